@@ -23,7 +23,7 @@ import {
 } from '../updates/field-table.js'
 import { RecencyBiasSetting, StarterMessage } from './nested-schemas.js'
 
-/* The table of an agent's fields, in the order of the interface document, of faults and of audit rows (DECISIONS 3, 9). */
+/* The table of an agent's fields, in the order of the interface document, faults and audit rows (DECISIONS 3, 9). */
 
 const DESCRIPTION_MAX_LENGTH = 10_000
 const PROMPT_MAX_LENGTH = 256_000
@@ -41,7 +41,7 @@ const nullableShortText = nullableColumn('text', { request: optional(nullable(sh
 /** No `default`: a client that fills it in would reset what is stored. */
 const keptWhenAbsent = { description: 'A new agent has `false`; what is absent stays as it is.' }
 
-/** Who may change a field beside the agent's editors. What an owner may change is otherwise refused, the rest is kept. */
+/** Who may change a field. A change of what only an owner may is refused, of the rest not made (kept). */
 interface Changeable {
   readonly changedBy?: 'owner' | 'admin' | 'admin once it is set'
   /** An empty list from an editor who is not the owner keeps it, because the product's web form always sends one. */

@@ -1,7 +1,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { enumeration, flag, freeForm, identifier, list, nullable, text, uuid } from '../schema/vocabulary.js'
 
-/* The enumerations and records inside an agent. Names, order, nullability and what is required are the interface document's. */
+/* The enumerations and records inside an agent, as the interface document has them. */
 
 export const RecencyBiasSetting = enumeration(['favor_recent', 'base_decay', 'no_decay', 'auto'], {
   $id: 'RecencyBiasSetting',

@@ -59,7 +59,7 @@ function named(names: readonly string[]): string {
   return `${names.slice(0, NAMED_MAX).join(', ')}${more > 0 ? ` and ${more} more` : ''}`
 }
 
-/** An agent as it was, with its tools as they were. What was deleted since, or is no longer kept, is named in `notes`. */
+/** An agent as it was, with its tools as they were. What was deleted or pruned since is named in `notes`. */
 export async function pastPersona(
   executor: Executor,
   state: PersonaState,
@@ -94,7 +94,7 @@ type PastParameters = ViewerParameters &
   CachedDefinitions &
   Record<Relation, (number | string)[]> & { id: number; columns: string; past_tools: string }
 
-/** Answers an agent as it was: with these columns in place of the stored ones, these relations, and tools that differed so. */
+/** Answers an agent as it was: with these columns, relations and differences of its tools. */
 export const readPastSnapshot = statement<PastParameters, { snapshot: string }>('past_persona', param => {
   const viewer = viewerOf(param)
   const ids = Object.fromEntries(

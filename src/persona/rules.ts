@@ -51,7 +51,7 @@ export type References = Record<Exclude<Relation, 'tool_ids'>, (number | string)
   tool_ids: (ToolSize & { id: number; enabled: boolean; attachable: boolean })[]
 }
 
-/** The decision on an update that may be made: what the agent becomes, and which fields stay though the request named them. */
+/** The decision on an update that may be made: what the agent becomes, and which named fields stay. */
 export interface PersonaDecision extends Decision {
   content: PersonaContent
   attached: Attached
@@ -60,15 +60,16 @@ export interface PersonaDecision extends Decision {
   kept: RequestField[]
   /** Fields that stay because `null` leaves them as they are, where the caller may have meant to clear them. */
   keptByNull: RequestField[]
-  /** What the tools take in the answer: those that stay, and those that are attached once their references are known. */
+  /** What the tools take in the answer: those that stay and, once their references are known, those attached. */
   toolBytes: number
   /** What newly attached tools may take beside those that stay. */
   toolBytesLeft: number
 }
 
 /**
- * Decides an update of an agent against one state of it, in the order of DECISIONS section 2: seen, may edit, cross-field rules,
- * references, size of the answer. Pure. With `references` null, newly attached ids are taken for granted.
+ * Decides an update of an agent against one state of it, in the order of DECISIONS section 2: seen, may edit,
+ * cross-field rules, references, size of the answer. Pure. With `references` null, newly attached ids are taken for
+ * granted.
  */
 export function decidePersona(
   state: PersonaState,
@@ -108,7 +109,7 @@ export function requireEditable(state: PersonaState, caller: Caller): void {
   if (state.builtin_persona) throw new BuiltinReadOnly('This agent is built in and cannot be updated.')
 }
 
-/** What the agent becomes: of a merge, what the update makes of the version that it names, with what others made since. */
+/** What the agent becomes: of a merge, what the update makes of the version that it names, and what others made since. */
 function requestedContent(state: PersonaState, update: PersonaUpdate): Merged & { kept: RequestField[] } {
   if (update.base === undefined) {
     const { content, kept } = appliedTo(state, update)
@@ -157,7 +158,7 @@ function storedValue(name: Exclude<RequestField, 'remove_image'>, value: unknown
   }
   if (!linkOf(relation).isShare) return sorted(ids)
   const before = new Map((state[relation] as Share<number | string>[]).map(share => [share.id, share.level]))
-  // Who is shared with already keeps the level, who is new becomes viewer; the owner needs no share (DECISIONS section 3).
+  // A share keeps its level, a new one is viewer; the owner needs none (DECISIONS section 3).
   const others = ids.filter(id => id !== state.owner_id)
   return sorted(others).map(id => ({ id, level: before.get(id) ?? 'viewer' }))
 }
@@ -185,7 +186,7 @@ function requirePublicDefault(state: PersonaState, content: PersonaContent): voi
   throw new InvalidRequest([defaultMustBePublic(['body', field])])
 }
 
-/** The fields whose `null` clears nothing. Told only with `If-Match` or strict: the published form sends `null` on each save. */
+/** The fields whose `null` clears nothing. Told with `If-Match` or strict only: the published form always sends `null`. */
 function nullsThatKeep(
   state: PersonaState,
   { fields, masked, strict, precondition, base }: PersonaUpdate,
@@ -275,7 +276,7 @@ function sizesOfAttached({ tool_ids = [] }: Attached, references: References | n
   return (references?.tool_ids ?? []).filter(({ id }) => added.has(id))
 }
 
-/** That the answer can be sent. The request that names the tools is at fault; another goes on where it wants no agent back. */
+/** That the answer can be sent. A request that names the tools is at fault; another may go on without an answer. */
 function requireAnswer(
   state: PersonaState,
   tools: SizedTool[],
@@ -324,15 +325,15 @@ function sorted<Id extends string | number>(ids: readonly Id[]): Id[] {
   return [...new Set(ids)].sort(compareIds)
 }
 
-/** The content after a merge, and the fields that both sides changed, each to something else: they stay as they are stored. */
+/** The content after a merge, and the fields that both sides changed, each to something else: they stay. */
 export interface Merged {
   content: PersonaContent
   conflicts: string[]
 }
 
 /**
- * Merges one person's change of an agent, from `before` to `mine`, into what others have made of the same `before`: field by field,
- * of a relation link by link.
+ * Merges one person's change of an agent, from `before` to `mine`, into what others have made of the same `before`:
+ * field by field, of a relation link by link.
  */
 export function mergeContent(before: PersonaContent, mine: PersonaContent, stored: PersonaContent): Merged {
   const content = { ...stored }

@@ -15,8 +15,8 @@ export const storedRelations = Object.fromEntries(
 ) as RelationIds
 
 /**
- * SQL: the wire's PersonaSnapshot of the agent `p` as text for `withDefinitions`. The relations are given as arrays of ids, because
- * a statement that changes them never sees its own writes.
+ * SQL: the wire's PersonaSnapshot of the agent `p` as text for `withDefinitions`. The relations are given as arrays of
+ * ids, because a statement that changes them never sees its own writes.
  */
 export function personaSnapshot(ids: RelationIds, viewer: Viewer, cached: RawBuilder<unknown>): RawBuilder<unknown> {
   return snapshotWith(ids, toolSnapshots(ids.tool_ids, viewer, cached))

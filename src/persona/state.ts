@@ -23,7 +23,7 @@ const LARGE_COLUMNS: Partial<Record<PersonaColumn, RawBuilder<number>>> = {
 /** All of them together. The states of up to 32 requests travel together, and a byte may become six in JSON. */
 const PREFETCHED_TEXT_BYTES_MAX = sql.lit(16 * 1024)
 
-/** SQL: the agent `p` as a `PersonaState`, as the user sees it. Not whole: without large texts, whose size is `large.bytes`. */
+/** SQL: the agent `p` as a `PersonaState`, as the user sees it. Not whole: without large texts (`large.bytes`). */
 export function personaState(user: RawBuilder<unknown>, isWhole = true): RawBuilder<PersonaState> {
   const columns = COLUMNS.map(([name, { column }]) => {
     const value = columnValue('p', name, column)

@@ -17,7 +17,7 @@ import type { References } from './rules.js'
 import { personaSnapshot, type RelationIds, storedRelations } from './snapshot.js'
 import { type PersonaState, personaState, takeAtMost, toolsWithBytes } from './state.js'
 
-/** What a statement answers when it found the agent as expected: the version, and the snapshot for `withDefinitions` where it is wanted. */
+/** What a statement answers for an agent that is as expected: the version, and the snapshot for `withDefinitions`. */
 export interface PersonaRow extends PersonaVersion {
   snapshot: string
 }
@@ -100,9 +100,10 @@ function relationTypes() {
 const writeStatements = new Map<string, ReturnType<typeof compileWrite>>()
 
 /**
- * The statement that stores decided updates and answers the new snapshots, in one round trip and its own transaction. It writes an
- * agent only if its row is unlocked, version, access and caller are those that the decision was made on, and what is newly attached
- * may be attached; otherwise it answers nothing. It writes no relation, one, or all: a statement for each set would be 128.
+ * The statement that stores decided updates and answers the new snapshots, in one round trip and its own transaction.
+ * It writes an agent only if its row is unlocked, version, access and caller are those that the decision was made on,
+ * and what is newly attached may be attached; otherwise it answers nothing. It writes no relation, one, or all: a
+ * statement for each set would be 128.
  */
 export function writeStatement(relations: WrittenRelations, minimal = false) {
   const key = `${relations}${minimal ? ' minimal' : ''}`
@@ -233,7 +234,7 @@ export const readReferences = statement<ReferenceParameters, { references: Refer
   },
 )
 
-/* Lists of agents, a page at a time, by indexes. What a caller sees comes from four places; of a name, each agent is asked. */
+/* Lists of agents, a page at a time, by indexes. What a caller sees comes from four places. */
 
 interface Parameters {
   user: string
@@ -244,14 +245,14 @@ interface Parameters {
   ids: readonly number[]
 }
 
-/** Which agents are looked at: all of an administrator, those that a token is bound to, those of a name, else those that one sees. */
+/** Which agents are looked at: all (an administrator), those that a token is bound to, or those that the caller sees. */
 const SCOPES = ['all', 'all of a name', 'bound', 'bound of a name', 'seen', 'seen of a name'] as const
 type Scope = (typeof SCOPES)[number]
 
 /** A constant, so that the planner knows that a page is short. */
 const MOST = sql.lit(PAGE_RECORDS_MAX + 1)
 
-/** Each candidate is read by its key: `offset 0` keeps the planner from reading the agents in their order until it meets them. */
+/** Each candidate is read by its key: `offset 0` keeps the planner from reading all agents in order. */
 const BY_ID = sql`candidate cross join lateral (select * from persona where id = candidate.id offset 0) p`
 
 const OWNER = jsonRow(sql`select u.id, u.email from user_account u where u.id = p.owner_id`)
@@ -301,7 +302,7 @@ function pageOf(scope: Scope) {
   })
 }
 
-/** SQL: the ids of the first agents that the user owns, that are public, and that are shared with them or a group of theirs. */
+/** SQL: the ids of the first agents that the user owns, that are public, or that are shared with them or a group. */
 function candidates(user: RawBuilder<unknown>, behind: (id: RawBuilder<unknown>) => RawBuilder<unknown>) {
   const first = (id: RawBuilder<unknown>) => sql`and ${behind(id)} order by ${id} limit ${MOST}`
   return sql`

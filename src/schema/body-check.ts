@@ -36,7 +36,7 @@ export function bodyCheck(schema: TObject): (parsed: ParsedBody, options: BodyOp
   }
 }
 
-/** Faults in the order in which the schema declares the fields that they are in, in a list by index; those of other fields behind. */
+/** Faults in the order in which the schema declares their fields, in a list by index; those of other fields behind. */
 function inPlace(schema: TObject, faults: readonly Fault[]): Fault[] {
   const fields = Object.keys(schema.properties)
   const rank = ({ loc }: Fault) => (fields.indexOf(String(loc[1])) + fields.length + 1) % (fields.length + 1)

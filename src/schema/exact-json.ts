@@ -1,8 +1,9 @@
 import { randomBytes } from 'node:crypto'
 
 /*
- * JSON whose numbers keep their text. Values are what `JSON.parse` makes of them; the text of a number that JavaScript would write in
- * another way is remembered beside its object or list. It goes through `JSON.parse` as a string with a mark that nobody can guess.
+ * JSON whose numbers keep their text. Values are what `JSON.parse` makes of them; the text of a number that JavaScript
+ * would write in another way is remembered beside its object or list. It goes through `JSON.parse` as a string with a
+ * mark that nobody can guess.
  */
 
 const MARK = `number-${randomBytes(12).toString('base64url')}:`
@@ -88,7 +89,7 @@ export function withBigInts(value: unknown): unknown {
   return value
 }
 
-/** The string that becomes the number of this text in `numberReviver`; undefined where JavaScript writes that number so by itself. */
+/** The string that `numberReviver` makes this number of; undefined where JavaScript writes that number so by itself. */
 export function markedNumber(text: string): string | undefined {
   return isNumber.test(text) && String(Number(text)) !== text ? MARK + text : undefined
 }
@@ -108,7 +109,7 @@ export function remembered(value: unknown): unknown {
   return value
 }
 
-/** A replacer that puts a marked string in the place of each remembered number and each BigInt; `withoutMarks` makes the number of it. */
+/** A replacer that puts a marked string in the place of each remembered number and each BigInt, for `withoutMarks`. */
 export function numberReplacer(this: unknown, key: unknown, value: unknown): unknown {
   if (typeof value === 'bigint') return MARK + String(value)
   if (typeof value !== 'number') return value

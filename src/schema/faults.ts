@@ -68,7 +68,7 @@ export function unknownFields(schema: TSchema, value: unknown): readonly Loc[] {
 
 const NO_PLACES: readonly Loc[] = []
 
-/** The unknown fields of a body whose mask is `mask`: what is inside the fields that a mask leaves out is not looked at. */
+/** The unknown fields of a body: what is inside the fields that a mask leaves out is not looked at. */
 export function unknownWithin(schema: TSchema, body: unknown, mask?: readonly string[]): readonly Loc[] {
   const places = unknownFields(schema, body)
   return mask === undefined ? places : places.filter(loc => loc.length === 1 || mask.includes(String(loc[0])))
@@ -101,7 +101,7 @@ export function boundFaults(faults: readonly Fault[], limit = FAULTS_MAX): Fault
   return [...shown, { loc: [place], msg: `${leftOut} more faults are not listed`, type: 'too_many_faults' }]
 }
 
-/** Answers places that begin at the value: what holds it puts its own part before them, where there is a fault at all. */
+/** Answers places that begin at the value: what holds it puts its own part before them. */
 type Inspect = (schema: TSchema, value: unknown) => readonly Fault[]
 
 const NONE: readonly Fault[] = []

@@ -24,7 +24,7 @@ export interface JsonBounds {
 
 const utf8 = new TextDecoder('utf-8', { fatal: true })
 
-/** Reads a JSON body in UTF-8: a byte order mark is skipped, duplicate keys give the last, numbers keep their text. Never throws. */
+/** Reads a JSON body: a byte order mark is skipped, duplicate keys give the last, numbers keep their text. Never throws. */
 export function parseJsonBody(bytes: Uint8Array, bounds: JsonBounds): ParsedBody {
   if (bytes.length === 0) return absent()
   const { beyond, hasPlainNumbers } = scanJson(bytes, bounds)
@@ -87,7 +87,7 @@ const NUMBER_DIGITS_MAX = 4_096
 const [BLANK, QUOTE, COMMA, MINUS, POINT, ZERO, NINE, COLON] = [0x20, 0x22, 0x2c, 0x2d, 0x2e, 0x30, 0x39, 0x3a]
 const [OPEN_LIST, BACKSLASH, CLOSE_LIST, LOWER_E, OPEN_OBJECT, CLOSE_OBJECT] = [0x5b, 0x5c, 0x5d, 0x65, 0x7b, 0x7d]
 
-/** Looks at the bytes of a JSON text before it is parsed. `hasPlainNumbers`: JavaScript writes its numbers as they stand. */
+/** Looks at the bytes of JSON before they are parsed. `hasPlainNumbers`: JavaScript writes its numbers as they stand. */
 function scanJson(bytes: Uint8Array, bounds: JsonBounds): { beyond?: Fault; hasPlainNumbers: boolean } {
   const { depthMax, nodesMax, keyBytesMax } = bounds
   let [depth, nodes, digits, textAt, textBytes] = [0, 0, 0, 0, 0]

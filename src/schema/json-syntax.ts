@@ -1,6 +1,6 @@
 const VALUE = '[{"s'
 
-/** The offset, in UTF-16 units, at which a text stops being JSON; -1 when it is JSON. `JSON.parse` often leaves it out. */
+/** The offset, in UTF-16 units, at which a text stops being JSON; -1 when it is JSON. `JSON.parse` often omits it. */
 export function offsetOfSyntaxError(text: string): number {
   const open: string[] = []
   let allowed = VALUE // the tokens that may come, `s` for a number or a word

@@ -20,7 +20,7 @@ function nearestName(written: string, names: readonly string[]): string | undefi
   return nearest
 }
 
-/** `: did you mean 'x'?`, to stand behind what is said of a name that is none of these; nothing where none of them is near. */
+/** `: did you mean 'x'?`, behind what is said of a name that is none of these; nothing where none is near. */
 export function suggestion(written: string, names: readonly string[]): string {
   const nearest = nearestName(written, names)
   return nearest === undefined ? '' : `: did you mean '${nearest}'?`

@@ -22,7 +22,7 @@ export interface TParameter<Value> extends TSchema {
 const largestId = 2_147_483_647
 const shownNameLimit = 64
 
-/** The longest mask, in characters: more than twice what names all fields of an agent. To look at 3,000 names takes a millisecond. */
+/** The longest mask, in characters: more than twice what names all fields of an agent. */
 const MASK_LENGTH_MAX = 1_000
 
 /** A parameter of a kind of its own: what the document says of it, and how its text is read. `loc` is its place. */
@@ -155,7 +155,7 @@ export function maskReader(query: TObject): (texts: ParameterTexts) => string[] 
   return () => undefined
 }
 
-/** The fields that a mask names, whatever else it holds, in the order in which the schema declares them. Of one that is too long, its beginning. */
+/** The fields that a mask, or the beginning of a long one, names, in the order in which the schema declares them. */
 function fieldsNamedIn(mask: string, schema: TObject): string[] {
   const named = namesIn(mask.slice(0, MASK_LENGTH_MAX))
   return Object.keys(schema.properties).filter(name => named.has(name))

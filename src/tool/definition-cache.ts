@@ -2,7 +2,7 @@ import { LRUCache } from 'lru-cache'
 import type { RowQuery } from '../db/statements/row-statement.js'
 import { type DefinitionText, MARK } from '../updates/answer-text.js'
 
-/* What is known of definitions, by their hashes in hex. A definition never changes, so nothing kept here can be stale. */
+/* What is known of definitions, by their hashes in hex. Definitions never change, so nothing kept here can be stale. */
 
 /** Room for every definition that one answer can show, the largest included. */
 const TEXT_BYTES_MAX = 32 * 1024 * 1024
@@ -78,7 +78,7 @@ export function noteFacts(hash: string, { origins, ...found }: Facts): void {
   facts.set(hash, { ...facts.get(hash), ...found, ...(isKept && { origins }) })
 }
 
-/** What a statement answers with marks (`markedDefinition`), text by text: the definitions that it left out are those cached. */
+/** What a statement answers with marks (`markedDefinition`), text by text: definitions that it left out are those cached. */
 export function withDefinitions(marked: string, cached: CachedTexts): (string | DefinitionText)[] {
   const pieces = marked.split(MARK)
   const texts: (string | DefinitionText)[] = pieces.slice(0, 1)

@@ -10,7 +10,7 @@ import {
 } from '../updates/field-table.js'
 import { Header } from './headers.js'
 
-/* The table of a tool's fields, in the order of audit rows. A request changes those with `request` (DECISIONS section 4). */
+/* The table of a tool's fields, in the order of audit rows. Requests change those with `request` (DECISIONS section 4). */
 
 const optional = Type.Optional
 

@@ -9,8 +9,9 @@ const WINDOW_MS = 3_600_000
 const PAIRS_MAX = 10_000
 
 /**
- * Counts the different sets of header values that one user sends for one tool in an hour, stored or only tried: the answer tells whether
- * a value is the stored one, so each set is a guess at a secret. Per process, like every rate limit.
+ * Counts the different sets of header values that one user sends for one tool in an hour, stored or only tried: the
+ * answer tells whether a value is the stored one, so each set is a guess at a secret. Per process, like every rate
+ * limit.
  */
 export class HeaderTrials {
   readonly #key = randomBytes(32)
@@ -22,7 +23,7 @@ export class HeaderTrials {
     this.#setsMax = setsMax
   }
 
-  /** Counts what a request brings, and answers how many different sets the user sent for the tool; 0 for masks only. Throws `RateLimited`. */
+  /** Counts a request, and answers how many sets the user sent for the tool; 0 for masks only. Throws `RateLimited`. */
   count(user: string, tool: number, headers: readonly { key: string; value: string }[]): number {
     const clear = headers.filter(({ value }) => !looksLikeMask(value))
     if (clear.length === 0 || this.#setsMax === 0) return 0

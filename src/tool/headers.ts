@@ -6,7 +6,7 @@ import { looksLikeMask } from '../secrets/mask.js'
 /** RFC 9110, section 5.6.2. */
 const token = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/
 
-/** Headers that frame a message or belong to one connection: the caller of a tool sets them, never its configuration. */
+/** Headers that frame a message or belong to one connection: what calls a tool sets them, never its configuration. */
 const forbidden = /^(?:host|content-length|transfer-encoding|connection|upgrade|te|trailer|proxy-.*)$/i
 
 const NAME_CHARACTERS_MAX = 256
@@ -49,7 +49,7 @@ function nameFaults(name: string, seen: Set<string>, loc: Loc): Fault[] {
   return []
 }
 
-/** What a field value may not hold: anything but a tab, printable ASCII and the upper half of Latin-1 (RFC 9110, section 5.5). */
+/** What a field value may not hold: all but tab, printable ASCII, the upper half of Latin-1 (RFC 9110, section 5.5). */
 const UNSENDABLE = /[^\t\x20-\x7e\xa0-\xff]/u
 
 function valueFaults(value: string, loc: Loc): Fault[] {

@@ -64,8 +64,8 @@ export const toolResource: VersionedResource<ToolTypes> = {
     return row && markReceived(row.state)
   },
   decide: (state, request, references) => {
-    // Where the origins of the stored definition are cached they decide. Not beside a newly linked OAuth configuration: only
-    // what is read under the lock says whether it may be linked, and that fault comes first.
+    // Cached origins of the stored definition decide, but not beside a newly linked OAuth configuration: whether that may
+    // be linked is read under the lock, and its fault comes first.
     const stored = linksOauthConfig(state, request) ? undefined : factsOf(state.definition_hash).origins
     const cached = stored && { oauthConfigLinkable: true, ...originsBeside(request, stored) }
     return decideTool(state, request, references ?? cached ?? null)
@@ -109,7 +109,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
       headers: JSON.stringify((headers ?? []).map(({ sealed, ...header }) => ({ ...header, ...encoded(sealed) }))),
       shown_headers: JSON.stringify(shownHeaders(headers ?? state.headers)),
     }
-    // Put onto the audit row, which was made for this: to copy so many properties into a new object takes twenty times as long.
+    // Put onto the audit row, which was made for this: copying so many properties takes twenty times as long.
     const parameters = Object.assign(entry, viewer, own)
     if (definition === null) {
       const shown = minimal ? [] : [{ definition: state.definition_hash }]
@@ -209,7 +209,7 @@ function snapshotText(row: ShownRow & { position?: number }): AnswerText {
   return aroundDefinition({ id, name, description }, definition, rest)
 }
 
-/** The body of an update that changes nothing of a stored tool, as JSON text; without the headers for who does not see them. */
+/** The body of an update that changes nothing of a stored tool; without headers for callers who do not see them. */
 export function updateText(row: ShownRow): AnswerText {
   const { name, description, definition, custom_headers, passthrough_auth, oauth_config_id } = row
   const tail = { ...(custom_headers !== null && { custom_headers }), passthrough_auth, oauth_config_id }

@@ -67,16 +67,16 @@ export interface ToolDecision extends Decision {
   definition: CheckedDefinition | null
   headers: PlannedHeader[] | null
   linksOauthConfig: boolean
-  /** Whether secrets stay while the definition is replaced, or come while it stays, and its origins are yet to be read. */
+  /** Whether the origins of the stored definition decide (secrets stay, or come alone) and are yet to be read. */
   needsOrigins: boolean
   /** What the caller should know: where secrets go now. */
   notes: string[]
 }
 
 /**
- * Decides an update of a tool against one state of it, in the order of DECISIONS section 2: may edit, the rules of definition, headers
- * and masks, references. With `references` null a newly linked OAuth configuration is taken for granted. Throws also `Unavailable`
- * (`key_missing`) where a secret's key is gone.
+ * Decides an update of a tool against one state of it, in the order of DECISIONS section 2: may edit, the rules of
+ * definition, headers and masks, references. With `references` null a newly linked OAuth configuration is taken for
+ * granted. Throws also `Unavailable` (`key_missing`) where a secret's key is gone.
  */
 export function decideTool(state: ToolState, update: ToolUpdateContent, references: References | null): ToolDecision {
   requireManageable(state)
@@ -125,7 +125,7 @@ function requestedFields(state: ToolState, update: ToolUpdateContent) {
   return { fields: Object.fromEntries(left) as ToolUpdateFields, conflicts } // each of them may be absent
 }
 
-/** What the whole update asks to change of the state, whatever rules and rights say. Throws `Unavailable` without its key. */
+/** What the whole update asks to change, whatever rules and rights say. Throws `Unavailable` without its key. */
 export function askedChanges(state: ToolState, update: ToolUpdateContent): Change[] {
   const asked: Record<string, unknown> = askedValues(state, update)
   const stored: Record<string, unknown> = auditedValues(state)
@@ -198,7 +198,7 @@ function passthroughFaults(state: ToolState, fields: ToolUpdateFields): Fault[] 
 
 /** The secrets that the caller does not give with the request and does not take away, in words. */
 function stayingSecrets(state: ToolState, { custom_headers }: ToolUpdateFields, content: ToolContent): string[] {
-  // A value that is sent in clear text is given for what the request makes of the tool, also where it is the stored one.
+  // A value in clear text is given for what the request makes of the tool, also where it is the stored one.
   const headersStay = custom_headers?.some(({ value }) => looksLikeMask(value)) ?? state.headers.length > 0
   const { oauth_config_id: config, passthrough_auth: passes } = content
   return [
@@ -209,8 +209,8 @@ function stayingSecrets(state: ToolState, { custom_headers }: ToolUpdateFields, 
 }
 
 /**
- * A secret stays with the origin that it was given for (DECISIONS section 5): a manager through groups only may not send it elsewhere
- * (`Forbidden`), the others are told. Answers what they are told.
+ * A secret stays with the origin that it was given for (DECISIONS section 5): a manager through groups only may not
+ * send it elsewhere (`Forbidden`), the others are told. Answers what they are told.
  */
 function movedSecrets(
   state: ToolState,
@@ -237,7 +237,7 @@ function movedSecrets(
   ]
 }
 
-/** Where values go that are given without the definition: somebody else may have changed its servers while there were none. */
+/** Where values go that are given without the definition: somebody else may have changed its servers. */
 function givenSecrets(origins: readonly string[]): string[] {
   return origins.length === 0 ? [] : [`calls of this tool take the new header values to ${shortened(origins)}`]
 }

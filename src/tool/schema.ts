@@ -4,7 +4,7 @@ import { inOrder } from '../updates/field-table.js'
 import { FIELDS, REQUEST_FIELDS, type RequestField } from './fields.js'
 import { Header } from './headers.js'
 
-/* The records of a custom tool. `CustomToolUpdate` and `Header` are the names in the public product's OpenAPI document. */
+/* The records of a custom tool. `CustomToolUpdate` and `Header` are names of the public product's OpenAPI document. */
 
 type RequestProperties = { [F in RequestField]: (typeof FIELDS)[F]['request'] }
 

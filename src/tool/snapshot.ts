@@ -60,7 +60,7 @@ interface Parts {
   custom_headers: RawBuilder<unknown>
 }
 
-/** SQL: each field of the wire's ToolSnapshot of the tool `t` with its expression, in the order of the interface document. */
+/** SQL: each field of the wire's ToolSnapshot of the tool `t` with its expression, in its order. */
 export function snapshotFields(parts: Parts): [string, RawBuilder<unknown>][] {
   const expressions: Record<string, RawBuilder<unknown>> = {
     ...parts,
@@ -72,14 +72,14 @@ export function snapshotFields(parts: Parts): [string, RawBuilder<unknown>][] {
 /** SQL: a character that no JSON text holds. It stands on each side of what is said of a definition. */
 const MARK = sql`chr(1)`
 
-/** SQL: the definition of the tool `t` for `withDefinitions`: its hash and, unless that is among those `cached`, its text. */
+/** SQL: the definition of the tool `t` for `withDefinitions`: its hash and, unless that is `cached`, its text. */
 export function markedDefinition(cached: RawBuilder<unknown>): RawBuilder<unknown> {
   return sql`${MARK} || coalesce(encode(t.definition_hash, 'hex'), '') || ${MARK} ||
       case when t.definition_hash is null then 'null' when t.definition_hash = any(${cached}) then ''
         else (select content::text from tool_definition where hash = t.definition_hash) end || ${MARK}`
 }
 
-/** SQL: the snapshots of the tools with these ids, by id, as a JSON array in text for `withDefinitions`; secrets as masks. */
+/** SQL: the snapshots of the tools with these ids, by id, as a JSON array in text for `withDefinitions`. */
 export function toolSnapshots(
   ids: RawBuilder<unknown>,
   viewer: Viewer,
@@ -93,7 +93,7 @@ export function toolSnapshots(
     where t.id = any(${ids})), '') || ']'`
 }
 
-/** SQL: the same as they were, byte for byte: `past` is JSON of what was different then, of each tool that differs by its id (`pastRecord`). */
+/** SQL: the same as they were, byte for byte: `past` is JSON of what was different then (`pastRecords`). */
 export function pastToolSnapshots(
   ids: RawBuilder<unknown>,
   past: RawBuilder<unknown>,

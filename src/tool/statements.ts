@@ -35,7 +35,7 @@ export const readState = statement<ViewerParameters & { id: number }, { state: T
 
 type ReadParameters = ViewerParameters & CachedDefinitions & { id: number; version: number; managed: boolean }
 
-/** Answers a tool if version and caller are still those decided on; where not `managed`, without masks of header values. */
+/** Answers a tool if version and caller are still those decided on; masks of header values only where `managed`. */
 export const readTool = storedTool('tool_row', param => {
   const masks = sql`case when ${param('managed')} then ${maskedHeaders} end`
   return answerColumns(markedDefinition(param('cached_definitions')), masks)
@@ -112,7 +112,7 @@ const WRITE_TYPES: RowTypes<WriteParameters> = {
   cached_definitions: 'bytea[]',
 }
 
-/** Which parts of a tool a write touches besides its row. A `shared` definition is one that is stored already: see `isStored`. */
+/** Which parts of a tool a write touches besides its row. A `shared` definition is stored already: see `isStored`. */
 export interface WriteShape {
   definition: false | 'single' | 'shared'
   headers: boolean
@@ -123,8 +123,9 @@ export interface WriteShape {
 const writeStatements = new Map<string, ReturnType<typeof compileWrite>>()
 
 /**
- * The statement that stores decided updates and answers the new rows, like the agents' one: nothing for a tool that is locked, moved or
- * no longer manageable, whose secrets were encrypted again meanwhile, or whose OAuth configuration may not be linked.
+ * The statement that stores decided updates and answers the new rows, like the agents' one: nothing for a tool that is
+ * locked, moved or no longer manageable, whose secrets were encrypted again meanwhile, or whose OAuth configuration may
+ * not be linked.
  */
 export function writeStatement(shape: WriteShape) {
   const parts = [shape.definition && `${shape.definition} definition`, shape.headers && 'headers']
@@ -168,7 +169,7 @@ function compileWrite(shape: WriteShape, key: string) {
   return rowStatement<WriteParameters, ToolRow>(`tool_write(${key})`, types, build, 'id')
 }
 
-/** A definition is stored once for each hash. A shared statement stores none, but takes the lock that keeps pruning away. */
+/** A definition is stored once for each hash. A shared statement stores none, but takes the lock against pruning. */
 function storeDefinitions(param: Param<WriteParameters>): RawBuilder<unknown> {
   return sql`stored_definitions as (
         insert into tool_definition (hash, content, size_bytes)
@@ -178,7 +179,7 @@ function storeDefinitions(param: Param<WriteParameters>): RawBuilder<unknown> {
         on conflict (hash) do nothing)`
 }
 
-/** SQL: the definition is stored. In a batch only such a one is referred to: to store it could wait for whoever stores the same. */
+/** SQL: the definition is stored. A batch refers only to such: storing one could wait for another that stores the same. */
 function isStored(param: Param<WriteParameters>): RawBuilder<boolean> {
   return sql`exists (select from tool_definition where hash = decode(${param('definition_hash')}, 'hex'))`
 }
@@ -231,7 +232,7 @@ export function answerColumns(
 /** A tool, and what the fields that changed since were then. */
 type PastTool = Pick<Past, 'id' | 'values'>
 
-/** What was different then, as JSON text: of each tool by its id the columns of its row, and its headers as they are shown. */
+/** What was different then, as JSON text: of each tool by its id the columns and the headers as they are shown. */
 export function pastRecords(pasts: readonly PastTool[]): string {
   return JSON.stringify(Object.fromEntries(pasts.map(({ id, values }) => [id, pastRecord(values)])))
 }
@@ -241,7 +242,7 @@ function pastRecord({ definition, ...columns }: Past['values']): object {
   return { ...columns, definition_hash: definition === null ? null : `\\x${definition}` }
 }
 
-/** About how many bytes the tools took then, the hashes of their definitions in hex, and the tools of which it is no longer kept. */
+/** About how many bytes the tools took then, the hashes of their definitions, and the tools whose one is gone. */
 export async function pastToolSizes(executor: Executor, pasts: readonly PastTool[]): Promise<PastSizes> {
   const ids = pasts.map(({ id }) => id)
   const [row] = await readPastSizes.run(executor, { ids, past: pastRecords(pasts) })
@@ -276,7 +277,7 @@ export const readPastTool = statement<PastToolParameters, ToolRow>('past_tool', 
   return sql`select ${answerColumns(markedDefinition(sql`${param('cached_definitions')}::bytea[]`), pastHeaders)} from ${tools}`
 })
 
-/* Lists of tools, a page at a time in the order of their ids. Tools are no secret to a signed-in caller (DECISIONS section 6). */
+/* Lists of tools, a page at a time by id. Tools are not secret to a signed-in caller (DECISIONS section 6). */
 
 interface Parameters {
   after: number

@@ -27,7 +27,7 @@ export async function textOf(
   return row?.definition
 }
 
-/** The definition that a request was made from: the stored one or, of a merge, that of the version that `If-Match` names. */
+/** The definition that a request was made from: the stored one or, of a merge, that of the version in `If-Match`. */
 export async function baseOf(
   { db }: ServiceDatabase,
   { id, version, definition_hash: hash, definition_bytes: bytes }: ToolState,

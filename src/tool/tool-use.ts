@@ -93,8 +93,8 @@ interface Asking {
 }
 
 /**
- * Reads what the caller may know of a tool's use, under the permission of its update, and establishes the caller along with the tool.
- * An undefined id is one that no tool can have.
+ * Reads what the caller may know of a tool's use, under the permission of its update, and establishes the caller along
+ * with the tool. An undefined id is one that no tool can have.
  */
 export async function readToolUse(
   database: ServiceDatabase,

@@ -133,7 +133,7 @@ function roundedFault({ path, stored, sent }: RoundedNumber): Fault {
   return { loc: ['body', 'definition', ...path], msg, type: 'number_rounded' }
 }
 
-/** What makes a repetition the same request: the definition by its hash, header values by keyed fingerprints, as nobody may guess them. */
+/** What makes a repetition the same request: the definition by its hash, header values by keyed fingerprints. */
 function askedBy(
   id: number,
   { fields, sentHash, definitionFaults }: UpdateContent,

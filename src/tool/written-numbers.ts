@@ -1,8 +1,8 @@
 import { parseExact, writerFor, writtenNumber } from '../schema/exact-json.js'
 
 /*
- * A client that reads a definition with JavaScript and sends it back writes 1 for a stored 1.0, and 12345678901234568 for a stored
- * 12345678901234567. The first is the same number; the second is not what anybody asked for.
+ * A client that reads a definition with JavaScript and sends it back writes 1 for a stored 1.0, and 12345678901234568
+ * for a stored 12345678901234567. The first is the same number; the second is not what anybody asked for.
  */
 
 /** A number of a stored definition that came back as JavaScript writes it, and is another one so. */
@@ -34,7 +34,7 @@ export function compareNumbers(stored: string, sent: object): NumberComparison {
 
 type Holder = Readonly<Record<string | number, unknown>>
 
-/** Whether two objects or lists are the same but for the writing of numbers; notes what was rounded, also where they differ. */
+/** Whether two objects or lists are the same but for the writing of numbers; notes what was rounded. */
 function isSameBut(before: Holder, after: Holder, path: RoundedNumber['path'], rounded: RoundedNumber[]): boolean {
   if (Array.isArray(before) !== Array.isArray(after)) return false
   const [keys, others] = [Object.keys(before), Object.keys(after)]

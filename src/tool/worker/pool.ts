@@ -48,7 +48,7 @@ export interface BodyWorkersOptions {
   turn: Bounded
 }
 
-/** Works on the bodies of tool operations: small ones at once, large ones and those compared with large definitions in workers. */
+/** Works on the bodies of tool operations: small ones at once, those with large definitions in workers. */
 export class BodyWorkers {
   readonly #options: BodyWorkersOptions
   readonly #heapMibMax: number
@@ -72,8 +72,8 @@ export class BodyWorkers {
   }
 
   /**
-   * Runs a task on a request's body, with the stored definition that it needs, if any. Throws `InvalidRequest` for a body with faults or
-   * one that takes too much memory, and `Unavailable` for one that takes too long.
+   * Runs a task on a request's body, with the stored definition that it needs, if any. Throws `InvalidRequest` for a
+   * body with faults or one that takes too much memory, and `Unavailable` for one that takes too long.
    */
   async run<Name extends TaskName>(
     name: Name,

@@ -45,8 +45,8 @@ interface Reading {
 }
 
 /**
- * Reads a body that passed its schema. `null` leaves a field as it is, but for `oauth_config_id` (DECISIONS section 4). A definition
- * that is `stored` but for the writing of its numbers is taken for that.
+ * Reads a body that passed its schema. `null` leaves a field as it is, but for `oauth_config_id` (DECISIONS section 4).
+ * A definition that is `stored` but for the writing of its numbers is taken for that.
  */
 export function updateContentOf(body: CustomToolUpdate, { baseHash, stored }: Reading): UpdateContent {
   const { definition, oauth_config_id, ...others } = body
@@ -104,7 +104,7 @@ export interface ValidationQuery {
   drop?: 'unsupported'
 }
 
-/** How a definition is validated. `use` is that of the tool that it would be stored in, if one is asked for, `stored` its definition. */
+/** How a definition is validated: for the tool with this `use` and `stored` definition, if one is asked for. */
 export interface ValidationAsked {
   query: ValidationQuery
   use: ToolUse | null
@@ -181,7 +181,7 @@ export interface Impact {
   agents: {
     /** Agents that use the tool and that the caller may see, in the order of their ids, at most a thousand. */
     ids: number[]
-    /** How many more use it, of those that were looked at: those that the caller may not see, and those beyond the thousand. */
+    /** How many more use it, of those looked at: not visible to the caller, or beyond the thousand. */
     others: number
   }
 }
@@ -194,7 +194,7 @@ export interface ToolUse {
   isWhole: boolean
 }
 
-/** What a definition that passed the check would change. `stored` is the tool's own as JSON text, null where it has none. */
+/** What a definition that passed the check would change. `stored` is the tool's own as JSON text, or null. */
 export function impactOf(
   { ids, others }: Omit<ToolUse, 'isWhole'>,
   stored: string | null,
