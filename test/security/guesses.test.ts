@@ -6,7 +6,7 @@ import { saysItsLimit } from '../http/running.js'
 
 /*
  * Who may manage a tool could try guesses of its stored header values: the answer to a dry run, or to a stale If-Match, tells
- * whether a guess is right. Each different one is counted and logged (DECISIONS section 24).
+ * whether a guess is right. Each different one is counted and logged (DECISIONS section 5).
  */
 const TOOL = 10
 const log: string[] = []

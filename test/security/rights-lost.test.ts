@@ -11,7 +11,7 @@ import { comparable } from './observed.js'
 
 /*
  * A right that is lost while the body is on its way does not work any more: the answer is that of a request that comes
- * afterwards, and nothing is stored (DECISIONS section 24). Each way in which a right is lost, by each
+ * afterwards, and nothing is stored (DECISIONS section 6). Each way in which a right is lost, by each
  * operation, on each way through the engine.
  */
 const email = (name: string) => `${name}@example.com`
