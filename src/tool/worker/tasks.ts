@@ -13,6 +13,7 @@ import {
   GivenPlaces,
   originsOf,
 } from '../definition/index.js'
+import { factsOf } from '../definition-cache.js'
 import type { ToolUpdateFields } from '../rules.js'
 import { CustomToolUpdate, ValidateToolRequest } from '../schema.js'
 import { compareNumbers, type RoundedNumber } from '../written-numbers.js'
@@ -30,7 +31,7 @@ export interface UpdateContent {
   /** Numbers of the definition that the request was made from, which JavaScript rounded on their way back. */
   rounded: RoundedNumber[]
   /** The server origins of the definition. */
-  origins: Set<string>
+  origins: ReadonlySet<string>
   definitionFaults: Fault[]
   /** What the answer says as a `Warning`. */
   notes: string[]
@@ -72,7 +73,7 @@ export function updateContentOf(body: CustomToolUpdate, { baseHash, stored }: Re
       ...(isCompared && compared?.isPlain ? [baseHash] : []),
     ],
     rounded: compared?.rounded ?? [],
-    origins: sent ? originsOf(definition) : new Set(),
+    origins: sent ? (factsOf(sent.hash).origins ?? originsOf(definition)) : new Set(),
     definitionFaults: checked === null || checked.ok ? [] : checked.faults,
     notes: definitionNotes(checked),
     unknown: unknownFields(CustomToolUpdate, body).slice(0, UNKNOWN_FIELDS_MAX),
