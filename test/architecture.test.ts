@@ -52,7 +52,7 @@ const LAYERS: Record<string, readonly string[]> = {
   updates: ['errors.ts', 'config.ts', 'db', 'auth'],
   limits: ['errors.ts', 'db', 'updates'],
   http: ['errors.ts', 'config.ts', 'schema', 'db', 'auth', 'updates', 'limits'],
-  'tool/definition': ['errors.ts', 'schema'],
+  'tool/definition': [],
   tool: ['errors.ts', 'priority.ts', 'schema', 'db', 'updates', 'secrets', 'http', 'auth', 'tool/definition'],
   persona: ['errors.ts', 'schema', 'db', 'updates', 'http', 'auth', 'tool'],
   admin: [
@@ -170,11 +170,12 @@ t.test('operations, schemas and the web layer hold no SQL; rules decide without 
 })
 
 t.test('the definition check knows neither database nor network nor files', async t => {
-  // Of node:net it takes what an address is.
+  // Of node:net it takes what an address is; the upgrader turns one value into another.
   const taken = ['node:crypto', 'node:net', 'node:util']
+  const upgrader = '@scalar/openapi-upgrader/2.0-to-3.0'
   for (const { path, packages } of files.filter(({ path }) => path.startsWith('tool/definition/'))) {
     t.strictSame(
-      packages.filter(name => !taken.includes(name)),
+      packages.filter(name => !taken.includes(name) && !(path.endsWith('complete/swagger.ts') && name === upgrader)),
       [],
       path,
     )

@@ -55,7 +55,7 @@ export function stringifyExact(value: unknown, indent = 0): string {
 }
 
 /** Has a copy of an object or list remember what the original does. */
-export function rememberNumbers(original: object, copy: object): void {
+function rememberNumbers(original: object, copy: object): void {
   const texts = textsOf.get(original)
   if (texts !== undefined) textsOf.set(copy, texts)
   if (holders.has(original)) holders.add(copy)
@@ -64,17 +64,6 @@ export function rememberNumbers(original: object, copy: object): void {
 /** A number as it was written, that stands under a key of an object or list. */
 export function writtenNumber(holder: object, key: string | number, value: number): string {
   return rememberedText(holder, key, value) ?? String(value)
-}
-
-/** Takes the items with these indices out of a list. */
-export function removeItems(list: unknown[], indices: ReadonlySet<number>): void {
-  const texts = textsOf.get(list)
-  const kept = [...list.keys()].filter(index => !indices.has(index))
-  for (const [place, index] of kept.entries()) list[place] = list[index]
-  list.length = kept.length
-  const moved = kept.map((index, place) => [String(place), texts?.get(String(index))] as const)
-  if (texts !== undefined)
-    textsOf.set(list, new Map(moved.filter((one): one is [string, string] => one[1] !== undefined)))
 }
 
 /** For comparisons: puts a BigInt in the place of every integer that no double holds, and answers the value. */
@@ -120,6 +109,14 @@ export function numberReplacer(this: unknown, key: unknown, value: unknown): unk
 /** A text of JSON or YAML with the numbers in the places of the marked strings. */
 export function withoutMarks(text: string): string {
   return text.includes(MARK) ? text.replaceAll(MARKED, '$2') : text
+}
+
+/** How completing a definition keeps the texts of its numbers. */
+export const numberTexts = {
+  copied: rememberNumbers,
+  textOf: writtenNumber,
+  replacer: numberReplacer,
+  reviver: numberReviver,
 }
 
 /** The text of a number, as long as it is the one that was read. */

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
-import { parseExact } from '../../src/schema/exact-json.js'
+import { numberTexts, parseExact, stringifyExact } from '../../src/schema/exact-json.js'
 import { type Completion, checkDefinition, completeDefinition, toFunctions } from '../../src/tool/definition/index.js'
 import { applied } from './applied.js'
 
@@ -366,7 +366,7 @@ t.test('numbers that become texts keep their digits; a place that is cut is nobo
   const text =
     '{"openapi":3.10,"info":{"title":12345678901234567890},"servers":[{"url":"https://t.example.com"}],"paths":{' +
     '"/a":{"get":{"operationId":20230101000000000001,"summary":1.10}},"/b":{"get":{"operationId":20230101000000000002,"summary":"S"}}}}'
-  t.match(completeDefinition(parseExact(text)).definition, {
+  t.match(completeDefinition(parseExact(text), { numbers: numberTexts }).definition, {
     openapi: '3.10.0',
     info: { title: '12345678901234567890' },
     paths: {
@@ -453,7 +453,7 @@ t.test('Swagger 2.0 is converted', async t => {
   t.ok(completed.check.ok)
   t.same(editsOf(completed), ['replace swagger_converted at', 'remove operation_dropped at paths /pets/{id} post'])
   t.same(completed.definition, {
-    openapi: '3.0.3',
+    openapi: '3.0.4',
     info: { title: 'T', version: '1' },
     servers: [{ url: 'https://h.example.com/v1' }, { url: 'http://h.example.com/v1' }],
     paths: {
@@ -468,6 +468,7 @@ t.test('Swagger 2.0 is converted', async t => {
               in: 'query',
               required: true,
               schema: { type: 'array', items: { type: 'string' } },
+              style: 'form',
               explode: true,
             },
           ],
@@ -481,7 +482,6 @@ t.test('Swagger 2.0 is converted', async t => {
         put: {
           summary: 'Put',
           operationId: 'put',
-          parameters: [],
           responses: {},
           requestBody: {
             description: 'A pet',
@@ -615,7 +615,7 @@ t.test('Swagger 2.0: a reference by index leads to what it led to', async t => {
             200: {
               content: {
                 'application/json': {
-                  schema: { $ref: '#/paths/~1a/post/responses/200/content/application~1json/schema' },
+                  schema: { $ref: '#/components/schemas/paths_a_post_responses_200_schema' },
                 },
               },
             },
@@ -699,6 +699,39 @@ t.test('Swagger 2.0: methods in capitals, extensions as they are, and every gues
     '{"swagger":"2.0","info":{"title":"T"},"host":"h.example.com","paths":{"__proto__":{},"/a":{"get":{}}}}',
   )
   t.match(completeDefinition(proto).edits, [], 'a forbidden key does not go in silence')
+})
+
+t.test('Swagger 2.0: data, numbers and what holds nothing stay; an operation has its own media types', async t => {
+  const text = `{
+    "swagger": "2.0", "info": { "title": "T", "version": "1" }, "host": "h.example.com", "schemes": ["https"],
+    "produces": ["application/json"], "responses": { "R": { "description": "R", "schema": { "type": "string" } } },
+    "paths": { "/a": {
+      "parameters": [{ "in": "body", "name": "b", "schema": { "$ref": "#/definitions/D" } }],
+      "post": { "operationId": "a", "summary": "A", "produces": ["text/csv"], "responses": {
+        "200": { "description": "D", "schema": { "type": "string" } }, "404": { "$ref": "#/responses/R" }, "500": null } },
+      "get": { "operationId": "g", "summary": "G", "parameters": [
+        { "in": "query", "name": "q", "type": "number", "maximum": 12345678901234567890, "enum": [1.0, 2.50] } ] } } },
+    "definitions": { "D": { "example": { "type": "file", "$ref": "#/definitions/D", "n": 1.0 }, "default": null } } }`
+  const { definition, check } = completeDefinition(parseExact(text), { numbers: numberTexts })
+  t.ok(check.ok)
+  const written = JSON.parse(stringifyExact(definition), (_, value) => value)
+  t.match(stringifyExact(definition), /"maximum":12345678901234567890,"enum":\[1\.0,2\.50\]/)
+  t.match(stringifyExact(definition), '"example":{"type":"file","$ref":"#/definitions/D","n":1.0},"default":null')
+  t.match(written.paths['/a'].post, {
+    requestBody: { content: { 'application/json': { schema: { $ref: '#/components/schemas/D' } } } },
+    responses: { 200: { content: { 'text/csv': {} } }, 404: { $ref: '#/components/responses/R' }, 500: null },
+  })
+  t.match(written.components.responses.R, { content: { 'application/json': { schema: { type: 'string' } } } })
+})
+
+t.test('Swagger 2.0 that breaks its rules is not converted: the fault says where', async t => {
+  const faultOf = (paths: unknown) => {
+    const { check, edits } = completeDefinition({ ...swagger, paths })
+    t.same(edits, [])
+    return check.ok ? [] : check.faults.map(({ loc, type }) => [loc.slice(2).join(' '), type])
+  }
+  t.same(faultOf({ '/a': { get: { parameters: [{ name: 'q' }] } } }), [['paths /a get parameters 0 in', 'missing']])
+  t.same(faultOf({ '/a': { get: { parameters: {} } } }), [['paths /a get parameters', 'list_type']])
 })
 
 t.test(

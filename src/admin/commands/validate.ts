@@ -1,7 +1,7 @@
 import type { Command } from 'commander'
 import { stringify } from 'yaml'
 import type { Fault, Loc } from '../../errors.js'
-import { numberReplacer, stringifyExact, withoutMarks } from '../../schema/exact-json.js'
+import { numberReplacer, numberTexts, stringifyExact, withoutMarks } from '../../schema/exact-json.js'
 import {
   type CheckOptions,
   checkDefinition,
@@ -115,6 +115,7 @@ function completed(call: Call, given: Source, options: CheckOptions) {
     ...options,
     ...(server !== undefined && { server }),
     dropsUnsupported: call.flag('drop-unsupported'),
+    numbers: numberTexts,
   })
   const text = () =>
     given.isJson

@@ -1,6 +1,6 @@
 import { type Fault, InvalidRequest, type Loc } from '../../errors.js'
 import { unknownFieldWarnings } from '../../http/warnings.js'
-import { parseBigInts, withBigInts, writerFor } from '../../schema/exact-json.js'
+import { numberTexts, parseBigInts, withBigInts, writerFor } from '../../schema/exact-json.js'
 import { unknownFields } from '../../schema/faults.js'
 import { sha256 } from '../../updates/audit.js'
 import {
@@ -147,6 +147,7 @@ function completed(definition: unknown, { server, drop }: ValidationQuery) {
   return completeDefinition(definition, {
     ...(server !== undefined && { server }),
     dropsUnsupported: drop !== undefined,
+    numbers: numberTexts,
   })
 }
 

@@ -1,7 +1,6 @@
-import type { Loc } from '../../../errors.js'
+import type { Loc } from '../check/findings.js'
 import { isToolMethod } from '../check/operations.js'
 import { isObject } from '../check/references.js'
-import { deepCopy } from './copies.js'
 import type { EditedDocument } from './edits.js'
 import { placeKey, type Uses } from './uses.js'
 
@@ -40,7 +39,7 @@ export class BodyRepairs {
     const any = types.find(name => ANY_JSON.test(name))
     if (any !== undefined) {
       const msg = `${any} takes JSON too`
-      document.set([...path, 'application/json'], deepCopy(content[any]), 'body_type_added', msg)
+      document.set([...path, 'application/json'], document.copyOf(content[any]), 'body_type_added', msg)
     } else if (this.dropsUnsupported) {
       this.dropOperationsOf(path.slice(0, -1), cut(types.slice(0, 3).join(', ')))
     }

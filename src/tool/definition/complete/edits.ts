@@ -1,5 +1,5 @@
-import type { Loc } from '../../../errors.js'
-import { rememberNumbers, removeItems } from '../../../schema/exact-json.js'
+import type { Loc } from '../check/findings.js'
+import type { NumberTexts } from './numbers.js'
 import { valueAt } from './pointers.js'
 import { charactersAt } from './sizes.js'
 
@@ -31,7 +31,10 @@ export class EditedDocument {
   /** What is being taken out of one list: to close the gaps takes as long for one item as for thousands. */
   private gaps: { list: unknown[]; indices: Set<number> } | undefined
 
-  constructor(readonly given: unknown) {
+  constructor(
+    readonly given: unknown,
+    private readonly numbers: NumberTexts,
+  ) {
     this.document = given
   }
 
@@ -81,7 +84,8 @@ export class EditedDocument {
 
   /** Moves what stands behind removed items. Until then `at` finds every item where it was. */
   closeGaps(): void {
-    if (this.gaps !== undefined) removeItems(this.gaps.list, this.gaps.indices)
+    const { gaps } = this
+    if (gaps !== undefined) gaps.list.splice(0, Infinity, ...gaps.list.filter((_, i) => !gaps.indices.has(i)))
     this.gaps = undefined
   }
 
@@ -93,6 +97,12 @@ export class EditedDocument {
   /** Says why what was put at a place is as it is. */
   note(path: Loc, type: string, msg: string): void {
     this.push({ op: 'replace', path, value: this.at(path), type, msg })
+  }
+
+  /** A copy that shares nothing: what stands in two places is edited in one. */
+  copyOf(value: unknown): unknown {
+    if (value === undefined) return undefined
+    return JSON.parse(JSON.stringify(value, this.numbers.replacer), this.numbers.reviver)
   }
 
   private push(edit: Edit): void {
@@ -120,7 +130,7 @@ export class EditedDocument {
     if (typeof value !== 'object' || value === null) return undefined
     if (this.copies.has(value)) return value as Container
     const copy = Array.isArray(value) ? [...value] : copyOf(value as Record<string, unknown>)
-    rememberNumbers(value, copy)
+    this.numbers.copied(value, copy)
     this.copies.add(copy)
     return copy as Container
   }

@@ -1,4 +1,4 @@
-import type { Loc } from '../../../errors.js'
+import type { Loc } from '../check/findings.js'
 import type { Edit } from './edits.js'
 import { placeKey } from './uses.js'
 

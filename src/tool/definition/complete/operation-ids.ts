@@ -1,8 +1,6 @@
-import type { Loc } from '../../../errors.js'
-import { quote } from '../check/findings.js'
+import { type Loc, quote } from '../check/findings.js'
 import { isToolMethod } from '../check/operations.js'
 import { isObject } from '../check/references.js'
-import { deepCopy } from './copies.js'
 import type { EditedDocument } from './edits.js'
 import { generatedId, TakenNames } from './ids.js'
 import { stepsOf } from './pointers.js'
@@ -73,7 +71,7 @@ export class OperationIdRepairs {
       addMembers(merged, rest)
       this.copiedCharacters += charactersOf(merged, MOST_COPIED_CHARACTERS - this.copiedCharacters)
       if (this.copiedCharacters > MOST_COPIED_CHARACTERS) return
-      const copy = deepCopy(merged)
+      const copy = this.document.copyOf(merged)
       const reason = 'another path has the same operations; each operation has an id of its own'
       document.set(path, copy, 'path_item_copied', reason)
     }

@@ -1,16 +1,14 @@
-import type { Loc } from '../../../errors.js'
-import { writtenNumber } from '../../../schema/exact-json.js'
-import { type Fault, type FaultData, quote } from '../check/findings.js'
+import { type Fault, type FaultData, type Loc, quote } from '../check/findings.js'
 import { DEFINITION_LIMITS } from '../check/limits.js'
 import { isObject } from '../check/references.js'
 import { BodyRepairs } from './bodies.js'
 import { EditedDocument } from './edits.js'
+import { type NumberTexts, PLAIN_NUMBERS } from './numbers.js'
 import { OperationIdRepairs } from './operation-ids.js'
 import { referenceTo, stepsOf } from './pointers.js'
 import { ServerRepairs } from './servers.js'
 import { charactersOf, mostMadeOf } from './sizes.js'
-import { convertSwagger } from './swagger.js'
-import { movedReference, NotConvertible } from './swagger-references.js'
+import { convertSwagger, NotConvertible } from './swagger.js'
 import { Uses } from './uses.js'
 
 export interface RepairOptions {
@@ -18,11 +16,14 @@ export interface RepairOptions {
   server?: string
   /** True to leave out operations with a body that is not JSON, which no model can send. */
   dropsUnsupported?: boolean
+  /** How numbers keep their texts. Default: as JavaScript writes them. */
+  numbers?: NumberTexts
 }
 
 /** A definition that needs more edits is repaired as far as these go: nobody could read them. */
 export const MOST_EDITS = 20_000
 const OWN_DEFINITIONS = '#/$defs/'
+const MOVED_SECTION = /^#\/(parameters|responses)\//
 const REMOVING = new Set(['dict_type', 'server_url_missing', 'server_url_invalid'])
 /** What no copy can be made of. */
 const BEYOND_REPAIR = new Set(['definition_too_deep', 'definition_too_large', 'key_forbidden'])
@@ -37,6 +38,7 @@ export class Repair {
   /** Why the document cannot be repaired at all. */
   refusal: Fault | undefined
   private readonly uses: Uses
+  private readonly numbers: NumberTexts
   private readonly ids: OperationIdRepairs
   private mostCharacters: number | undefined
 
@@ -44,7 +46,8 @@ export class Repair {
     definition: unknown,
     private readonly options: RepairOptions & { at: Loc },
   ) {
-    this.document = new EditedDocument(definition)
+    this.numbers = options.numbers ?? PLAIN_NUMBERS
+    this.document = new EditedDocument(definition, this.numbers)
     this.servers = new ServerRepairs(this.document, options.server)
     this.uses = new Uses(this.document, DEFINITION_LIMITS.referenceHops)
     this.ids = new OperationIdRepairs(this.document, this.uses, DEFINITION_LIMITS.referenceHops)
@@ -109,15 +112,16 @@ export class Repair {
     const { server } = this.options
     const scheme = server === undefined ? undefined : new URL(server).protocol.slice(0, -1)
     try {
-      const converted = convertSwagger(document, { mostValues: DEFINITION_LIMITS.values, scheme })
-      this.document.replaceAll(converted.document, 'swagger_converted', 'Swagger 2.0 was converted to OpenAPI 3.0.3')
+      const converted = convertSwagger(document, { scheme, numbers: this.numbers })
+      const msg = `Swagger 2.0 was converted to OpenAPI ${String(converted.document.openapi)}`
+      this.document.replaceAll(converted.document, 'swagger_converted', msg)
       for (const { path, type, msg } of converted.notes.slice(0, MOST_EDITS)) {
         this.document.note(path, type, msg)
       }
       this.servers.resolveRelative()
     } catch (error) {
       if (!(error instanceof NotConvertible)) throw error
-      this.refusal = { loc: this.options.at, msg: error.message, type: error.type }
+      this.refusal = { ...error.fault, loc: [...this.options.at, ...error.fault.loc] }
     }
   }
 
@@ -193,7 +197,7 @@ export class Repair {
     const holder = this.document.at(path.slice(0, -1))
     const key = path.at(-1)
     const isKnown = typeof value === 'number' && typeof holder === 'object' && holder !== null && key !== undefined
-    return isKnown ? writtenNumber(holder, key, value) : String(value)
+    return isKnown ? this.numbers.textOf(holder, key, value) : String(value)
   }
 
   private mendObject(path: Loc, value: unknown): void {
@@ -271,7 +275,7 @@ export class Repair {
 
   private mendReference(path: Loc, ref: string): void {
     if (ref.startsWith(OWN_DEFINITIONS) && this.mendOwnDefinitions(path, ref)) return
-    const moved = movedReference(ref)
+    const moved = ref.replace(/^#\/definitions\//, '#/components/schemas/').replace(MOVED_SECTION, '#/components/$1/')
     const named = /^[\w.-]+$/.test(ref) ? `#/components/schemas/${ref}` : undefined
     for (const target of [moved === ref ? undefined : moved, named]) {
       if (target === undefined) continue

@@ -1,8 +1,8 @@
-import type { Loc } from '../../../errors.js'
+import type { Loc } from '../check/findings.js'
 import { isObject, parsedUrl } from '../check/references.js'
 import { unusableServer } from '../check/servers.js'
 import type { EditedDocument } from './edits.js'
-import { serversOf } from './swagger-parts.js'
+import { serversOf } from './swagger.js'
 
 /** The repairs of the servers of a definition. `server` is the address that was given for it, if one was. */
 export class ServerRepairs {

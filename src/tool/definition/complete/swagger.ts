@@ -1,335 +1,329 @@
-import type { Loc } from '../../../errors.js'
-import { rememberNumbers } from '../../../schema/exact-json.js'
-import { quote } from '../check/findings.js'
+import { randomUUID } from 'node:crypto'
+import { upgradeFromTwoToThree } from '@scalar/openapi-upgrader/2.0-to-3.0'
+import { type Fault, type Loc, quote, SENTENCES } from '../check/findings.js'
 import { isObject } from '../check/references.js'
-import { charactersAt, charactersOf, mostMadeOf } from './sizes.js'
-import { formBody, mapOf, SCHEMA_KEYS, schemaOf, securityScheme, serversOf, styleOf } from './swagger-parts.js'
-import { JSON_TYPE, METHODS, MovedReferences, NotConvertible, SwaggerParameters } from './swagger-references.js'
+import type { NumberTexts } from './numbers.js'
+import { stepsOf, valueAt } from './pointers.js'
+import { mostMadeOf } from './sizes.js'
 
 type Json = Record<string, unknown>
 
-/** Something that OpenAPI 3 cannot say as it was, or that was not said at all: what was taken instead stands at `path` of the result. */
-export interface ConversionNote {
+/** A guess that the conversion made: what it stands for is at `path` of the result. */
+interface ConversionNote {
   path: Loc
   type: string
   msg: string
 }
 
-export interface Conversion {
-  document: Json
-  notes: ConversionNote[]
+/** Why a document cannot be converted. The place of the fault is that in the document. */
+export class NotConvertible extends Error {
+  constructor(readonly fault: Fault) {
+    super(fault.msg)
+  }
 }
 
+const JSON_TYPE = 'application/json'
+const METHODS = new Set(['get', 'put', 'post', 'delete', 'options', 'head', 'patch'])
 /** What holds names beside which no keyword stands. */
 const MAP_KEYS = new Set([
-  'properties',
-  'patternProperties',
-  'schemas',
-  'parameters',
-  'responses',
-  'headers',
-  'content',
+  ...'properties patternProperties definitions parameters responses headers securityDefinitions'.split(' '),
 ])
 /** What is data, in which no reference and no schema stands. */
-const SHARED_KEYS = new Set(['example', 'examples', 'default', 'enum'])
-/** What a field of a form, or a media type, is at least in the result: a name and an object. */
+const DATA_KEYS = new Set(['example', 'default', 'enum'])
+const PLAIN_FORMATS = ['csv', 'ssv', 'pipes', 'multi']
+const REFERENCE_HOPS = 8
+/** A media type in the result is at least its name and an object. */
 const MEMBER_CHARACTERS = 16
+
 /**
- * Turns a Swagger 2.0 document into OpenAPI 3.0.3: servers, request bodies of body and form parameters, schemas of parameters,
- * responses, security schemes, and references to where things stand now. What it does not know stays as it is, extensions too;
- * what it had to decide is in `notes`. Own code, because no library of it is bounded: the result has at most `mostValues` values
- * and 16 characters for each of the input, which must have passed the budget walk. `scheme` is that of a document that names none.
- * Throws `NotConvertible`. The input is never changed; what is the same in both versions is shared with it.
+ * Turns a Swagger 2.0 document into OpenAPI 3.0 by the upgrader of Scalar. What that would lose or mistake is put in order before:
+ * bodies that are shared stand in each operation, references into operations lead to a definition, data is hidden from it. Throws
+ * `NotConvertible`, also where the result would be far larger than the document. `scheme` is that of a document that names none.
  */
 export function convertSwagger(
-  document: Json,
-  { mostValues, scheme }: { mostValues: number; scheme: string | undefined },
-): Conversion {
-  const most = mostMadeOf(charactersOf(document))
-  return new SwaggerConversion(document, mostValues, most, scheme).run()
+  given: Json,
+  { scheme, numbers }: { scheme: string | undefined; numbers: NumberTexts },
+): { document: Json; notes: ConversionNote[] } {
+  const text = JSON.stringify(given, numbers.replacer)
+  const preparation = new Preparation(JSON.parse(text) as Json, mostMadeOf(text.length), scheme)
+  const { document, notes } = preparation
+  preparation.run()
+  let upgraded: Json
+  try {
+    upgraded = upgradeFromTwoToThree(document) as Json
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error)
+    const msg = `the document breaks the rules of Swagger 2.0, so it cannot be converted: ${reason}`
+    throw new NotConvertible({ loc: [], msg, type: 'openapi_version_unsupported' })
+  }
+  const { openapi, info, ...others } = upgraded
+  const { servers } = preparation
+  const whole = { openapi, info, ...(servers.length > 0 && { servers }), ...others }
+  const shown = JSON.stringify(whole, (_, value) => preparation.revealed(value))
+  return { document: JSON.parse(shown, numbers.reviver) as Json, notes }
 }
 
-class SwaggerConversion {
-  private readonly notes: ConversionNote[] = []
-  private readonly parameters: SwaggerParameters
-  private readonly references: MovedReferences
-  private readonly servers: { url: string }[]
-  /** By what schemes can say: a host may be long, and operations many. */
-  private readonly serversBySchemes = new Map<string, { url: string }[]>()
-  private readonly namedTypes = new WeakMap<object, string[]>()
+/**
+ * The addresses that host, base path and schemes give, https first; without a host none is certain but the path. None where other
+ * schemes than http and https are named.
+ */
+export function serversOf({ host, basePath, schemes }: Json, scheme = 'https'): { url: string }[] {
+  const path = typeof basePath === 'string' ? basePath.replace(/\/$/, '') : ''
+  if (typeof host !== 'string' || host.trim() === '') return path === '' ? [] : [{ url: path }]
+  const named = Array.isArray(schemes) && schemes.length > 0 ? schemes : [scheme]
+  const chosen = [...new Set(named.filter(each => each === 'https' || each === 'http'))].sort().reverse()
+  const name = host.trim().replace(/^https?:\/\//, '')
+  const start = `${name.replace(/\/$/, '')}${path.startsWith('/') || path === '' ? '' : '/'}`
+  return chosen.map(each => ({ url: `${each}://${start}${path}` }))
+}
+
+/** Puts a copy of a document in order for the upgrader. */
+class Preparation {
+  readonly notes: ConversionNote[] = []
+  readonly servers: { url: string }[]
+  private readonly mark = `hidden-${randomUUID()}:`
+  private readonly hidden: unknown[] = []
+  private readonly moved = new Map<object, string>()
+  private readonly where: Json
   private made = 0
 
   constructor(
-    private readonly document: Json,
-    private readonly mostValues: number,
+    readonly document: Json,
     private readonly mostCharacters: number,
     private readonly scheme: string | undefined,
   ) {
-    this.servers = serversOf(document, scheme)
-    this.parameters = new SwaggerParameters(document)
-    this.references = new MovedReferences(document, this.parameters, types => this.typesOf(types))
+    const { host, basePath, schemes } = document
+    this.where = { host, basePath }
+    this.servers = serversOf({ ...this.where, schemes }, scheme)
   }
 
-  run(): Conversion {
+  run(): void {
     const { document } = this
-    const result: Json = { openapi: '3.0.3' }
-    rememberNumbers(document, result)
-    for (const key of Object.keys(document)) {
-      if (key === 'info' || key === 'tags' || key === 'externalDocs' || key === 'security' || key.startsWith('x-'))
-        result[key] = document[key]
+    document.swagger = '2.0'
+    if (this.servers.length > 0 && document.schemes === undefined && typeof document.host === 'string') {
+      const origin = this.scheme === undefined ? 'https is assumed' : 'that of the server given is taken'
+      const msg = `the document names a host and no scheme: ${origin}`
+      this.notes.push({ path: ['servers', 0, 'url'], type: 'scheme_assumed', msg })
     }
-    if (this.servers.length > 0) {
-      result.servers = this.servers
-      if (document.schemes === undefined && typeof document.host === 'string') {
-        const origin = this.scheme === undefined ? 'https is assumed' : 'that of the server given is taken'
-        this.note(['servers', 0, 'url'], 'scheme_assumed', `the document names a host and no scheme: ${origin}`)
+    this.moveTargets()
+    const [consumes, produces] = [typesOf(document.consumes), typesOf(document.produces)]
+    for (const key of ['host', 'basePath', 'schemes', 'consumes', 'produces']) delete document[key]
+    const { paths } = document
+    for (const path of isObject(paths) ? Object.keys(paths) : []) {
+      const item = (paths as Json)[path]
+      if (isObject(item) && !path.startsWith('x-')) this.prepareItem(item, ['paths', path], consumes, produces)
+    }
+    for (const [name, each] of entriesOf(document.parameters)) {
+      // A body stands in each operation that refers to it.
+      if (isBody(each)) delete (document.parameters as Json)[name]
+      else this.prepareParameter(each, ['components', 'parameters', name], ['parameters', name])
+    }
+    for (const [, each] of entriesOf(document.responses)) this.prepareResponse(each, produces)
+    this.hideData(document, false)
+  }
+
+  /** What was hidden in the place of its mark; any other value as it is. */
+  revealed(value: unknown): unknown {
+    const isMark = typeof value === 'string' && value.startsWith(this.mark)
+    return isMark ? this.hidden[Number(value.slice(this.mark.length))] : value
+  }
+
+  /** What a reference leads to by way of `paths`, or inside a shared parameter or response, becomes a definition: its place changes. */
+  private moveTargets(): void {
+    const { document } = this
+    const found: [Json, string[]][] = []
+    const copied: [Json, Json][] = []
+    const entries = new Set<unknown>()
+    forEachObject(document, value => {
+      for (const entry of Array.isArray(value.parameters) ? value.parameters : []) entries.add(entry)
+      if (typeof value.$ref !== 'string' || !/^#\/(?:paths|parameters|responses)\//.test(value.$ref)) return
+      const steps = stepsOf(value.$ref)
+      const isOfPath = steps[0] === 'paths'
+      if (isOfPath && steps.length <= 5 && steps.at(-2) === 'parameters') {
+        const target = this.resolved(value)
+        if (isObject(target)) copied.push([value, target])
+      } else if (steps.length > (isOfPath ? 5 : 2) || (isOfPath && steps[2] === 'parameters'))
+        found.push([value, steps])
+    })
+    // All are looked up before the first is moved: one may stand inside another.
+    const targets = found.map(([holder, steps]) => [holder, valueAt(document, steps.slice(0, -1)), steps] as const)
+    for (const [holder, container, steps] of targets) {
+      const key = steps.at(-1) as string // a pointer has a step
+      const target = isObject(container) ? container[key] : undefined
+      if (!isObject(target) || !isObject(container)) continue
+      const known = typeof target.$ref === 'string' ? this.moved.get(target) : undefined
+      const ref = known ?? this.newDefinition(steps, target)
+      holder.$ref = ref
+      if (known !== undefined) continue
+      const stub = { $ref: ref }
+      this.moved.set(stub, ref)
+      container[key] = stub
+    }
+    // The number of a parameter in its list changes once bodies are taken out: a copy takes the place of the reference.
+    for (const [holder, target] of copied) {
+      if (!entries.has(holder)) {
+        const msg = `the reference ${quote(String(holder.$ref))} leads to what has no such place in OpenAPI 3: put it under "definitions" and refer to it there`
+        throw new NotConvertible({ loc: [], msg, type: 'ref_unresolved' })
       }
+      this.pay(JSON.stringify(target).length)
+      delete holder.$ref
+      Object.assign(holder, structuredClone(target))
     }
-    result.paths = this.paths()
-    const components = this.components()
-    if (Object.keys(components).length > 0) result.components = components
-    // Both are objects: a copy of an object is one.
-    return { document: this.withModernSchemas(result) as Json, notes: this.notes }
   }
 
-  private paths(): unknown {
-    const { paths } = this.document
-    if (!isObject(paths)) return paths
-    const result: Json = {}
-    for (const path of Object.keys(paths)) {
-      const item = paths[path]
-      result[path] = isObject(item) && !path.startsWith('x-') ? this.pathItem(item, ['paths', path]) : item
-    }
-    return result
+  private newDefinition(steps: readonly string[], target: Json): string {
+    if (!isObject(this.document.definitions)) this.document.definitions = {}
+    const definitions = this.document.definitions as Json
+    const words = steps.join('_').replace(/[^A-Za-z0-9]+/g, '_')
+    let name = words
+    for (let i = 2; Object.hasOwn(definitions, name); i++) name = `${words}_${i}`
+    definitions[name] = target
+    return `#/definitions/${name}`
   }
 
-  private pathItem(item: Json, at: Loc): Json {
-    const shared = Array.isArray(item.parameters) ? item.parameters : []
-    const bodies: unknown[] = []
-    const plain: unknown[] = []
-    for (const each of shared) {
-      if (this.parameters.isBody(each)) bodies.push(each)
-      else plain.push(this.parameter(each, [...at, 'parameters', plain.length]))
+  private prepareItem(item: Json, at: Loc, consumes: string[], produces: string[]): void {
+    const shared = this.listOf(item, at)
+    const bodies = shared.map(each => this.resolved(each)).filter(isBody)
+    if (item.parameters !== undefined) item.parameters = shared.filter(each => !isBody(this.resolved(each)))
+    for (const [i, each] of this.listOf(item, at).entries())
+      this.prepareParameter(each, [...at, 'parameters', i], [...at, 'parameters', i])
+    for (const [method, operation] of Object.entries(item)) {
+      if (isObject(operation) && METHODS.has(method.toLowerCase()))
+        this.prepareOperation(operation, bodies, [...at, method], consumes, produces)
+      else if (method !== 'parameters' && typeof operation !== 'string') item[method] = this.hide(operation)
     }
-    const result: Json = {}
-    for (const key of Object.keys(item)) {
-      const value = item[key]
-      if (key === 'parameters' && Array.isArray(value)) {
-        result.parameters = plain
-      } else if (isObject(value) && METHODS.has(key.toLowerCase())) {
-        result[key] = this.operation(value, bodies, [...at, key])
-      } else {
-        result[key] = value
-      }
-    }
-    return result
   }
 
-  private operation(operation: Json, sharedBodies: readonly unknown[], at: Loc): Json {
-    const result: Json = {}
-    for (const key of Object.keys(operation)) {
-      if (key === 'consumes' || key === 'produces' || key === 'schemes') continue
-      if (key === 'responses') result.responses = this.responses(operation.responses, operation.produces)
-      else if (key !== 'parameters' || !Array.isArray(operation.parameters)) result[key] = operation[key]
-      else result.parameters = []
+  private prepareOperation(
+    operation: Json,
+    sharedBodies: readonly Json[],
+    at: Loc,
+    consumes: string[],
+    produces: string[],
+  ): void {
+    const own = this.listOf(operation, at)
+    const bodies = own.map(each => this.resolved(each)).filter(isBody)
+    const hasBody = bodies.some(each => each.in === 'body')
+    const inherited = sharedBodies.filter(each => !(hasBody && each.in === 'body'))
+    const plain = own.filter(each => !isBody(this.resolved(each)))
+    for (const [i, each] of plain.entries())
+      this.prepareParameter(each, [...at, 'parameters', i], [...at, 'parameters', own.indexOf(each)])
+    operation.consumes = operation.consumes === undefined ? consumes : typesOf(operation.consumes)
+    operation.produces = operation.produces === undefined ? produces : typesOf(operation.produces)
+    const all = [...inherited, ...bodies]
+    if (own.length + all.length > 0) operation.parameters = [...plain, ...all]
+    for (const each of all) this.payFor(operation.consumes as string[], each)
+    for (const [code, response] of entriesOf(operation.responses)) {
+      if (!code.startsWith('x-') && isObject(response)) this.payFor(operation.produces as string[], response.schema)
     }
-    if (operation.schemes !== undefined) this.addServers(result, operation.schemes, at)
-    const own = Array.isArray(operation.parameters) ? operation.parameters : []
-    const plain: unknown[] = []
-    const forms: Json[] = []
-    let body: unknown
-    for (const entry of [...sharedBodies, ...own]) {
-      const parameter = this.parameters.resolved(entry)
-      if (parameter.in === 'body') body = entry
-      else if (parameter.in === 'formData') forms.push(parameter)
-      else plain.push(this.parameter(entry, [...at, 'parameters', plain.length]))
-      // Path-level bodies stand in each operation.
-      this.pay(MEMBER_CHARACTERS)
-    }
-    if (Array.isArray(operation.parameters)) result.parameters = plain
-    const types = this.typesOf(operation.consumes ?? this.document.consumes)
-    if (body !== undefined) result.requestBody = this.body(body, types)
-    else if (forms.length > 0) result.requestBody = formBody(forms, types)
-    return result
+    if (operation.schemes !== undefined) this.addServers(operation, at)
   }
 
   /** An operation that goes by other schemes than the document has servers of its own. */
-  private addServers(operation: Json, schemes: unknown, at: Loc): void {
-    const servers = this.serversOf(schemes)
+  private addServers(operation: Json, at: Loc): void {
+    const { schemes } = operation
+    delete operation.schemes
+    const servers = typeof this.where.host === 'string' ? serversOf({ ...this.where, schemes }, this.scheme) : []
     if (servers.length === 0) {
       const msg = 'the schemes of the operation give no http(s) address: it is called as the others are'
-      this.note(at, 'schemes_removed', msg)
-    } else if (servers !== this.servers) {
+      this.notes.push({ path: at, type: 'schemes_removed', msg })
+    } else if (JSON.stringify(servers) !== JSON.stringify(this.servers)) {
+      this.pay(JSON.stringify(servers).length)
       operation.servers = servers
     }
   }
 
-  /** The servers under these schemes; the document's own where they are the same. */
-  private serversOf(schemes: unknown): { url: string }[] {
-    const named = Array.isArray(schemes) ? schemes : []
-    const key = `${named.length > 0} ${named.includes('https')} ${named.includes('http')}`
-    const known = this.serversBySchemes.get(key)
-    if (known !== undefined) return known
-    const { host, basePath } = this.document
-    const made = typeof host === 'string' ? serversOf({ host, basePath, schemes }, this.scheme) : []
-    const isSame = made.length === this.servers.length && made.every(({ url }, i) => url === this.servers[i]?.url)
-    const servers = isSame ? this.servers : made
-    this.serversBySchemes.set(key, servers)
-    return servers
+  private listOf(holder: Json, at: Loc): unknown[] {
+    if (holder.parameters === undefined || Array.isArray(holder.parameters)) return holder.parameters ?? []
+    throw new NotConvertible({ loc: [...at, 'parameters'], msg: SENTENCES.list_type, type: 'list_type' })
   }
 
-  private body(entry: unknown, types: readonly string[]): Json {
-    const parameter = this.parameters.resolved(entry)
-    const schema = parameter.schema
-    return {
-      ...(typeof parameter.description === 'string' ? { description: parameter.description } : {}),
-      ...(parameter.required === true ? { required: true } : {}),
-      content: mapOf(types, () => (schema === undefined ? {} : { schema })),
+  private prepareParameter(entry: unknown, at: Loc, given: Loc): void {
+    if (!isObject(entry)) throw new NotConvertible({ loc: given, msg: SENTENCES.dict_type, type: 'dict_type' })
+    if (typeof entry.$ref === 'string') return
+    if (typeof entry.in !== 'string')
+      throw new NotConvertible({ loc: [...given, 'in'], msg: SENTENCES.missing, type: 'missing' })
+    const { collectionFormat: format } = entry
+    if (entry.type !== 'array' || format === undefined) return
+    if (entry.in === 'query' ? PLAIN_FORMATS.includes(String(format)) : format === 'csv') return
+    delete entry.collectionFormat
+    const msg = `OpenAPI 3 has no collectionFormat ${quote(String(format))} for ${quote(entry.in)}: the values are separated by commas`
+    this.notes.push({ path: at, type: 'collection_format_replaced', msg })
+  }
+
+  /** A shared response has the media types of the document, which the operations have of their own by now. */
+  private prepareResponse(response: unknown, produces: readonly string[]): void {
+    if (!isObject(response) || response.schema === undefined) return
+    const { schema } = response
+    this.payFor(produces, schema)
+    delete response.schema
+    response.content = Object.fromEntries(produces.map(type => [type, { schema }]))
+  }
+
+  /** A parameter, or the one that it refers to. */
+  private resolved(entry: unknown): unknown {
+    let at = entry
+    for (let hops = 0; isObject(at) && typeof at.$ref === 'string' && hops < REFERENCE_HOPS; hops++)
+      at = valueAt(this.document, stepsOf(at.$ref))
+    return at
+  }
+
+  /** Hides what the upgrader would take for a schema or stumble over, and says of schemas what it leaves as it was. */
+  private hideData(holder: Json | unknown[], isMap: boolean): void {
+    for (const [key, value] of Object.entries(holder)) {
+      const set = (to: unknown) => Object.assign(holder, { [key]: to })
+      if (value === null) set(this.hide(value))
+      else if (typeof value !== 'object') {
+        if (isMap || key === '$ref') continue
+        if (key === 'discriminator' && typeof value === 'string') set({ propertyName: value })
+        else if (key === 'x-nullable' && typeof value === 'boolean') {
+          delete (holder as Json)[key]
+          Object.assign(holder, { nullable: value })
+        }
+      } else if (!isMap && (DATA_KEYS.has(key) || /^x-(?!examples?$)/.test(key))) set(this.hide(value))
+      else if (!isMap && key === 'examples' && isObject(value))
+        for (const name of Object.keys(value)) value[name] = this.hide(value[name])
+      else this.hideData(value as Json, !isMap && !Array.isArray(holder) && MAP_KEYS.has(key))
     }
   }
 
-  private parameter(entry: unknown, at: Loc): unknown {
-    this.pay(1)
-    if (!isObject(entry) || entry.$ref !== undefined || typeof entry.in !== 'string') return entry
-    const result: Json = {}
-    for (const key of Object.keys(entry)) {
-      if (!SCHEMA_KEYS.includes(key) && key !== 'collectionFormat' && key !== 'allowEmptyValue')
-        result[key] = entry[key]
-    }
-    if (entry.in === 'query' && entry.allowEmptyValue === true) result.allowEmptyValue = true
-    if (result.schema === undefined) result.schema = schemaOf(entry)
-    if (entry.type !== 'array') return result
-    const style = styleOf(entry.collectionFormat, entry.in)
-    if (style !== undefined) return Object.assign(result, style)
-    const format = quote(String(entry.collectionFormat))
-    const msg = `OpenAPI 3 has no collectionFormat ${format} for ${quote(entry.in)}: the values are separated by commas`
-    this.note(at, 'collection_format_replaced', msg)
-    return entry.in === 'query' ? { ...result, style: 'form', explode: false } : result
+  private hide(value: unknown): string {
+    return `${this.mark}${this.hidden.push(value) - 1}`
   }
 
-  private responses(responses: unknown, produces: unknown): unknown {
-    if (!isObject(responses)) return responses
-    const result: Json = {}
-    for (const code of Object.keys(responses)) {
-      result[code] = this.response(responses[code], produces)
-    }
-    return result
-  }
-
-  private response(response: unknown, produces: unknown): unknown {
-    this.pay(1)
-    if (!isObject(response) || response.$ref !== undefined) return response
-    const { schema, headers, examples } = response
-    const kept = Object.keys(response).filter(key => key !== 'schema' && key !== 'headers' && key !== 'examples')
-    const result = mapOf(kept, key => response[key])
-    if (isObject(headers)) {
-      result.headers = mapOf(Object.keys(headers), name => {
-        const header = headers[name]
-        if (!isObject(header)) return header
-        const description = typeof header.description === 'string' ? { description: header.description } : {}
-        return { ...description, schema: schemaOf(header) }
-      })
-    }
-    if (schema !== undefined) {
-      const shown = isObject(examples) ? examples : {}
-      result.content = mapOf(this.typesOf(produces ?? this.document.produces), type => ({
-        schema,
-        ...(Object.hasOwn(shown, type) ? { example: shown[type] } : {}),
-      }))
-    }
-    return result
-  }
-
-  private components(): Json {
-    const { definitions, parameters, responses, securityDefinitions } = this.document
-    const components: Json = {}
-    if (isObject(definitions)) components.schemas = definitions
-    if (isObject(parameters)) {
-      // Those that are a body stand in each operation that refers to them.
-      const kept: Json = {}
-      for (const name of Object.keys(parameters)) {
-        const parameter = parameters[name]
-        if (!this.parameters.isBody(parameter))
-          kept[name] = this.parameter(parameter, ['components', 'parameters', name])
-      }
-      components.parameters = kept
-    }
-    if (isObject(responses)) components.responses = this.responses(responses, undefined)
-    if (isObject(securityDefinitions)) {
-      const schemes = Object.keys(securityDefinitions)
-      components.securitySchemes = mapOf(schemes, name => securityScheme(securityDefinitions[name]))
-    }
-    return components
-  }
-
-  /** The media types of a list; JSON where it names none. Each will stand in the result. */
-  private typesOf(types: unknown): string[] {
-    if (!Array.isArray(types)) return [JSON_TYPE]
-    let named = this.namedTypes.get(types)
-    if (named === undefined) {
-      named = types.filter(each => typeof each === 'string' && each !== '')
-      this.namedTypes.set(types, named)
-    }
-    for (const type of named) this.pay(type.length + MEMBER_CHARACTERS)
-    return named.length > 0 ? named : [JSON_TYPE]
-  }
-
-  private note(path: Loc, type: string, msg: string): void {
-    for (const key of path) this.pay(charactersAt(key))
-    this.pay(msg.length)
-    this.notes.push({ path, type, msg })
+  private payFor(types: readonly string[], value: unknown): void {
+    const each = MEMBER_CHARACTERS + (JSON.stringify(value)?.length ?? 0)
+    for (const type of types) this.pay(type.length + each)
   }
 
   private pay(characters: number): void {
     this.made += characters
-    if (this.made > this.mostCharacters) throw tooLarge(this.mostCharacters, 'characters')
-  }
-
-  /**
-   * A copy in which references lead to where things stand now and schemas speak 3.0: files are binary strings, a discriminator is an
-   * object, `x-nullable` is `nullable`. Without recursion; the input nests no deeper than the budget walk allows.
-   */
-  private withModernSchemas(document: Json): unknown {
-    const pending: { from: object; to: Record<string | number, unknown> | unknown[]; isMap: boolean }[] = []
-    const copy = (value: unknown, isMap: boolean): unknown => {
-      if (typeof value !== 'object' || value === null) return value
-      const to = Array.isArray(value) ? [] : {}
-      rememberNumbers(value, to)
-      pending.push({ from: value, to, isMap })
-      return to
-    }
-    const root = copy(document, false)
-    let values = 0
-    this.made = 0
-    for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
-      const { from, to, isMap } = next
-      for (const key of Array.isArray(from) ? from.keys() : Object.keys(from)) {
-        if (++values > this.mostValues) throw tooLarge(this.mostValues, 'values')
-        const value = (from as Record<string | number, unknown>)[key]
-        this.pay(charactersAt(value) + (typeof key === 'string' ? key.length : 1))
-        // In a map the keys are names and mean nothing.
-        if (isMap) {
-          ;(to as Json)[key] = copy(value, false)
-        } else if (key === '$ref' && typeof value === 'string') {
-          ;(to as Json).$ref = this.references.moved(value)
-        } else if (key === 'x-nullable' && typeof value === 'boolean') {
-          ;(to as Json).nullable = value
-        } else if (SHARED_KEYS.has(String(key)) || String(key).startsWith('x-')) {
-          if (typeof value === 'object') this.pay(charactersOf(value, this.mostCharacters - this.made))
-          ;(to as Json)[key] = value
-        } else if (key === 'discriminator' && typeof value === 'string') {
-          ;(to as Json).discriminator = { propertyName: value }
-        } else {
-          ;(to as Record<string | number, unknown>)[key] = copy(value, MAP_KEYS.has(String(key)))
-        }
-      }
-      if (!isMap && (to as Json).type === 'file') Object.assign(to, { type: 'string', format: 'binary' })
-    }
-    return root
+    if (this.made <= this.mostCharacters) return
+    const msg = `converted to OpenAPI 3 the definition would hold more than ${this.mostCharacters} characters, as each body stands at each of its operations and media types: name fewer in "consumes" and "produces", and put large schemas under "definitions"`
+    throw new NotConvertible({ loc: [], msg, type: 'definition_too_large' })
   }
 }
 
-function tooLarge(most: number, unit: string): NotConvertible {
-  const msg = `converted to OpenAPI 3 the definition would hold more than ${most} ${unit}, as each body stands at each of its operations and media types: name fewer in "consumes" and "produces", and put large schemas under "definitions"`
-  return new NotConvertible('definition_too_large', msg)
+/** The media types of a list; JSON where it names none. */
+function typesOf(types: unknown): string[] {
+  const named = Array.isArray(types) ? types.filter(each => typeof each === 'string' && each !== '') : []
+  return named.length > 0 ? named : [JSON_TYPE]
+}
+
+function isBody(entry: unknown): entry is Json {
+  return isObject(entry) && (entry.in === 'body' || entry.in === 'formData')
+}
+
+function entriesOf(value: unknown): [string, unknown][] {
+  return isObject(value) ? Object.entries(value) : []
+}
+
+/** Every object in a value. Nesting costs no stack. */
+function forEachObject(value: unknown, visit: (object: Json) => void): void {
+  const pending = [value]
+  for (let at = pending.pop(); at !== undefined; at = pending.pop()) {
+    if (typeof at !== 'object' || at === null) continue
+    if (isObject(at)) visit(at)
+    for (const member of Object.values(at)) if (member !== null && typeof member === 'object') pending.push(member)
+  }
 }

@@ -1,4 +1,4 @@
-import type { Loc } from '../../../errors.js'
+import type { Loc } from '../check/findings.js'
 import { isToolMethod } from '../check/operations.js'
 import { isObject } from '../check/references.js'
 import type { EditedDocument } from './edits.js'
