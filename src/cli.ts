@@ -17,7 +17,6 @@ process.stderr.on('error', () => undefined)
 process.exitCode = await run(process.argv.slice(2), process.env, {
   print: text => void process.stdout.write(`${text}\n`),
   remark: text => void process.stderr.write(`${text}\n`),
-  colours: process.stdout.isTTY === true && !process.env.NO_COLOR,
   isTerminal: process.stdout.isTTY === true,
   ...(isatty(0) && { ask }), // reading process.stdin would change the pipe for everybody who has it
 })

@@ -41,8 +41,7 @@ async function main(): Promise<void> {
   const isTerminal = process.stdout.isTTY
   // A terminal that was closed, or a reader that left, takes no more lines: that ends no service.
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => undefined)
-  const colours = isTerminal && process.stdout.hasColors() // which knows NO_COLOR
-  const log = makeLogger(config.server.logLevel, isTerminal ? humanLog(process.stdout, colours) : undefined)
+  const log = makeLogger(config.server.logLevel, isTerminal ? humanLog(process.stdout) : undefined)
   const removed = removedSettings(process.env)
   if (removed.length > 0) log.warn(`settings that are gone are not read: ${removed.join('; ')}`)
   const metrics = new Metrics()

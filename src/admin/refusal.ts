@@ -1,5 +1,4 @@
 import type { Fault } from '../errors.js'
-import { counted } from './counts.js'
 
 /** What was asked for cannot be done, for a reason that the sentence tells the operator. */
 export class Refusal extends Error {}
@@ -17,4 +16,9 @@ export function placeText(loc: readonly (string | number)[]): string {
     typeof step === 'number' ? `[${step}]` : /^[\w-]+$/.test(step) ? `.${step}` : `[${JSON.stringify(step)}]`,
   )
   return text.join('').replace(/^\./, '') || 'the document'
+}
+
+/** A count with its noun, which is given in the singular: `1 fault`, `2 faults`. */
+export function counted(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? '' : 's'}`
 }

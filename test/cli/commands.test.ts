@@ -14,7 +14,7 @@ const { database, url, token } = await worldDatabase(t)
 const folder = t.testdir()
 const NOWHERE = { DATABASE_URL: 'postgres://nobody@127.0.0.1:1/none' }
 
-const silent = { print: () => undefined, remark: () => undefined, colours: false, isTerminal: false }
+const silent = { print: () => undefined, remark: () => undefined, isTerminal: false }
 const COMMANDS = allCommands(programOf(new CommandLine({}, silent)))
 
 const GOOD = `openapi: 3.1.0
@@ -82,11 +82,11 @@ t.test('64: a command line that is wrong; the reason stands last and says what w
     [['user', 'list', '--jsn'], 'Did you mean --json?'],
     [['agent', 'show'], 'AGENT'],
     [['agent', 'show', '1', '2'], 'too many arguments'],
-    [['token', 'revoke', 'x'], 'ID must be a whole number'],
+    [['token', 'revoke', 'x'], 'It must be a whole number'],
     [['token', 'create'], '--for <EMAIL>'],
-    [['token', 'create', '--for', 'a@b', '--expires', 'soon'], '--expires must be a length of time'],
+    [['token', 'create', '--for', 'a@b', '--expires', 'soon'], 'It must be a length of time'],
     [['token', 'create', '--for', 'a@b', '--expires', '1d', '--never'], 'exclude each other'],
-    [['token', 'create', '--for', 'a@b', '--scope', 'all'], 'all is none of basic'],
+    [['token', 'create', '--for', 'a@b', '--scope', 'all'], 'It must be one of basic'],
     [['history', 'agnet', '8'], 'KIND is agent or tool, not agnet'],
     [['audit', 'list', '--kind', 'x'], 'Allowed choices are'],
     [['apply', 'x.yaml', '--plann'], 'Did you mean --plan?'],

@@ -12,7 +12,7 @@ import { agentctl } from './agentctl.js'
 const { database, url } = await worldDatabase(t)
 const { db } = database
 
-t.test('keys status --all opens every value in its place: finds damage, swaps and missing keys', async t => {
+t.test('keys status opens every value in its place: finds damage, swaps and missing keys', async t => {
   const ring = parseKeyRing(TEST_SECRET_KEYS)
   t.same(await verifyKeys(db, ring), { values: 5, opened: 5, findings: [] })
   t.equal((await verifyKeys(db, parseKeyRing(generateKey('fresh')))).findings.length, 5)
@@ -25,9 +25,7 @@ t.test('keys status --all opens every value in its place: finds damage, swaps an
   }
   await put(16, other)
   await put(17, one)
-  t.same((await keyStatus(db, ring)).unopened, [], 'one value of each key is not enough to see it')
-  t.equal((await agentctl({ url, args: ['keys', 'status'] })).status, 0)
-  const all = await agentctl({ url, args: ['keys', 'status', '--all', '--json'] })
+  const all = await agentctl({ url, args: ['keys', 'status', '--json'] })
   t.equal(all.status, 3)
   t.match(JSON.parse(all.stdout), {
     current: 'test',
@@ -39,8 +37,11 @@ t.test('keys status --all opens every value in its place: finds damage, swaps an
   await put(16, encryptSecret(ring, 'an earlier value', { toolId: 16, headerName: one.name }))
   t.match((await verifyKeys(db, ring)).findings, [{ problem: 'other_value' }])
   const kept = await db.deleteFrom('deployment_key').returningAll().executeTakeFirstOrThrow()
-  const told = await agentctl({ url, args: ['keys', 'status', '--all'] })
-  t.match(told, { status: 3, stdout: /not_there {2}the deployment key: no value can be compared with its mask/ })
+  const told = await agentctl({ url, args: ['keys', 'status'] })
+  t.match(told, {
+    status: 3,
+    stdout: /not_there {2}the deployment key[\s\S]*not_there: no value can be compared with its mask/,
+  })
   await db.insertInto('deployment_key').values(kept).execute()
   await put(16, one)
   t.same((await verifyKeys(db, ring)).findings, [])
@@ -52,10 +53,6 @@ t.test('rotation seals every value anew, leaves those whose key is missing, and 
   const headers = () => db.selectFrom('tool_header').selectAll().orderBy('tool_id').orderBy('position').execute()
   const masks = (await headers()).map(row => row.fingerprint)
   const alone = await keyStatus(db, parseKeyRing(fresh))
-  t.same(
-    alone.tools_without_key.map(tool => tool.id),
-    [11, 16, 17],
-  )
   t.same(
     alone.keys.find(key => key.id === 'test'),
     { id: 'test', in_ring: false, current: false, values: 4, deployment_key: true },

@@ -47,12 +47,12 @@ t.test('1: the connection is lost at the commit: whether it is stored is not kno
   t.teardown(() => proxy.close())
   const through = `postgresql://${user}@127.0.0.1:${proxy.port}/${name}`
   const email = 'admin@example.com'
-  const cases: [args: string[], remedy: RegExp, table: string][] = [
-    [['token', 'create', '--for', email], /token list shows it if it is: revoke it, for nobody/, 'token'],
-    [['agent', 'create', 'Doubtful', '--owner', email], /that may make a second one: .*agent list/, 'persona'],
-    [['user', 'create', 'doubt@example.com'], /look at what is stored before you repeat it/, 'user_account'],
+  const cases: [args: string[], table: string][] = [
+    [['token', 'create', '--for', email], 'token'],
+    [['agent', 'create', 'Doubtful', '--owner', email], 'persona'],
+    [['user', 'create', 'doubt@example.com'], 'user_account'],
   ]
-  for (const [args, remedy, table] of cases) {
+  for (const [args, table] of cases) {
     const count = async () =>
       (await sql<{ n: number }>`select count(*)::integer as n from ${sql.table(table)}`.execute(database.db)).rows[0]?.n
     const before = await count()
@@ -64,7 +64,6 @@ t.test('1: the connection is lost at the commit: whether it is stored is not kno
     }
     const { status, stderr } = await agentctl({ url: through, args })
     t.equal(await count(), (before ?? 0) + 1, 'it is stored')
-    t.match({ status, stderr }, { status: 1, stderr: /whether it is stored is not known; / })
-    t.match(stderr, remedy)
+    t.match({ status, stderr }, { status: 1, stderr: /not known whether it is stored; look before you repeat it: / })
   }
 })

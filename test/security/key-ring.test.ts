@@ -136,13 +136,16 @@ t.test('3: keys status names a key that does not open its values; rotation leave
   const status = await command('keys', 'status')
   t.equal(status.status, 3)
   t.match(status.stdout, /^old +DOES NOT OPEN +1 *$/m)
-  t.match(status.stdout, /"old" does not open the header X-A of tool 11.*Put the right key under "old"/)
+  t.match(
+    status.stdout,
+    /does_not_open {2}the header X-A of tool 11 {2}key old\ndoes_not_open: put the right key under this id/,
+  )
   const rotation = await command('keys', 'rotate', '--json')
   t.equal(rotation.status, 3)
   t.match(JSON.parse(rotation.stdout), { values: 3, tools: 2, skipped_tools: [], unopened_tools: [11] })
   t.match((await command('keys', 'rotate')).stdout, /a value does not open.*tools 11/)
   const after = JSON.parse((await command('keys', 'status', '--json')).stdout)
-  t.strictSame(after.unopened, [{ key: 'old', tried: 'the header X-A of tool 11' }])
+  t.strictSame(after.findings, [{ place: 'the header X-A of tool 11', key: 'old', problem: 'does_not_open' }])
 
   const observed = await observedWorld(t, { world, secretKeys: env.SECRET_KEYS })
   t.strictSame((await observed.call('GET', '/readyz')).json(), { status: 'ready' }, 'no request opens a value')
@@ -169,7 +172,7 @@ t.test("3 and 78 of the command line: another key under the deployment key's id"
   const env = { SECRET_KEYS: generateKey('test') }
   const status = await agentctl({ url, args: ['keys', 'status'], env })
   t.equal(status.status, 3)
-  t.match(status.stdout, '"test" does not open the deployment key')
+  t.match(status.stdout, /does_not_open +the deployment key +key test/)
   for (const args of [
     ['rollback', 'tool', '10', '--to', '1'],
     ['apply', worldFile(), '--plan'],

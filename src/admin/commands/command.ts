@@ -1,4 +1,4 @@
-import type { Command } from 'commander'
+import { type Command, InvalidArgumentError } from 'commander'
 import { type Config, readConfig } from '../../config.js'
 import { migrate, schemaAdvice, schemaState } from '../../db/migrate.js'
 import { type OpenedDatabase, openConfiguredDatabase } from '../../db/open.js'
@@ -10,9 +10,10 @@ import { openVault, type Vault } from '../../secrets/vault.js'
 import type { Actor } from '../../updates/audit.js'
 import type { AsOf } from '../../updates/past.js'
 import { VERSION } from '../../version.js'
+import { EXIT } from '../exit-status.js'
 import { operatorActor } from '../operator.js'
 import { Refusal } from '../refusal.js'
-import { type Cell, harmlessLines, jsonText, type Piece, rendered, tableLines } from '../terminal.js'
+import { type Cell, harmlessLine, harmlessLines, jsonText, tableLines } from '../terminal.js'
 
 export { EXIT } from '../exit-status.js'
 
@@ -22,14 +23,12 @@ export class UsageError extends Error {}
 /** The schema does not fit this program, or no database is named. */
 export class NotConfigured extends Error {}
 
-/** Where a command writes to, and what is known of the person who reads it. */
+/** Where a command writes to, and whether a person reads it. */
 export interface Output {
   /** Text to standard output, which ends its line. */
   print(text: string): void
   /** The same to standard error. */
   remark(text: string): void
-  /** Whether standard output shows colours. */
-  colours: boolean
   /** Whether standard output is a terminal. */
   isTerminal: boolean
   /** Asks the person at the terminal; absent where nobody is there. */
@@ -51,11 +50,12 @@ export function nameOf(command: Command): string {
   return command.parent === null ? '' : `${nameOf(command.parent)} ${command.name()}`.trim()
 }
 
-type Environment = Readonly<Record<string, string | undefined>>
+export type Environment = Readonly<Record<string, string | undefined>>
 
-/** Builds commands that share one environment and one output, and runs the one that is asked for. */
+/** Commands that share one environment and one output. */
 export class CommandLine {
-  status = 0
+  /** The exit status of the command that was run. */
+  status: number = EXIT.ok
 
   constructor(
     readonly env: Environment,
@@ -63,23 +63,24 @@ export class CommandLine {
   ) {}
 
   /**
-   * Adds a command. `usage` is its name and arguments, the first line of `summary` stands in lists of commands. `run` answers the
-   * exit status, nothing for success.
+   * Adds a command: `usage` is its name and arguments, `example` its arguments in the example. `run` is given the options and
+   * arguments as commander parsed them, and answers the exit status, undefined for success.
    */
-  add(
+  add<Options extends object, Arguments extends unknown[]>(
     parent: Command,
     usage: string,
-    { effect, summary, example }: { effect: Effect; summary: string; example: string },
-    run: (call: Call) => Promise<number | undefined>,
+    effect: Effect,
+    example: string,
+    run: (call: Call, options: Options, ...args: Arguments) => Promise<number | undefined>,
   ): Command {
-    const [first = ''] = summary.split('\n')
-    const command = parent.command(usage).description(summary).summary(first)
+    const command = parent.command(usage)
     EFFECTS.set(command, effect)
-    command.addHelpText('after', `\nExample:\n  ${example}`)
+    command.addHelpText('after', `\nExample:\n  agentctl ${nameOf(command)} ${example}`.trimEnd())
     return command.action(async () => {
       const call = new Call(command, this.env, this.output)
       try {
-        this.status = (await run(call)) ?? 0
+        const args = command.processedArgs as Arguments // as `usage` and its parsers say
+        this.status = (await run(call, command.opts<Options>(), ...args)) ?? EXIT.ok
       } finally {
         await call.close()
       }
@@ -87,15 +88,10 @@ export class CommandLine {
   }
 }
 
-/** Collects the values of an option that may be repeated. */
-export function collected(value: string, before: string[] = []): string[] {
-  return [...before, value]
-}
-
 /** A command may take minutes, such as a migration or a check of the whole audit trail. */
 const PATIENCE = { STATEMENT_TIMEOUT_MS: '600000' }
 
-/** One call of a command: its arguments, its output, and the way to the database. */
+/** One call of a command: its output, and the way to the database. */
 export class Call {
   #actor: Actor | undefined
   #config: Config | undefined
@@ -116,42 +112,21 @@ export class Call {
 
   /** Who gives this command, for the audit trail: its name with the options that were given, without their values. */
   get actor(): Actor {
-    const given = this.command.options.filter(option => this.#value(option.name()) !== undefined)
-    const options = given.map(option => ` --${option.name()}`)
-    this.#actor ??= operatorActor(`agentctl ${nameOf(this.command)}${options.join('')}`)
+    const given = this.command.options.filter(
+      option => this.command.getOptionValueSource(option.attributeName()) === 'cli',
+    )
+    const words = [nameOf(this.command), ...given.map(option => `--${option.name()}`)]
+    this.#actor ??= operatorActor(`agentctl ${words.join(' ')}`)
     return this.#actor
   }
 
   get json(): boolean {
-    return this.flag('json')
-  }
-
-  #value(name: string): unknown {
-    return this.command.getOptionValue(name.replace(/-(.)/g, (_, letter: string) => letter.toUpperCase()))
-  }
-
-  flag(name: string): boolean {
-    return this.#value(name) === true
-  }
-
-  text(name: string): string | undefined {
-    const value = this.#value(name)
-    return typeof value === 'string' ? value : undefined
-  }
-
-  texts(name: string): string[] {
-    const value = this.#value(name)
-    return Array.isArray(value) ? value.map(String) : []
-  }
-
-  /** A positional argument that the command demands; empty where it may be absent. */
-  argument(index: number): string {
-    return this.command.args[index] ?? ''
+    return this.command.opts<{ json?: boolean }>().json === true
   }
 
   /** One line for people. A control character in it shows as an escape, an end of line too. */
-  print(...pieces: readonly Piece[]): void {
-    this.output.print(rendered(pieces, this.output.colours))
+  print(text: string): void {
+    this.output.print(harmlessLine(text))
   }
 
   /** A text of several lines for people, indented so that none of them can pass for one of ours. */
@@ -161,7 +136,7 @@ export class Call {
 
   /** Rows for people, in columns. */
   printTable(rows: readonly (readonly Cell[])[]): void {
-    for (const line of tableLines(rows)) this.print(...line)
+    for (const line of tableLines(rows)) this.print(line)
   }
 
   /** A value as JSON: exactly that value. */
@@ -170,17 +145,16 @@ export class Call {
   }
 
   /** What a command found or did: the value where JSON is asked for, else what people are shown. */
-  answer(value: unknown, shown: string | (() => void)): void {
+  answer(value: unknown, shown: string | (() => void)): undefined {
     if (this.json) this.printJson(value)
     else if (typeof shown === 'string') this.print(shown)
     else shown()
   }
 
   /** Rows as JSON, or as a table with these columns. */
-  list<Row>(rows: readonly Row[], columns: Readonly<Record<string, (row: Row) => Cell>>): void {
-    this.answer(rows, () =>
-      this.printTable([Object.keys(columns), ...rows.map(row => Object.values(columns).map(cell => cell(row)))]),
-    )
+  list<Row>(rows: readonly Row[], columns: Readonly<Record<string, (row: Row) => Cell>>): undefined {
+    const cells = rows.map(row => Object.values(columns).map(cell => cell(row)))
+    this.answer(rows, () => this.printTable([Object.keys(columns), ...cells]))
   }
 
   /** A text for a program: exactly as it is, but on a terminal, where a person reads it. */
@@ -193,12 +167,8 @@ export class Call {
     this.output.remark(harmlessLines(text))
   }
 
-  /**
-   * Asks whether to go on, unless `--yes` was given. Answers false for anything but yes.
-   * Throws `Refusal` where nobody can be asked: nothing is done by accident.
-   */
+  /** Asks whether to go on; false for anything but yes. Throws `Refusal` where nobody can be asked. */
   async confirmed(question: string): Promise<boolean> {
-    if (this.flag('yes')) return true
     if (this.output.ask === undefined) throw new Refusal('nobody is there to be asked: add --yes, or see --plan')
     const answer = await this.output.ask(`${question} [y/N] `)
     return /^y(es)?$/i.test(answer.trim())
@@ -206,18 +176,14 @@ export class Call {
 
   /**
    * The database as the configuration names it, whatever its schema: that of DATABASE_URL, or an embedded one that is there.
-   * A new embedded one is made with `--embedded` only. Throws `NotConfigured`.
+   * A new embedded one is made with `--embedded` only. Throws `NoDatabase`.
    */
   async rawDatabase(): Promise<OpenedDatabase> {
-    const user = this.flag('embedded') ? 'new-command' : 'command'
-    this.#opened ??= openConfiguredDatabase(
-      this.config,
-      {},
-      (line, level) => {
-        if (user === 'new-command' || level === 'warn') this.remark(line)
-      },
-      user,
-    )
+    const user = this.command.opts<{ embedded?: boolean }>().embedded ? 'new-command' : 'command'
+    const log = (line: string, level?: 'warn') => {
+      if (user === 'new-command' || level === 'warn') this.remark(line)
+    }
+    this.#opened ??= openConfiguredDatabase(this.config, {}, log, user)
     return await this.#opened
   }
 
@@ -233,8 +199,7 @@ export class Call {
       const { lack, command } = schemaAdvice(state)
       throw new NotConfigured(`${lack}: run ${command}`)
     }
-    if (state.kind === 'ahead')
-      throw new NotConfigured(`the schema needs at least version ${state.oldestProgram} of this program: update it`)
+    if (state.kind === 'ahead') throw schemaAhead(state)
     return database
   }
 
@@ -256,37 +221,46 @@ export class Call {
   }
 }
 
-/** A whole number from 1 that is an id. Throws `UsageError`. */
-export function wholeNumber(text: string, what: string): number {
+export function schemaAhead({ oldestProgram }: { oldestProgram: string }): NotConfigured {
+  return new NotConfigured(`the schema needs at least version ${oldestProgram} of this program: update it`)
+}
+
+/*
+ * Parsers of options and arguments for commander, which names the option in front of what they throw.
+ */
+
+/** Collects the values of an option that may be repeated. */
+export function collected(value: string, before: string[] = []): string[] {
+  return [...before, value]
+}
+
+/** A whole number from 1 that is an id. */
+export function wholeNumber(text: string): number {
   if (!/^[1-9]\d{0,9}$/.test(text) || Number(text) > 2_147_483_647)
-    throw new UsageError(`${what} must be a whole number from 1, not ${text}`)
+    throw new InvalidArgumentError('It must be a whole number from 1.')
   return Number(text)
 }
 
-/** The earlier state that `--at` asks for; undefined without it. Throws `UsageError`. */
-export function asOfOption(call: Call): AsOf | undefined {
-  const text = call.text('at') ?? ''
-  if (/^\d+$/.test(text)) return { version: wholeNumber(text, '--at') }
-  const at = dateOf(call, 'at')
-  return at === undefined ? undefined : { at }
+/** A time in UTC. */
+export function dateTime(text: string): string {
+  const date = parseDateTime(text)
+  if (date === undefined)
+    throw new InvalidArgumentError('It must be a date such as 2026-01-31 or 2026-01-31T12:00:00Z.')
+  return date
 }
 
-/** The time that an option names, in UTC; undefined without the option. Throws `UsageError`. */
-export function dateOf(call: Call, option: string): string | undefined {
-  const text = call.text(option)
-  if (text === undefined) return undefined
-  const date = parseDateTime(text)
-  if (date === undefined) throw new UsageError(`--${option} must be a date such as 2026-01-31 or 2026-01-31T12:00:00Z`)
-  return date
+/** An earlier state: a version, or a time. */
+export function asOf(text: string): AsOf {
+  return /^\d+$/.test(text) ? { version: wholeNumber(text) } : { at: dateTime(text) }
 }
 
 const UNIT_S: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3600, d: 86_400 }
 
-/** Seconds of a length of time such as `90d`, `12h`, `30m`, `45s`; at most ten years. Throws `UsageError`. */
-export function durationS(text: string, what: string): number {
+/** Seconds of a length of time such as `90d`, `12h`, `30m`, `45s`; at most ten years. */
+export function durationS(text: string): number {
   const [, count, unit] = /^(\d{1,9})([smhd])$/.exec(text) ?? []
   const seconds = Number(count) * (UNIT_S[unit ?? ''] ?? Number.NaN)
   if (!(seconds > 0 && seconds <= 3653 * 86_400))
-    throw new UsageError(`${what} must be a length of time such as 90d, 12h or 30m, at most ten years`)
+    throw new InvalidArgumentError('It must be a length of time such as 90d, 12h or 30m, at most ten years.')
   return seconds
 }

@@ -5,39 +5,28 @@ import { readHistory } from '../history.js'
 import { resourceId } from '../resources.js'
 import { rollbackPersona, rollbackTool } from '../rollback.js'
 import { type Call, type CommandLine, EXIT, UsageError, wholeNumber } from './command.js'
-import { printOutcome } from './organisation.js'
+import { PLAN, printOutcome } from './organisation.js'
 
 export function addHistoryCommands(program: Command, line: CommandLine): void {
-  const history = {
-    effect: 'reads',
-    summary: 'Lists the versions of an agent or tool, newest first.\nKIND is agent or tool, ID an id or a name.',
-    example: 'agentctl history tool Weather --limit 5',
-  } as const
   line
-    .add(program, 'history <KIND> <ID>', history, historyCommand)
-    .option('--limit <COUNT>', 'at most so many (default: 100)')
-    .option('--json', 'print JSON, with what each version changed')
-  const rollback = {
-    effect: 'writes',
-    summary: [
-      'Makes a new version with the content of an old one.',
-      'It passes the same checks as any change. KIND is agent or tool, ID an id or a name. Secrets (header values) are not rolled back.',
-    ].join('\n'),
-    example: 'agentctl rollback tool Weather --to 3 --plan',
-  } as const
+    .add(program, 'history <KIND> <ID>', 'reads', 'tool Weather --limit 5', historyCommand)
+    .description('Lists the versions of an agent or tool, newest first.\nKIND is agent or tool, ID an id or a name.')
+    .option('--limit <COUNT>', 'at most so many', wholeNumber, 100)
   line
-    .add(program, 'rollback <KIND> <ID>', rollback, rollbackCommand)
-    .requiredOption('--to <VERSION>', 'the old version')
-    .option('--plan', 'only show what would change; exit status 2 where something would')
-    .option('--json', 'print JSON')
+    .add(program, 'rollback <KIND> <ID>', 'writes', 'tool Weather --to 3 --plan', rollbackCommand)
+    .description(
+      'Makes a new version with the content of an old one.\n' +
+        'It passes the same checks as any change. KIND is agent or tool, ID an id or a name. Secrets (header values) are not rolled back.',
+    )
+    .requiredOption('--to <VERSION>', 'the old version', wholeNumber)
+    .option('--plan', PLAN)
 }
 
-async function historyCommand(call: Call): Promise<undefined> {
-  const kind = kindOf(call)
-  const limit = wholeNumber(call.text('limit') ?? '100', '--limit')
+async function historyCommand(call: Call, { limit }: { limit: number }, word: string, name: string) {
+  const kind = kindOf(word)
   const { db } = await call.database()
+  const id = await resourceId(db, kind, name)
   // One more than is shown tells that there are more.
-  const id = await resourceId(db, kind, call.argument(1))
   const history = await readHistory(db, kind, id, { limit: limit + 1 })
   const versions = history.versions.slice(0, limit)
   call.answer({ ...history, versions }, () => {
@@ -46,22 +35,26 @@ async function historyCommand(call: Call): Promise<undefined> {
   })
   if (history.kept_from > 1) call.remark(`contents are kept from version ${history.kept_from} on`)
   if (history.versions.length > limit) call.remark(`there are more than ${limit}: see --limit`)
+  return undefined
 }
 
-function kindOf(call: Call): ResourceKind {
-  const kind = call.argument(0)
-  if (kind === 'agent') return 'persona'
-  if (kind === 'tool') return kind
-  throw new UsageError(`KIND is agent or tool, not ${kind}`)
+function kindOf(word: string): ResourceKind {
+  if (word === 'agent') return 'persona'
+  if (word === 'tool') return word
+  throw new UsageError(`KIND is agent or tool, not ${word}`)
 }
 
-async function rollbackCommand(call: Call): Promise<number> {
-  const kind = kindOf(call)
-  const version = wholeNumber(call.text('to') ?? '', '--to')
+async function rollbackCommand(
+  call: Call,
+  { to: version, plan = false }: { to: number; plan?: boolean },
+  word: string,
+  name: string,
+): Promise<number> {
+  const kind = kindOf(word)
   const database = await call.database()
-  const id = await resourceId(database.db, kind, call.argument(1))
+  const id = await resourceId(database.db, kind, name)
   const options = {
-    plan: call.flag('plan'),
+    plan,
     actor: call.actor,
   }
   const { changes, left, notes, ...result } =
@@ -69,16 +62,15 @@ async function rollbackCommand(call: Call): Promise<number> {
       ? await rollbackPersona(database, id, version, options)
       : await rollbackTool(database, await call.vault(), id, version, options)
   const fields = changes.map(({ field }) => field)
-  const changesSomething = fields.length > 0
+  const section = kind === 'tool' ? 'tools' : 'agents'
   call.answer({ version: result.version, fields, left, ...(notes.length > 0 && { notes }) }, () => {
-    const section = kind === 'tool' ? 'tools' : 'agents'
-    const done = changesSomething ? `set back ${fields.join(', ')}` : 'nothing to set back'
-    if (options.plan && changesSomething) {
+    const done = fields.length > 0 ? `set back ${fields.join(', ')}` : 'nothing to set back'
+    if (plan && fields.length > 0) {
       printOutcome(call, { section, id, name: result.name, action: 'changed', fields: changes }, true)
     } else call.print(`${NOUN[section]} ${id} is version ${result.version}: ${done}`)
     if (kind === 'tool') call.remark('secrets are not rolled back: the header values are those of now')
     for (const note of notes) call.remark(note)
     if (left.length > 0) call.remark(`left as now: ${left.join(', ')}`)
   })
-  return options.plan && changesSomething ? EXIT.differs : EXIT.ok
+  return plan && fields.length > 0 ? EXIT.differs : EXIT.ok
 }

@@ -1,58 +1,45 @@
 import { generateKeyPairSync } from 'node:crypto'
 import type { Command } from 'commander'
 import { generateKey } from '../../secrets/key-ring.js'
-import { counted } from '../counts.js'
-import { addKeyToFile, type KeyStatus, keyStatus, rotateKeys, unopenedText, verifyKeys } from '../keys.js'
+import { addKeyToFile, type KeyStatus, keyStatus, rotateKeys, type SecretFinding, verifyKeys } from '../keys.js'
+import { counted } from '../refusal.js'
 import { writeText } from '../source.js'
 import { type Call, type CommandLine, EXIT } from './command.js'
 
 export function addKeyCommands(program: Command, line: CommandLine): void {
   const keys = program.command('keys').description('Keys that encrypt stored secrets, and that sign checkpoints.')
-  const generate = {
-    effect: 'writes',
-    summary: [
-      'Makes a key for the key ring, or one that signs checkpoints.',
-      'Put a new key before the old ones (SECRET_KEYS or SECRET_KEYS_FILE), restart the service, run agentctl keys rotate,',
-      'and take the old keys out when agentctl keys status says that they seal nothing.',
-    ].join('\n'),
-    example: 'agentctl keys generate --file /etc/agents/keys',
-  } as const
   line
-    .add(keys, 'generate', generate, generateCommand)
+    .add(keys, 'generate', 'writes', '--file /etc/agents/keys', generateCommand)
+    .description(
+      'Makes a key for the key ring, or one that signs checkpoints.\n' +
+        'Put a new key before the old ones (SECRET_KEYS or SECRET_KEYS_FILE), restart the service, run agentctl keys rotate, ' +
+        'and take the old keys out when agentctl keys status says that they seal nothing.',
+    )
     .option('--file <FILE>', 'put it first in this key file, which keeps its owner and mode, instead of printing it')
     .option('--signing', 'an Ed25519 key pair for audit checkpoint, in PEM; --file then names a new file')
-    .option('--json', 'print JSON')
-  const status = {
-    effect: 'reads',
-    summary: [
-      'Counts the stored secrets by key, and names missing keys.',
-      'One value of each key is tried; with --all every value. Exit status 3 when one does not open.',
-    ].join('\n'),
-    example: 'agentctl keys status --all',
-  } as const
   line
-    .add(keys, 'status', status, statusCommand)
-    .option('--all', 'open every stored value in its place: finds values that are damaged or swapped')
-    .option('--json', 'print JSON')
-  const rotate = {
-    effect: 'writes',
-    summary: [
-      "Encrypts all stored secrets anew with the ring's first key.",
-      'The service may run meanwhile. May be interrupted and started again. Exit status 3 when secrets were left because their key does not open them.',
-    ].join('\n'),
-    example: 'agentctl keys rotate',
-  } as const
-  line.add(keys, 'rotate', rotate, rotateCommand).option('--json', 'print JSON')
+    .add(keys, 'status', 'reads', '', statusCommand)
+    .description(
+      'Counts the stored secrets by key, and opens every one of them.\n' +
+        'Exit status 3 when a key is missing, or a value is damaged or was swapped.',
+    )
+  line
+    .add(keys, 'rotate', 'writes', '', rotateCommand)
+    .description(
+      "Encrypts all stored secrets anew with the ring's first key.\n" +
+        'The service may run meanwhile. May be interrupted and started again. ' +
+        'Exit status 3 when secrets were left because their key does not open them.',
+    )
 }
 
-async function generateCommand(call: Call): Promise<undefined> {
-  const file = call.text('file')
-  if (call.flag('signing')) return generateSigning(call, file)
-  const key = file === undefined ? generateKey() : addKeyToFile(file)
-  call.answer(
-    file === undefined ? { key } : { added: key, file },
-    file === undefined ? key : `added the key ${key} to ${file}`,
-  )
+async function generateCommand(call: Call, { file, signing }: { file?: string; signing?: boolean }) {
+  if (signing) return generateSigning(call, file)
+  if (file !== undefined) {
+    const added = addKeyToFile(file)
+    return call.answer({ added, file }, `added the key ${added} to ${file}`)
+  }
+  const key = generateKey()
+  return call.answer({ key }, key)
 }
 
 function generateSigning(call: Call, file: string | undefined): undefined {
@@ -68,42 +55,42 @@ function generateSigning(call: Call, file: string | undefined): undefined {
   })
 }
 
+const ADVICE: Readonly<Record<SecretFinding['problem'], string>> = {
+  key_missing: 'put the key back into the ring',
+  does_not_open: 'put the right key under this id; a secret that is damaged or whose key is lost has to be sent anew',
+  other_value: 'it is not the value that its mask was made of: send it anew',
+  not_there: 'no value can be compared with its mask',
+}
+
 async function statusCommand(call: Call): Promise<number> {
   const ring = await call.ring()
   const { db } = await call.database()
   const status = await keyStatus(db, ring)
-  const all = call.flag('all') ? await verifyKeys(db, ring) : undefined
-  call.answer({ ...status, ...all }, () => {
-    printKeys(call, status)
-    if (all === undefined) return
-    for (const { place, key, problem } of all.findings) {
-      const what = key === null ? `${place}: no value can be compared with its mask` : `${place}, key ${key}`
-      call.print({ text: problem, colour: 'red' }, `  ${what}`)
-    }
-    call.print(`${counted(all.values, 'value')}, ${all.opened} opened, ${counted(all.findings.length, 'finding')}`)
+  const { values, opened, findings } = await verifyKeys(db, ring)
+  call.answer({ ...status, values, opened, findings }, () => {
+    printKeys(call, status, findings)
+    call.printTable(findings.map(({ place, key, problem }) => [problem, place, key && `key ${key}`]))
+    for (const problem of new Set(findings.map(finding => finding.problem)))
+      call.print(`${problem}: ${ADVICE[problem]}`)
+    call.print(`${counted(values, 'value')}, ${opened} opened, ${counted(findings.length, 'finding')}`)
   })
-  const isMissing = status.keys.some(key => !key.in_ring && (key.values > 0 || key.deployment_key))
-  return isMissing || status.unopened.length > 0 || (all?.findings.length ?? 0) > 0 ? EXIT.findings : EXIT.ok
+  return findings.length > 0 ? EXIT.findings : EXIT.ok
 }
 
 /** The keys for people. */
-export function printKeys(call: Call, { keys, tools_without_key, unopened }: KeyStatus): void {
-  const wrong = new Set(unopened.map(({ key }) => key))
-  const state = (key: KeyStatus['keys'][number]) => {
-    if (!key.in_ring) return { text: 'MISSING', colour: 'red' } as const
-    if (wrong.has(key.id)) return { text: 'DOES NOT OPEN', colour: 'red' } as const
-    return key.current ? 'encrypts' : 'decrypts'
+export function printKeys(call: Call, { keys }: KeyStatus, findings: readonly SecretFinding[] = []): void {
+  const wrong = new Set(findings.filter(({ problem }) => problem === 'does_not_open').map(({ key }) => key))
+  const state = ({ id, in_ring, current }: KeyStatus['keys'][number]) => {
+    if (!in_ring) return 'MISSING'
+    return wrong.has(id) ? 'DOES NOT OPEN' : current ? 'encrypts' : 'decrypts'
   }
   const rows = keys.map(key => [key.id, state(key), key.values, key.deployment_key ? 'yes' : ''])
   call.printTable([['KEY', 'STATE', 'VALUES', 'DEPLOYMENT KEY'], ...rows])
-  for (const tool of tools_without_key) call.print(`tool ${tool.id} ${tool.name} needs ${tool.keys.join(', ')}`)
-  for (const key of unopened) call.print(unopenedText(key))
 }
 
 async function rotateCommand(call: Call): Promise<number> {
   const ring = await call.ring()
-  const { db } = await call.database()
-  const rotation = await rotateKeys(db, ring, call.actor)
+  const rotation = await rotateKeys((await call.database()).db, ring, call.actor)
   const { values, tools, skipped_tools, unopened_tools } = rotation
   call.answer(rotation, () => {
     const deployment = rotation.deployment_key ? ', and the deployment key' : ''

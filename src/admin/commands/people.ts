@@ -1,100 +1,90 @@
-import type { Command } from 'commander'
+import { type Command, InvalidArgumentError } from 'commander'
 import { PERMISSIONS } from '../../auth/caller.js'
 import type { Permission } from '../../db/tables.js'
 import { collectFaults } from '../../schema/faults.js'
-import { counted } from '../counts.js'
 import { User } from '../document.js'
 import { describeBearer, eraseUser, planErasure } from '../erasure.js'
 import { createUser, deactivateUser, listUsers } from '../people.js'
+import { counted } from '../refusal.js'
 import { type Call, type CommandLine, collected, EXIT, UsageError } from './command.js'
 
 export function addPeopleCommands(program: Command, line: CommandLine): void {
   const user = program.command('user').description('People and service accounts.')
-  const create = {
-    effect: 'writes',
-    summary: 'Makes a user.\nGroups, and later changes of groups and permissions, are the business of apply.',
-    example: 'agentctl user create bob@example.com --group Support',
-  } as const
   line
-    .add(user, 'create <EMAIL>', create, createCommand)
+    .add(user, 'create <EMAIL>', 'writes', 'bob@example.com --group Support', createCommand)
+    .description('Makes a user.\nGroups, and later changes of groups and permissions, are the business of apply.')
     .option('--service-account', 'a service account instead of a person')
     .option(
       '--permission <NAME>',
       `${PERMISSIONS.join(', ')}: each includes the ones before; may be repeated`,
-      collected,
+      permissions,
     )
     .option('--group <GROUP>', 'make them a member of this group, by name or id; may be repeated', collected)
-    .option('--json', 'print JSON')
-  const list = { effect: 'reads', summary: 'Lists the users.', example: 'agentctl user list' } as const
+  line.add(user, 'list', 'reads', '', listCommand).description('Lists the users.')
   line
-    .add(user, 'list', list, async call => {
-      call.list(await listUsers((await call.database()).db), {
-        EMAIL: one => one.email,
-        KIND: one => one.kind,
-        STATE: one => (one.active ? 'active' : 'inactive'),
-        PERMISSIONS: one => one.permissions.join(', ') || 'basic',
-        GROUPS: one => one.groups,
-      })
-      return EXIT.ok
-    })
-    .option('--json', 'print JSON')
-  const deactivate = {
-    effect: 'writes',
-    summary:
+    .add(user, 'deactivate <EMAIL>', 'writes', 'bob@example.com', deactivateCommand)
+    .description(
       'Shuts a user out: their tokens stop working with the next request.\napply lets them in again (active: true).',
-    example: 'agentctl user deactivate bob@example.com',
-  } as const
-  line.add(user, 'deactivate <EMAIL>', deactivate, deactivateCommand).option('--json', 'print JSON')
-  const erase = {
-    effect: 'destroys',
-    summary: [
-      'Erases a person: shuts the account, clears the audit trail of them.',
-      'EMAIL may be an id. What they own stays, and the audit trail still verifies.',
-      'Not erased: log files, backups, request ids that clients chose, and what people wrote into agents.',
-    ].join('\n'),
-    example: 'agentctl user erase bob@example.com --plan',
-  } as const
+    )
   line
-    .add(user, 'erase <EMAIL>', erase, eraseCommand)
+    .add(user, 'erase <EMAIL>', 'destroys', 'bob@example.com --plan', eraseCommand)
+    .description(
+      'Erases a person: shuts the account, clears the audit trail of them.\n' +
+        'EMAIL may be an id. What they own stays, and the audit trail still verifies.\n' +
+        'Not erased: log files, backups, request ids that clients chose, and what people wrote into agents.',
+    )
     .option('--yes', 'do not ask')
     .option('--plan', 'only show what would be erased; exit status 2')
-    .option('--json', 'print JSON')
 }
 
 /** An email that documents take too. Throws `UsageError`. */
-export function emailOf(text: string): string {
+export function checkedEmail(text: string): string {
   if (!/^[^\s\p{Cc}@]+@[^\s\p{Cc}@]+$/u.test(text)) throw new UsageError(`not an email: ${text}`)
   const [fault] = collectFaults(User.properties.email, text, [])
   if (fault !== undefined) throw new UsageError(`EMAIL: ${fault.msg}`)
   return text
 }
 
-/** A permission by its name. Throws `UsageError`. */
-export function permissionOf(text: string): Permission {
+/** Collects permissions for an option that may be repeated. */
+export function permissions(text: string, before: Permission[] = []): Permission[] {
   const found = PERMISSIONS.find(permission => permission === text)
-  if (found === undefined) throw new UsageError(`${text} is none of ${PERMISSIONS.join(', ')}`)
-  return found
+  if (found === undefined) throw new InvalidArgumentError(`It must be one of ${PERMISSIONS.join(', ')}.`)
+  return [...before, found]
 }
 
-async function createCommand(call: Call): Promise<undefined> {
-  const email = emailOf(call.argument(0))
-  const kind = call.flag('service-account') ? 'service_account' : 'person'
-  const permissions = call.texts('permission').map(permissionOf)
-  const user = { email, kind, permissions, groups: call.texts('group') } as const
+interface CreateOptions {
+  serviceAccount?: boolean
+  permission?: Permission[]
+  group?: string[]
+}
+
+async function createCommand(call: Call, options: CreateOptions, given: string): Promise<undefined> {
+  const email = checkedEmail(given)
+  const kind = options.serviceAccount ? 'service_account' : 'person'
+  const user = { email, kind, permissions: options.permission ?? [], groups: options.group ?? [] } as const
   const id = await createUser((await call.database()).db, user, call.actor)
   call.answer({ id, email, kind }, `created ${email} (${id}); a token: agentctl token create --for ${email}`)
 }
 
-async function deactivateCommand(call: Call): Promise<undefined> {
-  const email = call.argument(0)
+async function listCommand(call: Call): Promise<undefined> {
+  call.list(await listUsers((await call.database()).db), {
+    EMAIL: one => one.email,
+    KIND: one => one.kind,
+    STATE: one => (one.active ? 'active' : 'inactive'),
+    PERMISSIONS: one => one.permissions.join(', ') || 'basic',
+    GROUPS: one => one.groups,
+  })
+}
+
+async function deactivateCommand(call: Call, _: object, email: string): Promise<undefined> {
   const changed = await deactivateUser((await call.database()).db, email, call.actor)
   const said = changed ? `${email} is inactive` : `nothing changed: ${email} is inactive already`
   call.answer({ email, active: false, changed }, said)
 }
 
-async function eraseCommand(call: Call): Promise<number> {
+async function eraseCommand(call: Call, { yes, plan }: { yes?: boolean; plan?: boolean }, name: string) {
   const { db } = await call.database()
-  const goes = await planErasure(db, call.argument(0))
+  const goes = await planErasure(db, name)
   if (!call.json) {
     const account = goes.has_account
       ? `the account ${goes.email} (${goes.id}) would be shut and lose its email, and `
@@ -105,16 +95,12 @@ async function eraseCommand(call: Call): Promise<number> {
       call.print(`not erased, though they once had this email: ${describeBearer(other)}`)
     }
   }
-  if (call.flag('plan')) {
-    if (call.json) call.printJson(goes)
-    return EXIT.differs
-  }
-  if (!(await call.confirmed(`Erase ${goes.email}?`))) {
+  if (!plan && !yes && !(await call.confirmed(`Erase ${goes.email}?`))) {
     call.remark('nothing was erased')
     return EXIT.error
   }
   // By the id: since the plan was read, the email may have gone to somebody else.
-  await eraseUser(db, goes.id, call.actor)
-  call.answer(goes, `erased ${goes.email}`)
-  return EXIT.ok
+  if (!plan) await eraseUser(db, goes.id, call.actor)
+  call.answer(goes, plan ? 'a plan: nothing was erased' : `erased ${goes.email}`)
+  return plan ? EXIT.differs : EXIT.ok
 }

@@ -1,62 +1,44 @@
-import { setTimeout as sleep } from 'node:timers/promises'
 import type { Command } from 'commander'
 import type { Transaction } from 'kysely'
-import { ServerUnfit } from '../../db/connection/database-error.js'
 import { describeServer } from '../../db/connection/database-server.js'
-import { classifyDatabaseError } from '../../db/connection/sqlstate.js'
-import { MIGRATIONS, migrate, type SchemaState, schemaState } from '../../db/migrate.js'
-import { isRefusedByServer } from '../../db/open.js'
+import { MIGRATIONS, migrate, schemaState } from '../../db/migrate.js'
 import type { Database } from '../../db/tables.js'
 import { KeyRingMissing } from '../../secrets/configured-ring.js'
 import type { KeyRing } from '../../secrets/key-ring.js'
 import { VERSION } from '../../version.js'
-import { counted } from '../counts.js'
 import { createUser, firstAdministrator, keepingAdministrator, listUsers } from '../people.js'
-import { Refusal } from '../refusal.js'
+import { counted, Refusal } from '../refusal.js'
 import { readStatus } from '../status.js'
 import { createToken } from '../tokens.js'
-import { type Call, type CommandLine, EXIT, NotConfigured } from './command.js'
+import { type Call, type CommandLine, EXIT, schemaAhead } from './command.js'
 import { printKeys } from './keys.js'
-import { emailOf } from './people.js'
+import { checkedEmail } from './people.js'
 
 export function addSetupCommands(program: Command, line: CommandLine): void {
-  const init = {
-    effect: 'writes',
-    summary: [
-      'Makes a database ready: schema, first administrator, token.',
-      'The token is shown once.',
-      'Refused where there is an administrator already: agentctl token create makes more tokens.',
-    ].join('\n'),
-    example: 'agentctl init alice@example.com',
-  } as const
   line
-    .add(program, 'init <EMAIL>', init, initCommand)
+    .add(program, 'init <EMAIL>', 'writes', 'alice@example.com', initCommand)
+    .description(
+      'Makes a database ready: schema, first administrator, token.\n' +
+        'The token is shown once.\n' +
+        'Refused where there is an administrator already: agentctl token create makes more tokens.',
+    )
     .option('--embedded', 'make an embedded database where there is none yet')
-    .option('--json', 'print JSON')
-  const migrate = {
-    effect: 'writes',
-    summary: 'Brings the schema of the database up to date.\nForward only; several processes may run it at once.',
-    example: 'agentctl migrate --plan',
-  } as const
   line
-    .add(program, 'migrate', migrate, migrateCommand)
+    .add(program, 'migrate', 'writes', '--plan', migrateCommand)
+    .description('Brings the schema of the database up to date.\nForward only; several processes may run it at once.')
     .option('--plan', 'only name the migrations and what they lock; exit status 2 where there are some')
-    .option('--json', 'print JSON')
-  const status = {
-    effect: 'reads',
-    summary: 'Says how things stand: schema, counts, keys, recent changes.',
-    example: 'agentctl status --json',
-  } as const
-  line.add(program, 'status', status, statusCommand).option('--json', 'print JSON')
+  line
+    .add(program, 'status', 'reads', '--json', statusCommand)
+    .description('Says how things stand: schema, counts, keys, recent changes.')
 }
 
-async function initCommand(call: Call): Promise<undefined> {
-  const email = emailOf(call.argument(0))
+async function initCommand(call: Call, _: object, given: string): Promise<undefined> {
+  const email = checkedEmail(given)
   // A missing key ring is said before anything is made.
   await call.ring()
   const { database, description } = await call.rawDatabase()
   const state = await schemaState(database.db, VERSION)
-  if (state.kind === 'ahead') throw aheadOf(state.oldestProgram)
+  if (state.kind === 'ahead') throw schemaAhead(state)
   const migrations = state.kind === 'behind' ? await migrate(database.db) : []
   await call.vault()
   const issued = await keepingAdministrator(database.db, async trx => {
@@ -87,36 +69,12 @@ async function refuseSecond(trx: Transaction<Database>, email: string): Promise<
   }
 }
 
-function aheadOf(oldestProgram: string): NotConfigured {
-  return new NotConfigured(`the schema needs at least version ${oldestProgram} of this program`)
-}
-
-/** How long `agentctl migrate` waits for a database that is just starting. */
-const START_WAIT_S = 30
-const START_POLL_MS = 500
-
-/** The state of the schema, as soon as the database can be reached. */
-async function awaitedState(call: Call, read: () => Promise<SchemaState>): Promise<SchemaState> {
-  const deadline = performance.now() + START_WAIT_S * 1_000
-  for (let isSaid = false; ; isSaid = true) {
-    try {
-      return await read()
-    } catch (error) {
-      const { kind } = classifyDatabaseError(error)
-      const mayStart = (kind === 'connection_lost' || kind === 'shutting_down') && !isRefusedByServer(error)
-      if (!mayStart || error instanceof ServerUnfit || performance.now() > deadline) throw error
-    }
-    if (!isSaid) call.remark(`the database cannot be reached yet; waiting up to ${START_WAIT_S} s for it to start`)
-    await sleep(START_POLL_MS)
-  }
-}
-
-async function migrateCommand(call: Call): Promise<number> {
+async function migrateCommand(call: Call, { plan }: { plan?: boolean }): Promise<number> {
   const { database } = await call.rawDatabase()
-  const state = await awaitedState(call, () => schemaState(database.db, VERSION))
-  if (state.kind === 'ahead') throw aheadOf(state.oldestProgram)
+  const state = await schemaState(database.db, VERSION)
+  if (state.kind === 'ahead') throw schemaAhead(state)
   const pending = state.kind === 'behind' ? state.pending : []
-  if (call.flag('plan')) {
+  if (plan) {
     const steps = pending.map(name => ({ migration: name, locks: MIGRATIONS[name]?.locks ?? [] }))
     call.answer({ pending: steps }, () => {
       if (steps.length === 0) call.print('The schema is up to date.')
@@ -124,10 +82,10 @@ async function migrateCommand(call: Call): Promise<number> {
     })
     return steps.length > 0 ? EXIT.differs : EXIT.ok
   }
-  const ran = await migrate(database.db)
-  call.answer({ applied: ran }, () => {
-    if (ran.length === 0) call.print('The schema is up to date.')
-    for (const name of ran) call.print(`applied ${name}`)
+  const applied = await migrate(database.db)
+  call.answer({ applied }, () => {
+    if (applied.length === 0) call.print('The schema is up to date.')
+    for (const name of applied) call.print(`applied ${name}`)
   })
   return EXIT.ok
 }
@@ -154,8 +112,7 @@ async function statusCommand(call: Call): Promise<undefined> {
     const { size, read_only } = status.database
     call.print(`version   ${status.version}`)
     call.print(`database  ${description}: ${status.server}, ${size}${read_only ? ', read only' : ''}`)
-    call.print(`schema    ${status.schema.kind}`)
-    call.print('')
+    call.print(`schema    ${status.schema.kind}\n`)
     call.printTable(Object.entries(status.counts).map(([what, count]) => [what.replaceAll('_', ' '), count]))
     call.print('')
     if (status.keys === null) call.print(`keys      unknown: ${ring}`)
@@ -169,7 +126,7 @@ async function statusCommand(call: Call): Promise<undefined> {
         resource,
         `${/^(agent|tool):/.test(resource) ? 'version' : 'event'} ${version}`,
         actor,
-        fields.join(', '),
+        fields,
       ]),
     )
   })

@@ -1,81 +1,65 @@
 import type { Command } from 'commander'
 import { PERMISSIONS } from '../../auth/caller.js'
+import type { Permission } from '../../db/tables.js'
 import { resourceId } from '../resources.js'
 import { createToken, type IssuedToken, listTokens, revokeToken, rotateToken } from '../tokens.js'
 import { type Call, type CommandLine, collected, durationS, UsageError, wholeNumber } from './command.js'
-import { permissionOf } from './people.js'
+import { permissions } from './people.js'
 
 export function addTokenCommands(program: Command, line: CommandLine): void {
   const token = program.command('token').description('Access tokens.')
-  const create = {
-    effect: 'writes',
-    summary: 'Makes an access token and shows it once.',
-    example: 'agentctl token create --for ci@example.com --scope manage:actions --tool 7',
-  } as const
   line
-    .add(token, 'create', create, createCommand)
+    .add(token, 'create', 'writes', '--for ci@example.com --scope manage:actions --tool 7', createCommand)
+    .description('Makes an access token and shows it once.')
     .requiredOption('--for <EMAIL>', 'the user')
-    .option('--scope <SCOPE>', `narrow it to ${PERMISSIONS.join(', ')}; may be repeated`, collected)
+    .option('--scope <SCOPE>', `narrow it to ${PERMISSIONS.join(', ')}; may be repeated`, permissions)
     .option('--agent <AGENT>', 'bind it to this agent, by id or name; may be repeated', collected)
     .option('--tool <TOOL>', 'bind it to this tool, by id or name; may be repeated', collected)
-    .option('--expires <TIME>', 'how long it lives, such as 12h or 30d (default: 90d)')
+    .option('--expires <TIME>', 'how long it lives, such as 12h or 30d (default: 90d)', durationS)
     .option('--never', 'it never expires')
     .option('--require-if-match', 'refuse its updates without If-Match')
-    .option('--json', 'print JSON')
-  const list = {
-    effect: 'reads',
-    summary: 'Lists tokens, without their secrets.',
-    example: 'agentctl token list --for ci@example.com',
-  } as const
-  line.add(token, 'list', list, listCommand).option('--for <EMAIL>', 'only of this user').option('--json', 'print JSON')
-  const revoke = {
-    effect: 'destroys',
-    summary: 'Revokes a token: it stops working with the next request.',
-    example: 'agentctl token revoke 12',
-  } as const
   line
-    .add(token, 'revoke <ID>', revoke, async call => {
-      const id = wholeNumber(call.argument(0), 'ID')
-      const revoked = await revokeToken((await call.database()).db, id, call.actor)
-      call.answer({ id, revoked }, revoked ? `revoked token ${id}` : `token ${id} was revoked before`)
-      return undefined
-    })
-    .option('--json', 'print JSON')
-  const rotate = {
-    effect: 'writes',
-    summary: 'Makes a new token with the rights of an old one; both live for a while.',
-    example: 'agentctl token rotate 12 --overlap 30m',
-  } as const
+    .add(token, 'list', 'reads', '--for ci@example.com', listCommand)
+    .description('Lists tokens, without their secrets.')
+    .option('--for <EMAIL>', 'only of this user')
   line
-    .add(token, 'rotate <ID>', rotate, async call => {
-      const overlap = call.text('overlap') ?? '24h'
-      const overlapS = overlap === '0' ? 0 : durationS(overlap, '--overlap')
-      const id = wholeNumber(call.argument(0), 'ID')
-      show(call, await rotateToken((await call.database()).db, id, overlapS, call.actor))
-      return undefined
-    })
-    .option('--overlap <TIME>', 'how long the old one lives on, such as 30m or 0 (default: 24h)')
-    .option('--json', 'print JSON')
+    .add(token, 'revoke', 'destroys', '12', revokeCommand)
+    .argument('<ID>', '', wholeNumber)
+    .description('Revokes a token: it stops working with the next request.')
+  line
+    .add(token, 'rotate', 'writes', '12 --overlap 30m', rotateCommand)
+    .argument('<ID>', '', wholeNumber)
+    .description('Makes a new token with the rights of an old one; both live for a while.')
+    .option('--overlap <TIME>', 'how long the old one lives on, such as 30m or 0 (default: 24h)', overlapS)
 }
 
-async function createCommand(call: Call): Promise<undefined> {
-  const expires = call.text('expires')
-  if (expires !== undefined && call.flag('never')) throw new UsageError('--expires and --never exclude each other')
-  const expiresInS = call.flag('never') ? null : expires === undefined ? undefined : durationS(expires, '--expires')
+interface CreateOptions {
+  for: string
+  scope?: Permission[]
+  agent?: string[]
+  tool?: string[]
+  expires?: number
+  never?: boolean
+  requireIfMatch?: boolean
+}
+
+async function createCommand(call: Call, options: CreateOptions): Promise<undefined> {
+  const { expires, never, scope = [], agent = [], tool = [] } = options
+  if (expires !== undefined && never) throw new UsageError('--expires and --never exclude each other')
   const { db } = await call.database()
   const request = {
-    email: call.text('for') ?? '',
-    scopes: call.texts('scope').map(permissionOf),
-    personaIds: await Promise.all(call.texts('agent').map(agent => resourceId(db, 'persona', agent))),
-    toolIds: await Promise.all(call.texts('tool').map(tool => resourceId(db, 'tool', tool))),
-    requireIfMatch: call.flag('require-if-match'),
-    ...(expiresInS !== undefined && { expiresInS }),
+    email: options.for,
+    scopes: scope,
+    personaIds: await Promise.all(agent.map(name => resourceId(db, 'persona', name))),
+    toolIds: await Promise.all(tool.map(name => resourceId(db, 'tool', name))),
+    requireIfMatch: options.requireIfMatch === true,
+    ...(never ? { expiresInS: null } : expires !== undefined && { expiresInS: expires }),
   }
   show(call, await createToken(db, request, call.actor))
 }
 
-async function listCommand(call: Call): Promise<undefined> {
-  call.list(await listTokens((await call.database()).db, call.text('for')), {
+async function listCommand(call: Call, options: { for?: string }): Promise<undefined> {
+  call.list(await listTokens((await call.database()).db, options.for), {
     ID: token => token.id,
     USER: token => token.email,
     SCOPES: token => token.scopes,
@@ -84,6 +68,19 @@ async function listCommand(call: Call): Promise<undefined> {
     EXPIRES: token => (token.revoked_at ? `revoked ${token.revoked_at}` : (token.expires_at ?? 'never')),
     'LAST USED': token => token.last_used_at,
   })
+}
+
+async function revokeCommand(call: Call, _: object, id: number): Promise<undefined> {
+  const revoked = await revokeToken((await call.database()).db, id, call.actor)
+  call.answer({ id, revoked }, revoked ? `revoked token ${id}` : `token ${id} was revoked before`)
+}
+
+function overlapS(text: string): number {
+  return text === '0' ? 0 : durationS(text)
+}
+
+async function rotateCommand(call: Call, { overlap = 86_400 }: { overlap?: number }, id: number): Promise<undefined> {
+  show(call, await rotateToken((await call.database()).db, id, overlap, call.actor))
 }
 
 function show(call: Call, issued: IssuedToken): void {

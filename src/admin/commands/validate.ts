@@ -10,43 +10,53 @@ import {
   unusableServer,
 } from '../../tool/definition/index.js'
 import { type Impact, impactOf } from '../../tool/worker/tasks.js'
-import { counted } from '../counts.js'
-import { placeText } from '../refusal.js'
+import { counted, placeText } from '../refusal.js'
 import { definitionUse, resourceId } from '../resources.js'
 import { parseSource, readGivenSource, type Source, writeText } from '../source.js'
+import { tableLines } from '../terminal.js'
 import { type Call, type CommandLine, EXIT, UsageError } from './command.js'
 
 export function addValidateCommand(program: Command, line: CommandLine): void {
-  const validate = {
-    effect: 'reads',
-    summary: [
-      'Checks a tool definition as the service does.',
-      'FILE is JSON or YAML; - is standard input. Needs no database without --against. Exit status 3 when there are faults.',
-    ].join('\n'),
-    example: 'agentctl validate weather.yaml --complete -o weather-completed.yaml',
-  } as const
   line
-    .add(program, 'validate <FILE>', validate, validateCommand)
+    .add(program, 'validate <FILE>', 'reads', 'weather.yaml --complete -o weather-completed.yaml', validateCommand)
+    .description(
+      'Checks a tool definition as the service does.\n' +
+        'FILE is JSON or YAML; - is standard input. Needs no database without --against. Exit status 3 when there are faults.',
+    )
     .option('--against <TOOL>', 'say what it would change for the agents that use this tool')
     .option('--complete', 'repair it with the fewest edits, and say which they are')
     .option('--server <URL>', 'with --complete: the address where the definition names none that can be used')
     .option('--drop-unsupported', 'with --complete: leave out operations whose body is not JSON')
     .option('-o, --output <FILE>', 'with --complete: write the completed definition here; - is standard output')
-    .option('--json', 'print JSON')
 }
 
-async function validateCommand(call: Call): Promise<number> {
-  requireTogether(call)
-  const against = call.text('against')
-  const use = against === undefined ? undefined : await useOf(call, against)
-  const given = await readGivenSource(call.argument(0))
-  const options: CheckOptions = {
+interface ValidateOptions {
+  against?: string
+  complete?: boolean
+  server?: string
+  dropUnsupported?: boolean
+  output?: string
+}
+
+async function validateCommand(call: Call, options: ValidateOptions, file: string): Promise<number> {
+  requireTogether(call, options)
+  const use = options.against === undefined ? undefined : await useOf(call, options.against)
+  const given = await readGivenSource(file)
+  const checkOptions: CheckOptions = {
     at: ['definition'],
     ...(use && { headerNames: use.header_names }),
   }
-  const completion = call.flag('complete') ? completed(call, given, options) : undefined
-  const check = completion?.check ?? checkDefinition(given.value, options)
-  const written = completion && check.ok ? writeCompleted(call, completion.text) : undefined
+  const completion = options.complete
+    ? completeDefinition(given.value, {
+        ...checkOptions,
+        ...(options.server !== undefined && { server: options.server }),
+        dropsUnsupported: options.dropUnsupported === true,
+        numbers: numberTexts,
+      })
+    : undefined
+  const check = completion?.check ?? checkDefinition(given.value, checkOptions)
+  const written =
+    completion && check.ok ? writeCompleted(call, options.output, completion.definition, given) : undefined
   // The lines are those of the text that was written, else of the text that was given.
   const shown = written === undefined ? given : parseSource(written)
   const places = completion && written === undefined ? new GivenPlaces(given.value, completion.edits) : undefined
@@ -54,21 +64,11 @@ async function validateCommand(call: Call): Promise<number> {
     const loc = places?.nearestTo(found.loc.slice(1)) ?? found.loc.slice(1)
     return { line: shown.lineOf(loc), ...found, loc }
   }
-  const faults = check.ok ? [] : check.faults.map(fault => located(withRemedy(call, fault)))
+  const faults = check.ok ? [] : check.faults.map(fault => located(withRemedy(fault, options)))
   const warnings = check.warnings.map(located)
   const impact =
     use && check.ok ? await impactOf(use, use.definition, completion?.definition ?? given.value) : undefined
-  const rows = [
-    ...faults.map(fault => ['fault', fault] as const),
-    ...warnings.map(warning => ['warning', warning] as const),
-  ].map(([kind, { line, loc, msg, type }]) => [`line ${line}`, kind, placeText(loc), msg, `(${type})`])
   const edits = (completion?.edits ?? []).map(({ op, path, type, msg }) => ({ op, loc: path, type, msg }))
-  if (call.text('output') === '-') {
-    // Standard output is the definition: nothing else may stand there.
-    for (const { op, loc, msg, type } of edits) call.remark(`${op} ${placeText(loc)}: ${msg} (${type})`)
-    for (const row of rows) call.remark(row.join('  '))
-    return check.ok ? EXIT.ok : EXIT.findings
-  }
   const answer = {
     ok: check.ok,
     ...(check.ok && { methods: check.methods }),
@@ -77,31 +77,61 @@ async function validateCommand(call: Call): Promise<number> {
     ...(completion && { edits, dropped: completion.dropped }),
     ...(impact && { impact }),
   }
+  // Where standard output is the definition, nothing else may stand there.
+  const print = (text: string) => (options.output === '-' ? call.remark(text) : call.print(text))
   call.answer(answer, () => {
-    if (completion) {
-      call.printTable(edits.map(({ op, loc, msg, type }) => [op, placeText(loc), msg, `(${type})`]))
-      const dropped = completion.dropped.length
-      call.print(`${counted(edits.length, 'edit')}${dropped > 0 ? `, ${counted(dropped, 'operation')} left out` : ''}`)
-    }
-    call.printTable(rows)
-    if (check.ok) {
-      call.print(`${counted(check.methods.length, 'method')}:`)
-      call.printTable(
-        check.methods.map(({ name, method, path, summary }) => [`  ${name}`, method.toUpperCase(), path, summary]),
-      )
-    }
-    if (impact) printImpact(call, impact)
+    for (const text of shownLines(answer)) print(text)
   })
   return check.ok ? EXIT.ok : EXIT.findings
 }
 
+type Finding = Fault & { line: number }
+
+interface Answer {
+  methods?: readonly { name: string; method: string; path: string; summary: string }[]
+  faults: readonly Finding[]
+  warnings: readonly Finding[]
+  edits?: readonly { op: string; loc: Loc; type: string; msg: string }[]
+  dropped?: readonly unknown[]
+  impact?: Impact
+}
+
+/** What people are shown: edits, faults and warnings, methods, what changes for agents. */
+function shownLines({ methods, faults, warnings, edits, dropped = [], impact }: Answer): string[] {
+  const row = (kind: string) => (found: Finding) => [
+    `line ${found.line}`,
+    kind,
+    placeText(found.loc),
+    found.msg,
+    `(${found.type})`,
+  ]
+  const lines = tableLines([...faults.map(row('fault')), ...warnings.map(row('warning'))])
+  if (edits !== undefined) {
+    const left = dropped.length > 0 ? `, ${counted(dropped.length, 'operation')} left out` : ''
+    const made = edits.map(({ op, loc, msg, type }) => [op, placeText(loc), msg, `(${type})`])
+    lines.unshift(...tableLines(made), counted(edits.length, 'edit') + left)
+  }
+  if (methods !== undefined) {
+    const named = methods.map(({ name, method, path, summary }) => [name, method.toUpperCase(), path, summary])
+    lines.push(`${counted(methods.length, 'method')}:`, ...tableLines(named).map(text => `  ${text}`))
+  }
+  if (impact !== undefined) {
+    const { changes, agents } = impact
+    lines.push(...tableLines(changes.map(change => [change.class, change.operation, change.msg])))
+    if (changes.length === 0) lines.push('No change for a model.')
+    lines.push(`Used by ${agents.ids.length === 0 ? 'no agent' : `the agents ${agents.ids.join(', ')}`}.`)
+  }
+  return lines
+}
+
 /** An option without effect is a mistake. */
-function requireTogether(call: Call): void {
-  const server = call.text('server')
-  const alone = ['server', 'drop-unsupported', 'output'].find(name => call.flag(name) || call.text(name) !== undefined)
-  if (alone !== undefined && !call.flag('complete')) throw new UsageError(`--${alone} goes together with --complete`)
-  if (call.text('output') === '-' && call.json)
-    throw new UsageError('--json excludes --output -, as both go to standard output')
+function requireTogether(call: Call, { complete, server, dropUnsupported, output }: ValidateOptions): void {
+  const [alone] =
+    Object.entries({ '--server': server, '--drop-unsupported': dropUnsupported, '--output': output }).find(
+      ([, value]) => value !== undefined,
+    ) ?? []
+  if (alone !== undefined && !complete) throw new UsageError(`${alone} goes together with --complete`)
+  if (output === '-' && call.json) throw new UsageError('--json excludes --output -, as both go to standard output')
   if (server === undefined) return
   if (!(/^https?:\/\//i.test(server) && URL.canParse(server)))
     throw new UsageError('--server must be an absolute http(s) address')
@@ -109,52 +139,26 @@ function requireTogether(call: Call): void {
   if (reason !== undefined) throw new UsageError(`the address of --server ${reason}`)
 }
 
-function completed(call: Call, given: Source, options: CheckOptions) {
-  const server = call.text('server')
-  const completion = completeDefinition(given.value, {
-    ...options,
-    ...(server !== undefined && { server }),
-    dropsUnsupported: call.flag('drop-unsupported'),
-    numbers: numberTexts,
-  })
-  const text = () =>
-    given.isJson
-      ? stringifyExact(completion.definition, 2)
-      : withoutMarks(stringify(completion.definition, numberReplacer, { lineWidth: 0 })).trimEnd()
-  return { ...completion, text }
-}
-
-/** Writes the completed definition where `-o` says; without it nothing. Answers the text that was written. */
-function writeCompleted(call: Call, text: () => string): string | undefined {
-  const file = call.text('output')
+/** Writes the completed definition, as JSON where it came as JSON; without a file nothing. Answers the text that was written. */
+function writeCompleted(call: Call, file: string | undefined, definition: unknown, { isJson }: Source) {
   if (file === undefined) return undefined
-  const written = text()
-  if (file === '-') call.printExact(written)
+  const text = isJson
+    ? stringifyExact(definition, 2)
+    : withoutMarks(stringify(definition, numberReplacer, { lineWidth: 0 })).trimEnd()
+  if (file === '-') call.printExact(text)
   else {
-    writeText(file, `${written}\n`)
+    writeText(file, `${text}\n`)
     call.remark(`wrote ${file}`)
   }
-  return written
+  return text
 }
 
-function withRemedy(call: Call, fault: Fault): Fault {
-  const canBeDropped = fault.type === 'request_body_media_type_unsupported' && !call.flag('drop-unsupported')
-  if (!call.flag('complete') || !canBeDropped) return fault
+function withRemedy(fault: Fault, { complete, dropUnsupported }: ValidateOptions): Fault {
+  if (!complete || dropUnsupported || fault.type !== 'request_body_media_type_unsupported') return fault
   return { ...fault, msg: `${fault.msg}; --drop-unsupported leaves the operation out` }
 }
 
 async function useOf(call: Call, tool: string) {
   const { db } = await call.database()
   return await definitionUse(db, await resourceId(db, 'tool', tool))
-}
-
-const CLASS_COLOUR = { breaking: 'red', unknown: 'yellow', safe: 'green' } as const
-
-function printImpact(call: Call, { changes, agents }: Impact): void {
-  if (changes.length === 0) call.print('No change for a model.')
-  for (const change of changes) {
-    const word = { text: change.class.padEnd(8), colour: CLASS_COLOUR[change.class] }
-    call.print(word, `  ${change.operation}  ${change.msg}`)
-  }
-  call.print(`Used by ${agents.ids.length === 0 ? 'no agent' : `the agents ${agents.ids.join(', ')}`}.`)
 }
