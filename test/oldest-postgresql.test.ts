@@ -13,8 +13,7 @@ const BIN_DIR = '/usr/lib/postgresql/15/bin'
 const FILES = [
   'migrations',
   'upgrade',
-  'update-persona/random-updates',
-  'update-tool/random-updates',
+  'updates/batched',
   'update-persona/concurrent-writers',
   'admin/apply',
   'db/connection',

@@ -34,7 +34,7 @@ t.test('init: an empty database has its schema, an administrator and a token; a 
   const vault = await openVault(database.db, parseKeyRing(TEST_SECRET_KEYS))
   const guide = readFileSync(join(ROOT, 'ops', 'organisation.md'), 'utf8')
   const examples = [...guide.matchAll(/```yaml\n(.*?)```/gs)].map(([, text = '']) => text)
-  t.ok(examples.length >= 2, 'the examples of the guide')
+  t.ok(examples.length > 0, 'the example of the guide')
   for (const example of examples) {
     const report = await applyOrganisation(database, parse(example), { vault, env: { AGENTS_CRM_KEY: 'secret' } })
     t.ok(countOutcomes(report).created > 0)
