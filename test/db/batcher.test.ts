@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import t from 'tap'
 import { readConfig } from '../../src/config.js'
@@ -13,13 +14,15 @@ function doubling() {
   const batcher = new Batcher<number, number>(async questions => {
     groups.push([...questions])
     return questions.map(question => question * 2)
-  })
+  }, WAIT_MS)
   return { groups, batcher }
 }
 
 function ask<Q, A>(batcher: Batcher<Q, A>, row: Q, more: { key?: unknown; sizeBytes?: number } = {}): Promise<A> {
   return batcher.add({ row, sizeBytes: 1, ...more })
 }
+
+const WAIT_MS = 60_000
 
 t.test('what one turn of the event loop asks goes as one batch, and each gets its own answer', async t => {
   const { groups, batcher } = doubling()
@@ -36,7 +39,7 @@ t.test('a question that comes while others are under way does not wait for them'
   const batcher = new Batcher<string, string>(async questions => {
     if (questions.includes('slow')) await held
     return questions
-  })
+  }, WAIT_MS)
   const slow = ask(batcher, 'slow')
   await new Promise(setImmediate)
   t.equal(await ask(batcher, 'quick'), 'quick')
@@ -69,7 +72,7 @@ async function held() {
     groups.push([...questions])
     await new Promise<void>(resolve => releases.push(resolve))
     return questions
-  })
+  }, WAIT_MS)
   return { groups, batcher, release: (...which: number[]) => which.forEach(index => void releases[index]?.()) }
 }
 
@@ -106,7 +109,7 @@ t.test("a lost connection is everybody's: nobody asks again here", async t => {
   const batcher = new Batcher<number, number>(async () => {
     count += 1
     throw new ConnectionLost()
-  })
+  }, WAIT_MS)
   const outcomes = await Promise.allSettled([1, 2, 3].map(question => ask(batcher, question)))
   t.ok(outcomes.every(outcome => outcome.status === 'rejected' && outcome.reason instanceof ConnectionLost))
   t.equal(count, 1)
@@ -124,7 +127,7 @@ t.test('a row that cannot be read fails its own question and no other', async t 
   const batcher = new Batcher<number, number | undefined>(async divisors => {
     const rows = await quotients.run(database.db, { divisors: [...divisors] })
     return rows.map(({ quotient }) => quotient)
-  })
+  }, WAIT_MS)
   const outcomes = await Promise.allSettled([4, 0, 5].map(divisor => ask(batcher, divisor)))
   t.match(outcomes, [
     { status: 'fulfilled', value: 25 },
@@ -146,7 +149,7 @@ t.test('a batch that meets a timeout fails as one: 64 rows make two statements',
   const batcher = new Batcher<number, number>(async seconds => {
     statements++
     return (await sleeps.run(database.db, { seconds: [...seconds] })).map(({ position }) => position)
-  })
+  }, WAIT_MS)
   const outcomes = await Promise.allSettled(Array.from({ length: 64 }, () => ask(batcher, 20)))
   t.ok(outcomes.every(outcome => outcome.status === 'rejected' && outcome.reason.code === '57014'))
   t.equal(statements, 2)
@@ -166,8 +169,26 @@ t.test('rows that are tried singly go one behind the other', async t => {
     } finally {
       underWay--
     }
-  })
+  }, WAIT_MS)
   const outcomes = await Promise.allSettled(Array.from({ length: 64 }, (_, i) => ask(batcher, i % 32)))
   t.equal(outcomes.filter(({ status }) => status === 'rejected').length, 2)
   t.equal(most, 2)
+})
+
+t.test('a row that waits too long for earlier batches is refused and never sent', async t => {
+  const sent: number[] = []
+  const release: (() => void)[] = []
+  const batcher = new Batcher<number, number>(async rows => {
+    sent.push(...rows)
+    await new Promise<void>(resolve => release.push(resolve))
+    return rows
+  }, 50)
+  const asked = Array.from({ length: 70 }, (_, i) => ask(batcher, i))
+  const late = Promise.allSettled(asked.slice(64))
+  await sleep(500)
+  for (const done of release) done()
+  const outcomes = [...(await Promise.allSettled(asked.slice(0, 64))), ...(await late)]
+  t.equal(outcomes.filter(({ status }) => status === 'fulfilled').length, 64)
+  t.ok(outcomes.slice(64).every(outcome => outcome.status === 'rejected' && outcome.reason.name === 'PoolExhausted'))
+  t.equal(sent.length, 64)
 })

@@ -157,7 +157,7 @@ class Connections<DB> implements OpenDatabase<DB> {
       batcher = new Batcher(async rows => {
         const answers = await executor.executeQuery(statement.bind(rows))
         return byPosition(answers.rows, rows.length)
-      })
+      }, this.#config.connectionTimeoutMillis ?? 0)
       batchers.set(statement, batcher)
     }
     return batcher

@@ -1,4 +1,5 @@
 import pg from 'pg'
+import { PoolExhausted } from '../connection/database-error.js'
 import type { SendHooks } from './row-statement.js'
 
 /** Runs one statement for several rows: one result for each, in their order. */
@@ -15,6 +16,8 @@ export interface Entry<Row> {
 }
 
 interface Waiting<Row, Result> extends Entry<Row> {
+  /** When it has waited long enough for earlier batches, by the clock of `performance.now()`. */
+  until: number
   resolve(result: Result): void
   reject(error: unknown): void
 }
@@ -26,22 +29,29 @@ const BATCHES_MAX = 2
 
 /**
  * Runs a statement once for the rows that are added in the same turn of the event loop, or while earlier batches are under
- * way. Every result is as fresh as that of a statement of its own, which would begin no earlier.
+ * way. Every result is as fresh as that of a statement of its own, which would begin no earlier. A row waits for earlier
+ * batches no longer than for a connection.
  */
 export class Batcher<Row, Result> {
   readonly #run: RunBatch<Row, Result>
+  readonly #waitMs: number
   #waiting: Waiting<Row, Result>[] = []
   #batches = 0
   #turn: NodeJS.Immediate | undefined
+  #timer: NodeJS.Timeout | undefined
 
-  constructor(run: RunBatch<Row, Result>) {
+  constructor(run: RunBatch<Row, Result>, waitMs: number) {
     this.#run = run
+    this.#waitMs = waitMs
   }
 
-  /** Answers the result for a row, or rejects with the error of the statement that should have given it. */
+  /**
+   * Answers the result for a row, or rejects with the error of the statement that should have given it, or with
+   * PoolExhausted where it was never sent.
+   */
   add(entry: Entry<Row>): Promise<Result> {
     return new Promise((resolve, reject) => {
-      this.#waiting.push({ ...entry, resolve, reject })
+      this.#waiting.push({ ...entry, until: performance.now() + this.#waitMs, resolve, reject })
       this.#turn ??= setImmediate(() => {
         this.#turn = undefined
         this.#offer()
@@ -57,6 +67,16 @@ export class Batcher<Row, Result> {
         this.#offer()
       })
     }
+    const [oldest] = this.#waiting
+    if (oldest) this.#timer ??= setTimeout(() => this.#refuseLate(), oldest.until - performance.now()).unref()
+  }
+
+  #refuseLate(): void {
+    this.#timer = undefined
+    const late = this.#waiting.filter(({ until }) => until <= performance.now())
+    this.#waiting = this.#waiting.slice(late.length)
+    for (const { reject } of late) reject(new PoolExhausted(this.#waitMs))
+    this.#offer()
   }
 
   /** As many of the waiting rows, in their order, as one batch may hold: the first in any case. */
