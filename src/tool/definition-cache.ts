@@ -59,6 +59,8 @@ interface Facts {
   isPlain?: true
   /** Its server origins. */
   origins?: ReadonlySet<string>
+  /** It passed the check for a tool with these headers, with these notes. */
+  checked?: { headers: string; notes: string[] }
 }
 
 const facts = new LRUCache<string, Facts>({ max: 2_000 })

@@ -13,7 +13,7 @@ import {
   GivenPlaces,
   originsOf,
 } from '../definition/index.js'
-import { factsOf } from '../definition-cache.js'
+import { factsOf, noteFacts } from '../definition-cache.js'
 import type { ToolUpdateFields } from '../rules.js'
 import { CustomToolUpdate, ValidateToolRequest } from '../schema.js'
 import { compareNumbers, type RoundedNumber } from '../written-numbers.js'
@@ -51,10 +51,11 @@ interface Reading {
  */
 export function updateContentOf(body: CustomToolUpdate, { baseHash, stored }: Reading): UpdateContent {
   const { definition, oauth_config_id, ...others } = body
-  const headerNames = body.custom_headers?.map(header => header.key)
-  const checked = definition ? checkDefinition(definition, { ...(headerNames && { headerNames }) }) : null
   const write = writerFor(body)
-  const sent = checked?.ok ? definitionOf(write(definition)) : undefined
+  const text = definition ? definitionOf(write(definition)) : undefined
+  const headerNames = body.custom_headers?.map(header => header.key)
+  const checked = text && checkedOnce(text.hash, definition, headerNames)
+  const sent = checked?.faults.length === 0 ? text : undefined
   const isCompared = stored !== undefined && baseHash !== undefined && sent !== undefined && sent.hash !== baseHash
   const compared = isCompared ? compareNumbers(stored, definition as object) : undefined
   const given = Object.entries(others).filter(
@@ -74,10 +75,21 @@ export function updateContentOf(body: CustomToolUpdate, { baseHash, stored }: Re
     ],
     rounded: compared?.rounded ?? [],
     origins: sent ? (factsOf(sent.hash).origins ?? originsOf(definition)) : new Set(),
-    definitionFaults: checked === null || checked.ok ? [] : checked.faults,
-    notes: definitionNotes(checked),
+    definitionFaults: checked?.faults ?? [],
+    notes: checked?.notes ?? [],
     unknown: unknownFields(CustomToolUpdate, body).slice(0, UNKNOWN_FIELDS_MAX),
   }
+}
+
+/** The faults and notes of a definition. What was found good for tools with these headers is not checked again. */
+function checkedOnce(hash: string, definition: unknown, headerNames: readonly string[] = []) {
+  const headers = JSON.stringify(headerNames)
+  const known = factsOf(hash).checked
+  if (known?.headers === headers) return { faults: [], notes: known.notes }
+  const check = checkDefinition(definition, { headerNames })
+  const notes = definitionNotes(check)
+  if (check.ok) noteFacts(hash, { checked: { headers, notes } })
+  return { faults: check.ok ? [] : check.faults, notes }
 }
 
 function definitionOf(text: string) {
@@ -85,8 +97,8 @@ function definitionOf(text: string) {
 }
 
 /** What an answer says, as a `Warning`, of a definition that was accepted with warnings. */
-export function definitionNotes(checked: DefinitionCheck | null): string[] {
-  const count = checked?.warnings.length ?? 0
+export function definitionNotes(checked: DefinitionCheck): string[] {
+  const count = checked.warnings.length
   const warnings =
     count === 1
       ? '1 warning: validate it with report=full to read it'
