@@ -21,6 +21,7 @@ import { Metrics } from './http/metrics.js'
 import { listenForMetrics } from './http/probes.js'
 import { traced } from './http/tracing.js'
 import { Lifecycle } from './lifecycle.js'
+import { addedSources } from './persona/snapshot.js'
 import { SecretCorrupt } from './secrets/cipher.js'
 import { configuredKeyRing, KeyFileDiskFull, KeyRingMissing } from './secrets/configured-ring.js'
 import { pruneGrowing, pruneHistory } from './updates/prune.js'
@@ -174,6 +175,8 @@ async function welcome(
 ): Promise<void> {
   while (!service.isDraining()) {
     try {
+      const sources = await addedSources(opened.database.db)
+      if (sources.length > 0) log.warn({ sources }, 'stored sources beyond the interface are answered as they stand')
       process.stderr.write(await welcomeText(app, service, opened, config))
       return
     } catch (error) {

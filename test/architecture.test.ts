@@ -41,7 +41,6 @@ function readSource(path: string): SourceFile {
 const LAYERS: Record<string, readonly string[]> = {
   'errors.ts': [],
   'version.ts': [],
-  'priority.ts': [],
   'database-url': [],
   'key-ring': [],
   'config.ts': ['database-url', 'key-ring'],
@@ -53,7 +52,7 @@ const LAYERS: Record<string, readonly string[]> = {
   limits: ['errors.ts', 'db', 'updates'],
   http: ['errors.ts', 'config.ts', 'schema', 'db', 'auth', 'updates', 'limits'],
   'tool/definition': [],
-  tool: ['errors.ts', 'priority.ts', 'schema', 'db', 'updates', 'secrets', 'http', 'auth', 'tool/definition'],
+  tool: ['errors.ts', 'schema', 'db', 'updates', 'secrets', 'http', 'auth', 'tool/definition'],
   persona: ['errors.ts', 'schema', 'db', 'updates', 'http', 'auth', 'tool'],
   admin: [
     'errors.ts',
@@ -75,13 +74,13 @@ const LAYERS: Record<string, readonly string[]> = {
   'cli.ts': ['admin'],
   'server.ts': [
     'version.ts',
-    'priority.ts',
     'config.ts',
     'db',
     'updates',
     'secrets',
     'http',
     'admin',
+    'persona',
     'lifecycle.ts',
     'app.ts',
   ],

@@ -1,6 +1,6 @@
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { type AddressInfo, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -8,6 +8,7 @@ import { text } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
+import { readConfig } from '../src/config.js'
 import { MIGRATIONS } from '../src/db/migrate.js'
 import { agentctl as runAgentctl } from './cli/agentctl.js'
 import { Cluster } from './faults/cluster.js'
@@ -19,11 +20,10 @@ import { TEST_SECRET_KEYS } from './world.js'
 
 /*
  * What an operator reads when a start goes wrong: what is wrong, which setting it concerns, what helps. The services are real
- * processes, and so is their exit status; `agentctl` is one where it is spawned, and runs in this process elsewhere.
+ * processes, and so is their exit status; `agentctl` runs in this process.
  */
 t.setTimeout(900_000)
 
-const CLI = fileURLToPath(new URL('../src/cli.js', import.meta.url))
 const SERVER = fileURLToPath(new URL('../src/server.js', import.meta.url))
 const folder = mkdtempSync(join(tmpdir(), 'start-'))
 t.teardown(() => rmSync(folder, { recursive: true }))
@@ -53,14 +53,6 @@ async function agentctl(args: string[], changed: Record<string, string> = {}) {
   return { status, stderr }
 }
 
-/** `agentctl` as a process; one that hangs ends by a signal, without an exit status. */
-function spawnedAgentctl(args: string[], changed: Record<string, string> = {}) {
-  const { PATH = '' } = process.env
-  const options = { env: { PATH, ...env, ...changed }, encoding: 'utf8', timeout: 120_000 } as const
-  const { status, stderr } = spawnSync(process.execPath, [CLI, ...args], options)
-  return { status, stderr }
-}
-
 t.test('exit 0 and 2: the service says how it is started, and which arguments it does not know', async t => {
   const started = (...args: string[]) => {
     const { status, stdout, stderr } = spawnSync(process.execPath, [SERVER, ...args], {
@@ -72,7 +64,6 @@ t.test('exit 0 and 2: the service says how it is started, and which arguments it
   }
   const help = started('--help')
   t.match(help, { status: 0, stdout: /^Usage: agent-tool-management\n(.|\n)*ops\/configuration\.md/, stderr: /^$/ })
-  t.strictSame(started('-h'), help)
   const wrong = started('--port', '80', '--help')
   t.strictSame(
     { ...wrong, stderr: wrong.stderr.split('\n').slice(-2) },
@@ -86,35 +77,36 @@ t.test('exit 0 and 2: the service says how it is started, and which arguments it
 
 t.test('exit 1: a port in use is named with the setting that picks another', async t => {
   const port = String(cluster.port)
-  t.strictSame(await serverExit({ ...env, PORT: port }), {
+  const [service, metrics] = await Promise.all([
+    serverExit({ ...env, PORT: port }),
+    serverExit({ ...env, METRICS_PORT: port, LOG_LEVEL: 'silent' }),
+  ])
+  const told = (setting: string) => ({
     code: 1,
-    output: `127.0.0.1 port ${port} is in use: set HOST or PORT; 0 picks a free port.\n`,
+    output: `127.0.0.1 port ${port} is in use: set HOST or ${setting}; 0 picks a free port.\n`,
   })
-  const metrics = await serverExit({ ...env, METRICS_PORT: port, LOG_LEVEL: 'silent' })
-  t.strictSame(metrics, {
-    code: 1,
-    output: `127.0.0.1 port ${port} is in use: set HOST or METRICS_PORT; 0 picks a free port.\n`,
-  })
+  t.strictSame(service, told('PORT'))
+  t.strictSame(metrics, told('METRICS_PORT'))
 })
 
 t.test('exit 78: a key file that is missing or unreadable, by its setting; where to write instead', async t => {
   const { SECRET_KEYS: _, ...keyless } = { ...env, LOG_LEVEL: 'silent' }
   const file = join(folder, 'keys')
-  const missing = {
-    code: 78,
-    output:
-      'SECRET_KEYS_FILE: the file cannot be read (ENOENT: no such file or directory). ' +
-      'It holds one id:base64 a line; a new one is made by: npx agentctl keys generate --file FILE\n',
-  }
-  t.strictSame(await serverExit({ ...keyless, SECRET_KEYS_FILE: file }), missing)
-  t.match(spawnedAgentctl(['status'], { SECRET_KEYS: '', SECRET_KEYS_FILE: file }), {
-    status: 78,
-    stderr: `agentctl status: ${missing.output}`,
-  })
-  t.match(await serverExit({ ...keyless, SECRET_KEYS_FILE: folder }), { code: 78, output: /EISDIR/ })
   writeFileSync(file, TEST_SECRET_KEYS)
   const below = join(file, 'data')
-  t.strictSame(await serverExit({ DATA_DIR: below }), {
+  const [missing, unreadable] = await Promise.all([
+    serverExit({ ...keyless, SECRET_KEYS_FILE: join(folder, 'none') }),
+    serverExit({ DATA_DIR: below }),
+  ])
+  const output =
+    'SECRET_KEYS_FILE: the file cannot be read (ENOENT: no such file or directory). ' +
+    'It holds one id:base64 a line; a new one is made by: npx agentctl keys generate --file FILE\n'
+  t.strictSame(missing, { code: 78, output })
+  t.match(await agentctl(['status'], { SECRET_KEYS: '', SECRET_KEYS_FILE: join(folder, 'none') }), {
+    status: 78,
+    stderr: `agentctl status: ${output}`,
+  })
+  t.strictSame(unreadable, {
     code: 78,
     output:
       `the key file ${join(below, 'secret-keys')} cannot be read or made (ENOTDIR: not a directory): ` +
@@ -122,43 +114,27 @@ t.test('exit 78: a key file that is missing or unreadable, by its setting; where
   })
 })
 
-t.test(
-  'secrets stand in files that DATABASE_URL_FILE and METRICS_TOKEN_FILE name; a bad file ends the start',
-  async t => {
-    const { DATABASE_URL, ...rest } = env
-    const file = join(folder, 'database-url')
-    writeFileSync(file, `${DATABASE_URL}\n`)
-    const told = await agentctl(['status', '--json'], { DATABASE_URL: '', DATABASE_URL_FILE: file })
-    t.match({ status: told.status, stderr: told.stderr }, { status: 0, stderr: '' })
-    const faults = async (names: Record<string, string>) =>
-      (await serverExit({ ...rest, LOG_LEVEL: 'silent', ...names })).output.split('\n').slice(1, -1)
-    t.strictSame(await faults({ DATABASE_URL: 'postgresql://u:hunter2@a/b', DATABASE_URL_FILE: file }), [
-      '  DATABASE_URL and DATABASE_URL_FILE exclude each other',
-    ])
-    writeFileSync(file, '\n')
-    t.strictSame(await faults({ DATABASE_URL_FILE: file, METRICS_TOKEN_FILE: join(folder, 'none') }), [
-      '  METRICS_TOKEN_FILE: the file cannot be read (ENOENT: no such file or directory)',
-      '  DATABASE_URL_FILE: the file is empty',
-    ])
-    writeFileSync(file, 'short')
-    t.strictSame(await faults({ DATABASE_URL, METRICS_TOKEN_FILE: file }), [
-      '  METRICS_TOKEN: must be at least 16 characters of visible ASCII',
-    ])
-    writeFileSync(file, `${DATABASE_URL}\n${DATABASE_URL}\n`)
-    t.strictSame(await faults({ DATABASE_URL_FILE: file }), ['  DATABASE_URL_FILE: the file has more than one line'])
-  },
-)
-
-t.test(
-  'exit 78: a DATA_DIR where no folder can be made',
-  { skip: !existsSync('/proc/self') && 'no /proc' },
-  async t => {
-    t.match(await serverExit({ DATA_DIR: '/proc/x/y', LOG_LEVEL: 'silent' }), {
-      code: 78,
-      output: /ENOENT.*set DATA_DIR/,
-    })
-  },
-)
+t.test('secrets stand in files that DATABASE_URL_FILE and METRICS_TOKEN_FILE name', async t => {
+  const { DATABASE_URL, ...rest } = env
+  const file = join(folder, 'database-url')
+  writeFileSync(file, `${DATABASE_URL}\n`)
+  const told = await agentctl(['status', '--json'], { DATABASE_URL: '', DATABASE_URL_FILE: file })
+  t.match({ status: told.status, stderr: told.stderr }, { status: 0, stderr: '' })
+  const both = await serverExit({ ...rest, DATABASE_URL: 'postgresql://u:hunter2@a/b', DATABASE_URL_FILE: file })
+  t.equal(both.code, 78)
+  t.strictSame(both.output.split('\n').slice(1, -1), ['  DATABASE_URL and DATABASE_URL_FILE exclude each other'])
+  const faults = (names: Record<string, string>) => () => readConfig({ ...rest, ...names })
+  writeFileSync(file, '\n')
+  t.throws(faults({ DATABASE_URL_FILE: file, METRICS_TOKEN_FILE: join(folder, 'none') }), {
+    message: /METRICS_TOKEN_FILE: the file cannot be read .ENOENT(.|\n)*DATABASE_URL_FILE: the file is empty/,
+  })
+  writeFileSync(file, 'short')
+  t.throws(faults({ METRICS_TOKEN_FILE: file }), {
+    message: 'METRICS_TOKEN: must be at least 16 characters of visible ASCII',
+  })
+  writeFileSync(file, `${DATABASE_URL}\n${DATABASE_URL}\n`)
+  t.throws(faults({ DATABASE_URL_FILE: file }), { message: 'DATABASE_URL_FILE: the file has more than one line' })
+})
 
 t.test('a stop while the database is awaited: stopped, without a word of the closed pool', async t => {
   const silent = createServer()
@@ -178,7 +154,7 @@ t.test('a stop while the database is awaited: stopped, without a word of the clo
 })
 
 t.test('agentctl, 69: TLS is demanded of a server that has none', async t => {
-  const { status, stderr } = spawnedAgentctl(['status'], { DATABASE_URL: `${cluster.url()}?sslmode=require` })
+  const { status, stderr } = await agentctl(['status'], { DATABASE_URL: `${cluster.url()}?sslmode=require` })
   t.equal(status, 69)
   t.match(stderr, /does not support SSL connections; .*sslmode=disable in DATABASE_URL\n$/)
 })
@@ -256,53 +232,46 @@ t.test('a schema that is behind: the log and agentctl name the command that the 
   await logged(service, '"state":"ready"')
 })
 
-t.test('MIGRATE_ON_START=on brings an empty external database up to date and serves', async t => {
-  await cluster.query('create database empty')
-  const service = launched(t, { ...env, DATABASE_URL: cluster.url('empty'), MIGRATE_ON_START: 'on' })
-  await logged(service, '"state":"ready"')
-  t.match(lines(service, 'brought up to date'), [{ migrations: Object.keys(MIGRATIONS) }])
-})
-
-t.test('a schema whose name needs quotes is made and served', async t => {
+t.test('MIGRATE_ON_START=on brings an empty external database up to date, its schema named as it is', async t => {
   await cluster.query('create database quoted')
   const options = encodeURIComponent('-c search_path="Agents"')
   const settings = { ...env, DATABASE_URL: `${cluster.url('quoted')}?options=${options}` }
   t.match(await agentctl(['init', 'alice@example.com'], settings), { status: 1 }, 'nobody has made it yet')
-  await inDatabase('quoted', 'create schema "Agents"')
+  await cluster.query('create schema "Agents"', [], 'quoted')
+  const service = launched(t, { ...settings, MIGRATE_ON_START: 'on' })
+  await logged(service, '"state":"ready"')
+  t.match(lines(service, 'brought up to date'), [{ migrations: Object.keys(MIGRATIONS) }])
   t.match(await agentctl(['init', 'alice@example.com'], settings), { status: 0 })
-  await logged(launched(t, settings), 'Another token')
 })
 
-t.test('a database that is lost when the service is hardly ready ends nothing: the welcome comes later', async t => {
-  const proxy = await MessageProxy.open({ host: '127.0.0.1', port: cluster.port })
-  t.teardown(() => proxy.close())
-  let cuts = 0
-  proxy.decide = ({ from, bytes }) => {
-    const isWelcome = from === 'service' && bytes.includes('from user_account u')
-    return isWelcome && cuts++ === 0 ? { do: 'cut', after: 0 } : { do: 'pass' }
-  }
-  const url = new URL(cluster.url())
-  url.port = String(proxy.port)
-  const service = launched(t, { ...env, DATABASE_URL: url.href })
-  await logged(service, 'asking again')
-  await logged(service, 'Another token')
-  t.ok(service.isRunning)
-})
-
-async function inDatabase(database: string, statements: string): Promise<void> {
-  await cluster.query(statements, [], database)
-}
+t.test(
+  'a database lost just after readiness ends nothing: the welcome comes later, unknown sources are logged',
+  async t => {
+    await cluster.query(`insert into cc_pair (name, source, access_type) values ('new', 'added_source', 'public')`)
+    const proxy = await MessageProxy.open({ host: '127.0.0.1', port: cluster.port })
+    t.teardown(() => proxy.close())
+    let cuts = 0
+    proxy.decide = ({ from, bytes }) => {
+      const isWelcome = from === 'service' && bytes.includes('from user_account u')
+      return isWelcome && cuts++ === 0 ? { do: 'cut', after: 0 } : { do: 'pass' }
+    }
+    const url = new URL(cluster.url())
+    url.port = String(proxy.port)
+    const service = launched(t, { ...env, DATABASE_URL: url.href })
+    await logged(service, 'asking again')
+    await logged(service, 'Another token')
+    await logged(service, 'beyond the interface')
+    t.match(lines(service, 'beyond the interface'), [{ level: 40, sources: ['added_source'] }])
+    t.ok(service.isRunning)
+  },
+)
 
 t.test('DEMO fills an embedded database that is empty, and prints the token of its administrator once', async t => {
   const { PG_BIN_DIR = '' } = process.env
   chmodSync(folder, 0o711) // the server of a root start runs as another user, who must get through
-  for (const [DEMO, shows] of [
-    ['off', false],
-    ['on', true],
-    ['on', false],
-  ] as const) {
-    const service = launched(t, { DATA_DIR: join(folder, 'embedded'), PG_BIN_DIR, DEMO })
-    await logged(service, shows || DEMO === 'on' ? 'Another token' : 'agentctl init')
+  for (const shows of [true, false]) {
+    const service = launched(t, { DATA_DIR: join(folder, 'embedded'), PG_BIN_DIR, DEMO: 'on' })
+    await logged(service, 'Another token')
     t.equal(/\bpat_\w{28}\b/.test(service.log), shows)
     t.equal(await service.stop(), 0)
   }

@@ -9,13 +9,14 @@ export const RecencyBiasSetting = enumeration(['favor_recent', 'base_decay', 'no
 export const AccessType = enumeration(['public', 'private', 'sync'], { $id: 'AccessType' })
 export const FederatedConnectorSource = enumeration(['federated_slack'], { $id: 'FederatedConnectorSource' })
 
-const DOCUMENT_SOURCES =
+export const DOCUMENT_SOURCES: readonly string[] = (
   'ingestion_api slack web google_drive gmail requesttracker github gitbook gitlab guru bookstack ' +
   'outline confluence jira slab productboard file coda notion zulip linear hubspot document360 gong ' +
   'google_sites zendesk loopio dropbox sharepoint teams salesforce discourse axero clickup mediawiki ' +
   'wikipedia asana s3 r2 google_cloud_storage oci_storage xenforo not_applicable discord freshdesk ' +
   'fireflies egnyte airtable highspot drupal_wiki imap bitbucket testrail mock_connector user_file'
-export const DocumentSource = enumeration(DOCUMENT_SOURCES.split(' '), { $id: 'DocumentSource' })
+).split(' ')
+export const DocumentSource = enumeration(DOCUMENT_SOURCES, { $id: 'DocumentSource' })
 
 export type StarterMessage = Static<typeof StarterMessage>
 export const StarterMessage = Type.Object(

@@ -1,10 +1,18 @@
-import { type RawBuilder, sql } from 'kysely'
+import { type Kysely, type RawBuilder, sql } from 'kysely'
 import type { Viewer } from '../auth/access.js'
+import type { Database } from '../db/tables.js'
 import { jsonWithText, pastToolSnapshots, toolSnapshots } from '../tool/snapshot.js'
 import { jsonRow, jsonRows } from '../updates/statements.js'
 import { RELATIONS, type Relation } from './fields.js'
+import { DOCUMENT_SOURCES } from './nested-schemas.js'
 import { SNAPSHOT_FIELDS, type SnapshotPart } from './schema.js'
 import { storedIds } from './state.js'
+
+/** Stored sources that the interface does not name, because the product has added them: they are answered as they stand. */
+export async function addedSources(db: Kysely<Database>): Promise<string[]> {
+  const found = db.selectFrom('cc_pair').select('source').distinct().where('source', 'not in', DOCUMENT_SOURCES)
+  return (await found.orderBy('source').execute()).map(({ source }) => source)
+}
 
 /** SQL expressions of the ids that each relation of an agent holds, as arrays. */
 export type RelationIds = Record<Relation, RawBuilder<unknown>>
