@@ -73,7 +73,7 @@ export function inspection(definition: unknown, options: CheckOptions): Inspecti
     findings.faultOf('dict_type', root)
     return refused()
   }
-  const { named, exceeded } = new FirstWalk(definition, root, findings)
+  const { named, exceeded, references: found } = new FirstWalk(definition, root, findings)
   if (exceeded !== undefined) {
     const alone = new Findings(1)
     alone.fault(exceeded.type, exceeded.msg, root)
@@ -94,7 +94,7 @@ export function inspection(definition: unknown, options: CheckOptions): Inspecti
   const rules = new OperationRules(reader, inputs, definition.servers)
   checkPaths(definition, placeUnder(root, 'paths'), rules, reader)
   checkSecurity(definition.components, placeUnder(root, 'components'), findings)
-  reader.walk(definition, root, 'document')
+  reader.checkPlaces(definition, root, found)
   return resultOf(findings, rules.operations, { references, subtypes, is30 })
 }
 

@@ -54,15 +54,11 @@ export class Reader {
     return true
   }
 
-  /** Looks for misplaced references in all parts of the document but its schemas, for those too that no rule reads. */
-  walk(value: unknown, place: Place, part: string): void {
-    if (typeof value !== 'object' || value === null || this.isMisplaced(value, place, part) || isReference(value))
-      return
-    for (const [key, member] of Object.entries(value)) {
-      if (typeof member !== 'object' || member === null || key.startsWith('x-')) continue
-      const inside = partUnder(part, key) ?? (Array.isArray(value) ? part : 'data')
-      if (inside === 'data' || inside === 'schema') continue
-      this.walk(member, placeUnder(place, Array.isArray(value) ? Number(key) : key), inside)
+  /** Reports the references that stand where none may, also in parts that no rule reads. */
+  checkPlaces(document: Record<string, unknown>, root: Place, found: readonly Resolved[]): void {
+    for (const { value, place } of found) {
+      const part = partOf(document, stepsBetween(root, place))
+      if (part !== undefined) this.isMisplaced(value, place, part)
     }
   }
 
@@ -107,6 +103,26 @@ export class Reader {
     }
     return undefined
   }
+}
+
+function stepsBetween(root: Place, place: Place): (string | number)[] {
+  const steps: (string | number)[] = []
+  for (let at = place; at !== root && at.up !== undefined; at = at.up) steps.unshift(at.key)
+  return steps
+}
+
+/** What stands behind these steps; undefined for schemas, data, extensions and what stands within a reference. */
+function partOf(document: Record<string, unknown>, steps: readonly (string | number)[]): string | undefined {
+  let part: string | undefined = 'document'
+  let value: unknown = document
+  for (const step of steps) {
+    const isList = Array.isArray(value)
+    if (isReference(value) || String(step).startsWith('x-')) return undefined
+    part = partUnder(part, String(step)) ?? (isList ? part : undefined)
+    if (part === undefined || part === 'schema' || part === 'data') return undefined
+    value = (value as Record<string | number, unknown>)[step]
+  }
+  return part
 }
 
 /** Where the place says nothing, an object that is named and placed nowhere is not a parameter but a schema. */

@@ -29,6 +29,8 @@ export class FirstWalk {
   /** What is wrong with the definition as a whole, if a limit was exceeded. */
   exceeded: { type: string; msg: string } | undefined
   readonly named: NamedSchemas = { ids: new Map(), anchors: new Map(), byObject: new Map(), definitions: new Set() }
+  /** Every object with a text as `$ref`, in document order. */
+  readonly references: Resolved[] = []
   private values = 1
 
   constructor(
@@ -54,7 +56,8 @@ export class FirstWalk {
       if (typeof key === 'string') this.checkKey(key, value, place)
       if (typeof value === 'string') {
         this.checkText(value, 'a string', place, key)
-        if (typeof key === 'string' && NAMES.has(key))
+        if (key === '$ref') this.references.push({ value: node as Record<string, unknown>, place })
+        else if (typeof key === 'string' && NAMES.has(key))
           this.noteName(key, value, { value: node as Record<string, unknown>, place }, level)
       } else if (typeof value === 'number') {
         this.checkNumber(value, place, key)
