@@ -31,8 +31,11 @@ export interface ParameterList {
   isBroken: boolean
 }
 
-/** The placeholders of a path, each with the keys of the parameters that declare it. */
-export type PathTemplate = ReadonlyMap<string, readonly string[]>
+/** The placeholders of a path, each with the keys of the parameters that declare it, and those of all. */
+export interface PathTemplate {
+  readonly keys: ReadonlyMap<string, readonly string[]>
+  readonly declared: ReadonlySet<string>
+}
 
 export const NO_PARAMETERS: ParameterList = { byKey: new Map(), isBroken: false }
 
@@ -129,8 +132,7 @@ export class InputRules {
   }
 
   /** `path_parameter_unused`: a path parameter that no placeholder names is never sent. */
-  warnUnused(list: ParameterList, template: PathTemplate, place: Place): void {
-    const declared = new Set([...template.values()].flat())
+  warnUnused(list: ParameterList, { declared }: PathTemplate, place: Place): void {
     for (const { input, index } of list.byKey.values()) {
       if (input.in !== 'path' || declared.has(input.key)) continue
       const msg = `the path has no placeholder for the path parameter ${quote(input.name)}`

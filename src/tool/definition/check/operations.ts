@@ -32,6 +32,21 @@ export interface OperationInput {
   readonly body: BodyInput | undefined
 }
 
+class Operation implements OperationInput {
+  constructor(
+    readonly record: MethodRecord,
+    readonly place: Place,
+    readonly body: BodyInput | undefined,
+    private readonly shared: ParameterList,
+    private readonly own: ParameterList,
+  ) {}
+
+  // Put together when asked for, as thousands of operations may share hundreds of parameters.
+  get parameters() {
+    return merged(this.shared, this.own)
+  }
+}
+
 /** One path and what holds for all its operations. */
 interface PathUse {
   readonly path: string
@@ -45,6 +60,7 @@ interface PathUse {
   readonly report: () => void
 }
 
+const TOOL_METHODS = new Set(['get', 'put', 'post', 'patch', 'delete'])
 const SILENT = new Set(['summary', 'description'])
 const PASSED_OVER = new Set(['head', 'options', 'trace', 'query', 'additionaloperations'])
 const NOT_IN_NAME = /[^A-Za-z0-9_-]/
@@ -118,23 +134,28 @@ export class OperationRules {
       const msg = `the path has a ${behind.name}: declare query parameters instead, as a client may escape it or leave it out`
       findings.warn('path_query', msg, place)
     }
-    // Braces pair, are not nested and not empty; anything else between them is a name.
-    const names = Array.from(path.matchAll(/\{([^{}]+)\}/g), ([, name]) => name as string) // the group is not optional
-    if (/[{}]/.test(path.replace(/\{[^{}]+\}/g, ''))) {
+    // Braces pair, are not nested and not empty; anything else between them is a name. No path holds NUL.
+    const keys = new Map<string, readonly string[]>()
+    const bare = !/[{}]/.test(path)
+      ? path
+      : path.replace(/\{([^{}]+)\}/g, (_, name: string) => {
+          keys.set(name, keysOfPlaceholder(name))
+          return '\0'
+        })
+    if (/[{}]/.test(bare)) {
       findings.fault('path_template_invalid', `the braces of the path ${quote(path)} do not pair`, place)
-    } else if (names.length > DEFINITION_LIMITS.parametersPerOperation) {
+    } else if (keys.size > DEFINITION_LIMITS.parametersPerOperation) {
       const msg = `the path has more than ${DEFINITION_LIMITS.parametersPerOperation} placeholders`
       findings.fault('too_many_parameters', msg, place)
     } else {
-      if (names.length > 0) this.warnEqual(path, place)
-      return new Map(names.map(name => [name, keysOfPlaceholder(name)]))
+      if (keys.size > 0) this.warnEqual(path, bare, place)
+      return { keys, declared: new Set([...keys.values()].flat()) }
     }
     return undefined
   }
 
   /** `path_template_repeated`: the names of placeholders do not tell two paths apart. */
-  private warnEqual(path: string, place: Place): void {
-    const bare = path.replace(/\{[^{}]*\}/g, '{}')
+  private warnEqual(path: string, bare: string, place: Place): void {
     const first = this.paths.get(bare)
     if (first === undefined) {
       this.paths.set(bare, path)
@@ -216,15 +237,7 @@ export class OperationRules {
     }
     if (!isFirst || summary === undefined) return
     const record = { name: id, summary, path: use.path, method, spec: value }
-    // Put together when asked for, as thousands of operations may share hundreds of parameters.
-    this.operations.push({
-      record,
-      place,
-      get parameters() {
-        return merged(shared, own)
-      },
-      body,
-    })
+    this.operations.push(new Operation(record, place, body, shared, own))
   }
 
   private readId(operation: Resolved): string | undefined {
@@ -280,7 +293,7 @@ export class OperationRules {
     if (own.isBroken || shared.isBroken) return
     const most = DEFINITION_LIMITS.parametersPerOperation
     if (own.byKey.size + shared.byKey.size > most && merged(shared, own).length > most) this.inputs.reportTooMany(place)
-    for (const [name, keys] of template ?? []) {
+    for (const [name, keys] of template?.keys ?? []) {
       if (keys.some(key => own.byKey.has(key) || shared.byKey.has(key))) continue
       const quoted = quote(name)
       const msg = `the placeholder ${quoted} of the path is not declared: add {"name": ${quoted}, "in": "path", "required": true, "schema": {"type": "string"}}`
@@ -302,7 +315,7 @@ export class OperationRules {
 
 /** `get post put patch delete` in any case. */
 export function isToolMethod(key: string): boolean {
-  return /^(?:get|put|post|patch|delete)$/i.test(key)
+  return TOOL_METHODS.has(key) || TOOL_METHODS.has(key.toLowerCase())
 }
 
 /** The parameters of an operation: those of its path, unless the operation has one of that place and name, then its own. */
@@ -313,5 +326,6 @@ function merged(shared: ParameterList, own: ParameterList): ParameterInput[] {
 
 /** A placeholder is declared as it is written, or without the operators of RFC 6570 and API gateways: `{+name}`, `{name*}`, `{name+}`. */
 function keysOfPlaceholder(name: string): string[] {
-  return [...new Set([name, name.replace(/^\+/, '').replace(/[*+]$/, '')])].map(each => `path ${each}`)
+  const bare = name.replace(/^\+|[*+]$/g, '')
+  return bare === name ? [`path ${name}`] : [`path ${name}`, `path ${bare}`]
 }

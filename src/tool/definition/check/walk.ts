@@ -57,7 +57,7 @@ export class FirstWalk {
       if (typeof value === 'string') {
         this.checkText(value, 'a string', place, key)
         if (key === '$ref') this.references.push({ value: node as Record<string, unknown>, place })
-        else if (typeof key === 'string' && NAMES.has(key))
+        else if (typeof key === 'string' && key.startsWith('$') && NAMES.has(key))
           this.noteName(key, value, { value: node as Record<string, unknown>, place }, level)
       } else if (typeof value === 'number') {
         this.checkNumber(value, place, key)
