@@ -6,7 +6,6 @@ import closeWithGrace from 'close-with-grace'
 import type { FastifyInstance } from 'fastify'
 import type { Logger } from 'pino'
 import { EXIT } from './admin/exit-status.js'
-import { humanLog } from './admin/human-log.js'
 import { firstAdministrator } from './admin/people.js'
 import { harmless } from './admin/terminal.js'
 import { buildApp } from './app.js'
@@ -39,10 +38,9 @@ const PRUNE_GROWING_INTERVAL_MS = 60_000
 async function main(): Promise<void> {
   const config = withMetricsToken(readConfig(process.env))
   const ring = await configuredKeyRing(config)
-  const isTerminal = process.stdout.isTTY
   // A terminal that was closed, or a reader that left, takes no more lines: that ends no service.
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => undefined)
-  const log = makeLogger(config.server.logLevel, isTerminal ? humanLog(process.stdout) : undefined)
+  const log = makeLogger(config.server.logLevel)
   const removed = removedSettings(process.env)
   if (removed.length > 0) log.warn(`settings that are gone are not read: ${removed.join('; ')}`)
   const metrics = new Metrics()

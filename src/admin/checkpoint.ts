@@ -45,7 +45,7 @@ const UPGRADE_SHA256 = sql<string>`(
     concat_ws(' ', kind, subject, number, encode(hash, 'hex')), ',' order by kind, subject), ''), 'UTF8')), 'hex')
   from audit_upgrade_head)`
 
-/** Reads a private or public key in PEM, as `agentctl keys generate --signing` writes it. Throws `Refusal`, without the text. */
+/** Reads a private or public key in PEM, as openssl writes it. Throws `Refusal`, without the text. */
 export function readSigningKey(pem: string, half: 'private' | 'public'): KeyObject {
   try {
     const key = half === 'private' ? createPrivateKey(pem) : createPublicKey(pem)
@@ -53,7 +53,9 @@ export function readSigningKey(pem: string, half: 'private' | 'public'): KeyObje
   } catch {
     // Not a key: said below, without what was given.
   }
-  throw new Refusal(`this is not the ${half} half of an Ed25519 key in PEM: agentctl keys generate --signing makes one`)
+  throw new Refusal(
+    `this is not the ${half} half of an Ed25519 key in PEM: openssl genpkey -algorithm ed25519 makes one`,
+  )
 }
 
 /** Writes a signed checkpoint into a new file. Throws `Refusal` where that is there already or cannot be made. */

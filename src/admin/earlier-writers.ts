@@ -3,20 +3,15 @@ import { type Kysely, sql } from 'kysely'
 import type { Database } from '../db/tables.js'
 import { Refusal } from './refusal.js'
 
-const PAUSE_MS = 20
-const LIMIT_MS = 60_000
-
 /**
- * Waits until everything is stored or given up that was decided before now: a statement that found its caller active may wait
- * for a lock of somebody else, and stores only then. Afterwards nothing is stored any more by rights that were taken before the
- * call. Nobody waits for it. Inside a transaction, whose change nobody sees yet, it does nothing. Throws `Refusal` when a
- * transaction goes on for longer than `limitMs`: the change stays, and the command can be repeated.
+ * Waits until every transaction that writes to the audit trail now has ended: afterwards nothing is stored by rights that were
+ * taken before. Does nothing inside a transaction, whose change nobody sees yet. Throws `Refusal` after `limitMs`: the change
+ * stays, and the command can be repeated.
  */
-export async function earlierWritersEnded(db: Kysely<Database>, limitMs: number = LIMIT_MS): Promise<void> {
+export async function earlierWritersEnded(db: Kysely<Database>, limitMs = 60_000): Promise<void> {
   if (db.isTransaction) return
   const giveUpMs = performance.now() + limitMs
-  const earlier = await writers(db)
-  for (let left = earlier; left.length > 0; ) {
+  for (let left = await writers(db); left.length > 0; ) {
     if (performance.now() > giveUpMs) {
       const ids = left.map(({ pid }) => pid ?? 'of a prepared transaction').join(', ')
       throw new Refusal(
@@ -24,16 +19,13 @@ export async function earlierWritersEnded(db: Kysely<Database>, limitMs: number 
           'wait for its end, or end it, then repeat this command',
       )
     }
-    await sleep(PAUSE_MS)
+    await sleep(20)
     const now = new Set((await writers(db)).map(({ id }) => id))
     left = left.filter(({ id }) => now.has(id))
   }
 }
 
-/**
- * The transactions that write audit rows or events, others' too. Each has the table's lock from before the snapshot on which its
- * statement decides until its end.
- */
+/** A writing statement holds the table's lock from before its snapshot until the end of its transaction. */
 async function writers(db: Kysely<Database>): Promise<{ id: string; pid: number | null }[]> {
   const { rows } = await sql<{ id: string; pid: number | null }>`
     select distinct virtualtransaction as id, pid from pg_locks

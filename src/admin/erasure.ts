@@ -13,16 +13,9 @@ import { Refusal } from './refusal.js'
 /** What stands in place of the clear text of somebody who was erased. */
 export const ERASED = 'erased'
 
-/** Somebody who has an email, or had it once. */
-export interface Bearer {
-  id: string
-  /** The email of their account; null where it is deleted or erased. */
-  email: string | null
-}
-
 /** What is kept of a person in clear text. */
 export interface ErasurePlan {
-  /** Their email; where the account is gone, what they were named by. */
+  /** Their email; where the account is gone, their id. */
   email: string
   /** The id under which they made changes. It stays, and leads to nobody any more. */
   id: string
@@ -30,53 +23,25 @@ export interface ErasurePlan {
   has_account: boolean
   audit_rows: number
   events: number
-  /** Others who once had this email. They stay as they are. */
-  former: Bearer[]
 }
 
 const ROWS_AT_ONCE = 500
 
 /**
- * What erasing a person would take away. They are named by the email that they have, or by their id; an email that nobody has now
- * means who had it, where that is one whose account is gone. Throws `Refusal` when nothing is kept of them, or somebody else
- * could be meant.
+ * What erasing a person would take away. They are named by the email that they have now, or by their id, which stays in the audit
+ * trail when the account is gone. Throws `Refusal` when nothing is kept of them.
  */
 export async function planErasure(db: Kysely<Database>, named: string): Promise<ErasurePlan> {
-  const bearers = await bearersOf(db, named)
-  const uuid = canonicalUuid(named)
-  const present = bearers.find(({ id, email }) => id === uuid || email?.toLowerCase() === named.toLowerCase())
-  const [only, ...others] = bearers
-  const meant = present ?? (others.length === 0 && only?.email === null ? only : undefined)
-  if (meant === undefined && only !== undefined) {
-    throw new Refusal(
-      `nobody has ${named} now; who had it: ${bearers.map(describeBearer).join('; ')}. Name them by that email or id.`,
-    )
-  }
-  const { audit_rows, events } = meant === undefined ? { audit_rows: 0, events: 0 } : await countKept(db, meant.id)
-  if (meant === undefined || (meant.email === null && audit_rows + events === 0)) {
-    throw new Refusal(`nothing is kept of ${named}`)
-  }
-  const { id, email } = meant
-  const former = bearers.filter(other => other.id !== id)
-  return { email: email ?? named, id, has_account: email !== null, audit_rows, events, former }
-}
-
-/** Who this is, for people. */
-export function describeBearer({ id, email }: Bearer): string {
-  return email === null ? `${id}, whose account is gone` : `${email} (${id})`
-}
-
-/** Everybody who has or had an email, or the one with an id. */
-async function bearersOf(db: Kysely<Database>, named: string): Promise<Bearer[]> {
   const uuid = canonicalUuid(named) ?? null
-  const { rows } = await sql<Bearer>`
-    select named.id, account.email from (
-      select id from user_account where lower(email) = lower(${named}::text) or id = ${uuid}::uuid
-      union select subject::uuid from access_event
-        where kind = 'user' and (lower(person) = lower(${named}::text) or subject = ${uuid}::uuid::text)
-      union select actor_id from audit where lower(actor) = lower(${named}::text) or actor_id = ${uuid}::uuid
-    ) named left join user_account account using (id) where named.id is not null order by named.id`.execute(db)
-  return rows.map(({ id, email }) => ({ id, email: email === null || isErased({ id, email }) ? null : email }))
+  const { rows } = await sql<{ id: string; email: string }>`
+    select id, email from user_account where lower(email) = lower(${named}::text) or id = ${uuid}::uuid`.execute(db)
+  const account = rows.find(row => !isErased(row))
+  const id = account?.id ?? uuid
+  if (id === null)
+    throw new Refusal(`nobody has ${named} now: name them by their id (agentctl audit list --subject ${named})`)
+  const kept = await countKept(db, id)
+  if (account === undefined && kept.audit_rows + kept.events === 0) throw new Refusal(`nothing is kept of ${named}`)
+  return { email: account?.email ?? id, id, has_account: account !== undefined, ...kept }
 }
 
 async function countKept(db: Kysely<Database>, id: string): Promise<{ audit_rows: number; events: number }> {
@@ -88,10 +53,9 @@ async function countKept(db: Kysely<Database>, id: string): Promise<{ audit_rows
 
 /**
  * Erases a person: the account is shut and loses its email, and clear text and salts go from audit rows and events. The
- * commitments stay, so every chain, proof and checkpoint verifies; events of the kind `erasure` say what was erased, without
- * which `audit verify` takes it for tampering. What they had under way is waited for, so that nothing of them is stored behind
- * it. In pages, so that nobody waits; interrupted, it goes on when it is called again. `named` as for `planErasure`.
- * Throws `Refusal` as that does, and when nobody would administer afterwards.
+ * commitments stay, so every chain and checkpoint verifies; events of the kind `erasure` say what was erased. In pages, so that
+ * nobody waits; interrupted, it goes on when it is called again. Throws `Refusal` as `planErasure` does, and when nobody would
+ * administer afterwards.
  */
 export async function eraseUser(
   db: Kysely<Database>,

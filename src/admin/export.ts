@@ -25,8 +25,8 @@ export async function exportOrganisation(db: Kysely<Database>): Promise<Record<s
     federated_connectors: await readSection(trx, 'federated_connectors'),
     document_sets: await documentSets(trx),
     user_files: await readSection(trx, 'user_files'),
-    tools: await tools(trx),
-    agents: await agents(trx),
+    tools: await exportTools(trx),
+    agents: await exportAgents(trx),
   }))
 }
 
@@ -58,13 +58,15 @@ interface ToolRow extends Record<string, unknown> {
   headers: string[]
 }
 
-async function tools(db: Kysely<Database>) {
+/** The entries of all tools, or of one. */
+export async function exportTools(db: Kysely<Database>, id: number | null = null) {
   const { rows } = await sql<ToolRow>`
     select t.id, t.name, t.display_name, t.description, t.in_code_tool_id, t.user_id as owner, t.passthrough_auth,
       t.mcp_server_id as mcp_server, t.oauth_config_id as oauth_config, t.enabled, t.chat_selectable,
       t.agent_creation_selectable, t.default_enabled, d.content::text as definition,
       array(select name from tool_header where tool_id = t.id order by position) as headers
-    from tool t left join tool_definition d on d.hash = t.definition_hash order by t.id`.execute(db)
+    from tool t left join tool_definition d on d.hash = t.definition_hash
+    where ${id}::integer is null or t.id = ${id}::integer order by t.id`.execute(db)
   return rows.map(({ definition, headers, ...columns }) => {
     const variables = headerVariables(columns.id, headers)
     const custom_headers = headers.map((key, index) => ({ key, value: placeholder(variables[index] ?? '') }))
@@ -72,10 +74,12 @@ async function tools(db: Kysely<Database>) {
   })
 }
 
-async function agents(db: Kysely<Database>) {
+/** The entries of all agents, or of one. */
+export async function exportAgents(db: Kysely<Database>, id: number | null = null) {
   const emails = new Map((await users(db)).map(user => [user.id, user.email]))
   const { rows } = await sql<{ state: PersonaContent & { id: number } }>`
-    select ${personaState(sql`null::uuid`)} as state from persona p order by p.id`.execute(db)
+    select ${personaState(sql`null::uuid`)} as state from persona p
+    where ${id}::integer is null or p.id = ${id}::integer order by p.id`.execute(db)
   return rows.map(({ state }) => {
     const columns = COLUMNS.filter(([name]) => name !== 'owner_id').map(([name]) => [name, state[name]])
     const relations = RELATIONS.map(([relation, { link }]) => {

@@ -1,6 +1,5 @@
 import { type Kysely, sql } from 'kysely'
 import type { Database, ResourceKind } from '../db/tables.js'
-import { type Selection, selectRows } from './listing.js'
 import { Refusal } from './refusal.js'
 
 /** One version of an agent or tool: what the change that made it says. */
@@ -30,7 +29,7 @@ export async function readHistory(
   db: Kysely<Database>,
   kind: ResourceKind,
   id: number,
-  selection: Selection = {},
+  limit?: number,
 ): Promise<History> {
   // A tool that was removed and came back was made anew: what it was before is listed, but is not content of this one.
   const { rows } = await sql<Pick<History, 'current' | 'kept_from'>>`
@@ -42,10 +41,11 @@ export async function readHistory(
     where r.id = ${id}::integer group by r.id`.execute(db)
   const [resource] = rows
   if (resource === undefined) throw new Refusal(`there is no ${kind === 'persona' ? 'agent' : 'tool'} ${id}`)
-  const versions = sql<VersionEntry>`
+  const { rows: versions } = await sql<VersionEntry>`
     select version_after as version, at, actor, request_id, fields, difference from audit
-    where resource_kind = ${kind} and resource_id = ${id}::integer and version_after <= ${resource.current}::integer`
-  return { kind, id, ...resource, versions: await selectRows(db, versions, sql`version desc`, selection) }
+    where resource_kind = ${kind} and resource_id = ${id}::integer and version_after <= ${resource.current}::integer
+    order by version desc limit ${limit ?? null}::bigint`.execute(db)
+  return { kind, id, ...resource, versions }
 }
 
 /** A field that differs between two versions. */

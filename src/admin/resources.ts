@@ -1,20 +1,8 @@
-import { type Kysely, sql, type Transaction } from 'kysely'
-import { OPERATOR } from '../auth/viewer.js'
+import { type Kysely, sql } from 'kysely'
 import type { Database, ResourceKind } from '../db/tables.js'
-import type { ServiceDatabase } from '../db/transaction.js'
-import { InvalidRequest, VersionGone, VersionNotFound } from '../errors.js'
-import type { PersonaContent } from '../persona/fields.js'
-import { pastContent } from '../persona/past.js'
-import { personaResource } from '../persona/resource.js'
-import { contentOf } from '../persona/rules.js'
-import { parseExact } from '../schema/exact-json.js'
-import { COLUMNS as TOOL_COLUMNS } from '../tool/fields.js'
-import { toolResource } from '../tool/resource.js'
 import { shownHeaders } from '../tool/rules.js'
-import type { ToolState } from '../tool/snapshot.js'
-import { type AsOf, readPastOf } from '../updates/past.js'
-import { inOneSnapshot } from '../updates/read.js'
-import { definitionTexts } from './history.js'
+import { readToolStates } from './apply/tools.js'
+import { exportAgents, exportTools } from './export.js'
 import { Refusal } from './refusal.js'
 
 export interface ListedAgent {
@@ -51,58 +39,11 @@ export async function resourceId(db: Kysely<Database>, kind: ResourceKind, text:
   return row.id
 }
 
-/**
- * One agent with everything the operator can change, people by their emails: as it is, or as it was, with its tools as they
- * were then. Throws `Refusal`, also where that is not known.
- */
-export async function showAgent(
-  database: Pick<ServiceDatabase, 'db'>,
-  id: number,
-  asOf?: AsOf,
-): Promise<Record<string, unknown>> {
-  return await shown(database, async trx => {
-    const state = await personaResource.read(trx, id, OPERATOR)
-    if (state === undefined) throw new Refusal(`there is no agent ${id}`)
-    if (asOf === undefined) return { id, version: state.version, ...(await withNames(trx, state)) }
-    const past = await readPastOf(trx, 'persona', id, asOf)
-    const { text, notes } = await personaResource.pastSnapshot(trx, state, past, OPERATOR, () => undefined)
-    const { tools } = JSON.parse(text.toBuffer().toString()) as { tools: unknown } // a PersonaSnapshot
-    const { content } = await pastContent(trx, state, past)
-    const { version, at } = past
-    const shown = { id, version, at, ...(await withNames(trx, content)), tools }
-    return notes.length === 0 ? shown : { ...shown, warnings: notes }
-  })
-}
-
-/** Shows on one snapshot of the database. What is not known of the past is refused. */
-async function shown(
-  database: Pick<ServiceDatabase, 'db'>,
-  show: (trx: Transaction<Database>) => Promise<Record<string, unknown>>,
-): Promise<Record<string, unknown>> {
-  return await inOneSnapshot(database, show).catch(error => {
-    if (error instanceof VersionGone || error instanceof VersionNotFound) throw new Refusal(error.message)
-    if (error instanceof InvalidRequest) throw new Refusal('--at is in the future')
-    throw error
-  })
-}
-
-async function withNames(db: Kysely<Database>, state: PersonaContent): Promise<Record<string, unknown>> {
-  const emails = await emailsOf(db, [...state.users.map(share => share.id), state.owner_id])
-  const groups = await db.selectFrom('user_group').select(['id', 'name']).execute()
-  const names = new Map(groups.map(group => [group.id, group.name]))
-  const { owner_id, ...content } = contentOf(state)
-  return {
-    ...content,
-    owner: owner_id && emails.get(owner_id),
-    users: state.users.map(share => ({ email: emails.get(share.id), level: share.level })),
-    groups: state.groups.map(share => ({ id: share.id, name: names.get(share.id), level: share.level })),
-  }
-}
-
-async function emailsOf(db: Kysely<Database>, ids: readonly (string | null)[]): Promise<ReadonlyMap<unknown, string>> {
-  const { rows } = await sql<{ id: string; email: string }>`
-    select id, email from user_account where id = any(${ids}::uuid[])`.execute(db)
-  return new Map(rows.map(({ id, email }) => [id, email]))
+/** One agent: its version, and the entry that a document has for it. Throws `Refusal`. */
+export async function showAgent(db: Kysely<Database>, id: number): Promise<Record<string, unknown>> {
+  const row = await db.selectFrom('persona').select('version').where('id', '=', id).executeTakeFirst()
+  if (row === undefined) throw new Refusal(`there is no agent ${id}`)
+  return { version: row.version, ...(await exportAgents(db, id))[0] }
 }
 
 export interface ListedTool {
@@ -128,35 +69,13 @@ export async function listTools(db: Kysely<Database>): Promise<ListedTool[]> {
   return rows
 }
 
-/**
- * One tool with its definition, secrets as masks, and the agents that have it now: as it is, or as it was. Throws `Refusal`,
- * also where that is not known.
- */
-export async function showTool(
-  database: Pick<ServiceDatabase, 'db'>,
-  id: number,
-  asOf?: AsOf,
-): Promise<Record<string, unknown>> {
-  return await shown(database, async trx => {
-    const state = await toolResource.read(trx, id, OPERATOR)
-    if (state === undefined) throw new Refusal(`there is no tool ${id}`)
-    const past = asOf && (await readPastOf(trx, 'tool', id, asOf))
-    const { definition: hash = state.definition_hash, custom_headers, ...columns } = past?.values ?? {}
-    const { user_id: owner }: Pick<ToolState, 'user_id'> = { ...state, ...columns }
-    const text = (await definitionTexts(trx, [hash])).get(String(hash))
-    if (hash !== null && text === undefined) throw new Refusal('the definition of that version is no longer kept')
-    return {
-      id,
-      version: past?.version ?? state.version,
-      ...(past && { at: past.at }),
-      ...Object.fromEntries(TOOL_COLUMNS.map(([name]) => [name, state[name]])),
-      ...columns,
-      custom_headers: custom_headers ?? shownHeaders(state.headers),
-      owner: owner && (await emailsOf(trx, [owner])).get(owner),
-      agents: await agentsWithTool(trx, id),
-      definition: text === undefined ? null : parseExact(text),
-    }
-  })
+/** One tool: its version, the entry that a document has for it with masks for secrets, and the agents that have it. Throws `Refusal`. */
+export async function showTool(db: Kysely<Database>, id: number): Promise<Record<string, unknown>> {
+  const state = (await readToolStates(db, [id])).get(id)
+  if (state === undefined) throw new Refusal(`there is no tool ${id}`)
+  const [{ definition = null, ...entry } = {}] = await exportTools(db, id)
+  const custom_headers = shownHeaders(state.headers)
+  return { version: state.version, ...entry, custom_headers, agents: await agentsWithTool(db, id), definition }
 }
 
 /** The agents that have a tool, with what decides on its group managers: whose they are, who attached it, and their groups. */
@@ -170,16 +89,4 @@ async function agentsWithTool(db: Kysely<Database>, id: number): Promise<object[
     left join user_account u on u.id = l.attached_by
     where l.tool_id = ${id}::integer order by p.id`.execute(db)
   return rows
-}
-
-/** The definition of a tool as text, the names of its headers, and the agents that use it. Throws `Refusal`. */
-export async function definitionUse(db: Kysely<Database>, id: number) {
-  const { rows } = await sql<{ definition: string | null; header_names: string[]; ids: number[]; others: number }>`
-    select d.content::text as definition, array(select name from tool_header where tool_id = t.id order by position) as header_names,
-      array(select p.id from persona_tool l join persona p on p.id = l.persona_id and not p.deleted
-            where l.tool_id = t.id order by p.id) as ids, 0 as others
-    from tool t left join tool_definition d on d.hash = t.definition_hash where t.id = ${id}::integer`.execute(db)
-  const [row] = rows
-  if (row === undefined) throw new Refusal(`there is no tool ${id}`)
-  return row
 }

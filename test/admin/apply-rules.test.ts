@@ -27,29 +27,21 @@ t.test('files whose ids UTF-16 and UTF-8 order differently: applied again, nothi
   t.equal(countOutcomes(await applyOrganisation(database, document, options)).changed, 0)
 })
 
-t.test(
-  'a variable is read only under the prefix that the operator allows, and never a setting of the program',
-  async t => {
-    const env = { AGENTS_KEY: 'allowed', OTHER_KEY: 'other', SECRET_KEYS: 'the ring', TOOL_16_AUTHORIZATION: 'own' }
-    const found = async (value: string, envPrefix = 'AGENTS_') => {
-      const tools = [{ id: 16, name: 'full_tool', custom_headers: [{ key: 'Authorization', value }] }]
-      return await faultsOf({ version: 1, tools }, { vault, env, envPrefix, plan: true })
-    }
-    const typesOf = async (...given: Parameters<typeof found>) => (await found(...given)).map(fault => fault.type)
-    t.same(await typesOf(placeholder('AGENTS_KEY')), [])
-    t.same(await typesOf(placeholder('OTHER_KEY')), ['variable_missing'])
-    t.same(await typesOf(placeholder('SECRET_KEYS')), ['variable_missing'])
-    t.same(await typesOf(placeholder('OTHER_KEY'), 'OTHER_'), [])
-    t.match(await found(placeholder('SECRET_KEYS'), 'SECRET'), [
-      { type: 'variable_missing', msg: 'SECRET_KEYS: a setting of this program is never taken for a header value' },
-    ])
-    t.match(await found(placeholder('OTHER_KEY')), [
-      { msg: /no OTHER_KEY: it must be set, and its name begin with AGENTS_/ },
-    ])
-    t.same(await typesOf(placeholder('TOOL_16_AUTHORIZATION')), [], 'as an export writes it')
-    t.same(await typesOf(placeholder('TOOL_17_AUTHORIZATION')), ['variable_missing'])
-  },
-)
+t.test('a variable is read only under the prefix AGENTS_, or where an export names it', async t => {
+  const env = { AGENTS_KEY: 'allowed', OTHER_KEY: 'other', SECRET_KEYS: 'the ring', TOOL_16_AUTHORIZATION: 'own' }
+  const found = async (variable: string) => {
+    const tools = [{ id: 16, custom_headers: [{ key: 'Authorization', value: placeholder(variable) }] }]
+    return (await faultsOf({ version: 1, tools }, { vault, env, plan: true })).map(({ type, msg }) => `${type}: ${msg}`)
+  }
+  const missing = (name: string) => [
+    `variable_missing: the environment gives no ${name}: it must be set, and its name begin with AGENTS_`,
+  ]
+  t.same(await found('AGENTS_KEY'), [])
+  t.same(await found('OTHER_KEY'), missing('OTHER_KEY'))
+  t.same(await found('SECRET_KEYS'), missing('SECRET_KEYS'))
+  t.same(await found('TOOL_16_AUTHORIZATION'), [], 'as an export writes it')
+  t.same(await found('TOOL_17_AUTHORIZATION'), missing('TOOL_17_AUTHORIZATION'))
+})
 
 t.test('a refused document takes no id, and an id near the end of its sequence is refused', async t => {
   const last = { version: 1, labels: [{ id: 2_147_483_647, name: 'last' }] }

@@ -1,3 +1,4 @@
+import { generateKeyPairSync } from 'node:crypto'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -19,11 +20,18 @@ const folder = mkdtempSync(join(tmpdir(), 'checkpoint-'))
 t.teardown(() => rmSync(folder, { recursive: true }))
 const at = (name: string) => join(folder, name)
 const agentctl = (...args: string[]) => agentctlOf({ url, args })
+
+/** A key pair as `openssl genpkey` and `openssl pkey -pubout` make it. */
+function generateSigningKey(name: string): void {
+  const { privateKey, publicKey } = generateKeyPairSync('ed25519')
+  writeFileSync(at(name), privateKey.export({ format: 'pem', type: 'pkcs8' }))
+  writeFileSync(at(`${name}.pub`), publicKey.export({ format: 'pem', type: 'spki' }))
+}
+
 const [sign, check] = [['--key', at('key')] as const, ['--public-key', at('key.pub')] as const]
 
 t.test('agentctl: a key, a checkpoint, and verification against it later, with the public key alone', async t => {
-  const made = await agentctl('keys', 'generate', '--signing', '--file', at('key'))
-  writeFileSync(at('key.pub'), made.stdout)
+  generateSigningKey('key')
   t.match(await agentctl('audit', 'checkpoint', at('first'), ...sign), {
     status: 0,
     stdout: /: \d+ chains, \d+ rows and events/,
@@ -52,7 +60,7 @@ t.test('agentctl: a key, a checkpoint, and verification against it later, with t
 t.test('a file that was changed, cut, or signed by another key is refused', async t => {
   const text = readFileSync(at('first'), 'utf8')
   const [first = '', ...lines] = text.trimEnd().split('\n')
-  await agentctl('keys', 'generate', '--signing', '--file', at('other'))
+  generateSigningKey('other')
   const key = readSigningKey(readFileSync(at('key'), 'utf8'), 'public')
   await t.rejects(
     checkSignature(at('first'), readSigningKey(readFileSync(at('other'), 'utf8'), 'public')),

@@ -119,8 +119,6 @@ t.test('69, 78 and 1: the database, the settings, a refusal', async t => {
   for (const args of [
     ['export', '/nonexistent/x'],
     ['keys', 'generate', '--file', '/nonexistent/x'],
-    ['keys', 'generate', '--signing', '--file', '/nonexistent/x'],
-    ['validate', file('fine.yaml', GOOD), '--complete', '-o', '/nonexistent/x'],
   ]) {
     const { status, stderr } = await agentctl(args)
     t.match({ status, stderr }, { status: 1, stderr: /\/nonexistent\/x(\.\d+)? cannot be written \(ENOENT\)$/m })
@@ -194,7 +192,7 @@ t.test('an agent is planned, made, found by its name, and is a whole update for 
   t.equal(planned.status, 2)
   t.match(planned.stdout, /\+ agents \d+ Porter[\s\S]*system_prompt: "Be brief."/)
   const { id } = await json(...create)
-  t.match(await json('agent', 'show', 'Porter'), { version: 1, owner: 'alice@example.com', tool_ids: [10] })
+  t.match(await json('agent', 'show', 'Porter'), { version: 1, owner: 'alice@example.com', tools: [10] })
   t.match((await agentctl(['history', 'agent', 'Porter'])).stdout, /^1 .* agentctl /m)
   t.match((await agentctl(['agent', 'create', 'x', '--owner', ''])).stdout, /owner +user "" not found/)
   const { call } = await appOver(t, database)
@@ -203,13 +201,12 @@ t.test('an agent is planned, made, found by its name, and is a whole update for 
   const body = { ...read.json(), system_prompt: 'Be brief.' }
   const written = await call('PATCH', `/persona/${id}`, { token: admin, body })
   t.equal(written.statusCode, 200, written.body)
-  t.match(await json('agent', 'show', 'Porter', '--at', '1'), { version: 1, system_prompt: '' })
   t.equal((await agentctl(['agent', 'create', 'Porter'])).status, 0)
   const { status, stderr } = await agentctl(['agent', 'show', 'Porter'])
   t.match({ status, stderr }, { status: 1, stderr: /several agents have the name Porter: say which id, \d+, \d+/ })
 })
 
-t.test('a tool is made with secrets from standard input, which nothing prints; rolled back; compared', async t => {
+t.test('a tool is made with secrets from standard input, which nothing prints; rolled back', async t => {
   const args = ['tool', 'create', '--definition', file('good.yaml', GOOD), '--header-file', '-', '--json']
   const { id, name } = JSON.parse((await agentctl(args, { input: '# for the maps\nX-Api-Key: very secret\n' })).stdout)
   t.equal(name, 'Maps')
@@ -220,9 +217,6 @@ t.test('a tool is made with secrets from standard input, which nothing prints; r
   const refused = await agentctl(args, { input: 'no colon, secret' })
   t.match(refused, { status: 1, stderr: /line 1 of the headers/ })
   t.notMatch(refused.stderr, 'secret')
-  const other = GOOD.replace('get_route', 'find_route')
-  const against = await agentctl(['validate', file('other.yaml', other), '--against', 'Maps'])
-  t.match(against, { status: 0, stdout: /breaking/ })
   t.equal((await apply({ tools: [{ id, name: 'Maps', description: 'changed' }] })).status, 0)
   t.equal((await agentctl(['rollback', 'tool', 'Maps', '--to', '1', '--plan'])).status, 2)
   t.match((await agentctl(['rollback', 'tool', 'Maps', '--to', '1'])).stdout, 'is version 3: set back description')
@@ -283,7 +277,7 @@ t.test('export writes over a file with --force only, and applies with an empty p
 
 t.test('status tells the state, also without keys', async (t: Test) => {
   t.match(await json('status'), { schema: { kind: 'current' }, keys: { current: 'test' } })
-  t.match((await agentctl(['status'])).stdout, /recent changes\n\S+Z /)
+  t.match((await agentctl(['status'])).stdout, /^rows +\d+ users, /m)
   const withoutKeys = { env: { SECRET_KEYS: '' } }
   t.match(await agentctl(['status'], withoutKeys), { status: 0, stdout: /keys {6}unknown: .*SECRET_KEYS/ })
   const { counts } = await json('status')

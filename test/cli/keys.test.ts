@@ -1,6 +1,3 @@
-import { createPrivateKey, createPublicKey } from 'node:crypto'
-import { readFileSync, statSync } from 'node:fs'
-import { join } from 'node:path'
 import t from 'tap'
 import { keyStatus, rotateKeys, verifyKeys } from '../../src/admin/keys.js'
 import { decryptSecret, encryptSecret } from '../../src/secrets/cipher.js'
@@ -74,18 +71,3 @@ t.test('rotation seals every value anew, leaves those whose key is missing, and 
   const tool = await db.selectFrom('tool').select(['version', 'secrets_generation']).where('id', '=', 16).execute()
   t.same(tool, [{ version: 1, secrets_generation: 1 }])
 })
-
-t.test(
-  'keys generate --signing makes an Ed25519 key pair; the private key goes to a new file of mode 0600',
-  async t => {
-    const path = join(t.testdir(), 'signing.pem')
-    const args = ['keys', 'generate', '--signing', '--file', path]
-    const { status, stdout } = await agentctl({ url, args })
-    t.equal(status, 0)
-    t.equal(statSync(path).mode & 0o777, 0o600)
-    const own = createPublicKey(createPrivateKey(readFileSync(path)))
-    t.equal(own.asymmetricKeyType, 'ed25519')
-    t.equal(own.export({ format: 'pem', type: 'spki' }), stdout)
-    t.match(await agentctl({ url, args }), { status: 1, stderr: /cannot be written \(EEXIST\)/ })
-  },
-)

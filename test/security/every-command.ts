@@ -134,8 +134,8 @@ function tools(file: File, plant: () => string): Line[] {
     { args: ['tool', 'show', '10'] },
     { args: ['tool', 'show', '10', '--json'] },
     { args: ['tool', 'show', '10', '--as-functions'] },
-    { args: ['validate', definition, '--against', '10'] },
-    { args: ['validate', definition, '--against', '10', '--json'] },
+    { args: ['validate', definition] },
+    { args: ['validate', definition, '--complete'] },
   ]
 }
 
@@ -197,7 +197,6 @@ function keys(): Line[] {
     { args: ['keys', 'rotate'], env: lacking, status: 1 },
     { args: ['keys', 'rotate'], env: { SECRET_KEYS: fresh } },
     { args: ['keys', 'status'], env: { SECRET_KEYS: fresh } },
-    { args: ['keys', 'status', '--all', '--json'], env: { SECRET_KEYS: fresh } },
-    { args: ['keys', 'status', '--all'], env: lacking, status: 3 },
+    { args: ['keys', 'status'], env: lacking, status: 3 },
   ]
 }

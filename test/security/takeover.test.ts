@@ -149,7 +149,7 @@ t.test('scope of a group manager', async t => {
     const { version: byOwner } = await versionOf(103)
     await attach('owner', 103, [])
     await rollbackPersona(world.database, 103, byOwner)
-    const { agents } = await showTool(world.database, 201)
+    const { agents } = await showTool(world.database.db, 201)
     t.match(
       (agents as { id: number }[]).find(({ id }) => id === 103),
       { attached_by: email('owner') },
@@ -175,7 +175,7 @@ t.test('scope of a group manager', async t => {
       /Outside your groups it is on 1 private agent, 1 agent shared with others and 1 public agent\./,
     )
     t.notMatch(refused.body.replace(/"request_id":"[^"]*"/, ''), /other@|agent 10/)
-    const shown = await showTool(world.database, 203)
+    const shown = await showTool(world.database.db, 203)
     t.match(shown.agents, [
       { id: 101, name: 'agent 101', owner: email('owner'), attached_by: null, groups: ['Managed'], is_public: false },
       { id: 104, name: 'agent 104', owner: email('other'), attached_by: email('other'), groups: [] },

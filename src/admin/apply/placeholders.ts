@@ -1,7 +1,5 @@
-import { describeSettings } from '../../config.js'
-
-/** How the names of the variables begin that a document may read, unless the operator says otherwise. */
-export const DEFAULT_PREFIX = 'AGENTS_'
+/** How the names of the variables begin that a document may read, beside those that an export names. */
+export const PREFIX = 'AGENTS_'
 
 const PLACEHOLDER = /\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}/g
 
@@ -25,16 +23,6 @@ export function placeholder(variable: string): string {
   return `\${env:${variable}}`
 }
 
-/** The program's own settings are nobody's header value, whatever the prefix. */
-const OWN_SETTINGS: ReadonlySet<string> = new Set(describeSettings().map(({ name }) => name))
-
-/** Why a document gets no value for these variables. */
-export function whyMissing(variables: readonly string[], prefix: string): string {
-  const own = variables.filter(name => OWN_SETTINGS.has(name))
-  if (own.length > 0) return `${own.join(', ')}: a setting of this program is never taken for a header value`
-  return `the environment gives no ${variables.join(', ')}: it must be set, and its name begin with ${prefix}`
-}
-
 /**
  * A header's value with its placeholders filled in from the environment, and the variables that give nothing: those that are
  * not set, and those that `allows` refuses.
@@ -46,7 +34,7 @@ export function fillIn(
 ): { value: string; missing: string[] } {
   const missing: string[] = []
   const filled = value.replace(PLACEHOLDER, (_, variable: string) => {
-    const text = allows(variable) && !OWN_SETTINGS.has(variable) ? env[variable] : undefined
+    const text = allows(variable) ? env[variable] : undefined
     if (text === undefined) missing.push(variable)
     return text ?? ''
   })

@@ -27,15 +27,13 @@ import { Refusal } from '../refusal.js'
 import { readSource } from '../source.js'
 import { batches, type Catalogue, type Matched, type Outcome, type Plan } from './catalogue.js'
 import { auditCreations } from './creation.js'
-import { DEFAULT_PREFIX, fillIn, headerVariables, placeholder, whyMissing } from './placeholders.js'
+import { fillIn, headerVariables, PREFIX, placeholder } from './placeholders.js'
 
 /** What tools need besides the document. */
 export interface ToolSurroundings {
   vault: Vault
   /** Where the values of `${env:NAME}` come from. Null: a value stands as it is written. */
   env: Readonly<Record<string, string | undefined>> | null
-  /** How the names of such variables begin. Default `AGENTS_`. */
-  envPrefix?: string
   /** The folder from which `definition_file` starts; without it none can be named. */
   baseDir?: string
 }
@@ -293,16 +291,17 @@ function givenHeaders(match: Matched, catalogue: Catalogue, around: ToolSurround
     Number(match.id),
     custom_headers.map(header => header.key),
   )
-  const { env, envPrefix = DEFAULT_PREFIX } = around
+  const { env } = around
   return custom_headers.map(({ key, value: written }, index) => {
     if (env === null) return { key, value: written }
     const own = variables[index]
-    const { value, missing } = fillIn(written, env, name => name === own || name.startsWith(envPrefix))
+    const { value, missing } = fillIn(written, env, name => name === own || name.startsWith(PREFIX))
     if (missing.length === 0) return { key, value }
     const stored = state?.headers.find(header => header.name.toLowerCase() === key.toLowerCase())
     if (stored && written === placeholder(own ?? '')) return { key, value: shownMask(stored) }
     const loc = [...match.loc, 'custom_headers', index, 'value']
-    catalogue.fault(loc, whyMissing(missing, envPrefix), 'variable_missing')
+    const msg = `the environment gives no ${missing.join(', ')}: it must be set, and its name begin with ${PREFIX}`
+    catalogue.fault(loc, msg, 'variable_missing')
     return { key, value: '' }
   })
 }

@@ -1,7 +1,7 @@
 import type { KeyObject } from 'node:crypto'
 import { type Command, Option } from 'commander'
 import type { ResourceKind } from '../../db/tables.js'
-import { LISTED_KINDS, type ListedKind, listAudit } from '../audit.js'
+import { type AuditFilter, LISTED_KINDS, listAudit } from '../audit.js'
 import { placeOf } from '../audit-verification/findings.js'
 import { verifyAudit } from '../audit-verification.js'
 import { checkSignature, readSigningKey, writeCheckpoint } from '../checkpoint.js'
@@ -18,10 +18,8 @@ export function addAuditCommands(program: Command, line: CommandLine): void {
     .add(audit, 'list', 'reads', '--resource agent:12 --since 2026-01-01 --json', listCommand)
     .description('Lists changes of agents, tools and access, newest first.')
     .option('--resource <NAME>', RESOURCE)
-    .addOption(
-      new Option('--kind <KIND>', 'only this kind; share: who has, owns or sees something').choices(LISTED_KINDS),
-    )
-    .option('--subject <ID>', 'only of this id, or concerning the user with this email')
+    .addOption(new Option('--kind <KIND>', 'only this kind').choices(LISTED_KINDS))
+    .option('--subject <ID>', 'only of this id, or concerning the person with this email')
     .option('--actor <EMAIL>', 'only by this user (agentctl: the operator)')
     .option('--since <DATE>', 'from this time on (RFC 3339, UTC without an offset)', dateTime)
     .option('--until <DATE>', 'before this time', dateTime)
@@ -41,7 +39,7 @@ export function addAuditCommands(program: Command, line: CommandLine): void {
       'Writes a signed file that names the last row of every chain of the audit trail.\n' +
         'Keep it where nobody who can write the database can write.',
     )
-    .option('--key <FILE>', 'the private key, in PEM, as keys generate --signing --file makes it')
+    .option('--key <FILE>', 'the private key, in PEM: openssl genpkey -algorithm ed25519 makes one')
 }
 
 /** The agent or tool that a text such as `agent:12` names. */
@@ -52,20 +50,12 @@ async function resourceOf(call: Call, text: string): Promise<{ kind: ResourceKin
   return { kind, id: await resourceId((await call.database()).db, kind, name) }
 }
 
-interface ListOptions {
-  resource?: string
-  kind?: ListedKind
-  subject?: string
-  actor?: string
-  since?: string
-  until?: string
-  limit: number
-}
+type ListOptions = Omit<AuditFilter, 'resource' | 'limit'> & { resource?: string; limit: number }
 
 async function listCommand(call: Call, { resource, limit, ...filter }: ListOptions): Promise<undefined> {
   const only = resource !== undefined && { resource: await resourceOf(call, resource) }
   // One more than is shown tells that there are more.
-  const rows = await listAudit((await call.database()).db, { ...filter, ...only }, { limit: limit + 1 })
+  const rows = await listAudit((await call.database()).db, { ...filter, ...only, limit: limit + 1 })
   call.list(rows.slice(0, limit), {
     TIME: row => row.at,
     WHAT: row => (row.subject ? `${row.kind}:${row.subject}` : row.kind),
@@ -112,7 +102,7 @@ async function checkpointCommand(call: Call, { key }: { key?: string }, file: st
 function keyOf(file: string | undefined, half: 'private' | 'public'): KeyObject {
   if (file === undefined) {
     const option = half === 'private' ? 'key' : 'public-key'
-    throw new UsageError(`--${option} FILE names the ${half} key in PEM: agentctl keys generate --signing makes a pair`)
+    throw new UsageError(`--${option} FILE names the ${half} half of an Ed25519 key in PEM`)
   }
   return readSigningKey(readText(file), half)
 }

@@ -8,7 +8,6 @@ import { configuredKeyRing } from '../../secrets/configured-ring.js'
 import type { KeyRing } from '../../secrets/key-ring.js'
 import { openVault, type Vault } from '../../secrets/vault.js'
 import type { Actor } from '../../updates/audit.js'
-import type { AsOf } from '../../updates/past.js'
 import { VERSION } from '../../version.js'
 import { EXIT } from '../exit-status.js'
 import { operatorActor } from '../operator.js'
@@ -247,11 +246,6 @@ export function dateTime(text: string): string {
   if (date === undefined)
     throw new InvalidArgumentError('It must be a date such as 2026-01-31 or 2026-01-31T12:00:00Z.')
   return date
-}
-
-/** An earlier state: a version, or a time. */
-export function asOf(text: string): AsOf {
-  return /^\d+$/.test(text) ? { version: wholeNumber(text) } : { at: dateTime(text) }
 }
 
 const UNIT_S: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3600, d: 86_400 }

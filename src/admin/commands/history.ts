@@ -27,7 +27,7 @@ async function historyCommand(call: Call, { limit }: { limit: number }, word: st
   const { db } = await call.database()
   const id = await resourceId(db, kind, name)
   // One more than is shown tells that there are more.
-  const history = await readHistory(db, kind, id, { limit: limit + 1 })
+  const history = await readHistory(db, kind, id, limit + 1)
   const versions = history.versions.slice(0, limit)
   call.answer({ ...history, versions }, () => {
     const rows = versions.map(({ version, at, actor, fields }) => [version, at, actor, fields])

@@ -1,22 +1,19 @@
-import { generateKeyPairSync } from 'node:crypto'
 import type { Command } from 'commander'
 import { generateKey } from '../../secrets/key-ring.js'
 import { addKeyToFile, type KeyStatus, keyStatus, rotateKeys, type SecretFinding, verifyKeys } from '../keys.js'
 import { counted } from '../refusal.js'
-import { writeText } from '../source.js'
 import { type Call, type CommandLine, EXIT } from './command.js'
 
 export function addKeyCommands(program: Command, line: CommandLine): void {
-  const keys = program.command('keys').description('Keys that encrypt stored secrets, and that sign checkpoints.')
+  const keys = program.command('keys').description('Keys that encrypt stored secrets.')
   line
     .add(keys, 'generate', 'writes', '--file /etc/agents/keys', generateCommand)
     .description(
-      'Makes a key for the key ring, or one that signs checkpoints.\n' +
+      'Makes a key for the key ring.\n' +
         'Put a new key before the old ones (SECRET_KEYS or SECRET_KEYS_FILE), restart the service, run agentctl keys rotate, ' +
         'and take the old keys out when agentctl keys status says that they seal nothing.',
     )
     .option('--file <FILE>', 'put it first in this key file, which keeps its owner and mode, instead of printing it')
-    .option('--signing', 'an Ed25519 key pair for audit checkpoint, in PEM; --file then names a new file')
   line
     .add(keys, 'status', 'reads', '', statusCommand)
     .description(
@@ -32,27 +29,13 @@ export function addKeyCommands(program: Command, line: CommandLine): void {
     )
 }
 
-async function generateCommand(call: Call, { file, signing }: { file?: string; signing?: boolean }) {
-  if (signing) return generateSigning(call, file)
+async function generateCommand(call: Call, { file }: { file?: string }) {
   if (file !== undefined) {
     const added = addKeyToFile(file)
     return call.answer({ added, file }, `added the key ${added} to ${file}`)
   }
   const key = generateKey()
   return call.answer({ key }, key)
-}
-
-function generateSigning(call: Call, file: string | undefined): undefined {
-  const { privateKey, publicKey } = generateKeyPairSync('ed25519', {
-    privateKeyEncoding: { format: 'pem', type: 'pkcs8' },
-    publicKeyEncoding: { format: 'pem', type: 'spki' },
-  })
-  if (file !== undefined) writeText(file, privateKey, { mode: 0o600, flag: 'wx' })
-  call.answer({ ...(file === undefined && { private_key: privateKey }), public_key: publicKey }, () => {
-    if (file === undefined) call.printExact(privateKey.trimEnd())
-    else call.remark(`the private key is in ${file}; the public key, for those who check checkpoints:`)
-    call.printExact(publicKey.trimEnd())
-  })
 }
 
 const ADVICE: Readonly<Record<SecretFinding['problem'], string>> = {

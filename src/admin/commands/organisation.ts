@@ -31,7 +31,7 @@ export function addOrganisationCommands(program: Command, line: CommandLine): vo
     .add(program, 'export [FILE]', 'reads', 'organisation.yaml', exportCommand)
     .description(
       'Writes the organisation as a document that apply takes back.\n' +
-        'In the place of each secret stands a variable, AGENTS_TOOL_<id>_<HEADER>. Applied to its own database with the ' +
+        'In the place of each secret stands a variable, TOOL_<id>_<HEADER>. Applied to its own database with the ' +
         'variable unset, the stored secret is kept; in another database the variable must be set.',
     )
     .option('--force', 'write over FILE where it is there already')

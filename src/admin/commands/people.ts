@@ -3,7 +3,7 @@ import { PERMISSIONS } from '../../auth/caller.js'
 import type { Permission } from '../../db/tables.js'
 import { collectFaults } from '../../schema/faults.js'
 import { User } from '../document.js'
-import { describeBearer, eraseUser, planErasure } from '../erasure.js'
+import { eraseUser, planErasure } from '../erasure.js'
 import { createUser, deactivateUser, listUsers } from '../people.js'
 import { counted } from '../refusal.js'
 import { type Call, type CommandLine, collected, EXIT, UsageError } from './command.js'
@@ -91,9 +91,6 @@ async function eraseCommand(call: Call, { yes, plan }: { yes?: boolean; plan?: b
       : ''
     const rows = `${counted(goes.audit_rows, 'audit row')} and ${counted(goes.events, 'event')}`
     call.print(`${account}${rows} would lose name and addresses, for good`)
-    for (const other of goes.former) {
-      call.print(`not erased, though they once had this email: ${describeBearer(other)}`)
-    }
   }
   if (!plan && !yes && !(await call.confirmed(`Erase ${goes.email}?`))) {
     call.remark('nothing was erased')

@@ -1,15 +1,13 @@
-import { type Command, Option } from 'commander'
+import type { Command } from 'commander'
 import { parseBigInts, stringifyExact } from '../../schema/exact-json.js'
 import { isJsonObject } from '../../schema/vocabulary.js'
 import { toFunctions } from '../../tool/definition/index.js'
-import type { AsOf } from '../../updates/past.js'
+import type { Header } from '../../tool/headers.js'
 import { Refusal } from '../refusal.js'
-import { definitionUse, listAgents, listTools, resourceId, showAgent, showTool } from '../resources.js'
+import { listAgents, listTools, resourceId, showAgent, showTool } from '../resources.js'
 import { readGivenSource, readGivenText } from '../source.js'
-import { asOf, type Call, type CommandLine, collected, UsageError } from './command.js'
+import { type Call, type CommandLine, collected, UsageError } from './command.js'
 import { applyEntry, PLAN } from './organisation.js'
-
-const AT = 'as it was in this version, or at this time (RFC 3339, UTC without an offset)'
 
 export function addAgentCommands(program: Command, line: CommandLine): void {
   const agent = program.command('agent').description('Agents: apply and the HTTP operations change them.')
@@ -18,9 +16,10 @@ export function addAgentCommands(program: Command, line: CommandLine): void {
     .description('Lists the agents.')
     .option('--deleted', 'deleted ones as well')
   line
-    .add(agent, 'show <AGENT>', 'reads', '12 --at 2026-01-31', showAgentCommand)
-    .description('Shows one agent.\nAGENT is an id, or a name that only one agent has.')
-    .option('--at <VERSION|DATE>', AT, asOf)
+    .add(agent, 'show <AGENT>', 'reads', '12', showAgentCommand)
+    .description(
+      'Shows one agent.\nAGENT is an id, or a name that only one agent has. history and rollback --plan tell of earlier versions.',
+    )
   line
     .add(agent, 'create <NAME>', 'writes', 'Support --owner bob@example.com --tool Weather', createAgent)
     .description('Makes an agent.\nIts other fields, and shares, are the business of apply.')
@@ -40,8 +39,7 @@ export function addToolCommands(program: Command, line: CommandLine): void {
     .description(
       'Shows one tool with its definition; secrets as masks.\nTOOL is an id, or a name that only one tool has.',
     )
-    .addOption(new Option('--as-functions', 'show, as JSON, the functions that a model is given').conflicts('at'))
-    .option('--at <VERSION|DATE>', AT, asOf)
+    .option('--as-functions', 'show, as JSON, the functions that a model is given')
   line
     .add(tool, 'create', 'writes', '--definition weather.yaml --header-file -', createTool)
     .description(
@@ -69,9 +67,9 @@ async function listAgentsCommand(call: Call, { deleted = false }: { deleted?: bo
   })
 }
 
-async function showAgentCommand(call: Call, { at }: { at?: AsOf }, name: string): Promise<undefined> {
-  const database = await call.database()
-  showRecord(call, await showAgent(database, await resourceId(database.db, 'persona', name), at))
+async function showAgentCommand(call: Call, _: object, name: string): Promise<undefined> {
+  const { db } = await call.database()
+  showRecord(call, await showAgent(db, await resourceId(db, 'persona', name)))
 }
 
 interface AgentOptions {
@@ -112,15 +110,15 @@ async function listToolsCommand(call: Call): Promise<undefined> {
 
 async function showToolCommand(
   call: Call,
-  { at, asFunctions }: { at?: AsOf; asFunctions?: boolean },
+  { asFunctions }: { asFunctions?: boolean },
   name: string,
 ): Promise<undefined> {
-  const database = await call.database()
-  const id = await resourceId(database.db, 'tool', name)
-  if (!asFunctions) return showRecord(call, await showTool(database, id, at))
-  const { definition, header_names } = await definitionUse(database.db, id)
+  const { db } = await call.database()
+  const { definition, custom_headers, ...tool } = await showTool(db, await resourceId(db, 'tool', name))
+  if (!asFunctions) return showRecord(call, { ...tool, custom_headers, definition })
   if (definition === null) throw new Refusal('this tool has no definition')
-  call.printJson(toFunctions(parseBigInts(definition), { headerNames: header_names }))
+  const headerNames = (custom_headers as Header[]).map(({ key }) => key)
+  call.printJson(toFunctions(parseBigInts(stringifyExact(definition)), { headerNames }))
 }
 
 interface ToolOptions {

@@ -1,14 +1,14 @@
 import type { Command } from 'commander'
-import type { Transaction } from 'kysely'
+import { sql, type Transaction } from 'kysely'
 import { describeServer } from '../../db/connection/database-server.js'
 import { MIGRATIONS, migrate, schemaState } from '../../db/migrate.js'
 import type { Database } from '../../db/tables.js'
 import { KeyRingMissing } from '../../secrets/configured-ring.js'
 import type { KeyRing } from '../../secrets/key-ring.js'
 import { VERSION } from '../../version.js'
+import { keyStatus } from '../keys.js'
 import { createUser, firstAdministrator, keepingAdministrator, listUsers } from '../people.js'
 import { counted, Refusal } from '../refusal.js'
-import { readStatus } from '../status.js'
 import { createToken } from '../tokens.js'
 import { type Call, type CommandLine, EXIT, schemaAhead } from './command.js'
 import { printKeys } from './keys.js'
@@ -29,7 +29,7 @@ export function addSetupCommands(program: Command, line: CommandLine): void {
     .option('--plan', 'only name the migrations and what they lock; exit status 2 where there are some')
   line
     .add(program, 'status', 'reads', '--json', statusCommand)
-    .description('Says how things stand: schema, counts, keys, recent changes.')
+    .description('Says how things stand: schema, counts, keys.')
 }
 
 async function initCommand(call: Call, _: object, given: string): Promise<undefined> {
@@ -104,30 +104,34 @@ async function ringOrReason(call: Call): Promise<KeyRing | string> {
 async function statusCommand(call: Call): Promise<undefined> {
   const ring = await ringOrReason(call)
   const { description, database } = await call.rawDatabase()
+  const { db } = await call.database()
+  const { rows } = await sql<{ size: string; read_only: boolean; counts: Record<string, number> }>`
+    select pg_size_pretty(pg_database_size(current_database())) as size,
+      current_setting('transaction_read_only') = 'on' as read_only,
+      json_build_object(
+        'users', (select count(*) from user_account where active), 'groups', (select count(*) from user_group),
+        'agents', (select count(*) from persona where not deleted), 'tools', (select count(*) from tool),
+        'tokens', (select count(*) from token where revoked_at is null and coalesce(expires_at > clock_timestamp(), true)),
+        'audit_rows', (select count(*) from audit), 'access_events', (select count(*) from access_event)) as counts
+    `.execute(db)
   const status = {
-    ...(await readStatus((await call.database()).db, typeof ring === 'string' ? null : ring)),
+    version: VERSION,
+    schema: await schemaState(db, VERSION),
     server: database.server ? describeServer(database.server) : null,
+    ...rows[0],
+    keys: typeof ring === 'string' ? null : await keyStatus(db, ring),
   }
   call.answer(status, () => {
-    const { size, read_only } = status.database
-    call.print(`version   ${status.version}`)
-    call.print(`database  ${description}: ${status.server}, ${size}${read_only ? ', read only' : ''}`)
-    call.print(`schema    ${status.schema.kind}\n`)
-    call.printTable(Object.entries(status.counts).map(([what, count]) => [what.replaceAll('_', ' '), count]))
-    call.print('')
-    if (status.keys === null) call.print(`keys      unknown: ${ring}`)
-    else printKeys(call, status.keys)
-    call.print('')
-    call.print('recent changes')
-    if (status.recent_changes.length === 0) call.print('none')
-    call.printTable(
-      status.recent_changes.map(({ at, resource, version, actor, fields }) => [
-        at,
-        resource,
-        `${/^(agent|tool):/.test(resource) ? 'version' : 'event'} ${version}`,
-        actor,
-        fields,
-      ]),
+    const { version, schema, server, size, read_only, counts = {}, keys } = status
+    call.print(`version   ${version}`)
+    call.print(`database  ${description}: ${server}, ${size}${read_only ? ', read only' : ''}`)
+    call.print(`schema    ${schema.kind}`)
+    call.print(
+      `rows      ${Object.entries(counts)
+        .map(([what, count]) => `${count} ${what.replace('_', ' ')}`)
+        .join(', ')}`,
     )
+    if (keys === null) call.print(`keys      unknown: ${ring}`)
+    else printKeys(call, keys)
   })
 }
