@@ -7,12 +7,12 @@ import {
   type ServerResponse,
 } from 'node:http'
 
-const POLL_MS = 1_000
+export const POLL_MS = 500
 /** How many probes in a row must fail before an instance is left. */
 const FAILURES = 2
 
 /**
- * A balancer as one stands before several instances: it asks each for `/readyz` every second, leaves one at the second
+ * A balancer as one stands before several instances: it asks each for `/readyz` every half second, leaves one at the second
  * failure in a row, keeps connections, and passes each request on to the next instance. It repeats nothing.
  */
 export class Balancer {

@@ -1,6 +1,3 @@
-import { chmodSync, existsSync, mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { generateKey } from '../../src/secrets/key-ring.js'
@@ -8,7 +5,7 @@ import { Cluster } from '../faults/cluster.js'
 import { ServiceProcess } from '../faults/service.js'
 import { Updates } from '../faults/updates.js'
 import { makeWorld } from '../faults/world.js'
-import { Balancer } from './balancer.js'
+import { Balancer, POLL_MS } from './balancer.js'
 
 t.setTimeout(900_000)
 
@@ -18,7 +15,8 @@ const token = await makeWorld(cluster.url())
 const env = { DATABASE_URL: cluster.url(), SECRET_KEYS: generateKey() }
 
 t.test('SIGTERM to one of two instances under load, then to the other: no request fails', async t => {
-  const services = await Promise.all([ServiceProcess.start(env), ServiceProcess.start(env)])
+  const drained = { ...env, DRAIN_DELAY_MS: String(3 * POLL_MS) }
+  const services = await Promise.all([ServiceProcess.start(drained), ServiceProcess.start(drained)])
   const balancer = await Balancer.open(services.map(({ port }) => port))
   const updates = new Updates(() => balancer.port, token)
   t.teardown(async () => {
@@ -87,17 +85,4 @@ t.test('what is in work longer than SHUTDOWN_TIMEOUT_MS does not hold up the end
   await locked.query('rollback')
   t.ok(updates.count('cut') > 0)
   t.strictSame(await updates.wrong(cluster), [])
-})
-
-t.test('SIGTERM stops the embedded server too', async t => {
-  const folder = mkdtempSync(join(tmpdir(), 'agents-embedded-'))
-  // The server's own account has to reach it.
-  chmodSync(folder, 0o755)
-  t.teardown(() => rmSync(folder, { recursive: true, force: true }))
-  const { PG_BIN_DIR = '' } = process.env
-  const service = await ServiceProcess.start({ DATA_DIR: folder, PG_BIN_DIR, DRAIN_DELAY_MS: '0' })
-  const pidFile = join(folder, 'postgresql', 'data', 'postmaster.pid')
-  t.ok(existsSync(pidFile))
-  t.equal(await service.stop('SIGTERM'), 0)
-  t.notOk(existsSync(pidFile))
 })
