@@ -1,91 +1,45 @@
-import { type Kysely, sql } from 'kysely'
+import { sql, type Transaction } from 'kysely'
 import type { Database, ResourceKind } from '../../db/tables.js'
-import { type Actor, auditEntry, type Change, GENESIS_HASH, sha256 } from '../../updates/audit.js'
-import { auditColumns } from '../../updates/audit-rows.js'
-import { readMarks } from '../../updates/prune.js'
-
-/** A new agent or tool: its changes are what differs from an empty one. */
-export interface Creation {
-  id: number
-  changes: Change[]
-  /** Its whole content, as `VersionedResource.audited` has it. */
-  audited: readonly unknown[]
-}
-
-/** What the row of a new agent or tool says of its version and audit trail. */
-export interface FirstVersion {
-  version: number
-  audit_count: number
-  audit_head: Buffer
-  audit_anchor: Buffer
-  audit_anchor_version: number
-}
-
-interface Past {
-  resource_id: number
-  last_version: number
-  last_hash: string
-  first_version: number
-  first_hash: string
-}
-
-const NO_PAST = { last_version: 0, last_hash: GENESIS_HASH, first_version: 0, first_hash: GENESIS_HASH }
 
 /**
- * Stores the audit rows of new agents or tools, version 0 to 1, each the first of its chain, and answers what the resource rows
- * must be inserted with, in the order given. An id that was pruned away before and comes back goes on with its old chain.
+ * Inserts agents or tools of which nothing is said yet, at version 0, for a first change to be stored like any other. An id that
+ * was removed before and comes back goes on with its old chain, at the version that its rows or the pruning of them tell.
  */
-export async function auditCreations(
-  db: Kysely<Database>,
+export async function insertBlank(
+  trx: Transaction<Database>,
   kind: ResourceKind,
-  creations: readonly Creation[],
-  actor: Actor,
-): Promise<FirstVersion[]> {
-  if (creations.length === 0) return []
-  const { rows } = await sql<{ ms: number }>`
-    select (extract(epoch from clock_timestamp()) * 1000)::float8 as ms`.execute(db)
-  const atMs = rows[0]?.ms ?? Date.now()
-  const pasts = await readPasts(
-    db,
-    kind,
-    creations.map(({ id }) => id),
-  )
-  const made = creations.map(({ id, changes, audited }) => {
-    const past = pasts.get(id) ?? NO_PAST
-    const end = { kind, id, version: past.last_version, audit_head: past.last_hash }
-    const content = { definitionBefore: null, contentHash: sha256(JSON.stringify(audited)) }
-    return { past, entry: auditEntry(end, changes, actor, atMs, content) }
-  })
-  await db
-    .insertInto('audit')
-    .values(made.map(({ entry }) => auditColumns(entry)))
-    .execute()
-  return made.map(({ past, entry }) => ({
-    version: entry.version_after,
-    audit_count: entry.version_after,
-    audit_head: Buffer.from(entry.hash, 'hex'),
-    audit_anchor: Buffer.from(past.first_hash, 'hex'),
-    audit_anchor_version: past.first_version,
-  }))
+  ids: readonly number[],
+  columns: Readonly<Record<string, unknown>>,
+): Promise<void> {
+  const names = sql.join(Object.keys(columns).map(name => sql.ref(name)))
+  const rows = sql`audit a where a.resource_kind = ${kind} and a.resource_id = new.id order by a.version_after`
+  await sql`
+    insert into ${sql.table(kind)}
+      (id, version, audit_count, audit_head, audit_anchor_version, audit_anchor, ${names})
+    select new.id, chain.version, chain.version, chain.head, chain.anchor_version, chain.anchor, ${names}
+    from unnest(${ids}::integer[]) new (id)
+    cross join json_populate_record(null::${sql.table(kind)}, ${JSON.stringify(columns)}) blank
+    cross join lateral (
+      (select 1, last.version_after, last.hash, first.version_before, first.previous_hash
+       from (select * from ${rows} desc limit 1) last, (select * from ${rows} limit 1) first)
+      union all
+      (select 2, pruned.version, pruned.hash, pruned.version, pruned.hash
+       from access_event e
+       cross join lateral (
+         select (e.detail ->> 'anchor_version')::integer as version, decode(e.detail ->> 'anchor_hash', 'hex') as hash) pruned
+       where e.kind = 'prune' and e.subject = concat(${kind}::text, ':', new.id) and pruned.version > 0
+       order by e.number desc limit 1)
+      union all
+      select 3, 0, zero, 0, zero from decode(repeat('00', 32), 'hex') zero
+      order by 1 limit 1
+    ) chain (rank, version, head, anchor_version, anchor)`.execute(trx)
 }
 
-/** Where the chains of these ids end and begin: by their rows, or where pruning took them all, by what it says. */
-async function readPasts(db: Kysely<Database>, kind: ResourceKind, ids: readonly number[]): Promise<Map<number, Past>> {
-  const { rows } = await sql<Past>`
-    select resource_id, max(version_after) as last_version, min(version_before) as first_version,
-      encode((array_agg(hash order by version_after desc))[1], 'hex') as last_hash,
-      encode((array_agg(previous_hash order by version_after))[1], 'hex') as first_hash
-    from audit where resource_kind = ${kind} and resource_id = any(${ids}::integer[])
-    group by resource_id`.execute(db)
-  const marks = await readMarks(
-    db,
-    ids.map(id => `${kind}:${id}`),
-  )
-  const pruned = ids.flatMap(id => {
-    const mark = marks.get(`${kind}:${id}`)
-    if (mark === undefined || mark.anchor_version === 0) return []
-    const end = { last_version: mark.anchor_version, last_hash: mark.anchor_hash }
-    return [{ resource_id: id, ...end, first_version: mark.anchor_version, first_hash: mark.anchor_hash }]
-  })
-  return new Map([...pruned, ...rows].map(row => [row.resource_id, row]))
+/** Forgets in which version each field last changed: of what is new nothing was changed by others. */
+export async function forgetFieldVersions(
+  trx: Transaction<Database>,
+  kind: ResourceKind,
+  ids: readonly number[],
+): Promise<void> {
+  await sql`update ${sql.table(kind)} set field_versions = '{}' where id = any(${ids}::integer[])`.execute(trx)
 }

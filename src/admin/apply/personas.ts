@@ -1,6 +1,6 @@
-import { type Insertable, type Kysely, sql, type Transaction } from 'kysely'
+import { type Kysely, sql, type Transaction } from 'kysely'
 import { OPERATOR } from '../../auth/viewer.js'
-import type { Database, PersonaTable, ShareLevel } from '../../db/tables.js'
+import type { Database, ShareLevel } from '../../db/tables.js'
 import type { Loc } from '../../errors.js'
 import {
   BLANK_AGENT,
@@ -12,20 +12,16 @@ import {
   type Relation,
   type Share,
 } from '../../persona/fields.js'
-import { auditedPersona, personaResource } from '../../persona/resource.js'
+import { personaResource } from '../../persona/resource.js'
 import { changedFields, contentOf, defaultMustBePublic } from '../../persona/rules.js'
 import { type PersonaState, personaState } from '../../persona/state.js'
 import type { Actor, Change } from '../../updates/audit.js'
 import { lockState, storeDecision } from '../../updates/write.js'
 import type { AgentEntry, Reference } from '../document.js'
 import { ascending, batches, type Catalogue, type Id, type Matched, type Outcome, type Plan } from './catalogue.js'
-import { auditCreations } from './creation.js'
+import { forgetFieldVersions, insertBlank } from './creation.js'
 
-interface Planned {
-  id: number
-  content: PersonaContent
-  changes: Change[]
-}
+const BLANK_COLUMNS = Object.fromEntries(COLUMNS.map(([name]) => [name, BLANK_AGENT[name]]))
 
 /** Decides what becomes of the agents of a document. Notes faults in the catalogue. */
 export async function planPersonas(db: Kysely<Database>, catalogue: Catalogue): Promise<Plan> {
@@ -34,25 +30,29 @@ export async function planPersonas(db: Kysely<Database>, catalogue: Catalogue): 
     db,
     matches.filter(match => match.stored !== undefined).map(match => Number(match.id)),
   )
-  const created: Planned[] = []
+  const created: number[] = []
   const changed: Matched[] = []
   const outcomes = matches.map((match): Outcome => {
     const before = states.get(Number(match.id))
     const content = mergedContent(before ?? NEW_AGENT, match, catalogue)
     const changes = changedFields(before ?? BLANK_AGENT, content)
-    if (before === undefined) created.push({ id: Number(match.id), content, changes })
-    else if (changes.length > 0) changed.push(match)
+    if (before === undefined) created.push(Number(match.id))
+    if (before === undefined || changes.length > 0) changed.push(match)
     const action = before === undefined ? 'created' : changes.length > 0 ? 'changed' : 'unchanged'
     return { section: 'agents', id: match.id, name: content.name, action, fields: changes }
   })
   return {
     outcomes,
     async store(trx, actor) {
-      await insertPersonas(trx, created, actor)
+      const isNew = new Set(created)
+      await insertBlank(trx, 'persona', created, BLANK_COLUMNS)
       // One order of locks for all who take several.
       for (const match of changed.sort((a, b) => Number(a.id) - Number(b.id))) {
-        await changePersona(trx, Number(match.id), state => mergedContent(state, match, catalogue), actor)
+        const id = Number(match.id)
+        const decide = (state: PersonaState) => mergedContent(isNew.has(id) ? NEW_AGENT : state, match, catalogue)
+        await changePersona(trx, id, decide, actor)
       }
+      await forgetFieldVersions(trx, 'persona', created)
     },
   }
 }
@@ -145,38 +145,4 @@ function sharesOf(relation: Relation, shares: readonly DocumentShare[], loc: Loc
     if (id !== null) levels.set(id, share.level ?? 'viewer')
   }
   return ascending([...levels.keys()]).map(id => ({ id, level: levels.get(id) ?? 'viewer' }))
-}
-
-async function insertPersonas(trx: Transaction<Database>, created: readonly Planned[], actor: Actor): Promise<void> {
-  for (const some of batches(created)) {
-    const creations = some.map(one => ({ ...one, audited: auditedPersona(one.content) }))
-    const versions = await auditCreations(trx, 'persona', creations, actor)
-    await trx
-      .insertInto('persona')
-      .values(some.map(({ id, content }, index) => ({ id, ...columnsOf(content), ...versions[index] })))
-      .execute()
-  }
-  await insertLinks(trx, created)
-}
-
-function columnsOf(content: PersonaContent) {
-  const columns = COLUMNS.map(([name, { column }]) => {
-    const value = content[name]
-    return [name, column === 'json' && value !== null ? JSON.stringify(value) : value]
-  })
-  return Object.fromEntries(columns) as Insertable<PersonaTable> // every column of the table has its row in the table of fields
-}
-
-async function insertLinks(trx: Transaction<Database>, created: readonly Planned[]): Promise<void> {
-  for (const [relation, { link }] of RELATIONS) {
-    const links = created.flatMap(({ id: persona_id, content }) =>
-      content[relation].map(item => {
-        const { id, ...level } = typeof item === 'object' ? item : { id: item }
-        return { persona_id, [link.column]: id, ...level }
-      }),
-    )
-    // The six tables have no type in common; the table of fields names the columns of each.
-    const loose = trx as unknown as Transaction<Record<string, Record<string, unknown>>>
-    for (const rows of batches(links)) await loose.insertInto(link.table).values(rows).execute()
-  }
 }

@@ -8,7 +8,7 @@ import { stringifyExact } from '../../schema/exact-json.js'
 import type { Vault } from '../../secrets/vault.js'
 import { checkDefinition, originsOf } from '../../tool/definition/index.js'
 import { BLANK_TOOL, type ToolContent } from '../../tool/fields.js'
-import { auditedTool, originsBeside, toolResource } from '../../tool/resource.js'
+import { originsBeside, toolResource } from '../../tool/resource.js'
 import {
   type CheckedDefinition,
   changedFields,
@@ -26,7 +26,7 @@ import { definitionTexts } from '../history.js'
 import { Refusal } from '../refusal.js'
 import { readSource } from '../source.js'
 import { batches, type Catalogue, type Matched, type Outcome, type Plan } from './catalogue.js'
-import { auditCreations } from './creation.js'
+import { forgetFieldVersions, insertBlank } from './creation.js'
 import { fillIn, headerVariables, PREFIX, placeholder } from './placeholders.js'
 
 /** What tools need besides the document. */
@@ -38,6 +38,8 @@ export interface ToolSurroundings {
   baseDir?: string
 }
 
+const { definition_hash: _, ...BLANK_COLUMNS } = BLANK_TOOL
+
 /** Decides what becomes of the tools of a document. Notes faults in the catalogue. */
 export async function planTools(db: Kysely<Database>, catalogue: Catalogue, around: ToolSurroundings): Promise<Plan> {
   const matches = catalogue.entries('tools')
@@ -46,7 +48,7 @@ export async function planTools(db: Kysely<Database>, catalogue: Catalogue, arou
     db,
     stored.map(match => Number(match.id)),
   )
-  const created: { id: number; decision: ToolDecision; changes: Change[] }[] = []
+  const created: number[] = []
   const changed: { id: number; given: GivenTool }[] = []
   const outcomes: Outcome[] = []
   for (const match of matches) {
@@ -58,19 +60,21 @@ export async function planTools(db: Kysely<Database>, catalogue: Catalogue, arou
     const action = state === undefined ? 'created' : fields.length > 0 ? 'changed' : 'unchanged'
     const outcome: Outcome = { section: 'tools', id, name: match.name, action, fields }
     outcomes.push(outcome)
-    if (state === undefined && decision) created.push({ id, decision, changes: fields })
-    if (state === undefined || action !== 'changed') continue
+    if (state === undefined) created.push(id)
+    if (action === 'unchanged') continue
     changed.push({ id, given })
+    if (state === undefined) continue
     const notes = await changeNotes(db, state, given, around.vault)
     if (notes.length > 0) outcome.notes = notes
   }
   return {
     outcomes,
     async store(trx, actor) {
-      await insertTools(trx, created, actor)
+      await insertBlank(trx, 'tool', created, BLANK_COLUMNS)
       for (const { id, given } of changed.sort((a, b) => a.id - b.id)) {
         await changeTool(trx, id, state => decideAsOperator(state, given, around.vault), actor)
       }
+      await forgetFieldVersions(trx, 'tool', created)
     },
   }
 }
@@ -155,61 +159,6 @@ function blankTool(id: number): ToolState {
     read_at_ms: 0,
     received_ms: 0,
   }
-}
-
-/** Inserts new tools at version 1, each with its audit row, definition and headers. */
-async function insertTools(
-  trx: Transaction<Database>,
-  created: readonly { id: number; decision: ToolDecision; changes: Change[] }[],
-  actor: Actor,
-): Promise<void> {
-  for (const some of batches(created)) {
-    await insertDefinitions(
-      trx,
-      some.map(({ decision }) => decision.definition),
-    )
-    const creations = some.map(one => ({
-      ...one,
-      audited: auditedTool(one.decision.content, one.decision.headers ?? []),
-    }))
-    const versions = await auditCreations(trx, 'tool', creations, actor)
-    await trx
-      .insertInto('tool')
-      .values(
-        some.map(({ id, decision: { content } }, index) => ({
-          id,
-          ...content,
-          definition_hash: content.definition_hash === null ? null : Buffer.from(content.definition_hash, 'hex'),
-          ...versions[index],
-        })),
-      )
-      .execute()
-  }
-  const headers = created.flatMap(({ id, decision }) => headerRows(id, decision))
-  for (const rows of batches(headers)) await trx.insertInto('tool_header').values(rows).execute()
-}
-
-async function insertDefinitions(
-  trx: Transaction<Database>,
-  definitions: readonly (CheckedDefinition | null)[],
-): Promise<void> {
-  const unique = new Map(definitions.filter(definition => definition !== null).map(({ hash, text }) => [hash, text]))
-  // One by one: a definition may have megabytes, and each is stored once for its hash.
-  for (const [hash, text] of unique) {
-    await trx
-      .insertInto('tool_definition')
-      .values({ hash: Buffer.from(hash, 'hex'), content: text, size_bytes: Buffer.byteLength(text) })
-      .onConflict(conflict => conflict.doNothing())
-      .execute()
-  }
-}
-
-function headerRows(toolId: number, { headers }: ToolDecision) {
-  return (headers ?? []).flatMap(({ name, fingerprint, sealed }, position) => {
-    if (sealed === null) return []
-    const { keyId: key_id, nonce, ciphertext } = sealed
-    return { tool_id: toolId, position, name, key_id, nonce, ciphertext, fingerprint: Buffer.from(fingerprint, 'hex') }
-  })
 }
 
 /** Checks a definition with the check of the API and makes what is stored of it. `at` is where it stands for its faults. */
