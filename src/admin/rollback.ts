@@ -1,7 +1,8 @@
 import { sql, type Transaction } from 'kysely'
 import { OPERATOR } from '../auth/viewer.js'
-import type { Database } from '../db/tables.js'
+import type { Database, ResourceKind } from '../db/tables.js'
 import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
+import { VersionGone, VersionNotFound } from '../errors.js'
 import { type PersonaContent, RELATIONS } from '../persona/fields.js'
 import { personaResource } from '../persona/resource.js'
 import { attachedIds, contentOf } from '../persona/rules.js'
@@ -11,12 +12,20 @@ import { parseExact } from '../schema/exact-json.js'
 import type { Vault } from '../secrets/vault.js'
 import { REQUEST_FIELDS } from '../tool/fields.js'
 import { toolResource } from '../tool/resource.js'
+import { shownHeaders } from '../tool/rules.js'
 import type { ToolState } from '../tool/snapshot.js'
 import type { Actor, Change } from '../updates/audit.js'
+import { type Past, readPastOf } from '../updates/past.js'
 import { lockState } from '../updates/write.js'
 import { changePersona } from './apply/personas.js'
-import { changeNotes, changeTool, checkedDefinition, decideAsOperator, type GivenTool } from './apply/tools.js'
-import { definitionTexts, differenceBetween, type FieldDifference, readHistory } from './history.js'
+import {
+  changeNotes,
+  changeTool,
+  checkedDefinition,
+  decideAsOperator,
+  definitionTexts,
+  type GivenTool,
+} from './apply/tools.js'
 import { operatorActor } from './operator.js'
 import { Refusal } from './refusal.js'
 
@@ -52,18 +61,28 @@ export async function rollbackPersona(
     const state = await lockState(trx, personaResource, id, OPERATOR)
     if (state === undefined) throw new Refusal(`there is no agent ${id}`)
     if (state.builtin_persona) throw new Refusal('this agent is built in')
-    const differences = differenceBetween(await readHistory(trx, 'persona', id), state.version, version)
-    const content: PersonaContent = {
-      ...contentOf(state),
-      ...Object.fromEntries(differences.map(({ field, to }) => [field, to])),
-    }
+    const content: PersonaContent = { ...contentOf(state), ...(await valuesThen(trx, 'persona', id, version)) }
     await requireReferences(trx, state, content)
     const result = await changePersona(trx, id, () => content, actor)
-    if (result === undefined) throw new Refusal(`there is no agent ${id}`)
     const restored = content.tool_ids.filter(tool => !state.tool_ids.includes(tool))
     await restoreAttachers(trx, id, version, restored)
     return { name: state.name, ...result, left: [], notes: [] }
   })
+}
+
+/** What the fields that changed since a version were then. Throws `Refusal` where that is not kept. */
+async function valuesThen(
+  trx: Transaction<Database>,
+  kind: ResourceKind,
+  id: number,
+  version: number,
+): Promise<Past['values']> {
+  try {
+    return (await readPastOf(trx, kind, id, { version })).values
+  } catch (error) {
+    if (error instanceof VersionGone || error instanceof VersionNotFound) throw new Refusal(error.message)
+    throw error
+  }
 }
 
 /** How the rows of rollbacks begin to say what made them. */
@@ -133,33 +152,34 @@ export async function rollbackTool(
   return await inTransaction(database, { rollback: plan }, async trx => {
     const state = await lockState(trx, toolResource, id, OPERATOR)
     if (state === undefined) throw new Refusal(`there is no tool ${id}`)
-    const differences = differenceBetween(await readHistory(trx, 'tool', id), state.version, version)
-    const given = await givenByHistory(trx, state, differences)
-    const left = differences.filter(({ field }) => field === 'custom_headers').map(({ field }) => field)
+    const { custom_headers = null, ...values } = await valuesThen(trx, 'tool', id, version)
+    const headersDiffer =
+      JSON.stringify(custom_headers ?? shownHeaders(state.headers)) !== JSON.stringify(shownHeaders(state.headers))
+    const given = await givenByHistory(trx, state, values)
     const notes = await changeNotes(trx, state, given, vault)
     const result = await changeTool(trx, id, now => decideAsOperator(now, given, vault), actor)
-    if (result === undefined) throw new Refusal(`there is no tool ${id}`)
-    return { name: state.name, ...result, left, notes }
+    return { name: state.name, ...result, left: headersDiffer ? ['custom_headers'] : [], notes }
   })
 }
+
+const PLAIN_FIELDS: ReadonlySet<string> = new Set(REQUEST_FIELDS.map(([name]) => name))
 
 async function givenByHistory(
   trx: Transaction<Database>,
   state: ToolState,
-  differences: FieldDifference[],
+  values: Past['values'],
 ): Promise<GivenTool> {
   const given: GivenTool = { fields: {}, columns: {}, definitionFaults: [] }
-  for (const { field, to } of differences) {
-    if (field === 'custom_headers') continue
-    if (field === 'definition') await giveDefinition(trx, state, given, to)
-    else if (PLAIN_FIELDS.has(field)) Object.assign(given.fields, { [field]: to })
-    else Object.assign(given.columns, { [field]: to })
+  for (const [field, value] of Object.entries(values)) {
+    if (field === 'definition') await giveDefinition(trx, state, given, value)
+    else Object.assign(PLAIN_FIELDS.has(field) ? given.fields : given.columns, { [field]: value })
   }
-  await requireOauthConfig(trx, given.fields.oauth_config_id)
+  const id = given.fields.oauth_config_id ?? null
+  const isGone =
+    id !== null && !(await trx.selectFrom('oauth_config').select('id').where('id', '=', id).executeTakeFirst())
+  if (isGone) throw new Refusal(`what that version refers to is gone: oauth_config_id ${id}`)
   return given
 }
-
-const PLAIN_FIELDS: ReadonlySet<string> = new Set(REQUEST_FIELDS.map(([name]) => name))
 
 async function giveDefinition(
   trx: Transaction<Database>,
@@ -167,20 +187,12 @@ async function giveDefinition(
   given: GivenTool,
   hash: unknown,
 ): Promise<void> {
+  if (hash === state.definition_hash) return
   const text = (await definitionTexts(trx, [hash])).get(String(hash))
   if (text === undefined) throw new Refusal('the definition of that version is no longer kept, or it had none')
-  const checked = checkedDefinition(
-    parseExact(text),
-    state.headers.map(header => header.name),
-    ['body', 'definition'],
-  )
+  const headerNames = state.headers.map(header => header.name)
+  const checked = checkedDefinition(parseExact(text), headerNames, ['body', 'definition'])
   if ('faults' in checked) given.definitionFaults.push(...checked.faults)
   // The stored text, not the one that was checked: nothing about it may change, not even how a number is written.
   else given.fields.definition = { text, hash: String(hash) }
-}
-
-async function requireOauthConfig(trx: Transaction<Database>, id: number | null | undefined): Promise<void> {
-  if (id === null || id === undefined) return
-  const found = await trx.selectFrom('oauth_config').select('id').where('id', '=', id).executeTakeFirst()
-  if (found === undefined) throw new Refusal(`what that version refers to is gone: oauth_config_id ${id}`)
 }

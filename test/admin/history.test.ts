@@ -2,7 +2,7 @@ import { sql } from 'kysely'
 import t from 'tap'
 import { applyOrganisation } from '../../src/admin/apply.js'
 import { verifyAudit } from '../../src/admin/audit-verification.js'
-import { differenceBetween, readHistory } from '../../src/admin/history.js'
+import { readHistory } from '../../src/admin/history.js'
 import { Refusal } from '../../src/admin/refusal.js'
 import { rollbackPersona, rollbackTool } from '../../src/admin/rollback.js'
 import { OPERATOR } from '../../src/auth/viewer.js'
@@ -88,14 +88,6 @@ t.test('a rollback of an agent gives every field and relation of the version bac
   const { version } = await rollbackPersona(database, 11, 1)
   t.equal(version, 4)
   t.same(await stored(), first)
-  const history = await readHistory(db, 'persona', 11)
-  t.same(differenceBetween(history, 1, 4), [])
-  t.same(
-    differenceBetween(history, 1, 3)
-      .map(change => change.field)
-      .sort(),
-    ['groups', 'label_ids', 'search_start_date', 'starter_messages', 'system_prompt', 'tool_ids', 'users'],
-  )
 })
 
 t.test('a rollback to what is gone or not kept is refused', async t => {
@@ -106,7 +98,7 @@ t.test('a rollback to what is gone or not kept is refused', async t => {
     rollbackPersona(database, 4, 2),
     new Refusal('what that version refers to is gone or disabled: tool_ids 10'),
   )
-  await t.rejects(rollbackPersona(database, 4, 9), new Refusal('agent 4 has the versions 1 to 3, not 9'))
+  await t.rejects(rollbackPersona(database, 4, 9), new Refusal('The versions of agent 4 go to 3.'))
   await changeTool(10, { enabled: true })
 })
 
@@ -118,7 +110,7 @@ t.test('old contents are pruned by number and size, rows by age; the chains stil
   const tool = await readHistory(db, 'tool', 10)
   t.equal(tool.kept_from, tool.current - 5)
   t.equal((await rollbackTool(database, vault, 10, tool.kept_from)).version, tool.current + 1)
-  await t.rejects(rollbackTool(database, vault, 10, tool.kept_from - 1), /kept from version/)
+  await t.rejects(rollbackTool(database, vault, 10, tool.kept_from - 1), /no longer kept/)
   t.same((await verifyAudit(db)).findings, [])
 
   const bySize = await pruneHistory(db, { ...KEEP_ALL, bytesMax: 1024 })

@@ -164,29 +164,6 @@ t.test('who does not see the agent now does not see it as it was', async t => {
   t.match(answer.json(), { error_code: 'PERSONA_NOT_FOUND' })
 })
 
-t.test('agentctl agent show tells it too, and why it cannot', async t => {
-  const version = /-(\d+)"$/.exec(String((await patch({ tool_ids: [10], name: 'shown' })).headers.etag))?.[1] ?? ''
-  const at = await instant()
-  const title = (await get('/tool/10')).json().name
-  await put({ name: 'another title' })
-  await patch({ name: 'not shown', tool_ids: [] })
-  const show = async (...args: string[]) => await agentctl({ url, args: ['agent', 'show', '1', '--json', ...args] })
-  for (const asked of [version, at]) {
-    const shown = await show('--at', asked)
-    t.equal(shown.status, 0, shown.stderr)
-    t.match(JSON.parse(shown.stdout), {
-      version: Number(version),
-      name: 'shown',
-      tool_ids: [10],
-      owner: 'alice@example.com',
-      tools: [{ id: 10, name: title }],
-    })
-  }
-  t.match(await show('--at', '99999'), { status: 1, stderr: /The versions of agent 1 go to/ })
-  t.match(await show('--at', '2999-01-01'), { status: 1, stderr: /--at is in the future/ })
-  t.match(await show('--at', 'then'), { status: 64, stderr: /--at must be a date/ })
-})
-
 t.test('an audit row ahead of the database’s clock: its version, its time and its repetition are answered', async t => {
   const keyed = async () => {
     const asked = { token: alice, body: { description: 'ahead' }, headers: { 'idempotency-key': 'ahead' } }
@@ -301,8 +278,6 @@ t.test('what was deleted since is left out and named, and the rest of the agent 
   t.match(deleted.json(), { name: 'had twelve', tools: [], labels: [], document_sets: [] })
   t.match(deleted.headers.warning, /left out, deleted since: document set 2, tool 12, label 1"/)
   t.match((await get(`${address}&view=update`)).json(), { tool_ids: [], label_ids: [], document_set_ids: [] })
-  const shown = await agentctl({ url, args: ['agent', 'show', '1', '--json', '--at', String(version)] })
-  t.match(JSON.parse(shown.stdout), { name: 'had twelve', tool_ids: [], warnings: [/tool 12/] })
 })
 
 t.test(

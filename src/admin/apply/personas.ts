@@ -18,6 +18,7 @@ import { type PersonaState, personaState } from '../../persona/state.js'
 import type { Actor, Change } from '../../updates/audit.js'
 import { lockState, storeDecision } from '../../updates/write.js'
 import type { AgentEntry, Reference } from '../document.js'
+import { Refusal } from '../refusal.js'
 import { ascending, batches, type Catalogue, type Id, type Matched, type Outcome, type Plan } from './catalogue.js'
 import { forgetFieldVersions, insertBlank } from './creation.js'
 
@@ -59,16 +60,16 @@ export async function planPersonas(db: Kysely<Database>, catalogue: Catalogue): 
 
 /**
  * Changes one agent as the operator: locks it, lets `decide` make the new content from what is there then, stores it with one
- * audit row if it differs. Answers the stored version and the changes; undefined when there is no such agent.
+ * audit row if it differs. Answers the stored version and the changes. Throws `Refusal` when there is no such agent.
  */
 export async function changePersona(
   trx: Transaction<Database>,
   id: number,
   decide: (state: PersonaState) => PersonaContent,
   actor: Actor,
-): Promise<{ version: number; changes: Change[] } | undefined> {
+): Promise<{ version: number; changes: Change[] }> {
   const state = await lockState(trx, personaResource, id, OPERATOR)
-  if (state === undefined) return undefined
+  if (state === undefined) throw new Refusal(`there is no agent ${id}`)
   const content = decide(state)
   const changes = changedFields(state, content)
   // What is attached was found in the catalogue, or checked by whoever calls.

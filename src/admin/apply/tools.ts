@@ -22,7 +22,6 @@ import { type ToolState, toolState } from '../../tool/snapshot.js'
 import { type Actor, type Change, GENESIS_HASH, sha256 } from '../../updates/audit.js'
 import { lockState, storeDecision } from '../../updates/write.js'
 import type { ToolEntry } from '../document.js'
-import { definitionTexts } from '../history.js'
 import { Refusal } from '../refusal.js'
 import { readSource } from '../source.js'
 import { batches, type Catalogue, type Matched, type Outcome, type Plan } from './catalogue.js'
@@ -81,16 +80,16 @@ export async function planTools(db: Kysely<Database>, catalogue: Catalogue, arou
 
 /**
  * Changes one tool as the operator: locks it, lets `decide` judge what is there then, stores it with one audit row if it differs.
- * Answers the stored version and the changes; undefined when there is no such tool. What `decide` throws passes through.
+ * Answers the stored version and the changes. Throws `Refusal` when there is no such tool; what `decide` throws passes through.
  */
 export async function changeTool(
   trx: Transaction<Database>,
   id: number,
   decide: (state: ToolState) => ToolDecision,
   actor: Actor,
-): Promise<{ version: number; changes: Change[] } | undefined> {
+): Promise<{ version: number; changes: Change[] }> {
   const state = await lockState(trx, toolResource, id, OPERATOR)
-  if (state === undefined) return undefined
+  if (state === undefined) throw new Refusal(`there is no tool ${id}`)
   const decision = decide(state)
   return { version: await storeDecision(trx, toolResource, state, decision, actor), changes: decision.changes }
 }
@@ -118,6 +117,18 @@ export async function changeNotes(
   ]
   const references = { oauthConfigLinkable: true, ...originsBeside({ origins }, stored) }
   return decideAsOperator(state, given, vault, references).notes
+}
+
+/** Texts of definitions by their hash in hex; a hash whose text is no longer kept is missing. */
+export async function definitionTexts(db: Kysely<Database>, hashes: readonly unknown[]): Promise<Map<string, string>> {
+  const wanted = hashes.filter(hash => typeof hash === 'string').map(hash => Buffer.from(hash, 'hex'))
+  if (wanted.length === 0) return new Map()
+  const rows = await db
+    .selectFrom('tool_definition')
+    .select(eb => ['hash', eb.cast<string>('content', 'text').as('text')])
+    .where('hash', 'in', wanted)
+    .execute()
+  return new Map(rows.map(row => [row.hash.toString('hex'), row.text]))
 }
 
 async function originsOfText(definition: string | undefined): Promise<ReadonlySet<string>> {
