@@ -1,7 +1,7 @@
 import pg from 'pg'
 import { CommitUnknown, ConnectionLost } from './database-error.js'
 import type { DatabaseServer } from './database-server.js'
-import { type Descriptions, Pipeline, ProtocolViolation, type StatementResult, type WireStatement } from './pipeline.js'
+import { type Descriptions, Pipeline, type StatementResult, type WireStatement } from './pipeline.js'
 import { prepareValue } from './prepare-value.js'
 import type { PreparedNames } from './prepared-names.js'
 import { classifyDatabaseError, maySpeakForServer } from './sqlstate.js'
@@ -72,10 +72,6 @@ export class Session {
   #loss: unknown
   #isStale = false
   #isUnreplicated = false
-  /** Whether the server waits for the next statement: the one before is over, whatever became of it. */
-  #isReady = false
-  /** Whether the server has confirmed a commit since the last statement was sent. */
-  #hasCommitted = false
   /** What the server gives to a statement on this connection, and in this transaction where it is set there; 0: no limit. */
   #statementTimeoutMs: number
   #localTimeoutMs: number | undefined
@@ -89,12 +85,6 @@ export class Session {
     this.#statementTimeoutMs = settings.statementTimeoutMs
     // Without a listener of its own, a client that is checked out would end the process when its server dies.
     client.on('error', error => this.#lose(error))
-    client.connection.on('readyForQuery', () => {
-      this.#isReady = true
-    })
-    client.connection.on('commandComplete', ({ text }: { text: string }) => {
-      this.#hasCommitted ||= text === 'COMMIT'
-    })
     client.on('notice', ({ routine }) => {
       if (routine === SYNC_REPLICATION_WAIT) this.#isUnreplicated = true
     })
@@ -223,14 +213,9 @@ export class Session {
   async #timed<T>(texts: readonly string[], run: () => Promise<T>): Promise<T> {
     const start = performance.now()
     const timer = this.#responseTimer()
-    this.#isReady = false
-    this.#hasCommitted = false
     let ok = false
     try {
-      const isLeftOpen = leavesOpen(texts, this.#isInTransaction)
-      const result = await run()
-        .then(answer => this.#inOrder(answer, isLeftOpen))
-        .catch(error => this.#failed(error))
+      const result = await run().catch(error => this.#failed(error))
       if (this.#isUnreplicated && !isWithoutEffect(texts)) {
         this.markStale()
         throw new CommitUnknown(this.name, this.server)
@@ -264,29 +249,10 @@ export class Session {
     if (!this.#isInTransaction) this.#localTimeoutMs = undefined
   }
 
-  /** A server that is not in the transaction which it says it began would commit each statement by itself. */
-  #inOrder<T>(answer: T, isLeftOpen: boolean): T {
-    if (this.#client.getTransactionStatus() === (isLeftOpen ? 'T' : 'I')) return answer
-    throw new ProtocolViolation('the server is in another state of its transaction than these statements leave it in')
-  }
-
-  /** Waits until it is clear whether the server goes on behind its error: only then were they its own, last words. */
-  async #failed(caught: unknown): Promise<never> {
-    const isBelied = this.#hasCommitted && caught instanceof pg.DatabaseError
-    const error = isBelied ? new ProtocolViolation('an error behind a commit', { cause: caught }) : caught
-    const isServers = error instanceof pg.DatabaseError
-    if (error instanceof ProtocolViolation || (isServers && maySpeakForServer(error))) this.cut()
-    // A rollback must find it lost: sent on a connection that is about to end, it would fail in its place.
+  /** Ends a connection whose server may be lost, so that a rollback behind the error finds it lost. */
+  async #failed(error: unknown): Promise<never> {
+    if (error instanceof pg.DatabaseError && maySpeakForServer(error)) this.cut()
     if (this.#client.connection.stream.destroyed) await this.ended
-    else if (isServers && !this.#isReady && this.#loss === undefined) {
-      let stop = () => {}
-      const ready = new Promise<void>(resolve => {
-        stop = resolve
-        this.#client.connection.once('readyForQuery', resolve)
-      })
-      await Promise.race([ready, this.ended])
-      this.#client.connection.off('readyForQuery', stop)
-    }
     throw error
   }
 
@@ -308,7 +274,7 @@ export class Session {
   /** What to tell of an error, when what was sent may have been applied unless the server itself refused it. */
   #translated(error: unknown, mayBeApplied: boolean, answered: readonly StatementResult[]): unknown {
     const isServers = error instanceof pg.DatabaseError
-    if (isServers && this.#isReady && this.#loss === undefined && !maySpeakForServer(error)) return this.#refused(error)
+    if (isServers && !maySpeakForServer(error)) return this.#refused(error)
     // pg has no class for a lost connection: what counts is that the connection has reported its end.
     if (!isServers && this.#loss === undefined) return error
     this.markStale()
@@ -349,12 +315,6 @@ function mayBeApplied(sql: string, wasInTransaction: boolean): boolean {
 function pipelineMayBeApplied(texts: readonly string[]): boolean {
   if (texts.every(sql => IS_READ.test(sql) || IS_COMMIT.test(sql))) return false
   return !texts.some(sql => IS_BEGIN.test(sql)) || texts.some(sql => IS_COMMIT.test(sql))
-}
-
-/** Whether a transaction is open behind these. A text of several statements, as migrations have, leaves it as it was. */
-function leavesOpen(texts: readonly string[], wasOpen: boolean): boolean {
-  const last = texts.findLast(sql => IS_BEGIN.test(sql) || IS_COMMIT.test(sql) || IS_ROLLBACK.test(sql))
-  return last === undefined ? wasOpen : IS_BEGIN.test(last)
 }
 
 /** Whether nothing of this is left when it has ended: there is no commit for a standby to confirm. */
