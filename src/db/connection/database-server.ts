@@ -21,17 +21,12 @@ export interface DatabaseServer {
  * that was promoted since. Of several primaries, or behind a pooler, another one may have it.
  */
 export function speaksFor(server: DatabaseServer | undefined, lost: DatabaseServer | undefined): boolean {
-  if (!server?.isDirect || !lost?.isDirect || !isSameCluster(server, lost)) return false
+  if (!server?.isDirect || !lost?.isDirect || server.system === null || server.system !== lost.system) return false
   if (server.startedAt === lost.startedAt || server.timeline > lost.timeline) return true
   return server.timeline === lost.timeline && server.place === lost.place && server.startedAt > lost.startedAt
 }
 
-/** Whether two servers share their past. One that does not tell it shares it with nobody. */
-export function isSameCluster(one: DatabaseServer, other: DatabaseServer): boolean {
-  return one.system !== null && one.system === other.system
-}
-
-/** What the server is, for people and logs: its version, its own address (which of several hosts it is), and what keeps the service from settling an update in doubt. */
+/** The server for people and logs: its version, its own address, and what keeps an update in doubt from being settled. */
 export function describeServer({ version, isDirect, system, place }: DatabaseServer): string {
   const [engine = version] = version.split(' on ')
   const name = place === null ? engine : `${engine} at ${place.replace(/\/\d+ /, ' port ')}`

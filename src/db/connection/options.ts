@@ -1,6 +1,6 @@
 import type { DatabaseServer } from './database-server.js'
 import type { DatabaseUrl } from './database-url.js'
-import type { Exchange } from './session.js'
+import type { BoundStatement, Exchange } from './session.js'
 
 /** How a database is reached, and within which limits. */
 export interface DatabaseOptions {
@@ -14,17 +14,16 @@ export interface DatabaseOptions {
   responseMarginMs?: number
   /** A connection not used for longer is closed. Default: five minutes. */
   idleTimeoutMs?: number
-  /** A connection is not used for longer, Default: five minutes. */
+  /** A connection is not used for longer. Default: five minutes. */
   connectionAgeMaxMs?: number
   /** False behind PgBouncer in transaction mode: what a prepared statement answers is asked once on each connection. */
   preparedStatements: boolean
   /** How many texts are prepared by name, each on every connection. Default: 200. */
   preparedStatementLimit?: number
   /**
-   * How the limits, and what else results depend on (`session-settings.ts`), reach the server:
-   * - `startup` (default): in the start-up packet. PgBouncer refuses such a connection, as these are not parameters it tracks.
-   * - `transaction`: as `SET LOCAL` with every `begin`, in the same round trip. Behind PgBouncer in transaction mode a
-   *   session setting would stay with whatever server connection it met, this one ends with its transaction. A single
+   * How the limits, and what else results depend on, reach the server:
+   * - `startup` (default): in the start-up packet, which PgBouncer refuses.
+   * - `transaction`: as `SET LOCAL` with every `begin`, in the same round trip, for PgBouncer in transaction mode. A single
    *   query, or statement with parameters, gets a transaction for it; others have the role's or the server's settings.
    */
   sessionSettings?: 'startup' | 'transaction'
@@ -36,4 +35,72 @@ export interface DatabaseOptions {
   onError?: (error: Error) => void
   /** Called when connections go to another server than before. Must not throw. */
   onServer?: (server: DatabaseServer) => void
+}
+
+/** A transaction may pause so long, or as long as a statement may take where that is more. */
+const IDLE_MIN_MS = 10_000
+
+/** How statements are planned. */
+const PLANNING = {
+  // Left to itself the server plans the large statements anew at every execution, because it takes lists of ids for longer
+  // than they are, and planning costs several times what running does. Every statement finds its rows by keys, so one
+  // plan fits all values.
+  plan_cache_mode: 'force_generic_plan',
+  // That plan is kept: one that reads a table whole, because it is small, would go on when it has grown.
+  enable_seqscan: 'off',
+  enable_bitmapscan: 'off',
+  // Compiling expressions never pays for a handful of rows.
+  jit: 'off',
+}
+
+/** The same as command line options. */
+export const PLANNING_OPTIONS = optionsOf(PLANNING)
+
+/**
+ * What results depend on, whatever the server, the database or the role is set to (`ALTER DATABASE ... SET`): how values
+ * become text, what a transaction sees, which plans are made, and how long a statement may take.
+ */
+function sessionSettings(options: DatabaseOptions): Record<string, string> {
+  return {
+    statement_timeout: String(Math.trunc(options.statementTimeoutMs)),
+    lock_timeout: String(Math.trunc(options.lockTimeoutMs)),
+    idle_in_transaction_session_timeout: String(Math.trunc(Math.max(options.statementTimeoutMs, IDLE_MIN_MS))),
+    // The server ends a statement soon after its client has gone.
+    client_connection_check_interval: '1000',
+    client_encoding: 'UTF8',
+    DateStyle: 'ISO, MDY',
+    TimeZone: 'UTC',
+    bytea_output: 'hex',
+    // From 1 on, a number is written so that reading it gives the same one.
+    extra_float_digits: '1',
+    standard_conforming_strings: 'on',
+    // That a commit gave up waiting for its standby is told by a warning.
+    client_min_messages: 'warning',
+    ...PLANNING,
+  }
+}
+
+/** The settings that the start of a connection brings, by name, as `pg_settings` shows them; none where each transaction does. */
+export function startupSettings(options: DatabaseOptions): Record<string, string> {
+  if (options.sessionSettings === 'transaction') return {}
+  return { ...sessionSettings(options), default_transaction_isolation: 'read committed' }
+}
+
+/** Settings as the server's command line options. */
+export function optionsOf(settings: Readonly<Record<string, string>>): string {
+  return Object.entries(settings)
+    .map(([name, value]) => `-c ${name}=${value.replaceAll(' ', '\\ ')}`)
+    .join(' ')
+}
+
+/**
+ * The same for one transaction, sent behind its `begin`; undefined for a connection that has them. How much a transaction
+ * sees is said by its `begin`, for that cannot be changed behind a query.
+ */
+export function transactionPrelude(options: DatabaseOptions): BoundStatement | undefined {
+  if (options.sessionSettings !== 'transaction') return undefined
+  const calls = Object.entries(sessionSettings(options)).map(
+    ([name, value]) => `set_config('${name}', '${value}', true)`,
+  )
+  return { sql: `select ${calls.join(', ')}`, parameters: [] }
 }

@@ -1,5 +1,9 @@
 import type { Duplex } from 'node:stream'
-import type pg from 'pg'
+import pg from 'pg'
+
+/** pg's own conversion of a parameter's value to what is sent for it. Not declared in its types. */
+export const { prepareValue } = (pg as unknown as { utils: { prepareValue(value: unknown): string | Buffer | null } })
+  .utils
 
 /** One statement of a pipeline as it goes over the wire. */
 export interface WireStatement {

@@ -6,9 +6,8 @@ import type { DatabaseServer } from './database-server.js'
 const OLDEST_MAJOR = 15
 
 /**
- * What a server tells of its past. The timeline is read from the name of the file that is being written, for that changes
- * with the promotion itself; `pg_control_checkpoint` follows at the next checkpoint, which may be minutes later. A standby
- * writes none. All of these functions are open to every role (seen on 15 and 18); managed engines may lack some.
+ * What a server tells of its past; managed engines may lack some. The timeline is read from the name of the file that is being
+ * written: it changes with the promotion itself, `pg_control_checkpoint` only with the next checkpoint.
  */
 const PAST = `
   (select system_identifier::text from pg_control_system()) as system,
@@ -63,7 +62,7 @@ export async function readServer(
       .catch(error =>
         isLacking(error) ? client.query<Row>(readStatement(NO_PAST, name, names)) : Promise.reject(error),
       )
-      .catch(error => explained(client, error))
+      .catch(error => Promise.reject(error instanceof pg.DatabaseError ? error : new ConnectionLost({ cause: error })))
     const [row] = rows
     if (row === undefined) throw new ServerUnfit('the server does not say what it is')
     requireFit(row)
@@ -83,12 +82,9 @@ export async function readServer(
   }
 }
 
-/** Other engines that call themselves PostgreSQL first. */
-const FOREIGN = /-YB-|Redshift|Greenplum|openGauss|GaussDB|Materialize|RisingWave|CrateDB|QuestDB/
-
 function requireFit({ version, number, encoding }: Row): void {
   // Engines that only speak PostgreSQL's protocol lack locks that are passed over, or one list of all sessions.
-  if (!/^(?:PostgreSQL|EnterpriseDB) /.test(version) || FOREIGN.test(version)) {
+  if (!/^(?:PostgreSQL|EnterpriseDB) /.test(version)) {
     throw new ServerUnfit(`the database is ${version.slice(0, 80)}, and the service needs PostgreSQL itself`)
   }
   if (Math.trunc(number / 10_000) < OLDEST_MAJOR) {
@@ -112,15 +108,4 @@ function requireSettings(row: Row, wanted: Readonly<Record<string, string>>): vo
 /** Whether the server does not know, or does not allow, what was asked. */
 function isLacking(error: unknown): boolean {
   return error instanceof pg.DatabaseError && /^(?:0A|42)/.test(error.code ?? '')
-}
-
-/** An engine that does not even know these settings is another one: its own words say which. */
-async function explained(client: pg.Client, error: unknown): Promise<never> {
-  if (!(error instanceof pg.DatabaseError)) throw new ConnectionLost({ cause: error })
-  if (!isLacking(error)) throw error
-  const { rows } = await client.query<{ version: string }>('select version() as version').catch(() => ({ rows: [] }))
-  const version = rows[0]?.version.slice(0, 80) ?? 'unknown'
-  throw new ServerUnfit(`the database is ${version}, which lacks what the service needs: ${error.message}`, {
-    cause: error,
-  })
 }

@@ -1,9 +1,8 @@
+import { createHash } from 'node:crypto'
 import pg from 'pg'
 import { CommitUnknown, ConnectionLost } from './database-error.js'
 import type { DatabaseServer } from './database-server.js'
-import { type Descriptions, Pipeline, type StatementResult, type WireStatement } from './pipeline.js'
-import { prepareValue } from './prepare-value.js'
-import type { PreparedNames } from './prepared-names.js'
+import { type Descriptions, Pipeline, prepareValue, type StatementResult, type WireStatement } from './pipeline.js'
 import { classifyDatabaseError, maySpeakForServer } from './sqlstate.js'
 
 /** SQL text and its values by position, as a compiled Kysely query holds them. */
@@ -326,4 +325,32 @@ function isWithoutEffect(texts: readonly string[]): boolean {
 function lastResult(result: StatementResult | StatementResult[]): StatementResult {
   const last = Array.isArray(result) ? result.at(-1) : result
   return last ?? { command: '', rowCount: null, rows: [] }
+}
+
+/** Texts remembered as used once. */
+const SEEN_LIMIT = 1_000
+
+/**
+ * The names under which texts are prepared on each connection: hashes, so that they are the same on all. A text gets one at
+ * its second use, and at most `limit` texts do, as each costs memory on every connection of the server.
+ */
+export class PreparedNames {
+  readonly #names = new Map<string, string>()
+  readonly #seen = new Set<string>()
+
+  constructor(readonly limit: number) {}
+
+  /** The name of this text; undefined when it is to be sent unnamed. */
+  nameOf(sql: string): string | undefined {
+    const known = this.#names.get(sql)
+    if (known !== undefined || this.#names.size >= this.limit) return known
+    if (!this.#seen.delete(sql)) {
+      if (this.#seen.size >= SEEN_LIMIT) this.#seen.clear()
+      this.#seen.add(sql)
+      return undefined
+    }
+    const name = `q_${createHash('sha256').update(sql).digest('hex').slice(0, 24)}`
+    this.#names.set(sql, name)
+    return name
+  }
 }

@@ -1,4 +1,4 @@
-import { prepareValue } from '../connection/prepare-value.js'
+import { prepareValue } from '../connection/pipeline.js'
 
 /** PostgreSQL's type `text`, by its number. */
 const TEXT_OID = 25
