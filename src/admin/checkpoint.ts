@@ -3,7 +3,7 @@ import { closeSync, createReadStream, openSync, writeSync } from 'node:fs'
 import { createInterface } from 'node:readline'
 import { type Kysely, type RawBuilder, sql, type Transaction } from 'kysely'
 import type { Database } from '../db/tables.js'
-import { type AuditFinding, Cursor } from './audit-verification/findings.js'
+import { type AuditFinding, scan } from './audit-verification/findings.js'
 import { Refusal } from './refusal.js'
 
 /*
@@ -73,10 +73,9 @@ export async function writeCheckpoint(db: Kysely<Database>, key: KeyObject, path
             ${UPGRADE_SHA256} as upgrade_sha256`.execute(trx)
         const digest = createHash('sha256')
         let chains = 0
-        const heads = new Cursor(trx, 'chain_heads', HEADS, HEADS_AT_ONCE)
-        for (let row = await heads.peek(); row !== undefined; row = await heads.peek(), chains++) {
-          heads.take()
-          writeLine(file, JSON.stringify(row.head), digest)
+        for await (const { head } of scan(trx, 'chain_heads', HEADS, HEADS_AT_ONCE)) {
+          writeLine(file, JSON.stringify(head), digest)
+          chains++
         }
         const [state] = rows
         if (state === undefined) throw new Error('no row of the state')

@@ -5,7 +5,7 @@ import type { Database } from '../../db/tables.js'
 import { type AccessEvent, EVENT_COLUMNS, eventHash, STATEFUL_KINDS, STATES } from '../../updates/access-events.js'
 import { commitment, GENESIS_HASH } from '../../updates/audit.js'
 import { isPruningMark } from '../../updates/prune.js'
-import { type AuditFinding, type AuditVerification, Cursor, type Erasures, type Problem } from './findings.js'
+import { type AuditFinding, type AuditVerification, type Erasures, type Problem, scan } from './findings.js'
 
 const EVENTS_AT_ONCE = 50
 
@@ -24,7 +24,7 @@ export async function verifyEvents(
   erasures: Erasures,
   result: AuditVerification,
 ): Promise<void> {
-  const chains = new Cursor(
+  const chains = scan(
     trx,
     'event_chains',
     sql<EventChain>`
@@ -35,46 +35,29 @@ export async function verifyEvents(
       order by kind, subject`,
     EVENTS_AT_ONCE,
   )
-  const order = sql`order by kind, subject, number`
-  const events = new Cursor(
-    trx,
-    'access_events',
-    sql<AccessEvent>`select ${EVENT_COLUMNS} from access_event ${order}`,
-    EVENTS_AT_ONCE,
-  )
-  for (let chain = await chains.peek(); chain !== undefined; chain = await chains.peek()) {
-    chains.take()
-    await verifyChain(chain, events, erasures, result)
+  const all = sql<AccessEvent>`select ${EVENT_COLUMNS} from access_event order by kind, subject, number`
+  const events = scan(trx, 'access_events', all, EVENTS_AT_ONCE)
+  let event = (await events.next()).value
+  for await (const { kind, subject, upgraded_number, ...end } of chains) {
+    const note = (number: number, problem: AuditFinding['problem'], msg: string) =>
+      result.findings.push({ kind, subject, number, problem, msg })
+    const isLate = kind === 'prune' && event !== undefined && event.number <= upgraded_number
+    let [number, head] = isLate && event ? [event.number - 1, event.previous_hash] : [0, GENESIS_HASH]
+    for (; event?.kind === kind && event.subject === subject; event = (await events.next()).value) {
+      result.rows++
+      const problem = problemOf(event, erasures)
+      if (problem) note(event.number, ...problem)
+      if (event.number > number + 1) note(number + 1, 'deleted', `events are missing before number ${event.number}`)
+      else if (event.previous_hash !== head)
+        note(event.number, 'reordered', 'the event does not follow the one before it')
+      number = event.number
+      head = event.hash
+    }
+    if (number < end.number) note(number + 1, 'deleted', `the last events are missing, up to number ${end.number}`)
+    else if (number !== end.number || head !== end.hash) {
+      note(number, 'head_mismatch', 'the last event is not the one that its chain names as its head')
+    }
     result.chains++
-  }
-}
-
-async function verifyChain(
-  chain: EventChain,
-  events: Cursor<AccessEvent>,
-  erasures: Erasures,
-  result: AuditVerification,
-): Promise<void> {
-  const { kind, subject } = chain
-  const note = (number: number, problem: AuditFinding['problem'], msg: string) =>
-    result.findings.push({ kind, subject, number, problem, msg })
-  const first = await events.peek()
-  const isLate = kind === 'prune' && first !== undefined && first.number <= chain.upgraded_number
-  let [number, head] = isLate ? [first.number - 1, first.previous_hash] : [0, GENESIS_HASH]
-  for (let event = first; event?.kind === kind && event.subject === subject; event = await events.peek()) {
-    events.take()
-    result.rows++
-    const problem = problemOf(event, erasures)
-    if (problem) note(event.number, ...problem)
-    if (event.number > number + 1) note(number + 1, 'deleted', `events are missing before number ${event.number}`)
-    else if (event.previous_hash !== head)
-      note(event.number, 'reordered', 'the event does not follow the one before it')
-    number = event.number
-    head = event.hash
-  }
-  if (number < chain.number) note(number + 1, 'deleted', `the last events are missing, up to number ${chain.number}`)
-  else if (number !== chain.number || head !== chain.hash) {
-    note(number, 'head_mismatch', 'the last event is not the one that its chain names as its head')
   }
 }
 
@@ -124,17 +107,9 @@ export async function accessFindings(trx: Transaction<Database>): Promise<AuditF
         else coalesce(state.detail::text, 'null') <> e.detail::text or (${kind} = 'user' and state.person <> e.person) end
       order by subject`.execute(trx)
     for (const { subject, number } of rows) {
-      findings.push(
-        number === null
-          ? { kind, subject, number: 0, problem: 'unrecorded', msg: 'it is there, and no event says so' }
-          : {
-              kind,
-              subject,
-              number,
-              problem: 'content_mismatch',
-              msg: 'what is stored is not what the last event says',
-            },
-      )
+      const unrecorded = { problem: 'unrecorded', msg: 'it is there, and no event says so' } as const
+      const other = { problem: 'content_mismatch', msg: 'what is stored is not what the last event says' } as const
+      findings.push({ kind, subject, number: number ?? 0, ...(number === null ? unrecorded : other) })
     }
   }
   return findings

@@ -42,40 +42,20 @@ export function placeOf({ kind, subject }: { kind: string; subject: string }): s
 /** By place, such as `persona:12:7`: the hash of each row and event from which an erasure took somebody's name. */
 export type Erasures = ReadonlyMap<string, string>
 
-/** The rows of a query, a page at a time on the snapshot of its transaction, so that no result is held whole. */
-export class Cursor<Row> {
-  #page: Row[] = []
-  #at = 0
-  #state: 'new' | 'open' | 'ended' = 'new'
-
-  /** `query` without parameters: PostgreSQL takes none in a cursor. `name` is unique among those that are open. */
-  constructor(
-    readonly trx: Transaction<Database>,
-    readonly name: string,
-    readonly query: RawBuilder<Row>,
-    readonly rowsAtOnce: number,
-  ) {}
-
-  /** The next row, which stays the next one until `take`; undefined at the end. */
-  async peek(): Promise<Row | undefined> {
-    const cursor = sql.ref(this.name)
-    if (this.#state === 'new') {
-      await sql`declare ${cursor} no scroll cursor for ${this.query}`.execute(this.trx)
-      this.#state = 'open'
-    }
-    if (this.#at === this.#page.length && this.#state === 'open') {
-      this.#page = (await sql<Row>`fetch ${sql.lit(this.rowsAtOnce)} from ${cursor}`.execute(this.trx)).rows
-      this.#at = 0
-      if (this.#page.length === 0) {
-        await sql`close ${cursor}`.execute(this.trx)
-        this.#state = 'ended'
-      }
-    }
-    return this.#page[this.#at]
+/** The rows of a query, so many at once, on the snapshot of its transaction. `query` has no parameters: a cursor takes none. */
+export async function* scan<Row>(
+  trx: Transaction<Database>,
+  name: string,
+  query: RawBuilder<Row>,
+  rowsAtOnce: number,
+): AsyncGenerator<Row, undefined> {
+  const cursor = sql.ref(name)
+  await sql`declare ${cursor} no scroll cursor for ${query}`.execute(trx)
+  for (;;) {
+    const { rows } = await sql<Row>`fetch ${sql.lit(rowsAtOnce)} from ${cursor}`.execute(trx)
+    if (rows.length === 0) break
+    yield* rows
   }
-
-  /** Takes the row that `peek` answered. */
-  take(): void {
-    this.#at++
-  }
+  await sql`close ${cursor}`.execute(trx)
+  return undefined
 }

@@ -11,7 +11,7 @@ import { isPruningMark, type PruningMark } from '../../updates/prune.js'
 import { readPersonaStates } from '../apply/personas.js'
 import { readToolStates } from '../apply/tools.js'
 import { ERASED } from '../erasure.js'
-import { type AuditFinding, type AuditVerification, Cursor, type Erasures, type Problem } from './findings.js'
+import { type AuditFinding, type AuditVerification, type Erasures, type Problem, scan } from './findings.js'
 
 const ROWS_AT_ONCE = 50
 /** Longer differences are hashed by the database alone: they are never here. */
@@ -22,6 +22,8 @@ const CONTENT_BYTES_AT_ONCE = 4 * 2 ** 20
 /** An agent or tool as it says of its own chain, with what pruning says that it took. Hashes are hex. */
 interface Head {
   id: number
+  /** What the row takes as text. */
+  bytes: number | null
   /** Null where the agent or tool was removed, as are the next four. */
   version: number | null
   audit_head: string
@@ -51,30 +53,34 @@ export async function verifyResources(
 ): Promise<void> {
   const id = only === undefined ? sql`` : sql`where id = ${sql.lit(only)}`
   const rowId = only === undefined ? sql`` : sql`and resource_id = ${sql.lit(only)}`
-  const heads = new Cursor(trx, 'audit_heads', headsOf(kind, id), ROWS_AT_ONCE)
-  const rows = new Cursor(trx, 'audit_rows', rowsOf(kind, rowId), ROWS_AT_ONCE)
+  const rows = scan(trx, 'audit_rows', rowsOf(kind, rowId), ROWS_AT_ONCE)
+  let row = (await rows.next()).value
   let chains: Chain[] = []
-  for (let head = await heads.peek(); head !== undefined; head = await heads.peek()) {
-    heads.take()
+  let bytes = 0
+  const compare = async () => {
+    await compareContents(trx, kind, chains)
+    result.findings.push(...chains.flatMap(({ findings }) => findings))
+    chains = []
+    bytes = 0
+  }
+  for await (const head of scan(trx, 'audit_heads', headsOf(kind, id), ROWS_AT_ONCE)) {
     const chain = new Chain(kind, head, erasures)
-    for (let row = await rows.peek(); row?.resource_id === head.id; row = await rows.peek()) {
-      rows.take()
+    for (; row?.resource_id === head.id; row = (await rows.next()).value) {
       chain.follow(row)
       result.rows++
     }
     chain.end()
-    chains.push(chain)
     result.chains++
-    if (chains.length < CONTENTS_AT_ONCE && (await heads.peek()) !== undefined) continue
-    await compareContents(trx, kind, chains)
-    result.findings.push(...chains.flatMap(({ findings }) => findings))
-    chains = []
+    if (chains.length === CONTENTS_AT_ONCE || bytes + (head.bytes ?? 0) > CONTENT_BYTES_AT_ONCE) await compare()
+    chains.push(chain)
+    bytes += head.bytes ?? 0
   }
+  await compare()
 }
 
 function headsOf(kind: ResourceKind, where: RawBuilder<unknown>): RawBuilder<Head> {
   return sql<Head>`
-    select id, r.version, encode(r.audit_head, 'hex') as audit_head, r.audit_count,
+    select id, octet_length(r::text) as bytes, r.version, encode(r.audit_head, 'hex') as audit_head, r.audit_count,
       encode(r.audit_anchor, 'hex') as audit_anchor, r.audit_anchor_version,
       (select e.detail from access_chain c join access_event e using (kind, subject, number)
        where c.kind = 'prune' and c.subject = concat(${sql.lit(`${kind}:`)}::text, id)) as mark,
@@ -223,19 +229,6 @@ function isObject(value: unknown): value is object {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-/** What differences start from: a field that no row names is so still. */
-const { definition_hash, ...toolColumns } = BLANK_TOOL
-const BLANK: Record<ResourceKind, object> = {
-  persona: BLANK_AGENT,
-  tool: { ...toolColumns, definition: definition_hash, custom_headers: [] },
-}
-
-/** What is stored now: everything that the trail vouches for, and each field as differences show it. */
-interface Content {
-  audited: readonly unknown[]
-  fields: Readonly<Record<string, unknown>>
-}
-
 /** Compares what is stored with the hash of the last row; where none says it, each field with its last kept change. */
 async function compareContents(
   trx: Transaction<Database>,
@@ -243,89 +236,59 @@ async function compareContents(
   chains: readonly Chain[],
 ): Promise<void> {
   const compared = chains.filter(chain => chain.contentHash !== undefined)
-  for (const some of await smallPages(trx, kind, compared)) {
-    const ids = some.map(({ head }) => head.id)
-    const contents = await readContents(trx, kind, ids)
-    for (const chain of some) {
-      const content = contents.get(chain.head.id)
-      const { contentHash } = chain
-      if (content === undefined || contentHash === sha256(JSON.stringify(content.audited))) continue
-      const differing = await differingFields(trx, chain, content)
-      if (contentHash === null && differing.length === 0) continue
-      const named = differing.join(', ') || 'a field whose last change is not kept'
-      const msg = `what is stored is not what the last row says: ${named}`
-      chain.note(chain.head.version ?? 0, 'content_mismatch', msg)
-    }
+  const ids = compared.map(({ head }) => head.id)
+  const contents = await (kind === 'persona' ? personaContents(trx, ids) : toolContents(trx, ids))
+  for (const chain of compared) {
+    const content = contents.get(chain.head.id)
+    if (content === undefined || chain.contentHash === sha256(JSON.stringify(content.audited))) continue
+    const differing = await differingFields(trx, chain, content.fields)
+    if (chain.contentHash === null && differing.length === 0) continue
+    const named = differing.join(', ') || 'a field whose last change is not kept'
+    const msg = `what is stored is not what the last row says: ${named}`
+    chain.note(chain.head.version ?? 0, 'content_mismatch', msg)
   }
 }
 
-/** The chains in pages whose contents take no more than a few megabytes together, or hold one alone. */
-async function smallPages(
-  trx: Transaction<Database>,
-  kind: ResourceKind,
-  chains: readonly Chain[],
-): Promise<Chain[][]> {
-  const { rows } = await sql<{ id: number; bytes: number }>`
-    select id, octet_length(r::text) as bytes from ${sql.table(kind)} r
-    where id = any(${chains.map(({ head }) => head.id)}::integer[])`.execute(trx)
-  const sizes = new Map(rows.map(({ id, bytes }) => [id, bytes]))
-  const pages: Chain[][] = []
-  let bytes = Number.POSITIVE_INFINITY
-  for (const chain of chains) {
-    const size = sizes.get(chain.head.id) ?? 0
-    if (bytes + size > CONTENT_BYTES_AT_ONCE) {
-      pages.push([])
-      bytes = 0
-    }
-    pages.at(-1)?.push(chain)
-    bytes += size
-  }
-  return pages
+/** By id what is stored now: everything that the trail vouches for, and each field as differences show it. */
+type Contents = Map<number, { audited: readonly unknown[]; fields: Readonly<Record<string, unknown>> }>
+
+async function personaContents(trx: Transaction<Database>, ids: readonly number[]): Promise<Contents> {
+  const states = await readPersonaStates(trx, ids)
+  return new Map([...states].map(([id, state]) => [id, { audited: auditedPersona(state), fields: { ...state } }]))
 }
 
-async function readContents(
-  trx: Transaction<Database>,
-  kind: ResourceKind,
-  ids: readonly number[],
-): Promise<Map<number, Content>> {
-  if (kind === 'persona') {
-    const states = await readPersonaStates(trx, ids)
-    return new Map([...states].map(([id, state]) => [id, { audited: auditedPersona(state), fields: { ...state } }]))
+async function toolContents(trx: Transaction<Database>, ids: readonly number[]): Promise<Contents> {
+  const contents: Contents = new Map()
+  for (const [id, state] of await readToolStates(trx, ids)) {
+    const fields = { ...state, definition: state.definition_hash, custom_headers: shownHeaders(state.headers) }
+    contents.set(id, { audited: auditedTool(state, state.headers), fields })
   }
-  const states = await readToolStates(trx, ids)
-  return new Map(
-    [...states].map(([id, state]) => {
-      const fields = { ...state, definition: state.definition_hash, custom_headers: shownHeaders(state.headers) }
-      return [id, { audited: auditedTool(state, state.headers), fields }]
-    }),
-  )
+  return contents
 }
 
-/** The fields that are not what their last kept change made of them. One difference is read at a time. */
+/** What differences start from: a field that no row names is so still. */
+const { definition_hash, ...toolColumns } = BLANK_TOOL
+const BLANK: Record<ResourceKind, object> = {
+  persona: BLANK_AGENT,
+  tool: { ...toolColumns, definition: definition_hash, custom_headers: [] },
+}
+
+/** The fields that are not what their last kept change made of them. */
 async function differingFields(
   trx: Transaction<Database>,
   { kind, head, contentHash, isComplete }: Chain,
-  { fields }: Content,
+  fields: Readonly<Record<string, unknown>>,
 ): Promise<string[]> {
-  const isOther = (field: string, value: unknown) =>
-    field in fields && JSON.stringify(fields[field]) !== JSON.stringify(value)
-  const rows = new Cursor(
-    trx,
-    'audit_differences',
-    sql<{ difference: string; is_removal: boolean }>`
-      select difference::text as difference, 'removed' = any(fields) as is_removal from audit
-      where resource_kind = ${sql.lit(kind)} and resource_id = ${sql.lit(head.id)} and difference is not null
-      order by version_after`,
-    1,
-  )
+  const { rows } = await sql<{ field: string; value: unknown }>`
+    select distinct on (change.key) change.key as field, change.value -> 'to' as value
+    from audit cross join lateral json_each(case json_typeof(difference) when 'object' then difference end) change
+    where resource_kind = ${kind} and resource_id = ${head.id} and json_typeof(change.value) = 'object'
+      and version_after > coalesce((select max(version_after) from audit where resource_kind = ${kind}
+        and resource_id = ${head.id} and 'removed' = any(fields)), 0)
+    order by change.key, version_after desc`.execute(trx)
   const blank = isComplete && contentHash !== null ? Object.entries(BLANK[kind]) : []
-  const last = new Map(blank.map(([field, value]) => [field, isOther(field, value)]))
-  for (let row = await rows.peek(); row !== undefined; row = await rows.peek()) {
-    rows.take()
-    if (row.is_removal) last.clear()
-    for (const [field, { to }] of Object.entries(readDifference(row.difference) ?? {})) {
-      last.set(field, isOther(field, to))
-    }
-  }
-  return [...last].filter(([, differs]) => differs).map(([field]) => field)
+  const last = new Map([...blank, ...rows.map(({ field, value }) => [field, value] as const)])
+  const differs = (field: string, value: unknown) =>
+    field in fields && JSON.stringify(fields[field]) !== JSON.stringify(value)
+  return [...last].filter(([field, value]) => differs(field, value)).map(([field]) => field)
 }
