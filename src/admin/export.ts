@@ -6,7 +6,6 @@ import { parseExact } from '../schema/exact-json.js'
 import { inOneSnapshot } from '../updates/read.js'
 import { headerVariables, placeholder } from './apply/placeholders.js'
 import { readSection } from './apply/records.js'
-import { listGroups } from './people.js'
 
 /**
  * The organisation as a document that `apply` takes back with an empty plan: every row with its id, references by id (names
@@ -17,7 +16,7 @@ export async function exportOrganisation(db: Kysely<Database>): Promise<Record<s
   return await inOneSnapshot({ db }, async trx => ({
     version: 1,
     users: await users(trx),
-    groups: await listGroups(trx),
+    groups: await groups(trx),
     labels: await readSection(trx, 'labels'),
     oauth_configs: await readSection(trx, 'oauth_configs'),
     mcp_servers: await readSection(trx, 'mcp_servers'),
@@ -36,6 +35,16 @@ async function users(db: Kysely<Database>) {
     .select(['id', 'email', 'kind', 'active', 'permissions'])
     .orderBy('email')
     .execute()
+}
+
+async function groups(db: Kysely<Database>) {
+  const people = (isManager: boolean) => sql`array(
+    select u.email from user_group_member m join user_account u on u.id = m.user_id
+    where m.user_group_id = g.id and m.is_manager = ${isManager} order by 1)`
+  const { rows } = await sql<Record<string, unknown>>`
+    select g.id, g.name, g.permissions, ${people(false)} as members, ${people(true)} as managers
+    from user_group g order by id`.execute(db)
+  return rows
 }
 
 async function documentSets(db: Kysely<Database>) {

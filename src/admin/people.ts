@@ -8,15 +8,6 @@ import { earlierWritersEnded } from './earlier-writers.js'
 import { operatorActor } from './operator.js'
 import { Refusal } from './refusal.js'
 
-export interface ListedUser {
-  id: string
-  email: string
-  kind: UserKind
-  active: boolean
-  permissions: Permission[]
-  groups: string[]
-}
-
 /** Makes a user, a member of these groups (by name or id), and answers the id. Throws `Refusal` when the email is taken. */
 export async function createUser(
   db: Kysely<Database>,
@@ -49,13 +40,14 @@ export async function createUser(
 }
 
 /** The users, by email. */
-export async function listUsers(db: Kysely<Database>): Promise<ListedUser[]> {
-  const { rows } = await sql<ListedUser>`
-    select u.id, u.email, u.kind, u.active, u.permissions,
-      array(select g.name from user_group_member m join user_group g on g.id = m.user_group_id
-            where m.user_id = u.id order by 1) as groups
-    from user_account u order by email`.execute(db)
-  return rows
+export async function listUsers(db: Kysely<Database>) {
+  const groups = sql<string[]>`array(
+    select g.name from user_group_member m join user_group g on g.id = m.user_group_id where m.user_id = u.id order by 1)`
+  return await db
+    .selectFrom('user_account as u')
+    .select(['id', 'email', 'kind', 'active', 'permissions', groups.as('groups')])
+    .orderBy('email')
+    .execute()
 }
 
 /** Whether somebody administers, by a permission of their own or of a group. Answers the first by email. */
@@ -80,7 +72,7 @@ export async function keepingAdministrator<T>(
   db: Kysely<Database>,
   work: (trx: Transaction<Database>) => Promise<T>,
 ): Promise<T> {
-  const within = async (trx: Transaction<Database>) => {
+  return await joined(db, async trx => {
     await sql`select pg_advisory_xact_lock(${ADMINISTRATORS_LOCK}::bigint)`.execute(trx)
     const before = await firstAdministrator(trx)
     const result = await work(trx)
@@ -90,18 +82,7 @@ export async function keepingAdministrator<T>(
       )
     }
     return result
-  }
-  return await joined(db, within)
-}
-
-/** The same for a change that takes access away: afterwards no write by the access that was taken is still under way. */
-export async function takingAccess<T>(
-  db: Kysely<Database>,
-  work: (trx: Transaction<Database>) => Promise<T>,
-): Promise<T> {
-  const result = await keepingAdministrator(db, work)
-  await earlierWritersEnded(db)
-  return result
+  })
 }
 
 /** Shuts a user out; the next request sees it. Answers false when they were shut out already. Throws `Refusal`. */
@@ -110,13 +91,15 @@ export async function deactivateUser(
   email: string,
   actor: Actor = operatorActor(),
 ): Promise<boolean> {
-  return await takingAccess(db, async trx => {
+  const wasActive = await keepingAdministrator(db, async trx => {
     const user = await lockUser(trx, email)
     if (!user.active) return false
     await trx.updateTable('user_account').set({ active: false }).where('id', '=', user.id).execute()
     await recordAccess(trx, actor, [{ kind: 'user', subject: user.id, action: 'deactivated' }])
     return true
   })
+  await earlierWritersEnded(db)
+  return wasActive
 }
 
 /** What the account of somebody who was erased is called: no address, and no two alike. */
@@ -129,26 +112,6 @@ export function isErased({ id, email }: { id: string; email: string }): boolean 
   return email === nameOfErased(id)
 }
 
-export interface ListedGroup {
-  id: number
-  name: string
-  permissions: Permission[]
-  members: string[]
-  managers: string[]
-}
-
-/** The groups, by id. */
-export async function listGroups(db: Kysely<Database>): Promise<ListedGroup[]> {
-  const { rows } = await sql<ListedGroup>`
-    select g.id, g.name, g.permissions,
-      array(select u.email from user_group_member m join user_account u on u.id = m.user_id
-            where m.user_group_id = g.id and not m.is_manager order by 1) as members,
-      array(select u.email from user_group_member m join user_account u on u.id = m.user_id
-            where m.user_group_id = g.id and m.is_manager order by 1) as managers
-    from user_group g order by id`.execute(db)
-  return rows
-}
-
 /**
  * The user with an email, in any case, or with an id, locked until the transaction ends: an erasure waits, so that no event names
  * them after it. Throws `Refusal`.
@@ -158,26 +121,16 @@ export async function lockUser(
   named: string,
 ): Promise<{ id: string; email: string; kind: UserKind; active: boolean }> {
   const { rows } = await sql<{ id: string; email: string; kind: UserKind; active: boolean }>`
-    select id, email, kind, active from user_account where id = ${await userId(trx, named)} for no key update`.execute(
-    trx,
-  )
+    select id, email, kind, active from user_account
+    where lower(email) = lower(${named}::text) or id = ${canonicalUuid(named) ?? null}::uuid
+    order by lower(email) = lower(${named}::text) desc limit 1 for no key update`.execute(trx)
   const [row] = rows
   if (row === undefined) throw new Refusal(`there is no user ${named}`)
   return row
 }
 
-/** The id of the user with an email, in any case, or with an id. Throws `Refusal`. */
-export async function userId(db: Kysely<Database>, user: string): Promise<string> {
-  const { rows } = await sql<{ id: string }>`
-    select id from user_account where lower(email) = lower(${user}::text) or id = ${canonicalUuid(user) ?? null}::uuid
-    order by lower(email) = lower(${user}::text) desc limit 1`.execute(db)
-  const [row] = rows
-  if (row === undefined) throw new Refusal(`there is no user ${user}`)
-  return row.id
-}
-
 /** The id of a group, by name, or by id where no name fits. Throws `Refusal`. */
-export async function groupId(db: Kysely<Database>, group: string): Promise<number> {
+async function groupId(db: Kysely<Database>, group: string): Promise<number> {
   const named = await db.selectFrom('user_group').select('id').where('name', '=', group).executeTakeFirst()
   if (named !== undefined) return named.id
   const id = /^\d{1,9}$/.test(group) ? Number(group) : 0

@@ -1,6 +1,6 @@
-import { type Kysely, sql, type Transaction } from 'kysely'
+import { type Insertable, type Kysely, sql, type Transaction } from 'kysely'
 import { DIGEST_DIGITS, mintToken } from '../auth/token.js'
-import type { Database, Permission } from '../db/tables.js'
+import type { Database, Permission, ResourceKind, TokenTable, UserKind } from '../db/tables.js'
 import { joined } from '../db/transaction.js'
 import { recordAccess } from '../updates/access-events.js'
 import type { Actor } from '../updates/audit.js'
@@ -30,50 +30,45 @@ export interface IssuedToken {
   expires_at: string | null
 }
 
-/** A token as it can be listed: without the secret. */
-export interface ListedToken {
-  id: number
-  email: string
-  scopes: Permission[] | null
-  persona_ids: number[] | null
-  tool_ids: number[] | null
-  requires_if_match: boolean
-  created_at: string
-  expires_at: string | null
-  revoked_at: string | null
-  last_used_at: string | null
-  /** As the log names the token of a request that was refused before its token was looked up. */
-  digest: string
-}
-
 /** Makes a token for an existing user, by email or id. Throws `Refusal` when the user or a bound resource does not exist, or the user is inactive. */
 export async function createToken(
   db: Kysely<Database>,
   request: TokenRequest,
   actor: Actor = operatorActor(),
 ): Promise<IssuedToken> {
+  const { email, scopes, personaIds, toolIds, requireIfMatch = false, expiresInS = DEFAULT_TOKEN_LIFE_S } = request
   return await joined(db, async trx => {
-    const user = await lockUser(trx, request.email)
+    const user = await lockUser(trx, email)
     if (!user.active) throw new Refusal(`${user.email} is inactive: a token would not work`)
-    await requireResources(trx, 'persona', request.personaIds ?? [])
-    await requireResources(trx, 'tool', request.toolIds ?? [])
-    const issued = await insertToken(trx, {
+    await requireResources(trx, 'persona', personaIds ?? [])
+    await requireResources(trx, 'tool', toolIds ?? [])
+    const issued = await insertToken(trx, user.kind, expiresInS, {
       user_id: user.id,
-      kind: user.kind,
-      scopes: listOrNull(request.scopes),
-      persona_ids: listOrNull(request.personaIds),
-      tool_ids: listOrNull(request.toolIds),
-      requires_if_match: request.requireIfMatch ?? false,
-      expiresInS: request.expiresInS === undefined ? DEFAULT_TOKEN_LIFE_S : request.expiresInS,
+      scopes: listOrNull(scopes),
+      persona_ids: listOrNull(personaIds),
+      tool_ids: listOrNull(toolIds),
+      requires_if_match: requireIfMatch,
     })
     await recordAccess(trx, actor, [{ kind: 'token', subject: String(issued.id), action: 'created' }])
     return issued
   })
 }
 
-/** All tokens, or those of one user, in the order in which they were made. */
-export async function listTokens(db: Kysely<Database>, email: string | null = null): Promise<ListedToken[]> {
-  const { rows } = await sql<ListedToken>`
+/** All tokens, or those of one user, without secrets; `digest` is what the log has of a token that it does not know. */
+export async function listTokens(db: Kysely<Database>, email: string | null = null) {
+  const { rows } = await sql<{
+    id: number
+    email: string
+    scopes: Permission[] | null
+    persona_ids: number[] | null
+    tool_ids: number[] | null
+    requires_if_match: boolean
+    created_at: string
+    expires_at: string | null
+    revoked_at: string | null
+    last_used_at: string | null
+    digest: string
+  }>`
     select t.id, u.email, t.scopes, t.persona_ids, t.tool_ids, t.requires_if_match, t.created_at, t.expires_at,
       t.revoked_at, t.last_used_at, left(encode(t.hash, 'hex'), ${DIGEST_DIGITS}) as digest
     from token t join user_account u on u.id = t.user_id
@@ -81,7 +76,7 @@ export async function listTokens(db: Kysely<Database>, email: string | null = nu
   return rows
 }
 
-/** Revokes a token; works on the next request, and nothing is stored by it any more when this answers. Answers false when it was revoked before. Throws `Refusal`. */
+/** Revokes a token: afterwards nothing is stored by it any more. Answers false when it was revoked before. Throws `Refusal`. */
 export async function revokeToken(db: Kysely<Database>, id: number, actor: Actor = operatorActor()): Promise<boolean> {
   const revoked = await joined(db, async trx => {
     const token = await trx.selectFrom('token').select('revoked_at').where('id', '=', id).executeTakeFirst()
@@ -131,7 +126,8 @@ export async function rotateToken(
       .set({ expires_at: sql<string>`least(expires_at, clock_timestamp() + make_interval(secs => ${overlapS}))` })
       .where('id', '=', id)
       .execute()
-    const issued = await insertToken(trx, { ...old, expiresInS: old.life_s })
+    const { user_id, kind, scopes, persona_ids, tool_ids, requires_if_match, life_s } = old
+    const issued = await insertToken(trx, kind, life_s, { user_id, scopes, persona_ids, tool_ids, requires_if_match })
     await recordAccess(trx, actor, [
       { kind: 'token', subject: String(id), action: `rotated to ${issued.id}` },
       { kind: 'token', subject: String(issued.id), action: `rotated from ${id}` },
@@ -140,43 +136,28 @@ export async function rotateToken(
   })
 }
 
-interface NewToken {
-  user_id: string
-  kind: 'person' | 'service_account'
-  scopes: Permission[] | null
-  persona_ids: number[] | null
-  tool_ids: number[] | null
-  requires_if_match: boolean
-  expiresInS: number | null
-}
-
-async function insertToken(db: Kysely<Database> | Transaction<Database>, given: NewToken): Promise<IssuedToken> {
-  const { token, hash } = mintToken(given.kind)
-  const { user_id, scopes, persona_ids, tool_ids, requires_if_match, expiresInS } = given
+async function insertToken(
+  trx: Transaction<Database>,
+  kind: UserKind,
+  expiresInS: number | null,
+  columns: Omit<Insertable<TokenTable>, 'hash' | 'expires_at'>,
+): Promise<IssuedToken> {
+  const { token, hash } = mintToken(kind)
   const expires_at = sql<string>`clock_timestamp() + make_interval(secs => ${expiresInS}::float8)`
-  const row = await db
+  const row = await trx
     .insertInto('token')
-    .values({ hash, user_id, scopes, persona_ids, tool_ids, requires_if_match, expires_at })
+    .values({ hash, ...columns, expires_at })
     .returning(['id', 'expires_at'])
     .executeTakeFirstOrThrow()
-  return { id: row.id, token, expires_at: row.expires_at }
+  return { token, ...row }
 }
 
-async function requireResources(
-  db: Kysely<Database>,
-  table: 'persona' | 'tool',
-  ids: readonly number[],
-): Promise<void> {
-  if (ids.length === 0) return
-  const rows = await db
-    .selectFrom(table)
-    .select('id')
-    .where('id', 'in', [...ids])
-    .execute()
-  const existing = new Set(rows.map(row => row.id))
-  const missing = ids.filter(id => !existing.has(id))
-  if (missing.length > 0)
-    throw new Refusal(`there is no ${table === 'persona' ? 'agent' : 'tool'} ${missing.join(', ')}`)
+async function requireResources(trx: Transaction<Database>, kind: ResourceKind, ids: readonly number[]): Promise<void> {
+  const { rows } = await sql<{ id: number }>`
+    select id from unnest(${ids}::integer[]) id where not exists (select from ${sql.table(kind)} r where r.id = id.id)
+    `.execute(trx)
+  const missing = rows.map(({ id }) => id).join(', ')
+  if (missing !== '') throw new Refusal(`there is no ${kind === 'persona' ? 'agent' : 'tool'} ${missing}`)
 }
 
 function listOrNull<Item>(items: readonly Item[] | undefined): Item[] | null {

@@ -1,4 +1,4 @@
-import { dirname, resolve } from 'node:path'
+import { resolve } from 'node:path'
 import { type Kysely, sql, type Transaction } from 'kysely'
 import { OPERATOR } from '../../auth/viewer.js'
 import { markReceived } from '../../db/clock.js'
@@ -318,9 +318,4 @@ function noteFaults(catalogue: Catalogue, { loc }: Matched, decide: () => ToolDe
 
 function inDocument(loc: Loc, at: Loc): Loc {
   return loc[0] === 'body' ? [...at, ...loc.slice(1)] : loc
-}
-
-/** The folder of a document's file, from which its `definition_file` entries start. */
-export function folderOf(path: string): string {
-  return dirname(resolve(path))
 }

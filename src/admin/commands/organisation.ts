@@ -1,13 +1,12 @@
 import { existsSync } from 'node:fs'
+import { dirname, resolve } from 'node:path'
 import type { Command } from 'commander'
 import { stringify } from 'yaml'
-import type { Fault, Loc } from '../../errors.js'
+import type { Loc } from '../../errors.js'
 import { numberReplacer, stringifyExact, withoutMarks } from '../../schema/exact-json.js'
 import type { Outcome } from '../apply/catalogue.js'
 import { placeholder } from '../apply/placeholders.js'
-import { folderOf } from '../apply/tools.js'
 import { type ApplyOptions, type ApplyReport, applyOrganisation, countOutcomes } from '../apply.js'
-import { NOUN } from '../document.js'
 import { exportOrganisation } from '../export.js'
 import { counted, InvalidDocument, placeText, Refusal } from '../refusal.js'
 import { readGivenSource, writeText } from '../source.js'
@@ -43,81 +42,65 @@ interface ApplyCommandOptions {
   plan?: boolean
 }
 
-async function applyCommand(call: Call, { prune = false, verbose, plan }: ApplyCommandOptions, file: string) {
+async function applyCommand(call: Call, { verbose = false, ...options }: ApplyCommandOptions, file: string) {
   const source = await readGivenSource(file)
-  const options: ApplyOptions = {
-    ...(await applyOptions(call, plan)),
-    env: call.env,
-    prune,
-    ...(file !== '-' && { baseDir: folderOf(file) }),
-  }
-  try {
-    const report = await applyOrganisation(await call.database(), source.value, options)
+  const given = { ...options, env: call.env, ...(file !== '-' && { baseDir: dirname(resolve(file)) }) }
+  return await applyDocument(call, source.value, given, source.lineOf, report => {
     const counts = countOutcomes(report)
-    call.answer({ ...report, counts }, () => printReport(call, report, verbose === true))
-    return report.planned && counts.created + counts.changed + counts.removed > 0 ? EXIT.differs : EXIT.ok
-  } catch (error) {
-    if (!(error instanceof InvalidDocument)) throw error
-    return printFaults(call, error.faults, source.lineOf)
-  }
-}
-
-async function applyOptions(call: Call, plan = false): Promise<ApplyOptions> {
-  return {
-    vault: await call.vault(),
-    actor: call.actor,
-    env: null,
-    plan,
-  }
+    call.answer({ ...report, counts }, () => printReport(call, report, verbose))
+  })
 }
 
 /**
- * Makes or changes one agent or tool by the rules of `apply`. An entry without an id is a new row, also where its name exists.
- * Header values stand as they are: no variable is read. `lineOf` tells of a place in the entry where it stands in its file.
+ * Makes one agent or tool by the rules of `apply`. An entry without an id is a new row, also where its name exists. Header values
+ * stand as they are: no variable is read. `lineOf` tells of a place in the entry where it stands in its file.
  */
 export async function applyEntry(
   call: Call,
   section: 'agents' | 'tools',
   entry: Readonly<Record<string, unknown>>,
-  { plan, lineOf = () => undefined }: { plan?: boolean | undefined; lineOf?: LineOf },
+  plan = false,
+  lineOf: LineOf = () => undefined,
 ): Promise<number> {
-  const options = { ...(await applyOptions(call, plan)), asNew: true }
-  try {
-    const report = await applyOrganisation(await call.database(), { version: 1, [section]: [entry] }, options)
-    const [outcome] = report.outcomes.filter(one => one.section === section && one.action !== 'only_here')
-    if (outcome === undefined) return EXIT.ok
-    const { id, name, action, fields, notes = [] } = outcome
-    const what = action === 'changed' ? `: ${fields.map(({ field }) => field).join(', ')}` : ''
-    call.answer({ id, name, action, fields, ...(notes.length > 0 && { notes }) }, () => {
-      if (report.planned) return printOutcome(call, outcome, true)
-      if (action === 'unchanged') call.print(`${NOUN[section]} ${id} ${name} is so already`)
-      else call.print(`${action} ${NOUN[section]} ${id} ${name}${what}`)
-      for (const note of notes) call.remark(note)
-    })
-    return report.planned && outcome.action !== 'unchanged' ? EXIT.differs : EXIT.ok
-  } catch (error) {
-    if (!(error instanceof InvalidDocument)) throw error
-    return printFaults(
-      call,
-      error.faults.map(fault => ({ ...fault, loc: fault.loc.slice(2) })),
-      lineOf,
-    )
-  }
+  const given = Object.fromEntries(Object.entries(entry).filter(([, value]) => value !== undefined))
+  const document = { version: 1, [section]: [given] }
+  const ofEntry: LineOf = loc => lineOf(loc.slice(2))
+  return await applyDocument(call, document, { plan, env: null, asNew: true }, ofEntry, ({ outcomes }) => {
+    for (const outcome of outcomes.filter(({ action }) => action === 'created')) {
+      const { id, name, action, fields } = outcome
+      call.answer({ id, name, action, fields }, () => printOutcome(call, outcome, plan))
+    }
+  })
 }
 
 /** The line of a place; undefined where it was not read from a file. */
 type LineOf = (loc: Loc) => number | undefined
 
-/** Shows the faults of a document with line and place, one a line, and answers the exit status. */
-function printFaults(call: Call, faults: readonly Fault[], lineOf: LineOf): number {
-  const located = faults.map(fault => ({ line: lineOf(fault.loc), ...fault }))
-  call.answer({ faults: located }, () => {
-    call.printTable(
-      located.map(({ line, loc, msg, type }) => [line && `line ${line}`, placeText(loc), msg, `(${type})`]),
-    )
-    call.remark(`${counted(faults.length, 'fault')}; nothing was stored`)
-  })
-  return EXIT.error
+/** Applies a document, shows what that did, or the faults of the document with their lines, and answers the exit status. */
+async function applyDocument(
+  call: Call,
+  document: unknown,
+  options: Omit<ApplyOptions, 'vault' | 'actor'>,
+  lineOf: LineOf,
+  show: (report: ApplyReport) => void,
+): Promise<number> {
+  try {
+    const vault = await call.vault()
+    const report = await applyOrganisation(await call.database(), document, { ...options, vault, actor: call.actor })
+    show(report)
+    const { created, changed, removed } = countOutcomes(report)
+    return report.planned && created + changed + removed > 0 ? EXIT.differs : EXIT.ok
+  } catch (error) {
+    if (!(error instanceof InvalidDocument)) throw error
+    const faults = error.faults.map(fault => ({ line: lineOf(fault.loc), ...fault }))
+    call.answer({ faults }, () => {
+      call.printTable(
+        faults.map(({ line, loc, msg, type }) => [line && `line ${line}`, placeText(loc), msg, `(${type})`]),
+      )
+      call.remark(`${counted(faults.length, 'fault')}; nothing was stored`)
+    })
+    return EXIT.error
+  }
 }
 
 const SIGN: Record<Outcome['action'], string> = {

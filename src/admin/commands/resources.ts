@@ -77,22 +77,15 @@ interface AgentOptions {
   description?: string
   systemPrompt?: string
   tool?: string[]
-  public?: boolean
+  public?: true
   plan?: boolean
 }
 
 async function createAgent(call: Call, options: AgentOptions, name: string): Promise<number> {
-  const { owner, description, systemPrompt, tool, plan } = options
-  const entry = {
-    name,
-    ...(owner !== undefined && { owner }),
-    ...(description !== undefined && { description }),
-    ...(systemPrompt !== undefined && { system_prompt: systemPrompt }),
-    ...(options.public && { is_public: true }),
-    // As documents refer to rows: a number is an id, a text a name.
-    ...(tool && { tools: tool.map(text => (/^\d{1,10}$/.test(text) ? Number(text) : text)) }),
-  }
-  return await applyEntry(call, 'agents', entry, { plan })
+  const { owner, description, systemPrompt: system_prompt, tool, public: is_public, plan } = options
+  // As documents refer to rows: a number is an id, a text a name.
+  const tools = tool?.map(text => (/^\d{1,10}$/.test(text) ? Number(text) : text))
+  return await applyEntry(call, 'agents', { name, owner, description, system_prompt, is_public, tools }, plan)
 }
 
 async function listToolsCommand(call: Call): Promise<undefined> {
@@ -133,26 +126,18 @@ interface ToolOptions {
 }
 
 async function createTool(call: Call, options: ToolOptions): Promise<number> {
-  const { definition: file, displayName, description, owner, headerFile, plan } = options
+  const { definition: file, displayName: display_name, description, owner, headerFile, plan } = options
   if (file === '-' && headerFile === '-') throw new UsageError('--definition and --header-file cannot both be -')
   const source = await readGivenSource(file)
   const name = options.name ?? titleOf(source.value)
   if (name === undefined || name.length < 1 || name.length > 255)
     throw new UsageError('--name must have 1 to 255 characters')
-  const headers = headerFile === undefined ? [] : headersOf(await readGivenText(headerFile))
-  const entry = {
-    name,
-    ...(displayName !== undefined && { display_name: displayName }),
-    ...(description !== undefined && { description }),
-    ...(owner !== undefined && { owner }),
-    definition: source.value,
-    ...(headers.length > 0 && { custom_headers: headers }),
-    passthrough_auth: options.passthroughAuth === true,
-  }
-  return await applyEntry(call, 'tools', entry, {
-    plan,
-    lineOf: ([field, ...loc]) => (field === 'definition' ? source.lineOf(loc) : undefined),
-  })
+  const custom_headers = headerFile === undefined ? undefined : headersOf(await readGivenText(headerFile))
+  const passthrough_auth = options.passthroughAuth === true
+  const entry = { name, display_name, description, owner, definition: source.value, custom_headers, passthrough_auth }
+  return await applyEntry(call, 'tools', entry, plan, ([field, ...loc]) =>
+    field === 'definition' ? source.lineOf(loc) : undefined,
+  )
 }
 
 function titleOf(definition: unknown): string | undefined {
