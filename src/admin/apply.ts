@@ -56,12 +56,12 @@ export async function applyOrganisation(
     const plans = await plansOf(trx, wanted, catalogue, options)
     requireNoFaults(catalogue)
     const outcomes = plans.flatMap(plan => plan.outcomes)
-    const counts = countOutcomes({ outcomes })
-    if (counts.created + counts.changed + counts.removed === 0) return outcomes
     await keepingAdministrator(trx, async () => {
       if (!plan) await catalogue.takeIds(trx)
       for (const { store } of plans) await store(trx, actor)
     })
+    const counts = countOutcomes({ outcomes })
+    if (counts.created + counts.changed + counts.removed === 0) return outcomes
     // Header values stay out of the digest: they are secrets.
     const text = JSON.stringify(wanted, (key, value) => (key === 'custom_headers' ? undefined : value))
     const detail = { ...counts, document_sha256: sha256(text) }
@@ -90,7 +90,7 @@ async function plansOf(
   for (const section of RECORD_SECTIONS) plans.push(await planRecords(trx, section, catalogue))
   plans.push(await planTools(trx, catalogue, options))
   plans.push(await planPersonas(trx, catalogue))
-  plans.push(await planPruning(trx, catalogue, document, options.prune === true))
+  plans.push(planPruning(catalogue, document, options.prune === true))
   return plans
 }
 

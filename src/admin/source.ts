@@ -90,23 +90,26 @@ export function parseSource(given: string): Source {
   const text = withoutMark(given)
   const json = jsonValue(text)
   const counter = new LineCounter()
-  // Its warnings would go to standard error by themselves, and quote the text. Its own look for equal keys is quadratic.
-  const lines = () => parseDocument(text, { lineCounter: counter, uniqueKeys: false, logLevel: 'error', merge: true })
-  if (json !== undefined) return { value: json.value, isJson: true, lineOf: lazyLines(lines, counter) }
+  // Its warnings would go to standard error by themselves, and quote the text.
+  const options = { lineCounter: counter, logLevel: 'error', merge: true } as const
+  if (json !== undefined) {
+    // The lines of a JSON text are wanted only when something is to be reported; that it repeats a key is none.
+    let root: unknown
+    const lineOf = (loc: Loc) => {
+      root ??= parseDocument(text, { ...options, uniqueKeys: false }).contents
+      return lineAt(root, loc, counter)
+    }
+    return { value: json.value, isJson: true, lineOf }
+  }
   if (/^\s*\{\s*"/.test(text)) {
     const before = text.slice(0, offsetOfSyntaxError(text)).split('\n')
     const msg = `it begins as JSON, and is not JSON from column ${(before.at(-1)?.length ?? 0) + 1} on`
     throw new UnreadableText([{ line: before.length, msg }])
   }
-  const document = lines()
+  const document = parseDocument(text, options)
   const found = [...document.errors, ...document.warnings.filter(({ code }) => LOSING.has(code))]
   const faults = found.map(error => ({ line: error.linePos?.[0].line, msg: withoutText(error) }))
-  faults.push(
-    ...equalKeyOffsets(document).map(at => ({ line: counter.linePos(at).line, msg: 'Map keys must be unique' })),
-  )
-  if (faults.length > 0) {
-    throw new UnreadableText(faults)
-  }
+  if (faults.length > 0) throw new UnreadableText(faults)
   return { value: plainValue(document), isJson: false, lineOf: loc => lineAt(document.contents, loc, counter) }
 }
 
@@ -133,34 +136,9 @@ function plainValue(document: Document): unknown {
   }
 }
 
-/** Where a key stands that its map has already. Merge keys may be several. */
-function equalKeyOffsets(document: Document): number[] {
-  const offsets: number[] = []
-  visit(document, {
-    Map: (_, map) => {
-      const keys = new Set<unknown>()
-      for (const { key } of map.items) {
-        if (!isScalar(key) || typeof key.value === 'symbol') continue
-        if (keys.has(key.value)) offsets.push(key.range?.[0] ?? 0)
-        keys.add(key.value)
-      }
-    },
-  })
-  return offsets
-}
-
 /** A number that JavaScript would write in another way is read as JSON reads it there. */
 function markNumber(scalar: Scalar): void {
   if (typeof scalar.value === 'number') scalar.value = markedNumber(scalar.source ?? '') ?? scalar.value
-}
-
-/** The lines of a JSON text are wanted only when something is to be reported. */
-function lazyLines(parse: () => ReturnType<typeof parseDocument>, counter: LineCounter): Source['lineOf'] {
-  let document: ReturnType<typeof parseDocument> | undefined
-  return loc => {
-    document ??= parse()
-    return lineAt(document.contents, loc, counter)
-  }
 }
 
 function lineAt(root: unknown, loc: Loc, counter: LineCounter): number {

@@ -194,7 +194,7 @@ t.test('pruning removes what the lists of the document do not name, and keeps wh
     [
       ['agents', 11, 'removed', undefined],
       ['tools', 13, 'removed', undefined],
-      ['tools', 16, 'kept', 'still used by agents 5'],
+      ['tools', 16, 'kept', 'still used in persona_tool'],
       ['labels', 1, 'removed', undefined],
       ['labels', 2, 'removed', undefined],
       ['users', 'a0000000-0000-4000-8000-000000000014', 'removed', undefined],

@@ -1,6 +1,8 @@
-import { type Kysely, sql, type Transaction } from 'kysely'
+import { sql, type Transaction } from 'kysely'
+import pg from 'pg'
 import { OPERATOR } from '../../auth/viewer.js'
 import { databaseTimeMs } from '../../db/clock.js'
+import { SQLSTATE } from '../../db/connection/sqlstate.js'
 import type { Database } from '../../db/tables.js'
 import { BLANK_AGENT } from '../../persona/fields.js'
 import { toolResource } from '../../tool/resource.js'
@@ -14,19 +16,15 @@ import { changePersona } from './personas.js'
 import { ACCESS_KIND } from './records.js'
 
 /**
- * Decides what becomes of rows that no entry names, in the lists that the document has. Without `prune` they are only reported.
+ * The rows that no entry names, in the lists that the document has. Without `prune` they are only reported.
  *
  * With it: agents are deleted as the service deletes them (marked, and taken out of every relation), users are deactivated, as
  * the audit trail and what they own refer to them; everything else is removed, unless something that stays refers to it.
  */
-export async function planPruning(
-  db: Kysely<Database>,
-  catalogue: Catalogue,
-  document: OrganisationDocument,
-  prune: boolean,
-): Promise<Plan> {
+export function planPruning(catalogue: Catalogue, document: OrganisationDocument, prune: boolean): Plan {
+  // What refers to others goes before them.
   const lists = SECTIONS.filter(section => document[section] !== undefined).reverse()
-  const candidates = lists.flatMap(section =>
+  const outcomes = lists.flatMap(section =>
     catalogue
       .unnamed(section)
       .filter(row => row.deleted !== true && !(section === 'users' && prune && row.active === false))
@@ -35,57 +33,20 @@ export async function planPruning(
         return { section, id: row.id, name, action: prune ? 'removed' : 'only_here', fields: [] }
       }),
   )
-  if (!prune) return { outcomes: candidates, store: async () => undefined }
-  const going = new Map(
-    lists.map(section => [section, new Set(candidates.filter(c => c.section === section).map(c => c.id))]),
-  )
-  for (const outcome of candidates) {
-    const user = await usedBy(db, outcome, going)
-    if (user === undefined) continue
-    Object.assign(outcome, { action: 'kept', reason: `still used by ${user}` })
-    going.get(outcome.section)?.delete(outcome.id)
+  const store: Plan['store'] = async (trx, actor) => {
+    for (const outcome of prune ? outcomes : []) {
+      await sql`savepoint removal`.execute(trx)
+      try {
+        await removeRow(trx, outcome.section, outcome.id, actor)
+      } catch (error) {
+        if (!(error instanceof pg.DatabaseError && error.code === SQLSTATE.foreignKeyViolation)) throw error
+        await sql`rollback to savepoint removal`.execute(trx)
+        Object.assign(outcome, { action: 'kept', reason: `still used in ${error.table}` })
+      }
+      await sql`release savepoint removal`.execute(trx)
+    }
   }
-  return {
-    outcomes: candidates,
-    async store(trx, actor) {
-      for (const { section, id, action } of candidates)
-        if (action === 'removed') await removeRow(trx, section, id, actor)
-    },
-  }
-}
-
-/** Where rows of a list are referred to by rows that would go on living: table, column, the user's list and the column of its id. */
-const USES: Partial<Record<SectionName, readonly (readonly [keyof Database, string, SectionName, string])[]>> = {
-  groups: [
-    ['persona_group', 'user_group_id', 'agents', 'persona_id'],
-    ['document_set_group', 'user_group_id', 'document_sets', 'document_set_id'],
-  ],
-  labels: [['persona_label', 'label_id', 'agents', 'persona_id']],
-  oauth_configs: [['tool', 'oauth_config_id', 'tools', 'id']],
-  mcp_servers: [['tool', 'mcp_server_id', 'tools', 'id']],
-  cc_pairs: [['document_set_cc_pair', 'cc_pair_id', 'document_sets', 'document_set_id']],
-  federated_connectors: [
-    ['document_set_federated_connector', 'federated_connector_id', 'document_sets', 'document_set_id'],
-  ],
-  document_sets: [['persona_document_set', 'document_set_id', 'agents', 'persona_id']],
-  user_files: [['persona_user_file', 'user_file_id', 'agents', 'persona_id']],
-  tools: [['persona_tool', 'tool_id', 'agents', 'persona_id']],
-}
-
-async function usedBy(
-  db: Kysely<Database>,
-  { section, id }: Outcome,
-  going: ReadonlyMap<SectionName, ReadonlySet<Id>>,
-): Promise<string | undefined> {
-  for (const [table, column, by, byColumn] of USES[section] ?? []) {
-    const { rows } = await sql<{ id: Id }>`
-      select ${sql.ref(byColumn)} as id from ${sql.table(table)} where ${sql.ref(column)} = ${id} order by 1`.execute(
-      db,
-    )
-    const user = rows.find(row => !going.get(by)?.has(row.id))
-    if (user) return `${by} ${user.id}`
-  }
-  return undefined
+  return { outcomes, store }
 }
 
 const LINKS: Partial<Record<SectionName, readonly [keyof Database, string][]>> = {
