@@ -37,7 +37,8 @@ export interface Demo {
  * is not empty, be it that another process loads it at this moment: one of them succeeds.
  */
 export async function loadDemo(database: ServiceDatabase, vault: Vault): Promise<Demo | null> {
-  if (!(await isEmpty(database))) return null
+  const user = await database.db.selectFrom('user_account').select('id').limit(1).executeTakeFirst()
+  if (user !== undefined) return null
   const report = await applyOrganisation(database, demoOrganisation(), { vault, env: {} })
   if (countOutcomes(report).created === 0) return null // another process had the turn before
   const { token } = await createToken(database.db, { email: ADMINISTRATOR })
@@ -58,9 +59,4 @@ function examples(base: string, token: string): string[] {
     call('PUT', '/admin/tool/custom/1', { description: 'Weather by town or region.' }),
     call('POST', '/admin/tool/custom/validate', { definition }),
   ]
-}
-
-/** Whether the database has no organisation at all: no user was ever made. */
-async function isEmpty({ db }: ServiceDatabase): Promise<boolean> {
-  return (await db.selectFrom('user_account').select('id').limit(1).executeTakeFirst()) === undefined
 }

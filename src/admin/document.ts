@@ -24,6 +24,7 @@ const reference = () =>
 const optional = Type.Optional
 const id = () => optional(Type.Integer({ minimum: 1, maximum: INT4_MAX }))
 const name = () => text({ minLength: 1, maxLength: 255 })
+const named = () => ({ id: id(), name: optional(name()) })
 const references = () => optional(list(reference()))
 const permissions = () => optional(list(enumeration(['basic', 'manage:actions', 'admin'])))
 
@@ -36,29 +37,26 @@ export const User = Type.Object({
 })
 
 export const Group = Type.Object({
-  id: id(),
-  name: optional(name()),
+  ...named(),
   permissions: permissions(),
   members: references(),
   managers: references(),
 })
 
-const Named = Type.Object({ id: id(), name: optional(name()) })
+const Named = Type.Object(named())
 
-const OwnedConnection = Type.Object({ id: id(), name: optional(name()), owner: optional(nullable(reference())) })
+const OwnedConnection = Type.Object({ ...named(), owner: optional(nullable(reference())) })
 
 const CcPair = Type.Object({
-  id: id(),
-  name: optional(name()),
+  ...named(),
   source: optional(DocumentSource),
   access_type: optional(enumeration(['public', 'private', 'sync'])),
 })
 
-const FederatedConnector = Type.Object({ id: id(), name: optional(name()), source: optional(FederatedConnectorSource) })
+const FederatedConnector = Type.Object({ ...named(), source: optional(FederatedConnectorSource) })
 
 const DocumentSet = Type.Object({
-  id: id(),
-  name: optional(name()),
+  ...named(),
   description: optional(nullable(text({ maxLength: 10_000 }))),
   is_public: optional(flag()),
   is_up_to_date: optional(flag()),
@@ -75,8 +73,7 @@ const UserFile = Type.Object({
 })
 
 const Tool = Type.Object({
-  id: id(),
-  name: optional(name()),
+  ...named(),
   display_name: optional(nullable(name())),
   description: optional(text({ maxLength: 10_000 })),
   in_code_tool_id: optional(nullable(name())),
@@ -95,22 +92,17 @@ const Tool = Type.Object({
 
 const level = () => optional(enumeration(['viewer', 'editor']))
 
-/** A column of an agent as the document takes it: what a request takes, absent where nothing is said, `null` where it may be. */
-function agentColumn({ request, document, nullable: mayBeNull }: AnyColumnField): TSchema | undefined {
-  const schema = document ?? (request && withoutNull(request))
-  return schema && optional(mayBeNull ? nullable(schema) : schema)
-}
+/** The columns of an agent: what a request takes, absent where nothing is said, `null` where it may be. */
+const agentColumns = Object.fromEntries(
+  COLUMNS.flatMap(([name, { request, document, nullable: mayBeNull }]: readonly [string, AnyColumnField]) => {
+    const schema = document ?? (request && withoutNull(request))
+    return schema === undefined ? [] : [[name, optional(mayBeNull ? nullable(schema) : schema)] as const]
+  }),
+)
 
 function withoutNull({ [OptionalKind]: _, ...schema }: TSchema): TSchema {
   return schema[Kind] === 'Nullable' ? innerSchema(schema as TSchema) : (schema as TSchema)
 }
-
-const agentColumns = Object.fromEntries(
-  COLUMNS.flatMap(([name, field]) => {
-    const schema = agentColumn(field)
-    return schema === undefined ? [] : [[name, schema] as const]
-  }),
-)
 
 const agentLinks = Object.fromEntries(
   RELATIONS.map(([, { link }]) => {
@@ -148,24 +140,9 @@ export const OrganisationDocument = Type.Object({
 export type ToolEntry = Static<typeof Tool>
 export type AgentEntry = Static<typeof Agent>
 
-/** The lists of a document, in the order in which they can refer to each other. */
-export const SECTIONS = [
-  'users',
-  'groups',
-  'labels',
-  'oauth_configs',
-  'mcp_servers',
-  'cc_pairs',
-  'federated_connectors',
-  'document_sets',
-  'user_files',
-  'tools',
-  'agents',
-] as const satisfies readonly (keyof OrganisationDocument)[]
+export type SectionName = Exclude<keyof OrganisationDocument, '$schema' | 'version'>
 
-export type SectionName = (typeof SECTIONS)[number]
-
-/** What one entry of a list is called. */
+/** What one entry of a list is called; the lists in the order in which they can refer to each other. */
 export const NOUN: Record<SectionName, string> = {
   users: 'user',
   groups: 'group',
@@ -179,3 +156,5 @@ export const NOUN: Record<SectionName, string> = {
   tools: 'tool',
   agents: 'agent',
 }
+
+export const SECTIONS = Object.keys(NOUN) as SectionName[] // the keys of this very record

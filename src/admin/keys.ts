@@ -131,8 +131,6 @@ export interface Rotation {
   unopened_tools: number[]
 }
 
-const TOOLS_AT_ONCE = 200
-
 /**
  * Encrypts every stored secret anew with the ring's first key, under traffic: one small transaction for each tool. It may be
  * interrupted and started again. Throws `Refusal` when the deployment key cannot be read, and when the first key does not open
@@ -153,23 +151,18 @@ export async function rotateKeys(
     skipped_tools: [],
     unopened_tools: [],
   }
-  let page = [{ tool_id: 0 }]
-  for (let after = page[0]; after !== undefined; after = page.at(-1)) {
-    const { rows } = await sql<{ tool_id: number }>`
-      select distinct tool_id from tool_header where key_id <> ${ring.currentId} and tool_id > ${after.tool_id}
-      order by tool_id limit ${TOOLS_AT_ONCE}::integer`.execute(db)
-    for (const { tool_id } of rows) {
-      try {
-        const count = await rotateTool(db, ring, tool_id)
-        if (count > 0) rotation.tools++
-        rotation.values += count
-      } catch (error) {
-        if (error instanceof KeyMissing) rotation.skipped_tools.push(tool_id)
-        else if (error instanceof SecretCorrupt) rotation.unopened_tools.push(tool_id)
-        else throw error
-      }
+  const { rows } = await sql<{ tool_id: number }>`
+    select distinct tool_id from tool_header where key_id <> ${ring.currentId} order by tool_id`.execute(db)
+  for (const { tool_id } of rows) {
+    try {
+      const count = await rotateTool(db, ring, tool_id)
+      if (count > 0) rotation.tools++
+      rotation.values += count
+    } catch (error) {
+      if (error instanceof KeyMissing) rotation.skipped_tools.push(tool_id)
+      else if (error instanceof SecretCorrupt) rotation.unopened_tools.push(tool_id)
+      else throw error
     }
-    page = rows
   }
   if (rotation.tools > 0 || rotation.deployment_key) {
     const detail = { key: ring.currentId, ...rotation }

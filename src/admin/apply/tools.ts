@@ -21,7 +21,7 @@ import {
 import { type ToolState, toolState } from '../../tool/snapshot.js'
 import { type Actor, type Change, GENESIS_HASH, sha256 } from '../../updates/audit.js'
 import { lockState, storeDecision } from '../../updates/write.js'
-import type { ToolEntry } from '../document.js'
+import type { SectionName, ToolEntry } from '../document.js'
 import { Refusal } from '../refusal.js'
 import { readSource } from '../source.js'
 import { batches, type Catalogue, type Matched, type Outcome, type Plan } from './catalogue.js'
@@ -111,12 +111,10 @@ export async function changeNotes(
   const { needsOrigins, notes } = decideAsOperator(state, given, vault)
   if (!needsOrigins) return notes
   const texts = await definitionTexts(db, [state.definition_hash])
-  const [stored, origins] = [
-    await originsOfText(texts.get(String(state.definition_hash))),
-    await originsOfText(given.fields.definition?.text),
-  ]
-  const references = { oauthConfigLinkable: true, ...originsBeside({ origins }, stored) }
-  return decideAsOperator(state, given, vault, references).notes
+  const origins = (text = '{}') => originsOf(JSON.parse(text))
+  const stored = origins(texts.get(String(state.definition_hash)))
+  const beside = originsBeside({ origins: origins(given.fields.definition?.text) }, stored)
+  return decideAsOperator(state, given, vault, { oauthConfigLinkable: true, ...beside }).notes
 }
 
 /** Texts of definitions by their hash in hex; a hash whose text is no longer kept is missing. */
@@ -129,10 +127,6 @@ export async function definitionTexts(db: Kysely<Database>, hashes: readonly unk
     .where('hash', 'in', wanted)
     .execute()
   return new Map(rows.map(row => [row.hash.toString('hex'), row.text]))
-}
-
-async function originsOfText(definition: string | undefined): Promise<ReadonlySet<string>> {
-  return definition === undefined ? new Set() : originsOf(JSON.parse(definition))
 }
 
 /**
@@ -205,41 +199,32 @@ function givenTool(
   const { loc } = match
   const entry = match.entry as ToolEntry // it passed the document's schema
   const given: GivenTool = { fields: {}, columns: {}, definitionFaults: [] }
-  if (entry.name !== undefined) given.fields.name = entry.name
-  if (entry.display_name !== undefined) given.columns.display_name = entry.display_name
-  if (entry.description !== undefined) given.fields.description = entry.description
-  if (entry.passthrough_auth !== undefined) given.fields.passthrough_auth = entry.passthrough_auth
+  const take = (to: object, names: readonly (keyof ToolEntry)[]) => {
+    for (const name of names) if (entry[name] !== undefined) Object.assign(to, { [name]: entry[name] })
+  }
+  take(given.fields, ['name', 'description', 'passthrough_auth'])
+  take(given.columns, COLUMNS_AS_WRITTEN)
   if (entry.custom_headers !== undefined) given.fields.custom_headers = givenHeaders(match, catalogue, around, state)
-  if (entry.oauth_config !== undefined)
-    given.fields.oauth_config_id = idOrNull(catalogue, 'oauth_configs', entry.oauth_config, [...loc, 'oauth_config'])
-  if (entry.mcp_server !== undefined)
-    given.columns.mcp_server_id = idOrNull(catalogue, 'mcp_servers', entry.mcp_server, [...loc, 'mcp_server'])
-  if (entry.owner !== undefined) {
-    const owner = entry.owner === null ? null : catalogue.resolve('users', entry.owner, [...loc, 'owner'])
-    given.columns.user_id = owner === null ? null : String(owner)
+  const refer = (to: object, column: string, section: SectionName, name: keyof ToolEntry) => {
+    if (entry[name] === undefined) return
+    const id = entry[name] === null ? null : catalogue.resolve(section, entry[name], [...loc, name])
+    Object.assign(to, { [column]: id })
   }
-  for (const column of [
-    'in_code_tool_id',
-    'enabled',
-    'chat_selectable',
-    'agent_creation_selectable',
-    'default_enabled',
-  ] as const) {
-    if (entry[column] !== undefined) Object.assign(given.columns, { [column]: entry[column] })
-  }
+  refer(given.fields, 'oauth_config_id', 'oauth_configs', 'oauth_config')
+  refer(given.columns, 'mcp_server_id', 'mcp_servers', 'mcp_server')
+  refer(given.columns, 'user_id', 'users', 'owner')
   giveDefinition(given, entry, match, around, state)
   return given
 }
 
-function idOrNull(
-  catalogue: Catalogue,
-  section: 'oauth_configs' | 'mcp_servers',
-  reference: unknown,
-  loc: Loc,
-): number | null {
-  const id = reference === undefined || reference === null ? null : catalogue.resolve(section, reference, loc)
-  return typeof id === 'number' ? id : null
-}
+const COLUMNS_AS_WRITTEN = [
+  'display_name',
+  'in_code_tool_id',
+  'enabled',
+  'chat_selectable',
+  'agent_creation_selectable',
+  'default_enabled',
+] as const
 
 /**
  * The headers of a document with their secrets filled in. The placeholder that an export writes for a header keeps the stored
