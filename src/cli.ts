@@ -1,6 +1,4 @@
 #!/usr/bin/env node
-import { createInterface } from 'node:readline/promises'
-import { isatty } from 'node:tty'
 import { run } from './admin/commands/run.js'
 import { EXIT } from './admin/exit-status.js'
 
@@ -18,14 +16,4 @@ process.exitCode = await run(process.argv.slice(2), process.env, {
   print: text => void process.stdout.write(`${text}\n`),
   remark: text => void process.stderr.write(`${text}\n`),
   isTerminal: process.stdout.isTTY === true,
-  ...(isatty(0) && { ask }), // reading process.stdin would change the pipe for everybody who has it
 })
-
-async function ask(question: string): Promise<string> {
-  const lines = createInterface({ input: process.stdin, output: process.stderr })
-  try {
-    return await lines.question(question)
-  } finally {
-    lines.close()
-  }
-}

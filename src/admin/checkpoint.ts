@@ -1,10 +1,10 @@
-import { createHash, createPrivateKey, createPublicKey, type Hash, type KeyObject, sign, verify } from 'node:crypto'
-import { closeSync, createReadStream, openSync, writeSync } from 'node:fs'
-import { createInterface } from 'node:readline'
+import { createPrivateKey, createPublicKey, type KeyObject, sign, verify } from 'node:crypto'
 import { type Kysely, type RawBuilder, sql, type Transaction } from 'kysely'
 import type { Database } from '../db/tables.js'
-import { type AuditFinding, scan } from './audit-verification/findings.js'
+import { sha256 } from '../updates/audit.js'
+import type { AuditFinding } from './audit-verification/findings.js'
 import { Refusal } from './refusal.js'
+import { readText, writeText } from './source.js'
 
 /*
  * A checkpoint is a file: a line for the last row of each chain, as JSON [kind, subject, number, hash], then a line with time,
@@ -24,10 +24,8 @@ export interface Checkpoint {
 
 type Head = [kind: string, subject: string, number: number, hash: string]
 
-const HEADS_AT_ONCE = 1_000
-
 /** The last row of each chain: as an agent or tool names it, of those that are gone the last one that is there. */
-const HEADS = sql<{ head: Head }>`
+const HEADS = sql<Head>`
   select json_build_array(kind, subject, number, encode(hash, 'hex')) as head from (
     select 'persona' as kind, id::text as subject, version as number, audit_head as hash from persona
     union all select 'tool', id::text, version, audit_head from tool
@@ -38,7 +36,7 @@ const HEADS = sql<{ head: Head }>`
         else not exists (select from tool t where t.id = a.resource_id) end
       order by resource_kind, resource_id, version_after desc)
     union all select kind, subject, number, hash from access_chain
-  ) chain where number > 0`
+  ) chain where number > 0 order by kind, subject`
 
 const UPGRADE_SHA256 = sql<string>`(
   select encode(sha256(convert_to(coalesce(string_agg(
@@ -58,108 +56,53 @@ export function readSigningKey(pem: string, half: 'private' | 'public'): KeyObje
   )
 }
 
-/** Writes a signed checkpoint into a new file. Throws `Refusal` where that is there already or cannot be made. */
+/** Writes a signed checkpoint into a new file: an older one is evidence. Throws `Refusal` where it cannot be written. */
 export async function writeCheckpoint(db: Kysely<Database>, key: KeyObject, path: string): Promise<Checkpoint> {
-  const file = newFile(path)
-  try {
-    return await db
-      .transaction()
-      .setIsolationLevel('repeatable read')
-      .setAccessMode('read only')
-      .execute(async trx => {
-        const { rows } = await sql<Omit<Checkpoint, 'chains' | 'heads_sha256'>>`
-          select to_char(now() at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as at,
-            ((select count(*) from audit) + (select count(*) from access_event))::float8 as rows,
-            ${UPGRADE_SHA256} as upgrade_sha256`.execute(trx)
-        const digest = createHash('sha256')
-        let chains = 0
-        for await (const { head } of scan(trx, 'chain_heads', HEADS, HEADS_AT_ONCE)) {
-          writeLine(file, JSON.stringify(head), digest)
-          chains++
-        }
-        const [state] = rows
-        if (state === undefined) throw new Error('no row of the state')
-        const checkpoint = { ...state, chains, heads_sha256: digest.digest('hex') }
-        const line = JSON.stringify(checkpoint)
-        writeLine(file, line)
-        writeLine(file, sign(null, Buffer.from(line), key).toString('base64'))
-        return checkpoint
-      })
-  } finally {
-    closeSync(file)
-  }
-}
-
-function newFile(path: string): number {
-  try {
-    return openSync(path, 'wx') // an older checkpoint is evidence
-  } catch (error) {
-    throw new Refusal(`${path} cannot be made (${(error as NodeJS.ErrnoException).code})`)
-  }
-}
-
-function writeLine(file: number, line: string, digest?: Hash): void {
-  writeSync(file, `${line}\n`)
-  digest?.update(`${line}\n`)
+  // One statement, so that all of it is of one moment.
+  const { rows } = await sql<{ at: string; rows: number; upgrade_sha256: string; heads: Head[] }>`
+    select to_char(now() at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as at,
+      ((select count(*) from audit) + (select count(*) from access_event))::float8 as rows,
+      ${UPGRADE_SHA256} as upgrade_sha256, array(${HEADS}) as heads`.execute(db)
+  const [state] = rows
+  if (state === undefined) throw new Error('no row of the state')
+  const { heads, ...said } = state
+  const text = heads.map(head => `${JSON.stringify(head)}\n`).join('')
+  const checkpoint = { ...said, chains: heads.length, heads_sha256: sha256(text) }
+  const line = JSON.stringify(checkpoint)
+  const signature = sign(null, Buffer.from(line), key).toString('base64')
+  writeText(path, `${text}${line}\n${signature}\n`, { flag: 'wx' })
+  return checkpoint
 }
 
 /** Checks the signature of a checkpoint. Throws `Refusal` where it is not one, or not signed by this key. */
 export async function checkSignature(path: string, key: KeyObject): Promise<Checkpoint> {
-  const digest = createHash('sha256')
-  const end: string[] = []
-  for await (const line of linesOf(path)) {
-    if (isHead(line)) digest.update(`${line}\n`)
-    else end.push(line)
-  }
-  const [said = '', signature = '', ...more] = end
-  if (more.length > 0 || !verify(null, Buffer.from(said), key, Buffer.from(signature, 'base64'))) {
+  const lines = readText(path).trimEnd().split('\n')
+  const [said = '', signature = ''] = lines.splice(-2)
+  if (!verify(null, Buffer.from(said), key, Buffer.from(signature, 'base64'))) {
     throw new Refusal(`${path} is not a checkpoint that was signed by this key`)
   }
   const checkpoint: Checkpoint = JSON.parse(said) // it is signed
-  if (checkpoint.heads_sha256 !== digest.digest('hex')) {
+  if (checkpoint.heads_sha256 !== sha256(lines.map(line => `${line}\n`).join(''))) {
     throw new Refusal(`${path} was changed: its lines are not those that were signed`)
   }
   return checkpoint
 }
 
-async function* linesOf(path: string): AsyncGenerator<string> {
-  try {
-    yield* createInterface({ input: createReadStream(path), crlfDelay: Number.POSITIVE_INFINITY })
-  } catch (error) {
-    throw new Refusal(`${path} cannot be read (${(error as NodeJS.ErrnoException).code})`)
-  }
-}
-
-function isHead(line: string): boolean {
-  return line.startsWith('[')
-}
-
 /** The chains of a checkpoint whose last row of that time is gone now, or another. Its signature was checked. */
 export async function checkpointFindings(trx: Transaction<Database>, path: string): Promise<AuditFinding[]> {
-  const findings: AuditFinding[] = []
   const problem = 'checkpoint_mismatch'
-  let heads: Head[] = []
-  const compare = async () => {
-    const source = sql`(
-      select h ->> 0 as kind, h ->> 1 as subject, (h ->> 2)::integer as number, decode(h ->> 3, 'hex') as hash
-      from json_array_elements(${JSON.stringify(heads)}::json) h)`
-    const msg = 'what was the last row at the checkpoint is gone, or another'
-    findings.push(...(await headFindings(trx, source, { problem, msg })))
-    heads = []
+  const lines = readText(path).trimEnd().split('\n').slice(0, -1)
+  const { upgrade_sha256 }: Checkpoint = JSON.parse(lines.pop() ?? '')
+  const heads = sql`(
+    select h ->> 0 as kind, h ->> 1 as subject, (h ->> 2)::integer as number, decode(h ->> 3, 'hex') as hash
+    from json_array_elements(${`[${lines.join()}]`}::json) h)`
+  const msg = 'what was the last row at the checkpoint is gone, or another'
+  const findings = await headFindings(trx, heads, { problem, msg })
+  const { rows } = await sql<{ upgrade: string }>`select ${UPGRADE_SHA256} as upgrade`.execute(trx)
+  if (rows[0]?.upgrade !== upgrade_sha256) {
+    const msg = 'what was noted at the upgrade to 2.0 is not what it was at the checkpoint'
+    findings.push({ kind: 'upgrade', subject: '', number: 0, problem, msg })
   }
-  for await (const line of linesOf(path)) {
-    if (isHead(line)) heads.push(JSON.parse(line))
-    else if (line.startsWith('{')) {
-      const { upgrade_sha256 }: Checkpoint = JSON.parse(line)
-      const { rows } = await sql<{ isSame: boolean }>`select ${UPGRADE_SHA256} = ${upgrade_sha256} as "isSame"`.execute(
-        trx,
-      )
-      const msg = 'what was noted at the upgrade to 2.0 is not what it was at the checkpoint'
-      if (!rows[0]?.isSame) findings.push({ kind: 'upgrade', subject: '', number: 0, problem, msg })
-    }
-    if (heads.length === HEADS_AT_ONCE) await compare()
-  }
-  await compare()
   return findings
 }
 

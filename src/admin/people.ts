@@ -2,16 +2,16 @@ import { type Kysely, sql, type Transaction } from 'kysely'
 import type { Database, Permission, UserKind } from '../db/tables.js'
 import { joined } from '../db/transaction.js'
 import { canonicalUuid } from '../schema/vocabulary.js'
-import { type AccessChange, recordAccess } from '../updates/access-events.js'
+import { recordAccess } from '../updates/access-events.js'
 import type { Actor } from '../updates/audit.js'
 import { earlierWritersEnded } from './earlier-writers.js'
 import { operatorActor } from './operator.js'
 import { Refusal } from './refusal.js'
 
-/** Makes a user, a member of these groups (by name or id), and answers the id. Throws `Refusal` when the email is taken. */
+/** Makes a user and answers the id. Throws `Refusal` when the email is taken. */
 export async function createUser(
   db: Kysely<Database>,
-  { groups = [], ...user }: { email: string; kind: UserKind; permissions: Permission[]; groups?: readonly string[] },
+  user: { email: string; kind: UserKind; permissions: Permission[] },
   actor: Actor = operatorActor(),
 ): Promise<string> {
   return await joined(db, async trx => {
@@ -22,19 +22,7 @@ export async function createUser(
       .returning('id')
       .executeTakeFirst()
     if (row === undefined) throw new Refusal(`there is a user ${user.email} already`)
-    // Before the groups: an event names whoever had the email at its time.
     await recordAccess(trx, actor, [{ kind: 'user', subject: row.id, action: 'created' }])
-    const events: AccessChange[] = []
-    for (const group of groups) {
-      const id = await groupId(trx, group)
-      await trx
-        .insertInto('user_group_member')
-        .values({ user_id: row.id, user_group_id: id, is_manager: false })
-        .onConflict(conflict => conflict.doNothing())
-        .execute()
-      events.push({ kind: 'group', subject: String(id), action: 'member added', person: user.email })
-    }
-    if (events.length > 0) await recordAccess(trx, actor, events)
     return row.id
   })
 }
@@ -127,14 +115,4 @@ export async function lockUser(
   const [row] = rows
   if (row === undefined) throw new Refusal(`there is no user ${named}`)
   return row
-}
-
-/** The id of a group, by name, or by id where no name fits. Throws `Refusal`. */
-async function groupId(db: Kysely<Database>, group: string): Promise<number> {
-  const named = await db.selectFrom('user_group').select('id').where('name', '=', group).executeTakeFirst()
-  if (named !== undefined) return named.id
-  const id = /^\d{1,9}$/.test(group) ? Number(group) : 0
-  const row = await db.selectFrom('user_group').select('id').where('id', '=', id).executeTakeFirst()
-  if (row === undefined) throw new Refusal(`there is no group ${group}`)
-  return row.id
 }

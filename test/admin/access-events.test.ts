@@ -35,7 +35,8 @@ t.test(
     const since = new Date().toISOString()
     const nora = 'nora@example.com'
     await apply({ groups: [{ name: 'Night shift' }] })
-    const made = JSON.parse(await agentctl('user', 'create', nora, '--group', 'Night shift', '--json'))
+    const made = JSON.parse(await agentctl('user', 'create', nora, '--json'))
+    await apply({ groups: [{ name: 'Night shift', members: [nora] }] })
     await apply({ users: [{ email: nora, permissions: ['basic', 'manage:actions'] }] })
     await apply({ groups: [{ name: 'Night shift', members: [], permissions: ['manage:actions'] }] })
     const token = JSON.parse(await agentctl('token', 'create', '--for', nora, '--scope', 'basic', '--json'))
@@ -47,7 +48,7 @@ t.test(
     const actionsOf = async (...filter: string[]) =>
       (await listed(...filter, '--since', since)).reverse().map(({ action }) => action)
     t.same(await actionsOf('--kind', 'user', '--subject', made.id), ['created', 'changed', 'deactivated'])
-    t.same(await actionsOf('--kind', 'group'), ['created', 'member added', 'changed'])
+    t.same(await actionsOf('--kind', 'group'), ['created', 'changed', 'changed'])
     t.same(await actionsOf('--kind', 'token', '--subject', String(token.id)), [
       'created',
       `rotated to ${next.id}`,

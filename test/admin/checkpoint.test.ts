@@ -44,7 +44,7 @@ t.test('agentctl: a key, a checkpoint, and verification against it later, with t
   }
   t.match(await agentctl('audit', 'checkpoint', at('first'), ...sign), {
     status: 1,
-    stderr: /cannot be made \(EEXIST\)/,
+    stderr: /cannot be written \(EEXIST\)/,
   })
   t.match(await agentctl('audit', 'checkpoint', at('third')), { status: 64, stderr: /--key FILE names/ })
   const verify = ['audit', 'verify', '--checkpoint', at('first')]

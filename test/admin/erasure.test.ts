@@ -20,8 +20,20 @@ const { db } = database
 const agentctl = async (...args: string[]) => await agentctlOf({ url: world.url, args })
 const apply = async (document: object) =>
   await applyOrganisation(database, { version: 1, ...document }, { vault: world.vault, env: {} })
-const make = async (email: string, ...groups: string[]) =>
-  await createUser(db, { email, kind: 'person', permissions: ['admin'], groups })
+/** Makes an administrator, and members as versions before 2.0 recorded it. */
+async function make(email: string, ...groups: string[]): Promise<string> {
+  const id = await createUser(db, { email, kind: 'person', permissions: ['admin'] })
+  for (const name of groups) {
+    await db.transaction().execute(async trx => {
+      const group = await trx.selectFrom('user_group').select('id').where('name', '=', name).executeTakeFirstOrThrow()
+      const member = { user_id: id, user_group_id: group.id, is_manager: false }
+      await trx.insertInto('user_group_member').values(member).execute()
+      const event = { kind: 'group', subject: String(group.id), action: 'member added', person: email } as const
+      await recordAccess(trx, operatorActor('test'), [event])
+    })
+  }
+  return id
+}
 const rename = async (id: string, email: string) => await apply({ users: [{ id, email }] })
 const account = async (id: string) =>
   await db.selectFrom('user_account').select(['email', 'active']).where('id', '=', id).executeTakeFirst()

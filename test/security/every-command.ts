@@ -173,7 +173,7 @@ function history(): Line[] {
 function people(): Line[] {
   const dora = 'dora@example.com'
   return [
-    ['user', 'create', dora, '--group', 'Sales'],
+    ['user', 'create', dora],
     ['user', 'list', '--json'],
     ['token', 'create', '--for', dora],
     ['token', 'rotate', '1'],

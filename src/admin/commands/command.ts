@@ -11,7 +11,6 @@ import type { Actor } from '../../updates/audit.js'
 import { VERSION } from '../../version.js'
 import { EXIT } from '../exit-status.js'
 import { operatorActor } from '../operator.js'
-import { Refusal } from '../refusal.js'
 import { type Cell, harmlessLine, harmlessLines, jsonText, tableLines } from '../terminal.js'
 
 export { EXIT } from '../exit-status.js'
@@ -30,8 +29,6 @@ export interface Output {
   remark(text: string): void
   /** Whether standard output is a terminal. */
   isTerminal: boolean
-  /** Asks the person at the terminal; absent where nobody is there. */
-  ask?(question: string): Promise<string>
 }
 
 /** What a command does to what is stored; `destroys` cannot be undone. */
@@ -164,13 +161,6 @@ export class Call {
   /** A remark to standard error. */
   remark(text: string): void {
     this.output.remark(harmlessLines(text))
-  }
-
-  /** Asks whether to go on; false for anything but yes. Throws `Refusal` where nobody can be asked. */
-  async confirmed(question: string): Promise<boolean> {
-    if (this.output.ask === undefined) throw new Refusal('nobody is there to be asked: add --yes, or see --plan')
-    const answer = await this.output.ask(`${question} [y/N] `)
-    return /^y(es)?$/i.test(answer.trim())
   }
 
   /**

@@ -6,20 +6,19 @@ import { User } from '../document.js'
 import { eraseUser, planErasure } from '../erasure.js'
 import { createUser, deactivateUser, listUsers } from '../people.js'
 import { counted } from '../refusal.js'
-import { type Call, type CommandLine, collected, EXIT, UsageError } from './command.js'
+import { type Call, type CommandLine, EXIT, UsageError } from './command.js'
 
 export function addPeopleCommands(program: Command, line: CommandLine): void {
   const user = program.command('user').description('People and service accounts.')
   line
-    .add(user, 'create <EMAIL>', 'writes', 'bob@example.com --group Support', createCommand)
-    .description('Makes a user.\nGroups, and later changes of groups and permissions, are the business of apply.')
+    .add(user, 'create <EMAIL>', 'writes', 'bob@example.com --permission manage:actions', createCommand)
+    .description('Makes a user.\nGroups, and later changes of permissions, are the business of apply.')
     .option('--service-account', 'a service account instead of a person')
     .option(
       '--permission <NAME>',
       `${PERMISSIONS.join(', ')}: each includes the ones before; may be repeated`,
       permissions,
     )
-    .option('--group <GROUP>', 'make them a member of this group, by name or id; may be repeated', collected)
   line.add(user, 'list', 'reads', '', listCommand).description('Lists the users.')
   line
     .add(user, 'deactivate <EMAIL>', 'writes', 'bob@example.com', deactivateCommand)
@@ -33,7 +32,7 @@ export function addPeopleCommands(program: Command, line: CommandLine): void {
         'EMAIL may be an id. What they own stays, and the audit trail still verifies.\n' +
         'Not erased: log files, backups, request ids that clients chose, and what people wrote into agents.',
     )
-    .option('--yes', 'do not ask')
+    .option('--yes', 'erase, for good')
     .option('--plan', 'only show what would be erased; exit status 2')
 }
 
@@ -55,13 +54,12 @@ export function permissions(text: string, before: Permission[] = []): Permission
 interface CreateOptions {
   serviceAccount?: boolean
   permission?: Permission[]
-  group?: string[]
 }
 
 async function createCommand(call: Call, options: CreateOptions, given: string): Promise<undefined> {
   const email = checkedEmail(given)
   const kind = options.serviceAccount ? 'service_account' : 'person'
-  const user = { email, kind, permissions: options.permission ?? [], groups: options.group ?? [] } as const
+  const user = { email, kind, permissions: options.permission ?? [] } as const
   const id = await createUser((await call.database()).db, user, call.actor)
   call.answer({ id, email, kind }, `created ${email} (${id}); a token: agentctl token create --for ${email}`)
 }
@@ -82,7 +80,12 @@ async function deactivateCommand(call: Call, _: object, email: string): Promise<
   call.answer({ email, active: false, changed }, said)
 }
 
-async function eraseCommand(call: Call, { yes, plan }: { yes?: boolean; plan?: boolean }, name: string) {
+async function eraseCommand(
+  call: Call,
+  { yes = false, plan = false }: { yes?: boolean; plan?: boolean },
+  name: string,
+) {
+  if (yes === plan) throw new UsageError('give --yes to erase, or --plan to see what would go')
   const { db } = await call.database()
   const goes = await planErasure(db, name)
   if (!call.json) {
@@ -91,10 +94,6 @@ async function eraseCommand(call: Call, { yes, plan }: { yes?: boolean; plan?: b
       : ''
     const rows = `${counted(goes.audit_rows, 'audit row')} and ${counted(goes.events, 'event')}`
     call.print(`${account}${rows} would lose name and addresses, for good`)
-  }
-  if (!plan && !yes && !(await call.confirmed(`Erase ${goes.email}?`))) {
-    call.remark('nothing was erased')
-    return EXIT.error
   }
   // By the id: since the plan was read, the email may have gone to somebody else.
   if (!plan) await eraseUser(db, goes.id, call.actor)
