@@ -8,7 +8,7 @@ import { verifyAudit } from '../src/admin/audit-verification.js'
 import { eraseUser } from '../src/admin/erasure.js'
 import { exportOrganisation } from '../src/admin/export.js'
 import { readHistory } from '../src/admin/history.js'
-import { verifyKeys } from '../src/admin/keys.js'
+import { keyStatus } from '../src/admin/keys.js'
 import { operatorActor } from '../src/admin/operator.js'
 import { rollbackTool } from '../src/admin/rollback.js'
 import { buildApp } from '../src/app.js'
@@ -76,7 +76,7 @@ t.test(
     await call('PUT', '/admin/tool/custom/1', { custom_headers, description: 'the mask keeps the secret' })
     await call('PATCH', '/persona/2?update_mask=name', { name: 'after the upgrade' })
     const vault = await openVault(db, ring)
-    t.match(await verifyKeys(db, ring), { findings: [] })
+    t.match(await keyStatus(db, ring), { findings: [] })
     t.match(await rollbackTool(database, vault, 2, 1), { version: 3 })
     t.ok((await readHistory(db, 'persona', 2)).versions.length >= 4, 'the past of the agent goes on')
     t.match(await exportOrganisation(db), { agents: [{ id: 1 }, { id: 2 }, { id: 3 }] })

@@ -20,34 +20,6 @@ import { operatorActor } from './operator.js'
 import { Refusal } from './refusal.js'
 import { readText, writeText } from './source.js'
 
-/** How many stored secrets each key seals. */
-export interface KeyStatus {
-  current: string
-  keys: { id: string; in_ring: boolean; current: boolean; values: number; deployment_key: boolean }[]
-}
-
-/** Counts the stored secrets by key; opens none. */
-export async function keyStatus(db: Kysely<Database>, ring: KeyRing): Promise<KeyStatus> {
-  const counted = await db
-    .selectFrom('tool_header')
-    .select(['key_id', sql<number>`count(*)::integer`.as('values')])
-    .groupBy('key_id')
-    .execute()
-  const counts = new Map(counted.map(row => [row.key_id, row.values]))
-  const deployment = await db.selectFrom('deployment_key').select('key_id').executeTakeFirst()
-  const ids = new Set([...ring.ids, ...counts.keys(), ...(deployment ? [deployment.key_id] : [])])
-  return {
-    current: ring.currentId,
-    keys: [...ids].map(id => ({
-      id,
-      in_ring: ring.key(id) !== undefined,
-      current: id === ring.currentId,
-      values: counts.get(id) ?? 0,
-      deployment_key: deployment?.key_id === id,
-    })),
-  }
-}
-
 /** A stored secret that does not open where it stands, or is not the one that its mask was made of. */
 export interface SecretFinding {
   /** `the deployment key`, or `the header X-Key of tool 7`. */
@@ -57,7 +29,10 @@ export interface SecretFinding {
   problem: 'key_missing' | 'does_not_open' | 'other_value' | 'not_there'
 }
 
-export interface KeyVerification {
+/** The keys of the ring and of stored secrets, with how many header values each seals; and whether every secret opens. */
+export interface KeyStatus {
+  current: string
+  keys: { id: string; in_ring: boolean; current: boolean; values: number; deployment_key: boolean }[]
   values: number
   opened: number
   findings: SecretFinding[]
@@ -69,18 +44,20 @@ const VALUES_AT_ONCE = 500
  * Opens every stored secret in its place, a page at a time, and compares it with its mask: finds a ciphertext that was damaged,
  * swapped, or put back by SQL. Changes nothing.
  */
-export async function verifyKeys(db: Kysely<Database>, ring: KeyRing): Promise<KeyVerification> {
-  const result: KeyVerification = { values: 0, opened: 0, findings: [] }
+export async function keyStatus(db: Kysely<Database>, ring: KeyRing): Promise<KeyStatus> {
+  const findings: SecretFinding[] = []
+  const counts = new Map(ring.ids.map(id => [id, 0]))
+  let values = 0
   const tryToOpen = (place: string, key: string, holds: () => boolean) => {
     const problem = problemOf(holds)
-    result.values++
-    if (problem === undefined) result.opened++
-    else result.findings.push({ place, key, problem })
+    values++
+    if (problem !== undefined) findings.push({ place, key, problem })
   }
   const sealed = ['key_id as keyId', 'nonce', 'ciphertext'] as const
   const deployment = await db.selectFrom('deployment_key').select(sealed).executeTakeFirst()
   let deploymentKey: KeyObject | undefined
   if (deployment) {
+    counts.set(deployment.keyId, 0)
     tryToOpen('the deployment key', deployment.keyId, () => {
       deploymentKey = openDeploymentKey(ring, deployment)
       return true
@@ -97,18 +74,27 @@ export async function verifyKeys(db: Kysely<Database>, ring: KeyRing): Promise<K
       .limit(VALUES_AT_ONCE)
       .execute()
     for (const stored of headers) {
-      const { toolId, headerName } = stored
-      tryToOpen(`the header ${headerName} of tool ${toolId}`, stored.keyId, () => {
+      const { keyId, toolId, headerName } = stored
+      counts.set(keyId, (counts.get(keyId) ?? 0) + 1)
+      tryToOpen(`the header ${headerName} of tool ${toolId}`, keyId, () => {
         const value = decryptSecret(ring, stored, stored)
         return !deploymentKey || fingerprint(deploymentKey, toolId, headerName, value).equals(stored.fingerprint)
       })
     }
     page = headers
   }
-  if (deployment === undefined && result.values > 0) {
-    result.findings.unshift({ place: 'the deployment key', key: null, problem: 'not_there' })
+  const opened = values - findings.length
+  if (deployment === undefined && values > 0) {
+    findings.unshift({ place: 'the deployment key', key: null, problem: 'not_there' })
   }
-  return result
+  const keys = [...counts].map(([id, values]) => ({
+    id,
+    in_ring: ring.key(id) !== undefined,
+    current: id === ring.currentId,
+    values,
+    deployment_key: deployment?.keyId === id,
+  }))
+  return { current: ring.currentId, keys, values, opened, findings }
 }
 
 function problemOf(holds: () => boolean): SecretFinding['problem'] | undefined {
@@ -141,7 +127,7 @@ export async function rotateKeys(
   ring: KeyRing,
   actor: Actor = operatorActor(),
 ): Promise<Rotation> {
-  const { findings } = await verifyKeys(db, ring)
+  const { findings } = await keyStatus(db, ring)
   const wrong = findings.find(({ key, problem }) => key === ring.currentId && problem === 'does_not_open')
   if (wrong) throw new Refusal(`the key "${ring.currentId}" does not open ${wrong.place}; see agentctl keys status`)
   const rotation: Rotation = {

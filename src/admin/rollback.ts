@@ -3,11 +3,8 @@ import { OPERATOR } from '../auth/viewer.js'
 import type { Database, ResourceKind } from '../db/tables.js'
 import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
 import { VersionGone, VersionNotFound } from '../errors.js'
-import { type PersonaContent, RELATIONS } from '../persona/fields.js'
+import { pastContent } from '../persona/past.js'
 import { personaResource } from '../persona/resource.js'
-import { attachedIds, contentOf } from '../persona/rules.js'
-import type { PersonaState } from '../persona/state.js'
-import { readReferences } from '../persona/statements.js'
 import { parseExact } from '../schema/exact-json.js'
 import type { Vault } from '../secrets/vault.js'
 import { REQUEST_FIELDS } from '../tool/fields.js'
@@ -61,24 +58,22 @@ export async function rollbackPersona(
     const state = await lockState(trx, personaResource, id, OPERATOR)
     if (state === undefined) throw new Refusal(`there is no agent ${id}`)
     if (state.builtin_persona) throw new Refusal('this agent is built in')
-    const content: PersonaContent = { ...contentOf(state), ...(await valuesThen(trx, 'persona', id, version)) }
-    await requireReferences(trx, state, content)
-    const result = await changePersona(trx, id, () => content, actor)
+    const { content, notes } = await pastContent(trx, state, await readThen(trx, 'persona', id, version))
     const restored = content.tool_ids.filter(tool => !state.tool_ids.includes(tool))
+    const { rows } = await sql<{ id: number }>`
+      select id from tool where id = any(${restored}::integer[]) and not enabled order by id`.execute(trx)
+    const gone = [...notes, ...rows.map(tool => `disabled: tool ${tool.id}`)]
+    if (gone.length > 0) throw new Refusal(`what that version refers to is not usable now: ${gone.join('; ')}`)
+    const result = await changePersona(trx, id, () => content, actor)
     await restoreAttachers(trx, id, version, restored)
     return { name: state.name, ...result, left: [], notes: [] }
   })
 }
 
-/** What the fields that changed since a version were then. Throws `Refusal` where that is not kept. */
-async function valuesThen(
-  trx: Transaction<Database>,
-  kind: ResourceKind,
-  id: number,
-  version: number,
-): Promise<Past['values']> {
+/** An earlier version. Throws `Refusal` where it is not kept. */
+async function readThen(trx: Transaction<Database>, kind: ResourceKind, id: number, version: number): Promise<Past> {
   try {
-    return (await readPastOf(trx, kind, id, { version })).values
+    return await readPastOf(trx, kind, id, { version })
   } catch (error) {
     if (error instanceof VersionGone || error instanceof VersionNotFound) throw new Refusal(error.message)
     throw error
@@ -109,35 +104,6 @@ async function restoreAttachers(
     where l.persona_id = ${id}::integer and l.tool_id = any(${restored}::integer[])`.execute(trx)
 }
 
-/** What the old content attaches must still be there, and tools be enabled, as for any update. */
-async function requireReferences(
-  trx: Transaction<Database>,
-  state: PersonaState,
-  content: PersonaContent,
-): Promise<void> {
-  const attached = attachedIds(state, content)
-  const ids = Object.fromEntries(RELATIONS.map(([relation]) => [relation, attached[relation] ?? []])) as Required<
-    typeof attached
-  >
-  const [row] = await readReferences.run(trx, { ...OPERATOR, ...ids })
-  const gone = RELATIONS.flatMap(([relation]) => {
-    const usable: (number | string)[] =
-      relation === 'tool_ids'
-        ? (row?.references.tool_ids ?? []).filter(tool => tool.enabled).map(tool => tool.id)
-        : (row?.references[relation] ?? [])
-    return ids[relation].filter(id => !usable.includes(id)).map(id => `${relation} ${id}`)
-  })
-  if (content.owner_id !== null && content.owner_id !== state.owner_id) {
-    const owner = await trx
-      .selectFrom('user_account')
-      .select('id')
-      .where('id', '=', content.owner_id)
-      .executeTakeFirst()
-    if (owner === undefined) gone.push(`owner ${content.owner_id}`)
-  }
-  if (gone.length > 0) throw new Refusal(`what that version refers to is gone or disabled: ${gone.join(', ')}`)
-}
-
 /**
  * Makes a new version of a tool with the content of an old one; the definition comes back text for text and is checked again.
  * Secrets are not rolled back: the headers stay as they are now. Throws `Refusal`, `InvalidRequest` when it breaks a rule of today.
@@ -152,7 +118,7 @@ export async function rollbackTool(
   return await inTransaction(database, { rollback: plan }, async trx => {
     const state = await lockState(trx, toolResource, id, OPERATOR)
     if (state === undefined) throw new Refusal(`there is no tool ${id}`)
-    const { custom_headers = null, ...values } = await valuesThen(trx, 'tool', id, version)
+    const { custom_headers = null, ...values } = (await readThen(trx, 'tool', id, version)).values
     const headersDiffer =
       JSON.stringify(custom_headers ?? shownHeaders(state.headers)) !== JSON.stringify(shownHeaders(state.headers))
     const given = await givenByHistory(trx, state, values)

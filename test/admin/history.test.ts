@@ -96,7 +96,7 @@ t.test('a rollback to what is gone or not kept is refused', async t => {
   await changeTool(10, { enabled: false })
   await t.rejects(
     rollbackPersona(database, 4, 2),
-    new Refusal('what that version refers to is gone or disabled: tool_ids 10'),
+    new Refusal('what that version refers to is not usable now: disabled: tool 10'),
   )
   await t.rejects(rollbackPersona(database, 4, 9), new Refusal('The versions of agent 4 go to 3.'))
   await changeTool(10, { enabled: true })

@@ -1,6 +1,6 @@
 import type { Command } from 'commander'
 import { generateKey } from '../../secrets/key-ring.js'
-import { addKeyToFile, type KeyStatus, keyStatus, rotateKeys, type SecretFinding, verifyKeys } from '../keys.js'
+import { addKeyToFile, type KeyStatus, keyStatus, rotateKeys, type SecretFinding } from '../keys.js'
 import { counted } from '../refusal.js'
 import { type Call, type CommandLine, EXIT } from './command.js'
 
@@ -47,11 +47,10 @@ const ADVICE: Readonly<Record<SecretFinding['problem'], string>> = {
 
 async function statusCommand(call: Call): Promise<number> {
   const ring = await call.ring()
-  const { db } = await call.database()
-  const status = await keyStatus(db, ring)
-  const { values, opened, findings } = await verifyKeys(db, ring)
-  call.answer({ ...status, values, opened, findings }, () => {
-    printKeys(call, status, findings)
+  const status = await keyStatus((await call.database()).db, ring)
+  const { values, opened, findings } = status
+  call.answer(status, () => {
+    printKeys(call, status)
     call.printTable(findings.map(({ place, key, problem }) => [problem, place, key && `key ${key}`]))
     for (const problem of new Set(findings.map(finding => finding.problem)))
       call.print(`${problem}: ${ADVICE[problem]}`)
@@ -61,7 +60,7 @@ async function statusCommand(call: Call): Promise<number> {
 }
 
 /** The keys for people. */
-export function printKeys(call: Call, { keys }: KeyStatus, findings: readonly SecretFinding[] = []): void {
+export function printKeys(call: Call, { keys, findings }: KeyStatus): void {
   const wrong = new Set(findings.filter(({ problem }) => problem === 'does_not_open').map(({ key }) => key))
   const state = ({ id, in_ring, current }: KeyStatus['keys'][number]) => {
     if (!in_ring) return 'MISSING'
