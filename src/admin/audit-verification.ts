@@ -1,49 +1,37 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
-import type { Database, ResourceKind } from '../db/tables.js'
+import type { Database } from '../db/tables.js'
 import { RESOURCE_KINDS } from '../updates/resource-pages.js'
 import { accessFindings, readErasures, verifyEvents } from './audit-verification/events.js'
 import type { AuditFinding, AuditVerification } from './audit-verification/findings.js'
 import { verifyResources } from './audit-verification/resources.js'
 import { checkpointFindings, headFindings } from './checkpoint.js'
 
-/** What to verify, and what to compare it with. */
-export interface VerifyOptions {
-  /** Only the chain of this agent or tool. */
-  only?: { kind: ResourceKind; id: number }
-  /** The path of a checkpoint, whose signature was checked. */
-  checkpoint?: string
-}
-
 /**
  * Recomputes every chain, in one snapshot of the database, and compares it with what is stored: rows and events that were edited,
  * emptied, erased, deleted (the last one too) or reordered, except as pruning and erasure say that they did it; content and
- * access that changed without a row; and, where one is given, the chains of a checkpoint.
+ * access that changed without a row; and the chains of a checkpoint, where the path of one is given whose signature was checked.
  */
-export async function verifyAudit(db: Kysely<Database>, options: VerifyOptions = {}): Promise<AuditVerification> {
-  if (db.isTransaction) return await verifySnapshot(db as Transaction<Database>, options) // it says so
+export async function verifyAudit(db: Kysely<Database>, checkpoint?: string): Promise<AuditVerification> {
+  if (db.isTransaction) return await verifySnapshot(db as Transaction<Database>, checkpoint) // it says so
   return await db
     .transaction()
     .setIsolationLevel('repeatable read')
     .setAccessMode('read only')
-    .execute(trx => verifySnapshot(trx, options))
+    .execute(trx => verifySnapshot(trx, checkpoint))
 }
 
-async function verifySnapshot(
-  trx: Transaction<Database>,
-  { only, checkpoint }: VerifyOptions,
-): Promise<AuditVerification> {
+async function verifySnapshot(trx: Transaction<Database>, checkpoint: string | undefined): Promise<AuditVerification> {
   const result: AuditVerification = { chains: 0, rows: 0, findings: [] }
   const erasures = await readErasures(trx)
-  for (const kind of only ? [only.kind] : RESOURCE_KINDS) {
-    await verifyResources(trx, kind, only?.id, erasures, result)
-  }
-  if (only === undefined) {
-    await verifyEvents(trx, erasures, result)
-    result.findings.push(...(await definitionFindings(trx)), ...(await accessFindings(trx)))
-    const msg = 'the last row of before the upgrade to 2.0 is gone, or another'
-    result.findings.push(...(await headFindings(trx, sql`audit_upgrade_head`, { problem: 'head_mismatch', msg })))
-  }
-  if (checkpoint !== undefined) result.findings.push(...(await checkpointFindings(trx, checkpoint)))
+  for (const kind of RESOURCE_KINDS) await verifyResources(trx, kind, erasures, result)
+  await verifyEvents(trx, erasures, result)
+  const msg = 'the last row of before the upgrade to 2.0 is gone, or another'
+  result.findings.push(
+    ...(await definitionFindings(trx)),
+    ...(await accessFindings(trx)),
+    ...(await headFindings(trx, sql`audit_upgrade_head`, { problem: 'head_mismatch', msg })),
+    ...(checkpoint === undefined ? [] : await checkpointFindings(trx, checkpoint)),
+  )
   return result
 }
 

@@ -1,5 +1,5 @@
 import { type Kysely, sql } from 'kysely'
-import type { Database, ResourceKind } from '../db/tables.js'
+import type { Database } from '../db/tables.js'
 import { ACCESS_KINDS } from '../updates/access-events.js'
 
 /** What `--kind` takes. */
@@ -7,7 +7,6 @@ export const LISTED_KINDS = ['agent', 'tool', ...ACCESS_KINDS] as const
 
 /** Which rows and events of the audit trail to list. Times are ISO 8601, `since` inclusive and `until` exclusive. */
 export interface AuditFilter {
-  resource?: { kind: ResourceKind; id: number }
   kind?: (typeof LISTED_KINDS)[number]
   /** An id, or the email of whom it concerns. */
   subject?: string
@@ -42,9 +41,8 @@ export interface ListedChange {
 
 /** Rows and events of the audit trail, newest first. */
 export async function listAudit(db: Kysely<Database>, filter: AuditFilter): Promise<ListedChange[]> {
-  const { resource, kind, subject, actor, since, until, limit } = filter
+  const { kind, subject, actor, since, until, limit } = filter
   const conditions = [
-    ...(resource ? [sql`resource_kind = ${resource.kind} and subject = ${String(resource.id)}`] : []),
     ...(kind === undefined ? [] : [sql`kind = ${kind}`]),
     ...(subject === undefined ? [] : [sql`(subject = ${subject} or lower(person) = lower(${subject}))`]),
     ...(actor === undefined ? [] : [sql`actor = ${actor}`]),
@@ -55,13 +53,13 @@ export async function listAudit(db: Kysely<Database>, filter: AuditFilter): Prom
     select at, kind, subject, number, action, person, actor, token_id, request_id, client_address, command, detail, fields,
       difference, hash
     from (
-      select at, resource_kind, case resource_kind when 'persona' then 'agent' else resource_kind end as kind,
+      select at, case resource_kind when 'persona' then 'agent' else resource_kind end as kind,
         resource_id::text as subject, version_after as number,
         case version_before when 0 then 'created' else 'changed' end as action, null as person, actor, token_id,
         request_id, client_address, command, null::json as detail, fields, difference, encode(hash, 'hex') as hash
       from audit
       union all
-      select at, null, kind, case kind when 'prune' then replace(subject, 'persona:', 'agent:') else subject end, number,
+      select at, kind, case kind when 'prune' then replace(subject, 'persona:', 'agent:') else subject end, number,
         action, person, actor, null, request_id, client_address, command, detail, null, null, encode(hash, 'hex')
       from access_event) change
     where ${sql.join([sql`true`, ...conditions], sql` and `)}

@@ -49,10 +49,6 @@ t.test('agentctl: a key, a checkpoint, and verification against it later, with t
   t.match(await agentctl('audit', 'checkpoint', at('third')), { status: 64, stderr: /--key FILE names/ })
   const verify = ['audit', 'verify', '--checkpoint', at('first')]
   t.match(await agentctl(...verify), { status: 64, stderr: /--public-key FILE names/ })
-  t.match(await agentctl('audit', 'verify', '--resource', 'agent:999'), {
-    status: 1,
-    stderr: /nothing is kept of agent:999/,
-  })
   t.equal((await agentctl('user', 'erase', 'zoe@example.com', '--yes')).status, 0)
   t.equal((await agentctl(...verify, ...check)).status, 0, 'what was erased by rights is no tampering')
 })
@@ -86,7 +82,7 @@ t.test('what was cut, removed or rewritten since is found, though every chain is
     inVain(db, async trx => {
       await tamper(trx)
       t.same((await verifyAudit(trx)).findings, [], 'nothing shows without the checkpoint')
-      const { findings } = await verifyAudit(trx, { checkpoint })
+      const { findings } = await verifyAudit(trx, checkpoint)
       return findings.map(({ problem, kind, subject, number }) => `${problem} ${kind}:${subject} ${number}`)
     })
   const row = sql`resource_kind = 'persona' and resource_id = 11`
@@ -137,6 +133,6 @@ t.test('what was pruned or removed by rights since is not taken for tampering', 
   await writeCheckpoint(db, readSigningKey(readFileSync(at('key'), 'utf8'), 'private'), at('later'))
   await pruneHistory(db, { ...readConfig({}).history, auditRetentionDays: 0 })
   for (const file of ['first', 'second', 'later']) {
-    t.same((await verifyAudit(db, { checkpoint: at(file) })).findings, [], file)
+    t.same((await verifyAudit(db, at(file))).findings, [], file)
   }
 })

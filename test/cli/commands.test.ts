@@ -252,7 +252,7 @@ t.test(
     const planned = await agentctl(['apply', porter, '--plan'])
     t.equal(planned.status, 2)
     t.match(planned.stdout, /^\+ agents \d+ Night porter\n[\s\S]*^ {4}system_prompt: "Be brief."/m)
-    t.match(planned.stdout, /^\? agents \d+ only in the database \(--verbose names them\)$/m)
+    t.match(planned.stdout, /, \d+ only in the database \(--json names them\)/)
     t.match((await agentctl(['apply', worldFile(), '--plan'])).stdout, 'a plan: nothing was stored')
     const taken = await apply({ tools: [{ name: 'another search', in_code_tool_id: 'SearchTool' }] })
     t.match(taken, { status: 1, stderr: /tool_in_code_tool_id_unique/ })

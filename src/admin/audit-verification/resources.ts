@@ -43,17 +43,14 @@ type Row = StoredRow & {
   difference: string | null
 }
 
-/** Verifies the chain and the content of each agent or tool, or of the one with the id `only`, and adds to the result. */
+/** Verifies the chain and the content of each agent or tool, and adds to the result. */
 export async function verifyResources(
   trx: Transaction<Database>,
   kind: ResourceKind,
-  only: number | undefined,
   erasures: Erasures,
   result: AuditVerification,
 ): Promise<void> {
-  const id = only === undefined ? sql`` : sql`where id = ${sql.lit(only)}`
-  const rowId = only === undefined ? sql`` : sql`and resource_id = ${sql.lit(only)}`
-  const rows = scan(trx, 'audit_rows', rowsOf(kind, rowId), ROWS_AT_ONCE)
+  const rows = scan(trx, 'audit_rows', rowsOf(kind), ROWS_AT_ONCE)
   let row = (await rows.next()).value
   let chains: Chain[] = []
   let bytes = 0
@@ -63,7 +60,7 @@ export async function verifyResources(
     chains = []
     bytes = 0
   }
-  for await (const head of scan(trx, 'audit_heads', headsOf(kind, id), ROWS_AT_ONCE)) {
+  for await (const head of scan(trx, 'audit_heads', headsOf(kind), ROWS_AT_ONCE)) {
     const chain = new Chain(kind, head, erasures)
     for (; row?.resource_id === head.id; row = (await rows.next()).value) {
       chain.follow(row)
@@ -78,7 +75,7 @@ export async function verifyResources(
   await compare()
 }
 
-function headsOf(kind: ResourceKind, where: RawBuilder<unknown>): RawBuilder<Head> {
+function headsOf(kind: ResourceKind): RawBuilder<Head> {
   return sql<Head>`
     select id, octet_length(r::text) as bytes, r.version, encode(r.audit_head, 'hex') as audit_head, r.audit_count,
       encode(r.audit_anchor, 'hex') as audit_anchor, r.audit_anchor_version,
@@ -88,16 +85,16 @@ function headsOf(kind: ResourceKind, where: RawBuilder<unknown>): RawBuilder<Hea
         as upgraded_version
     from (select id from ${sql.table(kind)}
           union select resource_id from audit where resource_kind = ${sql.lit(kind)}) existing
-    left join ${sql.table(kind)} r using (id) ${where} order by id`
+    left join ${sql.table(kind)} r using (id) order by id`
 }
 
-function rowsOf(kind: ResourceKind, condition: RawBuilder<unknown>): RawBuilder<Row> {
+function rowsOf(kind: ResourceKind): RawBuilder<Row> {
   return sql<Row>`
     select ${ROW_COLUMNS}, difference is not null as has_difference,
       coalesce(octet_length(difference::text) = difference_bytes and json_typeof(difference) = 'object'
         and sha256(convert_to(difference::text, 'UTF8')) = difference_hash, false) as is_hashed,
       case when octet_length(difference::text) <= ${sql.lit(DIFFERENCE_BYTES_MAX)} then difference::text end as difference
-    from audit where resource_kind = ${sql.lit(kind)} ${condition} order by resource_id, version_after`
+    from audit where resource_kind = ${sql.lit(kind)} order by resource_id, version_after`
 }
 
 const EDITED: Problem = ['edited', 'the row does not have the content that its hash was made of']

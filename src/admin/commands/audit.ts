@@ -1,23 +1,18 @@
 import type { KeyObject } from 'node:crypto'
 import { type Command, Option } from 'commander'
-import type { ResourceKind } from '../../db/tables.js'
 import { type AuditFilter, LISTED_KINDS, listAudit } from '../audit.js'
 import { placeOf } from '../audit-verification/findings.js'
 import { verifyAudit } from '../audit-verification.js'
 import { checkSignature, readSigningKey, writeCheckpoint } from '../checkpoint.js'
-import { counted, Refusal } from '../refusal.js'
-import { resourceId } from '../resources.js'
+import { counted } from '../refusal.js'
 import { readText } from '../source.js'
 import { type Call, type CommandLine, dateTime, EXIT, UsageError, wholeNumber } from './command.js'
-
-const RESOURCE = 'only this agent or tool, by id or name, such as agent:12'
 
 export function addAuditCommands(program: Command, line: CommandLine): void {
   const audit = program.command('audit').description('The audit trail.')
   line
-    .add(audit, 'list', 'reads', '--resource agent:12 --since 2026-01-01 --json', listCommand)
+    .add(audit, 'list', 'reads', '--kind agent --subject 12 --since 2026-01-01', listCommand)
     .description('Lists changes of agents, tools and access, newest first.')
-    .option('--resource <NAME>', RESOURCE)
     .addOption(new Option('--kind <KIND>', 'only this kind').choices(LISTED_KINDS))
     .option('--subject <ID>', 'only of this id, or concerning the person with this email')
     .option('--actor <EMAIL>', 'only by this user (agentctl: the operator)')
@@ -30,7 +25,6 @@ export function addAuditCommands(program: Command, line: CommandLine): void {
       'Recomputes the audit trail and compares it with what is stored.\n' +
         'Exit status 3 when rows, events, content or access were changed by hand; ops/audit.md says what each finding means.',
     )
-    .option('--resource <NAME>', RESOURCE)
     .option('--checkpoint <FILE>', 'a checkpoint that was kept elsewhere: what it names must still be there')
     .option('--public-key <FILE>', 'the public half of the key that signed it, in PEM')
   line
@@ -42,20 +36,9 @@ export function addAuditCommands(program: Command, line: CommandLine): void {
     .option('--key <FILE>', 'the private key, in PEM: openssl genpkey -algorithm ed25519 makes one')
 }
 
-/** The agent or tool that a text such as `agent:12` names. */
-async function resourceOf(call: Call, text: string): Promise<{ kind: ResourceKind; id: number }> {
-  const [, word, name = ''] = /^(agent|tool):(.+)$/s.exec(text) ?? []
-  if (word === undefined) throw new UsageError(`--resource has the form agent:12 or tool:7, not ${text}`)
-  const kind = word === 'tool' ? 'tool' : 'persona'
-  return { kind, id: await resourceId((await call.database()).db, kind, name) }
-}
-
-type ListOptions = Omit<AuditFilter, 'resource' | 'limit'> & { resource?: string; limit: number }
-
-async function listCommand(call: Call, { resource, limit, ...filter }: ListOptions): Promise<undefined> {
-  const only = resource !== undefined && { resource: await resourceOf(call, resource) }
+async function listCommand(call: Call, { limit, ...filter }: AuditFilter & { limit: number }): Promise<undefined> {
   // One more than is shown tells that there are more.
-  const rows = await listAudit((await call.database()).db, { ...filter, ...only, limit: limit + 1 })
+  const rows = await listAudit((await call.database()).db, { ...filter, limit: limit + 1 })
   call.list(rows.slice(0, limit), {
     TIME: row => row.at,
     WHAT: row => (row.subject ? `${row.kind}:${row.subject}` : row.kind),
@@ -70,18 +53,10 @@ async function listCommand(call: Call, { resource, limit, ...filter }: ListOptio
   if (rows.length > limit) call.remark(`there are more than ${limit}: see --limit, --since and --until`)
 }
 
-async function verifyCommand(
-  call: Call,
-  { resource, checkpoint: file, publicKey }: { resource?: string; checkpoint?: string; publicKey?: string },
-): Promise<number> {
+async function verifyCommand(call: Call, options: { checkpoint?: string; publicKey?: string }): Promise<number> {
+  const { checkpoint: file, publicKey } = options
   const checkpoint = file === undefined ? undefined : await checkSignature(file, keyOf(publicKey, 'public'))
-  const only = resource === undefined ? undefined : await resourceOf(call, resource)
-  const result = await verifyAudit((await call.database()).db, {
-    ...(only && { only }),
-    ...(file !== undefined && { checkpoint: file }),
-  })
-  // A mistyped id must not look like a chain that is whole.
-  if (only !== undefined && result.chains === 0) throw new Refusal(`nothing is kept of ${resource}`)
+  const result = await verifyAudit((await call.database()).db, file)
   call.answer(result, () => {
     for (const { problem, msg, number, ...place } of result.findings) {
       call.print(`${problem}  ${placeOf(place)} ${number}: ${msg}`)

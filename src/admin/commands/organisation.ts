@@ -24,7 +24,6 @@ export function addOrganisationCommands(program: Command, line: CommandLine): vo
         'With --prune agents are marked deleted, users deactivated, and what is still used is kept.',
     )
     .option('--prune', 'remove what the lists of the document do not name')
-    .option('--verbose', 'show every row that is only in the database, and all fields of new ones')
     .option('--plan', PLAN)
   line
     .add(program, 'export [FILE]', 'reads', 'organisation.yaml', exportCommand)
@@ -38,16 +37,15 @@ export function addOrganisationCommands(program: Command, line: CommandLine): vo
 
 interface ApplyCommandOptions {
   prune?: boolean
-  verbose?: boolean
   plan?: boolean
 }
 
-async function applyCommand(call: Call, { verbose = false, ...options }: ApplyCommandOptions, file: string) {
+async function applyCommand(call: Call, options: ApplyCommandOptions, file: string) {
   const source = await readGivenSource(file)
   const given = { ...options, env: call.env, ...(file !== '-' && { baseDir: dirname(resolve(file)) }) }
   return await applyDocument(call, source.value, given, source.lineOf, report => {
     const counts = countOutcomes(report)
-    call.answer({ ...report, counts }, () => printReport(call, report, verbose))
+    call.answer({ ...report, counts }, () => printReport(call, report))
   })
 }
 
@@ -115,25 +113,15 @@ const SIGN: Record<Outcome['action'], string> = {
 /** More new rows than these are not shown field by field. */
 const CREATED_SHOWN_MAX = 20
 
-function printReport(call: Call, report: ApplyReport, verbose: boolean): void {
+function printReport(call: Call, report: ApplyReport): void {
   const { created, changed, unchanged, removed, kept, only_here } = countOutcomes(report)
-  const shown = report.outcomes.filter(({ action }) => action !== 'unchanged' && (verbose || action !== 'only_here'))
-  if (shown.length > 0) call.print('+ created  ~ changed  - removed  ! kept as it is used  ? only in the database')
-  for (const outcome of shown) printOutcome(call, outcome, verbose || created <= CREATED_SHOWN_MAX)
-  if (!verbose) printOnlyHere(call, report)
+  const shown = report.outcomes.filter(({ action }) => action !== 'unchanged' && action !== 'only_here')
+  if (shown.length > 0) call.print('+ created  ~ changed  - removed  ! kept as it is used')
+  for (const outcome of shown) printOutcome(call, outcome, created <= CREATED_SHOWN_MAX)
   const counts = [`${created} created`, `${changed} changed`, `${unchanged} unchanged`]
   if (removed + kept > 0) counts.push(`${removed} removed`, `${kept} kept`)
-  if (only_here > 0) counts.push(`${only_here} only in the database`)
+  if (only_here > 0) counts.push(`${only_here} only in the database (--json names them)`)
   call.print(`${counts.join(', ')}${report.planned ? ' (a plan: nothing was stored)' : ''}`)
-}
-
-/** What no entry names is counted by list: it may be nearly everything. */
-function printOnlyHere(call: Call, { outcomes }: ApplyReport): void {
-  const counts = new Map<string, number>()
-  for (const { section, action } of outcomes) {
-    if (action === 'only_here') counts.set(section, (counts.get(section) ?? 0) + 1)
-  }
-  for (const [section, count] of counts) call.print(`? ${section} ${count} only in the database (--verbose names them)`)
 }
 
 /** One outcome for people: a line with its sign, then what each field was and becomes. */
