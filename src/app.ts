@@ -20,7 +20,6 @@ import { registerNotFound } from './http/not-found.js'
 import { registerProbes } from './http/probes.js'
 import { CallerRecord, registerReadMe } from './http/read-me.js'
 import { decorateRequests, requestFault, requestIdOf } from './http/request.js'
-import { registerTracing } from './http/tracing.js'
 import { registerRequestValidation } from './http/validation.js'
 import type { Lifecycle } from './lifecycle.js'
 import { InFlight } from './limits/in-flight.js'
@@ -75,7 +74,6 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   decorateRequests(app)
   registerCommonHeaders(app)
   await registerCors(app, server.corsOrigins)
-  registerTracing(app)
   registerRequestLog(app)
   metrics.watch(app, {
     pool: database.pool,

@@ -18,7 +18,6 @@ import { unavailableFor } from './db/unavailable.js'
 import { makeLogger } from './http/logging.js'
 import { Metrics } from './http/metrics.js'
 import { listenForMetrics } from './http/probes.js'
-import { traced } from './http/tracing.js'
 import { Lifecycle } from './lifecycle.js'
 import { addedSources } from './persona/snapshot.js'
 import { SecretCorrupt } from './secrets/cipher.js'
@@ -49,7 +48,7 @@ async function main(): Promise<void> {
     config,
     {
       onError: error => log.warn({ err: error }, 'an idle connection to the database was lost'),
-      onStatement: traced(exchange => metrics.databaseExchange(exchange)),
+      onStatement: exchange => metrics.databaseExchange(exchange),
       onPoolWait: durationMs => metrics.poolWait(durationMs),
       onServer: server => log.info({ server: describeServer(server) }, 'connected to the database'),
     },

@@ -7,7 +7,6 @@ import { openUrl } from '../../src/db/open.js'
 import type { ServiceDatabase } from '../../src/db/transaction.js'
 import { makeLogger } from '../../src/http/logging.js'
 import { Metrics } from '../../src/http/metrics.js'
-import { traced } from '../../src/http/tracing.js'
 import { Lifecycle } from '../../src/lifecycle.js'
 import { parseKeyRing } from '../../src/secrets/key-ring.js'
 import { VERSION } from '../../src/version.js'
@@ -61,7 +60,7 @@ export async function running(
   const log: string[] = []
   const logger = makeLogger(config.server.logLevel, { write: line => log.push(line) })
   const database = openUrl(url, config, {
-    onStatement: traced(exchange => metrics.databaseExchange(exchange)),
+    onStatement: exchange => metrics.databaseExchange(exchange),
     onPoolWait: durationMs => metrics.poolWait(durationMs),
   })
   const ring = parseKeyRing(TEST_SECRET_KEYS)

@@ -133,14 +133,6 @@ export class Pipeline implements pg.Submittable {
     this.#done(this.#rowError, this.#results)
   }
 
-  handlePortalSuspended(): void {}
-
-  handleCopyInResponse(connection: { sendCopyFail(reason: string): void }): void {
-    connection.sendCopyFail('COPY is not supported in a pipeline')
-  }
-
-  handleCopyData(): void {}
-
   #complete(result: StatementResult): void {
     const { name } = this
     // A statement that was described and has no columns answers no rows.

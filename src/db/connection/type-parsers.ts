@@ -5,17 +5,13 @@ const OID = {
   textArray: 1009,
   date: 1082,
   timestamp: 1114,
-  timestampArray: 1115,
-  dateArray: 1182,
   timestamptz: 1184,
-  timestamptzArray: 1185,
   int8Array: 1016,
 } as const
 
 type Parse = (text: string) => unknown
 
-const TIMESTAMPTZ = /^(\d{4,6})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?([+-])(\d\d)(?::(\d\d))?(?::(\d\d))?$/
-const UTC_TAIL = /(?:\.(\d{1,6}))?\+00$/
+const TIMESTAMPTZ = /^(\d{4,6}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?\+00$/
 
 // pg's array reader knows the quoting rules; over text[] it leaves the elements as they are.
 const parseTextArray: (text: string) => (string | null)[] = pg.types.getTypeParser(Number(OID.textArray), 'text')
@@ -24,17 +20,14 @@ const PARSERS: ReadonlyMap<number, Parse> = new Map<number, Parse>([
   [OID.int8, parseInt8],
   [OID.int8Array, arrayOf(parseInt8)],
   [OID.timestamptz, parseTimestamptz],
-  [OID.timestamptzArray, arrayOf(parseTimestamptz)],
   [OID.date, text => text],
   [OID.timestamp, text => text],
-  [OID.dateArray, text => parseTextArray(text)],
-  [OID.timestampArray, text => parseTextArray(text)],
 ])
 
 /**
  * How values of the database become values of the program, for one pool and nobody else:
  * - `int8` is a number while that is exact, else its digits as text (so it stays exact and can be written as JSON);
- * - `timestamptz` is ISO 8601 in UTC with microseconds, `2024-01-02T03:04:05.123456Z`, whatever the session's time zone;
+ * - `timestamptz` is ISO 8601 with microseconds, `2024-01-02T03:04:05.123456Z`: sessions are in UTC;
  *   `infinity` and years before Christ stay as PostgreSQL writes them;
  * - `date` and `timestamp` stay text; a JavaScript Date would move them by the machine's time zone;
  * - `json` and `jsonb` are parsed (select `::text` to have the text); everything else is as pg has it.
@@ -52,21 +45,8 @@ function parseInt8(text: string): number | string {
 }
 
 function parseTimestamptz(text: string): string {
-  const match = TIMESTAMPTZ.exec(text)
-  if (!match) return text
-  const utc = UTC_TAIL.exec(text)
-  if (utc) return `${text.slice(0, utc.index).replace(' ', 'T')}.${microseconds(utc[1])}Z`
-  const [year, month, day, hour, minute, second] = match.slice(1, 7).map(Number)
-  const moment = new Date(0)
-  moment.setUTCFullYear(year ?? 0, (month ?? 1) - 1, day)
-  moment.setUTCHours(hour ?? 0, minute, second)
-  const offset = Number(match[9]) * 3600 + Number(match[10] ?? 0) * 60 + Number(match[11] ?? 0)
-  moment.setTime(moment.getTime() + (match[8] === '-' ? offset : -offset) * 1000)
-  return `${moment.toISOString().replace(/\.\d+Z$/, '')}.${microseconds(match[7])}Z`
-}
-
-function microseconds(fraction = ''): string {
-  return fraction.padEnd(6, '0')
+  const [found, date, time, fraction = ''] = TIMESTAMPTZ.exec(text) ?? []
+  return found === undefined ? text : `${date}T${time}.${fraction.padEnd(6, '0')}Z`
 }
 
 function arrayOf(parse: Parse): Parse {
