@@ -203,10 +203,10 @@ async function welcomeText(
       '',
       "  The demo organisation is loaded. Its administrator's token, shown only now:",
       '',
-      `    ${demo.token}`,
+      `    ${demo}`,
       '',
     )
-    lines.push('  Try it:', '', ...demo.examples(base).map(line => `    ${line}`))
+    lines.push('  Try it:', '', `    curl '${base}/persona/1' -H 'Authorization: Bearer ${demo}'`)
   }
   const isNew = (await firstAdministrator(opened.database.db)) === undefined
   const next = isNew

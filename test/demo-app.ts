@@ -31,9 +31,8 @@ export async function demoApp(t: WithTeardown, settings: Record<string, string> 
   const { app, database, service } = await serviceOn(t, url, settings)
   await migrate(database.db)
   await service.start()
-  const demo = await loadDemo(database, service.vault())
-  if (demo === null) throw new Error('the database is not empty')
-  const { token: admin } = demo
+  const admin = await loadDemo(database, service.vault())
+  if (admin === null) throw new Error('the database is not empty')
   const { token: reader } = await createToken(database.db, { email: 'manager@example.com', scopes: ['basic'] })
   const { token: careful } = await createToken(database.db, { email: 'admin@example.com', requireIfMatch: true })
   const { token: bound } = await createToken(database.db, { email: 'admin@example.com', personaIds: [2] })

@@ -25,38 +25,14 @@ function userIdOf(number: number): string {
   return `d0000000-0000-4000-8000-${String(number).padStart(12, '0')}`
 }
 
-/** What a first start shows: the administrator's token, and calls that work when pasted. */
-export interface Demo {
-  token: string
-  /** One command a line for a service at `base`, such as `http://127.0.0.1:8080`. */
-  examples(base: string): string[]
-}
-
 /**
- * Loads the demo organisation into an empty database and makes its administrator a token of 90 days. Null when the database
+ * Loads the demo organisation into an empty database and makes its administrator a token of 90 days, which is answered. Null when the database
  * is not empty, be it that another process loads it at this moment: one of them succeeds.
  */
-export async function loadDemo(database: ServiceDatabase, vault: Vault): Promise<Demo | null> {
+export async function loadDemo(database: ServiceDatabase, vault: Vault): Promise<string | null> {
   const user = await database.db.selectFrom('user_account').select('id').limit(1).executeTakeFirst()
   if (user !== undefined) return null
   const report = await applyOrganisation(database, demoOrganisation(), { vault, env: {} })
-  if (countOutcomes(report).created === 0) return null // another process had the turn before
-  const { token } = await createToken(database.db, { email: ADMINISTRATOR })
-  return { token, examples: base => examples(base, token) }
-}
-
-function examples(base: string, token: string): string[] {
-  const call = (method: string, path: string, body: unknown) =>
-    `curl -X ${method} '${base}${path}' -H 'Authorization: Bearer ${token}' -H 'Content-Type: application/json' -d '${JSON.stringify(body)}'`
-  const definition = {
-    openapi: '3.1.0',
-    info: { title: 'Maps' },
-    servers: [{ url: 'https://maps.example.com' }],
-    paths: { '/route': { get: { operationId: 'get_route', summary: 'The way between two places' } } },
-  }
-  return [
-    call('PATCH', '/persona/1?update_mask=description', { description: 'Plans trips, trains first.' }),
-    call('PUT', '/admin/tool/custom/1', { description: 'Weather by town or region.' }),
-    call('POST', '/admin/tool/custom/validate', { definition }),
-  ]
+  if (countOutcomes(report).created === 0) return null // another process was faster
+  return (await createToken(database.db, { email: ADMINISTRATOR })).token
 }

@@ -19,20 +19,7 @@ export function harmless(text: string): string {
 
 /** The same for a text of several lines, whose ends of lines and tabs stay. */
 export function harmlessLines(text: string): string {
-  return withoutCommands(text.replace(CONTROL, found => ('\n\t'.includes(found) ? found : harmless(found))))
-}
-
-/** The same for a whole line. */
-export function harmlessLine(text: string): string {
-  return withoutCommands(harmless(text))
-}
-
-/**
- * Lines that a runner of continuous integration does not take for its commands: GitHub Actions obeys `::` where a line begins, blanks
- * aside, and `##[` anywhere.
- */
-function withoutCommands(text: string): string {
-  return text.replace(/^([^\S\n]*):(?=:)/gm, '$1\\x3a').replaceAll('##[', '#\\x23[')
+  return text.replace(CONTROL, found => ('\n\t'.includes(found) ? found : harmless(found)))
 }
 
 function escaped(character: string, digits: 2 | 4): string {
@@ -42,9 +29,7 @@ function escaped(character: string, digits: 2 | 4): string {
 
 /** JSON with the same value and no control character: inside a string JSON has an escape for each. */
 export function jsonText(value: unknown): string {
-  const text = stringifyExact(value, 2).replace(CONTROL, found => (found === '\n' ? found : escaped(found, 4)))
-  // As in `withoutCommands`; no line of JSON begins with a colon.
-  return text.replaceAll('##[', '#\\u0023[')
+  return stringifyExact(value, 2).replace(CONTROL, found => (found === '\n' ? found : escaped(found, 4)))
 }
 
 /** Rows as lines, in columns below each other. */

@@ -70,25 +70,6 @@ t.test('--complete: a definition that cannot be repaired ends with 3, and none i
   t.match(answer.edits[0], { op: 'add', loc: ['paths', '/items/{id}', 'get', 'operationId'] })
 })
 
-t.test('no line of plain output is a command to a runner of continuous integration', async t => {
-  const path = file(
-    'commands.yaml',
-    `openapi: 3.1.0
-info: { title: T }
-servers: [{ url: https://t.example.com }]
-paths:
-  /a:
-    get: { operationId: '::stop-commands::tok', summary: '::error::pwn' }
-    post: { operationId: '##[error]x', summary: 'Ends with ##[group]' }
-`,
-  )
-  for (const more of [[], ['--json'], ['--complete', '--json']] as const) {
-    const { stdout, stderr } = await agentctl('validate', path, ...more)
-    t.notMatch(stdout + stderr, /^\s*::|##\[/m, more.join(' '))
-  }
-  t.match((await agentctl('validate', path)).stdout, '\\x3a:stop-commands::tok')
-})
-
 t.test('64: options that would be without effect', async t => {
   const path = file('in.yaml', INCOMPLETE)
   for (const [args, said] of [

@@ -19,7 +19,7 @@ import type { Actor, Change } from '../../updates/audit.js'
 import { lockState, storeDecision } from '../../updates/write.js'
 import type { AgentEntry, Reference } from '../document.js'
 import { Refusal } from '../refusal.js'
-import { ascending, batches, type Catalogue, type Id, type Matched, type Outcome, type Plan } from './catalogue.js'
+import { ascending, type Catalogue, type Id, type Matched, type Outcome, type Plan } from './catalogue.js'
 import { forgetFieldVersions, insertBlank } from './creation.js'
 
 const BLANK_COLUMNS = Object.fromEntries(COLUMNS.map(([name]) => [name, BLANK_AGENT[name]]))
@@ -31,13 +31,12 @@ export async function planPersonas(db: Kysely<Database>, catalogue: Catalogue): 
     db,
     matches.filter(match => match.stored !== undefined).map(match => Number(match.id)),
   )
-  const created: number[] = []
+  const created = matches.filter(({ stored }) => stored === undefined).map(({ id }) => Number(id))
   const changed: Matched[] = []
   const outcomes = matches.map((match): Outcome => {
     const before = states.get(Number(match.id))
     const content = mergedContent(before ?? NEW_AGENT, match, catalogue)
     const changes = changedFields(before ?? BLANK_AGENT, content)
-    if (before === undefined) created.push(Number(match.id))
     if (before === undefined || changes.length > 0) changed.push(match)
     const action = before === undefined ? 'created' : changes.length > 0 ? 'changed' : 'unchanged'
     return { section: 'agents', id: match.id, name: content.name, action, fields: changes }
@@ -45,12 +44,11 @@ export async function planPersonas(db: Kysely<Database>, catalogue: Catalogue): 
   return {
     outcomes,
     async store(trx, actor) {
-      const isNew = new Set(created)
       await insertBlank(trx, 'persona', created, BLANK_COLUMNS)
       // One order of locks for all who take several.
       for (const match of changed.sort((a, b) => Number(a.id) - Number(b.id))) {
         const id = Number(match.id)
-        const decide = (state: PersonaState) => mergedContent(isNew.has(id) ? NEW_AGENT : state, match, catalogue)
+        const decide = (state: PersonaState) => mergedContent(match.stored ? state : NEW_AGENT, match, catalogue)
         await changePersona(trx, id, decide, actor)
       }
       await forgetFieldVersions(trx, 'persona', created)
@@ -91,13 +89,9 @@ export async function readPersonaStates(
   db: Kysely<Database>,
   ids: readonly number[],
 ): Promise<Map<number, PersonaState>> {
-  const states = new Map<number, PersonaState>()
-  for (const some of batches(ids)) {
-    const { rows } = await sql<{ state: PersonaState }>`
-      select ${personaState(sql`null::uuid`)} as state from persona p where p.id = any(${some}::integer[])`.execute(db)
-    for (const { state } of rows) states.set(state.id, state)
-  }
-  return states
+  const { rows } = await sql<{ state: PersonaState }>`
+    select ${personaState(sql`null::uuid`)} as state from persona p where p.id = any(${ids}::integer[])`.execute(db)
+  return new Map(rows.map(({ state }) => [state.id, state]))
 }
 
 type Fields = AgentEntry & Readonly<Record<string, unknown>>

@@ -24,7 +24,7 @@ import { lockState, storeDecision } from '../../updates/write.js'
 import type { SectionName, ToolEntry } from '../document.js'
 import { Refusal } from '../refusal.js'
 import { readSource } from '../source.js'
-import { batches, type Catalogue, type Matched, type Outcome, type Plan } from './catalogue.js'
+import type { Catalogue, Matched, Outcome, Plan } from './catalogue.js'
 import { forgetFieldVersions, insertBlank } from './creation.js'
 import { fillIn, headerVariables, PREFIX, placeholder } from './placeholders.js'
 
@@ -42,12 +42,10 @@ const { definition_hash: _, ...BLANK_COLUMNS } = BLANK_TOOL
 /** Decides what becomes of the tools of a document. Notes faults in the catalogue. */
 export async function planTools(db: Kysely<Database>, catalogue: Catalogue, around: ToolSurroundings): Promise<Plan> {
   const matches = catalogue.entries('tools')
-  const stored = matches.filter(match => match.stored !== undefined)
-  const states = await readToolStates(
-    db,
-    stored.map(match => Number(match.id)),
-  )
-  const created: number[] = []
+  const ids = (isNew: boolean) =>
+    matches.filter(({ stored }) => (stored === undefined) === isNew).map(({ id }) => Number(id))
+  const states = await readToolStates(db, ids(false))
+  const created = ids(true)
   const changed: { id: number; given: GivenTool }[] = []
   const outcomes: Outcome[] = []
   for (const match of matches) {
@@ -59,7 +57,6 @@ export async function planTools(db: Kysely<Database>, catalogue: Catalogue, arou
     const action = state === undefined ? 'created' : fields.length > 0 ? 'changed' : 'unchanged'
     const outcome: Outcome = { section: 'tools', id, name: match.name, action, fields }
     outcomes.push(outcome)
-    if (state === undefined) created.push(id)
     if (action === 'unchanged') continue
     changed.push({ id, given })
     if (state === undefined) continue
@@ -181,13 +178,9 @@ export function checkedDefinition(
 /** The states of some tools, by id, as the operator sees them. */
 export async function readToolStates(db: Kysely<Database>, ids: readonly number[]): Promise<Map<number, ToolState>> {
   const viewer = { user: sql`null::uuid`, managesAll: sql`true`, managedGroups: sql`'{}'::integer[]` }
-  const states = new Map<number, ToolState>()
-  for (const some of batches(ids)) {
-    const { rows } = await sql<{ state: ToolState }>`
-      select ${toolState(viewer)} as state from tool t where t.id = any(${some}::integer[])`.execute(db)
-    for (const { state } of rows) states.set(state.id, markReceived(state))
-  }
-  return states
+  const { rows } = await sql<{ state: ToolState }>`
+    select ${toolState(viewer)} as state from tool t where t.id = any(${ids}::integer[])`.execute(db)
+  return new Map(rows.map(({ state }) => [state.id, markReceived(state)]))
 }
 
 function givenTool(

@@ -11,7 +11,7 @@ import type { Actor } from '../../updates/audit.js'
 import { VERSION } from '../../version.js'
 import { EXIT } from '../exit-status.js'
 import { operatorActor } from '../operator.js'
-import { type Cell, harmlessLine, harmlessLines, jsonText, tableLines } from '../terminal.js'
+import { type Cell, harmless, harmlessLines, jsonText, tableLines } from '../terminal.js'
 
 export { EXIT } from '../exit-status.js'
 
@@ -122,7 +122,7 @@ export class Call {
 
   /** One line for people. A control character in it shows as an escape, an end of line too. */
   print(text: string): void {
-    this.output.print(harmlessLine(text))
+    this.output.print(harmless(text))
   }
 
   /** A text of several lines for people, indented so that none of them can pass for one of ours. */
