@@ -134,7 +134,9 @@ t.test('422 an operation of a shared path item that is a reference', async t => 
 t.test('422 Swagger 2.0: neither the operation nor the paths are made up', async t => {
   const operation = { operationId: 'a', summary: 'A', responses: {} }
   const swagger = { swagger: '2.0', info: { title: 'Probe', version: '1' }, host: 'api.example.com' }
-  for (const path of [['paths'], ['paths', '/a', 'get'], ['info'], ['paths', '/a', 'get', 'parameters']]) {
+  const parts = ['get', 'get parameters', 'get consumes', 'get produces', 'get schemes', 'parameters']
+  const top = ['paths', 'info', 'host', 'basePath', 'schemes', 'consumes', 'produces', 'parameters']
+  for (const path of [...top.map(key => [key]), ...parts.map(part => ['paths', '/a', ...part.split(' ')])]) {
     const document: Json = structuredClone({ ...swagger, paths: { '/a': { get: operation } } })
     let at = document
     for (const key of path.slice(0, -1)) at = at[key] as Json // as above

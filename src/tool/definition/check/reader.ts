@@ -49,8 +49,7 @@ export class Reader {
     if (!isReference(value) || REFERABLE.has(part) || (part === 'media type' && this.hasReferableMedia)) return false
     const target = this.references.find(value.$ref)
     const type = isDangling(target) && target.type === 'ref_external' ? 'ref_external' : 'ref_not_allowed'
-    const msg = `this ${part} is a reference (${quote(value.$ref)}), and OpenAPI allows none here: bundle the document first`
-    this.findings.fault(type, msg, place, '$ref')
+    this.findings.fault(type, misplacedText(part, value.$ref), place, '$ref')
     return true
   }
 
@@ -135,4 +134,9 @@ function isPart({ value, kind }: Target, part: string): boolean {
 /** True for an object that is a reference; where a map stands, a member named `$ref` is an object and no text. */
 export function isReference(value: unknown): value is { $ref: string } {
   return isObject(value) && typeof value.$ref === 'string'
+}
+
+/** The sentence about a part of a document that is a reference where none may stand. */
+export function misplacedText(part: string, ref: string): string {
+  return `this ${part} is a reference (${quote(ref)}), and OpenAPI allows none here: bundle the document first`
 }

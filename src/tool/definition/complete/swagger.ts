@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { upgradeFromTwoToThree } from '@scalar/openapi-upgrader/2.0-to-3.0'
 import { type Fault, type Loc, quote, SENTENCES } from '../check/findings.js'
+import { misplacedText } from '../check/reader.js'
 import { isObject } from '../check/references.js'
 import type { NumberTexts } from './numbers.js'
 import { stepsOf, valueAt } from './pointers.js'
@@ -100,6 +101,8 @@ class Preparation {
   run(): void {
     const { document } = this
     document.swagger = '2.0'
+    for (const key of ['host', 'basePath', 'schemes', 'consumes', 'produces', 'parameters'])
+      refuseReference(document[key], [key])
     if (this.servers.length > 0 && document.schemes === undefined && typeof document.host === 'string') {
       const origin = this.scheme === undefined ? 'https is assumed' : 'that of the server given is taken'
       const msg = `the document names a host and no scheme: ${origin}`
@@ -201,6 +204,7 @@ class Preparation {
     consumes: string[],
     produces: string[],
   ): void {
+    for (const key of ['schemes', 'consumes', 'produces']) refuseReference(operation[key], [...at, key])
     const own = this.listOf(operation, at)
     const bodies = own.map(each => this.resolved(each)).filter(isBody)
     const hasBody = bodies.some(each => each.in === 'body')
@@ -235,12 +239,14 @@ class Preparation {
 
   private listOf(holder: Json, at: Loc): unknown[] {
     if (holder.parameters === undefined || Array.isArray(holder.parameters)) return holder.parameters ?? []
+    refuseReference(holder.parameters, [...at, 'parameters'])
     throw new NotConvertible({ loc: [...at, 'parameters'], msg: SENTENCES.list_type, type: 'list_type' })
   }
 
   private prepareParameter(entry: unknown, at: Loc, given: Loc): void {
     if (!isObject(entry)) throw new NotConvertible({ loc: given, msg: SENTENCES.dict_type, type: 'dict_type' })
     if (typeof entry.$ref === 'string') return
+    for (const key of ['in', 'type', 'collectionFormat']) refuseReference(entry[key], [...given, key])
     if (typeof entry.in !== 'string')
       throw new NotConvertible({ loc: [...given, 'in'], msg: SENTENCES.missing, type: 'missing' })
     const { collectionFormat: format } = entry
@@ -302,6 +308,13 @@ class Preparation {
     const msg = `converted to OpenAPI 3 the definition would hold more than ${this.mostCharacters} characters, as each body stands at each of its operations and media types: name fewer in "consumes" and "produces", and put large schemas under "definitions"`
     throw new NotConvertible({ loc: [], msg, type: 'definition_too_large' })
   }
+}
+
+/** Refuses a part that is a reference: the conversion would read it as if nothing stood there. */
+function refuseReference(value: unknown, loc: Loc): void {
+  if (!isObject(value) || typeof value.$ref !== 'string') return
+  const type = value.$ref.startsWith('#') ? 'ref_not_allowed' : 'ref_external'
+  throw new NotConvertible({ loc: [...loc, '$ref'], msg: misplacedText(`"${loc.at(-1)}"`, value.$ref), type })
 }
 
 /** The media types of a list; JSON where it names none. */
