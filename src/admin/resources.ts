@@ -5,23 +5,15 @@ import { readToolStates } from './apply/tools.js'
 import { exportAgents, exportTools } from './export.js'
 import { Refusal } from './refusal.js'
 
-export interface ListedAgent {
-  id: number
-  name: string
-  owner: string | null
-  is_public: boolean
-  deleted: boolean
-  builtin_persona: boolean
-  version: number
-}
-
 /** The agents by id; deleted ones only when asked for. */
-export async function listAgents(db: Kysely<Database>, withDeleted: boolean): Promise<ListedAgent[]> {
-  const { rows } = await sql<ListedAgent>`
-    select p.id, p.name, u.email as owner, p.is_public, p.deleted, p.builtin_persona, p.version
-    from persona p left join user_account u on u.id = p.owner_id
-    where ${withDeleted} or not p.deleted order by id`.execute(db)
-  return rows
+export async function listAgents(db: Kysely<Database>, withDeleted: boolean) {
+  return await db
+    .selectFrom('persona as p')
+    .leftJoin('user_account as u', 'u.id', 'p.owner_id')
+    .select(['p.id', 'p.name', 'u.email as owner', 'p.is_public', 'p.deleted', 'p.builtin_persona', 'p.version'])
+    .where(sql<boolean>`${withDeleted} or not p.deleted`)
+    .orderBy('p.id')
+    .execute()
 }
 
 /** The id of an agent or tool that is named by its id, or by its name where only one has it. Throws `Refusal`. */
@@ -46,27 +38,23 @@ export async function showAgent(db: Kysely<Database>, id: number): Promise<Recor
   return { version: row.version, ...(await exportAgents(db, id))[0] }
 }
 
-export interface ListedTool {
-  id: number
-  name: string
-  kind: 'custom' | 'built-in' | 'mcp'
-  owner: string | null
-  enabled: boolean
-  headers: number
-  agents: number
-  version: number
-}
-
 /** The tools by id, with how many agents use each. */
-export async function listTools(db: Kysely<Database>): Promise<ListedTool[]> {
-  const { rows } = await sql<ListedTool>`
-    select t.id, t.name, u.email as owner, t.enabled, t.version,
-      case when t.in_code_tool_id is not null then 'built-in' when t.mcp_server_id is not null then 'mcp' else 'custom' end as kind,
-      (select count(*)::integer from tool_header where tool_id = t.id) as headers,
-      (select count(*)::integer from persona_tool l join persona p on p.id = l.persona_id and not p.deleted
-       where l.tool_id = t.id) as agents
-    from tool t left join user_account u on u.id = t.user_id order by id`.execute(db)
-  return rows
+export async function listTools(db: Kysely<Database>) {
+  return await db
+    .selectFrom('tool as t')
+    .leftJoin('user_account as u', 'u.id', 't.user_id')
+    .select(['t.id', 't.name', 'u.email as owner', 't.enabled', 't.version'])
+    .select([
+      sql<string>`case when t.in_code_tool_id is not null then 'built-in' when t.mcp_server_id is not null then 'mcp' else 'custom' end`.as(
+        'kind',
+      ),
+      sql<number>`(select count(*)::integer from tool_header where tool_id = t.id)`.as('headers'),
+      sql<number>`(
+        select count(*)::integer from persona_tool l join persona p on p.id = l.persona_id and not p.deleted
+        where l.tool_id = t.id)`.as('agents'),
+    ])
+    .orderBy('t.id')
+    .execute()
 }
 
 /** One tool: its version, the entry that a document has for it with masks for secrets, and the agents that have it. Throws `Refusal`. */

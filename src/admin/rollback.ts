@@ -11,7 +11,7 @@ import { REQUEST_FIELDS } from '../tool/fields.js'
 import { toolResource } from '../tool/resource.js'
 import { shownHeaders } from '../tool/rules.js'
 import type { ToolState } from '../tool/snapshot.js'
-import type { Actor, Change } from '../updates/audit.js'
+import type { Actor } from '../updates/audit.js'
 import { type Past, readPastOf } from '../updates/past.js'
 import { lockState } from '../updates/write.js'
 import { changePersona } from './apply/personas.js'
@@ -26,18 +26,6 @@ import {
 import { operatorActor } from './operator.js'
 import { Refusal } from './refusal.js'
 
-/** What a rollback did, or would do: the new version, what it set back, and what it left. */
-export interface Rollback {
-  /** As the agent or tool was called before. */
-  name: string
-  version: number
-  changes: Change[]
-  /** Fields that differ and are not set back: secrets are never rolled back. */
-  left: string[]
-  /** What the operator should know: `changeNotes`. */
-  notes: string[]
-}
-
 export interface RollbackOptions {
   /** Only decide; nothing is stored. */
   plan?: boolean
@@ -46,6 +34,7 @@ export interface RollbackOptions {
 
 /**
  * Makes a new version of an agent with the content of an old one, with the same checks and audit row as any change.
+ * Answers the new version, the changes, the fields that `left` names as not set back, and what the operator should know.
  * Throws `Refusal` when the version is not kept, the agent is built in, or something that it referred to is gone.
  */
 export async function rollbackPersona(
@@ -53,7 +42,7 @@ export async function rollbackPersona(
   id: number,
   version: number,
   { plan = false, actor = operatorActor(ROLLBACK_COMMAND) }: RollbackOptions = {},
-): Promise<Rollback> {
+) {
   return await inTransaction(database, { rollback: plan }, async trx => {
     const state = await lockState(trx, personaResource, id, OPERATOR)
     if (state === undefined) throw new Refusal(`there is no agent ${id}`)
@@ -66,7 +55,7 @@ export async function rollbackPersona(
     if (gone.length > 0) throw new Refusal(`what that version refers to is not usable now: ${gone.join('; ')}`)
     const result = await changePersona(trx, id, () => content, actor)
     await restoreAttachers(trx, id, version, restored)
-    return { name: state.name, ...result, left: [], notes: [] }
+    return { name: state.name, ...result, left: [] as string[], notes: [] as string[] }
   })
 }
 
@@ -114,7 +103,7 @@ export async function rollbackTool(
   id: number,
   version: number,
   { plan = false, actor = operatorActor() }: RollbackOptions = {},
-): Promise<Rollback> {
+) {
   return await inTransaction(database, { rollback: plan }, async trx => {
     const state = await lockState(trx, toolResource, id, OPERATOR)
     if (state === undefined) throw new Refusal(`there is no tool ${id}`)

@@ -11,6 +11,7 @@ import { isPruningMark, type PruningMark } from '../../updates/prune.js'
 import { readPersonaStates } from '../apply/personas.js'
 import { readToolStates } from '../apply/tools.js'
 import { ERASED } from '../erasure.js'
+import { counted } from '../refusal.js'
 import { type AuditFinding, type AuditVerification, type Erasures, type Problem, scan } from './findings.js'
 
 const ROWS_AT_ONCE = 50
@@ -136,9 +137,8 @@ class Chain {
     if (problem) this.note(row.version_after, ...problem)
     const isEdited = problem?.[0] === 'edited'
     if (row.version_before > this.#version) {
-      const gone = row.version_before - this.#version
-      const what = gone === 1 ? 'a row is' : `${gone} rows are`
-      const msg = `${what} missing before version ${row.version_after}, and no pruning says so`
+      const gone = counted(row.version_before - this.#version, 'row')
+      const msg = `missing before version ${row.version_after}: ${gone}, and no pruning says so`
       this.note(this.#version + 1, 'deleted', msg)
     } else if (row.previous_hash !== this.#hash && !isEdited && !this.#wasEdited) {
       const msg = 'the row does not follow the one before it: one of the two was replaced or moved'
@@ -174,8 +174,7 @@ class Chain {
     const { head, mark } = this
     if (head.version !== null) this.#endAt(head.version)
     else if (this.#last?.fields.includes('removed') !== true && this.#version > (mark?.anchor_version ?? -1)) {
-      const what = this.kind === 'tool' ? 'tool' : 'agent'
-      this.note(this.#version, 'resource_missing', `the ${what} is gone, and no row says that it was removed`)
+      this.note(this.#version, 'resource_missing', 'it is gone, and no row says that it was removed')
     }
   }
 
@@ -187,9 +186,8 @@ class Chain {
     }
     if (version < 1) this.note(version, 'unrecorded', 'it is there, and no row says that it was made')
     if (this.#version < version) {
-      const gone = version - this.#version
-      const what = gone === 1 ? 'row is' : `${gone} rows are`
-      this.note(this.#version + 1, 'deleted', `the last ${what} missing, up to version ${version}`)
+      const gone = counted(version - this.#version, 'row')
+      this.note(this.#version + 1, 'deleted', `missing at the end, up to version ${version}: ${gone}`)
     } else if (this.#version > version) {
       const msg = `there are rows up to version ${this.#version}, beyond that of the resource`
       this.note(version + 1, 'head_mismatch', msg)
