@@ -16,11 +16,6 @@ export function instantUs(text: string): number {
   return Date.parse(`${text.slice(0, 23)}Z`) * 1_000 + Number(text.slice(23, 26))
 }
 
-/** The later of two such texts: they sort as the instants do. */
-export function laterInstant(a: string | null, b: string | null): string | null {
-  return a === null || (b !== null && b > a) ? b : a
-}
-
 /** Marks a state that was just read with the time of its arrival. Answers the same object: a copy of so many fields costs. */
 export function markReceived<State extends object>(state: State): State & { received_ms: number } {
   return Object.assign(state, { received_ms: performance.now() })

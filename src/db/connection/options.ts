@@ -53,9 +53,6 @@ const PLANNING = {
   jit: 'off',
 }
 
-/** The same as command line options. */
-export const PLANNING_OPTIONS = optionsOf(PLANNING)
-
 /**
  * What results depend on, whatever the server, the database or the role is set to (`ALTER DATABASE ... SET`): how values
  * become text, what a transaction sees, which plans are made, and how long a statement may take.

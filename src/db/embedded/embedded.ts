@@ -178,8 +178,7 @@ async function start(
 function whyUnusable(home: Home, server: ChildProcess): string | undefined {
   if (hasEnded(server)) return 'has ended'
   // A smart shutdown (SIGTERM) lets nobody in, and waits for those who are, maybe for ever.
-  if (readPidFile(home).state === 'stopping') return 'was told to stop, and waits for its sessions'
-  return existsSync(join(home.sockets, SOCKET_NAME)) ? undefined : 'has lost its socket, and nobody can reach it'
+  return readPidFile(home).state === 'stopping' ? 'was told to stop, and waits for its sessions' : undefined
 }
 
 /** Makes the data where there is none, whole before it has its name: of two processes, the first one's stays. */
