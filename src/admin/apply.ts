@@ -4,7 +4,7 @@ import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
 import { collectFaults, unknownFields } from '../schema/faults.js'
 import { recordAccess } from '../updates/access-events.js'
 import { type Actor, sha256 } from '../updates/audit.js'
-import { type Catalogue, type Outcome, type Plan, readCatalogue } from './apply/catalogue.js'
+import { type Outcome, type Plan, readCatalogue } from './apply/catalogue.js'
 import { planPersonas } from './apply/personas.js'
 import { planPruning } from './apply/pruning.js'
 import { planRecords, RECORD_SECTIONS } from './apply/records.js'
@@ -53,8 +53,16 @@ export async function applyOrganisation(
   const outcomes = await inTransaction(database, { rollback: plan }, async trx => {
     await lockApplies(trx)
     const catalogue = await readCatalogue(trx, wanted, options.asNew === true)
-    const plans = await plansOf(trx, wanted, catalogue, options)
-    requireNoFaults(catalogue)
+    const requireNoFaults = () => {
+      if (catalogue.faults.length > 0) throw new InvalidDocument(catalogue.faults)
+    }
+    requireNoFaults()
+    const plans: Plan[] = []
+    for (const section of RECORD_SECTIONS) plans.push(await planRecords(trx, section, catalogue))
+    plans.push(await planTools(trx, catalogue, options))
+    plans.push(await planPersonas(trx, catalogue))
+    plans.push(planPruning(catalogue, wanted, options.prune === true))
+    requireNoFaults()
     const outcomes = plans.flatMap(plan => plan.outcomes)
     await keepingAdministrator(trx, async () => {
       if (!plan) await catalogue.takeIds(trx)
@@ -79,21 +87,6 @@ export async function lockApplies(trx: Transaction<Database>): Promise<void> {
   await sql`set local lock_timeout = default`.execute(trx)
 }
 
-async function plansOf(
-  trx: Transaction<Database>,
-  document: OrganisationDocument,
-  catalogue: Catalogue,
-  options: ApplyOptions,
-): Promise<Plan[]> {
-  requireNoFaults(catalogue)
-  const plans: Plan[] = []
-  for (const section of RECORD_SECTIONS) plans.push(await planRecords(trx, section, catalogue))
-  plans.push(await planTools(trx, catalogue, options))
-  plans.push(await planPersonas(trx, catalogue))
-  plans.push(planPruning(catalogue, document, options.prune === true))
-  return plans
-}
-
 function mayTakeAccess({ section, action }: Outcome): boolean {
   return (section === 'users' || section === 'groups') && (action === 'changed' || action === 'removed')
 }
@@ -115,8 +108,4 @@ function checkedDocument(document: unknown): OrganisationDocument {
   ]
   if (faults.length > 0) throw new InvalidDocument(faults)
   return document as OrganisationDocument // it passed the schema
-}
-
-function requireNoFaults({ faults }: Catalogue): void {
-  if (faults.length > 0) throw new InvalidDocument([...faults])
 }

@@ -250,34 +250,30 @@ function giveDefinition(
   { loc, stored }: Matched,
   around: ToolSurroundings,
   state: ToolState | undefined,
-): void {
-  const note = (field: string, msg: string, type: string) =>
-    given.definitionFaults.push({ loc: [...loc, field], msg, type })
-  if (entry.definition !== undefined && entry.definition_file !== undefined) {
-    note('definition_file', 'definition and definition_file exclude each other', 'definition_twice')
-    return
+): undefined {
+  const { definition, definition_file: file, in_code_tool_id = null, mcp_server = null } = entry
+  const field = file === undefined ? 'definition' : 'definition_file'
+  const note = (msg: string, type: string) => void given.definitionFaults.push({ loc: [...loc, field], msg, type })
+  if (definition !== undefined && file !== undefined)
+    return note('definition and definition_file exclude each other', 'definition_twice')
+  if (definition === undefined && file === undefined) {
+    const isNewCustom = stored === undefined && in_code_tool_id === null && mcp_server === null
+    return isNewCustom ? note('a new custom tool needs a definition', 'missing') : undefined
   }
-  if (entry.definition === undefined && entry.definition_file === undefined) {
-    const isCustom = (entry.in_code_tool_id ?? null) === null && (entry.mcp_server ?? null) === null
-    if (stored === undefined && isCustom) note('definition', 'a new custom tool needs a definition', 'missing')
-    return
-  }
-  const field = entry.definition === undefined ? 'definition_file' : 'definition'
-  let definition: unknown = entry.definition
-  if (entry.definition_file !== undefined) {
-    if (around.baseDir === undefined)
-      return void note(field, 'a file can be named only in a document that is one', 'definition_file')
-    try {
-      definition = readSource(resolve(around.baseDir, entry.definition_file)).value
-    } catch (error) {
-      if (!(error instanceof Refusal)) throw error
-      return void note(field, error.message, 'definition_file')
-    }
+  if (file !== undefined && around.baseDir === undefined)
+    return note('a file can be named only in a document that is one', 'definition_file')
+  let value: unknown
+  try {
+    value = file === undefined ? definition : readSource(resolve(around.baseDir ?? '', file)).value
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error
+    return note(error.message, 'definition_file')
   }
   const headerNames = entry.custom_headers?.map(header => header.key) ?? state?.headers.map(header => header.name) ?? []
-  const checked = checkedDefinition(definition, headerNames, [...loc, field])
+  const checked = checkedDefinition(value, headerNames, [...loc, field])
   if ('faults' in checked) given.definitionFaults.push(...checked.faults)
   else given.fields.definition = checked.definition
+  return undefined
 }
 
 /** Notes what the API's rules find wrong with a tool at its place in the document. */
