@@ -2,7 +2,7 @@ import pg from 'pg'
 import { type Config, InvalidConfiguration } from '../config.js'
 import { describeDatabase, parseDatabaseUrl } from './connection/database-url.js'
 import type { DatabaseOptions } from './connection/options.js'
-import { openDatabase } from './connection/pool.js'
+import { OpenDatabase } from './connection/pool.js'
 import { SQLSTATE } from './connection/sqlstate.js'
 import { type Embedded, startEmbedded } from './embedded/embedded.js'
 import { embeddedDataExists } from './embedded/home.js'
@@ -142,7 +142,7 @@ export function openUrl(url: string, { database }: Config, hooks: ConnectionHook
 
 function withCertificates(options: DatabaseOptions): ServiceDatabase {
   try {
-    return openDatabase<Database>(options)
+    return new OpenDatabase<Database>(options)
   } catch (error) {
     if (!(error instanceof Error && 'code' in error)) throw error // only reading a file has a code
     throw new InvalidConfiguration([`DATABASE_URL: a certificate or key cannot be read: ${error.message}`])

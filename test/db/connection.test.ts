@@ -9,7 +9,7 @@ import {
 } from '../../src/db/connection/database-error.js'
 import { type DatabaseUrl, parseDatabaseUrl } from '../../src/db/connection/database-url.js'
 import type { DatabaseOptions } from '../../src/db/connection/options.js'
-import { openDatabase } from '../../src/db/connection/pool.js'
+import { OpenDatabase } from '../../src/db/connection/pool.js'
 import { BEGIN, type BoundStatement, COMMIT, type Exchange } from '../../src/db/connection/session.js'
 import { classifyDatabaseError } from '../../src/db/connection/sqlstate.js'
 import { statement } from '../../src/db/statements/statement.js'
@@ -435,7 +435,7 @@ t.test('close cuts what outlasts its grace', async t => {
 })
 
 function open(options: Partial<DatabaseOptions> = {}) {
-  const database = openDatabase<Tables>({
+  const database = new OpenDatabase<Tables>({
     url: target,
     poolSize: 4,
     statementTimeoutMs: 10_000,

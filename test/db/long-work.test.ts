@@ -4,7 +4,7 @@ import pg from 'pg'
 import t from 'tap'
 import { ConnectionLost } from '../../src/db/connection/database-error.js'
 import { parseDatabaseUrl } from '../../src/db/connection/database-url.js'
-import { openDatabase } from '../../src/db/connection/pool.js'
+import { OpenDatabase } from '../../src/db/connection/pool.js'
 import { MIGRATIONS, migrate } from '../../src/db/migrate.js'
 import type { Database } from '../../src/db/tables.js'
 import { patiently } from '../../src/updates/resource-pages.js'
@@ -21,7 +21,7 @@ async function opened(t: WithTeardown) {
 function openedAt(t: WithTeardown, url: string, limits: { statementTimeoutMs: number; responseMarginMs: number }) {
   const parsed = parseDatabaseUrl(url)
   if (!parsed.ok) throw new Error(parsed.faults.join())
-  const database = openDatabase<Database>({
+  const database = new OpenDatabase<Database>({
     url: parsed.url,
     poolSize: 4,
     connectTimeoutMs: 5_000,

@@ -34,67 +34,22 @@ export interface StatementCounters {
   roundTrips: number
 }
 
-export interface OpenDatabase<DB> extends BatchRunner {
+/**
+ * A pool of connections. Connects lazily: the first statement reports a server that cannot be reached. Making it reads the
+ * certificate files of the URL, and throws when they cannot be read.
+ */
+export class OpenDatabase<DB> implements BatchRunner {
   readonly db: Kysely<DB>
   /** One connection of its own, for readiness: it tells a pool that is busy from a server that does not answer. */
   readonly probe: Kysely<DB>
   /** Runs each statement in a transaction that is rolled back, in one round trip: what it answers is what the real one would. */
-  readonly rollingBack: Executor
-  /** For its counts of connections; statements go through `db` and `pipeline`. */
-  readonly pool: pg.Pool
-  readonly counters: Readonly<StatementCounters>
-  /**
-   * Runs the statements in the order given on one connection in one round trip, and answers one result for each. When one
-   * fails, no later one runs, the transaction is rolled back, and the error is thrown. A transaction needs its `BEGIN` at
-   * the head and its `COMMIT` at the end of the list; without them the list is one implicit transaction.
-   * Throws `ConnectionLost` when nothing was applied for certain, `CommitUnknown` when the loss left that open.
-   */
-  pipeline(statements: readonly BoundStatement[]): Promise<StatementResult[]>
-  /**
-   * Runs a statement for one row, in a batch with the rows that other requests bring in the same turn of the event loop; answers
-   * what it answered for this row, undefined where it answered nothing. They share its transaction: an error of the server
-   * about one row is only that row's, a lost connection is everybody's. So nothing belongs here that waits for a lock
-   * which somebody may hold for long. Throws as `pipeline` does.
-   */
-  batched<P extends object, R>(
-    statement: RowStatement<P, R>,
-    row: P,
-    executor?: Executor,
-    hooks?: SendHooks,
-  ): Promise<Positioned<R> | undefined>
-  /**
-   * Finds out what became of a transaction whose commit was not confirmed. `trace` answers a row if, and only if, the
-   * transaction was applied. `unknown` when that cannot be known within `withinMs` (default 2.5 seconds). Never throws.
-   */
-  settle(doubt: CommitUnknown, trace: BoundStatement, withinMs?: number): Promise<Outcome>
-  /** Whether the database takes changes now: it is no standby and not set to read only. Asks it, on the connection of probes. */
-  acceptsWrites(): Promise<boolean>
-  /** The server of the newest connection; undefined before the first. */
-  readonly server: DatabaseServer | undefined
-  /**
-   * Closes: refuses new work, waits for statements under way at most `graceMs`, then cuts their connections. Resolves when
-   * every socket is closed. May be called again.
-   */
-  close(graceMs?: number): Promise<void>
-}
-
-/**
- * Opens a pool of connections. Connects lazily: the first statement reports a server that cannot be reached. Reads the
- * certificate files of the URL, and throws when they cannot be read.
- */
-export function openDatabase<DB>(options: DatabaseOptions): OpenDatabase<DB> {
-  return new Connections<DB>(options)
-}
-
-class Connections<DB> implements OpenDatabase<DB> {
-  readonly db: Kysely<DB>
-  readonly probe: Kysely<DB>
   readonly rollingBack: Executor = {
     executeQuery: async query => {
       const [, answered] = await this.pipeline([BEGIN, query, ROLLBACK])
       return answered as StatementResult<never> // its own rows: the query says of what shape
     },
   }
+  /** For its counts of connections; statements go through `db` and `pipeline`. */
   readonly pool: pg.Pool
   readonly #probePool: pg.Pool
   readonly counters: StatementCounters = { statements: 0, roundTrips: 0 }
@@ -118,6 +73,12 @@ class Connections<DB> implements OpenDatabase<DB> {
     this.probe = new Kysely<DB>({ dialect: new PostgresDialect({ pool: this.#kyselyPool(this.#probePool) }) })
   }
 
+  /**
+   * Runs the statements in the order given on one connection in one round trip, and answers one result for each. When one
+   * fails, no later one runs, the transaction is rolled back, and the error is thrown. A transaction needs its `BEGIN` at
+   * the head and its `COMMIT` at the end of the list; without them the list is one implicit transaction.
+   * Throws `ConnectionLost` when nothing was applied for certain, `CommitUnknown` when the loss left that open.
+   */
   pipeline(statements: readonly BoundStatement[]): Promise<StatementResult[]> {
     return this.#pipeline(this.pool, statements)
   }
@@ -132,6 +93,12 @@ class Connections<DB> implements OpenDatabase<DB> {
     }
   }
 
+  /**
+   * Runs a statement for one row, in a batch with the rows that other requests bring in the same turn of the event loop; answers
+   * what it answered for this row, undefined where it answered nothing. They share its transaction: an error of the server
+   * about one row is only that row's, a lost connection is everybody's. So nothing belongs here that waits for a lock
+   * which somebody may hold for long. Throws as `pipeline` does.
+   */
   batched<P extends object, R>(
     statement: RowStatement<P, R>,
     row: P,
@@ -161,10 +128,15 @@ class Connections<DB> implements OpenDatabase<DB> {
     return batcher
   }
 
+  /**
+   * Finds out what became of a transaction whose commit was not confirmed. `trace` answers a row if, and only if, the
+   * transaction was applied. `unknown` when that cannot be known within `withinMs` (default 2.5 seconds). Never throws.
+   */
   settle(doubt: CommitUnknown, trace: BoundStatement, withinMs = SETTLE_WITHIN_MS): Promise<Outcome> {
     return settle(() => this.#acquire(this.pool), doubt, trace, withinMs)
   }
 
+  /** Whether the database takes changes now: it is no standby and not set to read only. Asks it, on the connection of probes. */
   async acceptsWrites(): Promise<boolean> {
     const { rows } = await sql<{ accepts: boolean }>`
       select current_setting('transaction_read_only') = 'off' and not pg_is_in_recovery() as accepts`.execute(
@@ -173,10 +145,15 @@ class Connections<DB> implements OpenDatabase<DB> {
     return rows[0]?.accepts ?? false
   }
 
+  /** The server of the newest connection; undefined before the first. */
   get server(): DatabaseServer | undefined {
     return this.#server
   }
 
+  /**
+   * Closes: refuses new work, waits for statements under way at most `graceMs`, then cuts their connections. Resolves when
+   * every socket is closed. May be called again.
+   */
   close(graceMs = 5_000): Promise<void> {
     this.#closed ??= this.#close(graceMs)
     return this.#closed
@@ -329,7 +306,7 @@ function poolConfig(options: DatabaseOptions): pg.PoolConfig {
     keepAlive: true,
     keepAliveInitialDelayMillis: KEEP_ALIVE_IDLE_MS,
     connectionTimeoutMillis: url.connectTimeoutMs ?? options.connectTimeoutMs,
-    idleTimeoutMillis: options.idleTimeoutMs ?? 300_000,
+    idleTimeoutMillis: CONNECTION_AGE_MAX_MS,
     maxLifetimeSeconds: (options.connectionAgeMaxMs ?? CONNECTION_AGE_MAX_MS) / 1_000,
     // What is given later wins: ours.
     options: [url.options ?? '', optionsOf(startupSettings(options))].join(' ').trim(),
