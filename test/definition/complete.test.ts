@@ -157,42 +157,6 @@ const repaired: [string, Json, string[], Json?][] = [
       'replace reference_moved at paths /x post requestBody content application/json schema not $ref',
     ],
   ],
-  [
-    'paths that share one path item: the others get a copy with ids of their own',
-    document({
-      paths: {
-        '/a': { $ref: '#/components/pathItems/Chain' },
-        '/b': { $ref: '#/components/pathItems/Chain', put: { ...operation, operationId: 'own' } },
-        '/c': { $ref: '#/paths/~1a' },
-      },
-      components: {
-        pathItems: {
-          Chain: { $ref: '#/components/pathItems/I', put: { ...operation, operationId: 'p' } },
-          I: { parameters: [{ name: 'q', in: 'query' }], get: operation, put: { ...operation, operationId: 'far' } },
-        },
-      },
-    }),
-    [
-      'replace path_item_copied at paths /b',
-      'replace operation_id_renamed at paths /b get operationId',
-      'replace path_item_copied at paths /c',
-      'replace operation_id_renamed at paths /c get operationId',
-      'replace operation_id_renamed at paths /c put operationId',
-    ],
-    {
-      '/a': { $ref: '#/components/pathItems/Chain' },
-      '/b': {
-        put: { ...operation, operationId: 'own' },
-        parameters: [{ name: 'q', in: 'query' }],
-        get: { ...operation, operationId: 'x_get' },
-      },
-      '/c': {
-        put: { ...operation, operationId: 'p_put' },
-        parameters: [{ name: 'q', in: 'query' }],
-        get: { ...operation, operationId: 'x_get_2' },
-      },
-    },
-  ],
 ]
 
 const shared = (item: Json, paths: Json = {}) =>
@@ -202,46 +166,6 @@ const shared = (item: Json, paths: Json = {}) =>
   })
 
 repaired.push(
-  [
-    'a shared path item whose operation lacks an id and a summary',
-    shared({ get: {} }),
-    [
-      'add operation_id_added at components pathItems P get operationId',
-      'add summary_added at components pathItems P get summary',
-      'replace path_item_copied at paths /c',
-      'replace operation_id_renamed at paths /c get operationId',
-    ],
-    {
-      '/b': { $ref: '#/components/pathItems/P' },
-      '/c': { get: { operationId: 'P_get_get', summary: 'GET P' } },
-    },
-  ],
-  [
-    'a shared path item whose operation lacks a summary, and a second method',
-    shared({ get: { operationId: 'p' }, put: { ...operation, operationId: 'q' } }),
-    [
-      'add summary_added at components pathItems P get summary',
-      'replace path_item_copied at paths /c',
-      'replace operation_id_renamed at paths /c get operationId',
-      'replace operation_id_renamed at paths /c put operationId',
-    ],
-  ],
-  [
-    'a path that refers to a later one',
-    document({
-      paths: { '/a': { $ref: '#/paths/~1c' }, '/b': { $ref: '#/paths/~1a' }, '/c': { get: operation, put: {} } },
-    }),
-    [
-      'add operation_id_added at paths /c put operationId',
-      'add summary_added at paths /c put summary',
-      'replace path_item_copied at paths /b',
-      'replace operation_id_renamed at paths /b get operationId',
-      'replace path_item_copied at paths /a',
-      'replace operation_id_renamed at paths /a get operationId',
-      'replace operation_id_renamed at paths /b put operationId',
-      'replace operation_id_renamed at paths /c put operationId',
-    ],
-  ],
   [
     'what takes three rounds',
     document({ paths: { '/a/{5}': { get: { ...operation, parameters: { x: { name: 5, in: 'query' } } } } } }),
@@ -389,9 +313,12 @@ t.test('what cannot be repaired is said as the check says it', async t => {
       '/x': { get: { ...operation, operationId: 'y', parameters: [{ in: 'query' }] }, '<<': { put: operation } },
     },
   })
-  const { edits, check } = completeDefinition(definition)
-  t.same(edits, [])
-  t.same(check, checkDefinition(definition))
+  const late = document({ paths: { '/a': { $ref: '#/paths/~1c' }, '/c': { get: operation } } })
+  for (const each of [definition, shared({ get: operation }), late]) {
+    const { edits, check } = completeDefinition(each)
+    t.same([edits, check], [[], checkDefinition(each)])
+    t.notOk(check.ok)
+  }
   for (const value of [null, 1, [], {}, { swagger: '1.2' }]) t.notOk(completeDefinition(value).check.ok)
 })
 
@@ -775,15 +702,6 @@ t.test('bounded: what would make too much is not made', async t => {
     'a conversion that would make more than a definition may hold is not made',
   )
 
-  const item = { get: { operationId: 'x', summary: 'x'.repeat(300_000) } }
-  const paths = Object.fromEntries(
-    ['/a', '/b', '/c', '/d', '/e'].map(path => [path, { $ref: '#/components/pathItems/I' }]),
-  )
-  const shared = completeDefinition(document({ paths, components: { pathItems: { I: item } } }))
-  t.equal(shared.edits.filter(each => each.type === 'path_item_copied').length, 3, 'copies hold a million characters')
-  t.same(shared.check.ok || shared.check.faults.map(each => [each.loc, each.type]), [
-    [['body', 'definition', 'paths', '/e', '$ref'], 'operation_id_duplicate'],
-  ])
   const many = Object.fromEntries(Array.from({ length: 30_000 }, (_, i) => [`m${i}`, i]))
   t.equal(completeDefinition(document({ paths: { '/x': many } })).edits.length, 20_000, 'nobody could read more edits')
 })

@@ -16,8 +16,7 @@ export interface Fault {
 export interface FaultData {
   /** The placeholder of a path that is not declared. */
   name?: string
-  /** The operationId that is taken, and the method and path that have it. */
-  id?: string
+  /** The method and path that have the operationId already. */
   use?: string
 }
 

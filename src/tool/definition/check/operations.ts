@@ -274,7 +274,7 @@ export class OperationRules {
     const at = isAgain ? placeUnder(use.place, '$ref') : placeUnder(place, 'operationId')
     const msg = `${quote(id)} is already the name of ${quote(owner.use)}`
     const fault = this.reader.findings.fault('operation_id_duplicate', msg, at)
-    if (fault !== undefined) fault.data = { id, use: owner.use }
+    if (fault !== undefined) fault.data = { use: owner.use }
     return false
   }
 

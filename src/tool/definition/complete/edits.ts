@@ -1,7 +1,6 @@
 import type { Loc } from '../check/findings.js'
 import type { NumberTexts } from './numbers.js'
 import { valueAt } from './pointers.js'
-import { charactersAt } from './sizes.js'
 
 /** One change that a completion makes. */
 export interface Edit {
@@ -28,8 +27,6 @@ export class EditedDocument {
   editCharacters = 0
   private readonly copies = new WeakSet<object>()
   private document: unknown
-  /** What is being taken out of one list: to close the gaps takes as long for one item as for thousands. */
-  private gaps: { list: unknown[]; indices: Set<number> } | undefined
 
   constructor(
     readonly given: unknown,
@@ -39,15 +36,7 @@ export class EditedDocument {
   }
 
   get value(): unknown {
-    this.closeGaps()
     return this.document
-  }
-
-  /** How many items the list at `path` has; undefined where there is none. */
-  lengthAt(path: Loc): number | undefined {
-    const list = this.at(path)
-    if (!Array.isArray(list)) return undefined
-    return list.length - (this.gaps?.list === list ? this.gaps.indices.size : 0)
   }
 
   /** What stands at `path`, or undefined. */
@@ -71,22 +60,9 @@ export class EditedDocument {
     if (this.at(path) === undefined) return
     const container = this.own(path.slice(0, -1))
     if (container === undefined) return
-    if (Array.isArray(container)) this.takeOut(container, Number(key))
+    if (Array.isArray(container)) container.splice(Number(key), 1)
     else delete container[key]
     this.push({ op: 'remove', path, type, msg })
-  }
-
-  private takeOut(list: unknown[], index: number): void {
-    if (this.gaps?.list !== list) this.closeGaps()
-    this.gaps ??= { list, indices: new Set() }
-    this.gaps.indices.add(index)
-  }
-
-  /** Moves what stands behind removed items. Until then `at` finds every item where it was. */
-  closeGaps(): void {
-    const { gaps } = this
-    if (gaps !== undefined) gaps.list.splice(0, Infinity, ...gaps.list.filter((_, i) => !gaps.indices.has(i)))
-    this.gaps = undefined
   }
 
   replaceAll(document: Record<string, unknown>, type: string, msg: string): void {
@@ -106,7 +82,7 @@ export class EditedDocument {
   }
 
   private push(edit: Edit): void {
-    for (const key of edit.path) this.editCharacters += charactersAt(key)
+    for (const key of edit.path) this.editCharacters += String(key).length
     this.editCharacters += edit.msg.length
     this.edits.push(edit)
   }

@@ -7,7 +7,7 @@ import { type NumberTexts, PLAIN_NUMBERS } from './numbers.js'
 import { OperationIdRepairs } from './operation-ids.js'
 import { referenceTo, stepsOf } from './pointers.js'
 import { ServerRepairs } from './servers.js'
-import { charactersOf, mostMadeOf } from './sizes.js'
+import { mostMadeOf } from './sizes.js'
 import { convertSwagger, NotConvertible } from './swagger.js'
 import { Uses } from './uses.js'
 
@@ -50,7 +50,7 @@ export class Repair {
     this.document = new EditedDocument(definition, this.numbers)
     this.servers = new ServerRepairs(this.document, options.server)
     this.uses = new Uses(this.document, DEFINITION_LIMITS.referenceHops)
-    this.ids = new OperationIdRepairs(this.document, this.uses, DEFINITION_LIMITS.referenceHops)
+    this.ids = new OperationIdRepairs(this.document)
     this.bodies = new BodyRepairs(this.document, this.uses, options.dropsUnsupported === true)
   }
 
@@ -80,7 +80,6 @@ export class Repair {
     const { edits } = this.document
     const before = edits.length
     this.uses.beginRound()
-    this.ids.beginRound()
     // An operation that is left out needs no other repair: bodies come first. What may be taken out of a list comes last, and from
     // the end, so that it moves nothing that another repair means.
     const turnOf = ({ type }: Fault) =>
@@ -94,7 +93,6 @@ export class Repair {
       if (!path.some(key => typeof key === 'string' && CUT_KEY.test(key)))
         this.mendOne(fault.type, fault.data ?? {}, path)
     }
-    this.document.closeGaps()
     // A repair may have made a relative server of what was none.
     this.servers.resolveRelative()
     return edits.length > before
@@ -104,7 +102,7 @@ export class Repair {
   private hasNoRoom(): boolean {
     const { editCharacters, given } = this.document
     if (editCharacters < mostMadeOf(0)) return false
-    this.mostCharacters ??= mostMadeOf(charactersOf(given))
+    this.mostCharacters ??= mostMadeOf(JSON.stringify(given).length)
     return editCharacters > this.mostCharacters
   }
 
@@ -161,8 +159,7 @@ export class Repair {
         this.ids.add(path, 'the operation had no operationId; it is made of method and path')
         break
       case 'operation_id_duplicate':
-        if (last === 'operationId' && typeof value === 'string') this.ids.mendEqual(path, value, data.use)
-        else if (last === '$ref' && data.id !== undefined) this.ids.mendSharedItem(path.slice(0, -1), data.id)
+        if (last === 'operationId' && typeof value === 'string') this.ids.renumber(path, value, data.use ?? '')
         break
       case 'summary_missing':
         document.set(path, this.summaryFor(path), 'summary_added', 'the operation had neither summary nor description')

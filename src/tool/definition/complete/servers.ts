@@ -32,10 +32,10 @@ export class ServerRepairs {
 
   /** A server that cannot be used is taken out; the last one of the document is replaced. */
   mend(path: Loc): void {
-    const length = this.document.lengthAt(path.slice(0, -1))
-    if (length === undefined) return
+    const list = this.document.at(path.slice(0, -1))
+    if (!Array.isArray(list)) return
     const isOwn = path.length > 2
-    if (length > 1) {
+    if (list.length > 1) {
       this.document.remove(path, 'server_removed', 'the address cannot be used')
     } else if (isOwn) {
       this.document.remove(path.slice(0, -1), 'server_removed', 'the address cannot be used')

@@ -36,13 +36,8 @@ export class Uses {
     const paths = this.document.at(['paths'])
     for (const path of isObject(paths) ? Object.keys(paths) : []) {
       for (const place of this.placesBehind(['paths', path])) {
-        const users = uses.get(place)
-        if (users !== undefined) users.add(path)
-        else {
-          const first = new Set<string>()
-          first.add(path)
-          uses.set(place, first)
-        }
+        const users = uses.get(place) ?? new Set<string>()
+        uses.set(place, users.add(path))
       }
     }
     this.itemUses = uses
