@@ -13,25 +13,13 @@ import { Refusal } from './refusal.js'
 /** What stands in place of the clear text of somebody who was erased. */
 export const ERASED = 'erased'
 
-/** What is kept of a person in clear text. */
-export interface ErasurePlan {
-  /** Their email; where the account is gone, their id. */
-  email: string
-  /** The id under which they made changes. It stays, and leads to nobody any more. */
-  id: string
-  /** Whether there is an account: it is shut, loses its email, and keeps what it owns. */
-  has_account: boolean
-  audit_rows: number
-  events: number
-}
-
 const ROWS_AT_ONCE = 500
 
 /**
  * What erasing a person would take away. They are named by the email that they have now, or by their id, which stays in the audit
- * trail when the account is gone. Throws `Refusal` when nothing is kept of them.
+ * trail when the account is gone; `email` is that id then. Throws `Refusal` when nothing is kept of them.
  */
-export async function planErasure(db: Kysely<Database>, named: string): Promise<ErasurePlan> {
+export async function planErasure(db: Kysely<Database>, named: string) {
   const uuid = canonicalUuid(named) ?? null
   const { rows } = await sql<{ id: string; email: string }>`
     select id, email from user_account where lower(email) = lower(${named}::text) or id = ${uuid}::uuid`.execute(db)
@@ -39,16 +27,13 @@ export async function planErasure(db: Kysely<Database>, named: string): Promise<
   const id = account?.id ?? uuid
   if (id === null)
     throw new Refusal(`nobody has ${named} now: name them by their id (agentctl audit list --subject ${named})`)
-  const kept = await countKept(db, id)
+  const [kept = { audit_rows: 0, events: 0 }] = (
+    await sql<{ audit_rows: number; events: number }>`
+      select (select count(*)::integer from audit where ${ownRows(id)}) as audit_rows,
+        (select count(*)::integer from access_event where ${aboutThem(id)}) as events`.execute(db)
+  ).rows
   if (account === undefined && kept.audit_rows + kept.events === 0) throw new Refusal(`nothing is kept of ${named}`)
   return { email: account?.email ?? id, id, has_account: account !== undefined, ...kept }
-}
-
-async function countKept(db: Kysely<Database>, id: string): Promise<{ audit_rows: number; events: number }> {
-  const { rows } = await sql<{ audit_rows: number; events: number }>`
-    select (select count(*)::integer from audit where ${ownRows(id)}) as audit_rows,
-      (select count(*)::integer from access_event where ${aboutThem(id)}) as events`.execute(db)
-  return rows[0] ?? { audit_rows: 0, events: 0 }
 }
 
 /**
@@ -57,11 +42,7 @@ async function countKept(db: Kysely<Database>, id: string): Promise<{ audit_rows
  * nobody waits; interrupted, it goes on when it is called again. Throws `Refusal` as `planErasure` does, and when nobody would
  * administer afterwards.
  */
-export async function eraseUser(
-  db: Kysely<Database>,
-  named: string,
-  actor: Actor = operatorActor(),
-): Promise<ErasurePlan> {
+export async function eraseUser(db: Kysely<Database>, named: string, actor: Actor = operatorActor()) {
   const plan = await planErasure(db, named)
   await joined(db, async trx => {
     // A document that is being applied might give the account its email back.

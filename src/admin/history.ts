@@ -2,37 +2,13 @@ import { type Kysely, sql } from 'kysely'
 import type { Database, ResourceKind } from '../db/tables.js'
 import { Refusal } from './refusal.js'
 
-/** One version of an agent or tool: what the change that made it says. */
-export interface VersionEntry {
-  version: number
-  at: string
-  actor: string
-  request_id: string
-  fields: string[]
-  /** What the fields were and became; null where it is no longer kept. */
-  difference: Record<string, { from: unknown; to: unknown }> | null
-}
-
-export interface History {
-  kind: ResourceKind
-  id: number
-  /** The stored version. */
-  current: number
-  /** The oldest version whose content is kept: it can be compared and rolled back to. */
-  kept_from: number
-  /** Newest first. */
-  versions: VersionEntry[]
-}
-
-/** The versions of an agent or tool that are still listed. Throws `Refusal` when there is none of this id. */
-export async function readHistory(
-  db: Kysely<Database>,
-  kind: ResourceKind,
-  id: number,
-  limit?: number,
-): Promise<History> {
+/**
+ * The versions of an agent or tool that are still listed, newest first, and from which on (`kept_from`) contents are kept: it can be
+ * rolled back to these. Throws `Refusal` when there is none of this id.
+ */
+export async function readHistory(db: Kysely<Database>, kind: ResourceKind, id: number, limit?: number) {
   // A tool that was removed and came back was made anew: what it was before is listed, but is not content of this one.
-  const { rows } = await sql<Pick<History, 'current' | 'kept_from'>>`
+  const { rows } = await sql<{ current: number; kept_from: number }>`
     select r.version as current, greatest(
       coalesce(max(a.version_after) filter (where a.difference is null), r.audit_anchor_version, 1),
       max(a.version_after) filter (where 'removed' = any(a.fields)) + 1, 1) as kept_from
@@ -41,9 +17,19 @@ export async function readHistory(
     where r.id = ${id}::integer group by r.id`.execute(db)
   const [resource] = rows
   if (resource === undefined) throw new Refusal(`there is no ${kind === 'persona' ? 'agent' : 'tool'} ${id}`)
-  const { rows: versions } = await sql<VersionEntry>`
+  const { rows: versions } = await sql<Version>`
     select version_after as version, at, actor, request_id, fields, difference from audit
     where resource_kind = ${kind} and resource_id = ${id}::integer and version_after <= ${resource.current}::integer
     order by version desc limit ${limit ?? null}::bigint`.execute(db)
   return { kind, id, ...resource, versions }
+}
+
+interface Version {
+  version: number
+  at: string
+  actor: string
+  request_id: string
+  fields: string[]
+  /** What the fields were and became; null where it is no longer kept. */
+  difference: Record<string, { from: unknown; to: unknown }> | null
 }

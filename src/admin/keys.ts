@@ -107,35 +107,21 @@ function problemOf(holds: () => boolean): SecretFinding['problem'] | undefined {
   }
 }
 
-export interface Rotation {
-  values: number
-  tools: number
-  deployment_key: boolean
-  /** Tools left as they are, as a key that their secrets need is missing. */
-  skipped_tools: number[]
-  /** Tools left as they are, as the key of a secret does not open it. */
-  unopened_tools: number[]
-}
-
 /**
  * Encrypts every stored secret anew with the ring's first key, under traffic: one small transaction for each tool. It may be
- * interrupted and started again. Throws `Refusal` when the deployment key cannot be read, and when the first key does not open
+ * interrupted and started again. Tools are left, and named, where a key is missing or does not open a value. Throws `Refusal` when the deployment key cannot be read, and when the first key does not open
  * what is sealed under its id: another key has this id now.
  */
-export async function rotateKeys(
-  db: Kysely<Database>,
-  ring: KeyRing,
-  actor: Actor = operatorActor(),
-): Promise<Rotation> {
+export async function rotateKeys(db: Kysely<Database>, ring: KeyRing, actor: Actor = operatorActor()) {
   const { findings } = await keyStatus(db, ring)
   const wrong = findings.find(({ key, problem }) => key === ring.currentId && problem === 'does_not_open')
   if (wrong) throw new Refusal(`the key "${ring.currentId}" does not open ${wrong.place}; see agentctl keys status`)
-  const rotation: Rotation = {
+  const rotation = {
     values: 0,
     tools: 0,
     deployment_key: await rotateDeploymentKey(db, ring, actor),
-    skipped_tools: [],
-    unopened_tools: [],
+    skipped_tools: [] as number[],
+    unopened_tools: [] as number[],
   }
   const { rows } = await sql<{ tool_id: number }>`
     select distinct tool_id from tool_header where key_id <> ${ring.currentId} order by tool_id`.execute(db)
