@@ -25,14 +25,7 @@ export interface MethodRecord {
 }
 
 /** What a tool that is made from an operation takes in: path-level parameters merged, the operation's winning by name and place. */
-export interface OperationInput {
-  readonly record: MethodRecord
-  readonly place: Place
-  readonly parameters: readonly ParameterInput[]
-  readonly body: BodyInput | undefined
-}
-
-class Operation implements OperationInput {
+export class OperationInput {
   constructor(
     readonly record: MethodRecord,
     readonly place: Place,
@@ -42,7 +35,7 @@ class Operation implements OperationInput {
   ) {}
 
   // Put together when asked for, as thousands of operations may share hundreds of parameters.
-  get parameters() {
+  get parameters(): ParameterInput[] {
     return merged(this.shared, this.own)
   }
 }
@@ -237,7 +230,7 @@ export class OperationRules {
     }
     if (!isFirst || summary === undefined) return
     const record = { name: id, summary, path: use.path, method, spec: value }
-    this.operations.push(new Operation(record, place, body, shared, own))
+    this.operations.push(new OperationInput(record, place, body, shared, own))
   }
 
   private readId(operation: Resolved): string | undefined {

@@ -7,8 +7,7 @@ import { type NumberTexts, PLAIN_NUMBERS } from './numbers.js'
 import { OperationIdRepairs } from './operation-ids.js'
 import { referenceTo, stepsOf } from './pointers.js'
 import { ServerRepairs } from './servers.js'
-import { mostMadeOf } from './sizes.js'
-import { convertSwagger, NotConvertible } from './swagger.js'
+import { convertSwagger, mostMadeOf, NotConvertible } from './swagger.js'
 import { Uses } from './uses.js'
 
 export interface RepairOptions {

@@ -5,7 +5,6 @@ import { misplacedText } from '../check/reader.js'
 import { isObject } from '../check/references.js'
 import type { NumberTexts } from './numbers.js'
 import { stepsOf, valueAt } from './pointers.js'
-import { mostMadeOf } from './sizes.js'
 
 type Json = Record<string, unknown>
 
@@ -35,6 +34,14 @@ const PLAIN_FORMATS = ['csv', 'ssv', 'pipes', 'multi']
 const REFERENCE_HOPS = 8
 /** A media type in the result is at least its name and an object. */
 const MEMBER_CHARACTERS = 16
+const FREE_CHARACTERS = 256 * 1024
+const CHARACTERS_FOR_EACH = 16
+const MOST_CHARACTERS = 32 * 1024 * 1024
+
+/** Characters that may be made of a definition of so many: a few kilobytes that make megabytes are an attack. */
+export function mostMadeOf(characters: number): number {
+  return Math.min(MOST_CHARACTERS, FREE_CHARACTERS + CHARACTERS_FOR_EACH * characters)
+}
 
 /**
  * Turns a Swagger 2.0 document into OpenAPI 3.0 by the upgrader of Scalar. What that would lose or mistake is put in order before:
