@@ -287,13 +287,11 @@ export class Unavailable extends Error {
   /** The setting of which the bound was met, if it was one. */
   readonly setting: string | undefined
 
-  /** `retryAfterS`: how soon it may be tried again. */
   constructor(
     readonly reason: UnavailableReason,
     message: string,
     readonly outcome: UpdateOutcome,
     options?: ErrorOptions & { setting?: string | undefined },
-    readonly retryAfterS = RETRY_AFTER_S,
   ) {
     super(message, options)
     this.setting = options?.setting

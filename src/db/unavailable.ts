@@ -1,4 +1,4 @@
-import { RETRY_AFTER_S, TRY_AGAIN, Unavailable, type UnavailableReason } from '../errors.js'
+import { TRY_AGAIN, Unavailable, type UnavailableReason } from '../errors.js'
 import { CommitUnknown, DatabaseClosed, PoolExhausted, QueueExhausted } from './connection/database-error.js'
 import { classifyDatabaseError, type DatabaseErrorKind } from './connection/sqlstate.js'
 
@@ -43,7 +43,7 @@ export function unavailableFor(error: unknown): Unavailable | undefined {
       const sentence = waitedInVain(error) ?? SENTENCES[kind] ?? `The database cannot be reached. ${TRY_AGAIN}`
       const outcome = error instanceof CommitUnknown ? 'unknown' : 'not_applied'
       const options = { ...because, setting: settingOf(error, kind) }
-      return new Unavailable(REASONS[kind] ?? 'database_unreachable', sentence, outcome, options, retryAfterS(error))
+      return new Unavailable(REASONS[kind] ?? 'database_unreachable', sentence, outcome, options)
     }
   }
 }
@@ -61,9 +61,5 @@ function waitedInVain(error: unknown): string | undefined {
   const awaited = error instanceof QueueExhausted ? error.awaited : 'a connection to the database'
   if (!(error instanceof QueueExhausted || error instanceof PoolExhausted)) return undefined
   const waited = `as long as one may, ${error.waitMs / 1_000} s`
-  return `This request waited ${waited}, and in vain for ${awaited}. Try again in ${retryAfterS(error)} s.`
-}
-
-function retryAfterS(error: unknown): number {
-  return error instanceof QueueExhausted ? error.retryAfterS : RETRY_AFTER_S
+  return `This request waited ${waited}, and in vain for ${awaited}. ${TRY_AGAIN}`
 }

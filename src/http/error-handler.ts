@@ -253,7 +253,7 @@ function unavailable(error: Unavailable | undefined, request: FastifyRequest): E
     code: 'SERVICE_UNAVAILABLE',
     detail: mayBeStored ? `${error.message} ${KEY_NOT_LOOKED_UP}` : error.message,
     extra: { reason: error.reason, ...outcome },
-    headers: { 'retry-after': String(error.retryAfterS) },
+    headers: { 'retry-after': String(RETRY_AFTER_S) },
   }
 }
 

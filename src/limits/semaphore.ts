@@ -82,7 +82,7 @@ export class Semaphore {
 export function workBounds({ poolSize, lockTimeoutMs }: { poolSize: number; lockTimeoutMs: number }): WorkBounds {
   const quarter = Math.max(1, Math.floor(poolSize / 4))
   const setting = 'LOCK_TIMEOUT_MS'
-  const exhausted = (awaited: string) => new QueueExhausted(awaited, lockTimeoutMs, RETRY_AFTER_S, setting)
+  const exhausted = (awaited: string) => new QueueExhausted(awaited, lockTimeoutMs, setting)
   const rowLocks = new Semaphore({
     max: quarter,
     maxPerKey: 1,
@@ -106,7 +106,7 @@ export function workBounds({ poolSize, lockTimeoutMs }: { poolSize: number; lock
 export function bodyTurns(workersMax: number, waitMs: number): Bounded {
   const setting = 'DEFINITION_TIMEOUT_MS'
   const refusal = (isOwn: boolean) => {
-    if (!isOwn) return new QueueExhausted('a worker for large definitions', waitMs, RETRY_AFTER_S, setting)
+    if (!isOwn) return new QueueExhausted('a worker for large definitions', waitMs, setting)
     const unit = 'concurrent-requests'
     return new RateLimited({ limit: 'token-requests', quota: 1, unit, remaining: 0, resetS: RETRY_AFTER_S, setting })
   }

@@ -54,17 +54,15 @@ export class PoolExhausted extends Error {
   }
 }
 
-/** Work waited too long in a `WorkQueue`. Nothing was sent. */
+/** Work waited too long to begin. Nothing was sent. */
 export class QueueExhausted extends Error {
   override readonly name = 'QueueExhausted'
 
-  /** `awaited`: what it waited for, in words for the client; `retryAfterS`: about how long it would still have waited. */
+  /** `awaited`: what it waited for, in words for the client; `setting`: the one that ended the wait. */
   constructor(
     readonly awaited: string,
     readonly waitMs: number,
-    readonly retryAfterS: number,
-    /** The setting that ended the wait, if one did. */
-    readonly setting?: string,
+    readonly setting: string,
   ) {
     super(`waited ${waitMs} ms in vain for ${awaited}`)
   }
