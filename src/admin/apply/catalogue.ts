@@ -70,28 +70,14 @@ export const TABLES: Readonly<Record<SectionName, Table>> = {
   agents: named('persona', false),
 }
 
-/** The lists that the entries of each list can refer to. */
-const REFERS: Readonly<Partial<Record<SectionName, readonly SectionName[]>>> = {
-  groups: ['users'],
-  oauth_configs: ['users'],
-  mcp_servers: ['users'],
-  document_sets: ['users', 'groups', 'cc_pairs', 'federated_connectors'],
-  user_files: ['users'],
-  tools: ['users', 'oauth_configs', 'mcp_servers'],
-  agents: ['users', 'groups', 'tools', 'document_sets', 'labels', 'user_files'],
-}
-
-/** Reads the lists that a document has and refers to, and matches its entries with them. Notes faults in the catalogue. */
+/** Reads all lists and matches the entries of a document with them. Notes faults in the catalogue. */
 export async function readCatalogue(
   db: Kysely<Database>,
   document: OrganisationDocument,
   asNew: boolean,
 ): Promise<Catalogue> {
-  const given = SECTIONS.filter(section => document[section] !== undefined)
-  const wanted = new Set(given.flatMap(section => [section, ...(REFERS[section] ?? [])]))
   const catalogue = new Catalogue(asNew)
   for (const section of SECTIONS) {
-    if (!wanted.has(section)) continue
     const { table, ids } = TABLES[section]
     // Agents and tools by id and name only: they are many and large.
     const columns = section === 'tools' ? sql`id, name` : section === 'agents' ? sql`id, name, deleted` : sql`*`
