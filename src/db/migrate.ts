@@ -14,9 +14,8 @@ import type { Database } from './tables.js'
  */
 export interface SchemaStep {
   /**
-   * What takes effect at once, in a transaction of its own, with what is known of the step: a new table, a column that may
-   * be null, a constraint `not valid`. It waits at most 100 ms for a lock, and then makes way and tries again: a statement
-   * that waits for a table holds up everybody who comes after it.
+   * What takes effect at once, in a transaction of its own: a new table, a column that may be null, a constraint `not valid`.
+   * It waits at most 100 ms for a lock, then makes way and tries again.
    */
   up(db: Kysely<unknown>): Promise<void>
   /**
@@ -58,12 +57,9 @@ const MAKE_WAY_MS = 400
 const STEP_PATIENCE_MS = 60_000
 
 /**
- * Brings the schema up to date; forward only. Safe when several processes start at once: an advisory lock lets one work
- * while the others wait and then find nothing to do. Answers the names of the migrations that ran.
- *
- * Each migration has its own transaction and records in it the oldest program that can live with it. Throws when one
- * fails, with 55P03 when a lock was not to be had within a minute; what ran before it stays, and the failed one leaves
- * nothing but what its `prepare` made.
+ * Brings the schema up to date, forward only, and answers the names of the migrations that ran. Of several processes one works and
+ * the others wait. Throws when a migration fails, with 55P03 when a lock was not to be had within a minute; what ran before it
+ * stays, and of the failed one only what its `prepare` made.
  */
 export async function migrate(db: Kysely<Database>, steps = MIGRATIONS): Promise<string[]> {
   if ((await pendingSteps(db, steps)).length === 0) return []
@@ -81,8 +77,7 @@ export async function migrate(db: Kysely<Database>, steps = MIGRATIONS): Promise
 
 /**
  * The names of the migrations among the files of a folder, in order. Throws for a compiled file whose name is not like
- * `0004_what_it_adds.js`, and for two that have the same number: one of them is left from a build before, or both took it
- * at the same time.
+ * `0004_what_it_adds.js`, and for two that have the same number.
  */
 export function migrationNames(files: readonly string[]): string[] {
   const names = files.filter(file => file.endsWith('.js')).map(file => file.slice(0, -'.js'.length))

@@ -50,9 +50,7 @@ declare module 'fastify' {
  * Lets the requests of this scope's routes in, before their bodies are read: while the service can serve (else 503), within the
  * bounds of requests and announced bytes in work (429 where the token's own share is used up, 503 where that of all is), within the
  * token's quota, and with a token that is good.
- *
- * A token's requests are counted before it is looked up. Failed authentications are counted by address after they failed, so
- * that a valid token is never refused for what its neighbours behind the same address do. Both counts are of this process.
+ * Failed authentications are counted by address after they failed, so that a valid token is never refused for its neighbours.
  */
 export async function registerAdmission(scope: FastifyInstance, options: AdmissionOptions): Promise<void> {
   const { requestsPerMinute, failuresPerMinute, authenticate } = options

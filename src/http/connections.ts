@@ -16,18 +16,15 @@ const LATE = 3 / 4
 /** The request of each connection that has no answer yet. */
 const unanswered = new WeakMap<Socket, IncomingMessage>()
 
-/** Learns of a request whose client left before its answer; what it asked for may go on. */
-export type OnAbandoned = (request: FastifyRequest, reply: FastifyReply) => void
-
 /**
  * Ends connections where they must end: from the first moment of draining behind each answer, behind an answer that came before a large
- * body was read, and late in `shutdownTimeoutMs` whatever they wait for.
+ * body was read, and late in `shutdownTimeoutMs` whatever they wait for. `onAbandoned` hears of clients that left unanswered.
  */
 export function registerConnections(
   app: FastifyInstance,
   isDraining: () => boolean,
   shutdownTimeoutMs: number,
-  onAbandoned: OnAbandoned,
+  onAbandoned: (request: FastifyRequest, reply: FastifyReply) => void,
 ): void {
   app.server.maxHeadersCount = HEADER_FIELDS_MAX + 1 // Node drops those beyond; one more shows that there are too many
   let isClosing = false

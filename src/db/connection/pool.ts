@@ -74,10 +74,9 @@ export class OpenDatabase<DB> implements BatchRunner {
   }
 
   /**
-   * Runs the statements in the order given on one connection in one round trip, and answers one result for each. When one
-   * fails, no later one runs, the transaction is rolled back, and the error is thrown. A transaction needs its `BEGIN` at
-   * the head and its `COMMIT` at the end of the list; without them the list is one implicit transaction.
-   * Throws `ConnectionLost` when nothing was applied for certain, `CommitUnknown` when the loss left that open.
+   * Runs the statements in one round trip, as one implicit transaction unless they begin with `BEGIN`; answers one result for
+   * each. The first failure rolls back and is thrown: `ConnectionLost` when nothing was applied for certain, `CommitUnknown` when
+   * the loss left that open.
    */
   pipeline(statements: readonly BoundStatement[]): Promise<StatementResult[]> {
     return this.#pipeline(this.pool, statements)
@@ -94,10 +93,9 @@ export class OpenDatabase<DB> implements BatchRunner {
   }
 
   /**
-   * Runs a statement for one row, in a batch with the rows that other requests bring in the same turn of the event loop; answers
-   * what it answered for this row, undefined where it answered nothing. They share its transaction: an error of the server
-   * about one row is only that row's, a lost connection is everybody's. So nothing belongs here that waits for a lock
-   * which somebody may hold for long. Throws as `pipeline` does.
+   * Runs a statement for one row in a batch with those of other requests; answers undefined where it answered nothing for the row.
+   * An error of the server about one row is only that row's, a lost connection everybody's. A statement that may wait long for a
+   * lock does not belong here. Throws as `pipeline` does.
    */
   batched<P extends object, R>(
     statement: RowStatement<P, R>,
@@ -129,8 +127,8 @@ export class OpenDatabase<DB> implements BatchRunner {
   }
 
   /**
-   * Finds out what became of a transaction whose commit was not confirmed. `trace` answers a row if, and only if, the
-   * transaction was applied. `unknown` when that cannot be known within `withinMs` (default 2.5 seconds). Never throws.
+   * Finds out what became of a transaction whose commit was not confirmed: `trace` answers a row if, and only if, it was applied.
+   * `unknown` when that cannot be known within `withinMs`. Never throws.
    */
   settle(doubt: CommitUnknown, trace: BoundStatement, withinMs = SETTLE_WITHIN_MS): Promise<Outcome> {
     return settle(() => this.#acquire(this.pool), doubt, trace, withinMs)

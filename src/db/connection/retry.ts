@@ -10,11 +10,8 @@ const FIRST_PAUSE_MS = 20
 const RETRY_WITHIN_MS = 2_000
 
 /**
- * Runs work on the database, and runs it again, at most twice and after a short pause of random length, when it failed
- * in a way that passes by itself and it is certain that nothing was committed: a connection lost before it could, a
- * deadlock, a conflict, an outdated plan, a server that turned read-only. Never after an unconfirmed commit.
- *
- * A reference that somebody deleted at the same moment is tried again once: the second look finds it missing.
+ * Runs work on the database, and again, at most twice and after a short random pause, when it failed in a way that passes by itself
+ * and nothing was committed for certain. A reference that somebody deleted at the same moment is tried again once.
  */
 export async function withRetries<T>(work: () => Promise<T>): Promise<T> {
   const latest = performance.now() + RETRY_WITHIN_MS

@@ -9,15 +9,9 @@ export type Outcome = 'applied' | 'not_applied' | 'unknown'
 const POLL_MS = 50
 
 /**
- * Settles an unconfirmed commit. First the server process that worked for the lost connection is ended: once it is gone
- * nothing of it can be committed any more. Then the trace of the transaction is looked for, by a later statement of the
- * same connection, so that both are said by one server. A found trace counts when a commit behind it is confirmed, which
- * with a synchronous standby means that a failover keeps it.
- *
- * That the process is gone can be said by the server that was lost, by the same one started again and by one that was
- * promoted since (`speaksFor`). A standby, another primary, a server that does not list its sessions, or a pooler, which may
- * still hold the lost statement in its own queue, cannot: there only a found trace settles anything. Never throws; errors
- * on the way are tried again until the time is over.
+ * Settles an unconfirmed commit: ends the server process of the lost connection, then looks for the trace of the transaction on
+ * the same connection. A found trace counts when a commit behind it is confirmed; a missing one counts only where this server can
+ * say that the process is gone (`speaksFor`). Never throws; errors are tried again until the time is over.
  */
 export async function settle(
   acquire: () => Promise<Session>,
@@ -68,10 +62,9 @@ export const CONFIRMED_WRITE: BoundStatement = {
 }
 
 /**
- * A process that waits for the standby has committed here already: to end its wait would show a change that a failover
- * loses. $2 is the process of this very connection, as it was told at the start: a pooler told of another one, and its
- * server connections, which have the names of whoever used them last, are not ours to end. $3 is its name: a server that
- * does not list this connection would not list the lost one either.
+ * A process that waits for the standby has committed here already: to end its wait would show a change that a failover loses.
+ * $2 is the process of this connection as it was told at the start (behind a pooler another one), $3 its name: a server that does
+ * not list this connection would not list the lost one either.
  */
 const END = `
   select pg_backend_pid() = $2::integer as direct, pg_is_in_recovery() as recovering,

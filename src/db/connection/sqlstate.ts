@@ -128,9 +128,8 @@ function kindByCode({ code = '', routine, severity }: pg.DatabaseError): Databas
 }
 
 /**
- * Whether this may be somebody else speaking in the server's name. When a pooler loses its server it says 08P01, 08006 or
- * 58000, and 57P01 when it is told to stop; what was sent may have been applied all the same. So may it be behind a FATAL of
- * any code: a server ends the connection with it, and whoever goes on behind one is not the server.
+ * Whether this may be a pooler speaking in the server's name (08P01, 08006, 58000, 57P01) or the end of the connection (FATAL): what
+ * was sent may have been applied all the same.
  */
 export function maySpeakForServer({ code = '', severity }: pg.DatabaseError): boolean {
   return isFatal(severity) || /^(?:08|57P0|58000)/.test(code)
