@@ -190,7 +190,7 @@ export type TaskInput<Name extends TaskName> = Parameters<(typeof TASKS)[Name]['
 export type TaskResult<Name extends TaskName> = ReturnType<(typeof TASKS)[Name]['run']>
 
 /** What storing a definition in a tool would change, and for whom. */
-export interface Impact {
+interface Impact {
   changes: DefinitionChange[]
   agents: {
     /** Agents that use the tool and that the caller may see, in the order of their ids, at most a thousand. */
@@ -209,11 +209,7 @@ export interface ToolUse {
 }
 
 /** What a definition that passed the check would change. `stored` is the tool's own as JSON text, or null. */
-export function impactOf(
-  { ids, others }: Omit<ToolUse, 'isWhole'>,
-  stored: string | null,
-  definition: unknown,
-): Impact {
+function impactOf({ ids, others }: Omit<ToolUse, 'isWhole'>, stored: string | null, definition: unknown): Impact {
   // Where no definition is stored yet, every operation is new, and nothing else has changed. What passed is an object.
   const before = stored === null ? { ...(definition as object), paths: {} } : parseBigInts(stored)
   const { changes } = compareDefinitions(before, withBigInts(definition))
