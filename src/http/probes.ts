@@ -3,6 +3,7 @@ import fastify, { type FastifyInstance } from 'fastify'
 import type { Readiness } from '../errors.js'
 import { JSON_TYPE } from './answer.js'
 import { carriesToken, type Metrics } from './metrics.js'
+import { registerNotFound } from './not-found.js'
 import { requestIdOf } from './request.js'
 
 type ReadinessSource = () => Promise<Readiness>
@@ -49,6 +50,7 @@ export async function listenForMetrics(
     reply.headers({ connection: 'close', 'cache-control': 'no-store' })
     done()
   })
+  registerNotFound(app)
   registerProbes(app, readiness)
   app.get('/metrics', { config: { policy: { permission: 'public' } } }, async (request, reply) => {
     if (token !== undefined && !carriesToken(request.raw, token)) return reply.code(403).send()
