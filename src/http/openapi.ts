@@ -109,9 +109,9 @@ const MEANING = {
   428: 'This server, or this token, demands If-Match.',
   429:
     'A limit is used up, and RateLimit-Policy names it: `token` (requests of this token, 600 a minute unless set otherwise), ' +
-    '`token-bytes` (its bytes a minute), `token-requests` (its requests in work), `token-memory` (its large bodies and answers under ' +
-    'way), `header-values` (different header values for a tool), `failed-authentication` (requests from this address without a valid ' +
-    'token, 20 a minute). Retry-After says when to come back.',
+    '`token-requests` (its requests in work), `token-memory` (the bytes of its bodies in work), `header-values` (different header ' +
+    'values for a tool), `failed-authentication` (requests from this address without a valid token, 20 a minute). Retry-After says ' +
+    'when to come back.',
   500: 'A fault of the service.',
   503: 'Not possible now; `reason` says why, Retry-After when to try again.',
 } as const satisfies Record<ErrorStatus, string>
@@ -150,12 +150,9 @@ const everyAnswer = { 'x-request-id': text('The id of this request, in every ans
 /** In the form of draft-ietf-httpapi-ratelimit-headers; absent where a limit is switched off. */
 const rateLimitHeaders = {
   'ratelimit-policy': text(
-    'The quotas that this request counted against: `"token";q=600;w=60, "token-bytes";q=268435456;qu="content-bytes";w=60` are 600 ' +
-      'requests and so many bytes in 60 s. Of a 429 only the limit that refused it.',
+    'The quota that this request counted against: `"token";q=600;w=60` is 600 requests in 60 s. Of a 429 the limit that refused it.',
   ),
-  ratelimit: text(
-    'What is left of each, and the seconds until it is whole again: `"token";r=599;t=60, "token-bytes";r=268434956;t=41`.',
-  ),
+  ratelimit: text('What is left of it, and the seconds until it is whole again: `"token";r=599;t=60`.'),
 }
 
 const retryAfter = {
