@@ -88,7 +88,7 @@ t.test('two services started at once on a fresh DATA_DIR: one serves, the other 
   const [served] = services.filter(service => service.isRunning)
   const [refused] = services.filter(service => !service.isRunning)
   t.match(refused?.log, /another process runs one on the data in .*: stop it, or set DATA_DIR to another folder/)
-  t.match(served?.log, /npx agentctl (init|token create)/)
+  while (served?.isRunning && !/npx agentctl (init|token create)/.test(served.log)) await sleep(20)
   const ended = served?.stop()
   await sleep(50)
   void served?.stop()

@@ -11,9 +11,10 @@ const SECRET_BEARING = new Set(['authorization', 'headers', 'body', 'custom_head
 
 /**
  * The service's log: one JSON line an event. What a request carries is never logged: no body, no header. The redaction
- * is a second net, for an error object that brings one along. Lines go to standard output unless `destination` is given.
+ * is a second net, for an error object that brings one along. Not to pino's own stream, which tries for ever to write to a
+ * terminal that was closed.
  */
-export function makeLogger(level: string, destination?: DestinationStream): Logger {
+export function makeLogger(level: string, destination: DestinationStream = process.stdout): Logger {
   const options = {
     level,
     base: { name: 'agents' },
@@ -21,7 +22,7 @@ export function makeLogger(level: string, destination?: DestinationStream): Logg
     serializers: { err: describeError, cause: describeCause },
     formatters: { log: (line: object) => redacted(line) },
   }
-  return destination === undefined ? pino(options) : pino(options, destination)
+  return pino(options, destination)
 }
 
 /**
