@@ -20,8 +20,6 @@ export interface ApplyOptions extends ToolSurroundings {
   plan?: boolean
   /** Remove what no entry names, in the lists that the document has. */
   prune?: boolean
-  /** An agent or tool without an id is a new one, also where its name exists. */
-  asNew?: boolean
   /** Who applies it, for the audit trail. */
   actor?: Actor
 }
@@ -52,7 +50,7 @@ export async function applyOrganisation(
   const { plan = false, actor = operatorActor() } = options
   const outcomes = await inTransaction(database, { rollback: plan }, async trx => {
     await lockApplies(trx)
-    const catalogue = await readCatalogue(trx, wanted, options.asNew === true)
+    const catalogue = await readCatalogue(trx, wanted)
     const requireNoFaults = () => {
       if (catalogue.faults.length > 0) throw new InvalidDocument(catalogue.faults)
     }

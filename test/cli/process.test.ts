@@ -1,5 +1,6 @@
 import { spawnSync } from 'node:child_process'
-import { existsSync } from 'node:fs'
+import { existsSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { sql } from 'kysely'
 import t from 'tap'
@@ -25,7 +26,7 @@ t.test('standard input of a pipe whose writer is slower is read to its end', asy
 })
 
 t.test('1: output that cannot be written', { skip: !existsSync('/dev/full') && 'no /dev/full' }, async t => {
-  t.strictSame(inShell(`"$0" "$1" help --json > /dev/full`), {
+  t.strictSame(inShell(`"$0" "$1" --help > /dev/full`), {
     stdout: '',
     stderr: 'agentctl: standard output cannot be written (ENOSPC)\n',
     status: 1,
@@ -35,7 +36,7 @@ t.test('1: output that cannot be written', { skip: !existsSync('/dev/full') && '
 t.test('the status of a refusal stays when nobody reads its reason; a closed pipe is no error', async t => {
   t.equal(inShell(`"$0" "$1" foo 2>&1 >/dev/null | true; echo $PIPESTATUS`).stdout, '64\n')
   t.equal(inShell(`"$0" "$1" foo 2> /dev/full`).status, 64)
-  t.match(inShell(`set -o pipefail; "$0" "$1" help --json | head -c 1`), { status: 0, stderr: '' })
+  t.match(inShell(`set -o pipefail; "$0" "$1" --help | head -c 1`), { status: 0, stderr: '' })
 })
 
 t.test('1: the connection is lost at the commit: whether it is stored is not known, and what to do', async t => {
@@ -47,9 +48,11 @@ t.test('1: the connection is lost at the commit: whether it is stored is not kno
   t.teardown(() => proxy.close())
   const through = `postgresql://${user}@127.0.0.1:${proxy.port}/${name}`
   const email = 'admin@example.com'
+  const document = join(t.testdir(), 'doubtful.yaml')
+  writeFileSync(document, 'version: 1\nagents: [{ name: Doubtful }]\n')
   const cases: [args: string[], table: string][] = [
     [['token', 'create', '--for', email], 'token'],
-    [['agent', 'create', 'Doubtful', '--owner', email], 'persona'],
+    [['apply', document], 'persona'],
     [['user', 'create', 'doubt@example.com'], 'user_account'],
   ]
   for (const [args, table] of cases) {

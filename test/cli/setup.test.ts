@@ -63,12 +63,12 @@ t.test('init: a user who is there and does not administer is told the entry of a
   t.equal((await agentctl({ url, args: ['token', 'create', '--for', 'alice@example.com'] })).status, 0)
 })
 
-t.test('the sample organisation comes beside what init and agent create made', async t => {
+t.test('the sample organisation comes beside what init and a document made', async t => {
   const { url } = await testDatabase(t)
   const sample = join(ROOT, 'fixtures', 'organisation.yaml')
   t.equal((await agentctl({ url, args: ['init', 'alice@example.com'] })).status, 0)
-  const owned = ['agent', 'create', 'Support', '--owner', 'alice@example.com']
-  t.equal((await agentctl({ url, args: owned })).status, 0)
+  const input = 'version: 1\nagents: [{ name: Support, owner: alice@example.com }]\n'
+  t.equal((await agentctl({ url, args: ['apply', '-'], input })).status, 0)
   const applied = await agentctl({ url, args: ['apply', sample, '--json'] })
   t.match(JSON.parse(applied.stdout).counts, { changed: 0, removed: 0 })
   t.match((await agentctl({ url, args: ['agent', 'show', '1'] })).stdout, /^name: Support$/m)

@@ -1,3 +1,5 @@
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import t from 'tap'
 import { harmless, jsonText, tableLines } from '../../src/admin/terminal.js'
 import { worldDatabase } from '../world.js'
@@ -12,7 +14,9 @@ const HOSTILE = 'a\u001b]0;owned\u0007\u001b[2K\r\n 1  forged\u009b31m\u007f\u20
 const UNSAFE = /(?!\n)[\p{Cc}\p{Bidi_Control}\u2028\u2029]/u
 
 t.test('text for people shows control characters as escapes, on one line; JSON keeps every value', async t => {
-  t.equal((await agentctl('agent', 'create', HOSTILE, '--description', HOSTILE)).status, 0)
+  const document = join(t.testdir(), 'hostile.json')
+  writeFileSync(document, JSON.stringify({ version: 1, agents: [{ name: HOSTILE, description: HOSTILE }] }))
+  t.equal((await agentctl('apply', document)).status, 0)
   const agents: { id: number; name: string }[] = JSON.parse((await agentctl('agent', 'list', '--json')).stdout)
   const { id = 0 } = agents.find(agent => agent.name === HOSTILE) ?? {}
   t.ok(id)

@@ -69,10 +69,10 @@ async function accepts(body: object, schemas: object, openapi = '3.0.3') {
 }
 
 async function functionsOf(definition: object) {
-  const file = join(folder, 'definition.json')
-  writeFileSync(file, JSON.stringify(definition))
+  const file = join(folder, 'document.json')
   const name = `Pets ${++made}`
-  const created = await agentctl({ url, args: ['tool', 'create', '--definition', file, '--name', name] })
+  writeFileSync(file, JSON.stringify({ version: 1, tools: [{ name, definition }] }))
+  const created = await agentctl({ url, args: ['apply', file] })
   if (created.status !== 0) throw new Error(created.stdout + created.stderr)
   const shown = await agentctl({ url, args: ['tool', 'show', name, '--as-functions'] })
   const validate = new Ajv({ strict: false, validateFormats: false }).compile(JSON.parse(shown.stdout)[0].parameters)

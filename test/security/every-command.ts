@@ -44,7 +44,7 @@ export async function runEveryCommand(url: string, plant: () => string): Promise
   try {
     await all(documents(file, plant))
     await all(brokenDocuments(file, plant))
-    await all(tools(file, plant))
+    await all(tools(file))
     await all(history())
     await all(people())
     await all(keys())
@@ -80,6 +80,12 @@ function documents(file: File, plant: () => string): Line[] {
     { args: ['apply', given, '--plan', '--json'], status: 2 },
     { args: ['apply', given, '--plan', '--prune', '--json'], status: 2 },
     { args: ['apply', given] },
+    {
+      args: [
+        'apply',
+        file({ version: 1, tools: [{ name: 'Planted', definition: DEFINITION, custom_headers: [one()] }] }),
+      ],
+    },
     { args: ['apply', filledIn, '--json'], env: { AGENTS_PLANTED: plant() } },
     { args: ['apply', filledIn], env: { AGENTS_PLANTED: `${plant()}\n` }, status: 1 },
     ...faulty.map(path => ({ args: ['apply', path], status: 1 })),
@@ -119,18 +125,11 @@ function brokenDocuments(file: File, plant: () => string): Line[] {
   ]
 }
 
-function tools(file: File, plant: () => string): Line[] {
+function tools(file: File): Line[] {
   const definition = file(DEFINITION)
-  const create = ['tool', 'create', '--definition', definition]
-  const headers = (text: string) => ['--header-file', file(text)]
   return [
     { args: ['tool', 'list'] },
     { args: ['tool', 'list', '--json'] },
-    { args: [...create, ...headers(`X-A: ${plant()}\nX-B: ${plant()}`)] },
-    { args: [...create, '--header-file', '-', '--json'], input: `X-A: ${plant()}` },
-    { args: [...create, ...headers(`X-A: ${plant()}\n${plant().replaceAll(':', '')}`)], status: 1 },
-    { args: [...create, ...headers(`X-A: ${plant()}\nX-a: ${plant()}`)], status: 1 },
-    { args: [...create, ...headers(`X A: ${plant()}`), '--json'], status: 1 },
     { args: ['tool', 'show', '10'] },
     { args: ['tool', 'show', '10', '--json'] },
     { args: ['tool', 'show', '10', '--as-functions'] },
@@ -163,7 +162,6 @@ function history(): Line[] {
     { args: ['status'] },
     { args: ['status', '--json'] },
     { args: ['init', 'dora@example.com'], status: 1 },
-    { args: ['help', '--json'] },
     { args: ['migrate', '--plan'] },
     { args: ['migrate'] },
   ]
@@ -181,7 +179,6 @@ function people(): Line[] {
     ['token', 'list', '--json'],
     ['agent', 'list', '--json'],
     ['agent', 'show', '8', '--json'],
-    ['agent', 'create', 'Night porter', '--owner', dora],
     ['user', 'deactivate', dora],
   ].map(args => ({ args }))
 }

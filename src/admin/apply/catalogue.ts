@@ -71,12 +71,8 @@ export const TABLES: Readonly<Record<SectionName, Table>> = {
 }
 
 /** Reads all lists and matches the entries of a document with them. Notes faults in the catalogue. */
-export async function readCatalogue(
-  db: Kysely<Database>,
-  document: OrganisationDocument,
-  asNew: boolean,
-): Promise<Catalogue> {
-  const catalogue = new Catalogue(asNew)
+export async function readCatalogue(db: Kysely<Database>, document: OrganisationDocument): Promise<Catalogue> {
+  const catalogue = new Catalogue()
   for (const section of SECTIONS) {
     const { table, ids } = TABLES[section]
     // Agents and tools by id and name only: they are many and large.
@@ -105,9 +101,6 @@ export class Catalogue {
   readonly #names = new Map<SectionName, Map<string, Id[]>>()
   readonly #ids = new Map<SectionName, Set<Id>>()
   readonly #lastIds = new Map<SectionName, number>()
-
-  /** `asNew`: an entry of tools or agents without an id is new, whatever its name. */
-  constructor(readonly asNew: boolean) {}
 
   /** The entries of one list with their rows, in the document's order. */
   entries(section: SectionName): readonly Matched[] {
@@ -170,7 +163,6 @@ export class Catalogue {
     const namesakes = name === undefined ? [] : (byName.get(folded(section, String(name))) ?? [])
     if (entry.id === undefined) {
       if (name === undefined) this.fault([...loc, named], 'Field required', 'missing')
-      if (this.asNew && !uniqueNames) return { entry, loc, id: undefined, stored: undefined }
       if (namesakes.length > 1) this.fault([...loc, named], 'several have this name: give the id', 'ambiguous')
       return { entry, loc, id: namesakes[0]?.id, stored: namesakes[0] }
     }

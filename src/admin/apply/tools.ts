@@ -31,8 +31,8 @@ import { fillIn, headerVariables, PREFIX, placeholder } from './placeholders.js'
 /** What tools need besides the document. */
 export interface ToolSurroundings {
   vault: Vault
-  /** Where the values of `${env:NAME}` come from. Null: a value stands as it is written. */
-  env: Readonly<Record<string, string | undefined>> | null
+  /** Where the values of `${env:NAME}` come from. */
+  env: Readonly<Record<string, string | undefined>>
   /** The folder from which `definition_file` starts; without it none can be named. */
   baseDir?: string
 }
@@ -229,11 +229,9 @@ function givenHeaders(match: Matched, catalogue: Catalogue, around: ToolSurround
     Number(match.id),
     custom_headers.map(header => header.key),
   )
-  const { env } = around
   return custom_headers.map(({ key, value: written }, index) => {
-    if (env === null) return { key, value: written }
     const own = variables[index]
-    const { value, missing } = fillIn(written, env, name => name === own || name.startsWith(PREFIX))
+    const { value, missing } = fillIn(written, around.env, name => name === own || name.startsWith(PREFIX))
     if (missing.length === 0) return { key, value }
     const stored = state?.headers.find(header => header.name.toLowerCase() === key.toLowerCase())
     if (stored && written === placeholder(own ?? '')) return { key, value: shownMask(stored) }

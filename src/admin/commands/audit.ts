@@ -11,7 +11,7 @@ import { type Call, type CommandLine, dateTime, EXIT, UsageError, wholeNumber } 
 export function addAuditCommands(program: Command, line: CommandLine): void {
   const audit = program.command('audit').description('The audit trail.')
   line
-    .add(audit, 'list', 'reads', '--kind agent --subject 12 --since 2026-01-01', listCommand)
+    .add(audit, 'list', '--kind agent --subject 12 --since 2026-01-01', listCommand)
     .description('Lists changes of agents, tools and access, newest first.')
     .addOption(new Option('--kind <KIND>', 'only this kind').choices(LISTED_KINDS))
     .option('--subject <ID>', 'only of this id, or concerning the person with this email')
@@ -20,7 +20,7 @@ export function addAuditCommands(program: Command, line: CommandLine): void {
     .option('--until <DATE>', 'before this time', dateTime)
     .option('--limit <COUNT>', 'at most so many', wholeNumber, 100)
   line
-    .add(audit, 'verify', 'reads', '--checkpoint checkpoint-1 --public-key audit-key.pub', verifyCommand)
+    .add(audit, 'verify', '--checkpoint checkpoint-1 --public-key audit-key.pub', verifyCommand)
     .description(
       'Recomputes the audit trail and compares it with what is stored.\n' +
         'Exit status 3 when rows, events, content or access were changed by hand; ops/audit.md says what each finding means.',
@@ -28,7 +28,7 @@ export function addAuditCommands(program: Command, line: CommandLine): void {
     .option('--checkpoint <FILE>', 'a checkpoint that was kept elsewhere: what it names must still be there')
     .option('--public-key <FILE>', 'the public half of the key that signed it, in PEM')
   line
-    .add(audit, 'checkpoint <FILE>', 'reads', 'checkpoint-2026-01-31 --key audit-key', checkpointCommand)
+    .add(audit, 'checkpoint <FILE>', 'checkpoint-2026-01-31 --key audit-key', checkpointCommand)
     .description(
       'Writes a signed file that names the last row of every chain of the audit trail.\n' +
         'Keep it where nobody who can write the database can write.',

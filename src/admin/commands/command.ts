@@ -31,16 +31,6 @@ export interface Output {
   isTerminal: boolean
 }
 
-/** What a command does to what is stored; `destroys` cannot be undone. */
-export type Effect = 'reads' | 'writes' | 'destroys'
-
-const EFFECTS = new WeakMap<Command, Effect>()
-
-/** The effect of a command; undefined for a group of commands. */
-export function effectOf(command: Command): Effect | undefined {
-  return EFFECTS.get(command)
-}
-
 /** The words of a command behind `agentctl`: `token create`. */
 export function nameOf(command: Command): string {
   return command.parent === null ? '' : `${nameOf(command.parent)} ${command.name()}`.trim()
@@ -65,12 +55,10 @@ export class CommandLine {
   add<Options extends object, Arguments extends unknown[]>(
     parent: Command,
     usage: string,
-    effect: Effect,
     example: string,
     run: (call: Call, options: Options, ...args: Arguments) => Promise<number | undefined>,
   ): Command {
     const command = parent.command(usage)
-    EFFECTS.set(command, effect)
     command.addHelpText('after', `\nExample:\n  agentctl ${nameOf(command)} ${example}`.trimEnd())
     return command.action(async () => {
       const call = new Call(command, this.env, this.output)

@@ -9,11 +9,11 @@ import { PLAN, printOutcome } from './organisation.js'
 
 export function addHistoryCommands(program: Command, line: CommandLine): void {
   line
-    .add(program, 'history <KIND> <ID>', 'reads', 'tool Weather --limit 5', historyCommand)
+    .add(program, 'history <KIND> <ID>', 'tool Weather --limit 5', historyCommand)
     .description('Lists the versions of an agent or tool, newest first.\nKIND is agent or tool, ID an id or a name.')
     .option('--limit <COUNT>', 'at most so many', wholeNumber, 100)
   line
-    .add(program, 'rollback <KIND> <ID>', 'writes', 'tool Weather --to 3 --plan', rollbackCommand)
+    .add(program, 'rollback <KIND> <ID>', 'tool Weather --to 3 --plan', rollbackCommand)
     .description(
       'Makes a new version with the content of an old one.\n' +
         'It passes the same checks as any change. KIND is agent or tool, ID an id or a name. Secrets (header values) are not rolled back.',

@@ -7,7 +7,7 @@ import { type Call, type CommandLine, EXIT } from './command.js'
 export function addKeyCommands(program: Command, line: CommandLine): void {
   const keys = program.command('keys').description('Keys that encrypt stored secrets.')
   line
-    .add(keys, 'generate', 'writes', '--file /etc/agents/keys', generateCommand)
+    .add(keys, 'generate', '--file /etc/agents/keys', generateCommand)
     .description(
       'Makes a key for the key ring.\n' +
         'Put a new key before the old ones (SECRET_KEYS or SECRET_KEYS_FILE), restart the service, run agentctl keys rotate, ' +
@@ -15,13 +15,13 @@ export function addKeyCommands(program: Command, line: CommandLine): void {
     )
     .option('--file <FILE>', 'put it first in this key file, which keeps its owner and mode, instead of printing it')
   line
-    .add(keys, 'status', 'reads', '', statusCommand)
+    .add(keys, 'status', '', statusCommand)
     .description(
       'Counts the stored secrets by key, and opens every one of them.\n' +
         'Exit status 3 when a key is missing, or a value is damaged or was swapped.',
     )
   line
-    .add(keys, 'rotate', 'writes', '', rotateCommand)
+    .add(keys, 'rotate', '', rotateCommand)
     .description(
       "Encrypts all stored secrets anew with the ring's first key.\n" +
         'The service may run meanwhile. May be interrupted and started again. ' +

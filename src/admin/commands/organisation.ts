@@ -2,11 +2,10 @@ import { existsSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import type { Command } from 'commander'
 import { stringify } from 'yaml'
-import type { Loc } from '../../errors.js'
 import { numberReplacer, stringifyExact, withoutMarks } from '../../schema/exact-json.js'
 import type { Outcome } from '../apply/catalogue.js'
 import { placeholder } from '../apply/placeholders.js'
-import { type ApplyOptions, type ApplyReport, applyOrganisation, countOutcomes } from '../apply.js'
+import { type ApplyReport, applyOrganisation, countOutcomes } from '../apply.js'
 import { exportOrganisation } from '../export.js'
 import { counted, InvalidDocument, placeText, Refusal } from '../refusal.js'
 import { readGivenSource, writeText } from '../source.js'
@@ -16,7 +15,7 @@ export const PLAN = 'only show what would change; exit status 2 where something 
 
 export function addOrganisationCommands(program: Command, line: CommandLine): void {
   line
-    .add(program, 'apply <FILE>', 'writes', 'organisation.yaml --plan', applyCommand)
+    .add(program, 'apply <FILE>', 'organisation.yaml --plan', applyCommand)
     .description(
       'Brings the database to what an organisation document says.\n' +
         'FILE is YAML or JSON; - is standard input. Rows are found by id or name; what an entry does not name stays as it is.\n' +
@@ -26,7 +25,7 @@ export function addOrganisationCommands(program: Command, line: CommandLine): vo
     .option('--prune', 'remove what the lists of the document do not name')
     .option('--plan', PLAN)
   line
-    .add(program, 'export [FILE]', 'reads', 'organisation.yaml', exportCommand)
+    .add(program, 'export [FILE]', 'organisation.yaml', exportCommand)
     .description(
       'Writes the organisation as a document that apply takes back.\n' +
         'In the place of each secret stands a variable, TOOL_<id>_<HEADER>. Applied to its own database with the ' +
@@ -35,66 +34,20 @@ export function addOrganisationCommands(program: Command, line: CommandLine): vo
     .option('--force', 'write over FILE where it is there already')
 }
 
-interface ApplyCommandOptions {
-  prune?: boolean
-  plan?: boolean
-}
-
-async function applyCommand(call: Call, options: ApplyCommandOptions, file: string) {
+async function applyCommand(call: Call, options: { prune?: boolean; plan?: boolean }, file: string): Promise<number> {
   const source = await readGivenSource(file)
   const given = { ...options, env: call.env, ...(file !== '-' && { baseDir: dirname(resolve(file)) }) }
-  return await applyDocument(call, source.value, given, source.lineOf, report => {
-    const counts = countOutcomes(report)
-    call.answer({ ...report, counts }, () => printReport(call, report))
-  })
-}
-
-/**
- * Makes one agent or tool by the rules of `apply`. An entry without an id is a new row, also where its name exists. Header values
- * stand as they are: no variable is read. `lineOf` tells of a place in the entry where it stands in its file.
- */
-export async function applyEntry(
-  call: Call,
-  section: 'agents' | 'tools',
-  entry: Readonly<Record<string, unknown>>,
-  plan = false,
-  lineOf: LineOf = () => undefined,
-): Promise<number> {
-  const given = Object.fromEntries(Object.entries(entry).filter(([, value]) => value !== undefined))
-  const document = { version: 1, [section]: [given] }
-  const ofEntry: LineOf = loc => lineOf(loc.slice(2))
-  return await applyDocument(call, document, { plan, env: null, asNew: true }, ofEntry, ({ outcomes }) => {
-    for (const outcome of outcomes.filter(({ action }) => action === 'created')) {
-      const { id, name, action, fields } = outcome
-      call.answer({ id, name, action, fields }, () => printOutcome(call, outcome, plan))
-    }
-  })
-}
-
-/** The line of a place; undefined where it was not read from a file. */
-type LineOf = (loc: Loc) => number | undefined
-
-/** Applies a document, shows what that did, or the faults of the document with their lines, and answers the exit status. */
-async function applyDocument(
-  call: Call,
-  document: unknown,
-  options: Omit<ApplyOptions, 'vault' | 'actor'>,
-  lineOf: LineOf,
-  show: (report: ApplyReport) => void,
-): Promise<number> {
   try {
     const vault = await call.vault()
-    const report = await applyOrganisation(await call.database(), document, { ...options, vault, actor: call.actor })
-    show(report)
-    const { created, changed, removed } = countOutcomes(report)
-    return report.planned && created + changed + removed > 0 ? EXIT.differs : EXIT.ok
+    const report = await applyOrganisation(await call.database(), source.value, { ...given, vault, actor: call.actor })
+    const counts = countOutcomes(report)
+    call.answer({ ...report, counts }, () => printReport(call, report))
+    return report.planned && counts.created + counts.changed + counts.removed > 0 ? EXIT.differs : EXIT.ok
   } catch (error) {
     if (!(error instanceof InvalidDocument)) throw error
-    const faults = error.faults.map(fault => ({ line: lineOf(fault.loc), ...fault }))
+    const faults = error.faults.map(fault => ({ line: source.lineOf(fault.loc), ...fault }))
     call.answer({ faults }, () => {
-      call.printTable(
-        faults.map(({ line, loc, msg, type }) => [line && `line ${line}`, placeText(loc), msg, `(${type})`]),
-      )
+      call.printTable(faults.map(({ line, loc, msg, type }) => [`line ${line}`, placeText(loc), msg, `(${type})`]))
       call.remark(`${counted(faults.length, 'fault')}; nothing was stored`)
     })
     return EXIT.error

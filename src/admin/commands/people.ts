@@ -11,7 +11,7 @@ import { type Call, type CommandLine, EXIT, UsageError } from './command.js'
 export function addPeopleCommands(program: Command, line: CommandLine): void {
   const user = program.command('user').description('People and service accounts.')
   line
-    .add(user, 'create <EMAIL>', 'writes', 'bob@example.com --permission manage:actions', createCommand)
+    .add(user, 'create <EMAIL>', 'bob@example.com --permission manage:actions', createCommand)
     .description('Makes a user.\nGroups, and later changes of permissions, are the business of apply.')
     .option('--service-account', 'a service account instead of a person')
     .option(
@@ -19,14 +19,14 @@ export function addPeopleCommands(program: Command, line: CommandLine): void {
       `${PERMISSIONS.join(', ')}: each includes the ones before; may be repeated`,
       permissions,
     )
-  line.add(user, 'list', 'reads', '', listCommand).description('Lists the users.')
+  line.add(user, 'list', '', listCommand).description('Lists the users.')
   line
-    .add(user, 'deactivate <EMAIL>', 'writes', 'bob@example.com', deactivateCommand)
+    .add(user, 'deactivate <EMAIL>', 'bob@example.com', deactivateCommand)
     .description(
       'Shuts a user out: their tokens stop working with the next request.\napply lets them in again (active: true).',
     )
   line
-    .add(user, 'erase <EMAIL>', 'destroys', 'bob@example.com --plan', eraseCommand)
+    .add(user, 'erase <EMAIL>', 'bob@example.com --plan', eraseCommand)
     .description(
       'Erases a person: shuts the account, clears the audit trail of them.\n' +
         'EMAIL may be an id. What they own stays, and the audit trail still verifies.\n' +

@@ -13,17 +13,7 @@ import { placeText, Refusal } from '../refusal.js'
 import { UnreadableText } from '../source.js'
 import { harmless, harmlessLines } from '../terminal.js'
 import { addAuditCommands } from './audit.js'
-import {
-  type Call,
-  CommandLine,
-  type Environment,
-  EXIT,
-  effectOf,
-  NotConfigured,
-  nameOf,
-  type Output,
-  UsageError,
-} from './command.js'
+import { CommandLine, type Environment, EXIT, NotConfigured, nameOf, type Output, UsageError } from './command.js'
 import { addHistoryCommands } from './history.js'
 import { addKeyCommands } from './keys.js'
 import { addOrganisationCommands } from './organisation.js'
@@ -72,7 +62,7 @@ export function programOf(line: CommandLine): Command {
       visibleOptions: command => (command.parent === null ? [] : [...command.options]),
     })
     .helpOption('-h, --help', 'show this text')
-    .helpCommand(false)
+    .helpCommand('help [COMMAND]', 'shows the help of a command')
     .enablePositionalOptions()
     .version(VERSION, '--version', 'show the version')
     .usage('COMMAND [arguments] [options]')
@@ -87,13 +77,6 @@ export function programOf(line: CommandLine): Command {
   addToolCommands(program, line)
   addAuditCommands(program, line)
   addKeyCommands(program, line)
-  line
-    .add(program, 'help [COMMAND...]', 'reads', 'token create', (call, _, words: string[]) =>
-      helpCommand(call, program, words),
-    )
-    .description(
-      'Shows the help of a command.\nWith --json: all commands with their options and effects, for programs.',
-    )
   for (const command of allCommands(program)) {
     const [first = ''] = command.description().split('\n')
     command.summary(first).option('--json', 'print JSON')
@@ -104,23 +87,6 @@ export function programOf(line: CommandLine): Command {
 /** All commands that can be run. */
 export function allCommands(from: Command): Command[] {
   return from.commands.flatMap(command => (command.commands.length > 0 ? allCommands(command) : [command]))
-}
-
-async function helpCommand(call: Call, program: Command, words: string[]): Promise<undefined> {
-  if (!call.json) {
-    const shown = namedBy(program, words)
-    if (nameOf(shown) !== words.join(' ')) throw new UsageError(`there is no command ${words.join(' ')}`)
-    shown.outputHelp()
-    return
-  }
-  const commands = allCommands(program).map(command => ({
-    name: nameOf(command),
-    summary: command.description(),
-    effect: effectOf(command),
-    arguments: command.registeredArguments.map(one => ({ name: one.name(), required: one.required })),
-    options: command.options.map(({ flags, description, mandatory }) => ({ flags, description, required: mandatory })),
-  }))
-  call.printJson({ version: VERSION, commands, exit_statuses: EXIT })
 }
 
 /** The command or group that the first words name. */

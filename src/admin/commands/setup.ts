@@ -16,7 +16,7 @@ import { checkedEmail } from './people.js'
 
 export function addSetupCommands(program: Command, line: CommandLine): void {
   line
-    .add(program, 'init <EMAIL>', 'writes', 'alice@example.com', initCommand)
+    .add(program, 'init <EMAIL>', 'alice@example.com', initCommand)
     .description(
       'Makes a database ready: schema, first administrator, token.\n' +
         'The token is shown once.\n' +
@@ -24,12 +24,10 @@ export function addSetupCommands(program: Command, line: CommandLine): void {
     )
     .option('--embedded', 'make an embedded database where there is none yet')
   line
-    .add(program, 'migrate', 'writes', '--plan', migrateCommand)
+    .add(program, 'migrate', '--plan', migrateCommand)
     .description('Brings the schema of the database up to date.\nForward only; several processes may run it at once.')
     .option('--plan', 'only name the migrations and what they lock; exit status 2 where there are some')
-  line
-    .add(program, 'status', 'reads', '--json', statusCommand)
-    .description('Says how things stand: schema, counts, keys.')
+  line.add(program, 'status', '--json', statusCommand).description('Says how things stand: schema, counts, keys.')
 }
 
 async function initCommand(call: Call, _: object, given: string): Promise<undefined> {
@@ -50,7 +48,7 @@ async function initCommand(call: Call, _: object, given: string): Promise<undefi
     call.remark(`${description}: ${counted(migrations.length, 'migration')}, administrator ${email}`)
     call.remark(`token ${issued.id}, expires ${issued.expires_at ?? 'never'}; it is shown only now:`)
     call.print(issued.token)
-    call.remark('Next: npm start, then agentctl agent create NAME, or agentctl apply FILE (ops/organisation.md)')
+    call.remark('Next: npm start, and agentctl apply FILE for agents and tools (ops/organisation.md)')
   })
 }
 

@@ -9,7 +9,7 @@ import { permissions } from './people.js'
 export function addTokenCommands(program: Command, line: CommandLine): void {
   const token = program.command('token').description('Access tokens.')
   line
-    .add(token, 'create', 'writes', '--for ci@example.com --scope manage:actions --tool 7', createCommand)
+    .add(token, 'create', '--for ci@example.com --scope manage:actions --tool 7', createCommand)
     .description('Makes an access token and shows it once.')
     .requiredOption('--for <EMAIL>', 'the user')
     .option('--scope <SCOPE>', `narrow it to ${PERMISSIONS.join(', ')}; may be repeated`, permissions)
@@ -19,15 +19,15 @@ export function addTokenCommands(program: Command, line: CommandLine): void {
     .option('--never', 'it never expires')
     .option('--require-if-match', 'refuse its updates without If-Match')
   line
-    .add(token, 'list', 'reads', '--for ci@example.com', listCommand)
+    .add(token, 'list', '--for ci@example.com', listCommand)
     .description('Lists tokens, without their secrets.')
     .option('--for <EMAIL>', 'only of this user')
   line
-    .add(token, 'revoke', 'destroys', '12', revokeCommand)
+    .add(token, 'revoke', '12', revokeCommand)
     .argument('<ID>', '', wholeNumber)
     .description('Revokes a token: it stops working with the next request.')
   line
-    .add(token, 'rotate', 'writes', '12 --overlap 30m', rotateCommand)
+    .add(token, 'rotate', '12 --overlap 30m', rotateCommand)
     .argument('<ID>', '', wholeNumber)
     .description('Makes a new token with the rights of an old one; both live for a while.')
     .option('--overlap <TIME>', 'how long the old one lives on, such as 30m or 0 (default: 24h)', overlapS)

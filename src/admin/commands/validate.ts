@@ -10,7 +10,7 @@ import { type Call, type CommandLine, EXIT, UsageError } from './command.js'
 
 export function addValidateCommand(program: Command, line: CommandLine): void {
   line
-    .add(program, 'validate <FILE>', 'reads', 'weather.yaml --complete > weather-completed.yaml', validateCommand)
+    .add(program, 'validate <FILE>', 'weather.yaml --complete > weather-completed.yaml', validateCommand)
     .description(
       'Checks a tool definition as the service does.\n' +
         'FILE is JSON or YAML; - is standard input. Needs no database. Exit status 3 when there are faults.',
