@@ -100,7 +100,7 @@ t.test('exit 78: a key file that is missing or unreadable, by its setting; where
   ])
   const output =
     'SECRET_KEYS_FILE: the file cannot be read (ENOENT: no such file or directory). ' +
-    'It holds one id:base64 a line; a new one is made by: npx agentctl keys generate --file FILE\n'
+    'It holds one id:base64 a line; a new one is made by: npx agentctl keys generate\n'
   t.strictSame(missing, { code: 78, output })
   t.match(await agentctl(['status'], { SECRET_KEYS: '', SECRET_KEYS_FILE: join(folder, 'none') }), {
     status: 78,

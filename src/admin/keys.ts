@@ -1,5 +1,4 @@
 import type { KeyObject } from 'node:crypto'
-import { chmodSync, chownSync, existsSync, realpathSync, renameSync, rmSync, statSync } from 'node:fs'
 import { type Kysely, sql } from 'kysely'
 import type { Database } from '../db/tables.js'
 import { joined } from '../db/transaction.js'
@@ -12,13 +11,12 @@ import {
   SecretCorrupt,
   sealDeploymentKey,
 } from '../secrets/cipher.js'
-import { generateKey, type KeyRing, parseKeyRing } from '../secrets/key-ring.js'
+import type { KeyRing } from '../secrets/key-ring.js'
 import { fingerprint } from '../secrets/mask.js'
 import { recordAccess } from '../updates/access-events.js'
 import type { Actor } from '../updates/audit.js'
 import { operatorActor } from './operator.js'
 import { Refusal } from './refusal.js'
-import { readText, writeText } from './source.js'
 
 /** A stored secret that does not open where it stands, or is not the one that its mask was made of. */
 export interface SecretFinding {
@@ -196,33 +194,4 @@ async function rotateDeploymentKey(db: Kysely<Database>, ring: KeyRing, actor: A
       .execute()
     return true
   })
-}
-
-/**
- * Puts a new key first in a key file, which keeps its owner and mode; a missing file is made with mode 0600. A link is followed.
- * The file is replaced in one step, and nothing is left beside it on failure. Answers the new key's id. Throws `Refusal`.
- */
-export function addKeyToFile(given: string): string {
-  const entry = generateKey()
-  if (existsSync(given)) replaceKeyFile(given, entry)
-  else writeText(given, `${entry}\n`, { mode: 0o600, flag: 'wx' }) // a link to nothing is refused
-  return entry.slice(0, entry.indexOf(':'))
-}
-
-function replaceKeyFile(given: string, entry: string): void {
-  const path = realpathSync(given)
-  const before = readText(path)
-  if (before.trim() !== '') parseKeyRing(before)
-  const draft = `${path}.${process.pid}`
-  try {
-    writeText(draft, `${entry}\n${before}`, { mode: 0o600, flag: 'wx' })
-    const { uid, gid, mode } = statSync(path)
-    chownSync(draft, uid, gid)
-    chmodSync(draft, mode)
-    renameSync(draft, path)
-  } catch (error) {
-    rmSync(draft, { force: true })
-    if (!(error instanceof Error && 'code' in error)) throw error
-    throw new Refusal(`${given} cannot be replaced with its owner and mode kept (${error.code}): run this as its owner`)
-  }
 }

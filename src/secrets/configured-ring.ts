@@ -44,7 +44,7 @@ function fileFault(keysFile: string | undefined, dataDir: string, error: Error):
     const path = join(dataDir, FILE_NAME)
     return `the key file ${path} cannot be read or made (${reason}): set DATA_DIR to a folder that this user can write`
   }
-  const advice = 'It holds one id:base64 a line; a new one is made by: npx agentctl keys generate --file FILE'
+  const advice = 'It holds one id:base64 a line; a new one is made by: npx agentctl keys generate'
   return `SECRET_KEYS_FILE: the file cannot be read (${reason}). ${advice}`
 }
 

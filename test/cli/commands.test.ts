@@ -111,13 +111,8 @@ t.test('69, 78 and 1: the database, the settings, a refusal', async t => {
     status: 1,
     stderr: 'agentctl token create: there is no user f\\nrow 1  forged\n',
   })
-  for (const args of [
-    ['export', '/nonexistent/x'],
-    ['keys', 'generate', '--file', '/nonexistent/x'],
-  ]) {
-    const { status, stderr } = await agentctl(args)
-    t.match({ status, stderr }, { status: 1, stderr: /\/nonexistent\/x(\.\d+)? cannot be written \(ENOENT\)$/m })
-  }
+  const unwritten = await agentctl(['export', '/nonexistent/x'])
+  t.match(unwritten, { status: 1, stderr: /\/nonexistent\/x cannot be written \(ENOENT\)$/m })
   const missing = await agentctl(['validate', '/nonexistent/x'])
   t.match(missing, { status: 1, stderr: /cannot be read \(ENOENT\)/ })
 })

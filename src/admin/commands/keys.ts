@@ -1,19 +1,18 @@
 import type { Command } from 'commander'
 import { generateKey } from '../../secrets/key-ring.js'
-import { addKeyToFile, type KeyStatus, keyStatus, rotateKeys, type SecretFinding } from '../keys.js'
+import { type KeyStatus, keyStatus, rotateKeys, type SecretFinding } from '../keys.js'
 import { counted } from '../refusal.js'
 import { type Call, type CommandLine, EXIT } from './command.js'
 
 export function addKeyCommands(program: Command, line: CommandLine): void {
   const keys = program.command('keys').description('Keys that encrypt stored secrets.')
   line
-    .add(keys, 'generate', '--file /etc/agents/keys', generateCommand)
+    .add(keys, 'generate', '', generateCommand)
     .description(
       'Makes a key for the key ring.\n' +
         'Put a new key before the old ones (SECRET_KEYS or SECRET_KEYS_FILE), restart the service, run agentctl keys rotate, ' +
         'and take the old keys out when agentctl keys status says that they seal nothing.',
     )
-    .option('--file <FILE>', 'put it first in this key file, which keeps its owner and mode, instead of printing it')
   line
     .add(keys, 'status', '', statusCommand)
     .description(
@@ -29,11 +28,7 @@ export function addKeyCommands(program: Command, line: CommandLine): void {
     )
 }
 
-async function generateCommand(call: Call, { file }: { file?: string }) {
-  if (file !== undefined) {
-    const added = addKeyToFile(file)
-    return call.answer({ added, file }, `added the key ${added} to ${file}`)
-  }
+async function generateCommand(call: Call): Promise<undefined> {
   const key = generateKey()
   return call.answer({ key }, key)
 }
