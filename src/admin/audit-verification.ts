@@ -1,8 +1,13 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
 import type { Database } from '../db/tables.js'
 import { RESOURCE_KINDS } from '../updates/resource-pages.js'
-import { accessFindings, readErasures, verifyEvents } from './audit-verification/events.js'
-import type { AuditFinding, AuditVerification } from './audit-verification/findings.js'
+import {
+  type AuditFinding,
+  type AuditVerification,
+  accessFindings,
+  readErasures,
+  verifyEvents,
+} from './audit-verification/events.js'
 import { verifyResources } from './audit-verification/resources.js'
 import { checkpointFindings, headFindings } from './checkpoint.js'
 

@@ -226,7 +226,8 @@ export const PRUNER: Actor = {
   command: null,
 }
 
-const UNPRUNED: PruningMark = { anchor_version: 0, anchor_hash: GENESIS_HASH, content_hash: null, emptied_to: 0 }
+/** Nothing was taken yet. */
+export const UNPRUNED: PruningMark = { anchor_version: 0, anchor_hash: GENESIS_HASH, content_hash: null, emptied_to: 0 }
 
 /** The last mark of each resource, by `persona:12`. */
 async function readMarks(db: Kysely<Database>, subjects: readonly string[]): Promise<Map<string, PruningMark>> {

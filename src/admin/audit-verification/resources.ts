@@ -2,17 +2,18 @@ import { type RawBuilder, sql, type Transaction } from 'kysely'
 import type { Database, ResourceKind } from '../../db/tables.js'
 import { BLANK_AGENT } from '../../persona/fields.js'
 import { auditedPersona } from '../../persona/resource.js'
+import { isJsonObject } from '../../schema/vocabulary.js'
 import { BLANK_TOOL } from '../../tool/fields.js'
 import { auditedTool } from '../../tool/resource.js'
 import { shownHeaders } from '../../tool/rules.js'
-import { auditHash, commitment, GENESIS_HASH, type StoredRow, sha256 } from '../../updates/audit.js'
+import { auditHash, commitment, type StoredRow, sha256 } from '../../updates/audit.js'
 import { ROW_COLUMNS } from '../../updates/audit-rows.js'
-import { isPruningMark, type PruningMark } from '../../updates/prune.js'
+import { isPruningMark, type PruningMark, UNPRUNED } from '../../updates/prune.js'
 import { readPersonaStates } from '../apply/personas.js'
 import { readToolStates } from '../apply/tools.js'
 import { ERASED } from '../erasure.js'
 import { counted } from '../refusal.js'
-import { type AuditFinding, type AuditVerification, type Erasures, type Problem, scan } from './findings.js'
+import { type AuditFinding, type AuditVerification, type Erasures, type Problem, scan } from './events.js'
 
 const ROWS_AT_ONCE = 50
 /** Longer differences are hashed by the database alone: they are never here. */
@@ -36,13 +37,8 @@ interface Head {
   upgraded_version: number
 }
 
-/** An audit row with what the database found of its difference. */
-type Row = StoredRow & {
-  has_difference: boolean
-  is_hashed: boolean
-  /** JSON text where it is short. */
-  difference: string | null
-}
+/** An audit row with what the database found of its difference, which is JSON text where it is short. */
+type Row = StoredRow & { has_difference: boolean; is_hashed: boolean; difference: string | null }
 
 /** Verifies the chain and the content of each agent or tool, and adds to the result. */
 export async function verifyResources(
@@ -99,13 +95,15 @@ function rowsOf(kind: ResourceKind): RawBuilder<Row> {
 }
 
 const EDITED: Problem = ['edited', 'the row does not have the content that its hash was made of']
+const EMPTIED: Problem = ['emptied', 'what changed is gone, and no pruning says so']
 const ERASED_BY_HAND: Problem = ['erased', 'who made the change was erased, and no erasure says so']
 
 /** The chain of one agent or tool, as far as its rows were followed. */
 class Chain {
   readonly findings: AuditFinding[] = []
-  readonly mark: PruningMark | undefined
-  readonly #start: { version: number; hash: string }
+  readonly #mark: PruningMark
+  /** Where the kept rows begin: behind the version that this one of pruning names. */
+  readonly #start: PruningMark
   #version: number
   #hash: string
   #last: Row | undefined
@@ -116,14 +114,10 @@ class Chain {
     readonly head: Head,
     readonly erasures: Erasures,
   ) {
-    this.mark = isPruningMark(head.mark) ? head.mark : undefined
-    const isBegunLater = this.mark !== undefined && (this.mark.anchor_version > 0 || head.version !== null)
-    this.#start =
-      isBegunLater && this.mark
-        ? { version: this.mark.anchor_version, hash: this.mark.anchor_hash }
-        : { version: 0, hash: GENESIS_HASH }
-    this.#version = this.#start.version
-    this.#hash = this.#start.hash
+    this.#mark = isPruningMark(head.mark) ? head.mark : UNPRUNED
+    this.#start = this.#mark.anchor_version === 0 && head.version === null ? UNPRUNED : this.#mark
+    this.#version = this.#start.anchor_version
+    this.#hash = this.#start.anchor_hash
     if (head.id < 1) this.note(0, 'unrecorded', 'no id is below 1: it was put there by SQL')
   }
 
@@ -159,28 +153,23 @@ class Chain {
     if (auditHash(row) !== row.hash || (isErased && erasure !== row.hash)) return EDITED
     if (!isErased && commitment(row.salt ?? '', row.actor, row.client_address) !== row.identity_hash) return EDITED
     if (!row.has_difference) {
-      const emptiedTo = this.mark?.emptied_to ?? 0
-      if (row.version_after > emptiedTo) return ['emptied', 'what changed is gone, and no pruning says so']
+      if (row.version_after > this.#mark.emptied_to) return EMPTIED
       return row.definition_before === null ? undefined : EDITED
     }
     if (!row.is_hashed) return EDITED
     if (row.difference === null) return this.kind === 'persona' && row.definition_before !== null ? EDITED : undefined
-    const difference = readDifference(row.difference)
-    return difference && (difference.definition?.from ?? null) === row.definition_before ? undefined : EDITED
+    return replacedDefinition(row.difference) === row.definition_before ? undefined : EDITED
   }
 
   /** Verifies the end of the chain, where its last row was followed. */
   end(): void {
-    const { head, mark } = this
-    if (head.version !== null) this.#endAt(head.version)
-    else if (this.#last?.fields.includes('removed') !== true && this.#version > (mark?.anchor_version ?? -1)) {
-      this.note(this.#version, 'resource_missing', 'it is gone, and no row says that it was removed')
+    const { version, audit_head, audit_count, audit_anchor, audit_anchor_version: anchor } = this.head
+    if (version === null) {
+      if (this.#last?.fields.includes('removed') !== true && this.#version > this.#mark.anchor_version)
+        this.note(this.#version, 'resource_missing', 'it is gone, and no row says that it was removed')
+      return
     }
-  }
-
-  #endAt(version: number): void {
-    const { audit_head, audit_count, audit_anchor, audit_anchor_version: anchor } = this.head
-    if (anchor !== this.#start.version || audit_anchor !== this.#start.hash) {
+    if (anchor !== this.#start.anchor_version || audit_anchor !== this.#start.anchor_hash) {
       const msg = `the resource says that rows up to version ${anchor} were pruned, and no pruning says so`
       this.note(anchor, 'anchor_mismatch', msg)
     }
@@ -201,27 +190,25 @@ class Chain {
 
   /** Whether its rows go back to its beginning. */
   get isComplete(): boolean {
-    return this.#start.version === 0
+    return this.#start.anchor_version === 0
   }
 
-  /** The hash of the content by the last row; null where none says it; undefined where there is nothing to compare. */
+  /** The hash of the content by the last row; null where none says it; undefined where the chain is not whole. */
   get contentHash(): string | null | undefined {
-    const end = this.#last?.version_after ?? this.mark?.anchor_version
-    if (this.head.version === null || end !== this.head.version) return undefined // not whole: that is said already
-    return this.#last === undefined ? (this.mark?.content_hash ?? null) : this.#last.content_hash
+    const { version_after: end, content_hash } = this.#last ?? {
+      ...this.#mark,
+      version_after: this.#mark.anchor_version,
+    }
+    return end === this.head.version ? content_hash : undefined
   }
 }
 
-/** What a stored difference says, by field; undefined where the program writes none like it. */
-function readDifference(text: string): Record<string, { from?: unknown; to?: unknown }> | undefined {
+/** The hash of the definition that a difference names as replaced; undefined where the program writes none like it. */
+function replacedDefinition(text: string): unknown {
   const difference: unknown = JSON.parse(text)
-  return isObject(difference) && Object.values(difference).every(isObject)
-    ? (difference as Record<string, object>) // each of its values is one
-    : undefined
-}
-
-function isObject(value: unknown): value is object {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
+  if (!isJsonObject(difference) || !Object.values(difference).every(isJsonObject)) return undefined
+  const { definition } = difference as { definition?: { from?: unknown } } // each of its values is an object
+  return definition?.from ?? null
 }
 
 /** Compares what is stored with the hash of the last row; where none says it, each field with its last kept change. */

@@ -1,12 +1,50 @@
 import type { KeyObject } from 'node:crypto'
 import { type Command, Option } from 'commander'
-import { type AuditFilter, LISTED_KINDS, listAudit } from '../audit.js'
-import { placeOf } from '../audit-verification/findings.js'
+import { type Kysely, sql } from 'kysely'
+import type { Database } from '../../db/tables.js'
+import { ACCESS_KINDS } from '../../updates/access-events.js'
 import { verifyAudit } from '../audit-verification.js'
 import { checkSignature, readSigningKey, writeCheckpoint } from '../checkpoint.js'
 import { counted } from '../refusal.js'
 import { readText } from '../source.js'
 import { type Call, type CommandLine, dateTime, EXIT, UsageError, wholeNumber } from './command.js'
+
+/** What `--kind` takes. */
+const LISTED_KINDS = ['agent', 'tool', ...ACCESS_KINDS] as const
+
+/** Which rows and events of the audit trail to list. Times are ISO 8601, `since` inclusive and `until` exclusive. */
+interface AuditFilter {
+  kind?: (typeof LISTED_KINDS)[number]
+  /** An id, or the email of whom it concerns. */
+  subject?: string
+  /** An email, or `agentctl`. */
+  actor?: string
+  since?: string
+  until?: string
+  limit?: number
+}
+
+/** An audit row of an agent or tool, or an access event; what the other one has is null. */
+export interface ListedChange {
+  at: string
+  kind: string
+  subject: string
+  /** The version, or of an event the number in its chain. */
+  number: number
+  action: string
+  /** Whom an event concerns. */
+  person: string | null
+  actor: string
+  token_id: number | null
+  request_id: string
+  client_address: string
+  command: string | null
+  /** The state of access after the event, or what it did. */
+  detail: unknown
+  fields: string[] | null
+  difference: unknown
+  hash: string
+}
 
 export function addAuditCommands(program: Command, line: CommandLine): void {
   const audit = program.command('audit').description('The audit trail.')
@@ -53,6 +91,34 @@ async function listCommand(call: Call, { limit, ...filter }: AuditFilter & { lim
   if (rows.length > limit) call.remark(`there are more than ${limit}: see --limit, --since and --until`)
 }
 
+/** Rows and events of the audit trail, newest first. */
+export async function listAudit(db: Kysely<Database>, filter: AuditFilter): Promise<ListedChange[]> {
+  const { kind, subject, actor, since, until, limit } = filter
+  const conditions = [
+    ...(kind === undefined ? [] : [sql`kind = ${kind}`]),
+    ...(subject === undefined ? [] : [sql`(subject = ${subject} or lower(person) = lower(${subject}))`]),
+    ...(actor === undefined ? [] : [sql`actor = ${actor}`]),
+    ...(since === undefined ? [] : [sql`at >= ${since}`]),
+    ...(until === undefined ? [] : [sql`at < ${until}`]),
+  ]
+  const { rows } = await sql<ListedChange>`
+    select at, kind, subject, number, action, person, actor, token_id, request_id, client_address, command, detail, fields,
+      difference, hash
+    from (
+      select at, case resource_kind when 'persona' then 'agent' else resource_kind end as kind,
+        resource_id::text as subject, version_after as number,
+        case version_before when 0 then 'created' else 'changed' end as action, null as person, actor, token_id,
+        request_id, client_address, command, null::json as detail, fields, difference, encode(hash, 'hex') as hash
+      from audit
+      union all
+      select at, kind, case kind when 'prune' then replace(subject, 'persona:', 'agent:') else subject end, number,
+        action, person, actor, null, request_id, client_address, command, detail, null, null, encode(hash, 'hex')
+      from access_event) change
+    where ${sql.join([sql`true`, ...conditions], sql` and `)}
+    order by at desc, number desc limit ${limit ?? null}::bigint`.execute(db)
+  return rows
+}
+
 async function verifyCommand(call: Call, options: { checkpoint?: string; publicKey?: string }): Promise<number> {
   const { checkpoint: file, publicKey } = options
   const checkpoint = file === undefined ? undefined : await checkSignature(file, keyOf(publicKey, 'public'))
@@ -66,6 +132,12 @@ async function verifyCommand(call: Call, options: { checkpoint?: string; publicK
     if (checkpoint) call.print(`compared with ${counted(checkpoint.chains, 'chain')} of ${checkpoint.at}`)
   })
   return result.findings.length > 0 ? EXIT.findings : EXIT.ok
+}
+
+/** What a row or event is of, as people read and name it: `agent:12`, `user:ID`, `prune:agent:12`. */
+function placeOf({ kind, subject }: { kind: string; subject: string }): string {
+  const place = subject === '' ? kind : `${kind}:${subject}`
+  return place.replace(/^(prune:)?persona:/, '$1agent:')
 }
 
 async function checkpointCommand(call: Call, { key }: { key?: string }, file: string): Promise<undefined> {
