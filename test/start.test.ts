@@ -102,9 +102,9 @@ t.test('exit 78: a key file that is missing or unreadable, by its setting; where
     'SECRET_KEYS_FILE: the file cannot be read (ENOENT: no such file or directory). ' +
     'It holds one id:base64 a line; a new one is made by: npx agentctl keys generate\n'
   t.strictSame(missing, { code: 78, output })
-  t.match(await agentctl(['status'], { SECRET_KEYS: '', SECRET_KEYS_FILE: join(folder, 'none') }), {
+  t.match(await agentctl(['keys', 'status'], { SECRET_KEYS: '', SECRET_KEYS_FILE: join(folder, 'none') }), {
     status: 78,
-    stderr: `agentctl status: ${output}`,
+    stderr: `agentctl keys status: ${output}`,
   })
   t.strictSame(unreadable, {
     code: 78,

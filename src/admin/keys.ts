@@ -1,13 +1,14 @@
 import type { KeyObject } from 'node:crypto'
-import { type Kysely, sql } from 'kysely'
+import { type Kysely, sql, type Transaction } from 'kysely'
 import type { Database } from '../db/tables.js'
 import { joined } from '../db/transaction.js'
 import {
   decryptSecret,
   encryptSecret,
-  isSealedByOldKey,
+  type HeaderPlace,
   KeyMissing,
   openDeploymentKey,
+  type SealedSecret,
   SecretCorrupt,
   sealDeploymentKey,
 } from '../secrets/cipher.js'
@@ -15,8 +16,10 @@ import type { KeyRing } from '../secrets/key-ring.js'
 import { fingerprint } from '../secrets/mask.js'
 import { recordAccess } from '../updates/access-events.js'
 import type { Actor } from '../updates/audit.js'
+import { inOneSnapshot } from '../updates/read.js'
 import { operatorActor } from './operator.js'
 import { Refusal } from './refusal.js'
+import { scan } from './scan.js'
 
 /** A stored secret that does not open where it stands, or is not the one that its mask was made of. */
 export interface SecretFinding {
@@ -37,11 +40,9 @@ export interface KeyStatus {
 }
 
 const VALUES_AT_ONCE = 500
+const SEALED = ['key_id as keyId', 'nonce', 'ciphertext'] as const
 
-/**
- * Opens every stored secret in its place, a page at a time, and compares it with its mask: finds a ciphertext that was damaged,
- * swapped, or put back by SQL. Changes nothing.
- */
+/** Opens every stored secret in its place and compares it with its mask: finds damage, swaps and values of before. */
 export async function keyStatus(db: Kysely<Database>, ring: KeyRing): Promise<KeyStatus> {
   const findings: SecretFinding[] = []
   const counts = new Map(ring.ids.map(id => [id, 0]))
@@ -51,27 +52,20 @@ export async function keyStatus(db: Kysely<Database>, ring: KeyRing): Promise<Ke
     values++
     if (problem !== undefined) findings.push({ place, key, problem })
   }
-  const sealed = ['key_id as keyId', 'nonce', 'ciphertext'] as const
-  const deployment = await db.selectFrom('deployment_key').select(sealed).executeTakeFirst()
-  let deploymentKey: KeyObject | undefined
-  if (deployment) {
-    counts.set(deployment.keyId, 0)
-    tryToOpen('the deployment key', deployment.keyId, () => {
-      deploymentKey = openDeploymentKey(ring, deployment)
-      return true
-    })
-  }
-  let page: { toolId: number; position: number }[] = [{ toolId: 0, position: -1 }]
-  for (let after = page[0]; after !== undefined; after = page.at(-1)) {
-    const headers = await db
-      .selectFrom('tool_header')
-      .select([...sealed, 'tool_id as toolId', 'position', 'name as headerName', 'fingerprint'])
-      .where(sql<boolean>`(tool_id, position) > (${after.toolId}::integer, ${after.position}::integer)`)
-      .orderBy('tool_id')
-      .orderBy('position')
-      .limit(VALUES_AT_ONCE)
-      .execute()
-    for (const stored of headers) {
+  const deployment = await inOneSnapshot({ db }, async trx => {
+    const deployment = await trx.selectFrom('deployment_key').select(SEALED).executeTakeFirst()
+    let deploymentKey: KeyObject | undefined
+    if (deployment) {
+      counts.set(deployment.keyId, 0)
+      tryToOpen('the deployment key', deployment.keyId, () => {
+        deploymentKey = openDeploymentKey(ring, deployment)
+        return true
+      })
+    }
+    const headers = sql<SealedSecret & HeaderPlace & { fingerprint: Buffer }>`
+      select tool_id as "toolId", name as "headerName", key_id as "keyId", nonce, ciphertext, fingerprint
+      from tool_header order by tool_id, position`
+    for await (const stored of scan(trx, 'headers', headers, VALUES_AT_ONCE)) {
       const { keyId, toolId, headerName } = stored
       counts.set(keyId, (counts.get(keyId) ?? 0) + 1)
       tryToOpen(`the header ${headerName} of tool ${toolId}`, keyId, () => {
@@ -79,8 +73,8 @@ export async function keyStatus(db: Kysely<Database>, ring: KeyRing): Promise<Ke
         return !deploymentKey || fingerprint(deploymentKey, toolId, headerName, value).equals(stored.fingerprint)
       })
     }
-    page = headers
-  }
+    return deployment
+  })
   const opened = values - findings.length
   if (deployment === undefined && values > 0) {
     findings.unshift({ place: 'the deployment key', key: null, problem: 'not_there' })
@@ -106,9 +100,9 @@ function problemOf(holds: () => boolean): SecretFinding['problem'] | undefined {
 }
 
 /**
- * Encrypts every stored secret anew with the ring's first key, under traffic: one small transaction for each tool. It may be
- * interrupted and started again. Tools are left, and named, where a key is missing or does not open a value. Throws `Refusal` when the deployment key cannot be read, and when the first key does not open
- * what is sealed under its id: another key has this id now.
+ * Encrypts every stored secret anew with the ring's first key, under traffic, a transaction for each tool. It may be started
+ * again; tools whose key is missing or does not open a value are left and named. Throws `Refusal` when the deployment key
+ * cannot be read, or the first key does not open what is sealed under its id.
  */
 export async function rotateKeys(db: Kysely<Database>, ring: KeyRing, actor: Actor = operatorActor()) {
   const { findings } = await keyStatus(db, ring)
@@ -125,7 +119,7 @@ export async function rotateKeys(db: Kysely<Database>, ring: KeyRing, actor: Act
     select distinct tool_id from tool_header where key_id <> ${ring.currentId} order by tool_id`.execute(db)
   for (const { tool_id } of rows) {
     try {
-      const count = await rotateTool(db, ring, tool_id)
+      const count = await db.transaction().execute(trx => rotateTool(trx, ring, tool_id))
       if (count > 0) rotation.tools++
       rotation.values += count
     } catch (error) {
@@ -143,42 +137,29 @@ export async function rotateKeys(db: Kysely<Database>, ring: KeyRing, actor: Act
 
 /**
  * Answers how many values were encrypted anew, under the tool's lock; its `secrets_generation` moves, so that an update that
- * keeps a value decides again. Throws `KeyMissing` or `SecretCorrupt`; then nothing was changed.
+ * keeps a value decides again. Throws `KeyMissing` or `SecretCorrupt`.
  */
-async function rotateTool(db: Kysely<Database>, ring: KeyRing, toolId: number): Promise<number> {
-  return await db.transaction().execute(async trx => {
-    await trx.selectFrom('tool').select('id').where('id', '=', toolId).forNoKeyUpdate().execute()
-    const headers = await trx
-      .selectFrom('tool_header')
-      .select(['position', 'name as headerName', 'tool_id as toolId', 'key_id as keyId', 'nonce', 'ciphertext'])
-      .where('tool_id', '=', toolId)
-      .where('key_id', '<>', ring.currentId)
-      .execute()
-    if (headers.length === 0) return 0
-    const sealed = headers.map(header => encryptSecret(ring, decryptSecret(ring, header, header), header))
-    await sql`
-      update tool_header h set key_id = ${ring.currentId}, nonce = s.nonce, ciphertext = s.ciphertext
-      from unnest(${headers.map(({ position }) => position)}::integer[], ${sealed.map(({ nonce }) => nonce)}::bytea[],
-        ${sealed.map(({ ciphertext }) => ciphertext)}::bytea[]) s (position, nonce, ciphertext)
-      where h.tool_id = ${toolId} and h.position = s.position`.execute(trx)
-    await trx
-      .updateTable('tool')
-      .set(eb => ({ secrets_generation: eb('secrets_generation', '+', 1) }))
-      .where('id', '=', toolId)
-      .execute()
-    return headers.length
-  })
+async function rotateTool(trx: Transaction<Database>, ring: KeyRing, toolId: number): Promise<number> {
+  await sql`select from tool where id = ${toolId} for no key update`.execute(trx)
+  const { rows: headers } = await sql<SealedSecret & HeaderPlace & { position: number }>`
+    select position, name as "headerName", tool_id as "toolId", key_id as "keyId", nonce, ciphertext
+    from tool_header where tool_id = ${toolId} and key_id <> ${ring.currentId}`.execute(trx)
+  if (headers.length === 0) return 0
+  const sealed = headers.map(header => encryptSecret(ring, decryptSecret(ring, header, header), header))
+  await sql`
+    update tool_header h set key_id = ${ring.currentId}, nonce = s.nonce, ciphertext = s.ciphertext
+    from unnest(${headers.map(({ position }) => position)}::integer[], ${sealed.map(({ nonce }) => nonce)}::bytea[],
+      ${sealed.map(({ ciphertext }) => ciphertext)}::bytea[]) s (position, nonce, ciphertext)
+    where h.tool_id = ${toolId} and h.position = s.position`.execute(trx)
+  await sql`update tool set secrets_generation = secrets_generation + 1 where id = ${toolId}`.execute(trx)
+  return headers.length
 }
 
 /** Also notes that a rotation begins, as it may be killed before its end. */
 async function rotateDeploymentKey(db: Kysely<Database>, ring: KeyRing, actor: Actor): Promise<boolean> {
   return await db.transaction().execute(async trx => {
-    const stored = await trx
-      .selectFrom('deployment_key')
-      .select(['key_id as keyId', 'nonce', 'ciphertext'])
-      .forUpdate()
-      .executeTakeFirst()
-    const isOld = stored !== undefined && isSealedByOldKey(ring, stored)
+    const stored = await trx.selectFrom('deployment_key').select(SEALED).forUpdate().executeTakeFirst()
+    const isOld = stored !== undefined && stored.keyId !== ring.currentId
     const old = trx.selectFrom('tool_header').select('key_id').where('key_id', '<>', ring.currentId)
     if (isOld || (await old.limit(1).execute()).length > 0) {
       const detail = { key: ring.currentId, deployment_key: isOld }

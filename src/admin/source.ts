@@ -1,5 +1,5 @@
 import { readFileSync, type WriteFileOptions, writeFileSync } from 'node:fs'
-import { buffer } from 'node:stream/consumers'
+import { text } from 'node:stream/consumers'
 import {
   type Document,
   isCollection,
@@ -41,7 +41,7 @@ export function readSource(path: string): Source {
 /** The text of a file. Throws `Refusal` when it cannot be read. */
 export function readText(path: string): string {
   try {
-    return withoutMark(readFileSync(path, 'utf8'))
+    return readFileSync(path, 'utf8')
   } catch (error) {
     throw new Refusal(`${path} cannot be read (${reasonOf(error)})`)
   }
@@ -49,18 +49,8 @@ export function readText(path: string): string {
 
 /** `readSource` for an argument of the command line, where `-` is standard input. */
 export async function readGivenSource(path: string): Promise<Source> {
-  return parseSource(await readGivenText(path))
-}
-
-/** `readText` for an argument of the command line, where `-` is standard input. */
-export async function readGivenText(path: string): Promise<string> {
-  if (path !== '-') return readText(path)
-  try {
-    // As a stream: a pipe whose writer is slower may not be one that waits.
-    return withoutMark((await buffer(process.stdin)).toString('utf8'))
-  } catch (error) {
-    throw new Refusal(`standard input cannot be read (${reasonOf(error)})`)
-  }
+  // A pipe whose writer is slower may not be one that waits: it is read as a stream.
+  return path === '-' ? parseSource(await text(process.stdin)) : readSource(path)
 }
 
 /** Writes a text to a file as it is. Throws `Refusal` when it cannot be written. */
@@ -76,18 +66,13 @@ function reasonOf(error: unknown): string {
   return error instanceof Error && 'code' in error ? String(error.code) : String(error)
 }
 
-/** Editors and shells of Windows begin a file with a byte order mark. */
-function withoutMark(text: string): string {
-  return text.replace(/^\uFEFF/, '')
-}
-
 /**
  * Parses JSON or YAML. A text that is JSON is read by JSON's own rules (duplicate keys give the last, as over HTTP); one that begins
  * as JSON does, with a brace and a quoted key, must be JSON; any other is YAML 1.2 with merge keys (`<<`), as other tools read it.
  * Throws `UnreadableText` with every syntax fault and its line, never with a piece of the text, which may be a secret.
  */
 export function parseSource(given: string): Source {
-  const text = withoutMark(given)
+  const text = given.replace(/^\uFEFF/, '') // editors and shells of Windows begin a file with this mark
   const json = jsonValue(text)
   const counter = new LineCounter()
   // Its warnings would go to standard error by themselves, and quote the text.

@@ -30,7 +30,7 @@ export interface IssuedToken {
   expires_at: string | null
 }
 
-/** Makes a token for an existing user, by email or id. Throws `Refusal` when the user or a bound resource does not exist, or the user is inactive. */
+/** Makes a token for an active user, by email or id. Throws `Refusal` when the user or a bound resource does not exist. */
 export async function createToken(
   db: Kysely<Database>,
   request: TokenRequest,
@@ -56,38 +56,24 @@ export async function createToken(
 
 /** All tokens, or those of one user, without secrets; `digest` is what the log has of a token that it does not know. */
 export async function listTokens(db: Kysely<Database>, email: string | null = null) {
-  const { rows } = await sql<{
-    id: number
-    email: string
-    scopes: Permission[] | null
-    persona_ids: number[] | null
-    tool_ids: number[] | null
-    requires_if_match: boolean
-    created_at: string
-    expires_at: string | null
-    revoked_at: string | null
-    last_used_at: string | null
-    digest: string
-  }>`
-    select t.id, u.email, t.scopes, t.persona_ids, t.tool_ids, t.requires_if_match, t.created_at, t.expires_at,
-      t.revoked_at, t.last_used_at, left(encode(t.hash, 'hex'), ${DIGEST_DIGITS}) as digest
-    from token t join user_account u on u.id = t.user_id
-    where ${email}::text is null or lower(u.email) = lower(${email}::text) order by id`.execute(db)
-  return rows
+  return await db
+    .selectFrom('token as t')
+    .innerJoin('user_account as u', 'u.id', 't.user_id')
+    .select(['t.id', 'u.email', 't.scopes', 't.persona_ids', 't.tool_ids', 't.requires_if_match', 't.created_at'])
+    .select(['t.expires_at', 't.revoked_at', 't.last_used_at'])
+    .select(sql<string>`left(encode(t.hash, 'hex'), ${DIGEST_DIGITS})`.as('digest'))
+    .where(sql<boolean>`${email}::text is null or lower(u.email) = lower(${email}::text)`)
+    .orderBy('t.id')
+    .execute()
 }
 
 /** Revokes a token: afterwards nothing is stored by it any more. Answers false when it was revoked before. Throws `Refusal`. */
 export async function revokeToken(db: Kysely<Database>, id: number, actor: Actor = operatorActor()): Promise<boolean> {
   const revoked = await joined(db, async trx => {
-    const token = await trx.selectFrom('token').select('revoked_at').where('id', '=', id).executeTakeFirst()
+    const token = await trx.selectFrom('token').select('revoked_at').where('id', '=', id).forUpdate().executeTakeFirst()
     if (token === undefined) throw new Refusal(`there is no token ${id}`)
-    const { numUpdatedRows } = await trx
-      .updateTable('token')
-      .set({ revoked_at: sql<string>`clock_timestamp()` })
-      .where('id', '=', id)
-      .where('revoked_at', 'is', null)
-      .executeTakeFirst()
-    if (numUpdatedRows === 0n) return false
+    if (token.revoked_at !== null) return false
+    await sql`update token set revoked_at = clock_timestamp() where id = ${id}`.execute(trx)
     await recordAccess(trx, actor, [{ kind: 'token', subject: String(id), action: 'revoked' }])
     return true
   })
@@ -117,15 +103,12 @@ export async function rotateToken(
       .executeTakeFirst()
     if (old === undefined) throw new Refusal(`there is no token ${id}`)
     if (old.revoked_at !== null || old.expired) {
-      throw new Refusal(
-        `token ${id} is ${old.expired ? 'expired' : 'revoked'}: make a new one with agentctl token create`,
-      )
+      const state = old.expired ? 'expired' : 'revoked'
+      throw new Refusal(`token ${id} is ${state}: make a new one with agentctl token create`)
     }
-    await trx
-      .updateTable('token')
-      .set({ expires_at: sql<string>`least(expires_at, clock_timestamp() + make_interval(secs => ${overlapS}))` })
-      .where('id', '=', id)
-      .execute()
+    await sql`
+      update token set expires_at = least(expires_at, clock_timestamp() + make_interval(secs => ${overlapS}))
+      where id = ${id}`.execute(trx)
     const { user_id, kind, scopes, persona_ids, tool_ids, requires_if_match, life_s } = old
     const issued = await insertToken(trx, kind, life_s, { user_id, scopes, persona_ids, tool_ids, requires_if_match })
     await recordAccess(trx, actor, [

@@ -51,11 +51,6 @@ export function decryptSecret(ring: KeyRing, sealed: SealedSecret, place: Header
   return open(ring, sealed, placeData(place)).toString('utf8')
 }
 
-/** Whether the secret is sealed by another key than the one that encrypts today, so that rotation has to seal it anew. */
-export function isSealedByOldKey(ring: KeyRing, sealed: Pick<SealedSecret, 'keyId'>): boolean {
-  return sealed.keyId !== ring.currentId
-}
-
 /** Makes the 32 random bytes under which masks are computed. Made once for a deployment and never changed. */
 export function generateDeploymentKey(): KeyObject {
   return createSecretKey(randomBytes(DEPLOYMENT_KEY_BYTES))

@@ -248,11 +248,3 @@ export function ascending<T extends Id>(ids: readonly T[]): T[] {
       : Buffer.compare(Buffer.from(String(a)), Buffer.from(String(b))),
   )
 }
-
-/** PostgreSQL takes 65,535 parameters in a statement; no table here has more than 60 columns. */
-const ROWS_AT_ONCE = 1000
-
-/** Cuts a list into pieces that one statement can hold. */
-export function* batches<Item>(items: readonly Item[]): Generator<Item[]> {
-  for (let from = 0; from < items.length; from += ROWS_AT_ONCE) yield items.slice(from, from + ROWS_AT_ONCE)
-}

@@ -1,30 +1,18 @@
-import { type Kysely, sql } from 'kysely'
+import { type Kysely, sql, type Transaction } from 'kysely'
 import type { Database } from '../../db/tables.js'
 import { type AccessKind, recordAccess } from '../../updates/access-events.js'
 import type { SectionName } from '../document.js'
 import { isErased } from '../people.js'
-import {
-  ascending,
-  batches,
-  type Catalogue,
-  type Id,
-  type Matched,
-  type Outcome,
-  type Plan,
-  TABLES,
-} from './catalogue.js'
+import { ascending, type Catalogue, type Id, type Matched, type Outcome, type Plan, TABLES } from './catalogue.js'
 
 type Row = Record<string, unknown>
-/** The tables of this file have no types in common: they are named by the lists below. */
-type Loose = Kysely<Record<string, Row>>
-
 type Section = Exclude<SectionName, 'tools' | 'agents'>
 
 /** Rows of another table that belong to a row, as a field of the document names them. */
 interface Link {
   field: string
   table: keyof Database
-  owner: string
+  owner: 'user_group_id' | 'document_set_id'
   /** The rows without the owner's column; undefined where the document leaves the field as it is. */
   rows(match: Matched, catalogue: Catalogue, current: readonly Row[]): Row[] | undefined
 }
@@ -97,7 +85,7 @@ export async function readSection(db: Kysely<Database>, section: Section): Promi
 
 /** Decides what becomes of one list of rows that have no versions. Notes faults in the catalogue. */
 export async function planRecords(db: Kysely<Database>, section: Section, catalogue: Catalogue): Promise<Plan> {
-  const { defaults = {}, links = [], ...shape } = SHAPES[section]
+  const { defaults = {}, links = [] } = SHAPES[section]
   const { table } = TABLES[section]
   const made: Row[] = []
   const changed: { id: Id; columns: Row }[] = []
@@ -106,7 +94,7 @@ export async function planRecords(db: Kysely<Database>, section: Section, catalo
     const { id, name, loc } = match
     const stored: Row = match.stored ?? {}
     const isNew = match.stored === undefined
-    const columns = valuesOf(match, shape, catalogue)
+    const columns = valuesOf(section, match, catalogue)
     const fields = Object.entries(columns)
       .filter(([field, to]) => comparable(canonical(stored[field])) !== comparable(to))
       .map(([field, to]) => ({ field, from: stored[field], to }))
@@ -115,38 +103,49 @@ export async function planRecords(db: Kysely<Database>, section: Section, catalo
     }
     if (isNew) made.push({ id, ...defaults, ...columns })
     else if (fields.length > 0) changed.push({ id, columns })
-    outcomes.push({
-      section,
-      id,
-      name,
-      action: isNew ? 'created' : fields.length > 0 ? 'changed' : 'unchanged',
-      fields,
-    })
+    const action = isNew ? 'created' : fields.length > 0 ? 'changed' : 'unchanged'
+    outcomes.push({ section, id, name, action, fields })
   }
   const linked = await Promise.all(links.map(link => planLink(db, section, link, catalogue, outcomes)))
   return {
     outcomes,
     async store(trx, actor) {
-      const loose = trx as unknown as Loose
-      for (const rows of batches(made)) await loose.insertInto(table).values(rows).execute()
-      for (const { id, columns } of changed) await loose.updateTable(table).set(columns).where('id', '=', id).execute()
+      await insertRows(trx, table, made)
+      for (const { id, columns } of changed) {
+        const values = Object.entries(columns).map(([column, value]) => sql`${sql.ref(column)} = ${value}`)
+        await sql`update ${sql.table(table)} set ${sql.join(values)} where id = ${id}`.execute(trx)
+      }
       for (const { link, owners, rows } of linked) {
-        for (const ids of batches(owners)) await loose.deleteFrom(link.table).where(link.owner, 'in', ids).execute()
-        for (const some of batches(rows)) await loose.insertInto(link.table).values(some.map(jsonAsText)).execute()
+        await sql`delete from ${sql.table(link.table)} where ${owns(link, owners)}`.execute(trx)
+        await insertRows(trx, link.table, rows)
       }
       const kind = ACCESS_KIND[section]
-      const touched = kind === undefined ? [] : outcomes.filter(({ action }) => action !== 'unchanged')
-      const changes = touched.map(({ id, action }) => ({ kind: kind as AccessKind, subject: String(id), action }))
-      await recordAccess(trx, actor, changes)
+      if (kind === undefined) return
+      const touched = outcomes.filter(({ action }) => action !== 'unchanged')
+      await recordAccess(
+        trx,
+        actor,
+        touched.map(({ id, action }) => ({ kind, subject: String(id), action })),
+      )
     },
   }
 }
 
-function valuesOf(
-  { entry, loc }: Matched,
-  { columns, isOwned }: Pick<Shape, 'columns' | 'isOwned'>,
-  catalogue: Catalogue,
-): Row {
+/** Inserts rows that all have the same columns. */
+async function insertRows(trx: Transaction<Database>, table: keyof Database, rows: readonly Row[]): Promise<void> {
+  const names = sql.join(Object.keys(rows[0] ?? {}).map(name => sql.ref(name)))
+  if (rows.length === 0) return
+  await sql`
+    insert into ${sql.table(table)} (${names}) select ${names}
+    from json_populate_recordset(null::${sql.table(table)}, ${JSON.stringify(rows)}::json)`.execute(trx)
+}
+
+function owns({ owner }: Link, ids: readonly Id[]) {
+  return sql`${sql.ref(owner)} = any(${ids}::integer[])`
+}
+
+function valuesOf(section: Section, { entry, loc }: Matched, catalogue: Catalogue): Row {
+  const { columns, isOwned } = SHAPES[section]
   const values = Object.fromEntries(columns.map(column => [column, canonical(entry[column])]))
   if (isOwned && entry.owner !== undefined) {
     values.owner_id = entry.owner === null ? null : catalogue.resolve('users', entry.owner, [...loc, 'owner'])
@@ -169,10 +168,8 @@ async function planLink(
 ): Promise<{ link: Link; owners: Id[]; rows: Row[] }> {
   const ids = catalogue.entries(section).map(({ id }) => id)
   const currentOf = new Map<Id, Row[]>(ids.map(id => [id, []]))
-  for (const some of batches(ids)) {
-    const stored = (db as unknown as Loose).selectFrom(link.table).selectAll().where(link.owner, 'in', some)
-    for (const { [link.owner]: owner, ...row } of await stored.execute()) currentOf.get(owner as Id)?.push(row) // its key
-  }
+  const stored = await sql<Row>`select * from ${sql.table(link.table)} where ${owns(link, ids)}`.execute(db)
+  for (const { [link.owner]: owner, ...row } of stored.rows) currentOf.get(owner as Id)?.push(row) // its key
   const plan: { link: Link; owners: Id[]; rows: Row[] } = { link, owners: [], rows: [] }
   for (const [index, match] of catalogue.entries(section).entries()) {
     const current = currentOf.get(match.id) ?? []
@@ -229,11 +226,6 @@ function federatedConnectors({ entry, loc }: Matched, catalogue: Catalogue): Row
     if (id !== null) entities.set(id, item.entities)
   }
   return list && [...entities].map(([id, value]) => ({ federated_connector_id: id, entities: value }))
-}
-
-/** pg would write a list into a json column as a PostgreSQL array. */
-function jsonAsText(row: Row): Row {
-  return 'entities' in row ? { ...row, entities: JSON.stringify(row.entities) } : row
 }
 
 /** A value as text that is the same for the same value, whatever the order of its keys. */

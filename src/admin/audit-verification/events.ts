@@ -1,10 +1,11 @@
 import { Type } from '@sinclair/typebox'
 import { TypeCompiler } from '@sinclair/typebox/compiler'
-import { type RawBuilder, sql, type Transaction } from 'kysely'
+import { sql, type Transaction } from 'kysely'
 import type { Database } from '../../db/tables.js'
 import { type AccessEvent, EVENT_COLUMNS, eventHash, STATEFUL_KINDS, STATES } from '../../updates/access-events.js'
 import { commitment, GENESIS_HASH } from '../../updates/audit.js'
 import { isPruningMark } from '../../updates/prune.js'
+import { scan } from '../scan.js'
 
 /** Something wrong with the audit trail. `number` is the version, or of an event its number. */
 export interface AuditFinding {
@@ -147,22 +148,4 @@ export async function accessFindings(trx: Transaction<Database>): Promise<AuditF
     }
   }
   return findings
-}
-
-/** The rows of a query, so many at once, on the snapshot of its transaction. `query` has no parameters: a cursor takes none. */
-export async function* scan<Row>(
-  trx: Transaction<Database>,
-  name: string,
-  query: RawBuilder<Row>,
-  rowsAtOnce: number,
-): AsyncGenerator<Row, undefined> {
-  const cursor = sql.ref(name)
-  await sql`declare ${cursor} no scroll cursor for ${query}`.execute(trx)
-  for (;;) {
-    const { rows } = await sql<Row>`fetch ${sql.lit(rowsAtOnce)} from ${cursor}`.execute(trx)
-    if (rows.length === 0) break
-    yield* rows
-  }
-  await sql`close ${cursor}`.execute(trx)
-  return undefined
 }

@@ -13,7 +13,8 @@ import { readPersonaStates } from '../apply/personas.js'
 import { readToolStates } from '../apply/tools.js'
 import { ERASED } from '../erasure.js'
 import { counted } from '../refusal.js'
-import { type AuditFinding, type AuditVerification, type Erasures, type Problem, scan } from './events.js'
+import { scan } from '../scan.js'
+import type { AuditFinding, AuditVerification, Erasures, Problem } from './events.js'
 
 const ROWS_AT_ONCE = 50
 /** Longer differences are hashed by the database alone: they are never here. */

@@ -55,7 +55,7 @@ async function statusCommand(call: Call): Promise<number> {
 }
 
 /** The keys for people. */
-export function printKeys(call: Call, { keys, findings }: KeyStatus): void {
+function printKeys(call: Call, { keys, findings }: KeyStatus): void {
   const wrong = new Set(findings.filter(({ problem }) => problem === 'does_not_open').map(({ key }) => key))
   const state = ({ id, in_ring, current }: KeyStatus['keys'][number]) => {
     if (!in_ring) return 'MISSING'

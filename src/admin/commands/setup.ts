@@ -3,15 +3,11 @@ import { sql, type Transaction } from 'kysely'
 import { describeServer } from '../../db/connection/database-server.js'
 import { MIGRATIONS, migrate, schemaState } from '../../db/migrate.js'
 import type { Database } from '../../db/tables.js'
-import { KeyRingMissing } from '../../secrets/configured-ring.js'
-import type { KeyRing } from '../../secrets/key-ring.js'
 import { VERSION } from '../../version.js'
-import { keyStatus } from '../keys.js'
 import { createUser, firstAdministrator, keepingAdministrator, listUsers } from '../people.js'
 import { counted, Refusal } from '../refusal.js'
 import { createToken } from '../tokens.js'
 import { type Call, type CommandLine, EXIT, schemaAhead } from './command.js'
-import { printKeys } from './keys.js'
 import { checkedEmail } from './people.js'
 
 export function addSetupCommands(program: Command, line: CommandLine): void {
@@ -27,7 +23,7 @@ export function addSetupCommands(program: Command, line: CommandLine): void {
     .add(program, 'migrate', '--plan', migrateCommand)
     .description('Brings the schema of the database up to date.\nForward only; several processes may run it at once.')
     .option('--plan', 'only name the migrations and what they lock; exit status 2 where there are some')
-  line.add(program, 'status', '--json', statusCommand).description('Says how things stand: schema, counts, keys.')
+  line.add(program, 'status', '--json', statusCommand).description('Says how things stand: versions, schema, counts.')
 }
 
 async function initCommand(call: Call, _: object, given: string): Promise<undefined> {
@@ -88,19 +84,7 @@ async function migrateCommand(call: Call, { plan }: { plan?: boolean }): Promise
   return EXIT.ok
 }
 
-/** The key ring, or why none is configured: everything else can be said without it. One that cannot be used is a fault. */
-async function ringOrReason(call: Call): Promise<KeyRing | string> {
-  try {
-    return await call.ring()
-  } catch (error) {
-    const { keys, keysFile } = call.config.secrets
-    if (error instanceof KeyRingMissing && keys === undefined && keysFile === undefined) return error.message
-    throw error
-  }
-}
-
 async function statusCommand(call: Call): Promise<undefined> {
-  const ring = await ringOrReason(call)
   const { description, database } = await call.rawDatabase()
   const { db } = await call.database()
   const { rows } = await sql<{ size: string; read_only: boolean; counts: Record<string, number> }>`
@@ -117,19 +101,13 @@ async function statusCommand(call: Call): Promise<undefined> {
     schema: await schemaState(db, VERSION),
     server: database.server ? describeServer(database.server) : null,
     ...rows[0],
-    keys: typeof ring === 'string' ? null : await keyStatus(db, ring),
   }
   call.answer(status, () => {
-    const { version, schema, server, size, read_only, counts = {}, keys } = status
+    const { version, schema, server, size, read_only, counts = {} } = status
     call.print(`version   ${version}`)
     call.print(`database  ${description}: ${server}, ${size}${read_only ? ', read only' : ''}`)
     call.print(`schema    ${schema.kind}`)
-    call.print(
-      `rows      ${Object.entries(counts)
-        .map(([what, count]) => `${count} ${what.replace('_', ' ')}`)
-        .join(', ')}`,
-    )
-    if (keys === null) call.print(`keys      unknown: ${ring}`)
-    else printKeys(call, keys)
+    const rows = Object.entries(counts).map(([what, count]) => `${count} ${what.replace('_', ' ')}`)
+    call.print(`rows      ${rows.join(', ')}`)
   })
 }
