@@ -21,6 +21,12 @@ export interface Matched {
   stored: StoredRow | undefined
 }
 
+/** The ids of agents or tools that are made, and of those that are there. */
+export function idsOf(matches: readonly Matched[]): { created: number[]; kept: number[] } {
+  const some = (isNew: boolean) => matches.filter(({ stored }) => (stored === undefined) === isNew)
+  return { created: some(true).map(({ id }) => Number(id)), kept: some(false).map(({ id }) => Number(id)) }
+}
+
 /** What applying a document did, or would do, with one row. */
 export interface Outcome {
   section: SectionName

@@ -19,7 +19,7 @@ import type { Actor, Change } from '../../updates/audit.js'
 import { lockState, storeDecision } from '../../updates/write.js'
 import type { AgentEntry, Reference } from '../document.js'
 import { Refusal } from '../refusal.js'
-import { ascending, type Catalogue, type Id, type Matched, type Outcome, type Plan } from './catalogue.js'
+import { ascending, type Catalogue, type Id, idsOf, type Matched, type Outcome, type Plan } from './catalogue.js'
 import { forgetFieldVersions, insertBlank } from './creation.js'
 
 const BLANK_COLUMNS = Object.fromEntries(COLUMNS.map(([name]) => [name, BLANK_AGENT[name]]))
@@ -27,11 +27,8 @@ const BLANK_COLUMNS = Object.fromEntries(COLUMNS.map(([name]) => [name, BLANK_AG
 /** Decides what becomes of the agents of a document. Notes faults in the catalogue. */
 export async function planPersonas(db: Kysely<Database>, catalogue: Catalogue): Promise<Plan> {
   const matches = catalogue.entries('agents')
-  const states = await readPersonaStates(
-    db,
-    matches.filter(match => match.stored !== undefined).map(match => Number(match.id)),
-  )
-  const created = matches.filter(({ stored }) => stored === undefined).map(({ id }) => Number(id))
+  const { created, kept } = idsOf(matches)
+  const states = await readPersonaStates(db, kept)
   const changed: Matched[] = []
   const outcomes = matches.map((match): Outcome => {
     const before = states.get(Number(match.id))
@@ -58,30 +55,23 @@ export async function planPersonas(db: Kysely<Database>, catalogue: Catalogue): 
 
 /**
  * Changes one agent as the operator: locks it, lets `decide` make the new content from what is there then, stores it with one
- * audit row if it differs. Answers the stored version and the changes. Throws `Refusal` when there is no such agent.
+ * audit row if it differs. Throws `Refusal` when there is no such agent.
  */
 export async function changePersona(
   trx: Transaction<Database>,
   id: number,
-  decide: (state: PersonaState) => PersonaContent,
+  decide: (state: PersonaState) => PersonaContent | Promise<PersonaContent>,
   actor: Actor,
-): Promise<{ version: number; changes: Change[] }> {
+): Promise<{ name: string; version: number; changes: Change[] }> {
   const state = await lockState(trx, personaResource, id, OPERATOR)
   if (state === undefined) throw new Refusal(`there is no agent ${id}`)
-  const content = decide(state)
+  const content = await decide(state)
   const changes = changedFields(state, content)
   // What is attached was found in the catalogue, or checked by whoever calls.
-  const decision = {
-    content,
-    changes,
-    attached: {},
-    attachedSizes: [],
-    kept: [],
-    keptByNull: [],
-    toolBytes: 0,
-    toolBytesLeft: 0,
-  }
-  return { version: await storeDecision(trx, personaResource, state, decision, actor), changes }
+  const attached = { attached: {}, attachedSizes: [], toolBytes: 0, toolBytesLeft: 0 }
+  const decision = { content, changes, ...attached, kept: [], keptByNull: [] }
+  const version = await storeDecision(trx, personaResource, state, decision, actor)
+  return { name: state.name, version, changes }
 }
 
 /** The states of some agents, by id. */

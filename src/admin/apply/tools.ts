@@ -10,7 +10,6 @@ import { checkDefinition, originsOf } from '../../tool/definition/index.js'
 import { BLANK_TOOL, type ToolContent } from '../../tool/fields.js'
 import { originsBeside, toolResource } from '../../tool/resource.js'
 import {
-  type CheckedDefinition,
   changedFields,
   decideTool,
   type References,
@@ -24,7 +23,7 @@ import { lockState, storeDecision } from '../../updates/write.js'
 import type { SectionName, ToolEntry } from '../document.js'
 import { Refusal } from '../refusal.js'
 import { readSource } from '../source.js'
-import type { Catalogue, Matched, Outcome, Plan } from './catalogue.js'
+import { type Catalogue, idsOf, type Matched, type Outcome, type Plan } from './catalogue.js'
 import { forgetFieldVersions, insertBlank } from './creation.js'
 import { fillIn, headerVariables, PREFIX, placeholder } from './placeholders.js'
 
@@ -42,10 +41,8 @@ const { definition_hash: _, ...BLANK_COLUMNS } = BLANK_TOOL
 /** Decides what becomes of the tools of a document. Notes faults in the catalogue. */
 export async function planTools(db: Kysely<Database>, catalogue: Catalogue, around: ToolSurroundings): Promise<Plan> {
   const matches = catalogue.entries('tools')
-  const ids = (isNew: boolean) =>
-    matches.filter(({ stored }) => (stored === undefined) === isNew).map(({ id }) => Number(id))
-  const states = await readToolStates(db, ids(false))
-  const created = ids(true)
+  const { created, kept } = idsOf(matches)
+  const states = await readToolStates(db, kept)
   const changed: { id: number; given: GivenTool }[] = []
   const outcomes: Outcome[] = []
   for (const match of matches) {
@@ -75,20 +72,18 @@ export async function planTools(db: Kysely<Database>, catalogue: Catalogue, arou
   }
 }
 
-/**
- * Changes one tool as the operator: locks it, lets `decide` judge what is there then, stores it with one audit row if it differs.
- * Answers the stored version and the changes. Throws `Refusal` when there is no such tool; what `decide` throws passes through.
- */
+/** `changePersona` for a tool: `decide` judges what is there then. */
 export async function changeTool(
   trx: Transaction<Database>,
   id: number,
-  decide: (state: ToolState) => ToolDecision,
+  decide: (state: ToolState) => ToolDecision | Promise<ToolDecision>,
   actor: Actor,
-): Promise<{ version: number; changes: Change[] }> {
+): Promise<{ name: string; version: number; changes: Change[] }> {
   const state = await lockState(trx, toolResource, id, OPERATOR)
   if (state === undefined) throw new Refusal(`there is no tool ${id}`)
-  const decision = decide(state)
-  return { version: await storeDecision(trx, toolResource, state, decision, actor), changes: decision.changes }
+  const decision = await decide(state)
+  const version = await storeDecision(trx, toolResource, state, decision, actor)
+  return { name: state.name, version, changes: decision.changes }
 }
 
 /** What the operator asks of one tool: the fields of an update, and any column beside them. What is absent stays. */
@@ -107,23 +102,17 @@ export async function changeNotes(
 ): Promise<string[]> {
   const { needsOrigins, notes } = decideAsOperator(state, given, vault)
   if (!needsOrigins) return notes
-  const texts = await definitionTexts(db, [state.definition_hash])
   const origins = (text = '{}') => originsOf(JSON.parse(text))
-  const stored = origins(texts.get(String(state.definition_hash)))
+  const stored = origins(await definitionText(db, state.definition_hash))
   const beside = originsBeside({ origins: origins(given.fields.definition?.text) }, stored)
   return decideAsOperator(state, given, vault, { oauthConfigLinkable: true, ...beside }).notes
 }
 
-/** Texts of definitions by their hash in hex; a hash whose text is no longer kept is missing. */
-export async function definitionTexts(db: Kysely<Database>, hashes: readonly unknown[]): Promise<Map<string, string>> {
-  const wanted = hashes.filter(hash => typeof hash === 'string').map(hash => Buffer.from(hash, 'hex'))
-  if (wanted.length === 0) return new Map()
-  const rows = await db
-    .selectFrom('tool_definition')
-    .select(eb => ['hash', eb.cast<string>('content', 'text').as('text')])
-    .where('hash', 'in', wanted)
-    .execute()
-  return new Map(rows.map(row => [row.hash.toString('hex'), row.text]))
+/** The text of a definition by its hash in hex; undefined where it is no longer kept, or there is none. */
+export async function definitionText(db: Kysely<Database>, hash: string | null): Promise<string | undefined> {
+  const { rows } = await sql<{ text: string }>`
+    select content::text as text from tool_definition where hash = decode(${hash}, 'hex')`.execute(db)
+  return rows[0]?.text
 }
 
 /**
@@ -163,16 +152,18 @@ function blankTool(id: number): ToolState {
   }
 }
 
-/** Checks a definition with the check of the API and makes what is stored of it. `at` is where it stands for its faults. */
-export function checkedDefinition(
+/** Gives a definition, or the faults that the check of the API finds. `at` is where it stands, `text` how it is stored. */
+export function giveDefinition(
+  given: GivenTool,
   definition: unknown,
   headerNames: readonly string[],
   at: Loc,
-): { definition: CheckedDefinition } | { faults: Fault[] } {
+  text?: string,
+): undefined {
   const checked = checkDefinition(definition, { headerNames, at })
-  if (!checked.ok) return { faults: checked.faults }
-  const text = stringifyExact(definition)
-  return { definition: { text, hash: sha256(text) } }
+  if (!checked.ok) return void given.definitionFaults.push(...checked.faults)
+  const stored = text ?? stringifyExact(definition)
+  given.fields.definition = { text: stored, hash: sha256(stored) }
 }
 
 /** The states of some tools, by id, as the operator sees them. */
@@ -206,7 +197,7 @@ function givenTool(
   refer(given.fields, 'oauth_config_id', 'oauth_configs', 'oauth_config')
   refer(given.columns, 'mcp_server_id', 'mcp_servers', 'mcp_server')
   refer(given.columns, 'user_id', 'users', 'owner')
-  giveDefinition(given, entry, match, around, state)
+  takeDefinition(given, entry, match, around, state)
   return given
 }
 
@@ -242,7 +233,7 @@ function givenHeaders(match: Matched, catalogue: Catalogue, around: ToolSurround
   })
 }
 
-function giveDefinition(
+function takeDefinition(
   given: GivenTool,
   entry: ToolEntry,
   { loc, stored }: Matched,
@@ -268,10 +259,7 @@ function giveDefinition(
     return note(error.message, 'definition_file')
   }
   const headerNames = entry.custom_headers?.map(header => header.key) ?? state?.headers.map(header => header.name) ?? []
-  const checked = checkedDefinition(value, headerNames, [...loc, field])
-  if ('faults' in checked) given.definitionFaults.push(...checked.faults)
-  else given.fields.definition = checked.definition
-  return undefined
+  return giveDefinition(given, value, headerNames, [...loc, field])
 }
 
 /** Notes what the API's rules find wrong with a tool at its place in the document. */

@@ -1,9 +1,8 @@
 import type { Command } from 'commander'
 import type { ResourceKind } from '../../db/tables.js'
 import { NOUN } from '../document.js'
-import { readHistory } from '../history.js'
+import { readHistory, rollbackPersona, rollbackTool } from '../history.js'
 import { resourceId } from '../resources.js'
-import { rollbackPersona, rollbackTool } from '../rollback.js'
 import { type Call, type CommandLine, EXIT, UsageError, wholeNumber } from './command.js'
 import { PLAN, printOutcome } from './organisation.js'
 
