@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 import { run } from './admin/commands/run.js'
-import { EXIT } from './admin/exit-status.js'
+import { EXIT } from './admin/refusal.js'
 
 // A reader such as `head` may close the pipe before everything is written: it has what it wanted.
 process.stdout.on('error', error => {

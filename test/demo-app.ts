@@ -1,6 +1,6 @@
 import type { FastifyInstance } from 'fastify'
+import { createToken } from '../src/admin/commands/tokens.js'
 import { loadDemo } from '../src/admin/demo.js'
-import { createToken } from '../src/admin/tokens.js'
 import { buildApp } from '../src/app.js'
 import { readConfig } from '../src/config.js'
 import { migrate } from '../src/db/migrate.js'

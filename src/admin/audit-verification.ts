@@ -1,15 +1,14 @@
+import { Type } from '@sinclair/typebox'
+import { TypeCompiler } from '@sinclair/typebox/compiler'
 import { type Kysely, sql, type Transaction } from 'kysely'
 import type { Database } from '../db/tables.js'
+import { type AccessEvent, EVENT_COLUMNS, eventHash, STATEFUL_KINDS, STATES } from '../updates/access-events.js'
+import { commitment, GENESIS_HASH } from '../updates/audit.js'
+import { isPruningMark } from '../updates/prune.js'
 import { RESOURCE_KINDS } from '../updates/resource-pages.js'
-import {
-  type AuditFinding,
-  type AuditVerification,
-  accessFindings,
-  readErasures,
-  verifyEvents,
-} from './audit-verification/events.js'
 import { verifyResources } from './audit-verification/resources.js'
 import { checkpointFindings, headFindings } from './checkpoint.js'
+import { scan } from './scan.js'
 
 /**
  * Recomputes every chain, in one snapshot of the database, and compares it with what is stored: rows and events that were edited,
@@ -51,4 +50,147 @@ async function definitionFindings(trx: Transaction<Database>): Promise<AuditFind
     where not exists (select from tool_definition d where d.hash = t.definition_hash) and definition_hash is not null
     order by 1 desc, 2`.execute(trx)
   return rows.map(row => ({ ...row, number: 0, problem: 'content_mismatch' }))
+}
+
+/** Something wrong with the audit trail. `number` is the version, or of an event its number. */
+export interface AuditFinding {
+  /** `persona` for an agent, `tool`, `tool_definition`, or the kind of an event. */
+  kind: string
+  subject: string
+  number: number
+  problem:
+    | 'edited'
+    | 'emptied'
+    | 'erased'
+    | 'deleted'
+    | 'reordered'
+    | 'anchor_mismatch'
+    | 'head_mismatch'
+    | 'resource_missing'
+    | 'unrecorded'
+    | 'content_mismatch'
+    | 'checkpoint_mismatch'
+  msg: string
+}
+
+export interface AuditVerification {
+  /** Chains of agents, tools and access events. */
+  chains: number
+  /** Rows and events. */
+  rows: number
+  findings: AuditFinding[]
+}
+
+/** What is wrong with one row or event, and how to say so. */
+export type Problem = readonly [problem: AuditFinding['problem'], msg: string]
+
+/** By place, such as `persona:12:7`: the hash of each row and event from which an erasure took somebody's name. */
+export type Erasures = ReadonlyMap<string, string>
+
+const EVENTS_AT_ONCE = 50
+
+interface EventChain {
+  kind: string
+  subject: string
+  number: number
+  hash: string
+  /** Versions up to 1.3 kept only the last pruning of a resource: up to here the first ones may be missing. */
+  upgraded_number: number
+}
+
+/** Verifies the chain of each subject of access events, and adds to the result. */
+export async function verifyEvents(
+  trx: Transaction<Database>,
+  erasures: Erasures,
+  result: AuditVerification,
+): Promise<void> {
+  const chains = scan(
+    trx,
+    'event_chains',
+    sql<EventChain>`
+      select kind, subject, coalesce(c.number, 0) as number,
+        coalesce(encode(c.hash, 'hex'), ${sql.lit(GENESIS_HASH)}) as hash, coalesce(u.number, 0) as upgraded_number
+      from (select kind, subject from access_chain union select kind, subject from access_event) existing
+      left join access_chain c using (kind, subject) left join audit_upgrade_head u using (kind, subject)
+      order by kind, subject`,
+    EVENTS_AT_ONCE,
+  )
+  const all = sql<AccessEvent>`select ${EVENT_COLUMNS} from access_event order by kind, subject, number`
+  const events = scan(trx, 'access_events', all, EVENTS_AT_ONCE)
+  let event = (await events.next()).value
+  for await (const { kind, subject, upgraded_number, ...end } of chains) {
+    const note = (number: number, problem: AuditFinding['problem'], msg: string) =>
+      result.findings.push({ kind, subject, number, problem, msg })
+    const isLate = kind === 'prune' && event !== undefined && event.number <= upgraded_number
+    let [number, head] = isLate && event ? [event.number - 1, event.previous_hash] : [0, GENESIS_HASH]
+    for (; event?.kind === kind && event.subject === subject; event = (await events.next()).value) {
+      result.rows++
+      const problem = problemOf(event, erasures)
+      if (problem) note(event.number, ...problem)
+      if (event.number > number + 1) note(number + 1, 'deleted', `events are missing before number ${event.number}`)
+      else if (event.previous_hash !== head)
+        note(event.number, 'reordered', 'the event does not follow the one before it')
+      number = event.number
+      head = event.hash
+    }
+    if (number < end.number) note(number + 1, 'deleted', `the last events are missing, up to number ${end.number}`)
+    else if (number !== end.number || head !== end.hash) {
+      note(number, 'head_mismatch', 'the last event is not the one that its chain names as its head')
+    }
+    result.chains++
+  }
+}
+
+const EDITED: Problem = ['edited', 'the event does not have the content that its hash was made of']
+
+function problemOf(event: AccessEvent, erasures: Erasures): Problem | undefined {
+  const { salt, actor, client_address, person, person_salt, person_hash } = event
+  if (eventHash(event) !== event.hash || !isReadable(event)) return EDITED
+  if (salt === null || commitment(salt, actor, client_address) !== event.identity_hash) return EDITED
+  if (person_hash === null) return person === null ? undefined : EDITED
+  if (person !== null) return commitment(person_salt ?? '', person) === person_hash ? undefined : EDITED
+  const erasure = erasures.get(`${event.kind}:${event.subject}:${event.number}`)
+  if (person_salt !== null || erasure === undefined) return ['erased', 'a person was erased, and no erasure says so']
+  return erasure === event.hash ? undefined : EDITED
+}
+
+/** Whether what the event says can be used where verification relies on it. */
+function isReadable({ kind, detail }: AccessEvent): boolean {
+  if (kind === 'prune') return isPruningMark(JSON.parse(detail))
+  return kind !== 'erasure' || ERASURE.Check(JSON.parse(detail))
+}
+
+/** What an erasure says, as far as verification uses it: the place and the hash of each row and event. */
+const ERASURE = TypeCompiler.Compile(Type.Object({ erased: Type.Array(Type.Tuple([Type.String(), Type.String()])) }))
+
+/** What the events of erasures say. */
+export async function readErasures(trx: Transaction<Database>): Promise<Erasures> {
+  const { rows } = await sql<{ place: string; hash: string }>`
+    select erased ->> 0 as place, erased ->> 1 as hash
+    from access_event cross join json_array_elements(
+      case json_typeof(detail -> 'erased') when 'array' then detail -> 'erased' else '[]' end) erased
+    where kind = 'erasure'`.execute(trx)
+  return new Map(rows.map(({ place, hash }) => [place, hash]))
+}
+
+/** Compares who may do what with the last event of each user, group, token and so on: each has one. */
+export async function accessFindings(trx: Transaction<Database>): Promise<AuditFinding[]> {
+  const findings: AuditFinding[] = []
+  for (const kind of STATEFUL_KINDS) {
+    const { rows } = await sql<{ subject: string; number: number | null }>`
+      select subject, e.number from (${STATES[kind]}) state
+      full join (
+        select distinct on (subject) subject, number, person, detail from access_event
+        where kind = ${kind} order by subject, number desc) e using (subject)
+      where case when e.number is null
+          then not exists (select from access_chain c where c.kind = ${kind} and c.subject = state.subject and c.number > 0)
+        else coalesce(state.detail::text, 'null') <> e.detail::text or (${kind} = 'user' and state.person <> e.person) end
+      order by subject`.execute(trx)
+    for (const { subject, number } of rows) {
+      const unrecorded = { problem: 'unrecorded', msg: 'it is there, and no event says so' } as const
+      const other = { problem: 'content_mismatch', msg: 'what is stored is not what the last event says' } as const
+      findings.push({ kind, subject, number: number ?? 0, ...(number === null ? unrecorded : other) })
+    }
+  }
+  return findings
 }

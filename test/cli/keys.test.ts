@@ -1,5 +1,5 @@
 import t from 'tap'
-import { keyStatus, rotateKeys } from '../../src/admin/keys.js'
+import { keyStatus, rotateKeys } from '../../src/admin/commands/keys.js'
 import { decryptSecret, encryptSecret } from '../../src/secrets/cipher.js'
 import { generateKey, parseKeyRing } from '../../src/secrets/key-ring.js'
 import { openVault } from '../../src/secrets/vault.js'

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import t from 'tap'
-import { revokeToken, rotateToken } from '../../src/admin/tokens.js'
+import { revokeToken, rotateToken } from '../../src/admin/commands/tokens.js'
 import { hashToken, mintToken } from '../../src/auth/token.js'
 import { REQUIRED_FIELDS } from '../app.js'
 import { comparable, type Observed, observedWorld } from './observed.js'

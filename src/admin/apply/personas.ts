@@ -19,8 +19,17 @@ import type { Actor, Change } from '../../updates/audit.js'
 import { lockState, storeDecision } from '../../updates/write.js'
 import type { AgentEntry, Reference } from '../document.js'
 import { Refusal } from '../refusal.js'
-import { ascending, type Catalogue, type Id, idsOf, type Matched, type Outcome, type Plan } from './catalogue.js'
-import { forgetFieldVersions, insertBlank } from './creation.js'
+import {
+  ascending,
+  type Catalogue,
+  forgetFieldVersions,
+  type Id,
+  idsOf,
+  insertBlank,
+  type Matched,
+  type Outcome,
+  type Plan,
+} from './catalogue.js'
 
 const BLANK_COLUMNS = Object.fromEntries(COLUMNS.map(([name]) => [name, BLANK_AGENT[name]]))
 

@@ -23,8 +23,15 @@ import { lockState, storeDecision } from '../../updates/write.js'
 import type { SectionName, ToolEntry } from '../document.js'
 import { Refusal } from '../refusal.js'
 import { readSource } from '../source.js'
-import { type Catalogue, idsOf, type Matched, type Outcome, type Plan } from './catalogue.js'
-import { forgetFieldVersions, insertBlank } from './creation.js'
+import {
+  type Catalogue,
+  forgetFieldVersions,
+  idsOf,
+  insertBlank,
+  type Matched,
+  type Outcome,
+  type Plan,
+} from './catalogue.js'
 import { fillIn, headerVariables, PREFIX, placeholder } from './placeholders.js'
 
 /** What tools need besides the document. */

@@ -5,9 +5,9 @@ import type { Database } from '../../db/tables.js'
 import { ACCESS_KINDS } from '../../updates/access-events.js'
 import { verifyAudit } from '../audit-verification.js'
 import { checkSignature, readSigningKey, writeCheckpoint } from '../checkpoint.js'
-import { counted } from '../refusal.js'
+import { counted, EXIT } from '../refusal.js'
 import { readText } from '../source.js'
-import { type Call, type CommandLine, dateTime, EXIT, UsageError, wholeNumber } from './command.js'
+import { type Call, type CommandLine, dateTime, UsageError, wholeNumber } from './command.js'
 
 /** What `--kind` takes. */
 const LISTED_KINDS = ['agent', 'tool', ...ACCESS_KINDS] as const

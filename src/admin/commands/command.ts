@@ -9,11 +9,9 @@ import type { KeyRing } from '../../secrets/key-ring.js'
 import { openVault, type Vault } from '../../secrets/vault.js'
 import type { Actor } from '../../updates/audit.js'
 import { VERSION } from '../../version.js'
-import { EXIT } from '../exit-status.js'
 import { operatorActor } from '../operator.js'
+import { EXIT } from '../refusal.js'
 import { type Cell, harmless, harmlessLines, jsonText, tableLines } from '../terminal.js'
-
-export { EXIT } from '../exit-status.js'
 
 /** The command line is not one of ours. */
 export class UsageError extends Error {}

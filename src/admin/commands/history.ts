@@ -1,10 +1,32 @@
 import type { Command } from 'commander'
-import type { ResourceKind } from '../../db/tables.js'
+import { type Kysely, sql, type Transaction } from 'kysely'
+import type { Database, ResourceKind } from '../../db/tables.js'
+import { inTransaction, type ServiceDatabase } from '../../db/transaction.js'
+import { VersionGone, VersionNotFound } from '../../errors.js'
+import { pastContent } from '../../persona/past.js'
+import type { PersonaState } from '../../persona/state.js'
+import { parseExact } from '../../schema/exact-json.js'
+import type { Vault } from '../../secrets/vault.js'
+import { REQUEST_FIELDS } from '../../tool/fields.js'
+import { shownHeaders } from '../../tool/rules.js'
+import type { ToolState } from '../../tool/snapshot.js'
+import type { Actor } from '../../updates/audit.js'
+import { type Past, readPastOf } from '../../updates/past.js'
+import { changePersona } from '../apply/personas.js'
+import {
+  changeNotes,
+  changeTool,
+  decideAsOperator,
+  definitionText,
+  type GivenTool,
+  giveDefinition,
+} from '../apply/tools.js'
 import { NOUN } from '../document.js'
-import { readHistory, rollbackPersona, rollbackTool } from '../history.js'
-import { resourceId } from '../resources.js'
-import { type Call, type CommandLine, EXIT, UsageError, wholeNumber } from './command.js'
+import { operatorActor } from '../operator.js'
+import { EXIT, Refusal } from '../refusal.js'
+import { type Call, type CommandLine, UsageError, wholeNumber } from './command.js'
 import { PLAN, printOutcome } from './organisation.js'
+import { resourceId } from './resources.js'
 
 export function addHistoryCommands(program: Command, line: CommandLine): void {
   line
@@ -72,4 +94,157 @@ async function rollbackCommand(
     if (left.length > 0) call.remark(`left as now: ${left.join(', ')}`)
   })
   return plan && fields.length > 0 ? EXIT.differs : EXIT.ok
+}
+
+/**
+ * The versions of an agent or tool that are still listed, newest first, and from which on (`kept_from`) contents are kept: it can be
+ * rolled back to these. Throws `Refusal` when there is none of this id.
+ */
+export async function readHistory(db: Kysely<Database>, kind: ResourceKind, id: number, limit?: number) {
+  // A tool that was removed and came back was made anew: what it was before is listed, but is not content of this one.
+  const { rows } = await sql<{ current: number; kept_from: number }>`
+    select r.version as current, greatest(
+      coalesce(max(a.version_after) filter (where a.difference is null), r.audit_anchor_version, 1),
+      max(a.version_after) filter (where 'removed' = any(a.fields)) + 1, 1) as kept_from
+    from ${sql.table(kind)} r
+    left join audit a on a.resource_kind = ${kind} and a.resource_id = r.id and a.version_after <= r.version
+    where r.id = ${id}::integer group by r.id`.execute(db)
+  const [resource] = rows
+  if (resource === undefined) throw new Refusal(`there is no ${kind === 'persona' ? 'agent' : 'tool'} ${id}`)
+  const { rows: versions } = await sql<Version>`
+    select version_after as version, at, actor, request_id, fields, difference from audit
+    where resource_kind = ${kind} and resource_id = ${id}::integer and version_after <= ${resource.current}::integer
+    order by version desc limit ${limit ?? null}::bigint`.execute(db)
+  return { kind, id, ...resource, versions }
+}
+
+interface Version {
+  version: number
+  at: string
+  actor: string
+  request_id: string
+  fields: string[]
+  /** What the fields were and became; null where it is no longer kept. */
+  difference: Record<string, { from: unknown; to: unknown }> | null
+}
+
+/** How the rows of rollbacks begin to say what made them. */
+const ROLLBACK_COMMAND = 'agentctl rollback'
+
+/** `plan`: only decide, nothing is stored. */
+interface Options {
+  plan?: boolean
+  actor?: Actor
+}
+
+/**
+ * Makes a new version of an agent with the content of an old one, with the same checks and audit row as any change. `left` names
+ * fields that were not set back. Throws `Refusal` when the version is not kept, the agent is built in, or something that it
+ * referred to is gone.
+ */
+export async function rollbackPersona(
+  database: Pick<ServiceDatabase, 'db'>,
+  id: number,
+  version: number,
+  { plan = false, actor = operatorActor(ROLLBACK_COMMAND) }: Options = {},
+) {
+  return await inTransaction(database, { rollback: plan }, async trx => {
+    let restored: number[] = []
+    const decide = async (state: PersonaState) => {
+      if (state.builtin_persona) throw new Refusal('this agent is built in')
+      const { content, notes } = await pastContent(trx, state, await readThen(trx, 'persona', id, version))
+      restored = content.tool_ids.filter(tool => !state.tool_ids.includes(tool))
+      const { rows } = await sql<{ id: number }>`
+        select id from tool where id = any(${restored}::integer[]) and not enabled order by id`.execute(trx)
+      const gone = [...notes, ...rows.map(tool => `disabled: tool ${tool.id}`)]
+      if (gone.length > 0) throw new Refusal(`what that version refers to is not usable now: ${gone.join('; ')}`)
+      return content
+    }
+    const result = await changePersona(trx, id, decide, actor)
+    await restoreAttachers(trx, id, version, restored)
+    return { ...result, left: [] as string[], notes: [] as string[] }
+  })
+}
+
+/** An earlier version. Throws `Refusal` where it is not kept. */
+async function readThen(trx: Transaction<Database>, kind: ResourceKind, id: number, version: number): Promise<Past> {
+  try {
+    return await readPastOf(trx, kind, id, { version })
+  } catch (error) {
+    if (error instanceof VersionGone || error instanceof VersionNotFound) throw new Refusal(error.message)
+    throw error
+  }
+}
+
+/**
+ * A tool that comes back is attached by whom it was then: the newest row up to that version that attached it, other than a
+ * rollback, says so. Otherwise a group manager would get into the scope what they attached themselves.
+ */
+async function restoreAttachers(
+  trx: Transaction<Database>,
+  id: number,
+  version: number,
+  restored: readonly number[],
+): Promise<void> {
+  await sql`
+    update persona_tool l set attached_by = (
+      select a.actor_id from audit a
+      where a.resource_kind = 'persona' and a.resource_id = ${id}::integer and a.version_after <= ${version}::integer
+        and not coalesce(a.command, '') like ${`${ROLLBACK_COMMAND}%`}
+        and a.difference::jsonb -> 'tool_ids' -> 'to' @> to_jsonb(l.tool_id)
+        and not a.difference::jsonb -> 'tool_ids' -> 'from' @> to_jsonb(l.tool_id)
+      order by a.version_after desc limit 1)
+    where l.persona_id = ${id}::integer and l.tool_id = any(${restored}::integer[])`.execute(trx)
+}
+
+/**
+ * Makes a new version of a tool with the content of an old one; the definition comes back text for text and is checked again.
+ * Secrets are not rolled back: the headers stay as they are now. Throws `Refusal`, `InvalidRequest` when it breaks a rule of today.
+ */
+export async function rollbackTool(
+  database: Pick<ServiceDatabase, 'db'>,
+  vault: Vault,
+  id: number,
+  version: number,
+  { plan = false, actor = operatorActor() }: Options = {},
+) {
+  return await inTransaction(database, { rollback: plan }, async trx => {
+    let left: string[] = []
+    let notes: string[] = []
+    const decide = async (state: ToolState) => {
+      const { custom_headers = null, ...values } = (await readThen(trx, 'tool', id, version)).values
+      const now = shownHeaders(state.headers)
+      if (JSON.stringify(custom_headers ?? now) !== JSON.stringify(now)) left = ['custom_headers']
+      const given = await givenByHistory(trx, state, values)
+      notes = await changeNotes(trx, state, given, vault)
+      return decideAsOperator(state, given, vault)
+    }
+    const result = await changeTool(trx, id, decide, actor)
+    return { ...result, left, notes }
+  })
+}
+
+const PLAIN_FIELDS: ReadonlySet<string> = new Set(REQUEST_FIELDS.map(([name]) => name))
+
+async function givenByHistory(
+  trx: Transaction<Database>,
+  state: ToolState,
+  { definition: hash = state.definition_hash, ...values }: Past['values'],
+): Promise<GivenTool> {
+  const given: GivenTool = { fields: {}, columns: {}, definitionFaults: [] }
+  for (const [field, value] of Object.entries(values)) {
+    Object.assign(PLAIN_FIELDS.has(field) ? given.fields : given.columns, { [field]: value })
+  }
+  if (hash !== state.definition_hash) {
+    const text = await definitionText(trx, hash === null ? null : String(hash))
+    if (text === undefined) throw new Refusal('the definition of that version is no longer kept, or it had none')
+    const headerNames = state.headers.map(header => header.name)
+    // The stored text, not the one that was checked: nothing about it may change, not even how a number is written.
+    giveDefinition(given, parseExact(text), headerNames, ['body', 'definition'], text)
+  }
+  const id = given.fields.oauth_config_id ?? null
+  const isGone =
+    id !== null && !(await trx.selectFrom('oauth_config').select('id').where('id', '=', id).executeTakeFirst())
+  if (isGone) throw new Refusal(`what that version refers to is gone: oauth_config_id ${id}`)
+  return given
 }

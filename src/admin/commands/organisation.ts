@@ -7,9 +7,9 @@ import type { Outcome } from '../apply/catalogue.js'
 import { placeholder } from '../apply/placeholders.js'
 import { type ApplyReport, applyOrganisation, countOutcomes } from '../apply.js'
 import { exportOrganisation } from '../export.js'
-import { counted, InvalidDocument, placeText, Refusal } from '../refusal.js'
+import { counted, EXIT, InvalidDocument, placeText, Refusal } from '../refusal.js'
 import { readGivenSource, writeText } from '../source.js'
-import { type Call, type CommandLine, EXIT } from './command.js'
+import type { Call, CommandLine } from './command.js'
 
 export const PLAN = 'only show what would change; exit status 2 where something would'
 

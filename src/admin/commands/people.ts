@@ -5,8 +5,8 @@ import { collectFaults } from '../../schema/faults.js'
 import { User } from '../document.js'
 import { eraseUser, planErasure } from '../erasure.js'
 import { createUser, deactivateUser, listUsers } from '../people.js'
-import { counted } from '../refusal.js'
-import { type Call, type CommandLine, EXIT, UsageError } from './command.js'
+import { counted, EXIT } from '../refusal.js'
+import { type Call, type CommandLine, UsageError } from './command.js'
 
 export function addPeopleCommands(program: Command, line: CommandLine): void {
   const user = program.command('user').description('People and service accounts.')

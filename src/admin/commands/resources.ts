@@ -1,10 +1,14 @@
 import type { Command } from 'commander'
+import { type Kysely, sql } from 'kysely'
+import type { Database, ResourceKind } from '../../db/tables.js'
 import { parseBigInts, stringifyExact } from '../../schema/exact-json.js'
 import { isJsonObject } from '../../schema/vocabulary.js'
 import { toFunctions } from '../../tool/definition/index.js'
 import type { Header } from '../../tool/headers.js'
+import { shownHeaders } from '../../tool/rules.js'
+import { readToolStates } from '../apply/tools.js'
+import { exportAgents, exportTools } from '../export.js'
 import { Refusal } from '../refusal.js'
-import { listAgents, listTools, resourceId, showAgent, showTool } from '../resources.js'
 import type { Call, CommandLine } from './command.js'
 
 export function addAgentCommands(program: Command, line: CommandLine): void {
@@ -84,4 +88,78 @@ function showRecord(call: Call, record: Record<string, unknown>): undefined {
       } else call.print(`${field}: ${text}`)
     }
   })
+}
+
+/** The agents by id; deleted ones only when asked for. */
+export async function listAgents(db: Kysely<Database>, withDeleted: boolean) {
+  return await db
+    .selectFrom('persona as p')
+    .leftJoin('user_account as u', 'u.id', 'p.owner_id')
+    .select(['p.id', 'p.name', 'u.email as owner', 'p.is_public', 'p.deleted', 'p.builtin_persona', 'p.version'])
+    .where(sql<boolean>`${withDeleted} or not p.deleted`)
+    .orderBy('p.id')
+    .execute()
+}
+
+/** The id of an agent or tool that is named by its id, or by its name where only one has it. Throws `Refusal`. */
+export async function resourceId(db: Kysely<Database>, kind: ResourceKind, text: string): Promise<number> {
+  const noun = kind === 'persona' ? 'agent' : 'tool'
+  if (/^[1-9]\d{0,9}$/.test(text) && Number(text) <= 2_147_483_647) return Number(text)
+  const alive = kind === 'persona' ? sql`not deleted` : sql`true`
+  const { rows } = await sql<{ id: number }>`
+    select id from ${sql.table(kind)} where name = ${text} and ${alive} order by id limit 11`.execute(db)
+  const [row, ...others] = rows
+  if (row === undefined) throw new Refusal(`there is no ${noun} ${text}`)
+  if (others.length > 0) {
+    throw new Refusal(`several ${noun}s have the name ${text}: say which id, ${rows.map(({ id }) => id).join(', ')}`)
+  }
+  return row.id
+}
+
+/** One agent: its version, and the entry that a document has for it. Throws `Refusal`. */
+export async function showAgent(db: Kysely<Database>, id: number): Promise<Record<string, unknown>> {
+  const row = await db.selectFrom('persona').select('version').where('id', '=', id).executeTakeFirst()
+  if (row === undefined) throw new Refusal(`there is no agent ${id}`)
+  return { version: row.version, ...(await exportAgents(db, id))[0] }
+}
+
+/** The tools by id, with how many agents use each. */
+export async function listTools(db: Kysely<Database>) {
+  return await db
+    .selectFrom('tool as t')
+    .leftJoin('user_account as u', 'u.id', 't.user_id')
+    .select(['t.id', 't.name', 'u.email as owner', 't.enabled', 't.version'])
+    .select([
+      sql<string>`case when t.in_code_tool_id is not null then 'built-in' when t.mcp_server_id is not null then 'mcp' else 'custom' end`.as(
+        'kind',
+      ),
+      sql<number>`(select count(*)::integer from tool_header where tool_id = t.id)`.as('headers'),
+      sql<number>`(
+        select count(*)::integer from persona_tool l join persona p on p.id = l.persona_id and not p.deleted
+        where l.tool_id = t.id)`.as('agents'),
+    ])
+    .orderBy('t.id')
+    .execute()
+}
+
+/** One tool: its version, the entry that a document has for it with masks for secrets, and the agents that have it. Throws `Refusal`. */
+export async function showTool(db: Kysely<Database>, id: number): Promise<Record<string, unknown>> {
+  const state = (await readToolStates(db, [id])).get(id)
+  if (state === undefined) throw new Refusal(`there is no tool ${id}`)
+  const [{ definition = null, ...entry } = {}] = await exportTools(db, id)
+  const custom_headers = shownHeaders(state.headers)
+  return { version: state.version, ...entry, custom_headers, agents: await agentsWithTool(db, id), definition }
+}
+
+/** The agents that have a tool, with what decides on its group managers: whose they are, who attached it, and their groups. */
+async function agentsWithTool(db: Kysely<Database>, id: number): Promise<object[]> {
+  const { rows } = await sql<object>`
+    select p.id, p.name, o.email as owner, coalesce(u.email, l.attached_by::text) as attached_by, p.is_public,
+      array(select g.name from persona_group s join user_group g on g.id = s.user_group_id
+            where s.persona_id = p.id order by g.name) as groups
+    from persona_tool l join persona p on p.id = l.persona_id and not p.deleted
+    left join user_account o on o.id = p.owner_id
+    left join user_account u on u.id = l.attached_by
+    where l.tool_id = ${id}::integer order by p.id`.execute(db)
+  return rows
 }

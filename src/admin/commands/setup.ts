@@ -5,10 +5,10 @@ import { MIGRATIONS, migrate, schemaState } from '../../db/migrate.js'
 import type { Database } from '../../db/tables.js'
 import { VERSION } from '../../version.js'
 import { createUser, firstAdministrator, keepingAdministrator, listUsers } from '../people.js'
-import { counted, Refusal } from '../refusal.js'
-import { createToken } from '../tokens.js'
-import { type Call, type CommandLine, EXIT, schemaAhead } from './command.js'
+import { counted, EXIT, Refusal } from '../refusal.js'
+import { type Call, type CommandLine, schemaAhead } from './command.js'
 import { checkedEmail } from './people.js'
+import { createToken } from './tokens.js'
 
 export function addSetupCommands(program: Command, line: CommandLine): void {
   line

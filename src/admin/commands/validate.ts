@@ -3,10 +3,10 @@ import { stringify } from 'yaml'
 import type { Loc } from '../../errors.js'
 import { numberReplacer, numberTexts, stringifyExact, withoutMarks } from '../../schema/exact-json.js'
 import { checkDefinition, completeDefinition, GivenPlaces, unusableServer } from '../../tool/definition/index.js'
-import { counted, placeText } from '../refusal.js'
+import { counted, EXIT, placeText } from '../refusal.js'
 import { readGivenSource } from '../source.js'
 import { type Cell, tableLines } from '../terminal.js'
-import { type Call, type CommandLine, EXIT, UsageError } from './command.js'
+import { type Call, type CommandLine, UsageError } from './command.js'
 
 export function addValidateCommand(program: Command, line: CommandLine): void {
   line
