@@ -6,6 +6,7 @@ import { type AccessEvent, EVENT_COLUMNS, eventHash, STATEFUL_KINDS, STATES } fr
 import { commitment, GENESIS_HASH } from '../updates/audit.js'
 import { isPruningMark } from '../updates/prune.js'
 import { RESOURCE_KINDS } from '../updates/resource-pages.js'
+import type { AuditFinding, AuditVerification, Erasures, Problem } from './audit-verification/finding.js'
 import { verifyResources } from './audit-verification/resources.js'
 import { checkpointFindings, headFindings } from './checkpoint.js'
 import { scan } from './scan.js'
@@ -51,41 +52,6 @@ async function definitionFindings(trx: Transaction<Database>): Promise<AuditFind
     order by 1 desc, 2`.execute(trx)
   return rows.map(row => ({ ...row, number: 0, problem: 'content_mismatch' }))
 }
-
-/** Something wrong with the audit trail. `number` is the version, or of an event its number. */
-export interface AuditFinding {
-  /** `persona` for an agent, `tool`, `tool_definition`, or the kind of an event. */
-  kind: string
-  subject: string
-  number: number
-  problem:
-    | 'edited'
-    | 'emptied'
-    | 'erased'
-    | 'deleted'
-    | 'reordered'
-    | 'anchor_mismatch'
-    | 'head_mismatch'
-    | 'resource_missing'
-    | 'unrecorded'
-    | 'content_mismatch'
-    | 'checkpoint_mismatch'
-  msg: string
-}
-
-export interface AuditVerification {
-  /** Chains of agents, tools and access events. */
-  chains: number
-  /** Rows and events. */
-  rows: number
-  findings: AuditFinding[]
-}
-
-/** What is wrong with one row or event, and how to say so. */
-export type Problem = readonly [problem: AuditFinding['problem'], msg: string]
-
-/** By place, such as `persona:12:7`: the hash of each row and event from which an erasure took somebody's name. */
-export type Erasures = ReadonlyMap<string, string>
 
 const EVENTS_AT_ONCE = 50
 

@@ -2,7 +2,7 @@ import { createPrivateKey, createPublicKey, type KeyObject, sign, verify } from 
 import { type Kysely, type RawBuilder, sql, type Transaction } from 'kysely'
 import type { Database } from '../db/tables.js'
 import { sha256 } from '../updates/audit.js'
-import type { AuditFinding } from './audit-verification.js'
+import type { AuditFinding } from './audit-verification/finding.js'
 import { Refusal } from './refusal.js'
 import { readText, writeText } from './source.js'
 

@@ -11,10 +11,10 @@ import { ROW_COLUMNS } from '../../updates/audit-rows.js'
 import { isPruningMark, type PruningMark, UNPRUNED } from '../../updates/prune.js'
 import { readPersonaStates } from '../apply/personas.js'
 import { readToolStates } from '../apply/tools.js'
-import type { AuditFinding, AuditVerification, Erasures, Problem } from '../audit-verification.js'
 import { ERASED } from '../erasure.js'
 import { counted } from '../refusal.js'
 import { scan } from '../scan.js'
+import type { AuditFinding, AuditVerification, Erasures, Problem } from './finding.js'
 
 const ROWS_AT_ONCE = 50
 /** Longer differences are hashed by the database alone: they are never here. */
