@@ -16,14 +16,6 @@ import { markedNumber, numberReviver, parseExact, remembered } from '../schema/e
 import { offsetOfSyntaxError } from '../schema/json-syntax.js'
 import { Refusal } from './refusal.js'
 
-/** A text that is neither JSON nor YAML, with every syntax fault and its line (from 1). */
-export class UnreadableText extends Refusal {
-  constructor(readonly faults: readonly { line: number | undefined; msg: string }[]) {
-    const said = faults.map(({ line, msg }) => `line ${line ?? '?'}: ${msg}`)
-    super(`the text is neither JSON nor YAML:\n  ${said.join('\n  ')}`)
-  }
-}
-
 /** A JSON or YAML text with the lines of its parts. */
 export interface Source {
   value: unknown
@@ -69,7 +61,7 @@ function reasonOf(error: unknown): string {
 /**
  * Parses JSON or YAML. A text that is JSON is read by JSON's own rules (duplicate keys give the last, as over HTTP); one that begins
  * as JSON does, with a brace and a quoted key, must be JSON; any other is YAML 1.2 with merge keys (`<<`), as other tools read it.
- * Throws `UnreadableText` with every syntax fault and its line, never with a piece of the text, which may be a secret.
+ * Throws `Refusal` with every syntax fault and its line, never with a piece of the text, which may be a secret.
  */
 export function parseSource(given: string): Source {
   const text = given.replace(/^\uFEFF/, '') // editors and shells of Windows begin a file with this mark
@@ -89,13 +81,17 @@ export function parseSource(given: string): Source {
   if (/^\s*\{\s*"/.test(text)) {
     const before = text.slice(0, offsetOfSyntaxError(text)).split('\n')
     const msg = `it begins as JSON, and is not JSON from column ${(before.at(-1)?.length ?? 0) + 1} on`
-    throw new UnreadableText([{ line: before.length, msg }])
+    throw unreadable([[before.length, msg]])
   }
   const document = parseDocument(text, options)
   const found = [...document.errors, ...document.warnings.filter(({ code }) => LOSING.has(code))]
-  const faults = found.map(error => ({ line: error.linePos?.[0].line, msg: withoutText(error) }))
-  if (faults.length > 0) throw new UnreadableText(faults)
+  if (found.length > 0) throw unreadable(found.map(error => [error.linePos?.[0].line, withoutText(error)]))
   return { value: plainValue(document), isJson: false, lineOf: loc => lineAt(document.contents, loc, counter) }
+}
+
+function unreadable(faults: [line: number | undefined, msg: string][]): Refusal {
+  const said = faults.map(([line, msg]) => `line ${line ?? '?'}: ${msg}`)
+  return new Refusal(`the text is neither JSON nor YAML: ${said.join('; ')}`)
 }
 
 function jsonValue(text: string): { value: unknown } | undefined {

@@ -76,7 +76,7 @@ export function addAuditCommands(program: Command, line: CommandLine): void {
 
 async function listCommand(call: Call, { limit, ...filter }: AuditFilter & { limit: number }): Promise<undefined> {
   // One more than is shown tells that there are more.
-  const rows = await listAudit((await call.database()).db, { ...filter, limit: limit + 1 })
+  const rows = await listAudit(await call.db(), { ...filter, limit: limit + 1 })
   call.list(rows.slice(0, limit), {
     TIME: row => row.at,
     WHAT: row => (row.subject ? `${row.kind}:${row.subject}` : row.kind),
@@ -122,7 +122,7 @@ export async function listAudit(db: Kysely<Database>, filter: AuditFilter): Prom
 async function verifyCommand(call: Call, options: { checkpoint?: string; publicKey?: string }): Promise<number> {
   const { checkpoint: file, publicKey } = options
   const checkpoint = file === undefined ? undefined : await checkSignature(file, keyOf(publicKey, 'public'))
-  const result = await verifyAudit((await call.database()).db, file)
+  const result = await verifyAudit(await call.db(), file)
   call.answer(result, () => {
     for (const { problem, msg, number, ...place } of result.findings) {
       call.print(`${problem}  ${placeOf(place)} ${number}: ${msg}`)
@@ -141,7 +141,7 @@ function placeOf({ kind, subject }: { kind: string; subject: string }): string {
 }
 
 async function checkpointCommand(call: Call, { key }: { key?: string }, file: string): Promise<undefined> {
-  const made = await writeCheckpoint((await call.database()).db, keyOf(key, 'private'), file)
+  const made = await writeCheckpoint(await call.db(), keyOf(key, 'private'), file)
   call.answer(made, `${file}: ${counted(made.chains, 'chain')}, ${made.rows} rows and events`)
 }
 

@@ -111,11 +111,6 @@ export class Call {
     this.output.print(harmless(text))
   }
 
-  /** A text of several lines for people, indented so that none of them can pass for one of ours. */
-  printIndented(text: string): void {
-    this.output.print(harmlessLines(text).replace(/^/gm, '    '))
-  }
-
   /** Rows for people, in columns. */
   printTable(rows: readonly (readonly Cell[])[]): void {
     for (const line of tableLines(rows)) this.print(line)
@@ -176,6 +171,11 @@ export class Call {
     }
     if (state.kind === 'ahead') throw schemaAhead(state)
     return database
+  }
+
+  /** The queries of `database`. */
+  async db(): Promise<ServiceDatabase['db']> {
+    return (await this.database()).db
   }
 
   /** The key ring. An embedded database comes first: its key file is made beside it, never without it. */

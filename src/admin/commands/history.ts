@@ -45,7 +45,7 @@ export function addHistoryCommands(program: Command, line: CommandLine): void {
 
 async function historyCommand(call: Call, { limit }: { limit: number }, word: string, name: string) {
   const kind = kindOf(word)
-  const { db } = await call.database()
+  const db = await call.db()
   const id = await resourceId(db, kind, name)
   // One more than is shown tells that there are more.
   const history = await readHistory(db, kind, id, limit + 1)

@@ -61,10 +61,15 @@ const ADVICE: Readonly<Record<SecretFinding['problem'], string>> = {
 
 async function statusCommand(call: Call): Promise<number> {
   const ring = await call.ring()
-  const status = await keyStatus((await call.database()).db, ring)
+  const status = await keyStatus(await call.db(), ring)
   const { values, opened, findings } = status
   call.answer(status, () => {
-    printKeys(call, status)
+    const wrong = new Set(findings.filter(({ problem }) => problem === 'does_not_open').map(({ key }) => key))
+    const rows = status.keys.map(({ id, in_ring, current, values, deployment_key }) => {
+      const state = wrong.has(id) ? 'DOES NOT OPEN' : current ? 'encrypts' : 'decrypts'
+      return [id, in_ring ? state : 'MISSING', values, deployment_key ? 'yes' : '']
+    })
+    call.printTable([['KEY', 'STATE', 'VALUES', 'DEPLOYMENT KEY'], ...rows])
     call.printTable(findings.map(({ place, key, problem }) => [problem, place, key && `key ${key}`]))
     for (const problem of new Set(findings.map(finding => finding.problem)))
       call.print(`${problem}: ${ADVICE[problem]}`)
@@ -73,20 +78,9 @@ async function statusCommand(call: Call): Promise<number> {
   return findings.length > 0 ? EXIT.findings : EXIT.ok
 }
 
-/** The keys for people. */
-function printKeys(call: Call, { keys, findings }: KeyStatus): void {
-  const wrong = new Set(findings.filter(({ problem }) => problem === 'does_not_open').map(({ key }) => key))
-  const state = ({ id, in_ring, current }: KeyStatus['keys'][number]) => {
-    if (!in_ring) return 'MISSING'
-    return wrong.has(id) ? 'DOES NOT OPEN' : current ? 'encrypts' : 'decrypts'
-  }
-  const rows = keys.map(key => [key.id, state(key), key.values, key.deployment_key ? 'yes' : ''])
-  call.printTable([['KEY', 'STATE', 'VALUES', 'DEPLOYMENT KEY'], ...rows])
-}
-
 async function rotateCommand(call: Call): Promise<number> {
   const ring = await call.ring()
-  const rotation = await rotateKeys((await call.database()).db, ring, call.actor)
+  const rotation = await rotateKeys(await call.db(), ring, call.actor)
   const { values, tools, skipped_tools, unopened_tools } = rotation
   call.answer(rotation, () => {
     const deployment = rotation.deployment_key ? ', and the deployment key' : ''
@@ -100,7 +94,7 @@ async function rotateCommand(call: Call): Promise<number> {
 }
 
 /** A stored secret that does not open where it stands, or is not the one that its mask was made of. */
-export interface SecretFinding {
+interface SecretFinding {
   /** `the deployment key`, or `the header X-Key of tool 7`. */
   place: string
   /** The id of the key that it is sealed with; null for what is not there. */
@@ -108,20 +102,14 @@ export interface SecretFinding {
   problem: 'key_missing' | 'does_not_open' | 'other_value' | 'not_there'
 }
 
-/** The keys of the ring and of stored secrets, with how many header values each seals; and whether every secret opens. */
-export interface KeyStatus {
-  current: string
-  keys: { id: string; in_ring: boolean; current: boolean; values: number; deployment_key: boolean }[]
-  values: number
-  opened: number
-  findings: SecretFinding[]
-}
-
 const VALUES_AT_ONCE = 500
 const SEALED = ['key_id as keyId', 'nonce', 'ciphertext'] as const
 
-/** Opens every stored secret in its place and compares it with its mask: finds damage, swaps and values of before. */
-export async function keyStatus(db: Kysely<Database>, ring: KeyRing): Promise<KeyStatus> {
+/**
+ * Opens every stored secret in its place and compares it with its mask: finds damage, swaps and values of before. Answers that
+ * with the keys of the ring and of stored secrets, and how many header values each seals.
+ */
+export async function keyStatus(db: Kysely<Database>, ring: KeyRing) {
   const findings: SecretFinding[] = []
   const counts = new Map(ring.ids.map(id => [id, 0]))
   let values = 0

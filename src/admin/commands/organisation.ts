@@ -101,7 +101,7 @@ function shortened(value: unknown, characters = 100): string {
 async function exportCommand(call: Call, { force }: { force?: boolean }, file?: string): Promise<undefined> {
   if (file !== undefined && !force && existsSync(file))
     throw new Refusal(`${file} is there already: --force writes over it`)
-  const document = await exportOrganisation((await call.database()).db)
+  const document = await exportOrganisation(await call.db())
   const text = call.json
     ? stringifyExact(document, 2)
     : withoutMarks(stringify(document, numberReplacer, { lineWidth: 120 })).trimEnd()

@@ -60,12 +60,12 @@ async function createCommand(call: Call, options: CreateOptions, given: string):
   const email = checkedEmail(given)
   const kind = options.serviceAccount ? 'service_account' : 'person'
   const user = { email, kind, permissions: options.permission ?? [] } as const
-  const id = await createUser((await call.database()).db, user, call.actor)
+  const id = await createUser(await call.db(), user, call.actor)
   call.answer({ id, email, kind }, `created ${email} (${id}); a token: agentctl token create --for ${email}`)
 }
 
 async function listCommand(call: Call): Promise<undefined> {
-  call.list(await listUsers((await call.database()).db), {
+  call.list(await listUsers(await call.db()), {
     EMAIL: one => one.email,
     KIND: one => one.kind,
     STATE: one => (one.active ? 'active' : 'inactive'),
@@ -75,7 +75,7 @@ async function listCommand(call: Call): Promise<undefined> {
 }
 
 async function deactivateCommand(call: Call, _: object, email: string): Promise<undefined> {
-  const changed = await deactivateUser((await call.database()).db, email, call.actor)
+  const changed = await deactivateUser(await call.db(), email, call.actor)
   const said = changed ? `${email} is inactive` : `nothing changed: ${email} is inactive already`
   call.answer({ email, active: false, changed }, said)
 }
@@ -86,7 +86,7 @@ async function eraseCommand(
   name: string,
 ) {
   if (yes === plan) throw new UsageError('give --yes to erase, or --plan to see what would go')
-  const { db } = await call.database()
+  const db = await call.db()
   const goes = await planErasure(db, name)
   if (!call.json) {
     const account = goes.has_account

@@ -9,6 +9,7 @@ import { shownHeaders } from '../../tool/rules.js'
 import { readToolStates } from '../apply/tools.js'
 import { exportAgents, exportTools } from '../export.js'
 import { Refusal } from '../refusal.js'
+import { harmlessLines } from '../terminal.js'
 import type { Call, CommandLine } from './command.js'
 
 export function addAgentCommands(program: Command, line: CommandLine): void {
@@ -36,7 +37,13 @@ export function addToolCommands(program: Command, line: CommandLine): void {
 }
 
 async function listAgentsCommand(call: Call, { deleted = false }: { deleted?: boolean }): Promise<undefined> {
-  call.list(await listAgents((await call.database()).db, deleted), {
+  const agents = (await call.db())
+    .selectFrom('persona as p')
+    .leftJoin('user_account as u', 'u.id', 'p.owner_id')
+    .select(['p.id', 'p.name', 'u.email as owner', 'p.is_public', 'p.deleted', 'p.builtin_persona', 'p.version'])
+    .where(sql<boolean>`${deleted} or not p.deleted`)
+    .orderBy('p.id')
+  call.list(await agents.execute(), {
     ID: one => one.id,
     NAME: one => one.name,
     OWNER: one => one.owner,
@@ -46,13 +53,30 @@ async function listAgentsCommand(call: Call, { deleted = false }: { deleted?: bo
   })
 }
 
+/** Shows the version, and the entry that a document has for the agent. */
 async function showAgentCommand(call: Call, _: object, name: string): Promise<undefined> {
-  const { db } = await call.database()
-  showRecord(call, await showAgent(db, await resourceId(db, 'persona', name)))
+  const db = await call.db()
+  const id = await resourceId(db, 'persona', name)
+  const row = await db.selectFrom('persona').select('version').where('id', '=', id).executeTakeFirst()
+  if (row === undefined) throw new Refusal(`there is no agent ${id}`)
+  showRecord(call, { version: row.version, ...(await exportAgents(db, id))[0] })
 }
 
 async function listToolsCommand(call: Call): Promise<undefined> {
-  call.list(await listTools((await call.database()).db), {
+  const tools = (await call.db())
+    .selectFrom('tool as t')
+    .leftJoin('user_account as u', 'u.id', 't.user_id')
+    .select(['t.id', 't.name', 'u.email as owner', 't.enabled', 't.version'])
+    .select([
+      sql<string>`case when in_code_tool_id is not null then 'built-in' when mcp_server_id is not null then 'mcp'
+        else 'custom' end`.as('kind'),
+      sql<number>`(select count(*)::integer from tool_header where tool_id = t.id)`.as('headers'),
+      sql<number>`(
+        select count(*)::integer from persona_tool l join persona p on p.id = l.persona_id and not p.deleted
+        where l.tool_id = t.id)`.as('agents'),
+    ])
+    .orderBy('t.id')
+  call.list(await tools.execute(), {
     ID: one => one.id,
     NAME: one => one.name,
     KIND: one => one.kind,
@@ -69,7 +93,7 @@ async function showToolCommand(
   { asFunctions }: { asFunctions?: boolean },
   name: string,
 ): Promise<undefined> {
-  const { db } = await call.database()
+  const db = await call.db()
   const { definition, custom_headers, ...tool } = await showTool(db, await resourceId(db, 'tool', name))
   if (!asFunctions) return showRecord(call, { ...tool, custom_headers, definition })
   if (definition === null) throw new Refusal('this tool has no definition')
@@ -84,21 +108,11 @@ function showRecord(call: Call, record: Record<string, unknown>): undefined {
       const text = typeof value === 'string' ? value : stringifyExact(value, isJsonObject(value) ? 2 : 0)
       if (text.includes('\n')) {
         call.print(`${field}:`)
-        call.printIndented(text)
+        // Indented, so that no line can pass for one of ours.
+        call.output.print(harmlessLines(text).replace(/^/gm, '    '))
       } else call.print(`${field}: ${text}`)
     }
   })
-}
-
-/** The agents by id; deleted ones only when asked for. */
-export async function listAgents(db: Kysely<Database>, withDeleted: boolean) {
-  return await db
-    .selectFrom('persona as p')
-    .leftJoin('user_account as u', 'u.id', 'p.owner_id')
-    .select(['p.id', 'p.name', 'u.email as owner', 'p.is_public', 'p.deleted', 'p.builtin_persona', 'p.version'])
-    .where(sql<boolean>`${withDeleted} or not p.deleted`)
-    .orderBy('p.id')
-    .execute()
 }
 
 /** The id of an agent or tool that is named by its id, or by its name where only one has it. Throws `Refusal`. */
@@ -114,32 +128,6 @@ export async function resourceId(db: Kysely<Database>, kind: ResourceKind, text:
     throw new Refusal(`several ${noun}s have the name ${text}: say which id, ${rows.map(({ id }) => id).join(', ')}`)
   }
   return row.id
-}
-
-/** One agent: its version, and the entry that a document has for it. Throws `Refusal`. */
-export async function showAgent(db: Kysely<Database>, id: number): Promise<Record<string, unknown>> {
-  const row = await db.selectFrom('persona').select('version').where('id', '=', id).executeTakeFirst()
-  if (row === undefined) throw new Refusal(`there is no agent ${id}`)
-  return { version: row.version, ...(await exportAgents(db, id))[0] }
-}
-
-/** The tools by id, with how many agents use each. */
-export async function listTools(db: Kysely<Database>) {
-  return await db
-    .selectFrom('tool as t')
-    .leftJoin('user_account as u', 'u.id', 't.user_id')
-    .select(['t.id', 't.name', 'u.email as owner', 't.enabled', 't.version'])
-    .select([
-      sql<string>`case when t.in_code_tool_id is not null then 'built-in' when t.mcp_server_id is not null then 'mcp' else 'custom' end`.as(
-        'kind',
-      ),
-      sql<number>`(select count(*)::integer from tool_header where tool_id = t.id)`.as('headers'),
-      sql<number>`(
-        select count(*)::integer from persona_tool l join persona p on p.id = l.persona_id and not p.deleted
-        where l.tool_id = t.id)`.as('agents'),
-    ])
-    .orderBy('t.id')
-    .execute()
 }
 
 /** One tool: its version, the entry that a document has for it with masks for secrets, and the agents that have it. Throws `Refusal`. */

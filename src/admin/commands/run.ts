@@ -10,7 +10,6 @@ import { KeyRingMissing } from '../../secrets/configured-ring.js'
 import { DefinitionRefused } from '../../tool/definition/index.js'
 import { VERSION } from '../../version.js'
 import { EXIT, placeText, Refusal } from '../refusal.js'
-import { UnreadableText } from '../source.js'
 import { harmless, harmlessLines } from '../terminal.js'
 import { addAuditCommands } from './audit.js'
 import { CommandLine, type Environment, NotConfigured, nameOf, type Output, UsageError } from './command.js'
@@ -108,7 +107,6 @@ function explained(error: unknown, env: Environment): { message: string; status:
     return as(EXIT.usage, harmless(message.replace(/^error: /, '').replace(/\n/g, ' ')))
   }
   if (error instanceof UsageError) return as(EXIT.usage, harmless(message))
-  if (error instanceof UnreadableText) return as(EXIT.error)
   // One sentence, with names in it that other people chose: none of them ends the line.
   if (error instanceof Refusal || error instanceof Unavailable) return as(EXIT.error, harmless(message))
   if (error instanceof InvalidRequest || error instanceof DefinitionRefused) {

@@ -86,7 +86,7 @@ async function migrateCommand(call: Call, { plan }: { plan?: boolean }): Promise
 
 async function statusCommand(call: Call): Promise<undefined> {
   const { description, database } = await call.rawDatabase()
-  const { db } = await call.database()
+  const db = await call.db()
   const { rows } = await sql<{ size: string; read_only: boolean; counts: Record<string, number> }>`
     select pg_size_pretty(pg_database_size(current_database())) as size,
       current_setting('transaction_read_only') = 'on' as read_only,

@@ -54,7 +54,7 @@ interface CreateOptions {
 async function createCommand(call: Call, options: CreateOptions): Promise<undefined> {
   const { expires, never, scope = [], agent = [], tool = [] } = options
   if (expires !== undefined && never) throw new UsageError('--expires and --never exclude each other')
-  const { db } = await call.database()
+  const db = await call.db()
   const request = {
     email: options.for,
     scopes: scope,
@@ -67,7 +67,7 @@ async function createCommand(call: Call, options: CreateOptions): Promise<undefi
 }
 
 async function listCommand(call: Call, options: { for?: string }): Promise<undefined> {
-  call.list(await listTokens((await call.database()).db, options.for), {
+  call.list(await listTokens(await call.db(), options.for), {
     ID: token => token.id,
     USER: token => token.email,
     SCOPES: token => token.scopes,
@@ -79,7 +79,7 @@ async function listCommand(call: Call, options: { for?: string }): Promise<undef
 }
 
 async function revokeCommand(call: Call, _: object, id: number): Promise<undefined> {
-  const revoked = await revokeToken((await call.database()).db, id, call.actor)
+  const revoked = await revokeToken(await call.db(), id, call.actor)
   call.answer({ id, revoked }, revoked ? `revoked token ${id}` : `token ${id} was revoked before`)
 }
 
@@ -88,7 +88,7 @@ function overlapS(text: string): number {
 }
 
 async function rotateCommand(call: Call, { overlap = 86_400 }: { overlap?: number }, id: number): Promise<undefined> {
-  show(call, await rotateToken((await call.database()).db, id, overlap, call.actor))
+  show(call, await rotateToken(await call.db(), id, overlap, call.actor))
 }
 
 function show(call: Call, issued: IssuedToken): void {
