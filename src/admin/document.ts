@@ -141,20 +141,3 @@ export type ToolEntry = Static<typeof Tool>
 export type AgentEntry = Static<typeof Agent>
 
 export type SectionName = Exclude<keyof OrganisationDocument, '$schema' | 'version'>
-
-/** What one entry of a list is called; the lists in the order in which they can refer to each other. */
-export const NOUN: Record<SectionName, string> = {
-  users: 'user',
-  groups: 'group',
-  labels: 'label',
-  oauth_configs: 'OAuth configuration',
-  mcp_servers: 'MCP server',
-  cc_pairs: 'connection',
-  federated_connectors: 'federated connector',
-  document_sets: 'document set',
-  user_files: 'file',
-  tools: 'tool',
-  agents: 'agent',
-}
-
-export const SECTIONS = Object.keys(NOUN) as SectionName[] // the keys of this very record

@@ -4,7 +4,7 @@ import type { Database, ResourceKind } from '../../db/tables.js'
 import type { Fault, Loc } from '../../errors.js'
 import { canonicalUuid } from '../../schema/vocabulary.js'
 import type { Actor } from '../../updates/audit.js'
-import { NOUN, type OrganisationDocument, type Reference, SECTIONS, type SectionName } from '../document.js'
+import type { OrganisationDocument, Reference, SectionName } from '../document.js'
 
 export type Id = number | string
 
@@ -47,34 +47,36 @@ export interface Plan {
   store(trx: Transaction<Database>, actor: Actor): Promise<void>
 }
 
-/** The lists of a document in the database: table, the column by which text refers to a row, and what makes ids (or the document). */
+/** A list of a document in the database: what an entry is called, its table, the column by which text refers to a row. */
 interface Table {
+  noun: string
   table: keyof Database
   named: 'name' | 'email' | 'id'
+  /** What makes ids. */
   ids: 'sequence' | 'uuid' | 'document'
   uniqueNames: boolean
 }
 
-const named = (table: keyof Database, uniqueNames = true): Table => ({
-  table,
-  named: 'name',
-  ids: 'sequence',
-  uniqueNames,
-})
-
-export const TABLES: Readonly<Record<SectionName, Table>> = {
-  users: { table: 'user_account', named: 'email', ids: 'uuid', uniqueNames: true },
-  groups: named('user_group'),
-  labels: named('label'),
-  oauth_configs: named('oauth_config'),
-  mcp_servers: named('mcp_server'),
-  cc_pairs: named('cc_pair'),
-  federated_connectors: named('federated_connector'),
-  document_sets: named('document_set'),
-  user_files: { table: 'user_file', named: 'id', ids: 'document', uniqueNames: true },
-  tools: named('tool', false),
-  agents: named('persona', false),
+function named(noun: string, table: keyof Database, uniqueNames = true): Table {
+  return { noun, table, named: 'name', ids: 'sequence', uniqueNames }
 }
+
+/** The lists in the order in which they can refer to each other. */
+export const TABLES: Readonly<Record<SectionName, Table>> = {
+  users: { noun: 'user', table: 'user_account', named: 'email', ids: 'uuid', uniqueNames: true },
+  groups: named('group', 'user_group'),
+  labels: named('label', 'label'),
+  oauth_configs: named('OAuth configuration', 'oauth_config'),
+  mcp_servers: named('MCP server', 'mcp_server'),
+  cc_pairs: named('connection', 'cc_pair'),
+  federated_connectors: named('federated connector', 'federated_connector'),
+  document_sets: named('document set', 'document_set'),
+  user_files: { noun: 'file', table: 'user_file', named: 'id', ids: 'document', uniqueNames: true },
+  tools: named('tool', 'tool', false),
+  agents: named('agent', 'persona', false),
+}
+
+export const SECTIONS = Object.keys(TABLES) as SectionName[] // the keys of this very record
 
 /** Reads all lists and matches the entries of a document with them. Notes faults in the catalogue. */
 export async function readCatalogue(db: Kysely<Database>, document: OrganisationDocument): Promise<Catalogue> {
@@ -99,34 +101,39 @@ async function lastId(db: Kysely<Database>, table: string): Promise<number> {
   return rows[0]?.id ?? 0
 }
 
+/** One list, matched. `names` has the ids of a name, as references are compared. */
+interface List {
+  matched: readonly Matched[]
+  unnamed: StoredRow[]
+  ids: Set<Id>
+  names: Map<string, Id[]>
+}
+
 /** The document matched with the database: which row each entry is, and which row each reference means. */
 export class Catalogue {
   readonly faults: Fault[] = []
-  readonly #matched = new Map<SectionName, Matched[]>()
-  readonly #unnamed = new Map<SectionName, StoredRow[]>()
-  readonly #names = new Map<SectionName, Map<string, Id[]>>()
-  readonly #ids = new Map<SectionName, Set<Id>>()
-  readonly #lastIds = new Map<SectionName, number>()
+  readonly #lists = new Map<SectionName, List>()
 
   /** The entries of one list with their rows, in the document's order. */
   entries(section: SectionName): readonly Matched[] {
-    return this.#matched.get(section) ?? []
+    return this.#lists.get(section)?.matched ?? []
   }
 
   /** The rows of one list that no entry of the document names. */
   unnamed(section: SectionName): readonly StoredRow[] {
-    return this.#unnamed.get(section) ?? []
+    return this.#lists.get(section)?.unnamed ?? []
   }
 
   /** The id that a reference means. Notes a fault and answers null when it means nothing, or more than one row. */
   resolve(section: SectionName, reference: unknown, loc: Loc): Id | null {
-    const noun = NOUN[section]
+    const { noun, ids } = TABLES[section]
+    const list = this.#lists.get(section)
     if (typeof reference !== 'string' && typeof reference !== 'number') {
       return this.fault(loc, `${noun} should be named by text, or by its id`, 'reference_type')
     }
-    const byId = TABLES[section].ids === 'uuid' ? canonicalUuid(String(reference)) : reference
-    if (byId !== undefined && this.#ids.get(section)?.has(byId)) return byId
-    const found = typeof reference === 'string' ? (this.#names.get(section)?.get(folded(section, reference)) ?? []) : []
+    const byId = ids === 'uuid' ? canonicalUuid(String(reference)) : reference
+    if (byId !== undefined && list?.ids.has(byId)) return byId
+    const found = (typeof reference === 'string' && list?.names.get(folded(section, reference))) || []
     if (found.length > 1)
       return this.fault(loc, `${noun} "${reference}" is the name of several: give the id`, 'ambiguous')
     return found[0] ?? this.fault(loc, `${noun} ${JSON.stringify(reference)} not found`, 'not_found')
@@ -141,10 +148,7 @@ export class Catalogue {
   /** Matches one list with the stored rows. What is new gets ids behind `lastId`, which nobody else takes meanwhile. */
   match(section: SectionName, stored: readonly StoredRow[], entries: readonly object[], lastId: number): void {
     const byId = new Map(stored.map(row => [row.id, row]))
-    const byName = grouped(
-      section,
-      stored.filter(({ deleted }) => deleted !== true),
-    )
+    const byName = grouped(section, stored)
     const found = entries.map((entry, index) => this.#matchOne(section, { ...entry }, [section, index], byId, byName))
     const { ids, named } = TABLES[section]
     let last = Math.max(lastId, ...(ids === 'sequence' ? found.map(({ id }) => Number(id ?? 0)) : []))
@@ -152,9 +156,7 @@ export class Catalogue {
       const id = match.id ?? (ids === 'sequence' ? ++last : randomUUID())
       return { ...match, id, name: String(match.entry[named] ?? match.stored?.[named] ?? '') }
     })
-    if (entries.length > 0 && ids === 'sequence') this.#lastIds.set(section, last)
-    this.#matched.set(section, matched)
-    this.#index(section, matched, stored)
+    this.#lists.set(section, this.#index(section, matched, stored))
   }
 
   #matchOne(
@@ -164,7 +166,7 @@ export class Catalogue {
     byId: ReadonlyMap<Id, StoredRow>,
     byName: ReadonlyMap<string, readonly StoredRow[]>,
   ): Pick<Matched, 'entry' | 'loc' | 'stored'> & { id: Id | undefined } {
-    const { named, ids, uniqueNames } = TABLES[section]
+    const { noun, named, ids, uniqueNames } = TABLES[section]
     const name = entry[named]
     const namesakes = name === undefined ? [] : (byName.get(folded(section, String(name))) ?? [])
     if (entry.id === undefined) {
@@ -175,20 +177,20 @@ export class Catalogue {
     const id = ids === 'sequence' ? Number(entry.id) : (canonicalUuid(String(entry.id)) ?? String(entry.id))
     const stored = byId.get(id)
     if (stored === undefined && name === undefined) {
-      this.fault([...loc, named], `there is no ${NOUN[section]} ${id}: a new one needs this field`, 'missing')
+      this.fault([...loc, named], `there is no ${noun} ${id}: a new one needs this field`, 'missing')
     }
     if (stored === undefined && Number(id) > NEW_ID_MAX) {
       const msg = `a new id must be at most ${NEW_ID_MAX}: ids made later go on behind it`
       this.fault([...loc, 'id'], msg, 'less_than_equal')
     }
     if (uniqueNames && namesakes.some(row => row.id !== id)) {
-      const other = `the ${NOUN[section]} with this ${named} has the id ${String(namesakes[0]?.id)}`
+      const other = `the ${noun} with this ${named} has the id ${String(namesakes[0]?.id)}`
       this.fault([...loc, named], `${other}: leave the id out where that one is meant`, 'name_taken')
     }
     return { entry, loc, id, stored }
   }
 
-  #index(section: SectionName, matched: readonly Matched[], stored: readonly StoredRow[]): void {
+  #index(section: SectionName, matched: readonly Matched[], stored: readonly StoredRow[]): List {
     const { named, uniqueNames } = TABLES[section]
     const indexed = new Map<Id, number>()
     const indexedNames = new Map<string, boolean>()
@@ -203,20 +205,20 @@ export class Catalogue {
       indexedNames.set(key, entry.id !== undefined)
     }
     const unnamed = stored.filter(row => !indexed.has(row.id))
-    this.#unnamed.set(section, unnamed)
-    this.#ids.set(section, new Set([...unnamed.map(row => row.id), ...indexed.keys()]))
-    const rows = unnamed.filter(({ deleted }) => deleted !== true)
-    const known = [...rows, ...matched.map(({ id, name }) => ({ [named]: name, id }))] // files are named by their ids
-    const ids = [...grouped(section, known)].map(([name, some]) => [name, some.map(({ id }) => id)] as const)
-    this.#names.set(section, new Map(ids))
+    const known = [...unnamed, ...matched.map(({ id, name }) => ({ [named]: name, id }))] // files are named by their ids
+    const names = [...grouped(section, known)].map(([name, rows]) => [name, rows.map(({ id }) => id)] as const)
+    return { matched, unnamed, ids: new Set([...unnamed.map(row => row.id), ...indexed.keys()]), names: new Map(names) }
   }
 
   /** Moves the sequences behind the ids of this document, so that none of them is given again. */
   async takeIds(trx: Transaction<Database>): Promise<void> {
-    for (const [section, last] of this.#lastIds) {
+    for (const section of SECTIONS) {
+      const { ids, table } = TABLES[section]
+      const last = ids === 'sequence' ? Math.max(0, ...this.entries(section).map(({ id }) => Number(id))) : 0
+      if (last === 0) continue
       await sql`
         select setval(s.name::regclass, ${last}::integer)
-        from (select pg_get_serial_sequence(${TABLES[section].table}, 'id') as name) s
+        from (select pg_get_serial_sequence(${table}, 'id') as name) s
         where coalesce(pg_sequence_last_value(s.name::regclass), 0) < ${last}::integer`.execute(trx)
     }
   }
@@ -228,14 +230,13 @@ export class Catalogue {
   }
 }
 
-/** The rows by name, as references are compared. */
+/** The rows that are not deleted, by name, as references are compared. */
 function grouped(section: SectionName, rows: readonly StoredRow[]): Map<string, StoredRow[]> {
   const groups = new Map<string, StoredRow[]>()
-  for (const row of rows) {
+  for (const row of rows.filter(({ deleted }) => deleted !== true)) {
     const name = folded(section, String(row[TABLES[section].named]))
-    const group = groups.get(name)
-    if (group === undefined) groups.set(name, [row])
-    else group.push(row)
+    const group = groups.get(name) ?? []
+    if (group.push(row) === 1) groups.set(name, group)
   }
   return groups
 }

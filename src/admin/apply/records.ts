@@ -121,12 +121,9 @@ export async function planRecords(db: Kysely<Database>, section: Section, catalo
       }
       const kind = ACCESS_KIND[section]
       if (kind === undefined) return
-      const touched = outcomes.filter(({ action }) => action !== 'unchanged')
-      await recordAccess(
-        trx,
-        actor,
-        touched.map(({ id, action }) => ({ kind, subject: String(id), action })),
-      )
+      const changes = outcomes.map(({ id, action }) => ({ kind, subject: String(id), action }))
+      const effective = changes.filter(({ action }) => action !== 'unchanged')
+      await recordAccess(trx, actor, effective)
     },
   }
 }

@@ -21,7 +21,6 @@ import {
   type GivenTool,
   giveDefinition,
 } from '../apply/tools.js'
-import { NOUN } from '../document.js'
 import { operatorActor } from '../operator.js'
 import { EXIT, Refusal } from '../refusal.js'
 import { type Call, type CommandLine, UsageError, wholeNumber } from './command.js'
@@ -88,7 +87,7 @@ async function rollbackCommand(
     const done = fields.length > 0 ? `set back ${fields.join(', ')}` : 'nothing to set back'
     if (plan && fields.length > 0) {
       printOutcome(call, { section, id, name: result.name, action: 'changed', fields: changes }, true)
-    } else call.print(`${NOUN[section]} ${id} is version ${result.version}: ${done}`)
+    } else call.print(`${word} ${id} is version ${result.version}: ${done}`)
     if (kind === 'tool') call.remark('secrets are not rolled back: the header values are those of now')
     for (const note of notes) call.remark(note)
     if (left.length > 0) call.remark(`left as now: ${left.join(', ')}`)
