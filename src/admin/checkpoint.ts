@@ -1,10 +1,11 @@
 import { createPrivateKey, createPublicKey, type KeyObject, sign, verify } from 'node:crypto'
+import { writeFileSync } from 'node:fs'
 import { type Kysely, type RawBuilder, sql, type Transaction } from 'kysely'
 import type { Database } from '../db/tables.js'
 import { sha256 } from '../updates/audit.js'
 import type { AuditFinding } from './audit-verification/finding.js'
 import { Refusal } from './refusal.js'
-import { readText, writeText } from './source.js'
+import { readText, reasonOf } from './source.js'
 
 /*
  * A checkpoint is a file: a line for the last row of each chain, as JSON [kind, subject, number, hash], then a line with time,
@@ -70,7 +71,11 @@ export async function writeCheckpoint(db: Kysely<Database>, key: KeyObject, path
   const checkpoint = { ...said, chains: heads.length, heads_sha256: sha256(text) }
   const line = JSON.stringify(checkpoint)
   const signature = sign(null, Buffer.from(line), key).toString('base64')
-  writeText(path, `${text}${line}\n${signature}\n`, { flag: 'wx' })
+  try {
+    writeFileSync(path, `${text}${line}\n${signature}\n`, { flag: 'wx' })
+  } catch (error) {
+    throw new Refusal(`${path} cannot be written (${reasonOf(error)})`)
+  }
   return checkpoint
 }
 

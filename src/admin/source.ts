@@ -1,4 +1,4 @@
-import { readFileSync, type WriteFileOptions, writeFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { text } from 'node:stream/consumers'
 import {
   type Document,
@@ -45,16 +45,8 @@ export async function readGivenSource(path: string): Promise<Source> {
   return path === '-' ? parseSource(await text(process.stdin)) : readSource(path)
 }
 
-/** Writes a text to a file as it is. Throws `Refusal` when it cannot be written. */
-export function writeText(path: string, text: string, options?: WriteFileOptions): void {
-  try {
-    writeFileSync(path, text, options)
-  } catch (error) {
-    throw new Refusal(`${path} cannot be written (${reasonOf(error)})`)
-  }
-}
-
-function reasonOf(error: unknown): string {
+/** How a system error is called, without the path. */
+export function reasonOf(error: unknown): string {
   return error instanceof Error && 'code' in error ? String(error.code) : String(error)
 }
 

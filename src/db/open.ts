@@ -26,14 +26,14 @@ export type ConnectionHooks = Pick<DatabaseOptions, 'onStatement' | 'onPoolWait'
 /**
  * Opens the external database of `DATABASE_URL`, or runs the embedded one below `DATA_DIR`. The pool connects
  * at its first statement: an external server that is not there yet is not an error here. A `command` uses the
- * embedded server of a running service, or runs it for itself; it makes a new one only as `new-command`. Throws `InvalidConfiguration` for a bad `DATABASE_URL`, `EmbeddedUnavailable` where the embedded
- * server cannot run, `NoDatabase` where there is none to join.
+ * embedded server of a running service, or runs it for itself. Throws `InvalidConfiguration` for a bad `DATABASE_URL`,
+ * `EmbeddedUnavailable` where the embedded server cannot run, `NoDatabase` where a command finds none.
  */
 export async function openConfiguredDatabase(
   config: Config,
   hooks: ConnectionHooks,
   log: (line: string, level?: 'warn') => void,
-  user: 'service' | 'command' | 'new-command' = 'service',
+  user: 'service' | 'command' = 'service',
 ): Promise<OpenedDatabase> {
   const { url, dataDir, binDir } = config.database
   if (url !== undefined) {
@@ -43,12 +43,12 @@ export async function openConfiguredDatabase(
   if (user === 'command' && !embeddedDataExists(dataDir)) {
     throw new NoDatabase(
       `DATABASE_URL is not set, and there is no embedded database in DATA_DIR (${dataDir}): set DATABASE_URL, or ` +
-        'start the server (npm start), which makes an embedded one; a command does with --embedded',
+        'start the server (npm start), which makes an embedded one',
     )
   }
   const embedded = await startEmbedded({
     dataDir,
-    joins: user !== 'service',
+    joins: user === 'command',
     ...(binDir !== undefined && { binDir }),
     log,
   })

@@ -11,7 +11,7 @@ import { parseKeyRing } from '../../src/secrets/key-ring.js'
 import { openVault } from '../../src/secrets/vault.js'
 import { testDatabase } from '../postgres.js'
 import { TEST_SECRET_KEYS } from '../world.js'
-import { agentctl, startAgentctl } from './agentctl.js'
+import { agentctl } from './agentctl.js'
 
 const ROOT = join(import.meta.dirname, '..', '..', '..')
 
@@ -95,15 +95,4 @@ t.test('78: without a database a command says what to set, and makes nothing; a 
   t.match(behind, { status: 78, stderr: /the database is empty: run agentctl init EMAIL/ })
   t.match((await agentctl({ url: empty.url, args: ['migrate'] })).stdout, 'applied 0001_organisation')
   t.match((await agentctl({ url: empty.url, args: ['migrate'] })).stdout, 'The schema is up to date.')
-})
-
-t.test('init --embedded makes an embedded database; afterwards commands join it and say nothing of it', async t => {
-  const { PG_BIN_DIR = '' } = process.env
-  const env = { DATABASE_URL: '', SECRET_KEYS: '', DATA_DIR: join(t.testdir(), 'data'), PG_BIN_DIR }
-  const made = await startAgentctl({ url: '', args: ['init', 'alice@example.com', '--embedded'], env }).answer
-  t.equal(made.status, 0, made.stderr)
-  t.match(made.stdout, /^pat_\S+\n$/)
-  const joined = await startAgentctl({ url: '', args: ['user', 'list'], env }).answer
-  t.match(joined, { status: 0, stdout: /^alice@example\.com /m })
-  t.notMatch(joined.stderr, 'PostgreSQL')
 })

@@ -1,4 +1,4 @@
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
@@ -107,8 +107,9 @@ t.test('agentctl: what is exported applies with an empty plan, and every command
   }
   for (const format of [[], ['--json']]) {
     const file = join(folder, `organisation${format.length}`)
-    await run('export', file, ...format)
-    holdsAll(readFileSync(file, 'utf8'), `export ${format}`)
+    const exported = await run('export', ...format)
+    writeFileSync(file, exported)
+    holdsAll(exported, `export ${format}`)
     t.match(await run('apply', file, '--plan', '--json'), /"unchanged"/)
     const plan = JSON.parse(await run('apply', file, '--plan', '--json'))
     t.notMatch(JSON.stringify(plan), /"action":"(changed|created|update|create)"/)

@@ -144,16 +144,12 @@ export class Call {
     this.output.remark(harmlessLines(text))
   }
 
-  /**
-   * The database as the configuration names it, whatever its schema: that of DATABASE_URL, or an embedded one that is there.
-   * A new embedded one is made with `--embedded` only. Throws `NoDatabase`.
-   */
+  /** The database of DATABASE_URL, or an embedded one that is there, whatever its schema. Throws `NoDatabase`. */
   async rawDatabase(): Promise<OpenedDatabase> {
-    const user = this.command.opts<{ embedded?: boolean }>().embedded ? 'new-command' : 'command'
     const log = (line: string, level?: 'warn') => {
-      if (user === 'new-command' || level === 'warn') this.remark(line)
+      if (level === 'warn') this.remark(line)
     }
-    this.#opened ??= openConfiguredDatabase(this.config, {}, log, user)
+    this.#opened ??= openConfiguredDatabase(this.config, {}, log, 'command')
     return await this.#opened
   }
 

@@ -1,4 +1,3 @@
-import { existsSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import type { Command } from 'commander'
 import { stringify } from 'yaml'
@@ -7,8 +6,8 @@ import type { Outcome } from '../apply/catalogue.js'
 import { placeholder } from '../apply/placeholders.js'
 import { type ApplyReport, applyOrganisation, countOutcomes } from '../apply.js'
 import { exportOrganisation } from '../export.js'
-import { counted, EXIT, InvalidDocument, placeText, Refusal } from '../refusal.js'
-import { readGivenSource, writeText } from '../source.js'
+import { counted, EXIT, InvalidDocument, placeText } from '../refusal.js'
+import { readGivenSource } from '../source.js'
 import type { Call, CommandLine } from './command.js'
 
 export const PLAN = 'only show what would change; exit status 2 where something would'
@@ -25,13 +24,12 @@ export function addOrganisationCommands(program: Command, line: CommandLine): vo
     .option('--prune', 'remove what the lists of the document do not name')
     .option('--plan', PLAN)
   line
-    .add(program, 'export [FILE]', 'organisation.yaml', exportCommand)
+    .add(program, 'export', '> organisation.yaml', exportCommand)
     .description(
       'Writes the organisation as a document that apply takes back.\n' +
         'In the place of each secret stands a variable, TOOL_<id>_<HEADER>. Applied to its own database with the ' +
         'variable unset, the stored secret is kept; in another database the variable must be set.',
     )
-    .option('--force', 'write over FILE where it is there already')
 }
 
 async function applyCommand(call: Call, options: { prune?: boolean; plan?: boolean }, file: string): Promise<number> {
@@ -98,13 +96,11 @@ function shortened(value: unknown, characters = 100): string {
   return text.length > characters ? `${text.slice(0, characters)}...` : text
 }
 
-async function exportCommand(call: Call, { force }: { force?: boolean }, file?: string): Promise<undefined> {
-  if (file !== undefined && !force && existsSync(file))
-    throw new Refusal(`${file} is there already: --force writes over it`)
+async function exportCommand(call: Call): Promise<undefined> {
   const document = await exportOrganisation(await call.db())
-  const text = call.json
-    ? stringifyExact(document, 2)
-    : withoutMarks(stringify(document, numberReplacer, { lineWidth: 120 })).trimEnd()
-  if (file === undefined) call.printExact(text)
-  else writeText(file, `${text}\n`, { flag: force ? 'w' : 'wx' })
+  call.printExact(
+    call.json
+      ? stringifyExact(document, 2)
+      : withoutMarks(stringify(document, numberReplacer, { lineWidth: 120 })).trimEnd(),
+  )
 }

@@ -18,7 +18,6 @@ export function addSetupCommands(program: Command, line: CommandLine): void {
         'The token is shown once.\n' +
         'Refused where there is an administrator already: agentctl token create makes more tokens.',
     )
-    .option('--embedded', 'make an embedded database where there is none yet')
   line
     .add(program, 'migrate', '--plan', migrateCommand)
     .description('Brings the schema of the database up to date.\nForward only; several processes may run it at once.')
