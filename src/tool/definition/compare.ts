@@ -1,23 +1,23 @@
 import { isDeepStrictEqual } from 'node:util'
-import { type CheckOptions, DEFAULT_AT, inspection, type Readings } from './check/check.js'
+import { type CheckOptions, DEFAULT_AT, inspection } from './check/check.js'
 import { type Loc, locOf, type Place, placeUnder, quote } from './check/findings.js'
-import { type BodyInput, jsonMediaType, type ParameterInput } from './check/inputs.js'
+import { jsonMediaType, type ParameterInput } from './check/inputs.js'
 import type { OperationInput } from './check/operations.js'
 import { isObject } from './check/references.js'
-import { originsOf } from './check/servers.js'
+import { firstAddress, originsOf } from './check/servers.js'
 import { InputSchemas } from './functions/functions.js'
 import { type ConvertedSchema, comparable, type JsonSchema, type SchemaConverter } from './functions/json-schema.js'
 
 /**
- * What a change means for those who call the tool as it was: `breaking` if a call that was right can now be wrong or impossible,
- * `safe` if every such call stays right, `unknown` if that cannot be told from the two documents.
+ * What a change means for callers of the tool as it was: `breaking` if a correct call can now be wrong or impossible, `safe` if every
+ * such call stays correct, `unknown` if the two documents do not tell.
  */
 export interface DefinitionChange {
   class: 'breaking' | 'safe' | 'unknown'
   kind: string
-  /** The operationId, the one before for what was renamed; empty for what concerns the whole definition. */
+  /** The operationId, the one before for a renamed operation; empty for a change of the whole definition. */
   operation: string
-  /** Where the change stands in the new definition; absent for what is not there any more. */
+  /** Where the change stands in the new definition; absent for a removed part. */
   loc?: Loc
   msg: string
 }
@@ -27,8 +27,16 @@ type ChangeClass = DefinitionChange['class']
 /** A difference between two schemas: its class, what it says, and whether it is one of types. */
 type Difference = readonly [weight: ChangeClass, msg: string, isType?: boolean]
 
-/** A pair of schemas to compare, and where they stand. */
-type Pair = readonly [old: JsonSchema, next: JsonSchema, at: string]
+/** A parameter or the body of an operation. */
+interface Input {
+  readonly kind: 'parameter' | 'body'
+  readonly name: string
+  readonly place: Place
+  readonly isRequired: boolean
+  /** How the value is written in a request. */
+  readonly form: string
+  readonly schema: ConvertedSchema
+}
 
 const MOST_CHANGES = 10_000
 const MOST_DIFFERENCES = 50
@@ -37,10 +45,9 @@ const MOST_MEMBERS = 1_000_000
 const MOST_PARTS = 100
 const SHOWN = 5
 const SHOWN_CHARACTERS = 200
-const SERVER_CHARACTERS = 2048
 const UPPER_BOUNDS = 'maximum exclusiveMaximum maxLength maxItems maxProperties'.split(' ')
 const LOWER_BOUNDS = 'minimum exclusiveMinimum minLength minItems minProperties'.split(' ')
-/** Narrow what is accepted by being there, and nothing else is known of them. */
+/** Keywords that only narrow what is accepted. */
 const NARROWING = ['pattern', 'multipleOf', 'uniqueItems']
 /** Compared by rules of their own, or without effect on what is accepted. */
 const OTHER_KEYWORDS = new Set([
@@ -51,8 +58,8 @@ const SCHEMA_MAPS = ['patternProperties', 'dependentSchemas']
 const ALL_TYPES = 'string number integer boolean object array null'.split(' ')
 
 /**
- * What changes for the users of a tool when the definition `before` is replaced by `after`: servers and security, then operations,
- * matched by operationId, in the order of the old document. Never throws; what was left out is said by the last change.
+ * What changes for callers of a tool when the definition `before` is replaced by `after`: servers and security, then operations,
+ * matched by operationId, in the order of the old document. Never throws; the last change says what was left out.
  */
 export function compareDefinitions(
   before: unknown,
@@ -65,7 +72,7 @@ export function compareDefinitions(
     return { changes: [{ class: 'unknown', kind: 'definition_unreadable', operation: '', msg }] }
   }
   if (isDeepStrictEqual(before, after)) return { changes: [] }
-  const comparison = new Comparison(old.readings, next.readings)
+  const comparison = new Comparison(new InputSchemas(old.readings), new InputSchemas(next.readings))
   comparison.compareServers(before, after, options.at ?? DEFAULT_AT)
   comparison.compareOperations(old.operations, next.operations)
   return { changes: comparison.result() }
@@ -74,15 +81,14 @@ export function compareDefinitions(
 class Comparison {
   private readonly changes: DefinitionChange[] = []
   private omitted = 0
-  private readonly old: InputSchemas
-  private readonly next: InputSchemas
   private readonly compared = new Map<ConvertedSchema, Map<ConvertedSchema, Difference[]>>()
   private readonly schemas: SchemaComparison
 
-  constructor(old: Readings, next: Readings) {
-    this.old = new InputSchemas(old)
-    this.next = new InputSchemas(next)
-    this.schemas = new SchemaComparison(this.old.converter, this.next.converter)
+  constructor(
+    private readonly old: InputSchemas,
+    private readonly next: InputSchemas,
+  ) {
+    this.schemas = new SchemaComparison(old.converter, next.converter)
   }
 
   result(): DefinitionChange[] {
@@ -91,32 +97,27 @@ class Comparison {
       ...(this.omitted > 0 ? [`${this.omitted} more changes are left out`] : []),
     ]
     if (reasons.length === 0) return this.changes
-    const last = { class: 'unknown', kind: 'comparison_incomplete', operation: '', msg: reasons.join('; ') } as const
-    return [...this.changes, last]
+    return [
+      ...this.changes,
+      { class: 'unknown', kind: 'comparison_incomplete', operation: '', msg: reasons.join('; ') },
+    ]
   }
 
-  /** Another first server, origins that the definitions do not share, and what is sent to authorize calls. */
+  /** Another first server, origins that the definitions do not share, and how calls are authorized. */
   compareServers(before: unknown, after: unknown, at: Loc): void {
-    const [first, nextFirst] = [firstServer(before), firstServer(after)]
+    const [first, nextFirst] = [firstAddress(before), firstAddress(after)]
     const [origins, nextOrigins] = [originsOf(before), originsOf(after)]
-    const added = [...nextOrigins].filter(each => !origins.has(each))
-    const gone = [...origins].filter(each => !nextOrigins.has(each))
+    const [added, gone] = [missing(nextOrigins, origins), missing(origins, nextOrigins)]
     const reasons = [
       ...(first === nextFirst ? [] : [`calls go to ${quote(nextFirst)} instead of ${quote(first)}`]),
       ...(added.length > 0 ? [`calls may go to ${shown(added)}`] : []),
       ...(gone.length > 0 ? [`no call goes to ${shown(gone)} any more`] : []),
     ]
-    const change = { class: 'unknown', operation: '' } as const
-    if (reasons.length > 0)
-      this.changes.push({
-        ...change,
-        kind: 'server_changed',
-        loc: [...at, 'servers', 0, 'url'],
-        msg: reasons.join('; '),
-      })
-    if (isDeepStrictEqual(securityOf(before), securityOf(after))) return
-    const msg = 'calls are authorized in another way'
-    this.changes.push({ ...change, kind: 'security_changed', loc: [...at, 'security'], msg })
+    const change = (kind: string, msg: string, ...tail: Loc) =>
+      this.changes.push({ class: 'unknown', kind, operation: '', loc: [...at, ...tail], msg })
+    if (reasons.length > 0) change('server_changed', reasons.join('; '), 'servers', 0, 'url')
+    if (!isDeepStrictEqual(securityOf(before), securityOf(after)))
+      change('security_changed', 'calls are authorized in another way', 'security')
   }
 
   compareOperations(before: readonly OperationInput[], after: readonly OperationInput[]): void {
@@ -139,77 +140,38 @@ class Comparison {
         const msg = `the operation is ${quote(targetOf(next))} instead of ${quote(targetOf(old))}`
         this.add('unknown', 'operation_moved', old, next.place, msg)
       }
-      this.compareInputs(old, next)
+      if (!isDeepStrictEqual(old.record.spec.security ?? null, next.record.spec.security ?? null))
+        this.add('unknown', 'security_changed', old, next.place, 'the operation is authorized in another way')
+      this.compareInputs(old, inputsOf(old, this.old), inputsOf(next, this.next))
     }
     for (const each of newcomers.values()) this.add('safe', 'operation_added', each, each.place, 'the operation is new')
   }
 
-  private compareInputs(old: OperationInput, next: OperationInput): void {
-    if (!isDeepStrictEqual(old.record.spec.security ?? null, next.record.spec.security ?? null))
-      this.add('unknown', 'security_changed', old, next.place, 'the operation is authorized in another way')
-    const nextByKey = new Map(next.parameters.map(each => [each.key, each]))
-    for (const parameter of old.parameters) {
-      const same = nextByKey.get(parameter.key)
-      nextByKey.delete(parameter.key)
-      if (same !== undefined) this.compareParameter(old, parameter, same)
-      else this.add('breaking', 'parameter_removed', old, undefined, `the ${nameOf(parameter)} is gone`)
+  private compareInputs(operation: OperationInput, before: Map<string, Input>, after: Map<string, Input>): void {
+    for (const [key, old] of before) {
+      const next = after.get(key)
+      if (next === undefined) this.add('breaking', `${old.kind}_removed`, operation, undefined, `${old.name} is gone`)
+      else this.compareInput(operation, old, next)
     }
-    for (const parameter of nextByKey.values()) {
-      const required = isRequired(parameter)
-      const msg = `the ${nameOf(parameter)} is new and ${required ? 'required' : 'optional'}`
-      const kind = required ? 'parameter_required' : 'parameter_added'
-      this.add(required ? 'breaking' : 'safe', kind, old, parameter.place, msg)
-    }
-    this.compareBody(old, next)
-  }
-
-  private compareParameter(operation: OperationInput, old: ParameterInput, next: ParameterInput): void {
-    const what = `the ${nameOf(next)}`
-    this.compareRequired('parameter', operation, isRequired(old), isRequired(next), next.place, what)
-    const [style, nextStyle] = [styleOf(old), styleOf(next)]
-    if (style !== nextStyle) {
-      const msg = `${what} is written as ${nextStyle} instead of ${style}`
-      this.add('unknown', 'parameter_style_changed', operation, next.place, msg)
-    }
-    const [before, now] = [this.old.parameterSchema(old), this.next.parameterSchema(next)]
-    for (const [weight, msg, isType] of this.differencesOf(before, now)) {
-      const kind = isType ? 'parameter_type_changed' : 'parameter_schema_changed'
-      this.add(weight, kind, operation, next.place, `${what}: ${msg}`)
+    for (const [key, { kind, name, place, isRequired }] of after) {
+      if (before.has(key)) continue
+      if (isRequired) this.add('breaking', `${kind}_required`, operation, place, `${name} is new and required`)
+      else this.add('safe', `${kind}_added`, operation, place, `${name} is new and optional`)
     }
   }
 
-  private compareBody(operation: OperationInput, { body: next }: OperationInput): void {
-    const { body: old } = operation
-    const place = next?.place
-    const required = next?.value.required === true
-    if (old !== undefined && next === undefined)
-      this.add('breaking', 'body_removed', operation, undefined, 'the request body is gone')
-    else if (old === undefined && next !== undefined) {
-      const msg = `the request body is new and ${required ? 'required' : 'optional'}`
-      const kind = required ? 'body_required' : 'body_added'
-      this.add(required ? 'breaking' : 'safe', kind, operation, place, msg)
+  private compareInput(operation: OperationInput, old: Input, { kind, name, place, isRequired, form, schema }: Input) {
+    if (isRequired && !old.isRequired)
+      this.add('breaking', `${kind}_required`, operation, place, `${name} is now required`)
+    if (!isRequired && old.isRequired) this.add('safe', `${kind}_optional`, operation, place, `${name} is now optional`)
+    if (form !== old.form) {
+      const changed = kind === 'body' ? 'body_media_type_changed' : 'parameter_style_changed'
+      this.add('unknown', changed, operation, place, `${name} is sent as ${form} instead of ${old.form}`)
     }
-    if (old === undefined || next === undefined) return
-    const [type, nextType] = [mediaTypeOf(old), mediaTypeOf(next)]
-    if (type !== nextType) {
-      const msg = `the request body is sent as ${quote(nextType)} instead of ${quote(type)}`
-      this.add('unknown', 'body_media_type_changed', operation, place, msg)
+    for (const [weight, msg, isType] of this.differencesOf(old.schema, schema)) {
+      const changed = kind === 'body' ? 'body_changed' : `parameter_${isType ? 'type' : 'schema'}_changed`
+      this.add(weight, changed, operation, place, `${name}: ${msg}`)
     }
-    this.compareRequired('body', operation, old.value.required === true, required, next.place, 'the request body')
-    for (const [weight, msg] of this.differencesOf(this.old.bodySchema(old), this.next.bodySchema(next)))
-      this.add(weight, 'body_changed', operation, place, `the request body: ${msg}`)
-  }
-
-  private compareRequired(
-    kind: 'parameter' | 'body',
-    operation: OperationInput,
-    before: boolean,
-    now: boolean,
-    place: Place,
-    what: string,
-  ): void {
-    const how = now ? 'required' : 'optional'
-    if (before !== now) this.add(now ? 'breaking' : 'safe', `${kind}_${how}`, operation, place, `${what} is now ${how}`)
   }
 
   /** Operations share schemas: each pair is compared once. */
@@ -221,13 +183,7 @@ class Comparison {
     return differences
   }
 
-  private add(
-    weight: ChangeClass,
-    kind: string,
-    { record }: OperationInput,
-    place: Place | undefined,
-    msg: string,
-  ): void {
+  private add(weight: ChangeClass, kind: string, { record }: OperationInput, place: Place | undefined, msg: string) {
     const loc = place === undefined ? {} : { loc: locOf(place) }
     if (this.changes.length >= MOST_CHANGES) this.omitted++
     else this.changes.push({ class: weight, kind, operation: record.name, ...loc, msg })
@@ -237,7 +193,8 @@ class Comparison {
 /** What a schema says together with what it refers to and the members of its `allOf`. */
 interface Flat {
   readonly types: readonly string[] | undefined
-  readonly values: readonly unknown[] | undefined
+  /** As `comparable` texts. */
+  readonly values: readonly string[] | undefined
   readonly properties: ReadonlyMap<string, JsonSchema>
   readonly required: ReadonlySet<string>
   readonly items: JsonSchema | undefined
@@ -250,7 +207,8 @@ class SchemaComparison {
   membersLeft = MOST_MEMBERS
   /** Pairs of definitions in which nothing differs, however deep. */
   private readonly equal = new Set<string>()
-  private pending: Pair[] = []
+  /** Pairs of schemas to compare, and where they stand. */
+  private pending: (readonly [old: JsonSchema, next: JsonSchema, at: string])[] = []
   private differences: Difference[] = []
 
   constructor(
@@ -282,9 +240,10 @@ class SchemaComparison {
       else if (next !== undefined) this.add('safe', at, 'something is accepted')
       return
     }
-    const [before, now] = [old.types ?? ALL_TYPES, next.types ?? ALL_TYPES].map(withIntegers) as [string[], string[]]
-    const isNarrower = before.some(type => !now.includes(type))
-    if (isNarrower || now.some(type => !before.includes(type)))
+    const [before, now] = [withIntegers(old.types), withIntegers(next.types)]
+    const isNarrower = missing(before, now).length > 0
+    const words = ({ types }: Flat) => types?.join(' or ') ?? 'any'
+    if (isNarrower || missing(now, before).length > 0)
       this.add(isNarrower ? 'breaking' : 'safe', at, `the type is ${words(next)} instead of ${words(old)}`, true)
     this.compareValues(old.values, next.values, at)
     this.compareProperties(old, next, at)
@@ -295,12 +254,11 @@ class SchemaComparison {
   }
 
   private compareValues(old: Flat['values'], next: Flat['values'], at: string): void {
-    const [before, now] = [old, next].map(values => new Map(values?.map(each => [comparable(each), each])))
-    const gone = [...(before?.keys() ?? [])].filter(each => !now?.has(each))
-    const added = [...(now?.keys() ?? [])].filter(each => !before?.has(each))
     if (old === undefined && next !== undefined) this.add('breaking', at, 'only certain values are accepted now')
-    else if (old !== undefined && next === undefined) this.add('safe', at, 'any value is accepted now')
-    else if (gone.length > 0) this.add('breaking', at, `no longer accepted: ${shown(gone)}`)
+    if (old !== undefined && next === undefined) this.add('safe', at, 'any value is accepted now')
+    if (old === undefined || next === undefined) return
+    const [gone, added] = [missing(old, next), missing(next, old)]
+    if (gone.length > 0) this.add('breaking', at, `no longer accepted: ${shown(gone)}`)
     else if (added.length > 0) this.add('safe', at, `accepted as well: ${shown(added)}`)
   }
 
@@ -310,16 +268,12 @@ class SchemaComparison {
       if (now === undefined) this.add('breaking', under(at, name), 'the property is gone')
       else this.pending.push([property, now, under(at, name)])
     }
-    for (const name of next.properties.keys()) {
-      if (!old.properties.has(name) && !next.required.has(name))
-        this.add('safe', under(at, name), 'the property is new and optional')
-    }
-    for (const name of next.required)
-      if (!old.required.has(name)) this.add('breaking', under(at, name), 'the property is now required')
-    for (const name of old.required) {
-      if (!next.required.has(name) && next.properties.has(name))
-        this.add('safe', under(at, name), 'the property is now optional')
-    }
+    for (const name of missing(next.properties.keys(), old.properties.keys()))
+      if (!next.required.has(name)) this.add('safe', under(at, name), 'the property is new and optional')
+    for (const name of missing(next.required, old.required))
+      this.add('breaking', under(at, name), 'the property is now required')
+    for (const name of missing(old.required, next.required))
+      if (next.properties.has(name)) this.add('safe', under(at, name), 'the property is now optional')
   }
 
   private compareAdditional(old: JsonSchema = true, next: JsonSchema = true, at: string): void {
@@ -357,7 +311,7 @@ class SchemaComparison {
     const required = new Set<string>()
     const rest = new Map<string, unknown>()
     let types: string[] | undefined
-    let values: unknown[] | undefined
+    let values: string[] | undefined
     let items: JsonSchema | undefined
     let additional: JsonSchema | undefined
     for (const part of parts) {
@@ -366,8 +320,8 @@ class SchemaComparison {
       if (typeof part.$ref === 'string') parts.add(converter.definition(part.$ref))
       for (const each of (part.allOf as JsonSchema[] | undefined) ?? []) parts.add(each)
       if (part.type !== undefined) types = narrowed(types, [part.type].flat() as string[])
-      if (part.const !== undefined) values = narrowed(values, [part.const])
-      if (Array.isArray(part.enum)) values = narrowed(values, part.enum)
+      if (part.const !== undefined) values = narrowed(values, [comparable(part.const)])
+      if (Array.isArray(part.enum)) values = narrowed(values, part.enum.map(comparable))
       for (const [name, each] of Object.entries((part.properties as Record<string, JsonSchema> | undefined) ?? {}))
         if (!properties.has(name)) properties.set(name, each)
       for (const name of (part.required as string[] | undefined) ?? []) required.add(name)
@@ -386,17 +340,21 @@ class SchemaComparison {
   }
 }
 
-function narrowed<T>(before: T[] | undefined, values: T[]): T[] {
-  return before === undefined ? values : before.filter(each => values.includes(each))
+function narrowed(before: string[] | undefined, values: string[]): string[] {
+  if (before === undefined) return values
+  const allowed = new Set(values)
+  return before.filter(each => allowed.has(each))
+}
+
+/** What `from` has and `other` has not. */
+function missing(from: Iterable<string>, other: Iterable<string>): string[] {
+  const known = new Set(other)
+  return [...from].filter(each => !known.has(each))
 }
 
 /** A number is also an integer. */
-function withIntegers(types: readonly string[]): string[] {
+function withIntegers(types: readonly string[] = ALL_TYPES): string[] {
   return types.includes('number') ? [...types, 'integer'] : [...types]
-}
-
-function words({ types }: Flat): string {
-  return types?.join(' or ') ?? 'any'
 }
 
 function isAnything(schema: JsonSchema): boolean {
@@ -420,25 +378,9 @@ function under(at: string, name: string): string {
 }
 
 function shown(values: readonly unknown[]): string {
-  const texts = values.slice(0, SHOWN).map(each => quote(typeof each === 'string' ? each : textOf(each)))
+  const text = (value: unknown) => (typeof value === 'string' ? value : (comparable(value) ?? 'absent'))
+  const texts = values.slice(0, SHOWN).map(each => quote(text(each)))
   return `${texts.join(', ')}${values.length > SHOWN ? ` and ${values.length - SHOWN} more` : ''}`
-}
-
-function textOf(value: unknown): string {
-  return value === undefined ? 'absent' : comparable(value)
-}
-
-/** The address of the first server, its variables by their defaults. */
-function firstServer(definition: unknown): string {
-  const [server] = isObject(definition) && Array.isArray(definition.servers) ? definition.servers : []
-  if (!isObject(server) || typeof server.url !== 'string') return ''
-  const variables = new Map(Object.entries(isObject(server.variables) ? server.variables : {}))
-  return server.url.slice(0, SERVER_CHARACTERS).replace(/\{([^{}]*)\}/g, (whole, name: string) => {
-    const variable = variables.get(name)
-    return isObject(variable) && typeof variable.default === 'string'
-      ? variable.default.slice(0, SERVER_CHARACTERS)
-      : whole
-  })
 }
 
 /** What the document says of authorization: its requirements, and the schemes that they name. */
@@ -452,24 +394,36 @@ function targetOf({ record }: OperationInput): string {
   return `${record.method.toLowerCase()} ${record.path}`
 }
 
-function nameOf(parameter: ParameterInput): string {
-  return `${parameter.in} parameter ${quote(parameter.name)}`
+function inputsOf({ parameters, body }: OperationInput, schemas: InputSchemas): Map<string, Input> {
+  const inputs = new Map<string, Input>()
+  for (const each of parameters) {
+    const { in: location, place, value } = each
+    const isRequired = location === 'path' || value.required === true
+    const name = `the ${location} parameter ${quote(each.name)}`
+    const schema = schemas.parameterSchema(each)
+    inputs.set(each.key, { kind: 'parameter', name, place, isRequired, form: styleOf(each), schema })
+  }
+  if (body !== undefined) {
+    const { value, place } = body
+    const form = quote(jsonMediaType(Object(value.content)) ?? '')
+    const schema = schemas.bodySchema(body)
+    inputs.set('body', {
+      kind: 'body',
+      name: 'the request body',
+      place,
+      isRequired: value.required === true,
+      form,
+      schema,
+    })
+  }
+  return inputs
 }
 
-function isRequired({ in: place, value }: ParameterInput): boolean {
-  return place === 'path' || value.required === true
-}
-
-/** How the value of a parameter is written in a request, defaults filled in. */
+/** The style of a parameter, defaults filled in. */
 function styleOf({ in: place, value }: ParameterInput): string {
   if (isObject(value.content)) return `the media type ${quote(Object.keys(value.content)[0] ?? '')}`
   const isForm = place === 'query' || place === 'cookie'
   const style = typeof value.style === 'string' ? value.style : isForm ? 'form' : 'simple'
   const explode = typeof value.explode === 'boolean' ? value.explode : style === 'form'
   return `${quote(style)}${explode ? ', exploded' : ''}${value.allowReserved === true ? ', reserved characters as they are' : ''}`
-}
-
-/** Of several media types for JSON the one that is used. */
-function mediaTypeOf({ value: { content } }: BodyInput): string {
-  return (isObject(content) ? jsonMediaType(content) : undefined) ?? ''
 }

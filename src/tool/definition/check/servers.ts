@@ -268,6 +268,13 @@ export function hostOf(servers: unknown): string | undefined {
   return host === RELATIVE_HOST ? undefined : host
 }
 
+/** The address of the first server of a definition, its variables by their defaults; empty without one. */
+export function firstAddress(definition: unknown): string {
+  const [server] = isObject(definition) && Array.isArray(definition.servers) ? definition.servers : []
+  if (!isObject(server) || typeof server.url !== 'string') return ''
+  return filled(server.url.slice(0, URL_CHARACTERS), server.variables).text
+}
+
 /**
  * The origins to which calls by a checked definition may go, wherever a list of servers stands in it, as a reference may lead there.
  * A client joins server and path as texts: behind a server that ends with its host, a path that does not begin with a slash goes on
