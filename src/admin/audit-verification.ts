@@ -5,6 +5,7 @@ import type { Database } from '../db/tables.js'
 import { type AccessEvent, EVENT_COLUMNS, eventHash, STATEFUL_KINDS, STATES } from '../updates/access-events.js'
 import { commitment, GENESIS_HASH } from '../updates/audit.js'
 import { isPruningMark } from '../updates/prune.js'
+import { inOneSnapshot } from '../updates/read.js'
 import { RESOURCE_KINDS } from '../updates/resource-pages.js'
 import type { AuditFinding, AuditVerification, Erasures, Problem } from './audit-verification/finding.js'
 import { verifyResources } from './audit-verification/resources.js'
@@ -17,27 +18,21 @@ import { scan } from './scan.js'
  * access that changed without a row; and the chains of a checkpoint, where the path of one is given whose signature was checked.
  */
 export async function verifyAudit(db: Kysely<Database>, checkpoint?: string): Promise<AuditVerification> {
-  if (db.isTransaction) return await verifySnapshot(db as Transaction<Database>, checkpoint) // it says so
-  return await db
-    .transaction()
-    .setIsolationLevel('repeatable read')
-    .setAccessMode('read only')
-    .execute(trx => verifySnapshot(trx, checkpoint))
-}
-
-async function verifySnapshot(trx: Transaction<Database>, checkpoint: string | undefined): Promise<AuditVerification> {
-  const result: AuditVerification = { chains: 0, rows: 0, findings: [] }
-  const erasures = await readErasures(trx)
-  for (const kind of RESOURCE_KINDS) await verifyResources(trx, kind, erasures, result)
-  await verifyEvents(trx, erasures, result)
-  const msg = 'the last row of before the upgrade to 2.0 is gone, or another'
-  result.findings.push(
-    ...(await definitionFindings(trx)),
-    ...(await accessFindings(trx)),
-    ...(await headFindings(trx, sql`audit_upgrade_head`, { problem: 'head_mismatch', msg })),
-    ...(checkpoint === undefined ? [] : await checkpointFindings(trx, checkpoint)),
-  )
-  return result
+  const verify = async (trx: Transaction<Database>) => {
+    const result: AuditVerification = { chains: 0, rows: 0, findings: [] }
+    const erasures = await readErasures(trx)
+    for (const kind of RESOURCE_KINDS) await verifyResources(trx, kind, erasures, result)
+    await verifyEvents(trx, erasures, result)
+    const msg = 'the last row of before the upgrade to 2.0 is gone, or another'
+    result.findings.push(
+      ...(await definitionFindings(trx)),
+      ...(await accessFindings(trx)),
+      ...(await headFindings(trx, sql`audit_upgrade_head`, { problem: 'head_mismatch', msg })),
+      ...(checkpoint === undefined ? [] : await checkpointFindings(trx, checkpoint)),
+    )
+    return result
+  }
+  return await (db.isTransaction ? verify(db as Transaction<Database>) : inOneSnapshot({ db }, verify)) // it says so
 }
 
 /** Definitions are kept once under the SHA-256 of their text, which is what rows name: the text must still be that one. */

@@ -1,4 +1,4 @@
-import { type Kysely, sql, type Transaction } from 'kysely'
+import { type Kysely, type RawBuilder, sql, type Transaction } from 'kysely'
 import type { Database } from '../db/tables.js'
 import { joined } from '../db/transaction.js'
 import { canonicalUuid } from '../schema/vocabulary.js'
@@ -37,10 +37,8 @@ export async function planErasure(db: Kysely<Database>, named: string) {
 }
 
 /**
- * Erases a person: the account is shut and loses its email, and clear text and salts go from audit rows and events. The
- * commitments stay, so every chain and checkpoint verifies; events of the kind `erasure` say what was erased. In pages, so that
- * nobody waits; interrupted, it goes on when it is called again. Throws `Refusal` as `planErasure` does, and when nobody would
- * administer afterwards.
+ * Erases a person: the account is shut and loses its email, clear text and salts go from audit rows and events, in pages; it may
+ * be called again. The commitments stay, so every chain verifies. Throws `Refusal`, also when nobody would administer then.
  */
 export async function eraseUser(db: Kysely<Database>, named: string, actor: Actor = operatorActor()) {
   const plan = await planErasure(db, named)
@@ -50,8 +48,8 @@ export async function eraseUser(db: Kysely<Database>, named: string, actor: Acto
     await keepingAdministrator(trx, () => shutAccount(trx, plan.id, actor))
   })
   await earlierWritersEnded(db)
-  for (const erasePage of [eraseRows, eraseEvents]) {
-    while ((await joined(db, trx => erasePage(trx, plan.id, actor))) === ROWS_AT_ONCE);
+  for (const page of [eraseRows, eraseEvents]) {
+    while ((await joined(db, trx => erasePage(trx, page, plan.id, actor))) === ROWS_AT_ONCE);
   }
   return plan
 }
@@ -92,43 +90,29 @@ function aboutThem(id: string) {
       order by h.at > e.at, abs(extract(epoch from h.at - e.at)) limit 1) end)`
 }
 
-async function eraseRows(trx: Transaction<Database>, id: string, actor: Actor): Promise<number> {
-  const { rows } = await sql<Erased>`
-    with own as (
-      select resource_kind, resource_id, version_after from audit where ${ownRows(id)}
-      order by 1, 2, 3 limit ${ROWS_AT_ONCE}::integer for update)
-    update audit a set actor = ${ERASED}, client_address = ${ERASED}, salt = null from own
-    where a.resource_kind = own.resource_kind and a.resource_id = own.resource_id and a.version_after = own.version_after
-    returning a.resource_kind || ':' || a.resource_id || ':' || a.version_after as place, encode(a.hash, 'hex') as hash
-  `.execute(trx)
-  return await recordErasure(trx, actor, id, rows)
-}
+/** SQL that erases up to 500 rows or events, and answers place and hash of each, such as `persona:12:7`. */
+type ErasePage = (id: string) => RawBuilder<{ place: string; hash: string }>
 
-async function eraseEvents(trx: Transaction<Database>, id: string, actor: Actor): Promise<number> {
-  const { rows } = await sql<Erased>`
-    with own as (
-      select kind, subject, number from access_event where ${aboutThem(id)}
-      order by kind = 'user', 1, 2, 3 limit ${ROWS_AT_ONCE}::integer for update)
-    update access_event e set person = null, person_salt = null from own
-    where e.kind = own.kind and e.subject = own.subject and e.number = own.number
-    returning e.kind || ':' || e.subject || ':' || e.number as place, encode(e.hash, 'hex') as hash`.execute(trx)
-  return await recordErasure(trx, actor, id, rows)
-}
+const eraseRows: ErasePage = id => sql`
+  with own as (
+    select resource_kind, resource_id, version_after from audit where ${ownRows(id)}
+    order by 1, 2, 3 limit ${ROWS_AT_ONCE}::integer for update)
+  update audit a set actor = ${ERASED}, client_address = ${ERASED}, salt = null from own
+  where a.resource_kind = own.resource_kind and a.resource_id = own.resource_id and a.version_after = own.version_after
+  returning a.resource_kind || ':' || a.resource_id || ':' || a.version_after as place, encode(a.hash, 'hex') as hash`
 
-/** A row or event from which somebody was erased: its place, such as `persona:12:7`, and its hash in hex. */
-interface Erased {
-  place: string
-  hash: string
-}
+const eraseEvents: ErasePage = id => sql`
+  with own as (
+    select kind, subject, number from access_event where ${aboutThem(id)}
+    order by kind = 'user', 1, 2, 3 limit ${ROWS_AT_ONCE}::integer for update)
+  update access_event e set person = null, person_salt = null from own
+  where e.kind = own.kind and e.subject = own.subject and e.number = own.number
+  returning e.kind || ':' || e.subject || ':' || e.number as place, encode(e.hash, 'hex') as hash`
 
-async function recordErasure(
-  trx: Transaction<Database>,
-  actor: Actor,
-  id: string,
-  rows: readonly Erased[],
-): Promise<number> {
+async function erasePage(trx: Transaction<Database>, page: ErasePage, id: string, actor: Actor): Promise<number> {
+  const { rows } = await page(id).execute(trx)
+  const erased = rows.map(({ place, hash }) => [place, hash])
   if (rows.length > 0) {
-    const erased = rows.map(({ place, hash }) => [place, hash])
     await recordAccess(trx, actor, [{ kind: 'erasure', subject: id, action: 'erased', detail: { ids: [id], erased } }])
   }
   return rows.length

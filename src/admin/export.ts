@@ -15,7 +15,7 @@ export async function exportOrganisation(db: Kysely<Database>): Promise<Record<s
   // One snapshot for all lists: without it, what changes meanwhile could leave references to rows that are not there.
   return await inOneSnapshot({ db }, async trx => ({
     version: 1,
-    users: await users(trx),
+    users: await readSection(trx, 'users'),
     groups: await groups(trx),
     labels: await readSection(trx, 'labels'),
     oauth_configs: await readSection(trx, 'oauth_configs'),
@@ -27,14 +27,6 @@ export async function exportOrganisation(db: Kysely<Database>): Promise<Record<s
     tools: await exportTools(trx),
     agents: await exportAgents(trx),
   }))
-}
-
-async function users(db: Kysely<Database>) {
-  return await db
-    .selectFrom('user_account')
-    .select(['id', 'email', 'kind', 'active', 'permissions'])
-    .orderBy('email')
-    .execute()
 }
 
 async function groups(db: Kysely<Database>) {
@@ -85,7 +77,8 @@ export async function exportTools(db: Kysely<Database>, id: number | null = null
 
 /** The entries of all agents, or of one. */
 export async function exportAgents(db: Kysely<Database>, id: number | null = null) {
-  const emails = new Map((await users(db)).map(user => [user.id, user.email]))
+  const users = await db.selectFrom('user_account').select(['id', 'email']).execute()
+  const emails = new Map(users.map(user => [user.id, user.email]))
   const { rows } = await sql<{ state: PersonaContent & { id: number } }>`
     select ${personaState(sql`null::uuid`)} as state from persona p
     where ${id}::integer is null or p.id = ${id}::integer order by p.id`.execute(db)

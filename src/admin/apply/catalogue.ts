@@ -260,7 +260,7 @@ export function ascending<T extends Id>(ids: readonly T[]): T[] {
  * Inserts agents or tools of which nothing is said yet, at version 0, for a first change to be stored like any other. An id that
  * was removed before and comes back goes on with its old chain, at the version that its rows or the pruning of them tell.
  */
-export async function insertBlank(
+async function insertBlank(
   trx: Transaction<Database>,
   kind: ResourceKind,
   ids: readonly number[],
@@ -290,11 +290,17 @@ export async function insertBlank(
     ) chain (rank, version, head, anchor_version, anchor)`.execute(trx)
 }
 
-/** Forgets in which version each field last changed: of what is new nothing was changed by others. */
-export async function forgetFieldVersions(
+/** Makes what is new, then changes agents or tools one by one: in one order of locks for all who take several. */
+export async function storeInOrder<Changed extends { id: Id }>(
   trx: Transaction<Database>,
   kind: ResourceKind,
-  ids: readonly number[],
+  created: readonly number[],
+  blankColumns: Readonly<Record<string, unknown>>,
+  changed: readonly Changed[],
+  change: (one: Changed) => Promise<unknown>,
 ): Promise<void> {
-  await sql`update ${sql.table(kind)} set field_versions = '{}' where id = any(${ids}::integer[])`.execute(trx)
+  await insertBlank(trx, kind, created, blankColumns)
+  for (const one of [...changed].sort((a, b) => Number(a.id) - Number(b.id))) await change(one)
+  // Of what is new nothing was changed by others.
+  await sql`update ${sql.table(kind)} set field_versions = '{}' where id = any(${created}::integer[])`.execute(trx)
 }

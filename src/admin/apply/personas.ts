@@ -22,13 +22,12 @@ import { Refusal } from '../refusal.js'
 import {
   ascending,
   type Catalogue,
-  forgetFieldVersions,
   type Id,
   idsOf,
-  insertBlank,
   type Matched,
   type Outcome,
   type Plan,
+  storeInOrder,
 } from './catalogue.js'
 
 const BLANK_COLUMNS = Object.fromEntries(COLUMNS.map(([name]) => [name, BLANK_AGENT[name]]))
@@ -50,14 +49,10 @@ export async function planPersonas(db: Kysely<Database>, catalogue: Catalogue): 
   return {
     outcomes,
     async store(trx, actor) {
-      await insertBlank(trx, 'persona', created, BLANK_COLUMNS)
-      // One order of locks for all who take several.
-      for (const match of changed.sort((a, b) => Number(a.id) - Number(b.id))) {
-        const id = Number(match.id)
+      await storeInOrder(trx, 'persona', created, BLANK_COLUMNS, changed, match => {
         const decide = (state: PersonaState) => mergedContent(match.stored ? state : NEW_AGENT, match, catalogue)
-        await changePersona(trx, id, decide, actor)
-      }
-      await forgetFieldVersions(trx, 'persona', created)
+        return changePersona(trx, Number(match.id), decide, actor)
+      })
     },
   }
 }

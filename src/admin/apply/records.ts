@@ -77,9 +77,11 @@ export const ACCESS_KIND: Partial<Record<SectionName, AccessKind>> = {
 /** The rows of one list by id, with the columns and the owner that a document names. */
 export async function readSection(db: Kysely<Database>, section: Section): Promise<object[]> {
   const { columns, isOwned } = SHAPES[section]
+  const { table, named } = TABLES[section]
+  const order = named === 'email' ? sql`email` : sql`id`
   const shown = [...columns.map(column => sql.ref(column)), ...(isOwned ? [sql`owner_id as owner`] : [])]
   const { rows } = await sql<object>`
-    select id, ${sql.join(shown)} from ${sql.table(TABLES[section].table)} order by id`.execute(db)
+    select id, ${sql.join(shown)} from ${sql.table(table)} order by ${order}`.execute(db)
   return rows
 }
 

@@ -23,16 +23,8 @@ import { lockState, storeDecision } from '../../updates/write.js'
 import type { SectionName, ToolEntry } from '../document.js'
 import { Refusal } from '../refusal.js'
 import { readSource } from '../source.js'
-import {
-  type Catalogue,
-  forgetFieldVersions,
-  idsOf,
-  insertBlank,
-  type Matched,
-  type Outcome,
-  type Plan,
-} from './catalogue.js'
-import { fillIn, headerVariables, PREFIX, placeholder } from './placeholders.js'
+import { type Catalogue, idsOf, type Matched, type Outcome, type Plan, storeInOrder } from './catalogue.js'
+import { headerVariables, PLACEHOLDER, PREFIX, placeholder } from './placeholders.js'
 
 /** What tools need besides the document. */
 export interface ToolSurroundings {
@@ -70,11 +62,9 @@ export async function planTools(db: Kysely<Database>, catalogue: Catalogue, arou
   return {
     outcomes,
     async store(trx, actor) {
-      await insertBlank(trx, 'tool', created, BLANK_COLUMNS)
-      for (const { id, given } of changed.sort((a, b) => a.id - b.id)) {
-        await changeTool(trx, id, state => decideAsOperator(state, given, around.vault), actor)
-      }
-      await forgetFieldVersions(trx, 'tool', created)
+      await storeInOrder(trx, 'tool', created, BLANK_COLUMNS, changed, ({ id, given }) =>
+        changeTool(trx, id, state => decideAsOperator(state, given, around.vault), actor),
+      )
     },
   }
 }
@@ -122,10 +112,7 @@ export async function definitionText(db: Kysely<Database>, hash: string | null):
   return rows[0]?.text
 }
 
-/**
- * Judges what the operator asks of a tool by the API's own rules, built-in tools included; `references` null as in `decideTool`.
- * Throws `InvalidRequest`.
- */
+/** Judges what the operator asks of a tool by the API's own rules, built-in tools included. Throws `InvalidRequest`. */
 export function decideAsOperator(
   state: ToolState,
   given: GivenTool,
@@ -229,7 +216,12 @@ function givenHeaders(match: Matched, catalogue: Catalogue, around: ToolSurround
   )
   return custom_headers.map(({ key, value: written }, index) => {
     const own = variables[index]
-    const { value, missing } = fillIn(written, around.env, name => name === own || name.startsWith(PREFIX))
+    const missing: string[] = []
+    const value = written.replace(PLACEHOLDER, (_, name: string) => {
+      const text = name === own || name.startsWith(PREFIX) ? around.env[name] : undefined
+      if (text === undefined) missing.push(name)
+      return text ?? ''
+    })
     if (missing.length === 0) return { key, value }
     const stored = state?.headers.find(header => header.name.toLowerCase() === key.toLowerCase())
     if (stored && written === placeholder(own ?? '')) return { key, value: shownMask(stored) }

@@ -73,10 +73,7 @@ async function rollbackCommand(
   const kind = kindOf(word)
   const database = await call.database()
   const id = await resourceId(database.db, kind, name)
-  const options = {
-    plan,
-    actor: call.actor,
-  }
+  const options = { plan, actor: call.actor }
   const { changes, left, notes, ...result } =
     kind === 'persona'
       ? await rollbackPersona(database, id, version, options)
@@ -99,7 +96,7 @@ async function rollbackCommand(
  * The versions of an agent or tool that are still listed, newest first, and from which on (`kept_from`) contents are kept: it can be
  * rolled back to these. Throws `Refusal` when there is none of this id.
  */
-export async function readHistory(db: Kysely<Database>, kind: ResourceKind, id: number, limit?: number) {
+export async function readHistory(db: Kysely<Database>, kind: ResourceKind, id: number, limit = 100) {
   // A tool that was removed and came back was made anew: what it was before is listed, but is not content of this one.
   const { rows } = await sql<{ current: number; kept_from: number }>`
     select r.version as current, greatest(
@@ -110,21 +107,13 @@ export async function readHistory(db: Kysely<Database>, kind: ResourceKind, id: 
     where r.id = ${id}::integer group by r.id`.execute(db)
   const [resource] = rows
   if (resource === undefined) throw new Refusal(`there is no ${kind === 'persona' ? 'agent' : 'tool'} ${id}`)
-  const { rows: versions } = await sql<Version>`
-    select version_after as version, at, actor, request_id, fields, difference from audit
-    where resource_kind = ${kind} and resource_id = ${id}::integer and version_after <= ${resource.current}::integer
-    order by version desc limit ${limit ?? null}::bigint`.execute(db)
-  return { kind, id, ...resource, versions }
-}
-
-interface Version {
-  version: number
-  at: string
-  actor: string
-  request_id: string
-  fields: string[]
-  /** What the fields were and became; null where it is no longer kept. */
-  difference: Record<string, { from: unknown; to: unknown }> | null
+  const versions = db
+    .selectFrom('audit')
+    .select(['version_after as version', 'at', 'actor', 'request_id', 'fields', 'difference'])
+    .where(sql<boolean>`resource_kind = ${kind} and resource_id = ${id} and version_after <= ${resource.current}`)
+    .orderBy('version_after', 'desc')
+    .limit(limit)
+  return { kind, id, ...resource, versions: await versions.execute() }
 }
 
 /** How the rows of rollbacks begin to say what made them. */
