@@ -33,12 +33,14 @@ function agentUpdates(world: World, query = '', headers = '', body: Body = agent
   }
 }
 
-function toolUpdates(world: World) {
-  const bodies = ['Orders, edition A', 'Orders, edition B'].map(title =>
-    JSON.stringify({ name: 'Orders', description: 'Changes orders', definition: definitionOf(10, title) }),
-  )
+/** With a definition that the tool had before, or a new one each time: the service keeps the outcome of a check. */
+function toolUpdates(world: World, isNew = false) {
+  const bodyOf = (title: string) =>
+    JSON.stringify({ name: 'Orders', description: 'Changes orders', definition: definitionOf(10, title) })
+  const bodies = ['Orders, edition A', 'Orders, edition B'].map(bodyOf)
   return (connection: number) => () => {
-    const body = bodies[Math.floor(counter / CONNECTIONS_MAX / 13) % 2] ?? ''
+    const known = bodies[Math.floor(counter / CONNECTIONS_MAX / 13) % 2] ?? ''
+    const body = isNew ? bodyOf(`Orders, edition ${++counter}`) : known
     return request('PUT', `/admin/tool/custom/${own(connection, TOOLS)}`, world.token, body)
   }
 }
@@ -60,7 +62,8 @@ export const CASES: readonly Case[] = [
   named('agent update', 200, world => agentUpdates(world)),
   named('agent update, one field', 200, world => agentUpdates(world, '?update_mask=description', '', masked)),
   named('agent update, return=minimal', 200, world => agentUpdates(world, '', minimal)),
-  named('tool update, 10 operations', 200, toolUpdates),
+  named('tool update, 10 operations, known', 200, world => toolUpdates(world)),
+  named('tool update, 10 operations, new', 200, world => toolUpdates(world, true)),
   named('validation, 10 operations', 200, validations(definitionOf(10))),
   named('validation, 300 operations', 200, validations(definitionOf(300))),
   named('validation, 1 MB', 200, validations(large)),
