@@ -66,7 +66,7 @@ t.test('the document is valid OpenAPI 3.1 and names the operations', async t => 
 
 t.test('HEAD answers on every page as GET does, without the body', async t => {
   const app = await documentedApp(t)
-  for (const path of ['/', '/docs', '/docs/', '/docs/page.css', '/docs/swagger-ui.css', '/openapi.json']) {
+  for (const path of ['/', '/docs', '/docs/', '/docs/page.js', '/docs/swagger-ui.css', '/openapi.json']) {
     const read = await app.inject({ url: path })
     const head = await app.inject({ method: 'HEAD', url: path })
     const { date: _, 'x-request-id': __, 'content-length': ___, 'transfer-encoding': ____, ...shown } = head.headers

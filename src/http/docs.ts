@@ -1,13 +1,11 @@
 import { readFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import swagger from '@fastify/swagger'
 import type { TSchema } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import { HTTPValidationError, ValidationError } from '../schema/faults.js'
 import { component } from '../schema/vocabulary.js'
-import { DOCS_ICON, DOCS_PAGE, DOCS_STYLE } from './docs-page.js'
 import { addExamples } from './examples.js'
 import { PAGE_CONTENT_POLICY, PAGE_HEADERS } from './headers.js'
 import { documented, ERROR_ANSWERS } from './openapi.js'
@@ -68,34 +66,41 @@ export async function registerDocument(
   return () => document
 }
 
+/** The page at `/docs`: nothing inline, and every address is relative, so that a path prefix of a proxy works. */
+const PAGE_TEXT = `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Agent and Custom Tool Management</title>
+<link rel="icon" href="docs/favicon-32x32.png">
+<link rel="stylesheet" href="docs/swagger-ui.css">
+<script src="docs/swagger-ui-bundle.js" defer></script>
+<script src="docs/page.js" defer></script>
+</head>
+<body>
+<noscript><p>This page needs JavaScript. <a href="openapi.json">openapi.json</a> says the same.</p></noscript>
+<div id="reference"></div>
+</body>
+</html>
+`
+
+/** A token given at "Authorize" is kept in the page alone. No validator: the page asks nobody else. */
+const PAGE_SCRIPT = `SwaggerUIBundle({ url: 'openapi.json', dom_id: '#reference', tryItOutEnabled: true, validatorUrl: null })
+`
+
 /** Where the library that draws the page keeps what a browser loads. */
 const LIBRARY = join(dirname(createRequire(import.meta.url).resolve('@fastify/swagger-ui/package.json')), 'static')
-const SCRIPT = fileURLToPath(new URL('docs-page-script.js', import.meta.url))
 
-/** The library's files change only with the package: a browser keeps them so long, in s. */
+/** The library's files that the page loads: nothing else below `/docs/` exists, so no path has to be resolved. */
+const LIBRARY_FILES: Record<string, string> = {
+  'favicon-32x32.png': 'image/png',
+  'swagger-ui.css': 'text/css; charset=utf-8',
+  'swagger-ui-bundle.js': 'text/javascript; charset=utf-8',
+}
+
+/** They change only with the package: a browser keeps them so long, in s. */
 const LIBRARY_KEPT_S = 3_600
-
-/** A file of the page: read once, by the first who asks, so that an answer costs no memory of its own, however many are under way. */
-interface PageFile {
-  type: string
-  content: Buffer
-  isLibrary: boolean
-}
-
-/** Everything that the page loads, by name: nothing else below `/docs/` exists, so no path has to be resolved. */
-async function readFiles(): Promise<ReadonlyMap<string, PageFile>> {
-  const [script, style] = ['text/javascript; charset=utf-8', 'text/css; charset=utf-8'] as const
-  const library = async (name: string, type: string): Promise<PageFile> => {
-    return { type, content: await readFile(join(LIBRARY, name)), isLibrary: true }
-  }
-  return new Map([
-    ['page.js', { type: script, content: await readFile(SCRIPT), isLibrary: false }],
-    ['page.css', { type: style, content: Buffer.from(DOCS_STYLE), isLibrary: false }],
-    ['icon.svg', { type: 'image/svg+xml', content: Buffer.from(DOCS_ICON), isLibrary: false }],
-    ['swagger-ui.css', await library('swagger-ui.css', style)],
-    ['swagger-ui-bundle.js', await library('swagger-ui-bundle.js', script)],
-  ])
-}
 
 /** What the routes of pages have alike: open to everybody, no part of the document, and with HEAD. */
 const PAGE = { exposeHeadRoute: true, config: { policy: { permission: 'public' } }, schema: { hide: true } } as const
@@ -103,16 +108,21 @@ const PAGE = { exposeHeadRoute: true, config: { policy: { permission: 'public' }
 /** `GET /openapi.json`; `GET /docs` with its files, a page to read and try it that needs no network; and `GET /`, which leads there. */
 export function registerDocs(app: FastifyInstance, document: () => Buffer): void {
   app.get('/openapi.json', PAGE, (_, reply) => reply.type('application/json').send(document()))
-  let files: ReturnType<typeof readFiles> | undefined
   const own = { 'content-security-policy': PAGE_CONTENT_POLICY, ...PAGE_HEADERS }
+  const html = 'text/html; charset=utf-8'
   app.get('/', PAGE, (_, reply) => reply.redirect('docs'))
   app.get('/docs/', PAGE, (_, reply) => reply.redirect('../docs'))
-  app.get('/docs', PAGE, (_, reply) => reply.headers(own).type('text/html; charset=utf-8').send(DOCS_PAGE))
-  app.get<{ Params: { file: string } }>('/docs/:file', PAGE, async (request, reply) => {
-    files ??= readFiles()
-    const file = (await files).get(request.params.file)
-    if (file === undefined) return reply.callNotFound()
-    if (file.isLibrary) reply.header('cache-control', `private, max-age=${LIBRARY_KEPT_S}`)
-    return reply.headers(own).type(file.type).send(file.content)
+  app.get('/docs', PAGE, (_, reply) => reply.headers(own).type(html).send(PAGE_TEXT))
+  app.get('/docs/page.js', PAGE, (_, reply) => {
+    return reply.headers(own).type('text/javascript; charset=utf-8').send(PAGE_SCRIPT)
   })
+  const read = new Map<string, Promise<Buffer>>() // by the first who asks, so that an answer costs no memory of its own
+  for (const [name, type] of Object.entries(LIBRARY_FILES)) {
+    app.get(`/docs/${name}`, PAGE, async (_, reply) => {
+      const content = read.get(name) ?? readFile(join(LIBRARY, name))
+      read.set(name, content)
+      reply.headers(own).header('cache-control', `private, max-age=${LIBRARY_KEPT_S}`)
+      return reply.type(type).send(await content)
+    })
+  }
 }
