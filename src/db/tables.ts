@@ -21,74 +21,11 @@ export interface UserAccountTable {
   created_at: CreatedAt
 }
 
-export interface UserGroupTable {
-  id: Generated<number>
-  name: string
-  permissions: Generated<Permission[]>
-}
-
-export interface UserGroupMemberTable {
-  user_id: string
-  user_group_id: number
-  is_manager: Generated<boolean>
-}
-
-export interface NamedTable {
-  id: Generated<number>
-  name: string
-}
-
-export interface McpServerTable extends NamedTable {
-  owner_id: string | null
-}
-
-/** Without an owner, only who manages all actions may link it. */
-export interface OauthConfigTable extends NamedTable {
-  owner_id: string | null
-}
-
 export interface CcPairTable {
   id: Generated<number>
   name: string | null
   source: string
   access_type: 'public' | 'private' | 'sync'
-}
-
-export interface FederatedConnectorTable extends NamedTable {
-  source: string
-}
-
-export interface DocumentSetTable extends NamedTable {
-  description: string | null
-  is_public: Generated<boolean>
-  is_up_to_date: Generated<boolean>
-}
-
-export interface DocumentSetUserTable {
-  document_set_id: number
-  user_id: string
-}
-
-export interface DocumentSetGroupTable {
-  document_set_id: number
-  user_group_id: number
-}
-
-export interface DocumentSetCcPairTable {
-  document_set_id: number
-  cc_pair_id: number
-}
-
-export interface DocumentSetFederatedConnectorTable {
-  document_set_id: number
-  federated_connector_id: number
-  entities: JsonText<unknown>
-}
-
-export interface UserFileTable {
-  id: string
-  name: string
-  owner_id: string
 }
 
 /** What moves with each effective change of an agent or a tool, together with one audit row. */
@@ -101,13 +38,6 @@ export interface VersionedTable {
   audit_anchor: Generated<Buffer>
   audit_anchor_version: Generated<number>
   audit_anchor_at: Timestamp | null
-}
-
-export interface ToolDefinitionTable {
-  hash: Buffer
-  content: JsonText<unknown>
-  size_bytes: number
-  created_at: CreatedAt
 }
 
 export interface ToolTable extends VersionedTable {
@@ -170,40 +100,6 @@ export interface PersonaTable extends VersionedTable {
   owner_id: string | null
 }
 
-export interface PersonaToolTable {
-  persona_id: number
-  tool_id: number
-  /** Who attached it; null for the operator and for links of before: they count as made by the agent's owner. */
-  attached_by: string | null
-}
-
-export interface PersonaDocumentSetTable {
-  persona_id: number
-  document_set_id: number
-}
-
-export interface PersonaLabelTable {
-  persona_id: number
-  label_id: number
-}
-
-export interface PersonaUserFileTable {
-  persona_id: number
-  user_file_id: string
-}
-
-export interface PersonaUserTable {
-  persona_id: number
-  user_id: string
-  level: Generated<ShareLevel>
-}
-
-export interface PersonaGroupTable {
-  persona_id: number
-  user_group_id: number
-  level: Generated<ShareLevel>
-}
-
 export interface TokenTable {
   id: Generated<number>
   hash: Buffer
@@ -248,14 +144,6 @@ export interface AuditTable {
   request_fingerprint: Buffer | null
 }
 
-/** The end of one chain of access events. */
-export interface AccessChainTable {
-  kind: string
-  subject: string
-  number: number
-  hash: Buffer
-}
-
 export interface AccessEventTable {
   kind: string
   subject: string
@@ -276,14 +164,6 @@ export interface AccessEventTable {
   hash: Buffer
 }
 
-/** Where a chain ended when a database of before 2.0 was upgraded: up to there its rows may have older forms. */
-export interface AuditUpgradeHeadTable {
-  kind: string
-  subject: string
-  number: number
-  hash: Buffer
-}
-
 export interface DeploymentKeyTable {
   one: GeneratedAlways<boolean>
   key_id: string
@@ -291,35 +171,30 @@ export interface DeploymentKeyTable {
   ciphertext: Buffer
 }
 
-export interface Database {
+/** Tables of which only the schema says what columns they have: statements name them, and apply writes them by the document. */
+type PlainTable =
+  | 'user_group'
+  | 'user_group_member'
+  | 'label'
+  | 'oauth_config'
+  | 'mcp_server'
+  | 'federated_connector'
+  | 'document_set'
+  | `document_set_${'user' | 'group' | 'cc_pair' | 'federated_connector'}`
+  | 'user_file'
+  | 'tool_definition'
+  | `persona_${'tool' | 'document_set' | 'label' | 'user_file' | 'user' | 'group'}`
+  | 'access_chain'
+  | 'audit_upgrade_head'
+
+export interface Database extends Record<PlainTable, Record<string, unknown>> {
   user_account: UserAccountTable
-  user_group: UserGroupTable
-  user_group_member: UserGroupMemberTable
-  label: NamedTable
-  oauth_config: OauthConfigTable
-  mcp_server: McpServerTable
   cc_pair: CcPairTable
-  federated_connector: FederatedConnectorTable
-  document_set: DocumentSetTable
-  document_set_user: DocumentSetUserTable
-  document_set_group: DocumentSetGroupTable
-  document_set_cc_pair: DocumentSetCcPairTable
-  document_set_federated_connector: DocumentSetFederatedConnectorTable
-  user_file: UserFileTable
-  tool_definition: ToolDefinitionTable
   tool: ToolTable
   tool_header: ToolHeaderTable
   persona: PersonaTable
-  persona_tool: PersonaToolTable
-  persona_document_set: PersonaDocumentSetTable
-  persona_label: PersonaLabelTable
-  persona_user_file: PersonaUserFileTable
-  persona_user: PersonaUserTable
-  persona_group: PersonaGroupTable
   token: TokenTable
   audit: AuditTable
-  access_chain: AccessChainTable
   access_event: AccessEventTable
-  audit_upgrade_head: AuditUpgradeHeadTable
   deployment_key: DeploymentKeyTable
 }
