@@ -5,13 +5,14 @@ import type { DatabaseOptions } from './connection/options.js'
 import { OpenDatabase } from './connection/pool.js'
 import { SQLSTATE } from './connection/sqlstate.js'
 import { type Embedded, startEmbedded } from './embedded/embedded.js'
-import { embeddedDataExists } from './embedded/home.js'
+import { existingHome, urlOf } from './embedded/home.js'
 import type { Database } from './tables.js'
 import type { ServiceDatabase } from './transaction.js'
 
-/** The database that the configuration names, opened. `close` also leaves the embedded server, if that is the one. */
+/** The database that the configuration names, opened. `close` also stops the embedded server, if this process runs it. */
 export interface OpenedDatabase {
   database: ServiceDatabase
+  /** The server that this process runs; null for any other. */
   embedded: Embedded | null
   /** For people and logs: never a password. */
   description: string
@@ -26,7 +27,7 @@ export type ConnectionHooks = Pick<DatabaseOptions, 'onStatement' | 'onPoolWait'
 /**
  * Opens the external database of `DATABASE_URL`, or runs the embedded one below `DATA_DIR`. The pool connects
  * at its first statement: an external server that is not there yet is not an error here. A `command` uses the
- * embedded server of a running service, or runs it for itself. Throws `InvalidConfiguration` for a bad `DATABASE_URL`,
+ * embedded server of a running service. Throws `InvalidConfiguration` for a bad `DATABASE_URL`,
  * `EmbeddedUnavailable` where the embedded server cannot run, `NoDatabase` where a command finds none.
  */
 export async function openConfiguredDatabase(
@@ -40,18 +41,18 @@ export async function openConfiguredDatabase(
     const database = openUrl(url, config, hooks)
     return { database, embedded: null, description: describe(url), close: () => database.close() }
   }
-  if (user === 'command' && !embeddedDataExists(dataDir)) {
-    throw new NoDatabase(
-      `DATABASE_URL is not set, and there is no embedded database in DATA_DIR (${dataDir}): set DATABASE_URL, or ` +
-        'start the server (npm start), which makes an embedded one',
-    )
+  if (user === 'command') {
+    const home = existingHome(dataDir)
+    if (home === undefined) {
+      throw new NoDatabase(
+        `DATABASE_URL is not set, and there is no embedded database in DATA_DIR (${dataDir}): set DATABASE_URL, or ` +
+          'start the server (npm start), which makes an embedded one',
+      )
+    }
+    const database = openUrl(urlOf(home), config, hooks)
+    return { database, embedded: null, description: `embedded in ${home}`, close: () => database.close() }
   }
-  const embedded = await startEmbedded({
-    dataDir,
-    joins: user === 'command',
-    ...(binDir !== undefined && { binDir }),
-    log,
-  })
+  const embedded = await startEmbedded({ dataDir, ...(binDir !== undefined && { binDir }), log })
   const database = openUrl(embedded.url, config, hooks)
   const close = async () => {
     await database.close()
@@ -70,7 +71,7 @@ export function connectAdvice(url: string | undefined, error?: unknown): string 
   if (advice !== undefined) return advice
   return url
     ? 'check that it runs, and host, user, password and database in DATABASE_URL'
-    : 'it is the embedded PostgreSQL, which is started again by itself; if it stays away, the file log beside its data says why'
+    : 'it is the embedded PostgreSQL, which the service (npm start) runs and starts again; if it stays away, the file log beside its data says why'
 }
 
 /** Whether a server answered, and refused. */

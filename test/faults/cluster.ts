@@ -74,8 +74,8 @@ export class Cluster {
     const locale = major >= 17 ? ['--locale-provider=builtin', '--locale=C.UTF-8'] : ['--locale=C.UTF-8']
     const wal = options.walMib === undefined ? [] : ['-X', cluster.#mount('wal', options.walMib), '--wal-segsize=1']
     const initdb = ['-D', cluster.#data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--no-sync', ...locale, ...wal]
-    const made = await runAs(cluster.#account, join(cluster.#binaries.dir, 'initdb'), initdb)
-    if (made.code !== 0) throw new Error(`initdb: ${made.stderr}`)
+    const made = runAs(cluster.#account, join(cluster.#binaries.dir, 'initdb'), initdb)
+    if (!made.ok) throw new Error(`initdb: ${made.stderr}`)
     writeFileSync(
       join(cluster.#data, 'pg_hba.conf'),
       'local all all trust\nhost all all 127.0.0.1/32 trust\nhost replication all 127.0.0.1/32 trust\n',
@@ -99,7 +99,7 @@ export class Cluster {
   static async #empty(options: ClusterOptions): Promise<Cluster> {
     const account = preferredAccount()
     const { PG_BIN_DIR: binDir } = process.env
-    const binaries = await findBinaries(account, binDir)
+    const binaries = findBinaries(account, binDir)
     const folder = mkdtempSync(join(tmpdir(), 'agents-faults-'))
     const cluster = new Cluster(folder, await freePort(), account, binaries, options)
     for (const path of [folder, cluster.#data]) {

@@ -1,6 +1,6 @@
 import { type Command, InvalidArgumentError } from 'commander'
 import { type Config, readConfig } from '../../config.js'
-import { migrate, schemaAdvice, schemaState } from '../../db/migrate.js'
+import { schemaAdvice, schemaState } from '../../db/migrate.js'
 import { type OpenedDatabase, openConfiguredDatabase } from '../../db/open.js'
 import type { ServiceDatabase } from '../../db/transaction.js'
 import { parseDateTime } from '../../schema/vocabulary.js'
@@ -144,23 +144,16 @@ export class Call {
     this.output.remark(harmlessLines(text))
   }
 
-  /** The database of DATABASE_URL, or an embedded one that is there, whatever its schema. Throws `NoDatabase`. */
+  /** The database of DATABASE_URL, or the embedded one that a service runs, whatever its schema. Throws `NoDatabase`. */
   async rawDatabase(): Promise<OpenedDatabase> {
-    const log = (line: string, level?: 'warn') => {
-      if (level === 'warn') this.remark(line)
-    }
-    this.#opened ??= openConfiguredDatabase(this.config, {}, log, 'command')
+    this.#opened ??= openConfiguredDatabase(this.config, {}, () => undefined, 'command')
     return await this.#opened
   }
 
-  /** The database with the schema that this program needs; the embedded one is migrated. Throws `NotConfigured`. */
+  /** The database with the schema that this program needs. Throws `NotConfigured`. */
   async database(): Promise<ServiceDatabase> {
-    const { database, embedded } = await this.rawDatabase()
-    let state = await schemaState(database.db, VERSION)
-    if (state.kind === 'behind' && embedded !== null) {
-      await migrate(database.db)
-      state = await schemaState(database.db, VERSION)
-    }
+    const { database } = await this.rawDatabase()
+    const state = await schemaState(database.db, VERSION)
     if (state.kind === 'behind') {
       const { lack, command } = schemaAdvice(state)
       throw new NotConfigured(`${lack}: run ${command}`)

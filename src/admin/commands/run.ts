@@ -2,7 +2,6 @@ import { Command, CommanderError } from 'commander'
 import { InvalidConfiguration } from '../../config.js'
 import { CommitUnknown, rootCause, ServerUnfit } from '../../db/connection/database-error.js'
 import { classifyDatabaseError, SQLSTATE } from '../../db/connection/sqlstate.js'
-import { EmbeddedUnavailable } from '../../db/embedded/embedded.js'
 import { connectAdvice, NoDatabase } from '../../db/open.js'
 import { InvalidRequest, Unavailable } from '../../errors.js'
 import { SecretCorrupt } from '../../secrets/cipher.js'
@@ -114,7 +113,6 @@ function explained(error: unknown, env: Environment): { message: string; status:
   }
   if (MISCONFIGURED.some(kind => error instanceof kind)) return as(EXIT.configuration)
   if (error instanceof SecretCorrupt) return as(EXIT.configuration, `${message}: agentctl keys status`)
-  if (error instanceof EmbeddedUnavailable) return as(EXIT.unavailable)
   if (error instanceof CommitUnknown) return as(EXIT.error, IN_DOUBT)
   const { kind, constraint = 'one of its rules' } = classifyDatabaseError(error)
   switch (kind) {

@@ -1,11 +1,19 @@
-import { type ExecFileException, execFile, execFileSync } from 'node:child_process'
-import { createHash, randomUUID } from 'node:crypto'
-import { existsSync, lstatSync, readFileSync } from 'node:fs'
-import { cp, mkdir, rename, rm, symlink } from 'node:fs/promises'
+import { execFileSync, spawnSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import {
+  cpSync,
+  existsSync,
+  lstatSync,
+  mkdtempSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+} from 'node:fs'
 import { createRequire } from 'node:module'
 import { tmpdir, userInfo } from 'node:os'
 import { basename, dirname, join } from 'node:path'
-import { promisify } from 'node:util'
 
 /** The embedded PostgreSQL cannot run here. The message is one sentence: the reason, and what helps. */
 export class EmbeddedUnavailable extends Error {
@@ -46,33 +54,27 @@ export function isRoot(): boolean {
  * @throws EmbeddedUnavailable when the password file has no such user
  */
 export function preferredAccount(): Account {
-  if (!isRoot()) return { name: userName(), uid: process.geteuid?.() ?? -1, gid: process.getegid?.() ?? -1 }
-  const accounts = passwordFile()
-  const account = accounts.find(({ name }) => name === 'postgres') ?? accounts.find(({ name }) => name === 'nobody')
+  const account = isRoot() ? (accountWhere('name', 'postgres') ?? accountWhere('name', 'nobody')) : thisUser()
   if (account) return account
-  throw new EmbeddedUnavailable('it must not run as root, and there is neither a user postgres nor a user nobody')
+  throw new EmbeddedUnavailable('the password file has no user that could run it')
 }
 
-function userName(): string {
+function thisUser(): Account | undefined {
   try {
-    return userInfo().username
-  } catch (cause) {
-    throw new EmbeddedUnavailable(`the user id ${process.geteuid?.()} has no entry in the password file`, { cause })
+    const { username: name, uid, gid } = userInfo()
+    return { name, uid, gid }
+  } catch {
+    return undefined // no entry, as in a container that runs with any id
   }
 }
 
-/** The account of a user id. Throws `EmbeddedUnavailable` when the password file has no such user. */
-export function accountOf(uid: number): Account {
-  const account = passwordFile().find(entry => entry.uid === uid)
-  if (!account) throw new EmbeddedUnavailable(`the user id ${uid} has no entry in the password file`)
-  return account
-}
-
-function passwordFile(): Account[] {
-  const lines = readFileSync('/etc/passwd', 'utf8').split('\n')
-  return lines
+/** The first account with this name or id. */
+export function accountWhere<Key extends 'name' | 'uid'>(key: Key, value: Account[Key]): Account | undefined {
+  return readFileSync('/etc/passwd', 'utf8')
+    .split('\n')
     .map(line => line.split(':'))
     .map(([name = '', , uid, gid]) => ({ name, uid: Number(uid), gid: Number(gid) }))
+    .find(account => account[key] === value)
 }
 
 /** The identity options of `node:child_process` that make a child run as this account. */
@@ -86,19 +88,14 @@ export function serverEnvironment(): NodeJS.ProcessEnv {
   return { PATH, LC_ALL: 'C.UTF-8', ...(TZ === undefined ? {} : { TZ }) }
 }
 
-/** Runs a command as an account. Never rejects; `failed` is the system's code when the command could not be started. */
-export async function runAs(account: Account, command: string, args: string[]) {
+/** Runs a command as an account. `failed` is why it could not be started, or was ended. */
+export function runAs(account: Account, command: string, args: string[]) {
   const options = { ...identity(account), cwd: '/', env: serverEnvironment(), timeout: COMMAND_TIMEOUT_MS }
-  try {
-    return { code: 0, ...(await promisify(execFile)(command, args, options)) }
-  } catch (error) {
-    const { code, signal, message, stdout = '', stderr = '' } = error as ExecFileException // rejects with nothing else
-    if (typeof code === 'number') return { code, stdout, stderr }
-    return { code: -1, stdout, stderr, failed: String(code ?? signal ?? message) }
-  }
+  const { status, stdout, stderr, error } = spawnSync(command, args, { ...options, encoding: 'utf8' })
+  return { ok: status === 0, stdout, stderr, failed: errorCode(error) }
 }
 
-/** The `code` of a system error (`ENOENT`), if the value has one. */
+/** The code of a system error (`ENOENT`), if the value has one. */
 export function errorCode(error: unknown): string | undefined {
   if (typeof error !== 'object' || error === null || !('code' in error)) return undefined
   return typeof error.code === 'string' ? error.code : undefined
@@ -109,15 +106,15 @@ export function errorCode(error: unknown): string | undefined {
  * installed. Where root's account cannot execute the installed files, a copy under a temporary folder is used.
  * @throws EmbeddedUnavailable when there is none or it does not run here
  */
-export async function findBinaries(account: Account, binDir?: string): Promise<Binaries> {
-  if (binDir !== undefined) return await binariesIn(account, binDir)
+export function findBinaries(account: Account, binDir?: string): Binaries {
+  if (binDir !== undefined) return binariesIn(account, binDir)
   const native = installedNative()
-  await makeLinks(native)
+  makeLinks(native)
   try {
-    return await binariesIn(account, join(native, 'bin'))
+    return binariesIn(account, join(native, 'bin'))
   } catch (error) {
     if (!isRoot()) throw error
-    return await binariesIn(account, join(await copyOf(native), 'bin'))
+    return binariesIn(account, join(copyOf(native), 'bin'))
   }
 }
 
@@ -143,9 +140,9 @@ function installedNative(): string {
 }
 
 /** The binaries of a folder. Throws `EmbeddedUnavailable` where the account cannot run them. */
-async function binariesIn(account: Account, dir: string): Promise<Binaries> {
+function binariesIn(account: Account, dir: string): Binaries {
   const program = join(dir, 'postgres')
-  const { stdout, stderr, failed } = await runAs(account, program, ['--version'])
+  const { stdout, stderr, failed } = runAs(account, program, ['--version'])
   const [, version, major] = /\(PostgreSQL\) ((\d+).*)/.exec(stdout) ?? []
   if (version !== undefined) return { dir, version: version.trim(), major: Number(major) }
   // The kernel says "no such file" of a program whose loader is missing, as on a system with musl instead of glibc.
@@ -155,34 +152,33 @@ async function binariesIn(account: Account, dir: string): Promise<Binaries> {
 }
 
 /** Makes the library links of the package's install script, which npm does not always run. */
-async function makeLinks(native: string): Promise<void> {
+function makeLinks(native: string): void {
   const list = join(native, 'pg-symlinks.json')
   if (!existsSync(list)) return
   for (const { source, target } of JSON.parse(readFileSync(list, 'utf8')) as { source: string; target: string }[]) {
-    // A link is there already, or is not ours to write: then the programs do not run, and that is said.
-    await symlink(basename(source), join(native, '..', target)).catch(() => undefined)
+    try {
+      symlinkSync(basename(source), join(native, '..', target))
+    } catch {
+      // It is there already, or is not ours to write: then the programs do not run, and that is said.
+    }
   }
 }
 
 /** A copy that everybody can execute, made once for each installed version; it appears under its name when it is whole. */
-async function copyOf(native: string): Promise<string> {
-  const { size, mtimeMs } = lstatSync(join(native, 'bin', 'postgres'))
+function copyOf(native: string): string {
+  const { size, mtimeMs } = statSync(join(native, 'bin', 'postgres'))
   const digest = createHash('sha256').update(`${native} ${size} ${mtimeMs}`).digest('hex').slice(0, 12)
-  const target = join(temporaryRoot(), `agent-embedded-postgresql-0-${digest}`)
+  const target = join(temporaryRoot(), `agent-embedded-postgresql-1-${digest}`)
   if (!existsSync(target)) {
-    const draft = `${target}-${randomUUID()}`
+    const draft = mkdtempSync(`${target}-`)
+    cpSync(native, draft, { recursive: true, verbatimSymlinks: true })
+    execFileSync('chmod', ['-R', 'u=rwX,go=rX', draft])
     try {
-      await mkdir(draft)
-      await cp(native, join(draft, 'native'), { recursive: true, verbatimSymlinks: true })
-      await makeLinks(join(draft, 'native'))
-      execFileSync('chmod', ['-R', 'u=rwX,go=rX', draft])
-      await rename(draft, target)
-    } catch (error) {
-      if (!['ENOTEMPTY', 'EEXIST'].includes(errorCode(error) ?? '')) throw error // else another process was faster
-    } finally {
-      await rm(draft, { recursive: true, force: true })
+      renameSync(draft, target)
+    } catch {
+      rmSync(draft, { recursive: true }) // another process was faster
     }
   }
   checkIsOurs(target)
-  return join(target, 'native')
+  return target
 }

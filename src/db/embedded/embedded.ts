@@ -12,7 +12,7 @@ import {
   runAs,
   serverEnvironment,
 } from './account.js'
-import { type Home, openHome, SOCKET_NAME } from './home.js'
+import { type Home, openHome, SOCKET_NAME, urlOf } from './home.js'
 
 export { EmbeddedUnavailable }
 
@@ -28,8 +28,6 @@ export class EmbeddedDiskFull extends EmbeddedUnavailable {
 export interface EmbeddedOptions {
   /** The cluster lives in the folder `postgresql` below this one, which is made when it is missing. */
   dataDir: string
-  /** Whether a server that a service runs may be used; a server of one's own is started where there is none. */
-  joins?: boolean
   /** How long to wait for another process that runs a server on the same data. Default 10,000. */
   patienceMs?: number
   /** Settings of the server (`postgres -c name=value`). */
@@ -40,17 +38,17 @@ export interface EmbeddedOptions {
   log?: (line: string, level?: 'warn') => void
 }
 
-/** A server that this process runs, or uses. */
+/** A server that this process runs. */
 export interface Embedded {
   /** The folder of the Unix socket; there is no password. */
   host: string
   /** `postgres:///postgres?user=postgres&host=<folder>&port=5432`. */
   url: string
-  /** The server's version: `18.4`; only `18` of one that another process runs. */
+  /** The server's version: `18.4`. */
   version: string
   /** Whether its disk has no room for it. */
   isDiskFull(): boolean
-  /** Stops the server, if this process runs it. End all pools before. */
+  /** Stops the server. End all pools before. */
   stop(): Promise<void>
 }
 
@@ -90,16 +88,16 @@ export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded>
   try {
     if (process.platform === 'win32') throw new EmbeddedUnavailable('it does not run on Windows yet')
     const home = await openHome(options.dataDir, options.log ?? (() => undefined))
-    return await joinOrStart(home, options)
+    return await startAlone(home, options)
   } catch (error) {
     const lacksSpace = !(error instanceof EmbeddedDiskFull) && /ENOSPC|No space left on device/.test(String(error))
     throw lacksSpace ? new EmbeddedDiskFull(options.dataDir, { cause: error }) : error
   }
 }
 
-async function joinOrStart(home: Home, options: EmbeddedOptions): Promise<Embedded> {
-  const { joins = false, patienceMs = PATIENCE_MS } = options
-  const deadline = Date.now() + patienceMs
+/** Starts the server once no other process runs one on the data. */
+async function startAlone(home: Home, options: EmbeddedOptions): Promise<Embedded> {
+  const deadline = Date.now() + (options.patienceMs ?? PATIENCE_MS)
   for (;;) {
     const other = runningServer(home)
     if (other === undefined) {
@@ -110,33 +108,21 @@ async function joinOrStart(home: Home, options: EmbeddedOptions): Promise<Embedd
         const isLate = Date.now() > deadline || !String(error).includes('pre-existing shared memory block')
         if (isLate && runningServer(home) === undefined) throw error // else another process was faster
       }
-    } else if (joins && other.state === 'ready' && other.isOfService) {
-      return described(home, readText(join(home.path, 'data', 'PG_VERSION')).trim(), async () => undefined)
     } else if (Date.now() > deadline) {
       throw new EmbeddedUnavailable(
-        `another process runs one on the data in ${home.path} (process id ${other.pid}): stop it, or set DATA_DIR to another folder`,
+        `another process runs one on the data in ${home.path} (process id ${other}): stop it, or set DATA_DIR to another folder`,
       )
     }
     await sleep(POLL_MS)
   }
 }
 
-function described(home: Home, version: string, stop: () => Promise<void>): Embedded {
-  const url = `postgres:///postgres?user=postgres&host=${encodeURIComponent(home.sockets)}&port=5432`
-  return { host: home.sockets, url, version, isDiskFull: () => isDiskFull(home), stop }
-}
-
 /** Starts the server, and again whenever it cannot be used, until it is stopped. */
-async function start(
-  home: Home,
-  { settings = {}, binDir, joins, log = () => undefined }: EmbeddedOptions,
-): Promise<Embedded> {
-  const binaries = await findBinaries(home.account, binDir)
-  await makeData(home, binaries, settings)
+async function start(home: Home, { settings = {}, binDir, log = () => undefined }: EmbeddedOptions): Promise<Embedded> {
+  const binaries = findBinaries(home.account, binDir)
+  makeData(home, binaries, settings)
   const given = Object.entries({
     ...settings,
-    // Tells those who may join a service's server, and nobody else's.
-    cluster_name: joins ? 'command' : 'service',
     listen_addresses: '',
     port: '5432',
     unix_socket_directories: `"${home.sockets.replaceAll('"', '""')}"`,
@@ -168,11 +154,17 @@ async function start(
     }
   }
   const kept = keep()
-  return described(home, binaries.version, async () => {
-    leaving.abort()
-    await kept
-    await end(server)
-  })
+  return {
+    host: home.sockets,
+    url: urlOf(home.path),
+    version: binaries.version,
+    isDiskFull: () => isDiskFull(home),
+    stop: async () => {
+      leaving.abort()
+      await kept
+      await end(server)
+    },
+  }
 }
 
 function whyUnusable(home: Home, server: ChildProcess): string | undefined {
@@ -182,7 +174,7 @@ function whyUnusable(home: Home, server: ChildProcess): string | undefined {
 }
 
 /** Makes the data where there is none, whole before it has its name: of two processes, the first one's stays. */
-async function makeData(home: Home, { dir, major }: Binaries, settings: Record<string, string>): Promise<void> {
+function makeData(home: Home, { dir, major }: Binaries, settings: Record<string, string>): void {
   const data = join(home.path, 'data')
   const stored = readText(join(data, 'PG_VERSION')).trim()
   if (existsSync(data)) {
@@ -196,9 +188,9 @@ async function makeData(home: Home, { dir, major }: Binaries, settings: Record<s
   const sync = settings.fsync === 'off' ? ['--no-sync'] : []
   const args = ['-D', draft, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', ...locale, ...sync]
   try {
-    const { code, stderr, failed } = await runAs(home.account, join(dir, 'initdb'), args)
-    if (code !== 0 && isDiskFull(home)) throw new EmbeddedDiskFull(home.path)
-    if (code !== 0) throw new EmbeddedUnavailable(`initdb failed: ${failed ?? causeIn(stderr)}`)
+    const { ok, stderr, failed } = runAs(home.account, join(dir, 'initdb'), args)
+    if (!ok && isDiskFull(home)) throw new EmbeddedDiskFull(home.path)
+    if (!ok) throw new EmbeddedUnavailable(`initdb failed: ${failed ?? causeIn(stderr)}`)
     renameSync(draft, data)
   } catch (error) {
     if (!['ENOTEMPTY', 'EEXIST'].includes(errorCode(error) ?? '')) throw error
@@ -264,24 +256,15 @@ function hasEnded(server: ChildProcess): boolean {
   return server.exitCode !== null || server.signalCode !== null
 }
 
-/** The server that runs on the data, whichever process started it. */
-function runningServer(home: Home): { pid: number; state: string | undefined; isOfService: boolean } | undefined {
-  const { pid, state } = readPidFile(home)
-  if (pid === undefined || !isServer(home, pid)) return undefined
-  return {
-    pid,
-    state,
-    isOfService: readText(join(home.path, 'data', 'postmaster.opts')).includes('"cluster_name=service"'),
-  }
-}
-
-/** Whether this process id is that of a server on the data, and not one that another program has been given since. */
-function isServer(home: Home, pid: number): boolean {
+/** The process id of the server that runs on the data, whichever process started it, and not of a program that was given it since. */
+function runningServer(home: Home): number | undefined {
+  const { pid } = readPidFile(home)
+  if (pid === undefined) return undefined
   try {
-    if (process.platform === 'linux') return readlinkSync(`/proc/${pid}/cwd`) === join(home.path, 'data')
-    return process.kill(pid, 0)
+    if (process.platform !== 'linux') return process.kill(pid, 0) ? pid : undefined
+    return readlinkSync(`/proc/${pid}/cwd`) === join(home.path, 'data') ? pid : undefined
   } catch {
-    return false
+    return undefined
   }
 }
 

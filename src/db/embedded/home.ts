@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto'
-import { existsSync, lstatSync, readdirSync, realpathSync } from 'node:fs'
-import { chmod, lchown, lstat, mkdir } from 'node:fs/promises'
+import { existsSync, lstatSync, realpathSync } from 'node:fs'
+import { chmod, lchown, mkdir } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import {
   type Account,
-  accountOf,
+  accountWhere,
   checkIsOurs,
   EmbeddedUnavailable,
   errorCode,
@@ -46,10 +46,19 @@ export async function makeDataDir(path: string): Promise<void> {
   }
 }
 
-/** Whether a cluster was made for this `dataDir` before, wherever it lies. Makes nothing. */
-export function embeddedDataExists(dataDir: string): boolean {
-  const folders = [resolve(dataDir), ...(isRoot() ? [spareOf(dataDir)] : [])]
-  return folders.some(folder => existsSync(join(folder, FOLDER, 'data')))
+/** The folder of the cluster that was made for this `dataDir`, wherever it lies; undefined where there is none. */
+export function existingHome(dataDir: string): string | undefined {
+  const folders = [wantedHome(dataDir), ...(isRoot() ? [spareHome(dataDir)] : [])]
+  return folders.find(folder => existsSync(join(folder, 'data')))
+}
+
+function wantedHome(dataDir: string): string {
+  return join(resolve(dataDir), FOLDER)
+}
+
+/** Its name follows from `dataDir`, so that the next start finds it. */
+function spareHome(dataDir: string): string {
+  return join(temporaryRoot(), `agent-embedded-data-${digest(resolve(dataDir))}`, FOLDER)
 }
 
 /**
@@ -58,70 +67,47 @@ export function embeddedDataExists(dataDir: string): boolean {
  * @throws EmbeddedUnavailable
  */
 export async function openHome(dataDir: string, log: (line: string) => void): Promise<Home> {
-  const wanted = join(resolve(dataDir), FOLDER)
-  if (!isRoot()) {
-    const account = preferredAccount()
-    if (!(await makeHome(wanted, account))) throw new EmbeddedUnavailable(`the data folder ${wanted} cannot be made`)
-    const { uid } = lstatSync(wanted)
-    if (uid === account.uid) return await prepared(wanted, account)
-    throw new EmbeddedUnavailable(`the data folder ${wanted} belongs to another user (id ${uid})`)
+  const account = preferredAccount()
+  const wanted = wantedHome(dataDir)
+  const home = existingHome(dataDir) ?? ((await canReach(account, resolve(dataDir))) ? wanted : spareHome(dataDir))
+  await made(dirname(home))
+  if (home !== wanted) {
+    checkIsOurs(dirname(home))
+    log(
+      `the user ${account.name}, who runs the embedded PostgreSQL, cannot reach ${resolve(dataDir)}: its data is in ` +
+        `${home}; for another folder, set DATA_DIR to one that ${account.name} can reach`,
+    )
   }
-  const owner = ownerOf(wanted)
-  const spare = join(spareOf(dataDir), FOLDER)
-  const hasData = owner !== undefined && existsSync(join(wanted, 'data'))
-  const account = owner ?? preferredAccount()
-  if (hasData || (!existsSync(spare) && (await makeHome(wanted, account)))) return await prepared(wanted, account)
-  const spareAccount = ownerOf(spare) ?? preferredAccount()
-  await makeDataDir(dirname(spare))
-  checkIsOurs(dirname(spare))
-  if (!(await makeHome(spare, spareAccount))) throw new EmbeddedUnavailable(`${spare} cannot be made`)
-  log(
-    `the user ${spareAccount.name}, who runs the embedded PostgreSQL, cannot reach ${resolve(dataDir)}: its data is in ` +
-      `${spare}; for another folder, set DATA_DIR to one that ${spareAccount.name} can reach`,
-  )
-  return await prepared(spare, spareAccount)
+  return await prepared(home, ownerOf(home) ?? account)
 }
 
-/** The account that owns an existing home. A home that is there but empty and root's (a mount point) counts as missing. */
+async function made(folder: string): Promise<void> {
+  await makeDataDir(folder).catch(cause => {
+    throw new EmbeddedUnavailable(`the folder ${folder} cannot be made (${errorCode(cause)})`, { cause })
+  })
+}
+
+async function canReach(account: Account, folder: string): Promise<boolean> {
+  await made(folder)
+  return !isRoot() || runAs(account, '/bin/sh', ['-c', 'cd "$1"', 'sh', folder]).ok
+}
+
+/** As root, the account that owns an existing home; undefined where it is missing, or still root's, as a mount point. */
 function ownerOf(path: string): Account | undefined {
-  if (!existsSync(path)) return undefined
-  const stats = lstatSync(path)
-  if (!stats.isDirectory()) throw new EmbeddedUnavailable(`${path} is not a folder`)
-  if (stats.uid !== 0) return accountOf(stats.uid)
-  if (readdirSync(path).length === 0) return undefined
-  throw new EmbeddedUnavailable(`${path} belongs to root, who cannot run PostgreSQL`)
+  const uid = lstatSync(path, { throwIfNoEntry: false })?.uid ?? 0
+  return isRoot() && uid !== 0 ? accountWhere('uid', uid) : undefined
 }
 
-/** Makes the folder and gives it to the account; false where that cannot be, or the account could not reach it. */
-async function makeHome(path: string, account: Account): Promise<boolean> {
-  try {
-    await makeDataDir(dirname(path))
-    const { code } = await runAs(account, '/bin/sh', ['-c', 'cd "$1"', 'sh', dirname(path)])
-    if (code !== 0) return false
-    await mkdir(path, { recursive: true, mode: 0o700 })
-    // The owner of the folder above might have put a link here.
-    if (isRoot() && (await lstat(path)).uid === 0) await lchown(path, account.uid, account.gid)
-    return true
-  } catch (error) {
-    if (['EACCES', 'EROFS', 'EPERM', 'ENOTDIR', 'ENOENT'].includes(errorCode(error) ?? '')) return false
-    throw error
-  }
-}
-
-/** Its name follows from `dataDir`, so that the next start finds it. */
-function spareOf(dataDir: string): string {
-  return join(temporaryRoot(), `agent-embedded-data-${digest(resolve(dataDir))}`)
-}
-
-/** Has the account make what is missing, which proves that it can reach the folder and write there. */
+/** Makes a home and gives it to the account, which makes the rest: that proves that it can reach the folder and write there. */
 async function prepared(path: string, account: Account): Promise<Home> {
+  await mkdir(path, { recursive: true, mode: 0o700 })
+  // The owner of the folder above might have put a link here.
+  if (isRoot() && lstatSync(path).uid === 0) await lchown(path, account.uid, account.gid)
   const home = realpathSync(path)
-  const run = join(home, 'run')
-  const isShort = Buffer.byteLength(join(run, SOCKET_NAME)) <= SOCKET_PATH_LIMIT_BYTES
-  const sockets = isShort ? run : join(realpathSync('/tmp'), `agent-embedded-${digest(home)}`)
+  const sockets = socketsOf(home)
   const make = 'umask 077; cd "$1" && chmod 700 . && mkdir -p "$2"'
-  const { code, stderr, failed } = await runAs(account, '/bin/sh', ['-c', make, 'sh', home, sockets])
-  if (code !== 0) {
+  const { ok, stderr, failed } = runAs(account, '/bin/sh', ['-c', make, 'sh', home, sockets])
+  if (!ok) {
     const reason = failed ?? stderr.trim()
     throw new EmbeddedUnavailable(`the user ${account.name} cannot write the data folder ${path}: ${reason}`)
   }
@@ -129,6 +115,18 @@ async function prepared(path: string, account: Account): Promise<Home> {
   if (!stats.isDirectory() || stats.uid !== account.uid || (stats.mode & 0o077) !== 0)
     throw new EmbeddedUnavailable(`the socket folder ${sockets} is open to other users`)
   return { path: home, account, sockets }
+}
+
+/** The folder of the socket: `run`, unless its path is too long for one. */
+function socketsOf(home: string): string {
+  const run = join(home, 'run')
+  const isShort = Buffer.byteLength(join(run, SOCKET_NAME)) <= SOCKET_PATH_LIMIT_BYTES
+  return isShort ? run : join(realpathSync('/tmp'), `agent-embedded-${digest(home)}`)
+}
+
+/** The address of a home's server; there is no password. */
+export function urlOf(home: string): string {
+  return `postgres:///postgres?user=postgres&host=${encodeURIComponent(socketsOf(realpathSync(home)))}&port=5432`
 }
 
 function digest(path: string): string {
