@@ -1,8 +1,9 @@
 import type { Loc } from '../check/findings.js'
+import { DEFINITION_LIMITS } from '../check/limits.js'
 import { isToolMethod } from '../check/operations.js'
 import { isObject } from '../check/references.js'
 import type { EditedDocument } from './edits.js'
-import { placeKey, type Uses } from './uses.js'
+import { placeKey, stepsOf } from './pointers.js'
 
 /** An operation that was left out. */
 export interface DroppedOperation {
@@ -11,21 +12,34 @@ export interface DroppedOperation {
   msg: string
 }
 
+/** An operation, and every path that has it. */
+interface Use {
+  readonly place: Loc
+  readonly paths: string[]
+}
+
 /** Characters of the media types of a body that is left out, as they are named. */
 const MOST_TYPE_CHARACTERS = 200
 const ANY_JSON = /^\s*(?:\*\/\*|application\/\*|text\/json|application\/x-json|application\/javascript)\s*(?:;|$)/i
-/** An operation that more paths than this have is not left out: nobody could read all of what is. */
-const MOST_DROPPED = 20_000
+/** With more operations nothing is left out: nobody could read all of it. */
+const MOST_USES = 20_000
 
 /** The repairs of request bodies that a model cannot send. */
 export class BodyRepairs {
   readonly dropped: DroppedOperation[] = []
+  private uses: Map<string, Use[]> | undefined
+  /** By the reference: thousands may go on by one long one. */
+  private readonly places = new Map<string, { path: Loc; key: string }>()
 
   constructor(
     private readonly document: EditedDocument,
-    private readonly uses: Uses,
     private readonly dropsUnsupported: boolean,
   ) {}
+
+  /** Forgets the uses that were found in the document as it was. */
+  beginRound(): void {
+    this.uses = undefined
+  }
 
   /** A body of any type is JSON too. Otherwise the operations that send it are left out when that was asked for. */
   mend(path: Loc, content: unknown): void {
@@ -41,34 +55,65 @@ export class BodyRepairs {
       const msg = `${any} takes JSON too`
       document.set([...path, 'application/json'], document.copyOf(content[any]), 'body_type_added', msg)
     } else if (this.dropsUnsupported) {
-      this.dropOperationsOf(path.slice(0, -1), cut(types.slice(0, 3).join(', ')))
+      this.uses ??= this.usesOfBodies()
+      const named = types.slice(0, 3).join(', ')
+      const shown = named.length > MOST_TYPE_CHARACTERS ? `${named.slice(0, MOST_TYPE_CHARACTERS)}...` : named
+      for (const use of this.uses.get(placeKey(path.slice(0, -1))) ?? [])
+        this.drop(use, `its body is ${shown}: a model sends JSON only`)
     }
   }
 
-  private dropOperationsOf(body: Loc, types: string): void {
-    const isOwn = body.at(-1) === 'requestBody' && isToolMethod(String(body.at(-2)))
-    // A body that stands elsewhere is left out with every operation that refers to it.
-    const operations = isOwn ? [body.slice(0, -1)] : (this.uses.ofBodies().get(placeKey(body)) ?? [])
-    for (const operation of operations) this.dropOperation(operation, types)
+  private drop({ place, paths }: Use, msg: string): void {
+    if (this.document.at(place) === undefined) return
+    this.document.remove(place, 'operation_dropped', msg)
+    for (const path of paths) this.dropped.push({ method: String(place.at(-1)), path, msg })
   }
 
-  /** Leaves an operation out, and names it for each path that has it. */
-  private dropOperation(path: Loc, types: string): void {
-    const { document } = this
-    if (document.at(path) === undefined) return
-    const [holder, name, key] = path
-    const method = String(path.at(-1))
-    const msg = `its body is ${types}: a model sends JSON only`
-    const users = this.uses.ofItems().get(placeKey(path.slice(0, -1))) ?? new Set<string>()
-    if (this.dropped.length + users.size >= MOST_DROPPED) return
-    document.remove(path, 'operation_dropped', msg)
-    if (holder === 'paths' && key === method) this.dropped.push({ method, path: String(name), msg })
-    for (const user of users) {
-      if (document.at(['paths', user, method]) === undefined) this.dropped.push({ method, path: user, msg })
+  /** The operations that send a body, directly or by references, by the place of the body. */
+  private usesOfBodies(): Map<string, Use[]> {
+    const byBody = new Map<string, Use[]>()
+    const byPlace = new Map<string, Use>()
+    const paths = this.document.at(['paths'])
+    let count = 0
+    for (const path of isObject(paths) ? Object.keys(paths) : []) {
+      const methods = new Set<string>()
+      for (const item of this.placesFrom(['paths', path])) {
+        const value = this.document.at(item.path)
+        for (const method of isObject(value) ? Object.keys(value) : []) {
+          if (!isToolMethod(method) || methods.has(method)) continue
+          methods.add(method)
+          if (++count > MOST_USES) return new Map()
+          const place = [...item.path, method]
+          const key = `${item.key} ${method}`
+          const use = byPlace.get(key) ?? { place, paths: [] }
+          use.paths.push(path)
+          if (byPlace.has(key)) continue
+          byPlace.set(key, use)
+          for (const body of this.placesFrom([...place, 'requestBody'])) {
+            const known = byBody.get(body.key)
+            if (known === undefined) byBody.set(body.key, [use])
+            else known.push(use)
+          }
+        }
+      }
+    }
+    return byBody
+  }
+
+  /** A place, and those to which the references from it lead, one after the other. */
+  private *placesFrom(path: Loc): Generator<{ path: Loc; key: string }> {
+    let at = { path, key: placeKey(path) }
+    for (let hops = 0; hops <= DEFINITION_LIMITS.referenceHops; hops++) {
+      yield at
+      const ref = this.document.at([...at.path, '$ref'])
+      if (typeof ref !== 'string') return
+      let next = this.places.get(ref)
+      if (next === undefined) {
+        const steps = stepsOf(ref)
+        next = { path: steps, key: placeKey(steps) }
+        this.places.set(ref, next)
+      }
+      at = next
     }
   }
-}
-
-function cut(text: string): string {
-  return text.length > MOST_TYPE_CHARACTERS ? `${text.slice(0, MOST_TYPE_CHARACTERS)}...` : text
 }

@@ -1,5 +1,4 @@
-import { type CheckOptions, DEFAULT_AT, type DefinitionCheck, type Inspection, inspection } from '../check/check.js'
-import { boundFaults } from '../check/findings.js'
+import { type CheckOptions, DEFAULT_AT, type DefinitionCheck, inspection } from '../check/check.js'
 import type { DroppedOperation } from './bodies.js'
 import type { Edit } from './edits.js'
 import { MOST_EDITS, Repair, type RepairOptions } from './repair.js'
@@ -50,10 +49,5 @@ export function completeDefinition(definition: unknown, options: CompletionOptio
     const check: DefinitionCheck = { ok: false, faults: [refusal], warnings: inspected.check.warnings }
     return { definition, edits: [], dropped, check }
   }
-  return { definition: document.value, edits: document.edits, dropped, check: boundedCheck(inspected) }
-}
-
-/** The check as it is answered: here more faults were collected than an answer names. */
-function boundedCheck({ check, faults, faultCount }: Inspection): DefinitionCheck {
-  return check.ok ? check : { ...check, faults: boundFaults(faults, faultCount) }
+  return { definition: document.value, edits: document.edits, dropped, check: inspected.check }
 }

@@ -1,6 +1,6 @@
 import type { Loc } from '../check/findings.js'
 import type { Edit } from './edits.js'
-import { placeKey } from './uses.js'
+import { placeKey } from './pointers.js'
 
 /** For who has the definition as it was given, and not the completed one: the places of what is found in that. */
 export class GivenPlaces {

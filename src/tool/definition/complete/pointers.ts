@@ -1,3 +1,5 @@
+import type { Loc } from '../check/findings.js'
+
 /** The keys that a JSON pointer leads through, percent-decoded; those of any other reference lead nowhere. */
 export function stepsOf(ref: string): string[] {
   if (!ref.startsWith('#/')) return [ref]
@@ -16,11 +18,16 @@ export function referenceTo(steps: readonly string[]): string {
 }
 
 /** What stands at these keys, or undefined. */
-export function valueAt(root: unknown, path: readonly (string | number)[]): unknown {
+export function valueAt(root: unknown, path: readonly Loc[number][]): unknown {
   let value = root
   for (const key of path) {
     if (typeof value !== 'object' || value === null || !Object.hasOwn(value, key)) return undefined
     value = (value as Record<string | number, unknown>)[key]
   }
   return value
+}
+
+/** A place as the key of a map. */
+export function placeKey(path: Loc): string {
+  return JSON.stringify(path.map(String))
 }

@@ -1,14 +1,12 @@
 import { type Fault, type FaultData, type Loc, quote } from '../check/findings.js'
-import { DEFINITION_LIMITS } from '../check/limits.js'
 import { isObject } from '../check/references.js'
 import { BodyRepairs } from './bodies.js'
 import { EditedDocument } from './edits.js'
 import { type NumberTexts, PLAIN_NUMBERS } from './numbers.js'
-import { OperationIdRepairs } from './operation-ids.js'
+import { OperationIds } from './operation-ids.js'
 import { referenceTo, stepsOf } from './pointers.js'
 import { ServerRepairs } from './servers.js'
 import { convertSwagger, mostMadeOf, NotConvertible } from './swagger.js'
-import { Uses } from './uses.js'
 
 export interface RepairOptions {
   /** The absolute address for a definition that names none that can be used, or only a relative one. */
@@ -22,23 +20,23 @@ export interface RepairOptions {
 /** A definition that needs more edits is repaired as far as these go: nobody could read them. */
 export const MOST_EDITS = 20_000
 const OWN_DEFINITIONS = '#/$defs/'
-const MOVED_SECTION = /^#\/(parameters|responses)\//
-const REMOVING = new Set(['dict_type', 'server_url_missing', 'server_url_invalid'])
+/** Repairs in this order: operations that are left out need no other repair, and removals must not move what others mean. */
+const FIRST = 'request_body_media_type_unsupported'
+const LAST = new Set(['dict_type', 'server_url_missing', 'server_url_invalid'])
 /** What no copy can be made of. */
 const BEYOND_REPAIR = new Set(['definition_too_deep', 'definition_too_large', 'key_forbidden'])
-/** How a place ends a key of which it has only the beginning. */
+/** How a place ends a key of which it has only the beginning: it may be that of something else. */
 const CUT_KEY = /^.{246,}~[0-9a-f]{8}$/s
 
-/** The repairs of one definition: what kind of fault is mended, in which order, and how those that concern one place alone. */
+/** The repairs of one definition. */
 export class Repair {
   readonly document: EditedDocument
   readonly servers: ServerRepairs
   readonly bodies: BodyRepairs
   /** Why the document cannot be repaired at all. */
   refusal: Fault | undefined
-  private readonly uses: Uses
   private readonly numbers: NumberTexts
-  private readonly ids: OperationIdRepairs
+  private ids: OperationIds | undefined
   private mostCharacters: number | undefined
 
   constructor(
@@ -48,29 +46,25 @@ export class Repair {
     this.numbers = options.numbers ?? PLAIN_NUMBERS
     this.document = new EditedDocument(definition, this.numbers)
     this.servers = new ServerRepairs(this.document, options.server)
-    this.uses = new Uses(this.document, DEFINITION_LIMITS.referenceHops)
-    this.ids = new OperationIdRepairs(this.document)
-    this.bodies = new BodyRepairs(this.document, this.uses, options.dropsUnsupported === true)
+    this.bodies = new BodyRepairs(this.document, options.dropsUnsupported === true)
   }
 
   /** Makes OpenAPI 3 of what can be read as such. True if it did: the faults of that version must be looked for. */
   prepare(faults: readonly Fault[]): boolean {
     const { document } = this
+    if (!isObject(document.value) || faults.some(each => BEYOND_REPAIR.has(each.type))) return false
     const before = document.edits.length
-    if (faults.some(each => BEYOND_REPAIR.has(each.type))) return false
-    if (!isObject(document.value)) return false
-    const { openapi, swagger } = document.value
-    if (openapi === undefined && (swagger === '2.0' || swagger === 2 || swagger === '2')) this.convert(document.value)
-    else if (openapi === undefined && swagger === undefined && isObject(document.value.paths))
+    const { openapi, swagger, paths } = document.value
+    if (openapi === undefined && (swagger === '2.0' || swagger === 2 || swagger === '2')) {
+      this.convert(document.value)
+    } else if (openapi === undefined && swagger === undefined && isObject(paths)) {
       document.set(['openapi'], '3.0.3', 'openapi_added', 'the document does not say which version of OpenAPI it has')
-    else if (typeof openapi === 'number' && openapi >= 3 && openapi < 4)
-      document.set(
-        ['openapi'],
-        `${this.written(['openapi'], openapi)}.0`.replace(/^(\d+\.)0$/, '$10.0'),
-        'openapi_quoted',
-        'the version is a text',
-      )
-    else if (openapi === '3') document.set(['openapi'], '3.0.0', 'openapi_completed', 'the version has a minor number')
+    } else if (typeof openapi === 'number' && openapi >= 3 && openapi < 4) {
+      const version = `${this.written(['openapi'], openapi)}.0`.replace(/^(\d+\.)0$/, '$10.0')
+      document.set(['openapi'], version, 'openapi_quoted', 'the version is a text')
+    } else if (openapi === '3') {
+      document.set(['openapi'], '3.0.0', 'openapi_completed', 'the version has a minor number')
+    }
     return document.edits.length > before
   }
 
@@ -78,19 +72,16 @@ export class Repair {
   mend(faults: readonly Fault[]): boolean {
     const { edits } = this.document
     const before = edits.length
-    this.uses.beginRound()
-    // An operation that is left out needs no other repair: bodies come first. What may be taken out of a list comes last, and from
-    // the end, so that it moves nothing that another repair means.
-    const turnOf = ({ type }: Fault) =>
-      type === 'request_body_media_type_unsupported' ? 0 : REMOVING.has(type) ? 2 : 1
-    const inTurn = (turn: number) => faults.filter(fault => turnOf(fault) === turn)
-    const inOrder = [...inTurn(0), ...inTurn(1), ...inTurn(2).reverse()]
-    for (const fault of inOrder) {
+    this.bodies.beginRound()
+    const inOrder = [
+      ...faults.filter(({ type }) => type === FIRST),
+      ...faults.filter(({ type }) => type !== FIRST && !LAST.has(type)),
+      ...faults.filter(({ type }) => LAST.has(type)).reverse(),
+    ]
+    for (const { type, data, loc } of inOrder) {
       if (edits.length >= MOST_EDITS || this.hasNoRoom()) break
-      const path = fault.loc.slice(this.options.at.length)
-      // A key that is cut in the place may be that of something else.
-      if (!path.some(key => typeof key === 'string' && CUT_KEY.test(key)))
-        this.mendOne(fault.type, fault.data ?? {}, path)
+      const path = loc.slice(this.options.at.length)
+      if (!path.some(key => typeof key === 'string' && CUT_KEY.test(key))) this.mendOne(type, data ?? {}, path)
     }
     // A repair may have made a relative server of what was none.
     this.servers.resolveRelative()
@@ -112,9 +103,7 @@ export class Repair {
       const converted = convertSwagger(document, { scheme, numbers: this.numbers })
       const msg = `Swagger 2.0 was converted to OpenAPI ${String(converted.document.openapi)}`
       this.document.replaceAll(converted.document, 'swagger_converted', msg)
-      for (const { path, type, msg } of converted.notes.slice(0, MOST_EDITS)) {
-        this.document.note(path, type, msg)
-      }
+      for (const { path, type, msg } of converted.notes.slice(0, MOST_EDITS)) this.document.note(path, type, msg)
       this.servers.resolveRelative()
     } catch (error) {
       if (!(error instanceof NotConvertible)) throw error
@@ -128,20 +117,17 @@ export class Repair {
     const value = document.at(path)
     switch (type) {
       case 'missing':
-        if (path.length === 1 && last === 'info')
-          document.set(path, { title: 'Untitled', version: '1.0.0' }, 'info_added', 'a definition has a title')
+        if (path.join() === 'info') this.addInfo(path)
         else if (path.join() === 'info,title') document.set(path, 'Untitled', 'title_added', 'a definition has a title')
         break
       case 'string_type':
-        if (last === 'operationId' && value === null)
-          this.ids.add(path, 'the operationId held nothing; it is made of method and path')
-        else this.mendText(path, value)
+        this.mendText(path, value)
         break
       case 'servers_missing':
         this.servers.add()
         break
       case 'list_type':
-        if (last === 'servers' && path.length === 1) this.servers.add()
+        if (path.join() === 'servers') this.servers.add()
         else if (last === 'parameters') this.mendParameters(path, value)
         break
       case 'server_url_missing':
@@ -155,10 +141,10 @@ export class Repair {
         this.makeExtension(path, value)
         break
       case 'operation_id_missing':
-        this.ids.add(path, 'the operation had no operationId; it is made of method and path')
+        this.addId(path, 'the operation had no operationId')
         break
       case 'operation_id_duplicate':
-        if (last === 'operationId' && typeof value === 'string') this.ids.renumber(path, value, data.use ?? '')
+        if (last === 'operationId' && typeof value === 'string') this.renumber(path, value, data.use ?? '')
         break
       case 'summary_missing':
         document.set(path, this.summaryFor(path), 'summary_added', 'the operation had neither summary nor description')
@@ -166,7 +152,7 @@ export class Repair {
       case 'path_parameter_undeclared':
         if (data.name !== undefined) this.declareParameter(path, data.name)
         break
-      case 'request_body_media_type_unsupported':
+      case FIRST:
         this.bodies.mend(path, value)
         break
       case 'ref_unresolved':
@@ -176,30 +162,47 @@ export class Repair {
     }
   }
 
+  private addInfo(path: Loc): void {
+    this.document.set(path, { title: 'Untitled', version: '1.0.0' }, 'info_added', 'a definition has a title')
+  }
+
   private mendText(path: Loc, value: unknown): void {
-    const last = path.at(-1)
-    const msg = 'what should be a text is written as one'
-    if (typeof value === 'number' || typeof value === 'boolean') {
-      this.document.set(path, this.written(path, value), 'text_quoted', msg)
-    } else if (last === 'title' || last === 'version') {
-      this.document.set(path, 'Untitled', 'text_replaced', 'what should be a text holds none')
-    } else if ((last === 'summary' || last === 'description') && value !== undefined) {
-      this.document.remove(path, 'text_removed', 'what should be a text holds none')
-    }
+    const { document } = this
+    const last = String(path.at(-1))
+    if (last === 'operationId' && value === null) this.addId(path, 'the operationId held nothing')
+    else if (typeof value === 'number' || typeof value === 'boolean')
+      document.set(path, this.written(path, value), 'text_quoted', 'what should be a text is written as one')
+    else if (last === 'title' || last === 'version')
+      document.set(path, 'Untitled', 'text_replaced', 'what should be a text holds none')
+    else if ((last === 'summary' || last === 'description') && value !== undefined)
+      document.remove(path, 'text_removed', 'what should be a text holds none')
   }
 
   /** A number or boolean as it is written in the document. */
   private written(path: Loc, value: number | boolean): string {
-    const holder = this.document.at(path.slice(0, -1))
-    const key = path.at(-1)
-    const isKnown = typeof value === 'number' && typeof holder === 'object' && holder !== null && key !== undefined
-    return isKnown ? this.numbers.textOf(holder, key, value) : String(value)
+    const holder = this.document.at(path.slice(0, -1)) as object // it holds the value
+    return typeof value === 'number' ? this.numbers.textOf(holder, path.at(-1) ?? '', value) : String(value)
+  }
+
+  private addId(path: Loc, reason: string): void {
+    this.ids ??= new OperationIds(this.document.value)
+    const id = this.ids.generate(String(path.at(-2)), String(path.at(-3)))
+    this.document.set(path, id, 'operation_id_added', `${reason}; it is made of method and path`)
+  }
+
+  /** Gives an operation with the id of another a number; not where the path that has the id refers to this very operation. */
+  private renumber(path: Loc, id: string, use: string): void {
+    const owner = use.slice(use.indexOf(' ') + 1)
+    if (this.document.at(['paths', owner, '$ref']) !== undefined) return
+    this.ids ??= new OperationIds(this.document.value)
+    const numbered = this.ids.take(`${id}_${String(path.at(-2)).toLowerCase()}`)
+    this.document.set(path, numbered, 'operation_id_renamed', `${quote(id)} is the id of another operation`)
   }
 
   private mendObject(path: Loc, value: unknown): void {
     const [section, , method] = path
-    if (path.length === 1 && path[0] === 'info') {
-      this.document.set(path, { title: 'Untitled', version: '1.0.0' }, 'info_added', 'a definition has a title')
+    if (path.join() === 'info') {
+      this.addInfo(path)
     } else if (path.at(-2) === 'servers' && typeof value === 'string') {
       this.document.set(path, { url: value }, 'server_completed', 'a server is an object with its url')
     } else if (value === null && section === 'paths') {
@@ -209,21 +212,20 @@ export class Repair {
   }
 
   private mendParameters(path: Loc, value: unknown): void {
-    if (isObject(value) && typeof value.name === 'string')
-      this.document.set(path, [value], 'parameters_listed', 'parameters stand in a list')
-    else if (isObject(value) && Object.values(value).every(isObject))
-      this.document.set(path, Object.values(value), 'parameters_listed', 'parameters stand in a list')
+    const isOne = isObject(value) && typeof value.name === 'string'
+    if (isOne || (isObject(value) && Object.values(value).every(isObject)))
+      this.document.set(path, isOne ? [value] : Object.values(value), 'parameters_listed', 'parameters stand in a list')
     else if (value === null) this.document.remove(path, 'empty_removed', 'the list holds nothing')
   }
 
   private makeExtension(path: Loc, value: unknown): void {
-    const holder = path.slice(0, -1)
+    const key = String(path.at(-1))
+    const name = `x-${key.replace(/^x-?/i, '')}`
+    const place = [...path.slice(0, -1), name]
     // A merge key of YAML that became JSON: operations would be gone with it.
-    if (path.at(-1) === '<<') return
-    const name = `x-${String(path.at(-1)).replace(/^x-?/i, '')}`
-    if (this.document.at([...holder, name]) !== undefined) return
+    if (key === '<<' || this.document.at(place) !== undefined) return
     this.document.remove(path, 'key_renamed', `not a method: it becomes the extension ${JSON.stringify(name)}`)
-    this.document.set([...holder, name], value, 'key_renamed', 'extensions begin with "x-"')
+    this.document.set(place, value, 'key_renamed', 'extensions begin with "x-"')
   }
 
   private summaryFor(path: Loc): string {
@@ -242,48 +244,42 @@ export class Repair {
     else if (Array.isArray(list)) this.document.set([...path, list.length], parameter, 'parameter_added', reason)
   }
 
-  /** A schema that was written alone refers to its own `$defs` from its root. Its references are all moved at once. */
-  private mendOwnDefinitions(path: Loc, ref: string): boolean {
-    const name = stepsOf(ref)[1]
-    for (let length = path.length - 1; length > 0; length--) {
-      const holder = this.document.at(path.slice(0, length))
-      const defs = isObject(holder) ? holder.$defs : undefined
-      if (!isObject(defs) || name === undefined || !Object.hasOwn(defs, String(name))) continue
-      const root = referenceTo(path.slice(0, length).map(String))
-      const pending: [unknown, Loc][] = [[holder, path.slice(0, length)]]
-      for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
-        const [value, at] = next
-        if (typeof value !== 'object' || value === null) continue
-        for (const [key, member] of Object.entries(value)) {
-          const place = [...at, Array.isArray(value) ? Number(key) : key]
-          if (key !== '$ref' || typeof member !== 'string' || !member.startsWith(OWN_DEFINITIONS)) {
-            pending.push([member, place])
-          } else if (Object.hasOwn(defs, String(stepsOf(member)[1])) && this.document.edits.length < MOST_EDITS) {
-            const msg = `${quote(member)} is meant from the schema that holds "$defs"`
-            this.document.set(place, `${root}${member.slice(1)}`, 'reference_moved', msg)
-          }
-        }
-      }
-      return true
-    }
-    return false
-  }
-
   private mendReference(path: Loc, ref: string): void {
     if (ref.startsWith(OWN_DEFINITIONS) && this.mendOwnDefinitions(path, ref)) return
-    const moved = ref.replace(/^#\/definitions\//, '#/components/schemas/').replace(MOVED_SECTION, '#/components/$1/')
-    const named = /^[\w.-]+$/.test(ref) ? `#/components/schemas/${ref}` : undefined
-    for (const target of [moved === ref ? undefined : moved, named]) {
-      if (target === undefined) continue
-      if (this.document.at(stepsOf(target)) === undefined) continue
-      this.document.set(
-        path,
-        target,
-        'reference_moved',
-        `${JSON.stringify(ref.slice(0, 100))} leads nowhere; the component stands here`,
-      )
-      return
+    const moved = ref
+      .replace(/^#\/definitions\//, '#/components/schemas/')
+      .replace(/^#\/(parameters|responses)\//, '#/components/$1/')
+    const named = /^[\w.-]+$/.test(ref) ? `#/components/schemas/${ref}` : ref
+    const target = [moved, named].find(each => each !== ref && this.document.at(stepsOf(each)) !== undefined)
+    if (target === undefined) return
+    const msg = `${JSON.stringify(ref.slice(0, 100))} leads nowhere; the component stands here`
+    this.document.set(path, target, 'reference_moved', msg)
+  }
+
+  /** A schema that was written alone refers to its own `$defs` from its root. Its references are all moved at once. */
+  private mendOwnDefinitions(path: Loc, ref: string): boolean {
+    const isIn = (defs: unknown, name: unknown) => isObject(defs) && Object.hasOwn(defs, String(name))
+    const holds = (place: Loc) => isIn(this.document.at([...place, '$defs']), stepsOf(ref)[1])
+    const length = path.findLastIndex((_, i) => i > 0 && i < path.length && holds(path.slice(0, i)))
+    if (length === -1) return false
+    const holder = path.slice(0, length)
+    const defs = this.document.at([...holder, '$defs'])
+    const pending: [unknown, Loc][] = [[this.document.at(holder), holder]]
+    for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
+      const [value, at] = next
+      if (typeof value !== 'object' || value === null) continue
+      for (const [key, member] of Object.entries(value)) {
+        const place = [...at, Array.isArray(value) ? Number(key) : key]
+        if (key !== '$ref' || typeof member !== 'string' || !member.startsWith(OWN_DEFINITIONS)) {
+          pending.push([member, place])
+        } else if (isIn(defs, stepsOf(member)[1]) && this.document.edits.length < MOST_EDITS) {
+          const msg = `${quote(member)} is meant from the schema that holds "$defs"`
+          const target = `${referenceTo(holder.map(String))}${member.slice(1)}`
+          this.document.set(place, target, 'reference_moved', msg)
+        }
+      }
     }
+    return true
   }
 }
 

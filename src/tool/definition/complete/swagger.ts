@@ -91,7 +91,6 @@ class Preparation {
   readonly servers: { url: string }[]
   private readonly mark = `hidden-${randomUUID()}:`
   private readonly hidden: unknown[] = []
-  private readonly moved = new Map<object, string>()
   private readonly where: Json
   private made = 0
 
@@ -115,7 +114,7 @@ class Preparation {
       const msg = `the document names a host and no scheme: ${origin}`
       this.notes.push({ path: ['servers', 0, 'url'], type: 'scheme_assumed', msg })
     }
-    this.moveTargets()
+    this.copyTargets()
     const [consumes, produces] = [typesOf(document.consumes), typesOf(document.produces)]
     for (const key of ['host', 'basePath', 'schemes', 'consumes', 'produces']) delete document[key]
     const { paths } = document
@@ -138,56 +137,55 @@ class Preparation {
     return isMark ? this.hidden[Number(value.slice(this.mark.length))] : value
   }
 
-  /** What a reference leads to by way of `paths`, or inside a shared parameter or response, becomes a definition: its place changes. */
-  private moveTargets(): void {
+  /** What a reference leads to by way of `paths`, or inside a shared parameter or response, is copied: its place changes. */
+  private copyTargets(): void {
     const { document } = this
-    const found: [Json, string[]][] = []
-    const copied: [Json, Json][] = []
     const entries = new Set<unknown>()
-    forEachObject(document, value => {
-      for (const entry of Array.isArray(value.parameters) ? value.parameters : []) entries.add(entry)
-      if (typeof value.$ref !== 'string' || !/^#\/(?:paths|parameters|responses)\//.test(value.$ref)) return
-      const steps = stepsOf(value.$ref)
+    const holders: Json[] = []
+    const copies = new Map<unknown, string>()
+    const copyOf = (target: Json) => {
+      const text = JSON.stringify(target)
+      this.pay(text.length)
+      const copy = JSON.parse(text) as Json
+      lookInto(copy)
+      return copy
+    }
+    const lookInto = (value: unknown) =>
+      forEachObject(value, each => {
+        for (const entry of Array.isArray(each.parameters) ? each.parameters : []) entries.add(entry)
+        if (typeof each.$ref === 'string' && /^#\/(?:paths|parameters|responses)\//.test(each.$ref)) holders.push(each)
+      })
+    lookInto(document)
+    for (const holder of holders) {
+      const ref = holder.$ref as string // only such were found
+      const steps = stepsOf(ref)
       const isOfPath = steps[0] === 'paths'
       if (isOfPath && steps.length <= 5 && steps.at(-2) === 'parameters') {
-        const target = this.resolved(value)
-        if (isObject(target)) copied.push([value, target])
-      } else if (steps.length > (isOfPath ? 5 : 2) || (isOfPath && steps[2] === 'parameters'))
-        found.push([value, steps])
-    })
-    // All are looked up before the first is moved: one may stand inside another.
-    const targets = found.map(([holder, steps]) => [holder, valueAt(document, steps.slice(0, -1)), steps] as const)
-    for (const [holder, container, steps] of targets) {
-      const key = steps.at(-1) as string // a pointer has a step
-      const target = isObject(container) ? container[key] : undefined
-      if (!isObject(target) || !isObject(container)) continue
-      const known = typeof target.$ref === 'string' ? this.moved.get(target) : undefined
-      const ref = known ?? this.newDefinition(steps, target)
-      holder.$ref = ref
-      if (known !== undefined) continue
-      const stub = { $ref: ref }
-      this.moved.set(stub, ref)
-      container[key] = stub
-    }
-    // The number of a parameter in its list changes once bodies are taken out: a copy takes the place of the reference.
-    for (const [holder, target] of copied) {
-      if (!entries.has(holder)) {
-        const msg = `the reference ${quote(String(holder.$ref))} leads to what has no such place in OpenAPI 3: put it under "definitions" and refer to it there`
-        throw new NotConvertible({ loc: [], msg, type: 'ref_unresolved' })
+        const target = this.resolved(holder)
+        if (!isObject(target)) continue
+        if (!entries.has(holder)) {
+          const msg = `the reference ${quote(ref)} leads to what has no such place in OpenAPI 3: put it under "definitions" and refer to it there`
+          throw new NotConvertible({ loc: [], msg, type: 'ref_unresolved' })
+        }
+        // The number of a parameter in its list changes once bodies are taken out.
+        delete holder.$ref
+        Object.assign(holder, copyOf(target))
+      } else if (steps.length > (isOfPath ? 5 : 2) || (isOfPath && steps[2] === 'parameters')) {
+        const target = valueAt(document, steps)
+        if (!isObject(target)) continue
+        if (!copies.has(ref)) copies.set(ref, this.newDefinition(steps, copyOf(target)))
+        holder.$ref = copies.get(ref)
       }
-      this.pay(JSON.stringify(target).length)
-      delete holder.$ref
-      Object.assign(holder, structuredClone(target))
     }
   }
 
-  private newDefinition(steps: readonly string[], target: Json): string {
+  private newDefinition(steps: readonly string[], copy: Json): string {
     if (!isObject(this.document.definitions)) this.document.definitions = {}
     const definitions = this.document.definitions as Json
     const words = steps.join('_').replace(/[^A-Za-z0-9]+/g, '_')
     let name = words
     for (let i = 2; Object.hasOwn(definitions, name); i++) name = `${words}_${i}`
-    definitions[name] = target
+    definitions[name] = copy
     return `#/definitions/${name}`
   }
 
