@@ -281,7 +281,7 @@ t.test(
     t.ok(chained.check.ok)
     t.same(
       chained.dropped.map(({ method, path }) => `${method} ${path}`),
-      ['put /b', 'patch /a'],
+      ['patch /a', 'put /b'],
     )
   },
 )
