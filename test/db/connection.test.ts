@@ -167,7 +167,7 @@ t.test('a value that cannot be sent is refused before anything is', async t => {
   t.equal(await count(db), 0)
 })
 
-t.test('statements are prepared by name from their second use, in pipelines and apart, up to the limit', async t => {
+t.test('statements are prepared by name, in pipelines and apart, up to the limit', async t => {
   const { pipeline, db } = opened(t, { poolSize: 1, preparedStatementLimit: 3 })
   const one = { sql: 'select $1::int + 1 as n', parameters: [1] }
   for (let i = 0; i < 3; i++) await pipeline([BEGIN, one, one, COMMIT])
@@ -302,13 +302,6 @@ t.test(
     t.ok(performance.now() - started < 10_000, 'well before the minute that the proxy holds the answer back')
   },
 )
-
-t.test('a connection that is too old is not used any more', async t => {
-  const { db } = opened(t, { poolSize: 1, connectionAgeMaxMs: 300 })
-  const pid = await backendPid(db)
-  await delay(400)
-  t.not(await backendPid(db), pid)
-})
 
 t.test(
   'a pool with every connection taken is PoolExhausted in bounded time, and works when one comes back',

@@ -12,8 +12,6 @@ export interface DatabaseOptions {
   connectTimeoutMs: number
   /** A server silent for so long after the timeout of the statement is taken for lost. Default: two seconds. */
   responseMarginMs?: number
-  /** A connection is not used for longer. Default: five minutes. */
-  connectionAgeMaxMs?: number
   /** False behind PgBouncer in transaction mode: what a prepared statement answers is asked once on each connection. */
   preparedStatements: boolean
   /** How many texts are prepared by name, each on every connection. Default: 200. */

@@ -305,7 +305,7 @@ function poolConfig(options: DatabaseOptions): pg.PoolConfig {
     keepAliveInitialDelayMillis: KEEP_ALIVE_IDLE_MS,
     connectionTimeoutMillis: url.connectTimeoutMs ?? options.connectTimeoutMs,
     idleTimeoutMillis: CONNECTION_AGE_MAX_MS,
-    maxLifetimeSeconds: (options.connectionAgeMaxMs ?? CONNECTION_AGE_MAX_MS) / 1_000,
+    maxLifetimeSeconds: CONNECTION_AGE_MAX_MS / 1_000,
     // What is given later wins: ours.
     options: [url.options ?? '', optionsOf(startupSettings(options))].join(' ').trim(),
   }

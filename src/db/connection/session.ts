@@ -122,15 +122,10 @@ export class Session {
     if (this.#loss !== undefined && IS_ROLLBACK.test(sql)) return { command: 'ROLLBACK', rowCount: null, rows: [] }
     this.#assertConnected()
     if (this.#needsTransaction(sql, parameters)) return await this.#queryInTransaction({ sql, parameters })
-    const wasInTransaction = this.#isInTransaction
-    try {
-      // Without parameters the text may hold several statements, as migrations do: those cannot be prepared.
-      if (parameters.length === 0) return await this.#timed([sql], () => this.#simple(sql))
-      const wire = [this.#wireStatement({ sql, parameters })]
-      return lastResult(await this.#timed([sql], () => this.#submit(wire, [])))
-    } catch (error) {
-      throw this.#translated(error, mayBeApplied(sql, wasInTransaction), [])
-    }
+    // Without parameters the text may hold several statements, as migrations do: those cannot be prepared.
+    if (parameters.length === 0) return await this.#exchange([sql], () => this.#simple(sql))
+    const wire = [this.#wireStatement({ sql, parameters })]
+    return lastResult(await this.#exchange([sql], () => this.#submit(wire, [])))
   }
 
   /** Runs several statements in one round trip. When one fails, none of those behind it runs. */
@@ -152,10 +147,10 @@ export class Session {
     const texts = statements.map(({ sql }) => sql)
     const answered: StatementResult[] = []
     try {
-      return await this.#timed(texts, () => this.#submit(wire, answered))
+      return await this.#exchange(texts, () => this.#submit(wire, answered), answered)
     } catch (error) {
       await this.#leaveTransaction(texts)
-      throw this.#translated(error, pipelineMayBeApplied(texts), answered)
+      throw error
     }
   }
 
@@ -209,18 +204,26 @@ export class Session {
     })
   }
 
-  async #timed<T>(texts: readonly string[], run: () => Promise<T>): Promise<T> {
+  /** Runs what is sent in one round trip, bounds its time, reports it, and says in its error what may have become of it. */
+  async #exchange<T>(
+    texts: readonly string[],
+    run: () => Promise<T>,
+    answered: readonly StatementResult[] = [],
+  ): Promise<T> {
     const start = performance.now()
+    const mayApply = mayBeApplied(texts, this.#isInTransaction)
     const timer = this.#responseTimer()
     let ok = false
     try {
-      const result = await run().catch(error => this.#failed(error))
-      if (this.#isUnreplicated && !isWithoutEffect(texts)) {
+      const result = await run()
+      if (this.#isUnreplicated && mayApply) {
         this.markStale()
         throw new CommitUnknown(this.name, this.server)
       }
       ok = true
       return result
+    } catch (error) {
+      throw await this.#translated(error, mayApply, answered)
     } finally {
       clearTimeout(timer)
       this.#noteTimeout(texts, ok)
@@ -248,18 +251,11 @@ export class Session {
     if (!this.#isInTransaction) this.#localTimeoutMs = undefined
   }
 
-  /** Ends a connection whose server may be lost, so that a rollback behind the error finds it lost. */
-  async #failed(error: unknown): Promise<never> {
-    if (error instanceof pg.DatabaseError && maySpeakForServer(error)) this.cut()
-    if (this.#client.connection.stream.destroyed) await this.ended
-    throw error
-  }
-
   /** After a failed pipeline the transaction it began is still open, and the connection not yet fit for others. */
   async #leaveTransaction(texts: readonly string[]): Promise<void> {
     if (this.#loss !== undefined || !texts.some(sql => IS_BEGIN.test(sql))) return
     try {
-      await this.#timed(['rollback'], () => this.#client.query('rollback'))
+      await this.#exchange(['rollback'], () => this.#client.query('rollback'))
     } catch {
       this.markStale()
     }
@@ -271,14 +267,18 @@ export class Session {
   }
 
   /** What to tell of an error, when what was sent may have been applied unless the server itself refused it. */
-  #translated(error: unknown, mayBeApplied: boolean, answered: readonly StatementResult[]): unknown {
+  async #translated(error: unknown, mayApply: boolean, answered: readonly StatementResult[]): Promise<unknown> {
     const isServers = error instanceof pg.DatabaseError
     if (isServers && !maySpeakForServer(error)) return this.#refused(error)
+    // The server may be lost: a rollback behind the error then finds the connection closed.
+    if (isServers) this.cut()
+    if (this.#client.connection.stream.destroyed) await this.ended
     // pg has no class for a lost connection: what counts is that the connection has reported its end.
-    if (!isServers && this.#loss === undefined) return error
+    if (this.#loss === undefined) return error
     this.markStale()
-    if (mayBeApplied) return this.#commitUnknown(answered, error)
-    return isServers ? error : new ConnectionLost({ cause: error })
+    if (!mayApply) return isServers ? error : new ConnectionLost({ cause: error })
+    const rows = answered.map(result => result.rows)
+    return new CommitUnknown(this.name, this.server, rows, { cause: error })
   }
 
   #refused(error: pg.DatabaseError): pg.DatabaseError {
@@ -288,11 +288,6 @@ export class Session {
       this.#settings.onStale()
     }
     return error
-  }
-
-  #commitUnknown(answered: readonly StatementResult[], cause: unknown): CommitUnknown {
-    const rows = answered.map(result => result.rows)
-    return new CommitUnknown(this.name, this.server, rows, { cause })
   }
 
   #lose(error: unknown): void {
@@ -305,20 +300,15 @@ function committedOnly(begin: string): string {
   return BEGIN.sql === begin ? 'begin isolation level read committed' : begin
 }
 
-/** Whether a statement that was sent may be applied without a word of the server. */
-function mayBeApplied(sql: string, wasInTransaction: boolean): boolean {
-  return IS_COMMIT.test(sql) || (!wasInTransaction && !IS_READ.test(sql))
-}
-
-/** The same of a pipeline: its commit has been sent with the rest. Without BEGIN, the end of the pipeline commits it. */
-function pipelineMayBeApplied(texts: readonly string[]): boolean {
+/**
+ * Whether what was sent may be applied without a word of the server: a commit, or what writes outside a transaction. A
+ * pipeline's commit has been sent with the rest.
+ */
+function mayBeApplied(texts: readonly string[], isInTransaction: boolean): boolean {
+  const commits = texts.some(sql => IS_COMMIT.test(sql))
+  if (isInTransaction) return commits
   if (texts.every(sql => IS_READ.test(sql) || IS_COMMIT.test(sql))) return false
-  return !texts.some(sql => IS_BEGIN.test(sql)) || texts.some(sql => IS_COMMIT.test(sql))
-}
-
-/** Whether nothing of this is left when it has ended: there is no commit for a standby to confirm. */
-function isWithoutEffect(texts: readonly string[]): boolean {
-  return texts.length === 1 ? texts.every(sql => IS_READ.test(sql)) : !pipelineMayBeApplied(texts)
+  return commits || !texts.some(sql => IS_BEGIN.test(sql))
 }
 
 /** pg answers a text of several statements with a list of results. */
@@ -327,16 +317,12 @@ function lastResult(result: StatementResult | StatementResult[]): StatementResul
   return last ?? { command: '', rowCount: null, rows: [] }
 }
 
-/** Texts remembered as used once. */
-const SEEN_LIMIT = 1_000
-
 /**
- * The names under which texts are prepared on each connection: hashes, so that they are the same on all. A text gets one at
- * its second use, and at most `limit` texts do, as each costs memory on every connection of the server.
+ * The names under which texts are prepared on each connection: hashes, so that they are the same on all. At most `limit`
+ * texts get one, as each costs memory on every connection of the server.
  */
 export class PreparedNames {
   readonly #names = new Map<string, string>()
-  readonly #seen = new Set<string>()
 
   constructor(readonly limit: number) {}
 
@@ -344,11 +330,6 @@ export class PreparedNames {
   nameOf(sql: string): string | undefined {
     const known = this.#names.get(sql)
     if (known !== undefined || this.#names.size >= this.limit) return known
-    if (!this.#seen.delete(sql)) {
-      if (this.#seen.size >= SEEN_LIMIT) this.#seen.clear()
-      this.#seen.add(sql)
-      return undefined
-    }
     const name = `q_${createHash('sha256').update(sql).digest('hex').slice(0, 24)}`
     this.#names.set(sql, name)
     return name

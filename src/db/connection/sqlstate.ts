@@ -9,28 +9,12 @@ import {
   ServerUnfit,
 } from './database-error.js'
 
-/** SQLSTATE codes that the service tells apart. Source: PostgreSQL documentation, appendix A. */
+/** SQLSTATE codes that are looked for by themselves. Source of all: PostgreSQL documentation, appendix A. */
 export const SQLSTATE = {
-  featureNotSupported: '0A000',
   foreignKeyViolation: '23503',
-  readOnlySqlTransaction: '25006',
-  idleInTransactionSessionTimeout: '25P03',
-  transactionTimeout: '25P04',
-  invalidSqlStatementName: '26000',
-  serializationFailure: '40001',
-  deadlockDetected: '40P01',
   insufficientPrivilege: '42501',
-  undefinedTable: '42P01',
-  duplicatePreparedStatement: '42P05',
-  diskFull: '53100',
   tooManyConnections: '53300',
   lockNotAvailable: '55P03',
-  queryCanceled: '57014',
-  adminShutdown: '57P01',
-  crashShutdown: '57P02',
-  cannotConnectNow: '57P03',
-  databaseDropped: '57P04',
-  idleSessionTimeout: '57P05',
 } as const
 
 export type DatabaseErrorKind =
@@ -61,24 +45,26 @@ export interface DatabaseErrorClass {
 }
 
 const KIND_BY_CODE: Readonly<Record<string, DatabaseErrorKind>> = {
-  [SQLSTATE.readOnlySqlTransaction]: 'read_only',
-  [SQLSTATE.idleInTransactionSessionTimeout]: 'connection_lost',
-  [SQLSTATE.transactionTimeout]: 'connection_lost',
-  [SQLSTATE.idleSessionTimeout]: 'connection_lost',
-  [SQLSTATE.serializationFailure]: 'serialization',
-  [SQLSTATE.deadlockDetected]: 'deadlock',
-  [SQLSTATE.diskFull]: 'disk_full',
-  [SQLSTATE.tooManyConnections]: 'too_many_connections',
-  [SQLSTATE.undefinedTable]: 'no_table',
-  [SQLSTATE.lockNotAvailable]: 'lock_timeout',
-  [SQLSTATE.queryCanceled]: 'statement_timeout',
-  [SQLSTATE.adminShutdown]: 'shutting_down',
-  [SQLSTATE.crashShutdown]: 'shutting_down',
-  [SQLSTATE.cannotConnectNow]: 'shutting_down',
-  [SQLSTATE.databaseDropped]: 'shutting_down',
+  '25006': 'read_only',
+  // Timeouts of an idle transaction, of a transaction, of an idle session.
+  '25P03': 'connection_lost',
+  '25P04': 'connection_lost',
+  '57P05': 'connection_lost',
   // A prepared statement that the server does not know, or knows already: the session is not the one it was made in.
-  [SQLSTATE.invalidSqlStatementName]: 'cached_plan',
-  [SQLSTATE.duplicatePreparedStatement]: 'cached_plan',
+  '26000': 'cached_plan',
+  '42P05': 'cached_plan',
+  '40001': 'serialization',
+  '40P01': 'deadlock',
+  '42P01': 'no_table',
+  '53100': 'disk_full',
+  [SQLSTATE.tooManyConnections]: 'too_many_connections',
+  [SQLSTATE.lockNotAvailable]: 'lock_timeout',
+  '57014': 'statement_timeout',
+  // By an administrator, by a crash, not up yet, the database dropped.
+  '57P01': 'shutting_down',
+  '57P02': 'shutting_down',
+  '57P03': 'shutting_down',
+  '57P04': 'shutting_down',
 }
 
 const TRANSIENT: ReadonlySet<DatabaseErrorKind> = new Set([
@@ -119,7 +105,7 @@ function kindByCode({ code = '', routine, severity }: pg.DatabaseError): Databas
   const kind = KIND_BY_CODE[code]
   if (kind) return kind
   // 0A000 stands for many things; only the plan cache's own routine says "cached plan must not change result type".
-  if (code === SQLSTATE.featureNotSupported && routine === 'RevalidateCachedQuery') return 'cached_plan'
+  if (code === '0A000' && routine === 'RevalidateCachedQuery') return 'cached_plan'
   if (code.startsWith('23')) return 'constraint'
   if (code.startsWith('08')) return 'connection_lost'
   // Out of memory, descriptors or locks; the operating system failed a read or write.
