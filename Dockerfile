@@ -12,7 +12,6 @@ RUN npm prune --omit=dev --omit=optional --ignore-scripts --no-audit --no-fund
 
 FROM node:24-bookworm-slim
 ENV NODE_ENV=production HOST=0.0.0.0 PORT=8080 DEMO=off
-# What is freed goes back to the system: glibc would keep what large bodies and answers took, in pieces (openapi/DECISIONS.md, 19).
 WORKDIR /app
 COPY --from=build /app/package.json ./
 COPY LICENSE ./
