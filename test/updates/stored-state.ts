@@ -76,6 +76,12 @@ export function warningsOf(answer: LightMyRequestResponse): string[] {
   return header === undefined ? [] : [...String(header).matchAll(/299 - "([^"]*)"/g)].map(found => found[1] ?? '')
 }
 
+/** The faults of a 422, each as its place and type: `body.tool_ids.1 not_found`. */
+export function faultsOf(answer: LightMyRequestResponse): string[] {
+  if (answer.statusCode !== 422) return [`status ${answer.statusCode}`]
+  return answer.json().detail.map(({ loc, type }: { loc: unknown[]; type: string }) => `${loc.join('.')} ${type}`)
+}
+
 /** The version that an answer's entity tag names. */
 export function versionOf(answer: LightMyRequestResponse): number {
   return Number(/-([0-9]+)"$/.exec(String(answer.headers.etag))?.[1])
