@@ -45,376 +45,194 @@ const WHOLE_UPDATE = {
   label_ids: [1],
 }
 
+type More = Omit<Example, 'file' | 'about' | 'method' | 'path'>
+
+const calling =
+  (method: Example['method']) =>
+  (file: string, path: string, about: string, more: More = {}): Example => ({ file, about, method, path, ...more })
+
+const get = calling('GET')
+const patch = calling('PATCH')
+const put = calling('PUT')
+const post = calling('POST')
+
 /** In the order in which they are played, each on what the one before left. */
 export const EXAMPLES: Example[] = [
-  { file: 'read_me', about: 'Who calls, and what the token allows.', method: 'GET', path: '/me' },
-  { file: 'list_personas', about: 'The first agents that the caller sees.', method: 'GET', path: '/persona?limit=2' },
-  { file: 'list_tools', about: 'The tools of a name.', method: 'GET', path: '/tool?name=weather' },
-  {
-    file: 'read_persona-update',
-    about: 'The body of an update that changes nothing.',
-    method: 'GET',
-    path: '/persona/1?view=update',
-  },
-  {
-    file: 'read_tool-update',
-    about: 'The body of an update that changes nothing.',
-    method: 'GET',
-    path: '/tool/1?view=update',
-  },
-  {
-    file: 'update_persona-whole',
-    about: 'A whole update: optional fields that are absent stay.',
-    method: 'PATCH',
-    path: '/persona/1',
+  get('read_me', '/me', 'Who calls, and what the token allows.'),
+  get('list_personas', '/persona?limit=2', 'The first agents that the caller sees.'),
+  get('list_tools', '/tool?name=weather', 'The tools of a name.'),
+  get('read_persona-update', '/persona/1?view=update', 'The body of an update that changes nothing.'),
+  get('read_tool-update', '/tool/1?view=update', 'The body of an update that changes nothing.'),
+  patch('update_persona-whole', '/persona/1', 'A whole update: optional fields that are absent stay.', {
     body: WHOLE_UPDATE,
-  },
-  {
-    file: 'update_persona',
-    about: 'One field and nothing else.',
-    method: 'PATCH',
-    path: '/persona/1?update_mask=name',
+  }),
+  patch('update_persona', '/persona/1?update_mask=name', 'One field and nothing else.', {
     body: { name: 'Travel desk' },
-  },
-  {
-    file: 'update_persona-minimal',
-    about: 'One field, without the record in the answer.',
-    method: 'PATCH',
-    path: '/persona/1?update_mask=icon_name',
+  }),
+  patch('update_persona-minimal', '/persona/1?update_mask=icon_name', 'One field, without the record in the answer.', {
     headers: { prefer: 'return=minimal' },
     body: { icon_name: 'map' },
-  },
-  {
-    file: 'update_persona-dry-run',
-    about: 'The read: a dry run with the empty mask.',
-    method: 'PATCH',
-    path: '/persona/1?update_mask=&dry_run=true',
+  }),
+  patch('update_persona-dry-run', '/persona/1?update_mask=&dry_run=true', 'The read: a dry run with the empty mask.', {
     body: {},
-  },
-  {
-    file: 'update_persona-stale',
-    about: 'A stale precondition.',
-    method: 'PATCH',
-    path: '/persona/1?update_mask=name',
+  }),
+  patch('update_persona-stale', '/persona/1?update_mask=name', 'A stale precondition.', {
     headers: { 'if-match': '"persona-1-1"' },
     body: { name: 'Help desk' },
-  },
-  {
-    file: 'update_persona-invalid',
-    about: 'Every fault at once.',
-    method: 'PATCH',
-    path: '/persona/1?update_mask=name,tool_ids',
+  }),
+  patch('update_persona-invalid', '/persona/1?update_mask=name,tool_ids', 'Every fault at once.', {
     body: { name: 7, tool_ids: [1, 'x'] },
-  },
-  {
-    file: 'update_custom_tool',
-    about: 'A new definition and a secret header, answered as a mask.',
-    method: 'PUT',
-    path: '/admin/tool/custom/1',
+  }),
+  put('update_custom_tool', '/admin/tool/custom/1', 'A new definition and a secret header, answered as a mask.', {
     body: { definition: DEFINITION, custom_headers: [{ key: 'X-Api-Key', value: 'a new value' }] },
-  },
-  {
-    file: 'validate_tool',
-    about: 'The methods that a definition gives a model.',
-    method: 'POST',
-    path: '/admin/tool/custom/validate',
+  }),
+  post('validate_tool', '/admin/tool/custom/validate', 'The methods that a definition gives a model.', {
     body: { definition: DEFINITION },
-  },
-  {
-    file: 'validate_tool-impact',
-    about: 'What storing a definition would break.',
-    method: 'POST',
-    path: '/admin/tool/custom/validate?tool_id=1',
+  }),
+  post('validate_tool-impact', '/admin/tool/custom/validate?tool_id=1', 'What storing a definition would break.', {
     body: {
       definition: {
         ...DEFINITION,
         paths: { '/route': { get: { ...DEFINITION.paths['/route'].get, operationId: 'find_route' } } },
       },
     },
-  },
-  {
-    file: 'update_custom_tool-read',
-    about: 'The read: a dry run that names no field.',
-    method: 'PUT',
-    path: '/admin/tool/custom/1?dry_run=true',
+  }),
+  put('update_custom_tool-read', '/admin/tool/custom/1?dry_run=true', 'The read: a dry run that names no field.', {
     body: {},
-  },
-  {
-    file: 'read_persona',
-    about: 'The agent as it is.',
-    method: 'GET',
-    path: '/persona/1',
-  },
-  {
-    file: 'read_persona-not_found',
-    about: 'No such agent, or none that the caller may see.',
-    method: 'GET',
-    path: '/persona/4711',
-  },
-  {
-    file: 'read_persona-unchanged',
-    about: 'The caller has the agent as it is.',
-    method: 'GET',
-    path: '/persona/1',
+  }),
+  get('read_persona', '/persona/1', 'The agent as it is.'),
+  get('read_persona-not_found', '/persona/4711', 'No such agent, or none that the caller may see.'),
+  get('read_persona-unchanged', '/persona/1', 'The caller has the agent as it is.', {
     headers: { 'if-none-match': '*' },
-  },
-  {
-    file: 'read_persona-invalid',
-    about: 'A name where an id stands.',
-    method: 'GET',
-    path: '/persona/travel',
-  },
-  {
-    file: 'read_tool',
-    about: 'The tool as it is, its header values as masks.',
-    method: 'GET',
-    path: '/tool/1',
-  },
-  {
-    file: 'read_tool-not_found',
-    about: 'No such tool.',
-    method: 'GET',
-    path: '/tool/4711',
-  },
-  {
-    file: 'read_tool-unchanged',
-    about: 'The caller has the tool as it is.',
-    method: 'GET',
-    path: '/tool/1',
-    headers: { 'if-none-match': '*' },
-  },
-  {
-    file: 'read_tool-invalid',
-    about: 'A name where an id stands.',
-    method: 'GET',
-    path: '/tool/weather',
-  },
-  {
-    file: 'any_operation-bound',
-    about: 'The token is bound to another agent.',
-    method: 'GET',
-    path: '/persona/1',
-    as: 'bound',
-  },
-  {
-    file: 'update_custom_tool-stale',
-    about: 'A stale precondition.',
-    method: 'PUT',
-    path: '/admin/tool/custom/1',
+  }),
+  get('read_persona-invalid', '/persona/travel', 'A name where an id stands.'),
+  get('read_tool', '/tool/1', 'The tool as it is, its header values as masks.'),
+  get('read_tool-not_found', '/tool/4711', 'No such tool.'),
+  get('read_tool-unchanged', '/tool/1', 'The caller has the tool as it is.', { headers: { 'if-none-match': '*' } }),
+  get('read_tool-invalid', '/tool/weather', 'A name where an id stands.'),
+  get('any_operation-bound', '/persona/1', 'The token is bound to another agent.', { as: 'bound' }),
+  put('update_custom_tool-stale', '/admin/tool/custom/1', 'A stale precondition.', {
     headers: { 'if-match': '"tool-1-1"' },
     body: { description: 'Weather by town or region.' },
-  },
-  {
-    file: 'update_custom_tool-invalid',
-    about: 'Every fault at once.',
-    method: 'PUT',
-    path: '/admin/tool/custom/1',
+  }),
+  put('update_custom_tool-invalid', '/admin/tool/custom/1', 'Every fault at once.', {
     body: { name: '', custom_headers: [{ key: 'X-Api-Key' }] },
-  },
-  {
-    file: 'validate_tool-full',
-    about: 'With advice that keeps nothing from being stored.',
-    method: 'POST',
-    path: '/admin/tool/custom/validate?report=full',
-    body: { definition: DEFINITION },
-  },
-  {
-    file: 'validate_tool-invalid',
-    about: 'A definition that cannot become tools.',
-    method: 'POST',
-    path: '/admin/tool/custom/validate',
+  }),
+  post(
+    'validate_tool-full',
+    '/admin/tool/custom/validate?report=full',
+    'With advice that keeps nothing from being stored.',
+    { body: { definition: DEFINITION } },
+  ),
+  post('validate_tool-invalid', '/admin/tool/custom/validate', 'A definition that cannot become tools.', {
     body: { definition: { openapi: '3.1.0', info: { title: 'Maps' }, paths: { '/route': { get: {} } } } },
-  },
-  {
-    file: 'update_persona-incomplete',
-    about: 'Single fields without a mask.',
-    method: 'PATCH',
-    path: '/persona/1',
-    body: { name: 'Travel desk' },
-  },
-  {
-    file: 'update_persona-built_in',
-    about: 'An agent that comes with the product.',
-    method: 'PATCH',
-    path: '/persona/3?update_mask=name',
+  }),
+  patch('update_persona-incomplete', '/persona/1', 'Single fields without a mask.', { body: { name: 'Travel desk' } }),
+  patch('update_persona-built_in', '/persona/3?update_mask=name', 'An agent that comes with the product.', {
     body: { name: 'Travel desk' },
     at: 'built_in',
-  },
-  {
-    file: 'update_custom_tool-built_in',
-    about: 'A tool that comes with the product.',
-    method: 'PUT',
-    path: '/admin/tool/custom/2',
+  }),
+  put('update_custom_tool-built_in', '/admin/tool/custom/2', 'A tool that comes with the product.', {
     body: { description: 'Weather by town or region.' },
     at: 'built_in',
-  },
-  {
-    file: 'update_persona-forbidden',
-    about: 'An agent that the caller may see and not edit.',
-    method: 'PATCH',
-    path: '/persona/1?update_mask=name',
+  }),
+  patch('update_persona-forbidden', '/persona/1?update_mask=name', 'An agent that the caller may see and not edit.', {
     body: { name: 'Travel desk' },
     as: 'reader',
-  },
-  {
-    file: 'update_custom_tool-forbidden',
-    about: 'A permission is missing.',
-    method: 'PUT',
-    path: '/admin/tool/custom/1',
+  }),
+  put('update_custom_tool-forbidden', '/admin/tool/custom/1', 'A permission is missing.', {
     body: { description: 'Weather by town or region.' },
     as: 'reader',
-  },
-  {
-    file: 'validate_tool-forbidden',
-    about: 'A permission is missing.',
-    method: 'POST',
-    path: '/admin/tool/custom/validate',
+  }),
+  post('validate_tool-forbidden', '/admin/tool/custom/validate', 'A permission is missing.', {
     body: { definition: DEFINITION },
     as: 'reader',
-  },
-  {
-    file: 'update_persona-not_found',
-    about: 'No such agent, or none that the caller may see.',
-    method: 'PATCH',
-    path: '/persona/4711?update_mask=name',
-    body: { name: 'Travel desk' },
-  },
-  {
-    file: 'update_custom_tool-not_found',
-    about: 'No such tool.',
-    method: 'PUT',
-    path: '/admin/tool/custom/4711',
+  }),
+  patch(
+    'update_persona-not_found',
+    '/persona/4711?update_mask=name',
+    'No such agent, or none that the caller may see.',
+    { body: { name: 'Travel desk' } },
+  ),
+  put('update_custom_tool-not_found', '/admin/tool/custom/4711', 'No such tool.', {
     body: { description: 'Weather by town or region.' },
-  },
-  {
-    file: 'validate_tool-not_found',
-    about: 'No such tool to compare with.',
-    method: 'POST',
-    path: '/admin/tool/custom/validate?tool_id=4711',
+  }),
+  post('validate_tool-not_found', '/admin/tool/custom/validate?tool_id=4711', 'No such tool to compare with.', {
     body: { definition: DEFINITION },
-  },
-  {
-    file: 'update_persona-merge',
-    about: 'A stale precondition that may merge: others changed other fields.',
-    method: 'PATCH',
-    path: '/persona/1?update_mask=description,tool_ids',
-    headers: { 'if-match': '"persona-1-2"', prefer: 'merge=fields', 'idempotency-key': '"8f9c7b1e"' },
-    body: { description: 'Plans trips, trains only.', tool_ids: [] },
-  },
-  {
-    file: 'update_persona-merge_conflict',
-    about: 'A merge that is refused: both sides changed the description.',
-    method: 'PATCH',
-    path: '/persona/1?update_mask=description',
-    headers: { 'if-match': '"persona-1-2"', prefer: 'merge=fields' },
-    body: { description: 'Plans trips of every kind.' },
-  },
-  {
-    file: 'update_persona-repeated',
-    about: 'The same request with the same key: its first answer, without a second effect.',
-    method: 'PATCH',
-    path: '/persona/1?update_mask=description,tool_ids',
-    headers: { 'if-match': '"persona-1-2"', prefer: 'merge=fields', 'idempotency-key': '"8f9c7b1e"' },
-    body: { description: 'Plans trips, trains only.', tool_ids: [] },
-  },
-  {
-    file: 'update_persona-key_reused',
-    about: 'Another request with the key of an earlier one.',
-    method: 'PATCH',
-    path: '/persona/1?update_mask=name',
+  }),
+  patch(
+    'update_persona-merge',
+    '/persona/1?update_mask=description,tool_ids',
+    'A stale precondition that may merge: others changed other fields.',
+    {
+      headers: { 'if-match': '"persona-1-2"', prefer: 'merge=fields', 'idempotency-key': '"8f9c7b1e"' },
+      body: { description: 'Plans trips, trains only.', tool_ids: [] },
+    },
+  ),
+  patch(
+    'update_persona-merge_conflict',
+    '/persona/1?update_mask=description',
+    'A merge that is refused: both sides changed the description.',
+    {
+      headers: { 'if-match': '"persona-1-2"', prefer: 'merge=fields' },
+      body: { description: 'Plans trips of every kind.' },
+    },
+  ),
+  patch(
+    'update_persona-repeated',
+    '/persona/1?update_mask=description,tool_ids',
+    'The same request with the same key: its first answer, without a second effect.',
+    {
+      headers: { 'if-match': '"persona-1-2"', prefer: 'merge=fields', 'idempotency-key': '"8f9c7b1e"' },
+      body: { description: 'Plans trips, trains only.', tool_ids: [] },
+    },
+  ),
+  patch('update_persona-key_reused', '/persona/1?update_mask=name', 'Another request with the key of an earlier one.', {
     headers: { 'idempotency-key': '"8f9c7b1e"' },
     body: { name: 'Help desk' },
-  },
-  {
-    file: 'read_persona-version',
-    about: 'An earlier version, with its tools as they were then.',
-    method: 'GET',
-    path: '/persona/1?version=2',
-  },
-  {
-    file: 'read_persona-no_version',
-    about: 'A version that the agent does not have.',
-    method: 'GET',
-    path: '/persona/1?version=99',
-  },
-  {
-    file: 'any_operation-unreadable',
-    about: 'A body that is not as long as its header says.',
-    method: 'POST',
-    path: '/admin/tool/custom/validate',
+  }),
+  get('read_persona-version', '/persona/1?version=2', 'An earlier version, with its tools as they were then.'),
+  get('read_persona-no_version', '/persona/1?version=99', 'A version that the agent does not have.'),
+  post('any_operation-unreadable', '/admin/tool/custom/validate', 'A body that is not as long as its header says.', {
     headers: { 'content-length': '3' },
     body: { definition: DEFINITION },
-  },
-  {
-    file: 'update_persona-demanded',
-    about: 'This token demands If-Match.',
-    method: 'PATCH',
-    path: '/persona/1?update_mask=name',
+  }),
+  patch('update_persona-demanded', '/persona/1?update_mask=name', 'This token demands If-Match.', {
     body: { name: 'Travel desk' },
     as: 'careful',
-  },
-  {
-    file: 'update_custom_tool-demanded',
-    about: 'This token demands If-Match.',
-    method: 'PUT',
-    path: '/admin/tool/custom/1',
+  }),
+  put('update_custom_tool-demanded', '/admin/tool/custom/1', 'This token demands If-Match.', {
     body: { description: 'Weather by town or region.' },
     as: 'careful',
-  },
-  {
-    file: 'any_operation-no_token',
-    about: 'A request without a token.',
-    method: 'POST',
-    path: '/admin/tool/custom/validate',
+  }),
+  post('any_operation-no_token', '/admin/tool/custom/validate', 'A request without a token.', {
     body: { definition: DEFINITION },
     as: 'nobody',
-  },
-  {
-    file: 'any_operation-too_large',
-    about: 'A body beyond the limit of the operation.',
-    method: 'PATCH',
-    path: '/persona/1?update_mask=task_prompt',
+  }),
+  patch('any_operation-too_large', '/persona/1?update_mask=task_prompt', 'A body beyond the limit of the operation.', {
     body: { task_prompt: 'x'.repeat(4 * 1024 * 1024) },
-  },
-  {
-    file: 'any_operation-media_type',
-    about: 'A body that is not JSON.',
-    method: 'PATCH',
-    path: '/persona/1?update_mask=name',
+  }),
+  patch('any_operation-media_type', '/persona/1?update_mask=name', 'A body that is not JSON.', {
     headers: { 'content-type': 'application/x-www-form-urlencoded' },
     body: { name: 'Travel desk' },
-  },
-  {
-    file: 'any_operation-snapshot_too_large',
-    about: 'An answer beyond the limit of the service.',
-    method: 'GET',
-    path: '/persona/1',
-    at: 'small',
-  },
-  {
-    file: 'any_operation-rate_limited',
-    about: 'More requests than the limit of the token allows.',
-    method: 'PATCH',
-    path: '/persona/1?update_mask=&dry_run=true',
-    body: {},
-    at: 'limited',
-  },
-  {
-    file: 'any_operation-unavailable',
-    about: 'The database does not answer.',
-    method: 'PATCH',
-    path: '/persona/1?update_mask=name',
+  }),
+  get('any_operation-snapshot_too_large', '/persona/1', 'An answer beyond the limit of the service.', { at: 'small' }),
+  patch(
+    'any_operation-rate_limited',
+    '/persona/1?update_mask=&dry_run=true',
+    'More requests than the limit of the token allows.',
+    { body: {}, at: 'limited' },
+  ),
+  patch('any_operation-unavailable', '/persona/1?update_mask=name', 'The database does not answer.', {
     body: { name: 'Travel desk' },
     at: 'unreachable',
-  },
-  {
-    file: 'any_operation-fault',
-    about: 'A fault of the service; the log has the reason under the request id.',
-    method: 'PATCH',
-    path: '/persona/1?update_mask=name',
-    body: { name: 'Travel desk' },
-    at: 'broken',
-  },
+  }),
+  patch(
+    'any_operation-fault',
+    '/persona/1?update_mask=name',
+    'A fault of the service; the log has the reason under the request id.',
+    { body: { name: 'Travel desk' }, at: 'broken' },
+  ),
 ]
 
 /** Longer bodies are left out of the files. In characters. */
