@@ -1,69 +1,89 @@
-import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, statfsSync } from 'node:fs'
+import { spawn } from 'node:child_process'
+import { chmodSync, mkdtempSync, readdirSync, rmSync, statfsSync } from 'node:fs'
 import { freemem } from 'node:os'
 import { join } from 'node:path'
-import { createInterface } from 'node:readline'
-import { PassThrough } from 'node:stream'
+import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
-import t from 'tap'
-import { parse } from 'yaml'
 import { readArguments } from './arguments.js'
-import './plain-children.js'
-import { sharedServer } from './postgres.js'
+import { startServer } from './postgres.js'
 
 /*
- * Every test file, or those that are named, as `tap` runs them and with its settings, but each as it is: tap's own command
- * starts each with loaders for mocks and TypeScript, which take up to a second of the processor, and with coverage, which doubles it
- * (`plain-children.ts`). Writes the TAP of the files, and of what is in them the failures; with `--tap` all of it.
+ * Runs every test file, or those that are named, each in a process of its own on one PostgreSQL server. Prints a line for
+ * each file, and its failures; with `--tap` everything. The exit code is 1 when a file fails.
  */
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
-const settings = parse(readFileSync(join(ROOT, '.taprc'), 'utf8')) as { jobs: number; timeout: number } // the file is ours
 
-/** Those that take longest, in this order: none of them runs alone at the end. */
-const FIRST = ['oldest-postgresql', 'start', 'faults/embedded', 'supervised', 'http/large-bodies'].map(pathOf)
+/** Those that take longest: they begin first. */
+const FIRST = ['faults/embedded', 'start', 'supervised', 'matrix', 'admin/large-apply', 'admin/prune', 'backup'].map(
+  name => join('build', 'test', `${name}.test.js`),
+)
 
-/** What the tests need of memory to lie there. */
+/** How much room in memory the tests need to keep their data there, where a database is copied in a tenth of the time. */
 const MEMORY_BYTES_MIN = 8e9
+
+const FILE_TIMEOUT_S = 600
 
 /** How many lines of a failure are shown. */
 const FAILURE_LINES = 40
 
 const { values, positionals: named } = readArguments('npm test -- [--jobs n] [--tap] [file ...]', {
   allowPositionals: true,
-  options: { jobs: { type: 'string' }, tap: { type: 'boolean' } },
+  options: { jobs: { type: 'string', default: '2' }, tap: { type: 'boolean' } },
 })
-const files = named.length > 0 ? named : allFiles()
-if (values.tap !== true) showSummary()
-t.setTimeout(0) // each file has its own
-t.jobs = Number(values.jobs ?? settings.jobs)
+const counts = { total: 0, pass: 0, fail: 0 }
+let failedFiles = 0
+
 keepInMemory()
-const env = {
-  ...process.env,
-  ...(await sharedServer(t)),
-  TAP_TIMEOUT: String(settings.timeout),
-  _TAPJS_PROCESSINFO_COVERAGE_: '0',
+const { url, leave } = await startServer()
+const env = { ...process.env, TEST_SERVER_URL: url, TAP_TIMEOUT: String(FILE_TIMEOUT_S) }
+const waiting = named.length > 0 ? named : allFiles()
+const jobs = Array.from({ length: Number(values.jobs) }, async () => {
+  for (let file = waiting.shift(); file !== undefined; file = waiting.shift()) await run(file)
+})
+await Promise.all(jobs)
+await leave()
+console.log(`# { total: ${counts.total}, pass: ${counts.pass}, fail: ${counts.fail} }`)
+process.exitCode = failedFiles === 0 ? 0 : 1
+
+async function run(file: string): Promise<void> {
+  const began = performance.now()
+  const limits = { timeout: (FILE_TIMEOUT_S + 10) * 1_000, killSignal: 'SIGKILL' } as const
+  const child = spawn(process.execPath, [file], { cwd: ROOT, env, stdio: ['ignore', 'pipe', 'pipe'], ...limits })
+  const ended = new Promise<number | null>(resolve => child.once('close', resolve))
+  const [output, errors, code] = await Promise.all([text(child.stdout), text(child.stderr), ended])
+  const summary = /^# \{ total: .*\}$/m.exec(output)?.[0] ?? ''
+  for (const name of ['total', 'pass', 'fail'] as const)
+    counts[name] += Number(summary.match(`${name}: (\\d+)`)?.[1] ?? 0)
+  const isFine = code === 0 && summary !== ''
+  if (!isFine) failedFiles++
+  if (values.tap) console.log(output + errors)
+  else if (!isFine) console.log(failuresOf(output) + errors)
+  console.log(`${isFine ? 'ok' : 'not ok'} - ${file} # ${((performance.now() - began) / 1_000).toFixed(1)} s`)
 }
-for (const file of files) {
-  const timeout = settings.timeout * 1000
-  void t.spawn(process.execPath, [file], { name: file, cwd: ROOT, env, timeout, buffered: true })
+
+function failuresOf(output: string): string {
+  let left = 0
+  return output
+    .split('\n')
+    .filter(line => {
+      if (/^\s*not ok /.test(line)) left = FAILURE_LINES
+      return left-- > 0
+    })
+    .join('\n')
 }
 
 function allFiles(): string[] {
   const names = readdirSync(join(ROOT, 'build', 'test'), { recursive: true, encoding: 'utf8' })
-  const paths = names
-    .filter(name => name.endsWith('.test.js'))
-    .sort()
-    .map(name => join('build', 'test', name))
-  return [...new Set([...FIRST.filter(path => paths.includes(path)), ...paths])]
+  const paths = names.filter(name => name.endsWith('.test.js')).map(name => join('build', 'test', name))
+  return [...new Set([...FIRST.filter(path => paths.includes(path)), ...paths.sort()])]
 }
 
-/** Where there is room, servers and folders of the tests lie in memory: a database is copied there in a tenth of the time. */
+/** Where there is room, the server and the folders of the tests lie in memory. */
 function keepInMemory(): void {
-  const { TEST_DATA_DIR, TMPDIR } = process.env
-  if (TEST_DATA_DIR || TMPDIR || freeBytes('/dev/shm') < MEMORY_BYTES_MIN) return
+  if (process.env.TMPDIR || freeBytes('/dev/shm') < MEMORY_BYTES_MIN) return
   const folder = mkdtempSync('/dev/shm/agents-tests-')
   chmodSync(folder, 0o1777)
   process.once('exit', () => rmSync(folder, { recursive: true, force: true }))
-  process.env.TEST_DATA_DIR = folder
   process.env.TMPDIR = folder
 }
 
@@ -74,20 +94,4 @@ function freeBytes(path: string): number {
   } catch {
     return 0 // only Linux has it
   }
-}
-
-function pathOf(name: string): string {
-  return join('build', 'test', `${name}.test.js`)
-}
-
-function showSummary(): void {
-  const whole = new PassThrough()
-  let left = 0
-  createInterface({ input: whole }).on('line', line => {
-    if (/^\s+not ok /.test(line)) left = FAILURE_LINES
-    if (/^(ok|not ok|# |Bail out)/.test(line) || left > 0) process.stdout.write(`${line}\n`)
-    left--
-  })
-  t.register() // as where it writes to the standard output itself
-  t.pipe(whole)
 }

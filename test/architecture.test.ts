@@ -1,4 +1,3 @@
-import { execFileSync } from 'node:child_process'
 import { readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, normalize } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -132,11 +131,4 @@ t.test('only the error handler knows error statuses', async t => {
   const knowing = files.filter(({ code }) => status.test(code)).map(({ path }) => path)
   // Beside the handler: bytes that are no request, and the answer of a probe.
   t.strictSame(knowing.sort(), ['http/connections.ts', 'http/error-handler.ts', 'http/probes.ts'])
-})
-
-const isCovered = process.env._TAPJS_PROCESSINFO_COVERAGE_ === '1'
-
-t.test('what tests start is started as it is, but for coverage', { skip: isCovered && 'the coverage' }, async t => {
-  const options = execFileSync(process.execPath, ['-p', 'process.env.NODE_OPTIONS'], { encoding: 'utf8' })
-  t.notMatch(options, /processinfo/)
 })

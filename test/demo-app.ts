@@ -1,6 +1,7 @@
 import type { FastifyInstance } from 'fastify'
+import { applyOrganisation } from '../src/admin/apply.js'
 import { createToken } from '../src/admin/commands/tokens.js'
-import { loadDemo } from '../src/admin/demo.js'
+import { demoOrganisation } from '../src/admin/demo.js'
 import { buildApp } from '../src/app.js'
 import { readConfig } from '../src/config.js'
 import { migrate } from '../src/db/migrate.js'
@@ -9,9 +10,10 @@ import type { ServiceDatabase } from '../src/db/transaction.js'
 import { makeLogger } from '../src/http/logging.js'
 import { Lifecycle } from '../src/lifecycle.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
+import { openVault } from '../src/secrets/vault.js'
 import { VERSION } from '../src/version.js'
 import { testDatabase } from './postgres.js'
-import { TEST_SECRET_KEYS } from './world.js'
+import { contentHash, TEST_SECRET_KEYS } from './world.js'
 
 interface WithTeardown {
   teardown(fn: () => Promise<void>): unknown
@@ -27,16 +29,22 @@ export interface DemoApp {
 
 /** Builds it with `settings` over the defaults on a database of its own; both end with the test. */
 export async function demoApp(t: WithTeardown, settings: Record<string, string> = {}): Promise<DemoApp> {
-  const { url } = await testDatabase(t)
+  const { url } = await testDatabase(t, { template: { name: `demo_${contentHash()}`, prepare: fillDemo } })
   const { app, database, service } = await serviceOn(t, url, settings)
-  await migrate(database.db)
   await service.start()
-  const admin = await loadDemo(database, service.vault())
-  if (admin === null) throw new Error('the database is not empty')
+  const { token: admin } = await createToken(database.db, { email: 'admin@example.com' })
   const { token: reader } = await createToken(database.db, { email: 'manager@example.com', scopes: ['basic'] })
   const { token: careful } = await createToken(database.db, { email: 'admin@example.com', requireIfMatch: true })
   const { token: bound } = await createToken(database.db, { email: 'admin@example.com', personaIds: [2] })
   return { app, database, tokens: { admin, reader, careful, bound, nobody: undefined } }
+}
+
+async function fillDemo(url: string): Promise<void> {
+  const database = openUrl(url, readConfig({}))
+  await migrate(database.db)
+  const vault = await openVault(database.db, parseKeyRing(TEST_SECRET_KEYS))
+  await applyOrganisation(database, demoOrganisation(), { vault, env: {} })
+  await database.close()
 }
 
 /** The application over the database of `url`, not started: it serves nothing until `service.start`. */

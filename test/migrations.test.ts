@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { type Kysely, sql } from 'kysely'
+import pg from 'pg'
 import pino from 'pino'
 import t from 'tap'
 import { buildApp } from '../src/app.js'
@@ -11,6 +12,7 @@ import { MIGRATIONS, migrate, migrationNames, type SchemaStep, schemaState } fro
 import { openUrl } from '../src/db/open.js'
 import { Lifecycle } from '../src/lifecycle.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
+import { worldApp } from './app.js'
 import { testDatabase } from './postgres.js'
 import { TEST_SECRET_KEYS } from './world.js'
 
@@ -148,3 +150,121 @@ async function seen(answers: () => Promise<string[]>, first: string): Promise<vo
   }
   throw new Error(`${first} was not seen`)
 }
+
+/** What a next release may bring: each step fit for the program before it. */
+const EXPANDED: Readonly<Record<string, SchemaStep>> = {
+  ...MIGRATIONS,
+  '9001_rating': step({ up: 'alter table persona add column rating integer' }),
+  '9002_rating_index': step({
+    prepare: 'create index concurrently if not exists persona_by_rating on persona (rating, created_at)',
+    up: 'alter table persona add constraint persona_rating_known check (rating between 1 and 5) not valid',
+  }),
+  '9003_rating_known': step({ prepare: 'alter table persona validate constraint persona_rating_known' }),
+}
+
+function step({ prepare, up }: { prepare?: string; up?: string }): SchemaStep {
+  const run = (statement?: string) => async (db: Kysely<unknown>) => {
+    if (statement !== undefined) await sql.raw(statement).execute(db)
+  }
+  return { oldestProgram: '1.0.0', locks: [], prepare: run(prepare), up: run(up) }
+}
+
+const WRITERS = 4
+const WRITTEN_AGENTS = 2_000
+const WAIT_LIMIT_MS = 250
+/** How long another session reads a table in a transaction while the step wants it for itself. */
+const READING_MS = 1_500
+
+t.test('no writer waits 250 ms for an expanding step, and the program before it serves on', async t => {
+  const { app, call, database, token, url } = await worldApp(t)
+  const admin = await token('admin@example.com')
+  const { rows: agents } = await sql<{ id: number }>`
+    insert into persona (name, description, recency_bias, llm_filter_extraction, llm_relevance_filter, owner_id)
+    select 'agent ' || n, '', 'auto', false, false, (select min(id::text)::uuid from user_account)
+    from generate_series(1, ${WRITTEN_AGENTS}::integer) n returning id`.execute(database.db)
+  const last = new Map<number, string>()
+  const statuses = new Set<number>()
+  const isOver = new AbortController()
+  const write = async (writer: number) => {
+    for (let count = writer; !isOver.signal.aborted; count += WRITERS) {
+      const id = agents[count % WRITTEN_AGENTS]?.id ?? 0
+      const body = { description: `${count}` }
+      const answer = await call('PATCH', `/persona/${id}?update_mask=description`, { token: admin, body })
+      statuses.add(answer.statusCode)
+      last.set(id, body.description)
+      await sleep(10)
+    }
+  }
+  const writers = [0, 1, 2, 3].map(write)
+  const reader = new pg.Client({ connectionString: url })
+  await reader.connect()
+  await reader.query('begin; select id from persona limit 1')
+  const readerEnded = sleep(READING_MS).then(() => reader.end())
+  const watched = longestWait(url, isOver.signal)
+  const second = openUrl(url, readConfig({ STATEMENT_TIMEOUT_MS: '600000' }))
+  t.teardown(() => second.close())
+
+  const before = last.size
+  const startedAt = performance.now()
+  const ran = await Promise.all([migrate(database.db, EXPANDED), migrate(second.db, EXPANDED)])
+  t.ok(performance.now() - startedAt > READING_MS / 2, 'the step had to wait for the reader')
+  t.ok(last.size > before, 'writers went on')
+  await readerEnded
+  await sleep(200)
+  isOver.abort()
+  await Promise.all(writers)
+  const longestMs = await watched
+
+  t.strictSame(ran.flat().sort(), ['9001_rating', '9002_rating_index', '9003_rating_known'], 'each step once')
+  t.ok(longestMs < WAIT_LIMIT_MS, `the longest wait for the table was ${Math.round(longestMs)} ms`)
+  t.strictSame([...statuses], [200], 'every write was acknowledged')
+  const { rows } = await sql<{ id: number; description: string }>`
+    select id, description from persona where id = any(${[...last.keys()]}::integer[])`.execute(database.db)
+  t.strictSame(new Map(rows.map(row => [row.id, row.description])), last, 'and is there')
+  t.match((await app.inject({ url: '/readyz' })).json(), { status: 'ready' })
+  t.strictSame(await schemaState(database.db, '1.0.0'), { kind: 'current' })
+  const index = await sql`select indisvalid from pg_index where indexrelid = 'persona_by_rating'::regclass`.execute(
+    database.db,
+  )
+  t.strictSame(index.rows, [{ indisvalid: true }])
+})
+
+/**
+ * The longest that a session waits for the table of the agents, by the server's own clock. A session that wants the
+ * table for itself does not count.
+ */
+async function longestWait(url: string, signal: AbortSignal): Promise<number> {
+  const client = new pg.Client({ connectionString: url })
+  await client.connect()
+  let longestMs = 0
+  for (; !signal.aborted; await sleep(10)) {
+    const { rows } = await client.query<{ waited_ms: number | null }>(`
+      select max(extract(epoch from clock_timestamp() - waitstart) * 1000)::float8 as waited_ms from pg_locks
+      where not granted and locktype = 'relation' and relation = 'persona'::regclass
+        and mode in ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock')`)
+    longestMs = Math.max(longestMs, rows[0]?.waited_ms ?? 0)
+  }
+  await client.end()
+  return longestMs
+}
+
+t.test('a preparation that fails leaves its step undone, and is repeated', async t => {
+  const { database } = await worldApp(t)
+  let tries = 0
+  const prepare = async (db: Kysely<unknown>) => {
+    tries++
+    await sql`create index concurrently if not exists persona_by_image on persona (uploaded_image_id)`.execute(db)
+    if (tries === 1) throw new Error('cut short')
+  }
+  const steps = { ...EXPANDED, '9004_image': { ...step({}), prepare } }
+  await t.rejects(migrate(database.db, steps), { message: 'cut short' })
+  t.strictSame(await schemaState(database.db, '1.0.0', steps), {
+    kind: 'behind',
+    pending: ['9004_image'],
+    isEmpty: false,
+  })
+  t.strictSame(await migrate(database.db, steps), ['9004_image'])
+  const { rows } = await sql<{ lock_timeout: string }>`select setting as lock_timeout from pg_settings
+    where name = 'lock_timeout'`.execute(database.db)
+  t.not(rows[0]?.lock_timeout, '0', 'connections have their bounds again')
+})

@@ -31,7 +31,7 @@ const BUILD = fileURLToPath(new URL('..', import.meta.url))
 export async function worldDatabase(t: { teardown(fn: () => Promise<void>): void }): Promise<World> {
   const template = { name: `world_${contentHash()}`, prepare: loadWorld }
   const { url } = await testDatabase(t, { template })
-  const database = openPooled(url)
+  const database = open(url)
   t.teardown(() => database.close())
   const vault = await openVault(database.db, parseKeyRing(TEST_SECRET_KEYS))
   const token = async (email: string, options: Omit<TokenRequest, 'email'> = {}) =>
@@ -65,15 +65,6 @@ async function loadWorld(url: string): Promise<void> {
 /** Where the document lies, in the sources. */
 export function worldFile(): string {
   return join(BUILD, '..', 'test', 'fixtures', 'world.json')
-}
-
-/** Through the PgBouncer of `npm run test:pgbouncer`, which `TEST_POOLER_URL` names, if that is set. */
-function openPooled(url: string): ServiceDatabase {
-  const { TEST_POOLER_URL: pooler } = process.env
-  if (!pooler) return open(url)
-  const pooled = new URL(pooler)
-  pooled.pathname = new URL(url).pathname
-  return openUrl(pooled.href, readConfig({ ...POOL, PREPARED_STATEMENTS: 'off' }))
 }
 
 /** Where other work has the machine, many writers of one row wait long for each other: how long one may is the subject of other tests. */
