@@ -59,7 +59,7 @@ export async function applyOrganisation(
     for (const section of RECORD_SECTIONS) plans.push(await planRecords(trx, section, catalogue))
     plans.push(await planTools(trx, catalogue, options))
     plans.push(await planPersonas(trx, catalogue))
-    plans.push(planPruning(catalogue, wanted, options.prune === true))
+    if (options.prune) plans.push(planPruning(catalogue, wanted))
     requireNoFaults()
     const outcomes = plans.flatMap(plan => plan.outcomes)
     await keepingAdministrator(trx, async () => {
@@ -91,7 +91,7 @@ function mayTakeAccess({ section, action }: Outcome): boolean {
 
 /** How many rows met each fate, in the order of the report. */
 export function countOutcomes({ outcomes }: Pick<ApplyReport, 'outcomes'>): Record<Outcome['action'], number> {
-  const counts = { created: 0, changed: 0, unchanged: 0, removed: 0, kept: 0, only_here: 0 }
+  const counts = { created: 0, changed: 0, unchanged: 0, removed: 0, kept: 0 }
   for (const { action } of outcomes) counts[action]++
   return counts
 }

@@ -18,7 +18,7 @@ const options = { vault, env: {} }
 
 t.test('a document applied again changes nothing', async t => {
   const report = await applyOrganisation(database, world(), options)
-  t.same(countOutcomes(report), { created: 0, changed: 0, unchanged: 68, removed: 0, kept: 0, only_here: 0 })
+  t.same(countOutcomes(report), { created: 0, changed: 0, unchanged: 68, removed: 0, kept: 0 })
 })
 
 t.test('what is made stands as the document says, at version 1 with one audit row', async t => {
@@ -146,19 +146,6 @@ t.test('a token made for a user authenticates that user', async t => {
   const text = await token('alice@example.com', { scopes: ['basic'], requireIfMatch: true })
   const { caller } = await authenticate(database, hashToken(text), undefined)
   t.match(caller, { email: 'alice@example.com', permission: 'basic', token: { requiresIfMatch: true } })
-})
-
-t.test('what is only in the database is listed for the lists that the document has', async t => {
-  const document = { version: 1, groups: [{ name: 'Sales' }] }
-  const { outcomes } = await applyOrganisation(database, document, { ...options, plan: true })
-  const only = outcomes.filter(outcome => outcome.action === 'only_here')
-  t.same(
-    only.map(({ section, name }) => [section, name]),
-    [
-      ['groups', 'Engineering'],
-      ['groups', 'Empty'],
-    ],
-  )
 })
 
 t.test('an entry with an id changes only what it names; a new one needs a name', async t => {

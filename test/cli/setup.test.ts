@@ -50,19 +50,6 @@ t.test('init: of several at once on an empty database one makes an administrator
   t.equal(JSON.parse(stdout).length, 1)
 })
 
-t.test('init: a user who is there and does not administer is told the entry of a document', async t => {
-  const { url } = await testDatabase(t)
-  await agentctl({ url, args: ['migrate'] })
-  await agentctl({ url, args: ['user', 'create', 'alice@example.com'] })
-  await agentctl({ url, args: ['user', 'deactivate', 'alice@example.com'] })
-  const { status, stderr } = await agentctl({ url, args: ['init', 'Alice@example.com'] })
-  t.equal(status, 1)
-  const entry = /(\{email: .*\}) in users/.exec(stderr)?.[1]
-  const applied = await agentctl({ url, args: ['apply', '-'], input: `version: 1\nusers: [${entry}]\n` })
-  t.equal(applied.status, 0, applied.stderr)
-  t.equal((await agentctl({ url, args: ['token', 'create', '--for', 'alice@example.com'] })).status, 0)
-})
-
 t.test('the sample organisation comes beside what init and a document made', async t => {
   const { url } = await testDatabase(t)
   const sample = join(ROOT, 'fixtures', 'organisation.yaml')

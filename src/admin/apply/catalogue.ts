@@ -32,8 +32,8 @@ export interface Outcome {
   section: SectionName
   id: Id
   name: string
-  /** `kept`: pruning would have removed it, but `reason` forbids that. `only_here`: no entry names it, and nothing is pruned. */
-  action: 'created' | 'changed' | 'unchanged' | 'removed' | 'kept' | 'only_here'
+  /** `kept`: pruning would have removed it, but `reason` forbids that. */
+  action: 'created' | 'changed' | 'unchanged' | 'removed' | 'kept'
   /** The fields that change, with what they were and become; of a new row what differs from an empty one. Secrets as masks. */
   fields: { field: string; from: unknown; to: unknown }[]
   reason?: string

@@ -16,25 +16,23 @@ import { changePersona } from './personas.js'
 import { ACCESS_KIND } from './records.js'
 
 /**
- * The rows that no entry names, in the lists that the document has. Without `prune` they are only reported.
- *
- * With it: agents are deleted as the service deletes them (marked, and taken out of every relation), users are deactivated, as
- * the audit trail and what they own refer to them; everything else is removed, unless something that stays refers to it.
+ * Removes the rows that no entry names, in the lists that the document has: agents are deleted as the service deletes them
+ * (marked, and taken out of every relation), users are deactivated, as the audit trail and what they own refer to them;
+ * everything else is removed, unless something that stays refers to it.
  */
-export function planPruning(catalogue: Catalogue, document: OrganisationDocument, prune: boolean): Plan {
+export function planPruning(catalogue: Catalogue, document: OrganisationDocument): Plan {
   // What refers to others goes before them.
   const lists = SECTIONS.filter(section => document[section] !== undefined).reverse()
   const outcomes = lists.flatMap(section =>
     catalogue
       .unnamed(section)
-      .filter(row => row.deleted !== true && !(section === 'users' && prune && row.active === false))
+      .filter(row => row.deleted !== true && !(section === 'users' && row.active === false))
       .map((row): Outcome => {
-        const name = String(row[TABLES[section].named])
-        return { section, id: row.id, name, action: prune ? 'removed' : 'only_here', fields: [] }
+        return { section, id: row.id, name: String(row[TABLES[section].named]), action: 'removed', fields: [] }
       }),
   )
   const store: Plan['store'] = async (trx, actor) => {
-    for (const outcome of prune ? outcomes : []) {
+    for (const outcome of outcomes) {
       await sql`savepoint removal`.execute(trx)
       try {
         await removeRow(trx, outcome.section, outcome.id, actor)

@@ -12,15 +12,12 @@ import { type Call, type CommandLine, dateTime, UsageError, wholeNumber } from '
 /** What `--kind` takes. */
 const LISTED_KINDS = ['agent', 'tool', ...ACCESS_KINDS] as const
 
-/** Which rows and events of the audit trail to list. Times are ISO 8601, `since` inclusive and `until` exclusive. */
+/** Which rows and events of the audit trail to list. `since` is ISO 8601. */
 interface AuditFilter {
   kind?: (typeof LISTED_KINDS)[number]
   /** An id, or the email of whom it concerns. */
   subject?: string
-  /** An email, or `agentctl`. */
-  actor?: string
   since?: string
-  until?: string
   limit?: number
 }
 
@@ -53,9 +50,7 @@ export function addAuditCommands(program: Command, line: CommandLine): void {
     .description('Lists changes of agents, tools and access, newest first.')
     .addOption(new Option('--kind <KIND>', 'only this kind').choices(LISTED_KINDS))
     .option('--subject <ID>', 'only of this id, or concerning the person with this email')
-    .option('--actor <EMAIL>', 'only by this user (agentctl: the operator)')
     .option('--since <DATE>', 'from this time on (RFC 3339, UTC without an offset)', dateTime)
-    .option('--until <DATE>', 'before this time', dateTime)
     .option('--limit <COUNT>', 'at most so many', wholeNumber, 100)
   line
     .add(audit, 'verify', '--checkpoint checkpoint-1 --public-key audit-key.pub', verifyCommand)
@@ -88,18 +83,16 @@ async function listCommand(call: Call, { limit, ...filter }: AuditFilter & { lim
     FROM: row => row.client_address,
     COMMAND: row => row.command,
   })
-  if (rows.length > limit) call.remark(`there are more than ${limit}: see --limit, --since and --until`)
+  if (rows.length > limit) call.remark(`there are more than ${limit}: see --limit and --since`)
 }
 
 /** Rows and events of the audit trail, newest first. */
 export async function listAudit(db: Kysely<Database>, filter: AuditFilter): Promise<ListedChange[]> {
-  const { kind, subject, actor, since, until, limit } = filter
+  const { kind, subject, since, limit } = filter
   const conditions = [
     ...(kind === undefined ? [] : [sql`kind = ${kind}`]),
     ...(subject === undefined ? [] : [sql`(subject = ${subject} or lower(person) = lower(${subject}))`]),
-    ...(actor === undefined ? [] : [sql`actor = ${actor}`]),
     ...(since === undefined ? [] : [sql`at >= ${since}`]),
-    ...(until === undefined ? [] : [sql`at < ${until}`]),
   ]
   const { rows } = await sql<ListedChange>`
     select at, kind, subject, number, action, person, actor, token_id, request_id, client_address, command, detail, fields,

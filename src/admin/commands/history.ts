@@ -83,7 +83,7 @@ async function rollbackCommand(
   call.answer({ version: result.version, fields, left, ...(notes.length > 0 && { notes }) }, () => {
     const done = fields.length > 0 ? `set back ${fields.join(', ')}` : 'nothing to set back'
     if (plan && fields.length > 0) {
-      printOutcome(call, { section, id, name: result.name, action: 'changed', fields: changes }, true)
+      printOutcome(call, { section, id, name: result.name, action: 'changed', fields: changes })
     } else call.print(`${word} ${id} is version ${result.version}: ${done}`)
     if (kind === 'tool') call.remark('secrets are not rolled back: the header values are those of now')
     for (const note of notes) call.remark(note)

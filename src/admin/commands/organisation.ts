@@ -58,31 +58,21 @@ const SIGN: Record<Outcome['action'], string> = {
   unchanged: ' ',
   removed: '-',
   kept: '!',
-  only_here: '?',
 }
 
-/** More new rows than these are not shown field by field. */
-const CREATED_SHOWN_MAX = 20
-
 function printReport(call: Call, report: ApplyReport): void {
-  const { created, changed, unchanged, removed, kept, only_here } = countOutcomes(report)
-  const shown = report.outcomes.filter(({ action }) => action !== 'unchanged' && action !== 'only_here')
+  const { created, changed, unchanged, removed, kept } = countOutcomes(report)
+  const shown = report.outcomes.filter(({ action }) => action !== 'unchanged')
   if (shown.length > 0) call.print('+ created  ~ changed  - removed  ! kept as it is used')
-  for (const outcome of shown) printOutcome(call, outcome, created <= CREATED_SHOWN_MAX)
+  for (const outcome of shown) printOutcome(call, outcome)
   const counts = [`${created} created`, `${changed} changed`, `${unchanged} unchanged`]
   if (removed + kept > 0) counts.push(`${removed} removed`, `${kept} kept`)
-  if (only_here > 0) counts.push(`${only_here} only in the database (--json names them)`)
   call.print(`${counts.join(', ')}${report.planned ? ' (a plan: nothing was stored)' : ''}`)
 }
 
 /** One outcome for people: a line with its sign, then what each field was and becomes. */
-export function printOutcome(
-  call: Call,
-  { section, id, name, action, fields, reason, notes = [] }: Outcome,
-  withFields: boolean,
-): void {
+export function printOutcome(call: Call, { section, id, name, action, fields, reason, notes = [] }: Outcome): void {
   call.print(`${SIGN[action]} ${section} ${id} ${name}${reason ? `: ${reason}` : ''}`)
-  if (action === 'created' && !withFields) return
   for (const { field, from, to } of fields) {
     const before = action === 'created' ? '' : `${shortened(from)} -> `
     call.print(`    ${field}: ${before}${shortened(to)}`)

@@ -14,10 +14,7 @@ import type { Call, CommandLine } from './command.js'
 
 export function addAgentCommands(program: Command, line: CommandLine): void {
   const agent = program.command('agent').description('Agents: apply and the HTTP operations change them.')
-  line
-    .add(agent, 'list', '--json', listAgentsCommand)
-    .description('Lists the agents.')
-    .option('--deleted', 'deleted ones as well')
+  line.add(agent, 'list', '--json', listAgentsCommand).description('Lists the agents that are not deleted.')
   line
     .add(agent, 'show <AGENT>', '12', showAgentCommand)
     .description(
@@ -36,12 +33,12 @@ export function addToolCommands(program: Command, line: CommandLine): void {
     .option('--as-functions', 'show, as JSON, the functions that a model is given')
 }
 
-async function listAgentsCommand(call: Call, { deleted = false }: { deleted?: boolean }): Promise<undefined> {
+async function listAgentsCommand(call: Call): Promise<undefined> {
   const agents = (await call.db())
     .selectFrom('persona as p')
     .leftJoin('user_account as u', 'u.id', 'p.owner_id')
-    .select(['p.id', 'p.name', 'u.email as owner', 'p.is_public', 'p.deleted', 'p.builtin_persona', 'p.version'])
-    .where(sql<boolean>`${deleted} or not p.deleted`)
+    .select(['p.id', 'p.name', 'u.email as owner', 'p.is_public', 'p.builtin_persona', 'p.version'])
+    .where('deleted', '=', false)
     .orderBy('p.id')
   call.list(await agents.execute(), {
     ID: one => one.id,
@@ -49,7 +46,7 @@ async function listAgentsCommand(call: Call, { deleted = false }: { deleted?: bo
     OWNER: one => one.owner,
     ACCESS: one => (one.is_public ? 'public' : 'private'),
     VERSION: one => one.version,
-    STATE: one => (one.deleted ? 'deleted' : one.builtin_persona ? 'built in' : ''),
+    STATE: one => (one.builtin_persona ? 'built in' : ''),
   })
 }
 

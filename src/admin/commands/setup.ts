@@ -1,10 +1,9 @@
 import type { Command } from 'commander'
-import { sql, type Transaction } from 'kysely'
+import { sql } from 'kysely'
 import { describeServer } from '../../db/connection/database-server.js'
 import { MIGRATIONS, migrate, schemaState } from '../../db/migrate.js'
-import type { Database } from '../../db/tables.js'
 import { VERSION } from '../../version.js'
-import { createUser, firstAdministrator, keepingAdministrator, listUsers } from '../people.js'
+import { createUser, firstAdministrator, keepingAdministrator } from '../people.js'
 import { counted, EXIT, Refusal } from '../refusal.js'
 import { type Call, type CommandLine, schemaAhead } from './command.js'
 import { checkedEmail } from './people.js'
@@ -35,7 +34,10 @@ async function initCommand(call: Call, _: object, given: string): Promise<undefi
   const migrations = state.kind === 'behind' ? await migrate(database.db) : []
   await call.vault()
   const issued = await keepingAdministrator(database.db, async trx => {
-    await refuseSecond(trx, email)
+    const there = await firstAdministrator(trx)
+    if (there !== undefined) {
+      throw new Refusal(`there is an administrator already, ${there}: agentctl token create --for ${there}`)
+    }
     await createUser(trx, { email, kind: 'person', permissions: ['admin'] }, call.actor)
     return await createToken(trx, { email }, call.actor)
   })
@@ -47,40 +49,18 @@ async function initCommand(call: Call, _: object, given: string): Promise<undefi
   })
 }
 
-/** Refuses where somebody administers, or where the user is there and does not. */
-async function refuseSecond(trx: Transaction<Database>, email: string): Promise<void> {
-  const there = await firstAdministrator(trx)
-  if (there !== undefined) {
-    throw new Refusal(`there is an administrator already, ${there}: agentctl token create --for ${there}`)
-  }
-  const user = (await listUsers(trx)).find(one => one.email.toLowerCase() === email.toLowerCase())
-  if (user !== undefined) {
-    throw new Refusal(
-      `there is a user ${user.email} already, who does not administer: agentctl apply a document with the entry ` +
-        `{email: ${user.email}, active: true, permissions: [admin]} in users, then agentctl token create --for ${user.email}`,
-    )
-  }
-}
-
 async function migrateCommand(call: Call, { plan }: { plan?: boolean }): Promise<number> {
   const { database } = await call.rawDatabase()
   const state = await schemaState(database.db, VERSION)
   if (state.kind === 'ahead') throw schemaAhead(state)
-  const pending = state.kind === 'behind' ? state.pending : []
-  if (plan) {
-    const steps = pending.map(name => ({ migration: name, locks: MIGRATIONS[name]?.locks ?? [] }))
-    call.answer({ pending: steps }, () => {
-      if (steps.length === 0) call.print('The schema is up to date.')
-      call.printTable(steps.map(step => [step.migration, `locks: ${step.locks.join('; ')}`]))
-    })
-    return steps.length > 0 ? EXIT.differs : EXIT.ok
-  }
-  const applied = await migrate(database.db)
-  call.answer({ applied }, () => {
-    if (applied.length === 0) call.print('The schema is up to date.')
-    for (const name of applied) call.print(`applied ${name}`)
+  const names = plan && state.kind === 'behind' ? state.pending : plan ? [] : await migrate(database.db)
+  const pending = names.map(name => ({ migration: name, locks: MIGRATIONS[name]?.locks ?? [] }))
+  call.answer(plan ? { pending } : { applied: names }, () => {
+    if (names.length === 0) call.print('The schema is up to date.')
+    if (plan) call.printTable(pending.map(({ migration, locks }) => [migration, `locks: ${locks.join('; ')}`]))
+    else for (const name of names) call.print(`applied ${name}`)
   })
-  return EXIT.ok
+  return plan && names.length > 0 ? EXIT.differs : EXIT.ok
 }
 
 async function statusCommand(call: Call): Promise<undefined> {
