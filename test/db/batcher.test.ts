@@ -2,7 +2,6 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import t from 'tap'
 import { readConfig } from '../../src/config.js'
-import { ConnectionLost } from '../../src/db/connection/database-error.js'
 import { openUrl } from '../../src/db/open.js'
 import { Batcher } from '../../src/db/statements/batcher.js'
 import { statement } from '../../src/db/statements/statement.js'
@@ -29,22 +28,6 @@ t.test('what one turn of the event loop asks goes as one batch, and each gets it
   t.strictSame(await Promise.all([5, 3, 5, 8].map(question => ask(batcher, question))), [10, 6, 10, 16])
   t.equal(await ask(batcher, 1), 2)
   t.strictSame(groups, [[5, 3, 5, 8], [1]])
-})
-
-t.test('a question that comes while others are under way does not wait for them', async t => {
-  let release = () => {}
-  const held = new Promise<void>(resolve => {
-    release = resolve
-  })
-  const batcher = new Batcher<string, string>(async questions => {
-    if (questions.includes('slow')) await held
-    return questions
-  }, WAIT_MS)
-  const slow = ask(batcher, 'slow')
-  await new Promise(setImmediate)
-  t.equal(await ask(batcher, 'quick'), 'quick')
-  release()
-  t.equal(await slow, 'slow')
 })
 
 t.test('while two batches are under way, what comes waits for one of them and goes together', async t => {
@@ -102,38 +85,6 @@ t.test('what sends much shares with few, and the largest go alone', async t => {
   const kibibytes = [100, 100, 100, 5_000, 1, 1]
   await Promise.all(kibibytes.map((size, i) => ask(batcher, i, { sizeBytes: size * 1024 })))
   t.strictSame(groups, [[0, 1, 4, 5], [2], [3]])
-})
-
-t.test("a lost connection is everybody's: nobody asks again here", async t => {
-  let count = 0
-  const batcher = new Batcher<number, number>(async () => {
-    count += 1
-    throw new ConnectionLost()
-  }, WAIT_MS)
-  const outcomes = await Promise.allSettled([1, 2, 3].map(question => ask(batcher, question)))
-  t.ok(outcomes.every(outcome => outcome.status === 'rejected' && outcome.reason instanceof ConnectionLost))
-  t.equal(count, 1)
-})
-
-t.test('a row that cannot be read fails its own question and no other', async t => {
-  const { url } = await testDatabase(t)
-  const database = openUrl(url, readConfig({}))
-  t.teardown(() => database.close())
-  const quotients = statement<{ divisors: number[] }, { position: number; quotient: number }>(
-    'quotients',
-    param => sql`select position::integer, 100 / divisor as quotient
-      from unnest(${param('divisors')}::integer[]) with ordinality asked (divisor, position) order by position`,
-  )
-  const batcher = new Batcher<number, number | undefined>(async divisors => {
-    const rows = await quotients.run(database.db, { divisors: [...divisors] })
-    return rows.map(({ quotient }) => quotient)
-  }, WAIT_MS)
-  const outcomes = await Promise.allSettled([4, 0, 5].map(divisor => ask(batcher, divisor)))
-  t.match(outcomes, [
-    { status: 'fulfilled', value: 25 },
-    { status: 'rejected', reason: { code: '22012' } },
-    { status: 'fulfilled', value: 20 },
-  ])
 })
 
 t.test('a batch that meets a timeout fails as one: 64 rows make two statements', async t => {

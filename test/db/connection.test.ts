@@ -12,7 +12,6 @@ import type { DatabaseOptions } from '../../src/db/connection/options.js'
 import { OpenDatabase } from '../../src/db/connection/pool.js'
 import { BEGIN, type BoundStatement, COMMIT, type Exchange } from '../../src/db/connection/session.js'
 import { classifyDatabaseError } from '../../src/db/connection/sqlstate.js'
-import { statement } from '../../src/db/statements/statement.js'
 import { testDatabase } from '../postgres.js'
 import { TcpProxy } from './tcp-proxy.js'
 
@@ -107,24 +106,6 @@ t.test('a pipeline answers one result for each statement, in order', async t => 
     ],
   )
 })
-
-t.test(
-  'each statement of a transaction has its own snapshot: one behind a lock sees what the other writer did',
-  async t => {
-    const { transact, db } = opened(t)
-    await sql`insert into item (id, name) values (1, 'before')`.execute(db)
-    const other = await db.startTransaction().execute()
-    await sql`update item set name = 'after' where id = 1`.execute(other)
-    const waiting = transact([
-      { sql: 'select id from item where id = 1 for no key update', parameters: [] },
-      { sql: 'select name from item where id = 1', parameters: [] },
-    ])
-    await delay(100)
-    await other.commit().execute()
-    t.strictSame((await waiting)[1]?.rows, [{ name: 'after' }])
-    await sql`delete from item`.execute(db)
-  },
-)
 
 t.test('when a statement of a pipeline fails, nothing is applied and the connection stays in use', async t => {
   const { pipeline, db, pool } = opened(t, { poolSize: 1 })
@@ -385,20 +366,6 @@ t.test('every round trip is reported with its texts and never a value', async t 
   )
   t.ok(exchanges.every(({ durationMs }) => durationMs > 0 && durationMs < 5_000))
   t.notMatch(JSON.stringify(exchanges), /secret value/)
-})
-
-t.test('a compiled statement runs alone and in a pipeline with the same result', async t => {
-  const both = statement<{ ids: number[]; text: string; nothing: string | null }, { n: number; text: string }>(
-    'both',
-    param => sql`select cardinality(${param('ids')}::int[]) as n, ${param('text')}::json ->> 'k' as text,
-      ${param('nothing')}::text as nothing, ${param('ids')}::int[] as ids`,
-  )
-  const database = opened(t)
-  const parameters = { ids: [3, 1, 2], text: '{"k":"it\'s"}', nothing: null }
-  const expected = [{ n: 3, text: "it's", nothing: null, ids: [3, 1, 2] }]
-  t.strictSame(await both.run(database.db, parameters), expected)
-  t.strictSame((await database.pipeline([both.bind(parameters)]))[0]?.rows, expected)
-  t.strictSame(await database.db.transaction().execute(trx => both.run(trx, parameters)), expected)
 })
 
 t.test('close waits for what is under way, refuses what is new, and closes every socket', async t => {

@@ -33,9 +33,11 @@ interface User {
 
 t.setTimeout(900_000) // many starts, each slow on a machine that does much else
 
-t.test('one process: starts, answers, stops, and finds its data again', async t => {
-  const dataDir = folder(t)
+t.test('it starts, answers, stops and finds its data again; no path is too long, no pid file believed', async t => {
+  const dataDir = join(folder(t), `${'a'.repeat(120)} b,"c'%41ü`)
   const first = await startEmbedded({ dataDir, ...OPTIONS })
+  t.teardown(() => rmSync(first.host, { recursive: true, force: true }))
+  t.ok(Buffer.byteLength(first.host) < 90, 'the socket lies where its path is short enough')
   const pids = clusterPids(dataDir)
   t.ok(pids.length >= 5, 'the server and its background processes run')
   await query(first.url, 'create table kept (value text)')
@@ -46,9 +48,15 @@ t.test('one process: starts, answers, stops, and finds its data again', async t 
     `select current_setting('listen_addresses') as listen, current_setting('server_encoding') as encoding, current_setting('fsync') as fsync`,
   )
   t.same(setting, { listen: '', encoding: 'UTF8', fsync: 'off' })
+  const pidFile = join(dataDir, 'postgresql', 'data', 'postmaster.pid')
+  const content = readFileSync(pidFile, 'utf8')
   await first.stop()
   await noneLeft(t, dataDir, 2_000)
+  const stranger = spawn('sleep', ['60'], serverIdentity())
+  t.teardown(() => stranger.kill())
+  writeFileSync(pidFile, content.replace(/^\d+/, String(stranger.pid)))
   const second = await startEmbedded({ dataDir, ...OPTIONS })
+  t.ok(isAlive(stranger.pid ?? 0), 'the process that has the old id now is left alone')
   t.same(await query(second.url, 'select upper(value) as value from kept'), [{ value: 'Ä' }])
   await Promise.all([second.stop(), second.stop()])
   await noneLeft(t, dataDir, 2_000)
@@ -91,45 +99,6 @@ t.test('SIGKILL of everything, server and shell included: the next start recover
   t.same(await query(url, 'select value from kept'), [{ value: 1 }])
   await leave(next)
   await noneLeft(t, dataDir, 2_000)
-})
-
-t.test('a stale pid file: is not believed when the process id belongs to something else', async t => {
-  const dataDir = folder(t)
-  const user = enter(t, dataDir)
-  await user.answer
-  const pidFile = join(dataDir, 'postgresql', 'data', 'postmaster.pid')
-  const content = readFileSync(pidFile, 'utf8')
-  await leave(user)
-  await noneLeft(t, dataDir, 2_000)
-  const stranger = spawn('sleep', ['60'], serverIdentity())
-  t.teardown(() => stranger.kill())
-  writeFileSync(pidFile, content.replace(/^\d+/, String(stranger.pid)))
-  const next = await startEmbedded({ dataDir, ...OPTIONS })
-  t.ok(isAlive(stranger.pid ?? 0), 'the stranger is left alone')
-  await next.stop()
-})
-
-t.test('SIGKILL of the process that runs the server: it stops, and the next start need not wait for long', async t => {
-  const dataDir = folder(t)
-  const user = enter(t, dataDir)
-  await user.answer
-  await kill(user)
-  const next = enter(t, dataDir)
-  t.equal((await next.answer).refused, undefined)
-  const other = startEmbedded({ dataDir, ...OPTIONS, patienceMs: 0 })
-  await t.rejects(other, { name: 'EmbeddedUnavailable', message: /another process runs one on the data/ })
-  await leave(next)
-  await noneLeft(t, dataDir, 2_000)
-})
-
-t.test('a long path with odd characters: the socket lies where its path is short enough', async t => {
-  const dataDir = join(folder(t), `${'a'.repeat(120)} b,"c'%41ü`)
-  const server = await startEmbedded({ dataDir, ...OPTIONS })
-  t.teardown(() => rmSync(server.host, { recursive: true, force: true }))
-  t.ok(Buffer.byteLength(server.host) < 90)
-  t.equal(statSync(server.host).mode & 0o777, 0o700)
-  t.same(await query(server.url, 'select 1 as one'), [{ one: 1 }])
-  await server.stop()
 })
 
 t.test('where it cannot run: one sentence that names DATABASE_URL', async t => {

@@ -3,6 +3,7 @@ import t from 'tap'
 import { readConfig } from '../../src/config.js'
 import { openUrl } from '../../src/db/open.js'
 import { rowStatement, weightOf } from '../../src/db/statements/row-statement.js'
+import { statement } from '../../src/db/statements/statement.js'
 import { testDatabase } from '../postgres.js'
 
 interface Row {
@@ -86,9 +87,12 @@ t.test('one database', async t => {
     )
   })
 
-  t.test('a value that is missing is the mistake of the program', async t => {
+  t.test('a value that is missing, or stands in the text of a statement, is the mistake of the program', async t => {
     const { id: _, ...incomplete } = row
     t.throws(() => echo.bind([incomplete as Row]), { message: 'statement echo lacks its parameter id' })
+    const frozen = () =>
+      statement<{ id: number }, never>('frozen', (_, db) => db.deleteFrom('label').where('id', '=', 7))
+    t.throws(frozen, { message: 'statement frozen holds a value that is not a named parameter' })
   })
 })
 

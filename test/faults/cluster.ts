@@ -20,8 +20,6 @@ export interface ClusterOptions {
   settings?: Record<string, string>
   /** The size of a file system of its own, in memory, for the tables of the database `world`: see `canMount`. */
   tablesMib?: number
-  /** The same for the write-ahead log, whose files are then of 1 MiB. */
-  walMib?: number
 }
 
 /** Whether this process may mount file systems: root may, unless it is in a container. */
@@ -43,9 +41,6 @@ function mountMemory(folder: string, mib: number): void {
 }
 
 const START_LIMIT_MS = 120_000
-/** How long a supervisor waits for a server that recovers from a crash. */
-const REVIVE_LIMIT_MS = 60_000
-
 /**
  * A PostgreSQL server that a test breaks: on a port of its own, with fsync as in production. It is stopped and its folder
  * removed by `remove`.
@@ -72,8 +67,7 @@ export class Cluster {
     const cluster = await Cluster.#empty(options)
     const { major } = cluster.#binaries
     const locale = major >= 17 ? ['--locale-provider=builtin', '--locale=C.UTF-8'] : ['--locale=C.UTF-8']
-    const wal = options.walMib === undefined ? [] : ['-X', cluster.#mount('wal', options.walMib), '--wal-segsize=1']
-    const initdb = ['-D', cluster.#data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--no-sync', ...locale, ...wal]
+    const initdb = ['-D', cluster.#data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--no-sync', ...locale]
     const made = runAs(cluster.#account, join(cluster.#binaries.dir, 'initdb'), initdb)
     if (!made.ok) throw new Error(`initdb: ${made.stderr}`)
     writeFileSync(
@@ -161,8 +155,8 @@ export class Cluster {
   }
 
   /** Waits until the server accepts connections; rejects when it ends instead, or takes too long. */
-  async ready(limitMs = START_LIMIT_MS): Promise<void> {
-    const deadline = Date.now() + limitMs
+  async ready(): Promise<void> {
+    const deadline = Date.now() + START_LIMIT_MS
     for (;;) {
       try {
         await this.query('select 1', [], 'postgres')
@@ -172,16 +166,6 @@ export class Cluster {
           throw new Error(`the server does not start: ${this.log.slice(-2_000)}`, { cause: error })
       }
       await sleep(20)
-    }
-  }
-
-  /** Waits until the server accepts connections; one that gave up or hangs is started anew, as its supervisor would. */
-  async revive(): Promise<void> {
-    try {
-      await this.ready(REVIVE_LIMIT_MS)
-    } catch {
-      await this.kill()
-      await this.start()
     }
   }
 
@@ -233,9 +217,9 @@ export class Cluster {
     return client
   }
 
-  /** Fills the file system that the tables, or the write-ahead log, have of their own; returns what makes room again. */
-  fill(mount: 'tables' | 'wal'): () => void {
-    const ballast = join(this.folder, mount, 'ballast')
+  /** Fills the file system that the tables have of their own; returns what makes room again. */
+  fill(): () => void {
+    const ballast = join(this.folder, 'tables', 'ballast')
     try {
       const block = Buffer.alloc(1024 * 1024)
       for (;;) writeFileSync(ballast, block, { flag: 'a' })
@@ -243,18 +227,6 @@ export class Cluster {
       // Full.
     }
     return () => rmSync(ballast)
-  }
-
-  /** Writes to the log until the server has no room for more of it, and stops itself. */
-  async exhaustWal(): Promise<void> {
-    const before = this.log.length
-    const client = await this.connect()
-    for (let mib = 0; mib < 1_000 && !this.log.includes('PANIC', before); mib++) {
-      // Fails when the server stops itself, be it for this statement or for that of another session.
-      await client.query(`select pg_logical_emit_message(false, 'ballast', repeat('x', 1048576))`).catch(() => {})
-    }
-    await client.end().catch(() => {})
-    if (!this.log.includes('PANIC', before)) throw new Error('the file system of the log does not get full')
   }
 
   async remove(): Promise<void> {
@@ -269,14 +241,14 @@ export class Cluster {
       await this.query('create database world', [], 'postgres')
       return
     }
-    const space = this.#mount('tables', tablesMib)
+    const space = this.#mount(tablesMib)
     await this.query(`create tablespace small location '${space}'`, [], 'postgres')
     await this.query('create database world tablespace small', [], 'postgres')
   }
 
   /** Mounts a file system of this size; answers a folder on it that is the server's. */
-  #mount(name: 'tables' | 'wal', mib: number): string {
-    const mount = join(this.folder, name)
+  #mount(mib: number): string {
+    const mount = join(this.folder, 'tables')
     mkdirSync(mount)
     mountMemory(mount, mib)
     this.#mounts.push(mount)

@@ -15,11 +15,13 @@ t.setTimeout(900_000)
 
 const CLI = fileURLToPath(new URL('../../src/cli.js', import.meta.url))
 
+const { PATH = '', PG_BIN_DIR = '' } = process.env
+
 t.test('whatever ends the embedded server or its service, it runs again and keeps what was acknowledged', async t => {
-  const { PG_BIN_DIR = '' } = process.env
   const server = new EmbeddedServer()
   t.teardown(() => server.remove())
-  const service = await ServiceProcess.start({ DATA_DIR: server.folder, PG_BIN_DIR, DRAIN_DELAY_MS: '0' })
+  const settings = { DATA_DIR: server.folder, PG_BIN_DIR, DEMO: 'off', DRAIN_DELAY_MS: '0' }
+  const service = await ServiceProcess.start(settings)
   t.teardown(() => service.stop('SIGKILL'))
   const token = await makeWorld(server.url())
   const strikes: Record<string, () => void | Promise<void>> = {
@@ -44,33 +46,38 @@ t.test('whatever ends the embedded server or its service, it runs again and keep
     await service.ready()
     t.match(await (await call('GET')).json(), { description: what }, what)
   }
-  t.equal(await service.stop(), 0)
-})
 
-t.test('agentctl uses the server of the service; 69 where none runs', async t => {
-  const { PG_BIN_DIR = '' } = process.env
-  const server = new EmbeddedServer()
-  t.teardown(() => server.remove())
-  const settings = { DATA_DIR: server.folder, PG_BIN_DIR, DEMO: 'off', DRAIN_DELAY_MS: '0' }
-  const service = await ServiceProcess.start(settings)
-  t.teardown(() => service.stop('SIGKILL'))
-  const before = server.pid()
-  const { PATH = '' } = process.env
-  const init = () => spawnSync(process.execPath, [CLI, 'init', 'alice@example.com'], { env: { PATH, ...settings } })
-  t.equal(init().status, 0)
-  t.equal(server.pid(), before)
+  const data = join(server.folder, 'postgresql', 'data')
+  const postmaster = server.pid()
+  renameSync(data, `${data}.away`)
+  process.kill(postmaster, 'SIGKILL')
+  while (!service.log.includes('its data are gone')) await sleep(20)
+  t.match(await service.readiness(), {
+    status: 503,
+    detail: /it is the embedded PostgreSQL.*the file log beside its data/,
+  })
+  t.notOk(existsSync(data), 'no empty database in their place')
+  renameSync(`${data}.away`, data)
+  await service.ready()
+  t.match(service.log, /has ended; starting it again; its log is .*does not start again yet: .*are gone.*runs again/s)
+  t.notMatch(service.log, 'DATABASE_URL')
+
+  const running = server.pid()
+  const status = () => spawnSync(process.execPath, [CLI, 'status'], { env: { PATH, ...settings }, encoding: 'utf8' })
+  t.equal(status().status, 0, 'agentctl uses the server of the service')
+  t.equal(server.pid(), running)
   t.equal(await service.stop(), 0)
   t.equal(server.pid(), 0)
-  const status = spawnSync(process.execPath, [CLI, 'status', '--json'], { env: { PATH, ...settings } })
-  t.equal(status.status, 69)
-  t.match(String(status.stderr), /cannot be reached: .*the embedded PostgreSQL, which the service \(npm start\) runs/)
+  t.match(status(), {
+    status: 69,
+    stderr: /cannot be reached: .*the embedded PostgreSQL, which the service \(npm start\) runs/,
+  })
 })
 
 t.test(
   'status 69 and one sentence when the disk is full at the start; 503 database_full when it is later',
   { skip: !canMount() && 'file systems cannot be mounted here' },
   async t => {
-    const { PG_BIN_DIR = '' } = process.env
     const server = new EmbeddedServer({ ownDisk: true })
     t.teardown(() => server.remove())
     const settings = { DATA_DIR: server.folder, PG_BIN_DIR, DEMO: 'off', DRAIN_DELAY_MS: '0' }
@@ -92,27 +99,3 @@ t.test(
     t.equal(await service.stop(), 0)
   },
 )
-
-t.test('503 while its data are gone: probe and log say so, and it runs again when they are back', async t => {
-  const { PG_BIN_DIR = '' } = process.env
-  const server = new EmbeddedServer()
-  t.teardown(() => server.remove())
-  const service = await ServiceProcess.start({ DATA_DIR: server.folder, PG_BIN_DIR, DRAIN_DELAY_MS: '0' })
-  t.teardown(() => service.stop('SIGKILL'))
-  const data = join(server.folder, 'postgresql', 'data')
-
-  const postmaster = server.pid()
-  renameSync(data, `${data}.away`)
-  process.kill(postmaster, 'SIGKILL')
-  while (!service.log.includes('its data are gone')) await sleep(20)
-  t.match(await service.readiness(), {
-    status: 503,
-    detail: /it is the embedded PostgreSQL.*the file log beside its data/,
-  })
-  t.notOk(existsSync(data), 'no empty database in their place')
-  renameSync(`${data}.away`, data)
-  await service.ready()
-  t.match(service.log, /has ended; starting it again; its log is .*does not start again yet: .*are gone.*runs again/s)
-  t.notMatch(service.log, 'DATABASE_URL')
-  t.equal(await service.stop(), 0)
-})

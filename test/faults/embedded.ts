@@ -2,7 +2,6 @@ import { execFileSync } from 'node:child_process'
 import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import pg from 'pg'
 
 /** Holds the cluster, with little room beside it. */
 const DISK_MIB = 400
@@ -29,17 +28,6 @@ export class EmbeddedServer {
   pid(): number {
     const path = join(this.folder, 'postgresql', 'data', 'postmaster.pid')
     return existsSync(path) ? Number.parseInt(readFileSync(path, 'utf8'), 10) || 0 : 0
-  }
-
-  async query<R extends pg.QueryResultRow>(text: string): Promise<R[]> {
-    const client = new pg.Client({ connectionString: this.url() })
-    client.on('error', () => {}) // the server is killed under it
-    await client.connect()
-    try {
-      return (await client.query<R>(text)).rows
-    } finally {
-      await client.end().catch(() => {})
-    }
   }
 
   /** Leaves no room on the disk; answers what makes room again. */

@@ -18,7 +18,7 @@ t.test(
     t.teardown(() => cluster.remove())
     const { service, update } = await serve(cluster)
     t.teardown(() => service.stop('SIGKILL'))
-    const makeRoom = cluster.fill('tables')
+    const makeRoom = cluster.fill()
     await until(async () => (await update(randomBytes(1_000).toString('hex'))) === 503)
     // The answer may be here before the line of the log, which comes through a pipe.
     await until(async () => /"refusal":"database_full".*"outcome":"not_applied"/.test(service.log))

@@ -33,9 +33,6 @@ export class ServiceProcess {
   readonly #env: Record<string, string>
   #child: ChildProcess | undefined
   #log = ''
-  #line = ''
-  /** How many answers of 503 the service has written into its log, each with the cause. */
-  refusalsLogged = 0
 
   constructor(port: number, env: Record<string, string>) {
     this.port = port
@@ -52,10 +49,6 @@ export class ServiceProcess {
 
   get log(): string {
     return this.#log
-  }
-
-  clearLog(): void {
-    this.#log = ''
   }
 
   get pid(): number {
@@ -84,9 +77,6 @@ export class ServiceProcess {
   #keep(text: string): void {
     this.#log += text
     if (this.#log.length > 2 * LOG_KEPT) this.#log = this.#log.slice(-LOG_KEPT)
-    const lines = (this.#line + text).split('\n')
-    this.#line = lines.pop() ?? ''
-    this.refusalsLogged += lines.filter(line => /"status":503\b.*"cause":/.test(line)).length
   }
 
   /** Waits until the readiness probe succeeds. */
