@@ -7,7 +7,7 @@ import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync }
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import pg from 'pg'
-import t, { type Test } from 'tap'
+import t from 'tap'
 import { applyOrganisation } from '../src/admin/apply.js'
 import { verifyAudit } from '../src/admin/audit-verification.js'
 import { createToken } from '../src/admin/commands/tokens.js'
@@ -27,15 +27,6 @@ import { worldFile } from './world.js'
 type Teardown = { teardown(fn: () => void | Promise<void>): void }
 
 const KEYS = generateKey()
-const PERSON = 'alice@example.com'
-const ADMIN = 'admin@example.com'
-
-/** A server of its own, of the version of `binDir`, with its data below a new folder or one that is given. */
-async function server(t: Teardown, { dataDir = folder(t), binDir }: { dataDir?: string; binDir?: string } = {}) {
-  const embedded = await startEmbedded({ dataDir, ...(binDir !== undefined && { binDir }) })
-  t.teardown(() => embedded.stop())
-  return { ...embedded, dataDir }
-}
 
 function folder(t: Teardown): string {
   const path = mkdtempSync(join(tmpdir(), 'agents-backup-'))
@@ -50,8 +41,8 @@ async function fill(url: string): Promise<Tokens> {
   await migrate(database.db)
   const vault = await openVault(database.db, parseKeyRing(KEYS))
   await applyOrganisation(database, JSON.parse(readFileSync(worldFile(), 'utf8')), { vault, env: {} })
-  const { token: admin } = await createToken(database.db, { email: ADMIN })
-  const { token: person } = await createToken(database.db, { email: PERSON })
+  const { token: admin } = await createToken(database.db, { email: 'admin@example.com' })
+  const { token: person } = await createToken(database.db, { email: 'alice@example.com' })
   await database.close()
   await serving(url, async call => {
     const headers = [{ key: 'X-Key', value: 'a secret that was set over HTTP' }]
@@ -73,16 +64,10 @@ type Send = (method: 'PATCH' | 'PUT', url: string, token: string, body: object) 
 async function serving<T>(url: string, work: (send: Send) => Promise<T>): Promise<T> {
   const config = readConfig({ RATE_LIMIT_PER_MINUTE: '0' })
   const database = openUrl(url, config)
+  const process = { config, version: VERSION, database }
   const log = makeLogger('silent')
-  const service = new Lifecycle({
-    config,
-    version: VERSION,
-    database,
-    ring: parseKeyRing(KEYS),
-    migrates: false,
-    log,
-  })
-  const app = await buildApp({ config, version: VERSION, database, service, logger: false })
+  const service = new Lifecycle({ ...process, ring: parseKeyRing(KEYS), migrates: false, log })
+  const app = await buildApp({ ...process, service, logger: false })
   await service.start()
   try {
     return await work(async (method, url, token, payload) => {
@@ -136,54 +121,6 @@ async function secrets(url: string): Promise<string[]> {
   )
 }
 
-function sameAnswers(t: Test, restored: Record<string, unknown>, before: Record<string, unknown>): void {
-  t.match(before['admin agent 1'], { status: 200, body: { description: 'second' } })
-  t.match(before['admin tool 12'], { status: 200, body: { custom_headers: [{ value: /^\*{4}#[0-9a-f]{12}$/ }] } })
-  t.ok((before.secrets as string[]).includes('a secret that was set over HTTP')) // answers() put them there
-  t.match(before.audit, { rows: Number, findings: [] })
-  t.strictSame(restored, before)
-}
-
-t.test('a copy of the data folder of a stopped embedded server answers as before', async t => {
-  const source = await server(t)
-  const tokens = await fill(source.url)
-  const before = await answers(source.url, tokens)
-  await source.stop()
-
-  const copy = folder(t)
-  execFileSync('cp', ['-a', join(source.dataDir, 'postgresql'), copy])
-  const target = await server(t, { dataDir: copy })
-  sameAnswers(t, await answers(target.url, tokens), before)
-})
-
-const binDir = dumpPrograms()
-const skip = binDir === undefined && 'no folder has pg_dump beside postgres: PG_BIN_DIR'
-
-t.test('a dump restored into the empty database of a new server answers as before', { skip }, async t => {
-  const options = binDir === undefined ? {} : { binDir }
-  const source = await server(t, options)
-  const tokens = await fill(source.url)
-  const before = await answers(source.url, tokens)
-  const dump = join(folder(t), 'agents.dump')
-  run('pg_dump', ['--format=custom', '--no-owner', `--file=${dump}`, `--dbname=${source.url}`])
-  const text = run('pg_restore', ['--file=-', dump])
-  t.notMatch(text, /a secret that was set over HTTP/, 'the dump holds no secret in clear')
-  t.notMatch(text, tokens.admin, 'nor a token')
-
-  const target = await server(t, options)
-  const admin = new pg.Client({ connectionString: target.url })
-  await admin.connect()
-  await admin.query('create database restored template template0')
-  await admin.end()
-  const url = target.url.replace('/postgres?', '/restored?')
-  run('pg_restore', ['--exit-on-error', '--single-transaction', '--no-owner', `--dbname=${url}`, dump])
-  sameAnswers(t, await answers(url, tokens), before)
-})
-
-function run(program: string, args: string[]): string {
-  return execFileSync(join(binDir ?? '', program), args, { encoding: 'utf8', maxBuffer: 64 * 1024 * 1024 })
-}
-
 /** A folder with all programs of one version: a dump is of a server that is not newer than `pg_dump`. */
 function dumpPrograms(): string | undefined {
   const debian = '/usr/lib/postgresql'
@@ -194,3 +131,40 @@ function dumpPrograms(): string | undefined {
     ['postgres', 'initdb', 'pg_dump', 'pg_restore'].every(name => existsSync(join(path, name))),
   )
 }
+
+const binDir = dumpPrograms()
+const run = (program: string, args: string[]) =>
+  execFileSync(join(binDir ?? '', program), args, { encoding: 'utf8', maxBuffer: 64 * 1024 * 1024 })
+
+t.test('a copy of the data folder of a stopped server, and a restored dump, answer as before', async t => {
+  const options = binDir === undefined ? {} : { binDir }
+  const dataDir = folder(t)
+  const source = await startEmbedded({ dataDir, ...options })
+  const tokens = await fill(source.url)
+  const before = await answers(source.url, tokens)
+  t.match(before['admin agent 1'], { status: 200, body: { description: 'second' } })
+  t.match(before['admin tool 12'], { status: 200, body: { custom_headers: [{ value: /^\*{4}#[0-9a-f]{12}$/ }] } })
+  t.ok((before.secrets as string[]).includes('a secret that was set over HTTP')) // answers() put them there
+  t.match(before.audit, { rows: Number, findings: [] })
+
+  const dump = join(folder(t), 'agents.dump')
+  if (binDir) run('pg_dump', ['--format=custom', '--no-owner', `--file=${dump}`, `--dbname=${source.url}`])
+  await source.stop()
+  const copy = folder(t)
+  execFileSync('cp', ['-a', join(dataDir, 'postgresql'), copy])
+  const target = await startEmbedded({ dataDir: copy, ...options })
+  t.teardown(() => target.stop())
+  t.strictSame(await answers(target.url, tokens), before)
+
+  if (!binDir) return t.comment('no folder has pg_dump beside postgres (PG_BIN_DIR): the dump was not tried')
+  const text = run('pg_restore', ['--file=-', dump])
+  t.notMatch(text, /a secret that was set over HTTP/, 'the dump holds no secret in clear')
+  t.notMatch(text, tokens.admin, 'nor a token')
+  const client = new pg.Client({ connectionString: target.url })
+  await client.connect()
+  await client.query('create database restored template template0')
+  await client.end()
+  const url = target.url.replace('/postgres?', '/restored?')
+  run('pg_restore', ['--exit-on-error', '--single-transaction', '--no-owner', `--dbname=${url}`, dump])
+  t.strictSame(await answers(url, tokens), before)
+})
