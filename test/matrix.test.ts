@@ -1,9 +1,12 @@
+import { readFileSync } from 'node:fs'
 import type { LightMyRequestResponse } from 'fastify'
 import t from 'tap'
 import { applyOrganisation } from '../src/admin/apply.js'
 import { type WorldApp, worldApp } from './app.js'
 import { matchesGolden } from './golden.js'
 import { AGENT_IDS, DEFINITION, matrixCallers, matrixOrganisation, TOOL_IDS } from './matrix-organisation.js'
+
+const DOCUMENT = new URL('../../openapi/openapi.json', import.meta.url)
 
 interface Operation {
   title: string
@@ -59,6 +62,15 @@ const OPERATIONS: Operation[] = [
 function addresses(ids: Map<string, number | string>, path: (id: number | string) => string): Map<string, string> {
   return new Map([...ids].map(([name, id]) => [name, path(id)]))
 }
+
+t.test('every operation of the document has its rows', async t => {
+  const { paths } = JSON.parse(readFileSync(DOCUMENT, 'utf8')) as { paths: Record<string, object> }
+  const documented = Object.entries(paths).flatMap(([path, item]) =>
+    Object.keys(item).map(method => `${method.toUpperCase()} ${path}`),
+  )
+  const rows = OPERATIONS.flatMap(({ title }) => title.split(', '))
+  t.strictSame(rows.sort(), documented.filter(title => !title.startsWith('HEAD ')).sort())
+})
 
 t.test('every kind of caller gets of every operation and resource what the decisions say', async t => {
   const world = await matrixApp(t)

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
-import { sql } from 'kysely'
+import { type Kysely, sql } from 'kysely'
 import pg from 'pg'
 import t, { type Test } from 'tap'
 import { changePersona } from '../src/admin/apply/personas.js'
@@ -12,7 +12,7 @@ import { exportOrganisation } from '../src/admin/export.js'
 import { operatorActor } from '../src/admin/operator.js'
 import { buildApp } from '../src/app.js'
 import { readConfig } from '../src/config.js'
-import { migrate } from '../src/db/migrate.js'
+import { MIGRATIONS, migrate } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
 import { makeLogger } from '../src/http/logging.js'
 import { Lifecycle } from '../src/lifecycle.js'
@@ -30,6 +30,9 @@ import { TEST_SECRET_KEYS } from './world.js'
  * deleted tool 3, erased a person and filled the tree of that time. Agent 2 is as 1.0.0 left it.
  */
 const DUMP = new URL('../../test/fixtures/database-1.15.1.sql', import.meta.url)
+
+/** The steps that 1.15.1 does not know. */
+const NEW_STEPS = Object.keys(MIGRATIONS).filter(name => name >= '0012')
 
 /** The administrator's token of that database; no other database knows it. */
 const TOKEN = 'pat_aNnUfZpoSJCc5JPpGM5Wgp1uhXvf'
@@ -53,7 +56,7 @@ t.test(
     const { config, database, db } = await databaseOf1_15_1(t)
     const trail = () => db.selectFrom('audit').select(['hash', 'actor', 'at']).orderBy('hash').execute()
     const before = await trail()
-    t.strictSame(await migrate(db), ['0012_upgrade_heads'])
+    t.strictSame(await migrate(db), NEW_STEPS)
     t.strictSame(await trail(), before)
     t.same((await verifyAudit(db)).findings, [])
 
@@ -93,6 +96,9 @@ t.test(
 
 t.test('writers that go on meanwhile lose nothing, and their chains verify', async t => {
   const { db } = await databaseOf1_15_1(t)
+  // The writers are of this program, so what later steps add is there first; 0012 is the step that they meet.
+  for (const name of NEW_STEPS.slice(1)) await MIGRATIONS[name]?.up(db as unknown as Kysely<unknown>)
+  const steps = Object.fromEntries(Object.entries(MIGRATIONS).filter(([name]) => name < '0013'))
   let isDone = false
   let written = 0
   const writing = (async () => {
@@ -102,7 +108,7 @@ t.test('writers that go on meanwhile lose nothing, and their chains verify', asy
         .execute(trx => changePersona(trx, 3, state => ({ ...contentOf(state), name: `n${written}` }), operatorActor()))
     }
   })()
-  await Promise.all([migrate(db), migrate(db)])
+  await Promise.all([migrate(db, steps), migrate(db, steps)])
   isDone = true
   await writing
   t.match(await db.selectFrom('persona').select('version').where('id', '=', 3).execute(), [{ version: 4 + written }])

@@ -9,8 +9,9 @@ import type { Database } from './tables.js'
 /**
  * One step of the schema. `oldestProgram` is the oldest version that can live with the schema after it.
  *
- * A step that only expands (a column that may be null, an index) says the version before it, and goes in while that
- * version serves. Nothing in it may hold a lock for as long as a table is large: see `up` and `prepare`.
+ * A step that only expands (an index, a table, a column that no resource shows) says the version before it, and goes in while
+ * that version serves. A column of a resource's content says the version that brings it: an older program would write audit
+ * hashes without it, and the trail would no longer verify. Nothing in it may hold a lock for as long as a table is large: see `up` and `prepare`.
  */
 export interface SchemaStep {
   /**
