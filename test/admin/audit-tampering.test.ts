@@ -59,9 +59,27 @@ t.test('differences set to null, the newest too', async t => {
   }
 })
 
-t.test('difference_bytes edited, of a kept difference and of a pruned one', async t => {
-  const edited = sql`update audit set difference_bytes = 1 where ${agent(1, sql`version_after = 3`)}`
-  t.same(await found(edited), ['edited persona:1 3'])
+t.test('each column of a row edited, a row removed, another head, a version too many', async t => {
+  for (const edit of [
+    sql`actor = 'mallory@example.com'`,
+    sql`client_address = '203.0.113.9'`,
+    sql`at = at - interval '1 second'`,
+    sql`request_id = 'other'`,
+    sql`token_id = coalesce(token_id, 0) + 1`,
+    sql`command = 'agentctl apply'`,
+    sql`fields = '{name}'`,
+    sql`difference = '{"name":{"from":"a","to":"b"}}'`,
+    sql`difference_bytes = 1`,
+    sql`content_hash = sha256('x')`,
+  ]) {
+    const edited = sql`update audit set ${edit} where ${agent(1, sql`version_after = 3`)}`
+    t.same(await found(edited), ['edited persona:1 3'])
+  }
+  t.same(await found(sql`delete from audit where ${agent(1, sql`version_after = 3`)}`), ['deleted persona:1 3'])
+  t.same(await found(sql`delete from audit where ${agent(1, sql`version_after = 5`)}`), ['deleted persona:1 5'])
+  t.same(await found(sql`update persona set audit_head = sha256('x') where id = 1`), ['head_mismatch persona:1 5'])
+  const raised = sql`update persona set version = version + 1, audit_count = audit_count + 1 where id = 1`
+  t.same(await found(raised), ['deleted persona:1 6'])
 })
 
 t.test('young rows removed with a forged anchor', async t => {
@@ -247,7 +265,9 @@ t.test('erasing by hand is found, erasing is not; of a pruned history too', asyn
         (select string_agg(u::text, '') from user_account u)) as text`.execute(trx)
     t.notMatch(kept.rows[0]?.text, /alice@example\.com/i)
     await sql`update audit set request_id = 'x' where ${agent(1, sql`version_after = 3`)}`.execute(trx)
-    t.match((await verifyAudit(trx)).findings, [{ problem: 'edited', number: 3 }], 'what is left is still held')
+    await sql`update audit set actor = 'bob@example.com' where ${agent(1, sql`version_after = 4`)}`.execute(trx)
+    const edited = [3, 4].map(number => ({ problem: 'edited', number }))
+    t.match((await verifyAudit(trx)).findings, edited, 'what is left is still held')
   })
 })
 

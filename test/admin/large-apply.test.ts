@@ -13,7 +13,7 @@ import { worldDatabase } from '../world.js'
 const { database, url, vault } = await worldDatabase(t)
 const { db } = database
 const options = { vault, env: {} }
-const AGENTS = 400
+const AGENTS = 120
 
 /** Agents whose description says which round this is. */
 function round(description: string) {
@@ -27,7 +27,7 @@ t.test(
   'a large document is stored as a whole or not at all: refused by the database, or killed in the middle',
   async t => {
     t.equal(countOutcomes(await applyOrganisation(database, round('made'), options)).created, AGENTS)
-    await sql`alter table persona add constraint short check (name <> 'crowd 300' or description <> 'refused')`.execute(
+    await sql`alter table persona add constraint short check (name <> 'crowd 100' or description <> 'refused')`.execute(
       db,
     )
     await t.rejects(applyOrganisation(database, round('refused'), options), /short/)

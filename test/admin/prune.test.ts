@@ -21,13 +21,13 @@ async function addAuditRows(resources: number, rows: number): Promise<void> {
 }
 
 t.test('a long history is pruned in pages, whatever time a request may take', async t => {
-  await addAuditRows(3000, 3)
+  await addAuditRows(1_100, 3)
   const hurried = openUrl(url, readConfig({ STATEMENT_TIMEOUT_MS: '100' }))
   t.teardown(() => hurried.close())
   const steps: number[] = []
   const pruned = await pruneHistory(hurried.db, history, resources => steps.push(resources))
-  t.equal(pruned.auditRows, 9_000)
-  t.ok(steps.length > 6, `${steps.length} pages`)
+  t.equal(pruned.auditRows, 3_300)
+  t.ok(steps.length > 2, `${steps.length} pages`)
   t.same((await verifyAudit(db)).findings, [])
 })
 
