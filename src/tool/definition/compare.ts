@@ -24,8 +24,12 @@ export interface DefinitionChange {
 
 type ChangeClass = DefinitionChange['class']
 
-/** A difference between two schemas: its class, what it says, and whether it is one of types. */
-type Difference = readonly [weight: ChangeClass, msg: string, isType?: boolean]
+/** A difference between two schemas. */
+interface Difference {
+  readonly weight: ChangeClass
+  readonly msg: string
+  readonly isType: boolean
+}
 
 /** A parameter or the body of an operation. */
 interface Input {
@@ -45,16 +49,11 @@ const MOST_MEMBERS = 1_000_000
 const MOST_PARTS = 100
 const SHOWN = 5
 const SHOWN_CHARACTERS = 200
-const UPPER_BOUNDS = 'maximum exclusiveMaximum maxLength maxItems maxProperties'.split(' ')
-const LOWER_BOUNDS = 'minimum exclusiveMinimum minLength minItems minProperties'.split(' ')
-/** Keywords that only narrow what is accepted. */
-const NARROWING = ['pattern', 'multipleOf', 'uniqueItems']
 /** Compared by rules of their own, or without effect on what is accepted. */
 const OTHER_KEYWORDS = new Set([
-  ...'$ref allOf type enum const properties required items additionalProperties'.split(' '),
+  ...'$ref allOf type enum const properties required'.split(' '),
   ...'title description examples default deprecated readOnly writeOnly'.split(' '),
 ])
-const SCHEMA_MAPS = ['patternProperties', 'dependentSchemas']
 const ALL_TYPES = 'string number integer boolean object array null'.split(' ')
 
 /**
@@ -81,7 +80,6 @@ export function compareDefinitions(
 class Comparison {
   private readonly changes: DefinitionChange[] = []
   private omitted = 0
-  private readonly compared = new Map<ConvertedSchema, Map<ConvertedSchema, Difference[]>>()
   private readonly schemas: SchemaComparison
 
   constructor(
@@ -92,15 +90,12 @@ class Comparison {
   }
 
   result(): DefinitionChange[] {
-    const reasons = [
-      ...(this.schemas.membersLeft > 0 ? [] : ['the schemas are too large to be compared to the end']),
-      ...(this.omitted > 0 ? [`${this.omitted} more changes are left out`] : []),
-    ]
+    const reasons: string[] = []
+    if (this.schemas.membersLeft <= 0) reasons.push('the schemas are too large to be compared to the end')
+    if (this.omitted > 0) reasons.push(`${this.omitted} more changes are left out`)
     if (reasons.length === 0) return this.changes
-    return [
-      ...this.changes,
-      { class: 'unknown', kind: 'comparison_incomplete', operation: '', msg: reasons.join('; ') },
-    ]
+    const msg = reasons.join('; ')
+    return [...this.changes, { class: 'unknown', kind: 'comparison_incomplete', operation: '', msg }]
   }
 
   /** Another first server, origins that the definitions do not share, and how calls are authorized. */
@@ -108,11 +103,10 @@ class Comparison {
     const [first, nextFirst] = [firstAddress(before), firstAddress(after)]
     const [origins, nextOrigins] = [originsOf(before), originsOf(after)]
     const [added, gone] = [missing(nextOrigins, origins), missing(origins, nextOrigins)]
-    const reasons = [
-      ...(first === nextFirst ? [] : [`calls go to ${quote(nextFirst)} instead of ${quote(first)}`]),
-      ...(added.length > 0 ? [`calls may go to ${shown(added)}`] : []),
-      ...(gone.length > 0 ? [`no call goes to ${shown(gone)} any more`] : []),
-    ]
+    const reasons: string[] = []
+    if (first !== nextFirst) reasons.push(`calls go to ${quote(nextFirst)} instead of ${quote(first)}`)
+    if (added.length > 0) reasons.push(`calls may go to ${shown(added)}`)
+    if (gone.length > 0) reasons.push(`no call goes to ${shown(gone)} any more`)
     const change = (kind: string, msg: string, ...tail: Loc) =>
       this.changes.push({ class: 'unknown', kind, operation: '', loc: [...at, ...tail], msg })
     if (reasons.length > 0) change('server_changed', reasons.join('; '), 'servers', 0, 'url')
@@ -123,8 +117,7 @@ class Comparison {
   compareOperations(before: readonly OperationInput[], after: readonly OperationInput[]): void {
     const byId = new Map(after.map(each => [each.record.name, each]))
     const oldIds = new Set(before.map(each => each.record.name))
-    const newcomers = new Map<string, OperationInput>()
-    for (const each of after) if (!oldIds.has(each.record.name)) newcomers.set(targetOf(each), each)
+    const newcomers = new Map(after.flatMap(each => (oldIds.has(each.record.name) ? [] : [[targetOf(each), each]])))
     for (const old of before) {
       const same = byId.get(old.record.name)
       const next = same ?? newcomers.get(targetOf(old))
@@ -148,39 +141,23 @@ class Comparison {
   }
 
   private compareInputs(operation: OperationInput, before: Map<string, Input>, after: Map<string, Input>): void {
-    for (const [key, old] of before) {
-      const next = after.get(key)
-      if (next === undefined) this.add('breaking', `${old.kind}_removed`, operation, undefined, `${old.name} is gone`)
-      else this.compareInput(operation, old, next)
+    for (const [key, { kind, name }] of before)
+      if (!after.has(key)) this.add('breaking', `${kind}_removed`, operation, undefined, `${name} is gone`)
+    for (const [key, { kind, name, place, isRequired, form, schema }] of after) {
+      const add = (weight: ChangeClass, change: string, msg: string) =>
+        this.add(weight, `${kind}_${change}`, operation, place, `${name}${msg}`)
+      const old = before.get(key)
+      if (old === undefined && !isRequired) add('safe', 'added', ' is new and optional')
+      else if (isRequired && !old?.isRequired)
+        add('breaking', 'required', old === undefined ? ' is new and required' : ' is now required')
+      else if (!isRequired && old?.isRequired) add('safe', 'optional', ' is now optional')
+      if (old === undefined) continue
+      const isBody = kind === 'body'
+      if (form !== old.form)
+        add('unknown', isBody ? 'media_type_changed' : 'style_changed', ` is sent as ${form} instead of ${old.form}`)
+      for (const { weight, msg, isType } of this.schemas.differencesOf(old.schema, schema))
+        add(weight, isBody ? 'changed' : isType ? 'type_changed' : 'schema_changed', `: ${msg}`)
     }
-    for (const [key, { kind, name, place, isRequired }] of after) {
-      if (before.has(key)) continue
-      if (isRequired) this.add('breaking', `${kind}_required`, operation, place, `${name} is new and required`)
-      else this.add('safe', `${kind}_added`, operation, place, `${name} is new and optional`)
-    }
-  }
-
-  private compareInput(operation: OperationInput, old: Input, { kind, name, place, isRequired, form, schema }: Input) {
-    if (isRequired && !old.isRequired)
-      this.add('breaking', `${kind}_required`, operation, place, `${name} is now required`)
-    if (!isRequired && old.isRequired) this.add('safe', `${kind}_optional`, operation, place, `${name} is now optional`)
-    if (form !== old.form) {
-      const changed = kind === 'body' ? 'body_media_type_changed' : 'parameter_style_changed'
-      this.add('unknown', changed, operation, place, `${name} is sent as ${form} instead of ${old.form}`)
-    }
-    for (const [weight, msg, isType] of this.differencesOf(old.schema, schema)) {
-      const changed = kind === 'body' ? 'body_changed' : `parameter_${isType ? 'type' : 'schema'}_changed`
-      this.add(weight, changed, operation, place, `${name}: ${msg}`)
-    }
-  }
-
-  /** Operations share schemas: each pair is compared once. */
-  private differencesOf(old: ConvertedSchema, next: ConvertedSchema): readonly Difference[] {
-    const known = this.compared.get(old) ?? new Map<ConvertedSchema, Difference[]>()
-    this.compared.set(old, known)
-    const differences = known.get(next) ?? this.schemas.differencesOf(old.schema, next.schema)
-    known.set(next, differences)
-    return differences
   }
 
   private add(weight: ChangeClass, kind: string, { record }: OperationInput, place: Place | undefined, msg: string) {
@@ -192,14 +169,14 @@ class Comparison {
 
 /** What a schema says together with what it refers to and the members of its `allOf`. */
 interface Flat {
-  readonly types: readonly string[] | undefined
+  types?: string[]
   /** As `comparable` texts. */
-  readonly values: readonly string[] | undefined
-  readonly properties: ReadonlyMap<string, JsonSchema>
-  readonly required: ReadonlySet<string>
-  readonly items: JsonSchema | undefined
-  readonly additional: JsonSchema | undefined
-  readonly rest: ReadonlyMap<string, unknown>
+  values?: string[]
+  readonly properties: Map<string, JsonSchema>
+  readonly required: Set<string>
+  /** The schemas of `items` and `additionalProperties`. */
+  readonly others: Map<string, JsonSchema>
+  readonly rest: Map<string, unknown>
 }
 
 /** Compares what converted schemas of two documents accept. */
@@ -216,15 +193,14 @@ class SchemaComparison {
     private readonly next: SchemaConverter,
   ) {}
 
-  differencesOf(old: JsonSchema, next: JsonSchema): Difference[] {
+  differencesOf({ schema: old }: ConvertedSchema, { schema: next }: ConvertedSchema): Difference[] {
     const seen = new Set<string>()
     this.pending = [[old, next, '']]
     this.differences = []
     for (const [before, now, at] of this.pending) {
       if (this.membersLeft <= 0 || this.differences.length >= MOST_DIFFERENCES) break
-      const refs = isObject(before) && isObject(now) ? [before.$ref, now.$ref] : []
-      if (typeof refs[0] === 'string' && typeof refs[1] === 'string') {
-        const pair = refs.join(' ')
+      if (isObject(before) && isObject(now) && before.$ref !== undefined && now.$ref !== undefined) {
+        const pair = `${before.$ref} ${now.$ref}`
         if (seen.has(pair) || this.equal.has(pair)) continue
         seen.add(pair)
       }
@@ -247,18 +223,21 @@ class SchemaComparison {
       this.add(isNarrower ? 'breaking' : 'safe', at, `the type is ${words(next)} instead of ${words(old)}`, true)
     this.compareValues(old.values, next.values, at)
     this.compareProperties(old, next, at)
-    this.compareAdditional(old.additional, next.additional, at)
-    if (old.items !== next.items) this.pending.push([old.items ?? true, next.items ?? true, `${at}[]`])
+    for (const key of new Set([...old.others.keys(), ...next.others.keys()]))
+      this.pending.push([
+        old.others.get(key) ?? true,
+        next.others.get(key) ?? true,
+        `${at}${key === 'items' ? '[]' : '{}'}`,
+      ])
     for (const key of new Set([...old.rest.keys(), ...next.rest.keys()]))
       this.compareKeyword(key, old.rest.get(key), next.rest.get(key), at)
   }
 
   private compareValues(old: Flat['values'], next: Flat['values'], at: string): void {
+    const [gone, added] = [missing(old ?? [], next ?? old ?? []), missing(next ?? [], old ?? next ?? [])]
     if (old === undefined && next !== undefined) this.add('breaking', at, 'only certain values are accepted now')
-    if (old !== undefined && next === undefined) this.add('safe', at, 'any value is accepted now')
-    if (old === undefined || next === undefined) return
-    const [gone, added] = [missing(old, next), missing(next, old)]
-    if (gone.length > 0) this.add('breaking', at, `no longer accepted: ${shown(gone)}`)
+    else if (old !== undefined && next === undefined) this.add('safe', at, 'any value is accepted now')
+    else if (gone.length > 0) this.add('breaking', at, `no longer accepted: ${shown(gone)}`)
     else if (added.length > 0) this.add('safe', at, `accepted as well: ${shown(added)}`)
   }
 
@@ -276,74 +255,61 @@ class SchemaComparison {
       if (next.properties.has(name)) this.add('safe', under(at, name), 'the property is now optional')
   }
 
-  private compareAdditional(old: JsonSchema = true, next: JsonSchema = true, at: string): void {
-    if (isObject(old) && isObject(next)) this.pending.push([old, next, under(at, '*')])
-    else if (isAnything(old) !== isAnything(next) || (old === false) !== (next === false)) {
-      const isFreer = old === false || isAnything(next)
-      this.add(isFreer ? 'safe' : 'breaking', at, `other properties are accepted ${isFreer ? 'more' : 'less'} freely`)
-    }
-  }
-
   /** Any other keyword; alternatives that both sides have are compared, as equal words may refer to definitions that changed. */
   private compareKeyword(key: string, before: unknown, now: unknown, at: string): void {
-    const [old, next] = [before, now].map(value => {
-      const parts = isObject(value) && SCHEMA_MAPS.includes(key) ? Object.values(value) : [value ?? []].flat()
+    const isMap = key === 'patternProperties' || key === 'dependentSchemas'
+    const partsOf = (value: unknown) => {
+      const parts = isMap && isObject(value) ? Object.values(value) : [value ?? []].flat()
       return new Map(parts.map(part => [comparable(part), part]))
-    })
-    const both = [...(old?.keys() ?? [])].filter(text => next?.has(text))
-    for (const [i, text] of key === 'dependentRequired' ? [] : both.entries()) {
-      const part = old?.get(text)
-      if (isObject(part)) this.pending.push([part, part, `${under(at, key)}[${i}]`])
     }
+    const [old, next] = [partsOf(before), partsOf(now)]
+    const both = [...old].filter(([text]) => next.has(text))
+    for (const [i, [, part]] of key === 'dependentRequired' ? [] : both.entries())
+      if (isObject(part)) this.pending.push([part, part, `${under(at, key)}[${i}]`])
     if (comparable(before ?? null) === comparable(now ?? null)) return
-    const isAlternative = (key === 'oneOf' || key === 'anyOf') && before !== undefined && now !== undefined
-    let weight: ChangeClass = 'unknown'
-    if (isAlternative && both.length === old?.size) weight = 'safe'
-    else if (isAlternative && both.length === next?.size) weight = 'breaking'
-    else if (!isAlternative) weight = classOf(key, before, now)
+    let weight = classOf(key, before, now)
+    if ((key === 'oneOf' || key === 'anyOf') && before !== undefined && now !== undefined) {
+      if (both.length === old.size) weight = 'safe'
+      else if (both.length === next.size) weight = 'breaking'
+    }
     this.add(weight, at, `${key} is ${shown([now])} instead of ${shown([before])}`)
   }
 
   /** What a schema says with all that it is composed of; undefined for `false`. */
   private flat(schema: JsonSchema, converter: SchemaConverter): Flat | undefined {
     const parts = new Set<JsonSchema | undefined>([schema])
-    const properties = new Map<string, JsonSchema>()
-    const required = new Set<string>()
-    const rest = new Map<string, unknown>()
-    let types: string[] | undefined
-    let values: string[] | undefined
-    let items: JsonSchema | undefined
-    let additional: JsonSchema | undefined
+    const flat: Flat = { properties: new Map(), required: new Set(), others: new Map(), rest: new Map() }
     for (const part of parts) {
       if (part === false) return undefined
       if (!isObject(part) || parts.size > MOST_PARTS) continue
+      // The casts are what the converter writes at these keywords.
       if (typeof part.$ref === 'string') parts.add(converter.definition(part.$ref))
-      for (const each of (part.allOf as JsonSchema[] | undefined) ?? []) parts.add(each)
-      if (part.type !== undefined) types = narrowed(types, [part.type].flat() as string[])
-      if (part.const !== undefined) values = narrowed(values, [comparable(part.const)])
-      if (Array.isArray(part.enum)) values = narrowed(values, part.enum.map(comparable))
-      for (const [name, each] of Object.entries((part.properties as Record<string, JsonSchema> | undefined) ?? {}))
-        if (!properties.has(name)) properties.set(name, each)
-      for (const name of (part.required as string[] | undefined) ?? []) required.add(name)
-      items ??= part.items as JsonSchema | undefined
-      additional ??= part.additionalProperties as JsonSchema | undefined
-      for (const [key, value] of Object.entries(part))
-        if (!OTHER_KEYWORDS.has(key) && !rest.has(key)) rest.set(key, value)
+      for (const each of (part.allOf ?? []) as JsonSchema[]) parts.add(each)
+      if (part.type !== undefined) flat.types = narrowed(flat.types, [part.type].flat() as string[])
+      if (part.const !== undefined) flat.values = narrowed(flat.values, [comparable(part.const)])
+      if (Array.isArray(part.enum)) flat.values = narrowed(flat.values, part.enum.map(comparable))
+      for (const [name, each] of Object.entries((part.properties ?? {}) as Record<string, JsonSchema>))
+        if (!flat.properties.has(name)) flat.properties.set(name, each)
+      for (const name of (part.required ?? []) as string[]) flat.required.add(name)
+      for (const [key, value] of Object.entries(part)) {
+        const isOther = key === 'items' || key === 'additionalProperties'
+        const into: Map<string, unknown> = isOther ? flat.others : flat.rest
+        if (!OTHER_KEYWORDS.has(key) && !into.has(key)) into.set(key, value)
+      }
     }
-    this.membersLeft -= 1 + properties.size + required.size + rest.size + (values?.length ?? 0)
-    return { types, values, properties, required, items, additional, rest }
+    this.membersLeft -= 1 + flat.properties.size + flat.required.size + flat.rest.size + (flat.values?.length ?? 0)
+    return flat
   }
 
   private add(weight: ChangeClass, at: string, msg: string, isType = false): void {
     const place = at.length > SHOWN_CHARACTERS ? `...${at.slice(-SHOWN_CHARACTERS)}` : at
-    this.differences.push([weight, at === '' ? msg : `${place}: ${msg}`, isType])
+    this.differences.push({ weight, msg: at === '' ? msg : `${place}: ${msg}`, isType })
   }
 }
 
 function narrowed(before: string[] | undefined, values: string[]): string[] {
-  if (before === undefined) return values
   const allowed = new Set(values)
-  return before.filter(each => allowed.has(each))
+  return before?.filter(each => allowed.has(each)) ?? values
 }
 
 /** What `from` has and `other` has not. */
@@ -357,18 +323,15 @@ function withIntegers(types: readonly string[] = ALL_TYPES): string[] {
   return types.includes('number') ? [...types, 'integer'] : [...types]
 }
 
-function isAnything(schema: JsonSchema): boolean {
-  return schema === true || (isObject(schema) && Object.keys(schema).length === 0)
-}
-
 function classOf(key: string, before: unknown, now: unknown): ChangeClass {
-  const isUpper = UPPER_BOUNDS.includes(key)
-  if (isUpper || LOWER_BOUNDS.includes(key)) {
+  const isUpper = /^(?:max|exclusiveMax)/.test(key)
+  if (isUpper || /^(?:min|exclusiveMin)/.test(key)) {
     if (now === undefined) return 'safe'
     return before !== undefined && isUpper === Number(now) > Number(before) ? 'safe' : 'breaking'
   }
   if (now === undefined && key === 'format') return 'safe'
-  if (!NARROWING.includes(key) || (before !== undefined && now !== undefined)) return 'unknown'
+  const onlyNarrows = key === 'pattern' || key === 'multipleOf' || key === 'uniqueItems'
+  if (!onlyNarrows || (before !== undefined && now !== undefined)) return 'unknown'
   return now === undefined ? 'safe' : 'breaking'
 }
 
@@ -385,9 +348,8 @@ function shown(values: readonly unknown[]): string {
 
 /** What the document says of authorization: its requirements, and the schemes that they name. */
 function securityOf(definition: unknown): unknown {
-  if (!isObject(definition)) return null
-  const schemes = isObject(definition.components) ? definition.components.securitySchemes : undefined
-  return [definition.security ?? null, schemes ?? null]
+  const { security, components } = Object(definition)
+  return [security ?? null, (isObject(components) ? components.securitySchemes : null) ?? null]
 }
 
 function targetOf({ record }: OperationInput): string {
@@ -405,16 +367,10 @@ function inputsOf({ parameters, body }: OperationInput, schemas: InputSchemas): 
   }
   if (body !== undefined) {
     const { value, place } = body
+    const isRequired = value.required === true
     const form = quote(jsonMediaType(Object(value.content)) ?? '')
     const schema = schemas.bodySchema(body)
-    inputs.set('body', {
-      kind: 'body',
-      name: 'the request body',
-      place,
-      isRequired: value.required === true,
-      form,
-      schema,
-    })
+    inputs.set('body', { kind: 'body', name: 'the request body', place, isRequired, form, schema })
   }
   return inputs
 }
