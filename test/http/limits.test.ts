@@ -1,7 +1,6 @@
 import t from 'tap'
 import { mintToken } from '../../src/auth/token.js'
 import { InvalidConfiguration, readConfig } from '../../src/config.js'
-import { serverExit } from '../server-exit.js'
 import { type Running, running, saysItsLimit } from './running.js'
 
 /** A dry run on an agent that is not there: 404 once the caller is known. */
@@ -143,10 +142,4 @@ t.test('TRUST_PROXY and ports that cannot work are faults of the configuration',
   }
   t.strictSame(faults({ PORT: '9090', METRICS_PORT: '9090' }), ['METRICS_PORT: must not be that of PORT'])
   t.strictSame(faults({ PORT: '0', METRICS_PORT: '0' }), [])
-})
-
-t.test('78: one start names the faults of every setting, the database address and the key ring included', async t => {
-  const { code, output } = await serverExit({ PORT: 'abc', DATABASE_URL: 'mysql://x', SECRET_KEYS: 'zz' })
-  t.equal(code, 78)
-  for (const setting of ['PORT', 'DATABASE_URL', 'SECRET_KEYS']) t.match(output, new RegExp(`^ +${setting}: `, 'm'))
 })
