@@ -117,7 +117,7 @@ function brokenDocuments(file: File, plant: () => string): Line[] {
     `version: 1\ntools:\n - name: items\n   custom_headers:\n    - key: X-A\n      value: ${value}\n`
   const json = `{"version":1,"tools":[{"name":"items","custom_headers":[{"key":"X-A","value":"${bare()}"${bare()}}]}]}`
   const directive = `%${bare()} ${bare()}\n---\nversion: 1\n`
-  const texts = [...values.map(flow), ...values.map(block), json, directive]
+  const texts = [...values.map((value, i) => (i % 2 === 0 ? flow(value) : block(value))), json, directive]
   return [
     ...texts.map(text => ({ args: ['apply', file(text)], status: 1 })),
     // A process of its own, for what Node itself writes to standard error.

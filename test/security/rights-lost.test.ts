@@ -162,17 +162,24 @@ type Sent = { answer: Promise<LightMyRequestResponse> }
 type Send = (way: Way, token: string, meanwhile: (executor: Executor) => Promise<void>) => Promise<Sent>
 type Executor = Kysely<Database>
 
+/** Callers that were seen to be served in a way while they lose nothing. */
+const controlled = new Map<Way, Set<string>>()
+
 async function requireLost(t: Test, way: Way, loss: Loss, send: Send): Promise<void> {
   const { token, values } = await callerOf(loss.caller)
   const title = `${loss.caller}: ${loss.lost}`
-  const kept = await (await send(way, token, async () => {})).answer
-  t.equal(kept.statusCode, way.headers === undefined ? 200 : 204, `${title}, not lost: ${kept.body}`)
+  const kept = way.headers === undefined ? 200 : 204
+  if (controlled.get(way)?.has(loss.caller) !== true) {
+    const control = await (await send(way, token, async () => {})).answer
+    t.equal(control.statusCode, kept, `${loss.caller}, nothing lost: ${control.body}`)
+    controlled.set(way, (controlled.get(way) ?? new Set()).add(loss.caller))
+  }
   const before = await stored()
   const { answer } = await send(way, token, executor => run(executor, loss.lost, values))
   const refused = await answer
   const afterwards = await ask(way, token, JSON.stringify(way.body(count++)))
   t.strictSame(withoutExpiry(refused), withoutExpiry(afterwards), `${title}: as if it had come then`)
-  t.equal(refused.statusCode === kept.statusCode, !isNeeded(way, loss), title)
+  t.equal(refused.statusCode === kept, !isNeeded(way, loss), title)
   t.equal(await stored(), before, `${title}: nothing is stored`)
   await run(world.database.db, loss.had, values)
 }

@@ -79,6 +79,7 @@ async function rightsWorld(t: Parameters<typeof worldApp>[0]) {
   const as = (name: string) => tokens.get(name) ?? ''
   return {
     world,
+    get: (name: string, id: number) => world.call('GET', `/tool/${id}`, { token: as(name) }),
     put: (name: string, id: number, body: object, query = '') =>
       world.call('PUT', `/admin/tool/custom/${id}${query}`, { token: as(name), body }),
     attach: async (name: string, id: number, tool_ids: number[]) => {
@@ -92,7 +93,7 @@ async function rightsWorld(t: Parameters<typeof worldApp>[0]) {
 }
 
 t.test('scope of a group manager', async t => {
-  const { world, put, attach } = await rightsWorld(t)
+  const { world, get, put, attach } = await rightsWorld(t)
   const versionOf = async (id: number) =>
     await world.database.db.selectFrom('persona').select('version').where('id', '=', id).executeTakeFirstOrThrow()
 
@@ -102,8 +103,8 @@ t.test('scope of a group manager', async t => {
     const taken = await put('manager', 200, { definition: definitionAt(ELSEWHERE) })
     t.equal(taken.statusCode, 403, taken.body)
     t.match(taken.json().detail, /attached it yourself to 1 agent\b/)
-    t.match(await world.call('GET', '/tool/200', { token: await world.token(email('manager')) }), { statusCode: 200 })
-    const read = await world.call('GET', '/tool/200', { token: await world.token(email('manager')) })
+    const read = await get('manager', 200)
+    t.equal(read.statusCode, 200)
     t.equal(read.json().custom_headers, null, 'nor do they see its masks')
     const impact = await world.call('POST', '/admin/tool/custom/validate?tool_id=200', {
       token: await world.token(email('manager')),
@@ -186,7 +187,7 @@ t.test('scope of a group manager', async t => {
 })
 
 t.test('an OAuth configuration is linked by its owner, and by who manages all actions', async t => {
-  const { world, put } = await rightsWorld(t)
+  const { get, put } = await rightsWorld(t)
   const missing = await put('manager', 204, { oauth_config_id: 999 })
   t.match(missing.json(), { detail: [{ loc: ['body', 'oauth_config_id'], type: 'not_found' }] })
 
@@ -198,8 +199,7 @@ t.test('an OAuth configuration is linked by its owner, and by who manages all ac
         t.strictSame(refused.json(), missing.json(), `configuration ${id}`)
       }
     }
-    const linked = await world.call('GET', '/tool/204', { token: await world.token(email('admin')) })
-    t.equal(linked.json().oauth_config_id, null)
+    t.equal((await get('admin', 204)).json().oauth_config_id, null)
   })
 
   t.test('200: their own, the one that the tool has already, any for who manages all actions', async t => {
@@ -216,18 +216,14 @@ t.test('an OAuth configuration is linked by its owner, and by who manages all ac
 })
 
 t.test('a secret stays with the origin that it was given for', async t => {
-  const { world, put } = await rightsWorld(t)
-  const mask = async (id: number) =>
-    (await world.call('GET', `/tool/${id}`, { token: await world.token(email('admin')) })).json().custom_headers
-  const stays = async (t: Test, id: number, body: object) => {
-    const before = await world.call('GET', `/tool/${id}`, { token: await world.token(email('admin')) })
+  const { get, put } = await rightsWorld(t)
+  const mask = async (id: number) => (await get('admin', id)).json().custom_headers
+  const refused = async (t: Test, id: number, body: object) => {
     for (const query of ['?dry_run=true', '']) {
-      const refused = await put('manager', id, body, query)
-      t.equal(refused.statusCode, 403, `${JSON.stringify(body)}: ${refused.body}`)
-      t.match(refused.headers['www-authenticate'], /scope="manage:actions"/)
+      const answer = await put('manager', id, body, query)
+      t.equal(answer.statusCode, 403, `${JSON.stringify(body).slice(0, 200)}: ${answer.body}`)
+      t.match(answer.headers['www-authenticate'], /scope="manage:actions"/)
     }
-    const after = await world.call('GET', `/tool/${id}`, { token: await world.token(email('admin')) })
-    t.equal(after.headers.etag, before.headers.etag, 'nothing is stored')
   }
 
   t.test('403: who manages a tool through groups adds no origin while header values or OAuth stay', async t => {
@@ -256,15 +252,18 @@ t.test('a secret stays with the origin that it was given for', async t => {
         'x-items': { now: { ...DEFINITION.paths['/now'], servers: [{ url: ELSEWHERE }] } },
       },
     ]
+    const tags = async () => await Promise.all([201, 202, 205].map(async id => (await get('admin', id)).headers.etag))
+    const [before, custom_headers] = [await tags(), await mask(201)]
     for (const definition of servers) {
-      await stays(t, 201, { definition })
-      await stays(t, 201, { definition, custom_headers: await mask(201) })
-      await stays(t, 202, { definition })
+      await refused(t, 201, { definition })
+      await refused(t, 201, { definition, custom_headers })
+      await refused(t, 202, { definition })
     }
     const userInfo = { ...DEFINITION, paths: { '@collector.example.net/a': DEFINITION.paths['/now'] } }
     t.equal((await put('manager', 201, { definition: userInfo })).statusCode, 422, 'nobody may store it')
-    await stays(t, 202, { passthrough_auth: true })
-    await stays(t, 205, { definition: definitionAt(ELSEWHERE) })
+    await refused(t, 202, { passthrough_auth: true })
+    await refused(t, 205, { definition: definitionAt(ELSEWHERE) })
+    t.strictSame(await tags(), before, 'nothing is stored')
   })
 
   t.test('200: within the origin, or with secrets given anew or taken away, they change what they like', async t => {
@@ -296,14 +295,14 @@ t.test('a secret stays with the origin that it was given for', async t => {
 })
 
 t.test('a server that somebody planted while no secret was stored is told to whoever stores one', async t => {
-  const { world, put } = await rightsWorld(t)
+  const { get, put } = await rightsWorld(t)
   const planted = await put('manager', 201, { definition: definitionAt(ELSEWHERE), custom_headers: [] })
   t.equal(planted.statusCode, 200, planted.body)
   const goes = [`calls of this tool take the new header values to ${ELSEWHERE}`]
   t.strictSame(told(await put('admin', 201, { custom_headers: [SECRET] }, '?dry_run=true')), goes)
   t.strictSame(told(await put('admin', 201, { custom_headers: [SECRET] })), goes)
   t.strictSame(told(await put('admin', 201, { custom_headers: [SECRET] })), [], 'nothing was given that was not there')
-  const shown = (await world.call('GET', '/tool/201', { token: await world.token(email('admin')) })).json()
+  const shown = (await get('admin', 201)).json()
   t.strictSame(told(await put('admin', 201, { custom_headers: shown.custom_headers, name: 'kept' })), [])
   const more = [...shown.custom_headers, { key: 'X-Key', value: 'also' }]
   t.strictSame(told(await put('admin', 201, { custom_headers: more })), goes, 'nor later does it pass in silence')
