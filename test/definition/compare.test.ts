@@ -1,8 +1,6 @@
 import t from 'tap'
 import { compareDefinitions, type DefinitionChange } from '../../src/tool/definition/index.js'
 
-type Json = Record<string, unknown>
-
 const base = {
   openapi: '3.0.3',
   info: { title: 'Tickets' },
@@ -44,196 +42,136 @@ const base = {
   },
 }
 
-/** The base with one change. */
-function changed(change: (definition: typeof base & Json) => void): unknown {
-  const copy = structuredClone(base)
-  change(copy)
-  return copy
+const PLACES = {
+  list: 'paths /tickets get',
+  state: 'paths /tickets get parameters 0',
+  limit: 'paths /tickets get parameters 1',
+  create: 'paths /tickets post',
+  body: 'paths /tickets post requestBody',
+  id: 'paths /tickets/{id} parameters 0',
+  ticket: 'components schemas Ticket',
+  owner: 'components schemas Ticket properties owner',
 }
 
-/** Changes JSON that the type of `base` does not foresee. */
-function loose(value: unknown): Json {
-  return value as Json
+type Step = Record<string, unknown>
+
+/** The base with another value at a place that begins with one of the words above; without one nothing stands there. */
+function changed(place: string, ...value: unknown[]): unknown {
+  const copy: unknown = structuredClone(base)
+  const [first = '', ...rest] = place.split(' ')
+  const path = [...(Object.hasOwn(PLACES, first) ? PLACES[first as keyof typeof PLACES].split(' ') : [first]), ...rest]
+  const holder = path.slice(0, -1).reduce((at, key) => at[key] as Step, copy as Step) // each path below leads through objects
+  const key = path.at(-1) as string // and has a step
+  if (value.length > 0) holder[key] = value[0]
+  else if (Array.isArray(holder)) holder.splice(Number(key), 1)
+  else delete holder[key]
+  return copy
 }
 
 function seen(changes: readonly DefinitionChange[]): string[] {
   return changes.map(change => `${change.class} ${change.kind} ${change.operation}`.trim())
 }
 
-const list = (definition: typeof base) => definition.paths['/tickets'].get
-const ticket = (definition: typeof base) => definition.components.schemas.Ticket
+const { get, post } = base.paths['/tickets']
+const item = base.paths['/tickets/{id}']
+const q = { name: 'q', in: 'query' }
+const content = (type: string) => ({ content: { [type]: post.requestBody.content['application/json'] } })
+const server = (...hosts: string[]) => ({
+  url: 'https://{host}',
+  variables: { host: { default: hosts[0], enum: hosts } },
+})
 
-const cases: [string, unknown, string[]][] = [
-  ['nothing', changed(() => {}), []],
-  ['only texts', changed(d => Object.assign(list(d), { summary: 'Other', description: 'More', tags: ['x'] })), []],
-  [
-    'operation removed',
-    changed(d => delete loose(d.paths['/tickets']).post),
-    ['breaking operation_removed createTicket'],
-  ],
-  [
-    'operation renamed',
-    changed(d => Object.assign(list(d), { operationId: 'searchTickets' })),
-    ['breaking operation_renamed listTickets'],
-  ],
+/** What changes, the definition afterwards, and the changes that are seen. */
+const cases: [name: string, after: unknown, changes: string[]][] = [
+  ['nothing', structuredClone(base), []],
+  ['the order of keys', Object.fromEntries(Object.entries(base).reverse()), []],
+  ['only texts', changed('list', { ...get, summary: 'Other', description: 'More', tags: ['x'] }), []],
+  ['operation removed', changed('create'), ['breaking operation_removed createTicket']],
+  ['operation renamed', changed('list operationId', 'search'), ['breaking operation_renamed listTickets']],
   [
     'operation added',
-    changed(d =>
-      Object.assign(d.paths['/tickets/{id}'], { delete: { operationId: 'deleteTicket', summary: 'Delete' } }),
-    ),
+    changed('paths /tickets/{id} delete', { operationId: 'deleteTicket', summary: 'Delete' }),
     ['safe operation_added deleteTicket'],
   ],
   [
     'operation moved to another path',
-    changed(d => {
-      Object.assign(d.paths, { '/search': { get: list(d) } })
-      delete loose(d.paths['/tickets']).get
-    }),
+    changed('paths', { '/search': { get }, '/tickets': { post }, '/tickets/{id}': item }),
     ['unknown operation_moved listTickets'],
   ],
-  [
-    'method in capitals is no change',
-    changed(d => {
-      Object.assign(d.paths['/tickets'], { GET: list(d) })
-      delete loose(d.paths['/tickets']).get
-    }),
-    [],
-  ],
-  [
-    'another server',
-    changed(d => Object.assign(d, { servers: [{ url: 'https://new.example.com' }] })),
-    ['unknown server_changed'],
-  ],
-  ['parameter removed', changed(d => void list(d).parameters.pop()), ['breaking parameter_removed listTickets']],
-  [
-    'optional parameter added',
-    changed(d => (list(d).parameters as unknown[]).push({ name: 'q', in: 'query' })),
-    ['safe parameter_added listTickets'],
-  ],
+  ['method in capitals is no change', changed('paths /tickets', { GET: get, post }), []],
+  ['another server', changed('servers', [{ url: 'https://new.example.com' }]), ['unknown server_changed']],
+  ['a server of an operation', changed('list servers', [{ url: 'https://x.example.com' }]), ['unknown server_changed']],
+  ['security of an operation', changed('list security', [{ key: [] }]), ['unknown security_changed listTickets']],
+  ['security of the document', changed('security', [{ key: [] }]), ['unknown security_changed']],
+  ['parameter removed', changed('limit'), ['breaking parameter_removed listTickets']],
+  ['optional parameter added', changed('list parameters 2', q), ['safe parameter_added listTickets']],
   [
     'required parameter added',
-    changed(d => (list(d).parameters as unknown[]).push({ name: 'q', in: 'query', required: true })),
+    changed('list parameters 2', { ...q, required: true }),
     ['breaking parameter_required listTickets'],
   ],
-  [
-    'parameter newly required',
-    changed(d => Object.assign(list(d).parameters[0] ?? {}, { required: true })),
-    ['breaking parameter_required listTickets'],
-  ],
+  ['parameter newly required', changed('state required', true), ['breaking parameter_required listTickets']],
+  ['a style that is the default anyway', changed('state style', 'form'), []],
+  ['another style', changed('state explode', false), ['unknown parameter_style_changed listTickets']],
   [
     'parameter type changed',
-    changed(d => Object.assign(list(d).parameters[1] ?? {}, { schema: { type: 'string' } })),
+    changed('limit schema', { type: 'string' }),
     ['breaking parameter_type_changed listTickets', 'safe parameter_schema_changed listTickets'],
   ],
-  [
-    'parameter type widened',
-    changed(d => Object.assign(list(d).parameters[1] ?? {}, { schema: { type: 'number', maximum: 100 } })),
-    ['safe parameter_type_changed listTickets'],
-  ],
-  [
-    'parameter may be null too',
-    changed(d =>
-      Object.assign(list(d).parameters[1] ?? {}, { schema: { type: 'integer', maximum: 100, nullable: true } }),
-    ),
-    ['safe parameter_type_changed listTickets'],
-  ],
+  ['parameter type widened', changed('limit schema type', 'number'), ['safe parameter_type_changed listTickets']],
+  ['parameter may be null too', changed('limit schema nullable', true), ['safe parameter_type_changed listTickets']],
   [
     'value taken from a list',
-    changed(d => Object.assign(list(d).parameters[0] ?? {}, { schema: { type: 'string', enum: ['open'] } })),
+    changed('state schema enum', ['open']),
     ['breaking parameter_schema_changed listTickets'],
   ],
   [
     'value added to a list',
-    changed(d =>
-      Object.assign(list(d).parameters[0] ?? {}, { schema: { type: 'string', enum: ['open', 'closed', 'new'] } }),
-    ),
+    changed('state schema enum', ['open', 'closed', 'new']),
     ['safe parameter_schema_changed listTickets'],
   ],
-  [
-    'bound tightened',
-    changed(d => Object.assign(list(d).parameters[1] ?? {}, { schema: { type: 'integer', maximum: 50 } })),
-    ['breaking parameter_schema_changed listTickets'],
-  ],
-  [
-    'bound loosened',
-    changed(d => Object.assign(list(d).parameters[1] ?? {}, { schema: { type: 'integer', maximum: 500 } })),
-    ['safe parameter_schema_changed listTickets'],
-  ],
-  [
-    'path-level parameter type changed',
-    changed(d => Object.assign(d.paths['/tickets/{id}'].parameters[0] ?? {}, { schema: { type: 'integer' } })),
-    ['breaking parameter_type_changed getTicket'],
-  ],
-  [
-    'body removed',
-    changed(d => delete loose(d.paths['/tickets'].post).requestBody),
-    ['breaking body_removed createTicket'],
-  ],
-  [
-    'body newly required',
-    changed(d => Object.assign(d.paths['/tickets'].post.requestBody, { required: true })),
-    ['breaking body_required createTicket'],
-  ],
-  [
-    'optional body added',
-    changed(d => Object.assign(list(d), { requestBody: { content: { 'application/json': {} } } })),
-    ['safe body_added listTickets'],
-  ],
-  [
-    'body property required, in a component',
-    changed(d => ticket(d).required.push('note')),
-    ['breaking body_changed createTicket'],
-  ],
-  [
-    'body property removed',
-    changed(d => delete loose(ticket(d).properties).note),
-    ['breaking body_changed createTicket'],
-  ],
-  [
-    'optional body property added',
-    changed(d => Object.assign(ticket(d).properties, { due: { type: 'string' } })),
-    ['safe body_changed createTicket'],
-  ],
-  [
-    'body property with a new pattern',
-    changed(d => Object.assign(ticket(d).properties.note, { pattern: '^a' })),
-    ['breaking body_changed createTicket'],
-  ],
-  [
-    'body property with another format',
-    changed(d => Object.assign(ticket(d).properties.note, { format: 'uuid' })),
-    ['unknown body_changed createTicket'],
-  ],
-  [
-    'alternative taken away',
-    changed(d => void ticket(d).properties.owner.oneOf.pop()),
-    ['breaking body_changed createTicket'],
-  ],
-  [
-    'schema inlined instead of referenced',
-    changed(d =>
-      Object.assign(d.paths['/tickets'].post.requestBody.content['application/json'], { schema: ticket(d) }),
-    ),
-    [],
-  ],
+  ['bound tightened', changed('limit schema maximum', 50), ['breaking parameter_schema_changed listTickets']],
+  ['bound loosened', changed('limit schema maximum', 500), ['safe parameter_schema_changed listTickets']],
+  ['path-level parameter type', changed('id schema type', 'integer'), ['breaking parameter_type_changed getTicket']],
+  ['body removed', changed('body'), ['breaking body_removed createTicket']],
+  ['body newly required', changed('body required', true), ['breaking body_required createTicket']],
+  ['another media type', changed('body', content('a/b+json')), ['unknown body_media_type_changed createTicket']],
+  ['optional body added', changed('list requestBody', content('application/json')), ['safe body_added listTickets']],
+  ['body property required', changed('ticket required', ['title', 'note']), ['breaking body_changed createTicket']],
+  ['body property no longer required', changed('ticket required', []), ['safe body_changed createTicket']],
+  ['body property removed', changed('ticket properties note'), ['breaking body_changed createTicket']],
+  ['body property added', changed('ticket properties due', { type: 'string' }), ['safe body_changed createTicket']],
+  ['a new pattern', changed('ticket properties note pattern', '^a'), ['breaking body_changed createTicket']],
+  ['another format', changed('ticket properties note format', 'uuid'), ['unknown body_changed createTicket']],
+  ['alternative taken away', changed('owner oneOf 1'), ['breaking body_changed createTicket']],
+  ['a body closed', changed('ticket additionalProperties', false), ['breaking body_changed createTicket']],
+  ['a part that requires', changed('ticket allOf', [{ required: ['x'] }]), ['breaking body_changed createTicket']],
+  ['schema inlined', changed('body content application/json schema', base.components.schemas.Ticket), []],
   ['refused', {}, ['unknown definition_unreadable']],
 ]
 
-for (const [name, after, expected] of cases) {
-  t.test(`classified: ${name}`, async t => {
+t.test('each change is seen, and classed by what it means for a caller of the old definition', async t => {
+  for (const [name, after, expected] of cases) {
     const { changes } = compareDefinitions(base, after)
-    t.same(seen(changes), expected)
-    for (const change of changes) t.ok(change.msg.length > 0)
-  })
-}
+    t.same(seen(changes), expected, name)
+    for (const { msg } of changes) t.match(msg, /^[^\r\n]+$/)
+  }
+})
+
+t.test('unknown server_changed: the default or a listed value of a variable', async t => {
+  const before = changed('servers', [server('a.example.com', 'b.example.com')])
+  for (const hosts of [
+    ['b.example.com', 'a.example.com'],
+    ['a.example.com', 'b.example.com', 'c.example.com'],
+  ])
+    t.same(seen(compareDefinitions(before, changed('servers', [server(...hosts)])).changes), ['unknown server_changed'])
+})
 
 t.test('msg: the steps of a place inside a schema are separated', async t => {
   const withStreet = (type: string) =>
-    changed(d => {
-      Object.assign(ticket(d).properties, {
-        address: { allOf: [{ properties: { street: { type } } }] },
-        tags: { items: { not: { properties: {} }, allOf: [{ items: { type } }] } },
-      })
+    changed('ticket properties', {
+      address: { allOf: [{ properties: { street: { type } } }] },
+      tags: { items: { not: { properties: {} }, allOf: [{ items: { type } }] } },
     })
   const { changes } = compareDefinitions(withStreet('string'), withStreet('boolean'))
   t.same(
@@ -287,21 +225,13 @@ t.test(
 )
 
 t.test('loc: a change is where it stands in the new definition', async t => {
-  const after = changed(d => (list(d).parameters as unknown[]).push({ name: 'q', in: 'query', required: true }))
-  const { changes } = compareDefinitions(base, after)
+  const { changes } = compareDefinitions(base, changed('list parameters 2', { ...q, required: true }))
   t.same(changes[0]?.loc, ['body', 'definition', 'paths', '/tickets', 'get', 'parameters', 2])
 })
 
 t.test('never throws: whatever is compared', async t => {
-  for (const value of [
-    null,
-    1,
-    'x',
-    [],
-    {},
-    { openapi: '3.1.0' },
-    { openapi: '3.1.0', paths: { '/x': { get: { operationId: 'x' } } } },
-  ]) {
+  const unnamed = { openapi: '3.1.0', paths: { '/x': { get: { operationId: 'x' } } } }
+  for (const value of [null, 1, 'x', [], {}, { openapi: '3.1.0' }, unnamed]) {
     t.doesNotThrow(() => compareDefinitions(value, base))
     t.doesNotThrow(() => compareDefinitions(base, value))
   }

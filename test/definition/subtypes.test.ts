@@ -1,15 +1,9 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import t from 'tap'
-import { completeDefinition } from '../../src/tool/definition/index.js'
-import { worldApp } from '../app.js'
-import { agentctl } from '../cli/agentctl.js'
-import { worldDatabase } from '../world.js'
+import { checkDefinition, completeDefinition, toFunctions } from '../../src/tool/definition/index.js'
 
 const { default: Ajv } = createRequire(import.meta.url)('ajv/dist/2020.js') as {
-  default: new (options: object) => { compile(schema: object): (value: unknown) => boolean }
+  default: new (options: object) => { compile(schema: object | boolean): (value: unknown) => boolean }
 }
 
 const ref = (name: string) => ({ $ref: `#/components/schemas/${name}` })
@@ -40,11 +34,6 @@ const PLAIN = {
   },
 }
 const ALTERNATIVES = { oneOf: [ref('Cat'), ref('Dog')], discriminator: MAPPED.discriminator }
-const { url } = await worldDatabase(t)
-const folder = mkdtempSync(join(tmpdir(), 'subtypes-'))
-t.teardown(() => rmSync(folder, { recursive: true }))
-let made = 0
-
 function documentOf(body: object, schemas: object, openapi: string) {
   return {
     openapi,
@@ -63,19 +52,14 @@ function documentOf(body: object, schemas: object, openapi: string) {
   }
 }
 
-/** What `agentctl tool show --as-functions` makes of a body's schema, as a check of values. */
-async function accepts(body: object, schemas: object, openapi = '3.0.3') {
-  return await functionsOf(documentOf(body, schemas, openapi))
+/** The function that is made of a body's schema, as a check of values. */
+function accepts(body: object, schemas: object, openapi = '3.0.3') {
+  return functionOf(documentOf(body, schemas, openapi))
 }
 
-async function functionsOf(definition: object) {
-  const file = join(folder, 'document.json')
-  const name = `Pets ${++made}`
-  writeFileSync(file, JSON.stringify({ version: 1, tools: [{ name, definition }] }))
-  const created = await agentctl({ url, args: ['apply', file] })
-  if (created.status !== 0) throw new Error(created.stdout + created.stderr)
-  const shown = await agentctl({ url, args: ['tool', 'show', name, '--as-functions'] })
-  const validate = new Ajv({ strict: false, validateFormats: false }).compile(JSON.parse(shown.stdout)[0].parameters)
+function functionOf(definition: unknown) {
+  const [view] = toFunctions(definition)
+  const validate = new Ajv({ strict: false, validateFormats: false }).compile(view?.parameters ?? false)
   return (requestBody: unknown) => validate({ requestBody })
 }
 
@@ -102,7 +86,7 @@ for (const openapi of ['3.0.3', '3.1.0']) {
     ]
     for (const [kind, schemas] of kinds) {
       for (const [form, body, wrap] of forms) {
-        const accept = await accepts(body, schemas, openapi)
+        const accept = accepts(body, schemas, openapi)
         const name = `${kind}, ${form}`
         for (const pet of [CAT, DOG, { kind: 'tom', meow: 1 }]) t.ok(accept(wrap(pet)), `${name}: ${pet.kind}`)
         for (const pet of [
@@ -119,15 +103,15 @@ for (const openapi of ['3.0.3', '3.1.0']) {
 }
 
 t.test('without a mapping the selector is the name of the schema, or what the schema itself says', async t => {
-  const accept = await accepts(ref('Pet'), { Pet: PET, ...SUBTYPES })
+  const accept = accepts(ref('Pet'), { Pet: PET, ...SUBTYPES })
   t.ok(accept({ kind: 'Cat', meow: 1 }) && accept({ kind: 'Dog', size: 1 }))
   t.notOk(accept({ kind: 'cat', meow: 1 }) || accept({ kind: 'Dog', meow: 1 }) || accept({ kind: 'Pet' }))
   const limited = { ...PET, properties: { kind: { type: 'string', enum: ['cat', 'dog'] } } }
-  const lower = await accepts(ref('Pet'), { Pet: limited, ...SUBTYPES })
+  const lower = accepts(ref('Pet'), { Pet: limited, ...SUBTYPES })
   t.ok(lower(CAT) && lower(DOG), 'values that differ in case only')
-  const vendor = await accepts(ref('Pet'), { Pet: PET, Cat: { ...SUBTYPES.Cat, 'x-ms-discriminator-value': 'miau' } })
+  const vendor = accepts(ref('Pet'), { Pet: PET, Cat: { ...SUBTYPES.Cat, 'x-ms-discriminator-value': 'miau' } })
   t.ok(vendor({ kind: 'miau', meow: 1 }))
-  const direct = await accepts(ref('Dog'), { Pet: MAPPED, ...SUBTYPES })
+  const direct = accepts(ref('Dog'), { Pet: MAPPED, ...SUBTYPES })
   t.ok(direct(DOG))
   t.notOk(direct({ kind: 'cat', size: 1 }), 'a subtype alone fixes its selector too')
 })
@@ -138,7 +122,7 @@ t.test('subtypes of subtypes, and a subtype that leads back to its parent', asyn
     ...SUBTYPES,
     Lion: { allOf: [ref('Cat'), { required: ['roar'], properties: { roar: { type: 'integer' }, cub: ref('Pet') } }] },
   }
-  const accept = await accepts(ref('Pet'), schemas)
+  const accept = accepts(ref('Pet'), schemas)
   t.ok(accept({ kind: 'Cat', meow: 1 }) && accept({ kind: 'Lion', meow: 1, roar: 1, cub: { kind: 'Dog', size: 1 } }))
   t.notOk(accept({ kind: 'Lion', meow: 1 }) || accept({ kind: 'Lion', meow: 1, roar: 1, cub: { kind: 'Dog' } }))
 })
@@ -161,7 +145,7 @@ t.test('Swagger 2.0: the subtypes of a parent after conversion', async t => {
     definitions,
   })
   t.ok(check.ok)
-  const accept = await functionsOf(definition as object)
+  const accept = functionOf(definition)
   t.ok(accept({ kind: 'Cat', meow: 1 }))
   t.notOk(accept({ kind: 'Cat' }) || accept({ kind: 'bird' }))
 })
@@ -178,25 +162,20 @@ t.test('what the server sets is required nowhere, however a schema is composed',
     ['in alternatives', { ...base, oneOf: [ref('More')] }, { More: more }],
   ]
   for (const [name, body, schemas] of bodies) {
-    const accept = await accepts(body, schemas)
+    const accept = accepts(body, schemas)
     t.ok(accept({ name: 'a' }), name)
     t.notOk(accept({}), `${name}: the rest stays required`)
   }
-  const alone = await accepts(ref('More'), { Base: base, More: more })
+  const alone = accepts(ref('More'), { Base: base, More: more })
   t.notOk(alone({ name: 'a' }), 'elsewhere the same schema demands it')
 })
 
 t.test('discriminator_unresolved: accepted, and said where a selector or a subtype is lost', async t => {
-  const app = await worldApp(t)
-  const admin = await app.token('admin@example.com')
-  const validated = async (body: object, schemas: object) => {
-    const definition = documentOf(body, schemas, '3.0.3')
-    const path = '/admin/tool/custom/validate?report=full'
-    const answer = await app.call('POST', path, { token: admin, body: { definition } })
-    t.equal(answer.statusCode, 200, answer.body)
-    const found = answer.json().warnings as { loc: unknown[]; type: string; msg: string }[]
+  const validated = (body: object, schemas: object) => {
+    const { ok, warnings } = checkDefinition(documentOf(body, schemas, '3.0.3'))
+    t.ok(ok)
     const prefix = 'body definition paths /pets post requestBody content application/json'
-    return found
+    return warnings
       .filter(each => each.type === 'discriminator_unresolved')
       .map(({ loc, msg }) => {
         t.match(msg, /the model (sees|may send|is not offered|is told of no)/)
@@ -253,17 +232,11 @@ t.test('discriminator_unresolved: accepted, and said where a selector or a subty
       { Pet: { ...PET, properties: { kind: { enum: ['Cat', 'c', 'd'] } } }, ...SUBTYPES },
     ],
   ]
-  for (const [name, expected, body, schemas] of cases) t.same(await validated(body, schemas), expected, name)
+  for (const [name, expected, body, schemas] of cases) t.same(validated(body, schemas), expected, name)
   const broken = { ...SUBTYPES.Cat, properties: { a: { $ref: '#/no' } } }
-  const path = '/admin/tool/custom/validate'
-  const definition = documentOf(ref('Pet'), { Pet: PET, Cat: broken }, '3.0.3')
-  const refused = await app.call('POST', path, { token: admin, body: { definition } })
-  t.match(refused.json(), { detail: [{ type: 'ref_unresolved' }] }, 'what is offered is looked into')
-  t.same(
-    await validated(ref('Dog'), { Pet: PET, ...SUBTYPES, Cat: broken }),
-    [],
-    'its parent alone offers nothing else',
-  )
+  const refused = checkDefinition(documentOf(ref('Pet'), { Pet: PET, Cat: broken }, '3.0.3'))
+  t.match(refused, { faults: [{ type: 'ref_unresolved' }] }, 'what is offered is looked into')
+  t.same(validated(ref('Dog'), { Pet: PET, ...SUBTYPES, Cat: broken }), [], 'its parent alone offers nothing else')
 })
 
 t.test('below two discriminators: the selectors of both', async t => {
@@ -276,13 +249,13 @@ t.test('below two discriminators: the selectors of both', async t => {
   }
   const good = { kind: 'cat', breed: 'Persian', meow: 1, fur: 1 }
   for (const body of [ref('Persian'), ref('Cat'), ref('Pet')]) {
-    const accept = await accepts(body, nested)
+    const accept = accepts(body, nested)
     t.ok(accept(good), `${body.$ref}: both`)
     t.notOk(accept({ ...good, kind: 'dog' }), `${body.$ref}: another kind`)
     t.notOk(accept({ ...good, breed: 'Siam' }), `${body.$ref}: another breed`)
     t.notOk(accept({ breed: 'Persian', meow: 1, fur: 1 }), `${body.$ref}: no kind`)
   }
-  const alone = await accepts(ref('Persian'), nested)
+  const alone = accepts(ref('Persian'), nested)
   t.notOk(alone({ kind: 'cat', meow: 1, fur: 1 }), 'no breed')
   const two = {
     Pet: PET,
@@ -290,7 +263,7 @@ t.test('below two discriminators: the selectors of both', async t => {
     Robot: { allOf: [ref('Pet'), ref('Toy')] },
   }
   for (const body of [ref('Robot'), ref('Pet'), ref('Toy')]) {
-    const accept = await accepts(body, two)
+    const accept = accepts(body, two)
     t.ok(accept({ kind: 'Robot', use: 'Robot' }))
     t.notOk(accept({ kind: 'Robot' }) || accept({ use: 'Robot' }) || accept({ kind: 'Robot', use: 'x' }))
   }
@@ -298,7 +271,7 @@ t.test('below two discriminators: the selectors of both', async t => {
 
 t.test('alternatives that are unions by the same property keep their own values', async t => {
   const schemas = { ...PLAIN, Pet: { oneOf: [ref('Cat'), ref('Dog')], discriminator: { propertyName: 'kind' } } }
-  const accept = await accepts({ oneOf: [ref('Pet')], discriminator: { propertyName: 'kind' } }, schemas)
+  const accept = accepts({ oneOf: [ref('Pet')], discriminator: { propertyName: 'kind' } }, schemas)
   t.ok(accept({ kind: 'Cat', meow: 1 }))
   t.notOk(accept({ kind: 'Pet', meow: 1 }))
 })

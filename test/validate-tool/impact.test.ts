@@ -119,129 +119,25 @@ t.test('what the parameter adds to the answer, and for whom', async t => {
   })
 })
 
-/** Hand-made changes of the stored definition and how the strictest of each is classed. */
+/** Changes of the stored definition and how the strictest of each is classed; `compare.test.ts` has every kind. */
 const CHANGES: [what: string, after: unknown, worst: 'breaking' | 'safe' | 'unknown' | 'none', operation?: string][] = [
   ['nothing', document(GET_ITEM), 'none'],
-  ['only the order of the keys', Object.fromEntries(Object.entries(document(GET_ITEM)).reverse()), 'none'],
   ['an operation removed', document(GET_ITEM, null), 'breaking', 'add_item'],
-  ['an operation renamed', document({ ...GET_ITEM, operationId: 'fetch_item' }), 'breaking'],
+  ['an optional parameter no longer sent', document({ ...GET_ITEM, parameters: [GET_ITEM.parameters[0]] }), 'breaking'],
   [
     'an operation added',
     document(GET_ITEM, ADD_ITEM, { '/ping': { get: { operationId: 'ping', summary: 'P' } } }),
     'safe',
     'ping',
   ],
-  [
-    'a parameter newly required',
-    document({
-      ...GET_ITEM,
-      parameters: [GET_ITEM.parameters[0], { ...GET_ITEM.parameters[1], required: true }],
-    }),
-    'breaking',
-    'get_item',
-  ],
-  [
-    'a required parameter added',
-    document({
-      ...GET_ITEM,
-      parameters: [...GET_ITEM.parameters, { name: 'key', in: 'query', required: true, schema: { type: 'string' } }],
-    }),
-    'breaking',
-    'get_item',
-  ],
-  [
-    'an optional parameter added',
-    document({
-      ...GET_ITEM,
-      parameters: [...GET_ITEM.parameters, { name: 'key', in: 'query', schema: { type: 'string' } }],
-    }),
-    'safe',
-    'get_item',
-  ],
-  ['a parameter removed', document({ ...GET_ITEM, parameters: [GET_ITEM.parameters[0]] }), 'breaking', 'get_item'],
-  [
-    'the type of a parameter changed',
-    document({
-      ...GET_ITEM,
-      parameters: [GET_ITEM.parameters[0], { name: 'lang', in: 'query', schema: { type: 'integer' } }],
-    }),
-    'breaking',
-    'get_item',
-  ],
-  [
-    'a property of the body newly required',
-    document(GET_ITEM, body({ name: { type: 'string' }, size: { type: 'integer' } }, ['name', 'size'])),
-    'breaking',
-    'add_item',
-  ],
-  [
-    'an optional property of the body added',
-    document(GET_ITEM, body({ name: { type: 'string' }, size: { type: 'integer' } }, ['name'])),
-    'safe',
-    'add_item',
-  ],
-  ['the type of a property changed', document(GET_ITEM, body({ name: { type: 'integer' } }, ['name'])), 'breaking'],
-  ['a property no longer required', document(GET_ITEM, body({ name: { type: 'string' } }, [])), 'safe', 'add_item'],
-  [
-    'the default of a server variable changed',
-    { ...document(GET_ITEM), servers: [server('b.example.com')] },
-    'unknown',
-    '',
-  ],
-  [
-    'a value added to a server variable',
-    { ...document(GET_ITEM), servers: [server('a.example.com', 'c')] },
-    'unknown',
-    '',
-  ],
-  [
-    'a server of an operation added',
-    document({ ...GET_ITEM, servers: [{ url: 'https://x.example.com' }] }),
-    'unknown',
-    '',
-  ],
-  [
-    'another media type',
-    document(GET_ITEM, body({ name: { type: 'string' } }, ['name'], 'application/a+json')),
-    'unknown',
-  ],
-  [
-    'another style',
-    document({ ...GET_ITEM, parameters: [GET_ITEM.parameters[0], { ...GET_ITEM.parameters[1], explode: false }] }),
-    'unknown',
-    'get_item',
-  ],
-  ['a style that is the default anyway', styled({ style: 'form', explode: true }), 'none'],
-  ['security of an operation', document({ ...GET_ITEM, security: [{ key: [] }] }), 'unknown', 'get_item'],
   ['security of the document', { ...document(GET_ITEM), security: [{ key: [] }] }, 'unknown', ''],
   [
-    'a body closed',
-    document(GET_ITEM, body({ name: { type: 'string' } }, ['name'], undefined, { additionalProperties: false })),
-    'breaking',
-    'add_item',
+    'the default of a server variable changed',
+    { ...document(GET_ITEM), servers: [{ url: 'https://{host}', variables: { host: { default: 'b.example.com' } } }] },
+    'unknown',
+    '',
   ],
-  [
-    'a part of the body that requires something',
-    document(GET_ITEM, body({ name: { type: 'string' } }, ['name'], undefined, { allOf: [{ required: ['size'] }] })),
-    'breaking',
-    'add_item',
-  ],
-  ['the body removed', document(GET_ITEM, { operationId: 'add_item', summary: 'Add an item' }), 'breaking', 'add_item'],
 ]
-
-function body(properties: object, required: string[], mediaType = 'application/json', more: object = {}) {
-  const schema = { type: 'object', properties, required, ...more }
-  return { ...ADD_ITEM, requestBody: { content: { [mediaType]: { schema } } } }
-}
-
-function styled(more: object) {
-  return document({ ...GET_ITEM, parameters: [GET_ITEM.parameters[0], { ...GET_ITEM.parameters[1], ...more }] })
-}
-
-function server(host: string, ...others: string[]) {
-  const name = (each: string) => (each.includes('.') ? each : `${each}.example.com`)
-  return { url: 'https://{host}', variables: { host: { default: host, enum: ['a', 'b', ...others].map(name) } } }
-}
 
 t.test('what a change of the stored definition means', async t => {
   const { call, token } = await worldApp(t)
@@ -251,7 +147,6 @@ t.test('what a change of the stored definition means', async t => {
     body: { definition: document(GET_ITEM) },
   })
   t.equal(stored.statusCode, 200, stored.body)
-  t.ok(CHANGES.length >= 15)
   for (const [what, definition, worst, operation] of CHANGES) {
     const answer = await call('POST', `${VALIDATE}?tool_id=10`, { token: admin, body: { definition } })
     t.equal(answer.statusCode, 200, `${what}: ${answer.body}`)
