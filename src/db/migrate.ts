@@ -47,8 +47,6 @@ export type SchemaState =
 /** A number for the lock of `migrate`, without meaning. */
 const LOCK_ID = 7_140_312
 const LOCK_POLL_MS = 100
-/** How long to wait for another process that migrates. */
-const LOCK_PATIENCE_MS = 60 * 60_000
 
 /** How long a step may wait for a lock, with writers waiting behind it. */
 const LOCK_WAIT_MS = 100
@@ -112,12 +110,10 @@ async function pendingSteps(db: Kysely<Database>, steps: Readonly<Record<string,
 
 /** Asks again and again instead of waiting: `create index concurrently` would wait for the snapshot of one who waits. */
 async function locked<T>(connection: Kysely<Database>, work: () => Promise<T>): Promise<T> {
-  const deadline = Date.now() + LOCK_PATIENCE_MS
   for (;;) {
     const { rows } = await sql<{ taken: boolean }>`
       select pg_try_advisory_lock(${sql.lit(LOCK_ID)}) as taken`.execute(connection)
     if (rows[0]?.taken) break
-    if (Date.now() > deadline) throw new Error('another process has been migrating for an hour')
     await sleep(LOCK_POLL_MS)
   }
   try {
@@ -164,8 +160,7 @@ export async function schemaState(db: Kysely<Database>, version: string, steps =
   const applied = await appliedSteps(db)
   const pending = Object.keys(steps).filter(name => !applied.has(name))
   const foreign = [...applied].filter(([name]) => !Object.hasOwn(steps, name)).map(([, oldest]) => oldest)
-  const unfit = foreign.filter(oldest => compareVersions(oldest, version) > 0).sort(compareVersions)
-  const [oldestProgram] = unfit.reverse()
+  const [oldestProgram] = foreign.filter(oldest => byVersion(oldest, version) > 0).sort((a, b) => byVersion(b, a))
   if (oldestProgram !== undefined) return { kind: 'ahead', oldestProgram }
   return pending.length > 0 ? { kind: 'behind', pending, isEmpty: applied.size === 0 } : { kind: 'current' }
 }
@@ -184,6 +179,8 @@ export function schemaAdvice({ pending, isEmpty }: SchemaState & { kind: 'behind
 export async function schemaSteps(db: Kysely<Database>): Promise<number> {
   return (await appliedSteps(db)).size
 }
+
+const byVersion = (a: string, b: string) => a.localeCompare(b, 'en', { numeric: true })
 
 function withRequirement(steps: Readonly<Record<string, SchemaStep>>): Record<string, Migration> {
   return Object.fromEntries(
@@ -211,13 +208,4 @@ async function appliedSteps(db: Kysely<Database>): Promise<Map<string, string>> 
   const { rows } = await sql<{ migration: string; oldest_program: string }>`
     select migration, oldest_program from schema_requirement`.execute(db)
   return new Map(rows.map(row => [row.migration, row.oldest_program]))
-}
-
-function compareVersions(a: string, b: string): number {
-  const [left, right] = [a, b].map(version => version.split('.').map(Number))
-  for (const place of [0, 1, 2]) {
-    const difference = (left?.[place] ?? 0) - (right?.[place] ?? 0)
-    if (difference !== 0) return difference
-  }
-  return 0
 }

@@ -1,6 +1,6 @@
 import pg from 'pg'
 import { type Config, InvalidConfiguration } from '../config.js'
-import { describeDatabase, parseDatabaseUrl } from './connection/database-url.js'
+import { parseDatabaseUrl } from './connection/database-url.js'
 import type { DatabaseOptions } from './connection/options.js'
 import { OpenDatabase } from './connection/pool.js'
 import { SQLSTATE } from './connection/sqlstate.js'
@@ -39,7 +39,7 @@ export async function openConfiguredDatabase(
   const { url, dataDir, binDir } = config.database
   if (url !== undefined) {
     const database = openUrl(url, config, hooks)
-    return { database, embedded: null, description: describe(url), close: () => database.close() }
+    return { database, embedded: null, description: database.description, close: () => database.close() }
   }
   if (user === 'command') {
     const home = existingHome(dataDir)
@@ -127,30 +127,19 @@ function innermost(error: unknown): Error {
 export function openUrl(url: string, { database }: Config, hooks: ConnectionHooks = {}): ServiceDatabase {
   const parsed = parseDatabaseUrl(url)
   if (!parsed.ok) throw new InvalidConfiguration(parsed.faults.map(fault => `DATABASE_URL: ${fault}`))
-  const prepared = database.preparedStatements
-  return withCertificates({
+  const options: DatabaseOptions = {
     url: parsed.url,
     poolSize: database.poolSize,
     connectTimeoutMs: database.connectTimeoutMs,
     statementTimeoutMs: database.statementTimeoutMs,
     lockTimeoutMs: database.lockTimeoutMs,
-    preparedStatements: prepared,
-    // PgBouncer in transaction mode, the reason to switch names off, refuses session settings at start-up as well.
-    sessionSettings: prepared ? 'startup' : 'transaction',
+    preparedStatements: database.preparedStatements,
     ...hooks,
-  })
-}
-
-function withCertificates(options: DatabaseOptions): ServiceDatabase {
+  }
   try {
     return new OpenDatabase<Database>(options)
   } catch (error) {
     if (!(error instanceof Error && 'code' in error)) throw error // only reading a file has a code
     throw new InvalidConfiguration([`DATABASE_URL: a certificate or key cannot be read: ${error.message}`])
   }
-}
-
-function describe(url: string): string {
-  const parsed = parseDatabaseUrl(url)
-  return parsed.ok ? describeDatabase(parsed.url) : 'a DATABASE_URL that cannot be read'
 }

@@ -149,12 +149,12 @@ t.test('a value that cannot be sent is refused before anything is', async t => {
 })
 
 t.test('statements are prepared by name, in pipelines and apart, up to the limit', async t => {
-  const { pipeline, db } = opened(t, { poolSize: 1, preparedStatementLimit: 3 })
+  const { pipeline, db } = opened(t, { poolSize: 1 })
   const one = { sql: 'select $1::int + 1 as n', parameters: [1] }
   for (let i = 0; i < 3; i++) await pipeline([BEGIN, one, one, COMMIT])
   t.strictSame(await preparedTexts(db), ['begin', 'commit', 'select $1::int + 1 as n'])
-  for (let i = 0; i < 3; i++) await sql`select ${i}::text as over_the_limit`.execute(db)
-  t.equal((await preparedTexts(db)).length, 3)
+  for (let i = 0; i < 250; i++) await pipeline([{ sql: `select $1::int + ${i} as m`, parameters: [1] }])
+  t.equal((await preparedTexts(db)).length, 200)
   const off = opened(t, { poolSize: 1, preparedStatements: false })
   for (let i = 0; i < 3; i++) await off.pipeline([BEGIN, one, COMMIT])
   for (let i = 0; i < 3; i++) await sql`select ${i}::text as n`.execute(off.db)
@@ -322,7 +322,7 @@ t.test('timeouts reach the server at start-up, or with each transaction', async 
     (await settings.execute(executor)).rows.map(({ setting }) => setting)
   const timeouts = { statementTimeoutMs: 4_321, lockTimeoutMs: 1_234 }
   t.strictSame(await values(opened(t, timeouts).db), ['10000', '1234', '4321'])
-  const local = opened(t, { ...timeouts, sessionSettings: 'transaction', poolSize: 1 })
+  const local = opened(t, { ...timeouts, preparedStatements: false, poolSize: 1 })
   t.strictSame(await local.db.transaction().execute(values), ['10000', '1234', '4321'])
   const [piped] = await local.transact([settings.compile(local.db)])
   t.strictSame(piped?.rows, [{ setting: '10000' }, { setting: '1234' }, { setting: '4321' }])

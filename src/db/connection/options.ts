@@ -12,17 +12,12 @@ export interface DatabaseOptions {
   connectTimeoutMs: number
   /** A server silent for so long after the timeout of the statement is taken for lost. Default: two seconds. */
   responseMarginMs?: number
-  /** False behind PgBouncer in transaction mode: what a prepared statement answers is asked once on each connection. */
-  preparedStatements: boolean
-  /** How many texts are prepared by name, each on every connection. Default: 200. */
-  preparedStatementLimit?: number
   /**
-   * How the limits, and what else results depend on, reach the server:
-   * - `startup` (default): in the start-up packet, which PgBouncer refuses.
-   * - `transaction`: as `SET LOCAL` with every `begin`, in the same round trip, for PgBouncer in transaction mode. A single
-   *   query, or statement with parameters, gets a transaction for it; others have the role's or the server's settings.
+   * False behind PgBouncer in transaction mode, which keeps neither prepared statements nor the settings of a session: the
+   * limits, and what else results depend on, go with every `begin` as `SET LOCAL`, in the same round trip. A single query,
+   * or statement with parameters, gets a transaction for it; others have the role's or the server's settings.
    */
-  sessionSettings?: 'startup' | 'transaction'
+  preparedStatements: boolean
   /** Called after every round trip. Must not throw. */
   onStatement?: (exchange: Exchange) => void
   /** Called whenever a connection was asked for: how long it took until there was one, or an error. Must not throw. */
@@ -75,7 +70,7 @@ function sessionSettings(options: DatabaseOptions): Record<string, string> {
 
 /** The settings that the start of a connection brings, by name, as `pg_settings` shows them; none where each transaction does. */
 export function startupSettings(options: DatabaseOptions): Record<string, string> {
-  if (options.sessionSettings === 'transaction') return {}
+  if (!options.preparedStatements) return {}
   return { ...sessionSettings(options), default_transaction_isolation: 'read committed' }
 }
 
@@ -91,7 +86,7 @@ export function optionsOf(settings: Readonly<Record<string, string>>): string {
  * sees is said by its `begin`, for that cannot be changed behind a query.
  */
 export function transactionPrelude(options: DatabaseOptions): BoundStatement | undefined {
-  if (options.sessionSettings !== 'transaction') return undefined
+  if (options.preparedStatements) return undefined
   const calls = Object.entries(sessionSettings(options)).map(
     ([name, value]) => `set_config('${name}', '${value}', true)`,
   )

@@ -20,7 +20,7 @@ import {
   ServerUnfit,
 } from './database-error.js'
 import type { DatabaseServer } from './database-server.js'
-import { sslOptions } from './database-url.js'
+import { describeDatabase, sslOptions } from './database-url.js'
 import { type DatabaseOptions, optionsOf, startupSettings, transactionPrelude } from './options.js'
 import type { StatementResult } from './pipeline.js'
 import { readServer } from './read-server.js'
@@ -78,13 +78,8 @@ export class OpenDatabase<DB> implements BatchRunner {
    * each. The first failure rolls back and is thrown: `ConnectionLost` when nothing was applied for certain, `CommitUnknown` when
    * the loss left that open.
    */
-  pipeline(statements: readonly BoundStatement[]): Promise<StatementResult[]> {
-    return this.#pipeline(this.pool, statements)
-  }
-
-  async #pipeline(pool: pg.Pool, statements: readonly BoundStatement[]): Promise<StatementResult[]> {
-    if (statements.length === 0) return []
-    const session = await this.#acquire(pool)
+  async pipeline(statements: readonly BoundStatement[]): Promise<StatementResult[]> {
+    const session = await this.#acquire(this.pool)
     try {
       return await session.pipeline(statements)
     } finally {
@@ -143,6 +138,11 @@ export class OpenDatabase<DB> implements BatchRunner {
     return rows[0]?.accepts ?? false
   }
 
+  /** Where it is, for people and logs: no password, no certificate files. */
+  get description(): string {
+    return describeDatabase(this.#options.url)
+  }
+
   /** The server of the newest connection; undefined before the first. */
   get server(): DatabaseServer | undefined {
     return this.#server
@@ -171,7 +171,7 @@ export class OpenDatabase<DB> implements BatchRunner {
   #sessionSettings(): SessionSettings {
     const options = this.#options
     return {
-      names: options.preparedStatements ? new PreparedNames(options.preparedStatementLimit ?? 200) : undefined,
+      names: options.preparedStatements ? new PreparedNames() : undefined,
       types: TYPE_PARSERS,
       statementTimeoutMs: options.statementTimeoutMs,
       responseMarginMs: options.responseMarginMs ?? 2_000,

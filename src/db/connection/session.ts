@@ -317,19 +317,19 @@ function lastResult(result: StatementResult | StatementResult[]): StatementResul
   return last ?? { command: '', rowCount: null, rows: [] }
 }
 
+const NAMES_MAX = 200
+
 /**
- * The names under which texts are prepared on each connection: hashes, so that they are the same on all. At most `limit`
- * texts get one, as each costs memory on every connection of the server.
+ * The names under which texts are prepared on each connection: hashes, so that they are the same on all. So many texts get
+ * one at most, as each costs memory on every connection of the server.
  */
 export class PreparedNames {
   readonly #names = new Map<string, string>()
 
-  constructor(readonly limit: number) {}
-
   /** The name of this text; undefined when it is to be sent unnamed. */
   nameOf(sql: string): string | undefined {
     const known = this.#names.get(sql)
-    if (known !== undefined || this.#names.size >= this.limit) return known
+    if (known !== undefined || this.#names.size >= NAMES_MAX) return known
     const name = `q_${createHash('sha256').update(sql).digest('hex').slice(0, 24)}`
     this.#names.set(sql, name)
     return name

@@ -19,24 +19,18 @@ export async function settle(
   trace: BoundStatement,
   withinMs: number,
 ): Promise<Outcome> {
-  const deadline = performance.now() + withinMs
   const late = sleep(withinMs, 'unknown' as const, { ref: false })
-  return await Promise.race([settleUntil(acquire, doubt, trace, deadline), late])
-}
-
-async function settleUntil(
-  acquire: () => Promise<Session>,
-  doubt: CommitUnknown,
-  trace: BoundStatement,
-  deadline: number,
-): Promise<Outcome> {
-  while (performance.now() < deadline) {
-    // Whatever fails here is the fault that brought the doubt: it may pass.
-    const outcome = await look(acquire, doubt, trace).catch(() => 'unknown' as const)
-    if (outcome !== 'unknown') return outcome
-    await sleep(POLL_MS)
+  const deadline = performance.now() + withinMs
+  const settling = async () => {
+    while (performance.now() < deadline) {
+      // Whatever fails here is the fault that brought the doubt: it may pass.
+      const outcome = await look(acquire, doubt, trace).catch(() => 'unknown' as const)
+      if (outcome !== 'unknown') return outcome
+      await sleep(POLL_MS)
+    }
+    return 'unknown'
   }
-  return 'unknown'
+  return await Promise.race([settling(), late])
 }
 
 async function look(acquire: () => Promise<Session>, doubt: CommitUnknown, trace: BoundStatement): Promise<Outcome> {
@@ -56,7 +50,7 @@ async function look(acquire: () => Promise<Session>, doubt: CommitUnknown, trace
  * Writes to the log and leaves no trace. Its commit waits for the synchronous standby, if there is one, and when it is
  * confirmed every earlier one has been too.
  */
-export const CONFIRMED_WRITE: BoundStatement = {
+const CONFIRMED_WRITE: BoundStatement = {
   sql: `select current_setting('transaction_read_only') as read_only, pg_logical_emit_message(true, 'agent-tool-management', '')`,
   parameters: [],
 }
