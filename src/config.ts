@@ -18,6 +18,8 @@ interface Setting<Value> {
   read(text: string, refuse: (fault: string) => void): Value
 }
 
+const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const
+
 /**
  * Every setting by group, with its default and its bounds; the unit is in the name. ops/configuration.md lists them all, the
  * README names the most used.
@@ -26,29 +28,13 @@ const SETTINGS = {
   server: {
     host: text('HOST', '127.0.0.1', 'Address to listen on.'),
     port: count('PORT', 8080, 0, 65535, 'Port; 0 picks a free one.'),
-    metricsPort: optional(
-      count(
-        'METRICS_PORT',
-        0,
-        0,
-        65535,
-        'Own port for /metrics, without a token unless one is set, and for probes; 0 picks a free one.',
-      ),
-    ),
+    metricsPort: optional(count('METRICS_PORT', 0, 0, 65535, 'Own port for /metrics and probes; 0 picks a free one.')),
     metricsToken: secret(
-      checked(
-        'METRICS_TOKEN',
-        'Bearer token of /metrics; without it the main port shows them to agentctl status only.',
-        // What a header can carry.
-        token => (/^[!-~]{16,}$/.test(token) ? [] : ['must be at least 16 characters of visible ASCII']),
+      checked('METRICS_TOKEN', 'Bearer token of /metrics; only METRICS_PORT shows them without one.', token =>
+        /^[!-~]{16,}$/.test(token) ? [] : ['must be at least 16 characters of visible ASCII'],
       ),
     ),
-    logLevel: choice(
-      'LOG_LEVEL',
-      ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'],
-      'info',
-      'Least level that is logged.',
-    ),
+    logLevel: choice('LOG_LEVEL', LOG_LEVELS, 'info', 'Least level that is logged.'),
     trustedProxies: list(
       'TRUST_PROXY',
       'Proxies whose X-Forwarded-For is believed: addresses, networks, `loopback`; commas between.',
@@ -59,27 +45,9 @@ const SETTINGS = {
       'Origins whose pages may call from a browser, such as https://console.example.com; commas between.',
       origin => (isOrigin(origin) ? undefined : 'is not an origin such as https://console.example.com'),
     ),
-    requestTimeoutMs: count(
-      'REQUEST_TIMEOUT_MS',
-      30_000,
-      100,
-      600_000,
-      'Longest time to send a request, 10 s for its headers.',
-    ),
-    keepAliveTimeoutMs: count(
-      'KEEP_ALIVE_TIMEOUT_MS',
-      72_000,
-      0,
-      600_000,
-      'Idle time after which a connection is closed.',
-    ),
-    drainDelayMs: count(
-      'DRAIN_DELAY_MS',
-      3_000,
-      0,
-      600_000,
-      'After SIGTERM, how long to serve on while readiness fails.',
-    ),
+    requestTimeoutMs: count('REQUEST_TIMEOUT_MS', 30_000, 100, 600_000, 'Time to send a request; its headers, 10 s.'),
+    keepAliveTimeoutMs: count('KEEP_ALIVE_TIMEOUT_MS', 72_000, 0, 600_000, 'Idle time until a connection is closed.'),
+    drainDelayMs: count('DRAIN_DELAY_MS', 3_000, 0, 600_000, 'After SIGTERM, how long to serve while readiness fails.'),
     shutdownTimeoutMs: count('SHUTDOWN_TIMEOUT_MS', 10_000, 100, 600_000, 'Longest time to finish what is in work.'),
   },
   database: {
@@ -101,18 +69,8 @@ const SETTINGS = {
   },
   auth: {
     requireIfMatch: toggle('REQUIRE_IF_MATCH', false, 'Refuse updates without If-Match (428).'),
-    takesOnyxHeader: toggle(
-      'X_ONYX_AUTHORIZATION',
-      false,
-      'Read a token in X-Onyx-Authorization before Authorization, for proxies that take that for themselves.',
-    ),
-    requestsPerMinute: count(
-      'RATE_LIMIT_PER_MINUTE',
-      600,
-      0,
-      1_000_000,
-      'Requests of one token a minute and process, refused ones too; 0 is off.',
-    ),
+    takesOnyxHeader: toggle('X_ONYX_AUTHORIZATION', false, 'Look for a token in X-Onyx-Authorization first.'),
+    requestsPerMinute: count('RATE_LIMIT_PER_MINUTE', 600, 0, 1_000_000, 'Requests of a token a minute; 0 is off.'),
     headerTrialsPerHour: count(
       'HEADER_TRIALS_PER_HOUR',
       11,
@@ -129,13 +87,7 @@ const SETTINGS = {
     ),
   },
   limits: {
-    toolBodyBytes: count(
-      'TOOL_BODY_LIMIT_BYTES',
-      5 * 2 ** 20,
-      1024,
-      64 * 2 ** 20,
-      'Largest body of the two tool operations.',
-    ),
+    toolBodyBytes: count('TOOL_BODY_LIMIT_BYTES', 5 * 2 ** 20, 1024, 64 * 2 ** 20, 'Largest body of a tool operation.'),
     definitionTimeoutMs: count(
       'DEFINITION_TIMEOUT_MS',
       5_000,
@@ -150,13 +102,7 @@ const SETTINGS = {
       100_000,
       'Requests in work at once; more answer 503. One token may have half of them; more answer 429.',
     ),
-    eventLoopDelayMaxMs: count(
-      'EVENT_LOOP_DELAY_MAX_MS',
-      1_000,
-      0,
-      600_000,
-      'Delay of the event loop beyond which operations answer 503; 0 is off.',
-    ),
+    eventLoopDelayMaxMs: count('EVENT_LOOP_DELAY_MAX_MS', 1_000, 0, 600_000, 'Event-loop delay for a 503; 0 is off.'),
     snapshotBytes: count(
       'SNAPSHOT_BYTES_MAX',
       8 * 2 ** 20,
@@ -283,17 +229,8 @@ export function removedSettings(env: Record<string, string | undefined>): string
   return Object.entries(REMOVED).flatMap(([name, remedy]) => (env[name] ? [`${name} (${remedy})`] : []))
 }
 
-/** A setting for people: the group it stands in, its name, default (empty for none), what it takes, and its meaning. */
-export interface DescribedSetting {
-  group: string
-  name: string
-  default: string
-  takes: string
-  description: string
-}
-
-/** Every setting, in the order in which they are declared. */
-export function describeSettings(): DescribedSetting[] {
+/** Every setting for people, in the order in which they are declared: its default, what it takes, and its meaning. */
+export function describeSettings() {
   return Object.entries(SETTINGS).flatMap(([group, settings]) =>
     Object.values<Setting<unknown>>(settings).flatMap(({ env, fileEnv, default: byDefault, takes, description }) => {
       const own = { group, name: env, default: byDefault, takes, description }

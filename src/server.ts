@@ -1,5 +1,4 @@
 #!/usr/bin/env node
-import { randomBytes } from 'node:crypto'
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import closeWithGrace from 'close-with-grace'
@@ -35,7 +34,7 @@ const PRUNE_GROWING_INTERVAL_MS = 60_000
  * The port is open before the database is there: until then every operation answers 503 and says why.
  */
 async function main(): Promise<void> {
-  const config = withMetricsToken(readConfig(process.env))
+  const config = readConfig(process.env)
   const ring = await configuredKeyRing(config)
   // A terminal that was closed, or a reader that left, takes no more lines: that ends no service.
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => undefined)
@@ -69,14 +68,8 @@ async function main(): Promise<void> {
   await welcome(app, service, opened, config, log)
 }
 
-/** The metrics on the main port are shown to nobody where neither a token nor a port of their own is configured. */
-function withMetricsToken({ server, ...others }: Config): Config {
-  if (server.metricsPort !== undefined || server.metricsToken !== undefined) return { ...others, server }
-  return { ...others, server: { ...server, metricsToken: randomBytes(24).toString('base64url') } }
-}
-
 /** Takes away history beyond its retention, outside of requests. Several instances may do it at once. */
-function pruneRegularly({ database }: OpenedDatabase, config: Config, log: Logger): void {
+function pruneRegularly({ database: { db } }: OpenedDatabase, { history }: Config, log: Logger): void {
   const logged = (work: () => Promise<object>) => async () => {
     try {
       const pruned = await work()
@@ -85,9 +78,9 @@ function pruneRegularly({ database }: OpenedDatabase, config: Config, log: Logge
       log.warn({ err: error }, 'history could not be pruned; trying again later')
     }
   }
-  const prune = logged(() => pruneHistory(database.db, config.history))
-  const pruneLately = logged(async () => ({ differences: await pruneGrowing(database.db, config.history) }))
-  setTimeout(prune, FIRST_PRUNE_MS).unref() // whoever runs for less than an hour at a time has a history as well
+  const prune = logged(() => pruneHistory(db, history))
+  const pruneLately = logged(async () => ({ differences: await pruneGrowing(db, history) }))
+  setTimeout(prune, FIRST_PRUNE_MS).unref() // also where the process runs for less than an hour at a time
   setInterval(prune, PRUNE_INTERVAL_MS).unref() // holds up no shutdown
   setInterval(pruneLately, PRUNE_GROWING_INTERVAL_MS).unref()
 }
@@ -163,13 +156,7 @@ const ECHO_MS = 1_000
 const WELCOME_PAUSE_MS = 2_000
 
 /** Says where the service is and how to make the first call, once the database can tell: the service runs meanwhile. */
-async function welcome(
-  app: FastifyInstance,
-  service: Lifecycle,
-  opened: OpenedDatabase,
-  config: Config,
-  log: Logger,
-): Promise<void> {
+async function welcome(app: FastifyInstance, service: Lifecycle, opened: OpenedDatabase, config: Config, log: Logger) {
   while (!service.isDraining()) {
     try {
       const sources = await addedSources(opened.database.db)
@@ -185,12 +172,7 @@ async function welcome(
 }
 
 /** Text for a person: standard output may be a log of JSON lines. */
-async function welcomeText(
-  app: FastifyInstance,
-  service: Lifecycle,
-  opened: OpenedDatabase,
-  config: Config,
-): Promise<string> {
+async function welcomeText(app: FastifyInstance, service: Lifecycle, opened: OpenedDatabase, config: Config) {
   const { port } = app.server.address() as AddressInfo // it listens on TCP
   const { host } = config.server
   const base = `http://${host.includes(':') ? `[${host}]` : host}:${port}`
@@ -216,21 +198,15 @@ async function welcomeText(
   return `${lines.join('\n')}\n`
 }
 
+/** What ends the start, for people: only an error of the program has its stack. */
 function explain(error: unknown): { message: string; code: number } {
-  if (error instanceof EmbeddedDiskFull || error instanceof KeyFileDiskFull) {
-    return { message: error.message, code: EXIT.unavailable }
-  }
-  if (
-    error instanceof InvalidConfiguration ||
-    error instanceof KeyRingMissing ||
-    error instanceof SecretCorrupt ||
-    error instanceof ServerUnfit ||
-    error instanceof EmbeddedUnavailable
-  ) {
-    return { message: error.message, code: EXIT.configuration }
-  }
-  if (error instanceof CannotListen) return { message: error.message, code: EXIT.error }
-  return { message: error instanceof Error ? (error.stack ?? error.message) : String(error), code: EXIT.error }
+  const isOne = (...classes: (abstract new (...args: never[]) => Error)[]) => classes.some(of => error instanceof of)
+  const isFull = isOne(EmbeddedDiskFull, KeyFileDiskFull)
+  const isSetting = isOne(InvalidConfiguration, KeyRingMissing, SecretCorrupt, ServerUnfit, EmbeddedUnavailable)
+  const code = isFull ? EXIT.unavailable : isSetting ? EXIT.configuration : EXIT.error
+  if (!(error instanceof Error)) return { message: String(error), code }
+  const isExpected = code !== EXIT.error || error instanceof CannotListen
+  return { message: isExpected ? error.message : (error.stack ?? error.message), code }
 }
 
 const USAGE = `Usage: agent-tool-management
@@ -238,20 +214,13 @@ const USAGE = `Usage: agent-tool-management
 Starts the service. It has no options: its settings are environment variables, which ops/configuration.md lists.
 `
 
-/** Says how the service is started; sets the exit status. */
-function answer(args: readonly string[]): void {
-  const unknown = args.filter(each => each !== '--help' && each !== '-h')
-  if (unknown.length === 0) {
-    process.stdout.write(USAGE)
-    return
-  }
+const args = process.argv.slice(2)
+const unknown = args.filter(each => each !== '--help' && each !== '-h')
+if (unknown.length > 0) {
   process.stderr.write(`${USAGE}\nagent-tool-management: unknown argument: ${harmless(unknown.join(' '))}\n`)
   process.exitCode = EXIT.usage
-}
-
-const args = process.argv.slice(2)
-if (args.length > 0) {
-  answer(args)
+} else if (args.length > 0) {
+  process.stdout.write(USAGE)
 } else {
   main().catch(error => {
     const { message, code } = explain(error)

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import t from 'tap'
-import { type DescribedSetting, describeSettings, removedSettings } from '../src/config.js'
+import { describeSettings, removedSettings } from '../src/config.js'
 import { matchesGolden } from './golden.js'
 
 /** What each group of settings is about, in the order of the reference. */
@@ -46,7 +46,7 @@ t.test('a setting that is gone is named with what to do instead, unless it is em
   t.end()
 })
 
-function sectionOf(group: string, settings: DescribedSetting[]): string {
+function sectionOf(group: string, settings: ReturnType<typeof describeSettings>): string {
   const rows = settings.map(({ name, default: byDefault, takes, description }) => {
     return `| \`${name}\` | ${byDefault === '' ? '' : `\`${byDefault}\``} | ${takes} | ${description} |`
   })
