@@ -96,7 +96,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   registerRequestValidation(app)
   registerBodyParser(app)
   const document = await registerDocument(app, version, [...toolComponents, ...personaComponents, CallerRecord])
-  const authenticating = registerAuthentication(app, database, steps => service.requireSchema(steps))
+  const authenticate = registerAuthentication(app, database, steps => service.requireSchema(steps))
 
   await app.register(async pages => {
     pages.addHook('onRequest', (request, _reply, done) => done(requestFault(request)))
@@ -114,7 +114,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
       failuresPerMinute: auth.failuresPerMinute,
       eventLoopDelayMaxMs: limits.eventLoopDelayMaxMs,
       takesOnyxHeader: auth.takesOnyxHeader,
-      authenticate: authenticating(operations),
+      authenticate,
     })
     registerOperations(operations, options)
   })

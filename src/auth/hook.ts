@@ -1,4 +1,4 @@
-import type { FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { withRetries } from '../db/connection/retry.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { Permission } from '../db/tables.js'
@@ -73,16 +73,19 @@ declare module 'fastify' {
 /** Establishes who calls, and that token and path allow what is asked. Throws `NotAuthenticated`, `Forbidden`. */
 export type Authenticate = (request: FastifyRequest, reply: FastifyReply) => Promise<void>
 
+/** The name of the decoration of scopes whose requests are authenticated. */
+export const REQUIRES_TOKEN = 'requiresToken'
+
 /**
- * Gives requests their caller. Answers what authenticates the requests of a scope, to be called there before bodies are read: each of its
- * routes has to ask for a permission, and no other route may. `requireSchema` throws when a schema of so many steps is not one that
- * this program can work on.
+ * Gives requests their caller. Answers what authenticates a request before its body is read, for the scope that has `REQUIRES_TOKEN`: each
+ * route there has to ask for a permission, and no other route may. `requireSchema` throws when a schema of so many steps is not one
+ * that this program can work on.
  */
 export function registerAuthentication(
   app: FastifyInstance,
   database: ServiceDatabase,
   requireSchema: (steps: number) => Promise<void>,
-): (scope: FastifyInstance) => Authenticate {
+): Authenticate {
   // Typed as always set: authentication sets it before any handler of a route that is not public runs.
   app.decorateRequest('caller', null as unknown as Caller)
   app.decorateRequest('tokenHash', undefined)
@@ -98,13 +101,8 @@ export function registerAuthentication(
     requireAdmitted(this, caller)
     return caller
   })
-  const authenticated = requireDeclaredPolicies(app)
-  return scope => {
-    scope.addHook('onRoute', route => {
-      authenticated.add(route)
-    })
-    return (request, reply) => admit(request, reply, database, requireSchema)
-  }
+  requireDeclaredPolicies(app)
+  return (request, reply) => admit(request, reply, database, requireSchema)
 }
 
 /** The SHA-256 of a request's bearer token, made once. Throws `NotAuthenticated` when it has none of our form. */
@@ -122,23 +120,18 @@ export function tokenHashIn(request: FastifyRequest): Buffer | NotAuthenticated 
 
 /**
  * A route that says nothing of its callers would be open to all, and so would one that asks for a permission where nobody is
- * authenticated: the application then does not start. Answers the set of routes where they are.
+ * authenticated: the application then does not start.
  */
-function requireDeclaredPolicies(app: FastifyInstance): Set<RouteOptions> {
-  const routes: RouteOptions[] = []
-  const authenticated = new Set<RouteOptions>()
-  app.addHook('onRoute', route => {
-    if (route.url !== '*') routes.push(route) // preflights: every address and none
+function requireDeclaredPolicies(app: FastifyInstance): void {
+  const undeclared: string[] = []
+  app.addHook('onRoute', function ({ url, config }) {
+    const permission = config?.policy?.permission
+    const isDeclared = permission !== undefined && (permission !== 'public') === this.hasDecorator(REQUIRES_TOKEN)
+    if (url !== '*' && !isDeclared) undeclared.push(url) // preflights: every address and none
   })
   app.addHook('onReady', async () => {
-    const isDeclared = (route: RouteOptions) => {
-      const policy = route.config?.policy
-      return policy !== undefined && (policy.permission !== 'public') === authenticated.has(route)
-    }
-    const undeclared = routes.filter(route => !isDeclared(route)).map(route => route.url)
     if (undeclared.length > 0) throw new Error(`no permission is declared for ${undeclared.join(', ')}`)
   })
-  return authenticated
 }
 
 async function admit(

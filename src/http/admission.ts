@@ -1,27 +1,16 @@
-import rateLimit from '@fastify/rate-limit'
 import underPressure from '@fastify/under-pressure'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { clientAddressOf } from '../auth/client-address.js'
-import { tokenHashIn, tokenHashOf } from '../auth/hook.js'
+import { type Authenticate, REQUIRES_TOKEN, tokenHashIn } from '../auth/hook.js'
 import type { Readiness } from '../errors.js'
-import {
-  NotAuthenticated,
-  type RateLimit,
-  RateLimited,
-  type RateLimitState,
-  RETRY_AFTER_S,
-  TRY_AGAIN,
-  Unavailable,
-} from '../errors.js'
+import { NotAuthenticated, type RateLimit, RateLimited, RETRY_AFTER_S, TRY_AGAIN, Unavailable } from '../errors.js'
 import type { InFlight } from '../limits/in-flight.js'
+import { Rate } from '../limits/rate.js'
 import { rateLimitHeaders } from './answer.js'
 import { requestFault } from './request.js'
 
 /** Both quotas count over this time (DECISIONS section 9). */
 const WINDOW_S = 60
-
-/** How many tokens, and how many addresses, are counted at once; beyond it the one used longest ago is forgotten. */
-const COUNTED_KEYS_MAX = 10_000
 
 export interface AdmissionOptions {
   current: () => Readiness
@@ -36,7 +25,7 @@ export interface AdmissionOptions {
   eventLoopDelayMaxMs: number
   /** Whether the token may stand in `X-Onyx-Authorization`, which is then read before `Authorization`. */
   takesOnyxHeader: boolean
-  authenticate: (request: FastifyRequest, reply: FastifyReply) => Promise<void>
+  authenticate: Authenticate
 }
 
 declare module 'fastify' {
@@ -53,22 +42,10 @@ declare module 'fastify' {
  * Failed authentications are counted by address after they failed, so that a valid token is never refused for its neighbours.
  */
 export async function registerAdmission(scope: FastifyInstance, options: AdmissionOptions): Promise<void> {
-  const { requestsPerMinute, failuresPerMinute, authenticate } = options
   await scope.register(underPressure, pressureLimits(options.eventLoopDelayMaxMs))
-  await scope.register(rateLimit, { global: false })
-  const countToken = counter(scope, 'token', 'RATE_LIMIT_PER_MINUTE', requestsPerMinute, request =>
-    tokenHashOf(request).toString('base64'),
-  )
-  const countFailure = counter(
-    scope,
-    'failed-authentication',
-    'FAILED_AUTH_LIMIT_PER_MINUTE',
-    failuresPerMinute,
-    request => {
-      return networkOf(clientAddressOf(request))
-    },
-  )
-  let lastFailure: Promise<unknown> = Promise.resolve()
+  const countToken = counter('token', 'RATE_LIMIT_PER_MINUTE', options.requestsPerMinute)
+  const countFailure = counter('failed-authentication', 'FAILED_AUTH_LIMIT_PER_MINUTE', options.failuresPerMinute)
+  scope.decorate(REQUIRES_TOKEN, true)
   scope.decorateRequest('leaveWork', undefined)
   scope.addHook('onRequest', async (request, reply) => {
     const fault = requestFault(request)
@@ -77,16 +54,14 @@ export async function registerAdmission(scope: FastifyInstance, options: Admissi
     const onyx = options.takesOnyxHeader ? headers['x-onyx-authorization'] : undefined
     if (onyx !== undefined) headers.authorization = String(onyx)
     requireServing(options.current())
-    enterWork(request, options)
+    const hash = tokenHashIn(request)
+    const token = Buffer.isBuffer(hash) ? hash.toString('latin1') : undefined
+    enterWork(request, token ?? clientAddressOf(request), options)
     try {
-      await countToken(request, reply)
-      await authenticate(request, reply)
+      if (token !== undefined) countToken(token, reply)
+      await options.authenticate(request, reply)
     } catch (error) {
-      if (!(error instanceof NotAuthenticated)) throw error
-      // One behind the other: the plugin reads a count later than it counts, and many at once would all find that of the last.
-      const counted = lastFailure.then(() => countFailure(request, reply))
-      lastFailure = counted.catch(() => undefined)
-      await counted
+      if (error instanceof NotAuthenticated) countFailure(networkOf(clientAddressOf(request)), reply)
       throw error
     }
   })
@@ -101,9 +76,8 @@ function requireServing(found: Readiness): void {
   throw new Unavailable(found.reason, found.detail, 'not_applied')
 }
 
-/** Takes a request into work until its answer is made, also when its client has left. */
-function enterWork(request: FastifyRequest, { requests, bytes }: AdmissionOptions): void {
-  const key = keyOf(request)
+/** Takes a request into work until its answer is made, also when its client has left. `key` is its token or address. */
+function enterWork(request: FastifyRequest, key: string, { requests, bytes }: AdmissionOptions): void {
   const size = announcedBytes(request)
   const met = requests.take(key, 1)
   if (met !== undefined) throw refusal(met, requests, 'requests', 'CONCURRENT_REQUESTS_MAX')
@@ -117,12 +91,6 @@ function enterWork(request: FastifyRequest, { requests, bytes }: AdmissionOption
     requests.give(key, 1)
     bytes.give(key, size)
   }
-}
-
-/** The token, or where there is none of our form the address. */
-function keyOf(request: FastifyRequest): string {
-  const hash = tokenHashIn(request)
-  return Buffer.isBuffer(hash) ? hash.toString('base64') : clientAddressOf(request)
 }
 
 /** What a body may take of memory: as announced, or the route's limit where nothing is. */
@@ -143,33 +111,24 @@ function refusal(met: 'all' | 'key', { max, maxPerKey }: InFlight, unit: string,
   return new RateLimited({ limit, quota: maxPerKey, unit: quotaUnit, remaining: 0, resetS: RETRY_AFTER_S, setting })
 }
 
-/**
- * Counts a request and says in the answer's headers what is left; throws `RateLimited` beyond the quota. A quota of 0 is none.
- */
-function counter(
-  scope: FastifyInstance,
-  limit: RateLimit,
-  setting: string,
-  quota: number,
-  keyGenerator: (request: FastifyRequest) => string,
-): (request: FastifyRequest, reply: FastifyReply) => Promise<void> {
-  if (quota === 0) return async () => undefined
-  const timeWindow = WINDOW_S * 1000
-  const options: rateLimit.RateLimitOptions = { max: quota, cache: COUNTED_KEYS_MAX, timeWindow, keyGenerator }
-  const count = scope.createRateLimit(options)
-  return async (request, reply) => {
-    const counted = await count(request)
-    if (counted.isAllowed) return // never: no allow list is set
-    const resetS = Math.max(1, counted.ttlInSeconds)
-    const state: RateLimitState = { limit, quota, windowS: WINDOW_S, remaining: counted.remaining, resetS, setting }
-    if (counted.isExceeded) throw new RateLimited(state)
+/** Counts requests of a key and says in the answer's headers what is left; throws `RateLimited` beyond the quota. 0 is none. */
+function counter(limit: RateLimit, setting: string, quota: number): (key: string, reply: FastifyReply) => void {
+  const rate = new Rate(WINDOW_S * 1000)
+  return (key, reply) => {
+    if (quota === 0) return
+    const { count, resetS } = rate.count(key)
+    const state = { limit, quota, windowS: WINDOW_S, remaining: Math.max(0, quota - count), resetS, setting }
+    if (count > quota) throw new RateLimited(state)
     reply.headers(rateLimitHeaders(state))
   }
 }
 
-/** Whoever has one IPv6 address has its whole /64. */
+/** Whoever has one IPv6 address has its whole /64: the first four groups. */
 function networkOf(address: string): string {
-  return rateLimit.normalizeIP(address, 64)
+  if (!address.includes(':')) return address
+  const [head = '', tail] = address.split('::')
+  const zeros = tail === undefined ? [] : Array<string>(8).fill('0')
+  return [...head.split(':'), ...zeros].slice(0, 4).join(':')
 }
 
 /** Refuses operations while the event loop is late: whatever would be answered then would be answered late. */

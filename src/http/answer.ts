@@ -10,10 +10,7 @@ import { addWarnings } from './warnings.js'
 /** The media type of answers, as it is sent: to one without its charset Fastify would add that, each time anew. */
 export const JSON_TYPE = 'application/json; charset=utf-8'
 
-/**
- * What an answer says of a limit and of what is left of it, in the form of draft-ietf-httpapi-ratelimit-headers since its
- * version 8; `@fastify/rate-limit` writes older ones.
- */
+/** What an answer says of a limit and of what is left of it: draft-ietf-httpapi-ratelimit-headers since its version 8. */
 export function rateLimitHeaders({ limit, quota, unit, windowS, remaining, resetS }: RateLimitState) {
   const counted = unit === undefined ? '' : `;qu="${unit}"`
   const window = windowS === undefined ? '' : `;w=${windowS}`
