@@ -1,7 +1,30 @@
 /**
- * What can go wrong, in the words of the domain. No status numbers: `http/error-handler.ts` gives them.
+ * What can go wrong, in the words of the domain; `http/error-handler.ts` makes answers of it.
  * The message of each is written for the client: no SQL, no path of the machine, no secret.
  */
+
+/** Every `error_code` of the wire, by the status that it comes with; 422 has none (DECISIONS section 2). */
+export const ERROR_CODES = {
+  400: ['BUILTIN_READ_ONLY', 'BAD_REQUEST'],
+  401: ['UNAUTHENTICATED', 'INVALID_TOKEN', 'TOKEN_EXPIRED'],
+  403: ['INSUFFICIENT_PERMISSIONS'],
+  404: ['PERSONA_NOT_FOUND', 'NOT_FOUND', 'VERSION_NOT_FOUND'],
+  405: ['METHOD_NOT_ALLOWED'],
+  408: ['REQUEST_TIMEOUT'],
+  409: ['SNAPSHOT_TOO_LARGE', 'IDEMPOTENCY_KEY_IN_USE'],
+  410: ['VERSION_GONE'],
+  412: ['PRECONDITION_FAILED'],
+  413: ['PAYLOAD_TOO_LARGE'],
+  414: ['URI_TOO_LONG'],
+  415: ['UNSUPPORTED_MEDIA_TYPE'],
+  428: ['PRECONDITION_REQUIRED'],
+  429: ['RATE_LIMITED'],
+  431: ['HEADERS_TOO_LARGE'],
+  500: ['INTERNAL_ERROR'],
+  503: ['SERVICE_UNAVAILABLE'],
+} as const
+
+export type ErrorCode = (typeof ERROR_CODES)[keyof typeof ERROR_CODES][number]
 
 /** A place in a request: `body`, `path`, `query` or `header`, then property names and array indexes. */
 export type Loc = (string | number)[]
@@ -24,7 +47,7 @@ export interface FieldChange {
  * An answer that a client's mistake asks for, with no stack: nobody reads it, and writing it down costs more than
  * everything else about refusing a request.
  */
-abstract class Refusal extends Error {
+abstract class Mistake extends Error {
   constructor(message: string) {
     const { stackTraceLimit } = Error
     Error.stackTraceLimit = 0
@@ -34,7 +57,7 @@ abstract class Refusal extends Error {
 }
 
 /** The request breaks a rule of its own content. Carries every fault of the stage that found it. */
-export class InvalidRequest extends Refusal {
+export class InvalidRequest extends Mistake {
   constructor(readonly faults: Fault[]) {
     super('the request is invalid')
   }
@@ -43,67 +66,64 @@ export class InvalidRequest extends Refusal {
 /** A mask that is none of the stored ones: where the request names an older state in `If-Match`, it may be one of that. */
 export class UnknownMask extends InvalidRequest {}
 
-export type AuthenticationFailure = 'UNAUTHENTICATED' | 'INVALID_TOKEN' | 'TOKEN_EXPIRED'
+/** Every other refusal: it has a code. */
+export abstract class Refused extends Mistake {
+  constructor(
+    readonly code: ErrorCode,
+    message: string,
+  ) {
+    super(message)
+  }
+}
 
 /** No caller could be established. */
-export class NotAuthenticated extends Refusal {
-  constructor(
-    readonly code: AuthenticationFailure,
-    message: string,
-  ) {
-    super(message)
+export class NotAuthenticated extends Refused {
+  constructor(code: (typeof ERROR_CODES)[401][number], message: string) {
+    super(code, message)
   }
 }
 
-/** The body came in a form that is not read. `accept`: the header that says in which form it is. */
-export class UnsupportedBody extends Refusal {
+/** A request that HTTP cannot read to its end, or should not, or that did not come in time. `headers` are the answer's own. */
+export class BrokenRequest extends Refused {
   constructor(
+    code: ErrorCode,
     message: string,
-    readonly accept: Readonly<Record<string, string>>,
+    readonly headers: Readonly<Record<string, string>> = {},
   ) {
-    super(message)
-  }
-}
-
-/** The body has a media type that is not JSON's. */
-export class NotJson extends UnsupportedBody {
-  constructor() {
-    super('Send the body as JSON, with the header Content-Type: application/json.', { accept: 'application/json' })
+    super(code, message)
   }
 }
 
 /** The connection is gone, and nothing was begun: nobody reads the answer, but the log has it. */
-export class ClientGone extends Refusal {
+export class ClientGone extends BrokenRequest {
   constructor() {
-    super('The connection was closed before the answer.')
+    super('BAD_REQUEST', 'The connection was closed before the answer.')
   }
 }
 
 /** The body is larger than its operation takes. `bytes`: what Content-Length says, where it does. */
-export class BodyTooLarge extends Refusal {
+export class BodyTooLarge extends BrokenRequest {
   constructor(bytesMax: number, bytes?: number) {
     const found = bytes === undefined ? 'more' : String(bytes)
-    super(`The body has ${found} bytes, and this operation takes at most ${bytesMax}.`)
+    super('PAYLOAD_TOO_LARGE', `The body has ${found} bytes, and this operation takes at most ${bytesMax}.`)
   }
 }
 
-/** A request that HTTP cannot read to its end, or should not, or that did not come in time. */
-export class BrokenRequest extends Refusal {
-  constructor(
-    readonly fault: 'too_slow' | 'address_too_long' | 'headers_too_large' | 'chunk_extensions_too_large' | 'not_http',
-    message: string,
-  ) {
-    super(message)
+/** The body has a media type that is not JSON's. */
+export class NotJson extends BrokenRequest {
+  constructor() {
+    const message = 'Send the body as JSON, with the header Content-Type: application/json.'
+    super('UNSUPPORTED_MEDIA_TYPE', message, { accept: 'application/json' })
   }
 }
 
 /** The caller is known and may not do this. `scope` is the permission that would have been enough, if one would. */
-export class Forbidden extends Error {
+export class Forbidden extends Refused {
   constructor(
     message: string,
     readonly scope?: string,
   ) {
-    super(message)
+    super('INSUFFICIENT_PERMISSIONS', message)
   }
 }
 
@@ -119,20 +139,26 @@ export class ToolOutOfScope extends Forbidden {
 }
 
 /** The resource does not exist, or the caller may not know that it does: the two must not differ. */
-export class ResourceNotFound extends Error {
-  constructor(readonly kind: 'persona' | 'tool') {
-    super(kind === 'persona' ? 'No agent with this id.' : 'No tool with this id.')
+export class ResourceNotFound extends Refused {
+  constructor(kind: 'persona' | 'tool') {
+    const isAgent = kind === 'persona'
+    super(isAgent ? 'PERSONA_NOT_FOUND' : 'NOT_FOUND', isAgent ? 'No agent with this id.' : 'No tool with this id.')
   }
 }
 
 /** The resource is made by the program itself and cannot be updated. */
-export class BuiltinReadOnly extends Error {}
+export class BuiltinReadOnly extends Refused {
+  constructor(message: string) {
+    super('BUILTIN_READ_ONLY', message)
+  }
+}
 
 /** The agent's answer would be larger than the service sends, for what is stored and not for what was asked. */
-export class SnapshotTooLarge extends Refusal {
+export class SnapshotTooLarge extends Refused {
   /** `largest` are those of the tools that take the most. */
   constructor(bytes: number, bytesMax: number, largest: readonly { id: number; bytes: number }[] = []) {
     super(
+      'SNAPSHOT_TOO_LARGE',
       `The definitions and descriptions of this agent's tools take ${bytes} bytes, more than the ${bytesMax} of one answer` +
         `${mostOf(largest)}. Set tool_ids to fewer or smaller tools; an update with Prefer: return=minimal needs no such answer.`,
     )
@@ -152,7 +178,7 @@ export const STALE_REASONS = ['changed', 'unknown_tag'] as const
  * changes since then are no longer kept. `applied` is the tag of the version in which the caller's own content was stored since,
  * as when the answer to it was lost; else whether that is no longer known.
  */
-export class PreconditionFailed extends Error {
+export class PreconditionFailed extends Refused {
   constructor(
     readonly reason: (typeof STALE_REASONS)[number],
     readonly currentTag: string,
@@ -163,9 +189,8 @@ export class PreconditionFailed extends Error {
   ) {
     const merges = merge !== undefined && reason === 'changed'
     const isUnknown = applied === 'unknown' ? ` ${APPLIED_UNKNOWN}` : ''
-    super(
-      `${STALE[typeof applied === 'string' ? reason : 'applied']}${isUnknown}${merges ? ` ${notMerged(merge)}` : ''}`,
-    )
+    const stale = STALE[typeof applied === 'string' ? reason : 'applied']
+    super('PRECONDITION_FAILED', `${stale}${isUnknown}${merges ? ` ${notMerged(merge)}` : ''}`)
   }
 }
 
@@ -185,29 +210,37 @@ function notMerged({ conflicts }: { conflicts: string[] | null }): string {
 }
 
 /** The server or the token demands `If-Match` and the request has none. */
-export class PreconditionRequired extends Error {
+export class PreconditionRequired extends Refused {
   constructor() {
-    super('This update must carry If-Match. A GET of the agent or tool answers its current ETag.')
+    super(
+      'PRECONDITION_REQUIRED',
+      'This update must carry If-Match. A GET of the agent or tool answers its current ETag.',
+    )
   }
 }
 
 /** Another request with the same `Idempotency-Key` is under way. */
-export class IdempotencyKeyInUse extends Refusal {
+export class IdempotencyKeyInUse extends Refused {
   constructor() {
-    super('A request with this Idempotency-Key is under way. Send it again when that one has been answered.')
+    const message = 'A request with this Idempotency-Key is under way. Send it again when that one has been answered.'
+    super('IDEMPOTENCY_KEY_IN_USE', message)
   }
 }
 
 /** There is no such version of the resource, or it did not exist at the time asked for. */
-export class VersionNotFound extends Refusal {}
+export class VersionNotFound extends Refused {
+  constructor(message: string) {
+    super('VERSION_NOT_FOUND', message)
+  }
+}
 
 /** The resource had this version, and its content is no longer there. */
-export class VersionGone extends Refusal {
+export class VersionGone extends Refused {
   constructor(
     readonly reason: 'pruned' | 'deleted',
     message: string,
   ) {
-    super(message)
+    super('VERSION_GONE', message)
   }
 }
 
@@ -228,12 +261,12 @@ export interface RateLimitState {
 }
 
 /** A caller has used up what one may use: `state` says what, and when there is more; the message says the same in words. */
-export class RateLimited extends Refusal {
+export class RateLimited extends Refused {
   constructor(
     readonly state: RateLimitState,
     message: string = RATE_LIMITED[state.limit](state),
   ) {
-    super(`${message} Try again in ${state.resetS} s.`)
+    super('RATE_LIMITED', `${message} Try again in ${state.resetS} s.`)
   }
 }
 
@@ -270,6 +303,13 @@ export const UNAVAILABLE_REASONS = [
   'draining',
 ] as const
 export type UnavailableReason = (typeof UNAVAILABLE_REASONS)[number]
+
+/** Why a request is refused, as log and metrics say it: a code, for 503 its reason, for 422 one word of its own. */
+export const REFUSALS: readonly string[] = [
+  'INVALID_REQUEST',
+  ...Object.values(ERROR_CODES).flat(),
+  ...UNAVAILABLE_REASONS,
+]
 
 /** Whether the service can do its work now, and if not, why and what helps. */
 export type Readiness =

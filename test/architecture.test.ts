@@ -129,6 +129,6 @@ t.test('the definition check knows neither database nor network nor files', asyn
 t.test('only the error handler knows error statuses', async t => {
   const status = /\.(?:code|status|writeHead)\(\s*[45]\d\d|status(?:Code)?\s*[:=]\s*[45]\d\d|return [45]\d\d\b/
   const knowing = files.filter(({ code }) => status.test(code)).map(({ path }) => path)
-  // Beside the handler: bytes that are no request, and the answer of a probe.
-  t.strictSame(knowing.sort(), ['http/connections.ts', 'http/error-handler.ts', 'http/probes.ts'])
+  // Beside the handler: the answer of a probe.
+  t.strictSame(knowing.sort(), ['http/error-handler.ts', 'http/probes.ts'])
 })

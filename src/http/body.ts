@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import type { ResourceKind } from '../db/tables.js'
-import { BodyTooLarge, ClientGone, NotJson, UnsupportedBody } from '../errors.js'
+import { BodyTooLarge, BrokenRequest, ClientGone, NotJson } from '../errors.js'
 import { type JsonBounds, type ParsedBody, parseJsonBody } from '../schema/json-body.js'
 import type { ParameterTexts } from '../schema/parameters.js'
 
@@ -58,7 +58,9 @@ function refusalBefore({ raw, headers, routeOptions }: FastifyRequest): Error | 
   if (length === undefined && headers['transfer-encoding'] === undefined) return undefined
   if (type !== undefined && !JSON_TYPE.test(type)) return new NotJson()
   if (coding !== undefined && !/^\s*(identity\s*)?$/i.test(coding))
-    return new UnsupportedBody('Send the body without a Content-Encoding.', { 'accept-encoding': 'identity' })
+    return new BrokenRequest('UNSUPPORTED_MEDIA_TYPE', 'Send the body without a Content-Encoding.', {
+      'accept-encoding': 'identity',
+    })
   const { bodyLimit = Number.POSITIVE_INFINITY } = routeOptions
   if (Number(length) > bodyLimit) return new BodyTooLarge(bodyLimit, Number(length))
   return raw.destroyed && !raw.complete ? new ClientGone() : undefined

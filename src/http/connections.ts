@@ -3,8 +3,8 @@ import { type IncomingMessage, type Server, STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { plainAddress } from '../auth/client-address.js'
-import { BrokenRequest, TRY_AGAIN } from '../errors.js'
-import { brokenAnswer, type ErrorAnswer } from './error-handler.js'
+import { TRY_AGAIN } from '../errors.js'
+import { type ErrorAnswer, statusOf } from './error-handler.js'
 import { HEADER_FIELDS_MAX } from './request.js'
 
 /** What is refused before its body has come is read to its end, so that a client which sends first hears of it; beyond this not. */
@@ -15,6 +15,13 @@ const LATE = 3 / 4
 
 /** The request of each connection that has no answer yet. */
 const unanswered = new WeakMap<Socket, IncomingMessage>()
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** Whether the answer was handed to the system whole. */
+    isAnswered: boolean
+  }
+}
 
 /**
  * Ends connections where they must end: from the first moment of draining behind each answer, behind an answer that came before a large
@@ -27,18 +34,19 @@ export function registerConnections(
   onAbandoned: (request: FastifyRequest, reply: FastifyReply) => void,
 ): void {
   app.server.maxHeadersCount = HEADER_FIELDS_MAX + 1 // Node drops those beyond; one more shows that there are too many
+  app.decorateRequest('isAnswered', false)
   let isClosing = false
   app.addHook('onRequest', (request, reply, done) => {
     const { raw } = request
     unanswered.set(raw.socket, raw)
-    let isAnswered = false
-    reply.raw.once('finish', () => {
-      isAnswered = true
-    })
     reply.raw.once('close', () => {
       if (unanswered.get(raw.socket) === raw) unanswered.delete(raw.socket)
-      if (!isAnswered) onAbandoned(request, reply)
+      if (!request.isAnswered) onAbandoned(request, reply)
     })
+    done()
+  })
+  app.addHook('onResponse', (request, _reply, done) => {
+    request.isAnswered = true
     done()
   })
   app.addHook('onSend', ({ raw }, reply, payload, done) => {
@@ -71,10 +79,10 @@ export function answerClientError(
   }
   // A body that nothing reads yet waits for this service, not for its client.
   const isOurs = error.code === TIMEOUT && request !== undefined && request.readableFlowing === null
-  const answer = isOurs ? NOT_READ : brokenAnswer(brokenRequest(error.code, request !== undefined, app.server))
+  const answer = isOurs ? NOT_READ : brokenRequest(error.code, request !== undefined, app.server)
   const requestId = randomBytes(12).toString('base64url')
   const client = plainAddress(socket.remoteAddress ?? '')
-  app.log.info({ request_id: requestId, status: answer.status, refusal: answer.code, client }, 'broken request')
+  app.log.info({ request_id: requestId, status: statusOf(answer.code), refusal: answer.code, client }, 'broken request')
   onBroken(answer.code)
   socket.end(httpText(answer, requestId))
 }
@@ -82,7 +90,6 @@ export function answerClientError(
 const TIMEOUT = 'ERR_HTTP_REQUEST_TIMEOUT'
 
 const NOT_READ: ErrorAnswer = {
-  status: 503,
   code: 'SERVICE_UNAVAILABLE',
   detail: `The service did not come to read the request in time. ${TRY_AGAIN}`,
   extra: { reason: 'overloaded', outcome: 'not_applied' },
@@ -90,23 +97,28 @@ const NOT_READ: ErrorAnswer = {
 }
 
 /** What is wrong, by Node's error code, and whether it had come as far as its body. */
-function brokenRequest(code: string | undefined, hasBody: boolean, { headersTimeout, requestTimeout }: Server) {
+function brokenRequest(
+  code: string | undefined,
+  hasBody: boolean,
+  { headersTimeout, requestTimeout }: Server,
+): ErrorAnswer {
   switch (code) {
     case TIMEOUT: {
       const [what, ms] = hasBody ? ['A whole request', requestTimeout] : ['The headers of a request', headersTimeout]
-      return new BrokenRequest('too_slow', `${what} must arrive within ${ms / 1_000} s.`)
+      return { code: 'REQUEST_TIMEOUT', detail: `${what} must arrive within ${ms / 1_000} s.` }
     }
     case 'HPE_HEADER_OVERFLOW':
-      return new BrokenRequest('headers_too_large', 'The request line and the headers together are larger than 16 KiB.')
+      return { code: 'HEADERS_TOO_LARGE', detail: 'The request line and the headers together are larger than 16 KiB.' }
     case 'HPE_CHUNK_EXTENSIONS_OVERFLOW':
-      return new BrokenRequest('chunk_extensions_too_large', 'The chunk extensions are too large.')
+      return { code: 'PAYLOAD_TOO_LARGE', detail: 'The chunk extensions are too large.' }
     default:
-      return new BrokenRequest('not_http', 'This is not HTTP that can be read.')
+      return { code: 'BAD_REQUEST', detail: 'This is not HTTP that can be read.' }
   }
 }
 
-function httpText({ status, code, detail, extra, headers }: ErrorAnswer, requestId: string): string {
+function httpText({ code, detail, extra, headers }: ErrorAnswer, requestId: string): string {
   const body = JSON.stringify({ error_code: code, detail, request_id: requestId, ...extra })
+  const status = statusOf(code)
   const lines = [
     `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,
     'Content-Type: application/json',

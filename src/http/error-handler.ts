@@ -4,8 +4,9 @@ import { unavailableFor } from '../db/unavailable.js'
 import {
   BodyTooLarge,
   BrokenRequest,
-  BuiltinReadOnly,
   ClientGone,
+  ERROR_CODES,
+  type ErrorCode,
   type Fault,
   Forbidden,
   IdempotencyKeyInUse,
@@ -13,30 +14,34 @@ import {
   NotAuthenticated,
   NotJson,
   PreconditionFailed,
-  PreconditionRequired,
   RateLimited,
   RETRY_AFTER_S,
-  ResourceNotFound,
+  Refused,
   SnapshotTooLarge,
   Unavailable,
-  UnsupportedBody,
   VersionGone,
-  VersionNotFound,
 } from '../errors.js'
 import { boundFaults } from '../schema/faults.js'
 import { SUGGESTIONS_MAX } from '../schema/nearest-name.js'
 import { JSON_TYPE, rateLimitHeaders } from './answer.js'
-import type { ErrorCode } from './error-codes.js'
 import { faultsOfAllParts, fieldsOfInvalidBody } from './validation.js'
 import { addWarnings, misspeltFieldWarning } from './warnings.js'
 
-/** What an error becomes on the wire. `extra` are further members of the body beside code, sentence and request id. */
+/** What an error becomes on the wire, under the status of its code. `extra` are further members of the body. */
 export interface ErrorAnswer {
-  status: number
   code: ErrorCode
   detail: string
-  extra?: Record<string, unknown>
-  headers?: Readonly<Record<string, string>>
+  extra?: Record<string, unknown> | undefined
+  headers?: Readonly<Record<string, string>> | undefined
+}
+
+const STATUSES = new Map<ErrorCode, number>(
+  Object.entries(ERROR_CODES).flatMap(([status, codes]) => codes.map(code => [code, Number(status)] as const)),
+)
+
+/** The status that a code comes with. */
+export function statusOf(code: ErrorCode): number {
+  return STATUSES.get(code) ?? 500
 }
 
 /** Realm of the bearer challenge (DECISIONS section 2). */
@@ -48,7 +53,7 @@ const REALM = 'Bearer realm="agents"'
  * paths or stack traces; the log has the cause.
  */
 export function handleError(thrown: unknown, request: FastifyRequest, reply: FastifyReply): void {
-  const error = readingError(thrown, request) ?? thrown
+  const error = inOurWords(thrown, request)
   if (error instanceof InvalidRequest) {
     request.refusal = 'INVALID_REQUEST'
     const faults = faultsOfAllParts(error, request)
@@ -61,11 +66,11 @@ export function handleError(thrown: unknown, request: FastifyRequest, reply: Fas
     return
   }
   const answer = answerFor(error, request)
+  const status = statusOf(answer.code)
   // The closing line has the cause of a 503, which is understood: where in the program it was met helps nobody.
-  const told = answer.status === 503 ? { cause: error, outcome: answer.extra?.outcome } : {}
+  const told = status === 503 ? { cause: error, outcome: answer.extra?.outcome } : {}
   request.toldOfRefusal = () => ({ setting: settingOf(error, request), ...told })
-  if (answer.status >= 500 && answer.status !== 503)
-    request.log.error({ err: error, error_code: answer.code, ...answer.extra }, 'the request failed')
+  if (status === 500) request.log.error({ err: error, error_code: answer.code, ...answer.extra }, 'the request failed')
   sendError(request, reply, answer)
 }
 
@@ -77,15 +82,28 @@ function settingOf(error: unknown, { policy }: FastifyRequest): string | undefin
   if (error instanceof InvalidRequest)
     return error.faults.some(({ type }) => type === 'snapshot_too_large') ? 'SNAPSHOT_BYTES_MAX' : undefined
   if (error instanceof Unavailable) return error.setting
-  if (error instanceof BrokenRequest) return error.fault === 'too_slow' ? 'REQUEST_TIMEOUT_MS' : undefined
+  if (error instanceof BrokenRequest) return error.code === 'REQUEST_TIMEOUT' ? 'REQUEST_TIMEOUT_MS' : undefined
   return unavailableFor(error)?.setting
 }
 
-/** What Fastify says of a body that it could not read, in our words. */
-function readingError(error: unknown, { routeOptions }: FastifyRequest): Error | undefined {
+/** An error of Fastify in our words; any other as it is. */
+function inOurWords(error: unknown, { routeOptions }: FastifyRequest): unknown {
   const { code, statusCode } = error as Partial<FastifyError>
-  if (code === 'FST_ERR_CTP_BODY_TOO_LARGE') return new BodyTooLarge(routeOptions.bodyLimit ?? 0)
-  return code === 'ECONNRESET' && statusCode === 400 ? new ClientGone() : undefined
+  switch (code) {
+    case 'FST_ERR_CTP_BODY_TOO_LARGE':
+      return new BodyTooLarge(routeOptions.bodyLimit ?? 0)
+    case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
+      return new NotJson()
+    case 'FST_ERR_CTP_INVALID_CONTENT_LENGTH':
+      return new BrokenRequest('BAD_REQUEST', 'The body is not as long as Content-Length says.')
+    case 'ERR_STREAM_PREMATURE_CLOSE': // a stream of ours ends early only with its connection
+      return new ClientGone()
+    case 'FST_ERR_BAD_URL':
+    case 'FST_ERR_MAX_PARAM_LENGTH': // no id is that long
+      return new BrokenRequest('NOT_FOUND', NOTHING_HERE)
+  }
+  if (statusCode !== 400 || error instanceof InvalidRequest) return error
+  return code === 'ECONNRESET' ? new ClientGone() : new BrokenRequest('BAD_REQUEST', 'The request could not be read.')
 }
 
 const MASK_HINT = 'to change single fields, name them in update_mask, such as ?update_mask=name'
@@ -134,122 +152,60 @@ function declares({ properties = {} }: Partial<TObject>, name: string): boolean 
 }
 
 /** Sends an error in the one shape that everything but 422 has. */
-export function sendError(request: FastifyRequest, reply: FastifyReply, answer: ErrorAnswer): void {
+function sendError(request: FastifyRequest, reply: FastifyReply, answer: ErrorAnswer): void {
   request.refusal = answer.code === 'SERVICE_UNAVAILABLE' ? String(answer.extra?.reason) : answer.code
   const body = { error_code: answer.code, detail: answer.detail, request_id: request.id, ...answer.extra }
   reply
-    .code(answer.status)
+    .code(statusOf(answer.code))
     .headers(answer.headers ?? {})
     .type(JSON_TYPE)
     .send(JSON.stringify(body))
 }
 
+/** What is said at an address that no route has. */
+export const NOTHING_HERE = 'There is nothing at this address.'
+
 function answerFor(error: unknown, request: FastifyRequest): ErrorAnswer {
-  return (
-    domainAnswer(error, request) ??
-    frameworkAnswer(error) ??
-    unavailable(unavailableFor(error), request) ??
-    INTERNAL_ERROR
-  )
+  if (error instanceof Refused) {
+    const { code, message } = error
+    if (error instanceof RateLimited) request.limit = error.state
+    const isUnchanged = error instanceof SnapshotTooLarge && request.policy?.writes
+    const detail = isUnchanged ? `Nothing was changed. ${message}` : message
+    return { code, detail, extra: extraOf(error), headers: headersOf(error) }
+  }
+  const unable = error instanceof Unavailable ? error : unavailableFor(error)
+  if (unable !== undefined) return unavailable(unable, request)
+  const detail = 'Something went wrong here. The log has the cause under this request id.'
+  return { code: 'INTERNAL_ERROR', detail }
 }
 
-/** The answer at an address that no route has. */
-export const NOTHING_HERE: ErrorAnswer = {
-  status: 404,
-  code: 'NOT_FOUND',
-  detail: 'There is nothing at this address.',
+/** What the body of a refusal has beside code and sentence. */
+function extraOf(error: Refused): ErrorAnswer['extra'] {
+  if (error instanceof VersionGone) return { reason: error.reason }
+  if (!(error instanceof PreconditionFailed)) return undefined
+  const { reason, currentTag: current_etag, changed, applied, merge } = error
+  return { reason, current_etag, changed, applied_etag: typeof applied === 'string' ? null : applied.tag, ...merge }
 }
 
-/** The answer at a known address to a method that it does not take; `allow` lists the ones that it does. */
-export function methodNotAllowed(allow: string): ErrorAnswer {
-  return { status: 405, code: 'METHOD_NOT_ALLOWED', detail: `This address takes ${allow}.`, headers: { allow } }
+/** The headers of a refusal. */
+function headersOf(error: Refused): ErrorAnswer['headers'] {
+  if (error instanceof BrokenRequest) return error.headers
+  if (error instanceof NotAuthenticated) {
+    const isNone = error.code === 'UNAUTHENTICATED'
+    const fault = isNone ? '' : `, error="invalid_token", error_description="${error.message}"`
+    return { 'www-authenticate': `${REALM}${fault}` }
+  }
+  if (error instanceof Forbidden && error.scope !== undefined)
+    return { 'www-authenticate': `${REALM}, error="insufficient_scope", scope="${error.scope}"` }
+  if (error instanceof RateLimited)
+    return { 'retry-after': String(error.state.resetS), ...rateLimitHeaders(error.state) }
+  return error instanceof IdempotencyKeyInUse ? { 'retry-after': String(RETRY_AFTER_S) } : undefined
 }
 
-const INTERNAL_ERROR: ErrorAnswer = {
-  status: 500,
-  code: 'INTERNAL_ERROR',
-  detail: 'Something went wrong here. The log has the cause under this request id.',
-}
-
-function domainAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | undefined {
-  if (error instanceof NotAuthenticated) return authenticationAnswer(error)
-  if (error instanceof Forbidden) {
-    const challenge = error.scope && `${REALM}, error="insufficient_scope", scope="${error.scope}"`
-    const headers = challenge ? { 'www-authenticate': challenge } : {}
-    return { status: 403, code: 'INSUFFICIENT_PERMISSIONS', detail: error.message, headers }
-  }
-  if (error instanceof ResourceNotFound) {
-    const code = error.kind === 'persona' ? 'PERSONA_NOT_FOUND' : 'NOT_FOUND'
-    return { status: 404, code, detail: error.message }
-  }
-  if (error instanceof BuiltinReadOnly) return { status: 400, code: 'BUILTIN_READ_ONLY', detail: error.message }
-  if (error instanceof SnapshotTooLarge) {
-    const detail = `${request.policy?.writes ? 'Nothing was changed. ' : ''}${error.message}`
-    return { status: 409, code: 'SNAPSHOT_TOO_LARGE', detail }
-  }
-  if (error instanceof IdempotencyKeyInUse) {
-    const headers = { 'retry-after': String(RETRY_AFTER_S) }
-    return { status: 409, code: 'IDEMPOTENCY_KEY_IN_USE', detail: error.message, headers }
-  }
-  if (error instanceof VersionNotFound) return { status: 404, code: 'VERSION_NOT_FOUND', detail: error.message }
-  if (error instanceof VersionGone) {
-    return { status: 410, code: 'VERSION_GONE', detail: error.message, extra: { reason: error.reason } }
-  }
-  if (error instanceof PreconditionFailed) {
-    const extra = {
-      reason: error.reason,
-      current_etag: error.currentTag,
-      changed: error.changed,
-      applied_etag: typeof error.applied === 'string' ? null : error.applied.tag,
-      ...error.merge,
-    }
-    return { status: 412, code: 'PRECONDITION_FAILED', detail: error.message, extra }
-  }
-  if (error instanceof UnsupportedBody) return unsupported(error)
-  if (error instanceof ClientGone) {
-    return { status: 400, code: 'BAD_REQUEST', detail: error.message }
-  }
-  if (error instanceof PreconditionRequired) {
-    return { status: 428, code: 'PRECONDITION_REQUIRED', detail: error.message }
-  }
-  if (error instanceof BrokenRequest) return brokenAnswer(error)
-  if (error instanceof BodyTooLarge) return { status: 413, code: 'PAYLOAD_TOO_LARGE', detail: error.message }
-  if (error instanceof RateLimited) {
-    request.limit = error.state
-    const headers = { 'retry-after': String(error.state.resetS), ...rateLimitHeaders(error.state) }
-    return { status: 429, code: 'RATE_LIMITED', detail: error.message, headers }
-  }
-  return error instanceof Unavailable ? unavailable(error, request) : undefined
-}
-
-/** The answer to bytes that HTTP cannot read. */
-export function brokenAnswer({ fault, message }: BrokenRequest): ErrorAnswer {
-  return { ...BROKEN[fault], detail: message }
-}
-
-const BROKEN: Record<BrokenRequest['fault'], Pick<ErrorAnswer, 'status' | 'code'>> = {
-  too_slow: { status: 408, code: 'REQUEST_TIMEOUT' },
-  address_too_long: { status: 414, code: 'URI_TOO_LONG' },
-  headers_too_large: { status: 431, code: 'HEADERS_TOO_LARGE' },
-  chunk_extensions_too_large: { status: 413, code: 'PAYLOAD_TOO_LARGE' },
-  not_http: { status: 400, code: 'BAD_REQUEST' },
-}
-
-function authenticationAnswer(error: NotAuthenticated): ErrorAnswer {
-  const suffix = error.code === 'UNAUTHENTICATED' ? '' : `, error="invalid_token", error_description="${error.message}"`
-  return { status: 401, code: error.code, detail: error.message, headers: { 'www-authenticate': `${REALM}${suffix}` } }
-}
-
-function unsupported({ message, accept }: UnsupportedBody): ErrorAnswer {
-  return { status: 415, code: 'UNSUPPORTED_MEDIA_TYPE', detail: message, headers: accept }
-}
-
-function unavailable(error: Unavailable | undefined, request: FastifyRequest): ErrorAnswer | undefined {
-  if (error === undefined) return undefined
+function unavailable(error: Unavailable, request: FastifyRequest): ErrorAnswer {
   const mayBeStored = isRepeatable(request) && error.outcome === 'not_applied' && !error.isKeyLookedUp
   const outcome = request.policy?.writes ? { outcome: mayBeStored ? 'unknown' : error.outcome } : {}
   return {
-    status: 503,
     code: 'SERVICE_UNAVAILABLE',
     detail: mayBeStored ? `${error.message} ${KEY_NOT_LOOKED_UP}` : error.message,
     extra: { reason: error.reason, ...outcome },
@@ -266,21 +222,4 @@ function isRepeatable(request: FastifyRequest): boolean {
   const { dry_run: dryRun } = query as { dry_run?: unknown } // text, or what validation made of it
   const isDry = dryRun === true || dryRun === 'true'
   return policy?.writes === true && headers['idempotency-key'] !== undefined && !isDry
-}
-
-function frameworkAnswer(error: unknown): ErrorAnswer | undefined {
-  const { code, statusCode } = error as Partial<FastifyError>
-  switch (code) {
-    case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
-      return unsupported(new NotJson())
-    case 'FST_ERR_CTP_INVALID_CONTENT_LENGTH':
-      return { status: 400, code: 'BAD_REQUEST', detail: 'The body is not as long as Content-Length says.' }
-    case 'ERR_STREAM_PREMATURE_CLOSE': // a stream of ours ends early only with its connection
-      return { status: 400, code: 'BAD_REQUEST', detail: 'The connection was closed before the answer.' }
-    case 'FST_ERR_BAD_URL':
-    case 'FST_ERR_MAX_PARAM_LENGTH': // no id is that long
-      return NOTHING_HERE
-  }
-  if (statusCode === 400) return { status: 400, code: 'BAD_REQUEST', detail: 'The request could not be read.' }
-  return undefined
 }

@@ -5,8 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import type { Readiness } from '../errors.js'
-import { Forbidden, RATE_LIMITS } from '../errors.js'
-import { REFUSALS } from './error-codes.js'
+import { Forbidden, RATE_LIMITS, REFUSALS } from '../errors.js'
 
 /** Upper bounds of the time buckets, in seconds. The longest waits end at 20, and then there is work. */
 const BUCKETS_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30]

@@ -1,5 +1,6 @@
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
-import { methodNotAllowed, NOTHING_HERE, sendError } from './error-handler.js'
+import type { FastifyInstance, FastifyRequest } from 'fastify'
+import { BrokenRequest } from '../errors.js'
+import { handleError, NOTHING_HERE } from './error-handler.js'
 
 /**
  * A known address asked with another method answers 405 and what it allows; everything else answers 404.
@@ -12,22 +13,26 @@ export function registerNotFound(app: FastifyInstance): void {
     for (const one of [method].flat()) entry.methods.add(one)
     known.set(url, entry)
   })
-  const answer = (request: FastifyRequest, reply: FastifyReply) => {
-    const path = request.url.split('?', 1)[0] ?? ''
-    const allowed = [...known.values()]
-      .filter(({ pattern }) => pattern.test(path))
-      .flatMap(({ methods }) => [...methods])
+  const refusalOf = ({ url, method }: FastifyRequest) => {
+    const path = url.split('?', 1)[0] ?? ''
+    const allowed = [...known.values()].flatMap(({ pattern, methods }) => (pattern.test(path) ? [...methods] : []))
     // A route that takes the method found nothing itself, such as a file that is not there.
-    const takesOthers = allowed.length > 0 && !allowed.includes(request.method)
-    sendError(request, reply, takesOthers ? methodNotAllowed([...new Set(allowed)].sort().join(', ')) : NOTHING_HERE)
+    if (allowed.length === 0 || allowed.includes(method)) return new BrokenRequest('NOT_FOUND', NOTHING_HERE)
+    const allow = [...new Set(allowed)].sort().join(', ')
+    return new BrokenRequest('METHOD_NOT_ALLOWED', `This address takes ${allow}.`, { allow })
   }
-  app.setNotFoundHandler(answer)
-  app.addHook('preParsing', (request, reply, payload, done) => {
-    const lacksPart = Object.values(request.params ?? {}).includes('') // `/persona/` names no agent
-    if (request.is404 || lacksPart)
-      answer(request, reply) // before its body is read
+  app.setNotFoundHandler((request, reply) => handleError(refusalOf(request), request, reply))
+  app.addHook('preParsing', (request, _reply, payload, done) => {
+    // Before its body is read.
+    if (request.is404 || lacksPart(request.params as Record<string, string>)) done(refusalOf(request))
     else done(null, payload)
   })
+}
+
+/** `/persona/` names no agent. */
+function lacksPart(params: Readonly<Record<string, string>>): boolean {
+  for (const name in params) if (params[name] === '') return true
+  return false
 }
 
 /** `/persona/:persona_id` as a regular expression over a path; no two quantifiers can compete for one character. */

@@ -1,9 +1,8 @@
 import { type TObject, type TProperties, Type } from '@sinclair/typebox'
 import type { FastifyContextConfig, FastifySchema } from 'fastify'
-import { STALE_REASONS, UNAVAILABLE_REASONS } from '../errors.js'
+import { ERROR_CODES, STALE_REASONS, UNAVAILABLE_REASONS } from '../errors.js'
 import { HTTPValidationError } from '../schema/faults.js'
 import { reference, withReferences } from '../schema/vocabulary.js'
-import { ERROR_CODES } from './error-codes.js'
 
 /* What the OpenAPI document says of every operation alike: headers and error answers. */
 

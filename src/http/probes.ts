@@ -2,6 +2,7 @@ import type { Server } from 'node:http'
 import fastify, { type FastifyInstance } from 'fastify'
 import type { Readiness } from '../errors.js'
 import { JSON_TYPE } from './answer.js'
+import { handleError } from './error-handler.js'
 import { carriesToken, type Metrics } from './metrics.js'
 import { registerNotFound } from './not-found.js'
 import { requestIdOf } from './request.js'
@@ -50,6 +51,7 @@ export async function listenForMetrics(
     reply.headers({ connection: 'close', 'cache-control': 'no-store' })
     done()
   })
+  app.setErrorHandler(handleError)
   registerNotFound(app)
   registerProbes(app, readiness)
   app.get('/metrics', { config: { policy: { permission: 'public' } } }, async (request, reply) => {
