@@ -1,36 +1,11 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
-import { createRequire } from 'node:module'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { checkDefinition, DefinitionRefused, type FunctionView, toFunctions } from '../../src/tool/definition/index.js'
-
-/** The part of Ajv's 2020-12 build that is used here: an independent reader of JSON Schema. */
-interface Ajv2020 {
-  compile(schema: object): (value: unknown) => boolean
-  validateSchema(schema: object): unknown
-  errorsText(): string
-}
-
-// Ajv is CommonJS without types that this project's module settings could find.
-const { default: Ajv } = createRequire(import.meta.url)('ajv/dist/2020.js') as {
-  default: new (options: object) => Ajv2020
-}
+import { compile } from './ajv.js'
 
 const fixtures = fileURLToPath(new URL('../../../test/fixtures/faults/', import.meta.url))
 const shared = fileURLToPath(new URL('../../../../shared/tool-definitions/', import.meta.url))
-
-/**
- * Compiles the arguments of a function as Ajv does by default, but for formats and keywords of other vocabularies; a schema with a
- * pattern that is ECMAScript only without the Unicode flag is compiled so.
- */
-function compile(view: FunctionView): (value: unknown) => boolean {
-  const options = { strict: false, validateFormats: false, logger: false }
-  try {
-    return new Ajv(options).compile(view.parameters)
-  } catch {
-    return new Ajv({ ...options, unicodeRegExp: false }).compile(view.parameters)
-  }
-}
 
 function definitionWith(operation: object, rest: object = {}, openapi = '3.0.3', path = '/x'): object {
   return {

@@ -1,4 +1,3 @@
-import { createRequire } from 'node:module'
 import { isDeepStrictEqual } from 'node:util'
 import fc from 'fast-check'
 import t from 'tap'
@@ -12,14 +11,10 @@ import {
   toFunctions,
 } from '../../src/tool/definition/index.js'
 import { repetitions } from '../updates/stored-state.js'
+import { compile } from './ajv.js'
 import { applied } from './applied.js'
 
 type Json = Record<string, unknown>
-
-// Ajv is CommonJS without types that this project's module settings could find.
-const { default: Ajv } = createRequire(import.meta.url)('ajv/dist/2020.js') as {
-  default: new (options: object) => { compile(schema: object): unknown }
-}
 
 /** The JSON values of a text, which have no spaces. */
 const parsed = (text: string): unknown[] => text.split(/\s+/).map(each => JSON.parse(each))
@@ -336,8 +331,7 @@ t.test('any schema: what is accepted becomes valid JSON Schema, and comparing it
       compareDefinitions(definition, build(openapi, operations).definition)
       if (!checkDefinition(definition).ok) return
       accepted++
-      for (const view of toFunctions(definition))
-        new Ajv({ strict: false, validateFormats: false, logger: false }).compile(view.parameters)
+      for (const view of toFunctions(definition)) compile(view)
     }),
     { numRuns: runs },
   )

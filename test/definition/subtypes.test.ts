@@ -1,10 +1,6 @@
-import { createRequire } from 'node:module'
 import t from 'tap'
 import { checkDefinition, completeDefinition, toFunctions } from '../../src/tool/definition/index.js'
-
-const { default: Ajv } = createRequire(import.meta.url)('ajv/dist/2020.js') as {
-  default: new (options: object) => { compile(schema: object | boolean): (value: unknown) => boolean }
-}
+import { compile } from './ajv.js'
 
 const ref = (name: string) => ({ $ref: `#/components/schemas/${name}` })
 const PET = {
@@ -59,7 +55,7 @@ function accepts(body: object, schemas: object, openapi = '3.0.3') {
 
 function functionOf(definition: unknown) {
   const [view] = toFunctions(definition)
-  const validate = new Ajv({ strict: false, validateFormats: false }).compile(view?.parameters ?? false)
+  const validate = compile(view ?? { parameters: {} })
   return (requestBody: unknown) => validate({ requestBody })
 }
 

@@ -16,9 +16,7 @@ const ADD_ITEM = {
   summary: 'Add an item',
   requestBody: {
     content: {
-      'application/json': {
-        schema: { type: 'object', properties: { name: { type: 'string' } }, required: ['name'] },
-      },
+      'application/json': { schema: { type: 'object', properties: { name: { type: 'string' } }, required: ['name'] } },
     },
   },
 }
@@ -142,10 +140,7 @@ const CHANGES: [what: string, after: unknown, worst: 'breaking' | 'safe' | 'unkn
 t.test('what a change of the stored definition means', async t => {
   const { call, token } = await worldApp(t)
   const admin = await token('admin@example.com')
-  const stored = await call('PUT', '/admin/tool/custom/10', {
-    token: admin,
-    body: { definition: document(GET_ITEM) },
-  })
+  const stored = await call('PUT', '/admin/tool/custom/10', { token: admin, body: { definition: document(GET_ITEM) } })
   t.equal(stored.statusCode, 200, stored.body)
   for (const [what, definition, worst, operation] of CHANGES) {
     const answer = await call('POST', `${VALIDATE}?tool_id=10`, { token: admin, body: { definition } })
