@@ -11,7 +11,7 @@ const COVERED = /[•●∙⋅⚫⬤█▇■▪◾○◦⦁]/
 const LEFT_OUT = /^(?:(?:bearer|basic|token|apikey)\s+)?(?=\S+\s*$)\S*?(?:\.{3}|…|·{3})/iu
 /** A whole value that stands for a secret, behind a scheme or a prefix or not: `**`, `* * *`, `sk-xxxx`, `<redacted>`. */
 const STAND_IN =
-  /^\s*(?:(?:bearer|basic|token|apikey)\s+)?(?:[*＊∗⁎✱.…·](?:\s*[*＊∗⁎✱.…·])+|(?:[a-z]+[-_]){0,3}x{4}[x-]*(?:\s+[x-]+)*|[<([{*]+(?:redacted|masked|hidden|filtered|secret)[>)\]}*]+|redacted|masked)\s*$/iu
+  /^\s*(?:(?:bearer|basic|token|apikey)\s+)?(?:[*＊∗⁎✱.…·](?:\s*[*＊∗⁎✱.…·])+|(?:[a-z]+[-_]){0,3}x{4}[x-]*(?:\s+[x-]+)*|[<([{*]+(?:redacted|masked|hidden|filtered|secret|sensitive|omitted|unchanged|keep)(?: value)?[>)\]}*]+|redacted|masked)\s*$/iu
 
 /**
  * The fingerprint of a header value, 32 bytes: HMAC-SHA-256 under the deployment key over tool, lower-cased header name and
@@ -25,6 +25,11 @@ export function fingerprint(deploymentKey: KeyObject, toolId: number, headerName
 /** What answers show instead of a value: `****#` and the first 12 hexadecimal digits of its fingerprint. */
 export function maskOf(fingerprintBytes: Buffer): string {
   return `****#${fingerprintBytes.toString('hex').slice(0, MASK_DIGITS)}`
+}
+
+/** Whether a text holds the digits of one of these fingerprints: its mask, however damaged or escaped around them. */
+export function holdsMaskDigits(text: string, fingerprints: readonly string[]): boolean {
+  return fingerprints.some(digits => text.toLowerCase().includes(digits.slice(0, MASK_DIGITS)))
 }
 
 /**

@@ -32,7 +32,7 @@ export function headerFaults(headers: readonly Header[], loc: Loc = ['body', 'cu
 }
 
 function nameFaults(name: string, seen: Set<string>, loc: Loc): Fault[] {
-  if (name.length > NAME_CHARACTERS_MAX || !token.test(name)) {
+  if (name.length > NAME_CHARACTERS_MAX || !token.test(name) || name.includes('***')) {
     const msg = `Header name should be a token of RFC 9110 of at most ${NAME_CHARACTERS_MAX} characters`
     return [{ loc, msg, type: 'header_name_invalid' }]
   }

@@ -1,6 +1,6 @@
 import { BuiltinReadOnly, type Fault, Forbidden, InvalidRequest, ToolOutOfScope, UnknownMask } from '../errors.js'
 import { encryptSecret, type SealedSecret } from '../secrets/cipher.js'
-import { fingerprint, looksLikeMask, maskOf } from '../secrets/mask.js'
+import { fingerprint, holdsMaskDigits, looksLikeMask, maskOf } from '../secrets/mask.js'
 import { requireDeploymentKey, secretUnavailable, type Vault } from '../secrets/vault.js'
 import type { Change } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
@@ -175,8 +175,10 @@ function requireRules(state: ToolState, update: ToolUpdateContent): void {
 }
 
 function maskFaults(state: ToolState, headers: Header[]): Fault[] {
+  const fingerprints = state.headers.map(header => header.fingerprint)
   return headers.flatMap(({ key, value }, index) => {
-    if (!looksLikeMask(value) || keptPosition(state, key, value) !== null) return []
+    if (!(looksLikeMask(value) || holdsMaskDigits(value, fingerprints)) || keptPosition(state, key, value) !== null)
+      return []
     return {
       loc: ['body', 'custom_headers', index, 'value'],
       msg: 'This value has the shape of a mask but is not the mask of the stored header of this name; send the secret itself or, if the header was changed since it was read, read the tool again',

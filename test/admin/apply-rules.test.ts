@@ -28,7 +28,13 @@ t.test('files whose ids UTF-16 and UTF-8 order differently: applied again, nothi
 })
 
 t.test('a variable is read only under the prefix AGENTS_, or where an export names it', async t => {
-  const env = { AGENTS_KEY: 'allowed', OTHER_KEY: 'other', SECRET_KEYS: 'the ring', TOOL_16_AUTHORIZATION: 'own' }
+  const env = {
+    AGENTS_KEY: 'allowed',
+    AGENTS_EMPTY: '',
+    OTHER_KEY: 'other',
+    SECRET_KEYS: 'the ring',
+    TOOL_16_AUTHORIZATION: 'own',
+  }
   const found = async (variable: string) => {
     const tools = [{ id: 16, custom_headers: [{ key: 'Authorization', value: placeholder(variable) }] }]
     return (await faultsOf({ version: 1, tools }, { vault, env, plan: true })).map(({ type, msg }) => `${type}: ${msg}`)
@@ -37,6 +43,7 @@ t.test('a variable is read only under the prefix AGENTS_, or where an export nam
     `variable_missing: the environment gives no ${name}: it must be set, and its name begin with AGENTS_`,
   ]
   t.same(await found('AGENTS_KEY'), [])
+  t.match(await found('AGENTS_EMPTY'), [/^variable_missing: the environment gives no AGENTS_EMPTY/])
   t.same(await found('OTHER_KEY'), missing('OTHER_KEY'))
   t.same(await found('SECRET_KEYS'), missing('SECRET_KEYS'))
   t.same(await found('TOOL_16_AUTHORIZATION'), [], 'as an export writes it')

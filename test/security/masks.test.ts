@@ -181,6 +181,11 @@ t.test('422 mask_mismatch: damaged masks are never stored as secrets', async t =
     `${value}\t`,
     '****#',
     '****#000000000000',
+    ...['**#', '#', '', 'Bearer **#', 'xxxx#', '* * * *#', '\\*\\*\\*\\*#', '%2A%2A%2A%2A%23'].map(
+      front => `${front}${value.slice('****#'.length)}`,
+    ),
+    '<unchanged>',
+    '(sensitive value)',
     `****#${'0'.repeat(64)}`,
   ].filter(text => text !== value)
   for (const text of damaged) {

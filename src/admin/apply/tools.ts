@@ -24,7 +24,7 @@ import type { SectionName, ToolEntry } from '../document.js'
 import { Refusal } from '../refusal.js'
 import { readSource } from '../source.js'
 import { type Catalogue, idsOf, type Matched, type Outcome, type Plan, storeInOrder } from './catalogue.js'
-import { headerVariables, PLACEHOLDER, PREFIX, placeholder } from './placeholders.js'
+import { headerVariables, LIKE_PLACEHOLDER, PLACEHOLDER, PREFIX, placeholder } from './placeholders.js'
 
 /** What tools need besides the document. */
 export interface ToolSurroundings {
@@ -206,7 +206,7 @@ const COLUMNS_AS_WRITTEN = [
 
 /**
  * The headers of a document with their secrets filled in. The placeholder that an export writes for a header keeps the stored
- * secret when its variable is not set: an exported document applies to its own database with an empty plan.
+ * secret when its variable is not set or empty: an exported document applies to its own database with an empty plan.
  */
 function givenHeaders(match: Matched, catalogue: Catalogue, around: ToolSurroundings, state: ToolState | undefined) {
   const { custom_headers = [] } = match.entry as ToolEntry // it passed the document's schema
@@ -219,13 +219,21 @@ function givenHeaders(match: Matched, catalogue: Catalogue, around: ToolSurround
     const missing: string[] = []
     const value = written.replace(PLACEHOLDER, (_, name: string) => {
       const text = name === own || name.startsWith(PREFIX) ? around.env[name] : undefined
-      if (text === undefined) missing.push(name)
+      if (!text) missing.push(name)
       return text ?? ''
     })
+    const loc = [...match.loc, 'custom_headers', index, 'value']
+    if (LIKE_PLACEHOLDER.test(written.replace(PLACEHOLDER, ''))) {
+      catalogue.fault(
+        loc,
+        `a variable is written ${placeholder('NAME')}, with nothing else in the braces`,
+        'variable_malformed',
+      )
+      return { key, value: '' }
+    }
     if (missing.length === 0) return { key, value }
     const stored = state?.headers.find(header => header.name.toLowerCase() === key.toLowerCase())
     if (stored && written === placeholder(own ?? '')) return { key, value: shownMask(stored) }
-    const loc = [...match.loc, 'custom_headers', index, 'value']
     const msg = `the environment gives no ${missing.join(', ')}: it must be set, and its name begin with ${PREFIX}`
     catalogue.fault(loc, msg, 'variable_missing')
     return { key, value: '' }
