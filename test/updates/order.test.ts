@@ -4,7 +4,7 @@ import t from 'tap'
 import { REQUIRED_FIELDS, worldApp } from '../app.js'
 import { CAROL } from '../fixtures/users.js'
 import { DEFINITION } from '../matrix-organisation.js'
-import { storedAgent } from '../update-persona/stored-agent.js'
+import { faultsOf, hashOfEverything } from './stored-state.js'
 
 /** The three operations, each at an address that would work. */
 const OPERATIONS = [
@@ -57,14 +57,11 @@ t.test('the order of the checks', async t => {
 
   t.test('403 for a missing permission before the body is looked at', async t => {
     const bound = await token('admin@example.com', { personaIds: [2], toolIds: [11] })
+    const challenge = 'Bearer realm="agents", error="insufficient_scope", scope="manage:actions"'
     for (const [method, url] of OPERATIONS.slice(1)) {
       for (const body of ['{"name":', TOO_LARGE, '[]']) {
         const answer = await call(method, url, { token: alice, body })
-        t.equal(answer.statusCode, 403, `${method} ${url}`)
-        t.equal(
-          answer.headers['www-authenticate'],
-          'Bearer realm="agents", error="insufficient_scope", scope="manage:actions"',
-        )
+        t.strictSame([answer.statusCode, answer.headers['www-authenticate']], [403, challenge], `${method} ${url}`)
       }
     }
     for (const [method, url] of OPERATIONS.slice(0, 2)) {
@@ -72,7 +69,7 @@ t.test('the order of the checks', async t => {
     }
   })
 
-  t.test('of two faults the earlier check speaks, and nothing is written', async t => {
+  t.test('of two faults the earlier check speaks, in a dry run as in the request, and nothing is written', async t => {
     await database.db
       .insertInto('persona_user')
       .values({ persona_id: 11, user_id: CAROL, level: 'editor' })
@@ -81,248 +78,91 @@ t.test('the order of the checks', async t => {
     await database.db.updateTable('persona').set({ builtin_persona: true }).where('id', '=', 2).execute()
     const carol = await token('carol@example.com')
     const curator = await token('curator@example.com')
+    const careful = await token('admin@example.com', { requireIfMatch: true })
     const stale = { 'if-match': '"persona-1-99"' }
-    const cases: [
-      title: string,
-      method: string,
-      url: string,
-      token: string,
-      body: object,
-      headers: object,
-      wanted: string,
-    ][] = [
-      [
-        'invisible, unknown reference',
-        'PATCH',
-        '/persona/3?update_mask=tool_ids',
-        alice,
-        { tool_ids: [999] },
-        {},
-        '404 PERSONA_NOT_FOUND',
-      ],
-      [
-        'invisible, stale',
-        'PATCH',
-        '/persona/3?update_mask=name',
-        alice,
-        { name: 'x' },
-        stale,
-        '404 PERSONA_NOT_FOUND',
-      ],
-      [
-        'a viewer, unknown reference',
-        'PATCH',
-        '/persona/4?update_mask=tool_ids',
-        alice,
-        { tool_ids: [999] },
-        {},
-        '403 INSUFFICIENT_PERMISSIONS',
-      ],
-      [
-        'a viewer, stale',
-        'PATCH',
-        '/persona/4?update_mask=name',
-        alice,
-        { name: 'x' },
-        stale,
-        '403 INSUFFICIENT_PERMISSIONS',
-      ],
-      [
-        'an editor who publishes, unknown reference',
-        'PATCH',
-        '/persona/11?update_mask=is_public,tool_ids',
-        carol,
-        { is_public: true, tool_ids: [999] },
-        {},
-        '403 INSUFFICIENT_PERMISSIONS',
-      ],
-      [
-        'built-in, unknown reference',
-        'PATCH',
-        '/persona/2?update_mask=tool_ids',
-        alice,
-        { tool_ids: [999] },
-        {},
-        '400 BUILTIN_READ_ONLY',
-      ],
-      [
-        'built-in, a public agent of somebody else',
-        'PATCH',
-        '/persona/2?update_mask=name',
-        bob,
-        { name: 'x' },
-        {},
-        '403 INSUFFICIENT_PERMISSIONS',
-      ],
-      [
-        'cross-field rule, unknown reference',
-        'PATCH',
-        '/persona/8?update_mask=is_public,tool_ids',
-        admin,
-        { is_public: false, tool_ids: [999] },
-        {},
-        '422 default_persona_private',
-      ],
-      [
-        'cross-field rule, stale',
-        'PATCH',
-        '/persona/8?update_mask=is_public',
-        admin,
-        { is_public: false },
-        stale,
-        '422 default_persona_private',
-      ],
-      [
-        'unknown reference, stale',
-        'PATCH',
-        '/persona/1?update_mask=tool_ids',
-        alice,
-        { tool_ids: [999] },
-        stale,
-        '422 not_found',
-      ],
-      [
-        'kept field by strict handling, unknown reference',
-        'PATCH',
-        '/persona/11?update_mask=display_priority,tool_ids',
-        alice,
-        { display_priority: 9, tool_ids: [999] },
-        { prefer: 'handling=strict' },
-        '403 INSUFFICIENT_PERMISSIONS',
-      ],
-      ['stale', 'PATCH', '/persona/1?update_mask=name', alice, { name: 'x' }, stale, '412 PRECONDITION_FAILED'],
-      [
-        'out of range, a wrong type',
-        'PATCH',
-        '/persona/2147483648?update_mask=name',
-        alice,
-        { name: 1 },
-        {},
-        '422 string_type',
-      ],
-      [
-        'out of range',
-        'PATCH',
-        '/persona/2147483648?update_mask=name',
-        alice,
-        { name: 'x' },
-        {},
-        '404 PERSONA_NOT_FOUND',
-      ],
-      [
-        'a tool out of scope, a bad definition',
-        'PUT',
-        '/admin/tool/custom/10',
-        curator,
-        { definition: {} },
-        {},
-        '403 INSUFFICIENT_PERMISSIONS',
-      ],
-      [
-        'a tool out of scope, unknown reference',
-        'PUT',
-        '/admin/tool/custom/10',
-        curator,
-        { oauth_config_id: 999 },
-        {},
-        '403 INSUFFICIENT_PERMISSIONS',
-      ],
-      [
-        'no tool, a bad definition',
-        'PUT',
-        '/admin/tool/custom/999',
-        admin,
-        { definition: { ...DEFINITION, servers: [] } },
-        {},
-        '404 NOT_FOUND',
-      ],
-      [
-        'a built-in tool, a bad definition',
-        'PUT',
-        '/admin/tool/custom/1',
-        admin,
-        { definition: { ...DEFINITION, servers: [] } },
-        {},
-        '400 BUILTIN_READ_ONLY',
-      ],
-      [
-        'a bad definition, unknown reference',
-        'PUT',
-        '/admin/tool/custom/10',
-        admin,
-        { definition: { ...DEFINITION, servers: [] }, oauth_config_id: 999 },
-        {},
-        '422 servers_missing',
-      ],
-      [
-        'unknown reference, stale',
-        'PUT',
-        '/admin/tool/custom/10',
-        admin,
-        { oauth_config_id: 999 },
-        { 'if-match': '"tool-10-99"' },
-        '422 not_found',
-      ],
-      [
-        'a wrong type, a bad definition',
-        'PUT',
-        '/admin/tool/custom/10',
-        admin,
-        { name: 1, definition: { ...DEFINITION, servers: [] } },
-        {},
-        '422 string_type',
-      ],
-      [
-        'stale',
-        'PUT',
-        '/admin/tool/custom/10',
-        admin,
-        { name: 'x' },
-        { 'if-match': '"tool-10-99"' },
-        '412 PRECONDITION_FAILED',
-      ],
+    const staleTool = { 'if-match': '"tool-10-99"' }
+    const strict = { prefer: 'handling=strict' }
+    const nowhere = { tool_ids: [999] }
+    const bad = { ...DEFINITION, servers: [] }
+    /** The caller, the agent, fields by mask, what must be answered, and headers. */
+    const agents: [string, number, object, string, object?][] = [
+      [alice, 3, nowhere, '404 PERSONA_NOT_FOUND'],
+      [alice, 3, { name: 'x' }, '404 PERSONA_NOT_FOUND', stale],
+      [alice, 4, nowhere, '403 INSUFFICIENT_PERMISSIONS'],
+      [alice, 4, { name: 'x' }, '403 INSUFFICIENT_PERMISSIONS', stale],
+      [carol, 11, { is_public: true, ...nowhere }, '403 INSUFFICIENT_PERMISSIONS'],
+      [alice, 2, nowhere, '400 BUILTIN_READ_ONLY'],
+      [bob, 2, { name: 'x' }, '403 INSUFFICIENT_PERMISSIONS'],
+      [admin, 8, { is_public: false, ...nowhere }, '422 body.is_public default_persona_private'],
+      [admin, 8, { is_public: false }, '422 body.is_public default_persona_private', stale],
+      [alice, 1, nowhere, '422 body.tool_ids.0 not_found', stale],
+      [alice, 11, { display_priority: 9, ...nowhere }, '403 INSUFFICIENT_PERMISSIONS', strict],
+      [alice, 1, { name: 'x' }, '412 PRECONDITION_FAILED', stale],
+      [alice, 2_147_483_648, { name: 1 }, '422 body.name string_type'],
+      [alice, 2_147_483_648, { name: 'x' }, '404 PERSONA_NOT_FOUND'],
+      [careful, 1, nowhere, '422 body.tool_ids.0 not_found'],
+      [careful, 1, { name: 'x' }, '428 PRECONDITION_REQUIRED'],
+      [careful, 1, { name: 'x' }, '412 PRECONDITION_FAILED', stale],
+      ['pat_nobody', 1, { name: 'x' }, '401 INVALID_TOKEN'],
+      [alice, 1, { nme: 1, name: 'x' }, '422 query.update_mask enum body.nme extra_forbidden', strict],
     ]
-    const written = async () => {
-      return await database.db
-        .selectFrom('audit')
-        .select(eb => eb.fn.countAll().as('count'))
-        .executeTakeFirst()
+    const tools: [string, number, object, string, object?][] = [
+      [curator, 10, { definition: {} }, '403 INSUFFICIENT_PERMISSIONS'],
+      [curator, 10, { oauth_config_id: 999 }, '403 INSUFFICIENT_PERMISSIONS'],
+      [admin, 999, { definition: bad }, '404 NOT_FOUND'],
+      [admin, 1, { definition: bad }, '400 BUILTIN_READ_ONLY'],
+      [admin, 1, {}, '400 BUILTIN_READ_ONLY'],
+      [admin, 14, { oauth_config_id: 999 }, '400 BUILTIN_READ_ONLY'],
+      [admin, 10, { definition: bad, oauth_config_id: 999 }, '422 body.definition.servers servers_missing'],
+      [admin, 10, { oauth_config_id: 999 }, '422 body.oauth_config_id not_found', staleTool],
+      [admin, 10, { name: 1, definition: bad }, '422 body.name string_type'],
+      [admin, 10, { name: 'x' }, '412 PRECONDITION_FAILED', staleTool],
+      [careful, 10, { name: 'x' }, '428 PRECONDITION_REQUIRED'],
+    ]
+    const before = await hashOfEverything(database.db)
+    for (const [method, path, rows] of [
+      ['PATCH', '/persona/', agents],
+      ['PUT', '/admin/tool/custom/', tools],
+    ] as const) {
+      for (const [caller, id, body, wanted, more = {}] of rows) {
+        const url = `${path}${id}?update_mask=${Object.keys(body)}`
+        const address = method === 'PUT' ? `${path}${id}?` : `${url}&`
+        const headers = { 'x-request-id': 'same', ...more }
+        const [dry, real] = [
+          await call(method, `${address}dry_run=true`, { token: caller, body, headers }),
+          await call(method, address.slice(0, -1), { token: caller, body, headers }),
+        ]
+        const found = real.statusCode === 422 ? faultsOf(real).join(' ') : real.json().error_code
+        t.equal(`${real.statusCode} ${found}`, wanted)
+        t.strictSame(
+          [dry.statusCode, dry.body, dry.headers['dry-run']],
+          [real.statusCode, real.body, undefined],
+          wanted,
+        )
+        for (const name of ['warning', 'www-authenticate', 'preference-applied'])
+          t.equal(dry.headers[name], real.headers[name], `${wanted}: ${name}`)
+      }
     }
-    const before = await written()
-    for (const [title, method, url, caller, body, headers, wanted] of cases) {
-      const answer = await call(method, url, { token: caller, body, headers: { ...headers } })
-      const { error_code, detail } = answer.json()
-      const found = error_code ?? (detail as { type: string }[]).map(({ type }) => type).join(' ')
-      t.equal(`${answer.statusCode} ${found}`, wanted, title)
-    }
-    t.strictSame(await written(), before)
-  })
-
-  t.test('428 after the references, and only with a change to guard', async t => {
-    const careful = await token('alice@example.com', { requireIfMatch: true })
-    const send = async (body: object, headers: Record<string, string> = {}) => {
-      const url = `/persona/1?update_mask=${Object.keys(body)}`
-      return (await call('PATCH', url, { token: careful, body, headers })).statusCode
-    }
-    t.equal(await send({ tool_ids: [999] }), 422)
-    t.equal(await send({ name: 'x' }), 428)
-    t.equal(await send({ name: 'x' }, { 'if-match': '"persona-1-99"' }), 412)
-    t.equal((await storedAgent({ database }, 1)).version, 1)
-    t.equal(await send({ name: 'x' }, { 'if-match': '"persona-1-1"' }), 200)
+    t.strictSame(await hashOfEverything(database.db), before)
+    const tag = { 'if-match': '"persona-1-1"' }
+    const named = await call('PATCH', '/persona/1?update_mask=name', {
+      token: careful,
+      body: { name: 'x' },
+      headers: tag,
+    })
+    t.equal(named.statusCode, 200)
   })
 
   t.test(
     '422: broken JSON stands alone; path, query, headers and body are reported together, in this order',
     async t => {
-      const locs = async (url: string, body: string | object, headers: Record<string, string> = {}) => {
-        const answer = await call('PATCH', url, { token: alice, body, headers })
-        t.equal(answer.statusCode, 422, answer.body)
-        return answer.json().detail.map(({ loc, type }: { loc: unknown[]; type: string }) => `${loc.join('.')} ${type}`)
-      }
-      t.strictSame(await locs('/persona/abc?x=1', '{"name":', { 'if-match': 'x' }), ['body.8 json_invalid'])
+      const faults = async (url: string, body: string | object) =>
+        faultsOf(await call('PATCH', url, { token: alice, body, headers: { 'if-match': 'x' } }))
+      t.strictSame(await faults('/persona/abc?x=1', '{"name":'), ['body.8 json_invalid'])
+      t.strictSame(await faults('/persona/abc?x=1', '['.repeat(300)), ['body json_too_deep'])
       const { name: _, tool_ids: __, ...rest } = REQUIRED_FIELDS
       const body = { tool_ids: [1, 'x', null], icon_name: 7, users: ['x'], ...rest, num_chunks: '1' }
-      t.strictSame(await locs('/persona/abc?dry_run=1&x=1', body, { 'if-match': 'x' }), [
+      t.strictSame(await faults('/persona/abc?dry_run=1&x=1', body), [
         'path.persona_id int_parsing',
         'query.dry_run bool_parsing',
         'query.x extra_forbidden',
@@ -333,6 +173,11 @@ t.test('the order of the checks', async t => {
         'body.tool_ids.2 int_type',
         'body.users.0 uuid_parsing',
         'body.icon_name string_type',
+      ])
+      t.strictSame(await faults('/persona/1?update_mask=name&update_mask=name', ''), [
+        'query.update_mask parameter_repeated',
+        'header.if-match string_pattern_mismatch',
+        'body missing',
       ])
     },
   )
@@ -345,5 +190,26 @@ t.test('the order of the checks', async t => {
     t.equal((await call('PATCH', '/persona/1', { token: alice, body: TOO_LARGE })).statusCode, 413)
     const text = { 'content-type': 'text/plain' }
     t.equal((await call('PATCH', '/persona/1', { token: alice, body: 'x', headers: text })).statusCode, 415)
+  })
+
+  t.test('200: a dry run of nothing is how the state and its tag are read', async t => {
+    const before = await hashOfEverything(database.db)
+    const persona = await call('PATCH', '/persona/11?update_mask=&dry_run=true', { token: admin, body: {} })
+    t.match(persona.json(), { id: 11, name: 'Full' })
+    t.match(persona.headers, { etag: '"persona-11-1"', 'dry-run': 'true' })
+    const tool = await call('PUT', '/admin/tool/custom/16?dry_run=true', { token: admin, body: {} })
+    t.match(tool, { statusCode: 200, headers: { etag: '"tool-16-1"', 'dry-run': 'true' } })
+    t.same(await hashOfEverything(database.db), before)
+  })
+
+  t.test('422 of a reference before 403 of secrets, also once the origins of the definition are known', async t => {
+    const curator = await token('curator@example.com')
+    const put = (as: string, body: object) => call('PUT', '/admin/tool/custom/16', { token: as, body })
+    const definition = (url: string) => ({ ...DEFINITION, servers: [{ url }] })
+    const stored = { passthrough_auth: true, custom_headers: [], definition: definition('https://orders.example.com') }
+    t.equal((await put(admin, stored)).statusCode, 200)
+    const elsewhere = { definition: definition('https://elsewhere.example.com') }
+    t.equal((await put(curator, elsewhere)).statusCode, 403)
+    t.equal((await put(curator, { ...elsewhere, oauth_config_id: 424242 })).statusCode, 422)
   })
 })
