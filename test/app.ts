@@ -40,6 +40,18 @@ export async function appOver(
   env: Record<string, string> = {},
   logger: Logger | false = false,
 ): Promise<Pick<WorldApp, 'app' | 'call'>> {
+  const { app, service } = await serviceOver(t, database, env, logger)
+  if (!(await service.start())) throw new Error('the service did not start')
+  return { app, call: (method, url, call = {}) => inject(app, method, url, call) }
+}
+
+/** The application, which serves nothing until `service.start`. */
+export async function serviceOver(
+  t: { teardown(fn: () => Promise<void>): void },
+  database: ServiceDatabase,
+  env: Record<string, string> = {},
+  logger: Logger | false = false,
+) {
   const config = readConfig({
     RATE_LIMIT_PER_MINUTE: '0',
     FAILED_AUTH_LIMIT_PER_MINUTE: '0',
@@ -52,8 +64,7 @@ export async function appOver(
   const service = new Lifecycle({ config, version: VERSION, database, ring, migrates: false, log })
   const app = await buildApp({ config, version: VERSION, database, service, logger })
   t.teardown(() => app.close())
-  if (!(await service.start())) throw new Error('the service did not start')
-  return { app, call: (method, url, call = {}) => inject(app, method, url, call) }
+  return { app, service }
 }
 
 async function inject(app: FastifyInstance, method: string, url: string, call: Call) {

@@ -2,21 +2,18 @@ import type { FastifyInstance } from 'fastify'
 import { applyOrganisation } from '../src/admin/apply.js'
 import { createToken } from '../src/admin/commands/tokens.js'
 import { demoOrganisation } from '../src/admin/demo.js'
-import { buildApp } from '../src/app.js'
 import { readConfig } from '../src/config.js'
 import { migrate } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
 import type { ServiceDatabase } from '../src/db/transaction.js'
-import { makeLogger } from '../src/http/logging.js'
-import { Lifecycle } from '../src/lifecycle.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
 import { openVault } from '../src/secrets/vault.js'
-import { VERSION } from '../src/version.js'
+import { serviceOver } from './app.js'
 import { testDatabase } from './postgres.js'
 import { contentHash, TEST_SECRET_KEYS } from './world.js'
 
 interface WithTeardown {
-  teardown(fn: () => Promise<void>): unknown
+  teardown(fn: () => Promise<void>): void
 }
 
 /** The service over the demo organisation, as a first start makes it. */
@@ -49,16 +46,7 @@ async function fillDemo(url: string): Promise<void> {
 
 /** The application over the database of `url`, not started: it serves nothing until `service.start`. */
 export async function serviceOn(t: WithTeardown, url: string, settings: Record<string, string> = {}) {
-  const config = readConfig(settings)
-  const database = openUrl(url, config)
-  const ring = parseKeyRing(TEST_SECRET_KEYS)
-  const log = makeLogger('silent')
-  const service = new Lifecycle({ config, version: VERSION, database, ring, migrates: false, log })
-  const app = await buildApp({ config, version: VERSION, database, service, logger: false })
-  t.teardown(async () => {
-    app.server.closeAllConnections()
-    await app.close()
-    await database.close()
-  })
-  return { app, database, service }
+  const database = openUrl(url, readConfig(settings))
+  t.teardown(() => database.close())
+  return { ...(await serviceOver(t, database, settings)), database }
 }

@@ -10,17 +10,14 @@ import { keyStatus } from '../src/admin/commands/keys.js'
 import { eraseUser } from '../src/admin/erasure.js'
 import { exportOrganisation } from '../src/admin/export.js'
 import { operatorActor } from '../src/admin/operator.js'
-import { buildApp } from '../src/app.js'
 import { readConfig } from '../src/config.js'
 import { MIGRATIONS, migrate } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
-import { makeLogger } from '../src/http/logging.js'
-import { Lifecycle } from '../src/lifecycle.js'
 import { contentOf } from '../src/persona/rules.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
 import { openVault } from '../src/secrets/vault.js'
-import { VERSION } from '../src/version.js'
 import { inVain } from './admin/trail.js'
+import { appOver } from './app.js'
 import { testDatabase } from './postgres.js'
 import { TEST_SECRET_KEYS } from './world.js'
 
@@ -44,28 +41,22 @@ async function databaseOf1_15_1(t: Test) {
   await client.query('drop schema public cascade; create schema public')
   await client.query(readFileSync(fileURLToPath(DUMP), 'utf8'))
   await client.end()
-  const config = readConfig({ RATE_LIMIT_PER_MINUTE: '0' })
-  const database = openUrl(url, config)
+  const database = openUrl(url, readConfig({}))
   t.teardown(() => database.close())
-  return { config, database, db: database.db }
+  return { database, db: database.db }
 }
 
 t.test(
   'a database of 1.15.1 upgrades in place: rows, secrets, tokens, past and audit trail are what they were',
   async t => {
-    const { config, database, db } = await databaseOf1_15_1(t)
+    const { database, db } = await databaseOf1_15_1(t)
     const trail = () => db.selectFrom('audit').select(['hash', 'actor', 'at']).orderBy('hash').execute()
     const before = await trail()
     t.strictSame(await migrate(db), NEW_STEPS)
     t.strictSame(await trail(), before)
     t.same((await verifyAudit(db)).findings, [])
 
-    const ring = parseKeyRing(TEST_SECRET_KEYS)
-    const log = makeLogger('silent')
-    const service = new Lifecycle({ config, version: VERSION, database, ring, migrates: false, log })
-    const app = await buildApp({ config, version: VERSION, database, service, logger: false })
-    t.teardown(() => app.close())
-    t.ok(await service.start())
+    const { app } = await appOver(t, database)
     const call = async (method: 'GET' | 'PATCH' | 'PUT', path: string, payload?: object) => {
       const headers = { authorization: `Bearer ${TOKEN}` }
       const answer = await app.inject({ method, url: path, headers, ...(payload && { payload }) })
@@ -77,6 +68,7 @@ t.test(
     const { custom_headers } = await call('GET', '/tool/1')
     await call('PUT', '/admin/tool/custom/1', { custom_headers, description: 'the mask keeps the secret' })
     await call('PATCH', '/persona/2?update_mask=name', { name: 'after the upgrade' })
+    const ring = parseKeyRing(TEST_SECRET_KEYS)
     const vault = await openVault(db, ring)
     t.match(await keyStatus(db, ring), { findings: [] })
     t.match(await rollbackTool(database, vault, 2, 1), { version: 3 })
