@@ -4,12 +4,14 @@ import { freemem } from 'node:os'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
-import { readArguments } from './arguments.js'
+import { parseArgs } from 'node:util'
 import { startServer } from './postgres.js'
 
 /*
  * Runs every test file, or those that are named, each in a process of its own on one PostgreSQL server. Prints a line for
  * each file, and its failures; with `--tap` everything. The exit code is 1 when a file fails.
+ *
+ *     npm test -- [--jobs N] [--tap] [FILE...]
  */
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 
@@ -26,7 +28,7 @@ const FILE_TIMEOUT_S = 600
 /** How many lines of a failure are shown. */
 const FAILURE_LINES = 40
 
-const { values, positionals: named } = readArguments('npm test -- [--jobs n] [--tap] [file ...]', {
+const { values, positionals: named } = parseArgs({
   allowPositionals: true,
   options: { jobs: { type: 'string', default: '2' }, tap: { type: 'boolean' } },
 })

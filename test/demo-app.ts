@@ -10,7 +10,7 @@ import { parseKeyRing } from '../src/secrets/key-ring.js'
 import { openVault } from '../src/secrets/vault.js'
 import { serviceOver } from './app.js'
 import { testDatabase } from './postgres.js'
-import { contentHash, TEST_SECRET_KEYS } from './world.js'
+import { TEST_SECRET_KEYS } from './world.js'
 
 interface WithTeardown {
   teardown(fn: () => Promise<void>): void
@@ -26,7 +26,7 @@ export interface DemoApp {
 
 /** Builds it with `settings` over the defaults on a database of its own; both end with the test. */
 export async function demoApp(t: WithTeardown, settings: Record<string, string> = {}): Promise<DemoApp> {
-  const { url } = await testDatabase(t, { template: { name: `demo_${contentHash()}`, prepare: fillDemo } })
+  const { url } = await testDatabase(t, { name: 'demo', prepare: fillDemo })
   const { app, database, service } = await serviceOn(t, url, settings)
   await service.start()
   const { token: admin } = await createToken(database.db, { email: 'admin@example.com' })

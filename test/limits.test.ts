@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import { sql } from 'kysely'
 import t from 'tap'
 import { InFlight } from '../src/limits/in-flight.js'
 import { eventually, metricsOf, RawConnection, type Running, running, saysItsLimit, tokenOf } from './http/running.js'
@@ -102,34 +103,12 @@ t.test('408 blames a client only for a body that it did not send', async t => {
 
 t.test('503 and not 408 where the service itself did not come to read the body', async t => {
   const service = await running(t, { REQUEST_TIMEOUT_MS: '400' }, { listen: true })
-  const release = await lockTokens(service)
-  const waiting = begin(service)
-  const answer = await waiting.until(/HTTP[\s\S]*\}/)
+  const holding = await service.database.db.startTransaction().execute()
+  await sql`lock table token in access exclusive mode`.execute(holding)
+  const answer = await begin(service).until(/HTTP[\s\S]*\}/)
   t.match(answer, /^HTTP\/1\.1 503 [\s\S]*"reason":"overloaded","outcome":"not_applied"/)
-  await release()
+  await holding.rollback().execute()
 })
-
-/** Has every look-up of a token wait until the answered function is called. */
-async function lockTokens({ database }: Running): Promise<() => Promise<void>> {
-  let release = () => {}
-  const held = new Promise<void>(resolve => {
-    release = resolve
-  })
-  let locked = () => {}
-  const isLocked = new Promise<void>(resolve => {
-    locked = resolve
-  })
-  const ended = database.db.transaction().execute(async trx => {
-    await trx.executeQuery({ sql: 'lock table token in access exclusive mode', parameters: [] } as never)
-    locked()
-    await held
-  })
-  await isLocked
-  return async () => {
-    release()
-    await ended
-  }
-}
 
 t.test('400 and 431 for what is not HTTP, in the shape of every other error', async t => {
   const service = await running(t, {}, { listen: true })

@@ -237,10 +237,3 @@ export const EXAMPLES: Example[] = [
 
 /** Longer bodies are left out of the files. In characters. */
 export const SHOWN_BODY_MAX_LENGTH = 20_000
-
-/** Whether whoever sends the request, in this order, to a new demo organisation as its administrator has the same answer. */
-export function isReproducible({ as = 'admin', at = 'demo', headers = {}, body }: Example): boolean {
-  const ownToken = as === 'admin' || as === 'nobody'
-  const asItIs = !('content-length' in headers) && JSON.stringify(body ?? null).length <= SHOWN_BODY_MAX_LENGTH
-  return ownToken && at === 'demo' && asItIs
-}

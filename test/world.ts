@@ -1,5 +1,4 @@
-import { createHash } from 'node:crypto'
-import { readdirSync, readFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { applyOrganisation } from '../src/admin/apply.js'
@@ -27,10 +26,9 @@ export const TEST_SECRET_KEYS = `test:${Buffer.alloc(32, 7).toString('base64')}`
 
 const BUILD = fileURLToPath(new URL('..', import.meta.url))
 
-/** A database loaded from `test/fixtures/world.json`: made once for a version of the program, then copied. */
+/** A database loaded from `test/fixtures/world.json`: made once in a run, then copied. */
 export async function worldDatabase(t: { teardown(fn: () => Promise<void>): void }): Promise<World> {
-  const template = { name: `world_${contentHash()}`, prepare: loadWorld }
-  const { url } = await testDatabase(t, { template })
+  const { url } = await testDatabase(t, { name: 'world', prepare: loadWorld })
   const database = open(url)
   t.teardown(() => database.close())
   const vault = await openVault(database.db, parseKeyRing(TEST_SECRET_KEYS))
@@ -72,22 +70,4 @@ const POOL = { DATABASE_POOL_SIZE: '20', LOCK_TIMEOUT_MS: '60000', STATEMENT_TIM
 
 function open(url: string): ServiceDatabase {
   return openUrl(url, readConfig(POOL))
-}
-
-let hashed: string | undefined
-
-/** What a template's content may depend on: the document, the migrations, and the whole program that applies it. */
-export function contentHash(): string {
-  hashed ??= hashOfContent()
-  return hashed
-}
-
-function hashOfContent(): string {
-  const hash = createHash('sha256').update(readFileSync(worldFile()))
-  for (const folder of ['migrations', 'src']) {
-    const names = readdirSync(join(BUILD, folder), { recursive: true, encoding: 'utf8' })
-    for (const name of names.filter(name => name.endsWith('.js')).sort())
-      hash.update(name).update(readFileSync(join(BUILD, folder, name)))
-  }
-  return hash.digest('hex').slice(0, 12)
 }

@@ -10,6 +10,7 @@ import { rm } from 'node:fs/promises'
 import type { AddressInfo } from 'node:net'
 import { fileURLToPath } from 'node:url'
 import { demoApp, serviceOn } from '../demo-app.js'
+import { startServer } from '../postgres.js'
 
 const FOLDER = fileURLToPath(new URL('../../../test/clients/', import.meta.url))
 const DOCUMENT = '../../openapi/openapi.json'
@@ -59,6 +60,9 @@ try {
     const [program = '', ...args] = command
     await step(name, `node_modules/.bin/${program}`, args)
   }
+  const { url, leave } = await startServer()
+  scope.teardown(leave)
+  process.env.TEST_SERVER_URL = url
   const demo = await demoApp(scope, { RATE_LIMIT_PER_MINUTE: '0' })
   const unreachable = await serviceOn(scope, UNREACHABLE)
   const addresses = [demo.app, unreachable.app].map(async app => {
