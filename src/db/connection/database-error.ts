@@ -25,7 +25,6 @@ export class ConnectionLost extends Error {
  * The connection was lost when the transaction, or a writing statement outside one, may already have been committed.
  * Also thrown when the server committed but gave up waiting for its synchronous standby. Must never be repeated blindly;
  * `OpenDatabase.settle` finds out what became of it.
- * `rows` holds what each statement of a pipeline had answered before the loss.
  */
 export class CommitUnknown extends Error {
   override readonly name = 'CommitUnknown'
@@ -35,7 +34,6 @@ export class CommitUnknown extends Error {
     readonly session: string,
     /** Where the commit was sent to; undefined when that server was never asked what it is. */
     readonly server: DatabaseServer | undefined,
-    readonly rows: readonly (readonly unknown[])[] = [],
     options?: ErrorOptions,
   ) {
     super('the commit was not confirmed; whether it was applied is unknown', options)

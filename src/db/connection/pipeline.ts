@@ -1,5 +1,6 @@
 import type { Duplex } from 'node:stream'
 import pg from 'pg'
+import { TYPE_PARSERS } from './type-parsers.js'
 
 /** pg's own conversion of a parameter's value to what is sent for it. Not declared in its types. */
 export const { prepareValue } = (pg as unknown as { utils: { prepareValue(value: unknown): string | Buffer | null } })
@@ -43,9 +44,9 @@ export type Descriptions = Map<string, readonly Column[]>
 export class Pipeline implements pg.Submittable {
   readonly #statements: readonly WireStatement[]
   readonly #descriptions: Descriptions
-  readonly #types: pg.CustomTypesConfig
   readonly #results: StatementResult[] = []
-  readonly #done: (error: unknown, results: StatementResult[]) => void
+  readonly #resolve: (results: StatementResult[]) => void
+  readonly #reject: (error: unknown) => void
   /** Of the statement that is being answered; undefined before the server has described it. */
   #columns: readonly Column[] | undefined
   #rows: unknown[] = []
@@ -54,13 +55,13 @@ export class Pipeline implements pg.Submittable {
   constructor(
     statements: readonly WireStatement[],
     descriptions: Descriptions,
-    types: pg.CustomTypesConfig,
-    done: (error: unknown, results: StatementResult[]) => void,
+    resolve: (results: StatementResult[]) => void,
+    reject: (error: unknown) => void,
   ) {
     this.#statements = statements
     this.#descriptions = descriptions
-    this.#types = types
-    this.#done = done
+    this.#resolve = resolve
+    this.#reject = reject
   }
 
   // pg wants a callback on a custom query; it reports through the handlers.
@@ -103,7 +104,7 @@ export class Pipeline implements pg.Submittable {
   handleRowDescription({ fields }: { fields: pg.FieldDef[] }): void {
     this.#columns = fields.map(({ name, dataTypeID }) => ({
       name,
-      parse: this.#types.getTypeParser(dataTypeID, 'text'),
+      parse: TYPE_PARSERS.getTypeParser(dataTypeID, 'text'),
     }))
   }
 
@@ -126,11 +127,12 @@ export class Pipeline implements pg.Submittable {
   }
 
   handleError(error: unknown): void {
-    this.#done(error, this.#results)
+    this.#reject(error)
   }
 
   handleReadyForQuery(): void {
-    this.#done(this.#rowError, this.#results)
+    if (this.#rowError === undefined) this.#resolve(this.#results)
+    else this.#reject(this.#rowError)
   }
 
   #complete(result: StatementResult): void {

@@ -172,7 +172,6 @@ export class OpenDatabase<DB> implements BatchRunner {
     const options = this.#options
     return {
       names: options.preparedStatements ? new PreparedNames() : undefined,
-      types: TYPE_PARSERS,
       statementTimeoutMs: options.statementTimeoutMs,
       responseMarginMs: options.responseMarginMs ?? 2_000,
       transactionPrelude: transactionPrelude(options),

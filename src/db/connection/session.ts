@@ -23,7 +23,6 @@ export interface Exchange {
 export interface SessionSettings {
   /** Undefined: nothing is prepared by name. */
   names: PreparedNames | undefined
-  types: pg.CustomTypesConfig
   /** The `statement_timeout` of a new connection. */
   statementTimeoutMs: number
   /** A server that has not answered so long after the `statement_timeout` is taken for lost, and its connection is cut. */
@@ -125,7 +124,7 @@ export class Session {
     // Without parameters the text may hold several statements, as migrations do: those cannot be prepared.
     if (parameters.length === 0) return await this.#exchange([sql], () => this.#simple(sql))
     const wire = [this.#wireStatement({ sql, parameters })]
-    return lastResult(await this.#exchange([sql], () => this.#submit(wire, [])))
+    return lastResult(await this.#exchange([sql], () => this.#submit(wire)))
   }
 
   /** Runs several statements in one round trip. When one fails, none of those behind it runs. */
@@ -145,9 +144,8 @@ export class Session {
     // Values are converted before anything is sent: one that cannot be is the caller's error and leaves no half of a pipeline.
     const wire = statements.map(statement => this.#wireStatement(statement))
     const texts = statements.map(({ sql }) => sql)
-    const answered: StatementResult[] = []
     try {
-      return await this.#exchange(texts, () => this.#submit(wire, answered), answered)
+      return await this.#exchange(texts, () => this.#submit(wire))
     } catch (error) {
       await this.#leaveTransaction(texts)
       throw error
@@ -193,23 +191,14 @@ export class Session {
     return { sql, name: names?.nameOf(sql), values: parameters.map(prepareValue) }
   }
 
-  #submit(wire: readonly WireStatement[], answered: StatementResult[]): Promise<StatementResult[]> {
+  #submit(wire: readonly WireStatement[]): Promise<StatementResult[]> {
     return new Promise((resolve, reject) => {
-      const done = (error: unknown, results: StatementResult[]) => {
-        answered.push(...results)
-        if (error === undefined) resolve(results)
-        else reject(error)
-      }
-      this.#client.query(new Pipeline(wire, this.#descriptions, this.#settings.types, done))
+      this.#client.query(new Pipeline(wire, this.#descriptions, resolve, reject))
     })
   }
 
   /** Runs what is sent in one round trip, bounds its time, reports it, and says in its error what may have become of it. */
-  async #exchange<T>(
-    texts: readonly string[],
-    run: () => Promise<T>,
-    answered: readonly StatementResult[] = [],
-  ): Promise<T> {
+  async #exchange<T>(texts: readonly string[], run: () => Promise<T>): Promise<T> {
     const start = performance.now()
     const mayApply = mayBeApplied(texts, this.#isInTransaction)
     const timer = this.#responseTimer()
@@ -223,7 +212,7 @@ export class Session {
       ok = true
       return result
     } catch (error) {
-      throw await this.#translated(error, mayApply, answered)
+      throw await this.#translated(error, mayApply)
     } finally {
       clearTimeout(timer)
       this.#noteTimeout(texts, ok)
@@ -267,7 +256,7 @@ export class Session {
   }
 
   /** What to tell of an error, when what was sent may have been applied unless the server itself refused it. */
-  async #translated(error: unknown, mayApply: boolean, answered: readonly StatementResult[]): Promise<unknown> {
+  async #translated(error: unknown, mayApply: boolean): Promise<unknown> {
     const isServers = error instanceof pg.DatabaseError
     if (isServers && !maySpeakForServer(error)) return this.#refused(error)
     // The server may be lost: a rollback behind the error then finds the connection closed.
@@ -277,8 +266,7 @@ export class Session {
     if (this.#loss === undefined) return error
     this.markStale()
     if (!mayApply) return isServers ? error : new ConnectionLost({ cause: error })
-    const rows = answered.map(result => result.rows)
-    return new CommitUnknown(this.name, this.server, rows, { cause: error })
+    return new CommitUnknown(this.name, this.server, { cause: error })
   }
 
   #refused(error: pg.DatabaseError): pg.DatabaseError {
