@@ -2,26 +2,25 @@ import { TRY_AGAIN, Unavailable, type UnavailableReason } from '../errors.js'
 import { CommitUnknown, DatabaseClosed, PoolExhausted, QueueExhausted } from './connection/database-error.js'
 import { classifyDatabaseError, type DatabaseErrorKind } from './connection/sqlstate.js'
 
-const SENTENCES: Partial<Record<DatabaseErrorKind, string>> = {
-  no_table: 'The database lacks tables that this program needs. The operator has to restore or migrate it.',
-  read_only: `The database accepts no changes at present. ${TRY_AGAIN}`,
-  disk_full: 'The database has no space left for changes. The operator has to make some.',
-  out_of_resources: `The database lacks memory or cannot read or write its files. ${TRY_AGAIN}`,
-  lock_timeout: `This request waited in vain for a lock that another transaction in the database has. ${TRY_AGAIN}`,
-  serialization: `Another transaction changed the same at the same moment. ${TRY_AGAIN}`,
-  deadlock: `Another transaction changed the same at the same moment. ${TRY_AGAIN}`,
-  statement_timeout: `The database took too long over this request. ${TRY_AGAIN}`,
-  too_many_connections: `No connection to the database became free in time. ${TRY_AGAIN}`,
-}
-
-const REASONS: Partial<Record<DatabaseErrorKind, UnavailableReason>> = {
-  no_table: 'schema_behind',
-  disk_full: 'database_full',
-  lock_timeout: 'overloaded',
-  serialization: 'overloaded',
-  deadlock: 'overloaded',
-  statement_timeout: 'overloaded',
-  too_many_connections: 'overloaded',
+/** By kind, the reason that the answer names, and its sentence. */
+const UNAVAILABLE: Partial<Record<DatabaseErrorKind, readonly [UnavailableReason, sentence: string]>> = {
+  no_table: [
+    'schema_behind',
+    'The database lacks tables that this program needs. The operator has to restore or migrate it.',
+  ],
+  read_only: ['database_unreachable', `The database accepts no changes at present. ${TRY_AGAIN}`],
+  disk_full: ['database_full', 'The database has no space left for changes. The operator has to make some.'],
+  out_of_resources: [
+    'database_unreachable',
+    `The database lacks memory or cannot read or write its files. ${TRY_AGAIN}`,
+  ],
+  lock_timeout: [
+    'overloaded',
+    `This request waited in vain for a lock that another transaction in the database has. ${TRY_AGAIN}`,
+  ],
+  serialization: ['overloaded', `Another transaction changed the same at the same moment. ${TRY_AGAIN}`],
+  statement_timeout: ['overloaded', `The database took too long over this request. ${TRY_AGAIN}`],
+  too_many_connections: ['overloaded', `No connection to the database became free in time. ${TRY_AGAIN}`],
 }
 
 /**
@@ -32,20 +31,15 @@ const REASONS: Partial<Record<DatabaseErrorKind, UnavailableReason>> = {
 export function unavailableFor(error: unknown): Unavailable | undefined {
   const { kind } = classifyDatabaseError(error)
   const because = { cause: error }
-  switch (kind) {
-    case 'other':
-    case 'constraint':
-      return undefined
-    default: {
-      if (error instanceof DatabaseClosed) {
-        return new Unavailable('draining', `This process is shutting down. ${TRY_AGAIN}`, 'not_applied', because)
-      }
-      const sentence = waitedInVain(error) ?? SENTENCES[kind] ?? `The database cannot be reached. ${TRY_AGAIN}`
-      const outcome = error instanceof CommitUnknown ? 'unknown' : 'not_applied'
-      const options = { ...because, setting: settingOf(error, kind) }
-      return new Unavailable(REASONS[kind] ?? 'database_unreachable', sentence, outcome, options)
-    }
+  if (kind === 'other' || kind === 'constraint') return undefined
+  if (error instanceof DatabaseClosed) {
+    return new Unavailable('draining', `This process is shutting down. ${TRY_AGAIN}`, 'not_applied', because)
   }
+  const unreachable = ['database_unreachable', `The database cannot be reached. ${TRY_AGAIN}`] as const
+  const [reason, sentence] = UNAVAILABLE[kind] ?? unreachable
+  const outcome = error instanceof CommitUnknown ? 'unknown' : 'not_applied'
+  const options = { ...because, setting: settingOf(error, kind) }
+  return new Unavailable(reason, waitedInVain(error) ?? sentence, outcome, options)
 }
 
 /** The setting that ended the wait. */

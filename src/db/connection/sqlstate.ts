@@ -17,21 +17,27 @@ export const SQLSTATE = {
   lockNotAvailable: '55P03',
 } as const
 
-export type DatabaseErrorKind =
-  | 'connection_lost'
-  | 'serialization'
-  | 'deadlock'
-  | 'lock_timeout'
-  | 'statement_timeout'
-  | 'read_only'
-  | 'disk_full'
-  | 'out_of_resources'
-  | 'too_many_connections'
-  | 'shutting_down'
-  | 'constraint'
-  | 'cached_plan'
-  | 'no_table'
-  | 'other'
+/** The kinds of database errors, with the codes that say so by themselves. */
+const CODES = {
+  // The timeouts of an idle transaction, of a transaction, of an idle session.
+  connection_lost: ['25P03', '25P04', '57P05'],
+  serialization: ['40001', '40P01'],
+  lock_timeout: [SQLSTATE.lockNotAvailable],
+  statement_timeout: ['57014'],
+  read_only: ['25006'],
+  disk_full: ['53100'],
+  out_of_resources: [],
+  too_many_connections: [SQLSTATE.tooManyConnections],
+  // By an administrator, by a crash, not up yet, the database dropped.
+  shutting_down: ['57P01', '57P02', '57P03', '57P04'],
+  constraint: [],
+  // A prepared statement that the server does not know, or knows already: the session is not the one it was made in.
+  cached_plan: ['26000', '42P05'],
+  no_table: ['42P01'],
+  other: [],
+} as const satisfies Record<string, readonly string[]>
+
+export type DatabaseErrorKind = keyof typeof CODES
 
 export interface DatabaseErrorClass {
   kind: DatabaseErrorKind
@@ -44,33 +50,11 @@ export interface DatabaseErrorClass {
   transient: boolean
 }
 
-const KIND_BY_CODE: Readonly<Record<string, DatabaseErrorKind>> = {
-  '25006': 'read_only',
-  // Timeouts of an idle transaction, of a transaction, of an idle session.
-  '25P03': 'connection_lost',
-  '25P04': 'connection_lost',
-  '57P05': 'connection_lost',
-  // A prepared statement that the server does not know, or knows already: the session is not the one it was made in.
-  '26000': 'cached_plan',
-  '42P05': 'cached_plan',
-  '40001': 'serialization',
-  '40P01': 'deadlock',
-  '42P01': 'no_table',
-  '53100': 'disk_full',
-  [SQLSTATE.tooManyConnections]: 'too_many_connections',
-  [SQLSTATE.lockNotAvailable]: 'lock_timeout',
-  '57014': 'statement_timeout',
-  // By an administrator, by a crash, not up yet, the database dropped.
-  '57P01': 'shutting_down',
-  '57P02': 'shutting_down',
-  '57P03': 'shutting_down',
-  '57P04': 'shutting_down',
-}
+const KINDS = Object.keys(CODES) as DatabaseErrorKind[] // the keys of this very record
 
 const TRANSIENT: ReadonlySet<DatabaseErrorKind> = new Set([
   'connection_lost',
   'serialization',
-  'deadlock',
   'read_only',
   'too_many_connections',
   'shutting_down',
@@ -102,7 +86,7 @@ const SAID_AT_AN_END = /^(?:25|53|57)/
 function kindByCode({ code = '', routine, severity }: pg.DatabaseError): DatabaseErrorKind {
   // Whatever it is about, as a login that is refused: it ends the connection.
   if (isFatal(severity) && !SAID_AT_AN_END.test(code)) return 'connection_lost'
-  const kind = KIND_BY_CODE[code]
+  const kind = KINDS.find(kind => CODES[kind].some(known => known === code))
   if (kind) return kind
   // 0A000 stands for many things; only the plan cache's own routine says "cached plan must not change result type".
   if (code === '0A000' && routine === 'RevalidateCachedQuery') return 'cached_plan'
