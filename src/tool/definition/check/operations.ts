@@ -90,22 +90,19 @@ export class OperationRules {
     const template = this.readPath(path, place)
     const first = { value, place }
     const layers = value.$ref === undefined ? [first] : [first, ...this.reader.passed(first, 'path item').items]
+    const holder = layers.find(layer => layer.value.parameters !== undefined)
     let shared = NO_PARAMETERS
-    // Path-level parameters may stand behind the methods, and what is wrong with them is said where they stand.
-    const report = this.reader.findings.heldBack(() => {
-      shared = this.readShared(layers, template)
-    })
+    let report = () => {}
+    if (holder !== undefined && layers.some(layer => this.keysOf(layer.value).some(isToolMethod))) {
+      // Path-level parameters may stand behind the methods, and what is wrong with them is said where they stand.
+      report = this.reader.findings.heldBack(() => {
+        const at = placeUnder(holder.place, 'parameters')
+        shared = this.inputs.readList(holder.value.parameters, at)
+        if (template !== undefined) this.inputs.warnUnused(shared, template, at)
+      })
+    }
     this.checkLayer({ path, place, template, layers, shared, report }, 0)
     report()
-  }
-
-  private readShared(layers: readonly Resolved[], template: PathTemplate | undefined): ParameterList {
-    const layer = layers.find(({ value }) => value.parameters !== undefined)
-    if (layer === undefined || !layers.some(({ value }) => this.keysOf(value).some(isToolMethod))) return NO_PARAMETERS
-    const place = placeUnder(layer.place, 'parameters')
-    const list = this.inputs.readList(layer.value.parameters, place)
-    if (template !== undefined) this.inputs.warnUnused(list, template, place)
-    return list
   }
 
   private keysOf(item: Record<string, unknown>): string[] {
@@ -127,22 +124,15 @@ export class OperationRules {
       const msg = `the path has a ${behind.name}: declare query parameters instead, as a client may escape it or leave it out`
       findings.warn('path_query', msg, place)
     }
-    // Braces pair, are not nested and not empty; anything else between them is a name. No path holds NUL.
-    const keys = new Map<string, readonly string[]>()
-    const bare = !/[{}]/.test(path)
-      ? path
-      : path.replace(/\{([^{}]+)\}/g, (_, name: string) => {
-          keys.set(name, keysOfPlaceholder(name))
-          return '\0'
-        })
-    if (/[{}]/.test(bare)) {
+    const template = templateOf(path)
+    if (template === undefined) {
       findings.fault('path_template_invalid', `the braces of the path ${quote(path)} do not pair`, place)
-    } else if (keys.size > DEFINITION_LIMITS.parametersPerOperation) {
+    } else if (template.keys.size > DEFINITION_LIMITS.parametersPerOperation) {
       const msg = `the path has more than ${DEFINITION_LIMITS.parametersPerOperation} placeholders`
       findings.fault('too_many_parameters', msg, place)
     } else {
-      if (keys.size > 0) this.warnEqual(path, bare, place)
-      return { keys, declared: new Set([...keys.values()].flat()) }
+      if (template.keys.size > 0) this.warnEqual(path, template.bare, place)
+      return template
     }
     return undefined
   }
@@ -317,8 +307,29 @@ function merged(shared: ParameterList, own: ParameterList): ParameterInput[] {
   return [...inherited, ...own.byKey.values()].map(({ input }) => input)
 }
 
+/** What the braces of a path say; undefined unless they pair, are not nested and not empty. Anything else between them is a name. */
+function templateOf(path: string): (PathTemplate & { bare: string }) | undefined {
+  const keys = new Map<string, readonly string[]>()
+  const declared = new Set<string>()
+  let bare = ''
+  let end = 0
+  for (let open = path.indexOf('{'); open !== -1; open = path.indexOf('{', end)) {
+    const close = path.indexOf('}', end)
+    const name = path.slice(open + 1, close)
+    if (close <= open + 1 || name.includes('{')) return undefined
+    bare += `${path.slice(end, open)}{}`
+    end = close + 1
+    const placeholder = keysOfPlaceholder(name)
+    keys.set(name, placeholder)
+    for (const key of placeholder) declared.add(key)
+  }
+  return path.includes('}', end) ? undefined : { keys, declared, bare: bare + path.slice(end) }
+}
+
 /** A placeholder is declared as it is written, or without the operators of RFC 6570 and API gateways: `{+name}`, `{name*}`, `{name+}`. */
 function keysOfPlaceholder(name: string): string[] {
-  const bare = name.replace(/^\+|[*+]$/g, '')
-  return bare === name ? [`path ${name}`] : [`path ${name}`, `path ${bare}`]
+  const start = name.startsWith('+') ? 1 : 0
+  const end = name.endsWith('*') || name.endsWith('+') ? -1 : undefined
+  const key = `path ${name}`
+  return start === 0 && end === undefined ? [key] : [key, `path ${name.slice(start, end)}`]
 }

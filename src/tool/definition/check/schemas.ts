@@ -6,17 +6,16 @@ import type { Subtypes } from './subtypes.js'
 
 type Schema = Record<string, unknown>
 
-/** Keywords that hold a map of schemas, a list of them, or one. All others hold no schema: their content is never read. */
-const MAPS = new Set('properties patternProperties dependentSchemas'.split(' '))
-const LISTS = new Set('items prefixItems allOf anyOf oneOf'.split(' '))
-const SINGLE = new Set(
-  `items not if then else additionalProperties additionalItems unevaluatedProperties unevaluatedItems contains
-  propertyNames contentSchema`.split(/\s+/),
-)
-/** Keywords that hold neither a schema nor data. */
-const PLAIN = new Set(
-  `type format title description required enum pattern minimum maximum minLength maxLength minItems maxItems nullable
-  readOnly writeOnly deprecated discriminator externalDocs xml`.split(/\s+/),
+/** What keywords hold: a map of schemas, a list of them, one, or neither schema nor data. The content of all others is never read. */
+const KEYWORDS = new Map(
+  Object.entries({
+    map: 'properties patternProperties dependentSchemas',
+    list: 'prefixItems allOf anyOf oneOf',
+    single: `items not if then else additionalProperties additionalItems unevaluatedProperties unevaluatedItems contains
+      propertyNames contentSchema`,
+    plain: `type format title description required enum pattern minimum maximum minLength maxLength minItems maxItems nullable
+      readOnly writeOnly deprecated discriminator externalDocs xml`,
+  }).flatMap(([kind, names]) => names.split(/\s+/).map(name => [name, kind] as const)),
 )
 
 const TYPES = ['string', 'number', 'integer', 'boolean', 'array', 'object', 'null']
@@ -83,53 +82,54 @@ export class SchemaWalk {
       if (typeof schema !== 'boolean') this.reader.findings.warn('schema_ignored', msg, place)
       return
     }
-    const inside: Task[] = []
-    if (!isPart && !this.offered.has(schema)) {
+    const from = this.tasks.length
+    const offered = isPart ? [] : this.subtypes.offeredFor(schema)
+    if (offered.length > 0 && !this.offered.has(schema)) {
       this.offered.add(schema)
-      for (const { value, place, base } of this.subtypes.offeredFor(schema))
-        inside.push({ value, place, base, isPart: false })
+      for (const { value, place, base } of offered) this.tasks.push({ value, place, base, isPart: false })
     }
     if (!this.seen.has(schema)) {
       this.seen.add(schema)
       const base = typeof schema.$id === 'string' ? schema : outer
-      for (const key of ['$ref', '$dynamicRef'])
-        if (schema[key] !== undefined) this.follow({ value: schema, place }, key, base, isPart, inside)
-      if (schema.$ref === undefined || !this.is30) this.readKeywords(schema, place, base, inside)
+      if (schema.$ref !== undefined) this.follow({ value: schema, place }, '$ref', base, isPart)
+      if (schema.$dynamicRef !== undefined) this.follow({ value: schema, place }, '$dynamicRef', base, isPart)
+      if (schema.$ref === undefined || !this.is30) this.readKeywords(schema, place, base)
     }
-    for (const task of inside.reverse()) this.tasks.push(task)
+    if (this.tasks.length > from + 1) for (const task of this.tasks.splice(from).reverse()) this.tasks.push(task)
   }
 
-  /** Looks at a schema's own keywords; the schemas that they hold are added to `inside`. */
-  private readKeywords(schema: Schema, place: Place, base: Schema | undefined, inside: Task[]): void {
+  /** Looks at a schema's own keywords; the schemas that they hold become tasks. */
+  private readKeywords(schema: Schema, place: Place, base: Schema | undefined): void {
     for (const keyword of Object.keys(schema)) {
+      const kind = KEYWORDS.get(keyword)
+      if (kind === undefined) continue
       const value = schema[keyword]
-      const isMap = MAPS.has(keyword)
-      if (SINGLE.has(keyword) && !(keyword === 'items' && Array.isArray(value))) {
-        inside.push({ value, place: placeUnder(place, keyword), base, isPart: false })
-      } else if (isMap || LISTS.has(keyword)) {
+      if (kind === 'plain') {
+        if (isReference(value)) this.reader.isMisplaced(value, placeUnder(place, keyword), quote(keyword))
+      } else if (kind === 'single' && !(keyword === 'items' && Array.isArray(value))) {
+        this.tasks.push({ value, place: placeUnder(place, keyword), base, isPart: false })
+      } else {
         const at = placeUnder(place, keyword)
-        if (Array.isArray(value) ? isMap : !isMap || !isObject(value) || isReference(value)) {
-          if (!this.reader.isMisplaced(value, at, quote(keyword)))
-            inside.push({ value: null, place: at, base, isPart: false })
-          continue
-        }
         const isPart = keyword === 'allOf'
-        const members = value as Record<string | number, unknown> // a map or a list, as the keyword wants it
-        for (const key of Array.isArray(value) ? value.keys() : Object.keys(members))
-          inside.push({ value: members[key], place: placeUnder(at, key), base, isPart })
-      } else if (PLAIN.has(keyword) && isReference(value)) {
-        this.reader.isMisplaced(value, placeUnder(place, keyword), quote(keyword))
+        if (kind === 'map' ? isObject(value) && !isReference(value) : Array.isArray(value)) {
+          const members = value as Record<string | number, unknown> // a map or a list, as the keyword wants it
+          for (const key of Array.isArray(value) ? value.keys() : Object.keys(members))
+            this.tasks.push({ value: members[key], place: placeUnder(at, key), base, isPart })
+        } else if (!this.reader.isMisplaced(value, at, quote(keyword))) {
+          this.tasks.push({ value: null, place: at, base, isPart: false })
+        }
       }
     }
     this.warnUnknownType(schema, place)
     if (Array.isArray(schema.allOf)) this.warnUnsatisfiable(schema, schema.allOf, place, base)
-    this.subtypes.warnUnresolved(schema, base, (msg, tail) =>
-      this.reader.findings.warn('discriminator_unresolved', msg, place, ...tail),
-    )
+    if (schema.discriminator !== undefined)
+      this.subtypes.warnUnresolved(schema, base, (msg, tail) =>
+        this.reader.findings.warn('discriminator_unresolved', msg, place, ...tail),
+      )
   }
 
   /** Adds what a reference of a schema leads to. */
-  private follow(schema: Resolved, key: string, base: Schema | undefined, isPart: boolean, inside: Task[]): void {
+  private follow(schema: Resolved, key: string, base: Schema | undefined, isPart: boolean): void {
     const { references, findings } = this.reader
     const target = this.reader.target(schema, key, 'schema', base)
     if (target === undefined) return
@@ -137,7 +137,7 @@ export class SchemaWalk {
     if (isObject(value) && !this.seen.has(value) && references.endOf(target) === 'too far') {
       const msg = `the reference ${quote(String(schema.value[key]))} leads through more than ${DEFINITION_LIMITS.referenceHops} references`
       findings.fault('ref_cycle', msg, schema.place, key)
-    } else inside.push({ value, place, base: target.base, isPart })
+    } else this.tasks.push({ value, place, base: target.base, isPart })
   }
 
   /** `schema_unsatisfiable`: a member that allows no other properties than its own, where another one requires more. */
