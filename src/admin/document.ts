@@ -28,15 +28,17 @@ const named = () => ({ id: id(), name: optional(name()) })
 const references = () => optional(list(reference()))
 const permissions = () => optional(list(enumeration(['basic', 'manage:actions', 'admin'])))
 
-export const User = Type.Object({
+export const EMAIL_LENGTH_MAX = 320
+
+const User = Type.Object({
   id: optional(uuid()),
-  email: optional(text({ minLength: 3, maxLength: 320 })),
+  email: optional(text({ minLength: 3, maxLength: EMAIL_LENGTH_MAX })),
   kind: optional(enumeration(['person', 'service_account'])),
   active: optional(flag()),
   permissions: permissions(),
 })
 
-export const Group = Type.Object({
+const Group = Type.Object({
   ...named(),
   permissions: permissions(),
   members: references(),

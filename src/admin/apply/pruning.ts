@@ -13,7 +13,7 @@ import { lockState } from '../../updates/write.js'
 import type { OrganisationDocument, SectionName } from '../document.js'
 import { type Catalogue, type Id, type Outcome, type Plan, SECTIONS, TABLES } from './catalogue.js'
 import { changePersona } from './personas.js'
-import { ACCESS_KIND } from './records.js'
+import { ACCESS_KIND, linksOf } from './records.js'
 
 /**
  * Removes the rows that no entry names, in the lists that the document has: agents are deleted as the service deletes them
@@ -47,17 +47,6 @@ export function planPruning(catalogue: Catalogue, document: OrganisationDocument
   return { outcomes, store }
 }
 
-const LINKS: Partial<Record<SectionName, readonly [keyof Database, string][]>> = {
-  groups: [['user_group_member', 'user_group_id']],
-  document_sets: [
-    ['document_set_user', 'document_set_id'],
-    ['document_set_group', 'document_set_id'],
-    ['document_set_cc_pair', 'document_set_id'],
-    ['document_set_federated_connector', 'document_set_id'],
-  ],
-  tools: [['tool_header', 'tool_id']],
-}
-
 /** Removes one row as pruning does: an agent is marked deleted, a user deactivated, what belongs to any other row goes with it. */
 export async function removeRow(trx: Transaction<Database>, section: SectionName, id: Id, actor: Actor): Promise<void> {
   if (section === 'agents') {
@@ -71,9 +60,10 @@ export async function removeRow(trx: Transaction<Database>, section: SectionName
     await recordAccess(trx, actor, [{ kind: 'user', subject: String(id), action: 'deactivated' }])
     return
   }
+  const links = section === 'tools' ? [{ table: 'tool_header', owner: 'tool_id' }] : linksOf(section)
   if (section === 'tools') await auditRemoval(trx, Number(id), actor)
-  for (const [table, column] of LINKS[section] ?? []) {
-    await sql`delete from ${sql.table(table)} where ${sql.ref(column)} = ${id}`.execute(trx)
+  for (const { table, owner } of links) {
+    await sql`delete from ${sql.table(table)} where ${sql.ref(owner)} = ${id}`.execute(trx)
   }
   await sql`delete from ${sql.table(TABLES[section].table)} where id = ${id}`.execute(trx)
   const kind = ACCESS_KIND[section]

@@ -64,6 +64,11 @@ const SHAPES: Record<Section, Shape> = {
 
 export const RECORD_SECTIONS = Object.keys(SHAPES) as Section[]
 
+/** What goes with the rows of a list when they are removed. */
+export function linksOf(section: Section): readonly Link[] {
+  return SHAPES[section].links ?? []
+}
+
 /** The lists that decide on access, and the kinds of their events. */
 export const ACCESS_KIND: Partial<Record<SectionName, AccessKind>> = {
   users: 'user',
@@ -87,7 +92,7 @@ export async function readSection(db: Kysely<Database>, section: Section): Promi
 
 /** Decides what becomes of one list of rows that have no versions. Notes faults in the catalogue. */
 export async function planRecords(db: Kysely<Database>, section: Section, catalogue: Catalogue): Promise<Plan> {
-  const { defaults = {}, links = [] } = SHAPES[section]
+  const { defaults = {} } = SHAPES[section]
   const { table } = TABLES[section]
   const made: Row[] = []
   const changed: { id: Id; columns: Row }[] = []
@@ -108,7 +113,7 @@ export async function planRecords(db: Kysely<Database>, section: Section, catalo
     const action = isNew ? 'created' : fields.length > 0 ? 'changed' : 'unchanged'
     outcomes.push({ section, id, name, action, fields })
   }
-  const linked = await Promise.all(links.map(link => planLink(db, section, link, catalogue, outcomes)))
+  const linked = await Promise.all(linksOf(section).map(link => planLink(db, section, link, catalogue, outcomes)))
   return {
     outcomes,
     async store(trx, actor) {

@@ -55,8 +55,7 @@ async function showAgentCommand(call: Call, _: object, name: string): Promise<un
   const db = await call.db()
   const id = await resourceId(db, 'persona', name)
   const row = await db.selectFrom('persona').select('version').where('id', '=', id).executeTakeFirst()
-  if (row === undefined) throw new Refusal(`there is no agent ${id}`)
-  showRecord(call, { version: row.version, ...(await exportAgents(db, id))[0] })
+  showRecord(call, { ...row, ...(await exportAgents(db, id))[0] })
 }
 
 async function listToolsCommand(call: Call): Promise<undefined> {
@@ -115,10 +114,10 @@ function showRecord(call: Call, record: Record<string, unknown>): undefined {
 /** The id of an agent or tool that is named by its id, or by its name where only one has it. Throws `Refusal`. */
 export async function resourceId(db: Kysely<Database>, kind: ResourceKind, text: string): Promise<number> {
   const noun = kind === 'persona' ? 'agent' : 'tool'
-  if (/^[1-9]\d{0,9}$/.test(text) && Number(text) <= 2_147_483_647) return Number(text)
   const alive = kind === 'persona' ? sql`not deleted` : sql`true`
+  const isMeant = /^[1-9]\d{0,9}$/.test(text) ? sql`id = ${text}::bigint` : sql`name = ${text} and ${alive}`
   const { rows } = await sql<{ id: number }>`
-    select id from ${sql.table(kind)} where name = ${text} and ${alive} order by id limit 11`.execute(db)
+    select id from ${sql.table(kind)} where ${isMeant} order by id limit 11`.execute(db)
   const [row, ...others] = rows
   if (row === undefined) throw new Refusal(`there is no ${noun} ${text}`)
   if (others.length > 0) {

@@ -2,7 +2,7 @@ import type { Command } from 'commander'
 import { type Insertable, type Kysely, sql, type Transaction } from 'kysely'
 import { PERMISSIONS } from '../../auth/caller.js'
 import { DIGEST_DIGITS, mintToken } from '../../auth/token.js'
-import type { Database, Permission, ResourceKind, TokenTable, UserKind } from '../../db/tables.js'
+import type { Database, Permission, TokenTable, UserKind } from '../../db/tables.js'
 import { joined } from '../../db/transaction.js'
 import { recordAccess } from '../../updates/access-events.js'
 import type { Actor } from '../../updates/audit.js'
@@ -119,7 +119,7 @@ export interface IssuedToken {
   expires_at: string | null
 }
 
-/** Makes a token for an active user, by email or id. Throws `Refusal` when the user or a bound resource does not exist. */
+/** Makes a token for an active user, by email or id. Throws `Refusal` when there is none. */
 export async function createToken(
   db: Kysely<Database>,
   request: TokenRequest,
@@ -129,8 +129,6 @@ export async function createToken(
   return await joined(db, async trx => {
     const user = await lockUser(trx, email)
     if (!user.active) throw new Refusal(`${user.email} is inactive: a token would not work`)
-    await requireResources(trx, 'persona', personaIds ?? [])
-    await requireResources(trx, 'tool', toolIds ?? [])
     const issued = await insertToken(trx, user.kind, expiresInS, {
       user_id: user.id,
       scopes: listOrNull(scopes),
@@ -222,14 +220,6 @@ async function insertToken(
     .returning(['id', 'expires_at'])
     .executeTakeFirstOrThrow()
   return { token, ...row }
-}
-
-async function requireResources(trx: Transaction<Database>, kind: ResourceKind, ids: readonly number[]): Promise<void> {
-  const { rows } = await sql<{ id: number }>`
-    select id from unnest(${ids}::integer[]) id where not exists (select from ${sql.table(kind)} r where r.id = id.id)
-    `.execute(trx)
-  const missing = rows.map(({ id }) => id).join(', ')
-  if (missing !== '') throw new Refusal(`there is no ${kind === 'persona' ? 'agent' : 'tool'} ${missing}`)
 }
 
 function listOrNull<Item>(items: readonly Item[] | undefined): Item[] | null {
