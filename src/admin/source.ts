@@ -1,16 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { text } from 'node:stream/consumers'
-import {
-  type Document,
-  isCollection,
-  isMap,
-  isScalar,
-  LineCounter,
-  parseDocument,
-  type Scalar,
-  visit,
-  type YAMLError,
-} from 'yaml'
+import { type Document, isCollection, isMap, isScalar, LineCounter, parseDocument, type Scalar, visit } from 'yaml'
 import type { Loc } from '../errors.js'
 import { markedNumber, numberReviver, parseExact, remembered } from '../schema/exact-json.js'
 import { offsetOfSyntaxError } from '../schema/json-syntax.js'
@@ -59,7 +49,7 @@ export function parseSource(given: string): Source {
   const text = given.replace(/^\uFEFF/, '') // editors and shells of Windows begin a file with this mark
   const json = jsonValue(text)
   const counter = new LineCounter()
-  // Its warnings would go to standard error by themselves, and quote the text.
+  // Its warnings would go to standard error by themselves; they, and the messages of faults, quote the text.
   const options = { lineCounter: counter, logLevel: 'error', merge: true } as const
   if (json !== undefined) {
     // The lines of a JSON text are wanted only when something is to be reported; that it repeats a key is none.
@@ -77,7 +67,8 @@ export function parseSource(given: string): Source {
   }
   const document = parseDocument(text, options)
   const found = [...document.errors, ...document.warnings.filter(({ code }) => LOSING.has(code))]
-  if (found.length > 0) throw unreadable(found.map(error => [error.linePos?.[0].line, withoutText(error)]))
+  if (found.length > 0)
+    throw unreadable(found.map(({ code, linePos }) => [linePos?.[0].line, code.toLowerCase().replaceAll('_', ' ')]))
   return { value: plainValue(document), isJson: false, lineOf: loc => lineAt(document.contents, loc, counter) }
 }
 
@@ -137,12 +128,3 @@ function hasRange(node: unknown): node is { range: [number, number, number] } {
 
 /** Warnings of what would be left out: half of a secret that begins with "!" is not a secret. The others lose nothing. */
 const LOSING: ReadonlySet<string> = new Set(['TAG_RESOLVE_FAILED', 'BAD_DIRECTIVE', 'BAD_COLLECTION_TYPE'])
-
-/** What the parser says, without what it quotes of the text. */
-function withoutText({ code, message }: YAMLError): string {
-  if (code === 'BAD_DIRECTIVE') return 'Unusable directive'
-  if (code === 'TAG_RESOLVE_FAILED') return 'Unresolved tag'
-  if (code === 'BAD_DQ_ESCAPE') return 'Invalid escape sequence'
-  const line = message.split('\n')[0]?.replace(/ at line \d+, column \d+:?$/, '') ?? message
-  return code === 'UNEXPECTED_TOKEN' ? line.replace(/: .*$/, '') : line
-}

@@ -3,7 +3,6 @@ import { type Config, InvalidConfiguration } from '../config.js'
 import { parseDatabaseUrl } from './connection/database-url.js'
 import type { DatabaseOptions } from './connection/options.js'
 import { OpenDatabase } from './connection/pool.js'
-import { SQLSTATE } from './connection/sqlstate.js'
 import { type Embedded, startEmbedded } from './embedded/embedded.js'
 import { existingHome, urlOf } from './embedded/home.js'
 import type { Database } from './tables.js'
@@ -66,8 +65,8 @@ export async function openConfiguredDatabase(
  * words. `url` is what names the database, if anything does.
  */
 export function connectAdvice(url: string | undefined, error?: unknown): string {
-  const cause = innermost(error)
-  const [, advice] = ADVICE.find(([isMeant]) => isMeant(cause)) ?? []
+  const cause: Error & { code?: unknown } = innermost(error)
+  const [, advice] = ADVICE.find(([told]) => told.test(`${cause.code} ${cause.message}`)) ?? []
   if (advice !== undefined) return advice
   return url
     ? 'check that it runs, and host, user, password and database in DATABASE_URL'
@@ -80,39 +79,27 @@ export function isRefusedByServer(error: unknown): boolean {
   return cause instanceof pg.DatabaseError && /^(?:28|3D|42501|53300|0A|08P01)/.test(cause.code ?? '')
 }
 
-/** By what a failure is told, and what to do then. pg and OpenSSL have no classes for theirs, but messages and codes. */
-const ADVICE: readonly [isMeant: (cause: Error & { code?: unknown }) => boolean, advice: string][] = [
+/** How code and message of a failure tell it, and what to do then. pg and OpenSSL have no classes for theirs. */
+const ADVICE: readonly [told: RegExp, advice: string][] = [
   [
-    ({ message }) => /unsupported startup parameter/.test(message),
+    /unsupported startup parameter/,
     'a pooler stands before it that takes no session settings: set PREPARED_STATEMENTS=off',
   ],
   [
-    ({ message }) => /does not support SSL/.test(message),
+    /does not support SSL/,
     'give the server a certificate, or, where nobody else can read the way to it, set sslmode=disable in DATABASE_URL',
   ],
   [
-    ({ code, message }) => /certificate/i.test(message) || /CERT|TLS/.test(String(code)),
+    /certificate|CERT|TLS/i,
     'check sslmode in DATABASE_URL, the file of sslrootcert that has to hold the authority of the server, and the host that its certificate names',
   ],
+  [/password must be a string/, 'check DATABASE_URL: the server asks for a password, and it has none'],
+  [/received invalid response/, 'what answers there is not PostgreSQL: check host and port in DATABASE_URL'],
+  [/^28/, 'check user and password in DATABASE_URL, whether the role may log in, and pg_hba.conf of the server'],
+  [/^3D000/, 'check the name of the database in DATABASE_URL, or create it'],
+  [/^42501/, 'the role of DATABASE_URL lacks a right: it has to own the schema and its tables'],
   [
-    ({ message }) => /password must be a string/.test(message),
-    'check DATABASE_URL: the server asks for a password, and it has none',
-  ],
-  [
-    ({ message }) => /received invalid response/.test(message),
-    'what answers there is not PostgreSQL: check host and port in DATABASE_URL',
-  ],
-  [
-    ({ code }) => /^28/.test(String(code)),
-    'check user and password in DATABASE_URL, whether the role may log in, and pg_hba.conf of the server',
-  ],
-  [({ code }) => code === '3D000', 'check the name of the database in DATABASE_URL, or create it'],
-  [
-    ({ code }) => code === SQLSTATE.insufficientPrivilege,
-    'the role of DATABASE_URL lacks a right: it has to own the schema and its tables',
-  ],
-  [
-    ({ code }) => code === SQLSTATE.tooManyConnections,
+    /^53300/,
     'all its connections are taken: each instance takes DATABASE_POOL_SIZE and one more, so check their sum against max_connections',
   ],
 ]

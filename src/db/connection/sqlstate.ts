@@ -13,7 +13,6 @@ import {
 export const SQLSTATE = {
   foreignKeyViolation: '23503',
   insufficientPrivilege: '42501',
-  tooManyConnections: '53300',
   lockNotAvailable: '55P03',
 } as const
 
@@ -27,7 +26,7 @@ const CODES = {
   read_only: ['25006'],
   disk_full: ['53100'],
   out_of_resources: [],
-  too_many_connections: [SQLSTATE.tooManyConnections],
+  too_many_connections: ['53300'],
   // By an administrator, by a crash, not up yet, the database dropped.
   shutting_down: ['57P01', '57P02', '57P03', '57P04'],
   constraint: [],
