@@ -1,8 +1,10 @@
 import { gzipSync } from 'node:zlib'
 import t from 'tap'
-import { RawConnection, running } from './running.js'
+import { DEFINITION } from '../matrix-organisation.js'
+import { faultsOf } from '../updates/stored-state.js'
+import { RawConnection, type Running, running } from './running.js'
 
-/* Headers of which there may be one, what is said of a body's coding, and ids that a client chooses. */
+/* How the head of a request is read: headers of which there may be one, the form of a body, ids that a client chooses, addresses. */
 
 const service = await running(t, { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0' }, { listen: true })
 const { app, token, inactiveToken } = service
@@ -14,80 +16,182 @@ async function raw(...headers: string[]): Promise<RawConnection> {
   return connection
 }
 
+const DESCRIPTION = '/persona/1?update_mask=description'
+
+interface Sent {
+  method?: 'PATCH' | 'PUT' | 'POST'
+  url?: string
+  payload?: string | Buffer
+}
+
+const send = (headers: Record<string, string>, { method = 'PATCH', url = DESCRIPTION, payload }: Sent = {}) =>
+  app.inject({
+    method,
+    url,
+    headers: { authorization: `Bearer ${token}`, ...headers },
+    payload: payload ?? '{"description":"as it came"}',
+  })
+
 t.test('400: more than one Host or Authorization, in whatever order and case', async t => {
   const good = `Authorization: Bearer ${token}`
   const dead = `authorization: Bearer ${inactiveToken}`
   const host = 'Host: 127.0.0.1'
   t.match((await raw(host, good)).text, /^HTTP\/1\.1 200 /, 'one of each is a request')
-  const cases: [string, ...string[]][] = [
+  for (const [name, ...headers] of [
     ['host', host, 'Host: agents.example.com', good],
     ['host', host, 'hOST: 127.0.0.1', good],
-    ['host', host, host],
     ['authorization', host, good, dead],
     ['authorization', host, dead, good],
-    ['authorization', host, good, good],
     ['authorization', host, good, 'Authorization:'],
-  ]
-  for (const [name, ...headers] of cases) {
+  ]) {
     const answer = await raw(...headers)
     t.match(answer.text, /^HTTP\/1\.1 400 /, headers.join(', '))
     t.match(answer.json(), { error_code: 'BAD_REQUEST', detail: `The request has more than one ${name} header.` })
   }
 })
 
-const patch = (headers: Record<string, string>, payload: string | Buffer = '{}') =>
-  app.inject({
-    method: 'PATCH',
-    url: '/persona/1?update_mask=',
-    headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json', ...headers },
-    payload,
-  })
-
-t.test('415: a body with a Content-Encoding, compressed or not; identity is none', async t => {
-  for (const coding of ['gzip', 'GZIP', 'br', 'deflate, gzip', 'identity, gzip', 'x']) {
+t.test('415 for another media type or a content coding, with the header that says what is read', async t => {
+  const types = ['text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data; boundary=x', 'json']
+  for (const type of types) {
+    const answer = await send({ 'content-type': type })
+    t.match(answer.json(), {
+      error_code: 'UNSUPPORTED_MEDIA_TYPE',
+      detail: /with the header Content-Type: application\/json\.$/,
+    })
+    t.strictSame([answer.statusCode, answer.headers.accept], [415, 'application/json'], type)
+  }
+  for (const coding of ['gzip', 'GZIP', 'br', 'deflate, gzip', 'identity, gzip', 'identity;q=1', 'x']) {
     for (const payload of ['{}', gzipSync('{}')]) {
-      const refused = await patch({ 'content-encoding': coding }, payload)
-      t.equal(refused.statusCode, 415, coding)
-      t.match(refused.json(), { error_code: 'UNSUPPORTED_MEDIA_TYPE', detail: /Content-Encoding/ })
-      t.equal(refused.headers['accept-encoding'], 'identity')
+      for (const json of [{}, { 'content-type': 'application/json' }]) {
+        const refused = await send({ ...json, 'content-encoding': coding }, { payload })
+        t.match(refused.json(), { error_code: 'UNSUPPORTED_MEDIA_TYPE', detail: /Content-Encoding/ })
+        t.strictSame([refused.statusCode, refused.headers['accept-encoding']], [415, 'identity'], coding)
+      }
     }
   }
-  for (const coding of ['identity', ' Identity ', '']) {
-    t.equal((await patch({ 'content-encoding': coding })).statusCode, 200, coding)
+  t.equal((await send({ 'content-type': 'text/plain' }, { url: '/nowhere' })).statusCode, 404, 'an address comes first')
+  const read = await app.inject({ url: '/persona/1', headers: { authorization: `Bearer ${token}` } })
+  t.not(read.json().description, 'as it came', 'nothing was stored')
+})
+
+t.test('200: without a Content-Type, or with an empty one, a body is read as JSON, on every operation', async t => {
+  for (const headers of [
+    {},
+    { 'content-type': '' },
+    { 'content-type': 'application/merge-patch+json' },
+    ...['identity', ' Identity ', ''].map(coding => ({ 'content-encoding': coding })),
+  ])
+    t.equal((await send(headers)).json().description, 'as it came', JSON.stringify(headers))
+  t.equal((await send({}, { method: 'PUT', url: '/admin/tool/custom/10' })).statusCode, 200)
+  const validate = { method: 'POST', url: '/admin/tool/custom/validate', payload: '{"definition":1}' } as const
+  t.strictSame(faultsOf(await send({}, validate)), ['body.definition dict_type'])
+  t.strictSame(faultsOf(await send({}, { payload: '' })), ['body missing'])
+  t.strictSame(faultsOf(await send({}, { payload: '{' })), ['body.1 json_invalid'])
+})
+
+t.test('422 for a body in UTF-16, whatever its charset says: JSON is UTF-8', async t => {
+  for (const start of [[], [0xff, 0xfe]]) {
+    const payload = Buffer.concat([Buffer.from(start), Buffer.from('{"name":"x"}', 'utf16le')])
+    t.match(faultsOf(await send({ 'content-type': 'application/json; charset=utf-16' }, { payload })), [
+      /json_invalid$/,
+    ])
   }
 })
 
+t.test('422 key_forbidden stands among the other faults in their places, and hides none', async t => {
+  const agent = `{"__proto__":1,"task_prompt":2,"name":3,
+    "starter_messages":[{"name":4,"message":""},{"name":"a","message":"b","constructor":{"prototype":1}},{"name":5,"message":""}]}`
+  const mask = 'update_mask=name,task_prompt,starter_messages'
+  t.strictSame(faultsOf(await send({}, { url: `/persona/x?${mask}&page=1`, payload: agent })), [
+    'path.persona_id int_parsing',
+    'query.page extra_forbidden',
+    'body.name string_type',
+    'body.task_prompt string_type',
+    'body.starter_messages.0.name string_type',
+    'body.starter_messages.1.constructor.prototype key_forbidden',
+    'body.starter_messages.2.name string_type',
+    'body.__proto__ key_forbidden',
+  ])
+  const masked = { url: '/persona/1?update_mask=name', payload: '{"__proto__":1,"nme":1,"name":""}' }
+  t.strictSame(faultsOf(await send({ prefer: 'handling=strict' }, masked)), [
+    'body.name string_too_short',
+    'body.nme extra_forbidden',
+    'body.__proto__ key_forbidden',
+  ])
+  const payload = '{"passthrough_auth":1,"definition":{"paths":{"__proto__":{},"/a":{"__proto__":{}}}},"name":""}'
+  t.strictSame(faultsOf(await send({}, { method: 'PUT', url: '/admin/tool/custom/10', payload })), [
+    'body.name string_too_short',
+    'body.definition.paths.__proto__ key_forbidden',
+    'body.definition.paths./a.__proto__ key_forbidden',
+    'body.passthrough_auth bool_type',
+  ])
+})
+
+t.test('422 at the limits: 1,000 items, 64 levels, 128 in a definition', async t => {
+  const nested = (levels: number) => `${'{"a":'.repeat(levels - 1)}{}${'}'.repeat(levels - 1)}`
+  const many = (count: number) => JSON.stringify({ label_ids: Array(count).fill(1) })
+  const labels = { url: '/persona/1?update_mask=label_ids' }
+  t.equal((await send({}, { ...labels, payload: many(1_000) })).statusCode, 200)
+  t.strictSame(faultsOf(await send({}, { ...labels, payload: many(1_001) })), ['body.label_ids too_long'])
+  const deep = (levels: number) => send({}, { payload: `{"description":"x","deep":${nested(levels)}}` })
+  t.equal((await deep(63)).statusCode, 200)
+  t.strictSame(faultsOf(await deep(64)), ['body json_too_deep'])
+  const check = async (levels: number) => {
+    const payload = JSON.stringify({ definition: DEFINITION }).replace(/}}$/, `,"x-deep":${nested(levels)}}}`)
+    return (await send({}, { method: 'POST', url: '/admin/tool/custom/validate', payload })).statusCode
+  }
+  t.strictSame([await check(127), await check(128)], [200, 422])
+})
+
 t.test('X-Request-ID: one that can be taken is answered, of another the Warning says that it was replaced', async t => {
-  const taken = await patch({ 'x-request-id': 'my-request_1' })
+  const taken = await send({ 'x-request-id': 'my-request_1' })
   t.equal(taken.headers['x-request-id'], 'my-request_1')
   t.equal(taken.headers.warning, undefined)
   const replaced = '299 - "X-Request-ID was replaced: it takes 1 to 64 letters, digits, - and _"'
   for (const id of ['with.dot', 'with blank', 'x'.repeat(65), '', 'ä']) {
-    const answer = await patch({ 'x-request-id': id })
+    const answer = await send({ 'x-request-id': id })
     t.match(answer.headers['x-request-id'], /^[\w-]{16}$/)
     t.equal(answer.headers.warning, replaced, id)
   }
-  const both = await patch({ 'x-request-id': 'a.b' }, '{"nmae":1}')
+  const both = await send({ 'x-request-id': 'a.b' }, { url: '/persona/1?update_mask=', payload: '{"nmae":1}' })
   t.match(both.headers.warning, /^299 - "X-Request-ID was replaced.*", 299 - "unknown field nmae ignored.*"$/)
   const refused = await app.inject({ url: '/nowhere', headers: { 'x-request-id': 'a.b' } })
   t.equal(refused.headers.warning, replaced, 'of every answer')
 })
 
 t.test('an id that a client sends again and again is told apart in the audit trail', async t => {
-  for (const name of ['one', 'two', 'three']) {
-    const answer = await app.inject({
-      method: 'PATCH',
-      url: '/persona/1?update_mask=name',
-      headers: { authorization: `Bearer ${token}`, 'x-request-id': 'again' },
-      payload: { name },
-    })
-    t.equal(answer.statusCode, 200)
+  for (const text of ['one', 'two', 'three']) {
+    const payload = JSON.stringify({ description: text })
+    t.equal((await send({ 'x-request-id': 'again' }, { payload })).statusCode, 200)
   }
-  const rows = await service.database.db
-    .selectFrom('audit')
-    .select('request_id')
-    .where('request_id', 'like', 'again.%')
-    .execute()
+  const found = service.database.db.selectFrom('audit').select('request_id').where('request_id', 'like', 'again.%')
+  const rows = await found.execute()
   t.equal(new Set(rows.map(({ request_id }) => request_id)).size, 3)
   for (const { request_id } of rows) t.match(request_id, /^again\.[\w-]{16}$/)
+})
+
+t.test('404 for an address without an id', async t => {
+  for (const url of ['/persona/', '/persona/?update_mask=']) t.equal((await send({}, { url })).statusCode, 404)
+})
+
+t.test('X-Onyx-Authorization is read before Authorization where the operator says so, and nowhere else', async t => {
+  const on = await running(t, { X_ONYX_AUTHORIZATION: 'on' })
+  const status = async ({ app }: Running, headers: Record<string, string>) =>
+    (await app.inject({ url: '/me', headers })).statusCode
+  const basic = { authorization: 'Basic cHJveHk6cHJveHk=' }
+  t.equal(await status(on, { ...basic, 'x-onyx-authorization': `Bearer ${on.token}` }), 200)
+  t.equal(await status(on, { authorization: `Bearer ${on.token}` }), 200)
+  t.equal(await status(on, { authorization: `Bearer ${on.token}`, 'x-onyx-authorization': 'Bearer x' }), 401)
+  t.equal(await status(service, { ...basic, 'x-onyx-authorization': `Bearer ${token}` }), 401)
+  t.equal(await status(service, { authorization: `Bearer ${token}`, 'x-onyx-authorization': 'Bearer x' }), 200)
+})
+
+t.test('503: a dry run is one whose decoded query says so, and its outcome is known', async t => {
+  await service.database.close()
+  const outcome = async (query: string) =>
+    (await send({ 'idempotency-key': '"a"' }, { url: `/persona/1${query}` })).json().outcome
+  for (const query of ['dry_run=true', 'dry%5Frun=true', 'a=b&dry_run=%74rue', 'update_mask=&dry%5frun=true'])
+    t.equal(await outcome(`?${query}`), 'not_applied', query)
+  for (const query of ['', '?', '?dry_run=false', '?x=dry_run=true', '?dry_run=true&dry_run=true'])
+    t.equal(await outcome(query), 'unknown', query)
 })
