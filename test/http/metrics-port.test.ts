@@ -82,9 +82,3 @@ t.test('403 on METRICS_PORT without METRICS_TOKEN where one is set; 404 on PORT 
     t.equal(await statusOf(host, service.port, '/metrics', TOKEN), 404)
   }
 })
-
-t.test('403 on PORT of the process without a configured token, for peers on this machine too', async t => {
-  const service = await ServiceProcess.start({ DATABASE_URL: url, SECRET_KEYS: TEST_SECRET_KEYS, DRAIN_DELAY_MS: '0' })
-  t.teardown(() => service.stop('SIGKILL'))
-  t.equal(await statusOf('127.0.0.1', service.port, '/metrics'), 403)
-})
