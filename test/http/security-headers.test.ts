@@ -1,7 +1,11 @@
 import { type IncomingMessage, request } from 'node:http'
 import t from 'tap'
+import { readConfig } from '../../src/config.js'
 import { VERSION } from '../../src/version.js'
 import { running } from './running.js'
+
+const { app, port } = await running(t, {}, { listen: true })
+const CONSOLE = 'https://console.example.com'
 
 const REQUESTS = [
   { method: 'GET', url: '/healthz', status: 200 },
@@ -20,7 +24,6 @@ const REQUESTS = [
 t.test(
   'every answer forbids guessing, framing and keeping, names no program, and lets no other origin read',
   async t => {
-    const { app } = await running(t)
     for (const { method, url, status } of REQUESTS) {
       const { statusCode, headers, body } = await app.inject({
         method,
@@ -42,7 +45,6 @@ t.test(
 )
 
 t.test('404: a path below /docs that leads elsewhere or holds a NUL, written as it is', async t => {
-  const { port } = await running(t, {}, { listen: true })
   for (const path of [
     '/docs/..',
     '/docs/static/..',
@@ -59,15 +61,9 @@ t.test('404: a path below /docs that leads elsewhere or holds a NUL, written as 
   }
 })
 
-t.test('GET / leads to the page', async t => {
-  const { app } = await running(t)
-  const { statusCode, headers } = await app.inject({ url: '/' })
-  t.equal(statusCode, 302)
-  t.equal(headers.location, 'docs', 'relative, so that a path prefix of a proxy stays')
-})
-
-t.test('JSON may load nothing and be framed nowhere', async t => {
-  const { app } = await running(t)
+t.test('JSON may load nothing and be framed nowhere; GET / leads to the page', async t => {
+  const { statusCode, headers: ofPage } = await app.inject({ url: '/' })
+  t.strictSame([statusCode, ofPage.location], [302, 'docs'], 'relative, so that a path prefix of a proxy stays')
   const { headers } = await app.inject({ url: '/healthz' })
   t.equal(headers['content-security-policy'], "default-src 'none';frame-ancestors 'none'")
   t.equal(headers['x-frame-options'], 'DENY')
@@ -77,7 +73,6 @@ t.test('JSON may load nothing and be framed nowhere', async t => {
 })
 
 t.test('/docs works under its policy: nothing inline, nothing from elsewhere, every file there', async t => {
-  const { app } = await running(t)
   const page = await app.inject({ url: '/docs' })
   t.equal(page.statusCode, 200)
   const policy = String(page.headers['content-security-policy'])
@@ -101,4 +96,56 @@ t.test('/docs works under its policy: nothing inline, nothing from elsewhere, ev
     if (url.endsWith('.css')) t.match(file.headers['content-type'], /text\/css/)
     if (url.endsWith('.css')) t.notMatch(file.body, /@import|url\(["']?https?:/)
   }
+})
+
+t.test('a page of a named origin may ask, send and read what the operations need; no other may', async t => {
+  const { app, token } = await running(t, { CORS_ORIGINS: `${CONSOLE}, http://localhost:3000` })
+  const preflight = (origin: string) =>
+    app.inject({
+      method: 'OPTIONS',
+      url: '/persona/1',
+      headers: {
+        origin,
+        'access-control-request-method': 'PATCH',
+        'access-control-request-headers': 'authorization,content-type,if-match',
+      },
+    })
+  const allowed = await preflight(CONSOLE)
+  t.equal(allowed.statusCode, 204)
+  t.equal(allowed.headers['access-control-allow-origin'], CONSOLE)
+  t.match(allowed.headers['access-control-allow-methods'], /\bPATCH\b/)
+  for (const name of ['authorization', 'content-type', 'if-match', 'prefer', 'x-request-id']) {
+    t.ok(String(allowed.headers['access-control-allow-headers']).split(', ').includes(name), name)
+  }
+  t.equal(allowed.headers['access-control-allow-credentials'], undefined)
+  t.match(allowed.headers.vary, /origin/i)
+  t.equal((await preflight('http://localhost:3000')).headers['access-control-allow-origin'], 'http://localhost:3000')
+  for (const origin of ['https://elsewhere.example', `${CONSOLE}.elsewhere.example`, 'null']) {
+    t.equal((await preflight(origin)).headers['access-control-allow-origin'], undefined, origin)
+  }
+
+  const read = { method: 'PATCH', url: '/persona/1?update_mask=', headers: { origin: CONSOLE }, payload: {} } as const
+  const refused = await app.inject(read)
+  t.equal(refused.statusCode, 401)
+  t.equal(refused.headers['access-control-allow-origin'], CONSOLE, 'refusals can be read too')
+  const answered = await app.inject({ ...read, headers: { ...read.headers, authorization: `Bearer ${token}` } })
+  t.equal(answered.statusCode, 200)
+  t.match(answered.headers['access-control-expose-headers'], /\betag\b.*\bwarning\b/)
+  t.equal((await app.inject({ url: '/nowhere' })).statusCode, 404)
+  const wrong = await app.inject({ method: 'DELETE', url: '/persona/1' })
+  t.strictSame([wrong.statusCode, wrong.headers.allow], [405, 'GET, HEAD, PATCH'])
+})
+
+t.test('what is not an origin is a fault of the configuration', async t => {
+  for (const value of [
+    '*',
+    'console.example.com',
+    `${CONSOLE}/`,
+    'ftp://console.example.com',
+    'null',
+    `${CONSOLE},x`,
+  ]) {
+    t.throws(() => readConfig({ CORS_ORIGINS: value }), { message: /CORS_ORIGINS: .* is not an origin/ }, value)
+  }
+  t.doesNotThrow(() => readConfig({ CORS_ORIGINS: `${CONSOLE},http://[::1]:8080` }))
 })
