@@ -88,23 +88,6 @@ t.test(
   },
 )
 
-t.test(
-  'a minimal update asks the database for no snapshot; one that changes nothing asks whether that is still so',
-  async t => {
-    const { call, token, database } = await worldApp(t)
-    const admin = await token('admin@example.com')
-    const counted = async (description: string, headers: Record<string, string>) => {
-      const before = { ...database.counters }
-      await call('PATCH', AGENT, { token: admin, body: { description }, headers })
-      return database.counters.statements - before.statements
-    }
-    await counted('first', {}) // the token's first use is written beside it
-    t.equal(await counted('first', {}), 2)
-    t.equal(await counted('first', MINIMAL), 2)
-    t.equal(await counted('second', MINIMAL), 2)
-  },
-)
-
 t.test('what others made while the body was on its way is not taken for what it was before', async t => {
   const { app, call, token } = await worldApp(t)
   const admin = await token('admin@example.com')
@@ -136,19 +119,4 @@ t.test('what others made while the body was on its way is not taken for what it 
     t.not(last.headers.etag, before)
     t.equal((await overtaken({ 'if-match': String(last.headers.etag) })).statusCode, 412)
   }
-})
-
-t.test('204 of an update that changes nothing has the time of the tools that the agent has', async t => {
-  const { call, token } = await worldApp(t)
-  const admin = await token('admin@example.com')
-  const same = (headers: object = {}) =>
-    call('PATCH', AGENT, { token: admin, body: { description: 'same' }, headers: { ...headers } })
-  t.equal(
-    (await call('PATCH', '/persona/1?update_mask=tool_ids', { token: admin, body: { tool_ids: [10] } })).statusCode,
-    200,
-  )
-  await same()
-  t.equal((await call('PUT', TOOL, { token: admin, body: { description: 'later' } })).statusCode, 200)
-  const [minimal, whole] = [await same(MINIMAL), await same()]
-  t.strictSame([minimal.statusCode, whole.statusCode], [204, 200])
 })

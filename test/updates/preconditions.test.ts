@@ -1,6 +1,6 @@
 import t from 'tap'
 import { worldApp } from '../app.js'
-import { auditRows, storedAgent, versionOf } from './stored-state.js'
+import { auditRows, faultsOf, storedAgent, versionOf } from './stored-state.js'
 
 const READ = '/persona/1?update_mask=&dry_run=true'
 
@@ -57,37 +57,34 @@ t.test('If-Match on an agent', async t => {
       t.equal(await current(), now)
     })
   }
-  for (const malformed of [
-    'persona-1-1',
-    '"persona-1-1',
-    'persona-1-1"',
-    "'persona-1-1'",
-    '*, "x"',
-    '"x", *',
-    '**',
-    'w/"x"',
-    'W/ "x"',
-    'W/x',
-    '"a" "b"',
-    '"a""b"',
-    '"a"; "b"',
-    '"a b"',
-    '"a" b',
-    ',',
-    '',
-    ' ',
-    'null',
-  ]) {
-    t.test(`422 malformed: ${JSON.stringify(malformed)}`, async t => {
-      const answer = await rename('refused', malformed)
-      t.equal(answer.statusCode, 422, answer.body)
-      t.same(
-        answer.json().detail.map(({ loc }: { loc: unknown }) => loc),
-        [['header', 'if-match']],
-      )
-      t.not((await storedAgent(database.db, 1)).name, 'refused')
-    })
-  }
+  t.test('422 malformed', async t => {
+    const quoted = [
+      'persona-1-1',
+      '"persona-1-1',
+      'persona-1-1"',
+      "'persona-1-1'",
+      '"a" "b"',
+      '"a""b"',
+      '"a"; "b"',
+      '"a b"',
+    ]
+    for (const malformed of [
+      ...quoted,
+      '"a" b',
+      '*, "x"',
+      '"x", *',
+      '**',
+      'w/"x"',
+      'W/ "x"',
+      'W/x',
+      ',',
+      '',
+      ' ',
+      'null',
+    ])
+      t.match(faultsOf(await rename('refused', malformed)), [/^header\.if-match /], JSON.stringify(malformed))
+    t.not((await storedAgent(database.db, 1)).name, 'refused')
+  })
   t.test('200 stale, but what it asks for is stored already: the current tag, and no further version', async t => {
     const before = await current()
     const done = await rename('wanted', before)
@@ -162,18 +159,6 @@ t.test('If-Match on an agent', async t => {
     t.equal((await rename('many', quotes)).statusCode, 422)
     t.ok(process.cpuUsage(started).user < 1e6, 'less than a second of the processor')
   })
-  t.test('the order of checks: 403, 422, then 412; a dry run as the real one', async t => {
-    const carol = await token('carol@example.com')
-    const headers = { 'if-match': '"persona-1-0"' }
-    for (const query of ['', '&dry_run=true']) {
-      const url = `/persona/1?update_mask=name,tool_ids${query}`
-      const ask = (as: string, body: unknown) => call('PATCH', url, { token: as, body, headers })
-      t.equal((await ask(carol, { name: 'x', tool_ids: [] })).statusCode, 404)
-      t.equal((await ask(alice, { name: 5, tool_ids: [] })).statusCode, 422)
-      t.equal((await ask(alice, { name: 'x', tool_ids: [424242] })).statusCode, 422)
-      t.equal((await ask(alice, { name: 'x', tool_ids: [10] })).statusCode, 412)
-    }
-  })
 })
 
 t.test('If-Match on a tool', async t => {
@@ -230,10 +215,6 @@ t.test('428 where the server demands If-Match', async t => {
     t.equal(tool.statusCode, 200, tool.body)
     const put = { token: admin, body: { name: 'x' }, headers: { 'if-match': String(tool.headers.etag) } }
     t.equal((await call('PUT', '/admin/tool/custom/10', put)).statusCode, 200)
-  })
-  await t.test('422 comes before 428', async t => {
-    const body = { name: 'x', tool_ids: [424242] }
-    t.equal((await call('PATCH', '/persona/1?update_mask=name,tool_ids', { token: admin, body })).statusCode, 422)
   })
 })
 
