@@ -30,16 +30,43 @@ interface Context {
 
 const NO_NAMES: ReadonlySet<string> = new Set()
 const ALONE: Context = { isParent: false, hidden: NO_NAMES }
-const TYPES = new Set(['string', 'number', 'integer', 'boolean', 'object', 'array', 'null'])
+const TYPES = new Set<unknown>(['string', 'number', 'integer', 'boolean', 'object', 'array', 'null'])
 const COMPOSITES = ['$ref', 'allOf', 'anyOf', 'oneOf', 'not', 'const']
 const LONGEST_PATTERN_CHARACTERS = 2000
 const MOST_HOPS = 64
 const MOST_HIDDEN = 500
 /** Say something about a value without limiting it; what stays of the neighbours of a `$ref` in 3.0. */
 const ANNOTATIONS = new Set('title description default example examples deprecated readOnly writeOnly'.split(' '))
-const SCHEMA_KEYWORDS = new Set([
-  ...'additionalItems not if contains propertyNames additionalProperties'.split(' '),
-  ...'unevaluatedProperties unevaluatedItems contentSchema'.split(' '),
+
+/** How the schemas of one schema are converted. */
+interface Converters {
+  /** A schema of another value, inside this one. */
+  inside(schema: unknown): JsonSchema
+  /** A schema that describes the same value. */
+  beside(schema: unknown): JsonSchema
+  /** A member of `allOf`. */
+  part(schema: unknown): JsonSchema
+  alternative(schema: unknown): JsonSchema
+}
+
+/** Keywords whose value is a map of schemas, a list of them, or one, and how these are converted. */
+const SCHEMA_MAPS = new Map<string, keyof Converters>([
+  ['properties', 'inside'],
+  ['patternProperties', 'inside'],
+  ['dependentSchemas', 'beside'],
+])
+const SCHEMA_LISTS = new Map<string, keyof Converters>([
+  ['allOf', 'part'],
+  ['anyOf', 'alternative'],
+  ['oneOf', 'alternative'],
+  ['prefixItems', 'inside'],
+])
+const SCHEMAS = new Map<string, keyof Converters>([
+  ['then', 'beside'],
+  ['else', 'beside'],
+  ...'additionalItems not if contains propertyNames additionalProperties unevaluatedProperties unevaluatedItems contentSchema'
+    .split(' ')
+    .map(key => [key, 'inside'] as const),
 ])
 const COUNTS = 'minLength maxLength minItems maxItems minProperties maxProperties minContains maxContains'.split(' ')
 
@@ -122,8 +149,10 @@ export class SchemaConverter {
       finishTuple(schema, result)
       finishBounds(schema, result)
       finishRequired(schema, result, hidden)
-      if (isText(schema.pattern) && typeof ref !== 'string' && result.pattern === undefined)
-        describePattern(schema.pattern, result)
+      if (isText(schema.pattern) && typeof ref !== 'string' && result.pattern === undefined) {
+        const note = `Pattern: ${schema.pattern.slice(0, LONGEST_PATTERN_CHARACTERS)}`
+        result.description = typeof result.description === 'string' ? `${result.description}\n${note}` : note
+      }
       const selectors = context.isParent ? [] : subtypes.selectorsAbove(schema)
       if (selectors.length > 0) result.allOf = [...(Array.isArray(result.allOf) ? result.allOf : []), ...selectors]
     }
@@ -240,17 +269,7 @@ export class SchemaConverter {
   }
 }
 
-/** How the schemas at the keywords of one schema are converted. */
-interface Converters {
-  /** A schema of another value, inside this one. */
-  inside(schema: unknown): JsonSchema
-  /** A schema that describes the same value. */
-  beside(schema: unknown): JsonSchema
-  /** A member of `allOf`. */
-  part(schema: unknown): JsonSchema
-  alternative(schema: unknown): JsonSchema
-}
-
+/** What a keyword becomes that is not taken over unchanged. */
 function convertKeyword(
   key: string,
   value: unknown,
@@ -259,56 +278,31 @@ function convertKeyword(
   convert: Converters,
 ): void {
   const list = Array.isArray(value) && value.length > 0 ? value : undefined
-  const map = isObject(value) ? value : undefined
-  switch (key) {
-    case 'type':
-      setType(value, result)
-      break
-    case 'enum':
-      if (list) result.enum = [...new Map(list.map(each => [comparable(each), each])).values()]
-      break
-    case 'required':
-      if (Array.isArray(value)) result.required = [...new Set(value.filter(isText))]
-      break
-    case 'example':
-      if (!Array.isArray(result.examples)) result.examples = [value]
-      break
-    case 'properties':
-      if (map) result.properties = mapValues(map, convert.inside, name => !hidden.has(name))
-      break
-    case 'dependentSchemas':
-      if (map) result[key] = mapValues(map, convert.beside)
-      break
-    case 'pattern':
-      if (isPattern(value)) result[key] = value
-      break
-    case 'patternProperties':
-      if (map) result[key] = mapValues(map, convert.inside, isPattern)
-      break
-    case 'dependentRequired': {
-      const kept = (names: unknown) =>
-        Array.isArray(names) ? [...new Set(names.filter(name => isText(name) && !hidden.has(name)))] : []
-      if (map) result[key] = mapValues(map, kept)
-      break
-    }
-    case 'allOf':
-      if (list) result[key] = list.map(convert.part)
-      break
-    case 'anyOf':
-    case 'oneOf':
-      if (list) result[key] = list.map(convert.alternative)
-      break
-    case 'prefixItems':
-      if (list) result[key] = list.map(convert.inside)
-      break
-    case 'items':
-      if (list) result.prefixItems = list.map(convert.inside)
-      else if (!Array.isArray(value) && value !== null) result.items = convert.inside(value)
-      break
-    default:
-      if (!map && typeof value !== 'boolean') break
-      if (key === 'then' || key === 'else') result[key] = convert.beside(value)
-      else if (SCHEMA_KEYWORDS.has(key)) result[key] = convert.inside(value)
+  const [inMap, inList, alone] = [SCHEMA_MAPS.get(key), SCHEMA_LISTS.get(key), SCHEMAS.get(key)]
+  if (inMap !== undefined) {
+    const keeps = (name: string) => (key === 'properties' ? !hidden.has(name) : inMap === 'beside' || isPattern(name))
+    if (isObject(value)) result[key] = mapValues(value, convert[inMap], keeps)
+  } else if (inList !== undefined) {
+    if (list) result[key] = list.map(convert[inList])
+  } else if (alone !== undefined) {
+    if (isObject(value) || typeof value === 'boolean') result[key] = convert[alone](value)
+  } else if (key === 'items') {
+    if (list) result.prefixItems = list.map(convert.inside)
+    else if (!Array.isArray(value) && value !== null) result.items = convert.inside(value)
+  } else if (key === 'type') {
+    const types = [...new Set([value].flat().filter(each => TYPES.has(each)))]
+    if (types.length > 0) result.type = Array.isArray(value) ? types : types[0]
+  } else if (key === 'enum') {
+    if (list) result.enum = [...new Map(list.map(each => [comparable(each), each])).values()]
+  } else if (key === 'required') {
+    if (Array.isArray(value)) result.required = [...new Set(value.filter(isText))]
+  } else if (key === 'example') {
+    if (!Array.isArray(result.examples)) result.examples = [value]
+  } else if (key === 'pattern') {
+    if (isPattern(value)) result.pattern = value
+  } else if (key === 'dependentRequired' && isObject(value)) {
+    const kept = (names: unknown[]) => [...new Set(names.filter(name => isText(name) && !hidden.has(name)))]
+    result[key] = mapValues(value, names => (Array.isArray(names) ? kept(names) : []))
   }
 }
 
@@ -325,15 +319,6 @@ export function comparable(value: unknown): string {
     if (!isObject(each)) return each
     return Object.fromEntries(Object.entries(each).sort(([one], [other]) => (one < other ? -1 : 1)))
   })
-}
-
-function setType(value: unknown, result: Schema): void {
-  if (typeof value === 'string') {
-    if (TYPES.has(value)) result.type = value
-  } else if (Array.isArray(value)) {
-    const types = [...new Set(value.filter(each => TYPES.has(each)))]
-    if (types.length > 0) result.type = types
-  }
 }
 
 /** What followed a tuple before 2020-12 (`additionalItems`) is `items` now; a list of which nothing is said holds anything. */
@@ -378,11 +363,6 @@ function nullable(schema: Schema): Schema {
   return schema
 }
 
-function describePattern(pattern: string, result: Schema): void {
-  const note = `Pattern: ${pattern.slice(0, LONGEST_PATTERN_CHARACTERS)}`
-  result.description = typeof result.description === 'string' ? `${result.description}\n${note}` : note
-}
-
 function mapValues(map: Schema, convert: (value: unknown) => unknown, keeps = (_: string) => true): Schema {
   return Object.fromEntries(
     Object.entries(map)
@@ -416,14 +396,10 @@ function isPattern(value: unknown): value is string {
 }
 
 function parses(pattern: string, flags: string): boolean {
-  const { stackTraceLimit } = Error
-  Error.stackTraceLimit = 0 // nobody sees where it was thrown, and a definition may hold a hundred thousand of them
   try {
     new RegExp(pattern, flags)
     return true
   } catch {
     return false
-  } finally {
-    Error.stackTraceLimit = stackTraceLimit
   }
 }
