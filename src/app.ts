@@ -41,8 +41,6 @@ const STALL_TIMEOUT_MS = 60_000
 
 const HEADERS_TIMEOUT_MS = 10_000
 
-const PERSONA_BODY_BYTES_MAX = 4 * 2 ** 20
-
 /** Everything that the application works with. Nothing is read from the environment or the disk behind its back. */
 export interface AppOptions {
   config: Config
@@ -125,26 +123,20 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
 
 function registerOperations(app: FastifyInstance, { config, database, service }: AppOptions): void {
   const { auth, limits } = config
-  const { toolBodyBytes: bodyLimitBytes, definitionTimeoutMs: deadlineMs } = limits
-  const bounds = workBounds(config.database)
-  const reading = { bounds, snapshotBytesMax: limits.snapshotBytes }
-  const updating = { ...reading, database, requireIfMatch: auth.requireIfMatch }
+  const { toolBodyBytes: bodyLimitBytes, definitionTimeoutMs: deadlineMs, snapshotBytes: snapshotBytesMax } = limits
+  const { requireIfMatch, headerTrialsPerHour } = auth
   const workers = new BodyWorkers({ bodyLimitBytes, deadlineMs, turn: bodyTurns(WORKERS_MAX, deadlineMs) })
   app.addHook('onClose', () => workers.close())
+  const options = { database, bounds: workBounds(config.database), snapshotBytesMax, requireIfMatch }
+  const toolOptions = { ...options, bodyLimitBytes, workers, vault: () => service.vault(), headerTrialsPerHour }
   registerReadMe(app, database)
-  registerReadPersonas(app, database, bounds)
-  registerReadPersona(app, database, reading)
-  registerUpdatePersona(app, { ...updating, bodyLimitBytes: PERSONA_BODY_BYTES_MAX })
-  registerReadTools(app, database, bounds)
-  registerReadTool(app, database, reading)
-  registerUpdateTool(app, {
-    ...updating,
-    bodyLimitBytes,
-    workers,
-    vault: () => service.vault(),
-    headerTrialsPerHour: auth.headerTrialsPerHour,
-  })
-  registerValidateTool(app, { bodyLimitBytes, database, workers, bounds })
+  registerReadPersonas(app, options)
+  registerReadPersona(app, options)
+  registerUpdatePersona(app, options)
+  registerReadTools(app, options)
+  registerReadTool(app, options)
+  registerUpdateTool(app, toolOptions)
+  registerValidateTool(app, toolOptions)
 }
 
 /** Every option of Fastify and Node that changes behaviour. */
@@ -168,7 +160,6 @@ function serverOptions({ config: { server }, logger }: AppOptions): FastifyHttpO
       setCommonHeaders(request, reply) // no hook runs for these
       handleError(requestFault(request) ?? error, request, reply)
     },
-    bodyLimit: PERSONA_BODY_BYTES_MAX,
     connectionTimeout: STALL_TIMEOUT_MS,
     requestTimeout: server.requestTimeoutMs,
     keepAliveTimeout: server.keepAliveTimeoutMs,

@@ -7,7 +7,7 @@ import { HTTPValidationError } from '../schema/faults.js'
 import { queryInteger, queryText } from '../schema/parameters.js'
 import { INT4_MAX, reference } from '../schema/vocabulary.js'
 import { AnswerText } from '../updates/answer-text.js'
-import type { WorkBounds } from '../updates/resource.js'
+import type { OperationOptions } from '../updates/resource.js'
 import { contentTag } from '../updates/tag.js'
 import { answerTagged } from './answer.js'
 import { errorResponses, pageHeaders } from './openapi.js'
@@ -50,12 +50,7 @@ interface List {
 }
 
 /** `GET /persona` or `GET /tool`: what the caller sees of a kind, as small records, a page at a time. */
-export function registerList(
-  app: FastifyInstance,
-  database: ServiceDatabase,
-  { expensive }: WorkBounds,
-  list: List,
-): void {
+export function registerList(app: FastifyInstance, { database, bounds }: OperationOptions, list: List): void {
   const { resource, title, record, read } = list
   app.withTypeProvider<SchemaTypes>().get(
     `/${resource}`,
@@ -86,7 +81,9 @@ export function registerList(
     async (request, reply) => {
       const { query, caller, headers } = request
       const { limit = PAGE_RECORDS, after = 0 } = query
-      const rows = await expensive(String(caller.token.id), () => read(database, caller, query, after, limit + 1))
+      const rows = await bounds.expensive(String(caller.token.id), () =>
+        read(database, caller, query, after, limit + 1),
+      )
       const shown = rows.slice(0, limit).filter(({ record }) => record !== null)
       const last = shown.at(-1)
       const link = rows.length > shown.length && last !== undefined ? nextLink(query, last.id) : ''

@@ -5,7 +5,7 @@ import { clientAddressOf } from '../auth/client-address.js'
 import type { Executor } from '../db/statements/statement.js'
 import { reference } from '../schema/vocabulary.js'
 import type { Actor } from '../updates/audit.js'
-import type { WorkBounds } from '../updates/resource.js'
+import type { OperationOptions } from '../updates/resource.js'
 import type { Precondition } from '../updates/tag.js'
 import { errorResponses, invalidResponse, updateHeaders } from './openapi.js'
 import { IdempotencyKey, IfMatch, NO_PRECONDITION, NO_PREFERENCE, Prefer } from './parameters.js'
@@ -30,7 +30,7 @@ export function updaterOf(
   request: FastifyRequest,
   query: { dry_run?: boolean | undefined },
   headers: { 'if-match'?: Precondition | undefined; prefer?: typeof NO_PREFERENCE | undefined },
-  options: { snapshotBytesMax: number; requireIfMatch: boolean; bounds: WorkBounds },
+  options: OperationOptions,
 ) {
   const { strict, merges, minimal } = headers.prefer ?? NO_PREFERENCE
   return {

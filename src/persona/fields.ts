@@ -50,27 +50,31 @@ interface Changeable {
   readonly nullWithoutMask?: 'kept'
 }
 
-/** A table that links agents to something else. */
+/** A table that links agents to something else. `section` is that of the organisation document which the field refers to. */
 export interface Link {
-  readonly table:
-    | 'persona_tool'
-    | 'persona_document_set'
-    | 'persona_label'
-    | 'persona_user_file'
-    | 'persona_user'
-    | 'persona_group'
+  readonly table: string
   readonly column: string
   readonly idType: 'integer' | 'text' | 'uuid'
+  /** What a fault calls the other end. */
+  readonly noun: string
+  readonly section: 'tools' | 'document_sets' | 'labels' | 'user_files' | 'users' | 'groups'
   /** Each link has a level. */
   readonly isShare?: true
   /** The column that remembers who made a link. */
   readonly attacher?: string
-  /** What a fault calls the other end. */
-  readonly noun: string
-  /** The field of the organisation document, and the section that it refers to. */
-  readonly section: 'tools' | 'document_sets' | 'labels' | 'user_files' | 'users' | 'groups'
   /** Of a share, the key of a reference in the document. */
   readonly key?: string
+}
+
+/** A link of `persona_<end>` to the `<end>_id` of a section's record; `more` is what else its table has. */
+function link<const Type extends Link['idType'], const More extends Partial<Link>>(
+  end: string,
+  idType: Type,
+  noun: string,
+  section: Link['section'],
+  more: More,
+) {
+  return { table: `persona_${end}`, column: `${end}_id`, idType, noun, section, ...more }
 }
 
 interface LinkField extends Changeable {
@@ -98,13 +102,7 @@ export const FIELDS = {
   }),
   description: column('text', '', { request: text({ maxLength: DESCRIPTION_MAX_LENGTH }), answer: text() }),
   document_set_ids: {
-    link: {
-      table: 'persona_document_set',
-      column: 'document_set_id',
-      idType: 'integer',
-      noun: 'Document set',
-      section: 'document_sets',
-    },
+    link: link('document_set', 'integer', 'Document set', 'document_sets', {}),
     request: ids(),
   },
   num_chunks: nullableColumn('double precision', {
@@ -116,14 +114,7 @@ export const FIELDS = {
   llm_filter_extraction: column('boolean', true, { request: flag(), answer: flag() }),
   llm_relevance_filter: column('boolean', false, { request: flag(), answer: flag() }),
   tool_ids: {
-    link: {
-      table: 'persona_tool',
-      column: 'tool_id',
-      idType: 'integer',
-      attacher: 'attached_by',
-      noun: 'Tool',
-      section: 'tools',
-    },
+    link: link('tool', 'integer', 'Tool', 'tools', { attacher: 'attached_by' }),
     request: ids(),
   },
   system_prompt: nullableColumn('text', { request: prompt(), answer: optional(nullable(text())) }),
@@ -137,28 +128,12 @@ export const FIELDS = {
     answer: nullable(list(StarterMessage)),
   }),
   users: {
-    link: {
-      table: 'persona_user',
-      column: 'user_id',
-      idType: 'uuid',
-      isShare: true,
-      noun: 'User',
-      section: 'users',
-      key: 'email',
-    },
+    link: link('user', 'uuid', 'User', 'users', { isShare: true, key: 'email' }),
     request: optional(list(uuid(), { maxItems: LIST_ITEMS_MAX })),
     canonical: canonicalIds,
   },
   groups: {
-    link: {
-      table: 'persona_group',
-      column: 'user_group_id',
-      idType: 'integer',
-      isShare: true,
-      noun: 'Group',
-      section: 'groups',
-      key: 'name',
-    },
+    link: link('group', 'integer', 'Group', 'groups', { column: 'user_group_id', isShare: true, key: 'name' }),
     request: optional(ids()),
     changedBy: 'owner',
     keptIfEmpty: true,
@@ -181,7 +156,7 @@ export const FIELDS = {
     canonical: (date: string) => parseDateTime(date) ?? null,
   }),
   label_ids: {
-    link: { table: 'persona_label', column: 'label_id', idType: 'integer', noun: 'Label', section: 'labels' },
+    link: link('label', 'integer', 'Label', 'labels', {}),
     request: optional(nullable(ids(), { description: '`null` leaves the labels as they are, `[]` removes all.' })),
     nullWithoutMask: 'kept',
   },
@@ -197,7 +172,7 @@ export const FIELDS = {
     answer: nullable(identifier()),
   }),
   user_file_ids: {
-    link: { table: 'persona_user_file', column: 'user_file_id', idType: 'text', noun: 'File', section: 'user_files' },
+    link: link('user_file', 'text', 'File', 'user_files', {}),
     request: optional(
       nullable(list(shortText(), { maxItems: LIST_ITEMS_MAX }), {
         description: '`null` leaves the files as they are, `[]` removes all.',

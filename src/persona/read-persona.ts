@@ -2,7 +2,6 @@ import { Type } from '@sinclair/typebox'
 import { TypeCompiler } from '@sinclair/typebox/compiler'
 import type { FastifyInstance } from 'fastify'
 import type { Executor } from '../db/statements/statement.js'
-import type { ServiceDatabase } from '../db/transaction.js'
 import { ResourceNotFound } from '../errors.js'
 import { answerRead, editLink } from '../http/answer.js'
 import { editHeader, errorResponses, readOneHeaders } from '../http/openapi.js'
@@ -15,30 +14,22 @@ import { reference } from '../schema/vocabulary.js'
 import { AnswerText } from '../updates/answer-text.js'
 import type { Past } from '../updates/past.js'
 import { readPast, readResource, wholeState } from '../updates/read.js'
-import type { ReadRequest, WorkBounds } from '../updates/resource.js'
+import type { OperationOptions } from '../updates/resource.js'
 import { idsOf, isRelation, type PersonaContent, REQUEST_FIELDS } from './fields.js'
 import { pastContent } from './past.js'
 import { personaResource } from './resource.js'
 import { PersonaSnapshot, PersonaSummary, PersonaUpsertRequest, personaFieldsUpdate } from './schema.js'
-import { callerAndPersona, type PersonaState } from './state.js'
+import { PERSONA_LOOKUP, type PersonaState } from './state.js'
 import { readPersonaPage } from './statements.js'
 
 /** `GET /persona/{persona_id}`: the agent as an update answers it, for everybody who sees it. */
-export function registerReadPersona(
-  app: FastifyInstance,
-  database: ServiceDatabase,
-  limits: Omit<ReadRequest, 'caller'>,
-): void {
+export function registerReadPersona(app: FastifyInstance, { database, ...limits }: OperationOptions): void {
   app.withTypeProvider<SchemaTypes>().get(
     '/persona/:persona_id',
     {
       exposeHeadRoute: true,
       config: {
-        policy: {
-          permission: 'basic',
-          resource: 'persona',
-          lookup: { parameter: 'persona_id', statement: callerAndPersona },
-        },
+        policy: { permission: 'basic', resource: 'persona', lookup: PERSONA_LOOKUP },
       },
       schema: {
         operationId: 'read_persona',
@@ -97,13 +88,8 @@ export function registerReadPersona(
 }
 
 /** `GET /persona`: the agents that the caller sees, as small records, a page at a time. */
-export function registerReadPersonas(app: FastifyInstance, database: ServiceDatabase, bounds: WorkBounds): void {
-  registerList(app, database, bounds, {
-    resource: 'persona',
-    title: 'agents',
-    record: PersonaSummary,
-    read: readPersonaPage,
-  })
+export function registerReadPersonas(app: FastifyInstance, options: OperationOptions): void {
+  registerList(app, options, { resource: 'persona', title: 'agents', record: PersonaSummary, read: readPersonaPage })
 }
 
 const required = new Set<string>(PersonaUpsertRequest.required)

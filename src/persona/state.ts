@@ -90,3 +90,6 @@ export const callerAndPersona = callerStatement('caller_and_persona', id => {
   return sql`(select ${personaState(userOfCaller, false)}
     from persona p cross join lateral (select ${sql.join(bytes, sql` + `)} as bytes offset 0) large where p.id = ${id})`
 })
+
+/** What the route of one agent reads along with its caller. */
+export const PERSONA_LOOKUP = { parameter: 'persona_id', statement: callerAndPersona }

@@ -1,6 +1,5 @@
 import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
-import type { ServiceDatabase } from '../db/transaction.js'
 import { ResourceNotFound } from '../errors.js'
 import { answerUpdate } from '../http/answer.js'
 import { JSON_BOUNDS } from '../http/body.js'
@@ -18,24 +17,15 @@ import {
 import { unknownWithin } from '../schema/faults.js'
 import { pathId } from '../schema/parameters.js'
 import { requestKey } from '../updates/idempotency.js'
-import type { RecentChange, WorkBounds } from '../updates/resource.js'
+import type { OperationOptions, RecentChange } from '../updates/resource.js'
 import { updateOnce } from '../updates/update-once.js'
 import { REQUEST_FIELDS } from './fields.js'
 import { personaResource } from './resource.js'
 import type { PersonaDecision, PersonaUpdateFields } from './rules.js'
 import { PersonaSnapshot, PersonaUpsertRequest, personaFieldsUpdate } from './schema.js'
-import { callerAndPersona, type PersonaState } from './state.js'
+import { PERSONA_LOOKUP, type PersonaState } from './state.js'
 
-export interface UpdatePersonaOptions {
-  database: ServiceDatabase
-  bodyLimitBytes: number
-  /** The most bytes that the definitions of an agent's tools may take in an answer. */
-  snapshotBytesMax: number
-  requireIfMatch: boolean
-  bounds: WorkBounds
-}
-
-const LOOKUP = { parameter: 'persona_id', statement: callerAndPersona }
+const BODY_BYTES_MAX = 4 * 2 ** 20
 
 const PURPOSE =
   'Changes an agent. With `update_mask` only the fields that it names are read and written, and the body holds just these; ' +
@@ -43,19 +33,19 @@ const PURPOSE =
   'they are. The answer is the agent as it is then. `update_mask=` (empty) with the body `{}` reads without changing.'
 
 /** `PATCH /persona/{persona_id}`, the update of an agent. */
-export function registerUpdatePersona(app: FastifyInstance, options: UpdatePersonaOptions): void {
+export function registerUpdatePersona(app: FastifyInstance, options: OperationOptions): void {
   app.withTypeProvider<SchemaTypes>().patch(
     '/persona/:persona_id',
     {
-      bodyLimit: options.bodyLimitBytes,
+      bodyLimit: BODY_BYTES_MAX,
       config: {
-        policy: { permission: 'basic', resource: 'persona', writes: true, lookup: LOOKUP },
+        policy: { permission: 'basic', resource: 'persona', writes: true, lookup: PERSONA_LOOKUP },
         documentedBodies: [PersonaUpsertRequest, personaFieldsUpdate(PersonaUpsertRequest)],
       },
       schema: {
         operationId: 'update_persona',
         summary: 'Update Persona',
-        description: `${PURPOSE} ${bodyBounds(options.bodyLimitBytes, JSON_BOUNDS.persona.depthMax)}`,
+        description: `${PURPOSE} ${bodyBounds(BODY_BYTES_MAX, JSON_BOUNDS.persona.depthMax)}`,
         params: Type.Object({ persona_id: pathId() }),
         querystring: Type.Object({ update_mask: updateMask(PersonaUpsertRequest), dry_run: DryRun }),
         headers: UpdateHeaders,

@@ -1,6 +1,5 @@
 import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
-import type { ServiceDatabase } from '../db/transaction.js'
 import { ResourceNotFound } from '../errors.js'
 import { answerRead, editLink } from '../http/answer.js'
 import { editHeader, errorResponses, readOneHeaders } from '../http/openapi.js'
@@ -11,29 +10,19 @@ import { HTTPValidationError } from '../schema/faults.js'
 import { pathId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
 import { readPast, readResource } from '../updates/read.js'
-import type { ReadRequest, WorkBounds } from '../updates/resource.js'
+import type { OperationOptions } from '../updates/resource.js'
 import { pastUpdateText, toolResource, updateText } from './resource.js'
 import { CustomToolUpdate, ToolSnapshot, ToolSummary } from './schema.js'
-import { callerAndTool, type ToolState } from './snapshot.js'
+import { TOOL_LOOKUP, type ToolState } from './snapshot.js'
 import { readToolPage } from './statements.js'
 
 /** `GET /tool/{tool_id}`: the tool as an update answers it; masks of its header values for those who may manage it. */
-export function registerReadTool(
-  app: FastifyInstance,
-  database: ServiceDatabase,
-  limits: Omit<ReadRequest, 'caller'>,
-): void {
+export function registerReadTool(app: FastifyInstance, { database, ...limits }: OperationOptions): void {
   app.withTypeProvider<SchemaTypes>().get(
     '/tool/:tool_id',
     {
       exposeHeadRoute: true,
-      config: {
-        policy: {
-          permission: 'basic',
-          resource: 'tool',
-          lookup: { parameter: 'tool_id', statement: callerAndTool },
-        },
-      },
+      config: { policy: { permission: 'basic', resource: 'tool', lookup: TOOL_LOOKUP } },
       schema: {
         operationId: 'read_tool',
         summary: 'Read Tool',
@@ -74,6 +63,6 @@ export function registerReadTool(
 }
 
 /** `GET /tool`: the tools that the caller sees, as small records, a page at a time. */
-export function registerReadTools(app: FastifyInstance, database: ServiceDatabase, bounds: WorkBounds): void {
-  registerList(app, database, bounds, { resource: 'tool', title: 'tools', record: ToolSummary, read: readToolPage })
+export function registerReadTools(app: FastifyInstance, options: OperationOptions): void {
+  registerList(app, options, { resource: 'tool', title: 'tools', record: ToolSummary, read: readToolPage })
 }

@@ -45,6 +45,9 @@ export const callerAndTool = callerStatement('caller_and_tool', id => {
   return sql`(select ${toolState(viewerOfCaller)} from tool t where t.id = ${id})`
 })
 
+/** What the route of one tool reads along with its caller. */
+export const TOOL_LOOKUP = { parameter: 'tool_id', statement: callerAndTool }
+
 /** SQL: the custom headers of the tool `t` as the wire shows them, each value its mask. */
 export const maskedHeaders: RawBuilder<unknown> = jsonRows(sql`
   select h.name as key, '****#' || left(encode(h.fingerprint, 'hex'), 12) as value

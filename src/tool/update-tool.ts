@@ -1,6 +1,5 @@
 import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
-import type { ServiceDatabase } from '../db/transaction.js'
 import { type Fault, ResourceNotFound } from '../errors.js'
 import { answerUpdate } from '../http/answer.js'
 import { JSON_BOUNDS, UnparsedBody } from '../http/body.js'
@@ -13,14 +12,14 @@ import { pathId } from '../schema/parameters.js'
 import { fingerprint } from '../secrets/mask.js'
 import type { Vault } from '../secrets/vault.js'
 import { requestKey } from '../updates/idempotency.js'
-import type { WorkBounds } from '../updates/resource.js'
+import type { OperationOptions } from '../updates/resource.js'
 import { updateOnce } from '../updates/update-once.js'
 import { DEFINITION_LIMITS } from './definition/index.js'
 import { factsOf, noteFacts } from './definition-cache.js'
 import { HeaderTrials } from './header-trials.js'
 import { toolResource } from './resource.js'
 import { CustomToolUpdate, ToolSnapshot } from './schema.js'
-import { callerAndTool, type ToolState } from './snapshot.js'
+import { TOOL_LOOKUP, type ToolState } from './snapshot.js'
 import { baseOf, textOf } from './stored-definition.js'
 import { withScopeTold } from './tool-use.js'
 import type { BodyWorkers } from './worker/pool.js'
@@ -36,20 +35,14 @@ export function boundsOf({ bodyLimitBytes }: { bodyLimitBytes: number }): string
   return bodyBounds(bodyLimitBytes, JSON_BOUNDS.tool.depthMax, definition)
 }
 
-export interface UpdateToolOptions {
+/** What the operations on definitions work with. */
+export interface ToolOptions extends OperationOptions {
   bodyLimitBytes: number
-  database: ServiceDatabase
   workers: BodyWorkers
   vault: () => Vault
-  /** The most bytes that a definition may take in an answer. */
-  snapshotBytesMax: number
-  requireIfMatch: boolean
-  bounds: WorkBounds
   /** Different sets of header values that one tool takes in an hour; 0 is off. */
   headerTrialsPerHour: number
 }
-
-const LOOKUP = { parameter: 'tool_id', statement: callerAndTool }
 
 const PURPOSE =
   'Changes a custom tool. Every field is optional; what is absent or `null` stays as it is, except ' +
@@ -58,14 +51,14 @@ const PURPOSE =
   '`dry_run=true` reads without changing.'
 
 /** `PUT /admin/tool/custom/{tool_id}`. */
-export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOptions): void {
+export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): void {
   const { database } = options
   const trials = new HeaderTrials(options.headerTrialsPerHour)
   app.withTypeProvider<SchemaTypes>().put(
     '/admin/tool/custom/:tool_id',
     {
       bodyLimit: options.bodyLimitBytes,
-      config: { policy: { permission: 'manage:actions', resource: 'tool', writes: true, lookup: LOOKUP } },
+      config: { policy: { permission: 'manage:actions', resource: 'tool', writes: true, lookup: TOOL_LOOKUP } },
       schema: {
         operationId: 'update_custom_tool',
         summary: 'Update Custom Tool',

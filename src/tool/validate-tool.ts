@@ -1,6 +1,5 @@
 import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
-import type { ServiceDatabase } from '../db/transaction.js'
 import { InvalidRequest, type Loc } from '../errors.js'
 import { JSON_TYPE, notePreferences } from '../http/answer.js'
 import { answerHeaders, errorResponses, invalidResponse } from '../http/openapi.js'
@@ -9,20 +8,11 @@ import type { SchemaTypes } from '../http/validation.js'
 import { addWarnings } from '../http/warnings.js'
 import { type Parsed, parameter, queryChoice, queryFlag, queryId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
-import type { WorkBounds } from '../updates/resource.js'
 import { parsedUrl, unusableServer } from './definition/index.js'
 import { ValidateToolRequest, ValidateToolResponse } from './schema.js'
 import { readToolUse, useNotes } from './tool-use.js'
-import { boundsOf } from './update-tool.js'
-import type { BodyWorkers } from './worker/pool.js'
+import { boundsOf, type ToolOptions } from './update-tool.js'
 import type { ValidationQuery } from './worker/tasks.js'
-
-export interface ValidateToolOptions {
-  bodyLimitBytes: number
-  database: ServiceDatabase
-  workers: BodyWorkers
-  bounds: WorkBounds
-}
 
 const PURPOSE =
   'Says which methods a definition gives a model, or every reason why it gives none. Nothing is stored. ' +
@@ -43,7 +33,7 @@ const Server = Type.Optional(
 )
 
 /** `POST /admin/tool/custom/validate`. */
-export function registerValidateTool(app: FastifyInstance, options: ValidateToolOptions): void {
+export function registerValidateTool(app: FastifyInstance, options: ToolOptions): void {
   const { database, bodyLimitBytes } = options
   app.withTypeProvider<SchemaTypes>().post(
     '/admin/tool/custom/validate',

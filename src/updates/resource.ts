@@ -4,6 +4,7 @@ import type { ViewerParameters } from '../auth/viewer.js'
 import type { RowQuery } from '../db/statements/row-statement.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { ResourceKind } from '../db/tables.js'
+import type { ServiceDatabase } from '../db/transaction.js'
 import type { AnswerText } from './answer-text.js'
 import type { Actor, AuditEntry, Change, RequestKey } from './audit.js'
 import type { Past } from './past.js'
@@ -57,12 +58,23 @@ export interface WorkBounds {
   expensive: Bounded
 }
 
-/** One authenticated request to read a resource. */
-export interface ReadRequest {
-  caller: Caller
+/** What bounds reads and updates. */
+export interface ReadLimits {
   bounds: WorkBounds
   /** The most bytes that the definitions of an answer may take. */
   snapshotBytesMax: number
+}
+
+/** What every operation on agents and tools works with. */
+export interface OperationOptions extends ReadLimits {
+  database: ServiceDatabase
+  /** Whether every update must carry a precondition. */
+  requireIfMatch: boolean
+}
+
+/** One authenticated request to read a resource. */
+export interface ReadRequest extends ReadLimits {
+  caller: Caller
 }
 
 /** One authenticated request to update a resource. Each kind adds what its decision needs. */
