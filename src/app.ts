@@ -52,10 +52,7 @@ export interface AppOptions {
   metrics?: Metrics
 }
 
-/**
- * Builds the HTTP application: what concerns every request, then the pages, then the operations, which only an authenticated caller
- * reaches. Production and tests call this same function; the process around it only starts and stops it.
- */
+/** Builds the HTTP application, for production and tests alike: hooks for every request, then the pages, then the operations. */
 export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const { config, database, service, version, metrics = new Metrics() } = options
   const { server, auth, limits } = config

@@ -20,10 +20,7 @@ interface Setting<Value> {
 
 const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const
 
-/**
- * Every setting by group, with its default and its bounds; the unit is in the name. ops/configuration.md lists them all, the
- * README names the most used.
- */
+/** Every setting by group, with its default and its bounds; the unit is in the name. ops/configuration.md lists them all. */
 const SETTINGS = {
   server: {
     host: text('HOST', '127.0.0.1', 'Address to listen on.'),

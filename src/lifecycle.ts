@@ -6,8 +6,7 @@ import { classifyDatabaseError, type DatabaseErrorKind, isAboutConnecting } from
 import { migrate, schemaAdvice, schemaState, schemaSteps } from './db/migrate.js'
 import { connectAdvice, isRefusedByServer } from './db/open.js'
 import type { ServiceDatabase } from './db/transaction.js'
-import type { Readiness } from './errors.js'
-import { Unavailable } from './errors.js'
+import { type Readiness, Unavailable, type UnavailableReason } from './errors.js'
 import { SecretCorrupt } from './secrets/cipher.js'
 import type { KeyRing } from './secrets/key-ring.js'
 import { missingKeys, openVault, type Vault } from './secrets/vault.js'
@@ -22,11 +21,7 @@ const KEY_CHECK_AGE_MS = 10_000
 /** A database that is silent for longer is not ready, whatever it says later. */
 const PROBE_TIMEOUT_MS = 2_000
 
-const STARTING: Readiness = {
-  status: 'unavailable',
-  reason: 'database_unreachable',
-  detail: 'The service is starting and has not reached its database yet.',
-}
+const STARTING = unavailable('database_unreachable', 'The service is starting and has not reached its database yet.')
 
 export interface StartupOptions {
   config: Config
@@ -40,10 +35,7 @@ export interface StartupOptions {
   isDiskFull?: () => boolean
 }
 
-/**
- * Whether this process can serve, from start to end: it waits for the database, checks or migrates the schema, opens the
- * vault, and later answers how things stand. Between two such questions it holds nothing.
- */
+/** Whether this process can serve: waits for the database, checks or migrates the schema, opens the vault, answers probes. */
 export class Lifecycle {
   readonly #options: StartupOptions
   #state: Readiness = STARTING
@@ -55,7 +47,7 @@ export class Lifecycle {
   #checked: { steps: number; state: Promise<Readiness> } | undefined
   #keys: { checkedAt: number; missing: boolean } = { checkedAt: Number.NEGATIVE_INFINITY, missing: false }
   /** The check of the database that is under way. */
-  #probing: { answer: Promise<Readiness>; startedAt: number } | undefined
+  #probing: Promise<Readiness> | undefined
   #writes = false
 
   constructor(options: StartupOptions) {
@@ -86,18 +78,16 @@ export class Lifecycle {
     return this.#vault
   }
 
-  /**
-   * The state now, for a readiness probe: whether requests can be answered. Asks the database, and writes nothing. Never throws. Probes that come
-   * while one is under way share its answer: a database that hangs holds one connection, not one for each.
-   */
+  /** Whether requests can be answered now. Writes nothing, never throws. Probes share one check: a hung database holds one connection. */
   async readiness(): Promise<Readiness> {
     if (this.#draining || this.#vault === null) return this.current()
-    const probing = this.#probing ?? this.#startProbe(this.#vault)
-    const leftMs = Math.max(probing.startedAt + PROBE_TIMEOUT_MS - performance.now(), 0)
-    const late = sleep(leftMs, undefined, { ref: false })
-    const found = await Promise.race([probing.answer, late])
-    if (found !== undefined) return found
-    return this.#note(this.#unreachable())
+    this.#probing ??= this.#answerInTime(this.#probe(this.#vault))
+    return await this.#probing
+  }
+
+  async #answerInTime(probe: Promise<Readiness>): Promise<Readiness> {
+    const found = await Promise.race([probe, sleep(PROBE_TIMEOUT_MS, undefined, { ref: false })])
+    return found ?? this.#note(this.#unreachable())
   }
 
   /**
@@ -133,14 +123,17 @@ export class Lifecycle {
   #unreachable(error?: unknown): Readiness {
     if (this.#options.isDiskFull?.()) return DISK_FULL
     const fault = isRefusedByServer(error) ? 'answers and refuses this service' : 'does not answer'
-    const detail = `The database ${fault}: ${connectAdvice(this.#options.config.database.url, error)}.`
-    return { status: 'unavailable', reason: 'database_unreachable', detail }
+    return unavailable(
+      'database_unreachable',
+      `The database ${fault}: ${connectAdvice(this.#options.config.database.url, error)}.`,
+    )
   }
 
   /** A server without space starts, and lets nobody in; one that is read-only takes no migration. */
   #whyUnreachable(error: unknown): Readiness {
     const unfit = unfitOf(error)
-    if (unfit !== undefined) return { ...UNCONFIRMED, detail: `The database cannot be used: ${unfit.message}.` }
+    if (unfit !== undefined)
+      return unavailable('database_unreachable', `The database cannot be used: ${unfit.message}.`)
     return NO_WRITES[classifyDatabaseError(error).kind] ?? this.#unreachable(error)
   }
 
@@ -174,25 +167,19 @@ export class Lifecycle {
   async #schema(): Promise<Readiness> {
     const found = await schemaState(this.#options.database.probe, this.#options.version)
     if (found.kind === 'current') return { status: 'ready' }
-    if (found.kind === 'ahead') {
-      const detail = `The schema needs at least version ${found.oldestProgram} of this program: update it.`
-      return { status: 'unavailable', reason: 'schema_ahead', detail }
-    }
+    if (found.kind === 'ahead')
+      return unavailable(
+        'schema_ahead',
+        `The schema needs at least version ${found.oldestProgram} of this program: update it.`,
+      )
     const { lack, command } = schemaAdvice(found)
-    const detail = `${lack.replace('the', 'The')}. Run: ${command}`
-    return { status: 'unavailable', reason: 'schema_behind', detail }
+    return unavailable('schema_behind', `${lack.replace('the', 'The')}. Run: ${command}`)
   }
 
   async #changedSchema(steps: number): Promise<Readiness> {
     const found = await this.#schema()
     this.#options.log.warn({ steps, ...found }, 'the schema has changed while this process runs')
     return found
-  }
-
-  #startProbe(vault: Vault) {
-    const probing = { answer: this.#probe(vault), startedAt: performance.now() }
-    this.#probing = probing
-    return probing
   }
 
   async #probe(vault: Vault): Promise<Readiness> {
@@ -213,7 +200,7 @@ export class Lifecycle {
     if (performance.now() - this.#keys.checkedAt > KEY_CHECK_AGE_MS) {
       const missing = (await missingKeys(this.#options.database.probe, vault)).length > 0
       if (missing)
-        this.#options.log.error('a key that stored secrets need is missing from the key ring: agentctl keys status')
+        this.#options.log.error('a key that stored secrets need is missing from the ring: agentctl keys status')
       this.#keys = { checkedAt: performance.now(), missing }
     }
     return this.#keys.missing
@@ -244,25 +231,22 @@ function unfitOf(error: unknown): ServerUnfit | undefined {
   return error instanceof Error ? unfitOf(error.cause) : undefined
 }
 
-const DRAINING: Readiness = { status: 'unavailable', reason: 'draining', detail: 'This process is shutting down.' }
-
-const UNCONFIRMED: Readiness & { status: 'unavailable' } = {
-  status: 'unavailable',
-  reason: 'database_unreachable',
-  detail: 'The database answers and does not confirm changes: see whether its standby is there and its disk has space.',
+function unavailable(reason: UnavailableReason, detail: string): Readiness {
+  return { status: 'unavailable', reason, detail }
 }
 
-const DISK_FULL: Readiness = {
-  status: 'unavailable',
-  reason: 'database_full',
-  detail: 'The database has no space left: its disk is full. Make space there; nothing else is to be done.',
-}
+const DRAINING = unavailable('draining', 'This process is shutting down.')
+
+const DISK_FULL = unavailable(
+  'database_full',
+  'The database has no space left: its disk is full. Make space there; nothing else is to be done.',
+)
 
 const NO_WRITES: Partial<Record<DatabaseErrorKind, Readiness>> = {
-  read_only: {
-    ...UNCONFIRMED,
-    detail: 'The database accepts no changes: it is a standby, was deposed, or is set to read only.',
-  },
+  read_only: unavailable(
+    'database_unreachable',
+    'The database accepts no changes: it is a standby, was deposed, or is set to read only.',
+  ),
   disk_full: DISK_FULL,
 }
 

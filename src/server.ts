@@ -29,10 +29,7 @@ const FIRST_PRUNE_MS = 2_000
 const PRUNE_INTERVAL_MS = 3_600_000
 const PRUNE_GROWING_INTERVAL_MS = 60_000
 
-/**
- * The process: configuration, database (external, or embedded and then migrated), listen, ordered close.
- * The port is open before the database is there: until then every operation answers 503 and says why.
- */
+/** The process. The port is open before the database is there: until then every operation answers 503 and says why. */
 async function main(): Promise<void> {
   const config = readConfig(process.env)
   const ring = await configuredKeyRing(config)

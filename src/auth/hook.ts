@@ -118,10 +118,7 @@ export function tokenHashIn(request: FastifyRequest): Buffer | NotAuthenticated 
   return request.tokenHash
 }
 
-/**
- * A route that says nothing of its callers would be open to all, and so would one that asks for a permission where nobody is
- * authenticated: the application then does not start.
- */
+/** Does not start an application with a route that says nothing of its callers, or asks for a permission that nothing checks. */
 function requireDeclaredPolicies(app: FastifyInstance): void {
   const undeclared: string[] = []
   app.addHook('onRoute', function ({ url, config }) {

@@ -33,10 +33,7 @@ export function mintToken(kind: TokenKind): { token: string; hash: Buffer } {
   return { token, hash: hashToken(token) }
 }
 
-/**
- * Reads what a caller presented as a token. `ok` says that form and checksum are right, not that the token exists;
- * `hash` is the key for the look-up. Never throws, whatever the text.
- */
+/** Reads a token. `ok` says that form and checksum are right, not that the token exists; `hash` is the key for the look-up. */
 export function parseToken(text: string): ParsedToken {
   const match = TOKEN_FORM.exec(text)
   if (!match) return { ok: false }
@@ -45,10 +42,7 @@ export function parseToken(text: string): ParsedToken {
   return { ok: true, kind: match[1] === 'pat' ? 'person' : 'service_account', hash: hashToken(text) }
 }
 
-/**
- * The SHA-256 of the bearer token in an `Authorization` header. `NotAuthenticated` when there is none or it has another
- * form: a text that is not a token of ours is refused without a look-up (DECISIONS section 7).
- */
+/** The SHA-256 of the bearer token in an `Authorization` header, or the refusal of a header without a token of our form. */
 export function bearerTokenHash(authorization: string | undefined): Buffer | NotAuthenticated {
   if (authorization === undefined) {
     return new NotAuthenticated('UNAUTHENTICATED', 'Send a token: Authorization: Bearer <token>.')

@@ -33,11 +33,7 @@ interface Updated {
   notes: readonly string[]
 }
 
-/**
- * The 200 of an update, or the 204 where no record is wanted: sets entity tag, what was preferred, and what the caller should
- * know; answers the text to send.
- * The text and not the reply: an async handler that returns the reply has Fastify watch it until it has gone out.
- */
+/** The 200 of an update, or the 204 where no record is wanted: sets the headers, answers the bytes to send. */
 export function answerUpdate(
   reply: FastifyReply,
   kind: ResourceKind,
@@ -70,10 +66,7 @@ export function notePreferences(reply: FastifyReply, applied: readonly string[])
   reply.header('vary', others === undefined ? 'Prefer' : `${String(others)}, Prefer`)
 }
 
-/**
- * The `Link` that says where an edited body goes, relative to the address that was read (RFC 8288, section 3.1), so that it leads
- * there below the path of a proxy too; `mask` names the body's fields where it is no whole update.
- */
+/** The `Link` to where an edited body goes, relative to the address that was read; `mask` names its fields unless it is whole. */
 export function editLink(path: string, mask?: readonly string[]): string {
   return `<${path}${mask === undefined ? '' : `?update_mask=${mask.join(',')}`}>; rel="edit"`
 }
@@ -89,10 +82,7 @@ export interface ReadAnswer {
   notes?: readonly string[]
 }
 
-/**
- * The 200 of a read, or its 304 where the caller has this very representation. The tag is that of the stored version with a
- * digest of the body behind it: what a snapshot shows beside the resource's own fields changes without a new version.
- */
+/** The 200 of a read, or its 304. The tag holds a digest of the body: a snapshot also shows what changes without a new version. */
 export function answerRead(
   reply: FastifyReply,
   answer: ReadAnswer,

@@ -28,10 +28,7 @@ export const INLINE_BYTES_MAX = 16 * 1024
 
 const JSON_TYPE = /^application\/(json|[\w.+-]+\+json)\s*(;|$)/i
 
-/**
- * Bodies are JSON, also where no media type is named; other media types and content codings are 415. The parser answers a
- * `ReceivedBody` rather than throwing, because faults of the body are reported together with those of path and query.
- */
+/** Bodies are JSON; other media types and codings are 415. Faults of a body are answered with those of path and query: nothing throws. */
 export function registerBodyParser(app: FastifyInstance): void {
   app.addHook('preParsing', (request, _reply, payload, done) => {
     if (request.headers['content-type'] === '') delete request.headers['content-type'] // Fastify would refuse it

@@ -60,10 +60,7 @@ export function registerConnections(
   })
 }
 
-/**
- * Answers what never became a whole request: malformed HTTP, headers too large or too slow, a body that does not come. In the shape of
- * every other error, with an id that stands in the log. What was sent is neither answered nor logged.
- */
+/** Answers what never became a whole request, in the shape of every other error. What was sent is neither answered nor logged. */
 export function answerClientError(
   app: FastifyInstance,
   error: NodeJS.ErrnoException,

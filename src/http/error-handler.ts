@@ -108,10 +108,7 @@ function inOurWords(error: unknown, { routeOptions }: FastifyRequest): unknown {
 
 const MASK_HINT = 'to change single fields, name them in update_mask, such as ?update_mask=name'
 
-/**
- * What helps where required fields are missing: that a mask would let them be absent, and which field that is not known
- * means one of them. The body of a 422 is the contract's, and names places only for what is missing: a header says it.
- */
+/** What helps where required fields are missing: that a mask lets them be absent, and which field a misspelt one means. */
 function hintsOf(faults: readonly Fault[], request: FastifyRequest): string[] {
   const missing = faults
     .filter(({ type, loc }) => type === 'missing' && loc[0] === 'body' && loc.length === 2)

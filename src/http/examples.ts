@@ -11,15 +11,7 @@ interface Example {
 }
 
 interface Media {
-  examples?: Record<string, Shown>
-}
-
-interface Shown {
-  summary: string
-  description?: string
-  value: unknown
-  /** Of a request: the parameters that belong to it, by name; every other is not sent. */
-  'x-parameters'?: Record<string, string>
+  examples?: Record<string, { summary: string; description?: string; value: unknown }>
 }
 
 interface Parameter {
@@ -55,10 +47,7 @@ function readExamples(): Example[] {
     .sort((one, other) => (one.name < other.name ? -1 : 1))
 }
 
-/**
- * Puts the examples into an OpenAPI document: accepted requests with the values of their parameters, so that what a page
- * or a client fills in works on the demo organisation, and every answer under its status. Changes the document given.
- */
+/** Puts the examples into an OpenAPI document, which it changes: accepted requests with their parameters, and answers by status. */
 export function addExamples(document: { paths?: object }): void {
   const examples = readExamples()
   const items = Object.values(document.paths ?? {}) as Record<string, Operation>[] // the document's own shape
@@ -66,10 +55,11 @@ export function addExamples(document: { paths?: object }): void {
     const own = examples.filter(({ name }) => name.split('-')[0] === operation.operationId)
     const accepted = own.filter(({ answer }) => answer.status < 300)
     for (const example of accepted.filter(hasNoPast))
-      show(operation.requestBody?.content, example, example.request.body, parametersOf(example))
+      show(operation.requestBody?.content, example, example.request.body, queryOf(example))
     if (accepted[0] !== undefined) fillParameters(operation, accepted[0])
     for (const parameter of operation.parameters ?? []) {
-      if (accepted.some(example => parametersOf(example)[parameter.name] === '')) parameter.allowEmptyValue = true
+      if (accepted.some(example => new URLSearchParams(queryOf(example)).get(parameter.name) === ''))
+        parameter.allowEmptyValue = true
     }
     for (const [status, { content }] of Object.entries(operation.responses)) {
       const ofStatus = (list: readonly Example[]) => list.filter(({ answer }) => String(answer.status) === status)
@@ -87,25 +77,12 @@ function hasNoPast({ request }: Example): boolean {
   return !OF_THE_PAST.some(header => header in request.headers)
 }
 
-/** The parameters of a request beside its path. */
-function parametersOf(example: Example): Record<string, string> {
-  const { prefer } = example.request.headers
-  return { ...Object.fromEntries(new URLSearchParams(queryOf(example))), ...(prefer !== undefined && { prefer }) }
-}
-
-function show(
-  content: Record<string, Media> | undefined,
-  example: Example,
-  value: unknown,
-  parameters?: Record<string, string>,
-): void {
+function show(content: Record<string, Media> | undefined, example: Example, value: unknown, query = ''): void {
   const media = content?.['application/json']
   if (media === undefined) return
   media.examples ??= {}
-  const query = parameters === undefined ? '' : queryOf(example)
   const description = query === '' ? {} : { description: `With \`?${query}\`.` }
-  const beside = parameters === undefined ? {} : { 'x-parameters': parameters }
-  media.examples[example.name] = { summary: example.about, ...description, value, ...beside }
+  media.examples[example.name] = { summary: example.about, ...description, value }
 }
 
 function fillParameters({ parameters = [] }: Operation, example: Example): void {

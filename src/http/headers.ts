@@ -2,11 +2,7 @@ import cors from '@fastify/cors'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { addWarnings } from './warnings.js'
 
-/**
- * What `/docs` may load: its own files and nothing else, so that it works without a network and lets in no other script.
- * `data:` is for the icons inside its style sheet. There is no `upgrade-insecure-requests`: over plain HTTP, behind no
- * proxy, the page would look for its own scripts where nobody listens.
- */
+/** What `/docs` may load: its own files, also over plain HTTP; `data:` is for icons in its style sheet. */
 export const PAGE_CONTENT_POLICY = [
   "default-src 'none'",
   "script-src 'self'",
@@ -25,11 +21,7 @@ export const PAGE_HEADERS = {
   'origin-agent-cluster': '?1',
 }
 
-/**
- * Headers of every answer, which tell a browser and a cache to do nothing with it but show it once. JSON loads nothing at
- * all; the pages set their own policy over this one. No Strict-Transport-Security: TLS is the proxy's, and so is the
- * promise to keep it. Written here rather than by a plugin, which made them anew for each request: a third of what a 401 cost.
- */
+/** Headers of every answer: JSON loads nothing, and the pages set their own policy. Strict-Transport-Security is the proxy's. */
 const COMMON_HEADERS = {
   'cache-control': 'no-store',
   'content-security-policy': "default-src 'none';frame-ancestors 'none'",
@@ -88,10 +80,7 @@ const ANSWER_HEADERS = [
 /** How long a browser may keep the answer to a preflight, in seconds. */
 const PREFLIGHT_AGE_S = 600
 
-/**
- * Lets pages of these origins, and of no other, call the service from a browser. Without origins nothing is registered: no
- * answer then has a CORS header. Credentials of the browser are never asked for; a token is a header that the page sends.
- */
+/** Lets pages of these origins, and of no other, call the service from a browser, without the browser's credentials. */
 export async function registerCors(app: FastifyInstance, origins: readonly string[]): Promise<void> {
   if (origins.length === 0) return
   await app.register(cors, {

@@ -25,10 +25,7 @@ export function makeLogger(level: string, destination: DestinationStream = proce
   return pino(options, destination)
 }
 
-/**
- * What is handed to the log without values that are named like secrets, in it or in a record in it. Not by pino's own option,
- * which reads its paths anew for each value of each line.
- */
+/** A line without values that are named like secrets. Pino's own option reads its paths anew for each value. */
 function redacted(line: object, isInner = false): Record<string, unknown> {
   const shown: Record<string, unknown> = {}
   for (const [name, value] of Object.entries(line)) {
@@ -152,10 +149,7 @@ function describeCause(cause: unknown): unknown {
   return `${[cause.constructor.name, code].filter(Boolean).join(' ')}: ${messageOf(cause)}`
 }
 
-/**
- * PostgreSQL and the JSON parser put what they could not read into their messages, in quotation marks: the text ends
- * before the first. The names that PostgreSQL quotes are in `constraint`.
- */
+/** A message up to its first quotation mark, where PostgreSQL or the JSON parser quotes what a caller sent. */
 function messageOf(error: Error): string {
   const quotes = error instanceof pg.DatabaseError || error instanceof SyntaxError
   return quotes ? (error.message.split(/["'`]/, 1)[0] ?? '') : error.message

@@ -1,6 +1,5 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
-import type { Server as NetServer } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
@@ -10,10 +9,7 @@ import { Forbidden, RATE_LIMITS, REFUSALS } from '../errors.js'
 /** Upper bounds of the time buckets, in seconds. The longest waits end at 20, and then there is work. */
 const BUCKETS_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30]
 
-/**
- * A database that hangs must not take the metrics with it: after so long they are shown with its last known state, and its
- * next one when it is known. In ms.
- */
+/** How long the metrics wait for the state of the database; then they show the last known one. */
 const STATE_WAIT_MS = 250
 
 /** Of these statuses every operation has a series from the start; the others are told apart by `agents_http_refusals_total`. */
@@ -37,48 +33,45 @@ export interface MetricSources {
   version: string
 }
 
-/**
- * The metrics of one application, in a registry of its own: no state is shared between applications of one process.
- * Every label has a bounded set of values: operations and routes, statuses, codes of this program; nothing that a caller
- * can make up.
- */
+/** The metrics of one application, in a registry of its own. No label has a value that a caller can make up. */
 export class Metrics {
   readonly #registry = new Registry()
   #page: Promise<{ type: string; body: string }> | undefined
-  readonly #duration = this.#histogram('agents_http_request_duration_seconds', 'Time from headers to answer.', [
+  readonly #duration = this.#histogram(
+    'agents_http_request_duration_seconds',
+    'Time from headers to answer.',
     'operation',
     'status',
-  ])
-  readonly #abandoned = this.#counter('agents_http_requests_abandoned_total', 'The client went away.', ['operation'])
-  readonly #refused = this.#counter('agents_http_refusals_total', 'Requests refused, by error code or reason.', [
+  )
+  readonly #abandoned = this.#counter('agents_http_requests_abandoned_total', 'The client went away.', 'operation')
+  readonly #refused = this.#counter(
+    'agents_http_refusals_total',
+    'Requests refused, by error code or reason.',
     'reason',
-  ])
+  )
   readonly #lastFailure = new Gauge({
     name: 'agents_http_last_failure_timestamp_seconds',
     help: 'When a request last failed with a 5xx, by error code or reason.',
     labelNames: ['reason'],
     registers: [this.#registry],
   })
-  readonly #rateLimited = this.#counter('agents_rate_limited_total', 'Requests over a rate limit.', ['limit'])
+  readonly #rateLimited = this.#counter('agents_rate_limited_total', 'Requests over a rate limit.', 'limit')
   readonly #refusedConnections = this.#counter(
     'agents_http_connections_refused_total',
     'Client connections closed unanswered, beyond agents_http_connections_max.',
-    [],
   )
-  readonly #statements = this.#counter('agents_database_statements_total', 'Statements sent to the database.', [])
-  readonly #exchange = this.#histogram('agents_database_round_trip_duration_seconds', 'Time of one round trip.', [
+  readonly #statements = this.#counter('agents_database_statements_total', 'Statements sent to the database.')
+  readonly #exchange = this.#histogram(
+    'agents_database_round_trip_duration_seconds',
+    'Time of one round trip.',
     'outcome',
-  ])
+  )
   readonly #poolWait = this.#histogram(
     'agents_database_pool_wait_seconds',
     'Time until a connection of the pool was free or made, or refused.',
-    [],
   )
 
-  /**
-   * What is counted stands there at 0 from the start: `rate` sees nothing of a series that is born at its first value, and
-   * an alert on it would miss the first fault.
-   */
+  /** Counters stand at 0 from the start: `rate` does not see a first value. */
   constructor() {
     for (const reason of REFUSALS) this.#refused.inc({ reason }, 0)
     for (const limit of RATE_LIMITS) this.#rateLimited.inc({ limit }, 0)
@@ -131,87 +124,67 @@ export class Metrics {
       }
       done()
     })
-    this.#watchConnections(app.server, sources)
-    this.#watchPool(sources)
-    this.#watchState(sources.readiness)
+    const { pool } = sources
+    this.#gauge('agents_http_requests_in_work', 'Operations begun and not ended.', g => g.set(sources.inWork.total))
+    this.#gauge('agents_http_connections', 'Open client connections.', async gauge => {
+      gauge.set(await new Promise(resolve => app.server.getConnections((_, count) => resolve(count ?? 0))))
+    })
+    this.#gauge('agents_http_connections_max', 'How many may be open.', gauge => gauge.set(sources.connectionsMax))
+    const set = (gauge: Gauge<'state'>) => {
+      gauge.set({ state: 'idle' }, pool.idleCount)
+      gauge.set({ state: 'used' }, pool.totalCount - pool.idleCount)
+    }
+    this.#gauge('agents_database_pool_connections', 'Connections by state.', set, 'state')
+    const waiting = 'Requests that wait for a connection.'
+    this.#gauge('agents_database_pool_waiting', waiting, gauge => gauge.set(pool.waitingCount))
+    const most = 'Connections that the pool may open.'
+    this.#gauge('agents_database_pool_size_max', most, gauge => gauge.set(sources.poolSizeMax))
+    const whenKnown = async (tell: (found: Readiness) => void) => {
+      await Promise.race([sources.readiness().then(tell), sleep(STATE_WAIT_MS, undefined, { ref: false })])
+    }
+    this.#gauge('agents_ready', '1 when requests can be served.', gauge =>
+      whenKnown(({ status }) => gauge.set(Number(status !== 'unavailable'))),
+    )
+    const missing = '1 while stored secrets need a key that the ring lacks; agentctl keys status names it.'
+    this.#gauge('agents_key_missing', missing, gauge =>
+      whenKnown(({ status }) => {
+        // A database that does not answer says nothing of keys: the last word stands.
+        if (status !== 'unavailable') gauge.set(Number(status === 'degraded'))
+      }),
+    )
     const written = '1 when the database took changes at the last probe; reads go on where it does not.'
-    this.#gauge('agents_database_accepts_writes', written, [], gauge => gauge.set(Number(sources.acceptsWrites())))
-    this.#gauge('agents_build_info', 'Always 1.', ['version'], gauge => gauge.set({ version: sources.version }, 1))
+    this.#gauge('agents_database_accepts_writes', written, gauge => gauge.set(Number(sources.acceptsWrites())))
+    const version = (gauge: Gauge<'version'>) => gauge.set({ version: sources.version }, 1)
+    this.#gauge('agents_build_info', 'Always 1.', version, 'version')
   }
 
   /** The text exposition format, and its media type. Pages that are asked for at once are one. */
   text(): Promise<{ type: string; body: string }> {
-    this.#page ??= this.#makePage().finally(() => {
+    const type = this.#registry.contentType
+    const making = async () => ({ type, body: await this.#registry.metrics() })
+    this.#page ??= making().finally(() => {
       this.#page = undefined
     })
     return this.#page
   }
 
-  async #makePage(): Promise<{ type: string; body: string }> {
-    return { type: this.#registry.contentType, body: await this.#registry.metrics() }
-  }
-
-  #watchConnections(server: NetServer, { inWork, connectionsMax }: MetricSources): void {
-    this.#gauge('agents_http_requests_in_work', 'Operations begun and not ended.', [], gauge => gauge.set(inWork.total))
-    this.#gauge('agents_http_connections', 'Open client connections.', [], async gauge => {
-      const open = await new Promise<number>(resolve => server.getConnections((_, count) => resolve(count ?? 0)))
-      gauge.set(open)
-    })
-    this.#gauge('agents_http_connections_max', 'How many may be open.', [], gauge => gauge.set(connectionsMax))
-  }
-
-  #watchPool({ pool, poolSizeMax }: MetricSources): void {
-    this.#gauge('agents_database_pool_connections', 'Connections by state.', ['state'], gauge => {
-      gauge.set({ state: 'idle' }, pool.idleCount)
-      gauge.set({ state: 'used' }, pool.totalCount - pool.idleCount)
-    })
-    this.#gauge('agents_database_pool_waiting', 'Requests that wait for a connection.', [], gauge => {
-      gauge.set(pool.waitingCount)
-    })
-    this.#gauge('agents_database_pool_size_max', 'Connections that the pool may open.', [], gauge => {
-      gauge.set(poolSizeMax)
-    })
-  }
-
-  #watchState(readiness: () => Promise<Readiness>): void {
-    const show = (name: string, help: string, read: (found: Readiness) => boolean | undefined) => {
-      this.#gauge(name, help, [], async gauge => {
-        const asked = readiness().then(found => {
-          const value = read(found)
-          if (value !== undefined) gauge.set(Number(value))
-        })
-        await Promise.race([asked, sleep(STATE_WAIT_MS, undefined, { ref: false })])
-      })
-    }
-    show('agents_ready', '1 when requests can be served.', found => found.status !== 'unavailable')
-    const help = '1 while stored secrets need a key that the ring lacks; agentctl keys status names it.'
-    // A database that does not answer says nothing of keys: the last word stands.
-    show('agents_key_missing', help, found =>
-      found.status === 'unavailable' ? undefined : found.status === 'degraded',
-    )
-  }
-
-  #counter<Label extends string>(name: string, help: string, labelNames: Label[]): Counter<Label> {
+  #counter<Label extends string>(name: string, help: string, ...labelNames: Label[]): Counter<Label> {
     return new Counter({ name, help, labelNames, registers: [this.#registry] })
   }
 
-  #histogram<Label extends string>(name: string, help: string, labelNames: Label[]): Histogram<Label> {
+  #histogram<Label extends string>(name: string, help: string, ...labelNames: Label[]): Histogram<Label> {
     return new Histogram({ name, help, labelNames, buckets: BUCKETS_S, registers: [this.#registry] })
   }
 
+  /** A value that is set anew whenever the metrics are asked for. */
   #gauge<Label extends string>(
     name: string,
     help: string,
-    labelNames: Label[],
-    read: (gauge: Gauge<Label>) => void | Promise<void>,
+    set: (gauge: Gauge<Label>) => void | Promise<void>,
+    ...labelNames: Label[]
   ): void {
-    const gauge: Gauge<Label> = new Gauge({
-      name,
-      help,
-      labelNames,
-      registers: [this.#registry],
-      collect: () => read(gauge),
-    })
+    const registers = [this.#registry]
+    const gauge: Gauge<Label> = new Gauge({ name, help, labelNames, registers, collect: () => set(gauge) })
   }
 }
 
@@ -222,10 +195,7 @@ export interface MetricsAccess {
   hasOwnPort: boolean
 }
 
-/**
- * `GET /metrics` of the application, unless the metrics have a port of their own. Peers on this machine need the token too: what a
- * proxy beside us hands on comes from anywhere, and looks as if it came from here.
- */
+/** `GET /metrics`, unless the metrics have their own port. It asks peers on this machine for the token too: a proxy looks like one. */
 export function registerMetrics(app: FastifyInstance, metrics: Metrics, access: MetricsAccess): void {
   if (access.hasOwnPort) return
   app.get(

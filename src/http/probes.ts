@@ -9,10 +9,7 @@ import { requestIdOf } from './request.js'
 
 type ReadinessSource = () => Promise<Readiness>
 
-/**
- * `GET /healthz`: this process is alive, nothing else. `GET /readyz`: it can serve; 503 names its own reason and what to
- * do about it. A missing key is 200 `degraded`: most requests do not need it.
- */
+/** `GET /healthz`: the process lives. `GET /readyz`: it can serve; 503 says why not. A missing key is 200 `degraded`. */
 export function registerProbes(app: FastifyInstance, readiness: ReadinessSource): void {
   const options = { config: { policy: { permission: 'public' } }, schema: { hide: true } } as const
   app.get('/healthz', options, (_, reply) => reply.type(JSON_TYPE).send('{"status":"alive"}'))
@@ -36,10 +33,7 @@ export interface MetricsPort {
   readiness: ReadinessSource
 }
 
-/**
- * A server with `/metrics` and the probes, for `METRICS_PORT`. Whoever reaches the port may read, unless a token is set: then
- * the metrics ask for it. Rejects when the address cannot be listened on.
- */
+/** A server with `/metrics` and the probes, for `METRICS_PORT`. Rejects when the address cannot be listened on. */
 export async function listenForMetrics(
   metrics: Metrics,
   { host, port, token, readiness }: MetricsPort,

@@ -57,10 +57,7 @@ export function registerRequestValidation(app: FastifyInstance): void {
   })
 }
 
-/**
- * Every fault of the request's parts, in the order of the answer. Fastify stops at the first part that is wrong: the ones
- * behind it are asked here.
- */
+/** Every fault of the request in the order of the answer. Fastify stops at the first wrong part: those behind it are checked here. */
 export function faultsOfAllParts(error: InvalidRequest, request: FastifyRequest): Fault[] {
   if (!(error instanceof InvalidPart)) return error.faults
   const behind = VALIDATED.slice(VALIDATED.indexOf(error.part) + 1).map(part => invalidPart(part, request))

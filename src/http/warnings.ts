@@ -9,10 +9,7 @@ const WARNINGS_MAX = 5
 const NAME_LENGTH_MAX = 64
 const PLACE_LENGTH_MAX = 200
 
-/**
- * Adds to the `Warning` header of an answer (RFC 7234 form `299 - "text"`, ASCII only) what is to be said. At most five at once; when
- * there are more, the last says how many.
- */
+/** Adds warnings to an answer (RFC 7234 form `299 - "text"`, ASCII only): at most five at once, the last says how many more. */
 export function addWarnings(reply: FastifyReply, texts: readonly string[]): void {
   if (texts.length === 0) return
   const shown =

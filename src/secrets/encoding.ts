@@ -1,7 +1,4 @@
-/**
- * Joins text fields into bytes from which each field can be told again: every field is preceded by its length in bytes
- * (4 bytes, big endian). `['ab','c']` and `['a','bc']` differ, so what is authenticated for one place fits no other.
- */
+/** Joins texts into bytes, each behind its length (4 bytes, big endian): `['ab','c']` and `['a','bc']` differ. */
 export function encodeFields(fields: readonly string[]): Buffer {
   const parts: Buffer[] = []
   for (const field of fields) {

@@ -16,10 +16,7 @@ export class InvalidKeyRing extends Error {
   }
 }
 
-/**
- * The keys that protect stored secrets: the first one encrypts, all of them decrypt. Printing a ring, or turning it into
- * JSON, shows the ids only; the keys are opaque handles of the crypto library.
- */
+/** The keys that protect stored secrets: the first encrypts, all decrypt. Printed or as JSON a ring shows ids only. */
 export class KeyRing {
   readonly #keys: ReadonlyMap<string, KeyObject>
   readonly #currentId: string

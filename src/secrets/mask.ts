@@ -13,10 +13,7 @@ const LEFT_OUT = /^(?:(?:bearer|basic|token|apikey)\s+)?(?=\S+\s*$)\S*?(?:\.{3}|
 const STAND_IN =
   /^\s*(?:(?:bearer|basic|token|apikey)\s+)?(?:[*＊∗⁎✱.…·](?:\s*[*＊∗⁎✱.…·])+|(?:[a-z]+[-_]){0,3}x{4}[x-]*(?:\s+[x-]+)*|[<([{*]+(?:redacted|masked|hidden|filtered|secret|sensitive|omitted|unchanged|keep)(?: value)?[>)\]}*]+|redacted|masked)\s*$/iu
 
-/**
- * The fingerprint of a header value, 32 bytes: HMAC-SHA-256 under the deployment key over tool, lower-cased header name and
- * value. Equal values give equal fingerprints only in the same place of the same deployment.
- */
+/** The fingerprint of a header value, 32 bytes: HMAC-SHA-256 under the deployment key over tool, lower-cased name and value. */
 export function fingerprint(deploymentKey: KeyObject, toolId: number, headerName: string, value: string): Buffer {
   const fields = encodeFields([FINGERPRINT_PURPOSE, String(toolId), headerName.toLowerCase(), value])
   return createHmac('sha256', deploymentKey).update(fields).digest()
@@ -32,10 +29,7 @@ export function holdsMaskDigits(text: string, fingerprints: readonly string[]): 
   return fingerprints.some(digits => text.toLowerCase().includes(digits.slice(0, MASK_DIGITS)))
 }
 
-/**
- * Whether a value that a client sent holds a mask or is what people mask with, and so must never be stored as a secret.
- * (Rule: openapi/DECISIONS.md, section 5: such a value that is not the mask of the stored header is `mask_mismatch`.)
- */
+/** Whether a value holds a mask, or a stand-in for a secret, and must never be stored as one (DECISIONS section 5). */
 export function looksLikeMask(text: string): boolean {
   return [HELD_MASK, COVERED, LEFT_OUT, STAND_IN].some(mask => mask.test(text))
 }

@@ -8,11 +8,7 @@ const WINDOW_MS = 3_600_000
 /** Pairs of user and tool that are counted at once. */
 const PAIRS_MAX = 10_000
 
-/**
- * Counts the different sets of header values that one user sends for one tool in an hour, stored or only tried: the
- * answer tells whether a value is the stored one, so each set is a guess at a secret. Per process, like every rate
- * limit.
- */
+/** Counts the sets of header values that a user sends for a tool in an hour: each set is a guess at a secret. Per process. */
 export class HeaderTrials {
   readonly #key = randomBytes(32)
   readonly #setsMax: number

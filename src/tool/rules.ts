@@ -210,10 +210,7 @@ function stayingSecrets(state: ToolState, { custom_headers }: ToolUpdateFields, 
   ]
 }
 
-/**
- * A secret stays with the origin that it was given for (DECISIONS section 5): a manager through groups only may not
- * send it elsewhere (`Forbidden`), the others are told. Answers what they are told.
- */
+/** A secret stays with its origin (DECISIONS section 5): a group manager may not send it elsewhere, others get the answered notes. */
 function movedSecrets(
   state: ToolState,
   content: ToolContent,

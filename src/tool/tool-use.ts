@@ -92,10 +92,7 @@ interface Asking {
   authenticateAgain(lookup: Lookup): Promise<CallerNow>
 }
 
-/**
- * Reads what the caller may know of a tool's use, under the permission of its update, and establishes the caller along
- * with the tool. An undefined id is one that no tool can have.
- */
+/** Reads what the caller may know of a tool's use, under the permission of its update. Throws `ResourceNotFound`, `Forbidden`. */
 export async function readToolUse(
   database: ServiceDatabase,
   request: Asking,

@@ -83,10 +83,7 @@ interface AccessState {
 
 const CHANGES_AT_ONCE = 500
 
-/**
- * Adds an event for each change of access to the chain of its subject, in the transaction that made the changes. The chains
- * are locked until it ends.
- */
+/** Adds an event for each change to the chain of its subject, in the transaction of the change, which then holds the chains. */
 export async function recordAccess(
   trx: Transaction<Database>,
   actor: Actor,

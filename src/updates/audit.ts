@@ -21,10 +21,7 @@ export interface Change {
   to: unknown
 }
 
-/**
- * The resource as it stood before the change: where its chain of audit rows ends. `audit_head` is hex; `made_at` is when that
- * version was made, absent or null where nothing tells.
- */
+/** The resource before the change: the end of its chain. `audit_head` is hex; `made_at` is when that version was made, if known. */
 export interface ChainEnd {
   kind: ResourceKind
   id: number
@@ -105,10 +102,7 @@ export function auditEntry(
   return Object.assign(entry, { hash: auditHash(entry) })
 }
 
-/**
- * The time of an audit row: this one, in milliseconds since 1970, and later than `after` also where the database's clock was set
- * back: by its time a version is found again.
- */
+/** The time of an audit row, later than `after` also where the database's clock was set back: versions are found by it. */
 export function auditTime(atMs: number, after: string | null): string {
   return instantText(Math.max(Math.floor(atMs * 1_000), after ? instantUs(after) + 1 : 0))
 }

@@ -80,10 +80,7 @@ interface Question {
   later: number | null
 }
 
-/**
- * What to ask to learn whether the state after the first of these rows had every value that the refused update asks for; undefined
- * where the rows already say that it had not.
- */
+/** The questions whose answers tell if the first row made every value that was asked for; undefined where it is known that it did not. */
 function questionsOf([first, ...later]: [Row, ...Row[]], { fields, changes }: Refused): Question[] | undefined {
   const questions: Question[] = []
   for (const field of new Set([...fields, ...changes.map(each => each.field)])) {

@@ -62,10 +62,7 @@ export function inOrder<Value>(order: readonly string[], entries: Record<string,
   return Object.entries(entries).sort(([a], [b]) => place(a) - place(b))
 }
 
-/**
- * What the hash of a content covers: each of these fields that is not as in a new resource, with its name. So a field that a
- * later version adds, with which existing rows are blank, changes no hash that is stored.
- */
+/** What the hash of a content covers: fields that are not blank, with their names. A field added later changes no stored hash. */
 export function auditedFields<Content extends object>(
   fields: readonly (keyof Content & string)[],
   content: Content,

@@ -3,10 +3,7 @@ import type { Database, ResourceKind } from '../db/tables.js'
 import { VersionGone } from '../errors.js'
 import { type Past, readPastOf } from './past.js'
 
-/*
- * An update that names a version of the past in `If-Match` and prefers `merge=fields`: what it changes of that version is
- * changed in the present one, unless somebody else changed the same since.
- */
+/* A stale update with `merge=fields` changes the present version, unless somebody else changed the same field since. */
 
 /** What became of a resource since a version: what the fields that changed were then, and who made each later version. */
 export interface MergeBase {
@@ -17,10 +14,7 @@ export interface MergeBase {
 /** Beyond so many versions nothing is merged. */
 const VERSIONS_MAX = 1_000
 
-/**
- * The base of a merge over everything since version `since`, in the transaction that holds the row. Undefined where that is
- * no longer known, or was too much.
- */
+/** The base of a merge since a version, read under the row's lock; undefined where that is unknown or too much. */
 export async function readMergeBase(
   trx: Kysely<Database>,
   kind: ResourceKind,

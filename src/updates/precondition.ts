@@ -31,10 +31,7 @@ export function preconditionOf(
   return changes.length === 0 && namedVersion(kind, request, state) !== undefined ? 'holds' : 'failed'
 }
 
-/**
- * Of a failed precondition the newest version of the past that it names, for a merge the oldest: what was made between
- * two of them is not the caller's to set back. Undefined where the resource never had any of its tags.
- */
+/** The newest past version that a failed precondition names, for a merge the oldest; undefined where there never was one. */
 export function namedVersion(
   kind: ResourceKind,
   { precondition, merges }: Asked,

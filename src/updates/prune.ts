@@ -64,10 +64,7 @@ export async function pruneHistory(
 const LATELY_MINUTES = 2
 const LATELY_SHARE = 64
 
-/**
- * Drops old contents beyond the retention of agents and tools that grew much in the last two minutes; answers of how many
- * versions. For between two runs of `pruneHistory`: one caller can store half a gigabyte in a minute.
- */
+/** Drops old contents of agents and tools that grew much lately, between two runs of `pruneHistory`; answers of how many versions. */
 export async function pruneGrowing(db: Kysely<Database>, retention: Retention): Promise<number> {
   const growing = await patiently(
     db,
@@ -181,12 +178,11 @@ async function pruneDifferences(
   )
   for (let from = 0; from < rows.length; from += ROWS_AT_ONCE) {
     const page = rows.slice(from, from + ROWS_AT_ONCE)
-    const some = JSON.stringify(page)
     await db.transaction().execute(async trx => {
       await beLong(trx)
       await sql`
         update audit a set difference = null, definition_before = null
-        from jsonb_to_recordset(${some}::jsonb) gone (resource_id integer, version_after integer)
+        from jsonb_to_recordset(${JSON.stringify(page)}::jsonb) gone (resource_id integer, version_after integer)
         where a.resource_kind = ${kind} and a.resource_id = gone.resource_id
           and a.version_after = gone.version_after`.execute(trx)
       // In the order of versions: the last of a resource counts.
@@ -252,30 +248,25 @@ async function recordPruning(
   await appendEvents(trx, actor, changes, heads)
 }
 
-const NO_HASH = Buffer.alloc(0)
-
 /** Looks for definitions without a lock, and removes a few at a time under one, after looking at those few again. */
 async function pruneDefinitions(db: Kysely<Database>): Promise<number> {
   let removed = 0
-  for (let after: Buffer = NO_HASH; ; ) {
-    const candidates = await patiently(
+  for (let after: Buffer | undefined = Buffer.alloc(0); after !== undefined; ) {
+    const unused: { hash: Buffer }[] = await patiently(
       db,
-      sql<{ hash: Buffer; size_bytes: number }>`
-        select d.hash, d.size_bytes from tool_definition d
-        where d.hash > ${after}::bytea and ${UNUSED} order by d.hash limit ${DEFINITIONS_AT_ONCE}::integer`,
+      sql<{ hash: Buffer }>`
+        select hash from (
+          select d.hash, d.size_bytes, sum(d.size_bytes) over (order by d.hash) as bytes
+          from (
+            select hash, size_bytes from tool_definition d where d.hash > ${after}::bytea and ${UNUSED}
+            order by d.hash limit ${DEFINITIONS_AT_ONCE}::integer) d
+        ) candidate where bytes <= greatest(size_bytes, ${DEFINITION_BYTES_AT_ONCE}::integer) order by hash`,
     )
-    const [first] = candidates
-    if (first === undefined) return removed
-    const some = [first.hash]
-    let bytes = first.size_bytes
-    for (const { hash, size_bytes } of candidates.slice(1)) {
-      bytes += size_bytes
-      if (bytes > DEFINITION_BYTES_AT_ONCE) break
-      some.push(hash)
-    }
-    removed += await removeDefinitions(db, some)
-    after = some.at(-1) ?? NO_HASH
+    const hashes = unused.map(({ hash }) => hash)
+    if (hashes.length > 0) removed += await removeDefinitions(db, hashes)
+    after = hashes.at(-1)
   }
+  return removed
 }
 
 const UNUSED = sql<boolean>`not exists (select from tool t where t.definition_hash = d.hash)

@@ -45,10 +45,7 @@ export interface Decision {
   conflicts?: readonly string[]
 }
 
-/**
- * Bounds how much work goes on at once: runs it when those before it with the same key, or of all, have ended. Throws
- * `RateLimited`, or `QueueExhausted`, where that takes too long.
- */
+/** Runs work in its turn: bounded by key and in all. Throws `RateLimited`, or `QueueExhausted`, where the wait is too long. */
 export type Bounded = <Result>(key: string, work: () => Promise<Result>) => Promise<Result>
 
 export interface WorkBounds {
@@ -145,10 +142,7 @@ export interface VersionedResource<T extends ResourceTypes> {
   requireAnswerable(state: T['State'], bytesMax: number): void
   /** The statement that answers the stored state, or its version alone, if it is still this one. */
   reading(state: T['State'], viewer: ViewerParameters, minimal?: boolean): RowQuery<T['Row']>
-  /**
-   * The statement that stores the decision if the stored state is still this one, and answers the new one, or its
-   * version alone. Its other values are put onto `entry`.
-   */
+  /** The statement that stores the decision on an unchanged state; answers the new state or its version. Changes `entry`. */
   writing(
     state: T['State'],
     decision: T['Decision'],
@@ -162,10 +156,7 @@ export interface VersionedResource<T extends ResourceTypes> {
   snapshot(row: T['Row']): AnswerText
   /** The hash of the tool definition that the decision replaces, which the audit row keeps alive. */
   replacedDefinition(state: T['State'], decision: T['Decision']): string | null
-  /**
-   * Everything that the audit trail vouches for, after the decision or, where it is null, as stored: always in one
-   * order.
-   */
+  /** What the audit trail vouches for, in one order: after the decision or, where it is null, as stored. */
   audited(state: T['State'], decision: T['Decision'] | null): readonly unknown[]
   /** Whether all of it is in the state: from a prefetched one large texts are left out, and long lists are cut. */
   isWhole(state: T['State']): boolean
@@ -189,10 +180,7 @@ export type ShowPast<T extends ResourceTypes> = (
   requireSize: (bytes: number) => void,
 ) => Promise<{ text: AnswerText; notes: string[] }>
 
-/**
- * What an update led to: the snapshot (null where none is wanted), the stored version, the decision, and
- * whose changes it replaced.
- */
+/** What an update led to; `snapshot` is null where none is wanted. */
 export interface Updated<T extends ResourceTypes> {
   snapshot: AnswerText | null
   version: number

@@ -5,10 +5,7 @@ import type { AuditEntry, Change } from './audit.js'
 import type { AnyColumnField, SqlType } from './field-table.js'
 import type { RecentChange, VersionedState } from './resource.js'
 
-/**
- * SQL: the row `alias` of a versioned table as JSON of the shape `VersionedState`, as the user sees it, with the members that
- * its kind adds. As a row, of which the server looks up no type of a name.
- */
+/** SQL: the row `alias` as JSON of the shape `VersionedState`, as the user sees it, with the members that its kind adds. */
 export function versionedState<State extends VersionedState>(
   kind: ResourceKind,
   alias: string,
@@ -37,10 +34,7 @@ function madeAt(kind: ResourceKind, row: RawBuilder<unknown>): RawBuilder<unknow
       where a.resource_kind = ${sql.lit(kind)} and a.resource_id = ${row}.id and a.version_after = ${row}.version))`
 }
 
-/**
- * SQL: the rows of a query as a JSON array of objects, in its order, without blanks between (`json_agg` and
- * `json_build_object` would write some).
- */
+/** SQL: the rows of a query as a JSON array of objects, in its order, without the blanks of `json_agg`. */
 export function jsonRows(query: RawBuilder<unknown>): RawBuilder<unknown> {
   return sql`array_to_json(array(select json_row from (${query}) json_row))`
 }

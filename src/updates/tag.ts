@@ -9,10 +9,7 @@ export function entityTag(kind: ResourceKind, id: number, version: number): stri
   return `"${kind}-${id}-${version}"`
 }
 
-/**
- * The tag of one representation of a version: `"persona-12-7.5f0c3a91b2d4"`, the digits a digest of what is shown. As
- * `If-Match` it stands for the version.
- */
+/** The tag of a representation: `"persona-12-7.5f0c3a91b2d4"`, with a digest of what is shown. In `If-Match` it means the version. */
 export function representationTag(tag: string, shown: AnswerText): string {
   return `${tag.slice(0, -1)}.${shown.digest().slice(0, 12)}"`
 }
@@ -32,10 +29,7 @@ export function preconditionHolds(precondition: Precondition, currentTag: string
   return precondition.kind !== 'tags' || precondition.tags.some(tag => versionTag(tag) === currentTag)
 }
 
-/**
- * The versions of this resource before `current` among the tags of a failed precondition. None when no tag is one of this
- * resource's past.
- */
+/** The versions of this resource before `current` that the tags of a precondition name. */
 export function versionsInTags(precondition: Precondition, kind: ResourceKind, id: number, current: number): number[] {
   if (precondition.kind !== 'tags') return []
   return precondition.tags

@@ -28,10 +28,7 @@ export async function lockState<T extends ResourceTypes>(
   return await resource.read(trx, id, viewer) // only now: a read that began before the wait would show the old state
 }
 
-/**
- * Stores what the operator decided, in a transaction that holds the row's lock, with one audit row if it differs.
- * Answers the version that is stored then.
- */
+/** Stores the operator's decision in a transaction that holds the row's lock, with its audit row; answers the stored version. */
 export async function storeDecision<T extends ResourceTypes>(
   trx: Transaction<Database>,
   resource: VersionedResource<T>,
