@@ -23,10 +23,3 @@ export async function storedTool({ database }: Pick<WorldApp, 'database'>, id: n
   if (row === undefined) throw new Error(`there is no tool ${id}`)
   return row.tool
 }
-
-/** The tool through the contract: a dry run that changes nothing. */
-export async function readTool({ call }: WorldApp, token: string, id: number) {
-  const answer = await call('PUT', `/admin/tool/custom/${id}?dry_run=true`, { token, body: {} })
-  if (answer.statusCode !== 200) throw new Error(answer.body)
-  return answer.json()
-}
