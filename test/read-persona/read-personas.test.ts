@@ -27,7 +27,7 @@ async function everyPage({ call }: WorldApp, path: string, headers: Record<strin
 const ids = (records: readonly Listed[]) => records.map(({ id }) => id)
 
 t.test('200: every kind of caller lists just the agents that they can read, each with its tag', async t => {
-  const world = await worldApp(t)
+  const world = await worldApp(t, { CONCURRENT_REQUESTS_MAX: '5000' })
   await applyOrganisation(world.database, matrixOrganisation(), { vault: world.vault, env: {} })
   const all = await world.database.db.selectFrom('persona').select('id').orderBy('id').execute()
   for (const [caller, authorization] of await matrixCallers(world)) {
@@ -37,24 +37,26 @@ t.test('200: every kind of caller lists just the agents that they can read, each
       t.ok([401, 403].includes(first.statusCode), caller)
       continue
     }
-    const readable: number[] = []
-    for (const { id } of all) {
-      if ((await world.call('GET', `/persona/${id}`, { headers })).statusCode === 200) readable.push(id)
-    }
-    for (const limit of [3, 100]) {
-      const { records, sizes } = await everyPage(world, `/persona?limit=${limit}`, headers)
-      t.strictSame(ids(records), readable, `${caller}, ${limit} a page`)
-      t.ok(
-        sizes.slice(0, -1).every(size => size === limit),
-        'full pages before the last',
-      )
-    }
-    for (const { id, name, etag } of (first.json() as Listed[]).slice(0, 2)) {
-      const { records } = await everyPage(world, `/persona?limit=1&name=${encodeURIComponent(name)}`, headers)
-      t.ok(ids(records).includes(id) && records.every(one => one.name === name), `${caller} finds ${name}`)
-      const tag = String((await world.call('GET', `/persona/${id}`, { headers })).headers.etag)
-      t.equal(tag.split('.')[0], etag.slice(0, -1))
-    }
+    const reads = await Promise.all(all.map(({ id }) => world.call('GET', `/persona/${id}`, { headers })))
+    const readable = all.filter((_, i) => reads[i]?.statusCode === 200).map(({ id }) => id)
+    const { records, sizes } = await everyPage(world, '/persona?limit=5', headers)
+    t.strictSame(ids(records), readable, caller)
+    t.ok(
+      sizes.slice(0, -1).every(size => size === 5),
+      'full pages before the last',
+    )
+    const tags = reads
+      .filter(({ statusCode }) => statusCode === 200)
+      .map(read => String(read.headers.etag).split('.')[0])
+    t.strictSame(
+      records.map(({ etag }) => etag.slice(0, -1)),
+      tags,
+    )
+    const [one] = records
+    if (one === undefined) continue
+    const { id, name } = one
+    const named = await everyPage(world, `/persona?limit=1&name=${encodeURIComponent(name)}`, headers)
+    t.ok(ids(named.records).includes(id) && named.records.every(one => one.name === name), `${caller} finds ${name}`)
   }
 })
 
@@ -156,10 +158,10 @@ t.test('200: a page of long descriptions ends early, and the pages together have
   const { db } = world.database
   const long = '\u{1}'.repeat(10_000)
   await sql`
-    insert into tool (name, description) select 'long ' || n, ${long} from generate_series(1, 120) n`.execute(db)
+    insert into tool (name, description) select 'long ' || n, ${long} from generate_series(1, 60) n`.execute(db)
   await sql`
     insert into persona (name, description, recency_bias, llm_filter_extraction, llm_relevance_filter, is_public)
-    select 'long ' || n, ${long}, 'auto', false, false, true from generate_series(1, 120) n`.execute(db)
+    select 'long ' || n, ${long}, 'auto', false, false, true from generate_series(1, 60) n`.execute(db)
   const headers = { authorization: `Bearer ${await world.token('admin@example.com')}` }
   for (const kind of ['persona', 'tool'] as const) {
     const all = db.selectFrom(kind).select('id').orderBy('id')
@@ -170,7 +172,7 @@ t.test('200: a page of long descriptions ends early, and the pages together have
       stored.map(({ id }) => id),
       kind,
     )
-    t.ok(sizes.length > 4 && Math.max(...sizes) < 60, `${sizes}`)
+    t.ok(sizes.length > 2 && Math.max(...sizes) < 60, `${sizes}`)
     const page = await world.call('GET', `/${kind}?limit=100&name=long%201`, { headers })
     t.strictSame([page.json().length, page.headers.link], [1, undefined], 'by name')
   }
