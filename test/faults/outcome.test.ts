@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { generateKey } from '../../src/secrets/key-ring.js'
-import { TcpProxy } from '../db/tcp-proxy.js'
 import { Cluster, signal } from './cluster.js'
+import { MessageProxy } from './message-proxy.js'
 import { ServiceProcess } from './service.js'
 import { makeWorld } from './world.js'
 
@@ -11,12 +11,15 @@ t.setTimeout(900_000)
 const cluster = await Cluster.create()
 t.teardown(() => cluster.remove())
 const token = await makeWorld(cluster.url())
-const proxy = await TcpProxy.open({ host: '127.0.0.1', port: cluster.port })
-t.teardown(() => proxy.close())
+const line = await MessageProxy.open({ host: '127.0.0.1', port: cluster.port })
+t.teardown(() => line.close())
+/** Called with each message; false cuts both sides in its place. */
+const proxy = { onForward: (_: Buffer) => true, onBackward: (_: Buffer) => true }
+passAll()
 const keys = generateKey()
 // A name that the server does not keep as it is: by it the service finds what became of a lost connection.
 const name = encodeURIComponent('agent-tool-management/Büro')
-const service = await start(`postgresql://postgres@127.0.0.1:${proxy.port}/world?application_name=${name}`)
+const service = await start(`postgresql://postgres@127.0.0.1:${line.port}/world?application_name=${name}`)
 const direct = await start(`${cluster.url()}?application_name=direct`)
 t.teardown(() => Promise.all([service.stop('SIGKILL'), direct.stop('SIGKILL')]))
 
@@ -98,7 +101,7 @@ t.test('503 unknown, not not_applied, for a repetition whose key could not be lo
   t.equal((await send(service, AGENT, { description }, undefined, headers)).status, 200)
   for (const statements of [0, 1]) {
     let passed = 0
-    proxy.onForward = () => passed++ < statements // the first one establishes the caller
+    proxy.onForward = ([type]) => type !== BIND || passed++ < statements // the first one establishes the caller
     const again = await send(service, AGENT, { description }, undefined, headers)
     t.match(again, { status: 503, body: { reason: 'database_unreachable', outcome: 'unknown' } }, `${statements}`)
     t.match(again.body.detail, /repeat it with the same key\.$/)
@@ -125,10 +128,32 @@ t.test('503 unknown in bounded time when the server process hangs; the same If-M
   t.equal(answer.status, 503)
   t.match(answer.body, { reason: 'database_unreachable', outcome: 'unknown' })
   for (const pid of pids) signal(pid, 'SIGCONT')
-  await until(async () => (await servicePids()).every(pid => !pids.includes(pid)))
   const again = await update(service, AGENT, 'hung', tag)
   t.equal(again.status, 200)
   t.equal(await auditRows('hung'), 1)
+})
+
+t.test('a line that is cut behind any message of an update: what the answer says is true', async t => {
+  for (const target of [AGENT, TOOL]) {
+    const told = new Map<string, number>()
+    for (let isCut = true, boundary = 0; isCut; boundary++) {
+      const description = `boundary ${boundary} ${target.kind}`
+      let passed = 0
+      isCut = false
+      line.decide = ({ bytes }) => {
+        if (isCut || passed++ < boundary) return { do: 'pass' }
+        isCut = true
+        return { do: 'cut', after: bytes.length }
+      }
+      const { status, body } = await update(service, target, description, undefined)
+      passAll()
+      const outcome = status === 200 ? 'applied' : String(body.outcome)
+      told.set(outcome, (told.get(outcome) ?? 0) + 1)
+      const stored = await auditRows(description)
+      t.equal(stored, outcome === 'applied' ? 1 : 0, `${description}: ${status} ${outcome}`)
+    }
+    t.ok((told.get('applied') ?? 0) > 1 && (told.get('not_applied') ?? 0) > 1, JSON.stringify([...told]))
+  }
 })
 
 t.test('422 not_found when a reference is deleted at the same moment', async t => {
@@ -152,6 +177,8 @@ async function start(url: string): Promise<ServiceProcess> {
 }
 
 type Target = typeof AGENT
+
+const BIND = 'B'.charCodeAt(0)
 
 function update(by: ServiceProcess, target: Target, description: string, tag: string | undefined) {
   return send(by, target, { description }, tag)
@@ -200,6 +227,10 @@ function loseAnswerTo(text: string, then: () => void = () => {}): void {
 function passAll(): void {
   proxy.onForward = () => true
   proxy.onBackward = () => true
+  line.decide = ({ from, bytes }) => {
+    const passes = from === 'service' ? proxy.onForward(bytes) : proxy.onBackward(bytes)
+    return passes ? { do: 'pass' } : { do: 'cut', after: 0 }
+  }
 }
 
 async function auditRows(description: string): Promise<number> {
