@@ -143,10 +143,7 @@ export class InvalidConfiguration extends Error {
   }
 }
 
-/**
- * Makes the configuration from an environment, and from the files that it names for secrets. An empty value counts as
- * absent. Throws `InvalidConfiguration` with every fault at once.
- */
+/** Makes the configuration from an environment and the files that it names; empty is absent. Throws `InvalidConfiguration`. */
 export function readConfig(env: Record<string, string | undefined>): Config {
   const faults: string[] = []
   const readGroup = (group: Record<string, Setting<unknown>>) =>

@@ -1,7 +1,4 @@
-/**
- * What can go wrong, in the words of the domain; `http/error-handler.ts` makes answers of it.
- * The message of each is written for the client: no SQL, no path of the machine, no secret.
- */
+/** What can go wrong. Messages are written for the client: no SQL, no path, no secret. `http/error-handler.ts` answers them. */
 
 /** Every `error_code` of the wire, by the status that it comes with; 422 has none (DECISIONS section 2). */
 export const ERROR_CODES = {
@@ -43,10 +40,7 @@ export interface FieldChange {
   at: string
 }
 
-/**
- * An answer that a client's mistake asks for, with no stack: nobody reads it, and writing it down costs more than
- * everything else about refusing a request.
- */
+/** A client's mistake, without a stack: nobody reads it, and it would cost more than all else about refusing a request. */
 abstract class Mistake extends Error {
   constructor(message: string) {
     const { stackTraceLimit } = Error

@@ -54,11 +54,7 @@ export class Lifecycle {
     this.#options = options
   }
 
-  /**
-   * Tries until the database is there and the schema fits, with growing pauses; answers false once it drains.
-   * Throws what waiting does not help against: `SecretCorrupt` when the ring has another key under the id that the database
-   * names, `ServerUnfit` when the server is none that the service can work with.
-   */
+  /** Tries until the database is there and the schema fits; false once it drains. Throws `SecretCorrupt` and `ServerUnfit`: no wait helps. */
   async start(): Promise<boolean> {
     for (let pauseMs = RETRY_MIN_MS; !this.#draining; pauseMs = Math.min(pauseMs * 2, RETRY_MAX_MS)) {
       if (await this.#tryToServe()) return !this.#draining
@@ -90,10 +86,7 @@ export class Lifecycle {
     return found ?? this.#note(this.#unreachable())
   }
 
-  /**
-   * Refuses to work on a schema that this program does not fit. `steps` is how many it has, as the request's first
-   * statement saw it: only another number than before has it looked at anew. Throws `Unavailable`.
-   */
+  /** Throws `Unavailable` for a schema that this program does not fit. Only another number of steps than before is looked at anew. */
   async requireSchema(steps: number): Promise<void> {
     if (this.#checked?.steps !== steps) {
       this.#checked = { steps, state: this.#changedSchema(steps) }

@@ -1,18 +1,12 @@
 import { type RawBuilder, sql } from 'kysely'
 import { isOnly } from '../db/statements/statement.js'
 
-/*
- * Who may do what with one agent or tool, as SQL (DECISIONS section 6). Each rule is written once: the first look at a
- * resource and the check under its lock are the same expression.
- */
+/* Rights on one agent or tool, as SQL (DECISIONS section 6). The first look and the check under the lock are one expression. */
 
 /** The most that a caller may do with an agent by ownership and shares; `none` means that they cannot see it. */
 export type PersonaAccess = 'owner' | 'editor' | 'viewer' | 'none'
 
-/**
- * SQL: what the user may do with the agent `p`, by ownership and by shares to them or their groups.
- * Read in one place, so that the first look and the check under the lock cannot differ.
- */
+/** SQL: what the user may do with the agent `p`, by ownership and by shares to them or their groups. */
 export function personaAccess(user: RawBuilder<unknown>): RawBuilder<PersonaAccess> {
   return sql`(case
     when p.owner_id = ${user} then 'owner'
@@ -39,12 +33,8 @@ export interface Viewer {
 export const MANAGED_TOOL_AGENTS_MAX = 1_000
 
 /**
- * SQL: whether the viewer may manage the tool `t` (DECISIONS section 6). A group manager may when they own it, or when
- * somebody else attached it to at least one agent shared with a group they manage and it is on none outside their groups.
- * Built-in tools and tools of an MCP server are not custom tools: nobody manages them here.
- *
- * `ids` are those of all the tools that the statement asks about, for one viewer: the same thousand agents may have each of them, and
- * are looked at once.
+ * SQL: whether the viewer may manage the tool `t` (DECISIONS section 6): a group manager who owns it, or where somebody else attached it to
+ * agents of their groups and to no other. `ids` are all tools that the statement asks about: their agents are looked at once.
  */
 export function managesTool(viewer: Viewer, ids: RawBuilder<unknown> = sql`array[t.id]`): RawBuilder<boolean> {
   return sql`(t.in_code_tool_id is null and t.mcp_server_id is null and (${viewer.managesAll} or (
@@ -54,10 +44,7 @@ export function managesTool(viewer: Viewer, ids: RawBuilder<unknown> = sql`array
 /** A tool that is on agents outside is on one among its first so many, mostly: then no others are looked at. */
 const FIRST_AGENTS = 20
 
-/**
- * SQL: which of these tools the viewer may manage for the agents that have them. Of none are more than `MANAGED_TOOL_AGENTS_MAX` read.
- * What is true of an agent is looked up once and found again in hash tables, which the planner makes of `in` whatever it expects.
- */
+/** SQL: which of these tools the viewer may manage for the agents that have them. Each agent is looked up once, in hash tables. */
 function toolsInScope(viewer: Viewer, ids: RawBuilder<unknown>): RawBuilder<unknown> {
   const links = linksOf(sql`t.id`)
   return sql`array(
@@ -81,10 +68,7 @@ function toolsInScope(viewer: Viewer, ids: RawBuilder<unknown>): RawBuilder<unkn
             else attached_by <> ${viewer.user} and persona_id in (select id from inside where lives) end))`
 }
 
-/**
- * SQL: the links of a tool. Its id is asked for twice: of a tool that is on some hundred agents, as most may be, the planner would read
- * all links that there are.
- */
+/** SQL: the links of a tool. Its id is asked for twice, else the planner reads all links for a tool on some hundred agents. */
 export function linksOf(tool: RawBuilder<unknown>): RawBuilder<unknown> {
   return sql`persona_tool where tool_id = ${tool} and ${isOnly(sql`tool_id`, tool)}`
 }

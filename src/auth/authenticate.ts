@@ -9,10 +9,7 @@ import { type Caller, PERMISSIONS } from './caller.js'
 import { callersWhere } from './standing.js'
 import { invalidToken } from './token.js'
 
-/**
- * Which resource to read along with the caller: a statement made by `callerStatement`, and its id. An undefined id is
- * one that no row can have: only the caller is read.
- */
+/** A resource to read along with the caller. An undefined id is one that no row can have: only the caller is read. */
 export interface Lookup {
   statement: CallerStatement
   id: number | undefined
@@ -56,11 +53,8 @@ interface Question {
 }
 
 /**
- * Establishes the caller of a request from the hash of its token, and reads the resource that it names in the same
- * statement; requests that arrive together share one. What a token may do is never remembered between requests: a
- * revocation works on the next one.
- *
- * Throws `NotAuthenticated`; database errors pass through.
+ * The caller of a request by the hash of its token, with the resource that it names, in one batched statement. Nothing is remembered: a
+ * revocation works on the next request. Throws `NotAuthenticated`; database errors pass through.
  */
 export async function authenticate(
   database: BatchRunner,

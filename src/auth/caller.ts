@@ -9,11 +9,7 @@ export interface CallerToken {
   expiresAt: string | null
 }
 
-/**
- * Who is calling, after authentication: a typed value that later functions require.
- * `permission` is what person, groups and token scopes leave together. `managedGroupIds` are the groups whose manager
- * the caller is, empty when the token's scopes do not reach the tool operations.
- */
+/** An authenticated caller. `permission` is what person, groups and scopes leave; `managedGroupIds` is empty below the tool scopes. */
 export interface Caller {
   userId: string
   email: string

@@ -52,10 +52,7 @@ declare module 'fastify' {
     caller: Caller
     /** The state of the resource that the path names, as the route's `lookup` found it; null when there is none. */
     prefetched: object | null
-    /**
-     * The caller as they are by now, by the same rules, for a body may take long; and the state of the resource that the path names,
-     * or another `lookup`. In a batch with what others ask. Throws `NotAuthenticated`, `Forbidden`.
-     */
+    /** The caller by now, because a body may take long, and what a `lookup` reads. Throws `NotAuthenticated`, `Forbidden`. */
     authenticateAgain(lookup?: Lookup): Promise<CallerNow>
     /** The caller as they are by now, likewise, as a transaction sees them. */
     callerNow(trx: Executor): Promise<Caller>
@@ -77,9 +74,8 @@ export type Authenticate = (request: FastifyRequest, reply: FastifyReply) => Pro
 export const REQUIRES_TOKEN = 'requiresToken'
 
 /**
- * Gives requests their caller. Answers what authenticates a request before its body is read, for the scope that has `REQUIRES_TOKEN`: each
- * route there has to ask for a permission, and no other route may. `requireSchema` throws when a schema of so many steps is not one
- * that this program can work on.
+ * Gives requests their caller. Answers what authenticates a request before its body is read, for the scope with `REQUIRES_TOKEN`, whose
+ * routes ask for a permission, as no others may. `requireSchema` throws for a schema of so many steps that does not fit.
  */
 export function registerAuthentication(
   app: FastifyInstance,

@@ -1,10 +1,7 @@
 import { sql } from 'kysely'
 import { rowStatement } from '../db/statements/row-statement.js'
 
-/**
- * Writes that tokens were used now, by the database's clock, at most once a minute each. It never waits for a token's row:
- * where somebody else has it, the next use is early enough.
- */
+/** Writes that tokens were used, at most once a minute each. It waits for no row: the next use is early enough. */
 export const recordLastUse = rowStatement<{ id: number }, object>(
   'token_use',
   { id: 'integer' },

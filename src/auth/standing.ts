@@ -1,15 +1,10 @@
 import { type RawBuilder, sql } from 'kysely'
 
-/*
- * What a token lets its user do, as SQL: read when a request comes, and established again by each statement that stores what
- * was decided on it. A request takes as long as its body; a right that is taken away meanwhile must not work.
- */
+/* What a token permits, as SQL: read when a request comes, and again by the statement that stores, because rights may end meanwhile. */
 
 /**
- * SQL: each token `t` for which `which` holds, with its user and what user, groups and scopes permit together (1 basic, 2
- * manage:actions, 3 admin). Scopes narrow; a group manager's scopes must reach the tool operations (DECISIONS sections 6 and 7).
- * `standing` is all of it that decisions rest on, as one text. `offset 0` has the user looked up by key: joined freely, the
- * planner may read all users.
+ * SQL: each token `t` for which `which` holds, with its user and what user, groups and scopes permit together (DECISIONS sections 6, 7).
+ * `standing` is what decisions rest on, as one text. `offset 0` has the user looked up by key: the planner may read all users else.
  */
 export function callersWhere(which: RawBuilder<unknown>): RawBuilder<unknown> {
   return sql`

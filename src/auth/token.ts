@@ -1,16 +1,7 @@
 /**
- * The form of an access token:
- *
- *     pat_ | sa_   22 random characters   6 characters of checksum      (all of base 62: 0-9 A-Z a-z)
- *
- * `pat_` belongs to a person, `sa_` to a service account. The 22 characters carry 131 bits. The checksum is the CRC-32 of
- * everything before it, prefix included, written in base 62 with leading zeros, so a scanner can tell a token from chance
- * and the service refuses a mistyped one without a look-up. Secret scanners find tokens with
- *
- *     \b(?:pat|sa)_[0-9A-Za-z]{28}\b
- *
- * The token itself is shown once, when it is made; only its SHA-256 is stored. A fast hash is right here, as 131 random bits
- * leave nothing to guess. (Rule: openapi/DECISIONS.md, section 7.)
+ * The form of an access token (DECISIONS section 7): `pat_` of a person or `sa_` of a service account, 22 random characters of base 62, and
+ * the CRC-32 of all that in 6: a mistyped token is refused without a look-up, and scanners find tokens by `\b(?:pat|sa)_[0-9A-Za-z]{28}\b`.
+ * Only the SHA-256 is stored; 131 random bits leave nothing to guess.
  */
 import { hash, randomInt } from 'node:crypto'
 import { crc32 } from 'node:zlib'

@@ -36,10 +36,8 @@ declare module 'fastify' {
 }
 
 /**
- * Lets the requests of this scope's routes in, before their bodies are read: while the service can serve (else 503), within the
- * bounds of requests and announced bytes in work (429 where the token's own share is used up, 503 where that of all is), within the
- * token's quota, and with a token that is good.
- * Failed authentications are counted by address after they failed, so that a valid token is never refused for its neighbours.
+ * Lets requests in before their bodies are read: while the service can serve, within the bounds of work and rate, with a good token.
+ * Failures are counted by address after they failed: a valid token is never refused for its neighbours.
  */
 export async function registerAdmission(scope: FastifyInstance, options: AdmissionOptions): Promise<void> {
   await scope.register(underPressure, pressureLimits(options.eventLoopDelayMaxMs))

@@ -23,10 +23,7 @@ declare module 'fastify' {
   }
 }
 
-/**
- * Ends connections where they must end: from the first moment of draining behind each answer, behind an answer that came before a large
- * body was read, and late in `shutdownTimeoutMs` whatever they wait for. `onAbandoned` hears of clients that left unanswered.
- */
+/** Ends connections while draining, behind an answer to an unread large body, and late in a shutdown. `onAbandoned`: clients that left. */
 export function registerConnections(
   app: FastifyInstance,
   isDraining: () => boolean,

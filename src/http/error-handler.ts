@@ -48,9 +48,8 @@ export function statusOf(code: ErrorCode): number {
 const REALM = 'Bearer realm="agents"'
 
 /**
- * Turns every error of a request into its answer and status. Faults of the content are 422
- * `{"detail":[...]}`, everything else is `{"error_code","detail","request_id"}`. What the client reads never holds SQL,
- * paths or stack traces; the log has the cause.
+ * Turns every error of a request into its answer: 422 `{"detail":[...]}` for faults of the content, else `{"error_code","detail",
+ * "request_id"}`. It never holds SQL, paths or stack traces; the log has the cause.
  */
 export function handleError(thrown: unknown, request: FastifyRequest, reply: FastifyReply): void {
   const error = inOurWords(thrown, request)

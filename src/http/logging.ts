@@ -10,9 +10,8 @@ import { parseId } from '../schema/parameters.js'
 const SECRET_BEARING = new Set(['authorization', 'headers', 'body', 'custom_headers', 'parameters'])
 
 /**
- * The service's log: one JSON line an event. What a request carries is never logged: no body, no header. The redaction
- * is a second net, for an error object that brings one along. Not to pino's own stream, which tries for ever to write to a
- * terminal that was closed.
+ * The log: one JSON line an event, without bodies and headers; the redaction is a second net. Not by pino's own stream, which tries for
+ * ever to write to a terminal that was closed.
  */
 export function makeLogger(level: string, destination: DestinationStream = process.stdout): Logger {
   const options = {

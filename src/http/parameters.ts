@@ -41,10 +41,7 @@ export const IfNoneMatch = Type.Optional(
   ),
 )
 
-/**
- * The header `idempotency-key` of an update: a string as structured fields write it (RFC 8941, section 3.3.3), in quotes, or
- * the same bare where it has no blank, quote, comma, semicolon or backslash.
- */
+/** The header `idempotency-key`: a quoted string (RFC 8941, section 3.3.3), or bare without blank, quote, comma, `;` or backslash. */
 export const IdempotencyKey = Type.Optional(
   parameter(
     {
@@ -140,10 +137,7 @@ const ENTITY_TAG = String.raw`(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"`
 /** Elements of a list may be empty (RFC 9110, section 5.6.1), but between two tags there is a comma. */
 const LIST_OF_TAGS = new RegExp(String.raw`^[ \t,]*${ENTITY_TAG}(?:[ \t]*,[ \t,]*${ENTITY_TAG})*[ \t,]*$`)
 
-/**
- * Reads an `If-Match` header (RFC 9110, section 13.1.1): `*`, or a list of entity tags. Weak tags are allowed and never
- * match. Anything else is a fault, so that a damaged tag does not become an unguarded write.
- */
+/** Reads `If-Match` (RFC 9110, section 13.1.1). Weak tags never match. A damaged tag is a fault: it must not be an unguarded write. */
 function parseIfMatch(header: string, loc: Loc): Parsed<Precondition> {
   if (header.trim() === '*') return { value: { kind: 'any' } }
   if (!LIST_OF_TAGS.test(header)) {

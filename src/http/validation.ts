@@ -39,10 +39,7 @@ const NO_PARAMETERS = Type.Object({})
 /** What Fastify takes from a validator. A value takes the place of what came. */
 type Verdict = { value: unknown } | { error: InvalidPart }
 
-/**
- * Makes the schemas of routes act: path, query and headers are read as `schema/parameters.ts` says, the body is checked
- * by its compiled schema and stays as it was sent. Every operation takes only the query parameters that it declares.
- */
+/** Makes the schemas of routes act. The body stays as it was sent. An operation takes only the query parameters that it declares. */
 export function registerRequestValidation(app: FastifyInstance): void {
   app.addHook('onRoute', route => {
     const schema = route.schema

@@ -66,11 +66,7 @@ export interface PersonaDecision extends Decision {
   toolBytesLeft: number
 }
 
-/**
- * Decides an update of an agent against one state of it, in the order of DECISIONS section 2: seen, may edit,
- * cross-field rules, references, size of the answer. Pure. With `references` null, newly attached ids are taken for
- * granted.
- */
+/** Decides an update against one state, in the order of DECISIONS section 2. Pure. `references` null takes new ids for granted. */
 export function decidePersona(
   state: PersonaState,
   update: PersonaUpdate,
@@ -331,10 +327,7 @@ export interface Merged {
   conflicts: string[]
 }
 
-/**
- * Merges one person's change of an agent, from `before` to `mine`, into what others have made of the same `before`:
- * field by field, of a relation link by link.
- */
+/** Merges a change of an agent, `before` to `mine`, into `stored`: field by field, of a relation link by link. */
 export function mergeContent(before: PersonaContent, mine: PersonaContent, stored: PersonaContent): Merged {
   const content = { ...stored }
   const conflicts: string[] = []

@@ -22,10 +22,7 @@ export const storedRelations = Object.fromEntries(
   RELATIONS.map(([relation]) => [relation, storedIds(relation)]),
 ) as RelationIds
 
-/**
- * SQL: the wire's PersonaSnapshot of the agent `p` as text for `withDefinitions`. The relations are given as arrays of
- * ids, because a statement that changes them never sees its own writes.
- */
+/** SQL: the PersonaSnapshot of `p` as text for `withDefinitions`, with relations as arrays: a statement does not see its own writes. */
 export function personaSnapshot(ids: RelationIds, viewer: Viewer, cached: RawBuilder<unknown>): RawBuilder<unknown> {
   return snapshotWith(ids, toolSnapshots(ids.tool_ids, viewer, cached))
 }

@@ -100,10 +100,8 @@ function relationTypes() {
 const writeStatements = new Map<string, ReturnType<typeof compileWrite>>()
 
 /**
- * The statement that stores decided updates and answers the new snapshots, in one round trip and its own transaction.
- * It writes an agent only if its row is unlocked, version, access and caller are those that the decision was made on,
- * and what is newly attached may be attached; otherwise it answers nothing. It writes no relation, one, or all: a
- * statement for each set would be 128.
+ * Stores decided updates and answers the new snapshots, in one round trip and its own transaction: none for an agent that is locked or not
+ * as decided on, or where an id may not be attached. It writes no relation, one, or all: a statement for each set would be 128.
  */
 export function writeStatement(relations: WrittenRelations, minimal = false) {
   const key = `${relations}${minimal ? ' minimal' : ''}`

@@ -1,10 +1,6 @@
 import { randomBytes } from 'node:crypto'
 
-/*
- * JSON whose numbers keep their text. Values are what `JSON.parse` makes of them; the text of a number that JavaScript
- * would write in another way is remembered beside its object or list. It goes through `JSON.parse` as a string with a
- * mark that nobody can guess.
- */
+/* JSON whose numbers keep their text, beside their object or list, where JavaScript would write them in another way. */
 
 const MARK = `number-${randomBytes(12).toString('base64url')}:`
 const MARKED = new RegExp(`(["']?)${MARK}([-+.\\deE]+)\\1`, 'g')

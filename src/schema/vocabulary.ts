@@ -3,11 +3,7 @@
 import { Kind, type SchemaOptions, type Static, type TSchema, Type, TypeRegistry } from '@sinclair/typebox'
 import { type TypeCheck, TypeCompiler } from '@sinclair/typebox/compiler'
 
-/*
- * The words in which this service writes its schemas: plain JSON Schema for the OpenAPI document, and a TypeBox kind,
- * so that the compiled check and the fault report ask the same question. Private parts stand under symbols, which JSON
- * leaves out.
- */
+/* The words of schemas: JSON Schema for the document, and a TypeBox kind for the check and the faults. Private parts are symbols. */
 
 /** Set on a `text` whose length is judged, and which is stored, without the blanks around it. */
 const Trimmed = Symbol('trimmed')
@@ -216,11 +212,7 @@ const shape = /^(\d{4})-(\d\d)-(\d\d)(?:[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:
 
 const msPerMinute = 60_000
 
-/**
- * Reads a date as RFC 3339 writes it, also with a blank for `T`, without an offset (UTC), or bare (its midnight). Gives
- * the instant in UTC with microseconds; nothing for another text, a leap second, or an instant outside the years 1 to
- * 9999.
- */
+/** Reads a date of RFC 3339, without an offset as UTC, or bare. Gives UTC with microseconds; undefined outside the years 1 to 9999. */
 export function parseDateTime(text: string): string | undefined {
   const parts = shape.exec(text)
   if (parts === null) return undefined

@@ -14,9 +14,8 @@ export class KeyFileDiskFull extends KeyRingMissing {}
 const FILE_NAME = 'secret-keys'
 
 /**
- * The key ring of the configuration: `SECRET_KEYS`, the file of `SECRET_KEYS_FILE`, or, with the embedded database only,
- * a file of mode 0600 beside its data, made when it is new. An external database without a ring is refused: a key that
- * appears by itself would be lost by itself. Throws `KeyRingMissing`.
+ * The key ring of the configuration or, with the embedded database only, of a file beside its data, made when it is new. An external
+ * database needs a ring: a key that appears by itself would be lost by itself. Throws `KeyRingMissing`.
  */
 export async function configuredKeyRing({ secrets, database }: Config): Promise<KeyRing> {
   try {

@@ -57,11 +57,7 @@ export class KeyRing {
   }
 }
 
-/**
- * Reads a key ring from `SECRET_KEYS` or the content of the file that `SECRET_KEYS_FILE` names: entries `id:base64` of 32
- * bytes, separated by commas, blanks or line ends; `#` starts a comment that ends with its line.
- * Throws `InvalidKeyRing` with all faults at once.
- */
+/** Reads a key ring: entries `id:base64` of 32 bytes, parted by commas or blanks, with `#` comments. Throws `InvalidKeyRing`. */
 export function parseKeyRing(text: string): KeyRing {
   const faults: string[] = []
   const keys = new Map<string, KeyObject>()

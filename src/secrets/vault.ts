@@ -12,9 +12,8 @@ export interface Vault {
 }
 
 /**
- * Opens the vault of a database: reads its deployment key, or makes it if this is the first start.
- * A ring that lacks the key of the deployment key opens a vault that can seal nothing new. `SecretCorrupt` passes
- * through: another key under the same id is a mistake of the operator that must not go unseen.
+ * Opens the vault of a database: reads its deployment key, or makes it. A ring without that key opens a vault that seals nothing new.
+ * `SecretCorrupt` passes through: another key under the same id is a mistake of the operator.
  */
 export async function openVault(db: Kysely<Database>, ring: KeyRing): Promise<Vault> {
   const sealed = sealDeploymentKey(ring, generateDeploymentKey())

@@ -73,11 +73,7 @@ export interface ToolDecision extends Decision {
   notes: string[]
 }
 
-/**
- * Decides an update of a tool against one state of it, in the order of DECISIONS section 2: may edit, the rules of
- * definition, headers and masks, references. With `references` null a newly linked OAuth configuration is taken for
- * granted. Throws also `Unavailable` (`key_missing`) where a secret's key is gone.
- */
+/** Decides an update against one state, in the order of DECISIONS section 2. `references` null takes a new OAuth link for granted. */
 export function decideTool(state: ToolState, update: ToolUpdateContent, references: References | null): ToolDecision {
   requireManageable(state)
   const { vault } = update

@@ -122,11 +122,7 @@ export interface WriteShape {
 
 const writeStatements = new Map<string, ReturnType<typeof compileWrite>>()
 
-/**
- * The statement that stores decided updates and answers the new rows, like the agents' one: nothing for a tool that is
- * locked, moved or no longer manageable, whose secrets were encrypted again meanwhile, or whose OAuth configuration may
- * not be linked.
- */
+/** Stores decided updates and answers the new rows: none for a tool that is locked, moved, no longer manageable or encrypted again. */
 export function writeStatement(shape: WriteShape) {
   const parts = [shape.definition && `${shape.definition} definition`, shape.headers && 'headers']
   const key = `${parts.map(part => part || '').join('+')}${shape.minimal ? ' minimal' : ''}`

@@ -1,9 +1,6 @@
 import { parseExact, writerFor, writtenNumber } from '../schema/exact-json.js'
 
-/*
- * A client that reads a definition with JavaScript and sends it back writes 1 for a stored 1.0, and 12345678901234568
- * for a stored 12345678901234567. The first is the same number; the second is not what anybody asked for.
- */
+/* JavaScript writes 1 for a stored 1.0, the same number, and 12345678901234568 for 12345678901234567, which nobody asked for. */
 
 /** A number of a stored definition that came back as JavaScript writes it, and is another one so. */
 export interface RoundedNumber {

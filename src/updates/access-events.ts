@@ -4,10 +4,7 @@ import type { AccessEventTable, Database } from '../db/tables.js'
 import { type Actor, commitment, GENESIS_HASH, type Shown, sha256 } from './audit.js'
 import { shownColumn } from './audit-rows.js'
 
-/**
- * What decides on access beside agents and tools, and how its state reads as JSON text: an event records the state after the
- * change, and `audit verify` compares the last one with what is stored.
- */
+/** The state of what decides on access, as JSON text: an event records it, and `audit verify` compares the last with what is stored. */
 export const STATES = {
   user: sql`select id::text as subject, email as person,
       json_build_object('kind', kind, 'active', active, 'permissions', permissions) as detail from user_account`,

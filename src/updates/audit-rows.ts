@@ -44,10 +44,7 @@ export const AUDIT_TYPES = Object.fromEntries(
 /** What a writing statement knows of its change beside the audit row. */
 type Written = { id: number; version: number; user: string | null; token: number | null }
 
-/**
- * SQL: the CTE that adds the audit row of each change. `source` is what it selects from: the rows that were changed, with
- * their values as `input`, which carry the fields of an `AuditEntry`. What the statement knows anyway is not taken from there.
- */
+/** SQL: the CTE that adds the audit row of each change. `source` has the changed rows with their values as `input`. */
 export function insertAudit(
   kind: ResourceKind,
   source: RawBuilder<unknown>,

@@ -48,10 +48,7 @@ export interface AuditedContent {
   contentHash: string | null
 }
 
-/**
- * What a request with an `Idempotency-Key` is found again by: `idempotency_key` is the SHA-256 of the caller's id and the key,
- * `request_fingerprint` that of what the request asks for, both in hex; null for a request without a key. No part of the chain.
- */
+/** SHA-256 of the caller's id with the `Idempotency-Key`, and of what is asked, in hex; null without a key. No part of the chain. */
 export interface RequestKey {
   idempotency_key: string | null
   request_fingerprint: string | null
@@ -62,11 +59,8 @@ export const NO_KEY: RequestKey = { idempotency_key: null, request_fingerprint: 
 export const GENESIS_HASH = '0'.repeat(64)
 
 /**
- * The audit row of one effective change, linked to the row before it.
- *
- * The chain runs per resource, so writers of different resources never wait for each other. The hash covers the
- * difference by its own hash, and who made the change by a salted commitment: a stored difference can be pruned and a
- * person erased, and the chain still verifies (DECISIONS section 10).
+ * The audit row of one change, linked to the row before it of the same resource. The hash covers the difference by its hash and the
+ * author by a salted commitment: either can be taken away, and the chain still verifies (DECISIONS section 10).
  */
 export function auditEntry(
   end: ChainEnd,
@@ -110,10 +104,7 @@ export function auditTime(atMs: number, after: string | null): string {
 /** What the hash of an audit row is made of. */
 export type HashedEntry = Omit<StoredRow, 'salt' | 'definition_before' | 'hash'>
 
-/**
- * The hash of an audit row: SHA-256 over its fields in a fixed order, the difference by its own hash. Hex.
- * `definition_before` is not part of it: the difference names the same hash, and it goes when the difference is pruned.
- */
+/** The hash of an audit row in hex. Not of `definition_before`, which goes when the difference, that names it too, is pruned. */
 export function auditHash(entry: HashedEntry): string {
   const { resource_kind, resource_id, version_before, version_after, at, actor_id, identity_hash, token_id } = entry
   const { request_id, command, difference_bytes, content_hash, fields, difference_hash, previous_hash } = entry

@@ -24,12 +24,8 @@ const NEVER: Since = { changed: null, applied: 'none' }
 const UNKNOWN: Since = { changed: null, applied: 'unknown' }
 
 /**
- * What happened after version `since`. Nothing is known when the audit rows do not reach back that far, or when the version
- * is not one of this resource's past.
- *
- * A request whose first answer was lost is repeated with the same tag. When somebody else wrote in between, it is refused,
- * and whether its content was stored before is told by the row behind `since`: it is the caller's, and the state after it
- * had every value that the request asks for.
+ * What happened after version `since`, as far as the audit rows tell. The caller's own update was stored when the row behind `since` is
+ * theirs and the state after it had every value that the request asks for: its answer was lost.
  */
 export async function changesSince(
   db: Kysely<Database>,

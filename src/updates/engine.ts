@@ -62,11 +62,8 @@ interface Answering<T extends ResourceTypes> {
 }
 
 /**
- * Updates a resource as a request asks. `prefetched` is the state that came with the authentication.
- *
- * Errors: `ResourceNotFound`, `PreconditionFailed`, `PreconditionRequired`, what `decide` and the bounds throw,
- * for a key `IdempotencyKeyInUse` and `KeyTaken` (an update with it is stored, maybe this one), and `Unavailable`,
- * which says what became of the update.
+ * Updates a resource from its prefetched state. Throws `ResourceNotFound`, `PreconditionFailed`, `PreconditionRequired`, what `decide` and
+ * the bounds throw, for a key `IdempotencyKeyInUse` and `KeyTaken`, and `Unavailable`, which says what became of the update.
  */
 export async function update<T extends ResourceTypes>(
   database: ServiceDatabase,
@@ -213,10 +210,7 @@ export async function update<T extends ResourceTypes>(
     return { snapshot, version, decision, overwritten, merged: false, notes: [] }
   }
 
-  /**
-   * Whether the caller is told the version alone. Not one whose old tag is let through because nothing is left to change:
-   * with the new tag they would overwrite what others made since, and never have seen it.
-   */
+  /** Whether the caller is told the version alone: not with a stale tag, or they would overwrite what they never saw. */
   function isMinimal(state: T['State'], { changes }: T['Decision']): boolean {
     if (!request.minimal || changes.length > 0) return request.minimal
     return !isStale(kind, request, state)

@@ -2,10 +2,7 @@ import type { TSchema } from '@sinclair/typebox'
 import type { Selectable } from 'kysely'
 import type { VersionedTable } from '../db/tables.js'
 
-/*
- * The words of a table of fields. Each kind of resource has one, in the order of the interface document; what requests may
- * say, what is stored, answered, audited, applied and exported all follow from its rows.
- */
+/* The words of a table of fields, from whose rows follows what is requested, stored, answered, audited, applied and exported. */
 
 export type SqlType = 'text' | 'boolean' | 'integer' | 'double precision' | 'json' | 'timestamptz' | 'uuid'
 

@@ -7,9 +7,8 @@ import { InvalidRequest } from '../errors.js'
 import { NO_KEY, type RequestKey, sha256 } from './audit.js'
 
 /*
- * Repeated requests with an `Idempotency-Key` (draft-ietf-httpapi-idempotency-key-header). The audit row of an update holds
- * the key, so that key and effect are committed together or not at all; there is no other store. An advisory lock tells
- * whoever comes meanwhile, in any process, that the first is under way; a unique index has the last word.
+ * Repeated requests with an `Idempotency-Key`. The audit row holds the key: both are committed together or not at all. An advisory lock
+ * tells of a first request under way; a unique index has the last word.
  */
 
 /** What a request with this key is found again by. `asked` answers everything that makes it the same request. */
@@ -29,10 +28,7 @@ export function isKeyTaken(error: unknown): boolean {
   return error instanceof KeyTaken || classifyDatabaseError(error).constraint === 'audit_idempotency_key_unique'
 }
 
-/**
- * The version that the update with this key made, as `run` runs the query; undefined where there is none, or no key. Throws `InvalidRequest` where
- * another request had the key.
- */
+/** The version that the update with this key made, if any. Throws `InvalidRequest` where another request had the key. */
 export async function firstVersion(
   key: RequestKey,
   run: (query: RowQuery<StoredVersion>) => Promise<StoredVersion | undefined>,

@@ -3,10 +3,7 @@ import { type Executor, statement } from '../db/statements/statement.js'
 import type { ResourceKind } from '../db/tables.js'
 import { InvalidRequest, ResourceNotFound, VersionGone, VersionNotFound } from '../errors.js'
 
-/*
- * What an agent or tool was in an earlier version: what is stored now, with what the audit rows since then say that each
- * field was before. Nothing else is kept of the past, so it reaches back as far as the differences are kept.
- */
+/* The past: what is stored now, with what the audit rows since say that each field was before. It reaches as far as they do. */
 
 /** Which state is asked for: a version (undefined: one that no row can have), or what was stored at a time (RFC 3339). */
 export type AsOf = { version: number | undefined } | { at: string }
@@ -122,10 +119,7 @@ interface PastParameters {
   at: string | null
 }
 
-/**
- * By version or by time: the other is null. Of each field the first change since tells what it was; which that is, is known by the
- * names of the fields alone, so that of a long history few contents are read.
- */
+/** By version or by time. The first change of each field since tells what it was; field names alone tell which, so few contents are read. */
 function pastStatement(kind: ResourceKind) {
   return statement<PastParameters, PastRow>(`${kind}_past`, param => {
     const version = sql`${param('version')}::integer`

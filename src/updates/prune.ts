@@ -34,11 +34,8 @@ const LOCK_TRIES = 20
 const LOCK_PAUSE_MS = 25
 
 /**
- * Removes what is beyond the retention (DECISIONS section 10): audit rows by age, old contents by number and size of a
- * resource, then definitions that nothing refers to. A page of resources at a time, by the key of the audit trail, in small
- * transactions, each of which leaves a chain that verifies; it may run while the service writes, in several processes at once, and
- * be interrupted anywhere. It waits for no lock: what somebody holds is left to the next run, and what it holds itself it holds
- * for one short transaction. What it took is an event of the agent or tool, by `actor`. `progress` hears how many resources were gone through.
+ * Removes what is beyond the retention (DECISIONS section 10), in small transactions that wait for no lock. Each leaves chains that
+ * verify, so it may be interrupted and run in several processes. `progress` hears how many resources were gone through.
  */
 export async function pruneHistory(
   db: Kysely<Database>,
@@ -201,10 +198,7 @@ const MARK = Type.Object({
 })
 const MARK_CHECK = TypeCompiler.Compile(MARK)
 
-/**
- * What was taken away of a resource's audit rows, by pruning: `audit verify` believes no other gap. The rows up to
- * `anchor_version` were removed, the last of them had these hashes; the differences up to `emptied_to` were dropped.
- */
+/** What pruning took of a resource: rows up to `anchor_version`, the last with these hashes, and differences up to `emptied_to`. */
 export type PruningMark = Static<typeof MARK>
 
 /** Whether an event of pruning can be read. */
@@ -273,9 +267,8 @@ const UNUSED = sql<boolean>`not exists (select from tool t where t.definition_ha
   and not exists (select from audit a where a.definition_before = d.hash)`
 
 /**
- * A writer that finds its definition stored refers to it without writing it. The lock is taken when no such writer is in work,
- * without standing in line for it, as everybody who comes later would wait behind; the next writer waits, a few milliseconds,
- * until what it looks for is there or not.
+ * A writer refers to a stored definition without writing it. So the lock is taken when no writer is in work, without standing in line,
+ * where everybody would wait behind.
  */
 async function removeDefinitions(db: Kysely<Database>, hashes: readonly Buffer[]): Promise<number> {
   for (let tries = 0; tries < LOCK_TRIES; tries++) {

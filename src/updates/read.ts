@@ -37,10 +37,7 @@ async function bounded<Result>(
   return bytes > EXPENSIVE_BYTES ? await bounds.expensive(String(caller.token.id), work) : await work()
 }
 
-/**
- * The state that came with the authentication or, where large texts were left out of it or long lists cut, the whole one.
- * Errors: `ResourceNotFound` where there is none, or where the caller does not see it; `Unavailable`.
- */
+/** The prefetched state, or the whole one where large texts were left out. Throws `ResourceNotFound`, `Unavailable`. */
 export async function wholeState<T extends ResourceTypes>(
   database: ServiceDatabase,
   resource: VersionedResource<T>,
@@ -74,11 +71,8 @@ export interface PastRead extends Read {
 }
 
 /**
- * Answers the stored resource as an update would: its snapshot as JSON text, or what `textOf` makes of it, and its version.
- * `prefetched` is the state that came with the authentication. Where somebody wrote since, state and answer are read again in
- * one snapshot of the database, which nobody overtakes.
- *
- * Errors: `ResourceNotFound` where the caller does not see it, `SnapshotTooLarge`, `Unavailable`, what the bounds throw.
+ * Answers the stored resource: its snapshot, or what `textOf` makes of it, and its version. Where somebody wrote since `prefetched`, all is
+ * read again in one snapshot of the database. Throws `ResourceNotFound`, `SnapshotTooLarge`, `Unavailable`, what the bounds throw.
  */
 export async function readResource<T extends ResourceTypes>(
   database: ServiceDatabase,
@@ -119,12 +113,8 @@ export async function readResource<T extends ResourceTypes>(
 }
 
 /**
- * Answers a resource as it was, to whoever sees it now: its snapshot as JSON text, or what `show` makes of it, with the tools of
- * an agent as they were when that version was made, or at the time asked for. Names of labels, people and document sets are
- * those of now.
- *
- * Errors: `ResourceNotFound`, `VersionNotFound`, `VersionGone`, `InvalidRequest` for a time in the future, `SnapshotTooLarge`,
- * `Unavailable`, what the bounds throw.
+ * Answers a resource as it was, to callers who see it now; names of labels, people and document sets are those of now. Throws also
+ * `VersionNotFound`, `VersionGone`, and `InvalidRequest` for a time in the future.
  */
 export async function readPast<T extends ResourceTypes>(
   database: ServiceDatabase,

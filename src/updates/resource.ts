@@ -119,10 +119,7 @@ export interface VersionedResource<T extends ResourceTypes> {
   readonly kind: ResourceKind
   /** Reads the state as the viewer sees it; undefined when there is none. */
   read(executor: Executor, id: number, viewer: ViewerParameters): Promise<T['State'] | undefined>
-  /**
-   * Decides, without a database: the same state, request and references give the same decision. With `references` null
-   * what is newly attached is taken for granted: the writing statement checks it. Throws domain errors.
-   */
+  /** Decides without a database. With `references` null what is newly attached is left to the writing statement. Throws domain errors. */
   decide(state: T['State'], request: T['Request'], references: T['References'] | null): T['Decision']
   /** What the whole request asks to change of the state, whatever rules, rights and a merge make of it. Never throws. */
   asked(state: T['State'], request: T['Request']): readonly Change[]
@@ -168,10 +165,7 @@ export interface VersionedResource<T extends ResourceTypes> {
   readonly pastSnapshot: ShowPast<T>
 }
 
-/**
- * Shows an earlier version, in a transaction that sees `state`, with what the caller should know of it. Calls
- * `requireSize` with the size of its definitions before it is made. Throws `VersionGone`.
- */
+/** Shows an earlier version. Calls `requireSize` with the size of its definitions before it is made. Throws `VersionGone`. */
 export type ShowPast<T extends ResourceTypes> = (
   executor: Executor,
   state: T['State'],

@@ -14,10 +14,7 @@ export interface Answered<T extends ResourceTypes> extends Omit<Updated<T>, 'dec
   decision: T['Decision'] | null
 }
 
-/**
- * Updates a resource as `update` does, or answers what the same request, told by its `Idempotency-Key`, was answered before.
- * The rights are those of now. Throws what `update` throws, and `InvalidRequest` where another request had the key.
- */
+/** Updates as `update` does, or answers what a request with this key was answered before. Throws `InvalidRequest` for another request. */
 export async function updateOnce<T extends ResourceTypes>(
   database: ServiceDatabase,
   resource: VersionedResource<T>,

@@ -71,10 +71,7 @@ export class BodyWorkers {
     })
   }
 
-  /**
-   * Runs a task on a request's body, with the stored definition that it needs, if any. Throws `InvalidRequest` for a
-   * body with faults or one that takes too much memory, and `Unavailable` for one that takes too long.
-   */
+  /** Runs a task on a request's body. Throws `InvalidRequest` for faults or too much memory, `Unavailable` for too much time. */
   async run<Name extends TaskName>(
     name: Name,
     request: TaskRequest,

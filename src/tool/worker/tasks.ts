@@ -45,10 +45,7 @@ interface Reading {
   stored?: string
 }
 
-/**
- * Reads a body that passed its schema. `null` leaves a field as it is, but for `oauth_config_id` (DECISIONS section 4).
- * A definition that is `stored` but for the writing of its numbers is taken for that.
- */
+/** Reads a valid body. `null` keeps a field, but for `oauth_config_id`. A definition that differs from `stored` in number forms is that. */
 export function updateContentOf(body: CustomToolUpdate, { baseHash, stored }: Reading): UpdateContent {
   const { definition, oauth_config_id, ...others } = body
   const write = writerFor(body)
