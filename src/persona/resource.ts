@@ -105,7 +105,6 @@ export const personaResource: VersionedResource<PersonaTypes> = {
       : withCached([...state.tool_sizes, ...attachedSizes], query, shownRow)
   },
   snapshot: row => row.snapshot,
-  noteStored: () => undefined,
   replacedDefinition: () => null,
   audited: (state, decision) => auditedPersona(decision?.content ?? state),
   isWhole: ({ left_out_bytes = 0 }) => left_out_bytes === 0,

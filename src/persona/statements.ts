@@ -243,10 +243,6 @@ interface Parameters {
   ids: readonly number[]
 }
 
-/** Which agents are looked at: all (an administrator), those that a token is bound to, or those that the caller sees. */
-const SCOPES = ['all', 'all of a name', 'bound', 'bound of a name', 'seen', 'seen of a name'] as const
-type Scope = (typeof SCOPES)[number]
-
 /** A constant, so that the planner knows that a page is short. */
 const MOST = sql.lit(PAGE_RECORDS_MAX + 1)
 
@@ -258,11 +254,11 @@ const RECORD = sql`${jsonRow(sql`
       select p.id, p.name, p.description, ${OWNER} as owner, p.is_public, p.is_visible, p.is_default_persona,
         p.builtin_persona, format('"persona-%s-%s"', p.id, p.version) as etag`)}::text`
 
-/** The statement of each scope. */
-export const personaPages = Object.fromEntries(SCOPES.map(scope => [scope, pageOf(scope)])) as Record<
-  Scope,
-  ReturnType<typeof pageOf>
->
+/** Which agents are looked at: all (an administrator), those that a token is bound to, or those that the caller sees. */
+type Scope = 'all' | 'bound' | 'seen'
+
+/** Of each scope the statements of a page, and of one of a name. */
+const PAGES = { all: pagesOf('all'), bound: pagesOf('bound'), seen: pagesOf('seen') }
 
 /** Reads so many agents behind an id that the caller sees and the token is not bound away from. */
 export async function readPersonaPage(
@@ -273,29 +269,30 @@ export async function readPersonaPage(
   rows: number,
 ): Promise<PageRow[]> {
   const ids = caller.token.personaIds
-  const scope: 'all' | 'bound' | 'seen' = ids !== null ? 'bound' : isAdmin(caller) ? 'all' : 'seen'
+  const [page, pageOfName] = PAGES[ids !== null ? 'bound' : isAdmin(caller) ? 'all' : 'seen']
   const parameters = { user: caller.userId, sees_all: isAdmin(caller), after, rows, name: name ?? '', ids: ids ?? [] }
-  return await personaPages[name === undefined ? scope : (`${scope} of a name` as const)].run(database.db, parameters)
+  return await (name === undefined ? page : pageOfName).run(database.db, parameters)
 }
 
-function pageOf(scope: Scope) {
-  return statement<Parameters, PageRow>(`persona_page(${scope})`, param => {
+function pagesOf(scope: Scope) {
+  return [pageOf(scope, false), pageOf(scope, true)] as const
+}
+
+function pageOf(scope: Scope, isNamed: boolean) {
+  return statement<Parameters, PageRow>(`persona_page(${scope}${isNamed ? ' of a name' : ''})`, param => {
     const user = sql`${param('user')}::uuid`
-    const name = sql`${param('name')}::text`
     const behind = (id: RawBuilder<unknown>) => sql`${id} > ${param('after')}::integer`
-    const seen = sql`(${param('sees_all')}::boolean or ${personaAccess(user)} <> 'none')`
-    const isSeen = scope === 'seen'
+    const isSeen = scope === 'seen' && !isNamed
     const first = isSeen ? sql`with candidate as materialized (${candidates(user, behind)})` : sql``
     const conditions = [
       sql`${behind(sql`p.id`)} and not p.deleted`,
-      ...(scope.endsWith('name') ? [isOnly(sql`p.name`, name)] : []),
-      ...(scope.startsWith('bound') ? [sql`p.id = any(${param('ids')}::integer[])`] : []),
-      ...(scope.startsWith('all') || isSeen ? [] : [seen]),
+      ...(isNamed ? [isOnly(sql`p.name`, sql`${param('name')}::text`)] : []),
+      ...(scope === 'bound' ? [sql`p.id = any(${param('ids')}::integer[])`] : []),
+      ...(scope === 'all' || isSeen ? [] : [sql`(${param('sees_all')}::boolean or ${personaAccess(user)} <> 'none')`]),
     ]
-    const order = scope.endsWith('name') ? sql`p.name, p.id` : sql`p.id`
     const found = sql`
       select p.* from ${isSeen ? BY_ID : sql`persona p`}
-      where ${sql.join(conditions, sql` and `)} order by ${order} limit ${MOST}`
+      where ${sql.join(conditions, sql` and `)} order by ${isNamed ? sql`p.name, p.id` : sql`p.id`} limit ${MOST}`
     return sql`${first}${pageRows(found, 'p', RECORD, sql`${param('rows')}::integer`)}`
   })
 }

@@ -120,12 +120,12 @@ export const toolResource: VersionedResource<ToolTypes> = {
     return rowQuery(
       (executor, hooks) => statement('single').for(sent).single(executor, hooks),
       (database, executor, hooks) => statement('shared').for(sent).batched(database, executor, hooks),
-    ).map(row => ({ ...row, definition: { hash, text: cacheText(hash, text) } }))
+    ).map(row => {
+      noteFacts(hash, { isStored: true }) // also where it is rolled back: what rests on it looks again
+      return { ...row, definition: { hash, text: cacheText(hash, text) } }
+    })
   },
   snapshot: snapshotText,
-  noteStored: ({ definition }) => {
-    if (definition !== null) noteFacts(definition.hash, { isStored: true })
-  },
   replacedDefinition: (state, { definition }) => (definition === null ? null : state.definition_hash),
   audited: (state, decision) => auditedTool(decision?.content ?? state, decision?.headers ?? state.headers),
   isWhole: () => true,

@@ -282,9 +282,6 @@ interface Parameters {
   ids: readonly number[]
 }
 
-const SCOPES = ['all', 'all of a name', 'bound', 'bound of a name'] as const
-type Scope = (typeof SCOPES)[number]
-
 /** A constant, so that the planner knows that a page is short. */
 const MOST = sql.lit(PAGE_RECORDS_MAX + 1)
 
@@ -294,11 +291,11 @@ const RECORD = sql`${jsonRow(sql`
         t.in_code_tool_id, t.mcp_server_id, t.enabled, t.passthrough_auth,
         format('"tool-%s-%s"', t.id, t.version) as etag`)}::text`
 
-/** The statement of each scope: all tools, or those that a token is bound to. */
-export const toolPages = Object.fromEntries(SCOPES.map(scope => [scope, pageOf(scope)])) as Record<
-  Scope,
-  ReturnType<typeof pageOf>
->
+/** The statements of a page, and of one of a name: of all tools, and of those that a token is bound to. */
+const PAGES = {
+  all: [pageOf('all', false), pageOf('all', true)],
+  bound: [pageOf('bound', false), pageOf('bound', true)],
+} as const
 
 /** Reads so many tools behind an id, of those that the token is not bound away from. */
 export async function readToolPage(
@@ -308,16 +305,16 @@ export async function readToolPage(
   after: number,
   rows: number,
 ): Promise<PageRow[]> {
-  const scope = token.toolIds === null ? 'all' : 'bound'
+  const [page, pageOfName] = PAGES[token.toolIds === null ? 'all' : 'bound']
   const parameters = { after, rows, name: name ?? '', ids: token.toolIds ?? [] }
-  return await toolPages[name === undefined ? scope : (`${scope} of a name` as const)].run(database.db, parameters)
+  return await (name === undefined ? page : pageOfName).run(database.db, parameters)
 }
 
-function pageOf(scope: Scope) {
-  return statement<Parameters, PageRow>(`tool_page(${scope})`, param => {
-    const named = scope.endsWith('name') ? sql`and ${isOnly(sql`t.name`, sql`${param('name')}::text`)}` : sql``
-    const bound = scope.startsWith('bound') ? sql`and t.id = any(${param('ids')}::integer[])` : sql``
-    const order = scope.endsWith('name') ? sql`t.name, t.id` : sql`t.id`
+function pageOf(scope: 'all' | 'bound', isNamed: boolean) {
+  return statement<Parameters, PageRow>(`tool_page(${scope}${isNamed ? ' of a name' : ''})`, param => {
+    const named = isNamed ? sql`and ${isOnly(sql`t.name`, sql`${param('name')}::text`)}` : sql``
+    const bound = scope === 'bound' ? sql`and t.id = any(${param('ids')}::integer[])` : sql``
+    const order = isNamed ? sql`t.name, t.id` : sql`t.id`
     const found = sql`
       select t.* from tool t where t.id > ${param('after')}::integer ${named} ${bound} order by ${order} limit ${MOST}`
     return pageRows(found, 't', RECORD, sql`${param('rows')}::integer`)

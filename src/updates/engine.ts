@@ -55,12 +55,6 @@ interface LastWrite<T extends ResourceTypes> {
   state: T['State']
 }
 
-/** A statement that answers the update, and what is to be done when it is sent. */
-interface Answering<T extends ResourceTypes> {
-  query: RowQuery<T['Row']>
-  hooks?: SendHooks
-}
-
 /**
  * Updates a resource from its prefetched state. Throws `ResourceNotFound`, `PreconditionFailed`, `PreconditionRequired`, what `decide` and
  * the bounds throw, for a key `IdempotencyKeyInUse` and `KeyTaken`, and `Unavailable`, which says what became of the update.
@@ -76,11 +70,9 @@ export async function update<T extends ResourceTypes>(
   const key = request.dryRun ? NO_KEY : request.key
   let hasLostConnection = false
   try {
-    const result = await withRetries(async () => {
+    return await withRetries(async () => {
       return (await onPrefetched(prefetched)) ?? (await underLock().catch(asOwnAttempt))
     })
-    if (!request.dryRun) resource.noteStored(result.decision)
-    return result
   } catch (error) {
     if (error instanceof CommitUnknown) return await settled(error)
     throw unavailableFor(error) ?? error
@@ -175,7 +167,12 @@ export async function update<T extends ResourceTypes>(
     }
   }
 
-  function statementFor(state: T['State'], decision: T['Decision'], viewer: ViewerParameters): Answering<T> {
+  /** The statement that answers the update, and what is to be done when it is sent. */
+  function statementFor(
+    state: T['State'],
+    decision: T['Decision'],
+    viewer: ViewerParameters,
+  ): { query: RowQuery<T['Row']>; hooks?: SendHooks } {
     if (decision.changes.length === 0) {
       if (!isMinimal(state, decision)) resource.requireAnswerable(state, request.snapshotBytesMax)
       return { query: resource.reading(state, viewer, isMinimal(state, decision)) }
@@ -196,8 +193,7 @@ export async function update<T extends ResourceTypes>(
   function updated(state: T['State'], decision: T['Decision'], row: T['Row'] | undefined): Updated<T> | undefined {
     if (row === undefined) return undefined
     const snapshot = isMinimal(state, decision) ? null : resource.snapshot(row)
-    const { version } = request.dryRun ? state : row
-    return updatedTo(version, snapshot, state, decision)
+    return updatedTo((request.dryRun ? state : row).version, snapshot, state, decision)
   }
 
   function updatedTo(
@@ -220,9 +216,7 @@ export async function update<T extends ResourceTypes>(
     return request.merges && isStale(kind, request, state)
   }
 
-  /**
-   * What a merge starts from; undefined where none is asked for or needed, and where the past is not known that far.
-   */
+  /** What a merge starts from; undefined where none is asked for or needed, or the past is not known that far. */
   async function mergeBaseOf(trx: Transaction<Database>, state: T['State']): Promise<MergeBase | undefined> {
     if (!isStaleMerge(state)) return undefined
     const since = namedVersion(kind, request, state)
@@ -231,7 +225,7 @@ export async function update<T extends ResourceTypes>(
 
   /** What became of a write whose commit was not confirmed, and the answer if it was applied. */
   async function settled(doubt: CommitUnknown): Promise<Updated<T>> {
-    const outcome = await outcomeOf(database, doubt, last?.entry)
+    const outcome = last === undefined ? 'unknown' : await database.settle(doubt, auditRow.bind(last.entry))
     if (outcome !== 'applied' || last === undefined) throw lost(outcome, doubt, request)
     if (key.idempotency_key !== null) throw new KeyTaken()
     const write = last
@@ -251,15 +245,6 @@ export async function update<T extends ResourceTypes>(
     const past = await readPast(database, resource, request.id, { version }, { ...request, caller })
     return { ...updatedTo(version, past.snapshot, state, decision), notes: past.notes }
   }
-}
-
-/** What became of the write with this audit row, whose commit was not confirmed. */
-async function outcomeOf(
-  database: ServiceDatabase,
-  doubt: CommitUnknown,
-  entry: AuditEntry | undefined,
-): Promise<Outcome> {
-  return entry === undefined ? 'unknown' : await database.settle(doubt, auditRow.bind(entry))
 }
 
 /** What the answer says when the connection was lost at the commit. */

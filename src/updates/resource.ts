@@ -147,8 +147,6 @@ export interface VersionedResource<T extends ResourceTypes> {
     entry: AuditEntry & RequestKey,
     minimal: boolean,
   ): RowQuery<T['Row']>
-  /** Told of each decision whose commit was confirmed. */
-  noteStored(decision: T['Decision']): void
   /** The snapshot that a row stands for. */
   snapshot(row: T['Row']): AnswerText
   /** The hash of the tool definition that the decision replaces, which the audit row keeps alive. */
