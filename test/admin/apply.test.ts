@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import t from 'tap'
 import { placeholder } from '../../src/admin/apply/placeholders.js'
@@ -208,4 +209,37 @@ t.test('what was pruned and comes back under its id goes on with its audit trail
   t.same(tool, { version: 3, audit_count: 3 })
   t.equal((await readHistory(db, 'tool', 13)).kept_from, 3)
   t.same((await verifyAudit(db)).findings, [])
+})
+
+t.test('a rename that is made while apply waits for the row is not undone by an entry that names it', async t => {
+  const rename = async (kind: 'persona' | 'tool', id: number, work: () => Promise<unknown>) => {
+    let done: Promise<unknown> = Promise.resolve()
+    await db.transaction().execute(async trx => {
+      await trx.updateTable(kind).set({ name: 'Renamed' }).where('id', '=', id).execute()
+      let isDone = false
+      done = work()
+        .catch((error: Error) => error)
+        .finally(() => {
+          isDone = true
+        })
+      const waits = sql<{ n: number }>`select count(*)::integer n from pg_locks where not granted`
+      while (!isDone && (await waits.execute(db)).rows[0]?.n === 0) await sleep(20)
+    })
+    return await done
+  }
+  for (const [kind, section, id] of [
+    ['persona', 'agents', 12],
+    ['tool', 'tools', 11],
+  ] as const) {
+    const { name } = await db.selectFrom(kind).select('name').where('id', '=', id).executeTakeFirstOrThrow()
+    const apply = (entry: object) =>
+      applyOrganisation(database, { version: 1, [section]: [{ ...entry, description: 'by apply' }] }, options)
+    t.match(await rename(kind, id, () => apply({ name })), {
+      message: /was renamed to "Renamed" meanwhile; nothing was/,
+    })
+    await db.updateTable(kind).set({ name }).where('id', '=', id).execute()
+    t.match(await rename(kind, id, () => apply({ id })), { outcomes: [{ fields: [{ field: 'description' }] }] })
+    t.match(await db.selectFrom(kind).select('name').where('id', '=', id).execute(), [{ name: 'Renamed' }])
+    await applyOrganisation(database, world(), options)
+  }
 })

@@ -5,6 +5,7 @@ import type { Fault, Loc } from '../../errors.js'
 import { canonicalUuid } from '../../schema/vocabulary.js'
 import type { Actor } from '../../updates/audit.js'
 import type { OrganisationDocument, Reference, SectionName } from '../document.js'
+import { Refusal } from '../refusal.js'
 
 export type Id = number | string
 
@@ -25,6 +26,13 @@ export interface Matched {
 export function idsOf(matches: readonly Matched[]): { created: number[]; kept: number[] } {
   const some = (isNew: boolean) => matches.filter(({ stored }) => (stored === undefined) === isNew)
   return { created: some(true).map(({ id }) => Number(id)), kept: some(false).map(({ id }) => Number(id)) }
+}
+
+/** Throws `Refusal` when a row that the document calls by its name, and not by its id, has another name by now. */
+export function requireSameName({ entry, stored }: Matched, now: string): void {
+  if (stored === undefined || entry.id !== undefined || now === stored.name) return
+  const renamed = `${JSON.stringify(stored.name)} (id ${stored.id}) was renamed to ${JSON.stringify(now)} meanwhile`
+  throw new Refusal(`${renamed}; nothing was stored. Call it by its id or by its new name`)
 }
 
 /** What applying a document did, or would do, with one row. */

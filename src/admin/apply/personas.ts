@@ -27,6 +27,7 @@ import {
   type Matched,
   type Outcome,
   type Plan,
+  requireSameName,
   storeInOrder,
 } from './catalogue.js'
 
@@ -37,21 +38,25 @@ export async function planPersonas(db: Kysely<Database>, catalogue: Catalogue): 
   const matches = catalogue.entries('agents')
   const { created, kept } = idsOf(matches)
   const states = await readPersonaStates(db, kept)
-  const changed: Matched[] = []
+  const changed: { id: number; match: Matched; outcome: Outcome }[] = []
   const outcomes = matches.map((match): Outcome => {
     const before = states.get(Number(match.id))
     const content = mergedContent(before ?? NEW_AGENT, match, catalogue)
     const changes = changedFields(before ?? BLANK_AGENT, content)
-    if (before === undefined || changes.length > 0) changed.push(match)
     const action = before === undefined ? 'created' : changes.length > 0 ? 'changed' : 'unchanged'
-    return { section: 'agents', id: match.id, name: content.name, action, fields: changes }
+    const outcome: Outcome = { section: 'agents', id: match.id, name: content.name, action, fields: changes }
+    if (action !== 'unchanged') changed.push({ id: Number(match.id), match, outcome })
+    return outcome
   })
   return {
     outcomes,
     async store(trx, actor) {
-      await storeInOrder(trx, 'persona', created, BLANK_COLUMNS, changed, match => {
-        const decide = (state: PersonaState) => mergedContent(match.stored ? state : NEW_AGENT, match, catalogue)
-        return changePersona(trx, Number(match.id), decide, actor)
+      await storeInOrder(trx, 'persona', created, BLANK_COLUMNS, changed, async ({ id, match, outcome }) => {
+        const decide = (state: PersonaState) => {
+          requireSameName(match, state.name)
+          return mergedContent(match.stored ? state : NEW_AGENT, match, catalogue)
+        }
+        outcome.fields = (await changePersona(trx, id, decide, actor)).changes
       })
     },
   }

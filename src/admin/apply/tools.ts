@@ -23,7 +23,15 @@ import { lockState, storeDecision } from '../../updates/write.js'
 import type { SectionName, ToolEntry } from '../document.js'
 import { Refusal } from '../refusal.js'
 import { readSource } from '../source.js'
-import { type Catalogue, idsOf, type Matched, type Outcome, type Plan, storeInOrder } from './catalogue.js'
+import {
+  type Catalogue,
+  idsOf,
+  type Matched,
+  type Outcome,
+  type Plan,
+  requireSameName,
+  storeInOrder,
+} from './catalogue.js'
 import { headerVariables, LIKE_PLACEHOLDER, PLACEHOLDER, PREFIX, placeholder } from './placeholders.js'
 
 /** What tools need besides the document. */
@@ -42,7 +50,7 @@ export async function planTools(db: Kysely<Database>, catalogue: Catalogue, arou
   const matches = catalogue.entries('tools')
   const { created, kept } = idsOf(matches)
   const states = await readToolStates(db, kept)
-  const changed: { id: number; given: GivenTool }[] = []
+  const changed: { id: number; match: Matched; given: GivenTool; outcome: Outcome }[] = []
   const outcomes: Outcome[] = []
   for (const match of matches) {
     const id = Number(match.id)
@@ -54,7 +62,7 @@ export async function planTools(db: Kysely<Database>, catalogue: Catalogue, arou
     const outcome: Outcome = { section: 'tools', id, name: match.name, action, fields }
     outcomes.push(outcome)
     if (action === 'unchanged') continue
-    changed.push({ id, given })
+    changed.push({ id, match, given, outcome })
     if (state === undefined) continue
     const notes = await changeNotes(db, state, given, around.vault)
     if (notes.length > 0) outcome.notes = notes
@@ -62,9 +70,13 @@ export async function planTools(db: Kysely<Database>, catalogue: Catalogue, arou
   return {
     outcomes,
     async store(trx, actor) {
-      await storeInOrder(trx, 'tool', created, BLANK_COLUMNS, changed, ({ id, given }) =>
-        changeTool(trx, id, state => decideAsOperator(state, given, around.vault), actor),
-      )
+      await storeInOrder(trx, 'tool', created, BLANK_COLUMNS, changed, async ({ id, match, given, outcome }) => {
+        const decide = (state: ToolState) => {
+          requireSameName(match, state.name)
+          return decideAsOperator(state, given, around.vault)
+        }
+        outcome.fields = (await changeTool(trx, id, decide, actor)).changes
+      })
     },
   }
 }
