@@ -16,7 +16,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import pg from 'pg'
 import t, { type Test } from 'tap'
-import { isRoot, preferredAccount } from '../../src/db/embedded/account.js'
+import { accountFor, identity } from '../../src/db/embedded/account.js'
 import { startEmbedded } from '../../src/db/embedded/embedded.js'
 
 const USER_PROGRAM = fileURLToPath(new URL('embedded-user.js', import.meta.url))
@@ -52,7 +52,7 @@ t.test('it starts, answers, stops and finds its data again; no path is too long,
   const content = readFileSync(pidFile, 'utf8')
   await first.stop()
   await noneLeft(t, dataDir, 2_000)
-  const stranger = spawn('sleep', ['60'], serverIdentity())
+  const stranger = spawn('sleep', ['60'], identity(accountFor()))
   t.teardown(() => stranger.kill())
   writeFileSync(pidFile, content.replace(/^\d+/, String(stranger.pid)))
   const second = await startEmbedded({ dataDir, ...OPTIONS })
@@ -119,7 +119,7 @@ t.test('where it cannot run: one sentence that names DATABASE_URL', async t => {
 
 t.test(
   'root: data that the account cannot reach lies under the temporary folder and is found again',
-  { skip: !isRoot() },
+  { skip: accountFor() === undefined },
   async t => {
     const closed = folder(t)
     chmodSync(closed, 0o700)
@@ -211,9 +211,4 @@ function processesWhere(matches: (pid: number) => boolean): number[] {
 
 function isAlive(pid: number): boolean {
   return processesWhere(other => other === pid).length === 1
-}
-
-function serverIdentity(): { uid?: number; gid?: number } {
-  const { uid, gid } = preferredAccount()
-  return isRoot() ? { uid, gid } : {}
 }

@@ -7,10 +7,10 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import {
   type Account,
+  accountFor,
   type Binaries,
   findBinaries,
   identity,
-  preferredAccount,
   runAs,
   serverEnvironment,
 } from '../../src/db/embedded/account.js'
@@ -86,19 +86,20 @@ export class Cluster {
     writeFileSync(join(standby.#data, 'standby.signal'), '')
     const source = `host=127.0.0.1 port=${primary.port} user=postgres application_name=${name}`
     standby.#settings.primary_conninfo = source
-    execFileSync('chown', ['-R', `${standby.#account.uid}:${standby.#account.gid}`, standby.#data])
+    if (standby.#account)
+      execFileSync('chown', ['-R', `${standby.#account.uid}:${standby.#account.gid}`, standby.#data])
     return standby
   }
 
   static async #empty(options: ClusterOptions): Promise<Cluster> {
-    const account = preferredAccount()
+    const account = accountFor()
     const { PG_BIN_DIR: binDir } = process.env
     const binaries = findBinaries(account, binDir)
     const folder = mkdtempSync(join(tmpdir(), 'agents-faults-'))
     const cluster = new Cluster(folder, await freePort(), account, binaries, options)
     for (const path of [folder, cluster.#data]) {
       mkdirSync(path, { recursive: true, mode: 0o700 })
-      chownSync(path, account.uid, account.gid)
+      if (account) chownSync(path, account.uid, account.gid)
     }
     return cluster
   }
@@ -254,7 +255,7 @@ export class Cluster {
     this.#mounts.push(mount)
     const space = join(mount, 'space')
     mkdirSync(space, { mode: 0o700 })
-    chownSync(space, this.#account.uid, this.#account.gid)
+    if (this.#account) chownSync(space, this.#account.uid, this.#account.gid)
     return space
   }
 

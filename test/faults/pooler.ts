@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
-import { identity, preferredAccount } from '../../src/db/embedded/account.js'
+import { accountFor, identity } from '../../src/db/embedded/account.js'
 import { ended, endWithUs, freePort } from './cluster.js'
 
 const PROGRAM = '/usr/sbin/pgbouncer'
@@ -27,9 +27,9 @@ export class Pooler {
 
   /** Starts it before the server on this port of the loopback address, with few connections to each database. */
   static async start(serverPort: number, connections = 6): Promise<Pooler> {
-    const account = preferredAccount()
+    const account = accountFor()
     const folder = mkdtempSync(join(tmpdir(), 'agents-pooler-'))
-    chownSync(folder, account.uid, account.gid)
+    if (account) chownSync(folder, account.uid, account.gid)
     const pooler = new Pooler(folder, await freePort())
     const settings = [
       '[databases]',
@@ -61,7 +61,7 @@ export class Pooler {
   async restart(): Promise<void> {
     await this.#end()
     const child = spawn(PROGRAM, ['-q', join(this.#folder, 'ini')], {
-      ...identity(preferredAccount()),
+      ...identity(accountFor()),
       cwd: '/',
       stdio: 'ignore',
     })

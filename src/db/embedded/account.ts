@@ -12,7 +12,7 @@ import {
   symlinkSync,
 } from 'node:fs'
 import { createRequire } from 'node:module'
-import { tmpdir, userInfo } from 'node:os'
+import { tmpdir } from 'node:os'
 import { basename, dirname, join } from 'node:path'
 
 /** The embedded PostgreSQL cannot run here. The message is one sentence: the reason, and what helps. */
@@ -27,12 +27,8 @@ export class EmbeddedUnavailable extends Error {
   }
 }
 
-/** A user of this machine, as the password file knows it. */
-export interface Account {
-  name: string
-  uid: number
-  gid: number
-}
+/** The user that runs the server in the place of root; undefined where this user runs it. */
+export type Account = { name: string; uid: number; gid: number } | undefined
 
 /** Programs of a PostgreSQL that the account of the server can execute. */
 export interface Binaries {
@@ -45,41 +41,31 @@ export interface Binaries {
 
 const COMMAND_TIMEOUT_MS = 120_000
 
-export function isRoot(): boolean {
-  return process.geteuid?.() === 0
-}
-
 /**
- * The account that runs a new cluster: this user or, because PostgreSQL refuses to run as root, `postgres` or else `nobody`.
+ * The account that runs a cluster: this user or, because PostgreSQL refuses to run as root, the `owner` of an existing one,
+ * `postgres` or else `nobody`.
  * @throws EmbeddedUnavailable when the password file has no such user
  */
-export function preferredAccount(): Account {
-  const account = isRoot() ? (accountWhere('name', 'postgres') ?? accountWhere('name', 'nobody')) : thisUser()
-  if (account) return account
-  throw new EmbeddedUnavailable('the password file has no user that could run it')
-}
-
-function thisUser(): Account | undefined {
-  try {
-    const { username: name, uid, gid } = userInfo()
-    return { name, uid, gid }
-  } catch {
-    return undefined // no entry, as in a container that runs with any id
-  }
-}
-
-/** The first account with this name or id. */
-export function accountWhere<Key extends 'name' | 'uid'>(key: Key, value: Account[Key]): Account | undefined {
-  return readFileSync('/etc/passwd', 'utf8')
+export function accountFor(owner?: number): Account {
+  if (process.geteuid?.() !== 0) return undefined
+  const accounts = readFileSync('/etc/passwd', 'utf8')
     .split('\n')
     .map(line => line.split(':'))
     .map(([name = '', , uid, gid]) => ({ name, uid: Number(uid), gid: Number(gid) }))
-    .find(account => account[key] === value)
+  const named = (wanted: string) => accounts.find(({ name }) => name === wanted)
+  const account = accounts.find(({ uid }) => uid === owner && uid !== 0) ?? named('postgres') ?? named('nobody')
+  if (account) return account
+  throw new EmbeddedUnavailable('it must not run as root, and there is neither a user postgres nor a user nobody')
 }
 
 /** The identity options of `node:child_process` that make a child run as this account. */
-export function identity({ uid, gid }: Account): { uid?: number; gid?: number } {
-  return uid === process.geteuid?.() ? {} : { uid, gid }
+export function identity(account: Account): { uid?: number; gid?: number } {
+  return account ? { uid: account.uid, gid: account.gid } : {}
+}
+
+/** The account in words. */
+export function nameOf(account: Account): string {
+  return account ? `the user ${account.name}` : 'this user'
 }
 
 /** The environment of the server's processes: ours holds secrets, and variables such as PGPORT would change what they do. */
@@ -113,7 +99,7 @@ export function findBinaries(account: Account, binDir?: string): Binaries {
   try {
     return binariesIn(account, join(native, 'bin'))
   } catch (error) {
-    if (!isRoot()) throw error
+    if (account === undefined) throw error
     return binariesIn(account, join(copyOf(native), 'bin'))
   }
 }
@@ -123,11 +109,10 @@ export function temporaryRoot(): string {
   return existsSync('/var/tmp') ? '/var/tmp' : tmpdir()
 }
 
-/** Throws `EmbeddedUnavailable` unless root alone made this folder: anybody can make one under a temporary folder. */
-export function checkIsOurs(folder: string): void {
-  const stats = lstatSync(folder)
-  if (stats.isDirectory() && stats.uid === 0 && (stats.mode & 0o022) === 0) return
-  throw new EmbeddedUnavailable(`${folder} was made by another user`)
+/** Whether there is a folder that root alone made: anybody can make one under a temporary folder. */
+export function isRoots(folder: string): boolean {
+  const stats = lstatSync(folder, { throwIfNoEntry: false })
+  return stats?.isDirectory() === true && stats.uid === 0 && (stats.mode & 0o022) === 0
 }
 
 function installedNative(): string {
@@ -148,7 +133,7 @@ function binariesIn(account: Account, dir: string): Binaries {
   // The kernel says "no such file" of a program whose loader is missing, as on a system with musl instead of glibc.
   const needsGlibc = failed === 'ENOENT' && existsSync(program)
   const reason = needsGlibc ? 'it needs glibc' : (failed ?? stderr.trim().split('\n', 1)[0])
-  throw new EmbeddedUnavailable(`the user ${account.name} cannot run ${program}: ${reason}`)
+  throw new EmbeddedUnavailable(`${nameOf(account)} cannot run ${program}: ${reason}`)
 }
 
 /** Makes the library links of the package's install script, which npm does not always run. */
@@ -179,6 +164,6 @@ function copyOf(native: string): string {
       rmSync(draft, { recursive: true }) // another process was faster
     }
   }
-  checkIsOurs(target)
-  return target
+  if (isRoots(target)) return target
+  throw new EmbeddedUnavailable(`${target} was made by another user`)
 }

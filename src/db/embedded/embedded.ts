@@ -9,6 +9,7 @@ import {
   errorCode,
   findBinaries,
   identity,
+  nameOf,
   runAs,
   serverEnvironment,
 } from './account.js'
@@ -130,7 +131,7 @@ async function start(home: Home, { settings = {}, binDir, log = () => undefined 
   }).flatMap(([name, value]) => ['-c', `${name}=${value}`])
   const command = [join(binaries.dir, 'postgres'), '-D', join(home.path, 'data'), ...given]
   let server = await spawnServer(home, command)
-  log(`embedded PostgreSQL ${binaries.version} started, data in ${home.path}, run by the user ${home.account.name}`)
+  log(`embedded PostgreSQL ${binaries.version} started, data in ${home.path}, run by ${nameOf(home.account)}`)
   const leaving = new AbortController()
   const told = new Set<string>()
   const tell = (sentence: string) => {

@@ -4,12 +4,11 @@ import { chmod, lchown, mkdir } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import {
   type Account,
-  accountWhere,
-  checkIsOurs,
+  accountFor,
   EmbeddedUnavailable,
   errorCode,
-  isRoot,
-  preferredAccount,
+  isRoots,
+  nameOf,
   runAs,
   temporaryRoot,
 } from './account.js'
@@ -48,15 +47,16 @@ export async function makeDataDir(path: string): Promise<void> {
 
 /** The folder of the cluster that was made for this `dataDir`, wherever it lies; undefined where there is none. */
 export function existingHome(dataDir: string): string | undefined {
-  const folders = [wantedHome(dataDir), ...(isRoot() ? [spareHome(dataDir)] : [])]
-  return folders.find(folder => existsSync(join(folder, 'data')))
+  const [wanted, spare] = [wantedHome(dataDir), spareHome(dataDir)]
+  if (existsSync(join(wanted, 'data'))) return wanted
+  return isRoots(dirname(spare)) && existsSync(join(spare, 'data')) ? spare : undefined
 }
 
 function wantedHome(dataDir: string): string {
   return join(resolve(dataDir), FOLDER)
 }
 
-/** Its name follows from `dataDir`, so that the next start finds it. */
+/** Where the account of root cannot reach `dataDir`. Its name follows from that, so that the next start finds it. */
 function spareHome(dataDir: string): string {
   return join(temporaryRoot(), `agent-embedded-data-${digest(resolve(dataDir))}`, FOLDER)
 }
@@ -67,18 +67,21 @@ function spareHome(dataDir: string): string {
  * @throws EmbeddedUnavailable
  */
 export async function openHome(dataDir: string, log: (line: string) => void): Promise<Home> {
-  const account = preferredAccount()
   const wanted = wantedHome(dataDir)
-  const home = existingHome(dataDir) ?? ((await canReach(account, resolve(dataDir))) ? wanted : spareHome(dataDir))
-  await made(dirname(home))
-  if (home !== wanted) {
-    checkIsOurs(dirname(home))
+  await made(dirname(wanted))
+  const existing = existingHome(dataDir)
+  const account = accountFor(lstatSync(existing ?? wanted, { throwIfNoEntry: false })?.uid)
+  const reaches = account === undefined || runAs(account, '/bin/sh', ['-c', 'cd "$1"', 'sh', dirname(wanted)]).ok
+  const path = existing ?? (reaches ? wanted : spareHome(dataDir))
+  if (path !== wanted) {
+    await made(dirname(path))
+    if (!isRoots(dirname(path))) throw new EmbeddedUnavailable(`${dirname(path)} was made by another user`)
     log(
-      `the user ${account.name}, who runs the embedded PostgreSQL, cannot reach ${resolve(dataDir)}: its data is in ` +
-        `${home}; for another folder, set DATA_DIR to one that ${account.name} can reach`,
+      `${nameOf(account)}, who runs the embedded PostgreSQL, cannot reach ${resolve(dataDir)}: its data is in ${path}; ` +
+        'for another folder, set DATA_DIR to one within reach',
     )
   }
-  return await prepared(home, ownerOf(home) ?? account)
+  return await prepared(path, account)
 }
 
 async function made(folder: string): Promise<void> {
@@ -87,32 +90,20 @@ async function made(folder: string): Promise<void> {
   })
 }
 
-async function canReach(account: Account, folder: string): Promise<boolean> {
-  await made(folder)
-  return !isRoot() || runAs(account, '/bin/sh', ['-c', 'cd "$1"', 'sh', folder]).ok
-}
-
-/** As root, the account that owns an existing home; undefined where it is missing, or still root's, as a mount point. */
-function ownerOf(path: string): Account | undefined {
-  const uid = lstatSync(path, { throwIfNoEntry: false })?.uid ?? 0
-  return isRoot() && uid !== 0 ? accountWhere('uid', uid) : undefined
-}
-
 /** Makes a home and gives it to the account, which makes the rest: that proves that it can reach the folder and write there. */
 async function prepared(path: string, account: Account): Promise<Home> {
   await mkdir(path, { recursive: true, mode: 0o700 })
   // The owner of the folder above might have put a link here.
-  if (isRoot() && lstatSync(path).uid === 0) await lchown(path, account.uid, account.gid)
+  if (account && lstatSync(path).uid === 0) await lchown(path, account.uid, account.gid)
   const home = realpathSync(path)
   const sockets = socketsOf(home)
   const make = 'umask 077; cd "$1" && chmod 700 . && mkdir -p "$2"'
   const { ok, stderr, failed } = runAs(account, '/bin/sh', ['-c', make, 'sh', home, sockets])
   if (!ok) {
-    const reason = failed ?? stderr.trim()
-    throw new EmbeddedUnavailable(`the user ${account.name} cannot write the data folder ${path}: ${reason}`)
+    throw new EmbeddedUnavailable(`${nameOf(account)} cannot write the data folder ${path}: ${failed ?? stderr.trim()}`)
   }
-  const stats = lstatSync(sockets)
-  if (!stats.isDirectory() || stats.uid !== account.uid || (stats.mode & 0o077) !== 0)
+  const { uid, mode } = lstatSync(sockets)
+  if (uid !== (account?.uid ?? process.geteuid?.()) || (mode & 0o077) !== 0)
     throw new EmbeddedUnavailable(`the socket folder ${sockets} is open to other users`)
   return { path: home, account, sockets }
 }
