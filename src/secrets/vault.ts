@@ -16,16 +16,18 @@ export interface Vault {
  * `SecretCorrupt` passes through: another key under the same id is a mistake of the operator.
  */
 export async function openVault(db: Kysely<Database>, ring: KeyRing): Promise<Vault> {
-  const sealed = sealDeploymentKey(ring, generateDeploymentKey())
-  await db
-    .insertInto('deployment_key')
-    .values({ key_id: sealed.keyId, nonce: sealed.nonce, ciphertext: sealed.ciphertext })
-    .onConflict(conflict => conflict.doNothing())
-    .execute()
-  const stored = await db
-    .selectFrom('deployment_key')
-    .select(['key_id', 'nonce', 'ciphertext'])
-    .executeTakeFirstOrThrow()
+  const readStored = () => db.selectFrom('deployment_key').select(['key_id', 'nonce', 'ciphertext']).executeTakeFirst()
+  let stored = await readStored() // a standby takes no insert, and has the key already
+  if (stored === undefined) {
+    const sealed = sealDeploymentKey(ring, generateDeploymentKey())
+    await db
+      .insertInto('deployment_key')
+      .values({ key_id: sealed.keyId, nonce: sealed.nonce, ciphertext: sealed.ciphertext })
+      .onConflict(conflict => conflict.doNothing())
+      .execute()
+    stored = await readStored()
+  }
+  if (stored === undefined) throw new Error('the deployment key is gone as soon as it is made')
   try {
     const { key_id: keyId, nonce, ciphertext } = stored
     return { ring, deploymentKey: openDeploymentKey(ring, { keyId, nonce, ciphertext }) }

@@ -32,7 +32,7 @@ t.test(
   async t => {
     const cluster = await Cluster.create()
     t.teardown(() => cluster.remove())
-    const { service, update, read } = await serve(cluster)
+    const { service, env, update, read } = await serve(cluster)
     t.teardown(() => service.stop('SIGKILL'))
     t.equal(await update('stored before'), 200)
     await setReadOnly(cluster, 'on')
@@ -41,6 +41,9 @@ t.test(
     t.equal(await read(), 200)
     await until(async () => /"refusal":"database_unreachable".*"outcome":"not_applied"/.test(service.log))
     await until(async () => (await service.metric('agents_database_accepts_writes')) === 0)
+    const second = await ServiceProcess.start(env)
+    t.teardown(() => second.stop('SIGKILL'))
+    t.equal(await read(second.port), 200, 'also of a service that starts then')
     await setReadOnly(cluster, 'off')
     await until(async () => (await update('stored')) === 200)
     await until(async () => (await service.metric('agents_database_accepts_writes')) === 1)
@@ -56,7 +59,8 @@ async function setReadOnly(cluster: Cluster, value: 'on' | 'off'): Promise<void>
 
 async function serve(cluster: Cluster) {
   const token = await makeWorld(cluster.url())
-  const service = await ServiceProcess.start({ DATABASE_URL: cluster.url(), SECRET_KEYS: generateKey(), METRICS_TOKEN })
+  const env = { DATABASE_URL: cluster.url(), SECRET_KEYS: generateKey(), METRICS_TOKEN }
+  const service = await ServiceProcess.start(env)
   const update = async (description: string) => {
     const response = await fetch(`http://127.0.0.1:${service.port}/persona/1?update_mask=description`, {
       method: 'PATCH',
@@ -66,14 +70,14 @@ async function serve(cluster: Cluster) {
     await response.text()
     return response.status
   }
-  const read = async () => {
-    const response = await fetch(`http://127.0.0.1:${service.port}/persona/1`, {
+  const read = async (port = service.port) => {
+    const response = await fetch(`http://127.0.0.1:${port}/persona/1`, {
       headers: { authorization: `Bearer ${token}` },
     })
     await response.text()
     return response.status
   }
-  return { service, update, read }
+  return { service, env, update, read }
 }
 
 async function until(condition: () => Promise<boolean>): Promise<void> {
