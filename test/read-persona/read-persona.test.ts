@@ -1,5 +1,8 @@
+import { sql } from 'kysely'
 import t from 'tap'
-import { worldApp } from '../app.js'
+import { applyOrganisation } from '../../src/admin/apply.js'
+import { linked, type WorldApp, worldApp } from '../app.js'
+import { matrixCallers, matrixOrganisation } from '../matrix-organisation.js'
 
 const AGENT = 11
 const PATH = `/persona/${AGENT}`
@@ -123,4 +126,178 @@ t.test('200: answers are compact, and a source that the product added is shown a
     t.equal(body, JSON.stringify(JSON.parse(body)), path)
   }
   t.equal((await call('GET', '/persona/1', { token: admin })).body, updated.body)
+})
+
+interface Listed {
+  id: number
+  name: string
+  etag: string
+}
+
+/** Every page of a list, by the links, and how many pages there were. */
+async function everyPage({ call }: WorldApp, path: string, headers: Record<string, string>) {
+  const records: Listed[] = []
+  const sizes: number[] = []
+  for (let next: string | undefined = path; next !== undefined; ) {
+    const answer = await call('GET', next, { headers })
+    t.equal(answer.statusCode, 200, `${next}: ${answer.body.slice(0, 200)}`)
+    records.push(...answer.json())
+    sizes.push(answer.json().length)
+    next = answer.headers.link === undefined ? undefined : linked(next, answer.headers.link, 'next')
+  }
+  return { records, sizes }
+}
+
+const ids = (records: readonly Listed[]) => records.map(({ id }) => id)
+
+t.test('200: every kind of caller lists just the agents that they can read, each with its tag', async t => {
+  const world = await worldApp(t, { CONCURRENT_REQUESTS_MAX: '5000' })
+  await applyOrganisation(world.database, matrixOrganisation(), { vault: world.vault, env: {} })
+  const all = await world.database.db.selectFrom('persona').select('id').orderBy('id').execute()
+  for (const [caller, authorization] of await matrixCallers(world)) {
+    const headers: Record<string, string> = authorization === undefined ? {} : { authorization }
+    const first = await world.call('GET', '/persona', { headers })
+    if (first.statusCode !== 200) {
+      t.ok([401, 403].includes(first.statusCode), caller)
+      continue
+    }
+    const reads = await Promise.all(all.map(({ id }) => world.call('GET', `/persona/${id}`, { headers })))
+    const readable = all.filter((_, i) => reads[i]?.statusCode === 200).map(({ id }) => id)
+    const { records, sizes } = await everyPage(world, '/persona?limit=5', headers)
+    t.strictSame(ids(records), readable, caller)
+    t.ok(
+      sizes.slice(0, -1).every(size => size === 5),
+      'full pages before the last',
+    )
+    const tags = reads
+      .filter(({ statusCode }) => statusCode === 200)
+      .map(read => String(read.headers.etag).split('.')[0])
+    t.strictSame(
+      records.map(({ etag }) => etag.slice(0, -1)),
+      tags,
+    )
+    const [one] = records
+    if (one === undefined) continue
+    const { id, name } = one
+    const named = await everyPage(world, `/persona?limit=1&name=${encodeURIComponent(name)}`, headers)
+    t.ok(ids(named.records).includes(id) && named.records.every(one => one.name === name), `${caller} finds ${name}`)
+  }
+})
+
+t.test('304, HEAD, and 422 for what a list does not take; nobody is listed to who has no token', async t => {
+  const { call, token } = await worldApp(t)
+  const alice = await token('alice@example.com')
+  const list = await call('GET', '/persona?limit=2', { token: alice })
+  const tag = String(list.headers.etag)
+  t.match(list.json()[0], {
+    id: Number,
+    name: String,
+    description: String,
+    is_public: Boolean,
+    etag: /^"persona-\d+-\d+"$/,
+  })
+  t.notMatch(Object.keys(list.json()[0]), ['system_prompt'])
+  const again = await call('GET', '/persona?limit=2', { token: alice, headers: { 'if-none-match': tag } })
+  t.strictSame([again.statusCode, again.body], [304, ''])
+  const head = await call('HEAD', '/persona?limit=2', { token: alice })
+  t.strictSame([head.statusCode, head.body, head.headers.etag, head.headers.link], [200, '', tag, list.headers.link])
+  const faults = async (query: string) =>
+    (await call('GET', `/persona?${query}`, { token: alice }))
+      .json()
+      .detail?.map(({ loc, type }: { loc: string[]; type: string }) => `${loc.join('.')} ${type}`)
+  t.strictSame(await faults('limit=0'), ['query.limit greater_than_equal'])
+  t.strictSame(await faults('limit=101'), ['query.limit less_than_equal'])
+  t.strictSame(await faults('after=x&page=2'), ['query.after int_parsing', 'query.page extra_forbidden'])
+  t.strictSame(await faults('after=2147483648'), ['query.after less_than_equal'])
+  t.strictSame(await faults('name=%00'), ['query.name string_nul'])
+  t.strictSame((await call('GET', '/persona?after=2147483647', { token: alice })).json(), [])
+  t.equal((await call('GET', '/persona')).statusCode, 401)
+  t.equal((await call('POST', '/persona', { token: alice, body: {} })).headers.allow, 'GET, HEAD')
+})
+
+t.test(
+  '200: a token that is bound to agents lists these alone; one that is bound to tools lists no agents',
+  async t => {
+    const { call, token } = await worldApp(t)
+    const bound = await token('admin@example.com', { personaIds: [3, 1] })
+    t.strictSame(ids((await call('GET', '/persona', { token: bound })).json()), [1, 3])
+    t.equal((await call('GET', '/tool', { token: bound })).statusCode, 403)
+    const tools = await token('admin@example.com', { toolIds: [11, 10] })
+    t.strictSame(ids((await call('GET', '/tool?limit=1', { token: tools })).json()), [10])
+    t.strictSame(ids((await call('GET', '/tool?after=10', { token: tools })).json()), [11])
+    t.equal((await call('GET', '/persona', { token: tools })).statusCode, 403)
+    t.equal((await call('GET', '/me', { token: tools })).statusCode, 200)
+  },
+)
+
+t.test('200: tools are listed to every signed-in caller, by name too, without anything secret', async t => {
+  const world = await worldApp(t)
+  const headers = { authorization: `Bearer ${await world.token('alice@example.com', { scopes: ['basic'] })}` }
+  const { records } = await everyPage(world, '/tool?limit=3', headers)
+  const stored = await world.database.db.selectFrom('tool').select(['id', 'name', 'version']).orderBy('id').execute()
+  t.strictSame(
+    records.map(({ id, name, etag }) => ({ id, name, etag })),
+    stored.map(({ id, name, version }) => ({ id, name, etag: `"tool-${id}-${version}"` })),
+  )
+  for (const { name } of stored) {
+    const named = await world.call('GET', `/tool?name=${encodeURIComponent(name)}`, { headers })
+    t.ok(ids(named.json()).length > 0)
+    t.notMatch(named.body, /custom_headers|\*{4}#|definition/)
+  }
+})
+
+t.test('GET /me: who calls, and what the token allows', async t => {
+  const { call, token, database } = await worldApp(t)
+  const curator = await token('curator@example.com', { scopes: ['manage:actions'], personaIds: [1], toolIds: [10] })
+  const me = await call('GET', '/me', { token: curator })
+  t.equal(me.statusCode, 200)
+  const { token: own, ...person } = me.json()
+  const groups = await database.db
+    .selectFrom('user_group_member as m')
+    .innerJoin('user_group as g', 'g.id', 'm.user_group_id')
+    .innerJoin('user_account as u', 'u.id', 'm.user_id')
+    .select(['g.id', 'g.name'])
+    .where('u.email', '=', 'curator@example.com')
+    .where('m.is_manager', '=', true)
+    .orderBy('g.id')
+    .execute()
+  t.ok(groups.length > 0)
+  t.match(person, {
+    user: { email: 'curator@example.com', kind: 'person' },
+    permission: 'basic',
+    managed_groups: groups,
+  })
+  t.match(own, { scopes: ['manage:actions'], persona_ids: [1], tool_ids: [10], requires_if_match: false })
+  t.equal(own.expires_at, me.headers['token-expires-at'])
+  const again = await call('GET', '/me', { token: curator, headers: { 'if-none-match': String(me.headers.etag) } })
+  t.equal(again.statusCode, 304)
+  const admin = await call('GET', '/me', { token: await token('admin@example.com', { expiresInS: null }) })
+  t.match(admin.json(), { permission: 'admin', token: { scopes: null, persona_ids: null, expires_at: null } })
+  t.equal((await call('GET', '/me')).statusCode, 401)
+  t.equal((await call('HEAD', '/me', { token: curator })).statusCode, 200)
+})
+
+t.test('200: a page of long descriptions ends early, and the pages together have every record', async t => {
+  const world = await worldApp(t)
+  const { db } = world.database
+  const long = '\u{1}'.repeat(10_000)
+  await sql`
+    insert into tool (name, description) select 'long ' || n, ${long} from generate_series(1, 60) n`.execute(db)
+  await sql`
+    insert into persona (name, description, recency_bias, llm_filter_extraction, llm_relevance_filter, is_public)
+    select 'long ' || n, ${long}, 'auto', false, false, true from generate_series(1, 60) n`.execute(db)
+  const headers = { authorization: `Bearer ${await world.token('admin@example.com')}` }
+  for (const kind of ['persona', 'tool'] as const) {
+    const all = db.selectFrom(kind).select('id').orderBy('id')
+    const stored = await (kind === 'persona' ? all.where(sql<boolean>`not deleted`) : all).execute()
+    const { records, sizes } = await everyPage(world, `/${kind}?limit=100`, headers)
+    t.strictSame(
+      ids(records),
+      stored.map(({ id }) => id),
+      kind,
+    )
+    t.ok(sizes.length > 2 && Math.max(...sizes) < 60, `${sizes}`)
+    const page = await world.call('GET', `/${kind}?limit=100&name=long%201`, { headers })
+    t.strictSame([page.json().length, page.headers.link], [1, undefined], 'by name')
+  }
 })
