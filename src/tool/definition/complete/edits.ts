@@ -26,22 +26,22 @@ export class EditedDocument {
   /** Characters of the places and reasons of all edits. */
   editCharacters = 0
   private readonly copies = new WeakSet<object>()
-  private document: unknown
+  private readonly root: Container
 
   constructor(
     readonly given: unknown,
     private readonly numbers: NumberTexts,
   ) {
-    this.document = given
+    this.root = { document: given }
   }
 
   get value(): unknown {
-    return this.document
+    return this.root.document
   }
 
   /** What stands at `path`, or undefined. */
   at(path: Loc): unknown {
-    return valueAt(this.document, path)
+    return valueAt(this.value, path)
   }
 
   /** Sets what stands at `path`, whose container must exist; a list is extended by its length as the key. */
@@ -66,7 +66,7 @@ export class EditedDocument {
   }
 
   replaceAll(document: Record<string, unknown>, type: string, msg: string): void {
-    this.document = document
+    this.root.document = document
     this.push({ op: 'replace', path: [], type, msg })
   }
 
@@ -89,25 +89,18 @@ export class EditedDocument {
 
   /** The container at `path`, copied with everything above it if that has not been done. */
   private own(path: Loc): Container | undefined {
-    let value = this.copied(this.document)
-    if (value === undefined) return undefined
-    this.document = value
-    for (const key of path) {
-      if (!Object.hasOwn(value, key)) return undefined
-      const inner = this.copied(value[key])
-      if (inner === undefined) return undefined
-      value[key] = inner
-      value = inner
+    let holder = this.root
+    for (const key of ['document', ...path]) {
+      const value = Object.hasOwn(holder, key) ? holder[key] : undefined
+      if (typeof value !== 'object' || value === null) return undefined
+      if (!this.copies.has(value)) {
+        const copy = Array.isArray(value) ? [...value] : { ...value }
+        this.numbers.copied(value, copy)
+        this.copies.add(copy)
+        holder[key] = copy
+      }
+      holder = holder[key] as Container
     }
-    return value
-  }
-
-  private copied(value: unknown): Container | undefined {
-    if (typeof value !== 'object' || value === null) return undefined
-    if (this.copies.has(value)) return value as Container
-    const copy = Array.isArray(value) ? [...value] : { ...value }
-    this.numbers.copied(value, copy)
-    this.copies.add(copy)
-    return copy as Container
+    return holder
   }
 }

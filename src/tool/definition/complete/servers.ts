@@ -17,9 +17,8 @@ export class ServerRepairs {
     const url = this.document.at(['servers', 0, 'url'])
     if (server === undefined || typeof url !== 'string' || url.includes('{') || /^[a-z][a-z0-9+.-]*:/i.test(url)) return
     const resolved = url === '' || url === '/' ? server : parsedUrl(url, server)?.href
-    if (resolved === undefined) return
     // Slashes of either kind may name another host, which is not relative then.
-    if (new URL(resolved).host !== new URL(server).host) return
+    if (resolved === undefined || new URL(resolved).host !== new URL(server).host) return
     this.document.set(['servers', 0, 'url'], resolved, 'server_resolved', 'calls need an absolute address')
   }
 
@@ -32,22 +31,16 @@ export class ServerRepairs {
 
   /** A server that cannot be used is taken out; the last one of the document is replaced. */
   mend(path: Loc): void {
-    const list = this.document.at(path.slice(0, -1))
+    const holder = path.slice(0, -1)
+    const list = this.document.at(holder)
     if (!Array.isArray(list)) return
-    const isOwn = path.length > 2
-    if (list.length > 1) {
-      this.document.remove(path, 'server_removed', 'the address cannot be used')
-    } else if (isOwn) {
-      this.document.remove(path.slice(0, -1), 'server_removed', 'the address cannot be used')
-    } else {
+    const msg = 'the address cannot be used'
+    if (list.length > 1) this.document.remove(path, 'server_removed', msg)
+    else if (path.length > 2) this.document.remove(holder, 'server_removed', msg)
+    else {
       const found = this.serverFound()
       if (found === undefined) return
-      this.document.set(
-        path,
-        { url: found.url },
-        'server_replaced',
-        `the address cannot be used; this is ${found.origin}`,
-      )
+      this.document.set(path, { url: found.url }, 'server_replaced', `${msg}; this is ${found.origin}`)
     }
   }
 
@@ -56,25 +49,22 @@ export class ServerRepairs {
     if (this.server !== undefined) return { url: this.server, origin: 'the one given' }
     const document = this.document.value
     if (!isObject(document)) return undefined
-    const [leftover] = serversOf(document)
-    if (leftover !== undefined && /^https?:/.test(leftover.url) && unusableServer(leftover.url) === undefined)
-      return { url: leftover.url, origin: 'that of host and base path' }
-    const { paths } = document
-    if (!isObject(paths)) return undefined
-    for (const path of Object.keys(paths)) {
-      const item = paths[path]
-      if (!isObject(item)) continue
-      for (const holder of [item, ...Object.values(item)]) {
-        const [server] = isObject(holder) && Array.isArray(holder.servers) ? holder.servers : []
-        if (
-          isObject(server) &&
-          typeof server.url === 'string' &&
-          /^https?:\/\/[^{}]+$/.test(server.url) &&
-          unusableServer(server.url) === undefined
-        )
-          return { url: server.url, origin: 'the first that a path or an operation names' }
+    const leftover = usable(serversOf(document)[0])
+    if (leftover !== undefined) return { url: leftover, origin: 'that of host and base path' }
+    for (const item of isObject(document.paths) ? Object.values(document.paths) : []) {
+      for (const holder of isObject(item) ? [item, ...Object.values(item)] : []) {
+        const url = isObject(holder) && Array.isArray(holder.servers) ? usable(holder.servers[0]) : undefined
+        if (url !== undefined) return { url, origin: 'the first that a path or an operation names' }
       }
     }
     return undefined
   }
+}
+
+/** The absolute address of a server to which calls can go, if it has no variables. */
+function usable(server: unknown): string | undefined {
+  const url = isObject(server) ? server.url : undefined
+  return typeof url === 'string' && /^https?:\/\/[^{}]+$/.test(url) && unusableServer(url) === undefined
+    ? url
+    : undefined
 }

@@ -123,7 +123,6 @@ class Preparation {
       if (isObject(item) && !path.startsWith('x-')) this.prepareItem(item, ['paths', path], consumes, produces)
     }
     for (const [name, each] of entriesOf(document.parameters)) {
-      // A body stands in each operation that refers to it.
       if (isBody(each)) delete (document.parameters as Json)[name]
       else this.prepareParameter(each, ['components', 'parameters', name], ['parameters', name])
     }
@@ -137,12 +136,20 @@ class Preparation {
     return isMark ? this.hidden[Number(value.slice(this.mark.length))] : value
   }
 
-  /** What a reference leads to by way of `paths`, or inside a shared parameter or response, is copied: its place changes. */
+  /**
+   * What a reference leads to is copied where its place changes: what stands in `paths`, inside a shared parameter or response, or is
+   * a body, which stands in each operation.
+   */
   private copyTargets(): void {
     const { document } = this
     const entries = new Set<unknown>()
     const holders: Json[] = []
-    const copies = new Map<unknown, string>()
+    const copies = new Map<string, string>()
+    const lookInto = (value: unknown) =>
+      forEachObject(value, each => {
+        for (const entry of Array.isArray(each.parameters) ? each.parameters : []) entries.add(entry)
+        if (typeof each.$ref === 'string' && /^#\/(?:paths|parameters|responses)\//.test(each.$ref)) holders.push(each)
+      })
     const copyOf = (target: Json) => {
       const text = JSON.stringify(target)
       this.pay(text.length)
@@ -150,29 +157,21 @@ class Preparation {
       lookInto(copy)
       return copy
     }
-    const lookInto = (value: unknown) =>
-      forEachObject(value, each => {
-        for (const entry of Array.isArray(each.parameters) ? each.parameters : []) entries.add(entry)
-        if (typeof each.$ref === 'string' && /^#\/(?:paths|parameters|responses)\//.test(each.$ref)) holders.push(each)
-      })
     lookInto(document)
     for (const holder of holders) {
       const ref = holder.$ref as string // only such were found
       const steps = stepsOf(ref)
       const isOfPath = steps[0] === 'paths'
-      if (isOfPath && steps.length <= 5 && steps.at(-2) === 'parameters') {
-        const target = this.resolved(holder)
-        if (!isObject(target)) continue
-        if (!entries.has(holder)) {
-          const msg = `the reference ${quote(ref)} leads to what has no such place in OpenAPI 3: put it under "definitions" and refer to it there`
-          throw new NotConvertible({ loc: [], msg, type: 'ref_unresolved' })
-        }
-        // The number of a parameter in its list changes once bodies are taken out.
+      const isNumbered = isOfPath && steps.length <= 5 && steps.at(-2) === 'parameters'
+      const target = isNumbered || entries.has(holder) ? this.resolved(holder) : valueAt(document, steps)
+      if (!isObject(target)) continue
+      if (entries.has(holder) && (isNumbered || isBody(target))) {
         delete holder.$ref
         Object.assign(holder, copyOf(target))
+      } else if (isNumbered) {
+        const msg = `the reference ${quote(ref)} leads to what has no such place in OpenAPI 3: put it under "definitions" and refer to it there`
+        throw new NotConvertible({ loc: [], msg, type: 'ref_unresolved' })
       } else if (steps.length > (isOfPath ? 5 : 2) || (isOfPath && steps[2] === 'parameters')) {
-        const target = valueAt(document, steps)
-        if (!isObject(target)) continue
         if (!copies.has(ref)) copies.set(ref, this.newDefinition(steps, copyOf(target)))
         holder.$ref = copies.get(ref)
       }
@@ -191,13 +190,11 @@ class Preparation {
 
   private prepareItem(item: Json, at: Loc, consumes: string[], produces: string[]): void {
     const shared = this.listOf(item, at)
-    const bodies = shared.map(each => this.resolved(each)).filter(isBody)
-    if (item.parameters !== undefined) item.parameters = shared.filter(each => !isBody(this.resolved(each)))
-    for (const [i, each] of this.listOf(item, at).entries())
-      this.prepareParameter(each, [...at, 'parameters', i], [...at, 'parameters', i])
+    this.prepareParameters(shared, at)
+    if (item.parameters !== undefined) item.parameters = shared.filter(each => !isBody(each))
     for (const [method, operation] of Object.entries(item)) {
       if (isObject(operation) && METHODS.has(method.toLowerCase()))
-        this.prepareOperation(operation, bodies, [...at, method], consumes, produces)
+        this.prepareOperation(operation, shared.filter(isBody), [...at, method], consumes, produces)
       else if (method !== 'parameters' && typeof operation !== 'string') item[method] = this.hide(operation)
     }
   }
@@ -211,17 +208,14 @@ class Preparation {
   ): void {
     for (const key of ['schemes', 'consumes', 'produces']) refuseReference(operation[key], [...at, key])
     const own = this.listOf(operation, at)
-    const bodies = own.map(each => this.resolved(each)).filter(isBody)
-    const hasBody = bodies.some(each => each.in === 'body')
-    const inherited = sharedBodies.filter(each => !(hasBody && each.in === 'body'))
-    const plain = own.filter(each => !isBody(this.resolved(each)))
-    for (const [i, each] of plain.entries())
-      this.prepareParameter(each, [...at, 'parameters', i], [...at, 'parameters', own.indexOf(each)])
+    this.prepareParameters(own, at)
     operation.consumes = operation.consumes === undefined ? consumes : typesOf(operation.consumes)
     operation.produces = operation.produces === undefined ? produces : typesOf(operation.produces)
-    const all = [...inherited, ...bodies]
-    if (own.length + all.length > 0) operation.parameters = [...plain, ...all]
-    for (const each of all) this.payFor(operation.consumes as string[], each)
+    const bodies = own.filter(isBody)
+    const hasBody = bodies.some(each => each.in === 'body')
+    bodies.unshift(...sharedBodies.filter(each => !(hasBody && each.in === 'body')))
+    if (own.length + bodies.length > 0) operation.parameters = [...own.filter(each => !isBody(each)), ...bodies]
+    for (const each of bodies) this.payFor(operation.consumes as string[], each)
     for (const [code, response] of entriesOf(operation.responses)) {
       if (!code.startsWith('x-') && isObject(response)) this.payFor(operation.produces as string[], response.schema)
     }
@@ -246,6 +240,14 @@ class Preparation {
     if (holder.parameters === undefined || Array.isArray(holder.parameters)) return holder.parameters ?? []
     refuseReference(holder.parameters, [...at, 'parameters'])
     throw new NotConvertible({ loc: [...at, 'parameters'], msg: SENTENCES.list_type, type: 'list_type' })
+  }
+
+  private prepareParameters(list: readonly unknown[], at: Loc): void {
+    let index = 0
+    for (const [i, each] of list.entries()) {
+      // Bodies are taken out.
+      if (!isBody(each)) this.prepareParameter(each, [...at, 'parameters', index++], [...at, 'parameters', i])
+    }
   }
 
   private prepareParameter(entry: unknown, at: Loc, given: Loc): void {
