@@ -1,12 +1,12 @@
 import { isDeepStrictEqual } from 'node:util'
 import { type CheckOptions, DEFAULT_AT, inspection } from './check/check.js'
 import { type Loc, locOf, type Place, placeUnder, quote } from './check/findings.js'
-import { jsonMediaType, type ParameterInput } from './check/inputs.js'
+import { jsonMediaType } from './check/inputs.js'
 import type { OperationInput } from './check/operations.js'
 import { isObject } from './check/references.js'
 import { firstAddress, originsOf } from './check/servers.js'
-import { InputSchemas } from './functions/functions.js'
-import { type ConvertedSchema, comparable, type JsonSchema, type SchemaConverter } from './functions/json-schema.js'
+import { type Input, InputSchemas } from './functions/functions.js'
+import { comparable, type JsonSchema, type SchemaConverter } from './functions/json-schema.js'
 
 /**
  * What a change means for callers of the tool as it was: `breaking` if a correct call can now be wrong or impossible, `safe` if every
@@ -29,17 +29,6 @@ interface Difference {
   readonly weight: ChangeClass
   readonly msg: string
   readonly isType: boolean
-}
-
-/** A parameter or the body of an operation. */
-interface Input {
-  readonly kind: 'parameter' | 'body'
-  readonly name: string
-  readonly place: Place
-  readonly isRequired: boolean
-  /** How the value is written in a request. */
-  readonly form: string
-  readonly schema: ConvertedSchema
 }
 
 const MOST_CHANGES = 10_000
@@ -135,27 +124,32 @@ class Comparison {
       }
       if (!isDeepStrictEqual(old.record.spec.security ?? null, next.record.spec.security ?? null))
         this.add('unknown', 'security_changed', old, next.place, 'the operation is authorized in another way')
-      this.compareInputs(old, inputsOf(old, this.old), inputsOf(next, this.next))
+      this.compareInputs(old, this.old.inputsOf(old), this.next.inputsOf(next))
     }
     for (const each of newcomers.values()) this.add('safe', 'operation_added', each, each.place, 'the operation is new')
   }
 
-  private compareInputs(operation: OperationInput, before: Map<string, Input>, after: Map<string, Input>): void {
-    for (const [key, { kind, name }] of before)
-      if (!after.has(key)) this.add('breaking', `${kind}_removed`, operation, undefined, `${name} is gone`)
-    for (const [key, { kind, name, place, isRequired, form, schema }] of after) {
+  private compareInputs(operation: OperationInput, before: readonly Input[], after: readonly Input[]): void {
+    const nextKeys = new Set(after.map(each => each.key))
+    for (const each of before)
+      if (!nextKeys.has(each.key))
+        this.add('breaking', `${kindOf(each)}_removed`, operation, undefined, `${labelOf(each)} is gone`)
+    const byKey = new Map(before.map(each => [each.key, each]))
+    for (const next of after) {
+      const { isRequired } = next
       const add = (weight: ChangeClass, change: string, msg: string) =>
-        this.add(weight, `${kind}_${change}`, operation, place, `${name}${msg}`)
-      const old = before.get(key)
+        this.add(weight, `${kindOf(next)}_${change}`, operation, next.place, `${labelOf(next)}${msg}`)
+      const old = byKey.get(next.key)
       if (old === undefined && !isRequired) add('safe', 'added', ' is new and optional')
       else if (isRequired && !old?.isRequired)
         add('breaking', 'required', old === undefined ? ' is new and required' : ' is now required')
       else if (!isRequired && old?.isRequired) add('safe', 'optional', ' is now optional')
       if (old === undefined) continue
-      const isBody = kind === 'body'
-      if (form !== old.form)
-        add('unknown', isBody ? 'media_type_changed' : 'style_changed', ` is sent as ${form} instead of ${old.form}`)
-      for (const { weight, msg, isType } of this.schemas.differencesOf(old.schema, schema))
+      const isBody = next.in === 'body'
+      const [form, oldForm] = [formOf(next), formOf(old)]
+      if (form !== oldForm)
+        add('unknown', isBody ? 'media_type_changed' : 'style_changed', ` is sent as ${form} instead of ${oldForm}`)
+      for (const { weight, msg, isType } of this.schemas.differencesOf(old.schema, next.schema))
         add(weight, isBody ? 'changed' : isType ? 'type_changed' : 'schema_changed', `: ${msg}`)
     }
   }
@@ -193,7 +187,7 @@ class SchemaComparison {
     private readonly next: SchemaConverter,
   ) {}
 
-  differencesOf({ schema: old }: ConvertedSchema, { schema: next }: ConvertedSchema): Difference[] {
+  differencesOf(old: JsonSchema, next: JsonSchema): Difference[] {
     const seen = new Set<string>()
     this.pending = [[old, next, '']]
     this.differences = []
@@ -356,27 +350,17 @@ function targetOf({ record }: OperationInput): string {
   return `${record.method.toLowerCase()} ${record.path}`
 }
 
-function inputsOf({ parameters, body }: OperationInput, schemas: InputSchemas): Map<string, Input> {
-  const inputs = new Map<string, Input>()
-  for (const each of parameters) {
-    const { in: location, place, value } = each
-    const isRequired = location === 'path' || value.required === true
-    const name = `the ${location} parameter ${quote(each.name)}`
-    const schema = schemas.parameterSchema(each)
-    inputs.set(each.key, { kind: 'parameter', name, place, isRequired, form: styleOf(each), schema })
-  }
-  if (body !== undefined) {
-    const { value, place } = body
-    const isRequired = value.required === true
-    const form = quote(jsonMediaType(Object(value.content)) ?? '')
-    const schema = schemas.bodySchema(body)
-    inputs.set('body', { kind: 'body', name: 'the request body', place, isRequired, form, schema })
-  }
-  return inputs
+function kindOf(input: Input): string {
+  return input.in === 'body' ? 'body' : 'parameter'
 }
 
-/** The style of a parameter, defaults filled in. */
-function styleOf({ in: place, value }: ParameterInput): string {
+function labelOf(input: Input): string {
+  return input.in === 'body' ? 'the request body' : `the ${input.in} parameter ${quote(input.name)}`
+}
+
+/** How the value is written in a request: the media type, or the style with its defaults. */
+function formOf({ in: place, value }: Input): string {
+  if (place === 'body') return quote(jsonMediaType(Object(value.content)) ?? '')
   if (isObject(value.content)) return `the media type ${quote(Object.keys(value.content)[0] ?? '')}`
   const isForm = place === 'query' || place === 'cookie'
   const style = typeof value.style === 'string' ? value.style : isForm ? 'form' : 'simple'

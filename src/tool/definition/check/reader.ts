@@ -1,7 +1,7 @@
 import { type Findings, type Place, placeUnder, quote, type Resolved } from './findings.js'
 import { DEFINITION_LIMITS } from './limits.js'
 import { partUnder } from './model.js'
-import { isDangling, isObject, type References, type Target } from './references.js'
+import { isDangling, isObject, isReference, type References, type Target } from './references.js'
 
 type Schema = Record<string, unknown>
 
@@ -129,11 +129,6 @@ function isPart({ value, kind }: Target, part: string): boolean {
   if (typeof value === 'boolean') return part === 'schema' && (kind ?? part) === part
   if (!isObject(value) || kind !== undefined) return isObject(value) && kind === part
   return part !== 'parameter' || (value.$ref ?? value.name ?? value.in) !== undefined
-}
-
-/** True for an object that is a reference; where a map stands, a member named `$ref` is an object and no text. */
-export function isReference(value: unknown): value is { $ref: string } {
-  return isObject(value) && typeof value.$ref === 'string'
 }
 
 /** The sentence about a part of a document that is a reference where none may stand. */

@@ -146,6 +146,11 @@ export function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
+/** True for an object that is a reference; where a map stands, a member named `$ref` is an object and no text. */
+export function isReference(value: unknown): value is { $ref: string } {
+  return isObject(value) && typeof value.$ref === 'string'
+}
+
 /** The key or index that one step of a pointer means in `value`, if `value` has it: percent-decoded, else as written. */
 function ownKey(value: unknown, step: string): string | number | undefined {
   if (typeof value !== 'object' || value === null) return undefined

@@ -1,7 +1,7 @@
 import { type Place, placeUnder, quote, type Resolved } from './findings.js'
 import { DEFINITION_LIMITS } from './limits.js'
-import { isReference, type Reader } from './reader.js'
-import { isDangling, isObject } from './references.js'
+import type { Reader } from './reader.js'
+import { isDangling, isObject, isReference } from './references.js'
 import type { Subtypes } from './subtypes.js'
 
 type Schema = Record<string, unknown>

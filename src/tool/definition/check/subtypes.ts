@@ -1,5 +1,5 @@
 import { type Loc, type Place, placeUnder, quote } from './findings.js'
-import { isObject, type References, type Target } from './references.js'
+import { isObject, isReference, type References, type Target } from './references.js'
 
 type Schema = Record<string, unknown>
 
@@ -162,12 +162,9 @@ export class Subtypes {
           warn(`nothing says which ${quote(property)} selects this alternative: the model may send any`, [key, i])
       }
       const offered = new Set<unknown>([...ends, schema])
-      for (const name of [...mapped].flatMap(([value, { values }]) => (offered.has(value) ? [] : values)))
-        warn('the mapping names what is not an alternative: the model is not offered it', [
-          'discriminator',
-          'mapping',
-          name,
-        ])
+      const msg = 'the mapping names what is not an alternative: the model is not offered it'
+      for (const [value, { values }] of mapped)
+        for (const name of offered.has(value) ? [] : values) warn(msg, ['discriminator', 'mapping', name])
       return
     }
     const subtypes = this.offeredFor(schema)
@@ -190,8 +187,8 @@ export class Subtypes {
     return isUnion || this.selectorOf(discriminator, schema) !== undefined
   }
 
-  /** The schema that an alternative means; undefined where it is none, which is said elsewhere. */
-  private endOf(schema: unknown, base: Schema | undefined): Schema | undefined {
+  /** The schema that a schema means, itself or by references; undefined where it is none, which is said elsewhere. */
+  endOf(schema: unknown, base?: Schema): Schema | undefined {
     if (!isObject(schema)) return undefined
     const end = typeof schema.$ref === 'string' ? this.references.resolve(schema.$ref, base)?.value : schema
     return isObject(end) ? end : undefined
@@ -199,18 +196,15 @@ export class Subtypes {
 
   private noteParents(target: Target): void {
     const schema = target.value as Schema // only objects were noted
-    const parents = new Set<object>()
-    for (const part of Array.isArray(schema.allOf) ? schema.allOf : []) {
-      if (!isObject(part) || typeof part.$ref !== 'string') continue
-      const parent = this.references.resolve(part.$ref, target.base)?.value
-      if (isObject(parent) && parent !== schema) parents.add(parent)
-    }
+    const parts: unknown[] = Array.isArray(schema.allOf) ? schema.allOf : []
+    const parents = new Set(parts.filter(isReference).flatMap<Schema>(part => this.endOf(part, target.base) ?? []))
+    parents.delete(schema)
+    if (parents.size > 0) this.parents.set(schema, [...parents])
     for (const parent of parents) {
       const known = this.children.get(parent)
       if (known === undefined) this.children.set(parent, [target])
       else known.push(target)
     }
-    if (parents.size > 0) this.parents.set(schema, [...parents])
   }
 
   private read(owner: Schema): Discriminator | undefined {
@@ -244,20 +238,16 @@ export class Subtypes {
 
   /** The values to which a schema, or one that it is composed of, limits a property. */
   private allowedValues(schema: Schema, property: string): unknown[] | undefined {
-    const pending: [Schema, Schema | undefined][] = [[schema, undefined]]
-    for (let i = 0; i < pending.length && i < MOST_SCHEMAS_SEARCHED; i++) {
-      const [at, base] = pending[i] as [Schema, Schema | undefined] // i is inside the list
-      const properties = isObject(at.properties) ? at.properties : {}
-      const own = Object.hasOwn(properties, property) ? properties[property] : undefined
-      const limited =
-        isObject(own) && typeof own.$ref === 'string' ? this.references.resolve(own.$ref, base)?.value : own
-      if (isObject(limited)) {
-        if (limited.const !== undefined) return [limited.const]
-        if (Array.isArray(limited.enum) && limited.enum.length > 0) return limited.enum
-      }
-      const parts: unknown[] = Array.isArray(at.allOf) ? at.allOf.slice(0, MOST_SCHEMAS_SEARCHED) : []
-      if (typeof at.$ref === 'string') parts.push(this.references.resolve(at.$ref, base)?.value)
-      for (const part of parts) if (isObject(part)) pending.push([part, base])
+    const pending = [schema]
+    for (const [i, at] of pending.entries()) {
+      if (i >= MOST_SCHEMAS_SEARCHED) break
+      const { properties, allOf } = at
+      const own = isObject(properties) && Object.hasOwn(properties, property) ? this.endOf(properties[property]) : {}
+      if (own?.const !== undefined) return [own.const]
+      if (Array.isArray(own?.enum) && own.enum.length > 0) return own.enum
+      if (Array.isArray(allOf)) pending.push(...allOf.slice(0, MOST_SCHEMAS_SEARCHED).filter(isObject))
+      const end = typeof at.$ref === 'string' ? this.endOf(at) : undefined
+      if (end !== undefined) pending.push(end)
     }
     return undefined
   }

@@ -58,6 +58,11 @@ export function toFunctions(definition: unknown, options: CheckOptions = {}): Fu
   })
 }
 
+/** A parameter or the body of an operation. */
+export interface Input extends ConvertedSchema, ParameterInput {
+  readonly isRequired: boolean
+}
+
 /** Makes the argument schemas of the operations of one document; what operations share is converted once. */
 export class InputSchemas {
   readonly converter: SchemaConverter
@@ -67,25 +72,31 @@ export class InputSchemas {
     this.converter = new SchemaConverter(readings)
   }
 
+  /** What an operation takes in; the body is the last, in `body`. */
+  inputsOf({ parameters, body }: OperationInput): Input[] {
+    const inputs = parameters.map(each => {
+      const isRequired = each.in === 'path' || each.value.required === true
+      return { ...each, ...this.parameterSchema(each), isRequired }
+    })
+    if (body === undefined) return inputs
+    const { value, place } = body
+    const named = { name: BODY_PROPERTY, in: 'body', key: 'body', value, place, isSendable: true }
+    return [...inputs, { ...named, ...this.bodySchema(body), isRequired: value.required === true }]
+  }
+
   /** The arguments of one operation. */
   parametersOf(operation: OperationInput, headerNames: ReadonlySet<string>): Record<string, unknown> {
     const properties = new Map<string, JsonSchema>()
     const required: string[] = []
     const uses = new Set<Definition>()
-    const add = (name: string, place: string, { schema, uses: used }: ConvertedSchema, isRequired: boolean) => {
-      let key = properties.has(name) ? `${place}_${name}` : name
-      while (properties.has(key)) key = `${key}_`
-      properties.set(key, schema)
-      if (isRequired) required.push(key)
-      for (const use of used) uses.add(use)
+    for (const input of this.inputsOf(operation)) {
+      if (isSupplied(input, headerNames) || !input.isSendable) continue
+      let name = properties.has(input.name) ? `${input.in}_${input.name}` : input.name
+      while (properties.has(name)) name = `${name}_`
+      properties.set(name, input.schema)
+      if (input.isRequired) required.push(name)
+      for (const use of input.uses) uses.add(use)
     }
-    for (const parameter of operation.parameters) {
-      const { name, in: place, value } = parameter
-      if (isSupplied(parameter, headerNames) || !parameter.isSendable) continue
-      add(name, place, this.parameterSchema(parameter), place === 'path' || value.required === true)
-    }
-    const { body } = operation
-    if (body !== undefined) add(BODY_PROPERTY, 'body', this.bodySchema(body), body.value.required === true)
     const $defs: Record<string, JsonSchema> = {}
     for (const { name, converted } of uses) {
       if (converted === undefined) continue
@@ -100,7 +111,7 @@ export class InputSchemas {
     }
   }
 
-  parameterSchema({ value }: ParameterInput): ConvertedSchema {
+  private parameterSchema({ value }: ParameterInput): ConvertedSchema {
     const known = this.made.get(value)
     if (known !== undefined) return known
     const { schema, uses } = this.converter.convert(this.schemaOf(value))
@@ -114,7 +125,7 @@ export class InputSchemas {
     return made
   }
 
-  bodySchema(body: BodyInput): ConvertedSchema {
+  private bodySchema(body: BodyInput): ConvertedSchema {
     const { value, media } = body
     const known = this.made.get(body)
     if (known !== undefined) return known

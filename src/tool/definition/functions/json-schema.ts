@@ -132,8 +132,8 @@ export class SchemaConverter {
       beside,
       part: under({ isParent: subtypes.has(schema), hidden }),
       alternative: each => {
-        const end = isObject(each) && typeof each.$ref === 'string' ? references.resolve(each.$ref, base)?.value : each
-        const selector = discriminator && isObject(end) ? subtypes.selectorOf(discriminator, end) : undefined
+        const end = subtypes.endOf(each, base)
+        const selector = discriminator && end ? subtypes.selectorOf(discriminator, end) : undefined
         return selector === undefined ? beside(each) : { allOf: [beside(each), selector] }
       },
     }
