@@ -99,6 +99,11 @@ t.test('408 blames a client only for a body that it did not send', async t => {
     await header.until(/HTTP[\s\S]*\}/),
     /^HTTP\/1\.1 408 [\s\S]*The headers of a request must arrive within 0.4 s/,
   )
+  const second = new RawConnection(service.port).write('GET /healthz HTTP/1.1\r\nHost: a\r\n\r\nGET /he')
+  t.match(await second.until(/\}[\s\S]*\}/), /^HTTP\/1\.1 200 [\s\S]*HTTP\/1\.1 408 /)
+  const refused = begin(service, 'pat_unknown')
+  await refused.closed
+  t.match(await refused.until(/\}/), /^HTTP\/1\.1 401 (?![\s\S]*HTTP)/, 'it is answered once')
 })
 
 t.test('503 and not 408 where the service itself did not come to read the body', async t => {

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { type IncomingMessage, type Server, STATUS_CODES } from 'node:http'
+import { type Server, STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { plainAddress } from '../auth/client-address.js'
@@ -13,8 +13,8 @@ const DROPPED_BYTES_MAX = 8 * 2 ** 20
 /** Connections without an answered request are ended at this part of the time for a shutdown, whatever they wait for. */
 const LATE = 3 / 4
 
-/** The request of each connection that has no answer yet. */
-const unanswered = new WeakMap<Socket, IncomingMessage>()
+/** The request of each connection that came last. */
+const latest = new WeakMap<Socket, FastifyRequest>()
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -34,10 +34,8 @@ export function registerConnections(
   app.decorateRequest('isAnswered', false)
   let isClosing = false
   app.addHook('onRequest', (request, reply, done) => {
-    const { raw } = request
-    unanswered.set(raw.socket, raw)
+    latest.set(request.raw.socket, request)
     reply.raw.once('close', () => {
-      if (unanswered.get(raw.socket) === raw) unanswered.delete(raw.socket)
       if (!request.isAnswered) onAbandoned(request, reply)
     })
     done()
@@ -64,16 +62,18 @@ export function answerClientError(
   socket: Socket,
   onBroken: (code: string) => void,
 ): void {
-  const request = unanswered.get(socket)
+  const request = latest.get(socket)
   const isUnused = error.code === TIMEOUT && socket.bytesRead === 0
-  // The client of a whole request would take this for its answer.
-  if (error.code === 'ECONNRESET' || isUnused || !socket.writable || request?.complete) {
+  // The client of a whole request would take this for its answer, that of an answered one for a second.
+  const isToldElsewhere = request !== undefined && request.raw.complete !== request.isAnswered
+  if (error.code === 'ECONNRESET' || isUnused || !socket.writable || isToldElsewhere) {
     socket.destroy()
     return
   }
   // A body that nothing reads yet waits for this service, not for its client.
-  const isOurs = error.code === TIMEOUT && request !== undefined && request.readableFlowing === null
-  const answer = isOurs ? NOT_READ : brokenRequest(error.code, request !== undefined, app.server)
+  const hasBody = request?.isAnswered === false
+  const isOurs = error.code === TIMEOUT && hasBody && request.raw.readableFlowing === null
+  const answer = isOurs ? NOT_READ : brokenRequest(error.code, hasBody, app.server)
   const requestId = randomBytes(12).toString('base64url')
   const client = plainAddress(socket.remoteAddress ?? '')
   app.log.info({ request_id: requestId, status: statusOf(answer.code), refusal: answer.code, client }, 'broken request')
