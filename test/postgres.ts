@@ -53,6 +53,9 @@ export async function startServer(): Promise<{ url: string; leave(): Promise<voi
       fsync: 'off',
       synchronous_commit: 'off',
       full_page_writes: 'off',
+      wal_level: 'minimal',
+      max_wal_senders: '0',
+      autovacuum: 'off',
       deadlock_timeout: '200ms',
       max_connections: '200',
     },
@@ -78,14 +81,14 @@ async function dropTemplates(client: pg.Client): Promise<void> {
 
 async function createDatabase(client: pg.Client, server: string, name: string, template?: Template): Promise<void> {
   if (!template) {
-    await client.query(`create database "${name}" template template0`)
+    await client.query(`create database "${name}" template template0 strategy file_copy`)
     return
   }
   const source = `test_template_${template.name}`
   for (;;) {
     await client.query('select pg_advisory_lock_shared($1)', [TEMPLATE_LOCK])
     const made = await isTemplate(client, source)
-    if (made) await client.query(`create database "${name}" template "${source}"`)
+    if (made) await client.query(`create database "${name}" template "${source}" strategy file_copy`)
     await client.query('select pg_advisory_unlock_shared($1)', [TEMPLATE_LOCK])
     if (made) return
     await client.query('select pg_advisory_lock($1)', [TEMPLATE_LOCK])
