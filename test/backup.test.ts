@@ -6,6 +6,7 @@ import { execFileSync } from 'node:child_process'
 import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { sql } from 'kysely'
 import pg from 'pg'
 import t from 'tap'
 import { applyOrganisation } from '../src/admin/apply.js'
@@ -16,6 +17,7 @@ import { readConfig } from '../src/config.js'
 import { startEmbedded } from '../src/db/embedded/embedded.js'
 import { migrate } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
+import type { ServiceDatabase } from '../src/db/transaction.js'
 import { makeLogger } from '../src/http/logging.js'
 import { Lifecycle } from '../src/lifecycle.js'
 import { decryptSecret } from '../src/secrets/cipher.js'
@@ -98,23 +100,15 @@ async function answers(url: string, { admin, person }: Tokens): Promise<Record<s
         }
       }
     })
-    return { ...read, secrets: await secrets(url), audit: await verifyAudit(database.db) }
+    return { ...read, secrets: await secrets(database), audit: await verifyAudit(database.db) }
   } finally {
     await database.close()
   }
 }
 
-async function secrets(url: string): Promise<string[]> {
-  const client = new pg.Client({ connectionString: url })
-  await client.connect()
-  const { rows } = await client.query<{
-    tool_id: number
-    name: string
-    key_id: string
-    nonce: Buffer
-    ciphertext: Buffer
-  }>('select tool_id, name, key_id, nonce, ciphertext from tool_header order by tool_id, position')
-  await client.end()
+async function secrets({ db }: ServiceDatabase): Promise<string[]> {
+  const { rows } = await sql<{ tool_id: number; name: string; key_id: string; nonce: Buffer; ciphertext: Buffer }>`
+    select tool_id, name, key_id, nonce, ciphertext from tool_header order by tool_id, position`.execute(db)
   const ring = parseKeyRing(KEYS)
   return rows.map(({ tool_id, name, key_id, nonce, ciphertext }) =>
     decryptSecret(ring, { keyId: key_id, nonce, ciphertext }, { toolId: tool_id, headerName: name }),

@@ -1,6 +1,6 @@
-import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process'
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chmodSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -13,7 +13,6 @@ import { fileURLToPath } from 'node:url'
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const START_WITHIN_MS = 120_000
-const PACKED_BYTES_MAX = 1_000_000
 
 const folder = mkdtempSync(join(tmpdir(), 'package-'))
 chmodSync(folder, 0o711) // the embedded server of a root start runs as another user, who must get through
@@ -82,26 +81,17 @@ check(
 )
 const strangers = paths.filter(path => /^(test|bench|src)\/|^build\/(test|bench)\/|\.map$|^\.env/.test(path))
 check(strangers.length === 0, `nothing of the tests is in the package: ${strangers.slice(0, 3)}`)
-check(packed.size <= PACKED_BYTES_MAX, `${paths.length} files, ${packed.size} bytes`)
+check(packed.size <= 1_000_000, `${paths.length} files, ${packed.size} bytes`)
 
 const installed = join(folder, 'installed')
 mkdirSync(installed)
 writeFileSync(join(installed, 'package.json'), '{"private":true}')
-const install = spawnSync('npm', ['install', '--omit=optional', '--no-audit', '--no-fund', tarball], {
-  cwd: installed,
-  encoding: 'utf8',
-})
-check(install.status === 0, `npm install: ${install.stdout.trim()}`)
-const unsuited = [...install.stderr.matchAll(/package: '([^']+)'/g)].map(([, name]) => name)
-console.log(`# packages that want another Node than ${process.version}: ${unsuited.join(', ') || 'none'}`)
-const bin = join(installed, 'node_modules', '.bin')
-check(readdirSync(bin).includes('agent-tool-management'), 'the service is a command')
-const help = execFileSync(join(bin, 'agentctl'), ['--help'], { encoding: 'utf8' })
+const install = ['install', '--omit=optional', '--no-audit', '--no-fund', tarball]
+execFileSync('npm', install, { cwd: installed, stdio: 'inherit' })
+const help = execFileSync(join(installed, 'node_modules', '.bin', 'agentctl'), ['--help'], { encoding: 'utf8' })
 check(/apply/.test(help), 'agentctl --help')
 
 const { child, origin, token } = await start(tarball)
-const page = await fetch(`${origin}/docs`)
-check(page.status === 200, `GET /docs: ${page.status}`)
 const updated = await fetch(`${origin}/persona/1?update_mask=name`, {
   method: 'PATCH',
   headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },

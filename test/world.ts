@@ -1,7 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { applyOrganisation } from '../src/admin/apply.js'
 import { createToken, type TokenRequest } from '../src/admin/commands/tokens.js'
 import { readConfig } from '../src/config.js'
 import { migrate } from '../src/db/migrate.js'
@@ -50,6 +49,7 @@ export async function worldDatabase(t: { teardown(fn: () => Promise<void>): void
 }
 
 async function loadWorld(url: string): Promise<void> {
+  const { applyOrganisation } = await import('../src/admin/apply.js') // slow, and one process of a run needs it
   const database = open(url)
   try {
     await migrate(database.db)
