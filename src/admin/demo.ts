@@ -1,7 +1,7 @@
 import { fileURLToPath } from 'node:url'
 import type { ServiceDatabase } from '../db/transaction.js'
 import type { Vault } from '../secrets/vault.js'
-import { applyOrganisation, countOutcomes } from './apply.js'
+import { applyOrganisation } from './apply.js'
 import { createToken } from './commands/tokens.js'
 import { readSource } from './source.js'
 
@@ -26,13 +26,12 @@ function userIdOf(number: number): string {
 }
 
 /**
- * Loads the demo organisation into an empty database and makes its administrator a token of 90 days, which is answered. Null when the database
- * is not empty, be it that another process loads it at this moment: one of them succeeds.
+ * Loads the demo organisation into an empty database and makes its administrator a token of 90 days, which is answered. Null
+ * when the database is not empty.
  */
 export async function loadDemo(database: ServiceDatabase, vault: Vault): Promise<string | null> {
   const user = await database.db.selectFrom('user_account').select('id').limit(1).executeTakeFirst()
   if (user !== undefined) return null
-  const report = await applyOrganisation(database, demoOrganisation(), { vault, env: {} })
-  if (countOutcomes(report).created === 0) return null // another process was faster
+  await applyOrganisation(database, demoOrganisation(), { vault, env: {} })
   return (await createToken(database.db, { email: ADMINISTRATOR })).token
 }

@@ -1,7 +1,6 @@
 import t from 'tap'
 import { placeholder } from '../../src/admin/apply/placeholders.js'
 import { type ApplyOptions, applyOrganisation, countOutcomes } from '../../src/admin/apply.js'
-import { firstAdministrator, listUsers } from '../../src/admin/people.js'
 import { InvalidDocument } from '../../src/admin/refusal.js'
 import type { Fault } from '../../src/errors.js'
 import { worldDatabase } from '../world.js'
@@ -72,22 +71,4 @@ t.test('two applies at once make each row once', async t => {
     20,
   )
   t.equal(countOutcomes(await applyOrganisation(database, document, options)).unchanged, 20)
-})
-
-t.test('an apply that would leave no administrator is refused and stores nothing', async t => {
-  const administrators = (await listUsers(database.db)).filter(user => user.permissions.includes('admin'))
-  const users = administrators.map(({ email }) => ({ email, active: false }))
-  t.ok(users.length > 0)
-  const document = { version: 1, users }
-  await t.rejects(applyOrganisation(database, document, options), /leave no active administrator/)
-  await t.rejects(applyOrganisation(database, document, { ...options, plan: true }), /leave no active administrator/)
-  t.ok(await firstAdministrator(database.db))
-  const successor = { email: 'successor@example.com', permissions: [] }
-  const groups = [{ name: 'Successors', permissions: ['admin'], members: ['successor@example.com'] }]
-  const inOrder = { version: 1, users: [...users, successor], groups }
-  const { outcomes } = await applyOrganisation(database, inOrder, { ...options, plan: true })
-  t.equal(outcomes.filter(({ action }) => action === 'created').length, 2, 'who is new may administer instead')
-  t.notOk((await listUsers(database.db)).some(({ email }) => email === 'successor@example.com'))
-  await applyOrganisation(database, inOrder, options)
-  t.equal(await firstAdministrator(database.db), 'successor@example.com')
 })

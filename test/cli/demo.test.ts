@@ -21,13 +21,3 @@ t.test('the demo organisation loads into an empty database, and again with nothi
   const counts = countOutcomes(await applyOrganisation(database, demoOrganisation(), { vault, env: {}, prune: true }))
   t.match(counts, { created: 0, changed: 0, removed: 0 })
 })
-
-t.test('of two processes that load the demo organisation at once, one does', async t => {
-  const { url } = await testDatabase(t)
-  const [one, two] = [openUrl(url, readConfig({})), openUrl(url, readConfig({}))]
-  t.teardown(() => Promise.all([one.close(), two.close()]))
-  await migrate(one.db)
-  const vault = await openVault(one.db, parseKeyRing(TEST_SECRET_KEYS))
-  const loaded = await Promise.all([loadDemo(one, vault), loadDemo(two, vault)])
-  t.equal(loaded.filter(demo => demo !== null).length, 1)
-})

@@ -79,34 +79,6 @@ t.test('a pipeline of five statements costs one round trip and one write, single
   t.ok(together >= 110 && apart >= 230 && together < apart, `${together} ms for one round trip, ${apart} ms for two`)
 })
 
-t.test('a pipeline answers one result for each statement, in order', async t => {
-  const { pipeline } = opened(t)
-  const results = await pipeline([
-    BEGIN,
-    { sql: 'insert into item (id, name) values ($1, $2), ($3, $4)', parameters: [1, 'a', 2, 'b'] },
-    { sql: 'select id, at from item where id = any($1::int[]) order by id', parameters: [[1, 2]] },
-    { sql: 'delete from item', parameters: [] },
-    COMMIT,
-  ])
-  t.strictSame(
-    results.map(({ command, rowCount, rows }) => ({ command, rowCount, rows })),
-    [
-      { command: 'BEGIN', rowCount: null, rows: [] },
-      { command: 'INSERT', rowCount: 2, rows: [] },
-      {
-        command: 'SELECT',
-        rowCount: 2,
-        rows: [
-          { id: 1, at: null },
-          { id: 2, at: null },
-        ],
-      },
-      { command: 'DELETE', rowCount: 2, rows: [] },
-      { command: 'COMMIT', rowCount: null, rows: [] },
-    ],
-  )
-})
-
 t.test('when a statement of a pipeline fails, nothing is applied and the connection stays in use', async t => {
   const { pipeline, db, pool } = opened(t, { poolSize: 1 })
   const pid = await backendPid(db)
@@ -329,27 +301,6 @@ t.test('timeouts reach the server at start-up, or with each transaction', async 
   t.strictSame(await values(local.db), ['10000', '1234', '4321'], 'a query gets a transaction for them')
 })
 
-t.test('timeouts and conflicts are told apart by SQLSTATE', async t => {
-  const { db } = opened(t, { statementTimeoutMs: 150, lockTimeoutMs: 50 })
-  t.strictSame(classifyDatabaseError(await sql`select pg_sleep(1)`.execute(db).catch(caught => caught)), {
-    kind: 'statement_timeout',
-    transient: false,
-  })
-  await sql`insert into item (id, name) values (1, 'locked')`.execute(db)
-  const holder = await db.startTransaction().execute()
-  await sql`select 1 from item for update`.execute(holder)
-  t.strictSame(classifyDatabaseError(await sql`update item set name = 'x'`.execute(db).catch(caught => caught)), {
-    kind: 'lock_timeout',
-    transient: false,
-  })
-  await holder.rollback().execute()
-  t.strictSame(
-    classifyDatabaseError(await sql`insert into item (id, name) values (1, 'y')`.execute(db).catch(caught => caught)),
-    { kind: 'constraint', constraint: 'item_pkey', transient: false },
-  )
-  await sql`delete from item`.execute(db)
-})
-
 t.test('every round trip is reported with its texts and never a value', async t => {
   const exchanges: Exchange[] = []
   const { db, pipeline } = opened(t, { onStatement: exchange => exchanges.push(exchange) })
@@ -383,15 +334,6 @@ t.test('close waits for what is under way, refuses what is new, and closes every
   await delay(50)
   const left = await sql`select 1 from pg_stat_activity where pid = ${pid}`.execute(watcher.db)
   t.equal(left.rows.length, 0)
-})
-
-t.test('close cuts what outlasts its grace', async t => {
-  const { db, close } = open()
-  const endless = sql`select pg_sleep(30)`.execute(db).catch(caught => caught)
-  await delay(100)
-  const took = await elapsed(() => close(200))
-  t.ok(took < 15_000, `${took} ms, and not the 30 s of the statement`)
-  t.ok((await endless) instanceof ConnectionLost)
 })
 
 function open(options: Partial<DatabaseOptions> = {}) {
