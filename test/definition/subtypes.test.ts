@@ -222,6 +222,18 @@ t.test('discriminator_unresolved: accepted, and said where a selector or a subty
     ],
     ['no property', ['media schema discriminator'], { oneOf, discriminator: {} }, PLAIN],
     [
+      'several subtypes at once',
+      ['media schema allOf'],
+      { allOf: [ref('Cat'), ref('Dog')] },
+      { Pet: MAPPED, ...SUBTYPES },
+    ],
+    [
+      'an allowed value that no subtype has',
+      ['Pet discriminator'],
+      ref('Pet'),
+      { Pet: { ...PET, properties: { kind: { enum: ['Cat', 'Dog', 'Fish'] } } }, ...SUBTYPES },
+    ],
+    [
       'a subtype that no allowed value names',
       ['Pet discriminator'],
       ref('Pet'),
@@ -262,6 +274,47 @@ t.test('below two discriminators: the selectors of both', async t => {
     const accept = accepts(body, two)
     t.ok(accept({ kind: 'Robot', use: 'Robot' }))
     t.notOk(accept({ kind: 'Robot' }) || accept({ use: 'Robot' }) || accept({ kind: 'Robot', use: 'x' }))
+  }
+})
+
+t.test('alternatives whose parent has a discriminator by the same property', async t => {
+  const mapping = (prefix: string) => ({ [`${prefix}cat`]: 'Cat', [`${prefix}dog`]: 'Dog' })
+  const by = (mapping?: object) => ({ discriminator: { propertyName: 'kind', ...(mapping && { mapping }) } })
+  const forms: [string, object, object, string][] = [
+    ['the parent maps', by(), by(mapping('')), 'cat'],
+    ['the union maps', by(mapping('')), by(), 'cat'],
+    ['both map, differently', by(mapping('u-')), by(mapping('')), 'u-cat'],
+    ['neither maps', by(), by(), 'Cat'],
+  ]
+  for (const key of ['oneOf', 'anyOf']) {
+    for (const [name, union, parent, kind] of forms) {
+      const body = { [key]: [ref('Cat'), ref('Dog')], ...union }
+      const schemas = { Pet: { ...PET, ...parent }, ...SUBTYPES }
+      for (const accept of [accepts(body, schemas), accepts(ref('Either'), { ...schemas, Either: body })]) {
+        t.ok(accept({ kind, meow: 1 }), `${key}, ${name}`)
+        t.notOk(accept({ kind, size: 1 }) || accept({ kind: 'other', meow: 1 }), `${key}, ${name}: no other`)
+      }
+    }
+  }
+  const cars = {
+    Car: { type: 'object', ...by(), properties: { kind: { type: 'string' } } },
+    Limo: { allOf: [ref('Car')] },
+    Boat: { type: 'object' },
+  }
+  const union = { oneOf: [ref('Car'), ref('Boat')], ...by({ car: 'Car', boat: 'Boat' }) }
+  t.ok(accepts(union, cars)({ kind: 'Limo' }), 'an alternative with subtypes of its own')
+  t.ok(accepts(union, cars)({ kind: 'boat' }))
+})
+
+t.test('selectors of other types than text', async t => {
+  for (const [type, one, other] of [
+    ['integer', 1, 2],
+    ['boolean', true, false],
+  ] as const) {
+    const discriminator = { propertyName: 'kind', mapping: { [String(one)]: 'Cat', [String(other)]: 'Dog' } }
+    const accept = accepts(ref('Pet'), { Pet: { ...PET, properties: { kind: { type } }, discriminator }, ...SUBTYPES })
+    t.ok(accept({ kind: one, meow: 1 }) && accept({ kind: other, size: 1 }), type)
+    t.notOk(accept({ kind: other, meow: 1 }), type)
   }
 })
 

@@ -122,6 +122,11 @@ export class SchemaWalk {
     }
     this.warnUnknownType(schema, place)
     if (Array.isArray(schema.allOf)) this.warnUnsatisfiable(schema, schema.allOf, place, base)
+    const mixed = this.subtypes.mixedBy(schema, base)
+    if (mixed !== undefined) {
+      const msg = `these are several subtypes by ${quote(mixed)} at once: the model is told of no selector`
+      this.reader.findings.warn('discriminator_unresolved', msg, place, 'allOf')
+    }
     if (schema.discriminator !== undefined)
       this.subtypes.warnUnresolved(schema, base, (msg, tail) =>
         this.reader.findings.warn('discriminator_unresolved', msg, place, ...tail),

@@ -14,6 +14,7 @@ interface Discriminator {
 
 const MOST_SCHEMAS_SEARCHED = 100
 const MOST_ANCESTORS = 64
+const MOST_VALUES_NAMED = 5
 const NO_DISCRIMINATORS: readonly Discriminator[] = []
 
 /** The subtypes that the discriminators of a document declare, by `oneOf`, by a mapping, or by an `allOf` that names the parent. */
@@ -107,6 +108,36 @@ export class Subtypes {
   }
 
   /**
+   * Fixes the selector of an alternative of a union; `instead` of what its own parents fix by the same property. Undefined where
+   * nothing names its value, and where the alternative or its subtypes fix that themselves.
+   */
+  selectorIn(union: Discriminator, end: Schema): { selector: Schema; instead: boolean } | undefined {
+    const instead = this.rootsOf(end).some(each => each.property === union.property && each.owner !== union.owner)
+    if ((instead && !union.mapped.has(end)) || this.splitsBy(union.property, end)) return undefined
+    const selector = this.selectorOf(union, end)
+    return selector && { selector, instead }
+  }
+
+  /** True if subtypes by this property are offered for a schema. */
+  private splitsBy(property: string, schema: Schema): boolean {
+    const by = [this.discriminatorOf(schema), ...this.rootsOf(schema)]
+    return by.some(each => each?.property === property) && this.offeredFor(schema).length > 0
+  }
+
+  /** The property that would have to select several subtypes at once in the `allOf` of a schema. */
+  mixedBy(schema: Schema, base: Schema | undefined): string | undefined {
+    if (!Array.isArray(schema.allOf) || this.parents.size === 0 || this.has(schema)) return undefined
+    const seen = new Set<Discriminator>()
+    for (const part of schema.allOf.slice(0, MOST_SCHEMAS_SEARCHED)) {
+      for (const root of this.rootsOf(this.endOf(part, base) ?? {})) {
+        if (seen.has(root)) return root.property
+        seen.add(root)
+      }
+    }
+    return undefined
+  }
+
+  /**
    * Fixes the selector of a schema to its mapped values, or else to the values or the name that it has itself; undefined where
    * nothing names its value.
    */
@@ -121,8 +152,8 @@ export class Subtypes {
     const values = mapped.has(schema)
       ? this.valuesOf(discriminator, schema)
       : [schema, ...between.map(each => each.owner)].flatMap(each => this.valuesOf(discriminator, each))
-    const allowed = this.allowedValues(schema, property)
-    let chosen: unknown[] = values
+    const { allowed, type } = this.declared(schema, property)
+    let chosen: unknown[] = values.map(each => asTyped(type, each))
     if (allowed !== undefined) {
       chosen = allowed.filter(each => values.includes(String(each)))
       const alike = values.map(each => each.toLowerCase())
@@ -158,7 +189,10 @@ export class Subtypes {
     if (Array.isArray(branches)) {
       const ends = branches.map(each => this.endOf(each, base))
       for (const [i, end] of ends.entries()) {
-        if (end !== undefined && !this.isFixed(discriminator, end))
+        if (end !== undefined && end !== schema && mapped.has(end) && this.splitsBy(property, end)) {
+          const own = (mapped.get(end)?.values ?? []).map(quote).join(', ')
+          warn(`this alternative has subtypes by ${quote(property)} itself: the model is not offered ${own}`, [key, i])
+        } else if (end !== undefined && !this.isFixed(discriminator, end))
           warn(`nothing says which ${quote(property)} selects this alternative: the model may send any`, [key, i])
       }
       const offered = new Set<unknown>([...ends, schema])
@@ -172,11 +206,36 @@ export class Subtypes {
       const msg = `no schema of this document is a subtype by ${quote(property)}: the model sees the fields of this schema alone`
       warn(msg, ['discriminator'])
     }
+    const lostValues = this.valuesNotOffered(discriminator, schema, subtypes)
+    if (lostValues.length > 0)
+      warn(`no subtype is selected by ${lostValues.map(String).map(quote).join(', ')}: the model is not offered it`, [
+        'discriminator',
+      ])
     for (const { value } of subtypes) {
       if (this.isFixed(discriminator, value as Schema)) continue // a target of subtypes is an object
       const name = quote(this.names.get(value as Schema) ?? '')
       warn(`nothing says which ${quote(property)} selects ${name}: the model may send any`, ['discriminator'])
     }
+  }
+
+  /** The values that a parent allows and no subtype has, some of them; none while a subtype has no selector. */
+  private valuesNotOffered(discriminator: Discriminator, schema: Schema, subtypes: readonly Target[]): unknown[] {
+    const { allowed = [] } = this.declared(schema, discriminator.property)
+    const below = new Set(subtypes.map(each => each.value as Schema)) // targets of subtypes are objects
+    if (allowed.length === 0 || below.size === 0) return []
+    const offered = new Set<unknown>(discriminator.mapped.get(schema)?.values)
+    for (const each of below) {
+      for (const child of this.childrenOf(each)) below.add(child.value as Schema)
+      const { const: only, enum: some = [only] } = this.selectorValue(discriminator, each)
+      if (below.size > MOST_SCHEMAS_SEARCHED || some[0] === undefined) return []
+      for (const value of some) offered.add(value)
+    }
+    return allowed.filter(each => !offered.has(each)).slice(0, MOST_VALUES_NAMED)
+  }
+
+  private selectorValue(discriminator: Discriminator, schema: Schema): { const?: unknown; enum?: unknown[] } {
+    const { properties } = this.selectorOf(discriminator, schema) ?? {}
+    return isObject(properties) ? (properties[discriminator.property] as object) : {}
   }
 
   /** True if the selector of an alternative can be fixed, or if the alternative does that itself or is not an object. */
@@ -236,19 +295,28 @@ export class Subtypes {
       : this.references.resolve(typeof next === 'string' ? next : ref, base)
   }
 
-  /** The values to which a schema, or one that it is composed of, limits a property. */
-  private allowedValues(schema: Schema, property: string): unknown[] | undefined {
+  /** The values to which a schema, or one that it is composed of, limits a property, and else its type. */
+  private declared(schema: Schema, property: string): { allowed?: unknown[]; type?: unknown } {
+    let type: unknown
     const pending = [schema]
     for (const [i, at] of pending.entries()) {
       if (i >= MOST_SCHEMAS_SEARCHED) break
       const { properties, allOf } = at
       const own = isObject(properties) && Object.hasOwn(properties, property) ? this.endOf(properties[property]) : {}
-      if (own?.const !== undefined) return [own.const]
-      if (Array.isArray(own?.enum) && own.enum.length > 0) return own.enum
+      if (own?.const !== undefined) return { allowed: [own.const] }
+      if (Array.isArray(own?.enum) && own.enum.length > 0) return { allowed: own.enum }
+      type ??= own?.type
       if (Array.isArray(allOf)) pending.push(...allOf.slice(0, MOST_SCHEMAS_SEARCHED).filter(isObject))
       const end = typeof at.$ref === 'string' ? this.endOf(at) : undefined
       if (end !== undefined) pending.push(end)
     }
-    return undefined
+    return { type }
   }
+}
+
+/** A value that a mapping names, as the type of the selector wants it. */
+function asTyped(type: unknown, text: string): unknown {
+  if (type === 'boolean') return text === 'true' || (text === 'false' ? false : text)
+  const isNumber = (type === 'integer' || type === 'number') && text.trim() !== '' && Number.isFinite(Number(text))
+  return isNumber ? Number(text) : text
 }

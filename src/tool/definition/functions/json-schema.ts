@@ -130,11 +130,12 @@ export class SchemaConverter {
     const convert: Converters = {
       inside: under(ALONE),
       beside,
-      part: under({ isParent: subtypes.has(schema), hidden }),
+      part: under({ isParent: subtypes.has(schema) || subtypes.mixedBy(schema, base) !== undefined, hidden }),
       alternative: each => {
         const end = subtypes.endOf(each, base)
-        const selector = discriminator && end ? subtypes.selectorOf(discriminator, end) : undefined
-        return selector === undefined ? beside(each) : { allOf: [beside(each), selector] }
+        const fixed = discriminator && end ? subtypes.selectorIn(discriminator, end) : undefined
+        if (fixed === undefined) return beside(each)
+        return { allOf: [fixed.instead ? under({ isParent: true, hidden })(each) : beside(each), fixed.selector] }
       },
     }
     for (const key of Object.keys(schema)) {
