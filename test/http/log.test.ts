@@ -9,44 +9,54 @@ import { RawConnection, type Running, running, tokenOf } from './running.js'
 
 const SECRET = 'planted-secret'
 const TRACE = '0af7651916cd43dd8448eb211c80319c'
+const TOOL = '/admin/tool/custom/999999'
+const VALIDATE = '/admin/tool/custom/validate'
+
+interface Asked {
+  method?: 'PATCH' | 'PUT' | 'POST'
+  url?: string
+  token?: string
+  payload?: string
+  type?: string
+}
 
 /** A request that carries secrets in every part that may hold one. */
 function ask(
   { app }: Running,
-  options: { method?: 'PATCH' | 'PUT' | 'POST'; url: string; token?: string; payload?: string; type?: string },
+  { method = 'PUT', url = TOOL, token, payload = '{}', type = 'application/json' }: Asked,
 ) {
-  const { method = 'PUT', url, token, payload = '{}', type = 'application/json' } = options
-  return app.inject({
-    method,
-    url,
-    headers: {
-      'content-type': type,
-      'x-secret': SECRET,
-      cookie: `session=${SECRET}`,
-      traceparent: `00-${TRACE}-b7ad6b7169203331-01`,
-      ...(token !== undefined && { authorization: `Bearer ${token}` }),
-    },
-    payload,
-  })
+  const headers = {
+    'content-type': type,
+    'x-secret': SECRET,
+    cookie: `session=${SECRET}`,
+    traceparent: `00-${TRACE}-b7ad6b7169203331-01`,
+    ...(token !== undefined && { authorization: `Bearer ${token}` }),
+  }
+  return app.inject({ method, url, headers, payload })
 }
 
 const lines = ({ log }: Running) => log.map(line => JSON.parse(line))
+/** The lines that tell of answers. */
+const answered = (service: Running) => lines(service).filter(({ msg }) => msg === 'request answered')
 
 const HEADERS = JSON.stringify({ custom_headers: [{ key: 'Authorization', value: SECRET }] })
 
+const shared = await running(t, { RATE_LIMIT_PER_MINUTE: '0' }, { listen: true })
+t.beforeEach(() => {
+  shared.log.length = 0
+})
+
 t.test('the line of a request names the agent or tool that it is about, also where it is refused', async t => {
-  const service = await running(t)
-  const { token, inactiveToken } = service
-  const patch = (url: string, bearer: string) => ask(service, { method: 'PATCH', url, token: bearer })
+  const { token, inactiveToken } = shared
+  const patch = (url: string, bearer: string) => ask(shared, { method: 'PATCH', url, token: bearer })
   await patch('/persona/17', inactiveToken)
   await patch('/persona/18', token) // required fields are missing
   await patch('/persona/18?update_mask=nonsense', token)
-  await ask(service, { url: '/admin/tool/custom/19', token, payload: '{' })
+  await ask(shared, { url: '/admin/tool/custom/19', token, payload: '{' })
   await patch('/persona/nonsense', token)
-  await ask(service, { method: 'POST', url: '/admin/tool/custom/validate', token })
-  const told = lines(service).filter(({ msg }) => msg === 'request answered')
+  await ask(shared, { method: 'POST', url: VALIDATE, token })
   t.strictSame(
-    told.map(({ resource_id, status }) => [resource_id, status]),
+    answered(shared).map(({ resource_id, status }) => [resource_id, status]),
     [
       [17, 401],
       [18, 422],
@@ -58,60 +68,10 @@ t.test('the line of a request names the agent or tool that it is about, also whe
   )
 })
 
-t.test('no line holds a body, a token or a header value, at any level, whatever fails', async t => {
-  const service = await running(t, {}, { listen: true })
-  const { token, inactiveToken } = service
-  const strange = mintToken('person').token
-  await ask(service, { url: '/admin/tool/custom/999999', token, payload: HEADERS })
-  await ask(service, { url: '/admin/tool/custom/999999', payload: HEADERS })
-  for (const bad of [inactiveToken, strange, SECRET])
-    await ask(service, { url: '/admin/tool/custom/999999', token: bad })
-  for (const payload of [
-    `{"name":"${SECRET}`,
-    `{"name":{"${SECRET}":1}}`,
-    `"${SECRET}"`,
-    `{"__proto__":"${SECRET}"}`,
-  ]) {
-    await ask(service, { url: '/admin/tool/custom/999999', token, payload })
-    await ask(service, {
-      method: 'POST',
-      url: '/admin/tool/custom/validate',
-      token,
-      payload: `{"definition":${payload}}`,
-    })
-  }
-  await ask(service, { url: '/admin/tool/custom/999999', token, payload: SECRET, type: 'text/plain' })
-  await ask(service, { url: '/nowhere', token, payload: HEADERS })
-  await ask(service, { method: 'POST', url: '/admin/tool/custom/999999', token, payload: HEADERS })
-  const raw = new RawConnection(service.port)
-  raw.write(`GET / HTTP/1.1\r\nAuthorization: Bearer ${token}\r\nX-Secret: ${SECRET}\x00\r\n\r\n`)
-  await raw.closed
-  const cut = new RawConnection(service.port)
-  cut.write(
-    `PUT /admin/tool/custom/999999 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\nContent-Length: 99\r\n`,
-  )
-  cut.write(`Content-Type: application/json\r\n\r\n${SECRET}`)
-  await new Promise(resolve => setTimeout(resolve, 100))
-  cut.socket.destroy()
-  await cut.closed
-  await service.database.close()
-  const { statusCode } = await ask(service, { url: '/admin/tool/custom/999999', token, payload: HEADERS })
-  t.equal(statusCode, 503)
-  const text = service.log.join('')
-  t.ok(service.log.length > 15)
-  for (const secret of [SECRET, token, inactiveToken, strange]) {
-    t.notOk(text.includes(secret))
-    t.notOk(text.includes(Buffer.from(secret).toString('base64').replace(/=+$/, '')))
-  }
-})
-
 t.test('one line an answer: request id, operation, caller, status, refusal, duration, trace', async t => {
-  const service = await running(t)
-  service.log.length = 0
-  const { headers } = await ask(service, { url: '/admin/tool/custom/999999', token: service.token })
-  const answered = lines(service).filter(line => line.msg === 'request answered')
-  t.equal(answered.length, 1)
-  const { caller, token, duration_ms, time, ...rest } = answered[0]
+  const { headers } = await ask(shared, { token: shared.token })
+  t.equal(answered(shared).length, 1)
+  const { caller, token, duration_ms, time, ...rest } = answered(shared)[0]
   t.type(token, 'number')
   t.match(caller, /^[0-9a-f-]{36}$/)
   t.type(duration_ms, 'number')
@@ -130,32 +90,7 @@ t.test('one line an answer: request id, operation, caller, status, refusal, dura
   })
 })
 
-t.test('each refusal is logged with its reason, and each line of a request with its trace', async t => {
-  const service = await running(t, { RATE_LIMIT_PER_MINUTE: '1' })
-  service.log.length = 0
-  await ask(service, { url: '/admin/tool/custom/999999' })
-  await ask(service, { url: '/admin/tool/custom/999999', token: service.token, payload: '{' })
-  await ask(service, { url: '/admin/tool/custom/999999', token: service.token })
-  await service.database.close()
-  await ask(service, { url: '/admin/tool/custom/999999', token: mintToken('person').token })
-  const found = lines(service)
-  t.strictSame(
-    found.filter(line => line.msg === 'request answered').map(line => [line.status, line.refusal]),
-    [
-      [401, 'UNAUTHENTICATED'],
-      [422, 'INVALID_REQUEST'],
-      [429, 'RATE_LIMITED'],
-      [503, 'draining'],
-    ],
-  )
-  const failed = found.filter(line => line.status === 503 || line.msg === 'the request failed')
-  t.match(failed, [{ msg: 'request answered', level: 40, trace_id: TRACE, cause: /^\w+: / }])
-  t.equal(failed.length, 1, 'one line tells of it')
-  t.notMatch(JSON.stringify(failed), /\.js:\d/, 'no stack of what is understood')
-})
-
 t.test('a traceparent that the recommendation does not allow is not logged', async t => {
-  const service = await running(t)
   for (const traceparent of [
     `ff-${TRACE}-b7ad6b7169203331-01`,
     `00-${'0'.repeat(32)}-b7ad6b7169203331-01`,
@@ -164,95 +99,138 @@ t.test('a traceparent that the recommendation does not allow is not logged', asy
     `00-${TRACE}-b7ad6b7169203331-01evil`,
     `00-${TRACE}\\",\\"level\\":60`,
   ]) {
-    service.log.length = 0
-    await service.app.inject({ url: '/healthz', headers: { traceparent } })
-    const answered = lines(service).filter(({ msg }) => msg === 'request answered')
-    t.equal(answered.length, 1)
-    t.equal(answered[0].trace_id, undefined, traceparent)
+    await shared.app.inject({ url: '/healthz', headers: { traceparent } })
+    t.equal(answered(shared).at(-1)?.trace_id, undefined, traceparent)
   }
+  t.equal(answered(shared).length, 6)
 })
 
 t.test('an error of the database is logged without the values that it repeats', async t => {
-  const { database } = await running(t)
   const log: string[] = []
   const logger = makeLogger('trace', { write: line => log.push(line) })
-  const provoke = async (sql: string, parameters: unknown[]) => {
-    const error = await database.pool.query(sql, parameters).then(
-      () => undefined,
-      error => error,
-    )
+  const user = 'insert into user_account (email, kind, permissions) values'
+  for (const [sql, ...parameters] of [
+    ['select $1::uuid', SECRET],
+    ['select $1::text::integer', SECRET],
+    [`${user} ($1, 'person', '{}')`, 'alice@example.com'],
+    [`${user} ($1, $1, $2)`, SECRET, '{}'],
+    [`select '${SECRET}'::json`],
+  ] as [string, ...string[]][]) {
+    const error = await shared.database.pool.query(sql, parameters).catch(error => error)
     t.ok(error instanceof pg.DatabaseError)
     logger.error({ err: error }, 'failed')
     logger.error({ err: new Error('outer', { cause: error }) }, 'failed')
     logger.error({ err: new AggregateError([error], 'all') }, 'failed')
   }
-  await provoke('select $1::uuid', [SECRET])
-  await provoke('select $1::text::integer', [SECRET])
-  await provoke("insert into user_account (email, kind, permissions) values ($1, 'person', '{}')", [
-    'alice@example.com',
-  ])
-  await provoke('insert into user_account (email, kind, permissions) values ($1, $1, $2)', [SECRET, '{}'])
-  await provoke(`select '${SECRET}'::json`, [])
   try {
     JSON.parse(`{"a": ${SECRET}}`)
   } catch (error) {
     logger.error({ err: error }, 'failed')
   }
   t.equal(log.length, 16)
-  t.notOk(log.join('').includes(SECRET))
-  t.notOk(log.join('').includes('alice@example.com'))
+  t.notMatch(log.join(''), /planted-secret|alice@example\.com/)
   t.match(JSON.parse(log[6] ?? ''), { err: { code: '23505', constraint: /./, stack: /^ +at / } })
 })
 
+t.test('no line holds a body, a token or a header value, at any level, whatever fails', async t => {
+  const { token, inactiveToken } = shared
+  const strange = mintToken('person').token
+  await ask(shared, { token, payload: HEADERS })
+  await ask(shared, { payload: HEADERS })
+  for (const bad of [inactiveToken, strange, SECRET]) await ask(shared, { token: bad })
+  const bodies = [`{"name":"${SECRET}`, `{"name":{"${SECRET}":1}}`, `"${SECRET}"`, `{"__proto__":"${SECRET}"}`]
+  for (const payload of bodies) {
+    await ask(shared, { token, payload })
+    await ask(shared, { method: 'POST', url: VALIDATE, token, payload: `{"definition":${payload}}` })
+  }
+  await ask(shared, { token, payload: SECRET, type: 'text/plain' })
+  await ask(shared, { url: '/nowhere', token, payload: HEADERS })
+  await ask(shared, { method: 'POST', token, payload: HEADERS })
+  const raw = new RawConnection(shared.port)
+  raw.write(`GET / HTTP/1.1\r\nAuthorization: Bearer ${token}\r\nX-Secret: ${SECRET}\x00\r\n\r\n`)
+  await raw.closed
+  const cut = new RawConnection(shared.port)
+  const head = [`PUT ${TOOL} HTTP/1.1`, 'Host: a', `Authorization: Bearer ${token}`, 'Content-Length: 99']
+  cut.write(`${[...head, 'Content-Type: application/json'].join('\r\n')}\r\n\r\n${SECRET}`)
+  await new Promise(resolve => setTimeout(resolve, 100))
+  cut.socket.destroy()
+  await cut.closed
+  await shared.database.close()
+  t.equal((await ask(shared, { token, payload: HEADERS })).statusCode, 503)
+  const text = shared.log.join('')
+  t.ok(shared.log.length > 15)
+  for (const secret of [SECRET, token, inactiveToken, strange]) {
+    t.notOk(text.includes(secret))
+    t.notOk(text.includes(Buffer.from(secret).toString('base64').replace(/=+$/, '')))
+  }
+})
+
+t.test('each refusal is logged with its reason, and each line of a request with its trace', async t => {
+  const service = await running(t, { RATE_LIMIT_PER_MINUTE: '1' })
+  service.log.length = 0
+  await ask(service, {})
+  await ask(service, { token: service.token, payload: '{' })
+  await ask(service, { token: service.token })
+  await service.database.close()
+  await ask(service, { token: mintToken('person').token })
+  t.strictSame(
+    answered(service).map(line => [line.status, line.refusal]),
+    [
+      [401, 'UNAUTHENTICATED'],
+      [422, 'INVALID_REQUEST'],
+      [429, 'RATE_LIMITED'],
+      [503, 'draining'],
+    ],
+  )
+  const failed = lines(service).filter(line => line.status === 503 || line.msg === 'the request failed')
+  t.match(failed, [{ msg: 'request answered', level: 40, trace_id: TRACE, cause: /^\w+: / }])
+  t.equal(failed.length, 1, 'one line tells of it')
+  t.notMatch(JSON.stringify(failed), /\.js:\d/, 'no stack of what is understood')
+})
+
 t.test('the line of a 429 says which limit and whose token, by its digest where it was not looked up', async t => {
-  const DIGEST = (token: string) => createHash('sha256').update(token).digest('hex').slice(0, 12)
-  const limits = { RATE_LIMIT_PER_MINUTE: '2', FAILED_AUTH_LIMIT_PER_MINUTE: '1' }
-  const service = await running(t, limits)
+  const digest = (token: string) => createHash('sha256').update(token).digest('hex').slice(0, 12)
+  const service = await running(t, { RATE_LIMIT_PER_MINUTE: '2', FAILED_AUTH_LIMIT_PER_MINUTE: '1' })
   const other = await tokenOf(service.database, { email: 'alice+other@example.com', active: true })
   const strange = mintToken('person').token
   service.log.length = 0
-  const url = '/admin/tool/custom/999999'
-  for (const token of [service.token, service.token, service.token, strange, strange])
-    await ask(service, { url, token })
-  await ask(service, { url, token: other })
-  await ask(service, { url, token: 'nonsense' })
-  const told = lines(service).filter(({ msg }) => msg === 'request answered')
+  const { token } = service
+  for (const one of [token, token, token, strange, strange, other, 'nonsense']) await ask(service, { token: one })
+  const told = answered(service)
   t.strictSame(
-    told.map(({ status, limit, token, token_digest }) => [status, limit, typeof token, token_digest]),
+    told.map(line => [line.status, line.limit, typeof line.token, line.token_digest]),
     [
       [404, undefined, 'number', undefined],
       [404, undefined, 'number', undefined],
-      [429, 'token', 'undefined', DIGEST(service.token)],
-      [401, undefined, 'undefined', DIGEST(strange)],
-      [429, 'failed-authentication', 'undefined', DIGEST(strange)],
+      [429, 'token', 'undefined', digest(token)],
+      [401, undefined, 'undefined', digest(strange)],
+      [429, 'failed-authentication', 'undefined', digest(strange)],
       [404, undefined, 'number', undefined],
       [429, 'failed-authentication', 'undefined', undefined],
     ],
   )
   const listed = await listTokens(service.database.db)
-  t.equal(listed.find(({ id }) => id === told[0].token)?.digest, DIGEST(service.token))
-  t.equal(listed.find(({ digest }) => digest === DIGEST(other))?.id, told[5].token)
+  t.equal(listed.find(({ id }) => id === told[0].token)?.digest, digest(token))
+  t.equal(listed.find(one => one.digest === digest(other))?.id, told[5].token)
 })
 
 t.test(
-  'the line of a refusal by a limit names its setting, and that of a 422 what it is about, in words of ours',
+  'the line of a refusal by a limit names its setting, and that of a 422 its faults, in words of ours',
   async t => {
     const service = await running(t, { RATE_LIMIT_PER_MINUTE: '8', TOOL_BODY_LIMIT_BYTES: '2000' })
     service.log.length = 0
-    const send = async (payload: string, query = '', url = '/persona/1') => {
-      const headers = { authorization: `Bearer ${service.token}`, 'content-type': 'application/json' }
-      const method = url === '/persona/1' ? 'PATCH' : 'POST'
-      await service.app.inject({ method, url: url + query, headers, payload })
-    }
-    await send(`{"tool_ids":[${Array(1_001).fill(1)}],"description":7,"mine":1}`, '?update_mask=description,tool_ids')
-    await send('{}', `?update_mask=&${SECRET}=1`)
-    await send(`{"x":"${'x'.repeat(2_000)}"}`, '', '/admin/tool/custom/validate')
-    await send('['.repeat(100), '?update_mask=')
-    const deep = `${'['.repeat(200)}${']'.repeat(200)}`
-    await send(`{"definition":{"openapi":"3.1.0","x":${deep}}}`, '', '/admin/tool/custom/validate')
-    await send('['.repeat(300), '', '/admin/tool/custom/validate')
-    for (let i = 0; i < 3; i++) await send('{}', '?update_mask=&dry_run=true')
-    const told = lines(service).filter(({ msg, refusal }) => msg === 'request answered' && refusal !== undefined)
+    const send = async (payload: string, query?: string) =>
+      query === undefined
+        ? await ask(service, { method: 'POST', url: VALIDATE, token: service.token, payload })
+        : await ask(service, { method: 'PATCH', url: `/persona/1?update_mask=${query}`, token: service.token, payload })
+    await send(`{"tool_ids":[${Array(1_001).fill(1)}],"description":7,"mine":1}`, 'description,tool_ids')
+    await send('{}', `&${SECRET}=1`)
+    await send(`{"x":"${'x'.repeat(2_000)}"}`)
+    await send('['.repeat(100), '')
+    await send(`{"definition":{"openapi":"3.1.0","x":${'['.repeat(200)}${']'.repeat(200)}}}`)
+    await send('['.repeat(300))
+    for (let i = 0; i < 3; i++) await send('{}', '&dry_run=true')
+    const told = answered(service).filter(({ refusal }) => refusal !== undefined)
     t.strictSame(
       told.map(({ status, setting, faults }) => [status, setting, faults]),
       [

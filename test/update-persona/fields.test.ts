@@ -3,10 +3,23 @@ import t from 'tap'
 import type { Loc } from '../../src/errors.js'
 import { PersonaUpsertRequest } from '../../src/persona/schema.js'
 import { worldApp } from '../app.js'
-import { AGENT_FIELD_ROWS, AGENT_FIELDS, asJson, expectedFaults } from '../fixtures/agent-fields.js'
-import { FULL_AGENT_ID, makeBobEditor, storedAgent, unchanged } from './stored-agent.js'
+import {
+  AGENT_FIELD_ROWS,
+  AGENT_FIELDS,
+  asJson,
+  expectedFaults,
+  REQUIRED_AGENT_FIELDS,
+} from '../fixtures/agent-fields.js'
+import { BOB } from '../fixtures/users.js'
+import { type StoredAgent, storedAgent } from '../updates/stored-state.js'
 
+/** The agent of the recorded cases that has everything, Alice's. */
+const FULL_AGENT_ID = 11
 const PATH = `/persona/${FULL_AGENT_ID}`
+
+/** The update that changes nothing: the twelve required fields as they are stored. */
+const unchanged = (stored: StoredAgent): Record<string, unknown> =>
+  Object.fromEntries(REQUIRED_AGENT_FIELDS.map(name => [name, stored[name]]))
 
 t.test('the fields are those of the interface document, in its order', async t => {
   t.strictSame(Object.keys(AGENT_FIELDS), Object.keys(PersonaUpsertRequest.properties))
@@ -17,7 +30,9 @@ t.test(
   async t => {
     const world = await worldApp(t)
     const token = await world.token('admin@example.com')
-    await makeBobEditor(world)
+    // The shares that the rows of the fields begin from.
+    const ofBob = world.database.db.updateTable('persona_user').set({ level: 'editor' }).where('user_id', '=', BOB)
+    await ofBob.where('persona_id', '=', FULL_AGENT_ID).execute()
     let state = await storedAgent(world, FULL_AGENT_ID)
     const send = (query: string, body: object) => world.call('PATCH', `${PATH}?${query}`, { token, body: asJson(body) })
 

@@ -3,8 +3,7 @@ import type { Loc } from '../../src/errors.js'
 import { worldApp } from '../app.js'
 import { asJson, expectedFaults } from '../fixtures/agent-fields.js'
 import { TOOL_FIELD_ROWS, TOOL_FIELDS } from '../fixtures/tool-fields.js'
-import { auditRows } from '../updates/stored-state.js'
-import { storedTool } from './stored-tool.js'
+import { auditRows, storedTool } from '../updates/stored-state.js'
 
 /** The tool of the recorded cases that has everything. */
 const FULL = 16

@@ -7,8 +7,7 @@ import { isSameNumber } from '../../src/tool/written-numbers.js'
 import { worldApp } from '../app.js'
 import { agentctl } from '../cli/agentctl.js'
 import { DEFINITION } from '../matrix-organisation.js'
-import { faultsOf } from '../updates/stored-state.js'
-import { storedTool } from './stored-tool.js'
+import { faultsOf, storedTool } from '../updates/stored-state.js'
 
 const world = await worldApp(t)
 const { call } = world

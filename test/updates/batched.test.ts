@@ -53,7 +53,7 @@ t.test('200 for updates of many agents at once: few statements, each its own ans
   }
   for (const [i, id] of AGENTS.entries()) {
     t.match(answers[i]?.json(), { id, description: `of ${id} in ${round}` })
-    t.equal((await storedAgent(db, id)).description, `of ${id} in ${round}`)
+    t.equal((await storedAgent(world, id)).description, `of ${id} in ${round}`)
     const last = (await auditRows(db, 'persona', id)).at(-1)
     t.match(last, { request_id: new RegExp(`^r-${id}-${round}\\.[\\w-]{16}$`), fields: ['description'] })
     t.equal(answers[i]?.headers.etag, `"persona-${id}-${last?.version_after}"`)
@@ -70,11 +70,11 @@ t.test('200 for different relations and shares of different agents at once: each
   const answers = await Promise.all(AGENTS.map(id => patch(id, { ...kept(id), users: id % 3 ? [BOB] : [CAROL] })))
   for (const [i, id] of AGENTS.entries()) {
     t.equal(answers[i]?.statusCode, 200, String(answers[i]?.body))
-    const stored = await storedAgent(db, id)
+    const stored = await storedAgent(world, id)
     t.match(stored, kept(id))
     t.match(answers[i]?.json().labels, [{ id: kept(id).label_ids[0] }])
     // Bob owns agents 3 and 4: an owner has no share.
-    const share = `${id % 3 ? BOB : CAROL} ${id % 2 === 0 ? 'editor' : 'viewer'}`
+    const share = { id: id % 3 ? BOB : CAROL, level: id % 2 === 0 ? 'editor' : 'viewer' }
     t.same(stored.users, id === 4 ? [] : [share])
   }
 })
@@ -94,9 +94,9 @@ t.test('200 for definitions and headers of several tools at once: each gets its 
     for (const [i, id] of TOOLS.entries()) {
       const { name, definition, custom_headers: headers } = body(id, round)
       t.match(answers[i]?.json(), { id, name, definition, custom_headers: headers.map(({ key }) => ({ key })) })
-      const stored = await storedTool(db, id)
+      const stored = await storedTool(world, id)
       t.equal(stored.definition, JSON.stringify(definition))
-      const names = ((stored.custom_headers ?? []) as { name: string }[]).map(header => header.name)
+      const names = stored.headers.map(header => header.name)
       t.strictSame(
         names,
         headers.map(({ key }) => key),
@@ -117,7 +117,7 @@ t.test('an update that the database refuses fails alone: those beside it are wri
     AGENTS.map(id => (id === 4 ? 500 : 200)),
   )
   for (const [i, id] of AGENTS.entries())
-    t.equal((await storedAgent(db, id)).description === texts[i], id !== 4, `agent ${id}`)
+    t.equal((await storedAgent(world, id)).description === texts[i], id !== 4, `agent ${id}`)
   await sql`drop trigger refuse on persona`.execute(db)
 })
 
@@ -162,7 +162,7 @@ t.test(
     const takeOff = () => others.map(id => patch(id, { label_ids: [2] }))
     const link = `delete from persona_label where persona_id = ${agent} and label_id = 1`
     await waitsAlone(t, [link, 'commit'], () => patch(agent, { label_ids: [2] }), takeOff)
-    for (const id of AGENTS) t.same((await storedAgent(db, id)).label_ids, [2])
+    for (const id of AGENTS) t.same((await storedAgent(world, id)).label_ids, [2])
   },
 )
 
@@ -183,7 +183,7 @@ t.test(
       values (decode('${sha256(text)}', 'hex'), '${text}', ${text.length})`
       const others = () => TOOLS.slice(1).map(id => put(id, { definition: known }))
       await waitsAlone(t, [store, 'rollback'], () => put(10, { definition }), others)
-      t.equal((await storedTool(db, 10)).definition, text)
+      t.equal((await storedTool(world, 10)).definition, text)
     }
   },
 )
@@ -236,7 +236,7 @@ t.test('a commit whose answer is lost is settled for each of those that shared i
   proxy.onForward = () => true
   for (const [i, id] of AGENTS.entries()) {
     t.match(unsent[i]?.json(), { outcome: 'not_applied' })
-    t.equal((await storedAgent(own.database.db, id)).description, `answer lost ${id}`)
+    t.equal((await storedAgent(own, id)).description, `answer lost ${id}`)
   }
   t.same((await verifyAudit(own.database.db)).findings, [])
 })

@@ -59,7 +59,7 @@ t.test(
     const whole = { tool_ids: [10, 13], document_set_ids: [1], users: [], label_ids: [1, 2] }
     const mask = Object.keys(whole).join(',')
     t.equal((await update('PATCH', `/persona/1?update_mask=${mask}`, whole)).statusCode, 204)
-    t.match(await storedAgent(database.db, 1), { tool_ids: [10, 13], document_set_ids: [1], label_ids: [1, 2] })
+    t.match(await storedAgent({ database }, 1), { tool_ids: [10, 13], document_set_ids: [1], label_ids: [1, 2] })
   },
 )
 

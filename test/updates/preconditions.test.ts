@@ -85,7 +85,7 @@ t.test('If-Match on an agent', async t => {
       'null',
     ])
       t.match(faultsOf(await rename('refused', malformed)), [/^header\.if-match /], JSON.stringify(malformed))
-    t.not((await storedAgent(database.db, 1)).name, 'refused')
+    t.not((await storedAgent({ database }, 1)).name, 'refused')
   })
   t.test('200 stale, but what it asks for is stored already: the current tag, and no further version', async t => {
     const before = await current()

@@ -8,9 +8,8 @@ import type { ServiceDatabase } from '../../src/db/transaction.js'
 import { sha256 } from '../../src/updates/audit.js'
 import { appOver, type WorldApp, worldApp } from '../app.js'
 import { ADMIN, BOB, CAROL } from '../fixtures/users.js'
-import { storedAgent } from '../update-persona/stored-agent.js'
 import { worldDatabase } from '../world.js'
-import { auditRows, faultsOf, versionOf, warningsOf } from './stored-state.js'
+import { auditRows, faultsOf, storedAgent, versionOf, warningsOf } from './stored-state.js'
 
 const WRITERS = 30
 

@@ -1,45 +1,58 @@
 import type { LightMyRequestResponse } from 'fastify'
 import { type Kysely, sql } from 'kysely'
 import type { Database } from '../../src/db/tables.js'
+import type { WorldApp } from '../app.js'
 
-/** Everything that is stored of one resource, by the name of the field or column. */
-export type Stored = Record<string, unknown>
-
-/** What moves with every effective change; a test of the content leaves it aside. */
-const BOOKKEEPING = ['version', 'field_versions', 'audit_head', 'audit_count'] as const
-
-/** The content of an agent as its tables hold it: every column but the bookkeeping, and every relation in order. */
-export async function storedAgent(db: Kysely<Database>, id: number): Promise<Stored> {
-  const { rows } = await sql<{ stored: Stored }>`
-    select to_jsonb(p) - ${BOOKKEEPING}::text[] || jsonb_build_object(
-      'tool_ids', array(select tool_id from persona_tool where persona_id = p.id order by 1),
-      'document_set_ids', array(select document_set_id from persona_document_set where persona_id = p.id order by 1),
-      'label_ids', array(select label_id from persona_label where persona_id = p.id order by 1),
-      'user_file_ids', array(select user_file_id from persona_user_file where persona_id = p.id order by 1),
-      'users', array(select user_id || ' ' || level from persona_user where persona_id = p.id order by 1),
-      'groups', array(select user_group_id || ' ' || level from persona_group where persona_id = p.id order by 1)
-    ) as stored
-    from persona p where p.id = ${id}`.execute(db)
-  return only(rows).stored
+/** An agent as the tables hold it, under the names of the update's fields; dates in UTC with microseconds. */
+export interface StoredAgent {
+  [field: string]: unknown
+  version: number
 }
 
-/** The content of a tool as its tables hold it; the definition as its text, the headers with what encrypts them. */
-export async function storedTool(db: Kysely<Database>, id: number): Promise<Stored> {
-  const { rows } = await sql<{ stored: Stored }>`
-    select to_jsonb(t) - ${[...BOOKKEEPING, 'definition_hash']}::text[] || jsonb_build_object(
-      'definition', (select content::text from tool_definition d where d.hash = t.definition_hash),
-      'custom_headers', (select jsonb_agg(to_jsonb(h) order by h.position) from tool_header h where h.tool_id = t.id)
-    ) as stored
-    from tool t where t.id = ${id}`.execute(db)
-  return only(rows).stored
+/** Reads an agent from the tables, past all code of the service. */
+export async function storedAgent({ database }: Pick<WorldApp, 'database'>, id: number): Promise<StoredAgent> {
+  const { rows } = await sql<{ agent: StoredAgent }>`
+    select to_jsonb(p) - array['created_at', 'field_versions', 'audit_head', 'audit_count', 'audit_anchor',
+        'audit_anchor_version'] || jsonb_build_object(
+      'search_start_date', to_char(p.search_start_date at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+      'document_set_ids', (select coalesce(jsonb_agg(document_set_id order by document_set_id), '[]') from persona_document_set
+                           where persona_id = p.id),
+      'tool_ids', (select coalesce(jsonb_agg(tool_id order by tool_id), '[]') from persona_tool where persona_id = p.id),
+      'label_ids', (select coalesce(jsonb_agg(label_id order by label_id), '[]') from persona_label where persona_id = p.id),
+      'user_file_ids', (select coalesce(jsonb_agg(user_file_id order by user_file_id), '[]') from persona_user_file
+                        where persona_id = p.id),
+      'users', (select coalesce(jsonb_agg(jsonb_build_object('id', user_id, 'level', level) order by user_id), '[]')
+                from persona_user where persona_id = p.id),
+      'groups', (select coalesce(jsonb_agg(jsonb_build_object('id', user_group_id, 'level', level)
+                                           order by user_group_id), '[]')
+                 from persona_group where persona_id = p.id)) as agent
+    from persona p where p.id = ${id}`.execute(database.db)
+  const [row] = rows
+  if (row === undefined) throw new Error(`there is no agent ${id}`)
+  return row.agent
 }
 
-/** The names of what differs, and what it became. */
-export function difference(before: Stored, after: Stored): Stored {
-  const names = Object.keys({ ...before, ...after })
-  return Object.fromEntries(
-    names.filter(name => JSON.stringify(before[name]) !== JSON.stringify(after[name])).map(name => [name, after[name]]),
-  )
+/** A tool as the tables hold it: the definition as text, headers by name and sealed bytes. */
+export interface StoredTool {
+  [column: string]: unknown
+  version: number
+  definition: string | null
+  headers: { name: string; ciphertext: string }[]
+}
+
+/** Reads a tool from the tables, past all code of the service. */
+export async function storedTool({ database }: Pick<WorldApp, 'database'>, id: number): Promise<StoredTool> {
+  const { rows } = await sql<{ tool: StoredTool }>`
+    select to_jsonb(t) - array['created_at', 'field_versions', 'audit_head', 'audit_count', 'audit_anchor',
+        'audit_anchor_version', 'definition_hash', 'secrets_generation'] || jsonb_build_object(
+      'definition', (select d.content::text from tool_definition d where d.hash = t.definition_hash),
+      'headers', (select coalesce(jsonb_agg(jsonb_build_object('name', h.name, 'ciphertext', encode(h.ciphertext, 'hex'))
+                                            order by h.position), '[]')
+                  from tool_header h where h.tool_id = t.id)) as tool
+    from tool t where t.id = ${id}`.execute(database.db)
+  const [row] = rows
+  if (row === undefined) throw new Error(`there is no tool ${id}`)
+  return row.tool
 }
 
 /** A hash over every row of every table, by table; a token's last use aside, which any request may write. */
@@ -87,14 +100,9 @@ export function versionOf(answer: LightMyRequestResponse): number {
   return Number(/-([0-9]+)"$/.exec(String(answer.headers.etag))?.[1])
 }
 
-/**
- * How often a campaign repeats: a few times in every test run, in full with `TEST_CAMPAIGN=full`; a quarter of the few where a run does
- * the same once more, on another server.
- */
-export function repetitions({ few, full }: { few: number; full: number }): number {
-  const { TEST_CAMPAIGN: campaign } = process.env
-  if (campaign === 'full') return full
-  return campaign === 'brief' ? Math.ceil(few / 4) : few
+/** How often a property is tried: a quarter of it where a run does the same once more, on another server. */
+export function repetitions({ few }: { few: number; full: number }): number {
+  return process.env.TEST_CAMPAIGN === 'brief' ? Math.ceil(few / 4) : few
 }
 
 export function only<Row>(rows: readonly Row[]): Row {

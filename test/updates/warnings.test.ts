@@ -46,7 +46,7 @@ t.test('200 with Warning: the notice of what an update replaced', async t => {
       body: { description: `another ${n}` },
     })
     t.same(warningsOf(other), [])
-    const { name } = await storedAgent(database.db, 1)
+    const { name } = await storedAgent({ database }, 1)
     const same = await call('PATCH', '/persona/1?update_mask=name', { token: admin, body: { name } })
     t.same(warningsOf(same), [], 'the same value replaces nothing')
   })
