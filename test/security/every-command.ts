@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { generateKey } from '../../src/secrets/key-ring.js'
 import { type Answer, agentctl, type CommandLine } from '../cli/agentctl.js'
+import { DEFINITION } from '../matrix-organisation.js'
 import { TEST_SECRET_KEYS } from '../world.js'
 
 /** A command line and how it ends; without `status` with 0. */
@@ -14,13 +15,6 @@ interface Line extends Omit<CommandLine, 'url'> {
 export interface Ran extends Answer {
   args: readonly string[]
   expected: number
-}
-
-const DEFINITION = {
-  openapi: '3.1.0',
-  info: { title: 'Planted' },
-  servers: [{ url: 'https://planted.example.com' }],
-  paths: { '/a': { get: { operationId: 'a', summary: 'a' } } },
 }
 
 /**
@@ -36,18 +30,10 @@ export async function runEveryCommand(url: string, plant: () => string): Promise
     return path
   }
   const ran: Ran[] = []
-  const all = async (lines: Line[]) => {
-    for (const { status: expected = 0, ...line } of lines) {
-      ran.push({ ...(await agentctl({ url, ...line })), args: line.args, expected })
-    }
-  }
   try {
-    await all(documents(file, plant))
-    await all(brokenDocuments(file, plant))
-    await all(tools(file))
-    await all(history())
-    await all(people())
-    await all(keys())
+    const lines = [documents(file, plant), brokenDocuments(file, plant), tools(file), history(), people(), keys()]
+    for (const { status: expected = 0, ...line } of lines.flat())
+      ran.push({ ...(await agentctl({ url, ...line })), args: line.args, expected })
     return ran
   } finally {
     rmSync(folder, { recursive: true })
@@ -59,12 +45,10 @@ type File = (content: unknown) => string
 
 function documents(file: File, plant: () => string): Line[] {
   const document = (headers: unknown, rest: object = {}) =>
-    file({
-      version: 1,
-      tools: [{ id: 10, name: 'items', custom_headers: headers, ...rest }],
-    })
+    file({ version: 1, tools: [{ id: 10, name: 'items', custom_headers: headers, ...rest }] })
   const one = () => ({ key: 'X-Applied', value: plant() })
   const given = document([one(), { key: 'X-Other', value: plant() }])
+  const created = file({ version: 1, tools: [{ name: 'Planted', definition: DEFINITION, custom_headers: [one()] }] })
   const filledIn = document([{ key: 'X-Applied', value: `Bearer \${env:AGENTS_PLANTED}` }])
   const faulty = [
     document([one(), one()]),
@@ -80,16 +64,10 @@ function documents(file: File, plant: () => string): Line[] {
     { args: ['apply', given, '--plan', '--json'], status: 2 },
     { args: ['apply', given, '--plan', '--prune', '--json'], status: 2 },
     { args: ['apply', given] },
-    {
-      args: [
-        'apply',
-        file({ version: 1, tools: [{ name: 'Planted', definition: DEFINITION, custom_headers: [one()] }] }),
-      ],
-    },
+    { args: ['apply', created] },
     { args: ['apply', filledIn, '--json'], env: { AGENTS_PLANTED: plant() } },
     { args: ['apply', filledIn], env: { AGENTS_PLANTED: `${plant()}\n` }, status: 1 },
-    ...faulty.map(path => ({ args: ['apply', path], status: 1 })),
-    ...faulty.map(path => ({ args: ['apply', path, '--json'], status: 1 })),
+    ...faulty.map((path, i) => ({ args: ['apply', path, ...(i % 2 === 0 ? ['--json'] : [])], status: 1 })),
     { args: ['apply', given], env: { SECRET_KEYS: generateKey('another') }, status: 1 },
   ]
 }
@@ -98,19 +76,9 @@ function documents(file: File, plant: () => string): Line[] {
 function brokenDocuments(file: File, plant: () => string): Line[] {
   const bare = () => plant().replace(/[^A-Za-z0-9_-]/g, '')
   const values = [
-    `*${bare()}`,
-    `|${bare()}`,
-    `!${bare()}`,
-    `!x!${bare()}`,
-    `!<${bare()}`,
-    `!${bare()}!`,
-    `"${bare()}" ${bare()}`,
-    `"${bare()}`,
-    `"\\U${bare()}"`,
-    `%${bare()}: ${bare()}`,
-    `@${bare()}`,
+    ...[`*${bare()}`, `|${bare()}`, `!${bare()}`, `!x!${bare()}`, `!<${bare()}`, `!${bare()}!`, `"${bare()}`],
+    ...[`"${bare()}" ${bare()}`, `"\\U${bare()}"`, `%${bare()}: ${bare()}`, `@${bare()}`, `&${bare()} *${bare()}`],
     `{${bare()}: ]${bare()}`,
-    `&${bare()} *${bare()}`,
   ]
   const flow = (value: string) => `version: 1\ntools: [{name: items, custom_headers: [{key: X-A, value: ${value}}]}]\n`
   const block = (value: string) =>
@@ -125,62 +93,64 @@ function brokenDocuments(file: File, plant: () => string): Line[] {
   ]
 }
 
+/** Command lines as one writes them, each with how it ends. */
+function written(lines: Record<string, number>): Line[] {
+  return Object.entries(lines).map(([line, status]) => ({ args: line.split(' '), status }))
+}
+
 function tools(file: File): Line[] {
   const definition = file(DEFINITION)
-  return [
-    { args: ['tool', 'list'] },
-    { args: ['tool', 'list', '--json'] },
-    { args: ['tool', 'show', '10'] },
-    { args: ['tool', 'show', '10', '--json'] },
-    { args: ['tool', 'show', '10', '--as-functions'] },
-    { args: ['validate', definition] },
-    { args: ['validate', definition, '--complete'] },
-  ]
+  return written({
+    'tool list': 0,
+    'tool list --json': 0,
+    'tool show 10': 0,
+    'tool show 10 --json': 0,
+    'tool show 10 --as-functions': 0,
+    [`validate ${definition}`]: 0,
+    [`validate ${definition} --complete`]: 0,
+  })
 }
 
 function history(): Line[] {
-  const lines = ['agent', 'tool'].flatMap((kind): Line[] => {
-    const id = kind === 'tool' ? '10' : '8'
-    return [
-      { args: ['history', kind, id] },
-      { args: ['history', kind, id, '--json'] },
-      { args: ['rollback', kind, id, '--to', '1'] },
-      { args: ['rollback', kind, id, '--to', '2', '--json'] },
-      { args: ['rollback', kind, id, '--to', '999'], status: 1 },
-    ]
+  const of = (resource: string) => ({
+    [`history ${resource}`]: 0,
+    [`history ${resource} --json`]: 0,
+    [`rollback ${resource} --to 1`]: 0,
+    [`rollback ${resource} --to 2 --json`]: 0,
+    [`rollback ${resource} --to 999`]: 1,
   })
-  return [
-    ...lines,
-    { args: ['audit', 'list', '--limit', '1000'] },
-    { args: ['audit', 'list', '--limit', '1000', '--json'] },
-    { args: ['audit', 'verify'] },
-    { args: ['audit', 'verify', '--json'] },
-    { args: ['audit', 'checkpoint', '/nowhere/checkpoint'], status: 64 },
-    { args: ['user', 'erase', 'nobody@example.com', '--plan'], status: 1 },
-    { args: ['export'] },
-    { args: ['export', '--json'] },
-    { args: ['status'] },
-    { args: ['status', '--json'] },
-    { args: ['init', 'dora@example.com'], status: 1 },
-    { args: ['migrate', '--plan'] },
-    { args: ['migrate'] },
-  ]
+  return written({
+    ...of('agent 8'),
+    ...of('tool 10'),
+    'audit list --limit 1000': 0,
+    'audit list --limit 1000 --json': 0,
+    'audit verify': 0,
+    'audit verify --json': 0,
+    'audit checkpoint /nowhere/checkpoint': 64,
+    'user erase nobody@example.com --plan': 1,
+    export: 0,
+    'export --json': 0,
+    status: 0,
+    'status --json': 0,
+    'init dora@example.com': 1,
+    'migrate --plan': 0,
+    migrate: 0,
+  })
 }
 
 /** Commands that touch no tool: that they do not either is cheaper seen than argued. */
 function people(): Line[] {
-  const dora = 'dora@example.com'
-  return [
-    ['user', 'create', dora],
-    ['user', 'list', '--json'],
-    ['token', 'create', '--for', dora],
-    ['token', 'rotate', '1'],
-    ['token', 'revoke', '1'],
-    ['token', 'list', '--json'],
-    ['agent', 'list', '--json'],
-    ['agent', 'show', '8', '--json'],
-    ['user', 'deactivate', dora],
-  ].map(args => ({ args }))
+  return written({
+    'user create dora@example.com': 0,
+    'user list --json': 0,
+    'token create --for dora@example.com': 0,
+    'token rotate 1': 0,
+    'token revoke 1': 0,
+    'token list --json': 0,
+    'agent list --json': 0,
+    'agent show 8 --json': 0,
+    'user deactivate dora@example.com': 0,
+  })
 }
 
 /** Also with a ring that lacks the key, and with one that has another key of its id. */
