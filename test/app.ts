@@ -67,7 +67,8 @@ export async function serviceOver(
   return { app, service }
 }
 
-async function inject(app: FastifyInstance, method: string, url: string, call: Call) {
+/** Sends a request to an application without a socket. */
+export async function inject(app: FastifyInstance, method: string, url: string, call: Call) {
   const { token, body, headers } = call
   return await app.inject({
     method: method as NonNullable<InjectOptions['method']>, // tests ask with unusual ones too

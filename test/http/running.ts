@@ -21,23 +21,68 @@ export function metricsOf({ app }: Pick<Running, 'app'>): Promise<LightMyRequest
 }
 
 /** The service as its process builds it, on a database of its own, with its log in memory. */
-export interface Running {
-  app: FastifyInstance
-  database: ServiceDatabase
-  service: Lifecycle
+export interface Running extends Started {
   metrics: Metrics
   /** A token of an administrator. */
   token: string
   /** A token of a person who is not active any more. */
   inactiveToken: string
-  /** Everything that was logged, one JSON text a line. */
-  log: string[]
   /** The port, once `listen` was asked for. */
   port: number
 }
 
 interface WithTeardown {
   teardown(fn: () => Promise<void>): void
+}
+
+interface Started {
+  app: FastifyInstance
+  database: ServiceDatabase
+  service: Lifecycle
+  /** Everything that was logged, one JSON text a line. */
+  log: string[]
+}
+
+interface How {
+  metrics: Metrics
+  secretKeys?: string
+  /** Gets the texts of the statements that the service sends. */
+  onStatements?: (texts: readonly string[]) => void
+}
+
+/** The service over a database, as its process builds it. It ends with the test. */
+export async function serviceOver(
+  t: WithTeardown,
+  url: string,
+  settings: Record<string, string>,
+  { metrics, secretKeys = TEST_SECRET_KEYS, onStatements }: How,
+): Promise<Started> {
+  const config = readConfig({
+    DATABASE_URL: url,
+    LOG_LEVEL: 'trace',
+    METRICS_TOKEN,
+    EVENT_LOOP_DELAY_MAX_MS: '0', // the machine may be busy
+    ...settings,
+  })
+  const log: string[] = []
+  const logger = makeLogger(config.server.logLevel, { write: line => log.push(line) })
+  const database = openUrl(url, config, {
+    onStatement: exchange => {
+      onStatements?.(exchange.texts)
+      metrics.databaseExchange(exchange)
+    },
+    onPoolWait: durationMs => metrics.poolWait(durationMs),
+  })
+  const ring = parseKeyRing(secretKeys)
+  const service = new Lifecycle({ config, version: VERSION, database, ring, migrates: false, log: logger })
+  await service.start()
+  const app = await buildApp({ config, version: VERSION, database, service, logger, metrics })
+  t.teardown(async () => {
+    app.server.closeAllConnections()
+    await app.close()
+    await database.close()
+  })
+  return { app, database, service, log }
 }
 
 /**
@@ -49,39 +94,15 @@ export async function running(
   { listen = false, metrics = new Metrics() }: { listen?: boolean; metrics?: Metrics } = {},
 ): Promise<Running> {
   const { url } = await worldDatabase(t)
-  const config = readConfig({
-    DATABASE_URL: url,
-    LOG_LEVEL: 'trace',
-    DATABASE_POOL_SIZE: '4',
-    METRICS_TOKEN,
-    EVENT_LOOP_DELAY_MAX_MS: '0', // the machine may be busy
-    ...settings,
-  })
-  const log: string[] = []
-  const logger = makeLogger(config.server.logLevel, { write: line => log.push(line) })
-  const database = openUrl(url, config, {
-    onStatement: exchange => metrics.databaseExchange(exchange),
-    onPoolWait: durationMs => metrics.poolWait(durationMs),
-  })
-  const ring = parseKeyRing(TEST_SECRET_KEYS)
-  const service = new Lifecycle({ config, version: VERSION, database, ring, migrates: false, log: logger })
-  await service.start()
-  const app = await buildApp({ config, version: VERSION, database, service, logger, metrics })
-  t.teardown(async () => {
-    app.server.closeAllConnections()
-    await app.close()
-    await database.close()
-  })
+  const started = await serviceOver(t, url, { DATABASE_POOL_SIZE: '4', ...settings }, { metrics })
+  const { app, database } = started
   if (listen) await app.listen({ host: '127.0.0.1', port: 0 })
   const address = app.server.address()
   return {
-    app,
-    database,
-    service,
+    ...started,
     metrics,
     token: await tokenOf(database, { email: 'alice+admin@example.com', active: true }),
     inactiveToken: await tokenOf(database, { email: 'alice+gone@example.com', active: false }),
-    log,
     port: address !== null && typeof address === 'object' ? address.port : 0,
   }
 }

@@ -10,9 +10,10 @@ import { fingerprint } from '../../src/secrets/mask.js'
 import { requireDeploymentKey } from '../../src/secrets/vault.js'
 import { REQUIRED_FIELDS } from '../app.js'
 import { agentctl } from '../cli/agentctl.js'
+import { METRICS_TOKEN } from '../http/running.js'
 import { serverExit } from '../server-exit.js'
 import { TEST_SECRET_KEYS, type World, worldDatabase, worldFile } from '../world.js'
-import { METRICS_TOKEN, type Observed, observedWorld } from './observed.js'
+import { type Observed, observedWorld } from './observed.js'
 
 type Assertions = Pick<typeof t, 'equal' | 'strictSame'>
 

@@ -9,10 +9,11 @@ import { allCommands, programOf } from '../../src/admin/commands/run.js'
 import { decryptSecret } from '../../src/secrets/cipher.js'
 import { generateKey } from '../../src/secrets/key-ring.js'
 import { agentctl } from '../cli/agentctl.js'
+import { METRICS_TOKEN } from '../http/running.js'
 import { faultsOf, versionOf } from '../updates/stored-state.js'
 import { TEST_SECRET_KEYS } from '../world.js'
 import { runEveryCommand } from './every-command.js'
-import { METRICS_TOKEN, type Observed, observedWorld } from './observed.js'
+import { type Observed, observedWorld } from './observed.js'
 
 /*
  * A thousand secrets go through everything that touches secrets. Each holds the same marker at its beginning, middle and
