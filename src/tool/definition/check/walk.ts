@@ -42,31 +42,37 @@ export class FirstWalk {
   }
 
   private visit(node: object, place: Place, level: number): void {
-    const keys = Array.isArray(node) ? undefined : Object.keys(node)
-    const { length } = keys ?? (node as unknown[])
-    const { nestingLevels, values } = DEFINITION_LIMITS
-    this.values += length
-    if (level >= nestingLevels)
-      this.exceeded = { type: 'definition_too_deep', msg: `the definition nests deeper than ${nestingLevels} levels` }
-    else if (this.values > values)
-      this.exceeded = { type: 'definition_too_large', msg: `the definition holds more than ${values} values` }
-    for (let i = 0; i < length && this.exceeded === undefined; i++) {
-      const key = keys?.[i] ?? i
-      const value = (node as Record<string | number, unknown>)[key]
-      if (typeof key === 'string') this.checkKey(key, value, place)
-      if (typeof value === 'string') {
-        this.checkText(value, 'a string', place, key)
-        if (key === '$ref') this.references.push({ value: node as Record<string, unknown>, place })
-        else if (typeof key === 'string' && key.startsWith('$') && NAMES.has(key))
-          this.noteName(key, value, { value: node as Record<string, unknown>, place }, level)
-      } else if (typeof value === 'number') {
-        this.checkNumber(value, place, key)
-      } else if (typeof value === 'object' && value !== null) {
-        if (key === '$defs' || key === 'definitions')
-          for (const name of Object.keys(value)) this.named.definitions.add(name)
-        this.visit(value, placeUnder(place, key), level + 1)
+    if (level >= DEFINITION_LIMITS.nestingLevels) {
+      const msg = `the definition nests deeper than ${DEFINITION_LIMITS.nestingLevels} levels`
+      this.exceeded = { type: 'definition_too_deep', msg }
+    } else if (Array.isArray(node)) {
+      for (let i = 0; i < node.length && this.exceeded === undefined; i++)
+        this.visitValue(node, i, node[i], place, level)
+    } else {
+      // A JSON value inherits nothing that could be listed.
+      for (const key in node) {
+        const value = (node as Record<string, unknown>)[key]
+        this.checkKey(key, value, place)
+        this.visitValue(node, key, value, place, level)
+        if (this.exceeded !== undefined) return
       }
     }
+  }
+
+  private visitValue(node: object, key: string | number, value: unknown, place: Place, level: number): void {
+    if (++this.values > DEFINITION_LIMITS.values) {
+      const msg = `the definition holds more than ${DEFINITION_LIMITS.values} values`
+      this.exceeded = { type: 'definition_too_large', msg }
+    } else if (typeof value === 'string') {
+      this.checkText(value, 'a string', place, key)
+      if (key === '$ref') this.references.push({ value: node as Record<string, unknown>, place })
+      else if (typeof key === 'string' && key.startsWith('$') && NAMES.has(key))
+        this.noteName(key, value, { value: node as Record<string, unknown>, place }, level)
+    } else if (typeof value === 'object' && value !== null) {
+      if (key === '$defs' || key === 'definitions')
+        for (const name of Object.keys(value)) this.named.definitions.add(name)
+      this.visit(value, placeUnder(place, key), level + 1)
+    } else if (typeof value === 'number') this.checkNumber(value, place, key)
   }
 
   private checkKey(key: string, value: unknown, place: Place): void {
