@@ -180,44 +180,31 @@ t.test('discriminator_unresolved: accepted, and said where a selector or a subty
   }
   const discriminator = (mapping?: object) => ({ propertyName: 'kind', ...(mapping && { mapping }) })
   const inline = (value?: string) => ({ type: 'object', properties: { kind: value ? { enum: [value] } : {}, a: {} } })
+  const by = (mapping?: object) => ({ discriminator: discriminator(mapping) })
   const oneOf = [ref('Cat'), ref('Dog')]
+  const lost = by({ cow: 'cow.yaml#/Cow', cat: 'Cat', fox: 'Fox', owl: 1 })
+  const outside = by({ cow: 'https://pets.example.com/cow.json' })
+  const limited = { kind: { enum: ['Cat', 'c', 'd'] } }
+  const mapping = 'Pet discriminator mapping'
   const cases: [string, string[], object, object][] = [
     ['a parent with subtypes', [], ref('Pet'), { Pet: MAPPED, ...SUBTYPES }],
     ['a subtype alone', [], ref('Cat'), { Pet: PET, ...SUBTYPES }],
     ['alternatives', [], ref('Pet'), { Pet: ALTERNATIVES, ...PLAIN }],
-    ['inline alternatives that say it themselves', [], { oneOf: [inline('a')], discriminator: discriminator() }, {}],
-    [
-      'an alternative that is null',
-      [],
-      { anyOf: [ref('Cat'), { type: 'null' }], discriminator: discriminator() },
-      PLAIN,
-    ],
+    ['inline alternatives that say it themselves', [], { oneOf: [inline('a')], ...by() }, {}],
+    ['an alternative that is null', [], { anyOf: [ref('Cat'), { type: 'null' }], ...by() }, PLAIN],
     [
       'a mapping that leads outside or nowhere',
-      ['Pet discriminator mapping cow', 'Pet discriminator mapping fox', 'Pet discriminator mapping owl'],
+      [`${mapping} cow`, `${mapping} fox`, `${mapping} owl`],
       ref('Pet'),
-      {
-        Pet: { ...PET, discriminator: discriminator({ cow: 'cow.yaml#/Cow', cat: 'Cat', fox: 'Fox', owl: 1 }) },
-        ...SUBTYPES,
-      },
+      { Pet: { ...PET, ...lost }, ...SUBTYPES },
     ],
     ['no subtype', ['Pet discriminator'], ref('Pet'), { Pet: PET }],
-    [
-      'no subtype but outside',
-      ['Pet discriminator mapping cow', 'Pet discriminator'],
-      ref('Pet'),
-      { Pet: { ...PET, discriminator: discriminator({ cow: 'https://pets.example.com/cow.json' }) } },
-    ],
-    [
-      'an unnamed alternative',
-      ['media schema oneOf 1'],
-      { oneOf: [ref('Cat'), inline()], discriminator: discriminator() },
-      PLAIN,
-    ],
+    ['only outside', [`${mapping} cow`, 'Pet discriminator'], ref('Pet'), { Pet: { ...PET, ...outside } }],
+    ['an unnamed alternative', ['media schema oneOf 1'], { oneOf: [ref('Cat'), inline()], ...by() }, PLAIN],
     [
       'a mapping beside the alternatives',
       ['media schema discriminator mapping dog'],
-      { oneOf: [ref('Cat')], discriminator: discriminator({ dog: 'Dog' }) },
+      { oneOf: [ref('Cat')], ...by({ dog: 'Dog' }) },
       PLAIN,
     ],
     ['no property', ['media schema discriminator'], { oneOf, discriminator: {} }, PLAIN],
@@ -237,7 +224,7 @@ t.test('discriminator_unresolved: accepted, and said where a selector or a subty
       'a subtype that no allowed value names',
       ['Pet discriminator'],
       ref('Pet'),
-      { Pet: { ...PET, properties: { kind: { enum: ['Cat', 'c', 'd'] } } }, ...SUBTYPES },
+      { Pet: { ...PET, properties: limited }, ...SUBTYPES },
     ],
   ]
   for (const [name, expected, body, schemas] of cases) t.same(validated(body, schemas), expected, name)
