@@ -35,7 +35,7 @@ function documentOf(openapi = '3.0.3'): Json {
 }
 
 /** The document with a reference in place of what stands, or does not stand yet, at `path`. */
-function withReference(path: (string | number)[], ref: string, openapi?: string): Json {
+function withReference(path: (string | number)[], ref: unknown, openapi?: string): Json {
   const document = documentOf(openapi)
   let at = document
   for (const key of path.slice(0, -1)) at = at[key] as Json // each path below leads through objects
@@ -89,6 +89,17 @@ t.test('a reference where OpenAPI allows none: one fault at its place, and nothi
     t.same(faultsOf(checkDefinition(inside)), [{ loc, type: 'ref_not_allowed' }], name)
   }
   t.same(leftOf({ $ref: FILE }), [{ loc: [...AT, '$ref'], type: 'ref_external' }])
+})
+
+t.test('a reference that is no text: its fault alone, and nothing is completed', async t => {
+  for (const path of [['info'], ['paths'], OPERATION, [...BODY, 'application/json']]) {
+    for (const given of [null, ['x'], { a: 1 }]) {
+      const expected = [{ loc: [...AT, ...path, '$ref'], type: 'string_type' }]
+      const document = withReference(path, given)
+      t.same(faultsOf(checkDefinition(document)), expected, `${path.join(' ')} ${JSON.stringify(given)}`)
+      t.same(leftOf(document), expected, `${path.join(' ')}: completed`)
+    }
+  }
 })
 
 t.test('an operation of a shared path item that is a reference', async t => {

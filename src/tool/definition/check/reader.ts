@@ -23,8 +23,10 @@ export class Reader {
   /** The value if it is an object, else undefined and a fault. */
   object(value: unknown, place: Place, part: string): Record<string, unknown> | undefined {
     if (this.isMisplaced(value, place, part)) return undefined
-    if (isObject(value)) return value
-    this.findings.faultOf('dict_type', place)
+    // A reference without an address is none; nothing may be made up for what it should lead to.
+    if (isObject(value) && (value.$ref === undefined || this.isReferable(part))) return value
+    if (isObject(value)) this.findings.faultOf('string_type', placeUnder(place, '$ref'))
+    else this.findings.faultOf('dict_type', place)
     return undefined
   }
 
@@ -44,9 +46,13 @@ export class Reader {
     return undefined
   }
 
+  private isReferable(part: string): boolean {
+    return REFERABLE.has(part) || (part === 'media type' && this.hasReferableMedia)
+  }
+
   /** True, and a fault, if this part is a reference where none may stand: nothing of it can be read, and nothing may be made up for it. */
   isMisplaced(value: unknown, place: Place, part: string): boolean {
-    if (!isReference(value) || REFERABLE.has(part) || (part === 'media type' && this.hasReferableMedia)) return false
+    if (!isReference(value) || this.isReferable(part)) return false
     const target = this.references.find(value.$ref)
     const type = isDangling(target) && target.type === 'ref_external' ? 'ref_external' : 'ref_not_allowed'
     this.findings.fault(type, misplacedText(part, value.$ref), place, '$ref')
