@@ -97,7 +97,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     pages.addHook('onRequest', (request, _reply, done) => done(requestFault(request)))
     registerDocs(pages, document)
     registerProbes(pages, readiness)
-    registerMetrics(pages, metrics, { token: server.metricsToken, hasOwnPort: server.metricsPort !== undefined })
+    if (server.metricsPort === undefined) registerMetrics(pages, metrics, server.metricsToken)
   })
 
   await app.register(async operations => {

@@ -84,10 +84,8 @@ function pruneRegularly({ database: { db } }: OpenedDatabase, { history }: Confi
 
 /** Opens the port of the metrics, if they have one of their own, and answers it. It ends with the process and holds up no shutdown. */
 async function showMetrics(metrics: Metrics, service: Lifecycle, config: Config, log: Logger): Promise<void> {
-  const { host, metricsPort: port, metricsToken: token } = config.server
-  if (port === undefined) return
-  const readiness = () => service.readiness()
-  const open = () => listenForMetrics(metrics, { host, port, token, readiness })
+  if (config.server.metricsPort === undefined) return
+  const open = () => listenForMetrics(metrics, config.server, () => service.readiness())
   const server = await listening(config, 'METRICS_PORT', open)
   server.unref()
   log.info(server.address() as AddressInfo, 'the metrics are listening') // it listens on TCP

@@ -27,7 +27,8 @@ export function makeLogger(level: string, destination: DestinationStream = proce
 /** A line without values that are named like secrets. Pino's own option reads its paths anew for each value. */
 function redacted(line: object, isInner = false): Record<string, unknown> {
   const shown: Record<string, unknown> = {}
-  for (const [name, value] of Object.entries(line)) {
+  for (const name in line) {
+    const value: unknown = line[name as keyof typeof line] // whatever it is
     shown[name] = SECRET_BEARING.has(name) ? '[redacted]' : !isInner && isRecord(value) ? redacted(value, true) : value
   }
   return shown

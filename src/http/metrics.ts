@@ -188,21 +188,13 @@ export class Metrics {
   }
 }
 
-export interface MetricsAccess {
-  /** Bearer token that is asked for; without one nobody is let in. */
-  token: string | undefined
-  /** Whether the metrics have a port of their own; then the application itself does not show them. */
-  hasOwnPort: boolean
-}
-
-/** `GET /metrics`, unless the metrics have their own port. It asks peers on this machine for the token too: a proxy looks like one. */
-export function registerMetrics(app: FastifyInstance, metrics: Metrics, access: MetricsAccess): void {
-  if (access.hasOwnPort) return
+/** `GET /metrics` for who sends the token; without one nobody is let in. It asks peers on this machine too: a proxy looks like one. */
+export function registerMetrics(app: FastifyInstance, metrics: Metrics, token: string | undefined): void {
   app.get(
     '/metrics',
     { config: { policy: { permission: 'public' } }, schema: { hide: true } },
     async (request, reply) => {
-      if (!carriesToken(request.raw, access.token)) {
+      if (!carriesToken(request.raw, token)) {
         throw new Forbidden('The metrics are shown to who sends METRICS_TOKEN as a bearer token, or on METRICS_PORT.')
       }
       const { type, body } = await metrics.text()

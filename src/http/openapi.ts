@@ -234,3 +234,13 @@ export function errorResponses(...statuses: ErrorStatus[]) {
     }),
   )
 }
+
+/** What a read answers: `found`, a 304 where the caller has that already, and errors. */
+export function readResponses(found: object, headers: object, unchanged: string, statuses: ErrorStatus[]) {
+  return {
+    200: { headers, ...found },
+    304: { description: unchanged, type: 'null', headers },
+    422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
+    ...errorResponses(...statuses),
+  }
+}

@@ -3,14 +3,13 @@ import type { FastifyInstance } from 'fastify'
 import type { Caller } from '../auth/caller.js'
 import type { ResourceKind } from '../db/tables.js'
 import type { ServiceDatabase } from '../db/transaction.js'
-import { HTTPValidationError } from '../schema/faults.js'
 import { queryInteger, queryText } from '../schema/parameters.js'
 import { INT4_MAX, reference } from '../schema/vocabulary.js'
 import { AnswerText } from '../updates/answer-text.js'
 import type { OperationOptions } from '../updates/resource.js'
 import { contentTag } from '../updates/tag.js'
 import { answerTagged } from './answer.js'
-import { errorResponses, pageHeaders } from './openapi.js'
+import { pageHeaders, readResponses } from './openapi.js'
 import { IfNoneMatch } from './parameters.js'
 import type { SchemaTypes } from './validation.js'
 
@@ -65,17 +64,12 @@ export function registerList(app: FastifyInstance, { database, bounds }: Operati
           'it this is the last. A page of long descriptions has fewer records than asked for. The `etag` of a record is what an update takes as `If-Match`.',
         querystring: PageQuery,
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
-        response: {
-          200: {
-            type: 'array',
-            items: reference(record),
-            description: `The ${title} of this page.`,
-            headers: pageHeaders,
-          },
-          304: { description: 'The page is still what the caller has.', type: 'null', headers: pageHeaders },
-          422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
-          ...errorResponses(400, 401, 403, 429, 500, 503),
-        },
+        response: readResponses(
+          { type: 'array', items: reference(record), description: `The ${title} of this page.` },
+          pageHeaders,
+          'The page is still what the caller has.',
+          [400, 401, 403, 429, 500, 503],
+        ),
       },
     },
     async (request, reply) => {

@@ -1,5 +1,6 @@
 import type { Server } from 'node:http'
 import fastify, { type FastifyInstance } from 'fastify'
+import type { Config } from '../config.js'
 import type { Readiness } from '../errors.js'
 import { JSON_TYPE } from './answer.js'
 import { handleError } from './error-handler.js'
@@ -25,18 +26,11 @@ export function registerProbes(app: FastifyInstance, readiness: ReadinessSource)
 /** Open connections of this port: those of the main one are counted for themselves, so that its callers leave room for these. */
 const CONNECTIONS_MAX = 100
 
-export interface MetricsPort {
-  host: string
-  port: number
-  /** What `/metrics` asks for, where there is one. */
-  token: string | undefined
-  readiness: ReadinessSource
-}
-
 /** A server with `/metrics` and the probes, for `METRICS_PORT`. Rejects when the address cannot be listened on. */
 export async function listenForMetrics(
   metrics: Metrics,
-  { host, port, token, readiness }: MetricsPort,
+  { host, metricsPort: port, metricsToken: token }: Config['server'],
+  readiness: ReadinessSource,
 ): Promise<Server> {
   // Idle sockets take the room of others no longer than these say.
   const http = { headersTimeout: 5_000, connectionsCheckingInterval: 1_000 }
@@ -54,6 +48,6 @@ export async function listenForMetrics(
     return reply.type(type).send(body)
   })
   app.server.maxConnections = CONNECTIONS_MAX
-  await app.listen({ host, port })
+  await app.listen({ host, port: port ?? 0 })
   return app.server
 }

@@ -4,12 +4,11 @@ import { PERMISSIONS } from '../auth/caller.js'
 import { invalidToken } from '../auth/token.js'
 import { readTokenRecord } from '../auth/token-record.js'
 import type { ServiceDatabase } from '../db/transaction.js'
-import { HTTPValidationError } from '../schema/faults.js'
 import { dateTime, enumeration, flag, identifier, list, nullable, reference, text, uuid } from '../schema/vocabulary.js'
 import { AnswerText } from '../updates/answer-text.js'
 import { contentTag } from '../updates/tag.js'
 import { answerTagged } from './answer.js'
-import { errorResponses, readHeaders } from './openapi.js'
+import { readHeaders, readResponses } from './openapi.js'
 import { IfNoneMatch } from './parameters.js'
 import type { SchemaTypes } from './validation.js'
 
@@ -46,12 +45,12 @@ export function registerReadMe(app: FastifyInstance, database: ServiceDatabase):
         description:
           'Says who calls: the user, the permission, the groups that they manage, and what the token allows.',
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
-        response: {
-          200: { ...reference(CallerRecord), description: 'The caller.', headers: readHeaders },
-          304: { description: 'Nothing has changed.', type: 'null', headers: readHeaders },
-          422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
-          ...errorResponses(400, 401, 429, 500, 503),
-        },
+        response: readResponses(
+          { ...reference(CallerRecord), description: 'The caller.' },
+          readHeaders,
+          'Nothing has changed.',
+          [400, 401, 429, 500, 503],
+        ),
       },
     },
     async (request, reply) => {

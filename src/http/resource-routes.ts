@@ -7,7 +7,7 @@ import { reference } from '../schema/vocabulary.js'
 import type { Actor } from '../updates/audit.js'
 import type { OperationOptions } from '../updates/resource.js'
 import type { Precondition } from '../updates/tag.js'
-import { errorResponses, invalidResponse, updateHeaders } from './openapi.js'
+import { editHeader, errorResponses, invalidResponse, readOneHeaders, readResponses, updateHeaders } from './openapi.js'
 import { IdempotencyKey, IfMatch, NO_PRECONDITION, NO_PREFERENCE, Prefer } from './parameters.js'
 
 /* What reads and updates of agents and tools take and answer alike. */
@@ -23,6 +23,17 @@ export function updateResponses(snapshot: TSchema, title: 'agent' | 'tool') {
     ...invalidResponse('request'),
     ...errorResponses(400, 401, 403, 404, 409, 412, 413, 415, 428, 429, 500, 503),
   }
+}
+
+/** What a read answers: the record, or the body of an update. */
+export function readOneResponses(shown: readonly TSchema[], title: 'agent' | 'tool') {
+  const description = `The ${title} as it is now; with \`view=update\` the body of an update that changes nothing.`
+  return readResponses(
+    { anyOf: shown.map(reference), description, headers: { ...readOneHeaders, ...editHeader } },
+    readOneHeaders,
+    `The ${title} is still what the caller has.`,
+    [400, 401, 403, 404, 409, 410, 429, 500, 503],
+  )
 }
 
 /** An update as the engine knows it, with what its query and headers ask for. */

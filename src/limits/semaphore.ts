@@ -13,17 +13,12 @@ export interface SemaphoreLimits {
   refusal(isOwn: boolean): Error
 }
 
-interface Waiting {
-  key: string
-  start(): void
-}
-
 /** Bounds how much runs at once, in all and of each key; the rest waits in the order in which it came. */
 export class Semaphore {
   readonly #limits: SemaphoreLimits
   #running = 0
   readonly #ofKey = new Map<string, number>()
-  readonly #waiting = new Set<Waiting>()
+  readonly #waiting = new Set<{ key: string; start: () => void }>()
 
   constructor(limits: SemaphoreLimits) {
     this.#limits = limits
@@ -45,15 +40,12 @@ export class Semaphore {
     const { waitMs, refusal } = this.#limits
     if (this.#isFree(key)) return this.#begin(key)
     return new Promise((resolve, reject) => {
-      const waiting = {
-        key,
-        start: () => {
-          clearTimeout(limit)
-          this.#waiting.delete(waiting)
-          this.#begin(key)
-          resolve()
-        },
+      const start = () => {
+        clearTimeout(limit)
+        this.#waiting.delete(waiting)
+        resolve(this.#begin(key))
       }
+      const waiting = { key, start }
       const limit = setTimeout(() => {
         this.#waiting.delete(waiting)
         reject(refusal(this.#running < this.#limits.max))
@@ -78,37 +70,29 @@ export class Semaphore {
   }
 }
 
+/** One of a key at once, so many of all. A wait that took too long is refused by its setting, to a token for its own work. */
+function oneOfKey(max: number, waitMs: number, setting: string, awaited: string, isOfTokens = true): Bounded {
+  const refusal = (isOwn: boolean) => {
+    if (!isOwn || !isOfTokens) return new QueueExhausted(awaited, waitMs, setting)
+    const unit = 'concurrent-requests'
+    return new RateLimited({ limit: 'token-requests', quota: 1, unit, remaining: 0, resetS: RETRY_AFTER_S, setting })
+  }
+  return new Semaphore({ max, maxPerKey: 1, waitMs, refusal }).run
+}
+
 /** The bounds of one process: a row is waited for once, by a quarter of the pool in all; two expensive statements, one of a token. */
 export function workBounds({ poolSize, lockTimeoutMs }: { poolSize: number; lockTimeoutMs: number }): WorkBounds {
   const quarter = Math.max(1, Math.floor(poolSize / 4))
-  const setting = 'LOCK_TIMEOUT_MS'
-  const exhausted = (awaited: string) => new QueueExhausted(awaited, lockTimeoutMs, setting)
-  const rowLocks = new Semaphore({
-    max: quarter,
-    maxPerKey: 1,
-    waitMs: lockTimeoutMs,
-    refusal: () => exhausted('other updates of the same agent or tool'),
-  })
-  const expensive = new Semaphore({
-    max: Math.min(2, quarter),
-    maxPerKey: 1,
-    waitMs: lockTimeoutMs,
-    refusal: isOwn => {
-      if (!isOwn) return exhausted('other requests that read much')
-      const unit = 'concurrent-requests'
-      return new RateLimited({ limit: 'token-requests', quota: 1, unit, remaining: 0, resetS: RETRY_AFTER_S, setting })
-    },
-  })
-  return { rowLock: rowLocks.run, expensive: expensive.run }
+  const bound = (max: number, awaited: string, isOfTokens: boolean) => {
+    return oneOfKey(max, lockTimeoutMs, 'LOCK_TIMEOUT_MS', awaited, isOfTokens)
+  }
+  return {
+    rowLock: bound(quarter, 'other updates of the same agent or tool', false),
+    expensive: bound(Math.min(2, quarter), 'other requests that read much', true),
+  }
 }
 
 /** Bodies that workers are at: one of a token, so that a slow one holds up no other token's. */
 export function bodyTurns(workersMax: number, waitMs: number): Bounded {
-  const setting = 'DEFINITION_TIMEOUT_MS'
-  const refusal = (isOwn: boolean) => {
-    if (!isOwn) return new QueueExhausted('a worker for large definitions', waitMs, setting)
-    const unit = 'concurrent-requests'
-    return new RateLimited({ limit: 'token-requests', quota: 1, unit, remaining: 0, resetS: RETRY_AFTER_S, setting })
-  }
-  return new Semaphore({ max: workersMax, maxPerKey: 1, waitMs, refusal }).run
+  return oneOfKey(workersMax, waitMs, 'DEFINITION_TIMEOUT_MS', 'a worker for large definitions')
 }

@@ -4,13 +4,11 @@ import type { FastifyInstance } from 'fastify'
 import type { Executor } from '../db/statements/statement.js'
 import { ResourceNotFound } from '../errors.js'
 import { answerRead, editLink } from '../http/answer.js'
-import { editHeader, errorResponses, readOneHeaders } from '../http/openapi.js'
 import { registerList } from '../http/pages.js'
 import { asOf, IfNoneMatch, NO_PRECONDITION, ReadQuery } from '../http/parameters.js'
+import { readOneResponses } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
-import { HTTPValidationError } from '../schema/faults.js'
 import { pathId } from '../schema/parameters.js'
-import { reference } from '../schema/vocabulary.js'
 import { AnswerText } from '../updates/answer-text.js'
 import type { Past } from '../updates/past.js'
 import { readPast, readResource, wholeState } from '../updates/read.js'
@@ -41,16 +39,7 @@ export function registerReadPersona(app: FastifyInstance, { database, ...limits 
         params: Type.Object({ persona_id: pathId() }),
         querystring: Type.Object(ReadQuery),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
-        response: {
-          200: {
-            anyOf: [reference(PersonaSnapshot), reference(personaFieldsUpdate(PersonaUpsertRequest))],
-            description: 'The agent as it is now; with `view=update` the body of an update that changes nothing.',
-            headers: { ...readOneHeaders, ...editHeader },
-          },
-          304: { description: 'The agent is still what the caller has.', type: 'null', headers: readOneHeaders },
-          422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
-          ...errorResponses(400, 401, 403, 404, 409, 410, 429, 500, 503),
-        },
+        response: readOneResponses([PersonaSnapshot, personaFieldsUpdate(PersonaUpsertRequest)], 'agent'),
       },
     },
     async (request, reply) => {

@@ -84,12 +84,12 @@ export function toolsWithBytes(ids: RawBuilder<unknown>, pairs: RawBuilder<unkno
       from ${TOOLS} where t.id = any(${ids})), '[]')`
 }
 
-/** Authenticates callers and reads the agent that each request names, in one statement. */
-export const callerAndPersona = callerStatement('caller_and_persona', id => {
-  const bytes = Object.values(LARGE_COLUMNS).map(bytes => sql`coalesce(${bytes}, 0)`)
-  return sql`(select ${personaState(userOfCaller, false)}
+/** What the route of one agent reads along with its caller, in one statement. */
+export const PERSONA_LOOKUP = {
+  parameter: 'persona_id',
+  statement: callerStatement('caller_and_persona', id => {
+    const bytes = Object.values(LARGE_COLUMNS).map(bytes => sql`coalesce(${bytes}, 0)`)
+    return sql`(select ${personaState(userOfCaller, false)}
     from persona p cross join lateral (select ${sql.join(bytes, sql` + `)} as bytes offset 0) large where p.id = ${id})`
-})
-
-/** What the route of one agent reads along with its caller. */
-export const PERSONA_LOOKUP = { parameter: 'persona_id', statement: callerAndPersona }
+  }),
+}

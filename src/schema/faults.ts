@@ -1,7 +1,7 @@
 import { Kind, type TObject, type TSchema, Type } from '@sinclair/typebox'
 import type { Fault, Loc } from '../errors.js'
 import { suggestion } from './nearest-name.js'
-import { innerSchema, isJsonObject, isUuid, parseDateTime, textProblem } from './vocabulary.js'
+import { canonicalUuid, innerSchema, isJsonObject, parseDateTime, textProblem } from './vocabulary.js'
 
 /* What is wrong with a request, in pydantic v2's vocabulary, as the published service answers (DECISIONS section 2). */
 
@@ -114,10 +114,10 @@ const inspections: Record<string, Inspect> = {
   Integer: (schema, value) => numberFaults('int', schema, value),
   Number: (schema, value) => numberFaults('float', schema, value),
   Boolean: (_, value) =>
-    typeof value === 'boolean' ? NONE : [fault(isText(value) ? 'bool_parsing' : 'bool_type', [])],
+    typeof value === 'boolean' ? NONE : [fault(typeof value === 'string' ? 'bool_parsing' : 'bool_type', [])],
   Enumeration: ({ enum: words }, value) => (words.includes(value) ? NONE : [notOneOf(words, [])]),
-  Uuid: (_, value) => readFaults(value, isUuid, 'uuid_type', 'uuid_parsing'),
-  DateTime: (_, value) => readFaults(value, isDateTime, 'datetime_type', 'datetime_from_date_parsing'),
+  Uuid: (_, value) => readFaults(value, canonicalUuid, 'uuid_type', 'uuid_parsing'),
+  DateTime: (_, value) => readFaults(value, parseDateTime, 'datetime_type', 'datetime_from_date_parsing'),
   Unknown: () => NONE,
   FreeForm: (_, value) => (isJsonObject(value) ? NONE : [fault('dict_type', [])]),
 }
@@ -177,10 +177,7 @@ function numberFaults(kind: 'int' | 'float', schema: TSchema, value: unknown): r
   if (typeof value !== 'number') return [fault(`${kind}_type`, [])]
   if (!Number.isFinite(value)) return [fault('finite_number', [])]
   if (kind === 'int' && !Number.isInteger(value)) return [fault('int_from_float', [])]
-  return rangeFaults(schema, value)
-}
-
-function rangeFaults({ minimum, maximum }: TSchema, value: number): readonly Fault[] {
+  const { minimum, maximum } = schema
   if (value < minimum) {
     return [{ loc: [], msg: `Input should be greater than or equal to ${minimum}`, type: 'greater_than_equal' }]
   }
@@ -192,20 +189,12 @@ function rangeFaults({ minimum, maximum }: TSchema, value: number): readonly Fau
 /** The faults of a text that has to be read: it is none, or it cannot be. */
 function readFaults(
   value: unknown,
-  isReadable: (text: string) => boolean,
+  read: (text: string) => unknown,
   isNoText: keyof typeof SENTENCES,
   isUnreadable: keyof typeof SENTENCES,
 ): readonly Fault[] {
   if (typeof value !== 'string') return [fault(isNoText, [])]
-  return isReadable(value) ? NONE : [fault(isUnreadable, [])]
-}
-
-function isText(value: unknown): value is string {
-  return typeof value === 'string'
-}
-
-function isDateTime(text: string): boolean {
-  return parseDateTime(text) !== undefined
+  return read(value) !== undefined ? NONE : [fault(isUnreadable, [])]
 }
 
 function count(number: number, noun: string): string {

@@ -2,7 +2,7 @@ import { Kind, type SchemaOptions, type TObject, type TSchema, Type } from '@sin
 import type { Fault, Loc } from '../errors.js'
 import { collectFaults, fault, notDeclared, notOneOf } from './faults.js'
 import { SUGGESTIONS_MAX, suggestion } from './nearest-name.js'
-import { text as textSchema } from './vocabulary.js'
+import { INT4_MAX, text as textSchema } from './vocabulary.js'
 
 /* Parameters of a path, a query or a header: each kind says what the document shows of it and how its text is read. */
 
@@ -19,7 +19,6 @@ export interface TParameter<Value> extends TSchema {
   static: Value
 }
 
-const largestId = 2_147_483_647
 const shownNameLimit = 64
 
 /** The longest mask, in characters: more than twice what names all fields of an agent. */
@@ -32,7 +31,7 @@ export function parameter<Value>(document: SchemaOptions, read: TParameter<Value
 
 /** The id of a row in a path; undefined for an integer that no row can have. */
 export function pathId() {
-  return parameter({ minimum: 1, maximum: largestId, type: 'integer' }, parseId)
+  return parameter({ minimum: 1, maximum: INT4_MAX, type: 'integer' }, parseId)
 }
 
 /** The id of a row in a query; undefined for an integer that no row can have. */
@@ -90,7 +89,7 @@ function checked<Value>(schema: TSchema, value: Value, loc: Loc): Parsed<Value> 
 export function parseId(text: string, loc: Loc): Parsed<number | undefined> {
   if (!/^-?\d+$/.test(text)) return { faults: [fault('int_parsing', loc)] }
   const id = Number(text)
-  return { value: id >= 1 && id <= largestId ? id : undefined }
+  return { value: id >= 1 && id <= INT4_MAX ? id : undefined }
 }
 
 /** Reads a boolean: `true` or `false`, nothing else, so that a mistyped `dry_run=1` never writes. */

@@ -2,13 +2,11 @@ import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import { ResourceNotFound } from '../errors.js'
 import { answerRead, editLink } from '../http/answer.js'
-import { editHeader, errorResponses, readOneHeaders } from '../http/openapi.js'
 import { registerList } from '../http/pages.js'
 import { asOf, IfNoneMatch, NO_PRECONDITION, ReadQuery } from '../http/parameters.js'
+import { readOneResponses } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
-import { HTTPValidationError } from '../schema/faults.js'
 import { pathId } from '../schema/parameters.js'
-import { reference } from '../schema/vocabulary.js'
 import { readPast, readResource } from '../updates/read.js'
 import type { OperationOptions } from '../updates/resource.js'
 import { pastUpdateText, toolResource, updateText } from './resource.js'
@@ -33,16 +31,7 @@ export function registerReadTool(app: FastifyInstance, { database, ...limits }: 
         params: Type.Object({ tool_id: pathId() }),
         querystring: Type.Object(ReadQuery),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
-        response: {
-          200: {
-            anyOf: [reference(ToolSnapshot), reference(CustomToolUpdate)],
-            description: 'The tool as it is now; with `view=update` the body of an update that changes nothing.',
-            headers: { ...readOneHeaders, ...editHeader },
-          },
-          304: { description: 'The tool is still what the caller has.', type: 'null', headers: readOneHeaders },
-          422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
-          ...errorResponses(400, 401, 403, 404, 409, 410, 429, 500, 503),
-        },
+        response: readOneResponses([ToolSnapshot, CustomToolUpdate], 'tool'),
       },
     },
     async (request, reply) => {

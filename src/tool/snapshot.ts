@@ -40,13 +40,13 @@ export function toolState(viewer: Viewer): RawBuilder<ToolState> {
   })
 }
 
-/** Authenticates callers and reads the tool that each request names, in one statement. */
-export const callerAndTool = callerStatement('caller_and_tool', id => {
-  return sql`(select ${toolState(viewerOfCaller)} from tool t where t.id = ${id})`
-})
-
-/** What the route of one tool reads along with its caller. */
-export const TOOL_LOOKUP = { parameter: 'tool_id', statement: callerAndTool }
+/** What the route of one tool reads along with its caller, in one statement. */
+export const TOOL_LOOKUP = {
+  parameter: 'tool_id',
+  statement: callerStatement('caller_and_tool', id => {
+    return sql`(select ${toolState(viewerOfCaller)} from tool t where t.id = ${id})`
+  }),
+}
 
 /** SQL: the custom headers of the tool `t` as the wire shows them, each value its mask. */
 export const maskedHeaders: RawBuilder<unknown> = jsonRows(sql`
@@ -56,15 +56,10 @@ export const maskedHeaders: RawBuilder<unknown> = jsonRows(sql`
 /** SQL: about how many bytes the tool `t` with the definition `d` takes in an answer, without reading them. */
 export const snapshotBytes: RawBuilder<number> = sql`coalesce(d.size_bytes, 0) + octet_length(t.description)`
 
-/** What a snapshot shows of a tool that is not a column of its row. */
-interface Parts {
-  definition: RawBuilder<unknown>
-  oauth_config_name: RawBuilder<unknown>
-  custom_headers: RawBuilder<unknown>
-}
-
-/** SQL: each field of the wire's ToolSnapshot of the tool `t` with its expression, in its order. */
-export function snapshotFields(parts: Parts): [string, RawBuilder<unknown>][] {
+/** SQL: each field of the wire's ToolSnapshot of the tool `t` with its expression, in its order; these are no columns of its row. */
+export function snapshotFields(
+  parts: Record<'definition' | 'oauth_config_name' | 'custom_headers', RawBuilder<unknown>>,
+): [string, RawBuilder<unknown>][] {
   const expressions: Record<string, RawBuilder<unknown>> = {
     ...parts,
     display_name: sql`coalesce(t.display_name, t.name)`,

@@ -7,9 +7,9 @@ import { type ViewerParameters, viewerOf, viewerParameters } from '../auth/viewe
 import { statement } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { Forbidden, ResourceNotFound, ToolOutOfScope } from '../errors.js'
-import type { ReadRequest, WorkBounds } from '../updates/resource.js'
+import type { OperationOptions, ReadRequest } from '../updates/resource.js'
 import { requireManageable } from './rules.js'
-import { callerAndTool, type ToolState } from './snapshot.js'
+import { TOOL_LOOKUP, type ToolState } from './snapshot.js'
 import { textOf } from './stored-definition.js'
 import type { StoredText } from './worker/pool.js'
 import type { ToolUse } from './worker/tasks.js'
@@ -81,25 +81,13 @@ const AGENTS_LISTED_MAX = 1_000
 /** So many agents that have the tool are looked at: what a look at each of them costs, others would wait for. */
 const AGENTS_MAX = 10_000
 
-/** A tool's use, and its definition, if it has one. */
-interface UsedTool {
-  use: ToolUse
-  stored: StoredText | undefined
-}
-
-/** A request that asks for a tool's use. */
-interface Asking {
-  authenticateAgain(lookup: Lookup): Promise<CallerNow>
-}
-
 /** Reads what the caller may know of a tool's use, under the permission of its update. Throws `ResourceNotFound`, `Forbidden`. */
 export async function readToolUse(
-  database: ServiceDatabase,
-  request: Asking,
-  bounds: WorkBounds,
+  { database, bounds }: OperationOptions,
+  request: { authenticateAgain(lookup: Lookup): Promise<CallerNow> },
   id: number | undefined,
-): Promise<UsedTool> {
-  const { caller, prefetched } = await request.authenticateAgain({ statement: callerAndTool, id })
+): Promise<{ use: ToolUse; stored: StoredText | undefined }> {
+  const { caller, prefetched } = await request.authenticateAgain({ statement: TOOL_LOOKUP.statement, id })
   requireBinding(caller, id)
   if (id === undefined || prefetched === null) throw new ResourceNotFound('tool')
   const state = prefetched as ToolState // of this lookup

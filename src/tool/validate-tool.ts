@@ -34,11 +34,10 @@ const Server = Type.Optional(
 
 /** `POST /admin/tool/custom/validate`. */
 export function registerValidateTool(app: FastifyInstance, options: ToolOptions): void {
-  const { database, bodyLimitBytes } = options
   app.withTypeProvider<SchemaTypes>().post(
     '/admin/tool/custom/validate',
     {
-      bodyLimit: bodyLimitBytes,
+      bodyLimit: options.bodyLimitBytes,
       config: { policy: { permission: 'manage:actions', resource: 'tool' } },
       schema: {
         operationId: 'validate_tool',
@@ -73,9 +72,7 @@ export function registerValidateTool(app: FastifyInstance, options: ToolOptions)
       const { query } = request
       requireCompletion(query)
       const strict = request.headers.prefer?.strict ?? false
-      const used = Object.hasOwn(query, 'tool_id')
-        ? await readToolUse(database, request, options.bounds, query.tool_id)
-        : null
+      const used = Object.hasOwn(query, 'tool_id') ? await readToolUse(options, request, query.tool_id) : null
       const { use, stored } = used ?? { use: null, stored: undefined }
       const work = { strict, query, use, inWorker: query.complete === true } // a repair may take long
       const validation = await options.workers.run('validate_tool', request, work, stored)

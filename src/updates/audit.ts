@@ -22,7 +22,7 @@ export interface Change {
 }
 
 /** The resource before the change: the end of its chain. `audit_head` is hex; `made_at` is when that version was made, if known. */
-export interface ChainEnd {
+interface ChainEnd {
   kind: ResourceKind
   id: number
   version: number
@@ -40,13 +40,6 @@ export type StoredRow = {
 
 /** A new audit row, from which nothing was pruned or erased. `difference` is JSON text. */
 export type AuditEntry = StoredRow & { difference: string; salt: string; identity_hash: string }
-
-/** What an audit row says of the content beside the changes. */
-export interface AuditedContent {
-  /** The hash of the tool definition that the change replaced, which keeps that text alive. */
-  definitionBefore: string | null
-  contentHash: string | null
-}
 
 /** SHA-256 of the caller's id with the `Idempotency-Key`, and of what is asked, in hex; null without a key. No part of the chain. */
 export interface RequestKey {
@@ -67,7 +60,8 @@ export function auditEntry(
   changes: Change[],
   actor: Actor,
   atMs: number,
-  { definitionBefore, contentHash }: AuditedContent,
+  /** What it says of the content; the replaced definition is kept alive by it. */
+  content: { definitionBefore: string | null; contentHash: string | null },
 ): AuditEntry {
   const difference = JSON.stringify(Object.fromEntries(changes.map(({ field, from, to }) => [field, { from, to }])))
   const salt = randomUUID()
@@ -89,8 +83,8 @@ export function auditEntry(
     difference,
     difference_bytes: Buffer.byteLength(difference),
     difference_hash: sha256(difference),
-    definition_before: definitionBefore,
-    content_hash: contentHash,
+    definition_before: content.definitionBefore,
+    content_hash: content.contentHash,
     previous_hash: end.audit_head,
   }
   return Object.assign(entry, { hash: auditHash(entry) })
@@ -101,11 +95,8 @@ export function auditTime(atMs: number, after: string | null): string {
   return instantText(Math.max(Math.floor(atMs * 1_000), after ? instantUs(after) + 1 : 0))
 }
 
-/** What the hash of an audit row is made of. */
-export type HashedEntry = Omit<StoredRow, 'salt' | 'definition_before' | 'hash'>
-
 /** The hash of an audit row in hex. Not of `definition_before`, which goes when the difference, that names it too, is pruned. */
-export function auditHash(entry: HashedEntry): string {
+export function auditHash(entry: Omit<StoredRow, 'salt' | 'definition_before' | 'hash'>): string {
   const { resource_kind, resource_id, version_before, version_after, at, actor_id, identity_hash, token_id } = entry
   const { request_id, command, difference_bytes, content_hash, fields, difference_hash, previous_hash } = entry
   return sha256(

@@ -3,11 +3,12 @@ import type { Database, ResourceKind } from '../db/tables.js'
 import type { FieldChange } from '../errors.js'
 import type { Change } from './audit.js'
 
-/** What happened to a resource since the version that a stale precondition names. */
-export interface Since {
-  /** Which fields changed, by whom and when (the last change of each); null when that is no longer known. */
+/**
+ * What changed since a version, by whom and when (the last change of each field); null when that is no longer known. `applied` is the
+ * version in which the caller's own content was stored since, if it was, and if that is still known.
+ */
+interface Since {
   changed: FieldChange[] | null
-  /** The version in which the caller's own content was stored since, if it was, and if that is still known. */
   applied: number | 'none' | 'unknown'
 }
 

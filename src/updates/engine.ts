@@ -24,7 +24,7 @@ import { type MergeBase, mergeNote, readMergeBase } from './merge.js'
 import { isStale, namedVersion, overwrittenBy, preconditionFailed, preconditionOf } from './precondition.js'
 import { readPast, runShown } from './read.js'
 import type { ResourceTypes, Updated, UpdateRequest, VersionedResource } from './resource.js'
-import { auditedContent, auditOf, lockStatements, setTimeOfNow } from './write.js'
+import { entryOf, lockStatements, setTimeOfNow } from './write.js'
 
 /*
  * How an agent or a tool is updated, all or nothing. This is the one home of the algorithm:
@@ -177,10 +177,9 @@ export async function update<T extends ResourceTypes>(
       if (!isMinimal(state, decision)) resource.requireAnswerable(state, request.snapshotBytesMax)
       return { query: resource.reading(state, viewer, isMinimal(state, decision)) }
     }
-    const content = auditedContent(resource, state, decision)
-    const entry = auditOf(resource, state, decision, request.actor, content)
+    const entry = entryOf(resource, state, decision, request.actor, key)
     const write = { entry, decision, state }
-    const query = resource.writing(state, decision, viewer, Object.assign(entry, key), request.minimal)
+    const query = resource.writing(state, decision, viewer, entry, request.minimal)
     return { query, hooks: { onSend: () => beginWrite(write) } }
   }
 

@@ -9,13 +9,10 @@ import { appendEvents, lockChains } from './access-events.js'
 import { type Actor, GENESIS_HASH } from './audit.js'
 import { beLong, patiently, RESOURCE_KINDS, resourcePages } from './resource-pages.js'
 
-/** How many rows were removed or emptied. */
+/** How many audit rows were removed and emptied of their difference, and definitions removed to which nothing refers. */
 export interface Pruned {
-  /** Audit rows older than the retention, removed; an anchor on the resource says where its chain starts now. */
   auditRows: number
-  /** Audit rows whose difference was dropped; the rows and their hashes stay. */
   differences: number
-  /** Definitions that neither a tool nor a kept difference refers to. */
   definitions: number
 }
 

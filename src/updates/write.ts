@@ -6,11 +6,11 @@ import type { Database, ResourceKind } from '../db/tables.js'
 import {
   type Actor,
   type AuditEntry,
-  type AuditedContent,
   auditEntry,
   auditHash,
   auditTime,
   NO_KEY,
+  type RequestKey,
   sha256,
 } from './audit.js'
 import type { ResourceTypes, VersionedResource, VersionedState } from './resource.js'
@@ -37,33 +37,24 @@ export async function storeDecision<T extends ResourceTypes>(
   actor: Actor,
 ): Promise<number> {
   if (decision.changes.length === 0) return state.version
-  const content = auditedContent(resource, state, decision)
-  const entry = auditOf(resource, state, decision, actor, content)
-  const row = await resource.writing(state, decision, OPERATOR, Object.assign(entry, NO_KEY), true).single(trx)
+  const entry = entryOf(resource, state, decision, actor, NO_KEY)
+  const row = await resource.writing(state, decision, OPERATOR, entry, true).single(trx)
   if (row === undefined) throw new Error(`${resource.kind} ${state.id} changed under its lock`)
   return row.version
 }
 
-/** What the audit row of a decision vouches for. */
-export function auditedContent<T extends ResourceTypes>(
+/** The audit row of a decision; its time is later than that of the version before. */
+export function entryOf<T extends ResourceTypes>(
   resource: VersionedResource<T>,
   state: T['State'],
   decision: T['Decision'],
-): AuditedContent {
-  const contentHash = sha256(JSON.stringify(resource.audited(state, decision)))
-  return { definitionBefore: resource.replacedDefinition(state, decision), contentHash }
-}
-
-/** The audit row; its time is later than that of the version before. */
-export function auditOf<T extends ResourceTypes>(
-  { kind }: VersionedResource<T>,
-  state: T['State'],
-  { changes }: T['Decision'],
   actor: Actor,
-  content: AuditedContent,
-): AuditEntry {
-  const { id, version, audit_head, made_at } = state
-  return auditEntry({ kind, id, version, audit_head, made_at }, changes, actor, databaseTimeMs(state), content)
+  key: RequestKey,
+): AuditEntry & RequestKey {
+  const contentHash = sha256(JSON.stringify(resource.audited(state, decision)))
+  const content = { definitionBefore: resource.replacedDefinition(state, decision), contentHash }
+  const end = { kind: resource.kind, ...state }
+  return Object.assign(auditEntry(end, decision.changes, actor, databaseTimeMs(state), content), key)
 }
 
 /** Gives an audit row that is sent only now the time of now, which is later than that of the version before. */

@@ -8,7 +8,6 @@ import {
   checkDefinition,
   compareDefinitions,
   completeDefinition,
-  type DefinitionChange,
   type DefinitionCheck,
   GivenPlaces,
   originsOf,
@@ -19,7 +18,7 @@ import { CustomToolUpdate, ValidateToolRequest } from '../schema.js'
 import { compareNumbers, type RoundedNumber } from '../written-numbers.js'
 
 /** More unknown fields are not counted: an answer names five. */
-export const UNKNOWN_FIELDS_MAX = 1000
+const UNKNOWN_FIELDS_MAX = 1000
 
 /** What the body of a tool update asks for. */
 export interface UpdateContent {
@@ -39,14 +38,11 @@ export interface UpdateContent {
   unknown: Loc[]
 }
 
-/** How a body is read. `stored` is the text of the definition that it was made from, which has this hash. */
-interface Reading {
-  baseHash?: string | undefined
-  stored?: string
-}
-
 /** Reads a valid body. `null` keeps a field, but for `oauth_config_id`. A definition that differs from `stored` in number forms is that. */
-export function updateContentOf(body: CustomToolUpdate, { baseHash, stored }: Reading): UpdateContent {
+function updateContentOf(
+  body: CustomToolUpdate,
+  { baseHash, stored }: { baseHash?: string | undefined; stored?: string },
+): UpdateContent {
   const { definition, oauth_config_id, ...others } = body
   const write = writerFor(body)
   const text = definition ? definitionOf(write(definition)) : undefined
@@ -94,7 +90,7 @@ function definitionOf(text: string) {
 }
 
 /** What an answer says, as a `Warning`, of a definition that was accepted with warnings. */
-export function definitionNotes(checked: DefinitionCheck): string[] {
+function definitionNotes(checked: DefinitionCheck): string[] {
   const count = checked.warnings.length
   const warnings =
     count === 1
@@ -114,21 +110,14 @@ export interface ValidationQuery {
   drop?: 'unsupported'
 }
 
-/** How a definition is validated: for the tool with this `use` and `stored` definition, if one is asked for. */
-export interface ValidationAsked {
-  query: ValidationQuery
-  use: ToolUse | null
-  stored?: string
-}
-
-/** The answer as JSON text, a long one as the bytes that are sent, and what its `Warning` says. */
-export interface Validation {
-  answer: string | Uint8Array
-  warnings: string[]
-}
-
-/** Validates the definition of a body that passed its schema. Throws `InvalidRequest` for one that is not accepted. */
-export function validationOf(body: ValidateToolRequest, { query, use, stored }: ValidationAsked): Validation {
+/**
+ * Validates the definition of a valid body, for the tool with this `use` and `stored` definition, if one is asked for. Answers JSON text,
+ * a long one as bytes, and what its `Warning` says. Throws `InvalidRequest` for a definition that is not accepted.
+ */
+function validationOf(
+  body: ValidateToolRequest,
+  { query, use, stored }: { query: ValidationQuery; use: ToolUse | null; stored?: string },
+): { answer: string | Uint8Array; warnings: string[] } {
   const completion = query.complete ? completed(body.definition, query) : undefined
   if (completion && !completion.check.ok) {
     const places = new GivenPlaces(body.definition, completion.edits)
@@ -186,27 +175,18 @@ export type TaskBody<Name extends TaskName> = Parameters<(typeof TASKS)[Name]['r
 export type TaskInput<Name extends TaskName> = Parameters<(typeof TASKS)[Name]['run']>[1]
 export type TaskResult<Name extends TaskName> = ReturnType<(typeof TASKS)[Name]['run']>
 
-/** What storing a definition in a tool would change, and for whom. */
-interface Impact {
-  changes: DefinitionChange[]
-  agents: {
-    /** Agents that use the tool and that the caller may see, in the order of their ids, at most a thousand. */
-    ids: number[]
-    /** How many more use it, of those looked at: not visible to the caller, or beyond the thousand. */
-    others: number
-  }
-}
-
 /** The agents that use a tool. */
 export interface ToolUse {
+  /** Those that the caller may see, in the order of their ids, at most a thousand. */
   ids: number[]
+  /** How many more of those looked at use it. */
   others: number
   /** Whether all of them were looked at. */
   isWhole: boolean
 }
 
 /** What a definition that passed the check would change. `stored` is the tool's own as JSON text, or null. */
-function impactOf({ ids, others }: Omit<ToolUse, 'isWhole'>, stored: string | null, definition: unknown): Impact {
+function impactOf({ ids, others }: Omit<ToolUse, 'isWhole'>, stored: string | null, definition: unknown) {
   // Where no definition is stored yet, every operation is new, and nothing else has changed. What passed is an object.
   const before = stored === null ? { ...(definition as object), paths: {} } : parseBigInts(stored)
   const { changes } = compareDefinitions(before, withBigInts(definition))
