@@ -8,10 +8,7 @@ export const PAGE_CONTENT_POLICY =
   "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 /** What only a page of its own window can mean. */
-export const PAGE_HEADERS = {
-  'cross-origin-opener-policy': 'same-origin',
-  'origin-agent-cluster': '?1',
-}
+export const PAGE_HEADERS = { 'cross-origin-opener-policy': 'same-origin', 'origin-agent-cluster': '?1' }
 
 /** Headers of every answer: JSON loads nothing, and the pages set their own policy. Strict-Transport-Security is the proxy's. */
 const COMMON_HEADERS = {

@@ -1,8 +1,7 @@
 import { randomUUID } from 'node:crypto'
-import { type RawBuilder, type Selectable, sql, type Transaction } from 'kysely'
+import { type Insertable, type RawBuilder, type Selectable, sql, type Transaction } from 'kysely'
 import type { AccessEventTable, Database } from '../db/tables.js'
 import { type Actor, commitment, GENESIS_HASH, type Shown, sha256 } from './audit.js'
-import { shownColumn } from './audit-rows.js'
 
 /** The state of what decides on access, as JSON text: an event records it, and `audit verify` compares the last with what is stored. */
 export const STATES = {
@@ -46,29 +45,6 @@ export interface AccessChange {
 /** One access event. Bytes are hex, `at` is UTC with microseconds, `detail` is JSON text. */
 export type AccessEvent = { [Column in keyof AccessEventTable]: Shown<Selectable<AccessEventTable>[Column]> } & {
   detail: string
-}
-
-/** How the columns of an event travel: as their SQL type, bytes as hex. What is read and written follows from here. */
-const COLUMNS = {
-  kind: 'text',
-  subject: 'text',
-  number: 'integer',
-  at: 'timestamptz',
-  action: 'text',
-  actor: 'text',
-  request_id: 'text',
-  client_address: 'text',
-  command: 'text',
-  salt: 'text',
-  identity_hash: 'hex',
-  person: 'text',
-  person_salt: 'text',
-  person_hash: 'hex',
-  detail: 'json',
-  previous_hash: 'hex',
-  hash: 'hex',
-} as const satisfies {
-  [Column in keyof AccessEventTable]: Buffer extends Selectable<AccessEventTable>[Column] ? 'hex' | 'json' : string
 }
 
 /** The state of a subject as JSON text, and its clear text. */
@@ -192,7 +168,9 @@ function accessEvent(
 }
 
 /** SQL: the columns of access events. */
-export const EVENT_COLUMNS = sql.join(Object.entries(COLUMNS).map(([name, type]) => shownColumn(name, type)))
+export const EVENT_COLUMNS = sql`kind, subject, number, at, action, actor, request_id, client_address, command, salt,
+  encode(identity_hash, 'hex') as identity_hash, person, person_salt, encode(person_hash, 'hex') as person_hash,
+  detail::text as detail, encode(previous_hash, 'hex') as previous_hash, encode(hash, 'hex') as hash`
 
 /** The hash of an event: SHA-256 over its fields in a fixed order, people by their commitments. Hex. */
 export function eventHash(event: Omit<AccessEvent, 'hash'>): string {
@@ -206,24 +184,18 @@ async function store(
   events: readonly AccessEvent[],
   chains: readonly ChainHead[],
 ): Promise<void> {
-  const columns = Object.entries(COLUMNS).map(([name, type]) => ({ column: sql.ref(name), type }))
-  const names = columns.map(({ column }) => column)
-  // In the list, as in the program, bytes are hex and JSON is its text.
-  const given = columns.map(
-    ({ column, type }) => sql`${column} ${sql.raw(type === 'hex' || type === 'json' ? 'text' : type)}`,
-  )
-  const values = columns.map(({ column, type }) => {
-    if (type === 'hex') return sql`decode(${column}, 'hex')`
-    return type === 'json' ? sql`${column}::json` : column
-  })
-  await sql`
-    insert into access_event (${sql.join(names)})
-    select ${sql.join(values)}
-    from json_to_recordset(${JSON.stringify(events)}::json) given (${sql.join(given)})`.execute(trx)
+  await trx.insertInto('access_event').values(events.map(rowOf)).execute()
   await sql`
     update access_chain c set number = given.number, hash = decode(given.hash, 'hex')
     from json_to_recordset(${JSON.stringify(chains)}::json) given (kind text, subject text, number integer, hash text)
     where c.kind = given.kind and c.subject = given.subject`.execute(trx)
+}
+
+function rowOf(event: AccessEvent): Insertable<AccessEventTable> {
+  const { identity_hash, person_hash, previous_hash, hash, ...others } = event
+  const bytes = (hex: string) => Buffer.from(hex, 'hex')
+  const hashes = { identity_hash: bytes(identity_hash), previous_hash: bytes(previous_hash), hash: bytes(hash) }
+  return { ...others, ...hashes, person_hash: person_hash === null ? null : bytes(person_hash) }
 }
 
 function utc(column: string): RawBuilder<string> {

@@ -80,7 +80,7 @@ export const ROW_COLUMNS = sql.join(
 )
 
 /** SQL: a column as the program sees it: bytes as hex, JSON as its text. */
-export function shownColumn(name: string, type: string): RawBuilder<unknown> {
+function shownColumn(name: string, type: string): RawBuilder<unknown> {
   const column = sql.ref(name)
   if (type === 'hex') return sql`encode(${column}, 'hex') as ${column}`
   return type === 'json' ? sql`${column}::text as ${column}` : column
