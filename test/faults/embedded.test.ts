@@ -1,5 +1,6 @@
-import { spawnSync } from 'node:child_process'
-import { existsSync, renameSync } from 'node:fs'
+import { execFileSync, spawnSync } from 'node:child_process'
+import { chmodSync, existsSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
@@ -7,7 +8,6 @@ import t from 'tap'
 import { serverExit } from '../server-exit.js'
 import { TEST_SECRET_KEYS } from '../world.js'
 import { canMount } from './cluster.js'
-import { EmbeddedServer } from './embedded.js'
 import { ServiceProcess } from './service.js'
 import { makeWorld } from './world.js'
 
@@ -16,6 +16,50 @@ t.setTimeout(900_000)
 const CLI = fileURLToPath(new URL('../../src/cli.js', import.meta.url))
 
 const { PATH = '', PG_BIN_DIR = '' } = process.env
+
+/** Holds the cluster, with little room beside it. */
+const DISK_MIB = 400
+
+/** The embedded server of a service under test, seen from outside: by its files and its socket. */
+class EmbeddedServer {
+  /** What the service gets as `DATA_DIR`. */
+  readonly folder: string
+  readonly #isMount: boolean
+
+  /** `ownDisk`: on a file system of its own, in memory, which `fill` fills; see `canMount`. */
+  constructor({ ownDisk = false } = {}) {
+    this.folder = mkdtempSync(join(tmpdir(), 'agents-embedded-'))
+    this.#isMount = ownDisk
+    if (ownDisk) execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${DISK_MIB}m`, 'tmpfs', this.folder])
+    chmodSync(this.folder, 0o755) // the server's own account has to reach it
+  }
+
+  url(): string {
+    return `postgres:///postgres?user=postgres&host=${encodeURIComponent(join(this.folder, 'postgresql', 'run'))}`
+  }
+
+  /** The process id of the postmaster; 0 when there is none. */
+  pid(): number {
+    const path = join(this.folder, 'postgresql', 'data', 'postmaster.pid')
+    return existsSync(path) ? Number.parseInt(readFileSync(path, 'utf8'), 10) || 0 : 0
+  }
+
+  /** Leaves no room on the disk; answers what makes room again. */
+  fill(): () => void {
+    const ballast = join(this.folder, 'ballast')
+    try {
+      for (;;) writeFileSync(ballast, Buffer.alloc(64 * 1024), { flag: 'a' })
+    } catch {
+      // Full.
+    }
+    return () => rmSync(ballast)
+  }
+
+  async remove(): Promise<void> {
+    if (this.#isMount) execFileSync('umount', ['--lazy', this.folder])
+    rmSync(this.folder, { recursive: true, force: true, maxRetries: 5 })
+  }
+}
 
 t.test('whatever ends the embedded server or its service, it runs again and keeps what was acknowledged', async t => {
   const server = new EmbeddedServer()

@@ -3,9 +3,10 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { generateKey } from '../../src/secrets/key-ring.js'
-import { primaryAndStandby } from './pair.js'
+import { Cluster } from './cluster.js'
 import { ServiceProcess } from './service.js'
 import { Updates } from './updates.js'
+import { makeWorld } from './world.js'
 
 t.setTimeout(900_000)
 
@@ -51,3 +52,18 @@ t.test('no answer is false when the standby hangs, and when the primary dies and
   t.strictSame(await updates.wrong(standby), [])
   t.equal(updates.count('cut'), 0)
 })
+
+/** A primary that commits only what its standby has, and that standby. */
+async function primaryAndStandby() {
+  const primary = await Cluster.create()
+  const token = await makeWorld(primary.url())
+  await primary.stop()
+  const standby = await Cluster.copyOf(primary, 'second')
+  primary.configure('synchronous_standby_names', 'second')
+  await primary.start()
+  standby.launch()
+  await standby.ready()
+  const replicated = `select from pg_stat_replication where state = 'streaming'`
+  while ((await primary.query(replicated, [], 'postgres')).length === 0) await sleep(50)
+  return { primary, standby, token }
+}

@@ -4,11 +4,9 @@ import { migrate } from '../../src/db/migrate.js'
 import { openUrl } from '../../src/db/open.js'
 
 export const AGENT_COUNT = 8
-export const TOOL_COUNT = 8
-export const LABEL_COUNT = 6
 
 /** Fills an empty database with an administrator, agents, tools and labels; answers the administrator's token. */
-export async function makeWorld(url: string, agentCount = AGENT_COUNT): Promise<string> {
+export async function makeWorld(url: string): Promise<string> {
   const database = openUrl(url, readConfig({}))
   const { db } = database
   await migrate(db)
@@ -21,16 +19,16 @@ export async function makeWorld(url: string, agentCount = AGENT_COUNT): Promise<
   await db.insertInto('token').values({ hash, user_id: user.id }).execute()
   await db
     .insertInto('label')
-    .values(range(LABEL_COUNT).map(n => ({ name: `label ${n}` })))
+    .values(range(AGENT_COUNT).map(n => ({ name: `label ${n}` })))
     .execute()
   await db
     .insertInto('tool')
-    .values(range(TOOL_COUNT).map(n => ({ name: `tool ${n}`, user_id: user.id })))
+    .values(range(AGENT_COUNT).map(n => ({ name: `tool ${n}`, user_id: user.id })))
     .execute()
   const agent = { description: '', recency_bias: 'auto', llm_filter_extraction: false, llm_relevance_filter: false }
   await db
     .insertInto('persona')
-    .values(range(agentCount).map(n => ({ ...agent, name: `agent ${n}`, owner_id: user.id })))
+    .values(range(AGENT_COUNT).map(n => ({ ...agent, name: `agent ${n}`, owner_id: user.id })))
     .execute()
   await database.close()
   return token
