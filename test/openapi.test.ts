@@ -1,46 +1,25 @@
 import { Validator } from '@seriousme/openapi-schema-validator'
 import fastify from 'fastify'
 import t from 'tap'
-import { type AppOptions, buildApp } from '../src/app.js'
 import { registerAuthentication } from '../src/auth/hook.js'
 import { readConfig } from '../src/config.js'
 import { openUrl } from '../src/db/open.js'
 import { VERSION } from '../src/version.js'
+import { serviceOn } from './demo-app.js'
 import { matchesGolden } from './golden.js'
 
 const UNREACHABLE = 'postgres://nobody@127.0.0.1:1/none'
 
-/** The application as the process builds it; its database is never asked here. */
-async function documentedApp(t: { teardown(fn: () => Promise<void>): unknown }) {
-  const config = readConfig({})
-  const database = openUrl(UNREACHABLE, config)
-  const service: AppOptions['service'] = {
-    acceptsWrites: () => true,
-    current: () => ({ status: 'ready' }),
-    isDraining: () => false,
-    requireSchema: async () => {},
-    readiness: async () => ({ status: 'ready' }),
-    vault: () => {
-      throw new Error('no request of this file gets so far')
-    },
-  }
-  const app = await buildApp({ config, version: VERSION, database, service, logger: false })
-  t.teardown(async () => {
-    await app.close()
-    await database.close()
-  })
-  return app
-}
+// The application as the process builds it; its database is never asked here.
+const { app } = await serviceOn(t, UNREACHABLE)
 
 t.test('GET /openapi.json is the checked-in document', async t => {
-  const app = await documentedApp(t)
   const { statusCode, body } = await app.inject({ url: '/openapi.json' })
   t.equal(statusCode, 200)
   matchesGolden(t, 'openapi/openapi.json', `${JSON.stringify(JSON.parse(body), null, 2)}\n`)
 })
 
 t.test('the document is valid OpenAPI 3.1 and names the operations', async t => {
-  const app = await documentedApp(t)
   const document = JSON.parse((await app.inject({ url: '/openapi.json' })).body)
   const { valid, errors } = await new Validator().validate(document)
   t.ok(valid, JSON.stringify(errors))
@@ -65,7 +44,6 @@ t.test('the document is valid OpenAPI 3.1 and names the operations', async t => 
 })
 
 t.test('HEAD answers on every page as GET does, without the body', async t => {
-  const app = await documentedApp(t)
   for (const path of ['/', '/docs', '/docs/', '/docs/page.js', '/docs/swagger-ui.css', '/openapi.json']) {
     const read = await app.inject({ url: path })
     const head = await app.inject({ method: 'HEAD', url: path })
@@ -78,10 +56,10 @@ t.test('HEAD answers on every page as GET does, without the body', async t => {
 })
 
 t.test('a route that declares no permission keeps the application from starting', async t => {
-  const app = fastify()
-  registerAuthentication(app, openUrl(UNREACHABLE, readConfig({})), async () => {})
-  app.get('/open', async () => 'for all')
-  await t.rejects(async () => await app.ready(), { message: /no permission is declared for \/open/ })
+  const open = fastify()
+  registerAuthentication(open, openUrl(UNREACHABLE, readConfig({})), async () => {})
+  open.get('/open', async () => 'for all')
+  await t.rejects(async () => await open.ready(), { message: /no permission is declared for \/open/ })
   const strayed = fastify()
   registerAuthentication(strayed, openUrl(UNREACHABLE, readConfig({})), async () => {})
   const config = { policy: { permission: 'basic' } } as const
