@@ -55,6 +55,9 @@ const get = calling('GET')
 const patch = calling('PATCH')
 const put = calling('PUT')
 const post = calling('POST')
+const RENAMED = { body: { name: 'Travel desk' } }
+const DESCRIBED = { body: { description: 'Weather by town or region.' } }
+const DEFINED = { body: { definition: DEFINITION } }
 
 /** In the order in which they are played, each on what the one before left. */
 export const EXAMPLES: Example[] = [
@@ -66,9 +69,7 @@ export const EXAMPLES: Example[] = [
   patch('update_persona-whole', '/persona/1', 'A whole update: optional fields that are absent stay.', {
     body: WHOLE_UPDATE,
   }),
-  patch('update_persona', '/persona/1?update_mask=name', 'One field and nothing else.', {
-    body: { name: 'Travel desk' },
-  }),
+  patch('update_persona', '/persona/1?update_mask=name', 'One field and nothing else.', RENAMED),
   patch('update_persona-minimal', '/persona/1?update_mask=icon_name', 'One field, without the record in the answer.', {
     headers: { prefer: 'return=minimal' },
     body: { icon_name: 'map' },
@@ -86,9 +87,7 @@ export const EXAMPLES: Example[] = [
   put('update_custom_tool', '/admin/tool/custom/1', 'A new definition and a secret header, answered as a mask.', {
     body: { definition: DEFINITION, custom_headers: [{ key: 'X-Api-Key', value: 'a new value' }] },
   }),
-  post('validate_tool', '/admin/tool/custom/validate', 'The methods that a definition gives a model.', {
-    body: { definition: DEFINITION },
-  }),
+  post('validate_tool', '/admin/tool/custom/validate', 'The methods that a definition gives a model.', DEFINED),
   post('validate_tool-impact', '/admin/tool/custom/validate?tool_id=1', 'What storing a definition would break.', {
     body: {
       definition: {
@@ -113,7 +112,7 @@ export const EXAMPLES: Example[] = [
   get('any_operation-bound', '/persona/1', 'The token is bound to another agent.', { as: 'bound' }),
   put('update_custom_tool-stale', '/admin/tool/custom/1', 'A stale precondition.', {
     headers: { 'if-match': '"tool-1-1"' },
-    body: { description: 'Weather by town or region.' },
+    ...DESCRIBED,
   }),
   put('update_custom_tool-invalid', '/admin/tool/custom/1', 'Every fault at once.', {
     body: { name: '', custom_headers: [{ key: 'X-Api-Key' }] },
@@ -122,44 +121,40 @@ export const EXAMPLES: Example[] = [
     'validate_tool-full',
     '/admin/tool/custom/validate?report=full',
     'With advice that keeps nothing from being stored.',
-    { body: { definition: DEFINITION } },
+    DEFINED,
   ),
   post('validate_tool-invalid', '/admin/tool/custom/validate', 'A definition that cannot become tools.', {
     body: { definition: { openapi: '3.1.0', info: { title: 'Maps' }, paths: { '/route': { get: {} } } } },
   }),
-  patch('update_persona-incomplete', '/persona/1', 'Single fields without a mask.', { body: { name: 'Travel desk' } }),
+  patch('update_persona-incomplete', '/persona/1', 'Single fields without a mask.', RENAMED),
   patch('update_persona-built_in', '/persona/3?update_mask=name', 'An agent that comes with the product.', {
-    body: { name: 'Travel desk' },
+    ...RENAMED,
     at: 'built_in',
   }),
   put('update_custom_tool-built_in', '/admin/tool/custom/2', 'A tool that comes with the product.', {
-    body: { description: 'Weather by town or region.' },
+    ...DESCRIBED,
     at: 'built_in',
   }),
   patch('update_persona-forbidden', '/persona/1?update_mask=name', 'An agent that the caller may see and not edit.', {
-    body: { name: 'Travel desk' },
+    ...RENAMED,
     as: 'reader',
   }),
   put('update_custom_tool-forbidden', '/admin/tool/custom/1', 'A permission is missing.', {
-    body: { description: 'Weather by town or region.' },
+    ...DESCRIBED,
     as: 'reader',
   }),
   post('validate_tool-forbidden', '/admin/tool/custom/validate', 'A permission is missing.', {
-    body: { definition: DEFINITION },
+    ...DEFINED,
     as: 'reader',
   }),
   patch(
     'update_persona-not_found',
     '/persona/4711?update_mask=name',
     'No such agent, or none that the caller may see.',
-    { body: { name: 'Travel desk' } },
+    RENAMED,
   ),
-  put('update_custom_tool-not_found', '/admin/tool/custom/4711', 'No such tool.', {
-    body: { description: 'Weather by town or region.' },
-  }),
-  post('validate_tool-not_found', '/admin/tool/custom/validate?tool_id=4711', 'No such tool to compare with.', {
-    body: { definition: DEFINITION },
-  }),
+  put('update_custom_tool-not_found', '/admin/tool/custom/4711', 'No such tool.', DESCRIBED),
+  post('validate_tool-not_found', '/admin/tool/custom/validate?tool_id=4711', 'No such tool to compare with.', DEFINED),
   patch(
     'update_persona-merge',
     '/persona/1?update_mask=description,tool_ids',
@@ -195,18 +190,18 @@ export const EXAMPLES: Example[] = [
   get('read_persona-no_version', '/persona/1?version=99', 'A version that the agent does not have.'),
   post('any_operation-unreadable', '/admin/tool/custom/validate', 'A body that is not as long as its header says.', {
     headers: { 'content-length': '3' },
-    body: { definition: DEFINITION },
+    ...DEFINED,
   }),
   patch('update_persona-demanded', '/persona/1?update_mask=name', 'This token demands If-Match.', {
-    body: { name: 'Travel desk' },
+    ...RENAMED,
     as: 'careful',
   }),
   put('update_custom_tool-demanded', '/admin/tool/custom/1', 'This token demands If-Match.', {
-    body: { description: 'Weather by town or region.' },
+    ...DESCRIBED,
     as: 'careful',
   }),
   post('any_operation-no_token', '/admin/tool/custom/validate', 'A request without a token.', {
-    body: { definition: DEFINITION },
+    ...DEFINED,
     as: 'nobody',
   }),
   patch('any_operation-too_large', '/persona/1?update_mask=task_prompt', 'A body beyond the limit of the operation.', {
@@ -214,7 +209,7 @@ export const EXAMPLES: Example[] = [
   }),
   patch('any_operation-media_type', '/persona/1?update_mask=name', 'A body that is not JSON.', {
     headers: { 'content-type': 'application/x-www-form-urlencoded' },
-    body: { name: 'Travel desk' },
+    ...RENAMED,
   }),
   get('any_operation-snapshot_too_large', '/persona/1', 'An answer beyond the limit of the service.', { at: 'small' }),
   patch(
@@ -224,14 +219,14 @@ export const EXAMPLES: Example[] = [
     { body: {}, at: 'limited' },
   ),
   patch('any_operation-unavailable', '/persona/1?update_mask=name', 'The database does not answer.', {
-    body: { name: 'Travel desk' },
+    ...RENAMED,
     at: 'unreachable',
   }),
   patch(
     'any_operation-fault',
     '/persona/1?update_mask=name',
     'A fault of the service; the log has the reason under the request id.',
-    { body: { name: 'Travel desk' }, at: 'broken' },
+    { ...RENAMED, at: 'broken' },
   ),
 ]
 
