@@ -183,46 +183,18 @@ t.test('msg: the steps of a place inside a schema are separated', async t => {
   )
 })
 
-t.test(
-  'unknown comparison_incomplete: the last change says what was not compared, and how many changes are left out',
-  async t => {
-    const many = (count: number) => ({
-      ...base,
-      paths: Object.fromEntries(
-        Array.from({ length: count }, (_, i) => [
-          `/p${i}`,
-          { parameters: [{ $ref: '#/components/parameters/P' }], get: { operationId: `o${i}`, summary: 'S' } },
-        ]),
-      ),
-    })
-    const withTypes = (type: string) => {
-      const properties = Object.fromEntries(Array.from({ length: 49 }, (_, i) => [`p${i}`, { type }]))
-      return { ...many(400), components: { parameters: { P: { name: 'q', in: 'query', schema: { properties } } } } }
-    }
-    const { changes } = compareDefinitions(withTypes('string'), withTypes('boolean'))
-    t.equal(changes.length, 10_001)
-    t.match(changes.at(-1), { class: 'unknown', kind: 'comparison_incomplete', msg: '9600 more changes are left out' })
-    const large = (more: object) => {
-      const S = { properties: Object.fromEntries(Array.from({ length: 20_000 }, (_, i) => [`p${i}`, true])) }
-      const allOf = [{ $ref: '#/components/schemas/S' }]
-      const paths = Object.fromEntries(
-        Array.from({ length: 60 }, (_, i) => [
-          `/p${i}`,
-          {
-            post: {
-              operationId: `o${i}`,
-              summary: 'S',
-              requestBody: { content: { 'application/json': { schema: { allOf, ...more } } } },
-            },
-          },
-        ]),
-      )
-      return { ...base, paths, components: { schemas: { S } } }
-    }
-    const short = compareDefinitions(large({}), large({ title: 'T' }))
-    t.match(short.changes, [{ kind: 'comparison_incomplete', msg: /too large to be compared to the end/ }])
-  },
-)
+t.test('unknown comparison_incomplete: the last change says how many are left out', async t => {
+  const parameters = [{ $ref: '#/components/parameters/P' }]
+  const item = (i: number) => ({ parameters, get: { operationId: `o${i}`, summary: 'S' } })
+  const paths = Object.fromEntries(Array.from({ length: 400 }, (_, i) => [`/p${i}`, item(i)]))
+  const withTypes = (type: string) => {
+    const properties = Object.fromEntries(Array.from({ length: 49 }, (_, i) => [`p${i}`, { type }]))
+    return { ...base, paths, components: { parameters: { P: { ...q, schema: { properties } } } } }
+  }
+  const { changes } = compareDefinitions(withTypes('string'), withTypes('boolean'))
+  t.equal(changes.length, 10_001)
+  t.match(changes.at(-1), { class: 'unknown', kind: 'comparison_incomplete', msg: '9600 more changes are left out' })
+})
 
 t.test('loc: a change is where it stands in the new definition', async t => {
   const { changes } = compareDefinitions(base, changed('list parameters 2', { ...q, required: true }))

@@ -33,8 +33,6 @@ interface Difference {
 
 const MOST_CHANGES = 10_000
 const MOST_DIFFERENCES = 50
-/** Members of schemas that one comparison looks at. */
-const MOST_MEMBERS = 1_000_000
 const MOST_PARTS = 100
 const SHOWN = 5
 const SHOWN_CHARACTERS = 200
@@ -79,11 +77,8 @@ class Comparison {
   }
 
   result(): DefinitionChange[] {
-    const reasons: string[] = []
-    if (this.schemas.membersLeft <= 0) reasons.push('the schemas are too large to be compared to the end')
-    if (this.omitted > 0) reasons.push(`${this.omitted} more changes are left out`)
-    if (reasons.length === 0) return this.changes
-    const msg = reasons.join('; ')
+    if (this.omitted === 0) return this.changes
+    const msg = `${this.omitted} more changes are left out`
     return [...this.changes, { class: 'unknown', kind: 'comparison_incomplete', operation: '', msg }]
   }
 
@@ -175,7 +170,6 @@ interface Flat {
 
 /** Compares what converted schemas of two documents accept. */
 class SchemaComparison {
-  membersLeft = MOST_MEMBERS
   /** Pairs of definitions in which nothing differs, however deep. */
   private readonly equal = new Set<string>()
   /** Pairs of schemas to compare, and where they stand. */
@@ -192,7 +186,7 @@ class SchemaComparison {
     this.pending = [[old, next, '']]
     this.differences = []
     for (const [before, now, at] of this.pending) {
-      if (this.membersLeft <= 0 || this.differences.length >= MOST_DIFFERENCES) break
+      if (this.differences.length >= MOST_DIFFERENCES) break
       if (isObject(before) && isObject(now) && before.$ref !== undefined && now.$ref !== undefined) {
         const pair = `${before.$ref} ${now.$ref}`
         if (seen.has(pair) || this.equal.has(pair)) continue
@@ -200,7 +194,7 @@ class SchemaComparison {
       }
       this.compare(this.flat(before, this.old), this.flat(now, this.next), at)
     }
-    if (this.differences.length === 0 && this.membersLeft > 0) for (const pair of seen) this.equal.add(pair)
+    if (this.differences.length === 0) for (const pair of seen) this.equal.add(pair)
     return this.differences
   }
 
@@ -291,7 +285,6 @@ class SchemaComparison {
         if (!OTHER_KEYWORDS.has(key) && !into.has(key)) into.set(key, value)
       }
     }
-    this.membersLeft -= 1 + flat.properties.size + flat.required.size + flat.rest.size + (flat.values?.length ?? 0)
     return flat
   }
 
