@@ -222,7 +222,8 @@ t.test('a rename that is made while apply waits for the row is not undone by an 
         .finally(() => {
           isDone = true
         })
-      const waits = sql<{ n: number }>`select count(*)::integer n from pg_locks where not granted`
+      const waits = sql<{ n: number }>`
+        select count(*)::integer n from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
       while (!isDone && (await waits.execute(db)).rows[0]?.n === 0) await sleep(20)
     })
     return await done

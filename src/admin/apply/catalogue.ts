@@ -45,7 +45,7 @@ export interface Outcome {
   /** The fields that change, with what they were and become; of a new row what differs from an empty one. Secrets as masks. */
   fields: { field: string; from: unknown; to: unknown }[]
   reason?: string
-  /** Where secrets go that did not go there. */
+  /** Where secrets go that did not go there; warnings about a definition. */
   notes?: string[]
 }
 

@@ -63,8 +63,8 @@ export async function planTools(db: Kysely<Database>, catalogue: Catalogue, arou
     outcomes.push(outcome)
     if (action === 'unchanged') continue
     changed.push({ id, match, given, outcome })
-    if (state === undefined) continue
-    const notes = await changeNotes(db, state, given, around.vault)
+    const notes = state === undefined ? [] : await changeNotes(db, state, given, around.vault)
+    if (given.warnings) notes.push(`${given.warnings} warnings about its definition: agentctl validate names them`)
     if (notes.length > 0) outcome.notes = notes
   }
   return {
@@ -100,6 +100,8 @@ export interface GivenTool {
   fields: ToolUpdateFields
   columns: Partial<ToolContent>
   definitionFaults: Fault[]
+  /** How many warnings the check of the definition has. */
+  warnings?: number
 }
 
 /** What the operator is told of a change that may be made: where secrets go. Throws as `decideAsOperator` does. */
@@ -170,6 +172,7 @@ export function giveDefinition(
   if (!checked.ok) return void given.definitionFaults.push(...checked.faults)
   const stored = text ?? stringifyExact(definition)
   given.fields.definition = { text: stored, hash: sha256(stored) }
+  given.warnings = checked.warnings.length
 }
 
 /** The states of some tools, by id, as the operator sees them. */
