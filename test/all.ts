@@ -89,6 +89,7 @@ function keepInMemory(): void {
   const folder = mkdtempSync('/dev/shm/agents-tests-')
   chmodSync(folder, 0o1777)
   process.once('exit', () => rmSync(folder, { recursive: true, force: true }))
+  for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => process.exit(1))
   process.env.TMPDIR = folder
 }
 
