@@ -72,7 +72,8 @@ const HOLDERS: [holder: (string | number)[], keys: string][] = [
   [[...OPERATION, 'responses', '200', 'content'], 'application/json'],
   [BODY, 'application/json'],
   [[...BODY, 'application/json'], 'encoding'],
-  [[...BODY, 'application/json', 'schema'], 'properties required allOf description'],
+  [[...BODY, 'application/json', 'schema'], 'properties required dependentRequired allOf description'],
+  [[...BODY, 'application/json', 'schema', 'required'], '0'],
 ]
 const FORBIDDEN = HOLDERS.flatMap(([holder, keys]) =>
   keys.split(' ').map(key => [...holder, /^\d$/.test(key) ? Number(key) : key]),

@@ -14,7 +14,7 @@ const KEYWORDS = new Map(
     single: `items not if then else additionalProperties additionalItems unevaluatedProperties unevaluatedItems contains
       propertyNames contentSchema`,
     plain: `type format title description required enum pattern minimum maximum minLength maxLength minItems maxItems nullable
-      readOnly writeOnly deprecated discriminator externalDocs xml`,
+      readOnly writeOnly deprecated discriminator externalDocs xml dependentRequired`,
   }).flatMap(([kind, names]) => names.split(/\s+/).map(name => [name, kind] as const)),
 )
 
@@ -105,7 +105,10 @@ export class SchemaWalk {
       if (kind === undefined) continue
       const value = schema[keyword]
       if (kind === 'plain') {
-        if (isReference(value)) this.reader.isMisplaced(value, placeUnder(place, keyword), quote(keyword))
+        const at = placeUnder(place, keyword)
+        if (isReference(value)) this.reader.isMisplaced(value, at, quote(keyword))
+        else if (Array.isArray(value) && (keyword === 'required' || keyword === 'type'))
+          for (const i of value.keys()) this.reader.isMisplaced(value[i], placeUnder(at, i), quote(keyword))
       } else if (kind === 'single' && !(keyword === 'items' && Array.isArray(value))) {
         this.tasks.push({ value, place: placeUnder(place, keyword), base, isPart: false })
       } else {
