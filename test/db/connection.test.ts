@@ -30,26 +30,24 @@ t.before(async () => {
   await close()
 })
 
-t.test('values: int8, timestamptz with microseconds in any zone, date, json, numeric, arrays', async t => {
+t.test('values: int8, timestamptz with microseconds in any zone, json, numeric, arrays', async t => {
   const { db } = opened(t)
   const { rows } = await sql`select
-    9007199254740991::int8 as safe, 9007199254740993::int8 as unsafe, '{1,9007199254740993,NULL}'::int8[] as list,
+    9007199254740991::int8 as safe, 9007199254740993::int8 as unsafe,
     '2024-01-02 03:04:05.123456+00'::timestamptz as utc, '2024-01-02 03:04:05.1+05:30'::timestamptz as fraction,
     '0001-01-01 00:00:00+00'::timestamptz as first, '9999-12-31 23:59:59.999999+00'::timestamptz as last,
     'infinity'::timestamptz as endless,
-    '2024-02-29'::date as day, '{"b":1,"a":[2]}'::json as json, '{"b": 1}'::json::text as text,
+    '{"b":1,"a":[2]}'::json as json, '{"b": 1}'::json::text as text,
     1.50::numeric as amount, '{1,2}'::int[] as ids, null::timestamptz as missing`.execute(db)
   t.strictSame(rows, [
     {
       safe: 9007199254740991,
       unsafe: '9007199254740993',
-      list: [1, '9007199254740993', null],
       utc: '2024-01-02T03:04:05.123456Z',
       fraction: '2024-01-01T21:34:05.100000Z',
       first: '0001-01-01T00:00:00.000000Z',
       last: '9999-12-31T23:59:59.999999Z',
       endless: 'infinity',
-      day: '2024-02-29',
       json: { b: 1, a: [2] },
       text: '{"b": 1}',
       amount: '1.50',

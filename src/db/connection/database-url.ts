@@ -12,7 +12,7 @@ export interface DatabaseUrl {
   database?: string
   /** Whether a server that accepts no writes is refused. */
   writesOnly: boolean
-  ssl: { mode: SslMode; rootCertFile?: string; certFile?: string; keyFile?: string }
+  ssl: { mode: (typeof SSL_MODES)[number]; rootCertFile?: string; certFile?: string; keyFile?: string }
   applicationName?: string
   /** From `connect_timeout`, which is in seconds. */
   connectTimeoutMs?: number
@@ -22,7 +22,6 @@ export interface DatabaseUrl {
 
 /** How a connection is encrypted. `require` encrypts without checking the server's certificate, as libpq does. */
 const SSL_MODES = ['disable', 'require', 'verify-ca', 'verify-full'] as const
-type SslMode = (typeof SSL_MODES)[number]
 
 export type ParsedDatabaseUrl = { ok: true; url: DatabaseUrl } | { ok: false; faults: string[] }
 
@@ -75,13 +74,14 @@ export function parseDatabaseUrl(given: string): ParsedDatabaseUrl {
   if (!['any', 'primary', 'read-write'].includes(target)) {
     faults.push('target_session_attrs must be any, primary or read-write: the service writes')
   }
-  if (!isSslMode(sslmode)) faults.push(`sslmode must be ${SSL_MODES.join(', ')}: others may silently not encrypt`)
+  const mode = SSL_MODES.find(mode => mode === sslmode)
+  if (mode === undefined) faults.push(`sslmode must be ${SSL_MODES.join(', ')}: others may silently not encrypt`)
   if (sslrootcert !== undefined && sslmode === 'disable') faults.push('sslrootcert needs an sslmode: write verify-full')
   if ((sslcert === undefined) !== (sslkey === undefined)) faults.push('sslcert and sslkey go together')
   if (timeout !== undefined && !/^[1-9]\d{0,3}$/.test(timeout)) {
     faults.push('connect_timeout must be a number of seconds from 1 to 9999')
   }
-  if (faults.length > 0) return { ok: false, faults }
+  if (faults.length > 0 || mode === undefined) return { ok: false, faults }
   const read: DatabaseUrl = {
     host,
     port: Number(port),
@@ -90,7 +90,7 @@ export function parseDatabaseUrl(given: string): ParsedDatabaseUrl {
     writesOnly: target !== 'any',
     ssl: {
       // With a root certificate, libpq's `require` checks it.
-      mode: sslmode === 'require' && sslrootcert !== undefined ? 'verify-ca' : (sslmode as SslMode), // checked above
+      mode: mode === 'require' && sslrootcert !== undefined ? 'verify-ca' : mode,
       ...(sslrootcert !== undefined && { rootCertFile: sslrootcert }),
       ...(sslcert !== undefined && { certFile: sslcert }),
       ...(sslkey !== undefined && { keyFile: sslkey }),
@@ -132,10 +132,6 @@ function urlOf(text: string): URL | undefined {
 function unsupported(name: string, url: URL): string {
   const shown = /^\w{1,40}$/.test(name) && !url.search.includes('@') ? ` ${name}` : ''
   return `the parameter${shown} is not supported; these are: ${PARAMETERS.join(', ')}`
-}
-
-function isSslMode(text: string): text is SslMode {
-  return SSL_MODES.some(mode => mode === text)
 }
 
 function decoded(text: string): string | undefined {

@@ -1,27 +1,9 @@
 import pg from 'pg'
 
-const OID = {
-  int8: 20,
-  textArray: 1009,
-  date: 1082,
-  timestamp: 1114,
-  timestamptz: 1184,
-  int8Array: 1016,
-} as const
-
-type Parse = (text: string) => unknown
-
-const TIMESTAMPTZ = /^(\d{4,6}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?\+00$/
-
-// pg's array reader knows the quoting rules; over text[] it leaves the elements as they are.
-const parseTextArray: (text: string) => (string | null)[] = pg.types.getTypeParser(Number(OID.textArray), 'text')
-
-const PARSERS: ReadonlyMap<number, Parse> = new Map<number, Parse>([
-  [OID.int8, parseInt8],
-  [OID.int8Array, arrayOf(parseInt8)],
-  [OID.timestamptz, parseTimestamptz],
-  [OID.date, text => text],
-  [OID.timestamp, text => text],
+/** The numbers of PostgreSQL's types whose values are not taken as pg has them. */
+const PARSERS: ReadonlyMap<number, (text: string) => unknown> = new Map<number, (text: string) => unknown>([
+  [20, parseInt8],
+  [1184, parseTimestamptz],
 ])
 
 /**
@@ -29,7 +11,6 @@ const PARSERS: ReadonlyMap<number, Parse> = new Map<number, Parse>([
  * - `int8` is a number while that is exact, else its digits as text (so it stays exact and can be written as JSON);
  * - `timestamptz` is ISO 8601 with microseconds, `2024-01-02T03:04:05.123456Z`: sessions are in UTC;
  *   `infinity` and years before Christ stay as PostgreSQL writes them;
- * - `date` and `timestamp` stay text; a JavaScript Date would move them by the machine's time zone;
  * - `json` and `jsonb` are parsed (select `::text` to have the text); everything else is as pg has it.
  */
 export const TYPE_PARSERS: pg.CustomTypesConfig = {
@@ -44,11 +25,9 @@ function parseInt8(text: string): number | string {
   return Number.isSafeInteger(value) ? value : text
 }
 
+const TIMESTAMPTZ = /^(\d{4,6}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?\+00$/
+
 function parseTimestamptz(text: string): string {
   const [found, date, time, fraction = ''] = TIMESTAMPTZ.exec(text) ?? []
   return found === undefined ? text : `${date}T${time}.${fraction.padEnd(6, '0')}Z`
-}
-
-function arrayOf(parse: Parse): Parse {
-  return text => parseTextArray(text).map(element => (element === null ? null : parse(element)))
 }
