@@ -90,8 +90,7 @@ t.test('one database', async t => {
   t.test('a value that is missing, or stands in the text of a statement, is the mistake of the program', async t => {
     const { id: _, ...incomplete } = row
     t.throws(() => echo.bind([incomplete as Row]), { message: 'statement echo lacks its parameter id' })
-    const frozen = () =>
-      statement<{ id: number }, never>('frozen', (_, db) => db.deleteFrom('label').where('id', '=', 7))
+    const frozen = () => statement<{ id: number }, never>('frozen', () => sql`delete from label where id = ${7}`)
     t.throws(frozen, { message: 'statement frozen holds a value that is not a named parameter' })
   })
 })
