@@ -60,9 +60,8 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     ...serverOptions(options),
     clientErrorHandler: (error, socket) => answerClientError(app, error, socket, code => metrics.brokenRequest(code)),
   })
+  app.server.maxConnections = CONNECTIONS_MAX
   const requests = new InFlight(limits.concurrentRequestsMax, Math.ceil(limits.concurrentRequestsMax / 2))
-  const bytes = new InFlight(limits.transferBytes, Math.ceil(limits.transferBytes / 4))
-  const readiness = () => service.readiness()
 
   app.setErrorHandler(handleError)
   registerNotFound(app)
@@ -70,24 +69,11 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   registerCommonHeaders(app)
   await registerCors(app, server.corsOrigins)
   registerRequestLog(app)
-  metrics.watch(app, {
-    pool: database.pool,
-    poolSizeMax: config.database.poolSize,
-    connectionsMax: CONNECTIONS_MAX,
-    inWork: requests,
-    readiness,
-    acceptsWrites: () => service.acceptsWrites(),
-    version,
+  metrics.watch(app, { database, poolSizeMax: config.database.poolSize, inWork: requests, service, version })
+  registerConnections(app, service, server.shutdownTimeoutMs, (request, reply) => {
+    metrics.abandoned(request)
+    logAbandoned(request, reply)
   })
-  registerConnections(
-    app,
-    () => service.isDraining(),
-    server.shutdownTimeoutMs,
-    (request, reply) => {
-      metrics.abandoned(request)
-      logAbandoned(request, reply)
-    },
-  )
   registerRequestValidation(app)
   registerBodyParser(app)
   const document = await registerDocument(app, version, [...toolComponents, ...personaComponents, CallerRecord])
@@ -96,25 +82,15 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   await app.register(async pages => {
     pages.addHook('onRequest', (request, _reply, done) => done(requestFault(request)))
     registerDocs(pages, document)
-    registerProbes(pages, readiness)
+    registerProbes(pages, service)
     if (server.metricsPort === undefined) registerMetrics(pages, metrics, server.metricsToken)
   })
 
   await app.register(async operations => {
-    await registerAdmission(operations, {
-      current: () => service.current(),
-      requests,
-      bytes,
-      requestsPerMinute: auth.requestsPerMinute,
-      failuresPerMinute: auth.failuresPerMinute,
-      eventLoopDelayMaxMs: limits.eventLoopDelayMaxMs,
-      takesOnyxHeader: auth.takesOnyxHeader,
-      authenticate,
-    })
+    await registerAdmission(operations, { auth, limits, service, requests, authenticate })
     registerOperations(operations, options)
   })
   await app.ready()
-  app.server.maxConnections = CONNECTIONS_MAX
   return app
 }
 
@@ -136,7 +112,6 @@ function registerOperations(app: FastifyInstance, { config, database, service }:
   registerValidateTool(app, toolOptions)
 }
 
-/** Every option of Fastify and Node that changes behaviour. */
 function serverOptions({ config: { server }, logger }: AppOptions): FastifyHttpOptions<RawServerDefault> {
   const headersTimeout = Math.min(HEADERS_TIMEOUT_MS, server.requestTimeoutMs)
   return {

@@ -194,7 +194,6 @@ function contradictions({ server, secrets }: Config): string[] {
   return faults
 }
 
-/** Settings of 1.15 that are gone, and what to do instead. */
 const REMOVED: Readonly<Record<string, string>> = {
   APPLY_ENV_PREFIX: 'agentctl apply reads variables that begin with AGENTS_',
   AUDIT_CHECKPOINT_DIR: 'run agentctl audit checkpoint from a timer',

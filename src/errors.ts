@@ -241,7 +241,6 @@ export class VersionGone extends Refused {
 /** A limit, and how much of it a caller has left. */
 export interface RateLimitState {
   limit: RateLimit
-  /** How much it allows. */
   quota: number
   /** What is counted; absent: requests. */
   unit?: 'content-bytes' | 'concurrent-requests'
@@ -281,10 +280,8 @@ export type RateLimit = keyof typeof RATE_LIMITED
 
 export const RATE_LIMITS = Object.keys(RATE_LIMITED) as readonly RateLimit[] // the keys of the table above
 
-/** How soon a client may try again what the service cannot do now, in seconds: it is over soon, or at its timeout. */
+/** How soon a client may try again what the service cannot do now, in seconds; the same as the end of a message. */
 export const RETRY_AFTER_S = 1
-
-/** The same in words, as the end of a message. */
 export const TRY_AGAIN = `Try again in ${RETRY_AFTER_S} s.`
 
 export const UNAVAILABLE_REASONS = [

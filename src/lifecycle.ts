@@ -41,12 +41,10 @@ export class Lifecycle {
   #state: Readiness = STARTING
   #vault: Vault | null = null
   #draining = false
-  /** What the log was told last. */
   #told: Readiness = STARTING
   /** What was found of the schema when it had this many steps. */
   #checked: { steps: number; state: Promise<Readiness> } | undefined
   #keys: { checkedAt: number; missing: boolean } = { checkedAt: Number.NEGATIVE_INFINITY, missing: false }
-  /** The check of the database that is under way. */
   #probing: Promise<Readiness> | undefined
   #writes = false
 
@@ -212,7 +210,6 @@ export class Lifecycle {
   }
 }
 
-/** Whether somebody has to be told. */
 function isOther(before: Readiness, now: Readiness): boolean {
   if (before.status === 'ready' || now.status === 'ready') return before.status !== now.status
   return before.reason !== now.reason || before.detail !== now.detail

@@ -85,7 +85,7 @@ function pruneRegularly({ database: { db } }: OpenedDatabase, { history }: Confi
 /** Opens the port of the metrics, if they have one of their own, and answers it. It ends with the process and holds up no shutdown. */
 async function showMetrics(metrics: Metrics, service: Lifecycle, config: Config, log: Logger): Promise<void> {
   if (config.server.metricsPort === undefined) return
-  const open = () => listenForMetrics(metrics, config.server, () => service.readiness())
+  const open = () => listenForMetrics(metrics, config.server, service)
   const server = await listening(config, 'METRICS_PORT', open)
   server.unref()
   log.info(server.address() as AddressInfo, 'the metrics are listening') // it listens on TCP
@@ -94,7 +94,6 @@ async function showMetrics(metrics: Metrics, service: Lifecycle, config: Config,
 /** The address that the configuration names cannot be listened on. The message says why and which setting to change. */
 class CannotListen extends Error {}
 
-/** Does what opens this port; throws `CannotListen`. */
 async function listening<T>(config: Config, setting: 'PORT' | 'METRICS_PORT', open: () => Promise<T>): Promise<T> {
   try {
     return await open()
@@ -147,7 +146,6 @@ const FAULT_SIGNALS = ['SIGILL', 'SIGTRAP', 'SIGABRT', 'SIGBUS', 'SIGFPE', 'SIGS
 /** Whoever signals a whole process group reaches this process twice for one stop, as npm hands its own signal on. */
 const ECHO_MS = 1_000
 
-/** How long to wait before the database is asked once more what the welcome says. */
 const WELCOME_PAUSE_MS = 2_000
 
 /** Says where the service is and how to make the first call, once the database can tell: the service runs meanwhile. */

@@ -62,7 +62,6 @@ declare module 'fastify' {
     refusal: string | undefined
     /** What the log says of its refusal; put together only for a line that is written. */
     toldOfRefusal: (() => ToldOfRefusal) | undefined
-    /** The limit that a 429 is about. */
     limit: RateLimitState | undefined
   }
 }

@@ -47,24 +47,19 @@ export function viewerParameters(caller: Caller): ViewerParameters {
   }
 }
 
+function viewerWith(value: Param<ViewerParameters>): Viewer & { isAdmin: RawBuilder<unknown> } {
+  const [user, managesAll] = [value('user'), value('manages_all')]
+  return { user, managesAll, managedGroups: value('managed_groups'), isAdmin: value('is_admin') }
+}
+
 /** SQL: the viewer of a statement whose parameters get their types where they stand. */
-export function viewerOf(param: Param<ViewerParameters>): Viewer & { isAdmin: RawBuilder<unknown> } {
-  return {
-    user: sql`${param('user')}::uuid`,
-    managesAll: sql`${param('manages_all')}::boolean`,
-    managedGroups: sql`${param('managed_groups')}::integer[]`,
-    isAdmin: sql`${param('is_admin')}::boolean`,
-  }
+export function viewerOf(param: Param<ViewerParameters>) {
+  return viewerWith(name => sql`${param(name)}::${sql.raw(String(VIEWER_TYPES[name]))}`)
 }
 
 /** SQL: the viewer of a row statement, whose values have their types. */
-export function viewerOfRow(param: Param<ViewerParameters>): Viewer & { isAdmin: RawBuilder<unknown> } {
-  return {
-    user: param('user'),
-    managesAll: param('manages_all'),
-    managedGroups: param('managed_groups'),
-    isAdmin: param('is_admin'),
-  }
+export function viewerOfRow(param: Param<ViewerParameters>) {
+  return viewerWith(param)
 }
 
 /** SQL: whether the viewer of a row statement still stands as the decision took them to. */

@@ -2,9 +2,17 @@ import underPressure from '@fastify/under-pressure'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { clientAddressOf } from '../auth/client-address.js'
 import { type Authenticate, REQUIRES_TOKEN, tokenHashIn } from '../auth/hook.js'
-import type { Readiness } from '../errors.js'
-import { NotAuthenticated, type RateLimit, RateLimited, RETRY_AFTER_S, TRY_AGAIN, Unavailable } from '../errors.js'
-import type { InFlight } from '../limits/in-flight.js'
+import type { Config } from '../config.js'
+import {
+  NotAuthenticated,
+  type RateLimit,
+  RateLimited,
+  RETRY_AFTER_S,
+  type Readiness,
+  TRY_AGAIN,
+  Unavailable,
+} from '../errors.js'
+import { InFlight } from '../limits/in-flight.js'
 import { Rate } from '../limits/rate.js'
 import { rateLimitHeaders } from './answer.js'
 import { requestFault } from './request.js'
@@ -12,19 +20,10 @@ import { requestFault } from './request.js'
 /** Both quotas count over this time (DECISIONS section 9). */
 const WINDOW_S = 60
 
-export interface AdmissionOptions {
-  current: () => Readiness
-  /** Requests that are not answered yet (`CONCURRENT_REQUESTS_MAX`). */
+export interface AdmissionOptions extends Pick<Config, 'auth' | 'limits'> {
+  service: { current(): Readiness }
+  /** Requests that are not answered yet. */
   requests: InFlight
-  /** Bytes of the bodies of these, as announced (`TRANSFER_BYTES_MAX`). */
-  bytes: InFlight
-  /** Requests of one token in a window; 0 is off. */
-  requestsPerMinute: number
-  /** Failed authentications of one address in a window; 0 is off. */
-  failuresPerMinute: number
-  eventLoopDelayMaxMs: number
-  /** Whether the token may stand in `X-Onyx-Authorization`, which is then read before `Authorization`. */
-  takesOnyxHeader: boolean
   authenticate: Authenticate
 }
 
@@ -40,24 +39,26 @@ declare module 'fastify' {
  * Failures are counted by address after they failed: a valid token is never refused for its neighbours.
  */
 export async function registerAdmission(scope: FastifyInstance, options: AdmissionOptions): Promise<void> {
-  await scope.register(underPressure, pressureLimits(options.eventLoopDelayMaxMs))
-  const countToken = counter('token', 'RATE_LIMIT_PER_MINUTE', options.requestsPerMinute)
-  const countFailure = counter('failed-authentication', 'FAILED_AUTH_LIMIT_PER_MINUTE', options.failuresPerMinute)
+  const { auth, limits, service, requests, authenticate } = options
+  const bytes = new InFlight(limits.transferBytes, Math.ceil(limits.transferBytes / 4))
+  await scope.register(underPressure, pressureLimits(limits.eventLoopDelayMaxMs))
+  const countToken = counter('token', 'RATE_LIMIT_PER_MINUTE', auth.requestsPerMinute)
+  const countFailure = counter('failed-authentication', 'FAILED_AUTH_LIMIT_PER_MINUTE', auth.failuresPerMinute)
   scope.decorate(REQUIRES_TOKEN, true)
   scope.decorateRequest('leaveWork', undefined)
   scope.addHook('onRequest', async (request, reply) => {
     const fault = requestFault(request)
     if (fault !== undefined) throw fault
     const { headers } = request
-    const onyx = options.takesOnyxHeader ? headers['x-onyx-authorization'] : undefined
+    const onyx = auth.takesOnyxHeader ? headers['x-onyx-authorization'] : undefined
     if (onyx !== undefined) headers.authorization = String(onyx)
-    requireServing(options.current())
+    requireServing(service.current())
     const hash = tokenHashIn(request)
     const token = Buffer.isBuffer(hash) ? hash.toString('latin1') : undefined
-    enterWork(request, token ?? clientAddressOf(request), options)
+    enterWork(request, token ?? clientAddressOf(request), requests, bytes)
     try {
       if (token !== undefined) countToken(token, reply)
-      await options.authenticate(request, reply)
+      await authenticate(request, reply)
     } catch (error) {
       if (error instanceof NotAuthenticated) countFailure(networkOf(clientAddressOf(request)), reply)
       throw error
@@ -75,7 +76,7 @@ function requireServing(found: Readiness): void {
 }
 
 /** Takes a request into work until its answer is made, also when its client has left. `key` is its token or address. */
-function enterWork(request: FastifyRequest, key: string, { requests, bytes }: AdmissionOptions): void {
+function enterWork(request: FastifyRequest, key: string, requests: InFlight, bytes: InFlight): void {
   const size = announcedBytes(request)
   const met = requests.take(key, 1)
   if (met !== undefined) throw refusal(met, requests, 'requests', 'CONCURRENT_REQUESTS_MAX')

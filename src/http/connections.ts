@@ -26,7 +26,7 @@ declare module 'fastify' {
 /** Ends connections while draining, behind an answer to an unread large body, and late in a shutdown. `onAbandoned`: clients that left. */
 export function registerConnections(
   app: FastifyInstance,
-  isDraining: () => boolean,
+  service: { isDraining(): boolean },
   shutdownTimeoutMs: number,
   onAbandoned: (request: FastifyRequest, reply: FastifyReply) => void,
 ): void {
@@ -46,7 +46,7 @@ export function registerConnections(
   })
   app.addHook('onSend', ({ raw }, reply, payload, done) => {
     const isLarge = Number(raw.headers['content-length'] ?? 0) > DROPPED_BYTES_MAX || 'transfer-encoding' in raw.headers
-    if (isClosing || isDraining() || (isLarge && !raw.complete)) reply.header('connection', 'close')
+    if (isClosing || service.isDraining() || (isLarge && !raw.complete)) reply.header('connection', 'close')
     done(null, payload)
   })
   app.addHook('preClose', async () => {

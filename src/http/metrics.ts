@@ -24,12 +24,12 @@ export interface DatabaseExchange {
 
 /** What a metric is read from when somebody asks for the metrics. */
 export interface MetricSources {
-  pool: { readonly totalCount: number; readonly idleCount: number; readonly waitingCount: number }
+  database: {
+    readonly pool: { readonly totalCount: number; readonly idleCount: number; readonly waitingCount: number }
+  }
   poolSizeMax: number
-  connectionsMax: number
   inWork: { readonly total: number }
-  readiness: () => Promise<Readiness>
-  acceptsWrites: () => boolean
+  service: { readiness(): Promise<Readiness>; acceptsWrites(): boolean }
   version: string
 }
 
@@ -124,12 +124,13 @@ export class Metrics {
       }
       done()
     })
-    const { pool } = sources
+    const { pool } = sources.database
+    const { service } = sources
     this.#gauge('agents_http_requests_in_work', 'Operations begun and not ended.', g => g.set(sources.inWork.total))
     this.#gauge('agents_http_connections', 'Open client connections.', async gauge => {
       gauge.set(await new Promise(resolve => app.server.getConnections((_, count) => resolve(count ?? 0))))
     })
-    this.#gauge('agents_http_connections_max', 'How many may be open.', gauge => gauge.set(sources.connectionsMax))
+    this.#gauge('agents_http_connections_max', 'How many may be open.', gauge => gauge.set(app.server.maxConnections))
     const set = (gauge: Gauge<'state'>) => {
       gauge.set({ state: 'idle' }, pool.idleCount)
       gauge.set({ state: 'used' }, pool.totalCount - pool.idleCount)
@@ -140,7 +141,7 @@ export class Metrics {
     const most = 'Connections that the pool may open.'
     this.#gauge('agents_database_pool_size_max', most, gauge => gauge.set(sources.poolSizeMax))
     const whenKnown = async (tell: (found: Readiness) => void) => {
-      await Promise.race([sources.readiness().then(tell), sleep(STATE_WAIT_MS, undefined, { ref: false })])
+      await Promise.race([service.readiness().then(tell), sleep(STATE_WAIT_MS, undefined, { ref: false })])
     }
     this.#gauge('agents_ready', '1 when requests can be served.', gauge =>
       whenKnown(({ status }) => gauge.set(Number(status !== 'unavailable'))),
@@ -153,7 +154,7 @@ export class Metrics {
       }),
     )
     const written = '1 when the database took changes at the last probe; reads go on where it does not.'
-    this.#gauge('agents_database_accepts_writes', written, gauge => gauge.set(Number(sources.acceptsWrites())))
+    this.#gauge('agents_database_accepts_writes', written, gauge => gauge.set(Number(service.acceptsWrites())))
     const version = (gauge: Gauge<'version'>) => gauge.set({ version: sources.version }, 1)
     this.#gauge('agents_build_info', 'Always 1.', version, 'version')
   }

@@ -8,15 +8,15 @@ import { carriesToken, type Metrics } from './metrics.js'
 import { registerNotFound } from './not-found.js'
 import { requestIdOf } from './request.js'
 
-type ReadinessSource = () => Promise<Readiness>
+type ReadinessSource = { readiness(): Promise<Readiness> }
 
 /** `GET /healthz`: the process lives. `GET /readyz`: it can serve; 503 says why not. A missing key is 200 `degraded`. */
-export function registerProbes(app: FastifyInstance, readiness: ReadinessSource): void {
+export function registerProbes(app: FastifyInstance, service: ReadinessSource): void {
   const options = { config: { policy: { permission: 'public' } }, schema: { hide: true } } as const
   app.get('/healthz', options, (_, reply) => reply.type(JSON_TYPE).send('{"status":"alive"}'))
   app.get('/readyz', options, async (request, reply) => {
     reply.type(JSON_TYPE)
-    const found = await readiness()
+    const found = await service.readiness()
     if (found.status !== 'unavailable') return reply.send(JSON.stringify(found))
     const body = { ...found, error_code: 'SERVICE_UNAVAILABLE', request_id: request.id }
     return reply.code(503).header('retry-after', '1').send(JSON.stringify(body))
@@ -30,7 +30,7 @@ const CONNECTIONS_MAX = 100
 export async function listenForMetrics(
   metrics: Metrics,
   { host, metricsPort: port, metricsToken: token }: Config['server'],
-  readiness: ReadinessSource,
+  service: ReadinessSource,
 ): Promise<Server> {
   // Idle sockets take the room of others no longer than these say.
   const http = { headersTimeout: 5_000, connectionsCheckingInterval: 1_000 }
@@ -41,7 +41,7 @@ export async function listenForMetrics(
   })
   app.setErrorHandler(handleError)
   registerNotFound(app)
-  registerProbes(app, readiness)
+  registerProbes(app, service)
   app.get('/metrics', { config: { policy: { permission: 'public' } } }, async (request, reply) => {
     if (token !== undefined && !carriesToken(request.raw, token)) return reply.code(403).send()
     const { type, body } = await metrics.text()

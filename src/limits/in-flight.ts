@@ -1,6 +1,3 @@
-/** Which bound is met: that of all keys together, or that of one. */
-export type MetBound = 'all' | 'key'
-
 /** Key counts that stay at zero are dropped when there are more than so many. */
 const KEYS_MAX = 10_000
 
@@ -21,7 +18,7 @@ export class InFlight {
   }
 
   /** Takes an amount, or answers which bound it would exceed; then nothing is taken. What is taken is given back. */
-  take(key: string, amount: number): MetBound | undefined {
+  take(key: string, amount: number): 'all' | 'key' | undefined {
     const ofKey = (this.#ofKey.get(key) ?? 0) + amount
     if (ofKey > this.maxPerKey && ofKey > amount) return 'key' // one alone is always let in
     if (this.#total + amount > this.max && this.#total > 0) return 'all'

@@ -36,7 +36,6 @@ const ids = () => list(identifier(), { maxItems: LIST_ITEMS_MAX })
 const optional = Type.Optional
 /** A UUID is matched in every form, other ids as they are written. */
 const canonicalIds = (ids: string[]) => ids.map(id => canonicalUuid(id) ?? id)
-/** A short text that may be null. */
 const nullableShortText = nullableColumn('text', { request: optional(nullable(shortText())), answer: nullable(text()) })
 /** No `default`: a client that fills it in would reset what is stored. */
 const keptWhenAbsent = { description: 'A new agent has `false`; what is absent stays as it is.' }

@@ -11,20 +11,12 @@ import { pastPersonaSnapshot, type RelationIds } from './snapshot.js'
 import type { PersonaState } from './state.js'
 import { readReferences } from './statements.js'
 
-/** What an agent was, without what was deleted since; `notes` names that. */
-export interface PastContent {
-  content: PersonaContent
-  /** Its tools as they were, and those of which that is no longer kept. */
-  tools: Pasts
-  notes: string[]
-}
-
-/** The content of an agent as it was, of what still exists. */
+/** The content of an agent as it was, of what still exists: `notes` names the rest. `tools` are its tools as they were, and the lost ones. */
 export async function pastContent(
   executor: Executor,
   state: PersonaState,
   { at, values }: Pick<Past, 'at' | 'values'>,
-): Promise<PastContent> {
+): Promise<{ content: PersonaContent; tools: Pasts; notes: string[] }> {
   const content: PersonaContent = { ...contentOf(state), ...values }
   const { owner_id } = content
   const tools = await readPasts(executor, 'tool', content.tool_ids, at)
@@ -51,7 +43,6 @@ function existenceOf(relation: Relation, { lost }: Pasts, references: References
   return id => existing.has(id)
 }
 
-/** A `Warning` names so many. */
 const NAMED_MAX = 20
 
 function named(names: readonly string[]): string {

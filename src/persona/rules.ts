@@ -254,13 +254,11 @@ export function bytesOfStored(state: PersonaState, content: PersonaContent): num
   return storedTools(state, content).reduce((sum, { bytes }) => sum + bytes, 0)
 }
 
-/** A tool, and what it takes in an answer. */
 interface SizedTool {
   id: number
   bytes: number
 }
 
-/** Those of the stored tools that the content keeps. */
 function storedTools({ tool_ids, tool_sizes }: PersonaState, content: PersonaContent): SizedTool[] {
   const kept = new Set(content.tool_ids)
   const tools = tool_ids.map((id, index) => ({ id, bytes: tool_sizes[index]?.bytes ?? 0 }))
@@ -294,7 +292,6 @@ export function requireAnswerable(state: PersonaState, bytesMax: number): void {
   if (bytes > bytesMax) throw new SnapshotTooLarge(bytes, bytesMax, largestOf(storedTools(state, state)))
 }
 
-/** A refusal names so many. */
 const TOOLS_NAMED_MAX = 3
 
 function largestOf(tools: SizedTool[]): SizedTool[] {

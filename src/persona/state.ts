@@ -64,7 +64,6 @@ export interface ToolSize {
   definition: string | null
 }
 
-/** SQL: the members of a `ToolSize` in JSON. */
 const sizePairs = sql`'bytes', ${snapshotBytes}, 'definition', encode(t.definition_hash, 'hex')`
 
 /** SQL: the sizes of the tools of the agent `p`, in the order of their ids. */

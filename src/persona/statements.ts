@@ -85,7 +85,6 @@ const WRITE_TYPES: RowTypes<WriteParameters> = {
   ...relationTypes(),
 }
 
-/** Ids as lists; shares are put with their levels, as JSON. */
 function relationTypes() {
   const types = RELATIONS.flatMap(([relation, { link }]) => {
     const ids = `${link.idType}[]`
@@ -166,7 +165,6 @@ function compileWrite(relations: readonly Relation[], key: string, minimal: bool
   return rowStatement<WriteParameters, PersonaRow>(`persona_write(${key})`, WRITE_TYPES, build, 'id')
 }
 
-/** SQL: the snapshot of a row that is being written, with the relations as they become. */
 function newSnapshot(param: Param<WriteParameters>, viewer: Viewer): RawBuilder<unknown> {
   const relations = Object.fromEntries(RELATIONS.map(([relation]) => [relation, param(relation)])) as RelationIds
   return personaSnapshot(relations, viewer, param('cached_definitions'))
@@ -257,7 +255,6 @@ const RECORD = sql`${jsonRow(sql`
 /** Which agents are looked at: all (an administrator), those that a token is bound to, or those that the caller sees. */
 type Scope = 'all' | 'bound' | 'seen'
 
-/** Of each scope the statements of a page, and of one of a name. */
 const PAGES = { all: pagesOf('all'), bound: pagesOf('bound'), seen: pagesOf('seen') }
 
 /** Reads so many agents behind an id that the caller sees and the token is not bound away from. */

@@ -50,7 +50,6 @@ export function stringifyExact(value: unknown, indent = 0): string {
   return withoutMarks(JSON.stringify(value, numberReplacer, indent) ?? 'null')
 }
 
-/** Has a copy of an object or list remember what the original does. */
 function rememberNumbers(original: object, copy: object): void {
   const texts = textsOf.get(original)
   if (texts !== undefined) textsOf.set(copy, texts)
@@ -156,7 +155,6 @@ function endOfString(text: string, start: number): number {
   return text.length
 }
 
-/** Every object and list in a value. Nesting costs no stack. */
 function forEachHolder(value: unknown, visit: (holder: Holder) => void): void {
   const pending = [value]
   while (pending.length > 0) {

@@ -89,7 +89,6 @@ function bare(schema: TSchema): TSchema {
   return schema[Kind] === 'Nullable' ? innerSchema(schema) : schema
 }
 
-/** More faults are not listed. */
 const FAULTS_MAX = 100
 
 /** At most `limit` faults; where there are more, the last says how many are left out, in place of the first of them. */

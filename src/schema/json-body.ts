@@ -49,7 +49,6 @@ function invalidAt(offset: number): ParsedBody {
   return { kind: 'refused', faults: [fault('json_invalid', ['body', offset])] }
 }
 
-/** Undefined where the bytes are not UTF-8. */
 function decoded(bytes: Uint8Array): string | undefined {
   try {
     return utf8.decode(bytes)

@@ -7,7 +7,6 @@ import { type TypeCheck, TypeCompiler } from '@sinclair/typebox/compiler'
 
 /** Set on a `text` whose length is judged, and which is stored, without the blanks around it. */
 const Trimmed = Symbol('trimmed')
-/** The schema that a `nullable` wraps. */
 const Inner = Symbol('inner')
 
 const INT4_MIN = -2_147_483_648
@@ -63,23 +62,11 @@ export function int32(options: SchemaOptions = {}) {
   return Type.Integer({ ...options, minimum: INT4_MIN, maximum: INT4_MAX })
 }
 
-/** The id of another row: any integer. One that no row can have is reported with the unknown ones, as `not_found`. */
-export function identifier(options: SchemaOptions = {}) {
-  return Type.Integer(options)
-}
-
-export function number(options: SchemaOptions & { minimum?: number; maximum?: number } = {}) {
-  return Type.Number(options)
-}
-
-export function flag(options: SchemaOptions = {}) {
-  return Type.Boolean(options)
-}
-
-/** Items in order. A list over `maxItems` is one fault, its items are not looked at. */
-export function list<Item extends TSchema>(item: Item, options: SchemaOptions & { maxItems?: number } = {}) {
-  return Type.Array(item, options)
-}
+/**
+ * `identifier` is the id of another row: one that no row can have is reported with the unknown ones, as `not_found`. A `list` over its
+ * `maxItems` is one fault, and its items are not looked at.
+ */
+export { Array as list, Boolean as flag, Integer as identifier, Number as number } from '@sinclair/typebox'
 
 /** A JSON object that nobody looks into here: every property stays as it was sent. */
 export function freeForm(options: SchemaOptions = {}) {

@@ -15,7 +15,7 @@ export type CachedTexts = ReadonlyMap<string, Buffer>
 export function cachedTexts(hashes: readonly (string | null)[]): CachedTexts {
   const cached = new Map<string, Buffer>()
   for (const hash of hashes) {
-    const text = hash === null ? undefined : texts.get(hash)
+    const text = texts.get(hash ?? '')
     if (hash !== null && text !== undefined) cached.set(hash, text)
   }
   return cached
@@ -51,7 +51,6 @@ export function cacheText(hash: string, text: string): Buffer {
   return bytes
 }
 
-/** What is known of a definition. */
 interface Facts {
   /** It was stored when this process last saw it. It may be pruned by now: what rests on it looks again. */
   isStored?: true

@@ -3,9 +3,7 @@ import { LRUCache } from 'lru-cache'
 import { RateLimited } from '../errors.js'
 import { looksLikeMask } from '../secrets/mask.js'
 
-/** Over so long the sets of one user for one tool are counted. In ms. */
 const WINDOW_MS = 3_600_000
-/** Pairs of user and tool that are counted at once. */
 const PAIRS_MAX = 10_000
 
 /** Counts the sets of header values that a user sends for a tool in an hour: each set is a guess at a secret. Per process. */

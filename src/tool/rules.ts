@@ -137,7 +137,6 @@ function askedValues(state: ToolState, { fields, vault }: ToolUpdateContent) {
   return { ...columns, definition: definition?.hash, custom_headers: marks }
 }
 
-/** The stored state in the same form. */
 function auditedValues(state: ToolState) {
   return { ...state, definition: state.definition_hash, custom_headers: shownHeaders(state.headers) }
 }

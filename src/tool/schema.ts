@@ -20,7 +20,6 @@ const SNAPSHOT_ORDER =
   'mcp_server_id user_id oauth_config_id oauth_config_name enabled chat_selectable ' +
   'agent_creation_selectable default_enabled'
 
-/** What the snapshot shows beside the fields. */
 const PARTS = { id: identifier(), oauth_config_name: Type.Optional(nullable(text())) }
 type Answers = { [F in keyof typeof FIELDS]: (typeof FIELDS)[F]['answer'] }
 

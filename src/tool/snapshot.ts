@@ -84,11 +84,10 @@ export function toolSnapshots(
   cached: RawBuilder<unknown>,
 ): RawBuilder<unknown> {
   const headers = sql`case when ${managesTool(viewer, ids)} then ${maskedHeaders} end`
-  return sql`'[' || coalesce((
-    select string_agg(${markedSnapshot(headers, cached)}, ',' order by t.id)
-    from tool t
+  const tools = sql`tool t
     left join oauth_config o on o.id = t.oauth_config_id
-    where t.id = any(${ids})), '') || ']'`
+    where t.id = any(${ids})`
+  return snapshotsOf(tools, headers, cached)
 }
 
 /** SQL: the same as they were, byte for byte: `past` is JSON of what was different then (`pastRecords`). */
@@ -98,10 +97,16 @@ export function pastToolSnapshots(
   viewer: Viewer,
   cached: RawBuilder<unknown>,
 ): RawBuilder<unknown> {
+  const tools = sql`${pastTools(ids, past, viewer)} left join oauth_config o on o.id = t.oauth_config_id`
+  return snapshotsOf(tools, pastHeaders, cached)
+}
+
+function snapshotsOf(tools: RawBuilder<unknown>, headers: RawBuilder<unknown>, cached: RawBuilder<unknown>) {
+  const definition = markedDefinition(cached)
+  const fields = snapshotFields({ definition, oauth_config_name: sql`o.name`, custom_headers: headers })
   return sql`'[' || coalesce((
-    select string_agg(${markedSnapshot(pastHeaders, cached)}, ',' order by t.id)
-    from ${pastTools(ids, past, viewer)}
-    left join oauth_config o on o.id = t.oauth_config_id), '') || ']'`
+    select string_agg(${jsonWithText(fields, 'definition')}, ',' order by t.id)
+    from ${tools}), '') || ']'`
 }
 
 /** SQL: the tools `t` with these ids as they were. Who may see masks is a question of now. */
@@ -118,12 +123,6 @@ export const pastHeaders: RawBuilder<unknown> = sql`case when stored.manageable 
   else ${jsonRows(sql`
     select h.value ->> 'key' as key, h.value ->> 'value' as value
     from json_array_elements(stored.past -> 'custom_headers') with ordinality h (value, place) order by h.place`)} end end`
-
-function markedSnapshot(customHeaders: RawBuilder<unknown>, cached: RawBuilder<unknown>): RawBuilder<unknown> {
-  const definition = markedDefinition(cached)
-  const fields = snapshotFields({ definition, oauth_config_name: sql`o.name`, custom_headers: customHeaders })
-  return jsonWithText(fields, 'definition')
-}
 
 /** SQL: the text of a JSON object with these fields without blanks between; one of them is given as JSON text. */
 export function jsonWithText(fields: readonly [string, RawBuilder<unknown>][], textField: string): RawBuilder<unknown> {

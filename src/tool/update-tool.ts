@@ -120,7 +120,6 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
   )
 }
 
-/** What strict handling makes of a number that came back rounded. */
 function roundedFault({ path, stored, sent }: RoundedNumber): Fault {
   const msg = `${sent} is what JavaScript makes of the stored ${stored}: send that, or leave the definition out`
   return { loc: ['body', 'definition', ...path], msg, type: 'number_rounded' }

@@ -9,20 +9,13 @@ export interface RoundedNumber {
   sent: string
 }
 
-/** What a definition is beside the one that it was made from. */
-export interface NumberComparison {
-  /** Whether the earlier one has no number that JavaScript would write in another way: then nothing was compared. */
-  isPlain: boolean
-  /** Whether both are the same but for the writing of their numbers. */
-  isSame: boolean
-  rounded: RoundedNumber[]
-}
-
-/** More rounded numbers are not listed. */
 const ROUNDED_MAX = 100
 
-/** Compares a definition with the JSON text of the one that it was made from. */
-export function compareNumbers(stored: string, sent: object): NumberComparison {
+/**
+ * Compares a definition with the JSON text of the one that it was made from. `isPlain`: that has no number which JavaScript would write in
+ * another way, and nothing was compared. `isSame`: both are the same but for the writing of their numbers.
+ */
+export function compareNumbers(stored: string, sent: object) {
   const before = parseExact(stored)
   const rounded: RoundedNumber[] = []
   if (!isHolder(before) || writerFor(before) === JSON.stringify) return { isPlain: true, isSame: false, rounded }

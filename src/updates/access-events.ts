@@ -63,12 +63,9 @@ export async function recordAccess(
   changes: readonly AccessChange[],
 ): Promise<void> {
   for (let from = 0; from < changes.length; from += CHANGES_AT_ONCE) {
-    await recordSome(trx, actor, changes.slice(from, from + CHANGES_AT_ONCE))
+    const some = changes.slice(from, from + CHANGES_AT_ONCE)
+    await appendEvents(trx, actor, some, await lockChains(trx, some))
   }
-}
-
-async function recordSome(trx: Transaction<Database>, actor: Actor, changes: readonly AccessChange[]): Promise<void> {
-  await appendEvents(trx, actor, changes, await lockChains(trx, changes))
 }
 
 /** Adds the events to chains that `lockChains` locked. */

@@ -41,7 +41,6 @@ export const AUDIT_TYPES = Object.fromEntries(
   NAMES.map(name => [name, COLUMNS[name] === 'hex' ? 'text' : COLUMNS[name]]),
 ) as RowTypes<AuditEntry & RequestKey>
 
-/** What a writing statement knows of its change beside the audit row. */
 type Written = { id: number; version: number; user: string | null; token: number | null }
 
 /** SQL: the CTE that adds the audit row of each change. `source` has the changed rows with their values as `input`. */

@@ -47,7 +47,6 @@ import { entryOf, lockStatements, setTimeOfNow } from './write.js'
 /** Decisions under the lock that others' changes of shares and rights overtook are given up after so many. */
 const LOCKED_TRIES_MAX = 5
 
-/** The last write that was tried: by its audit row it is found again. */
 interface LastWrite<T extends ResourceTypes> {
   entry: AuditEntry
   decision: T['Decision']
@@ -152,7 +151,6 @@ export async function update<T extends ResourceTypes>(
     return result === undefined || base === undefined ? result : { ...result, merged: true, notes: [mergeNote(base)] }
   }
 
-  /** Undefined where a mask is of another state, as the tag is. */
   async function decidedUnderLock(
     trx: Transaction<Database>,
     state: T['State'],
@@ -222,7 +220,6 @@ export async function update<T extends ResourceTypes>(
     return since === undefined ? undefined : await readMergeBase(trx, kind, state.id, since)
   }
 
-  /** What became of a write whose commit was not confirmed, and the answer if it was applied. */
   async function settled(doubt: CommitUnknown): Promise<Updated<T>> {
     const outcome = last === undefined ? 'unknown' : await database.settle(doubt, auditRow.bind(last.entry))
     if (outcome !== 'applied' || last === undefined) throw lost(outcome, doubt, request)
@@ -246,7 +243,6 @@ export async function update<T extends ResourceTypes>(
   }
 }
 
-/** What the answer says when the connection was lost at the commit. */
 function lost(outcome: Outcome, doubt: CommitUnknown, { merges, key }: UpdateRequest): Unavailable {
   const repeating =
     merges && key.idempotency_key === null

@@ -11,7 +11,6 @@ export interface MergeBase {
   between: { version: number; by: string; fields: string[] }[]
 }
 
-/** Beyond so many versions nothing is merged. */
 const VERSIONS_MAX = 1_000
 
 /** The base of a merge since a version, read under the row's lock; undefined where that is unknown or too much. */

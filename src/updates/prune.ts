@@ -9,13 +9,6 @@ import { appendEvents, lockChains } from './access-events.js'
 import { type Actor, GENESIS_HASH } from './audit.js'
 import { beLong, patiently, RESOURCE_KINDS, resourcePages } from './resource-pages.js'
 
-/** How many audit rows were removed and emptied of their difference, and definitions removed to which nothing refers. */
-export interface Pruned {
-  auditRows: number
-  differences: number
-  definitions: number
-}
-
 /** `bytesMax`: size of the old contents kept of one agent or tool; 64 MiB unless said otherwise. */
 export type Retention = Config['history'] & { readonly bytesMax?: number }
 
@@ -32,15 +25,16 @@ const LOCK_PAUSE_MS = 25
 
 /**
  * Removes what is beyond the retention (DECISIONS section 10), in small transactions that wait for no lock. Each leaves chains that
- * verify, so it may be interrupted and run in several processes. `progress` hears how many resources were gone through.
+ * verify, so it may be interrupted and run in several processes. `progress` hears how many resources were gone through. Answers how many
+ * audit rows were removed and emptied of their difference, and definitions removed to which nothing refers.
  */
 export async function pruneHistory(
   db: Kysely<Database>,
   retention: Retention,
   progress: (resources: number) => void = () => undefined,
   actor: Actor = PRUNER,
-): Promise<Pruned> {
-  const pruned: Pruned = { auditRows: 0, differences: 0, definitions: 0 }
+): Promise<{ auditRows: number; differences: number; definitions: number }> {
+  const pruned = { auditRows: 0, differences: 0, definitions: 0 }
   let resources = 0
   for (const kind of RESOURCE_KINDS) {
     for await (const ids of resourcePages(db, kind)) {

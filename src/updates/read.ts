@@ -59,17 +59,6 @@ export async function wholeState<T extends ResourceTypes>(
   }
 }
 
-/** What a read found. */
-export interface Read {
-  snapshot: AnswerText
-  version: number
-}
-
-/** The same of the past, with what the caller should know of it. */
-export interface PastRead extends Read {
-  notes: string[]
-}
-
 /**
  * Answers the stored resource: its snapshot, or what `textOf` makes of it, and its version. Where somebody wrote since `prefetched`, all is
  * read again in one snapshot of the database. Throws `ResourceNotFound`, `SnapshotTooLarge`, `Unavailable`, what the bounds throw.
@@ -80,7 +69,7 @@ export async function readResource<T extends ResourceTypes>(
   prefetched: T['State'],
   request: ReadRequest,
   textOf: (row: T['Row']) => AnswerText = row => resource.snapshot(row),
-): Promise<Read> {
+): Promise<{ snapshot: AnswerText; version: number }> {
   const { caller, snapshotBytesMax } = request
   // No body lies between the statement that established the caller and this: it need not be done again.
   const viewer = { ...viewerParameters(caller), token: null }
@@ -123,7 +112,7 @@ export async function readPast<T extends ResourceTypes>(
   asOf: AsOf,
   { caller, bounds, snapshotBytesMax }: ReadRequest,
   show: ShowPast<T> = resource.pastSnapshot,
-): Promise<PastRead> {
+): Promise<{ snapshot: AnswerText; version: number; notes: string[] }> {
   const viewer = viewerParameters(caller)
   const requireSize = (bytes: number) => {
     if (bytes > snapshotBytesMax) throw new SnapshotTooLarge(bytes, snapshotBytesMax)

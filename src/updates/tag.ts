@@ -19,7 +19,6 @@ export function contentTag(text: AnswerText): string {
   return `"${text.digest().slice(0, 12)}"`
 }
 
-/** The tag of the version that a tag stands for. */
 function versionTag(tag: string): string {
   return tag.replace(/\.[0-9a-f]{12}"$/, '"')
 }

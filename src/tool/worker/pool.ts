@@ -5,19 +5,24 @@ import { ClientGone, InvalidRequest, TRY_AGAIN, Unavailable } from '../../errors
 import { INLINE_BYTES_MAX, UnparsedBody } from '../../http/body.js'
 import { writerFor } from '../../schema/exact-json.js'
 import type { Bounded } from '../../updates/resource.js'
-import { TASKS, type TaskBody, type TaskInput, type TaskName, type TaskResult } from './tasks.js'
-import type { Job, Outcome } from './worker.js'
+import {
+  type Job,
+  type Outcome,
+  TASKS,
+  type TaskBody,
+  type TaskInput,
+  type TaskName,
+  type TaskResult,
+} from './tasks.js'
 
 /** How many bodies are worked on at once. */
 export const WORKERS_MAX = Math.min(2, availableParallelism())
 
-/** An idle worker ends after so long. */
 const IDLE_MS = 60_000
 
-/** What the heap of a worker may hold for each byte that a body may have. */
+/** What the heap of a worker may hold: for each byte that a body may have, and at least. */
 const HEAP_BYTES_PER_BODY_BYTE = 64
 const HEAP_MIB_MIN = 64
-const MIB = 2 ** 20
 
 /** What of a request its task needs. */
 export interface TaskRequest {
@@ -32,12 +37,6 @@ export interface StoredText {
   bytes: number
   /** Undefined where it is gone by now. */
   text(): Promise<string | undefined>
-}
-
-/** `strict`: unknown fields are faults. `inWorker`: the work may take long, however small the body is. */
-interface RunOptions {
-  strict: boolean
-  inWorker?: boolean
 }
 
 export interface BodyWorkersOptions {
@@ -57,10 +56,10 @@ export class BodyWorkers {
   constructor(options: BodyWorkersOptions) {
     this.#options = options
     const { bodyLimitBytes } = options
-    this.#heapMibMax = Math.max(HEAP_MIB_MIN, Math.ceil((bodyLimitBytes * HEAP_BYTES_PER_BODY_BYTE) / MIB))
+    this.#heapMibMax = Math.max(HEAP_MIB_MIN, Math.ceil((bodyLimitBytes * HEAP_BYTES_PER_BODY_BYTE) / 2 ** 20))
     this.#pool = new Piscina<Job, Outcome>({
-      filename: new URL('./worker.js', import.meta.url).href,
-      name: 'outcomeOf' satisfies keyof typeof import('./worker.js'),
+      filename: new URL('./tasks.js', import.meta.url).href,
+      name: 'outcomeOf' satisfies keyof typeof import('./tasks.js'),
       minThreads: 0,
       maxThreads: WORKERS_MAX,
       idleTimeout: IDLE_MS,
@@ -71,11 +70,11 @@ export class BodyWorkers {
     })
   }
 
-  /** Runs a task on a request's body. Throws `InvalidRequest` for faults or too much memory, `Unavailable` for too much time. */
+  /** Runs a task on a request's body, `inWorker` however small it is. Throws `InvalidRequest` for faults or too much memory, `Unavailable` for too much time. */
   async run<Name extends TaskName>(
     name: Name,
     request: TaskRequest,
-    { strict, inWorker = false, ...input }: Omit<TaskInput<Name>, 'stored'> & RunOptions,
+    { strict, inWorker = false, ...input }: Omit<TaskInput<Name>, 'stored'> & { strict: boolean; inWorker?: boolean },
     stored?: StoredText,
   ): Promise<TaskResult<Name>> {
     const { body } = request
@@ -115,7 +114,6 @@ export class BodyWorkers {
   }
 }
 
-/** A task's input with the text of the stored definition, where that is there. */
 async function withStored(input: object, stored: StoredText | undefined): Promise<object> {
   const text = await stored?.text()
   return text === undefined ? input : { ...input, stored: text }

@@ -1,7 +1,10 @@
 import { type Fault, InvalidRequest, type Loc } from '../../errors.js'
+import { JSON_BOUNDS } from '../../http/body.js'
 import { unknownFieldWarnings } from '../../http/warnings.js'
-import { numberTexts, parseBigInts, withBigInts, writerFor } from '../../schema/exact-json.js'
-import { unknownFields } from '../../schema/faults.js'
+import { bodyCheck } from '../../schema/body-check.js'
+import { numberTexts, parseBigInts, parseExact, withBigInts, writerFor } from '../../schema/exact-json.js'
+import { boundFaults, unknownFields } from '../../schema/faults.js'
+import { parseJsonBody } from '../../schema/json-body.js'
 import { sha256 } from '../../updates/audit.js'
 import {
   type Completion,
@@ -99,7 +102,6 @@ function definitionNotes(checked: DefinitionCheck): string[] {
   return count === 0 ? [] : [`the definition has ${warnings}`]
 }
 
-/** Where the definition stands in the request. */
 const AT: Loc = ['body', 'definition']
 
 /** What the query asks to be said of a definition. */
@@ -164,16 +166,45 @@ function shownCompletion({ definition, edits, dropped }: Completion) {
   }
 }
 
-/** What is done with the body of a tool operation: its schema, and a function of data without behaviour. */
+/** What is done with the body of a tool operation: the check of its schema, and a function of data without behaviour. */
 export const TASKS = {
-  update_custom_tool: { schema: CustomToolUpdate, run: updateContentOf },
-  validate_tool: { schema: ValidateToolRequest, run: validationOf },
+  update_custom_tool: { check: bodyCheck(CustomToolUpdate), run: updateContentOf },
+  validate_tool: { check: bodyCheck(ValidateToolRequest), run: validationOf },
 } as const
 
 export type TaskName = keyof typeof TASKS
 export type TaskBody<Name extends TaskName> = Parameters<(typeof TASKS)[Name]['run']>[0]
 export type TaskInput<Name extends TaskName> = Parameters<(typeof TASKS)[Name]['run']>[1]
 export type TaskResult<Name extends TaskName> = ReturnType<(typeof TASKS)[Name]['run']>
+
+/** One body to work on. `strict`: unknown fields are faults. */
+export interface Job {
+  name: TaskName
+  /** Bytes as they came, or the text of a body that was checked already. */
+  body: { bytes: Uint8Array } | { text: string }
+  strict: boolean
+  input: object
+}
+
+/** `failure` is an error of the program, as text. */
+export type Outcome = { result: unknown } | { faults: Fault[] } | { failure: string }
+
+/** Parses, checks and works on one body, in a worker. Never throws. */
+export function outcomeOf({ name, body, strict, input }: Job): Outcome {
+  try {
+    const { check, run } = TASKS[name]
+    const verdict =
+      'text' in body
+        ? { value: parseExact(body.text) }
+        : check(parseJsonBody(body.bytes, JSON_BOUNDS.tool), { mask: undefined, strict })
+    if ('faults' in verdict) return { faults: boundFaults(verdict.faults) }
+    const work = run as (body: unknown, input: unknown) => unknown // it passed this task's schema
+    return { result: work(verdict.value, input) }
+  } catch (error) {
+    if (error instanceof InvalidRequest) return { faults: error.faults }
+    return { failure: error instanceof Error ? (error.stack ?? error.message) : String(error) }
+  }
+}
 
 /** The agents that use a tool. */
 export interface ToolUse {
