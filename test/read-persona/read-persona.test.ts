@@ -6,7 +6,8 @@ import { matrixCallers, matrixOrganisation } from '../matrix-organisation.js'
 
 const AGENT = 11
 const PATH = `/persona/${AGENT}`
-const { call, token, database } = await worldApp(t)
+const shared = await worldApp(t)
+const { call, token, database } = shared
 const admin = await token('admin@example.com')
 
 t.test('200: the agent as an update answers it, with a tag that an update takes as If-Match', async t => {
@@ -185,7 +186,6 @@ t.test('200: every kind of caller lists just the agents that they can read, each
 })
 
 t.test('304, HEAD, and 422 for what a list does not take; nobody is listed to who has no token', async t => {
-  const { call, token } = await worldApp(t)
   const alice = await token('alice@example.com')
   const list = await call('GET', '/persona?limit=2', { token: alice })
   const tag = String(list.headers.etag)
@@ -218,7 +218,6 @@ t.test('304, HEAD, and 422 for what a list does not take; nobody is listed to wh
 t.test(
   '200: a token that is bound to agents lists these alone; one that is bound to tools lists no agents',
   async t => {
-    const { call, token } = await worldApp(t)
     const bound = await token('admin@example.com', { personaIds: [3, 1] })
     t.strictSame(ids((await call('GET', '/persona', { token: bound })).json()), [1, 3])
     t.equal((await call('GET', '/tool', { token: bound })).statusCode, 403)
@@ -231,7 +230,7 @@ t.test(
 )
 
 t.test('200: tools are listed to every signed-in caller, by name too, without anything secret', async t => {
-  const world = await worldApp(t)
+  const world = shared
   const headers = { authorization: `Bearer ${await world.token('alice@example.com', { scopes: ['basic'] })}` }
   const { records } = await everyPage(world, '/tool?limit=3', headers)
   const stored = await world.database.db.selectFrom('tool').select(['id', 'name', 'version']).orderBy('id').execute()
@@ -247,7 +246,6 @@ t.test('200: tools are listed to every signed-in caller, by name too, without an
 })
 
 t.test('GET /me: who calls, and what the token allows', async t => {
-  const { call, token, database } = await worldApp(t)
   const curator = await token('curator@example.com', { scopes: ['manage:actions'], personaIds: [1], toolIds: [10] })
   const me = await call('GET', '/me', { token: curator })
   t.equal(me.statusCode, 200)
@@ -278,7 +276,7 @@ t.test('GET /me: who calls, and what the token allows', async t => {
 })
 
 t.test('200: a page of long descriptions ends early, and the pages together have every record', async t => {
-  const world = await worldApp(t)
+  const world = shared
   const { db } = world.database
   const long = '\u{1}'.repeat(10_000)
   await sql`

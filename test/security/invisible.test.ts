@@ -131,7 +131,11 @@ t.test('headers are shown, alone and in an agent, exactly to callers that may up
   const world = await worldApp(t)
   const { db } = world.database
   await applyOrganisation(world.database, matrixOrganisation(), { vault: world.vault, env: {} })
-  const callers = [...(await matrixCallers(world))].filter(([, authorization]) => authorization?.startsWith('Bearer '))
+  const callers: [string, string][] = []
+  for (const [caller, authorization = ''] of await matrixCallers(world)) {
+    const known = await world.call('GET', '/me', { headers: { authorization } })
+    if (known.statusCode === 200) callers.push([caller, authorization])
+  }
   const tools = (await db.selectFrom('tool').select('id').orderBy('id').execute()).map(({ id }) => id)
 
   /** Which tools each caller may update, by the statuses of updates that change nothing. */
@@ -145,7 +149,7 @@ t.test('headers are shown, alone and in an agent, exactly to callers that may up
     records.filter(one => one.custom_headers !== null).map(({ id }) => id)
 
   let shown = 0
-  for (const [caller, authorization = ''] of callers) {
+  for (const [caller, authorization] of callers) {
     const read = tools.map(id => world.call('GET', `/tool/${id}`, { headers: { authorization } }))
     const records = (await Promise.all(read))
       .filter(({ statusCode }) => statusCode === 200)
@@ -160,7 +164,7 @@ t.test('headers are shown, alone and in an agent, exactly to callers that may up
     overriding system value values (${PUBLIC}, 'public', '', 'auto', false, false, true)`.execute(db)
   await sql`insert into persona_group select ${PUBLIC}, id, 'viewer' from user_group where name = 'Managed'`.execute(db)
   await sql`insert into persona_tool (persona_id, tool_id) select ${PUBLIC}, id from tool`.execute(db)
-  for (const [caller, authorization = ''] of callers) {
+  for (const [caller, authorization] of callers) {
     const read = await world.call('GET', `/persona/${PUBLIC}`, { headers: { authorization } })
     if (read.statusCode !== 200) continue
     t.strictSame(shownIn(read.json().tools), await managedBy(authorization, tools), `${caller}, in an agent`)
