@@ -12,23 +12,18 @@ import t from 'tap'
 import { applyOrganisation } from '../src/admin/apply.js'
 import { verifyAudit } from '../src/admin/audit-verification.js'
 import { createToken } from '../src/admin/commands/tokens.js'
-import { buildApp } from '../src/app.js'
 import { readConfig } from '../src/config.js'
 import { startEmbedded } from '../src/db/embedded/embedded.js'
 import { migrate } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
 import type { ServiceDatabase } from '../src/db/transaction.js'
-import { makeLogger } from '../src/http/logging.js'
-import { Lifecycle } from '../src/lifecycle.js'
 import { decryptSecret } from '../src/secrets/cipher.js'
-import { generateKey, parseKeyRing } from '../src/secrets/key-ring.js'
+import { parseKeyRing } from '../src/secrets/key-ring.js'
 import { openVault } from '../src/secrets/vault.js'
-import { VERSION } from '../src/version.js'
-import { worldFile } from './world.js'
+import { appOver } from './app.js'
+import { TEST_SECRET_KEYS, worldFile } from './world.js'
 
 type Teardown = { teardown(fn: () => void | Promise<void>): void }
-
-const KEYS = generateKey()
 
 function folder(t: Teardown): string {
   const path = mkdtempSync(join(tmpdir(), 'agents-backup-'))
@@ -41,7 +36,7 @@ function folder(t: Teardown): string {
 async function fill(url: string): Promise<Tokens> {
   const database = openUrl(url, readConfig({}))
   await migrate(database.db)
-  const vault = await openVault(database.db, parseKeyRing(KEYS))
+  const vault = await openVault(database.db, parseKeyRing(TEST_SECRET_KEYS))
   await applyOrganisation(database, JSON.parse(readFileSync(worldFile(), 'utf8')), { vault, env: {} })
   const { token: admin } = await createToken(database.db, { email: 'admin@example.com' })
   const { token: person } = await createToken(database.db, { email: 'alice@example.com' })
@@ -64,22 +59,16 @@ type Send = (method: 'PATCH' | 'PUT', url: string, token: string, body: object) 
 
 /** Runs the service on a database for as long as the work lasts. */
 async function serving<T>(url: string, work: (send: Send) => Promise<T>): Promise<T> {
-  const config = readConfig({ RATE_LIMIT_PER_MINUTE: '0' })
-  const database = openUrl(url, config)
-  const process = { config, version: VERSION, database }
-  const log = makeLogger('silent')
-  const service = new Lifecycle({ ...process, ring: parseKeyRing(KEYS), migrates: false, log })
-  const app = await buildApp({ ...process, service, logger: false })
-  await service.start()
+  const database = openUrl(url, readConfig({}))
+  const ends = [() => database.close()]
+  const { call } = await appOver({ teardown: end => ends.unshift(end) }, database)
   try {
-    return await work(async (method, url, token, payload) => {
-      const headers = { authorization: `Bearer ${token}`, 'x-request-id': 'backup' }
-      const answer = await app.inject({ method, url, headers, payload })
+    return await work(async (method, url, token, body) => {
+      const answer = await call(method, url, { token, body, headers: { 'x-request-id': 'backup' } })
       return { status: answer.statusCode, etag: answer.headers.etag, body: answer.json() as Record<string, unknown> }
     })
   } finally {
-    await app.close()
-    await database.close()
+    for (const end of ends) await end()
   }
 }
 
@@ -109,7 +98,7 @@ async function answers(url: string, { admin, person }: Tokens): Promise<Record<s
 async function secrets({ db }: ServiceDatabase): Promise<string[]> {
   const { rows } = await sql<{ tool_id: number; name: string; key_id: string; nonce: Buffer; ciphertext: Buffer }>`
     select tool_id, name, key_id, nonce, ciphertext from tool_header order by tool_id, position`.execute(db)
-  const ring = parseKeyRing(KEYS)
+  const ring = parseKeyRing(TEST_SECRET_KEYS)
   return rows.map(({ tool_id, name, key_id, nonce, ciphertext }) =>
     decryptSecret(ring, { keyId: key_id, nonce, ciphertext }, { toolId: tool_id, headerName: name }),
   )
