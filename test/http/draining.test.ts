@@ -3,6 +3,7 @@ import { connect, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import t from 'tap'
+import { DEFINITION } from '../matrix-organisation.js'
 import { metricsOf, type Running, running } from './running.js'
 
 t.test('every answer ends its connection from the first moment of draining, and none does before', async t => {
@@ -153,14 +154,7 @@ async function validate({ app, token }: Running) {
     method: 'POST',
     url: '/admin/tool/custom/validate',
     headers: { authorization: `Bearer ${token}` },
-    payload: {
-      definition: {
-        openapi: '3.1.0',
-        info: { title: 'Maps' },
-        servers: [{ url: 'https://maps.example.com' }],
-        paths: { '/route': { get: { operationId: 'get_route', summary: 'Route' } } },
-      },
-    },
+    payload: { definition: DEFINITION },
   })
   return { status: answer.statusCode, body: answer.json() }
 }
