@@ -1,8 +1,5 @@
-import { execFile } from 'node:child_process'
 import { readdirSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { fileURLToPath } from 'node:url'
-import { promisify } from 'node:util'
 import { type Kysely, sql } from 'kysely'
 import pg from 'pg'
 import pino from 'pino'
@@ -14,14 +11,12 @@ import { openUrl } from '../src/db/open.js'
 import { Lifecycle } from '../src/lifecycle.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
 import { worldApp } from './app.js'
+import { startAgentctl } from './cli/agentctl.js'
 import { matchesGolden } from './golden.js'
 import { testDatabase } from './postgres.js'
 import { TEST_SECRET_KEYS } from './world.js'
 
 const NAMES = Object.keys(MIGRATIONS)
-const MIGRATE_MODULE = fileURLToPath(new URL('../src/db/migrate.js', import.meta.url))
-const OPEN_MODULE = fileURLToPath(new URL('../src/db/open.js', import.meta.url))
-const CONFIG_MODULE = fileURLToPath(new URL('../src/config.js', import.meta.url))
 
 async function emptyDatabase(t: Parameters<typeof testDatabase>[0]) {
   const { url } = await testDatabase(t)
@@ -46,20 +41,9 @@ t.test('a migration is a compiled file with a number of its own; other files are
 
 t.test('four processes that migrate an empty database at once run each migration once', async t => {
   const { url, database } = await emptyDatabase(t)
-  const program = `
-    const { migrate } = await import(${JSON.stringify(MIGRATE_MODULE)})
-    const { openUrl } = await import(${JSON.stringify(OPEN_MODULE)})
-    const { readConfig } = await import(${JSON.stringify(CONFIG_MODULE)})
-    const database = openUrl(process.env.MIGRATED_URL, readConfig({}))
-    console.log(JSON.stringify(await migrate(database.db)))
-    await database.close()`
-  const run = promisify(execFile)
-  const env = { ...process.env, MIGRATED_URL: url }
-  const runs = await Promise.all(
-    Array.from({ length: 4 }, () => run(process.execPath, ['--input-type=module', '-e', program], { env })),
-  )
-  const names = runs.flatMap(({ stdout }) => JSON.parse(stdout) as string[]) // the program above prints the names
-  t.strictSame(names.sort(), NAMES)
+  const started = Array.from({ length: 4 }, () => startAgentctl({ url, args: ['migrate', '--json'] }))
+  const answers = await Promise.all(started.map(({ answer }) => answer))
+  t.strictSame(answers.flatMap(({ stdout }) => JSON.parse(stdout).applied).sort(), NAMES)
   t.strictSame(await schemaState(database.db, '1.0.0'), { kind: 'current' })
   t.strictSame(await migrate(database.db), [], 'again there is nothing to do')
 })
