@@ -81,7 +81,8 @@ export class Repair {
     for (const { type, data, loc } of inOrder) {
       if (edits.length >= MOST_EDITS || this.hasNoRoom()) break
       const path = loc.slice(this.options.at.length)
-      if (!path.some(key => typeof key === 'string' && CUT_KEY.test(key))) this.mendOne(type, data ?? {}, path)
+      if (path.some(key => typeof key === 'string' && CUT_KEY.test(key))) continue
+      this.mends[type]?.(path, this.document.at(path), data ?? {})
     }
     // A repair may have made a relative server of what was none.
     this.servers.resolveRelative()
@@ -111,59 +112,29 @@ export class Repair {
     }
   }
 
-  private mendOne(type: string, data: FaultData, path: Loc): void {
-    const { document } = this
-    const last = path.at(-1)
-    const value = document.at(path)
-    switch (type) {
-      case 'missing':
-        if (path.join() === 'info') this.addInfo(path)
-        else if (path.join() === 'info,title') document.set(path, 'Untitled', 'title_added', 'a definition has a title')
-        break
-      case 'string_type':
-        this.mendText(path, value)
-        break
-      case 'servers_missing':
-        this.servers.add()
-        break
-      case 'list_type':
-        if (path.join() === 'servers') this.servers.add()
-        else if (last === 'parameters') this.mendParameters(path, value)
-        break
-      case 'server_url_missing':
-      case 'server_url_invalid':
-        this.servers.mend(path.slice(0, -1))
-        break
-      case 'dict_type':
-        this.mendObject(path, value)
-        break
-      case 'method_unsupported':
-        this.makeExtension(path, value)
-        break
-      case 'operation_id_missing':
-        this.addId(path, 'the operation had no operationId')
-        break
-      case 'operation_id_duplicate':
-        if (last === 'operationId' && typeof value === 'string') this.renumber(path, value, data.use ?? '')
-        break
-      case 'summary_missing':
-        document.set(path, this.summaryFor(path), 'summary_added', 'the operation had neither summary nor description')
-        break
-      case 'path_parameter_undeclared':
-        if (data.name !== undefined) this.declareParameter(path, data.name)
-        break
-      case FIRST:
-        this.bodies.mend(path, value)
-        break
-      case 'ref_unresolved':
-      case 'ref_external':
-        if (typeof value === 'string') this.mendReference(path, value)
-        break
-    }
+  /** The repairs of faults that concern one place, by their type. */
+  private readonly mends: Record<string, (path: Loc, value: unknown, data: FaultData) => void> = {
+    missing: path => this.addTitle(path),
+    string_type: (path, value) => this.mendText(path, value),
+    servers_missing: () => this.servers.add(),
+    list_type: (path, value) => (path.join() === 'servers' ? this.servers.add() : this.mendParameters(path, value)),
+    server_url_missing: path => this.servers.mend(path.slice(0, -1)),
+    server_url_invalid: path => this.servers.mend(path.slice(0, -1)),
+    dict_type: (path, value) => this.mendObject(path, value),
+    method_unsupported: (path, value) => this.makeExtension(path, value),
+    operation_id_missing: path => this.addId(path, 'the operation had no operationId'),
+    operation_id_duplicate: (path, value, data) => this.renumber(path, value, data.use ?? ''),
+    summary_missing: path => this.addSummary(path),
+    path_parameter_undeclared: (path, _, data) => this.declareParameter(path, data.name),
+    [FIRST]: (path, value) => this.bodies.mend(path, value),
+    ref_unresolved: (path, value) => this.mendReference(path, value),
+    ref_external: (path, value) => this.mendReference(path, value),
   }
 
-  private addInfo(path: Loc): void {
-    this.document.set(path, { title: 'Untitled', version: '1.0.0' }, 'info_added', 'a definition has a title')
+  private addTitle(path: Loc): void {
+    const msg = 'a definition has a title'
+    if (path.join() === 'info') this.document.set(path, { title: 'Untitled', version: '1.0.0' }, 'info_added', msg)
+    else if (path.join() === 'info,title') this.document.set(path, 'Untitled', 'title_added', msg)
   }
 
   private mendText(path: Loc, value: unknown): void {
@@ -191,7 +162,8 @@ export class Repair {
   }
 
   /** Gives an operation with the id of another a number; not where the path that has the id refers to this very operation. */
-  private renumber(path: Loc, id: string, use: string): void {
+  private renumber(path: Loc, id: unknown, use: string): void {
+    if (path.at(-1) !== 'operationId' || typeof id !== 'string') return
     const owner = use.slice(use.indexOf(' ') + 1)
     if (this.document.at(['paths', owner, '$ref']) !== undefined) return
     this.ids ??= new OperationIds(this.document.value)
@@ -202,7 +174,7 @@ export class Repair {
   private mendObject(path: Loc, value: unknown): void {
     const [section, , method] = path
     if (path.join() === 'info') {
-      this.addInfo(path)
+      this.addTitle(path)
     } else if (path.at(-2) === 'servers' && typeof value === 'string') {
       this.document.set(path, { url: value }, 'server_completed', 'a server is an object with its url')
     } else if (value === null && section === 'paths') {
@@ -212,6 +184,7 @@ export class Repair {
   }
 
   private mendParameters(path: Loc, value: unknown): void {
+    if (path.at(-1) !== 'parameters') return
     const isOne = isObject(value) && typeof value.name === 'string'
     if (isOne || (isObject(value) && Object.values(value).every(isObject)))
       this.document.set(path, isOne ? [value] : Object.values(value), 'parameters_listed', 'parameters stand in a list')
@@ -228,15 +201,17 @@ export class Repair {
     this.document.set(place, value, 'key_renamed', 'extensions begin with "x-"')
   }
 
-  private summaryFor(path: Loc): string {
+  private addSummary(path: Loc): void {
     const item = this.document.at(path.slice(0, -2))
-    for (const text of isObject(item) ? [item.summary, item.description] : []) {
-      if (typeof text === 'string' && text.trim() !== '') return firstSentence(text)
-    }
-    return `${String(path.at(-2)).toUpperCase()} ${String(path.at(-3))}`
+    const texts = isObject(item) ? [item.summary, item.description] : []
+    const text = texts.find(each => typeof each === 'string' && each.trim() !== '')
+    const method = `${String(path.at(-2)).toUpperCase()} ${String(path.at(-3))}`
+    const summary = typeof text === 'string' ? firstSentence(text) : method
+    this.document.set(path, summary, 'summary_added', 'the operation had neither summary nor description')
   }
 
-  private declareParameter(path: Loc, name: string): void {
+  private declareParameter(path: Loc, name: string | undefined): void {
+    if (name === undefined) return
     const list = this.document.at(path)
     const parameter = { name, in: 'path', required: true, schema: { type: 'string' } }
     const reason = `the path has the placeholder ${quote(name)}, which was not declared`
@@ -244,7 +219,8 @@ export class Repair {
     else if (Array.isArray(list)) this.document.set([...path, list.length], parameter, 'parameter_added', reason)
   }
 
-  private mendReference(path: Loc, ref: string): void {
+  private mendReference(path: Loc, ref: unknown): void {
+    if (typeof ref !== 'string') return
     if (ref.startsWith(OWN_DEFINITIONS) && this.mendOwnDefinitions(path, ref)) return
     const moved = ref
       .replace(/^#\/definitions\//, '#/components/schemas/')

@@ -189,8 +189,7 @@ class Preparation {
   }
 
   private prepareItem(item: Json, at: Loc, consumes: string[], produces: string[]): void {
-    const shared = this.listOf(item, at)
-    this.prepareParameters(shared, at)
+    const shared = this.parametersOf(item, at)
     if (item.parameters !== undefined) item.parameters = shared.filter(each => !isBody(each))
     for (const [method, operation] of Object.entries(item)) {
       if (isObject(operation) && METHODS.has(method.toLowerCase()))
@@ -207,8 +206,7 @@ class Preparation {
     produces: string[],
   ): void {
     for (const key of ['schemes', 'consumes', 'produces']) refuseReference(operation[key], [...at, key])
-    const own = this.listOf(operation, at)
-    this.prepareParameters(own, at)
+    const own = this.parametersOf(operation, at)
     operation.consumes = operation.consumes === undefined ? consumes : typesOf(operation.consumes)
     operation.produces = operation.produces === undefined ? produces : typesOf(operation.produces)
     const bodies = own.filter(isBody)
@@ -236,18 +234,16 @@ class Preparation {
     }
   }
 
-  private listOf(holder: Json, at: Loc): unknown[] {
-    if (holder.parameters === undefined || Array.isArray(holder.parameters)) return holder.parameters ?? []
-    refuseReference(holder.parameters, [...at, 'parameters'])
-    throw new NotConvertible({ loc: [...at, 'parameters'], msg: SENTENCES.list_type, type: 'list_type' })
-  }
-
-  private prepareParameters(list: readonly unknown[], at: Loc): void {
+  /** The parameters of an item or operation, put in order. In the result bodies do not stand among them. */
+  private parametersOf(holder: Json, at: Loc): unknown[] {
+    const list = holder.parameters ?? []
+    refuseReference(list, [...at, 'parameters'])
+    if (!Array.isArray(list))
+      throw new NotConvertible({ loc: [...at, 'parameters'], msg: SENTENCES.list_type, type: 'list_type' })
     let index = 0
-    for (const [i, each] of list.entries()) {
-      // Bodies are taken out.
+    for (const [i, each] of list.entries())
       if (!isBody(each)) this.prepareParameter(each, [...at, 'parameters', index++], [...at, 'parameters', i])
-    }
+    return list
   }
 
   private prepareParameter(entry: unknown, at: Loc, given: Loc): void {
