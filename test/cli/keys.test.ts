@@ -1,13 +1,18 @@
 import t from 'tap'
+import { changeTool, decideAsOperator } from '../../src/admin/apply/tools.js'
+import { applyOrganisation } from '../../src/admin/apply.js'
 import { keyStatus, rotateKeys } from '../../src/admin/commands/keys.js'
+import { operatorActor } from '../../src/admin/operator.js'
 import { decryptSecret, encryptSecret } from '../../src/secrets/cipher.js'
 import { generateKey, parseKeyRing } from '../../src/secrets/key-ring.js'
 import { openVault } from '../../src/secrets/vault.js'
 import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
 import { agentctl } from './agentctl.js'
 
-const { database, url } = await worldDatabase(t)
+const { database, url, vault } = await worldDatabase(t)
 const { db } = database
+
+const fresh = generateKey('fresh')
 
 t.test('keys status opens every value in its place: finds damage, swaps and missing keys', async t => {
   const ring = parseKeyRing(TEST_SECRET_KEYS)
@@ -45,7 +50,6 @@ t.test('keys status opens every value in its place: finds damage, swaps and miss
 })
 
 t.test('rotation seals every value anew, leaves those whose key is missing, and needs the old key no more', async t => {
-  const fresh = generateKey('fresh')
   const both = parseKeyRing(`${fresh} ${TEST_SECRET_KEYS}`)
   const headers = () => db.selectFrom('tool_header').selectAll().orderBy('tool_id').orderBy('position').execute()
   const masks = (await headers()).map(row => row.fingerprint)
@@ -70,4 +74,52 @@ t.test('rotation seals every value anew, leaves those whose key is missing, and 
   t.equal(decryptSecret(ring, { ...row, keyId: row.key_id }, place), 'Bearer abc')
   const tool = await db.selectFrom('tool').select(['version', 'secrets_generation']).where('id', '=', 16).execute()
   t.same(tool, [{ version: 1, secrets_generation: 1 }])
+})
+
+t.test('rotation under writers loses no value and leaves none under the old key', async t => {
+  const TOOLS = 30
+  const definition = {
+    openapi: '3.1.0',
+    info: { title: 'x' },
+    servers: [{ url: 'https://x.example.com' }],
+    paths: { '/a': { get: { operationId: 'a', summary: 'a' } } },
+  }
+  const headersOf = (tool: number, round: number) =>
+    Array.from({ length: 10 }, (_, index) => ({
+      key: `X-${index}`,
+      value: `${tool} ${index === 0 ? round : 0} ${index}`,
+    }))
+  const tools = Array.from({ length: TOOLS }, (_, index) => {
+    return { id: 1000 + index, name: `tool ${index}`, definition, custom_headers: headersOf(1000 + index, 0) }
+  })
+  await applyOrganisation(database, { version: 1, tools }, { vault, env: {} })
+  const newest = generateKey('newest')
+  const ring = parseKeyRing(`${newest} ${fresh} ${TEST_SECRET_KEYS}`)
+  const rounds = new Map<number, number>()
+  let done = false
+  const write = async (seed: number) => {
+    for (let round = 1; !done; round++) {
+      const id = 1000 + ((seed * 7 + round * 13) % TOOLS)
+      const mark = seed * 1_000_000 + round
+      const given = { fields: { custom_headers: headersOf(id, mark) }, columns: {}, definitionFaults: [] }
+      await db.transaction().execute(async trx => {
+        await changeTool(trx, id, state => decideAsOperator(state, given, { ...vault, ring }), operatorActor())
+        rounds.set(id, mark) // the row's lock is held until the commit, so this is the order of the commits
+      })
+    }
+  }
+  const writers = [1, 2, 3].map(write)
+  await rotateKeys(db, ring)
+  done = true
+  await Promise.all(writers)
+  const status = await keyStatus(db, ring)
+  t.equal(status.keys.find(key => key.id === 'test')?.values, 0)
+  const stored = await db.selectFrom('tool_header').selectAll().where('tool_id', '>=', 1000).execute()
+  t.equal(stored.length, TOOLS * 10)
+  const alone = parseKeyRing(newest)
+  const wrong = stored.filter(({ tool_id, position, name, key_id, nonce, ciphertext }) => {
+    const value = decryptSecret(alone, { keyId: key_id, nonce, ciphertext }, { toolId: tool_id, headerName: name })
+    return value !== headersOf(tool_id, rounds.get(tool_id) ?? 0)[position]?.value
+  })
+  t.same(wrong, [])
 })
