@@ -1,16 +1,14 @@
-import { request } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import t from 'tap'
-import { createUser } from '../../src/admin/people.js'
 import { worldApp } from '../app.js'
 import { deleteTool } from '../deletion.js'
+import { RawConnection } from '../http/running.js'
+import { faultsOf, newPerson } from './stored-state.js'
 
 const { app, call, token, database } = await worldApp(t)
 const alice = await token('admin@example.com')
-await database.db
-  .transaction()
-  .execute(trx => createUser(trx, { email: 'second@example.com', kind: 'person', permissions: ['manage:actions'] }))
+await newPerson(database, 'second@example.com', 'manage:actions')
 const bob = await token('second@example.com')
 
 interface Sent {
@@ -25,15 +23,19 @@ const PLACES = {
   tool: { method: 'PUT', url: '/admin/tool/custom/10', kind: 'tool', id: 10, mask: false },
 } as const
 
+type Place = (typeof PLACES)[keyof typeof PLACES]
+
+async function sendTo(place: Place, body: object, { key, by = alice, query = '', headers = {} }: Sent = {}) {
+  const mask = place.mask ? `update_mask=${Object.keys(body)}` : ''
+  return await call(place.method, `${place.url}?${[mask, query].filter(Boolean).join('&')}`, {
+    token: by,
+    body,
+    headers: { ...headers, ...(key !== undefined && { 'idempotency-key': key }) },
+  })
+}
+
 for (const [name, place] of Object.entries(PLACES)) {
-  const send = async (body: object, { key, by = alice, query = '', headers = {} }: Sent = {}) => {
-    const mask = place.mask ? `update_mask=${Object.keys(body).join(',')}` : ''
-    return await call(place.method, `${place.url}?${[mask, query].filter(Boolean).join('&')}`, {
-      token: by,
-      body,
-      headers: { ...headers, ...(key !== undefined && { 'idempotency-key': key }) },
-    })
-  }
+  const send = (body: object, sent?: Sent) => sendTo(place, body, sent)
   const tag = async () => String((await send({}, { query: 'dry_run=true' })).headers.etag)
   const rowsOf = async () => {
     const { rows } = await sql<{ count: number }>`
@@ -70,8 +72,7 @@ for (const [name, place] of Object.entries(PLACES)) {
   t.test(`422 for another request with the same key; a dry run has none: ${name}`, async t => {
     t.equal((await send({ description: 'keyed' }, { key: `"k-2-${name}"` })).statusCode, 200)
     const other = await send({ description: 'another' }, { key: `"k-2-${name}"` })
-    t.equal(other.statusCode, 422)
-    t.match(other.json(), { detail: [{ loc: ['header', 'idempotency-key'], type: 'idempotency_key_reused' }] })
+    t.strictSame(faultsOf(other), ['header.idempotency-key idempotency_key_reused'])
     const dry = await send({ description: 'another' }, { key: `"k-2-${name}"`, query: 'dry_run=true' })
     t.equal(dry.statusCode, 200)
     t.equal(dry.headers['idempotent-replayed'], undefined)
@@ -181,11 +182,7 @@ async function untilKeyIsHeld(): Promise<void> {
 }
 
 t.test('the version of the first answer without the tool that was deleted since, which is named', async t => {
-  const patch = async () => {
-    const headers = { 'idempotency-key': '"with a tool"' }
-    const body = { tool_ids: [10, 12] }
-    return await call('PATCH', '/persona/1?update_mask=tool_ids', { token: alice, body, headers })
-  }
+  const patch = () => sendTo(PLACES.agent, { tool_ids: [10, 12] }, { key: '"with a tool"' })
   const first = await patch()
   t.equal(first.statusCode, 200, first.body)
   await deleteTool(database, 12)
@@ -195,39 +192,24 @@ t.test('the version of the first answer without the tool that was deleted since,
   t.match(again.json().tools, [{ id: 10 }])
 })
 
-t.test('422 for another header value under the same key', async t => {
-  const put = async (value: string) => {
-    const headers = { 'idempotency-key': '"secret"' }
-    return await call('PUT', '/admin/tool/custom/10', {
-      token: alice,
-      body: { custom_headers: [{ key: 'X', value }] },
-      headers,
-    })
-  }
+t.test('422 for another header value under the same key; keys of two people are two keys', async t => {
+  const put = (value: string) => sendTo(PLACES.tool, { custom_headers: [{ key: 'X', value }] }, { key: '"secret"' })
   const first = await put('one')
   t.equal(first.statusCode, 200)
-  t.match((await put('two')).json(), { detail: [{ type: 'idempotency_key_reused' }] })
+  t.strictSame(faultsOf(await put('two')), ['header.idempotency-key idempotency_key_reused'])
   t.match(await put('one'), { statusCode: 200, headers: { etag: first.headers.etag, 'idempotent-replayed': 'true' } })
-})
-
-t.test('keys of two people are two keys', async t => {
-  const put = async (by: string, name: string) => {
-    const headers = { 'idempotency-key': '"shared"' }
-    return await call('PUT', '/admin/tool/custom/10', { token: by, body: { name }, headers })
-  }
-  const [mine, his] = [await put(alice, 'mine'), await put(bob, 'his')]
+  const mine = await sendTo(PLACES.tool, { name: 'mine' }, { key: '"shared"' })
+  const his = await sendTo(PLACES.tool, { name: 'his' }, { key: '"shared"', by: bob })
   t.match([mine.statusCode, his.statusCode], [200, 200])
   t.not(mine.headers.etag, his.headers.etag)
 })
 
 t.test('422 for what is not a key, 403 for a repetition without the right', async t => {
   for (const key of ['""', '"a', 'a b', 'a,', '"a";b=1', 'ä', `"${'x'.repeat(256)}"`, '"\\x"']) {
-    const headers = { 'idempotency-key': Buffer.from(key).toString('latin1') }
-    const answer = await call('PATCH', '/persona/1?update_mask=name', { token: alice, body: { name: 'n' }, headers })
-    t.match(answer.json(), { detail: [{ loc: ['header', 'idempotency-key'], type: 'string_pattern_mismatch' }] }, key)
+    const answer = await sendTo(PLACES.agent, { name: 'n' }, { key: Buffer.from(key).toString('latin1') })
+    t.strictSame(faultsOf(answer), ['header.idempotency-key string_pattern_mismatch'], key)
   }
-  const headers = { 'idempotency-key': `"${'\\"'.repeat(255)}"` }
-  const put = async () => await call('PUT', '/admin/tool/custom/10', { token: bob, body: { name: 'kept' }, headers })
+  const put = () => sendTo(PLACES.tool, { name: 'kept' }, { key: `"${'\\"'.repeat(255)}"`, by: bob })
   t.equal((await put()).statusCode, 200)
   t.equal((await put()).headers['idempotent-replayed'], 'true')
   await sql`update user_account set permissions = '{basic}' where email = 'second@example.com'`.execute(database.db)
@@ -235,22 +217,16 @@ t.test('422 for what is not a key, 403 for a repetition without the right', asyn
 })
 
 t.test('422 that says so for two keys: two headers, or one with a list, which is the same to HTTP', async t => {
-  const address = await app.listen({ host: '127.0.0.1', port: 0 })
-  const faults = async (keys: string[]): Promise<unknown> => {
-    const headers = { authorization: `Bearer ${alice}`, 'idempotency-key': keys }
-    return await new Promise((resolve, reject) => {
-      const sent = request(`${address}/persona/1?update_mask=name`, { method: 'PATCH', headers }, answer => {
-        answer
-          .setEncoding('utf8')
-          .toArray()
-          .then(parts => resolve(JSON.parse(parts.join('')).detail), reject)
-      })
-      sent.on('error', reject).end('{"name":"of two keys"}')
-    })
-  }
+  await app.listen({ host: '127.0.0.1', port: 0 })
+  const { port } = app.server.address() as { port: number } // it listens on TCP
   const msg = 'Input should be given once, and was given more than once'
-  const told = [{ loc: ['header', 'idempotency-key'], msg, type: 'parameter_repeated' }]
   for (const keys of [['"a"', '"b"'], ['a', 'a'], ['"a", "b"'], ['"a,b"', 'c', '"d\\""']]) {
-    t.strictSame(await faults(keys), told, keys.join(' and '))
+    const body = '{"name":"of two keys"}'
+    const head = ['PATCH /persona/1?update_mask=name HTTP/1.1', 'Host: a', `Authorization: Bearer ${alice}`]
+    const lines = [...head, ...keys.map(key => `Idempotency-Key: ${key}`), `Content-Length: ${body.length}`]
+    const connection = new RawConnection(port).write([...lines, 'Connection: close', '', body].join('\r\n'))
+    await connection.closed
+    const told = [{ loc: ['header', 'idempotency-key'], msg, type: 'parameter_repeated' }]
+    t.strictSame(connection.json().detail, told, keys.join(' and '))
   }
 })

@@ -1,13 +1,10 @@
 import { sql } from 'kysely'
 import t from 'tap'
-import { createUser } from '../../src/admin/people.js'
 import { worldApp } from '../app.js'
-import { warningsOf } from './stored-state.js'
+import { newPerson, sequence, warningsOf } from './stored-state.js'
 
 const { call, token, database } = await worldApp(t)
-await database.db
-  .transaction()
-  .execute(trx => createUser(trx, { email: 'second@example.com', kind: 'person', permissions: ['admin'] }))
+await newPerson(database, 'second@example.com', 'admin')
 const alice = await token('admin@example.com')
 const bob = await token('second@example.com')
 
@@ -199,18 +196,18 @@ t.test('403, 404 and 422 are those of the merged update', async t => {
   const unknown = await send(AGENT, { tool_ids: [10, 4711] }, { tag, merge: true })
   t.match(unknown.json(), { detail: [{ loc: ['body', 'tool_ids', 1], type: 'not_found' }] })
   await set(AGENT, { is_default_persona: false, is_public: false, users: [], groups: [] })
-  const person = { email: 'stranger@example.com', kind: 'person' } as const
-  await database.db.transaction().execute(trx => createUser(trx, { ...person, permissions: [] }))
-  const stranger = await token(person.email)
+  const email = 'stranger@example.com'
+  await newPerson(database, email)
+  const stranger = await token(email)
   t.equal((await send(AGENT, { name: 'no' }, { by: stranger, tag, merge: true })).statusCode, 404)
 })
 
 t.test(
   'what only administrators change merges for others where it is stored already, and is kept elsewhere',
   async t => {
-    const person = { email: 'editor@example.com', kind: 'person' } as const
-    const id = await database.db.transaction().execute(trx => createUser(trx, { ...person, permissions: ['basic'] }))
-    const editor = await token(person.email)
+    const email = 'editor@example.com'
+    const id = await newPerson(database, email, 'basic')
+    const editor = await token(email)
     await set(AGENT, { is_public: true, is_default_persona: false, display_priority: 3, users: [id] })
     await sql`update persona_user set level = 'editor' where persona_id = 1 and user_id = ${id}`.execute(database.db)
     const tag = await set(AGENT, { name: 'base' })
@@ -235,15 +232,6 @@ t.test(
     await set(AGENT, { is_default_persona: false })
   },
 )
-
-/** A number below `n` that follows from the one before: the same sequence in every run. */
-function sequence(seed: number): (n: number) => number {
-  let state = seed
-  return n => {
-    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0
-    return Math.floor((state / 2 ** 32) * n)
-  }
-}
 
 const SCALARS = ['name', 'description', 'system_prompt'] as const
 const ALL_SCALARS = [...SCALARS, 'num_chunks', 'starter_messages']

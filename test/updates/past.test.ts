@@ -4,7 +4,6 @@ import fc from 'fast-check'
 import { sql } from 'kysely'
 import t from 'tap'
 import { applyOrganisation } from '../../src/admin/apply.js'
-import { createUser } from '../../src/admin/people.js'
 import { pruneHistory } from '../../src/updates/prune.js'
 import { linked, type WorldApp, worldApp } from '../app.js'
 import { agentctl } from '../cli/agentctl.js'
@@ -12,7 +11,7 @@ import { deleteAgent, deleteTool } from '../deletion.js'
 import { AGENT_FIELD_ROWS, AGENT_FIELDS, REQUIRED_AGENT_FIELDS } from '../fixtures/agent-fields.js'
 import { DEFINITION } from '../matrix-organisation.js'
 import { worldFile } from '../world.js'
-import { auditRows } from './stored-state.js'
+import { auditRows, newPerson, sequence } from './stored-state.js'
 
 const { call, token, database, vault, url } = await worldApp(t)
 const alice = await token('admin@example.com')
@@ -48,15 +47,6 @@ async function instant(): Promise<string> {
 
 function definition(title: string) {
   return { ...DEFINITION, paths: { '/a': { get: { operationId: title.replaceAll(' ', '_'), summary: title } } } }
-}
-
-/** A number below `n` that follows from the one before: the same sequence in every run. */
-function sequence(seed: number): (n: number) => number {
-  let state = seed
-  return n => {
-    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0
-    return Math.floor((state / 2 ** 32) * n)
-  }
 }
 
 t.test(`at any of ${INSTANTS} instants the answer is what was answered then, and so by version`, async t => {
@@ -145,9 +135,9 @@ t.test('who does not see the agent now does not see it as it was', async t => {
   await patch({ is_public: true })
   const tag = String((await patch({ is_public: false, users: [], groups: [] })).headers.etag)
   const version = Number(/-(\d+)"$/.exec(tag)?.[1]) - 1
-  const person = { email: 'stranger@example.com', kind: 'person' } as const
-  await database.db.transaction().execute(trx => createUser(trx, { ...person, permissions: [] }))
-  const stranger = await token(person.email)
+  const email = 'stranger@example.com'
+  await newPerson(database, email)
+  const stranger = await token(email)
   const answer = await call('GET', `${AGENT}?version=${version}`, { token: stranger })
   t.equal(answer.statusCode, 404)
   t.match(answer.json(), { error_code: 'PERSONA_NOT_FOUND' })

@@ -1,8 +1,7 @@
 import { sql } from 'kysely'
 import t from 'tap'
-import { createUser } from '../../src/admin/people.js'
 import { worldApp } from '../app.js'
-import { auditRows, faultsOf, storedAgent, versionOf } from './stored-state.js'
+import { auditRows, faultsOf, newPerson, storedAgent, versionOf } from './stored-state.js'
 
 const READ = '/persona/1?update_mask=&dry_run=true'
 
@@ -233,9 +232,7 @@ t.test('428 where the token demands If-Match, and only there', async t => {
 })
 
 const { call, token, database } = await worldApp(t)
-await database.db
-  .transaction()
-  .execute(trx => createUser(trx, { email: 'second@example.com', kind: 'person', permissions: ['admin'] }))
+await newPerson(database, 'second@example.com', 'admin')
 const alice = await token('admin@example.com')
 const bob = await token('second@example.com')
 

@@ -1,6 +1,8 @@
 import type { LightMyRequestResponse } from 'fastify'
 import { type Kysely, sql } from 'kysely'
-import type { Database } from '../../src/db/tables.js'
+import { createUser } from '../../src/admin/people.js'
+import type { Database, Permission } from '../../src/db/tables.js'
+import type { ServiceDatabase } from '../../src/db/transaction.js'
 import type { WorldApp } from '../app.js'
 
 /** An agent as the tables hold it, under the names of the update's fields; dates in UTC with microseconds. */
@@ -109,4 +111,18 @@ export function only<Row>(rows: readonly Row[]): Row {
   const [row] = rows
   if (row === undefined || rows.length > 1) throw new Error(`${rows.length} rows where there is one`)
   return row
+}
+
+/** A number below `n` that follows from the one before: the same sequence in every run. */
+export function sequence(seed: number): (n: number) => number {
+  let state = seed
+  return n => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0
+    return Math.floor((state / 2 ** 32) * n)
+  }
+}
+
+/** Makes a person with these permissions; answers the id. */
+export async function newPerson({ db }: ServiceDatabase, email: string, ...permissions: Permission[]): Promise<string> {
+  return await db.transaction().execute(trx => createUser(trx, { email, kind: 'person', permissions }))
 }
