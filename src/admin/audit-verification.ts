@@ -126,12 +126,10 @@ const ERASURE = TypeCompiler.Compile(Type.Object({ erased: Type.Array(Type.Tuple
 
 /** What the events of erasures say. */
 export async function readErasures(trx: Transaction<Database>): Promise<Erasures> {
-  const { rows } = await sql<{ place: string; hash: string }>`
-    select erased ->> 0 as place, erased ->> 1 as hash
-    from access_event cross join json_array_elements(
-      case json_typeof(detail -> 'erased') when 'array' then detail -> 'erased' else '[]' end) erased
-    where kind = 'erasure'`.execute(trx)
-  return new Map(rows.map(({ place, hash }) => [place, hash]))
+  const { rows } = await sql<{ detail: string }>`
+    select detail::text as detail from access_event where kind = 'erasure'`.execute(trx)
+  const details = rows.map(({ detail }): unknown => JSON.parse(detail)).filter(detail => ERASURE.Check(detail))
+  return new Map(details.flatMap(({ erased }) => erased))
 }
 
 /** Compares who may do what with the last event of each user, group, token and so on: each has one. */

@@ -123,7 +123,7 @@ export async function headFindings(
       and a.resource_id = case when h.subject ~ '^[0-9]{1,10}$' then h.subject::bigint end
       and a.version_after = h.number
     left join access_event e on e.kind = h.kind and e.subject = h.subject and e.number = h.number
-    left join access_chain c on c.kind = 'prune' and c.subject = h.kind || ':' || h.subject
+    left join access_chain c on h.kind in ('persona', 'tool') and c.kind = 'prune' and c.subject = h.kind || ':' || h.subject
     left join access_event p on p.kind = c.kind and p.subject = c.subject and p.number = c.number
     where encode(h.hash, 'hex') <> coalesce(encode(coalesce(a.hash, e.hash), 'hex'), case
       when p.detail ->> 'anchor_version' = h.number::text then p.detail ->> 'anchor_hash'

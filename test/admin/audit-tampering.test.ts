@@ -208,6 +208,20 @@ t.test('what cannot be read is found, and hides nothing else', async t => {
     const told = await afterEvent('erasure', 'x', detail)
     t.same(told.sort(), [other, 'edited erasure:x 1'], JSON.stringify(detail))
   }
+  const escaped = await inVain(async trx => {
+    await changed.execute(trx)
+    await recordAccess(trx, PRUNER, [{ kind: 'erasure', subject: 'x', action: 'forged', detail: { erased: [] } }])
+    await sql`update access_event set detail = '{"erased":[["\\u0000","x"]]}' where subject = 'x'`.execute(trx)
+    return (await verifyAudit(trx)).findings.map(one => `${one.problem} ${one.kind}:${one.subject} ${one.number}`)
+  })
+  t.same(escaped.sort(), [other, 'edited erasure:x 1'], 'an event that the database cannot take apart')
+  const unreadable = await inVain(async trx => {
+    await sql`update persona set description = 'by hand' where id = 11`.execute(trx)
+    await sql`update audit set difference = '{"description":{"from":"a","to":"\\u0000"},"\\ud800":{}}'
+      where resource_kind = 'persona' and resource_id = 11`.execute(trx)
+    return (await verifyAudit(trx)).findings.map(({ problem, number }) => `${problem} ${number}`)
+  })
+  t.ok(unreadable.includes('edited 1'), 'a difference that the database cannot take apart')
   for (const detail of [null, 5, [], { anchor_version: 'x' }]) {
     const told = await afterEvent('prune', 'persona:1', detail)
     t.same(told.sort(), [other, 'edited prune:persona:1 1'], JSON.stringify(detail))

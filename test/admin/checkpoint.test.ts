@@ -8,7 +8,8 @@ import { verifyAudit } from '../../src/admin/audit-verification.js'
 import { checkSignature, readSigningKey, writeCheckpoint } from '../../src/admin/checkpoint.js'
 import { readConfig } from '../../src/config.js'
 import type { Database } from '../../src/db/tables.js'
-import { pruneHistory } from '../../src/updates/prune.js'
+import { recordAccess } from '../../src/updates/access-events.js'
+import { PRUNER, pruneHistory } from '../../src/updates/prune.js'
 import { agentctl as agentctlOf } from '../cli/agentctl.js'
 import { deleteTool } from '../deletion.js'
 import { worldDatabase } from '../world.js'
@@ -49,6 +50,7 @@ t.test('agentctl: a key, a checkpoint, and verification against it later, with t
   t.match(await agentctl('audit', 'checkpoint', at('third')), { status: 64, stderr: /--key FILE names/ })
   const verify = ['audit', 'verify', '--checkpoint', at('first')]
   t.match(await agentctl(...verify), { status: 64, stderr: /--public-key FILE names/ })
+  t.match(await agentctl('audit', 'verify', ...check), { status: 64, stderr: /goes with --checkpoint/ })
   t.equal((await agentctl('user', 'erase', 'zoe@example.com', '--yes')).status, 0)
   t.equal((await agentctl(...verify, ...check)).status, 0, 'what was erased by rights is no tampering')
 })
@@ -113,6 +115,8 @@ t.test('what was cut, removed or rewritten since is found, though every chain is
     await sql`delete from access_event where ${own}`.execute(trx)
     await sql`delete from access_chain where ${own}`.execute(trx)
     await sql`delete from user_account where id::text = ${rows[0]?.subject}`.execute(trx)
+    const detail = { anchor_version: 99, anchor_hash: '00', content_hash: null, emptied_to: 0 }
+    await recordAccess(trx, PRUNER, [{ kind: 'prune', subject: `user:${rows[0]?.subject}`, action: 'pruned', detail }])
   })
   t.same(await cut, [`checkpoint_mismatch user:${rows[0]?.subject} 1`])
   const noted = found(async trx => {

@@ -262,15 +262,20 @@ async function differingFields(
   { kind, head, contentHash, isComplete }: Chain,
   fields: Readonly<Record<string, unknown>>,
 ): Promise<string[]> {
-  const { rows } = await sql<{ field: string; value: unknown }>`
-    select distinct on (change.key) change.key as field, change.value -> 'to' as value
-    from audit cross join lateral json_each(case json_typeof(difference) when 'object' then difference end) change
-    where resource_kind = ${kind} and resource_id = ${head.id} and json_typeof(change.value) = 'object'
-      and version_after > coalesce((select max(version_after) from audit where resource_kind = ${kind}
-        and resource_id = ${head.id} and 'removed' = any(fields)), 0)
-    order by change.key, version_after desc`.execute(trx)
-  const blank = isComplete && contentHash !== null ? Object.entries(BLANK[kind]) : []
-  const last = new Map([...blank, ...rows.map(({ field, value }) => [field, value] as const)])
+  const removed = sql`(select max(version_after) from audit where resource_kind = ${sql.lit(kind)}
+    and resource_id = ${sql.lit(head.id)} and 'removed' = any(fields))`
+  // Read here and not by the database, which cannot take apart every JSON that it stores.
+  const rows = sql<{ difference: string }>`
+    select difference::text as difference from audit
+    where resource_kind = ${sql.lit(kind)} and resource_id = ${sql.lit(head.id)}
+      and json_typeof(difference) = 'object' and version_after > coalesce(${removed}, 0)
+    order by version_after`
+  const last = new Map<string, unknown>(isComplete && contentHash !== null ? Object.entries(BLANK[kind]) : [])
+  for await (const { difference } of scan(trx, 'differences', rows, 1)) {
+    for (const [field, change] of Object.entries<unknown>(JSON.parse(difference)))
+      if (typeof change === 'object' && change !== null && !Array.isArray(change))
+        last.set(field, Reflect.get(change, 'to'))
+  }
   const differs = (field: string, value: unknown) =>
     field in fields && JSON.stringify(fields[field]) !== JSON.stringify(value)
   return [...last].filter(([field, value]) => differs(field, value)).map(([field]) => field)

@@ -114,6 +114,7 @@ export async function listAudit(db: Kysely<Database>, filter: AuditFilter): Prom
 
 async function verifyCommand(call: Call, options: { checkpoint?: string; publicKey?: string }): Promise<number> {
   const { checkpoint: file, publicKey } = options
+  if (file === undefined && publicKey !== undefined) throw new UsageError('--public-key goes with --checkpoint')
   const checkpoint = file === undefined ? undefined : await checkSignature(file, keyOf(publicKey, 'public'))
   const result = await verifyAudit(await call.db(), file)
   call.answer(result, () => {

@@ -12,6 +12,7 @@ import { EXIT, placeText, Refusal } from '../refusal.js'
 import { harmless, harmlessLines } from '../terminal.js'
 import { addAuditCommands } from './audit.js'
 import { CommandLine, type Environment, NotConfigured, nameOf, type Output, UsageError } from './command.js'
+import { describedCommands } from './help.js'
 import { addHistoryCommands } from './history.js'
 import { addKeyCommands } from './keys.js'
 import { addOrganisationCommands } from './organisation.js'
@@ -32,7 +33,12 @@ export async function run(args: readonly string[], env: Environment, output: Out
   const line = new CommandLine(env, output)
   const program = programOf(line)
   try {
-    await program.parseAsync(args.length === 0 ? ['--help'] : args, { from: 'user' })
+    const [first = '--help', ...others] = args
+    if (first === 'help' && others.includes('--json')) {
+      output.print(JSON.stringify(describedCommands(allCommands(program)), null, 2))
+      return EXIT.ok
+    }
+    await program.parseAsync(first === 'help' ? [...others, '--help'] : [first, ...others], { from: 'user' })
     return line.status
   } catch (error) {
     if (error instanceof CommanderError && error.exitCode === 0) return EXIT.ok // help or version was printed
@@ -60,7 +66,7 @@ export function programOf(line: CommandLine): Command {
       visibleOptions: command => (command.parent === null ? [] : [...command.options]),
     })
     .helpOption('-h, --help', 'show this text')
-    .helpCommand('help [COMMAND]', 'shows the help of a command')
+    .helpCommand('help [COMMAND]', 'shows the help of a command; --json: of all, for programs')
     .enablePositionalOptions()
     .version(VERSION, '--version', 'show the version')
     .usage('COMMAND [arguments] [options]')
