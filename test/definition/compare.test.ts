@@ -158,6 +158,21 @@ t.test('each change is seen, and classed by what it means for a caller of the ol
   }
 })
 
+t.test('schemas that contain themselves, by references alone and inside other schemas', async t => {
+  const Ticket = { $ref: '#/components/schemas/Ticket' }
+  const withParent = (...more: object[]) =>
+    changed('ticket properties', {
+      parent: { allOf: [Ticket, { description: 'The one above' }] },
+      parts: { type: 'array', items: { anyOf: [{ allOf: [Ticket] }, { type: 'null' }] } },
+      ...Object.assign({}, ...more),
+    })
+  const { changes } = compareDefinitions(withParent(), withParent({ note: true }))
+  t.match(changes[0], { class: 'safe', msg: 'the request body: note: the property is new and optional' })
+  t.ok(changes.length < 10)
+  const note = (description: string) => ({ note: { description } })
+  t.same(compareDefinitions(withParent(note('a')), withParent(note('b'))).changes, [])
+})
+
 t.test('unknown server_changed: the default or a listed value of a variable', async t => {
   const before = changed('servers', [server('a.example.com', 'b.example.com')])
   for (const hosts of [

@@ -170,8 +170,9 @@ interface Flat {
 
 /** Compares what converted schemas of two documents accept. */
 class SchemaComparison {
-  /** Pairs of definitions in which nothing differs, however deep. */
+  /** Pairs of schemas in which nothing differs, however deep. */
   private readonly equal = new Set<string>()
+  private readonly numbers = new Map<object, number>()
   /** Pairs of schemas to compare, and where they stand. */
   private pending: (readonly [old: JsonSchema, next: JsonSchema, at: string])[] = []
   private differences: Difference[] = []
@@ -187,15 +188,23 @@ class SchemaComparison {
     this.differences = []
     for (const [before, now, at] of this.pending) {
       if (this.differences.length >= MOST_DIFFERENCES) break
-      if (isObject(before) && isObject(now) && before.$ref !== undefined && now.$ref !== undefined) {
-        const pair = `${before.$ref} ${now.$ref}`
-        if (seen.has(pair) || this.equal.has(pair)) continue
-        seen.add(pair)
-      }
+      // Schemas may contain themselves: each pair is looked at once.
+      const pair = `${this.nameOf(before)} ${this.nameOf(now)}`
+      if (seen.has(pair) || this.equal.has(pair)) continue
+      seen.add(pair)
       this.compare(this.flat(before, this.old), this.flat(now, this.next), at)
     }
     if (this.differences.length === 0) for (const pair of seen) this.equal.add(pair)
     return this.differences
+  }
+
+  /** What a schema shares with those that say the same by one reference, and else with none. */
+  private nameOf(schema: JsonSchema): string {
+    if (!isObject(schema)) return String(schema)
+    if (typeof schema.$ref === 'string' && Object.keys(schema).length === 1) return schema.$ref
+    const number = this.numbers.get(schema) ?? this.numbers.size
+    this.numbers.set(schema, number)
+    return String(number)
   }
 
   private compare(old: Flat | undefined, next: Flat | undefined, at: string): void {
