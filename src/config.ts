@@ -49,7 +49,7 @@ const SETTINGS = {
   },
   database: {
     url: secret(
-      checked('DATABASE_URL', 'PostgreSQL 15 or later; Absent: the embedded server.', url => {
+      checked('DATABASE_URL', 'PostgreSQL 15 or later. Absent: the embedded server.', url => {
         const parsed = parseDatabaseUrl(url)
         return parsed.ok ? [] : parsed.faults
       }),

@@ -40,18 +40,8 @@ export interface FieldChange {
   at: string
 }
 
-/** A client's mistake, without a stack: nobody reads it, and it would cost more than all else about refusing a request. */
-abstract class Mistake extends Error {
-  constructor(message: string) {
-    const { stackTraceLimit } = Error
-    Error.stackTraceLimit = 0
-    super(message)
-    Error.stackTraceLimit = stackTraceLimit
-  }
-}
-
 /** The request breaks a rule of its own content. Carries every fault of the stage that found it. */
-export class InvalidRequest extends Mistake {
+export class InvalidRequest extends Error {
   constructor(readonly faults: Fault[]) {
     super('the request is invalid')
   }
@@ -61,7 +51,7 @@ export class InvalidRequest extends Mistake {
 export class UnknownMask extends InvalidRequest {}
 
 /** Every other refusal: it has a code. */
-export abstract class Refused extends Mistake {
+export abstract class Refused extends Error {
   constructor(
     readonly code: ErrorCode,
     message: string,

@@ -41,7 +41,7 @@ interface CallerRow {
   permission: 1 | 2 | 3
   managed_groups: number[]
   standing: string
-  /** JSON. It is parsed in the turn of its request. */
+  /** JSON, parsed by the request that it is for. */
   state: string | null
   schema_steps: number
 }

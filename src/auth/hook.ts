@@ -107,9 +107,12 @@ export function tokenHashOf(request: FastifyRequest): Buffer {
   return found
 }
 
-/** The same without a throw. */
-export function tokenHashIn(request: FastifyRequest): Buffer | NotAuthenticated {
-  request.tokenHash ??= bearerTokenHash(request.headers.authorization)
+/** The same without a throw. `authorization`: the header's value, or that of another header that takes its place. */
+export function tokenHashIn(
+  request: FastifyRequest,
+  authorization = request.headers.authorization,
+): Buffer | NotAuthenticated {
+  request.tokenHash ??= bearerTokenHash(authorization)
   return request.tokenHash
 }
 

@@ -49,11 +49,9 @@ export async function registerAdmission(scope: FastifyInstance, options: Admissi
   scope.addHook('onRequest', async (request, reply) => {
     const fault = requestFault(request)
     if (fault !== undefined) throw fault
-    const { headers } = request
-    const onyx = auth.takesOnyxHeader ? headers['x-onyx-authorization'] : undefined
-    if (onyx !== undefined) headers.authorization = String(onyx)
+    const onyx = auth.takesOnyxHeader ? request.headers['x-onyx-authorization'] : undefined
     requireServing(service.current())
-    const hash = tokenHashIn(request)
+    const hash = tokenHashIn(request, onyx === undefined ? undefined : String(onyx))
     const token = Buffer.isBuffer(hash) ? hash.toString('latin1') : undefined
     enterWork(request, token ?? clientAddressOf(request), requests, bytes)
     try {

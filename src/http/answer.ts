@@ -40,7 +40,7 @@ export function answerUpdate(
   { id, dryRun, strict }: { id: number; dryRun: boolean; strict: boolean },
   { version, snapshot, decision, merged, notes }: Updated,
   warnings: readonly string[],
-): Buffer | Readable | FastifyReply {
+): Buffer | FastifyReply {
   reply.header('etag', entityTag(kind, id, version))
   if (decision === null) reply.header('idempotent-replayed', 'true')
   addWarnings(reply, warnings)
@@ -83,11 +83,7 @@ export interface ReadAnswer {
 }
 
 /** The 200 of a read, or its 304. The tag holds a digest of the body: a snapshot also shows what changes without a new version. */
-export function answerRead(
-  reply: FastifyReply,
-  answer: ReadAnswer,
-  ifNoneMatch: Precondition,
-): Buffer | Readable | FastifyReply {
+export function answerRead(reply: FastifyReply, answer: ReadAnswer, ifNoneMatch: Precondition): Buffer | FastifyReply {
   const { kind, id, version, snapshot, notes = [] } = answer
   addWarnings(reply, notes)
   return answerTagged(reply, representationTag(entityTag(kind, id, version), snapshot), snapshot, ifNoneMatch)
@@ -99,7 +95,7 @@ export function answerTagged(
   tag: string,
   text: AnswerText,
   ifNoneMatch: Precondition = NO_PRECONDITION,
-): Buffer | Readable | FastifyReply {
+): Buffer | FastifyReply {
   reply.header('etag', tag)
   if (ifNoneMatch.kind === 'any' || (ifNoneMatch.kind === 'tags' && ifNoneMatch.tags.includes(tag))) {
     // Nothing: an empty text would have a type and a length of its own. To HEAD even nothing would have one, which is not that of

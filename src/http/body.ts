@@ -32,7 +32,7 @@ const JSON_TYPE = /^application\/(json|[\w.+-]+\+json)\s*(;|$)/i
 export function registerBodyParser(app: FastifyInstance): void {
   app.addHook('preParsing', (request, _reply, payload, done) => {
     if (request.headers['content-type'] === '') delete request.headers['content-type'] // Fastify would refuse it
-    const isRead = !request.is404 && request.method !== 'GET' && request.method !== 'HEAD'
+    const isRead = !request.is404 && !lacksPart(request.params) && request.method !== 'GET' && request.method !== 'HEAD'
     const refusal = isRead ? refusalBefore(request) : undefined
     if (refusal !== undefined) return done(refusal)
     done(null, payload)
@@ -47,6 +47,11 @@ export function registerBodyParser(app: FastifyInstance): void {
     const query = request.query as ParameterTexts // the parser's own: text, or texts where one is repeated
     done(null, { parsed, query, headers: request.headers } satisfies ReceivedBody)
   })
+}
+
+/** True for an address such as `/persona/`, which names no agent. `params`: those of the route, by name. */
+export function lacksPart(params: unknown): boolean {
+  return Object.values(params ?? {}).includes('')
 }
 
 /** Why a body is refused before it is read. */

@@ -1,5 +1,6 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { BrokenRequest } from '../errors.js'
+import { lacksPart } from './body.js'
 import { handleError, NOTHING_HERE } from './error-handler.js'
 
 /**
@@ -24,15 +25,9 @@ export function registerNotFound(app: FastifyInstance): void {
   app.setNotFoundHandler((request, reply) => handleError(refusalOf(request), request, reply))
   app.addHook('preParsing', (request, _reply, payload, done) => {
     // Before its body is read.
-    if (request.is404 || lacksPart(request.params as Record<string, string>)) done(refusalOf(request))
+    if (request.is404 || lacksPart(request.params)) done(refusalOf(request))
     else done(null, payload)
   })
-}
-
-/** `/persona/` names no agent. */
-function lacksPart(params: Readonly<Record<string, string>>): boolean {
-  for (const name in params) if (params[name] === '') return true
-  return false
 }
 
 /** `/persona/:persona_id` as a regular expression over a path; no two quantifiers can compete for one character. */

@@ -93,7 +93,8 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
   const changes = changedFields(state, content, headers)
   // Who sends the definition with the values knows where they go.
   const givesValues = fields.definition === undefined && state.definition_hash !== null && headers?.some(isSealedAnew)
-  const notes = [...moved, ...(givesValues ? givenSecrets(references?.storedOrigins ?? []) : [])]
+  const given = givesValues ? givenSecrets(references?.storedOrigins ?? []) : []
+  const notes = [...moved, ...given, ...emptiedSecrets(state, fields.custom_headers ?? [], headers ?? [])]
   return {
     content,
     definition: replacesDefinition ? (fields.definition ?? null) : null,
@@ -229,6 +230,15 @@ function movedSecrets(
     ...(moves ? [`calls of this tool now also take the ${secrets} to ${origins}`] : []),
     ...(passes ? ["the callers' own authentication now goes to the servers of this tool too"] : []),
   ]
+}
+
+/** Stored values that empty ones take the place of, as a form sends them that shows none: allowed, and told. */
+function emptiedSecrets(state: ToolState, given: readonly Header[], planned: readonly PlannedHeader[]): string[] {
+  return given
+    .filter(
+      ({ key, value }, i) => value === '' && planned[i]?.kept === null && state.headers.some(h => sameName(h, key)),
+    )
+    .map(({ key }) => `the stored value of the header ${key} is replaced by an empty one; its mask would keep it`)
 }
 
 /** Where values go that are given without the definition: somebody else may have changed its servers. */

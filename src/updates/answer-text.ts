@@ -22,11 +22,6 @@ export class AnswerText {
     return this.#texts.map(text => (typeof text === 'string' ? text : text.text))
   }
 
-  /** About how long it is: bytes where there are bytes, else characters. */
-  get length(): number {
-    return this.pieces.reduce((sum, piece) => sum + piece.length, 0)
-  }
-
   /** The bytes that are sent. Definitions come as bytes: to join texts with them would make texts of all of it first. */
   toBuffer(): Buffer {
     const { pieces } = this

@@ -243,16 +243,24 @@ export async function update<T extends ResourceTypes>(
   }
 }
 
-function lost(outcome: Outcome, doubt: CommitUnknown, { merges, key }: UpdateRequest): Unavailable {
-  const repeating =
-    merges && key.idempotency_key === null
-      ? 'A merge that is repeated is a new one: read the resource first, and send an Idempotency-Key with the next.'
-      : 'Repeating it with the same If-Match is safe, and only the answer 200 or 412 to it settles this; a 412 names in ' +
-        'applied_etag the version in which it was stored, if it was.'
+/** How to repeat an update whose outcome is not known, by what it carried. */
+function waysToRepeat({ merges, key, precondition }: UpdateRequest): string {
+  if (key.idempotency_key !== null) return 'Repeat it with the same Idempotency-Key: it is applied once.'
+  if (merges)
+    return 'A merge that is repeated is a new one: read the resource first, and send an Idempotency-Key with the next.'
+  if (precondition.kind !== 'tags')
+    return 'Read the resource before you repeat it: a repetition could overwrite what others changed since.'
+  return (
+    'Repeating it with the same If-Match is safe, and only the answer 200 or 412 to it settles this; a 412 names in ' +
+    'applied_etag the version in which it was stored, if it was.'
+  )
+}
+
+function lost(outcome: Outcome, doubt: CommitUnknown, request: UpdateRequest): Unavailable {
   const rest = {
     applied: 'The update was applied, and its answer could not be read. Read the resource before the next update.',
     not_applied: `The update was not applied. ${TRY_AGAIN}`,
-    unknown: `Whether the update was applied is not known. ${repeating}`,
+    unknown: `Whether the update was applied is not known. ${waysToRepeat(request)}`,
   }
   const message = `The connection to the database was lost. ${rest[outcome]}`
   return new Unavailable('database_unreachable', message, outcome, { cause: doubt })

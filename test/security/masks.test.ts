@@ -130,6 +130,13 @@ t.test('200: two values swapped as plaintext are stored swapped; as masks they a
   t.strictSame(await storedSecrets(world, 10), swapped)
 })
 
+t.test('200: an empty value takes the place of a stored one, and a Warning says so', async t => {
+  const world = await withSecrets(shared, 10, SECRETS.slice(0, 1))
+  const answer = await world.put({ custom_headers: [{ key: SECRETS[0]?.key, value: '' }] })
+  t.equal(answer.statusCode, 200)
+  t.match(answer.headers.warning, /the stored value of the header X-First is replaced by an empty one/)
+})
+
 t.test('422 mask_mismatch: a mask moved to another header, tool or deployment', async t => {
   const world = await withSecrets(shared)
   const [first] = world.masks as [Header]

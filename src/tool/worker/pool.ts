@@ -108,7 +108,7 @@ export class BodyWorkers {
         return { faults: [{ loc: ['body', 'definition'], msg, type: 'definition_too_large' }] }
       }
       const why = name === 'AbortError' ? `took more than ${deadlineMs / 1_000} s` : 'was broken off'
-      const message = `Checking the definition ${why}. ${TRY_AGAIN}`
+      const message = `Checking the definition ${why}. ${TRY_AGAIN} If it comes again, send a smaller one.`
       throw new Unavailable('overloaded', message, 'not_applied', { cause: error, setting: 'DEFINITION_TIMEOUT_MS' })
     }
   }
