@@ -9,7 +9,7 @@ export const locks = [
 
 /**
  * Who attached a tool to an agent, and who owns an OAuth configuration. A link without a name was made before, or by the
- * operator: it counts as made by the agent's owner. A configuration without an owner is linked by who manages all actions.
+ * operator: it counts as made by the agent's owner. A configuration without an owner is linked by anybody with `manage:actions`.
  * `attached_by` refers to nobody in the database's eyes, as the audit trail does: a link outlives the user who made it.
  */
 export async function up(db: Kysely<unknown>): Promise<void> {

@@ -3,7 +3,7 @@ import { type Kysely, type RawBuilder, sql } from 'kysely'
 
 export const oldestProgram = '1.0.0'
 
-export const locks = ['none: it reads who may do what, and adds events']
+export const locks = ['none: it reads rights, and adds events']
 
 const SUBJECTS_AT_ONCE = 1_000
 

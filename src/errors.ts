@@ -301,7 +301,7 @@ export type Readiness =
 /** What became of an update that was not answered. */
 export type UpdateOutcome = 'applied' | 'not_applied' | 'unknown'
 
-/** The service cannot do it now. Whoever throws it says what became of the update, if it is one. */
+/** The service cannot do it now. `outcome` says what became of the update, if it is one. */
 export class Unavailable extends Error {
   /** Whether the `Idempotency-Key` of the request, if it has one, was looked up before, and stood for no stored update. */
   isKeyLookedUp = false

@@ -143,7 +143,7 @@ const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT', 'SIGUSR2'] satis
 /** A fault of the process itself ends it: a listener would let the same instruction fail for ever. */
 const FAULT_SIGNALS = ['SIGILL', 'SIGTRAP', 'SIGABRT', 'SIGBUS', 'SIGFPE', 'SIGSEGV'] satisfies NodeJS.Signals[]
 
-/** Whoever signals a whole process group reaches this process twice for one stop, as npm hands its own signal on. */
+/** A signal to a whole process group arrives twice, as npm hands its own on. */
 const ECHO_MS = 1_000
 
 const WELCOME_PAUSE_MS = 2_000

@@ -132,7 +132,7 @@ export async function readErasures(trx: Transaction<Database>): Promise<Erasures
   return new Map(details.flatMap(({ erased }) => erased))
 }
 
-/** Compares who may do what with the last event of each user, group, token and so on: each has one. */
+/** Compares the rights with the last event of each user, group, token and so on: each has one. */
 export async function accessFindings(trx: Transaction<Database>): Promise<AuditFinding[]> {
   const findings: AuditFinding[] = []
   for (const kind of STATEFUL_KINDS) {

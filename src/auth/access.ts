@@ -22,7 +22,7 @@ export function personaAccess(user: RawBuilder<unknown>): RawBuilder<PersonaAcce
     end)`
 }
 
-/** SQL expressions of who is looking: the user, whether they manage every custom tool, the groups they manage. */
+/** SQL expressions of the viewer: the user, whether they manage every custom tool, the groups they manage. */
 export interface Viewer {
   user: RawBuilder<unknown>
   managesAll: RawBuilder<unknown>

@@ -117,7 +117,7 @@ export const viewerOfCaller: Viewer = {
 }
 
 /**
- * A statement that reads for each known token who calls, as `callersWhere` says, and a resource.
+ * A statement that reads the caller of each known token, as `callersWhere` says, and a resource.
  */
 export function callerStatement(
   name: string,

@@ -16,7 +16,7 @@ import { type Caller, includesPermission, mayUseToolOperations } from './caller.
 import { recordLastUse } from './last-use.js'
 import { bearerTokenHash } from './token.js'
 
-/** What a route says of who may call it; every route has one (a test fails when one does not). */
+/** The access that a route declares; every route has one (a test fails when one does not). */
 export interface RoutePolicy {
   /** `public` asks for no token. `manage:actions` also lets group managers through (DECISIONS section 6). */
   permission: Permission | 'public'
@@ -28,7 +28,7 @@ export interface RoutePolicy {
   lookup?: { parameter: string; statement: CallerStatement }
 }
 
-/** Who calls by now, and the state of the resource that was asked for with them; null when there is none. */
+/** The caller of this moment, and the state of the requested resource; null when there is none. */
 export type CallerNow = Pick<Authenticated, 'caller' | 'prefetched'>
 
 /** What the log says of a refusal beside its code. */
@@ -48,7 +48,7 @@ declare module 'fastify' {
     policy?: RoutePolicy
   }
   interface FastifyRequest {
-    /** Who is calling. Set on every route that is not public, before the body is read. */
+    /** The caller. Set on every route that is not public, before the body is read. */
     caller: Caller
     /** The state of the resource that the path names, as the route's `lookup` found it; null when there is none. */
     prefetched: object | null
@@ -66,7 +66,7 @@ declare module 'fastify' {
   }
 }
 
-/** Establishes who calls, and that token and path allow what is asked. Throws `NotAuthenticated`, `Forbidden`. */
+/** Establishes the caller, and that token and path allow the request. Throws `NotAuthenticated`, `Forbidden`. */
 export type Authenticate = (request: FastifyRequest, reply: FastifyReply) => Promise<void>
 
 /** The name of the decoration of scopes whose requests are authenticated. */

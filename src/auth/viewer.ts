@@ -5,7 +5,7 @@ import type { Viewer } from './access.js'
 import { type Caller, isAdmin, managesActions } from './caller.js'
 import { standsAsBefore } from './standing.js'
 
-/** Who is looking at a resource, as parameters of a statement. `user` is null for the operator at the command line. */
+/** The viewer of a resource, as parameters of a statement. `user` is null for the operator at the command line. */
 export interface ViewerParameters {
   user: string | null
   manages_all: boolean

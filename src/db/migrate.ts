@@ -52,7 +52,7 @@ const LOCK_POLL_MS = 100
 const LOCK_WAIT_MS = 100
 /** How long those writers then have the table for themselves. */
 const MAKE_WAY_MS = 400
-/** After so long, whoever holds the lock will not let go. */
+/** After so long, the holder of the lock will not let go. */
 const STEP_PATIENCE_MS = 60_000
 
 /**
@@ -108,7 +108,7 @@ async function pendingSteps(db: Kysely<Database>, steps: Readonly<Record<string,
   return Object.keys(steps).filter(name => !applied.has(name))
 }
 
-/** Asks again and again instead of waiting: `create index concurrently` would wait for the snapshot of one who waits. */
+/** Asks again and again instead of waiting: `create index concurrently` would wait for the snapshot of a waiting session. */
 async function locked<T>(connection: Kysely<Database>, work: () => Promise<T>): Promise<T> {
   for (;;) {
     const { rows } = await sql<{ taken: boolean }>`

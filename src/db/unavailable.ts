@@ -26,7 +26,7 @@ const UNAVAILABLE: Partial<Record<DatabaseErrorKind, readonly [UnavailableReason
 /**
  * A failure of the database as what the client may conclude from it, never in the database's own words; undefined for what
  * is not a failure of the database. The one place that says of a failed statement whether its transaction was applied:
- * every error but `CommitUnknown` means that it was not. Whoever has written before must not pass a later error through.
+ * every error but `CommitUnknown` means that it was not. After a first write, a later error must not be passed through.
  */
 export function unavailableFor(error: unknown): Unavailable | undefined {
   const { kind } = classifyDatabaseError(error)

@@ -120,7 +120,7 @@ function counter(limit: RateLimit, setting: string, quota: number): (key: string
   }
 }
 
-/** Whoever has one IPv6 address has its whole /64: the first four groups. */
+/** One IPv6 client has a whole /64: the first four groups. */
 function networkOf(address: string): string {
   if (!address.includes(':')) return address
   const [head = '', tail] = address.split('::')

@@ -116,7 +116,7 @@ export function registerDocs(app: FastifyInstance, document: () => Buffer): void
   app.get('/docs/page.js', PAGE, (_, reply) => {
     return reply.headers(own).type('text/javascript; charset=utf-8').send(PAGE_SCRIPT)
   })
-  const read = new Map<string, Promise<Buffer>>() // by the first who asks, so that an answer costs no memory of its own
+  const read = new Map<string, Promise<Buffer>>() // read once, so that an answer costs no memory of its own
   for (const [name, type] of Object.entries(LIBRARY_FILES)) {
     app.get(`/docs/${name}`, PAGE, async (_, reply) => {
       const content = read.get(name) ?? readFile(join(LIBRARY, name))

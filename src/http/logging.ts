@@ -55,7 +55,7 @@ export function requestLogger(
   return log.child(traceId === undefined ? bindings : { ...bindings, trace_id: traceId })
 }
 
-/** One line for each answered request: who did what, how it ended and how long it took; of a refused one also where it came from. */
+/** One line for each answered request: the caller, the operation, how it ended and how long it took; of a refused one also its address. */
 export function registerRequestLog(app: FastifyInstance): void {
   app.addHook('onResponse', (request, reply, done) => {
     const { refusal } = request
@@ -106,7 +106,7 @@ function durationMs({ elapsedTime }: FastifyReply): number {
   return Math.round(elapsedTime * 100) / 100
 }
 
-/** Who called. What is refused before its token is looked up has the token's digest instead of its number. */
+/** The caller. A request that is refused before its token is looked up has the token's digest instead of its number. */
 function callerOf({ caller, tokenHash }: FastifyRequest): Record<string, unknown> {
   if (caller) return { caller: caller.userId, token: caller.token.id }
   return { token_digest: Buffer.isBuffer(tokenHash) ? tokenDigest(tokenHash) : undefined }

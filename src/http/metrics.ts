@@ -189,7 +189,7 @@ export class Metrics {
   }
 }
 
-/** `GET /metrics` for who sends the token; without one nobody is let in. It asks peers on this machine too: a proxy looks like one. */
+/** `GET /metrics` with the token, from this machine too: a proxy looks local. Without a configured token it is always refused. */
 export function registerMetrics(app: FastifyInstance, metrics: Metrics, token: string | undefined): void {
   app.get(
     '/metrics',

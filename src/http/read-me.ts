@@ -12,7 +12,7 @@ import { readHeaders, readResponses } from './openapi.js'
 import { IfNoneMatch } from './parameters.js'
 import type { SchemaTypes } from './validation.js'
 
-/** Who calls, and what the token allows. */
+/** The caller, and what the token allows. */
 export const CallerRecord = Type.Object(
   {
     user: Type.Object({ id: uuid(), email: text(), kind: enumeration(['person', 'service_account']) }),
@@ -32,7 +32,7 @@ export const CallerRecord = Type.Object(
   { $id: 'CallerRecord' },
 )
 
-/** `GET /me`: who calls, and what this token allows. */
+/** `GET /me`: the caller, and what this token allows. */
 export function registerReadMe(app: FastifyInstance, database: ServiceDatabase): void {
   app.withTypeProvider<SchemaTypes>().get(
     '/me',
@@ -43,7 +43,7 @@ export function registerReadMe(app: FastifyInstance, database: ServiceDatabase):
         operationId: 'read_me',
         summary: 'Read Me',
         description:
-          'Says who calls: the user, the permission, the groups that they manage, and what the token allows.',
+          'Answers the caller: the user, the permission, the groups that they manage, and what the token allows.',
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
         response: readResponses(
           { ...reference(CallerRecord), description: 'The caller.' },

@@ -7,7 +7,7 @@ declare module 'fastify' {
   interface FastifyRequest {
     /** The operation id of the request's route, or its pattern for a page; `none` at an address that is not there. */
     readonly operation: string
-    /** What the route says of who may call it; undefined at an address that is not there. */
+    /** The access that the route declares; undefined at an address that is not there. */
     readonly policy: FastifyContextConfig['policy']
   }
 }

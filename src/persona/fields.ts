@@ -40,7 +40,7 @@ const nullableShortText = nullableColumn('text', { request: optional(nullable(sh
 /** No `default`: a client that fills it in would reset what is stored. */
 const keptWhenAbsent = { description: 'A new agent has `false`; what is absent stays as it is.' }
 
-/** Who may change a field. A change of what only an owner may is refused, of the rest not made (kept). */
+/** Who may change a field. A change of an owner's field is refused; other fields are kept. */
 interface Changeable {
   readonly changedBy?: 'owner' | 'admin' | 'admin once it is set'
   /** An empty list from an editor who is not the owner keeps it, because the product's web form always sends one. */
@@ -204,7 +204,7 @@ export type ShareRelation = {
   [R in Relation]: Fields[R]['link'] extends { isShare: true } ? R : never
 }[Relation]
 
-/** Somebody whom an agent is shared with. */
+/** A person with whom an agent is shared. */
 export interface Share<Id> {
   id: Id
   level: ShareLevel

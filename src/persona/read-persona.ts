@@ -20,7 +20,7 @@ import { PersonaSnapshot, PersonaSummary, PersonaUpsertRequest, personaFieldsUpd
 import { PERSONA_LOOKUP, type PersonaState } from './state.js'
 import { readPersonaPage } from './statements.js'
 
-/** `GET /persona/{persona_id}`: the agent as an update answers it, for everybody who sees it. */
+/** `GET /persona/{persona_id}`: the agent as an update answers it. */
 export function registerReadPersona(app: FastifyInstance, { database, ...limits }: OperationOptions): void {
   app.withTypeProvider<SchemaTypes>().get(
     '/persona/:persona_id',

@@ -67,7 +67,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     return row.references
   },
   isStorable: ({ attached }) => Object.values(attached).every(ids => ids.every(isStorable)),
-  // A new link waits for whoever deletes what it refers to, one that is taken off or changed for whoever deletes it.
+  // A new link waits for a deletion of its target; a removed or changed one for a deletion of the link.
   isBatchable: ({ changes }) => !changes.some(({ field }) => isRelation(field)),
   definitionBytes: (state, decision) => decision?.toolBytes ?? bytesOfStored(state, state),
   requireAnswerable,

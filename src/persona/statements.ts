@@ -207,7 +207,7 @@ const ATTACHABLE: Record<Relation, Attachable> = {
   groups: ids => sql`select g.id from user_group g where g.id = any(${ids})`,
 }
 
-/** SQL: a tool of an MCP server can be attached by who manages all tools, or owns the tool or its server. */
+/** SQL: a tool of an MCP server can be attached by managers of all tools, and by the owner of the tool or its server. */
 function attachableTool(viewer: Viewer): RawBuilder<boolean> {
   return sql`(t.mcp_server_id is null or ${viewer.managesAll} or t.user_id = ${viewer.user} or exists (
     select from mcp_server m where m.id = t.mcp_server_id and m.owner_id = ${viewer.user}))`

@@ -14,7 +14,7 @@ import { CustomToolUpdate, ToolSnapshot, ToolSummary } from './schema.js'
 import { TOOL_LOOKUP, type ToolState } from './snapshot.js'
 import { readToolPage } from './statements.js'
 
-/** `GET /tool/{tool_id}`: the tool as an update answers it; masks of its header values for those who may manage it. */
+/** `GET /tool/{tool_id}`: the tool as an update answers it; masks of its header values for its managers. */
 export function registerReadTool(app: FastifyInstance, { database, ...limits }: OperationOptions): void {
   app.withTypeProvider<SchemaTypes>().get(
     '/tool/:tool_id',
@@ -25,7 +25,7 @@ export function registerReadTool(app: FastifyInstance, { database, ...limits }: 
         operationId: 'read_tool',
         summary: 'Read Tool',
         description:
-          'Answers a tool. Header values are masks for who may manage it, else `null`. Its `ETag` is what an update ' +
+          'Answers a tool. Header values are masks for callers who may manage it, else `null`. Its `ETag` is what an update ' +
           'takes as `If-Match`. With `version` or `at` the tool as it was. With `view=update` what an update takes, to be ' +
           'sent back with edits to the address that `Link` with `rel="edit"` names.',
         params: Type.Object({ tool_id: pathId() }),

@@ -84,7 +84,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
   requireAnswerable: ({ definition_bytes: bytes }, bytesMax) => {
     if (bytes > bytesMax) throw new SnapshotTooLarge(bytes, bytesMax)
   },
-  // A new link waits for whoever deletes what it refers to, a new definition for whoever stores the same.
+  // A new link waits for a deletion of its target, a new definition for a request that stores the same.
   isBatchable: ({ linksOauthConfig, definition }) =>
     !linksOauthConfig && (definition === null || factsOf(definition.hash).isStored === true),
   reading: ({ id, version, managed_as, definition_hash }, viewer, minimal = false) => {

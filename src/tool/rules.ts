@@ -91,7 +91,7 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
   const moved = movedSecrets(state, content, staying, addedOrigins)
   const headers = fields.custom_headers ? plannedHeaders(state, fields.custom_headers, vault) : null
   const changes = changedFields(state, content, headers)
-  // Who sends the definition with the values knows where they go.
+  // A request with definition and values says itself where they go.
   const givesValues = fields.definition === undefined && state.definition_hash !== null && headers?.some(isSealedAnew)
   const given = givesValues ? givenSecrets(references?.storedOrigins ?? []) : []
   const notes = [...moved, ...given, ...emptiedSecrets(state, fields.custom_headers ?? [], headers ?? [])]

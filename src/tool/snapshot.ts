@@ -109,7 +109,7 @@ function snapshotsOf(tools: RawBuilder<unknown>, headers: RawBuilder<unknown>, c
     from ${tools}), '') || ']'`
 }
 
-/** SQL: the tools `t` with these ids as they were. Who may see masks is a question of now. */
+/** SQL: the tools `t` with these ids as they were. Rights to see masks are those of now. */
 export function pastTools(ids: RawBuilder<unknown>, past: RawBuilder<unknown>, viewer: Viewer): RawBuilder<unknown> {
   return sql`(
       select t as stored_row, ${managesTool(viewer, ids)} as manageable, ${past} -> t.id::text as past

@@ -62,7 +62,7 @@ export const readOauthConfig = statement<ViewerParameters & { id: number }, { id
   return sql`select o.id from oauth_config o where o.id = ${param('id')}::integer and ${isLinkable(viewerOf(param))}`
 })
 
-/** SQL: the OAuth configuration `o` is linked by its owner, and by who manages all actions (DECISIONS section 6). */
+/** SQL: the OAuth configuration `o` is linked by its owner, and with `manage:actions` (DECISIONS section 6). */
 function isLinkable({ managesAll, user }: Viewer): RawBuilder<boolean> {
   return sql`(${managesAll} or o.owner_id = ${user})`
 }

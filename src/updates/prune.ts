@@ -218,7 +218,7 @@ async function readMarks(db: Kysely<Database>, subjects: readonly string[]): Pro
   return new Map(rows.filter(({ detail }) => isPruningMark(detail)).map(({ subject, detail }) => [subject, detail]))
 }
 
-/** Notes what was pruned in events of the resources. The last event says everything; those before it say by whom and when. */
+/** Notes what was pruned in events of the resources. The last event says everything; earlier ones name the actor and the time. */
 async function recordPruning(
   trx: Transaction<Database>,
   pruned: ReadonlyMap<string, Partial<PruningMark>>,

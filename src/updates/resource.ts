@@ -10,7 +10,7 @@ import type { Actor, AuditEntry, Change, RequestKey } from './audit.js'
 import type { Past } from './past.js'
 import type { Precondition } from './tag.js'
 
-/* What a kind of resource is to whoever reads and updates it: its state, a request, a decision, and what it does with them. */
+/* A kind of resource, for reads and updates: its state, a request, a decision, and what it does with them. */
 
 /** A field that somebody else than the caller changed in the last fifteen minutes. */
 export interface RecentChange {

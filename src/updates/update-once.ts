@@ -37,14 +37,14 @@ export async function updateOnce<T extends ResourceTypes>(
   } catch (error) {
     if (error instanceof Unavailable) error.isKeyLookedUp = true
     if (!isKeyTaken(error)) throw error
-    // Whoever took the key has stored its audit row.
+    // The request that took the key has stored its audit row.
     const meanwhile = await answerBefore(database, resource, request).catch(asApplied)
     if (meanwhile === undefined) throw error
     return meanwhile
   }
 }
 
-/** Whoever repeats such an update after somebody else's edit overwrites it, and cannot know that from a 200 alone. */
+/** A repetition of such an update overwrites an edit made in between, and a 200 alone does not say so. */
 const NO_KEY_KEPT =
   'nothing was changed, so no Idempotency-Key is kept: a repetition is judged anew, send it with If-Match'
 

@@ -15,7 +15,7 @@ import {
 } from './audit.js'
 import type { ResourceTypes, VersionedResource, VersionedState } from './resource.js'
 
-/* What every write of an agent or a tool has, whoever makes it: the lock of its row, and its audit row. */
+/* The parts of every write of an agent or a tool: the lock of its row, and its audit row. */
 
 /** Locks a resource's row against other writers and reads its state, which is final until the transaction ends. */
 export async function lockState<T extends ResourceTypes>(

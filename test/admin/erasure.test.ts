@@ -46,7 +46,7 @@ const named = async (...emails: string[]) =>
   ).rows.map(({ text }) => text)
 
 t.test(
-  'an address that went to somebody else: only who has it now is erased, and nobody else loses a name',
+  'an address that went to somebody else: only its present holder is erased, and nobody else loses a name',
   async t => {
     const role = 'desk@example.com'
     await apply({ groups: [{ name: 'First desk' }, { name: 'Second desk' }] })
@@ -84,7 +84,7 @@ t.test(
   },
 )
 
-t.test('erasing who had an address before leaves the one who has it now in the trail', async t => {
+t.test('erasing the former holder of an address leaves its present holder in the trail', async t => {
   const role = 'press@example.com'
   await apply({ groups: [{ name: 'Press' }] })
   const first = await make(role, 'Press')

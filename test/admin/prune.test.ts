@@ -75,7 +75,7 @@ t.test('pruning stands in no line for the table of definitions: nobody waits beh
   await add(writer as typeof db, 'held')
   const pruning = pruneHistory(db, history)
   for (let round = 0; round < 5; round++) await add(db, `beside ${round}`)
-  t.equal((await pruning).definitions, 0, 'the one who writes is not pushed aside')
+  t.equal((await pruning).definitions, 0, 'the writer is not cut')
   await writer.rollback().execute()
   t.equal((await pruneHistory(db, history)).definitions, 6)
 })

@@ -209,7 +209,7 @@ t.test('through a pooler nothing is prepared by name: the next statement may mee
   }
 })
 
-t.test('200 for those who shared a batch with an update that the server refused as it committed', async t => {
+t.test('200 for the other requests of a batch with an update that the server refused as it committed', async t => {
   const { database, token } = await worldDatabase(t)
   const admin = await token('admin@example.com')
   const { call } = await appOver(t, database)

@@ -238,7 +238,7 @@ t.test('names: any script is kept apart, readable where it can be, whatever else
     'the hash is that of the operationId',
   )
   const [spaced, underscored, dotted] = named('get user', 'get_user', 'get.user')
-  t.equal(underscored, 'get_user', 'who has a name already keeps it')
+  t.equal(underscored, 'get_user', 'an operation with a name keeps it')
   t.match([spaced, dotted], [/^get_user_[0-9a-f]{8}$/, /^get_user_[0-9a-f]{8}$/])
   t.same(named('get.user', 'get_user', 'get user'), [dotted, underscored, spaced], 'in any order')
 })

@@ -51,7 +51,7 @@ t.test('304 while nothing that the answer shows has changed; 200 when only a too
   t.equal((await again('damaged')).statusCode, 422)
 })
 
-t.test('404 for who does not see the agent, as for one that is not there; a viewer reads it', async t => {
+t.test('404 for callers who do not see the agent, as for one that is not there; a viewer reads it', async t => {
   const stranger = await token('limited@example.com')
   const found: Record<number, number> = {}
   for (let id = 1; id <= 20; id++) found[id] = (await call('GET', `/persona/${id}`, { token: stranger })).statusCode
@@ -185,7 +185,7 @@ t.test('200: every kind of caller lists just the agents that they can read, each
   }
 })
 
-t.test('304, HEAD, and 422 for what a list does not take; nobody is listed to who has no token', async t => {
+t.test('304, HEAD, and 422 for what a list does not take; without a token nothing is listed', async t => {
   const alice = await token('alice@example.com')
   const list = await call('GET', '/persona?limit=2', { token: alice })
   const tag = String(list.headers.etag)

@@ -19,22 +19,25 @@ t.test('200: the tool as an update answers it, with a tag that an update takes a
   t.equal((await guarded('second')).statusCode, 412)
 })
 
-t.test('200 without the masks for who may not manage the tool; built-in tools are read, never updated', async t => {
-  const { call, token } = await worldApp(t)
-  const admin = await token('admin@example.com')
-  const alice = await token('alice@example.com', { scopes: ['basic'] })
-  const { custom_headers: masks, ...rest } = (await call('GET', `/tool/${TOOL}`, { token: admin })).json()
-  const { custom_headers, ...shown } = (await call('GET', `/tool/${TOOL}`, { token: alice })).json()
-  t.equal(custom_headers, null)
-  t.strictSame(shown, rest)
-  t.ok(Array.isArray(masks))
-  const ids = Array.from({ length: 20 }, (_, n) => n + 1)
-  const answers = await Promise.all(ids.map(id => call('GET', `/tool/${id}`, { token: alice })))
-  const builtIn = answers.filter(({ statusCode }) => statusCode === 200).find(answer => answer.json().in_code_tool_id)
-  t.ok(builtIn, 'the world has a built-in tool')
-  const { id } = builtIn?.json() ?? {}
-  t.equal((await call('PUT', `/admin/tool/custom/${id}`, { token: admin, body: { name: 'x' } })).statusCode, 400)
-})
+t.test(
+  '200 without the masks for callers who may not manage the tool; built-in tools are read, never updated',
+  async t => {
+    const { call, token } = await worldApp(t)
+    const admin = await token('admin@example.com')
+    const alice = await token('alice@example.com', { scopes: ['basic'] })
+    const { custom_headers: masks, ...rest } = (await call('GET', `/tool/${TOOL}`, { token: admin })).json()
+    const { custom_headers, ...shown } = (await call('GET', `/tool/${TOOL}`, { token: alice })).json()
+    t.equal(custom_headers, null)
+    t.strictSame(shown, rest)
+    t.ok(Array.isArray(masks))
+    const ids = Array.from({ length: 20 }, (_, n) => n + 1)
+    const answers = await Promise.all(ids.map(id => call('GET', `/tool/${id}`, { token: alice })))
+    const builtIn = answers.filter(({ statusCode }) => statusCode === 200).find(answer => answer.json().in_code_tool_id)
+    t.ok(builtIn, 'the world has a built-in tool')
+    const { id } = builtIn?.json() ?? {}
+    t.equal((await call('PUT', `/admin/tool/custom/${id}`, { token: admin, body: { name: 'x' } })).statusCode, 400)
+  },
+)
 
 t.test('304 while nothing has changed; 401 without a token; 404 for no such tool; HEAD without a body', async t => {
   const { call, token } = await worldApp(t)

@@ -123,7 +123,7 @@ t.test('403 for a tool out of scope: tools are no secret, so it is not hidden, a
   t.strictSame(comparable(known), comparable(missing), 'without the permission, there or not is all one')
 })
 
-/* The rule of who manages a tool is asked of one tool by an update, and of all the tools of an agent by a read. */
+/* The rule for managers of a tool is asked of one tool by an update, and of all the tools of an agent by a read. */
 
 const PUBLIC = 1_000
 

@@ -269,7 +269,7 @@ t.test(
 )
 
 /*
- * Who may manage a tool could try guesses of its stored header values: the answer to a dry run, or to a stale If-Match, tells
+ * A manager of a tool could try guesses of its stored header values: the answer to a dry run, or to a stale If-Match, tells
  * whether a guess is right. Each different one is counted and logged (DECISIONS section 5).
  */
 const TOOL = 10

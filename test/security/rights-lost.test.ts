@@ -206,7 +206,7 @@ const slowly: Send = async (way, token, meanwhile) => {
   return { answer }
 }
 
-/** The request finds the row locked, and waits for who has it. */
+/** The request finds the row locked, and waits for it. */
 const behindLock: Send = async (way, token, meanwhile) => {
   return await world.database.db.transaction().execute(async trx => {
     await sql`select from persona where id = 101 for no key update`.execute(trx)

@@ -186,7 +186,7 @@ t.test('scope of a group manager', async t => {
   })
 })
 
-t.test('an OAuth configuration is linked by its owner, and by who manages all actions', async t => {
+t.test('an OAuth configuration is linked by its owner, and with manage:actions', async t => {
   const { get, put } = await rightsWorld(t)
   const missing = await put('manager', 204, { oauth_config_id: 999 })
   t.match(missing.json(), { detail: [{ loc: ['body', 'oauth_config_id'], type: 'not_found' }] })
@@ -202,7 +202,7 @@ t.test('an OAuth configuration is linked by its owner, and by who manages all ac
     t.equal((await get('admin', 204)).json().oauth_config_id, null)
   })
 
-  t.test('200: their own, the one that the tool has already, any for who manages all actions', async t => {
+  t.test('200: their own, the one that the tool has already, any with manage:actions', async t => {
     t.match((await put('manager', 204, { oauth_config_id: 302 })).json(), { oauth_config_id: 302 })
     t.match((await put('manager', 202, { oauth_config_id: 300, name: 'kept' })).json(), { oauth_config_id: 300 })
     t.match((await put('manager', 202, { oauth_config_id: 302 })).json(), { oauth_config_id: 302 })
@@ -226,7 +226,7 @@ t.test('a secret stays with the origin that it was given for', async t => {
     }
   }
 
-  t.test('403: who manages a tool through groups adds no origin while header values or OAuth stay', async t => {
+  t.test('403: a manager through groups adds no origin while header values or OAuth stay', async t => {
     const variable = { default: 'weather', enum: ['weather', 'collector'] }
     const servers = [
       definitionAt(ELSEWHERE),
@@ -280,7 +280,7 @@ t.test('a secret stays with the origin that it was given for', async t => {
     t.equal((await put('manager', 201, { definition: elsewhere, name: 'same origin' })).statusCode, 200)
   })
 
-  t.test('200 with Warning: the owner and who manages all actions are told where the secrets go now', async t => {
+  t.test('200 with Warning: the owner and managers of all actions are told where the secrets go now', async t => {
     const now = [`calls of this tool now also take the stored header values to ${ELSEWHERE}`]
     t.strictSame(told(await put('manager', 204, { definition: definitionAt(HOME, ELSEWHERE) })), now, 'as owner')
     t.strictSame(told(await put('admin', 204, { definition: definitionAt(HOME) })), [], 'an origin less is no news')
@@ -294,7 +294,7 @@ t.test('a secret stays with the origin that it was given for', async t => {
   })
 })
 
-t.test('a server that somebody planted while no secret was stored is told to whoever stores one', async t => {
+t.test('a server that somebody planted while no secret was stored is told to the caller who stores one', async t => {
   const { get, put } = await rightsWorld(t)
   const planted = await put('manager', 201, { definition: definitionAt(ELSEWHERE), custom_headers: [] })
   t.equal(planted.statusCode, 200, planted.body)
@@ -307,7 +307,7 @@ t.test('a server that somebody planted while no secret was stored is told to who
   const more = [...shown.custom_headers, { key: 'X-Key', value: 'also' }]
   t.strictSame(told(await put('admin', 201, { custom_headers: more })), goes, 'nor later does it pass in silence')
   const whole = { custom_headers: [{ ...SECRET, value: 'Bearer other' }], definition: definitionAt(ELSEWHERE) }
-  t.strictSame(told(await put('admin', 201, whole)), [], 'who sends the definition knows')
+  t.strictSame(told(await put('admin', 201, whole)), [], 'a request with the definition is not told')
 })
 
 t.test('the operator is told where secrets go now: tool update, rollback and apply, and their plans', async t => {

@@ -147,41 +147,51 @@ t.test('422: a default agent must be public, judged on the merged state', async 
   t.equal((await patch(world, admin, 8, { is_default_persona: false, is_public: false })).status, 200)
 })
 
-t.test('200 with Warning: is_default_persona and display_priority are kept for who is no administrator', async t => {
-  const world = await worldApp(t)
-  const alice = await world.token('alice@example.com')
-  const basic = await world.token('admin@example.com', { scopes: ['basic'] })
-  const kept = (field: string) => `299 - "field ${field} was kept: changing it takes an administrator"`
+t.test(
+  '200 with Warning: is_default_persona and display_priority are kept for callers who are not administrators',
+  async t => {
+    const world = await worldApp(t)
+    const alice = await world.token('alice@example.com')
+    const basic = await world.token('admin@example.com', { scopes: ['basic'] })
+    const kept = (field: string) => `299 - "field ${field} was kept: changing it takes an administrator"`
 
-  const isDefault = await patch(world, alice, 2, { is_default_persona: true, name: 'Renamed' })
-  t.match(isDefault, {
-    status: 200,
-    warning: kept('is_default_persona'),
-    body: { is_default_persona: false, name: 'Renamed' },
-  })
-  t.equal((await patch(world, alice, 2, { is_default_persona: false })).warning, undefined, 'the same value is no wish')
+    const isDefault = await patch(world, alice, 2, { is_default_persona: true, name: 'Renamed' })
+    t.match(isDefault, {
+      status: 200,
+      warning: kept('is_default_persona'),
+      body: { is_default_persona: false, name: 'Renamed' },
+    })
+    t.equal(
+      (await patch(world, alice, 2, { is_default_persona: false })).warning,
+      undefined,
+      'the same value is no wish',
+    )
 
-  t.match(await patch(world, alice, 1, { display_priority: 4 }), { status: 200, warning: undefined })
-  t.match(await patch(world, alice, 1, { display_priority: 4 }), { status: 200, warning: undefined })
-  t.match(await patch(world, alice, 1, { display_priority: 5 }), {
-    status: 200,
-    warning: kept('display_priority'),
-    body: { display_priority: 4 },
-  })
-  t.match(await patch(world, alice, 1, { display_priority: null }), { status: 200, warning: kept('display_priority') })
-  t.match(await patch(world, basic, 8, { display_priority: 5 }), { status: 200, warning: kept('display_priority') })
-  t.match(await storedAgent(world, 1), { display_priority: 4, version: 2 })
+    t.match(await patch(world, alice, 1, { display_priority: 4 }), { status: 200, warning: undefined })
+    t.match(await patch(world, alice, 1, { display_priority: 4 }), { status: 200, warning: undefined })
+    t.match(await patch(world, alice, 1, { display_priority: 5 }), {
+      status: 200,
+      warning: kept('display_priority'),
+      body: { display_priority: 4 },
+    })
+    t.match(await patch(world, alice, 1, { display_priority: null }), {
+      status: 200,
+      warning: kept('display_priority'),
+    })
+    t.match(await patch(world, basic, 8, { display_priority: 5 }), { status: 200, warning: kept('display_priority') })
+    t.match(await storedAgent(world, 1), { display_priority: 4, version: 2 })
 
-  const strict = await patch(
-    world,
-    alice,
-    1,
-    { display_priority: 5, name: 'Not stored' },
-    { prefer: 'handling=strict' },
-  )
-  t.match(strict, { status: 403, body: { error_code: 'INSUFFICIENT_PERMISSIONS' } })
-  t.match(await storedAgent(world, 1), { name: 'Alice Private', version: 2 })
-})
+    const strict = await patch(
+      world,
+      alice,
+      1,
+      { display_priority: 5, name: 'Not stored' },
+      { prefer: 'handling=strict' },
+    )
+    t.match(strict, { status: 403, body: { error_code: 'INSUFFICIENT_PERMISSIONS' } })
+    t.match(await storedAgent(world, 1), { name: 'Alice Private', version: 2 })
+  },
+)
 
 t.test('422: only what is newly attached is checked for access', async t => {
   const world = await worldApp(t)
@@ -234,7 +244,7 @@ t.test('422: a tool that is disabled, or of an MCP server that the caller may no
     'body.tool_ids.3 not_found',
     'body.tool_ids.4 tool_disabled',
   ])
-  // Agent 5 holds the disabled tool: who edits it may re-send it, and not bring it back once it is gone.
+  // Agent 5 holds the disabled tool: an editor may re-send it, and not bring it back once it is gone.
   t.equal((await patch(world, curator, 5, { tool_ids: [16, 10] })).status, 200)
   t.equal((await patch(world, curator, 5, { tool_ids: [10] })).status, 200)
   t.strictSame((await patch(world, curator, 5, { tool_ids: [10, 16] })).faults, ['body.tool_ids.1 tool_disabled'])

@@ -38,7 +38,7 @@ for (const place of [AGENT, TOOL]) {
     const between = await set(place, { description: 'by bob' }, bob)
     const refused = await send(place, { name: 'mine' }, { tag })
     t.equal(refused.statusCode, 412)
-    t.equal(refused.json().conflicts, undefined, 'only who asks for a merge hears of it')
+    t.equal(refused.json().conflicts, undefined, 'only a merge is told of it')
     const merged = await send(place, { name: 'mine', description: 'base' }, { tag, merge: true })
     t.equal(merged.statusCode, 200, merged.body)
     t.match(merged.json(), { name: 'mine', description: 'by bob' })
@@ -277,7 +277,7 @@ function shown(content: Values): Values {
   return { ...Object.fromEntries(ALL_SCALARS.map(field => [field, content[field]])), ...Object.fromEntries(sets) }
 }
 
-t.test(`${PAIRS} pairs sent at once: no edit is lost, and who is refused is told the field`, async t => {
+t.test(`${PAIRS} pairs sent at once: no edit is lost, and a refusal names the field`, async t => {
   const pick = sequence(9)
   const findings: unknown[] = []
   let refusals = 0

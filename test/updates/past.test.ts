@@ -131,7 +131,7 @@ t.test('404 for a version that is not there, 422 for nonsense and the future', a
   t.equal(encoded.json().error_code, 'VERSION_NOT_FOUND', 'it is read')
 })
 
-t.test('who does not see the agent now does not see it as it was', async t => {
+t.test('404: a caller who does not see the agent now does not see it as it was', async t => {
   await patch({ is_public: true })
   const tag = String((await patch({ is_public: false, users: [], groups: [] })).headers.etag)
   const version = Number(/-(\d+)"$/.exec(tag)?.[1]) - 1
@@ -406,7 +406,7 @@ t.test(`${TOOLS} random tools: sent back unchanged they stay, secrets too, with 
 })
 
 t.test(
-  '200: who may not manage a tool reads a body without its headers; a viewer reads an agent; 304 and 422',
+  '200: a caller who may not manage a tool reads a body without its headers; a viewer reads an agent; 304 and 422',
   async t => {
     const { call, token } = await worldApp(t)
     const alice = await token('alice@example.com', { scopes: ['basic'] })

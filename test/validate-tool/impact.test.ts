@@ -89,7 +89,7 @@ t.test('what the parameter adds to the answer, and for whom', async t => {
       (await validate(await token(`${person}@example.com`), '?tool_id=11')).json().impact.agents
     t.same(await agentsFor('admin'), { ids: [2, 3, 13, 14], others: 0 }, 'a deleted agent counts for nobody')
     t.same(await agentsFor('curator'), { ids: [2, 13, 14], others: 1 })
-    t.same(await agentsFor('gcurator'), { ids: [2, 13], others: 2 }, 'who manages all tools sees no more agents')
+    t.same(await agentsFor('gcurator'), { ids: [2, 13], others: 2 }, 'a manager of all tools sees no more agents')
     const narrowed = await token('admin@example.com', { scopes: ['manage:actions'] })
     const { ids, others } = (await validate(narrowed, '?tool_id=11')).json().impact.agents
     t.same([ids, others], [[2, 14], 2], "an administrator's narrower token sees by share only")

@@ -298,7 +298,7 @@ async function insertBlank(
     ) chain (rank, version, head, anchor_version, anchor)`.execute(trx)
 }
 
-/** Makes what is new, then changes agents or tools one by one: in one order of locks for all who take several. */
+/** Makes what is new, then changes agents or tools one by one: always in the same order of locks. */
 export async function storeInOrder<Changed extends { id: Id }>(
   trx: Transaction<Database>,
   kind: ResourceKind,

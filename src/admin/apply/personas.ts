@@ -76,7 +76,7 @@ export async function changePersona(
   if (state === undefined) throw new Refusal(`there is no agent ${id}`)
   const content = await decide(state)
   const changes = changedFields(state, content)
-  // What is attached was found in the catalogue, or checked by whoever calls.
+  // What is attached was found in the catalogue, or checked by the caller.
   const attached = { attached: {}, attachedSizes: [], toolBytes: 0, toolBytesLeft: 0 }
   const decision = { content, changes, ...attached, kept: [], keptByNull: [] }
   const version = await storeDecision(trx, personaResource, state, decision, actor)

@@ -3,7 +3,7 @@ export const PREFIX = 'AGENTS_'
 
 export const PLACEHOLDER = /\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}/g
 
-/** What somebody writes who means a placeholder. */
+/** A misspelt placeholder. */
 export const LIKE_PLACEHOLDER = /\$\{?\s*env:/i
 
 /** The variables of an exported tool's secrets, one for each header: `TOOL_7_AUTHORIZATION`; a number tells two apart. */

@@ -4,9 +4,9 @@ export interface DatabaseServer {
   version: string
   /** Neither a standby nor a server whose transactions are read-only. */
   acceptsWrites: boolean
-  /** Whether nobody stands in between who has server connections of his own, as a pooler does. */
+  /** False behind a pooler, which has server connections of its own. */
   isDirect: boolean
-  /** Of the cluster: standbys and whoever was promoted have the same. Null where the server does not tell its past. */
+  /** Of the cluster: standbys and a promoted server have the same. Null where the server does not tell its past. */
   system: string | null
   /** Each promotion begins a new one: of two servers that accept writes, the one with the higher number was promoted later. */
   timeline: number

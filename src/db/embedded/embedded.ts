@@ -170,7 +170,7 @@ async function start(home: Home, { settings = {}, binDir, log = () => undefined 
 
 function whyUnusable(home: Home, server: ChildProcess): string | undefined {
   if (hasEnded(server)) return 'has ended'
-  // A smart shutdown (SIGTERM) lets nobody in, and waits for those who are, maybe for ever.
+  // A smart shutdown (SIGTERM) takes no new session, and waits for open ones, maybe for ever.
   return readPidFile(home).state === 'stopping' ? 'was told to stop, and waits for its sessions' : undefined
 }
 

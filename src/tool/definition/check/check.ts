@@ -33,7 +33,7 @@ export type DefinitionCheck =
   | { ok: true; methods: MethodRecord[]; warnings: Finding[] }
   | { ok: false; faults: Fault[]; warnings: Finding[] }
 
-/** A check together with what the operations take in, for those who make something of a definition. */
+/** A check together with what the operations take in, for functions, repairs and comparisons. */
 export interface Inspection {
   check: DefinitionCheck
   /** What was found up to the limit of faults, with its data; `check` has room for less. */
