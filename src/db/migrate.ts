@@ -1,7 +1,6 @@
 import { readdirSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type Kysely, sql } from 'kysely'
-import { type Migration, Migrator } from 'kysely/migration'
+import { type Kysely, type Migration, Migrator, sql } from 'kysely'
 import pg from 'pg'
 import { SQLSTATE } from './connection/sqlstate.js'
 import type { Database } from './tables.js'

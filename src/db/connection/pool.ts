@@ -260,7 +260,6 @@ export class OpenDatabase<DB> implements BatchRunner {
       },
       // The pool is closed by `close`, in its order.
       end: async () => {},
-      options: pool.options,
     }
   }
 }
