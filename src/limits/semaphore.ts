@@ -70,25 +70,35 @@ export class Semaphore {
   }
 }
 
-/** One of a key at once, so many of all. A wait that took too long is refused by its setting, to a token for its own work. */
-function oneOfKey(max: number, waitMs: number, setting: string, awaited: string, isOfTokens = true): Bounded {
+/** One of a key at once, at most `max` of all. A wait that took too long is refused by its setting, to a token for its own work. */
+function oneOfKey(max: number, waitMs: number, setting: string, awaited: string): Bounded {
   const refusal = (isOwn: boolean) => {
-    if (!isOwn || !isOfTokens) return new QueueExhausted(awaited, waitMs, setting)
+    if (!isOwn) return new QueueExhausted(awaited, waitMs, setting)
     const unit = 'concurrent-requests'
     return new RateLimited({ limit: 'token-requests', quota: 1, unit, remaining: 0, resetS: RETRY_AFTER_S, setting })
   }
   return new Semaphore({ max, maxPerKey: 1, waitMs, refusal }).run
 }
 
-/** The bounds of one process: a row is waited for once, by a quarter of the pool in all; two expensive statements, one of a token. */
+/** Connections that updates which wait for locked rows leave to everybody else. */
+const UNLOCKED_CONNECTIONS = 2
+
+/**
+ * The bounds of one process. Updates of one row take turns. Of updates whose row another session has locked, all but a few
+ * connections may wait for it. Two expensive statements run at once, one of a token.
+ */
 export function workBounds({ poolSize, lockTimeoutMs }: { poolSize: number; lockTimeoutMs: number }): WorkBounds {
-  const quarter = Math.max(1, Math.floor(poolSize / 4))
-  const bound = (max: number, awaited: string, isOfTokens: boolean) => {
-    return oneOfKey(max, lockTimeoutMs, 'LOCK_TIMEOUT_MS', awaited, isOfTokens)
-  }
+  const setting = 'LOCK_TIMEOUT_MS'
+  const refusedFor = (awaited: string) => () => new QueueExhausted(awaited, lockTimeoutMs, setting)
+  const limits = { maxPerKey: 1, waitMs: lockTimeoutMs }
+  const rowTurn = refusedFor('other updates of the same agent or tool')
+  const lockedRow = refusedFor('updates of other agents or tools, which wait for locks of other sessions')
+  const lockWaitsMax = Math.max(1, poolSize - UNLOCKED_CONNECTIONS)
+  const expensiveMax = Math.min(2, Math.max(1, Math.floor(poolSize / 4)))
   return {
-    rowLock: bound(quarter, 'other updates of the same agent or tool', false),
-    expensive: bound(Math.min(2, quarter), 'other requests that read much', true),
+    rowTurn: new Semaphore({ ...limits, max: Number.POSITIVE_INFINITY, refusal: rowTurn }).run,
+    lockedRow: new Semaphore({ ...limits, max: lockWaitsMax, refusal: lockedRow }).run,
+    expensive: oneOfKey(expensiveMax, lockTimeoutMs, setting, 'other requests that read much'),
   }
 }
 

@@ -24,7 +24,7 @@ import { type MergeBase, mergeNote, readMergeBase } from './merge.js'
 import { isStale, namedVersion, overwrittenBy, preconditionFailed, preconditionOf } from './precondition.js'
 import { readPast, runShown } from './read.js'
 import type { ResourceTypes, Updated, UpdateRequest, VersionedResource } from './resource.js'
-import { entryOf, lockStatements, setTimeOfNow } from './write.js'
+import { entryOf, lockRow, setTimeOfNow, tryLockRow } from './write.js'
 
 /*
  * How an agent or a tool is updated, all or nothing. This is the one home of the algorithm:
@@ -115,13 +115,21 @@ export async function update<T extends ResourceTypes>(
 
   async function underLock(): Promise<Updated<T>> {
     if (await isKeyInUse(database, key)) throw new IdempotencyKeyInUse()
-    return await request.bounds.rowLock(`${kind} ${request.id}`, inLockingTransaction)
+    const row = `${kind} ${request.id}`
+    const { rowTurn, lockedRow } = request.bounds
+    return await rowTurn(row, async () => {
+      const stored =
+        (await inLockingTransaction(tryLockRow)) ?? (await lockedRow(row, () => inLockingTransaction(lockRow)))
+      if (stored === undefined) throw new ResourceNotFound(kind)
+      return stored
+    })
   }
 
-  async function inLockingTransaction(): Promise<Updated<T>> {
+  /** Undefined where `lock` did not lock the row. */
+  async function inLockingTransaction(lock: typeof lockRow): Promise<Updated<T> | undefined> {
     return await inTransaction(database, { rollback: request.dryRun }, async trx => {
       if (!(await takeKey(trx, key))) throw new IdempotencyKeyInUse()
-      await lockStatements[kind].run(trx, { id: request.id })
+      if (!(await lock(trx, kind, request.id))) return undefined
       if ((await firstVersion(key, query => query.single(trx))) !== undefined) throw new KeyTaken()
       // The lock holds the row. What else a decision rests on, shares and rights, may change until the statement that writes.
       for (let tries = 0; tries < LOCKED_TRIES_MAX; tries++) {

@@ -49,8 +49,10 @@ export interface Decision {
 export type Bounded = <Result>(key: string, work: () => Promise<Result>) => Promise<Result>
 
 export interface WorkBounds {
-  /** For transactions that wait for a row's lock; the key names the row. */
-  rowLock: Bounded
+  /** For updates that lock a row; the key names the row. */
+  rowTurn: Bounded
+  /** For those that wait for a row that another session has locked, with the same key. */
+  lockedRow: Bounded
   /** For statements that read much; the key names the token. */
   expensive: Bounded
 }

@@ -24,7 +24,7 @@ export async function lockState<T extends ResourceTypes>(
   id: number,
   viewer: ViewerParameters,
 ): Promise<T['State'] | undefined> {
-  await lockStatements[resource.kind].run(trx, { id })
+  await lockRow(trx, resource.kind, id)
   return await resource.read(trx, id, viewer) // only now: a read that began before the wait would show the old state
 }
 
@@ -63,11 +63,21 @@ export function setTimeOfNow(entry: AuditEntry, state: VersionedState): void {
   entry.hash = auditHash(entry)
 }
 
-/** Locks one row against other writers until the transaction ends. */
-export const lockStatements = { persona: lockStatement('persona'), tool: lockStatement('tool') }
+/** Locks a row against other writers until the transaction ends. False where the row does not exist. */
+export async function lockRow(trx: Transaction<Database>, kind: ResourceKind, id: number): Promise<boolean> {
+  return (await LOCKS[kind].run(trx, { id })).length > 0
+}
 
-function lockStatement(kind: ResourceKind) {
+/** The same without a wait: false also where another session has locked the row. */
+export async function tryLockRow(trx: Transaction<Database>, kind: ResourceKind, id: number): Promise<boolean> {
+  return (await TRY_LOCKS[kind].run(trx, { id })).length > 0
+}
+
+const LOCKS = { persona: lockStatement('persona', ''), tool: lockStatement('tool', '') }
+const TRY_LOCKS = { persona: lockStatement('persona', 'skip locked'), tool: lockStatement('tool', 'skip locked') }
+
+function lockStatement(kind: ResourceKind, wait: '' | 'skip locked') {
   return statement<{ id: number }, { id: number }>(`${kind}_lock`, param => {
-    return sql`select id from ${sql.raw(kind)} where id = ${param('id')}::integer for no key update`
+    return sql`select id from ${sql.raw(kind)} where id = ${param('id')}::integer for no key update ${sql.raw(wait)}`
   })
 }

@@ -10,7 +10,8 @@ import { testDatabase } from '../postgres.js'
 /** Doubles what it is asked, and keeps which questions came together. */
 function doubling() {
   const groups: number[][] = []
-  const batcher = new Batcher<number, number>(async questions => {
+  const batcher = new Batcher<number, number>(async (questions, onConnection) => {
+    onConnection()
     groups.push([...questions])
     return questions.map(question => question * 2)
   }, WAIT_MS)
@@ -30,7 +31,7 @@ t.test('what one turn of the event loop asks goes as one batch, and each gets it
   t.strictSame(groups, [[5, 3, 5, 8], [1]])
 })
 
-t.test('while two batches are under way, what comes waits for one of them and goes together', async t => {
+t.test('while two batches wait for a connection, what comes waits for one of them and goes together', async t => {
   const { groups, release, batcher } = await held()
   const first = ask(batcher, 0)
   await new Promise(setImmediate)
@@ -47,11 +48,23 @@ t.test('while two batches are under way, what comes waits for one of them and go
   t.strictSame(await Promise.all([second, ...others]), [1, 2, 3, 4])
 })
 
+t.test('batches that have had their connections for long hold up nobody; those without a connection do', async t => {
+  const { groups, release, batcher } = await held('connected')
+  const asked: Promise<number>[] = []
+  for (let question = 0; question < 6; question++) {
+    asked.push(ask(batcher, question))
+    while (groups.length <= question) await new Promise(setImmediate)
+  }
+  release(0, 1, 2, 3, 4, 5)
+  t.strictSame(await Promise.all(asked), [0, 1, 2, 3, 4, 5])
+})
+
 /** Answers each question with itself when its batch is released. */
-async function held() {
+async function held(connection?: 'connected') {
   const groups: number[][] = []
   const releases: (() => void)[] = []
-  const batcher = new Batcher<number, number>(async questions => {
+  const batcher = new Batcher<number, number>(async (questions, onConnection) => {
+    if (connection) onConnection()
     groups.push([...questions])
     await new Promise<void>(resolve => releases.push(resolve))
     return questions

@@ -112,13 +112,30 @@ export class OpenDatabase<DB> implements BatchRunner {
     // The map's types cannot say that a statement and its batcher belong together: this is where they are put in.
     let batcher = batchers.get(statement) as Batcher<P, Positioned<R> | undefined> | undefined
     if (batcher === undefined) {
-      batcher = new Batcher(async rows => {
-        const answers = await executor.executeQuery(statement.bind(rows))
-        return byPosition(answers.rows, rows.length)
+      batcher = new Batcher((rows, onConnection) => {
+        return this.#runBatch(statement, executor, rows, onConnection)
       }, this.#config.connectionTimeoutMillis ?? 0)
       batchers.set(statement, batcher)
     }
     return batcher
+  }
+
+  async #runBatch<P extends object, R>(
+    statement: RowStatement<P, R>,
+    executor: Executor,
+    rows: readonly P[],
+    onConnection: () => void,
+  ): Promise<(Positioned<R> | undefined)[]> {
+    const session = await this.#acquire(this.pool)
+    try {
+      onConnection()
+      const { sql, parameters } = statement.bind(rows)
+      const bound = executor === this.db ? [{ sql, parameters }] : [BEGIN, { sql, parameters }, ROLLBACK]
+      const answer = bound.length === 1 ? await session.query(sql, parameters) : (await session.pipeline(bound))[1]
+      return byPosition((answer?.rows ?? []) as Positioned<R>[], rows.length) // what the statement selects
+    } finally {
+      session.release()
+    }
   }
 
   /**

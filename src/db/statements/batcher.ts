@@ -2,8 +2,11 @@ import pg from 'pg'
 import { PoolExhausted } from '../connection/database-error.js'
 import type { SendHooks } from './row-statement.js'
 
-/** Runs one statement for several rows: one result for each, in their order. */
-export type RunBatch<Row, Result> = (rows: readonly Row[]) => Promise<readonly Result[]>
+/**
+ * Runs one statement for several rows, and answers one result for each, in their order. It calls `onConnection` when it has a
+ * connection, and reads the rows only after that.
+ */
+export type RunBatch<Row, Result> = (rows: readonly Row[], onConnection: () => void) => Promise<readonly Result[]>
 
 /** A row to run the statement for. */
 export interface Entry<Row> {
@@ -24,19 +27,22 @@ interface Waiting<Row, Result> extends Entry<Row> {
 
 const BATCH_ROWS_MAX = 32
 const BATCH_BYTES_MAX = 256 * 1024
-/** So many batches of one statement are under way. */
-const BATCHES_MAX = 2
+/** How many batches of one statement hold up the rows that come after them. Few at once make batches large. */
+const HOLDING_MAX = 2
+
+/** A batch that has had its connection for longer holds up nobody: another one may start on a connection of its own. */
+const HOLD_MS = 40
 
 /**
  * Runs a statement once for the rows that are added in the same turn of the event loop, or while earlier batches are under
- * way. Every result is as fresh as that of a statement of its own, which would begin no earlier. A row waits for earlier
- * batches no longer than for a connection.
+ * way. Every result is as fresh as that of a statement of its own, which would begin no earlier. A row waits for `HOLD_MS`
+ * at most while connections are free, and else no longer than for a connection.
  */
 export class Batcher<Row, Result> {
   readonly #run: RunBatch<Row, Result>
   readonly #waitMs: number
   #waiting: Waiting<Row, Result>[] = []
-  #batches = 0
+  #holding = 0
   #turn: NodeJS.Immediate | undefined
   #timer: NodeJS.Timeout | undefined
 
@@ -60,15 +66,25 @@ export class Batcher<Row, Result> {
   }
 
   #offer(): void {
-    while (this.#batches < BATCHES_MAX && this.#waiting.length > 0) {
-      this.#batches++
-      void this.#send(this.#nextBatch()).finally(() => {
-        this.#batches--
-        this.#offer()
-      })
-    }
+    while (this.#holding < HOLDING_MAX && this.#waiting.length > 0) void this.#start(this.#nextBatch())
     const [oldest] = this.#waiting
     if (oldest) this.#timer ??= setTimeout(() => this.#refuseLate(), oldest.until - performance.now()).unref()
+  }
+
+  async #start(batch: readonly Waiting<Row, Result>[]): Promise<void> {
+    this.#holding++
+    let isHolding = true
+    const letGo = () => {
+      if (isHolding) this.#holding--
+      isHolding = false
+      this.#offer()
+    }
+    let timer: NodeJS.Timeout | undefined
+    await this.#send(batch, () => {
+      timer ??= setTimeout(letGo, HOLD_MS).unref()
+    })
+    clearTimeout(timer)
+    letGo()
   }
 
   #refuseLate(): void {
@@ -99,16 +115,19 @@ export class Batcher<Row, Result> {
     return batch
   }
 
-  /** Where one row was refused the others are tried singly, one behind the other. */
-  async #send(batch: readonly Waiting<Row, Result>[]): Promise<void> {
+  /** Where one row was refused the others are tried singly, one after the other. */
+  async #send(batch: readonly Waiting<Row, Result>[], onConnection: () => void): Promise<void> {
     try {
-      for (const { hooks } of batch) hooks?.onSend()
-      const results = await this.#run(batch.map(({ row }) => row))
+      const rows = batch.map(({ row }) => row)
+      const results = await this.#run(rows, () => {
+        onConnection()
+        for (const { hooks } of batch) hooks?.onSend()
+      })
       batch.forEach(({ resolve }, i) => {
         resolve(results[i] as Result) // one for each: the contract of `RunBatch`
       })
     } catch (error) {
-      if (batch.length > 1 && isAboutOneRow(error)) for (const single of batch) await this.#send([single])
+      if (batch.length > 1 && isAboutOneRow(error)) for (const single of batch) await this.#send([single], onConnection)
       else for (const { reject } of batch) reject(error)
     }
   }
