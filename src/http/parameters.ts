@@ -71,13 +71,15 @@ function parseIdempotencyKey(header: string, loc: Loc): Parsed<string> {
 /** The query of a read: an earlier version, or another view of the present one. */
 export const ReadQuery = {
   view: queryChoice(['update'], '`update`: the body of an update that changes nothing, instead of the record.'),
-  version: queryId('Answers this version: what the number in an `ETag` such as `"persona-12-7"` names.'),
+  version: queryId(
+    'Answers this version, to callers who may edit: what the number in an `ETag` such as `"persona-12-7"` names.',
+  ),
   at: Type.Optional(
     parameter(
       {
         type: 'string',
         format: 'date-time',
-        description: 'Answers what was stored at this time (RFC 3339; without an offset UTC).',
+        description: 'Answers what was stored at this time, to callers who may edit (RFC 3339; without an offset UTC).',
       },
       parseTime,
     ),

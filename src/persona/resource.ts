@@ -30,6 +30,7 @@ import {
   type References,
   requireAnswerable,
   requireEditable,
+  requireHistory,
 } from './rules.js'
 import type { PersonaState } from './state.js'
 import {
@@ -110,6 +111,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   isWhole: ({ left_out_bytes = 0 }) => left_out_bytes === 0,
   isVisible,
   requireRights: requireEditable,
+  requireHistory,
   pastSnapshot: pastPersona,
 }
 

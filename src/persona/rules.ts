@@ -96,13 +96,19 @@ export function isVisible(state: PersonaState, caller: Caller): boolean {
 
 /** That the caller sees the agent and may edit it. Throws `ResourceNotFound`, `Forbidden`, `BuiltinReadOnly`. */
 export function requireEditable(state: PersonaState, caller: Caller): void {
-  if (!isVisible(state, caller)) throw new ResourceNotFound('persona')
-  if (state.access !== 'owner' && state.access !== 'editor' && !isAdmin(caller)) {
-    throw new Forbidden(
-      'You can see this agent but not edit it: that takes its owner, an editor share or an administrator.',
-    )
-  }
+  requireEditor(state, caller, 'You can see this agent but not edit it')
   if (state.builtin_persona) throw new BuiltinReadOnly('This agent is built in and cannot be updated.')
+}
+
+/** That the caller may read earlier versions: these may be from before others could see the agent. Throws likewise. */
+export function requireHistory(state: PersonaState, caller: Caller): void {
+  requireEditor(state, caller, 'You can see this agent but not its earlier versions')
+}
+
+function requireEditor(state: PersonaState, caller: Caller, refusal: string): void {
+  if (!isVisible(state, caller)) throw new ResourceNotFound('persona')
+  if (state.access === 'owner' || state.access === 'editor' || isAdmin(caller)) return
+  throw new Forbidden(`${refusal}: that takes its owner, an editor share or an administrator.`)
 }
 
 /** What the agent becomes: of a merge, what the update makes of the version that it names, and what others made since. */

@@ -25,6 +25,7 @@ import {
   decideTool,
   type PlannedHeader,
   type References,
+  requireHistory,
   requireManageable,
   shownHeaders,
   type ToolDecision,
@@ -131,6 +132,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
   isWhole: () => true,
   isVisible: () => true, // tools are not secret to a signed-in caller (DECISIONS section 6)
   requireRights: requireManageable,
+  requireHistory,
   pastSnapshot: async (...asked) => ({ text: snapshotText(await pastRow(...asked)), notes: [] }),
 }
 

@@ -1,3 +1,4 @@
+import { type Caller, managesActions } from '../auth/caller.js'
 import { BuiltinReadOnly, type Fault, Forbidden, InvalidRequest, ToolOutOfScope, UnknownMask } from '../errors.js'
 import { encryptSecret, type SealedSecret } from '../secrets/cipher.js'
 import { fingerprint, holdsMaskDigits, looksLikeMask, maskOf } from '../secrets/mask.js'
@@ -154,6 +155,12 @@ export function requireManageable(state: ToolState): void {
     )
   }
   if (state.managed_as === null) throw new ToolOutOfScope()
+}
+
+/** That the caller may read earlier versions: who may update it, and of a built-in tool with `manage:actions`. Throws `Forbidden`. */
+export function requireHistory({ managed_as }: ToolState, caller: Caller): void {
+  if (managed_as !== null || managesActions(caller)) return
+  throw new Forbidden('You can see this tool but not its earlier versions: that takes the right to update it.')
 }
 
 function requireRules(state: ToolState, update: ToolUpdateContent): void {

@@ -102,8 +102,8 @@ export async function readResource<T extends ResourceTypes>(
 }
 
 /**
- * Answers a resource as it was, to callers who see it now; names of labels, people and document sets are those of now. Throws also
- * `VersionNotFound`, `VersionGone`, and `InvalidRequest` for a time in the future.
+ * Answers a resource as it was, to callers who may update it now; names of labels, people and document sets are those of now. Throws also
+ * `Forbidden`, `VersionNotFound`, `VersionGone`, and `InvalidRequest` for a time in the future.
  */
 export async function readPast<T extends ResourceTypes>(
   database: ServiceDatabase,
@@ -120,7 +120,8 @@ export async function readPast<T extends ResourceTypes>(
   const reading = () =>
     inOneSnapshot(database, async trx => {
       const state = await resource.read(trx, id, viewer)
-      if (state === undefined || !resource.isVisible(state, caller)) throw new ResourceNotFound(resource.kind)
+      if (state === undefined) throw new ResourceNotFound(resource.kind)
+      resource.requireHistory(state, caller)
       const past = await readPastOf(trx, resource.kind, id, asOf)
       const { text: snapshot, notes } = await show(trx, state, past, viewer, requireSize)
       return { version: past.version, snapshot, notes }

@@ -161,6 +161,8 @@ export interface VersionedResource<T extends ResourceTypes> {
   isVisible(state: T['State'], caller: Caller): boolean
   /** That the caller may update it at all. Throws what `decide` throws for that. */
   requireRights(state: T['State'], caller: Caller): void
+  /** That the caller may read earlier versions. Throws `ResourceNotFound`, `Forbidden`. */
+  requireHistory(state: T['State'], caller: Caller): void
   /** The snapshot of an earlier version. */
   readonly pastSnapshot: ShowPast<T>
 }

@@ -143,6 +143,48 @@ t.test('404: a caller who does not see the agent now does not see it as it was',
   t.match(answer.json(), { error_code: 'PERSONA_NOT_FOUND' })
 })
 
+t.test('403: a reader of what was private before does not read its past', async t => {
+  const secret = 'a prompt of when it was private'
+  const version = versionIn(await patch({ system_prompt: secret, is_public: false }))
+  await patch({ system_prompt: 'of today', is_public: true })
+  const share = { persona_id: 1, user_id: await newPerson(database, 'editor@example.com'), level: 'editor' }
+  await newPerson(database, 'reader@example.com')
+  await newPerson(database, 'builder@example.com', 'manage:actions')
+  await database.db.insertInto('persona_user').values(share).execute()
+  const past = async (email: string, address: string) => call('GET', address, { token: await token(email) })
+  for (const query of [`version=${version}`, `at=${await instant()}`, 'version=99999', 'version=1&view=update']) {
+    for (const [reader, address, sentence] of [
+      [
+        'reader',
+        AGENT,
+        'You can see this agent but not its earlier versions: that takes its owner, an editor share or an ',
+      ],
+      ['builder', AGENT, 'You can see this agent'],
+      ['reader', '/tool/10', 'You can see this tool but not its earlier versions: that takes the right to update it.'],
+      ['editor', '/tool/10', 'You can see this tool'],
+    ] as const) {
+      const refused = await past(`${reader}@example.com`, `${address}?${query}`)
+      t.equal(refused.statusCode, 403, `${reader} ${address} ${query}`)
+      t.match(refused.json(), { error_code: 'INSUFFICIENT_PERMISSIONS' })
+      t.ok(refused.json().detail.startsWith(sentence), refused.body)
+      t.notMatch(refused.body, secret)
+    }
+    t.equal((await past('reader@example.com', `/persona/3?${query}`)).statusCode, 404, 'an invisible one stays 404')
+  }
+  for (const email of ['alice@example.com', 'editor@example.com', 'admin@example.com']) {
+    t.match((await past(email, `${AGENT}?version=${version}`)).json(), { system_prompt: secret }, email)
+  }
+  for (const email of ['builder@example.com', 'admin@example.com']) {
+    t.equal((await past(email, '/tool/10?version=1')).statusCode, 200, email)
+    t.equal(
+      (await past(email, '/tool/1?version=0')).json().error_code,
+      'VERSION_NOT_FOUND',
+      `${email}: a built-in tool`,
+    )
+  }
+  t.equal((await past('alice@example.com', '/tool/1?version=1')).statusCode, 403, 'a built-in tool')
+})
+
 t.test('an audit row ahead of the database’s clock: its version, its time and its repetition are answered', async t => {
   const keyed = async () => {
     const asked = { token: alice, body: { description: 'ahead' }, headers: { 'idempotency-key': 'ahead' } }
@@ -421,7 +463,7 @@ t.test(
       304,
     )
     t.equal((await call('GET', '/persona/1', { token: alice, headers: { 'if-none-match': tag } })).statusCode, 200)
-    t.equal((await call('GET', '/persona/1?view=update&version=1', { token: alice })).statusCode, 200)
+    t.equal((await call('GET', '/persona/1?view=update&version=1', { token: alice })).statusCode, 200, 'of their own')
     t.equal((await call('GET', '/persona/1?view=all', { token: alice })).statusCode, 422)
   },
 )
