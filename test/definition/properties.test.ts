@@ -8,6 +8,7 @@ import {
   completeDefinition,
   type DefinitionCheck,
   DefinitionRefused,
+  originsOf,
   toFunctions,
 } from '../../src/tool/definition/index.js'
 import { repetitions } from '../updates/stored-state.js'
@@ -336,4 +337,107 @@ t.test('any schema: what is accepted becomes valid JSON Schema, and comparing it
     { numRuns: runs },
   )
   t.ok(accepted > runs / 4, `${accepted} documents were accepted`)
+})
+
+/** No part of these may be turned into text without looking at what it is. */
+const NO_TEXT = JSON.parse('{"toString":"x","valueOf":"x","toJSON":1,"length":-1}')
+const animals = {
+  openapi: '3.1.0',
+  $self: 'https://t.example.com/api.json',
+  info: { title: 'T', version: '1' },
+  servers: [
+    { url: 'https://{h}.example.com/{p}', variables: { h: { default: 'a', enum: ['a', 'b'] }, p: { default: 'v1' } } },
+  ],
+  paths: {
+    '/a/{id}': {
+      parameters: [{ name: 'id', in: 'path', required: true, schema: { type: 'integer', minimum: 1, maximum: 2 } }],
+      post: {
+        operationId: 'a',
+        summary: 'A',
+        description: 'Aa',
+        tags: ['x'],
+        parameters: [
+          {
+            name: 'q',
+            in: 'query',
+            style: 'form',
+            explode: true,
+            schema: { enum: ['a', 'b'], default: 'a', pattern: 'a' },
+          },
+          { name: 'r', in: 'header', examples: { one: { value: 1 } }, content: { 'application/json': { schema: {} } } },
+        ],
+        requestBody: { content: { 'application/json': { schema: { $ref: '#/components/schemas/Pet' } } } },
+        responses: { 200: { description: 'ok' } },
+      },
+    },
+  },
+  components: {
+    schemas: {
+      Pet: {
+        type: 'object',
+        required: ['kind'],
+        properties: { kind: { type: 'string', enum: ['Cat', 'Dog'] } },
+        discriminator: { propertyName: 'kind', mapping: { Cat: '#/components/schemas/Cat' } },
+      },
+      Cat: {
+        allOf: [{ $ref: '#/components/schemas/Pet' }, { properties: { kind: { const: 'Cat' }, n: { multipleOf: 2 } } }],
+      },
+      Dog: {
+        $id: 'https://t.example.com/dog',
+        allOf: [{ $ref: '#/components/schemas/Pet' }],
+        items: [{ $ref: 'dog#a' }],
+      },
+    },
+    securitySchemes: { key: { type: 'apiKey', in: 'query', name: 'k' } },
+  },
+}
+const swagger = {
+  swagger: '2.0',
+  info: { title: 'T', version: '1' },
+  host: 'a.example.com',
+  basePath: '/v1',
+  schemes: ['https'],
+  consumes: ['application/json'],
+  parameters: { p: { name: 'p', in: 'query', type: 'array', items: { type: 'string' }, collectionFormat: 'pipes' } },
+  paths: {
+    '/b/{id}': {
+      put: {
+        operationId: 'b',
+        summary: 'B',
+        schemes: ['http'],
+        produces: ['text/plain'],
+        parameters: [
+          { $ref: '#/parameters/p' },
+          { name: 'id', in: 'path', required: true, type: 'string', format: 'uuid' },
+          { name: 'b', in: 'body', schema: { $ref: '#/definitions/A' } },
+        ],
+        responses: { 200: { description: 'ok', schema: { type: 'string' } } },
+      },
+    },
+  },
+  definitions: {
+    A: { type: 'object', discriminator: 'kind', properties: { kind: { type: 'string', 'x-nullable': true } } },
+  },
+}
+
+t.test('an object in the place of each part, which has no text: nothing throws', async t => {
+  for (const whole of [animals, swagger]) {
+    const places = placesOf(whole)
+    t.ok(places.length > 40, `${places.length} places`)
+    for (const place of places) {
+      for (const value of [NO_TEXT, [NO_TEXT]]) {
+        const definition = structuredClone<Json>(whole)
+        mutate(definition, place, structuredClone(value))
+        const all = () => {
+          checkDefinition(definition)
+          originsOf(definition)
+          const { definition: completed, check } = completeDefinition(definition, { server: 'https://a.example.com' })
+          compareDefinitions(whole, completed)
+          compareDefinitions(completed, whole)
+          if (check.ok) toFunctions(completed)
+        }
+        t.doesNotThrow(all, place.join(' '))
+      }
+    }
+  }
 })

@@ -45,6 +45,7 @@ const RAW_BODIES = [
   ...['{"__proto__":{"admin":true}}', '{"\\u005f_proto__":{}}', '{"constructor":{"protot\\u0079pe":{}}}', '\ufeff{}'],
   ...['{"name":"a","name":"b"}', '{"num_chunks":1e400}', '{"tool_ids":[18446744073709551616]}', '{"name":"\\ud800"}'],
   ...['{}garbage', '[]', '""', '0', ' \n', '{"a":01}', "{'a':1}", '{"a":1,}', '{', '['.repeat(5_000)],
+  '{"definition":{"openapi":{"toString":"x"}}}', // found with seed 537056555
 ]
 const PATH_TRICKS = [
   ...'%31 0 -1 2147483648 99999999999999999999 1e1 0x1 %D9%A3 1%00 1%2f2 ..%2f1 %2e%2e . .. 1;a=b +1 %201'.split(' '),

@@ -81,13 +81,14 @@ export function inspection(definition: unknown, options: CheckOptions): Inspecti
   }
 
   const references = new References({ value: definition, place: root }, named)
-  const hasReferableMedia = !/^3\.[01](\D|$)/.test(String(definition.openapi))
+  const version = typeof definition.openapi === 'string' ? definition.openapi : ''
+  const hasReferableMedia = !/^3\.[01](\D|$)/.test(version)
   const reader = new Reader(references, findings, hasReferableMedia)
   if (reader.isMisplaced(definition, root, 'document') || !checkVersion(definition, root, reader)) return refused()
   checkInfo(definition.info, root, reader)
   checkServers(definition.servers, true, placeUnder(root, 'servers'), reader)
 
-  const is30 = String(definition.openapi).startsWith('3.0')
+  const is30 = version.startsWith('3.0')
   const subtypes = new Subtypes(references, definition, root)
   const headerNames = new Set(options.headerNames?.map(name => name.toLowerCase()))
   const inputs = new InputRules(reader, new SchemaWalk(reader, subtypes, is30), headerNames)

@@ -82,6 +82,13 @@ export function quote(text: string): string {
   return text.length > QUOTED_CHARACTERS ? `${JSON.stringify(cut(text, QUOTED_CHARACTERS))}...` : JSON.stringify(text)
 }
 
+/** Any value from the document inside a message. An object may lack a text of its own: `{"toString": 1}`. */
+export function show(value: unknown): string {
+  if (typeof value === 'string') return quote(value)
+  if (Array.isArray(value)) return 'a list'
+  return typeof value === 'object' && value !== null ? 'an object' : String(value)
+}
+
 /** A long key is cut and ends with a hash of all of it, so that the places of two keys that begin alike differ. */
 function shortKey(key: string | number, characters: number): string | number {
   if (typeof key !== 'string' || key.length <= characters) return key

@@ -1,5 +1,5 @@
 import { BlockList, isIP } from 'node:net'
-import { type Findings, type Place, placeUnder, quote } from './findings.js'
+import { type Findings, type Place, placeUnder, quote, show } from './findings.js'
 import type { Reader } from './reader.js'
 import { isObject, parsedUrl } from './references.js'
 
@@ -324,7 +324,9 @@ function written(url: string, variables: unknown): string {
   // Names that values add are met in turn.
   for (const name of names) {
     const { default: byDefault, enum: listed } = variableOf(variables, name) ?? {}
-    const all = [byDefault, ...(Array.isArray(listed) ? listed : [])].map(String)
+    const all = [byDefault, ...(Array.isArray(listed) ? listed : [])].map(each =>
+      typeof each === 'string' ? each : show(each),
+    )
     values.push(JSON.stringify([name, ...all]))
     for (const value of all) for (const inner of variablesIn(value)) names.add(inner)
   }

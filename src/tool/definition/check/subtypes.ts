@@ -1,4 +1,4 @@
-import { type Loc, type Place, placeUnder, quote } from './findings.js'
+import { type Loc, type Place, placeUnder, quote, show } from './findings.js'
 import { isObject, isReference, type References, type Target } from './references.js'
 
 type Schema = Record<string, unknown>
@@ -155,9 +155,9 @@ export class Subtypes {
     const { allowed, type } = this.declared(schema, property)
     let chosen: unknown[] = values.map(each => asTyped(type, each))
     if (allowed !== undefined) {
-      chosen = allowed.filter(each => values.includes(String(each)))
+      chosen = allowed.filter(each => values.includes(textOf(each)))
       const alike = values.map(each => each.toLowerCase())
-      if (chosen.length === 0) chosen = allowed.filter(each => alike.includes(String(each).toLowerCase()))
+      if (chosen.length === 0) chosen = allowed.filter(each => alike.includes(textOf(each).toLowerCase()))
       if (chosen.length === 0) chosen = allowed.length === 1 ? allowed : []
     }
     if (chosen.length === 0) return undefined
@@ -208,7 +208,7 @@ export class Subtypes {
     }
     const lostValues = this.valuesNotOffered(discriminator, schema, subtypes)
     if (lostValues.length > 0)
-      warn(`no subtype is selected by ${lostValues.map(String).map(quote).join(', ')}: the model is not offered it`, [
+      warn(`no subtype is selected by ${lostValues.map(show).join(', ')}: the model is not offered it`, [
         'discriminator',
       ])
     for (const { value } of subtypes) {
@@ -312,6 +312,11 @@ export class Subtypes {
     }
     return { type }
   }
+}
+
+/** A value of the document as a mapping would name it. */
+function textOf(value: unknown): string {
+  return typeof value === 'string' ? value : show(value)
 }
 
 /** A value that a mapping names, as the type of the selector wants it. */

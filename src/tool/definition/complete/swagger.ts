@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { upgradeFromTwoToThree } from '@scalar/openapi-upgrader/2.0-to-3.0'
-import { type Fault, type Loc, quote, SENTENCES } from '../check/findings.js'
+import { type Fault, type Loc, quote, SENTENCES, show } from '../check/findings.js'
 import { misplacedText } from '../check/reader.js'
 import { isObject } from '../check/references.js'
 import type { NumberTexts } from './numbers.js'
@@ -30,7 +30,7 @@ const MAP_KEYS = new Set([
 ])
 /** What is data, in which no reference and no schema stands. */
 const DATA_KEYS = new Set(['example', 'default', 'enum'])
-const PLAIN_FORMATS = ['csv', 'ssv', 'pipes', 'multi']
+const PLAIN_FORMATS: unknown[] = ['csv', 'ssv', 'pipes', 'multi']
 const REFERENCE_HOPS = 8
 /** A media type in the result is at least its name and an object. */
 const MEMBER_CHARACTERS = 16
@@ -254,9 +254,9 @@ class Preparation {
       throw new NotConvertible({ loc: [...given, 'in'], msg: SENTENCES.missing, type: 'missing' })
     const { collectionFormat: format } = entry
     if (entry.type !== 'array' || format === undefined) return
-    if (entry.in === 'query' ? PLAIN_FORMATS.includes(String(format)) : format === 'csv') return
+    if (entry.in === 'query' ? PLAIN_FORMATS.includes(format) : format === 'csv') return
     delete entry.collectionFormat
-    const msg = `OpenAPI 3 has no collectionFormat ${quote(String(format))} for ${quote(entry.in)}: the values are separated by commas`
+    const msg = `OpenAPI 3 has no collectionFormat ${show(format)} for ${quote(entry.in)}: the values are separated by commas`
     this.notes.push({ path: at, type: 'collection_format_replaced', msg })
   }
 
