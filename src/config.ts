@@ -57,7 +57,11 @@ const SETTINGS = {
     dataDir: text('DATA_DIR', '.data', 'Folder of the embedded database and its key file.'),
     binDir: optional(text('PG_BIN_DIR', '', 'PostgreSQL binaries for the embedded server.')),
     demo: toggle('DEMO', true, 'Load the demo organisation into an empty embedded database.'),
-    migrateOnStart: toggle('MIGRATE_ON_START', false, 'Migrate at start; the embedded database always is.'),
+    migrateOnStart: toggle(
+      'MIGRATE_ON_START',
+      false,
+      'Migrate at start, which takes a direct connection; the embedded database always is.',
+    ),
     preparedStatements: toggle('PREPARED_STATEMENTS', true, 'Off behind PgBouncer in transaction mode.'),
     poolSize: count('DATABASE_POOL_SIZE', 16, 1, 500, 'Connections to the database, beside one for readiness.'),
     connectTimeoutMs: count('DATABASE_CONNECT_TIMEOUT_MS', 5_000, 100, 120_000, 'Longest wait for a connection.'),

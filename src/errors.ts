@@ -279,6 +279,7 @@ export const UNAVAILABLE_REASONS = [
   'database_full',
   'schema_behind',
   'schema_ahead',
+  'migrating',
   'key_missing',
   'overloaded',
   'draining',

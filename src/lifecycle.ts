@@ -3,7 +3,7 @@ import type { Logger } from 'pino'
 import type { Config } from './config.js'
 import { rootCause, ServerUnfit } from './db/connection/database-error.js'
 import { classifyDatabaseError, type DatabaseErrorKind, isAboutConnecting } from './db/connection/sqlstate.js'
-import { migrate, schemaAdvice, schemaState, schemaSteps } from './db/migrate.js'
+import { migrateDirectly, schemaAdvice, schemaState, schemaSteps } from './db/migrate.js'
 import { connectAdvice, isRefusedByServer } from './db/open.js'
 import type { ServiceDatabase } from './db/transaction.js'
 import { type Readiness, Unavailable, type UnavailableReason } from './errors.js'
@@ -125,6 +125,7 @@ export class Lifecycle {
     const unfit = unfitOf(error)
     if (unfit !== undefined)
       return unavailable('database_unreachable', `The database cannot be used: ${unfit.message}.`)
+    if (error instanceof Unavailable) return unavailable(error.reason, error.message)
     return NO_WRITES[classifyDatabaseError(error).kind] ?? this.#unreachable(error)
   }
 
@@ -151,7 +152,8 @@ export class Lifecycle {
     const { database, log, version } = this.#options
     const found = await schemaState(database.db, version)
     if (found.kind !== 'behind') return
-    const names = await migrate(database.db)
+    this.#state = MIGRATING
+    const names = await migrateDirectly(database, { onWait: sentence => log.warn(sentence) })
     if (names.length > 0) log.info({ migrations: names }, 'the schema was brought up to date')
   }
 
@@ -226,6 +228,8 @@ function unavailable(reason: UnavailableReason, detail: string): Readiness {
 }
 
 const DRAINING = unavailable('draining', 'This process is shutting down.')
+
+const MIGRATING = unavailable('migrating', 'The schema is being brought up to date, by this process or another one.')
 
 const DISK_FULL = unavailable(
   'database_full',

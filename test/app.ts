@@ -51,6 +51,7 @@ export async function serviceOver(
   database: ServiceDatabase,
   env: Record<string, string> = {},
   logger: Logger | false = false,
+  migrates?: 'migrates',
 ) {
   const config = readConfig({
     RATE_LIMIT_PER_MINUTE: '0',
@@ -61,7 +62,7 @@ export async function serviceOver(
   })
   const log = logger || makeLogger('silent')
   const ring = parseKeyRing(TEST_SECRET_KEYS)
-  const service = new Lifecycle({ config, version: VERSION, database, ring, migrates: false, log })
+  const service = new Lifecycle({ config, version: VERSION, database, ring, migrates: migrates !== undefined, log })
   const app = await buildApp({ config, version: VERSION, database, service, logger })
   t.teardown(() => app.close())
   return { app, service }

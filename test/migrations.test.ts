@@ -6,12 +6,14 @@ import pino from 'pino'
 import t from 'tap'
 import { buildApp } from '../src/app.js'
 import { readConfig } from '../src/config.js'
+import { parseDatabaseUrl } from '../src/db/connection/database-url.js'
 import { MIGRATIONS, migrate, migrationNames, type SchemaStep, schemaState } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
 import { Lifecycle } from '../src/lifecycle.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
-import { worldApp } from './app.js'
+import { serviceOver, worldApp } from './app.js'
 import { startAgentctl } from './cli/agentctl.js'
+import { TcpProxy } from './db/tcp-proxy.js'
 import { matchesGolden } from './golden.js'
 import { testDatabase } from './postgres.js'
 import { TEST_SECRET_KEYS } from './world.js'
@@ -129,6 +131,86 @@ t.test('503 with the reason while the schema does not fit, and service once it d
   service.drain()
   t.match((await app.inject({ url: '/readyz' })).json(), { reason: 'draining' })
 })
+
+t.test(
+  '503 migrating while another session holds the lock of migrations; the log names it, and the wait has an end',
+  async t => {
+    const { url, database } = await emptyDatabase(t)
+    const holder = new pg.Client({ connectionString: url, application_name: 'a migration that hangs' })
+    await holder.connect()
+    t.teardown(() => holder.end().catch(() => undefined))
+    const { rows } = await holder.query<{ pid: number }>('select pg_backend_pid() as pid, pg_advisory_lock(7140312)')
+    const said: string[] = []
+    const waiting = { patienceMs: 300, onWait: (sentence: string) => said.push(sentence) }
+    const fault = { reason: 'migrating', message: /has held the lock of migrations for 0.3 s/ }
+    t.match(await migrate(database.db, MIGRATIONS, waiting).catch(error => error), fault)
+    const named = `process ${rows[0]?.pid} of the server \\(a migration that hangs, role \\w+, from .*, connected since 2`
+    t.match(said, [new RegExp(named)])
+    t.equal(said.length, 1)
+
+    const { app, service } = await serviceOver(t, database, {}, false, 'migrates')
+    const started = service.start()
+    const reason = async () => [(await app.inject({ url: '/readyz' })).json().reason as string]
+    await seen(reason, 'migrating')
+    await holder.end()
+    t.equal(await started, true)
+    t.match((await app.inject({ url: '/readyz' })).json(), { status: 'ready' })
+  },
+)
+
+t.test('78 for a migration through a pooler: nothing is run, and the message says what to set', async t => {
+  const { url, database } = await emptyDatabase(t)
+  const proxy = await TcpProxy.open(hostOf(url))
+  t.teardown(() => proxy.close())
+  // A pooler gives out process ids of its own.
+  proxy.onBackward = data => {
+    const at = data.indexOf(Buffer.from([0x4b, 0, 0, 0, 12]))
+    if (at >= 0) data.writeInt32BE(1, at + 5)
+    return true
+  }
+  const pooled = new URL(url)
+  pooled.searchParams.set('host', '127.0.0.1')
+  pooled.searchParams.set('port', String(proxy.port))
+  for (const args of [['migrate'], ['init', 'alice@example.com']]) {
+    const { status, stderr } = await startAgentctl({ url: pooled.href, args }).answer
+    t.equal(status, 78)
+    t.match(stderr, /a pooler stands before the database, and migrations need a direct connection/)
+  }
+  const { rows } = await sql`select from pg_class where relnamespace = 'public'::regnamespace`.execute(database.db)
+  t.same(rows, [])
+  const through = openUrl(pooled.href, readConfig({}))
+  t.teardown(() => through.close())
+  await t.rejects((await serviceOver(t, through, {}, false, 'migrates')).service.start(), { name: 'ServerUnfit' })
+  await migrate(database.db)
+  t.equal(
+    await (await serviceOver(t, through, {}, false, 'migrates')).service.start(),
+    true,
+    'nothing is to be migrated',
+  )
+})
+
+t.test('78 for a database of a version before 1.15.1, by every way in: it is left as it is', async t => {
+  const { url, database } = await emptyDatabase(t)
+  await migrate(database.db, Object.fromEntries(Object.entries(MIGRATIONS).slice(0, 3)))
+  t.match(await schemaState(database.db, '2.1.0'), { kind: 'behind' }, 'one that this program has begun')
+  await sql`comment on table schema_requirement is null`.execute(database.db)
+  const message = /of a version before 1\.15\.1: upgrade it to 1\.15\.1 first/
+  for (const args of [['migrate'], ['migrate', '--plan'], ['init', 'alice@example.com'], ['status']]) {
+    const { status, stderr } = await startAgentctl({ url, args }).answer
+    t.equal(status, 78, args.join(' '))
+    t.match(stderr, message)
+  }
+  for (const migrates of ['migrates', undefined] as const)
+    await t.rejects((await serviceOver(t, database, {}, false, migrates)).service.start(), { message })
+  const { rows } = await sql`select migration from schema_requirement`.execute(database.db)
+  t.equal(rows.length, 3)
+})
+
+function hostOf(url: string): { host: string; port: number } {
+  const parsed = parseDatabaseUrl(url)
+  if (!parsed.ok) throw new Error(parsed.faults.join())
+  return parsed.url
+}
 
 async function seen(answers: () => Promise<string[]>, first: string): Promise<void> {
   for (let tries = 0; tries < 500; tries++) {

@@ -2,8 +2,11 @@ import { readdirSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Kysely, type Migration, Migrator, sql } from 'kysely'
 import pg from 'pg'
+import { TRY_AGAIN, Unavailable } from '../errors.js'
+import { ServerUnfit } from './connection/database-error.js'
 import { SQLSTATE } from './connection/sqlstate.js'
 import type { Database } from './tables.js'
+import type { ServiceDatabase } from './transaction.js'
 
 /**
  * One step of the schema. `oldestProgram` is the oldest version that can live with the schema after it.
@@ -46,27 +49,58 @@ export type SchemaState =
 /** A number for the lock of `migrate`, without meaning. */
 const LOCK_ID = 7_140_312
 const LOCK_POLL_MS = 100
+/** How long another process may hold the lock of `migrate`. */
+const LOCK_PATIENCE_MS = 60_000
 
 /** How long a step may wait for a lock, with writers waiting behind it. */
 const LOCK_WAIT_MS = 100
 /** How long those writers then have the table for themselves. */
 const MAKE_WAY_MS = 400
-/** After so long, the holder of the lock will not let go. */
+/** How long a step tries to get its lock on a table. */
 const STEP_PATIENCE_MS = 60_000
+
+/** The newest step of version 1.15.1, the oldest version whose databases are upgraded. */
+const OLDEST_UPGRADED = { version: '1.15.1', step: '0011_leaf_positions' }
+
+/** The comment on `schema_requirement` in databases that were not made by a version before 2.1. */
+const MADE_SINCE = 'made by version 2.1 or later'
+
+/** What a migration waits for. */
+export interface Waiting {
+  /** How long another process may hold the lock of migrations. */
+  patienceMs?: number
+  /** Called with a sentence for the operator when a wait begins. */
+  onWait?: (sentence: string) => void
+}
+
+/**
+ * Brings the schema of the service's database up to date, as `migrate` does. Throws `ServerUnfit` through a pooler, whose
+ * connections are not one session: the lock of migrations would not hold, and would stay behind.
+ */
+export async function migrateDirectly(database: ServiceDatabase, waiting: Waiting): Promise<string[]> {
+  if ((await pendingSteps(database.db, MIGRATIONS)).length === 0) return []
+  if (!database.server?.isDirect) {
+    throw new ServerUnfit(
+      'a pooler stands before the database, and migrations need a direct connection: run agentctl migrate with a ' +
+        'DATABASE_URL that names the server itself, and leave MIGRATE_ON_START off',
+    )
+  }
+  return await migrate(database.db, MIGRATIONS, waiting)
+}
 
 /**
  * Brings the schema up to date, forward only, and answers the names of the migrations that ran. Of several processes one works and
- * the others wait. Throws when a migration fails, with 55P03 when a lock was not to be had within a minute; what ran before it
- * stays, and of the failed one only what its `prepare` made.
+ * the others wait. Throws when a migration fails, with 55P03 when a table was not to be had within a minute, `Unavailable` when
+ * another process held the lock for too long; what ran before it stays, and of the failed one only what its `prepare` made.
  */
-export async function migrate(db: Kysely<Database>, steps = MIGRATIONS): Promise<string[]> {
+export async function migrate(db: Kysely<Database>, steps = MIGRATIONS, waiting: Waiting = {}): Promise<string[]> {
   if ((await pendingSteps(db, steps)).length === 0) return []
   return await db.connection().execute(connection =>
-    locked(connection, async () => {
+    locked(connection, waiting, async () => {
       const ran: string[] = []
       for (const name of await pendingSteps(connection, steps)) {
         await prepareStep(connection, steps[name])
-        ran.push(...(await runNext(connection, steps)))
+        ran.push(...(await runNext(connection, steps, waiting)))
       }
       return ran
     }),
@@ -107,12 +141,24 @@ async function pendingSteps(db: Kysely<Database>, steps: Readonly<Record<string,
   return Object.keys(steps).filter(name => !applied.has(name))
 }
 
-/** Asks again and again instead of waiting: `create index concurrently` would wait for the snapshot of a waiting session. */
-async function locked<T>(connection: Kysely<Database>, work: () => Promise<T>): Promise<T> {
+/** Polls instead of waiting: `create index concurrently` would wait for the snapshot of a waiting session. */
+async function locked<T>(
+  connection: Kysely<Database>,
+  { patienceMs = LOCK_PATIENCE_MS, onWait }: Waiting,
+  work: () => Promise<T>,
+): Promise<T> {
+  const deadline = Date.now() + patienceMs
+  let isTold = false
   for (;;) {
     const { rows } = await sql<{ taken: boolean }>`
       select pg_try_advisory_lock(${sql.lit(LOCK_ID)}) as taken`.execute(connection)
     if (rows[0]?.taken) break
+    if (!isTold) onWait?.(`waiting for the lock of migrations, which ${await lockHolder(connection)} holds`)
+    isTold = true
+    if (Date.now() > deadline) {
+      const message = `Another process has held the lock of migrations for ${patienceMs / 1_000} s. ${TRY_AGAIN}`
+      throw new Unavailable('migrating', message, 'not_applied')
+    }
     await sleep(LOCK_POLL_MS)
   }
   try {
@@ -120,6 +166,17 @@ async function locked<T>(connection: Kysely<Database>, work: () => Promise<T>): 
   } finally {
     await sql`select pg_advisory_unlock(${sql.lit(LOCK_ID)})`.execute(connection)
   }
+}
+
+/** Who holds the lock of migrations, in words for the operator. */
+async function lockHolder(connection: Kysely<Database>): Promise<string> {
+  const { rows } = await sql<{ holder: string }>`
+    select format('process %s of the server (%s, role %s, from %s, connected since %s)',
+      pid, application_name, usename, coalesce(host(client_addr), 'a socket'), date_trunc('second', backend_start)) as holder
+    from pg_locks join pg_stat_activity using (pid)
+    where locktype = 'advisory' and classid = 0 and objid = ${sql.lit(LOCK_ID)} and objsubid = 1 and granted
+      and database = (select oid from pg_database where datname = current_database())`.execute(connection)
+  return rows[0]?.holder ?? 'another process'
 }
 
 async function prepareStep(connection: Kysely<Database>, step: SchemaStep | undefined): Promise<void> {
@@ -136,13 +193,21 @@ async function prepareStep(connection: Kysely<Database>, step: SchemaStep | unde
 }
 
 /** Runs the first step that is missing; repeats it while a lock is not to be had. */
-async function runNext(connection: Kysely<Database>, steps: Readonly<Record<string, SchemaStep>>): Promise<string[]> {
+async function runNext(
+  connection: Kysely<Database>,
+  steps: Readonly<Record<string, SchemaStep>>,
+  { onWait }: Waiting,
+): Promise<string[]> {
+  let isTold = false
   const deadline = Date.now() + STEP_PATIENCE_MS
   const migrator = new Migrator({ db: connection, provider: { getMigrations: async () => withRequirement(steps) } })
   for (;;) {
     const { error, results = [] } = await migrator.migrateUp()
     if (!error) return results.filter(result => result.status === 'Success').map(result => result.migrationName)
     if (!isLockTimeout(error) || Date.now() > deadline) throw error
+    if (!isTold)
+      onWait?.(`waiting for a lock on a table, which another transaction holds: ${results[0]?.migrationName}`)
+    isTold = true
     await sleep(MAKE_WAY_MS)
   }
 }
@@ -188,9 +253,13 @@ function withRequirement(steps: Readonly<Record<string, SchemaStep>>): Record<st
       {
         up: async db => {
           await sql`
-            create table if not exists schema_requirement (
-              migration text not null constraint schema_requirement_pk primary key, oldest_program text not null);
-          `.execute(db)
+            do $$ begin
+              if to_regclass('schema_requirement') is null then
+                create table schema_requirement (
+                  migration text not null constraint schema_requirement_pk primary key, oldest_program text not null);
+                comment on table schema_requirement is ${sql.lit(MADE_SINCE)};
+              end if;
+            end $$`.execute(db)
           await sql`insert into schema_requirement values (${name}, ${step.oldestProgram})`.execute(db)
           await sql`set local lock_timeout = ${sql.lit(LOCK_WAIT_MS)}`.execute(db)
           await step.up(db) // last: what it locks, writers wait for until the commit
@@ -200,11 +269,22 @@ function withRequirement(steps: Readonly<Record<string, SchemaStep>>): Record<st
   )
 }
 
+/** The steps that were run, and the oldest program that each allows. Throws `ServerUnfit` for a database that is too old. */
 async function appliedSteps(db: Kysely<Database>): Promise<Map<string, string>> {
-  const { rows: tables } = await sql<{ found: string | null }>`
-    select to_regclass('schema_requirement')::text as found`.execute(db)
+  const { rows: tables } = await sql<{ found: string | null; note: string | null }>`
+    select name::text as found, obj_description(name, 'pg_class') as note
+    from (select to_regclass('schema_requirement') as name) requirement`.execute(db)
   if (!tables[0]?.found) return new Map()
   const { rows } = await sql<{ migration: string; oldest_program: string }>`
     select migration, oldest_program from schema_requirement`.execute(db)
-  return new Map(rows.map(row => [row.migration, row.oldest_program]))
+  const applied = new Map(rows.map(row => [row.migration, row.oldest_program]))
+  const { version, step } = OLDEST_UPGRADED
+  // One that this program has only begun to make lacks the step too.
+  if (applied.size > 0 && !applied.has(step) && tables[0].note !== MADE_SINCE) {
+    throw new ServerUnfit(
+      `the database is of a version before ${version}: upgrade it to ${version} first (agentctl migrate of that version), ` +
+        'and end every older process; then this version can upgrade it in place',
+    )
+  }
+  return applied
 }

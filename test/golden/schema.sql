@@ -61,24 +61,6 @@ CREATE INDEX audit_by_definition ON public.audit USING btree (definition_before)
 CREATE INDEX audit_by_time ON public.audit USING brin (at);
 CREATE UNIQUE INDEX audit_idempotency_key_unique ON public.audit USING btree (idempotency_key) WHERE (idempotency_key IS NOT NULL);
 
-create table audit_leaf (
-  position bigint not null,
-  kind text not null,
-  subject text not null,
-  number integer not null,
-  hash bytea not null,
-  constraint audit_leaf_position_counts CHECK (("position" >= 0)) NOT VALID,
-  constraint audit_leaf_pk PRIMARY KEY ("position"),
-  constraint audit_leaf_unique UNIQUE (kind, subject, number)
-);
-
-create table audit_tree (
-  one boolean not null default true,
-  size bigint not null,
-  subtrees bytea not null,
-  constraint audit_tree_pk PRIMARY KEY (one)
-);
-
 create table audit_upgrade_head (
   kind text not null,
   subject text not null,

@@ -1,7 +1,7 @@
 import type { Command } from 'commander'
 import { sql } from 'kysely'
 import { describeServer } from '../../db/connection/database-server.js'
-import { MIGRATIONS, migrate, schemaState } from '../../db/migrate.js'
+import { MIGRATIONS, migrateDirectly, schemaState } from '../../db/migrate.js'
 import { VERSION } from '../../version.js'
 import { createUser, firstAdministrator, keepingAdministrator } from '../people.js'
 import { counted, EXIT, Refusal } from '../refusal.js'
@@ -31,7 +31,7 @@ async function initCommand(call: Call, _: object, given: string): Promise<undefi
   const { database, description } = await call.rawDatabase()
   const state = await schemaState(database.db, VERSION)
   if (state.kind === 'ahead') throw schemaAhead(state)
-  const migrations = state.kind === 'behind' ? await migrate(database.db) : []
+  const migrations = state.kind === 'behind' ? await migrateDirectly(database, waiting(call)) : []
   await call.vault()
   const issued = await keepingAdministrator(database.db, async trx => {
     const there = await firstAdministrator(trx)
@@ -49,11 +49,17 @@ async function initCommand(call: Call, _: object, given: string): Promise<undefi
   })
 }
 
+/** Says on standard error what a migration waits for. */
+function waiting(call: Call): { onWait(sentence: string): void } {
+  return { onWait: sentence => call.remark(sentence) }
+}
+
 async function migrateCommand(call: Call, { plan }: { plan?: boolean }): Promise<number> {
   const { database } = await call.rawDatabase()
   const state = await schemaState(database.db, VERSION)
   if (state.kind === 'ahead') throw schemaAhead(state)
-  const names = plan && state.kind === 'behind' ? state.pending : plan ? [] : await migrate(database.db)
+  const names =
+    plan && state.kind === 'behind' ? state.pending : plan ? [] : await migrateDirectly(database, waiting(call))
   const pending = names.map(name => ({ migration: name, locks: MIGRATIONS[name]?.locks ?? [] }))
   call.answer(plan ? { pending } : { applied: names }, () => {
     if (names.length === 0) call.print('The schema is up to date.')
