@@ -155,10 +155,11 @@ export function mostOf(largest: readonly { id: number; bytes: number }[]): strin
   return named === '' ? '' : `, most of them ${named}`
 }
 
-export const STALE_REASONS = ['changed', 'unknown_tag'] as const
+export const STALE_REASONS = ['changed', 'unknown_tag', 'matched'] as const
 
 /**
- * `If-Match` names another version (`changed`), or no version that the resource ever had (`unknown_tag`). `changed` is null when the
+ * `If-Match` names another version (`changed`), or no version that the resource ever had (`unknown_tag`), or `If-None-Match` names the
+ * stored one (`matched`). `changed` is null when the
  * changes since then are no longer kept. `applied` is the tag of the version in which the caller's own content was stored since,
  * as when the answer to it was lost; else whether that is no longer known.
  */
@@ -182,6 +183,8 @@ const STALE = {
   changed: 'The stored state is not the one that If-Match names. Read the current state and apply the change to it.',
   unknown_tag:
     'If-Match names no state that this agent or tool ever had; a weak tag (W/) never matches. Read it and send the ETag of the answer.',
+  matched:
+    'If-None-Match names the stored state, so nothing was changed. Leave the header out, or send If-Match instead.',
   applied: 'Your update was stored before, and somebody has changed the state since: see applied_etag and changed.',
 }
 

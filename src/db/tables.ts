@@ -186,6 +186,7 @@ type PlainTable =
   | `persona_${'tool' | 'document_set' | 'label' | 'user_file' | 'user' | 'group'}`
   | 'access_chain'
   | 'audit_upgrade_head'
+  | 'unchanged_update'
 
 export interface Database extends Record<PlainTable, Record<string, unknown>> {
   user_account: UserAccountTable

@@ -35,7 +35,9 @@ const ERROR_EXTRAS: { [status in ErrorStatus]?: TProperties } = {
   },
   412: {
     reason: Type.String({
-      description: '`changed` since a tag that was sent, or `unknown_tag`: the agent or tool never had one of them.',
+      description:
+        '`changed` since a tag that was sent; `unknown_tag`: the agent or tool never had one of them; `matched`: ' +
+        '`If-None-Match` names the stored state.',
       enum: [...STALE_REASONS],
     }),
     current_etag: Type.String({ description: 'The tag of the stored state.' }),
@@ -102,7 +104,7 @@ const MEANING = {
     'The answer would be too large for what is attached to the agent, or a request with the same Idempotency-Key is under ' +
     'way (with Retry-After); nothing was changed.',
   410: 'There was such a version, and its content is no longer kept; `reason` says why.',
-  412: 'The stored state is not the one that If-Match names.',
+  412: 'The stored state is not the one that If-Match names, or it is one that If-None-Match excludes.',
   413: 'The body is larger than this operation allows.',
   415: 'The body is not application/json, or has a Content-Encoding. A body without a Content-Type is read as JSON.',
   428: 'This server, or this token, demands If-Match.',

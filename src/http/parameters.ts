@@ -34,12 +34,21 @@ export const IfMatch = Type.Optional(
 )
 
 /** The header `if-none-match` of a read. */
-export const IfNoneMatch = Type.Optional(
-  parameter(
-    { type: 'string', description: '`*`, or entity tags: 304 without a body where one is that of the answer.' },
-    (header, loc) => parseIfMatch(header.replaceAll(/(^|[\s,])W\/(?=")/g, '$1'), loc), // weak comparison: RFC 9110, 13.1.2
-  ),
+export const IfNoneMatch = ifNoneMatch('`*`, or entity tags: 304 without a body where one is that of the answer.')
+
+/** The header `if-none-match` of an update. */
+export const IfNoneMatchOfUpdate = ifNoneMatch(
+  '`*`, or entity tags: 412 where one is the stored state, as `*` always is; nothing is written then.',
 )
+
+function ifNoneMatch(description: string) {
+  return Type.Optional(
+    parameter(
+      { type: 'string', description },
+      (header, loc) => parseIfMatch(header.replaceAll(/(^|[\s,])W\/(?=")/g, '$1'), loc), // weak comparison: RFC 9110, 13.1.2
+    ),
+  )
+}
 
 /** The header `idempotency-key`: a quoted string (RFC 8941, section 3.3.3), or bare without blank, quote, comma, `;` or backslash. */
 export const IdempotencyKey = Type.Optional(
@@ -48,8 +57,7 @@ export const IdempotencyKey = Type.Optional(
       type: 'string',
       description:
         'Names this update, such as `"8f9c7b1e"` (1 to 255 characters): sent again with the same key, it is answered as it was ' +
-        'the first time, and not made again, for as long as its audit row is kept. An update that changes nothing keeps no key and says so in a ' +
-        '`Warning`; a dry run ignores it.',
+        'the first time, and not made again, for as long as audit rows are kept; also where it changed nothing. A dry run ignores it.',
     },
     parseIdempotencyKey,
   ),

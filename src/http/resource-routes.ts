@@ -8,12 +8,17 @@ import type { Actor } from '../updates/audit.js'
 import type { OperationOptions } from '../updates/resource.js'
 import type { Precondition } from '../updates/tag.js'
 import { editHeader, errorResponses, invalidResponse, readOneHeaders, readResponses, updateHeaders } from './openapi.js'
-import { IdempotencyKey, IfMatch, NO_PRECONDITION, NO_PREFERENCE, Prefer } from './parameters.js'
+import { IdempotencyKey, IfMatch, IfNoneMatchOfUpdate, NO_PRECONDITION, NO_PREFERENCE, Prefer } from './parameters.js'
 
 /* What reads and updates of agents and tools take and answer alike. */
 
 /** The headers that an update takes. */
-export const UpdateHeaders = Type.Object({ 'if-match': IfMatch, 'idempotency-key': IdempotencyKey, prefer: Prefer })
+export const UpdateHeaders = Type.Object({
+  'if-match': IfMatch,
+  'if-none-match': IfNoneMatchOfUpdate,
+  'idempotency-key': IdempotencyKey,
+  prefer: Prefer,
+})
 
 /** What an update answers. */
 export function updateResponses(snapshot: TSchema, title: 'agent' | 'tool') {
@@ -40,7 +45,9 @@ export function readOneResponses(shown: readonly TSchema[], title: 'agent' | 'to
 export function updaterOf(
   request: FastifyRequest,
   query: { dry_run?: boolean | undefined },
-  headers: { 'if-match'?: Precondition | undefined; prefer?: typeof NO_PREFERENCE | undefined },
+  headers: Partial<Record<'if-match' | 'if-none-match', Precondition | undefined>> & {
+    prefer?: typeof NO_PREFERENCE | undefined
+  },
   options: OperationOptions,
 ) {
   const { strict, merges, minimal } = headers.prefer ?? NO_PREFERENCE
@@ -49,6 +56,7 @@ export function updaterOf(
     callerNow: (trx: Executor) => request.callerNow(trx),
     actor: actorOf(request),
     precondition: headers['if-match'] ?? NO_PRECONDITION,
+    ifNoneMatch: headers['if-none-match'] ?? NO_PRECONDITION,
     preconditionRequired: options.requireIfMatch,
     dryRun: query.dry_run ?? false,
     strict,

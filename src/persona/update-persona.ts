@@ -62,7 +62,12 @@ export function registerUpdatePersona(app: FastifyInstance, options: OperationOp
         id,
         fields: fieldsOf(body, mask),
         masked: mask !== undefined,
-        key: requestKey(caller, headers['idempotency-key'], () => ['persona', id, mask, body]),
+        key: requestKey(caller, query.dry_run ? undefined : headers['idempotency-key'], () => [
+          'persona',
+          id,
+          mask,
+          body,
+        ]),
         ...updaterOf(request, query, headers, options),
       }
       // This route's lookup reads the agent along with the caller.

@@ -101,7 +101,9 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
         origins,
         definitionFaults: [...definitionFaults, ...(strict ? rounded.map(roundedFault) : [])],
         vault: options.vault(),
-        key: requestKey(caller, headers['idempotency-key'], () => askedBy(id, content, options.vault())),
+        key: requestKey(caller, dryRun ? undefined : headers['idempotency-key'], () =>
+          askedBy(id, content, options.vault()),
+        ),
         ...updater,
       }
       const updated = await withScopeTold(database, asked, id, () =>

@@ -1,5 +1,5 @@
 import { sql, type Transaction } from 'kysely'
-import { type ViewerParameters, viewerParameters } from '../auth/viewer.js'
+import { viewerParameters } from '../auth/viewer.js'
 import { CommitUnknown, ConnectionLost } from '../db/connection/database-error.js'
 import { withRetries } from '../db/connection/retry.js'
 import type { Outcome } from '../db/connection/settle.js'
@@ -11,19 +11,21 @@ import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
 import {
   IdempotencyKeyInUse,
+  PreconditionFailed,
   PreconditionRequired,
   ResourceNotFound,
   TRY_AGAIN,
   Unavailable,
   UnknownMask,
 } from '../errors.js'
-import type { AnswerText } from './answer-text.js'
-import { type AuditEntry, NO_KEY } from './audit.js'
-import { firstVersion, isKeyInUse, KeyTaken, takeKey } from './idempotency.js'
+import type { AuditEntry } from './audit.js'
+import { firstAnswer, isKeyInUse, KeyTaken, storeKey, takeKey } from './idempotency.js'
 import { type MergeBase, mergeNote, readMergeBase } from './merge.js'
 import { isStale, namedVersion, overwrittenBy, preconditionFailed, preconditionOf } from './precondition.js'
-import { readPast, runShown } from './read.js'
+import { readPast } from './read-past.js'
 import type { ResourceTypes, Updated, UpdateRequest, VersionedResource } from './resource.js'
+import { runStatement } from './run-statement.js'
+import { entityTag } from './tag.js'
 import { entryOf, lockRow, setTimeOfNow, tryLockRow } from './write.js'
 
 /*
@@ -44,16 +46,6 @@ import { entryOf, lockRow, setTimeOfNow, tryLockRow } from './write.js'
  * `write.ts`.
  */
 
-/** Decisions under the lock that others' changes of shares and rights overtook are given up after so many. */
-const LOCKED_TRIES_MAX = 5
-
-interface LastWrite<T extends ResourceTypes> {
-  entry: AuditEntry
-  decision: T['Decision']
-  /** What it was decided on. */
-  state: T['State']
-}
-
 /**
  * Updates a resource from its prefetched state. Throws `ResourceNotFound`, `PreconditionFailed`, `PreconditionRequired`, what `decide` and
  * the bounds throw, for a key `IdempotencyKeyInUse` and `KeyTaken`, and `Unavailable`, which says what became of the update.
@@ -64,191 +56,270 @@ export async function update<T extends ResourceTypes>(
   request: T['Request'],
   prefetched: T['State'],
 ): Promise<Updated<T>> {
-  const { kind } = resource
-  let last: LastWrite<T> | undefined
-  const key = request.dryRun ? NO_KEY : request.key
-  let hasLostConnection = false
   try {
-    return await withRetries(async () => {
-      return (await onPrefetched(prefetched)) ?? (await underLock().catch(asOwnAttempt))
-    })
+    return await withRetries(
+      owningKey(async () => {
+        const updated = await decideAndWrite(database, resource, request, prefetched)
+        return updated ?? (await lockAndDecideAgain(database, resource, request))
+      }),
+    )
   } catch (error) {
-    if (error instanceof CommitUnknown) return await settled(error)
+    if (error instanceof InDoubt) return await settle(database, resource, request, error as InDoubt<T>)
     throw unavailableFor(error) ?? error
   }
+}
 
-  /** The key of an attempt that lost its connection is held until the server has noticed: nobody else uses it. */
-  function asOwnAttempt(error: unknown): never {
-    const isOwn = hasLostConnection && error instanceof IdempotencyKeyInUse
-    hasLostConnection ||= classifyDatabaseError(error).kind === 'connection_lost'
-    throw isOwn ? new ConnectionLost({ cause: error }) : error
+/** A write that a decision leads to, made on `state`. */
+interface Write<T extends ResourceTypes> {
+  entry: AuditEntry
+  decision: T['Decision']
+  state: T['State']
+}
+
+/** The commit of an attempt was not confirmed. `write` is what it stored, if it stored anything but a key. */
+class InDoubt<T extends ResourceTypes = ResourceTypes> extends Error {
+  constructor(
+    readonly doubt: CommitUnknown,
+    readonly write: Write<T> | undefined,
+  ) {
+    super(doubt.message, { cause: doubt })
   }
+}
 
-  async function onPrefetched(state: T['State']): Promise<Updated<T> | undefined> {
-    if (isStaleMerge(state)) {
-      resource.requireRights(state, request.caller) // before a lock is taken for it
-      return undefined
-    }
-    const decision = decidedOrStale(state)
-    if (decision === undefined) return undefined
-    const found = preconditionOf(kind, request, state, decision.changes)
-    if (found !== 'holds' || !resource.isStorable(decision)) return undefined
-    const { query, hooks } = statementFor(state, decision, viewerParameters(request.caller))
-    const row = await runShown(database, query, request, {
-      bytes: isMinimal(state, decision) ? 0 : resource.definitionBytes(state, decision),
-      isBatchable: resource.isBatchable(decision),
-      executor: request.dryRun && decision.changes.length > 0 ? database.rollingBack : database.db,
-      hooks,
-    })
-    return updated(state, decision, row)
-  }
+function inDoubt<T extends ResourceTypes>(error: unknown, write: Write<T> | undefined): unknown {
+  return error instanceof CommitUnknown ? new InDoubt(error, write) : error
+}
 
-  /** Undefined where a mask is of another state, as the tag is: only under the lock can be told what happened since. */
-  function decidedOrStale(state: T['State']): T['Decision'] | undefined {
+/** The server may hold the key of an attempt that lost its connection for a moment longer: the next attempt waits for its own key. */
+function owningKey<Result>(attempt: () => Promise<Result>): () => Promise<Result> {
+  let hasLostConnection = false
+  return async () => {
     try {
-      return resource.decide(state, request, null)
+      return await attempt()
     } catch (error) {
-      if (error instanceof UnknownMask && isStale(kind, request, state)) return undefined
+      if (hasLostConnection && error instanceof IdempotencyKeyInUse) throw new ConnectionLost({ cause: error })
+      hasLostConnection ||= classifyDatabaseError(error).kind === 'connection_lost'
       throw error
     }
   }
+}
 
-  async function underLock(): Promise<Updated<T>> {
-    if (await isKeyInUse(database, key)) throw new IdempotencyKeyInUse()
-    const row = `${kind} ${request.id}`
-    const { rowTurn, lockedRow } = request.bounds
-    return await rowTurn(row, async () => {
-      const stored =
-        (await inLockingTransaction(tryLockRow)) ?? (await lockedRow(row, () => inLockingTransaction(lockRow)))
-      if (stored === undefined) throw new ResourceNotFound(kind)
-      return stored
-    })
+/** Step 1. Undefined where only the lock can tell, or where the statement found another state than the one decided on. */
+async function decideAndWrite<T extends ResourceTypes>(
+  database: ServiceDatabase,
+  resource: VersionedResource<T>,
+  request: T['Request'],
+  state: T['State'],
+): Promise<Updated<T> | undefined> {
+  const { kind } = resource
+  if (isStaleMerge(kind, request, state)) {
+    resource.requireRights(state, request.caller) // before a lock is taken for it
+    return undefined
   }
+  const decision = decidedUnlessStale(request, kind, state, () => resource.decide(state, request, null))
+  if (decision === undefined || !resource.isStorable(decision)) return undefined
+  if (preconditionOf(kind, request, state, decision.changes) !== 'holds') return undefined
+  const changes = decision.changes.length > 0
+  if (!changes && request.key.idempotency_key !== null) return undefined // the key alone is stored under the lock
+  const { write, query, hooks } = statementFor(resource, request, state, decision)
+  const asked = {
+    bytes: isMinimal(kind, request, state, decision) ? 0 : resource.definitionBytes(state, decision),
+    isBatchable: resource.isBatchable(decision),
+    executor: request.dryRun && changes ? database.rollingBack : database.db,
+    hooks,
+  }
+  const row = await runStatement(database, query, request, asked).catch(error => {
+    throw inDoubt(error, write)
+  })
+  return row && updatedBy(resource, request, state, decision, row)
+}
 
-  /** Undefined where `lock` did not lock the row. */
-  async function inLockingTransaction(lock: typeof lockRow): Promise<Updated<T> | undefined> {
+/** A decision; undefined where a mask belongs to another state, as the tag does: only the lock tells what happened since. */
+function decidedUnlessStale<T extends ResourceTypes>(
+  request: T['Request'],
+  kind: VersionedResource<T>['kind'],
+  state: T['State'],
+  decide: () => T['Decision'],
+): T['Decision'] | undefined {
+  try {
+    return decide()
+  } catch (error) {
+    if (error instanceof UnknownMask && request.base === undefined && isStale(kind, request, state)) return undefined
+    throw error
+  }
+}
+
+/** Step 2. */
+async function lockAndDecideAgain<T extends ResourceTypes>(
+  database: ServiceDatabase,
+  resource: VersionedResource<T>,
+  request: T['Request'],
+): Promise<Updated<T>> {
+  if (await isKeyInUse(database, request.key)) throw new IdempotencyKeyInUse()
+  const row = `${resource.kind} ${request.id}`
+  const { rowTurn, lockedRow } = request.bounds
+  return await rowTurn(row, async () => {
+    const updated =
+      (await inLockingTransaction(database, resource, request, tryLockRow)) ??
+      (await lockedRow(row, () => inLockingTransaction(database, resource, request, lockRow)))
+    if (updated === undefined) throw new ResourceNotFound(resource.kind)
+    return updated
+  })
+}
+
+/** Give up after 5 attempts if shares or rights keep changing while the row is locked. */
+const LOCKED_TRIES_MAX = 5
+
+/** Undefined where `lock` did not lock the row. */
+async function inLockingTransaction<T extends ResourceTypes>(
+  database: ServiceDatabase,
+  resource: VersionedResource<T>,
+  request: T['Request'],
+  lock: typeof lockRow,
+): Promise<Updated<T> | undefined> {
+  const { key } = request
+  let write: Write<T> | undefined
+  try {
     return await inTransaction(database, { rollback: request.dryRun }, async trx => {
       if (!(await takeKey(trx, key))) throw new IdempotencyKeyInUse()
-      if (!(await lock(trx, kind, request.id))) return undefined
-      if ((await firstVersion(key, query => query.single(trx))) !== undefined) throw new KeyTaken()
+      if (!(await lock(trx, resource.kind, request.id))) return undefined
+      if ((await firstAnswer(key, query => query.single(trx))) !== undefined) throw new KeyTaken()
       // The lock holds the row. What else a decision rests on, shares and rights, may change until the statement that writes.
       for (let tries = 0; tries < LOCKED_TRIES_MAX; tries++) {
-        const result = await onLocked(trx, { ...request, caller: await request.callerNow(trx) })
-        if (result !== undefined) return result
+        const asOfNow = { ...request, caller: await request.callerNow(trx) }
+        const { state, decision, base } = await decidedUnderLock(trx, resource, asOfNow)
+        const planned = statementFor(resource, asOfNow, state, decision)
+        write = planned.write
+        const row = await planned.query.single(trx, planned.hooks)
+        if (row === undefined) continue
+        if (write === undefined) await storeKey(trx, key, row.version)
+        const updated = updatedBy(resource, request, state, decision, row)
+        return base === undefined ? updated : { ...updated, merged: true, notes: [mergeNote(base)] }
       }
       const message = `Others changed shares or rights each time this update was tried. ${TRY_AGAIN}`
       throw new Unavailable('overloaded', message, 'not_applied')
     })
+  } catch (error) {
+    throw inDoubt(error, write)
   }
+}
 
-  async function onLocked(trx: Transaction<Database>, asOfNow: T['Request']): Promise<Updated<T> | undefined> {
-    const viewer = viewerParameters(asOfNow.caller)
-    const state = await resource.read(trx, asOfNow.id, viewer)
-    if (state === undefined) throw new ResourceNotFound(kind)
-    const base = await mergeBaseOf(trx, state)
-    const asked = base === undefined ? asOfNow : { ...asOfNow, base: base.values }
-    const decision = await decidedUnderLock(trx, state, asked)
-    const conflicts = decision?.conflicts ?? []
-    const found = decision === undefined ? 'failed' : preconditionOf(kind, asOfNow, state, decision.changes)
-    if (found === 'required') throw new PreconditionRequired()
-    const isMet = conflicts.length === 0 && (base !== undefined || found === 'holds')
-    if (decision === undefined || !isMet)
-      throw await preconditionFailed(trx, resource, asOfNow, state, base && conflicts)
-    const { query, hooks } = statementFor(state, decision, viewer)
-    const result = updated(state, decision, await query.single(trx, hooks))
-    return result === undefined || base === undefined ? result : { ...result, merged: true, notes: [mergeNote(base)] }
-  }
+/** The state under the lock, and the decision on it. Throws what refuses the update. */
+async function decidedUnderLock<T extends ResourceTypes>(
+  trx: Transaction<Database>,
+  resource: VersionedResource<T>,
+  request: T['Request'],
+): Promise<{ state: T['State']; decision: T['Decision']; base: MergeBase | undefined }> {
+  const { kind } = resource
+  const state = await resource.read(trx, request.id, viewerParameters(request.caller))
+  if (state === undefined) throw new ResourceNotFound(kind)
+  const base = await mergeBaseOf(trx, kind, request, state)
+  const asked = base === undefined ? request : { ...request, base: base.values }
+  const first = decidedUnlessStale(asked, kind, state, () => resource.decide(state, asked, null))
+  const references = first && (await resource.references(trx, asked, first, state))
+  const decision = references && decidedUnlessStale(asked, kind, state, () => resource.decide(state, asked, references))
+  const found = decision === undefined ? 'failed' : preconditionOf(kind, request, state, decision.changes)
+  if (found === 'required') throw new PreconditionRequired()
+  if (found === 'matched')
+    throw new PreconditionFailed('matched', entityTag(kind, state.id, state.version), null, 'none')
+  const conflicts = decision?.conflicts ?? []
+  const isMet = conflicts.length === 0 && (found === 'holds' || base !== undefined)
+  if (decision !== undefined && isMet) return { state, decision, base }
+  throw await preconditionFailed(trx, resource, request, state, base && conflicts)
+}
 
-  async function decidedUnderLock(
-    trx: Transaction<Database>,
-    state: T['State'],
-    asked: T['Request'],
-  ): Promise<T['Decision'] | undefined> {
-    try {
-      const references = await resource.references(trx, asked, resource.decide(state, asked, null), state)
-      return resource.decide(state, asked, references)
-    } catch (error) {
-      if (error instanceof UnknownMask && asked.base === undefined && isStale(kind, request, state)) return undefined
-      throw error
-    }
-  }
+/** What a merge starts from; undefined where none is asked for or needed, or the past is not known that far. */
+async function mergeBaseOf<T extends ResourceTypes>(
+  trx: Transaction<Database>,
+  kind: VersionedResource<T>['kind'],
+  request: T['Request'],
+  state: T['State'],
+): Promise<MergeBase | undefined> {
+  const since = isStaleMerge(kind, request, state) ? namedVersion(kind, request, state) : undefined
+  return since === undefined ? undefined : await readMergeBase(trx, kind, state.id, since)
+}
 
-  /** The statement that answers the update, and what is to be done when it is sent. */
-  function statementFor(
-    state: T['State'],
-    decision: T['Decision'],
-    viewer: ViewerParameters,
-  ): { query: RowQuery<T['Row']>; hooks?: SendHooks } {
-    if (decision.changes.length === 0) {
-      if (!isMinimal(state, decision)) resource.requireAnswerable(state, request.snapshotBytesMax)
-      return { query: resource.reading(state, viewer, isMinimal(state, decision)) }
-    }
-    const entry = entryOf(resource, state, decision, request.actor, key)
-    const write = { entry, decision, state }
-    const query = resource.writing(state, decision, viewer, entry, request.minimal)
-    return { query, hooks: { onSend: () => beginWrite(write) } }
-  }
+function isStaleMerge<T extends ResourceTypes>(
+  kind: VersionedResource<T>['kind'],
+  request: T['Request'],
+  state: T['State'],
+): boolean {
+  return request.merges && isStale(kind, request, state)
+}
 
-  /** A write has the time at which it is sent. */
-  function beginWrite(write: LastWrite<T>): void {
-    last = write
-    if (!request.dryRun) setTimeOfNow(write.entry, write.state)
+/** The statement that answers the update, and what it writes. */
+function statementFor<T extends ResourceTypes>(
+  resource: VersionedResource<T>,
+  request: T['Request'],
+  state: T['State'],
+  decision: T['Decision'],
+): { query: RowQuery<T['Row']>; write?: Write<T>; hooks?: SendHooks } {
+  const viewer = viewerParameters(request.caller)
+  if (decision.changes.length === 0) {
+    const minimal = isMinimal(resource.kind, request, state, decision)
+    if (!minimal) resource.requireAnswerable(state, request.snapshotBytesMax)
+    return { query: resource.reading(state, viewer, minimal) }
   }
+  const entry = entryOf(resource, state, decision, request.actor, request.key)
+  const query = resource.writing(state, decision, viewer, entry, request.minimal)
+  const write = { entry, decision, state }
+  return request.dryRun ? { query, write } : { query, write, hooks: { onSend: () => setTimeOfNow(entry, state) } }
+}
 
-  function updated(state: T['State'], decision: T['Decision'], row: T['Row'] | undefined): Updated<T> | undefined {
-    if (row === undefined) return undefined
-    const snapshot = isMinimal(state, decision) ? null : resource.snapshot(row)
-    return updatedTo((request.dryRun ? state : row).version, snapshot, state, decision)
-  }
+/** Whether the answer is the version alone: not with a stale tag, or the caller would overwrite what they never saw. */
+function isMinimal<T extends ResourceTypes>(
+  kind: VersionedResource<T>['kind'],
+  request: T['Request'],
+  state: T['State'],
+  { changes }: T['Decision'],
+): boolean {
+  return request.minimal && (changes.length > 0 || !isStale(kind, request, state))
+}
 
-  function updatedTo(
-    version: number,
-    snapshot: AnswerText | null,
-    state: T['State'],
-    decision: T['Decision'],
-  ): Updated<T> {
-    const overwritten = overwrittenBy(request, state, decision.changes)
-    return { snapshot, version, decision, overwritten, merged: false, notes: [] }
-  }
+function updatedBy<T extends ResourceTypes>(
+  resource: VersionedResource<T>,
+  request: T['Request'],
+  state: T['State'],
+  decision: T['Decision'],
+  row: T['Row'],
+): Updated<T> {
+  const snapshot = isMinimal(resource.kind, request, state, decision) ? null : resource.snapshot(row)
+  const overwritten = overwrittenBy(request, state, decision.changes)
+  const { version } = request.dryRun ? state : row
+  return { snapshot, version, decision, overwritten, merged: false, notes: [] }
+}
 
-  /** Whether the caller is told the version alone: not with a stale tag, or they would overwrite what they never saw. */
-  function isMinimal(state: T['State'], { changes }: T['Decision']): boolean {
-    if (!request.minimal || changes.length > 0) return request.minimal
-    return !isStale(kind, request, state)
-  }
+/** Step 3: finds out what became of a write, and answers it if it was applied. Throws `Unavailable` else, and `KeyTaken`. */
+async function settle<T extends ResourceTypes>(
+  database: ServiceDatabase,
+  resource: VersionedResource<T>,
+  request: T['Request'],
+  { doubt, write }: InDoubt<T>,
+): Promise<Updated<T>> {
+  const outcome = write === undefined ? 'unknown' : await database.settle(doubt, auditRow.bind(write.entry))
+  if (outcome !== 'applied' || write === undefined) throw lost(outcome, doubt, request)
+  if (request.key.idempotency_key !== null) throw new KeyTaken()
+  const answer = await withRetries(() => answerStored(database, resource, request, write)).catch(() => undefined)
+  if (answer === undefined) throw lost('applied', doubt, request)
+  return answer
+}
 
-  function isStaleMerge(state: T['State']): boolean {
-    return request.merges && isStale(kind, request, state)
+/** The answer of the caller's own version: by now others may have made later ones, which they have not seen. */
+async function answerStored<T extends ResourceTypes>(
+  database: ServiceDatabase,
+  resource: VersionedResource<T>,
+  request: T['Request'],
+  { entry: { version_after: version }, decision, state }: Write<T>,
+): Promise<Updated<T> | undefined> {
+  const { caller, prefetched } = await request.authenticateAgain()
+  const overwritten = overwrittenBy(request, state, decision.changes)
+  const updated = { version, decision, overwritten, merged: false }
+  if (request.minimal) {
+    const isVisible = prefetched !== null && resource.isVisible(prefetched as T['State'], caller) // the lookup of its route
+    return isVisible ? { ...updated, snapshot: null, notes: [] } : undefined
   }
-
-  /** What a merge starts from; undefined where none is asked for or needed, or the past is not known that far. */
-  async function mergeBaseOf(trx: Transaction<Database>, state: T['State']): Promise<MergeBase | undefined> {
-    if (!isStaleMerge(state)) return undefined
-    const since = namedVersion(kind, request, state)
-    return since === undefined ? undefined : await readMergeBase(trx, kind, state.id, since)
-  }
-
-  async function settled(doubt: CommitUnknown): Promise<Updated<T>> {
-    const outcome = last === undefined ? 'unknown' : await database.settle(doubt, auditRow.bind(last.entry))
-    if (outcome !== 'applied' || last === undefined) throw lost(outcome, doubt, request)
-    if (key.idempotency_key !== null) throw new KeyTaken()
-    const write = last
-    const result = await withRetries(() => asStored(write)).catch(() => undefined)
-    if (result === undefined) throw lost('applied', doubt, request)
-    return result
-  }
-
-  /** The answer of the caller's own version: by now others may have made later ones, which they have not seen. */
-  async function asStored({ entry, decision, state }: LastWrite<T>): Promise<Updated<T> | undefined> {
-    const { caller, prefetched: now } = await request.authenticateAgain()
-    const { version_after: version } = entry
-    if (request.minimal) {
-      const isVisible = now !== null && resource.isVisible(now as T['State'], caller) // the lookup of its route
-      return isVisible ? updatedTo(version, null, state, decision) : undefined
-    }
-    const past = await readPast(database, resource, request.id, { version }, { ...request, caller })
-    return { ...updatedTo(version, past.snapshot, state, decision), notes: past.notes }
-  }
+  const { snapshot, notes } = await readPast(database, resource, request.id, { version }, { ...request, caller })
+  return { ...updated, snapshot, notes }
 }
 
 /** How to repeat an update whose outcome is not known, by what it carried. */

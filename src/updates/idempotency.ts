@@ -1,14 +1,16 @@
-import { type RawBuilder, sql } from 'kysely'
+import { type RawBuilder, sql, type Transaction } from 'kysely'
 import type { Caller } from '../auth/caller.js'
 import { classifyDatabaseError } from '../db/connection/sqlstate.js'
 import { type BatchRunner, type RowQuery, rowStatement } from '../db/statements/row-statement.js'
 import { type Executor, statement } from '../db/statements/statement.js'
+import type { Database } from '../db/tables.js'
 import { InvalidRequest } from '../errors.js'
 import { NO_KEY, type RequestKey, sha256 } from './audit.js'
+import { instant } from './statements.js'
 
 /*
- * Repeated requests with an `Idempotency-Key`. The audit row holds the key: both are committed together or not at all. An advisory lock
- * tells of a first request under way; a unique index has the last word.
+ * Repeated requests with an `Idempotency-Key`. The audit row of an update holds its key: both are committed together or not at all. The key
+ * of an update that changes nothing is a row of its own. An advisory lock tells of a first request under way; a unique index has the last word.
  */
 
 /** What a request with this key is found again by. `asked` answers everything that makes it the same request. */
@@ -28,16 +30,28 @@ export function isKeyTaken(error: unknown): boolean {
   return error instanceof KeyTaken || classifyDatabaseError(error).constraint === 'audit_idempotency_key_unique'
 }
 
-/** The version that the update with this key made, if any. Throws `InvalidRequest` where another request had the key. */
-export async function firstVersion(
+/** What the first request with a key was answered. `shownAt`: when, where it made no version of its own. */
+export interface FirstAnswer {
+  version: number
+  shownAt: string | null
+}
+
+/** The answer that the first request with this key had, if any. Throws `InvalidRequest` where another request had the key. */
+export async function firstAnswer(
   key: RequestKey,
-  run: (query: RowQuery<StoredVersion>) => Promise<StoredVersion | undefined>,
-): Promise<number | undefined> {
+  run: (query: RowQuery<StoredAnswer>) => Promise<StoredAnswer | undefined>,
+): Promise<FirstAnswer | undefined> {
   if (key.idempotency_key === null) return undefined
   const first = await run(storedKey.for({ idempotency_key: key.idempotency_key }))
-  if (first === undefined || first.request_fingerprint === key.request_fingerprint) return first?.version
+  if (first === undefined || first.request_fingerprint === key.request_fingerprint) return first
   const msg = 'This key was used for another request; a key stands for one request and its repetitions'
   throw new InvalidRequest([{ loc: ['header', 'idempotency-key'], msg, type: 'idempotency_key_reused' }])
+}
+
+/** Stores the key of an update that changed nothing of this version, in the transaction that holds the key and the row's lock. */
+export async function storeKey(trx: Transaction<Database>, key: RequestKey, version: number): Promise<void> {
+  const { idempotency_key, request_fingerprint } = key
+  if (idempotency_key !== null) await storeUnchanged.run(trx, { idempotency_key, request_fingerprint, version })
 }
 
 /** Whether an update with this key is under way. */
@@ -54,9 +68,10 @@ export async function takeKey(executor: Executor, key: RequestKey): Promise<bool
   return row?.taken === true
 }
 
-/** SQL: that no other transaction is storing an update with this key (hex, or null), until this one ends. */
+/** SQL: that this key (hex, or null) stands for no update that changed nothing, nor for one that another transaction stores until this one ends. */
 export function keyIsFree(key: RawBuilder<unknown>): RawBuilder<boolean> {
-  return sql`coalesce(pg_try_advisory_xact_lock(${lockOf(key)}), true)`
+  return sql`(${key} is null or pg_try_advisory_xact_lock(${lockOf(key)})
+            and not exists (select from unchanged_update u where u.idempotency_key = decode(${key}, 'hex')))`
 }
 
 function lockOf(key: RawBuilder<unknown>): RawBuilder<unknown> {
@@ -67,17 +82,32 @@ interface StoredKey {
   idempotency_key: string
 }
 
-interface StoredVersion {
-  version: number
+interface StoredAnswer extends FirstAnswer {
   request_fingerprint: string
 }
 
 const KEY_TYPES = { idempotency_key: 'text' }
 
-const storedKey = rowStatement<StoredKey, StoredVersion>('stored_key', KEY_TYPES, param => ({
-  query: sql`select input.position, version_after as version, encode(request_fingerprint, 'hex') as request_fingerprint
-    from input join audit on audit.idempotency_key = decode(${param('idempotency_key')}, 'hex')`,
-}))
+const storedKey = rowStatement<StoredKey, StoredAnswer>('stored_key', KEY_TYPES, param => {
+  const key = sql`decode(${param('idempotency_key')}, 'hex')`
+  return {
+    query: sql`select input.position, first.version, first.at as "shownAt", encode(first.request_fingerprint, 'hex') as request_fingerprint
+    from input cross join lateral (
+      select version_after as version, null as at, request_fingerprint from audit where idempotency_key = ${key}
+      union all
+      select version, ${instant(sql`at`)}, request_fingerprint from unchanged_update where idempotency_key = ${key}
+      limit 1) first`,
+  }
+})
+
+const storeUnchanged = statement<StoredKey & Pick<RequestKey, 'request_fingerprint'> & { version: number }, object>(
+  'store_unchanged',
+  param => {
+    const [key, fingerprint] = [param('idempotency_key'), param('request_fingerprint')]
+    return sql`insert into unchanged_update (idempotency_key, request_fingerprint, version)
+      values (decode(${key}::text, 'hex'), decode(${fingerprint}::text, 'hex'), ${param('version')}::integer)`
+  },
+)
 
 const tryKey = statement<StoredKey, { taken: boolean }>('try_key', param => {
   return sql`select pg_try_advisory_xact_lock(${lockOf(sql`${param('idempotency_key')}::text`)}) as taken`

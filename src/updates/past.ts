@@ -5,8 +5,11 @@ import { InvalidRequest, ResourceNotFound, VersionGone, VersionNotFound } from '
 
 /* The past: what is stored now, with what the audit rows since say that each field was before. It reaches as far as they do. */
 
-/** Which state is asked for: a version (undefined: one that no row can have), or what was stored at a time (RFC 3339). */
-export type AsOf = { version: number | undefined } | { at: string }
+/**
+ * Which state is asked for: a version (undefined: one that no row can have), or what was stored at a time (RFC 3339). `shownAt`: the time of
+ * what a version shows besides its own content, where that is not the time at which it was made.
+ */
+export type AsOf = { version: number | undefined; shownAt?: string | null } | { at: string }
 
 /** An earlier version, and what the fields that changed since were, by name, as audit rows have them. */
 export interface Past {
@@ -71,9 +74,9 @@ async function readRows(
   ids: readonly number[],
   asOf: AsOf,
 ): Promise<PastRow[]> {
-  const asked = { version: null, at: null, ...('version' in asOf ? { version: asOf.version ?? 0 } : asOf) }
-  const rows = await pastStatements[kind].run(executor, { ids: [...ids], ...asked })
-  return rows.map(row => ({ ...row, at: asked.at ?? row.at }))
+  const [version, at, shownAt] = 'version' in asOf ? [asOf.version ?? 0, null, asOf.shownAt] : [null, asOf.at, asOf.at]
+  const rows = await pastStatements[kind].run(executor, { ids: [...ids], version, at })
+  return rows.map(row => ({ ...row, at: shownAt ?? row.at }))
 }
 
 function pastOf(kind: ResourceKind, row: PastRow): Past {

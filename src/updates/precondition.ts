@@ -4,28 +4,29 @@ import { PreconditionFailed } from '../errors.js'
 import type { Change } from './audit.js'
 import { changesSince } from './changes-since.js'
 import type { RecentChange, ResourceTypes, UpdateRequest, VersionedResource, VersionedState } from './resource.js'
-import { entityTag, preconditionHolds, versionsInTags } from './tag.js'
+import { entityTag, namesState, preconditionHolds, versionsInTags } from './tag.js'
 
-/* What `If-Match` of an update means for the state that it finds. */
+/* What `If-Match` and `If-None-Match` of an update mean for the state that it finds. */
 
 type Asked = Pick<UpdateRequest, 'precondition' | 'merges'>
 
-/** Whether the state is not one that the request lets itself be stored in. */
+/** True if `If-Match` rejects this state. */
 export function isStale(kind: ResourceKind, { precondition }: Asked, { id, version }: VersionedState): boolean {
   return !preconditionHolds(precondition, entityTag(kind, id, version))
 }
 
-/** Whether the precondition of an update that would make these changes lets it go on, or whether it must have one. */
+/** Whether an update that would make these changes may go on: `matched` is what `If-None-Match` excludes, `failed` what `If-Match` does. */
 export function preconditionOf(
   kind: ResourceKind,
   request: UpdateRequest,
   state: VersionedState,
   changes: readonly Change[],
-): 'holds' | 'failed' | 'required' {
-  const { precondition, preconditionRequired, caller, fields } = request
+): 'holds' | 'failed' | 'matched' | 'required' {
+  const { precondition, ifNoneMatch, preconditionRequired, caller, fields } = request
   // A request that names no field is a read: where If-Match is required, it is how a client learns the tag.
   const isRequired = preconditionRequired || caller.token.requiresIfMatch
   if (isRequired && precondition.kind === 'none' && Object.keys(fields).length > 0) return 'required'
+  if (namesState(ifNoneMatch, entityTag(kind, state.id, state.version))) return 'matched'
   if (!isStale(kind, request, state)) return 'holds'
   // A retry after a lost answer finds its own change already stored: that is success, not a conflict.
   return changes.length === 0 && namedVersion(kind, request, state) !== undefined ? 'holds' : 'failed'
@@ -42,7 +43,7 @@ export function namedVersion(
   return merges ? Math.min(...versions) : Math.max(...versions)
 }
 
-/** The refusal of an update whose tag is stale. `conflicts` are those of a merge; undefined where there was none. */
+/** The refusal of an update whose `If-Match` is stale. `conflicts` are those of a merge; undefined where there was none. */
 export async function preconditionFailed<T extends ResourceTypes>(
   trx: Kysely<Database>,
   resource: VersionedResource<T>,

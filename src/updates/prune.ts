@@ -45,7 +45,21 @@ export async function pruneHistory(
     }
   }
   pruned.definitions = await pruneDefinitions(db)
+  await pruneKeys(db, retention.auditRetentionDays)
   return pruned
+}
+
+/** Removes the keys of updates that changed nothing, which are kept as long as audit rows. */
+async function pruneKeys(db: Kysely<Database>, days: number): Promise<void> {
+  for (let removed = ROWS_AT_ONCE; removed === ROWS_AT_ONCE; ) {
+    const rows = await patiently(
+      db,
+      sql`delete from unchanged_update where idempotency_key in (
+        select idempotency_key from unchanged_update
+        where at < clock_timestamp() - make_interval(days => ${days}::integer) limit ${ROWS_AT_ONCE}::integer) returning version`,
+    )
+    removed = rows.length
+  }
 }
 
 /** What was stored of a resource in these minutes is looked at where it is more than this share of what may be kept. */

@@ -86,7 +86,9 @@ export interface UpdateRequest extends ReadRequest {
   actor: Actor
   /** The fields that the request names, in the form in which they are stored. One that names none is a read. */
   fields: object
+  /** `If-Match`. */
   precondition: Precondition
+  ifNoneMatch: Precondition
   /** Whether every update must carry a precondition; a caller's token may ask for it too. */
   preconditionRequired: boolean
   dryRun: boolean

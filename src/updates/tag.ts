@@ -1,7 +1,7 @@
 import type { ResourceKind } from '../db/tables.js'
 import type { AnswerText } from './answer-text.js'
 
-/** What `If-Match` asks for: nothing, any stored state, or one of the named strong tags (with their quotes). */
+/** What `If-Match` or `If-None-Match` names: nothing, any stored state, or states by their tags (with their quotes). */
 export type Precondition = { kind: 'none' } | { kind: 'any' } | { kind: 'tags'; tags: string[] }
 
 /** The strong entity tag of one version, with its quotes: `"persona-12-7"` (DECISIONS section 8). */
@@ -23,9 +23,14 @@ function versionTag(tag: string): string {
   return tag.replace(/\.[0-9a-f]{12}"$/, '"')
 }
 
-/** Whether a precondition lets a write of the state with this tag through. Without a precondition everything does. */
+/** Whether `If-Match` lets a write of the state with this tag through. Without the header every write passes. */
 export function preconditionHolds(precondition: Precondition, currentTag: string): boolean {
-  return precondition.kind !== 'tags' || precondition.tags.some(tag => versionTag(tag) === currentTag)
+  return precondition.kind === 'none' || namesState(precondition, currentTag)
+}
+
+/** Whether a header names the state with this tag: with `If-None-Match` it must not be written (RFC 9110, section 13.1.2). */
+export function namesState(named: Precondition, currentTag: string): boolean {
+  return named.kind === 'any' || (named.kind === 'tags' && named.tags.some(tag => versionTag(tag) === currentTag))
 }
 
 /** The versions of this resource before `current` that the tags of a precondition name. */

@@ -1,11 +1,12 @@
 import { withRetries } from '../db/connection/retry.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
-import { ResourceNotFound, Unavailable, VersionGone } from '../errors.js'
+import { ResourceNotFound, Unavailable, VersionGone, VersionNotFound } from '../errors.js'
 import type { AnswerText } from './answer-text.js'
 import { update } from './engine.js'
-import { firstVersion, isKeyTaken } from './idempotency.js'
-import { readPast, readResource, wholeState } from './read.js'
+import { type FirstAnswer, firstAnswer, isKeyTaken } from './idempotency.js'
+import { readResource, wholeState } from './read.js'
+import { readPast } from './read-past.js'
 import type { ResourceTypes, Updated, VersionedResource } from './resource.js'
 
 /** What an update is answered with. */
@@ -21,19 +22,14 @@ export async function updateOnce<T extends ResourceTypes>(
   request: T['Request'],
   prefetched: T['State'] | null,
 ): Promise<Answered<T>> {
-  const { key, caller, dryRun } = request
   const state = await wholeState(database, resource, prefetched, request)
-  const isKeyed = key.idempotency_key !== null && !dryRun
-  if (isKeyed) {
-    resource.requireRights(state, caller)
+  if (request.key.idempotency_key !== null) {
+    resource.requireRights(state, request.caller)
     const before = await answerBefore(database, resource, request)
     if (before !== undefined) return before
   }
   try {
-    const updated = await update(database, resource, request, state)
-    const isTagged = request.precondition.kind === 'tags' && !request.merges // else its tag refuses the repetition
-    const keepsNoKey = isKeyed && updated.decision.changes.length === 0 && !isTagged
-    return keepsNoKey ? { ...updated, notes: [...updated.notes, NO_KEY_KEPT] } : updated
+    return await update(database, resource, request, state)
   } catch (error) {
     if (error instanceof Unavailable) error.isKeyLookedUp = true
     if (!isKeyTaken(error)) throw error
@@ -44,11 +40,7 @@ export async function updateOnce<T extends ResourceTypes>(
   }
 }
 
-/** A repetition of such an update overwrites an edit made in between, and a 200 alone does not say so. */
-const NO_KEY_KEPT =
-  'nothing was changed, so no Idempotency-Key is kept: a repetition is judged anew, send it with If-Match'
-
-/** What failed behind an update that is stored: it must not say that it is not. */
+/** What failed after an update was stored: it must not say that it was not. */
 function asApplied(error: unknown): never {
   const failure = error instanceof Unavailable ? error : unavailableFor(error)
   if (failure === undefined || failure.outcome === 'applied') throw failure ?? error
@@ -57,7 +49,7 @@ function asApplied(error: unknown): never {
 }
 
 /**
- * The answer that the request with this key had, made anew from the version that it stored; undefined where there is none.
+ * The answer that the first request with this key had, made anew; undefined where there was none.
  */
 async function answerBefore<T extends ResourceTypes>(
   database: ServiceDatabase,
@@ -65,7 +57,7 @@ async function answerBefore<T extends ResourceTypes>(
   request: T['Request'],
 ): Promise<Answered<T> | undefined> {
   const first = await withRetries(() => {
-    return firstVersion(request.key, query => query.batched(database))
+    return firstAnswer(request.key, query => query.batched(database))
   }).catch(error => {
     throw unavailableFor(error) ?? error
   })
@@ -76,7 +68,7 @@ async function answerBefore<T extends ResourceTypes>(
     const stored = prefetched as T['State'] // the lookup of its route; without large texts, as for a read
     resource.requireRights(stored, caller)
     const shown = await contentOf(database, resource, { ...request, caller }, first, stored)
-    return { ...shown, version: first, decision: null, overwritten: [], merged: false }
+    return { ...shown, version: first.version, decision: null, overwritten: [], merged: false }
   } catch (error) {
     return asApplied(error)
   }
@@ -87,14 +79,14 @@ async function contentOf<T extends ResourceTypes>(
   database: ServiceDatabase,
   resource: VersionedResource<T>,
   request: T['Request'],
-  first: number,
+  { version, shownAt }: FirstAnswer,
   stored: T['State'],
 ): Promise<{ snapshot: AnswerText | null; notes: string[] }> {
   if (request.minimal) return { snapshot: null, notes: [] }
   try {
-    return await readPast(database, resource, request.id, { version: first }, request)
+    return await readPast(database, resource, request.id, { version, shownAt }, request)
   } catch (error) {
-    if (!(error instanceof VersionGone)) throw error
+    if (!(error instanceof VersionGone || error instanceof VersionNotFound)) throw error
     const { snapshot } = await readResource(database, resource, stored, request)
     return { snapshot, notes: [`${error.message.replace(/\.$/, '')}: the body is the present state`] }
   }

@@ -356,6 +356,14 @@ create table tool_header (
 );
 CREATE INDEX tool_header_by_key ON public.tool_header USING btree (key_id, tool_id);
 
+create table unchanged_update (
+  idempotency_key bytea not null,
+  request_fingerprint bytea not null,
+  version integer not null,
+  at timestamp with time zone not null default clock_timestamp(),
+  constraint unchanged_update_pk PRIMARY KEY (idempotency_key)
+);
+
 create table user_account (
   id uuid not null default gen_random_uuid(),
   email text not null,

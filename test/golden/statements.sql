@@ -40,7 +40,8 @@ with input as materialized (
       where t.id = "input"."token"
       offset 0
     ) caller where caller.active and not caller.revoked and not caller.expired and caller.standing = "input"."standing"))
-          and coalesce(pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint), true)
+          and ("input"."idempotency_key" is null or pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint)
+            and not exists (select from unchanged_update u where u.idempotency_key = decode("input"."idempotency_key", 'hex')))
 
         for no key update of p skip locked
       ), changed as (
@@ -182,7 +183,8 @@ with input as materialized (
       where t.id = "input"."token"
       offset 0
     ) caller where caller.active and not caller.revoked and not caller.expired and caller.standing = "input"."standing"))
-          and coalesce(pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint), true)
+          and ("input"."idempotency_key" is null or pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint)
+            and not exists (select from unchanged_update u where u.idempotency_key = decode("input"."idempotency_key", 'hex')))
           and (select count(*) from (
         select s.id from document_set s where s.id = any("input"."document_set_ids_attached") and ("input"."is_admin" or s.is_public
           or exists (select from document_set_user m where m.document_set_id = s.id and m.user_id = "input"."user")
@@ -359,7 +361,8 @@ with input as materialized (
       where t.id = "input"."token"
       offset 0
     ) caller where caller.active and not caller.revoked and not caller.expired and caller.standing = "input"."standing"))
-          and coalesce(pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint), true)
+          and ("input"."idempotency_key" is null or pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint)
+            and not exists (select from unchanged_update u where u.idempotency_key = decode("input"."idempotency_key", 'hex')))
 
         for no key update of p skip locked
       ), changed as (
@@ -383,7 +386,8 @@ with input as materialized (
         where position = position + 0), locked as materialized (
         select input.*
         from input join tool t on t.id = "input"."id" and t.version = "input"."version"
-        where t.secrets_generation = "input"."secrets_generation" and coalesce(pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint), true)
+        where t.secrets_generation = "input"."secrets_generation" and ("input"."idempotency_key" is null or pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint)
+            and not exists (select from unchanged_update u where u.idempotency_key = decode("input"."idempotency_key", 'hex')))
           and ("input"."token" is null or exists (select from (
       select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
         to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
@@ -457,7 +461,8 @@ with input as materialized (
         where position = position + 0), locked as materialized (
         select input.*
         from input join tool t on t.id = "input"."id" and t.version = "input"."version"
-        where t.secrets_generation = "input"."secrets_generation" and coalesce(pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint), true)
+        where t.secrets_generation = "input"."secrets_generation" and ("input"."idempotency_key" is null or pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint)
+            and not exists (select from unchanged_update u where u.idempotency_key = decode("input"."idempotency_key", 'hex')))
           and ("input"."token" is null or exists (select from (
       select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
         to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
@@ -548,7 +553,8 @@ with input as materialized (
         where position = position + 0), locked as materialized (
         select input.*
         from input join tool t on t.id = "input"."id" and t.version = "input"."version"
-        where t.secrets_generation = "input"."secrets_generation" and coalesce(pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint), true)
+        where t.secrets_generation = "input"."secrets_generation" and ("input"."idempotency_key" is null or pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint)
+            and not exists (select from unchanged_update u where u.idempotency_key = decode("input"."idempotency_key", 'hex')))
           and ("input"."token" is null or exists (select from (
       select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
         to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
@@ -625,7 +631,8 @@ with input as materialized (
         where position = position + 0), locked as materialized (
         select input.*
         from input join tool t on t.id = "input"."id" and t.version = "input"."version"
-        where t.secrets_generation = "input"."secrets_generation" and coalesce(pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint), true)
+        where t.secrets_generation = "input"."secrets_generation" and ("input"."idempotency_key" is null or pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint)
+            and not exists (select from unchanged_update u where u.idempotency_key = decode("input"."idempotency_key", 'hex')))
           and ("input"."token" is null or exists (select from (
       select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
         to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import t from 'tap'
+import { pruneHistory } from '../../src/updates/prune.js'
 import { worldApp } from '../app.js'
 import { deleteTool } from '../deletion.js'
 import { RawConnection } from '../http/running.js'
@@ -89,29 +90,50 @@ for (const [name, place] of Object.entries(PLACES)) {
     t.equal((await send({ description: 'something else' }, { key: `"k-4-${name}"` })).statusCode, 200)
   })
 
-  t.test(`a Warning where nothing was changed, as no key is kept: ${name}`, async t => {
+  t.test(`200 again where the first changed nothing, also after somebody else's edit: ${name}`, async t => {
     t.equal((await send({ description: 'already' })).statusCode, 200)
-    const same = await send({ description: 'already' }, { key: `"k-0-${name}"` })
-    t.equal(same.statusCode, 200)
-    t.match(
-      same.headers.warning,
-      /^299 - "nothing was changed, so no Idempotency-Key is kept: .* send it with If-Match"$/,
+    const merges = { 'if-match': `"${place.kind}-${place.id}-1"`, prefer: 'merge=fields' }
+    const minimal = { prefer: 'return=minimal' }
+    const ways: Record<string, string>[] = [{}, { 'if-match': await tag() }, { 'if-match': '*' }, merges, minimal]
+    for (const [index, headers] of ways.entries()) {
+      await send({ description: 'already' })
+      const sent = { key: `"k-0-${name}-${index}"`, headers }
+      const first = await send({ description: 'already' }, sent)
+      t.equal(first.statusCode, headers === minimal ? 204 : 200, first.body)
+      t.equal(first.headers['idempotent-replayed'], undefined)
+      t.notMatch(first.headers.warning ?? '', /Idempotency-Key/)
+      t.equal((await send({ description: `by another ${index}` })).statusCode, 200)
+      const [rows, read] = [await rowsOf(), await tag()]
+      const again = await send({ description: 'already' }, sent)
+      t.match(again, {
+        statusCode: first.statusCode,
+        headers: { etag: first.headers.etag, 'idempotent-replayed': 'true' },
+      })
+      t.equal(again.body, first.body, 'the answer of then')
+      t.match([await rowsOf(), await tag()], [rows, read], 'nothing is overwritten')
+      const other = await send({ description: 'another' }, sent)
+      t.strictSame(faultsOf(other), ['header.idempotency-key idempotency_key_reused'])
+    }
+    const reading = { key: `"k-r-${name}"` }
+    const read = await send({}, reading)
+    await send({ description: 'after the read' })
+    t.equal((await send({}, reading)).body, read.body, 'one that names no field is no exception')
+  })
+
+  t.test(`of twenty at once that change nothing all have one answer or 409, and keep one key: ${name}`, async t => {
+    await send({ description: 'stays' })
+    const rows = await rowsOf()
+    const answers = await Promise.all(
+      Array.from({ length: 20 }, () => send({ description: 'stays' }, { key: `"calm-${name}"` })),
     )
-    const guarded = { key: `"k-0-${name}"`, headers: { 'if-match': await tag() } }
-    t.equal((await send({ description: 'already' }, guarded)).headers.warning, undefined, 'the tag guards it')
-    t.equal((await send({ description: 'already' })).headers.warning, undefined, 'without a key')
-    const tagOfFirst = `"${place.kind}-${place.id}-1"`
-    const merged = await send(
-      { description: 'already' },
-      { key: `"k-00-${name}"`, headers: { 'if-match': tagOfFirst, prefer: 'merge=fields' } },
+    t.equal(await rowsOf(), rows)
+    t.strictSame(
+      answers.filter(({ statusCode }) => ![200, 409].includes(statusCode)),
+      [],
     )
-    t.match(
-      merged,
-      { statusCode: 200, headers: { warning: /no Idempotency-Key is kept/ } },
-      'a merge is judged anew, too',
-    )
-    const changed = await send({ description: 'changed' }, { key: `"k-0-${name}"` })
-    t.match(changed, { statusCode: 200, headers: { warning: undefined } })
+    const done = answers.filter(({ statusCode }) => statusCode === 200)
+    t.equal(new Set(done.map(({ headers }) => headers.etag)).size, 1)
+    t.equal(done.filter(({ headers }) => headers['idempotent-replayed'] === undefined).length, 1)
   })
 
   t.test(`a stale If-Match does not stand in the way of a repetition: ${name}`, async t => {
@@ -169,6 +191,28 @@ for (const [name, place] of Object.entries(PLACES)) {
     t.equal(again.json().description, 'newer')
   })
 }
+
+t.test(
+  'keys of updates that changed nothing are kept as long as audit rows, and show their tools as of then',
+  async t => {
+    const agent = await sendTo(PLACES.agent, { tool_ids: [10] })
+    await sendTo(PLACES.tool, { description: 'before' })
+    const first = await sendTo(PLACES.agent, { tool_ids: [10] }, { key: '"kept"' })
+    t.match(first.json().tools, [{ description: 'before' }])
+    t.equal(first.headers.etag, agent.headers.etag)
+    await sendTo(PLACES.tool, { description: 'after' })
+    t.equal((await sendTo(PLACES.agent, { tool_ids: [10] }, { key: '"kept"' })).body, first.body)
+    const prune = () => pruneHistory(database.db, { auditRetentionDays: 400, versionsMax: 100 })
+    const kept = async () => (await database.db.selectFrom('unchanged_update').select('version').execute()).length
+    const count = await kept()
+    await prune()
+    t.equal(await kept(), count)
+    await sql`update unchanged_update set at = at - interval '401 days'`.execute(database.db)
+    await prune()
+    t.equal(await kept(), 0)
+    t.equal((await sendTo(PLACES.agent, { tool_ids: [] }, { key: '"kept"' })).statusCode, 200, 'the key is free again')
+  },
+)
 
 /** Until a transaction holds an advisory lock: that of the key. */
 async function untilKeyIsHeld(): Promise<void> {

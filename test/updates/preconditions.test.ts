@@ -191,6 +191,61 @@ t.test('If-Match on a tool', async t => {
   t.equal((await put({ description: 'y' }, 'tool-10-1')).statusCode, 422)
 })
 
+t.test(
+  '412 where If-None-Match names the stored state or is *, in whatever form; 200 where it names another',
+  async t => {
+    const { call, token, database } = await worldApp(t)
+    const admin = await token('admin@example.com')
+    for (const [method, url, read, kind] of [
+      ['PATCH', '/persona/1?update_mask=description', '/persona/1', 'persona'],
+      ['PUT', '/admin/tool/custom/10?', '/tool/10', 'tool'],
+    ] as const) {
+      const id = kind === 'persona' ? 1 : 10
+      const send = (description: string, headers: Record<string, string>, query = '') =>
+        call(method, url + query, { token: admin, body: { description }, headers })
+      await send('stored', {})
+      const { etag: whole } = (await call('GET', read, { token: admin })).headers
+      const tag = String(whole).replace(/\.[0-9a-f]+"$/, '"')
+      const rows = (await auditRows(database.db, kind, id)).length
+      const excluded = ['*', ' * ', tag, `W/${tag}`, String(whole), `"x", W/${tag}`]
+      for (const noneMatch of excluded) {
+        for (const [description, query, more] of [
+          ['refused', '', {}],
+          ['refused', '&dry_run=true', {}],
+          ['stored', '', {}],
+          ['refused', '', { 'if-match': tag }],
+          ['refused', '', { 'if-match': '*', prefer: 'return=minimal' }],
+          ['refused', '', { 'idempotency-key': '"none"' }],
+          ['refused', '', { 'if-match': `"${kind}-${id}-1"`, prefer: 'merge=fields' }],
+        ] as [string, string, Record<string, string>][]) {
+          const answer = await send(description, { 'if-none-match': noneMatch, ...more }, query)
+          t.equal(answer.statusCode, 412, `${noneMatch} ${description} ${query} ${JSON.stringify(more)}`)
+          t.match(answer.json(), {
+            error_code: 'PRECONDITION_FAILED',
+            reason: 'matched',
+            current_etag: tag,
+            changed: null,
+          })
+        }
+      }
+      t.equal((await auditRows(database.db, kind, id)).length, rows, 'nothing is stored')
+      t.equal((await send('refused', { 'if-none-match': 'x' })).statusCode, 422, 'a damaged tag')
+      const key = { 'idempotency-key': `"once-${kind}"`, 'if-none-match': `"${kind}-${id}-1"` }
+      const written = await send('written', key)
+      t.equal(written.statusCode, 200, 'another tag')
+      const again = await send('written', { ...key, 'if-none-match': String(written.headers.etag) })
+      t.equal(again.headers['idempotent-replayed'], 'true', 'a repetition has its answer')
+      t.equal((await send('other', { 'if-none-match': '"other-1"' }, '&dry_run=true')).statusCode, 200)
+    }
+    t.equal(
+      (await call('PATCH', '/persona/999', { token: admin, body: {}, headers: { 'if-none-match': '*' } })).statusCode,
+      422,
+    )
+    const missing = { token: admin, body: { name: 'x' }, headers: { 'if-none-match': '*' } }
+    t.equal((await call('PATCH', '/persona/999?update_mask=name', missing)).statusCode, 404, 'what does not exist')
+  },
+)
+
 t.test('428 where the server demands If-Match', async t => {
   const { call, token } = await worldApp(t, { REQUIRE_IF_MATCH: 'on' })
   const admin = await token('admin@example.com')

@@ -1,0 +1,30 @@
+import type { RowQuery, SendHooks } from '../db/statements/row-statement.js'
+import type { Executor } from '../db/statements/statement.js'
+import type { ServiceDatabase } from '../db/transaction.js'
+import type { ReadRequest } from './resource.js'
+
+/** An answer with more bytes of stored definitions comes from a statement of its own, not from a batch. */
+export const BATCHED_BYTES_MAX = 128 * 1024
+/** Few requests at a time may read more than this. */
+const EXPENSIVE_BYTES = 1024 * 1024
+
+/** Runs a statement whose answer has `bytes` of stored definitions: in a batch if they are small and `isBatchable`. */
+export async function runStatement<Row>(
+  database: ServiceDatabase,
+  query: RowQuery<Row>,
+  request: Pick<ReadRequest, 'caller' | 'bounds'>,
+  asked: { bytes: number; isBatchable: boolean; executor: Executor; hooks?: SendHooks | undefined },
+): Promise<Row | undefined> {
+  const { bytes, isBatchable, executor, hooks } = asked
+  if (isBatchable && bytes <= BATCHED_BYTES_MAX) return await query.batched(database, executor, hooks)
+  return await bounded(request, bytes, () => query.single(executor, hooks))
+}
+
+/** Runs work that reads `bytes`, when there is room for it. */
+export async function bounded<Result>(
+  { caller, bounds }: Pick<ReadRequest, 'caller' | 'bounds'>,
+  bytes: number,
+  work: () => Promise<Result>,
+): Promise<Result> {
+  return bytes > EXPENSIVE_BYTES ? await bounds.expensive(String(caller.token.id), work) : await work()
+}
