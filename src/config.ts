@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { parseDatabaseUrl } from './db/connection/database-url.js'
+import { suggestion } from './schema/nearest-name.js'
 import { InvalidKeyRing, parseKeyRing } from './secrets/key-ring.js'
 
 /** One setting: the variable that names it, and how its text becomes a value. `Value` is undefined where it may be absent. */
@@ -158,7 +159,7 @@ export function readConfig(env: Record<string, string | undefined>): Config {
     })
   const groups = Object.entries(SETTINGS).map(([name, group]) => [name, Object.fromEntries(readGroup(group))])
   const config = Object.fromEntries(groups) as Config // each value was read by its own setting above
-  faults.push(...contradictions(config))
+  faults.push(...contradictions(config), ...unnamedDatabase(env))
   if (faults.length > 0) throw new InvalidConfiguration(faults)
   return config
 }
@@ -198,6 +199,12 @@ function contradictions({ server, secrets }: Config): string[] {
   return faults
 }
 
+/** The demo is for trying: in production a forgotten or misspelt DATABASE_URL must not start an empty one. */
+function unnamedDatabase(env: Record<string, string | undefined>): string[] {
+  if (env.NODE_ENV !== 'production' || env.DATABASE_URL || env.DATABASE_URL_FILE || env.DATA_DIR) return []
+  return ['DATABASE_URL is not set: with NODE_ENV=production an embedded database needs a DATA_DIR that is set']
+}
+
 const REMOVED: Readonly<Record<string, string>> = {
   APPLY_ENV_PREFIX: 'agentctl apply reads variables that begin with AGENTS_',
   AUDIT_CHECKPOINT_DIR: 'run agentctl audit checkpoint from a timer',
@@ -220,6 +227,32 @@ const REMOVED: Readonly<Record<string, string>> = {
   TOOL_BODY_NODES_MAX: 'it is always 1000000',
   TRANSFER_PER_TOKEN_BYTES_MAX: 'it is always a quarter of TRANSFER_BYTES_MAX',
 }
+
+/** What an operator should know of settings that are taken: sentences for the log, without values. */
+export function settingWarnings(env: Record<string, string | undefined>, { database }: Config): string[] {
+  const removed = removedSettings(env)
+  const misspelt = misspeltSettings(env)
+  const parsed = database.url === undefined ? undefined : parseDatabaseUrl(database.url)
+  const ofUrl = parsed?.ok ? parsed.warnings : []
+  return [
+    ...(removed.length > 0 ? [`settings that are gone are not read: ${removed.join('; ')}`] : []),
+    ...(misspelt.length > 0 ? [`variables that no setting has are not read: ${misspelt.join('; ')}`] : []),
+    ...ofUrl.map(warning => `DATABASE_URL ${warning}`),
+  ]
+}
+
+/** Variables whose names are close to a setting: `DATABSE_URL: did you mean 'DATABASE_URL'?`. */
+export function misspeltSettings(env: Record<string, string | undefined>): string[] {
+  const names = describeSettings().map(({ name }) => name)
+  const isKnown = (name: string) => names.includes(name) || Object.hasOwn(REMOVED, name)
+  return Object.keys(env).flatMap(name => {
+    const meant = isKnown(name) ? '' : suggestion(name, names, NAME_EDITS_MAX)
+    return meant === '' ? [] : [`${name.slice(0, 64)}${meant}`]
+  })
+}
+
+/** A variable of another program may be as close as this to a setting with a short name, so those must be closer. */
+const NAME_EDITS_MAX = (name: string) => (name.length < 8 ? 1 : 2)
 
 /** What to tell of settings in this environment that the program no longer has: `NAME (what to do instead)`. */
 export function removedSettings(env: Record<string, string | undefined>): string[] {

@@ -8,7 +8,7 @@ import { firstAdministrator } from './admin/people.js'
 import { EXIT } from './admin/refusal.js'
 import { harmless } from './admin/terminal.js'
 import { buildApp } from './app.js'
-import { type Config, InvalidConfiguration, readConfig, removedSettings } from './config.js'
+import { type Config, InvalidConfiguration, readConfig, settingWarnings } from './config.js'
 import { ServerUnfit } from './db/connection/database-error.js'
 import { describeServer } from './db/connection/database-server.js'
 import { EmbeddedDiskFull, EmbeddedUnavailable } from './db/embedded/embedded.js'
@@ -20,7 +20,7 @@ import { listenForMetrics } from './http/probes.js'
 import { Lifecycle } from './lifecycle.js'
 import { addedSources } from './persona/snapshot.js'
 import { SecretCorrupt } from './secrets/cipher.js'
-import { configuredKeyRing, KeyFileDiskFull, KeyRingMissing } from './secrets/configured-ring.js'
+import { configuredKeyRing, KeyFileDiskFull, KeyRingMissing, keyFileWarnings } from './secrets/configured-ring.js'
 import { pruneGrowing, pruneHistory } from './updates/prune.js'
 import { VERSION } from './version.js'
 
@@ -36,8 +36,7 @@ async function main(): Promise<void> {
   // A terminal that was closed, or a reader that left, takes no more lines: that ends no service.
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => undefined)
   const log = makeLogger(config.server.logLevel)
-  const removed = removedSettings(process.env)
-  if (removed.length > 0) log.warn(`settings that are gone are not read: ${removed.join('; ')}`)
+  for (const warning of [...settingWarnings(process.env, config), ...keyFileWarnings(config)]) log.warn(warning)
   const metrics = new Metrics()
   metrics.collectProcess()
   const opened = await openConfiguredDatabase(

@@ -38,13 +38,23 @@ function readSource(path: string): SourceFile {
 
 /** The layers from the bottom: each imports itself and those before it, but for what `APART` says. */
 const LAYERS = [
-  ...['errors.ts', 'version.ts', 'database-url', 'key-ring', 'config.ts', 'schema', 'db', 'secrets', 'auth', 'updates'],
+  ...[
+    'errors.ts',
+    'version.ts',
+    ...['nearest-name', 'database-url', 'key-ring'],
+    'config.ts',
+    'schema',
+    'db',
+    'secrets',
+    'auth',
+    'updates',
+  ],
   ...['limits', 'http', 'tool/definition', 'tool', 'persona', 'admin', 'lifecycle.ts', 'app.ts', 'cli.ts', 'server.ts'],
 ]
 
 /** Layers that know fewer, or that fewer know. */
 const APART: Record<string, { knows?: string[]; isKnownBy?: string[] }> = {
-  schema: { knows: ['errors.ts'] },
+  schema: { knows: ['errors.ts', 'nearest-name'] },
   'tool/definition': { knows: [], isKnownBy: ['tool', 'admin'] },
   tool: { isKnownBy: ['persona', 'admin', 'app.ts'] },
   limits: { isKnownBy: ['http', 'app.ts'] },
@@ -54,7 +64,8 @@ const APART: Record<string, { knows?: string[]; isKnownBy?: string[] }> = {
 
 function layerOf(path: string): string {
   if (path.startsWith('tool/definition/')) return 'tool/definition'
-  // The forms of two settings, which the configuration reads: files without imports of their own.
+  // What the configuration reads by: files without imports of their own.
+  if (path === 'schema/nearest-name.ts') return 'nearest-name'
   if (path === 'db/connection/database-url.ts') return 'database-url'
   if (path === 'secrets/key-ring.ts') return 'key-ring'
   return path.includes('/') ? (path.split('/')[0] ?? '') : path

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import t from 'tap'
-import { describeSettings, removedSettings } from '../src/config.js'
+import { describeSettings, misspeltSettings, readConfig, removedSettings, settingWarnings } from '../src/config.js'
 import { matchesGolden } from './golden.js'
 
 /** What each group of settings is about, in the order of the reference. */
@@ -43,6 +43,21 @@ t.test('a setting that is gone is named with what to do instead, unless it is em
     t.strictSame(removedSettings({ [name]: '' }), [])
   }
   t.strictSame(removedSettings(Object.fromEntries(names.map(name => [name, '1']))), [])
+  t.end()
+})
+
+t.test('a variable whose name is close to a setting is named; one of another program is not', t => {
+  const near = { DATABSE_URL: 'DATABASE_URL', database_url: 'DATABASE_URL', DATABASE_URI: 'DATABASE_URL' }
+  const others = { PROT: 'PORT', SECRET_KEY: 'SECRET_KEYS', STATEMENT_TIMEOUT: '', LOGLEVEL: 'LOG_LEVEL' }
+  for (const [name, meant] of Object.entries({ ...near, ...others })) {
+    t.strictSame(misspeltSettings({ [name]: 'hunter2' }), meant === '' ? [] : [`${name}: did you mean '${meant}'?`])
+  }
+  for (const name of ['PATH', 'HOME', 'HOSTNAME', 'PGHOST', 'NODE_ENV', 'TZ', 'DATA', 'LOGNAME', 'AGENTS_TOOL_1_X'])
+    t.strictSame(misspeltSettings({ [name]: 'x' }), [], name)
+  const warnings = (url: string) => settingWarnings({}, readConfig({ DATABASE_URL: url }))
+  t.match(warnings('postgresql://u:hunter2@db.example.com/a'), [/^DATABASE_URL names another host without sslmode/])
+  t.strictSame(warnings('postgresql://u@db.example.com/a?sslmode=disable'), [])
+  t.strictSame(warnings('postgresql://u@127.0.0.1/a'), [])
   t.end()
 })
 

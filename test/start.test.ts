@@ -1,6 +1,15 @@
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  chownSync,
+  mkdtempSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { type AddressInfo, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -10,6 +19,7 @@ import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
 import { readConfig } from '../src/config.js'
 import { MIGRATIONS } from '../src/db/migrate.js'
+import { configuredKeyRing, keyFileWarnings } from '../src/secrets/configured-ring.js'
 import { agentctl as runAgentctl } from './cli/agentctl.js'
 import { Cluster } from './faults/cluster.js'
 import { MessageProxy } from './faults/message-proxy.js'
@@ -255,7 +265,13 @@ t.test(
 
 t.test('standard output is JSON lines; one names settings that are gone, and what to do instead', async t => {
   const gone = { STALL_TIMEOUT_MS: '60000', AUDIT_CHECKPOINT_DIR: '/var/lib/agents', JSON_DEPTH_MAX: '' }
-  const child = spawn(process.execPath, [SERVER], { env: { ...env, ...gone, PORT: '0' }, stdio: 'pipe' })
+  const misspelt = { DATABSE_URL: 'postgresql://u:hunter2@a/b', RATE_LIMIT_PER_MINUET: '7' }
+  const SECRET_KEYS_FILE = join(folder, 'linked-keys')
+  writeFileSync(join(folder, 'open-keys'), TEST_SECRET_KEYS, { mode: 0o644 })
+  symlinkSync(join(folder, 'open-keys'), SECRET_KEYS_FILE)
+  const { DATABASE_URL } = env
+  const settings = { DATABASE_URL, SECRET_KEYS_FILE, ...gone, ...misspelt, PORT: '0' }
+  const child = spawn(process.execPath, [SERVER], { env: settings, stdio: 'pipe' })
   t.teardown(() => child.kill('SIGKILL'))
   const output = text(child.stdout)
   await new Promise<void>(resolve => {
@@ -267,6 +283,43 @@ t.test('standard output is JSON lines; one names settings that are gone, and wha
   const told = lines.map(line => JSON.parse(line)).filter(({ msg }) => /settings that are gone/.test(msg))
   t.match(told, [{ level: 40, msg: /AUDIT_CHECKPOINT_DIR \(.*from a timer\); STALL_TIMEOUT_MS \(.*\)$/ }])
   t.equal(told.length, 1)
+  const warned = lines.map(line => JSON.parse(line)).filter(({ level }) => level === 40)
+  t.match(
+    warned.slice(1).map(({ msg }) => msg),
+    [
+      /^variables that no setting has .*: DATABSE_URL: did you mean 'DATABASE_URL'\?; RATE_LIMIT_PER_MINUET: did you mean/,
+      'the file of SECRET_KEYS_FILE is a link: name the file itself',
+      'the file of SECRET_KEYS_FILE is open to other users: chmod 600',
+    ],
+  )
+  t.notMatch(lines.join(), 'hunter2')
+})
+
+t.test('exit 78: NODE_ENV=production with neither a database nor a DATA_DIR starts no empty one', async t => {
+  const bare = { NODE_ENV: 'production', DATABSE_URL: cluster.url() }
+  const output = /DATABASE_URL is not set: with NODE_ENV=production an embedded database needs a DATA_DIR that is set/
+  t.match(await serverExit(bare), { code: 78, output })
+  t.equal(readConfig({ NODE_ENV: 'production', DATA_DIR: '/data' }).database.dataDir, '/data')
+  t.match(await agentctl(['status'], { ...bare, DATABASE_URL: '' }), { status: 78, stderr: output })
+})
+
+t.test('the key file of an embedded database warns where it is open, a link, or of another user', async t => {
+  const config = readConfig({ DATA_DIR: join(folder, 'keyed') })
+  await configuredKeyRing(config)
+  t.strictSame(keyFileWarnings(config), [])
+  const file = join(folder, 'keyed', 'secret-keys')
+  chmodSync(file, 0o640)
+  t.match(keyFileWarnings(config), [/^the key file .*secret-keys is open to other users: chmod 600$/])
+  chmodSync(file, 0o600)
+  if (process.geteuid?.() === 0) {
+    chownSync(file, 65_534, 65_534)
+    t.match(keyFileWarnings(config), [/^the key file .* belongs to another user: chown it/])
+    chownSync(file, 0, 0)
+  }
+  renameSync(file, join(folder, 'elsewhere'))
+  symlinkSync(join(folder, 'elsewhere'), file)
+  t.match(keyFileWarnings(config), [/^the key file .* is a link/])
+  t.strictSame(keyFileWarnings(readConfig(env)), [], 'a ring in a variable has no file')
 })
 
 /** The service on a free port, launched and not waited for. */

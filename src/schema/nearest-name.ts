@@ -4,14 +4,20 @@ const NAME_CHARACTERS = 64
 /** Of so many names that are not known in one request it is looked for which one was meant. */
 export const SUGGESTIONS_MAX = 20
 
-/** Of `names` the nearest to `written` (optimal string alignment), if at most a third of its characters differ. */
-function nearestName(written: string, names: readonly string[]): string | undefined {
+const third = (written: string) => Math.floor(written.length / 3)
+
+/** Of `names` the nearest to `written` (optimal string alignment, whatever the case), if at most `editsMax` characters differ, by default a third. */
+function nearestName(
+  written: string,
+  names: readonly string[],
+  editsMax: (written: string) => number,
+): string | undefined {
   if (written.length > NAME_CHARACTERS) return undefined
   let nearest: string | undefined
-  let least = Math.floor(written.length / 3) + 1
+  let least = editsMax(written) + 1
   for (const name of names) {
     if (Math.abs(name.length - written.length) >= least) continue
-    const edits = editsBetween(written.toLowerCase(), name)
+    const edits = editsBetween(written.toLowerCase(), name.toLowerCase())
     if (edits < least) {
       least = edits
       nearest = name
@@ -21,8 +27,8 @@ function nearestName(written: string, names: readonly string[]): string | undefi
 }
 
 /** `: did you mean 'x'?`, behind what is said of a name that is none of these; nothing where none is near. */
-export function suggestion(written: string, names: readonly string[]): string {
-  const nearest = nearestName(written, names)
+export function suggestion(written: string, names: readonly string[], editsMax = third): string {
+  const nearest = nearestName(written, names, editsMax)
   return nearest === undefined ? '' : `: did you mean '${nearest}'?`
 }
 

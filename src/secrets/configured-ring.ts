@@ -1,4 +1,4 @@
-import { existsSync, readFileSync } from 'node:fs'
+import { existsSync, lstatSync, readFileSync, statSync } from 'node:fs'
 import { link, open, unlink } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import type { Config } from '../config.js'
@@ -34,6 +34,24 @@ export async function configuredKeyRing({ secrets, database }: Config): Promise<
     'an external database needs a key ring for the secrets of tools: set SECRET_KEYS or SECRET_KEYS_FILE. ' +
       'A new key is made by: npx agentctl keys generate',
   )
+}
+
+/** What makes the key file unsafe: who can read it can read every secret. Sentences for the log; none for keys in a variable. */
+export function keyFileWarnings({ secrets, database }: Config): string[] {
+  const path = secrets.keysFile ?? join(database.dataDir, FILE_NAME)
+  if (secrets.keys !== undefined || (secrets.keysFile === undefined && database.url !== undefined)) return []
+  const name = secrets.keysFile === undefined ? `the key file ${path}` : 'the file of SECRET_KEYS_FILE'
+  const { uid, mode } = statSync(path)
+  const self = process.geteuid?.() ?? uid
+  // Secrets that systemd and Kubernetes hand to a service are root's, and its group may read them.
+  const isHandedOver = uid === 0 && self !== 0 && (mode & 0o077) === 0o040
+  return [
+    ...(lstatSync(path).isSymbolicLink() ? [`${name} is a link: name the file itself`] : []),
+    ...(uid !== self && uid !== 0
+      ? [`${name} belongs to another user: chown it to the one that runs the service`]
+      : []),
+    ...((mode & 0o077) !== 0 && !isHandedOver ? [`${name} is open to other users: chmod 600`] : []),
+  ]
 }
 
 /** What SECRET_KEYS_FILE holds is not shown: somebody may have put the key itself there. */

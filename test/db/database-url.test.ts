@@ -16,6 +16,7 @@ t.test('one host with everything', async t => {
       database: 'agents',
       writesOnly: false,
       ssl: { mode: 'verify-full', rootCertFile: '/ca.pem' },
+      channelBinding: false,
       applicationName: 'a b',
       connectTimeoutMs: 3_000,
       options: '-c search_path=agents',
@@ -43,6 +44,15 @@ t.test('encryption: the modes of libpq that keep their word', async t => {
   for (const mode of ['allow', 'prefer', 'yes']) t.equal(faults(`postgresql://a/db?sslmode=${mode}`).length, 1)
   t.equal(faults('postgresql://a/db?sslrootcert=/c').length, 1)
   t.equal(faults('postgresql://a/db?sslmode=require&sslcert=/c').length, 1)
+})
+
+t.test('channel_binding, as services hand it out: taken, and said where pg does not enforce it', async t => {
+  const neon = parseDatabaseUrl('postgresql://u:p@a/db?sslmode=require&channel_binding=require')
+  t.match(neon, { ok: true, url: { channelBinding: true }, warnings: [/^channel_binding=require is used where/] })
+  t.equal(read('postgresql://a/db?sslmode=require&channel_binding=prefer').channelBinding, true)
+  t.equal(read('postgresql://a/db?channel_binding=disable').channelBinding, false)
+  t.strictSame(faults('postgresql://a/db?channel_binding=require'), ['channel_binding=require needs an sslmode'])
+  t.match(faults('postgresql://a/db?channel_binding=x'), [/^channel_binding must be disable, prefer or require/])
 })
 
 t.test('every fault is reported at once, what is not supported by its name', async t => {

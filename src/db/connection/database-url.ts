@@ -13,6 +13,8 @@ export interface DatabaseUrl {
   /** Whether a server that accepts no writes is refused. */
   writesOnly: boolean
   ssl: { mode: (typeof SSL_MODES)[number]; rootCertFile?: string; certFile?: string; keyFile?: string }
+  /** Whether the login is bound to the encrypted connection where the server offers that. */
+  channelBinding: boolean
   applicationName?: string
   /** From `connect_timeout`, which is in seconds. */
   connectTimeoutMs?: number
@@ -23,7 +25,8 @@ export interface DatabaseUrl {
 /** How a connection is encrypted. `require` encrypts without checking the server's certificate, as libpq does. */
 const SSL_MODES = ['disable', 'require', 'verify-ca', 'verify-full'] as const
 
-export type ParsedDatabaseUrl = { ok: true; url: DatabaseUrl } | { ok: false; faults: string[] }
+/** `warnings` are sentences for the operator about a URL that is taken. */
+export type ParsedDatabaseUrl = { ok: true; url: DatabaseUrl; warnings: string[] } | { ok: false; faults: string[] }
 
 const PARAMETERS = [
   'host',
@@ -36,6 +39,7 @@ const PARAMETERS = [
   'sslrootcert',
   'sslcert',
   'sslkey',
+  'channel_binding',
   'application_name',
   'connect_timeout',
   'options',
@@ -66,7 +70,7 @@ export function parseDatabaseUrl(given: string): ParsedDatabaseUrl {
     else faults.push(unsupported(name, url))
   }
   const { host = '', port = '5432', password, sslmode = 'disable', connect_timeout: timeout } = values
-  const { target_session_attrs: target = 'any', sslrootcert, sslcert, sslkey } = values
+  const { target_session_attrs: target = 'any', sslrootcert, sslcert, sslkey, channel_binding: binding } = values
   if (host === '') faults.push('it names no host: write one, or ?host=/folder for a Unix socket')
   if (host.includes(',')) faults.push('it names several hosts: name one address that leads to the server in use')
   if (!/^\d{1,5}$/.test(port) || Number(port) < 1 || Number(port) > 65535)
@@ -78,6 +82,9 @@ export function parseDatabaseUrl(given: string): ParsedDatabaseUrl {
   if (mode === undefined) faults.push(`sslmode must be ${SSL_MODES.join(', ')}: others may silently not encrypt`)
   if (sslrootcert !== undefined && sslmode === 'disable') faults.push('sslrootcert needs an sslmode: write verify-full')
   if ((sslcert === undefined) !== (sslkey === undefined)) faults.push('sslcert and sslkey go together')
+  if (binding !== undefined && !['disable', 'prefer', 'require'].includes(binding))
+    faults.push('channel_binding must be disable, prefer or require')
+  if (binding === 'require' && sslmode === 'disable') faults.push('channel_binding=require needs an sslmode')
   if (timeout !== undefined && !/^[1-9]\d{0,3}$/.test(timeout)) {
     faults.push('connect_timeout must be a number of seconds from 1 to 9999')
   }
@@ -95,12 +102,23 @@ export function parseDatabaseUrl(given: string): ParsedDatabaseUrl {
       ...(sslcert !== undefined && { certFile: sslcert }),
       ...(sslkey !== undefined && { keyFile: sslkey }),
     },
+    channelBinding: sslmode !== 'disable' && binding !== undefined && binding !== 'disable',
     ...(values.application_name !== undefined && { applicationName: values.application_name }),
     ...(timeout !== undefined && { connectTimeoutMs: Number(timeout) * 1_000 }),
     ...(values.options !== undefined && { options: values.options }),
   }
   if (password !== undefined) Object.defineProperty(read, 'password', { value: password })
-  return { ok: true, url: read }
+  const warnings: string[] = []
+  if (values.sslmode === undefined && !isLocal(host))
+    warnings.push('names another host without sslmode, so nothing is encrypted: set sslmode=verify-full, or disable')
+  if (binding === 'require')
+    warnings.push('channel_binding=require is used where the server offers it, and not enforced where it does not')
+  return { ok: true, url: read, warnings }
+}
+
+/** Whether nothing leaves this machine on the way to a host. */
+function isLocal(host: string): boolean {
+  return host === 'localhost' || host === '::1' || host.startsWith('127.') || host.startsWith('/')
 }
 
 /** The same place in words for a log line: no password, no certificate files. */

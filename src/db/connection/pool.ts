@@ -315,6 +315,7 @@ function poolConfig(options: DatabaseOptions): pg.PoolConfig {
     database: url.database,
     application_name: url.applicationName ?? 'agent-tool-management',
     ssl: sslOptions(url),
+    enableChannelBinding: url.channelBinding,
     types: TYPE_PARSERS,
     keepAlive: true,
     keepAliveInitialDelayMillis: KEEP_ALIVE_IDLE_MS,
