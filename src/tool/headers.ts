@@ -6,8 +6,14 @@ import { looksLikeMask } from '../secrets/mask.js'
 /** RFC 9110, section 5.6.2. */
 const token = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/
 
-/** Headers that frame a message or belong to one connection: what calls a tool sets them, never its configuration. */
-const forbidden = /^(?:host|content-length|transfer-encoding|connection|upgrade|te|trailer|proxy-.*)$/i
+/** Headers that frame a message or belong to one connection: the client that calls a tool sets them, never its configuration. */
+const FORBIDDEN =
+  /^(?:host|content-length|transfer-encoding|connection|keep-alive|expect|upgrade|http2-settings|te|trailer|proxy-.*)$/
+
+/** The name that a gateway may read: many turn `_` and other signs into `-` (RFC 3875, section 4.1.18). */
+function folded(name: string): string {
+  return name.toLowerCase().replaceAll(/[^a-z0-9]/g, '-')
+}
 
 const NAME_CHARACTERS_MAX = 256
 const VALUE_BYTES_MAX = 8192
@@ -36,25 +42,29 @@ function nameFaults(name: string, seen: Set<string>, loc: Loc): Fault[] {
     const msg = `Header name should be a token of RFC 9110 of at most ${NAME_CHARACTERS_MAX} characters`
     return [{ loc, msg, type: 'header_name_invalid' }]
   }
-  if (forbidden.test(name)) {
+  if (FORBIDDEN.test(folded(name))) {
     return [{ loc, msg: `Header '${name}' belongs to the connection and cannot be set`, type: 'header_name_forbidden' }]
   }
-  const folded = name.toLowerCase()
-  if (seen.has(folded)) {
+  const lower = name.toLowerCase()
+  if (seen.has(lower)) {
     return [
       { loc, msg: `Header '${name}' is already in the list (case does not matter)`, type: 'header_name_duplicate' },
     ]
   }
-  seen.add(folded)
+  seen.add(lower)
   return []
 }
 
 /** What a field value may not hold: all but tab, printable ASCII, the upper half of Latin-1 (RFC 9110, section 5.5). */
 const UNSENDABLE = /[^\t\x20-\x7e\xa0-\xff]/u
 
+/** No value: nothing, or blanks and soft hyphens only. */
+const INVISIBLE = /^[\s\xad]*$/
+
 function valueFaults(value: string, loc: Loc): Fault[] {
-  if (looksLikeMask(value)) return [] // told as `mask_mismatch`
+  if (looksLikeMask(value)) return [] // refused as `mask_mismatch`
   const fault = (msg: string): Fault[] => [{ loc, msg: `Header value should ${msg}`, type: 'header_value_invalid' }]
+  if (INVISIBLE.test(value)) return fault('not be empty: leave the header out of the list to remove it')
   if (Buffer.byteLength(value) > VALUE_BYTES_MAX) return fault(`have at most ${VALUE_BYTES_MAX} bytes`)
   const unsendable = UNSENDABLE.exec(value)
   if (unsendable !== null) {
@@ -65,4 +75,47 @@ function valueFaults(value: string, loc: Loc): Fault[] {
   if (/^\s/.test(value)) return fault('begin without a blank: character 1 is one')
   if (/\s$/.test(value)) return fault(`end without a blank: character ${value.length} is one`)
   return []
+}
+
+const SCHEME = '(?:bearer|basic|digest|token|apikey|api-key)'
+const TWO_SCHEMES = new RegExp(`^${SCHEME}[ :=]+${SCHEME}(?:[ :=]|$)`, 'i')
+const SCHEME_ALONE = new RegExp(`^${SCHEME}:?$`, 'i')
+/** In brackets or as a variable: `<token>`, `{{API_KEY}}`, `$TOKEN`. */
+const SLOT = String.raw`<[^<>]+>|\[[^[\]",]+\]|\$?\{{1,2}[^{}":,]+\}{1,2}|\$\([^()]+\)|\$[a-z_]\w*|%[a-z_]\w*%|__\w+__`
+/** In words of these alone, one of them of the first: `YOUR_API_KEY`, `insert-token-here`, `change me`. */
+const TELLING_WORDS = 'your|my|insert|enter|put|paste|replace|change|here|example|dummy|sample|fake'
+const WORDS =
+  `${TELLING_WORDS}|the|a|an|some|add|with|me|this|actual|real|new|test|api|access|auth|bearer|client|secret|private|app|user|` +
+  'token|key|password|credentials?|value|goes'
+const LAST_WORD = 'key|token|secret|password|credentials?|value|me|this|here'
+/** What programs write where there is no value. */
+const NOTHING = String.raw`todo|tbd|fixme|placeholder|example|string|null|undefined|none|nil|nan|\[object object\]`
+const PLACEHOLDER = new RegExp(
+  `^(?:${SCHEME}[ :=]+)?["']?(?:${SLOT}|(?=.*(?:${TELLING_WORDS}))(?:(?:${WORDS})[-_. ]*)*(?:${LAST_WORD})|${NOTHING})["']?$`,
+  'i',
+)
+/** `API_KEY`. */
+const CONSTANT = /^(?:[A-Z]+_)*(?:KEY|TOKEN|SECRET|PASSWORD)$/
+const PLACEHOLDER_CHARACTERS_MAX = 100
+
+/** A whole line of a message, or an option of curl. */
+const HEADER_LINE = /^(?:-H\s*)?["']?([!#$%&'*+\-.^_`|~0-9a-z]+)\s*:\s*\S/i
+
+/** What looks wrong about values in clear text, in sentences without the values. They are stored as they are. */
+export function headerNotes(headers: readonly Header[]): string[] {
+  return headers.flatMap(({ key, value }) => {
+    const doubt = looksLikeMask(value) ? undefined : doubtOf(key, value)
+    return doubt === undefined ? [] : [`the value of the header ${key} ${doubt}; it is sent as it is`]
+  })
+}
+
+function doubtOf(name: string, value: string): string | undefined {
+  if (TWO_SCHEMES.test(value)) return 'begins with two authentication schemes'
+  if (SCHEME_ALONE.test(value)) return 'is an authentication scheme without credentials'
+  const isShort = value.length <= PLACEHOLDER_CHARACTERS_MAX
+  if (isShort && (PLACEHOLDER.test(value) || CONSTANT.test(value))) return 'looks like a placeholder'
+  const line = HEADER_LINE.exec(value)?.[1]
+  const isLine =
+    line !== undefined && (folded(line) === folded(name) || /^(?:authorization|cookie|x-.*|api-?key)$/i.test(line))
+  return isLine ? 'looks like a whole header line with its name' : undefined
 }

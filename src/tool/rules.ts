@@ -8,7 +8,7 @@ import { sameValue } from '../updates/field-table.js'
 import type { Past } from '../updates/past.js'
 import type { Decision, UpdateRequest } from '../updates/resource.js'
 import { COLUMNS, FIELDS, type ToolContent } from './fields.js'
-import { type Header, headerFaults } from './headers.js'
+import { type Header, headerFaults, headerNotes } from './headers.js'
 import type { StoredHeader, ToolState } from './snapshot.js'
 
 /** A definition that passed the check, as it will be stored: its JSON text and the SHA-256 of that text, in hex. */
@@ -95,7 +95,7 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
   // A request with definition and values says itself where they go.
   const givesValues = fields.definition === undefined && state.definition_hash !== null && headers?.some(isSealedAnew)
   const given = givesValues ? givenSecrets(references?.storedOrigins ?? []) : []
-  const notes = [...moved, ...given, ...emptiedSecrets(state, fields.custom_headers ?? [], headers ?? [])]
+  const notes = [...moved, ...given, ...headerNotes(fields.custom_headers ?? [])]
   return {
     content,
     definition: replacesDefinition ? (fields.definition ?? null) : null,
@@ -237,15 +237,6 @@ function movedSecrets(
     ...(moves ? [`calls of this tool now also take the ${secrets} to ${origins}`] : []),
     ...(passes ? ["the callers' own authentication now goes to the servers of this tool too"] : []),
   ]
-}
-
-/** Stored values that empty ones take the place of, as a form sends them that shows none: allowed, and told. */
-function emptiedSecrets(state: ToolState, given: readonly Header[], planned: readonly PlannedHeader[]): string[] {
-  return given
-    .filter(
-      ({ key, value }, i) => value === '' && planned[i]?.kept === null && state.headers.some(h => sameName(h, key)),
-    )
-    .map(({ key }) => `the stored value of the header ${key} is replaced by an empty one; its mask would keep it`)
 }
 
 /** Where values go that are given without the definition: somebody else may have changed its servers. */

@@ -17,6 +17,7 @@ import { updateOnce } from '../updates/update-once.js'
 import { DEFINITION_LIMITS } from './definition/index.js'
 import { factsOf, noteFacts } from './definition-cache.js'
 import { HeaderTrials } from './header-trials.js'
+import { headerFaults } from './headers.js'
 import { toolResource } from './resource.js'
 import { CustomToolUpdate, ToolSnapshot } from './schema.js'
 import { TOOL_LOOKUP, type ToolState } from './snapshot.js'
@@ -90,7 +91,10 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
       const { fields, origins, definitionFaults, unknown, notes, rounded } = content
       if (fields.definition) noteFacts(fields.definition.hash, { origins })
       for (const hash of content.plain) noteFacts(hash, { isPlain: true })
-      const sets = mayTell ? trials.count(caller.userId, id, fields.custom_headers ?? []) : 0
+      const given = fields.custom_headers ?? []
+      // What is refused before a value is compared tells nothing of the stored one.
+      const isCompared = mayTell && definitionFaults.length === 0 && headerFaults(given).length === 0
+      const sets = isCompared ? trials.count(caller.userId, id, given) : 0
       if (sets > 0) {
         const line = { resource_id: id, caller: caller.userId, token: caller.token.id, sets, dry_run: dryRun }
         request.log.info(line, 'header values in clear text')

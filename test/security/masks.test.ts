@@ -14,7 +14,7 @@ interface Header {
 const SECRETS: Header[] = [
   { key: 'X-First', value: 'first secret, with , comma and "quotes"' },
   { key: 'X-Second', value: 'zweites Geheimnis: äöü' },
-  { key: 'X-Third', value: '' },
+  { key: 'X-Third', value: '-' },
   { key: 'X-Fourth', value: 'first secret, with , comma and "quotes"' },
 ]
 
@@ -130,11 +130,17 @@ t.test('200: two values swapped as plaintext are stored swapped; as masks they a
   t.strictSame(await storedSecrets(world, 10), swapped)
 })
 
-t.test('200: an empty value takes the place of a stored one, and a Warning says so', async t => {
-  const world = await withSecrets(shared, 10, SECRETS.slice(0, 1))
-  const answer = await world.put({ custom_headers: [{ key: SECRETS[0]?.key, value: '' }] })
-  t.equal(answer.statusCode, 200)
-  t.match(answer.headers.warning, /the stored value of the header X-First is replaced by an empty one/)
+t.test('422: a value that shows nothing replaces no stored one; a header that is left out is removed', async t => {
+  const world = await withSecrets(shared, 10, SECRETS.slice(0, 2))
+  for (const value of ['', ' ', '\t', '\u00a0', '\u00ad', ' \u00ad ']) {
+    const answer = await world.put({ custom_headers: [{ key: SECRETS[0]?.key, value }] })
+    t.equal(answer.statusCode, 422, JSON.stringify(value))
+    const msg = 'Header value should not be empty: leave the header out of the list to remove it'
+    t.strictSame(answer.json().detail, [
+      { loc: ['body', 'custom_headers', 0, 'value'], msg, type: 'header_value_invalid' },
+    ])
+  }
+  t.strictSame(await storedSecrets(world, 10), SECRETS.slice(0, 2))
 })
 
 t.test('422 mask_mismatch: a mask moved to another header, tool or deployment', async t => {
@@ -302,6 +308,21 @@ t.test('429: a user has eleven different guesses an hour at a tool, in whatever 
   t.equal(stored.statusCode, 200)
   const mask: string = stored.json().custom_headers[0].value
   for (let i = 0; i < 20; i++) t.equal((await guess(`of a stranger ${i}`, { token: stranger })).statusCode, 403)
+  for (let i = 0; i < 20; i++) {
+    const sets = [
+      [{ key: `not a name ${i}`, value: `v${i}` }],
+      [{ key: 'Expect', value: `v${i}` }],
+      [{ key: 'X-Key', value: `${i} ` }],
+    ]
+    for (const custom_headers of sets)
+      t.equal(
+        (await world.call('PUT', `/admin/tool/custom/${TOOL}`, { token: admin, body: { custom_headers } })).statusCode,
+        422,
+      )
+    const body = { custom_headers: [{ key: 'X-Key', value: `v${i}` }], definition: {} }
+    const refused = await world.call('PUT', `/admin/tool/custom/${TOOL}`, { token: admin, body })
+    t.equal(refused.statusCode, 422, 'what is refused before it is compared is no guess')
+  }
   for (let i = 0; i < 5; i++) t.equal((await guess(`guess ${i}`)).statusCode, 200, 'by dry run')
   const stale = { query: '', headers: { 'if-match': '"tool-10-1"' } }
   for (let i = 5; i < 10; i++) t.equal((await guess(`guess ${i}`, stale)).statusCode, 412, 'by a stale precondition')

@@ -59,6 +59,75 @@ t.test('422: a header value that no client can send names the character; 200 for
     t.equal((await of(value)).statusCode, 200, value)
 })
 
+t.test(
+  '200 with Warning: a value that is a placeholder, has two schemes or is a whole line; none for ordinary ones',
+  async t => {
+    const warned = async (key: string, value: string) => {
+      const answer = await put(11, { custom_headers: [{ key, value }] })
+      t.equal(answer.statusCode, 200, `${value}: ${answer.body}`)
+      return String(answer.headers.warning ?? '')
+    }
+    const doubts: Record<string, string[]> = {
+      'looks like a placeholder': [
+        ...[
+          'YOUR_API_KEY',
+          '{{API_KEY}}',
+          '{{ api_key }}',
+          '<token>',
+          '<your token here>',
+          'Bearer <token>',
+          `\${API_KEY}`,
+        ],
+        ...[
+          'Bearer YOUR_TOKEN',
+          'your-api-key-here',
+          'INSERT_KEY_HERE',
+          'changeme',
+          'change-me',
+          'REPLACE_ME',
+          'API_KEY',
+        ],
+        ...[
+          '$TOKEN',
+          '%API_KEY%',
+          'undefined',
+          'null',
+          'Bearer undefined',
+          '[object Object]',
+          '[your key]',
+          'string',
+          'TODO',
+        ],
+        ...['my-secret-token', '"YOUR_API_KEY"', '$(get-token)', '{token}', 'Basic {credentials}', '__API_KEY__'],
+      ],
+      'begins with two authentication schemes': ['Bearer Bearer abc', 'bearer Basic YTpi', 'Bearer: Bearer abc'],
+      'is an authentication scheme without credentials': ['Bearer', 'basic', 'Token'],
+      'looks like a whole header line with its name': [
+        ...[
+          'X-Key: 8f3a',
+          'x-key:8f3a',
+          'x_key: 8f3a',
+          'Authorization: Bearer 8f3a',
+          '-H "X-Api-Key: 8f3a"',
+          'Cookie: a=b',
+        ],
+      ],
+    }
+    for (const [doubt, values] of Object.entries(doubts)) {
+      for (const value of values) {
+        const warning = await warned('X-Key', value)
+        t.match(warning, `the value of the header X-Key ${doubt}; it is sent as it is`, value)
+        t.notMatch(warning, value.length > 8 ? value : 'no short value', 'the value is not quoted')
+      }
+    }
+    const ordinary =
+      'Bearer eyJhbGciOiJIUzI1NiJ9.e30.x|Basic YTpi|8f3a9c|key-8f3a9c1b|sk_test_4eC39HqLyjWD|application/json|https://a.example.com/x' +
+      '|2024-01-01|a new value|the-secret|secret|value|tokens=1; b|a: b|id:8f3a|{"a":1}|no-cache|secretary|keystone|Bearer tokenizer-1|test-8f3a|value1|' +
+      'AWS4-HMAC-SHA256 Credential=AKIA/20240101|"33a64df5"|*/*'
+    for (const value of ordinary.split('|')) t.notMatch(await warned('X-Key', value), 'header X-Key', value)
+  },
+)
+
 t.test('200: a link to an OAuth configuration: the current one again, another, none; the row stays', async t => {
   const linked = async (id: number | null) => (await put(12, { oauth_config_id: id })).json()
   t.match(await linked(1), { oauth_config_id: 1, oauth_config_name: 'GitHub OAuth' })

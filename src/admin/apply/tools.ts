@@ -244,14 +244,14 @@ function givenHeaders(match: Matched, catalogue: Catalogue, around: ToolSurround
         `a variable is written ${placeholder('NAME')}, with nothing else in the braces`,
         'variable_malformed',
       )
-      return { key, value: '' }
+      return { key, value: 'unknown' }
     }
     if (missing.length === 0) return { key, value }
     const stored = state?.headers.find(header => header.name.toLowerCase() === key.toLowerCase())
     if (stored && written === placeholder(own ?? '')) return { key, value: shownMask(stored) }
     const msg = `the environment gives no ${missing.join(', ')}: it must be set, and its name begin with ${PREFIX}`
     catalogue.fault(loc, msg, 'variable_missing')
-    return { key, value: '' }
+    return { key, value: 'unknown' }
   })
 }
 
