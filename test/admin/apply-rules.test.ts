@@ -1,11 +1,13 @@
+import { sql } from 'kysely'
 import t from 'tap'
 import { placeholder } from '../../src/admin/apply/placeholders.js'
 import { type ApplyOptions, applyOrganisation, countOutcomes } from '../../src/admin/apply.js'
 import { InvalidDocument } from '../../src/admin/refusal.js'
 import type { Fault } from '../../src/errors.js'
+import { appOver } from '../app.js'
 import { worldDatabase } from '../world.js'
 
-const { database, vault } = await worldDatabase(t)
+const { database, vault, token } = await worldDatabase(t)
 const options = { vault, env: {} }
 
 async function faultsOf(document: unknown, given: ApplyOptions = options): Promise<Fault[]> {
@@ -71,4 +73,65 @@ t.test('two applies at once make each row once', async t => {
     20,
   )
   t.equal(countOutcomes(await applyOrganisation(database, document, options)).unchanged, 20)
+})
+
+t.test('an entry finds by its name only a row that the operator named, or whose owner it names', async t => {
+  const { call } = await appOver(t, database)
+  const rename = async (method: 'PATCH' | 'PUT', path: string, name: string, email: string) => {
+    const renamed = await call(method, method === 'PUT' ? path : `${path}?update_mask=name`, {
+      token: await token(email),
+      body: { name },
+    })
+    t.equal(renamed.statusCode, 200, renamed.body)
+  }
+  await rename('PATCH', '/persona/1', 'Release notes', 'alice@example.com')
+  await rename('PATCH', '/persona/17', 'Full', 'bob@example.com')
+  await rename('PUT', '/admin/tool/custom/15', 'crm', 'gcurator@example.com')
+  await rename('PUT', '/admin/tool/custom/11', 'items', 'gcurator@example.com')
+  await sql`insert into oauth_config (name, owner_id) select 'CRM login', id from user_account where email = 'bob@example.com'`.execute(
+    database.db,
+  )
+  const key = { custom_headers: [{ key: 'X-Key', value: 'of the operator' }] }
+  const refused: [document: object, loc: (string | number)[], said: RegExp][] = [
+    [
+      { agents: [{ name: 'Release notes', system_prompt: 'secret' }] },
+      ['agents', 0, 'name'],
+      /agent 1: it belongs to alice@example.com, is private\)/,
+    ],
+    [
+      { agents: [{ name: 'Release notes', owner: 'admin@example.com' }] },
+      ['agents', 0, 'name'],
+      /give the id to mean that row, or an id that is free/,
+    ],
+    [
+      { tools: [{ name: 'crm', ...key }] },
+      ['tools', 0, 'name'],
+      /tool 15: it belongs to gcurator@example.com, is used/,
+    ],
+    [{ agents: [{ name: 'New', tools: ['crm'] }] }, ['agents', 0, 'tools', 0], /tool 15: it belongs to gcurator/],
+    [
+      { oauth_configs: [{ name: 'CRM login', owner: 'admin@example.com' }] },
+      ['oauth_configs', 0, 'name'],
+      /it belongs to bob@example.com/,
+    ],
+  ]
+  for (const [document, loc, said] of refused)
+    t.match(await faultsOf({ version: 1, ...document }), [{ loc, msg: said, type: 'name_of_another' }])
+  const adopted: [document: object, outcome: object][] = [
+    [{ agents: [{ name: 'Release notes', owner: 'alice@example.com' }] }, { id: 1, action: 'unchanged' }],
+    [{ agents: [{ id: 1, name: 'Release notes', task_prompt: 'claimed' }] }, { id: 1, action: 'changed' }],
+    [{ tools: [{ name: 'crm', owner: 'gcurator@example.com', ...key }] }, { id: 15, action: 'changed' }],
+    [{ oauth_configs: [{ name: 'CRM login', owner: 'bob@example.com' }] }, { action: 'unchanged' }],
+    // A second row of the same name holds nobody up: of them the operator named one.
+    [{ agents: [{ name: 'Full', tools: ['items'] }] }, { id: 11, fields: [{ to: [10] }] }],
+    [{ tools: [{ name: 'items', ...key }] }, { id: 10, action: 'changed' }],
+    [
+      { tools: [{ id: 15, name: 'crm' }], agents: [{ name: 'New', tools: ['crm'] }] },
+      { id: 15, action: 'unchanged' },
+    ],
+  ]
+  for (const [document, outcome] of adopted) {
+    const { outcomes } = await applyOrganisation(database, { version: 1, ...document }, { ...options, plan: true })
+    t.match(outcomes[0], outcome)
+  }
 })

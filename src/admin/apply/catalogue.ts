@@ -3,9 +3,11 @@ import { type Kysely, sql, type Transaction } from 'kysely'
 import type { Database, ResourceKind } from '../../db/tables.js'
 import type { Fault, Loc } from '../../errors.js'
 import { canonicalUuid } from '../../schema/vocabulary.js'
+import type { AccessKind } from '../../updates/access-events.js'
 import type { Actor } from '../../updates/audit.js'
 import type { OrganisationDocument, Reference, SectionName } from '../document.js'
 import { Refusal } from '../refusal.js'
+import { type Origin, readOrigins } from './origin.js'
 
 export type Id = number | string
 
@@ -56,32 +58,34 @@ export interface Plan {
 }
 
 /** A list of a document in the database: what an entry is called, its table, the column by which text refers to a row. */
-interface Table {
+export interface Table {
   noun: string
   table: keyof Database
   named: 'name' | 'email' | 'id'
   /** What makes ids. */
   ids: 'sequence' | 'uuid' | 'document'
   uniqueNames: boolean
+  /** The kind of its access events, of lists that decide on access. */
+  access: AccessKind | undefined
 }
 
-function named(noun: string, table: keyof Database, uniqueNames = true): Table {
-  return { noun, table, named: 'name', ids: 'sequence', uniqueNames }
+function named(noun: string, table: keyof Database, access?: AccessKind, uniqueNames = true): Table {
+  return { noun, table, named: 'name', ids: 'sequence', uniqueNames, access }
 }
 
 /** The lists in the order in which they can refer to each other. */
 export const TABLES: Readonly<Record<SectionName, Table>> = {
-  users: { noun: 'user', table: 'user_account', named: 'email', ids: 'uuid', uniqueNames: true },
-  groups: named('group', 'user_group'),
+  users: { noun: 'user', table: 'user_account', named: 'email', ids: 'uuid', uniqueNames: true, access: 'user' },
+  groups: named('group', 'user_group', 'group'),
   labels: named('label', 'label'),
-  oauth_configs: named('OAuth configuration', 'oauth_config'),
-  mcp_servers: named('MCP server', 'mcp_server'),
+  oauth_configs: named('OAuth configuration', 'oauth_config', 'oauth_config'),
+  mcp_servers: named('MCP server', 'mcp_server', 'mcp_server'),
   cc_pairs: named('connection', 'cc_pair'),
   federated_connectors: named('federated connector', 'federated_connector'),
-  document_sets: named('document set', 'document_set'),
-  user_files: { noun: 'file', table: 'user_file', named: 'id', ids: 'document', uniqueNames: true },
-  tools: named('tool', 'tool', false),
-  agents: named('agent', 'persona', false),
+  document_sets: named('document set', 'document_set', 'document_set'),
+  user_files: { ...named('file', 'user_file', 'user_file'), named: 'id', ids: 'document' },
+  tools: named('tool', 'tool', undefined, false),
+  agents: named('agent', 'persona', undefined, false),
 }
 
 export const SECTIONS = Object.keys(TABLES) as SectionName[] // the keys of this very record
@@ -95,9 +99,18 @@ export async function readCatalogue(db: Kysely<Database>, document: Organisation
     const columns = section === 'tools' ? sql`id, name` : section === 'agents' ? sql`id, name, deleted` : sql`*`
     const { rows } = await sql<StoredRow>`select ${columns} from ${sql.table(table)} order by id`.execute(db)
     const last = ids === 'sequence' && document[section] !== undefined ? await lastId(db, table) : 0
-    catalogue.match(section, rows, document[section] ?? [], last)
+    const origins = await readOrigins(db, section, TABLES[section], rows, namesIn(document, section))
+    catalogue.match(section, rows, document[section] ?? [], last, origins)
   }
   return catalogue
+}
+
+/** The names by which a document may mean a row of one list: of its entries, and everything that may be a reference. */
+function namesIn(document: OrganisationDocument, section: SectionName): ReadonlySet<string> {
+  const names: unknown[] = (document[section] ?? []).map(entry => ('name' in entry ? entry.name : undefined))
+  if (section === 'tools')
+    names.push(...(document.agents ?? []).flatMap(agent => ('tools' in agent ? agent.tools : [])))
+  return new Set(names.filter(name => typeof name === 'string'))
 }
 
 /** Ids are int4, and each sequence goes on behind the largest: behind these nearly none would be left. */
@@ -115,6 +128,8 @@ interface List {
   unnamed: StoredRow[]
   ids: Set<Id>
   names: Map<string, Id[]>
+  /** What is known of the rows of other people that have a name of the document. */
+  origins: ReadonlyMap<Id, Origin>
 }
 
 /** The document matched with the database: which row each entry is, and which row each reference means. */
@@ -133,18 +148,32 @@ export class Catalogue {
   }
 
   /** The id that a reference means. Notes a fault and answers null when it means nothing, or more than one row. */
-  resolve(section: SectionName, reference: unknown, loc: Loc): Id | null {
+  resolve(section: SectionName, given: unknown, loc: Loc): Id | null {
     const { noun, ids } = TABLES[section]
     const list = this.#lists.get(section)
+    const reference = typeof given === 'object' && given !== null && 'id' in given ? given.id : given
     if (typeof reference !== 'string' && typeof reference !== 'number') {
       return this.fault(loc, `${noun} should be named by text, or by its id`, 'reference_type')
     }
     const byId = ids === 'uuid' ? canonicalUuid(String(reference)) : reference
     if (byId !== undefined && list?.ids.has(byId)) return byId
-    const found = (typeof reference === 'string' && list?.names.get(folded(section, reference))) || []
+    const named = (typeof reference === 'string' && list?.names.get(folded(section, reference))) || []
+    // An entry of the document is meant first; a row of somebody else is never meant by its name.
+    const entries = named.filter(id => list?.matched.some(match => match.id === id))
+    const found = entries.length > 0 ? entries : named.filter(id => list?.origins.get(id)?.isOperators !== false)
     if (found.length > 1)
       return this.fault(loc, `${noun} "${reference}" is the name of several: give the id`, 'ambiguous')
-    return found[0] ?? this.fault(loc, `${noun} ${JSON.stringify(reference)} not found`, 'not_found')
+    if (found[0] !== undefined) return found[0]
+    if (named.length > 0) return this.#foreign(section, named, list?.origins, loc)
+    return this.fault(loc, `${noun} ${JSON.stringify(reference)} not found`, 'not_found')
+  }
+
+  #foreign(section: SectionName, ids: readonly Id[], origins: List['origins'] | undefined, loc: Loc): null {
+    const { noun, uniqueNames } = TABLES[section]
+    const rows = ids.map(id => `${noun} ${id}: ${origins?.get(id)?.described}`)
+    const other = uniqueNames ? '' : ', or an id that is free to make another'
+    const msg = `this name was not given by the operator (${rows.join('; ')}): give the id to mean that row${other}`
+    return this.fault(loc, msg, 'name_of_another')
   }
 
   /** The ids of a list of references, each once, in ascending order. */
@@ -154,17 +183,25 @@ export class Catalogue {
   }
 
   /** Matches one list with the stored rows. What is new gets ids behind `lastId`, which nobody else takes meanwhile. */
-  match(section: SectionName, stored: readonly StoredRow[], entries: readonly object[], lastId: number): void {
+  match(
+    section: SectionName,
+    stored: readonly StoredRow[],
+    entries: readonly object[],
+    lastId: number,
+    origins: List['origins'],
+  ): void {
     const byId = new Map(stored.map(row => [row.id, row]))
     const byName = grouped(section, stored)
-    const found = entries.map((entry, index) => this.#matchOne(section, { ...entry }, [section, index], byId, byName))
+    const found = entries.map((entry, index) =>
+      this.#matchOne(section, { ...entry }, [section, index], byId, byName, origins),
+    )
     const { ids, named } = TABLES[section]
     let last = Math.max(lastId, ...(ids === 'sequence' ? found.map(({ id }) => Number(id ?? 0)) : []))
     const matched = found.map(match => {
       const id = match.id ?? (ids === 'sequence' ? ++last : randomUUID())
       return { ...match, id, name: String(match.entry[named] ?? match.stored?.[named] ?? '') }
     })
-    this.#lists.set(section, this.#index(section, matched, stored))
+    this.#lists.set(section, { ...this.#index(section, matched, stored), origins })
   }
 
   #matchOne(
@@ -173,14 +210,20 @@ export class Catalogue {
     loc: Loc,
     byId: ReadonlyMap<Id, StoredRow>,
     byName: ReadonlyMap<string, readonly StoredRow[]>,
+    origins: List['origins'],
   ): Pick<Matched, 'entry' | 'loc' | 'stored'> & { id: Id | undefined } {
     const { noun, named, ids, uniqueNames } = TABLES[section]
     const name = entry[named]
     const namesakes = name === undefined ? [] : (byName.get(folded(section, String(name))) ?? [])
     if (entry.id === undefined) {
       if (name === undefined) this.fault([...loc, named], 'Field required', 'missing')
-      if (namesakes.length > 1) this.fault([...loc, named], 'several have this name: give the id', 'ambiguous')
-      return { entry, loc, id: namesakes[0]?.id, stored: namesakes[0] }
+      const meant = this.#adoptable(namesakes, entry, loc, origins)
+      if (meant.length > 1) this.fault([...loc, named], 'several have this name: give the id', 'ambiguous')
+      else if (meant.length === 0 && namesakes.length > 0) {
+        const ids = namesakes.map(row => row.id)
+        this.#foreign(section, ids, origins, [...loc, named])
+      }
+      return { entry, loc, id: meant[0]?.id, stored: meant[0] }
     }
     const id = ids === 'sequence' ? Number(entry.id) : (canonicalUuid(String(entry.id)) ?? String(entry.id))
     const stored = byId.get(id)
@@ -198,7 +241,23 @@ export class Catalogue {
     return { entry, loc, id, stored }
   }
 
-  #index(section: SectionName, matched: readonly Matched[], stored: readonly StoredRow[]): List {
+  /**
+   * The rows of one name that an entry may mean: those that the operator named, else those of the owner whom the entry names.
+   * Otherwise a program could rename its own row to the name of an entry, and what the entry says would be written into it.
+   */
+  #adoptable(
+    namesakes: readonly StoredRow[],
+    entry: Readonly<Record<string, unknown>>,
+    loc: Loc,
+    origins: List['origins'],
+  ): readonly StoredRow[] {
+    const operators = namesakes.filter(row => origins.get(row.id)?.isOperators !== false)
+    if (operators.length > 0 || namesakes.length === 0 || (entry.owner ?? null) === null) return operators
+    const owner = this.resolve('users', entry.owner, [...loc, 'owner'])
+    return namesakes.filter(row => owner !== null && origins.get(row.id)?.owner_id === owner)
+  }
+
+  #index(section: SectionName, matched: readonly Matched[], stored: readonly StoredRow[]): Omit<List, 'origins'> {
     const { named, uniqueNames } = TABLES[section]
     const indexed = new Map<Id, number>()
     const indexedNames = new Map<string, boolean>()

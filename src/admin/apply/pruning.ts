@@ -13,7 +13,7 @@ import { lockState } from '../../updates/write.js'
 import type { OrganisationDocument, SectionName } from '../document.js'
 import { type Catalogue, type Id, type Outcome, type Plan, SECTIONS, TABLES } from './catalogue.js'
 import { changePersona } from './personas.js'
-import { ACCESS_KIND, linksOf } from './records.js'
+import { linksOf } from './records.js'
 
 /**
  * Removes the rows that no entry names, in the lists that the document has: agents are deleted as the service deletes them
@@ -66,7 +66,7 @@ export async function removeRow(trx: Transaction<Database>, section: SectionName
     await sql`delete from ${sql.table(table)} where ${sql.ref(owner)} = ${id}`.execute(trx)
   }
   await sql`delete from ${sql.table(TABLES[section].table)} where id = ${id}`.execute(trx)
-  const kind = ACCESS_KIND[section]
+  const kind = TABLES[section].access
   if (kind !== undefined) await recordAccess(trx, actor, [{ kind, subject: String(id), action: 'removed' }])
 }
 

@@ -1,6 +1,6 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
 import type { Database } from '../../db/tables.js'
-import { type AccessKind, recordAccess } from '../../updates/access-events.js'
+import { recordAccess } from '../../updates/access-events.js'
 import type { SectionName } from '../document.js'
 import { isErased } from '../people.js'
 import { ascending, type Catalogue, type Id, type Matched, type Outcome, type Plan, TABLES } from './catalogue.js'
@@ -69,16 +69,6 @@ export function linksOf(section: Section): readonly Link[] {
   return SHAPES[section].links ?? []
 }
 
-/** The lists that decide on access, and the kinds of their events. */
-export const ACCESS_KIND: Partial<Record<SectionName, AccessKind>> = {
-  users: 'user',
-  groups: 'group',
-  oauth_configs: 'oauth_config',
-  mcp_servers: 'mcp_server',
-  document_sets: 'document_set',
-  user_files: 'user_file',
-}
-
 /** The rows of one list by id, with the columns and the owner that a document names. */
 export async function readSection(db: Kysely<Database>, section: Section): Promise<object[]> {
   const { columns, isOwned } = SHAPES[section]
@@ -126,7 +116,7 @@ export async function planRecords(db: Kysely<Database>, section: Section, catalo
         await sql`delete from ${sql.table(link.table)} where ${owns(link, owners)}`.execute(trx)
         await insertRows(trx, link.table, rows)
       }
-      const kind = ACCESS_KIND[section]
+      const kind = TABLES[section].access
       if (kind === undefined) return
       const changes = outcomes.map(({ id, action }) => ({ kind, subject: String(id), action }))
       const effective = changes.filter(({ action }) => action !== 'unchanged')

@@ -1,0 +1,77 @@
+import { type Kysely, sql } from 'kysely'
+import type { Database } from '../../db/tables.js'
+import type { AccessKind } from '../../updates/access-events.js'
+import type { SectionName } from '../document.js'
+
+type Id = number | string
+
+/** A list of the document in the database. */
+interface List {
+  table: keyof Database
+  access: AccessKind | undefined
+}
+
+/** Who named a row: an entry finds only rows by name that the operator named, or whose owner the entry names. */
+export interface Origin {
+  isOperators: boolean
+  owner_id: string | null
+  /** Whose the row is and who else reaches it, for the operator to decide by. */
+  described: string
+}
+
+/**
+ * The origins of the rows that one of these names may mean. Programs can rename agents and tools, so the newest audit row that
+ * changed the name tells who gave it. Other rows are the operator's if an access event records them: without one, they were put
+ * there by SQL. People, labels and connections have no origin: an email is the person, and nothing else grants or keeps a secret.
+ */
+export async function readOrigins(
+  db: Kysely<Database>,
+  section: SectionName,
+  list: List,
+  rows: readonly Readonly<Record<string, unknown> & { id: Id }>[],
+  names: ReadonlySet<string>,
+): Promise<ReadonlyMap<Id, Origin>> {
+  const query = queryOf(section, list)
+  const ids = rows.filter(row => row.deleted !== true && names.has(String(row.name))).map(({ id }) => id)
+  if (query === undefined || ids.length === 0) return new Map()
+  const { rows: origins } = await sql<Origin & { id: Id }>`
+    select found.id, found.is_operators as "isOperators", found.owner_id,
+      coalesce('it belongs to ' || o.email, 'it has no owner') || ', ' || found.sharing as described
+    from (${query}) found left join user_account o on o.id = found.owner_id
+    where found.id = any(${ids}::integer[])`.execute(db)
+  return new Map(origins.map(origin => [origin.id, origin]))
+}
+
+function queryOf(section: SectionName, { table, access }: List) {
+  if (section === 'agents') {
+    return sql`
+      select p.id, p.owner_id, ${namedByOperator('persona')} as is_operators,
+        concat_ws(' and ', case when p.is_public then 'is public' else 'is private' end, 'is shared with ' || nullif(array_to_string(
+          array(select u.email || ' (' || s.level || ')' from persona_user s join user_account u on u.id = s.user_id
+                where s.persona_id = p.id order by 1)
+          || array(select 'group ' || g.name || ' (' || s.level || ')' from persona_group s
+                   join user_group g on g.id = s.user_group_id where s.persona_id = p.id order by 1), ', '), '')) as sharing
+      from persona p`
+  }
+  if (section === 'tools') {
+    return sql`
+      select p.id, p.user_id as owner_id, ${namedByOperator('tool')} as is_operators,
+        coalesce('is used by agent ' || nullif(array_to_string(
+          array(select l.persona_id from persona_tool l where l.tool_id = p.id order by 1), ', '), ''),
+          'is used by no agent') as sharing
+      from tool p`
+  }
+  if (section === 'users' || section === 'user_files' || access === undefined) return undefined
+  const owner = section === 'oauth_configs' || section === 'mcp_servers' ? sql`owner_id` : sql`null::uuid`
+  return sql`
+    select r.id, ${owner} as owner_id, 'no access event records who made it' as sharing, exists (
+      select from access_chain c where c.kind = ${access} and c.subject = r.id::text) as is_operators
+    from ${sql.table(table)} r`
+}
+
+function namedByOperator(kind: 'persona' | 'tool') {
+  return sql`coalesce((
+    select a.actor_id is null from audit a
+    where a.resource_kind = ${kind} and a.resource_id = p.id and 'name' = any(a.fields)
+    order by a.version_after desc limit 1), false)`
+}
