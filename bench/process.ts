@@ -11,24 +11,29 @@ export interface Service {
 
 let port = 40_000 + (process.pid % 20_000)
 
-/** Starts a built checkout as its `npm start` does, without rate limits, and waits until it is ready. It ends with this process. */
+/** Starts a built checkout as its `npm start` does, without rate limits, and waits until it is ready. */
 export async function startService(checkout: string, env: NodeJS.ProcessEnv): Promise<Service> {
-  const { scripts } = JSON.parse(readFileSync(join(checkout, 'package.json'), 'utf8')) as { scripts: { start: string } }
-  port += 1
-  const own = { HOST: '127.0.0.1', PORT: String(port), LOG_LEVEL: 'warn' }
   const unlimited = { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0', TRANSFER_BYTES_MAX: '268435456' }
-  const child = spawn('sh', ['-c', `exec ${scripts.start.replace(/^exec /, '')}`], {
-    cwd: checkout,
-    stdio: ['ignore', 'ignore', 'inherit'],
-    env: { ...own, ...unlimited, ...env },
-  })
+  const command = packageOf(checkout).scripts.start.replace(/^exec /, '')
+  return await startProcess(checkout, command, { HOST: '127.0.0.1', LOG_LEVEL: 'warn', ...unlimited, ...env })
+}
+
+/** Runs a command that serves on `PORT`, and waits until it is ready. It ends with this process. */
+export async function startProcess(cwd: string, command: string, env: NodeJS.ProcessEnv): Promise<Service> {
+  port += 1
+  const stdio = ['ignore', 'ignore', 'inherit'] as const
+  const child = spawn('sh', ['-c', `exec ${command}`], { cwd, stdio: [...stdio], env: { PORT: String(port), ...env } })
   process.on('exit', () => child.kill())
   for (let tries = 0; tries < 200; tries++) {
     const ready = await fetch(`http://127.0.0.1:${port}/readyz`).catch(() => undefined)
     if (ready?.ok) return { port, pid: child.pid ?? 0 }
     await sleep(100)
   }
-  throw new Error(`${checkout} is not ready`)
+  throw new Error(`${command} in ${cwd} is not ready`)
+}
+
+export function packageOf(checkout: string): { version: string; scripts: { start: string } } {
+  return JSON.parse(readFileSync(join(checkout, 'package.json'), 'utf8'))
 }
 
 /** Migrates the database of a built checkout. */

@@ -1,21 +1,17 @@
-import { createHash } from 'node:crypto'
 import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs'
-import type { AddressInfo } from 'node:net'
 import { cpus, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
-import fastify from 'fastify'
 import pg from 'pg'
 import { startEmbedded } from '../src/db/embedded/embedded.js'
 import { generateKey } from '../src/secrets/key-ring.js'
-import { agentUpdate, CASES, type Case } from './cases.js'
+import { CASES, type Case } from './cases.js'
 import { type LoadResult, load } from './load.js'
-import { pgbench, recorded } from './pgbench.js'
-import { migrate, parentOf, processorMs, residentMib, type Service, startService } from './process.js'
-import { fillWorld, type World } from './world.js'
+import * as processes from './process.js'
+import { fillFloor, fillWorld, type World } from './world.js'
 
-/* Measures this build, plain controls and, with `--against`, another built checkout, in turns in one run. */
+/* Measures this build, the floor (floor.ts) and, with `--against`, another built checkout, in turns in one run. */
 
 const USAGE = `Usage: npm run bench -- [--against CHECKOUT] [--rounds 5] [--seconds 3] [--write]
   --against  another built checkout, measured in turns with this one
@@ -35,22 +31,32 @@ const rounds = Number(given.rounds)
 const seconds = Number(given.seconds)
 const CONNECTIONS = 16
 
-interface Side extends Service {
+interface Side extends processes.Service {
   world: World
-  env: NodeJS.ProcessEnv
 }
 
 type Slot = LoadResult & { serviceMs: number; databaseMs: number }
 
 /** A checkout's service on a new database with the world in it. */
 async function startSide(name: string, checkout: string, server: pg.Client, serverUrl: string): Promise<Side> {
+  const url = await newDatabase(name, server, serverUrl)
+  const env = { PATH: process.env.PATH, DATABASE_URL: url, SECRET_KEYS: generateKey('bench') }
+  processes.migrate(checkout, env)
+  const world = await withClient(url, client => fillWorld(client, 'bench'))
+  return { world, ...(await processes.startService(checkout, env)) }
+}
+
+async function startFloor(world: World, server: pg.Client, serverUrl: string): Promise<Side> {
+  const url = await newDatabase('floor', server, serverUrl)
+  await withClient(url, client => fillFloor(client, world))
+  const env = { PATH: process.env.PATH, DATABASE_URL: url }
+  return { world, ...(await processes.startProcess(OWN, 'node build/bench/floor.js', env)) }
+}
+
+async function newDatabase(name: string, server: pg.Client, serverUrl: string): Promise<string> {
   const database = `bench_${process.pid}_${name}`
   await server.query(`create database ${database}`)
-  const url = serverUrl.replace(/\/[^/?]*(?=\?|$)/, `/${database}`)
-  const env = { PATH: process.env.PATH, DATABASE_URL: url, SECRET_KEYS: generateKey('bench') }
-  migrate(checkout, env)
-  const world = await withClient(url, client => fillWorld(client, 'bench'))
-  return { world, env, ...(await startService(checkout, env)) }
+  return serverUrl.replace(/\/[^/?]*(?=\?|$)/, `/${database}`)
 }
 
 async function withClient<T>(url: string | undefined, work: (client: pg.Client) => Promise<T>): Promise<T> {
@@ -59,21 +65,8 @@ async function withClient<T>(url: string | undefined, work: (client: pg.Client) 
   return await work(client).finally(() => client.end())
 }
 
-/** An echo of validations behind one prepared look-up of the token. */
-async function startEcho(now: Side): Promise<Side> {
-  const pool = new pg.Pool({ connectionString: now.env.DATABASE_URL, max: CONNECTIONS })
-  const app = fastify({ bodyLimit: 8 * 1024 * 1024 })
-  app.addHook('onRequest', async ({ headers }) => {
-    const hash = createHash('sha256').update(String(headers.authorization)).digest()
-    await pool.query({ name: 'token', text: 'select user_id, revoked_at from token where hash = $1', values: [hash] })
-  })
-  app.post('/admin/tool/custom/validate', async ({ body }) => body)
-  await app.listen({ host: '127.0.0.1', port: 0 })
-  return { ...now, port: (app.addresses()[0] as AddressInfo).port } // it listens on TCP
-}
-
 async function measure(side: Side, { source, status }: Case, postmaster: number): Promise<Slot> {
-  const used = () => [processorMs(side.pid), processorMs(postmaster, true)] as const
+  const used = () => [processes.processorMs(side.pid), processes.processorMs(postmaster, true)] as const
   const before = used()
   const options = { connections: CONNECTIONS, durationMs: seconds * 1000, status }
   const result = await load(side.port, source(side.world), options)
@@ -98,14 +91,6 @@ function median(values: readonly number[]): number {
   return [...values].sort((a, b) => a - b)[values.length >> 1] ?? Number.NaN
 }
 
-/** Updates a second by pgbench, with the statements of one update; undefined where there is no pgbench. */
-async function pgbenchRate({ env, world }: Side): Promise<number | undefined> {
-  const row = { id: 777, version: 50_003 }
-  await withClient(env.DATABASE_URL, client => client.query('update persona set version = $1', [row.version]))
-  const sent = await recorded(env, port => agentUpdate(port, world, row.id))
-  return pgbench(env.DATABASE_URL ?? '', sent, row, { clients: CONNECTIONS, seconds: seconds * rounds })
-}
-
 async function main(): Promise<void> {
   const dataDir = mkdtempSync(join(tmpdir(), 'bench-'))
   const embedded = process.env.DATABASE_URL ? undefined : await startEmbedded({ dataDir })
@@ -114,36 +99,32 @@ async function main(): Promise<void> {
   await server.connect()
   const asked = `select pg_backend_pid() as pid, current_setting('server_version') as version`
   const [{ pid, version } = { pid: 0, version: '' }] = (await server.query(asked)).rows
-  const postmaster = parentOf(pid)
+  const postmaster = processes.parentOf(pid)
   const now = await startSide('now', OWN, server, serverUrl)
-  const before = given.against === undefined ? [] : [await startSide('before', given.against, server, serverUrl)]
-  const echo = await startEcho(now)
+  const { against } = given
+  const before = against === undefined ? [] : [await startSide('before', against, server, serverUrl)]
+  const floor = await startFloor(now.world, server, serverUrl)
+  const old = against === undefined ? 'another' : processes.packageOf(against).version
   const lines = [
-    '| case | a second | p50 ms | p99 ms | ms of service | before | ms of database | a second over before | over echo |',
-    '| --- | --- | --- | --- | --- | --- | --- | --- | --- |',
+    `| case | a second | p50 ms | p99 ms | ms of service | of ${old} | of the floor | ms of database | over ${old} | over the floor |`,
+    '| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |',
   ]
   for (const each of CASES) {
-    const isEchoed = each.name.startsWith('validation')
-    const earlierSides = each.isRead ? [] : before // 1.0.0 has no reads
-    const sides = [now, ...earlierSides, ...(isEchoed ? [echo] : [])]
-    const [own = [], ...others] = await roundsOf(each, sides, postmaster)
-    if (earlierSides.length === 0) others.unshift([])
-    const figure = (slots: Slot[], key: keyof Slot) => median(slots.map(slot => slot[key])).toFixed(2)
-    const ratio = (slots: Slot[] = []) =>
-      median(slots.map((slot, i) => (own[i]?.perSecond ?? 0) / slot.perSecond)).toFixed(2)
-    const [earlier = [], echoed] = others
-    const figures = [figure(own, 'serviceMs'), figure(earlier, 'serviceMs'), figure(own, 'databaseMs')]
+    const sides = [[now], each.isOld ? before : [], each.isOnFloor ? [floor] : []]
+    const slots = await roundsOf(each, sides.flat(), postmaster)
+    const [own = [], earlier = [], bare = []] = sides.map(one => (one.length > 0 ? slots.shift() : []))
+    const figure = (of: Slot[], key: keyof Slot) => median(of.map(slot => slot[key])).toFixed(2)
+    const over = (of: Slot[]) => median(of.map((slot, i) => (own[i]?.perSecond ?? 0) / slot.perSecond)).toFixed(2)
     const times = [figure(own, 'perSecond').split('.')[0], figure(own, 'p50Ms'), figure(own, 'p99Ms')]
-    lines.push(
-      `| ${[each.name, ...times, ...figures, ratio(earlier), ratio(echoed)].join(' | ').replaceAll('NaN', '')} |`,
-    )
+    const used = [own, earlier, bare].map(of => figure(of, 'serviceMs'))
+    const cells = [each.name, ...times, ...used, figure(own, 'databaseMs'), over(earlier), over(bare)]
+    lines.push(`| ${cells.join(' | ').replaceAll('NaN', '')} |`)
     process.stdout.write(`${lines.at(-1)}\n`)
   }
-  const resident = [now, ...before].map(each => `${residentMib(each.pid).toFixed(0)} MiB`).join(', before ')
-  const rate = await pgbenchRate(now)
+  const resident = [now, ...before].map(({ pid }) => `${processes.residentMib(pid).toFixed(0)} MiB`)
   lines.push(
     '',
-    `Resident afterwards: ${resident}. pgbench with the statements of an agent update: ${rate?.toFixed(0) ?? 'not here'} a second.`,
+    `Resident afterwards: ${resident.join(`, ${old} `)}. "over ${old}" and "over the floor" are this build's requests a second over theirs.`,
     `${new Date().toISOString().slice(0, 10)}, ${cpus().length} × ${cpus()[0]?.model}, Node ${process.version}, PostgreSQL ${version},`,
     `${CONNECTIONS} connections, medians of ${rounds} rounds of ${seconds} s.`,
   )

@@ -64,6 +64,22 @@ export async function fillWorld(client: pg.Client, keyId: string): Promise<World
   return { token, unknownToken: mintToken('person').token }
 }
 
+/** Fills the database of the floor with the same agents and the same token. */
+export async function fillFloor(client: pg.Client, { token }: World): Promise<void> {
+  await client.query(`
+    create table floor_token (hash bytea primary key, user_id uuid not null);
+    create table floor_agent (id integer primary key, version integer not null, content jsonb not null);
+    create table floor_audit (agent_id integer, version integer, user_id uuid, content jsonb, at timestamptz default now(),
+      primary key (agent_id, version));`)
+  await client.query(`insert into floor_token values (sha256(convert_to($1, 'UTF8')), $2)`, [`Bearer ${token}`, ALICE])
+  const bodies = Array.from({ length: AGENTS }, (_, i) => agentBody(i + 1, `Answers questions, number ${i + 1}`))
+  await client.query(
+    `insert into floor_agent select i, 1, body from json_array_elements($1) with ordinality e (body, i)`,
+    [JSON.stringify(bodies)],
+  )
+  await client.query('vacuum (analyze)')
+}
+
 /** The body of an agent update: every field but the shares, two tools, one document set, one label. */
 export function agentBody(id: number, description: string) {
   return {
