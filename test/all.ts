@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process'
 import { chmodSync, mkdtempSync, readdirSync, rmSync, statfsSync } from 'node:fs'
-import { freemem } from 'node:os'
-import { join } from 'node:path'
+import { cpus, freemem, loadavg } from 'node:os'
+import { join, relative } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
@@ -9,7 +9,8 @@ import { startServer } from './postgres.js'
 
 /*
  * Runs every test file, or those that are named, each in a process of its own on one PostgreSQL server. Prints a line for
- * each file, and its failures; with `--tap` everything. The exit code is 1 when a file fails.
+ * each file, its failed assertions, and at the end what was skipped and why; with `--tap` everything. The exit code is 1
+ * when a file fails.
  *
  *     npm test -- [--jobs N] [--tap] [FILE...]
  *
@@ -26,34 +27,47 @@ const FIRST = [
 /** How much room in memory the tests need to keep their data there, where a database is copied in a tenth of the time. */
 const MEMORY_BYTES_MIN = 8e9
 
-const FILE_TIMEOUT_S = 600
+/** A file that lasts longer hangs. The limit grows with the load, because the tests must also pass on a busy machine. */
+const FILE_LIMIT_S = Math.round(60 * Math.max(1, (loadavg()[0] ?? 0) / cpus().length / 2))
 
-/** How many lines of a failure are shown. */
+/** Files with a longer limit in seconds, and the reason. */
+const LONGER: Record<string, [limitS: number, reason: string]> = {}
+
+/** At most this many lines of a failed assertion are shown, and this many characters of a line. */
 const FAILURE_LINES = 40
+const LINE_CHARS = 300
 
 const { values, positionals: named } = parseArgs({
   allowPositionals: true,
   options: { jobs: { type: 'string', default: '3' }, tap: { type: 'boolean' } },
 })
 const counts = { total: 0, pass: 0, fail: 0 }
+const skipped: string[] = []
 let failedFiles = 0
 
 keepInMemory()
 const { url, leave } = await startServer()
-const env = { ...process.env, TEST_SERVER_URL: url, TAP_TIMEOUT: String(FILE_TIMEOUT_S) }
+const env = { ...process.env, TEST_SERVER_URL: url }
 const waiting = named.length > 0 ? named : allFiles()
 const jobs = Array.from({ length: Number(values.jobs) }, async () => {
   for (let file = waiting.shift(); file !== undefined; file = waiting.shift()) await run(file)
 })
 await Promise.all(jobs)
 await leave()
+for (const line of skipped) console.log(line)
 console.log(`# { total: ${counts.total}, pass: ${counts.pass}, fail: ${counts.fail} }`)
 process.exitCode = failedFiles === 0 ? 0 : 1
 
 async function run(file: string): Promise<void> {
   const began = performance.now()
-  const limits = { timeout: (FILE_TIMEOUT_S + 10) * 1_000, killSignal: 'SIGKILL' } as const
-  const child = spawn(process.execPath, [file], { cwd: ROOT, env, stdio: ['ignore', 'pipe', 'pipe'], ...limits })
+  const limitS = LONGER[nameOf(file)]?.[0] ?? FILE_LIMIT_S
+  const child = spawn(process.execPath, [file], {
+    cwd: ROOT,
+    env: { ...env, TAP_TIMEOUT: String(limitS) }, // tap names the test that hangs
+    stdio: ['ignore', 'pipe', 'pipe'],
+    timeout: (limitS + 10) * 1_000,
+    killSignal: 'SIGKILL',
+  })
   const ended = new Promise<number | null>(resolve => child.once('close', resolve))
   const [output, errors, code] = await Promise.all([text(child.stdout), text(child.stderr), ended])
   const summary = /^# \{ total: .*\}$/m.exec(output)?.[0] ?? ''
@@ -61,20 +75,31 @@ async function run(file: string): Promise<void> {
     counts[name] += Number(summary.match(`${name}: (\\d+)`)?.[1] ?? 0)
   const isFine = code === 0 && summary !== ''
   if (!isFine) failedFiles++
+  for (const [, title = ''] of output.matchAll(/^ *ok \d+ - (.* # SKIP.*)$/gm))
+    skipped.push(`skipped - ${nameOf(file)}: ${title.slice(0, LINE_CHARS)}`)
   if (values.tap) console.log(output + errors)
   else if (!isFine) console.log(failuresOf(output) + errors)
   console.log(`${isFine ? 'ok' : 'not ok'} - ${file} # ${((performance.now() - began) / 1_000).toFixed(1)} s`)
 }
 
+/** `http/limits` of `build/test/http/limits.test.js`. */
+function nameOf(file: string): string {
+  return relative(join('build', 'test'), file).replace(/\.test\.js$/, '')
+}
+
+/** The failed assertions with their diagnostics (the YAML block that follows each). */
 function failuresOf(output: string): string {
+  const lines: string[] = []
   let left = 0
-  return output
-    .split('\n')
-    .filter(line => {
-      if (/^\s*not ok /.test(line)) left = FAILURE_LINES
-      return left-- > 0
-    })
-    .join('\n')
+  for (const line of output.split('\n')) {
+    if (/^\s*not ok .* # time=/.test(line))
+      left = 1 // a test that holds the failed assertions
+    else if (/^\s*not ok /.test(line)) left = FAILURE_LINES
+    else if (/^\s*(?:ok |# |\d+\.\.\d+)/.test(line)) left = 0
+    if (left-- > 0) lines.push(line.slice(0, LINE_CHARS))
+    if (/^\s*\.\.\.$/.test(line)) left = 0
+  }
+  return lines.join('\n')
 }
 
 function allFiles(): string[] {
