@@ -52,6 +52,9 @@ const LAYERS = [
   ...['limits', 'http', 'tool/definition', 'tool', 'persona', 'admin', 'lifecycle.ts', 'app.ts', 'cli.ts', 'server.ts'],
 ]
 
+/** What the configuration reads by: files without imports of their own, in rooms that are above it otherwise. */
+const FORMS = ['nearest-name', 'database-url', 'key-ring']
+
 /** Layers that know fewer, or that fewer know. */
 const APART: Record<string, { knows?: string[]; isKnownBy?: string[] }> = {
   schema: { knows: ['errors.ts', 'nearest-name'] },
@@ -64,7 +67,6 @@ const APART: Record<string, { knows?: string[]; isKnownBy?: string[] }> = {
 
 function layerOf(path: string): string {
   if (path.startsWith('tool/definition/')) return 'tool/definition'
-  // What the configuration reads by: files without imports of their own.
   if (path === 'schema/nearest-name.ts') return 'nearest-name'
   if (path === 'db/connection/database-url.ts') return 'database-url'
   if (path === 'secrets/key-ring.ts') return 'key-ring'
@@ -86,6 +88,17 @@ function mayKnow(path: string, target: string): boolean {
   const isBelow = LAYERS.indexOf(below) < LAYERS.indexOf(layer)
   return isBelow && (APART[layer]?.knows?.includes(below) ?? true) && (APART[below]?.isKnownBy?.includes(layer) ?? true)
 }
+
+t.test('the table of rooms in CONTRIBUTING.md has the same rooms in the same order', async t => {
+  const page = readFileSync(join(SOURCES, '../CONTRIBUTING.md'), 'utf8')
+  const table = page.slice(page.indexOf('| room |'), page.indexOf('## Words'))
+  const cells = [...table.matchAll(/^\| (`.*?`) \|/gm)].map(([, cell = '']) => cell)
+  const rooms = cells.flatMap(cell => cell.split(', ').map(name => name.replaceAll('`', '').replace(/\/$/, '')))
+  t.strictSame(
+    rooms,
+    LAYERS.filter(layer => !FORMS.includes(layer)),
+  )
+})
 
 t.test('no two files import each other, directly or around', async t => {
   const graph = new Map(files.map(({ path, files }) => [path, files]))
