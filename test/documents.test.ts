@@ -52,8 +52,8 @@ const READERS_FILES = ['api.yaml', 'completed.yaml', 'crm.openapi.yaml', 'organi
 /** Options of programs that are not ours, where they are named alone. */
 const OPTIONS_OF_OTHERS = ['--ignore-scripts']
 
-/** Variables of other programs, and names in examples. */
-const VARIABLES_OF_OTHERS = ['AGENTS_CRM_KEY', 'TOOL_7_X_API_KEY']
+/** Names that an example makes up. */
+const MADE_UP = ['AGENTS_CRM_KEY', 'TOOL_7_X_API_KEY', 'DATABSE_URL', 'transfer_encoding', 'content_length']
 
 /** Each occurrence of `pattern` in code, as `document: what`, that `exists` denies. */
 function missing(
@@ -159,7 +159,7 @@ t.test('every setting, metric, code and name of the code that a document names e
   const isVariable = (name: string, document: Document) =>
     settings.has(name) ||
     CONFIGURED_WORDS.has(name) ||
-    VARIABLES_OF_OTHERS.includes(name) ||
+    MADE_UP.includes(name) ||
     (isForDevelopers(document) && CODE_WORDS.has(name))
   const isKept = (name: string, document: Document) =>
     isForDevelopers(document) || removedSettings({ [name]: 'x' }).length === 0
@@ -169,7 +169,7 @@ t.test('every setting, metric, code and name of the code that a document names e
   const METRIC = /(?<![\w.-])(agents_\w*[a-z])(?!\w)/g
   const isMetric = (name: string) => CODE_WORDS.has(name.replace(/_(?:bucket|sum|count)$/, ''))
   t.strictSame(missing(documents, METRIC, isMetric), [], 'metrics')
-  const isName = (name: string) => CODE_WORDS.has(name) || CONFIGURED_WORDS.has(name)
+  const isName = (name: string) => CODE_WORDS.has(name) || CONFIGURED_WORDS.has(name) || MADE_UP.includes(name)
   t.strictSame(missing(DOCUMENTS, /^([a-z]+(?:_[a-z\d]+)+)$/g, isName), [], 'codes and fields')
   t.end()
 })
