@@ -420,6 +420,46 @@ const swagger = {
   },
 }
 
+t.test('a server and a path that are accepted never name the host of another', async t => {
+  const piece = fc.constantFrom(
+    ...'/ // \\ \t . .. @ : ? # { } {v} {w} http: https: https:// a.example b.example v1 localhost'.split(' '),
+    '',
+  )
+  const text = fc.array(piece, { maxLength: 5 }).map(pieces => pieces.join(''))
+  const values = fc.array(text, { minLength: 1, maxLength: 3 })
+  let accepted = 0
+  fc.assert(
+    fc.property(text, text, values, (url, path, [first = '', ...listed]) => {
+      const variables = { v: { default: first, enum: [first, ...listed] }, w: { default: 'w' } }
+      const get = {
+        operationId: 'x',
+        summary: 'X',
+        parameters: [
+          { name: 'v', in: 'path' },
+          { name: 'w', in: 'path' },
+        ],
+      }
+      const document = {
+        openapi: '3.0.0',
+        info: { title: 'T' },
+        servers: [{ url, variables }],
+        paths: { [path]: { get } },
+      }
+      if (!checkDefinition(document).ok) return
+      accepted++
+      for (const value of [first, ...listed]) {
+        const server = url.replaceAll(/\{[vw]\}/g, name => (name === '{v}' ? value : 'w'))
+        const [host, joined] = [server, (path.startsWith('/') ? server.replace(/[/\\]+$/, '') : server) + path].map(
+          each => (URL.canParse(each, 'http://here.invalid/') ? new URL(each, 'http://here.invalid/').host : undefined),
+        )
+        if (joined !== undefined && joined !== host) throw new Error(`${joined} after ${host}`)
+      }
+    }),
+    { numRuns: repetitions({ few: 3000, full: 20000 }), examples: [['/', '//b.example', ['']]] },
+  )
+  t.ok(accepted > 100, `${accepted} were accepted`)
+})
+
 t.test('an object in the place of each part, which has no text: nothing throws', async t => {
   for (const whole of [animals, swagger]) {
     const places = placesOf(whole)

@@ -438,7 +438,12 @@ t.test('warned: one slash behind the scheme, a slash at the end, a query or frag
     )
     t.ok(check.ok, url)
   }
-  for (const path of ['/x?beta=true', '/#X-Amz-Target=Svc.Describe', '/x?page_token=abc']) {
+  const published = [
+    '/#Action=GetAssociatedIpv6PoolCidrs',
+    '/soap?method=getCustomerAccountBalanceV2',
+    '/x?v=a1b2c3d4e5f6a1b2c3d4e5f6',
+  ]
+  for (const path of ['/x?beta=true', '/#X-Amz-Target=Svc.Describe', '/x?page_token=abc', ...published]) {
     const check = checkDefinition(at(path, { get: { ...operation, responses: {} } }))
     t.same(warningsOf(check), [`path_query at paths ${path}`])
     t.ok(check.ok, path)
@@ -447,10 +452,55 @@ t.test('warned: one slash behind the scheme, a slash at the end, a query or frag
 
 t.test('refused: a secret in a server, in a value of its variables, or in a path', async t => {
   const there = ['server_url_invalid at servers 0 url']
-  for (const query of ['?key=abc', '?v=1&api_key=abc', '#access_token=abc', '?x=a1b2c3d4e5f6a1b2c3d4e5f6'])
+  const known = [
+    '?key=abc',
+    '?v=1&api_key=abc',
+    '#access_token=abc',
+    `?x=ghp_${'a'.repeat(36)}`,
+    `?AKIA${'A'.repeat(16)}`,
+  ]
+  for (const query of known)
     t.same(faultsOf(checkDefinition(withServer(`https://t.example.com/v1${query}`))), there, query)
   t.same(faultsOf(checkDefinition(withServer('https://t.example.com?key={k}', { k: { default: 'abc' } }))), there)
   t.same(faultsOf(checkDefinition(at('/x?key=abc', { get: operation }))), ['server_url_invalid at paths /x?key=abc'])
+})
+
+t.test('refused: a path that names another host when it is put after a server', async t => {
+  const empty = { v: { default: '' } }
+  for (const [url, path, variables] of [
+    ['/', '/evil.example/x'],
+    ['', '//evil.example/x'],
+    ['/', '/\\evil.example/x'],
+    ['/', '/127.0.0.1:80/x'],
+    ['/', '/localhost/x'],
+    ['/{v}', '/evil.example/x', empty],
+    ['{v}', '//evil.example/x', empty],
+    ['/{v}', '/evil.example/x', { v: { default: 'v1', enum: ['v1', ''] } }],
+    ['http:/', '/evil.example/x'],
+    ['//', '/evil.example'],
+    ['https://t.example.com', '.evil.example/x'],
+    ['https://t.example.com/v1', '//evil.example/x'],
+    ['https://t.example.com', '@evil.example/x'],
+    ['https://t.example.com', '\\@evil.example/x'],
+    ['https://t.example.com', '{h}/x'],
+    ['http', '://evil.example/x'],
+  ] as [string, string, Json?][]) {
+    const parameters = [{ name: 'h', in: 'path' }]
+    const definition = at(path, { get: { ...operation, parameters } }, { servers: [{ url, variables }] })
+    const faults = faultsOf(checkDefinition(definition))
+    t.match(faults.join(), 'server_url_invalid', `${url} ${path}`)
+  }
+  for (const [url, path] of [
+    ['/', '/pets'],
+    ['', '/evil.example/x'],
+    ['/', '/2/pets'],
+    ['/v1', '/evil.example/x'],
+    ['https://t.example.com/', '/evil.example/x'],
+    ['https://t.example.com', '/evil.example/x'],
+    ['https://t.example.com/v1', 'pets'],
+    ['https://t.example.com', '?action=list'],
+  ] as const)
+    t.same(faultsOf(checkDefinition(at(path, { get: operation }, { servers: [{ url }] }))), [], `${url} ${path}`)
 })
 
 t.test('warned: types that do not exist, with what was meant', async t => {

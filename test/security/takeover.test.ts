@@ -237,11 +237,6 @@ t.test('a secret stays with the origin that it was given for', async t => {
       { ...DEFINITION, servers: [{ url: 'https://{host}.example.com', variables: { host: variable } }] },
       { ...DEFINITION, paths: { '/now': { ...DEFINITION.paths['/now'], servers: [{ url: ELSEWHERE }] } } },
       { ...DEFINITION, paths: { '/now': { get: { ...DEFINITION.paths['/now'].get, servers: [{ url: ELSEWHERE }] } } } },
-      ...['.collector.example.net/a', ':8443/a', '//collector.example.net'].map(path => ({
-        ...DEFINITION,
-        paths: { [path]: DEFINITION.paths['/now'] },
-        servers: [{ url: HOME }],
-      })),
       definitionAt(`${HOME}\\@collector.example.net/`),
       definitionAt('http:/collector.example.net'),
       { ...DEFINITION, servers: [{ url: `${HOME}{rest}`, variables: { rest: { default: '/a' } } }] },
@@ -259,8 +254,10 @@ t.test('a secret stays with the origin that it was given for', async t => {
       await refused(t, 201, { definition, custom_headers })
       await refused(t, 202, { definition })
     }
-    const userInfo = { ...DEFINITION, paths: { '@collector.example.net/a': DEFINITION.paths['/now'] } }
-    t.equal((await put('manager', 201, { definition: userInfo })).statusCode, 422, 'nobody may store it')
+    for (const host of ['@collector.example.net', '.collector.example.net', ':8443', '//collector.example.net']) {
+      const definition = { ...DEFINITION, paths: { [`${host}/a`]: DEFINITION.paths['/now'] } }
+      t.equal((await put('manager', 201, { definition })).statusCode, 422, 'nobody may store it')
+    }
     await refused(t, 202, { passthrough_auth: true })
     await refused(t, 205, { definition: definitionAt(ELSEWHERE) })
     t.strictSame(await tags(), before, 'nothing is stored')

@@ -9,7 +9,7 @@ import {
 } from './inputs.js'
 import { DEFINITION_LIMITS } from './limits.js'
 import type { Reader } from './reader.js'
-import { checkServers, hostOf, partBehindPath, unusableEnd } from './servers.js'
+import { checkServers, hostOf, leadsAway, openAddresses, partAfterPath } from './servers.js'
 
 /** One method of the answer. */
 export interface MethodRecord {
@@ -68,6 +68,7 @@ export class OperationRules {
   operationCount = 0
   /** True once there are too many operations to go on. */
   isFull = false
+  private readonly open: readonly string[]
   private readonly ids = new Map<string, { use: string; operation: object }>()
   /** Paths by what is left of them without the names of placeholders. */
   private readonly paths = new Map<string, string>()
@@ -80,7 +81,9 @@ export class OperationRules {
     private readonly reader: Reader,
     private readonly inputs: InputRules,
     private readonly servers: unknown,
-  ) {}
+  ) {
+    this.open = openAddresses(servers)
+  }
 
   /** One entry of `paths`. */
   checkPath(path: string, item: unknown, paths: Place): void {
@@ -113,15 +116,13 @@ export class OperationRules {
     const { findings } = this.reader
     if (!path.startsWith('/')) {
       findings.warn('path_without_slash', `the path ${quote(path)} does not begin with a slash`, place)
-      const reason = unusableEnd(this.servers, path)
-      const msg = `the path ${quote(path)} goes on with the host of the server, and the address ${reason}`
-      if (reason !== undefined) findings.fault('server_url_invalid', msg, place)
     }
-    const behind = partBehindPath(path)
-    if (behind?.hasSecret) {
+    this.checkHost(path, this.open, place)
+    const after = partAfterPath(path)
+    if (after?.hasSecret) {
       findings.fault('server_url_invalid', 'the path carries a secret: put secrets into custom headers', place)
-    } else if (behind !== undefined) {
-      const msg = `the path has a ${behind.name}: declare query parameters instead, as a client may escape it or leave it out`
+    } else if (after !== undefined) {
+      const msg = `the path has a ${after.name}: declare query parameters instead, as a client may escape it or leave it out`
       findings.warn('path_query', msg, place)
     }
     const template = templateOf(path)
@@ -135,6 +136,14 @@ export class OperationRules {
       return template
     }
     return undefined
+  }
+
+  /** Refuses a path with which one of these addresses would be another host's. */
+  private checkHost(path: string, open: readonly string[], place: Place): void {
+    const reason = leadsAway(open, path)
+    if (reason === undefined) return
+    const msg = `the path ${quote(path)} ${reason}: begin paths with one slash, and name an absolute server`
+    this.reader.findings.fault('server_url_invalid', msg, place)
   }
 
   /** `path_template_repeated`: the names of placeholders do not tell two paths apart. */
@@ -156,7 +165,7 @@ export class OperationRules {
     for (const key of keys) {
       if (key === '$ref') this.checkLayer(use, depth + 1)
       else if (key === 'parameters') use.report()
-      else if (!isToolMethod(key)) this.reportKey(key, layer)
+      else if (!isToolMethod(key)) this.reportKey(key, layer, use.path)
       else if (!use.layers.slice(0, depth).some(({ value }) => Object.hasOwn(value, key)))
         this.checkOperation(use, layer, key)
       if (this.isFull) return
@@ -167,11 +176,11 @@ export class OperationRules {
     )
   }
 
-  private reportKey(key: string, layer: Resolved): void {
+  private reportKey(key: string, layer: Resolved, path: string): void {
     const { findings } = this.reader
     if (SILENT.has(key) || key.startsWith('x-')) return
     if (key === 'servers') {
-      this.checkOwnServers(layer)
+      this.checkOwnServers(layer, path)
     } else if (PASSED_OVER.has(key.toLowerCase())) {
       findings.warn(
         'method_passed_over',
@@ -212,7 +221,7 @@ export class OperationRules {
     this.checkTogether(own, use, at)
     const body = this.inputs.readBody(value.requestBody, placeUnder(place, 'requestBody'))
     if (known === undefined) {
-      this.checkOwnServers(operation)
+      this.checkOwnServers(operation, use.path)
       if (value.deprecated === true)
         findings.warn('operation_deprecated', 'the operation is deprecated', place, 'deprecated')
       if (value.responses === undefined)
@@ -285,10 +294,11 @@ export class OperationRules {
     }
   }
 
-  private checkOwnServers({ value: { servers }, place }: Resolved): void {
+  private checkOwnServers({ value: { servers }, place }: Resolved, path: string): void {
     if (servers === undefined || servers === null) return
     const at = placeUnder(place, 'servers')
     checkServers(servers, false, at, this.reader)
+    this.checkHost(path, openAddresses(servers), at)
     const [own, documents] = [hostOf(servers), hostOf(this.servers)]
     if (own === undefined || documents === undefined || own === documents) return
     const msg = `calls go to ${quote(documents)}, the server of the document, not to ${quote(own)}`

@@ -1,5 +1,5 @@
 import { BlockList, isIP } from 'node:net'
-import { type Findings, type Place, placeUnder, quote, show } from './findings.js'
+import { type Findings, type Place, placeUnder, quote } from './findings.js'
 import type { Reader } from './reader.js'
 import { isObject, parsedUrl } from './references.js'
 
@@ -9,12 +9,17 @@ const SCHEMELESS = /^(?:[^\s/?#@\\:[\]]+:\d+|\[[\da-f:.%]+\](?::\d+)?|\d{1,3}(?:
 const HOST_LIKE = /^[a-z\d-]+(?:\.[a-z\d-]+)*\.[a-z]{2,}(?:[/?#]|$)/i
 const SECRET_NAME =
   /^(?:x[_-]|ocp-apim-)?(?:api|app|access|auth|client|private|secret|service|subscription|user)?[_-]?(?:key|token|secret)$|^(?:password|passwd|pwd|sig|signature|authorization|credentials?)$/i
-const SECRET_VALUE = /^(?:[\w+/=%-]{24,}|(?:sk|pk|ghp|xox[bp])[_-].+)$/
-/** What stands for a value that is not there: a placeholder, an example. */
-const STAND_IN = /^(?:[{<$%[*]|your|my[_-]|x{3}|\.{3}|example|changeme|variable$)/i
-/** Addresses of whose host every client thinks alike: no variable, user info, backslash, space or control character in or before it. */
+/** How the secrets of some vendors begin. A value without such a beginning is no secret, however random it looks. */
+const SECRET_VALUE =
+  /^(?:[sr]k[_-](?:live|test|proj|ant)[_-]|gh[opsur]_|github_pat_|glpat-|xox[abeoprs]-|xapp-|shp(?:at|ca|pa|ss)_|AIza|ya29\.|AKIA|ASIA|SG\.|eyJ[\w-]+\.)[\w.+/=-]{12,}/
+/** What stands for a value that is not there: a placeholder, an example, a flag. */
+const STAND_IN = /^(?:[{<$%[*]|your|my[_-]|x{3}|\.{3}|example|changeme|variable$|true$|false$|\d{1,2}$)/i
+/** Addresses whose host every client reads alike: no variable, user info, backslash, space or control character in or before it. */
 const PLAIN = /^(?:https?:\/\/[\w.:[\]-]+(?:[/?#][^\\\s]*)?|(?:\/(?![/\\])[^\\\s]*)?)$/i
-const CLOSED_END = /^https?:\/\/[\w.:[\]-]+[/?#]/i
+/** Addresses whose host no path changes that is put after them. */
+const CLOSED = /^(?:https?:\/\/[^\0- /?#\\]+[/?#]|\/[^\0- /\\])/i
+/** Paths that change the host of an address only if it consists of slashes. */
+const ORDINARY_PATH = /^\/(?![/\\\0- ])/
 
 /** Only the first is ever used. */
 const SERVERS_JUDGED = 1000
@@ -22,9 +27,7 @@ const URL_CHARACTERS = 8192
 /** Characters of all addresses that the values of a server's variables give together, each counted as at least 32. */
 const VARIANT_CHARACTERS = 64 * 1024
 const SHORT_CHARACTERS = 32
-/** How often values that name other variables are filled in. */
-const NESTED_ROUNDS = 8
-const VARIABLE = /\{([^}]*)(\}|$)/g
+const VARIABLE = /\{([^{}]*)\}/g
 
 const METADATA_NAMES = ['metadata.google.internal', 'metadata.goog', 'instance-data.ec2.internal']
 /** Link-local networks and the metadata addresses of Alibaba, Azure, Oracle, Amazon and Google. */
@@ -79,20 +82,24 @@ function checkServer(entry: unknown, place: Place, reader: Reader): void {
   }
   const url = reader.text({ value: server, place }, 'url')
   if (url === undefined) return
-  const { variables } = server
-  const reason =
-    url.length > URL_CHARACTERS ? `is longer than ${URL_CHARACTERS} characters` : unusableByAnyValue(url, variables)
-  if (reason !== undefined) findings.fault('server_url_invalid', `the url ${quote(url)} ${reason}`, place, 'url')
-  else warnUrl(url, variables, place, findings)
+  const { addresses, isWhole } = addressesOf(server)
+  const wrong = isWhole ? addresses.find(each => unusable(each) !== undefined) : undefined
+  if (url.length > URL_CHARACTERS) {
+    findings.fault('server_url_invalid', `the url is longer than ${URL_CHARACTERS} characters`, place, 'url')
+  } else if (!isWhole) {
+    const msg = `the url ${quote(url)} has variables with too many values to look at`
+    findings.fault('server_url_invalid', msg, place, 'url')
+  } else if (wrong !== undefined) {
+    const chosen = wrong.chosen && ` when ${quote(wrong.chosen[0])} is ${quote(wrong.chosen[1])}`
+    findings.fault('server_url_invalid', `the url ${quote(url)} ${unusable(wrong)}${chosen ?? ''}`, place, 'url')
+  } else if (addresses[0] !== undefined) warnUrl(url, addresses[0], place, findings)
   if (url.length > 1 && url.endsWith('/')) {
     const msg = 'the url ends with a slash, as paths begin with one: calls go to addresses with two slashes'
     findings.warn('server_trailing_slash', msg, place, 'url')
   }
 }
 
-function warnUrl(url: string, variables: unknown, place: Place, findings: Findings): void {
-  const { text, unfilled } = filled(url, variables)
-  const [variable] = unfilled
+function warnUrl(url: string, { text, unfilled: [variable] }: Address, place: Place, findings: Findings): void {
   if (variable !== undefined) {
     const msg = `the url has a variable without a default: ${quote(variable)}; it must be filled in before a call`
     findings.warn('server_variable_unfilled', msg, place, 'url')
@@ -101,121 +108,78 @@ function warnUrl(url: string, variables: unknown, place: Place, findings: Findin
     const msg = `the url ${quote(url)} is relative: calls need an absolute address such as https://api.example.com${hint}`
     findings.warn('server_relative', msg, place, 'url')
   } else if (/^https?:(?!\/\/(?![/\\]))/i.test(text)) {
-    const msg = `the url ${quote(url)} has not two slashes behind its scheme: not every client mends that`
+    const msg = `the url ${quote(url)} lacks the two slashes after its scheme: not every client repairs that`
     findings.warn('server_url_slashes', msg, place, 'url')
   }
-  const behind = partBehindPath(text)
-  if (behind === undefined) return
-  const msg = `the url has a ${behind.name}: the path of each call is put behind it and becomes part of it`
+  const after = partAfterPath(text)
+  if (after === undefined) return
+  const msg = `the url has a ${after.name}: the path of each call is put after it and becomes part of it`
   findings.warn('server_query', msg, place, 'url')
 }
 
-/** The query or fragment of an address or a path, and whether it holds what looks like a secret. */
-export function partBehindPath(text: string): { name: string; hasSecret: boolean } | undefined {
+/** The query or fragment of an address or a path, and whether it holds a secret by its name or by how its value begins. */
+export function partAfterPath(text: string): { name: string; hasSecret: boolean } | undefined {
   const at = text.search(/[?#]/)
   if (at === -1) return undefined
   const pairs = text.slice(at + 1, URL_CHARACTERS).split(/[?&;#]/)
-  return { name: text[at] === '?' ? 'query' : 'fragment', hasSecret: pairs.some(isSecret) }
-}
-
-/** True for `key=value` where the name says that a secret follows, or the value looks like a random one. */
-function isSecret(pair: string): boolean {
-  const [name = '', ...rest] = pair.split('=')
-  const value = rest.join('=')
-  if (value === '' || STAND_IN.test(value)) return false
-  if (SECRET_NAME.test(name)) return !/^(?:true|false|\d{1,2})$/.test(value)
-  return SECRET_VALUE.test(value) && /\d/.test(value) && /[a-z]/i.test(value) && !/^\d{4}-\d\d-\d\d/.test(value)
+  const hasSecret = pairs.some(pair => {
+    const [, name = '', value = ''] = /^([^=]*)=?(.*)$/s.exec(pair) ?? []
+    return SECRET_VALUE.test(value || name) || (SECRET_NAME.test(name) && value !== '' && !STAND_IN.test(value))
+  })
+  return { name: text[at] === '?' ? 'query' : 'fragment', hasSecret }
 }
 
 /** Why calls cannot go to an absolute address that somebody names beside a definition, or undefined. */
 export function unusableServer(url: string): string | undefined {
   // A client leaves some of these out, and would send others.
-  return /[\0- \x7f]/.test(url) ? 'holds a space or a control character' : unusable(url, parse(url), false)
-}
-
-/** Why calls cannot go to an address, by the defaults of its variables or by a listed value of one of them, or undefined. */
-function unusableByAnyValue(url: string, variables: unknown): string | undefined {
-  for (const { text, isOpen, chosen, problem } of addressesOf(url, variables)) {
-    const reason = problem ?? unusable(text, parse(text), isOpen)
-    if (reason !== undefined)
-      return chosen === undefined ? reason : `${reason} when ${quote(chosen[0])} is ${quote(chosen[1])}`
-  }
-  return undefined
+  return /[\0- \x7f]/.test(url) ? 'holds a space or a control character' : unusable({ text: url, unfilled: [] })
 }
 
 /** One of the addresses that a server may stand for. */
 interface Address {
   readonly text: string
-  /** True if a variable has no value, so that a word stands for it that is legal there. */
-  readonly isOpen: boolean
-  readonly chosen: Chosen | undefined
-  /** Why there are more addresses than are looked at. */
-  readonly problem?: string
+  /** The variables without a value; a word that is legal there stands for each. */
+  readonly unfilled: readonly string[]
+  /** The variable, and the one of its listed values, that makes it another than the first. */
+  readonly chosen?: readonly [name: string, value: string]
 }
 
-/** The name of a variable, and one of the values that are listed for it. */
-type Chosen = [name: string, value: string]
-
-/** The address by the defaults of its variables, then by each listed value of one of them, and what a client gets that fills in values again. */
-function* addressesOf(url: string, variables: unknown): Generator<Address> {
+/** The address of a server by the defaults of its variables, then by each listed value of one of them. `isWhole`: none is left out. */
+function addressesOf({ url, variables }: Record<string, unknown>): { addresses: Address[]; isWhole: boolean } {
+  if (typeof url !== 'string') return { addresses: [], isWhole: true }
+  const named = isObject(variables) ? variables : {}
+  const template = url.slice(0, URL_CHARACTERS)
+  const addresses = [filled(template, named)]
   let characters = 0
-  for (const chosen of [undefined, ...listedValues(url, variables)]) {
-    let { text, unfilled } = filled(url, variables, chosen)
-    let isOpen = unfilled.length > 0
-    yield { text, isOpen, chosen }
-    characters += Math.max(text.length, SHORT_CHARACTERS)
-    for (let round = 0; round < NESTED_ROUNDS && text.includes('{') && characters <= VARIANT_CHARACTERS; round++) {
-      const next = filled(text.slice(0, URL_CHARACTERS), variables)
-      if (next.text === text) break
-      characters += text.length + next.text.length + SHORT_CHARACTERS
-      text = next.text
-      isOpen ||= next.unfilled.length > 0
-      yield { text, isOpen, chosen }
+  for (const name of new Set(Array.from(template.matchAll(VARIABLE), ([, name = '']) => name))) {
+    const listed = isObject(named[name]) ? named[name].enum : undefined
+    for (const each of Array.isArray(listed) ? listed : []) {
+      const value = wordOf(each)
+      if (value === undefined) continue
+      const address = { ...filled(template, named, [name, value]), chosen: [name, value] as const }
+      characters += Math.max(address.text.length, SHORT_CHARACTERS)
+      if (characters > VARIANT_CHARACTERS) return { addresses, isWhole: false }
+      addresses.push(address)
     }
-    if (characters <= VARIANT_CHARACTERS) continue
-    yield { text, isOpen, chosen: undefined, problem: 'has variables with too many values to look at' }
-    return
   }
+  return { addresses, isWhole: true }
 }
 
-function listedValues(url: string, variables: unknown): Chosen[] {
-  return [...variablesIn(url)].flatMap(name => {
-    const listed = variableOf(variables, name)?.enum
-    const values = Array.isArray(listed)
-      ? listed.filter(each => typeof each === 'string' || typeof each === 'number')
-      : []
-    return values.map<Chosen>(value => [name, String(value).slice(0, URL_CHARACTERS)])
-  })
-}
-
-/** The names of the variables of an address. */
-function variablesIn(url: string): Set<string> {
-  return new Set(Array.from(url.matchAll(VARIABLE), ([, name = '', close]) => (close === '' ? '' : name)))
-}
-
-/** The address with the defaults of its variables filled in, but for one with a chosen value, and the names of those that have none. */
-function filled(url: string, variables: unknown, chosen?: Chosen): { text: string; unfilled: string[] } {
+/** The address with the defaults of its variables filled in, except for one with a chosen value. */
+function filled(url: string, variables: Record<string, unknown>, chosen?: readonly [string, string]): Address {
   const unfilled: string[] = []
-  let length = 0
-  const text = url.replace(VARIABLE, (whole, name: string, close: string, at: number) => {
-    if (length > URL_CHARACTERS || close === '') return whole
-    const known = name === chosen?.[0] ? chosen[1] : defaultOf(variables, name)
-    if (known === undefined) unfilled.push(name)
+  const text = url.replace(VARIABLE, (whole, name: string, at: number) => {
+    const variable = Object.hasOwn(variables, name) ? variables[name] : undefined
+    const known = name === chosen?.[0] ? chosen[1] : wordOf(isObject(variable) ? variable.default : undefined)
+    if (known !== undefined) return known
+    unfilled.push(name)
     const isScheme = at === 0 && url[whole.length] === ':'
-    const value = known ?? (isScheme ? 'https' : url[at - 1] === ':' ? '443' : 'variable')
-    length += value.length
-    return value
+    return isScheme ? 'https' : url[at - 1] === ':' ? '443' : 'variable'
   })
-  return { text, unfilled }
+  return { text: text.slice(0, URL_CHARACTERS), unfilled }
 }
 
-function variableOf(variables: unknown, name: string): Record<string, unknown> | undefined {
-  const variable = isObject(variables) && Object.hasOwn(variables, name) ? variables[name] : undefined
-  return isObject(variable) ? variable : undefined
-}
-
-function defaultOf(variables: unknown, name: string): string | undefined {
-  const value = variableOf(variables, name)?.default
+function wordOf(value: unknown): string | undefined {
   return typeof value === 'string' || typeof value === 'number' ? String(value).slice(0, URL_CHARACTERS) : undefined
 }
 
@@ -225,14 +189,16 @@ function parse(url: string): URL | undefined {
   return parsedUrl(url) ?? parsedUrl(url, `http://${RELATIVE_HOST}/`)
 }
 
-/** Why nothing may be sent to `url`, or undefined. A URL that only fails to parse with a stand-in for a value is not refused. */
-function unusable(url: string, parsed: URL | undefined, hasUnfilled: boolean): string | undefined {
-  if (SCHEMELESS.test(url)) return `is neither http(s) nor relative; did you mean ${quote(`http://${url}`)}?`
-  if (parsed === undefined) return hasUnfilled ? undefined : 'is not a usable URL'
+/** Why nothing may be sent to an address, or undefined. One that only fails to parse with a stand-in for a value is not refused. */
+function unusable({ text, unfilled }: Address): string | undefined {
+  if (SCHEMELESS.test(text)) return `is neither http(s) nor relative; did you mean ${quote(`http://${text}`)}?`
+  const parsed = parse(text)
+  if (parsed === undefined) return unfilled.length > 0 ? undefined : 'is not a usable URL'
   if (parsed.protocol !== 'http:' && parsed.protocol !== 'https:') return 'is neither http(s) nor relative'
   if (parsed.username !== '' || parsed.password !== '') return 'carries user info: put secrets into custom headers'
-  if (partBehindPath(url)?.hasSecret) return 'carries a secret: put secrets into custom headers'
+  if (partAfterPath(text)?.hasSecret) return 'carries a secret: put secrets into custom headers'
   if (isForbiddenHost(parsed.hostname)) return 'is a link-local or metadata address'
+  if (parsed.host.includes('{')) return 'has a variable in a value of a variable'
   return undefined
 }
 
@@ -243,92 +209,78 @@ function isForbiddenHost(hostname: string): boolean {
   return METADATA_NAMES.some(name => host.includes(name))
 }
 
-/** Why a path that does not begin with a slash cannot follow these servers' first, with whose host it goes on, or undefined. */
-export function unusableEnd(servers: unknown, path: string): string | undefined {
-  const [server] = Array.isArray(servers) ? servers : []
-  if (!hasOpenEnd(server)) return undefined
-  const { text, unfilled } = filled(server.url.slice(0, URL_CHARACTERS), server.variables)
-  const joined = `${text}${path.slice(0, URL_CHARACTERS)}`
-  const parsed = parse(joined)
-  // A placeholder may stand for anything: only what is wrong for each of its values counts.
-  return parsed === undefined ? undefined : unusable(joined, parsed, unfilled.length > 0)
+/** The addresses of a list of servers whose host a path may change. */
+export function openAddresses(servers: unknown): string[] {
+  const texts = (Array.isArray(servers) ? servers.slice(0, SERVERS_JUDGED) : [])
+    .filter(isObject)
+    .flatMap(server => addressesOf(server).addresses.map(({ text }) => text))
+  return [...new Set(texts)].filter(text => !CLOSED.test(text))
 }
 
-/** Whether a path that does not begin with a slash would go on with the host of this server. */
-function hasOpenEnd(server: unknown): server is { url: string; variables?: unknown } {
-  return isObject(server) && typeof server.url === 'string' && !CLOSED_END.test(server.url)
+/**
+ * Why a path names another host after one of these open addresses, or undefined. A server and a path are joined as texts, with one slash
+ * between them. Some clients keep two, and some resolve the path like a link: for them "//a.example" names a host.
+ */
+export function leadsAway(open: readonly string[], path: string): string | undefined {
+  const end = path.slice(0, URL_CHARACTERS)
+  const isOrdinary = ORDINARY_PATH.test(end)
+  if (!isOrdinary && canBeHost(parse(end)?.host)) return 'names a host'
+  const address = open.find(text => {
+    if (/^https?:\/\//i.test(text)) return !/^(?:[/?#]|$)/.test(end)
+    const start = end.startsWith('/') ? text.replace(/[/\\\0- ]+$/, '') : text
+    const isOnlySlashes = /^(?:https?:)?[/\\\0- ]*$/i.test(start)
+    if (isOrdinary && !isOnlySlashes) return false
+    const [own, joined, kept] = [text, start + end, text + end].map(url => parse(url)?.host)
+    return (joined !== undefined && joined !== own) || (kept !== own && canBeHost(kept))
+  })
+  return address === undefined ? undefined : `after the server ${quote(address)} names another host`
+}
+
+/** True for what a network can look up. An address such as 0.0.0.2, which a step "2" would be, is none. */
+function canBeHost(host: string | undefined): boolean {
+  return host !== undefined && host !== RELATIVE_HOST && !host.startsWith('0.') && /[.:]|^localhost$/.test(host)
 }
 
 /** The host that calls go to by a list of servers, if its first one is an absolute address without open questions. */
 export function hostOf(servers: unknown): string | undefined {
   const [server] = Array.isArray(servers) ? servers : []
-  if (!isObject(server) || typeof server.url !== 'string' || server.url.length > URL_CHARACTERS) return undefined
-  const { text, unfilled } = filled(server.url, server.variables)
-  const host = unfilled.length > 0 ? undefined : parse(text)?.host
+  const [address] = isObject(server) ? addressesOf(server).addresses : []
+  const host = address === undefined || address.unfilled.length > 0 ? undefined : parse(address.text)?.host
   return host === RELATIVE_HOST ? undefined : host
 }
 
 /** The address of the first server of a definition, its variables by their defaults; empty without one. */
 export function firstAddress(definition: unknown): string {
   const [server] = isObject(definition) && Array.isArray(definition.servers) ? definition.servers : []
-  if (!isObject(server) || typeof server.url !== 'string') return ''
-  return filled(server.url.slice(0, URL_CHARACTERS), server.variables).text
+  return (isObject(server) ? addressesOf(server).addresses[0]?.text : undefined) ?? ''
 }
 
 /**
- * The origins to which calls by a checked definition may go, wherever a list of servers stands in it, as a reference may lead there.
- * A client joins server and path as texts: behind a server that ends with its host, a path that does not begin with a slash goes on
- * with the host (`https://good.example.com` and `@evil.example.net/a`). Each such path, and each such server, is an origin of its own.
+ * The origins to which calls by a definition may go, wherever a list of servers stands in it, as a reference may lead there. Where the
+ * host is not plain to see (a variable, a backslash), the address as it is written, with the values of its variables, is one more.
  */
 export function originsOf(definition: unknown): Set<string> {
   const origins = new Set<string>()
-  const open = new Set<string>()
   const pending: unknown[] = [definition]
   while (pending.length > 0) {
     const node = pending.pop()
     if (typeof node !== 'object' || node === null) continue
     for (const value of Object.values(node)) pending.push(value)
-    if (!isObject(node) || !Array.isArray(node.servers)) continue
-    for (const server of node.servers) {
-      for (const origin of originsOfServer(server)) origins.add(origin)
-      if (hasOpenEnd(server)) open.add(server.url)
-    }
+    if (isObject(node) && Array.isArray(node.servers))
+      for (const server of node.servers.filter(isObject)) addOrigins(server, origins)
   }
-  const [first] = open
-  const paths = isObject(definition) && isObject(definition.paths) ? Object.keys(definition.paths) : []
-  const goingOn = first === undefined ? [] : paths.filter(path => path !== '/' && !/^\/(?![/\\])/.test(path))
-  for (const path of goingOn) origins.add(`${first}${path}`)
-  if (goingOn.length > 0) for (const url of open) origins.add(`${url} and paths that go on with it`)
   return origins
 }
 
-/**
- * The origin of a server by each address that it may stand for. Where the host is not plain to see (a variable, a backslash), the address as it is written, with all values, is one more.
- */
-function originsOfServer(server: unknown): string[] {
-  if (!isObject(server) || typeof server.url !== 'string') return []
-  const { variables } = server
-  const url = server.url.slice(0, URL_CHARACTERS)
-  const texts = Array.from(addressesOf(url, variables), ({ text }) => text)
-  const origins = texts.map(text => {
+function addOrigins(server: Record<string, unknown>, origins: Set<string>): void {
+  const { url, variables } = server
+  if (typeof url !== 'string') return
+  const texts = addressesOf(server).addresses.map(({ text }) => text)
+  for (const text of texts) {
     const parsed = parse(text)
-    return parsed === undefined || parsed.host === RELATIVE_HOST ? 'a relative address' : parsed.origin
-  })
-  return [url, ...texts].every(text => PLAIN.test(text)) ? origins : [...origins, written(server.url, variables)]
-}
-
-/** The address, and each value of the variables that it has or that a value of one leads to. */
-function written(url: string, variables: unknown): string {
-  const names = variablesIn(url)
-  const values: string[] = []
-  // Names that values add are met in turn.
-  for (const name of names) {
-    const { default: byDefault, enum: listed } = variableOf(variables, name) ?? {}
-    const all = [byDefault, ...(Array.isArray(listed) ? listed : [])].map(each =>
-      typeof each === 'string' ? each : show(each),
-    )
-    values.push(JSON.stringify([name, ...all]))
-    for (const value of all) for (const inner of variablesIn(value)) names.add(inner)
+    origins.add(parsed === undefined || parsed.host === RELATIVE_HOST ? 'a relative address' : parsed.origin)
   }
-  return `${url} ${values.join()}`
+  if ([url, ...texts].every(text => PLAIN.test(text))) return
+  const names = isObject(variables) ? [...Object.keys(variables), 'default', 'enum'] : []
+  origins.add(`${url} ${JSON.stringify(variables, names) ?? ''}`)
 }
