@@ -1,6 +1,6 @@
 # Build: everything, compiled; then only what production needs. The compiler (a development dependency) and the embedded
 # database (an optional one) are left out: the image works with an external PostgreSQL.
-FROM node:24-bookworm-slim AS build
+FROM docker.io/library/node:24-bookworm-slim AS build
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
 RUN npm ci --no-audit --no-fund --ignore-scripts
@@ -10,7 +10,7 @@ COPY migrations ./migrations
 RUN npx tsc -p tsconfig.json --sourceMap false
 RUN npm prune --omit=dev --omit=optional --ignore-scripts --no-audit --no-fund
 
-FROM node:24-bookworm-slim
+FROM docker.io/library/node:24-bookworm-slim
 ENV NODE_ENV=production HOST=0.0.0.0 PORT=8080 DEMO=off
 WORKDIR /app
 COPY --from=build /app/package.json ./

@@ -96,9 +96,9 @@ export class Lifecycle {
     if (found.status === 'unavailable') throw new Unavailable(found.reason, found.detail, 'not_applied')
   }
 
-  /** Whether the database took changes at the last probe: updates answer 503 `not_applied` while it does not. */
+  /** Whether the database took changes at the last probe, and stored the last one: else updates answer 503. */
   acceptsWrites(): boolean {
-    return this.#writes
+    return this.#writes && this.#options.database.storesChanges
   }
 
   /** Whether the service is on its way out. */
@@ -136,7 +136,10 @@ export class Lifecycle {
       const steps = await schemaSteps(database.db)
       const schema = await this.#schema()
       this.#checked = { steps, state: Promise.resolve(schema) }
-      if (schema.status === 'ready') this.#vault = await openVault(database.db, ring)
+      if (schema.status === 'ready') {
+        this.#vault = await openVault(database.db, ring)
+        this.#writes = await database.acceptsWrites()
+      }
       this.#state = this.#note(schema)
       return schema.status === 'ready'
     } catch (error) {
@@ -183,6 +186,7 @@ export class Lifecycle {
       this.#writes = await this.#options.database.acceptsWrites()
       return this.#note(lacksKeys ? KEY_MISSING : { status: 'ready' })
     } catch (error) {
+      this.#writes = false
       return this.#note(this.#whyUnreachable(error), error)
     } finally {
       this.#probing = undefined

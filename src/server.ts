@@ -1,5 +1,7 @@
 #!/usr/bin/env node
+import { existsSync } from 'node:fs'
 import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import closeWithGrace from 'close-with-grace'
 import type { FastifyInstance } from 'fastify'
@@ -167,7 +169,8 @@ async function welcome(app: FastifyInstance, service: Lifecycle, opened: OpenedD
 async function welcomeText(app: FastifyInstance, service: Lifecycle, opened: OpenedDatabase, config: Config) {
   const { port } = app.server.address() as AddressInfo // it listens on TCP
   const { host } = config.server
-  const base = `http://${host.includes(':') ? `[${host}]` : host}:${port}`
+  const reached = { '0.0.0.0': '127.0.0.1', '::': '::1' }[host] ?? host // an address to listen on is none to call
+  const base = `http://${reached.includes(':') ? `[${reached}]` : reached}:${port}`
   const lines = [`\n  Listening on ${base}   documentation: ${base}/docs   database: ${opened.description}`]
   const wantsDemo = opened.embedded !== null && config.database.demo
   // Loaded where it is wanted: it brings all that reads an organisation from a file.
@@ -182,10 +185,12 @@ async function welcomeText(app: FastifyInstance, service: Lifecycle, opened: Ope
     )
     lines.push('  Try it:', '', `    curl '${base}/persona/1' -H 'Authorization: Bearer ${demo}'`)
   }
+  const isInPath = (process.env.PATH ?? '').split(':').some(folder => existsSync(join(folder, 'agentctl')))
+  const agentctl = isInPath ? 'agentctl' : 'npx agentctl'
   const isNew = (await firstAdministrator(opened.database.db)) === undefined
   const next = isNew
-    ? 'No administrator yet: npx agentctl init EMAIL'
-    : 'Another token: npx agentctl token create --for EMAIL'
+    ? `No administrator yet: ${agentctl} init EMAIL`
+    : `Another token: ${agentctl} token create --for EMAIL`
   lines.push('', `  ${next}`, '')
   return `${lines.join('\n')}\n`
 }

@@ -104,7 +104,7 @@ t.test('exit 78: a key file that is missing or unreadable, by its setting; where
   ])
   const output =
     'SECRET_KEYS_FILE: the file cannot be read (ENOENT: no such file or directory). ' +
-    'It holds one id:base64 a line; a new one is made by: npx agentctl keys generate\n'
+    'It holds one id:base64 a line; a new one is made by: agentctl keys generate\n'
   t.strictSame(missing, { code: 78, output })
   t.match(await agentctl(['keys', 'status'], { SECRET_KEYS: '', SECRET_KEYS_FILE: join(folder, 'none') }), {
     status: 78,
@@ -293,6 +293,14 @@ t.test('standard output is JSON lines; one names settings that are gone, and wha
     ],
   )
   t.notMatch(lines.join(), 'hunter2')
+})
+
+t.test('the welcome names an address and a command that work where it is printed', async t => {
+  writeFileSync(join(folder, 'agentctl'), '')
+  const service = launched(t, { ...env, HOST: '0.0.0.0', PATH: `${folder}:${process.env.PATH}` })
+  await logged(service, 'Another token')
+  t.match(service.log, /^ {2}Listening on http:\/\/127\.0\.0\.1:\d+ /m)
+  t.match(service.log, /^ {2}Another token: agentctl token create --for EMAIL$/m)
 })
 
 t.test('exit 78: NODE_ENV=production with neither a database nor a DATA_DIR starts no empty one', async t => {

@@ -153,8 +153,11 @@ export class Metrics {
         if (status !== 'unavailable') gauge.set(Number(status === 'degraded'))
       }),
     )
-    const written = '1 when the database took changes at the last probe; reads go on where it does not.'
-    this.#gauge('agents_database_accepts_writes', written, gauge => gauge.set(Number(service.acceptsWrites())))
+    const written = '1 while the database takes changes and the last one was stored; reads go on where it does not.'
+    this.#gauge('agents_database_accepts_writes', written, async gauge => {
+      await whenKnown(() => undefined)
+      gauge.set(Number(service.acceptsWrites()))
+    })
     const version = (gauge: Gauge<'version'>) => gauge.set({ version: sources.version }, 1)
     this.#gauge('agents_build_info', 'Always 1.', version, 'version')
   }

@@ -32,7 +32,7 @@ export async function configuredKeyRing({ secrets, database }: Config): Promise<
   }
   throw new KeyRingMissing(
     'an external database needs a key ring for the secrets of tools: set SECRET_KEYS or SECRET_KEYS_FILE. ' +
-      'A new key is made by: npx agentctl keys generate',
+      'A new key is made by: agentctl keys generate',
   )
 }
 
@@ -61,7 +61,7 @@ function fileFault(keysFile: string | undefined, dataDir: string, error: Error):
     const path = join(dataDir, FILE_NAME)
     return `the key file ${path} cannot be read or made (${reason}): set DATA_DIR to a folder that this user can write`
   }
-  const advice = 'It holds one id:base64 a line; a new one is made by: npx agentctl keys generate'
+  const advice = 'It holds one id:base64 a line; a new one is made by: agentctl keys generate'
   return `SECRET_KEYS_FILE: the file cannot be read (${reason}). ${advice}`
 }
 

@@ -1,6 +1,7 @@
-import { type ChildProcess, spawn } from 'node:child_process'
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
 import {
   chmodSync,
+  mkdirSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
@@ -18,6 +19,7 @@ import pg from 'pg'
 import t, { type Test } from 'tap'
 import { accountFor, identity } from '../../src/db/embedded/account.js'
 import { startEmbedded } from '../../src/db/embedded/embedded.js'
+import { canMount } from '../faults/cluster.js'
 
 const USER_PROGRAM = fileURLToPath(new URL('embedded-user.js', import.meta.url))
 const { PG_BIN_DIR } = process.env
@@ -32,6 +34,23 @@ interface User {
 }
 
 t.setTimeout(900_000) // many starts, each slow on a machine that does much else
+
+t.test(
+  'it starts where a folder that another start left cannot be removed: the server is not left behind as that of another',
+  { skip: !canMount() && 'no file system can be mounted here' },
+  async t => {
+    const dataDir = folder(t)
+    const first = await startEmbedded({ dataDir, ...OPTIONS })
+    await first.stop()
+    const busy = join(dataDir, 'postgresql', 'new-busy')
+    mkdirSync(busy)
+    execFileSync('mount', ['-t', 'tmpfs', 'tmpfs', busy])
+    t.teardown(() => execFileSync('umount', [busy]))
+    const second = await startEmbedded({ dataDir, patienceMs: 500, ...OPTIONS })
+    t.same(await query(second.url, 'select 1 as one'), [{ one: 1 }])
+    await second.stop()
+  },
+)
 
 t.test('it starts, answers, stops and finds its data again; no path is too long, no pid file believed', async t => {
   const dataDir = join(folder(t), `${'a'.repeat(120)} b,"c'%41ü`)

@@ -20,10 +20,13 @@ t.test(
     t.teardown(() => service.stop('SIGKILL'))
     const makeRoom = cluster.fill()
     await until(async () => (await update(randomBytes(1_000).toString('hex'))) === 503)
+    t.equal((await service.readiness()).status, 200, 'reads are answered')
+    t.equal(await service.metric('agents_database_accepts_writes'), 0)
     // The answer may be here before the line of the log, which comes through a pipe.
     await until(async () => /"refusal":"database_full".*"outcome":"not_applied"/.test(service.log))
     makeRoom()
     await until(async () => (await update('again')) === 200)
+    t.equal(await service.metric('agents_database_accepts_writes'), 1)
   },
 )
 

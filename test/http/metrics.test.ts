@@ -66,6 +66,7 @@ t.test('200 /metrics counts requests, refusals, statements, pool and state', asy
   t.ok(Number(metricIn(body, 'agents_database_pool_wait_seconds_count')) > 3)
   t.equal(metricIn(body, 'agents_http_requests_in_work'), 0)
   t.equal(metricIn(body, 'agents_ready'), 1)
+  t.equal(metricIn(body, 'agents_database_accepts_writes'), 1, 'in the first answer')
   t.equal(metricIn(body, 'agents_key_missing'), 0)
 })
 

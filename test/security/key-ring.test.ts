@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
 import { readConfig } from '../../src/config.js'
+import { Metrics } from '../../src/http/metrics.js'
 import { encryptSecret } from '../../src/secrets/cipher.js'
 import { configuredKeyRing } from '../../src/secrets/configured-ring.js'
 import { generateKey, parseKeyRing } from '../../src/secrets/key-ring.js'
@@ -10,7 +11,7 @@ import { fingerprint } from '../../src/secrets/mask.js'
 import { requireDeploymentKey } from '../../src/secrets/vault.js'
 import { REQUIRED_FIELDS } from '../app.js'
 import { agentctl } from '../cli/agentctl.js'
-import { METRICS_TOKEN } from '../http/running.js'
+import { METRICS_TOKEN, metricsOf, serviceOver } from '../http/running.js'
 import { serverExit } from '../server-exit.js'
 import { TEST_SECRET_KEYS, type World, worldDatabase, worldFile } from '../world.js'
 import { type Observed, observedWorld } from './observed.js'
@@ -107,6 +108,23 @@ t.test('503 key_missing for new values while the deployment key does not open; e
   t.equal(invalid.statusCode, 422)
 })
 
+t.test('degraded, and the metric says so through an outage, where only the deployment key lacks its key', async t => {
+  const world = await worldDatabase(t)
+  await world.database.db.deleteFrom('tool_header').execute()
+  const running = await serviceOver(t, world.url, {}, { metrics: new Metrics(), secretKeys: generateKey('another') })
+  const ready = async () => (await running.app.inject({ url: '/readyz' })).json()
+  t.match(await ready(), { status: 'degraded', reason: 'key_missing' })
+  const state = async () => {
+    const { body } = await metricsOf(running)
+    return body.split('\n').filter(line => /^agents_(key_missing|ready|database_accepts_writes) /.test(line))
+  }
+  t.same(await state(), ['agents_ready 1', 'agents_key_missing 1', 'agents_database_accepts_writes 1'])
+  await running.database.close()
+  t.match(await ready(), { reason: 'database_unreachable' })
+  const during = ['agents_ready 0', 'agents_key_missing 1', 'agents_database_accepts_writes 0']
+  t.same(await state(), during, 'the last word on keys stands')
+})
+
 t.test('a ring in another order opens the same vault: masks and secrets outlive a new first key', async t => {
   const observed = await observedWorld(t, { secretKeys: `${generateKey('new')},${TEST_SECRET_KEYS}` })
   const mark = fingerprint(requireDeploymentKey(observed.service.vault()), 11, 'X-A', '1').toString('hex')
@@ -186,7 +204,7 @@ t.test(
     const without = await serverExit({ DATABASE_URL: 'postgres://app:sesame@127.0.0.1:1/app' })
     t.equal(without.code, 78)
     t.match(without.output, /SECRET_KEYS/)
-    t.match(without.output, /npx agentctl keys generate/)
+    t.match(without.output, /made by: agentctl keys generate/)
     const key = Buffer.alloc(31, 9).toString('base64')
     const all = await serverExit({ PORT: 'abc', DATABASE_URL: 'mysql://app:sesame@host/app', SECRET_KEYS: `a:${key}` })
     t.equal(all.code, 78)

@@ -60,6 +60,8 @@ export class OpenDatabase<DB> implements BatchRunner {
   readonly #batchers = new Map<Executor, Map<unknown, unknown>>()
   readonly #config: pg.PoolConfig
   #server: DatabaseServer | undefined
+  /** Whether the last change that was sent was stored; true before the first. */
+  storesChanges = true
   #renewedAt = Number.NEGATIVE_INFINITY
   #closed: Promise<void> | undefined
 
@@ -195,6 +197,7 @@ export class OpenDatabase<DB> implements BatchRunner {
       onExchange: exchange => {
         this.counters.statements += exchange.texts.length
         this.counters.roundTrips += 1
+        this.storesChanges = exchange.stores ?? this.storesChanges
         options.onStatement?.(exchange)
       },
       onStale: () => this.#renew(),

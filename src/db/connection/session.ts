@@ -3,7 +3,7 @@ import pg from 'pg'
 import { CommitUnknown, ConnectionLost } from './database-error.js'
 import type { DatabaseServer } from './database-server.js'
 import { type Descriptions, Pipeline, prepareValue, type StatementResult, type WireStatement } from './pipeline.js'
-import { classifyDatabaseError, maySpeakForServer } from './sqlstate.js'
+import { classifyDatabaseError, type DatabaseErrorKind, maySpeakForServer } from './sqlstate.js'
 
 /** SQL text and its values by position, as a compiled Kysely query holds them. */
 export interface BoundStatement {
@@ -17,6 +17,8 @@ export interface Exchange {
   /** From sending to the last answer. */
   durationMs: number
   ok: boolean
+  /** Whether it shows that changes are stored, or that they cannot be; undefined where it shows neither. */
+  stores: boolean | undefined
 }
 
 /** What all sessions of a pool share. */
@@ -203,6 +205,7 @@ export class Session {
     const mayApply = mayBeApplied(texts, this.#isInTransaction)
     const timer = this.#responseTimer()
     let ok = false
+    let stores: boolean | undefined
     try {
       const result = await run()
       if (this.#isUnreplicated && mayApply) {
@@ -210,14 +213,16 @@ export class Session {
         throw new CommitUnknown(this.name, this.server)
       }
       ok = true
+      if (texts.some(isWrite)) stores = true
       return result
     } catch (error) {
+      if (NOT_STORED.has(classifyDatabaseError(error).kind)) stores = false
       throw await this.#translated(error, mayApply)
     } finally {
       clearTimeout(timer)
       this.#noteTimeout(texts, ok)
       this.#isUnreplicated = false
-      this.#settings.onExchange({ texts, durationMs: performance.now() - start, ok })
+      this.#settings.onExchange({ texts, durationMs: performance.now() - start, ok, stores })
     }
   }
 
@@ -297,6 +302,13 @@ function mayBeApplied(texts: readonly string[], isInTransaction: boolean): boole
   if (isInTransaction) return commits
   if (texts.every(sql => IS_READ.test(sql) || IS_COMMIT.test(sql))) return false
   return commits || !texts.some(sql => IS_BEGIN.test(sql))
+}
+
+/** What says that no change is stored now, whatever it is. */
+const NOT_STORED: ReadonlySet<DatabaseErrorKind> = new Set(['disk_full', 'read_only'])
+
+function isWrite(sql: string): boolean {
+  return !IS_READ.test(sql) && !IS_COMMIT.test(sql)
 }
 
 /** pg answers a text of several statements with a list of results. */

@@ -238,8 +238,13 @@ async function spawnServer(home: Home, command: string[]): Promise<ChildProcess>
 function released(home: Home, server: ChildProcess): ChildProcess {
   server.unref()
   if (server.stdin && 'unref' in server.stdin) (server.stdin as import('node:net').Socket).unref()
-  for (const name of readdirSync(home.path))
-    if (name.startsWith('new-')) rmSync(join(home.path, name), { recursive: true, force: true })
+  for (const name of readdirSync(home.path).filter(name => name.startsWith('new-'))) {
+    try {
+      rmSync(join(home.path, name), { recursive: true, force: true })
+    } catch {
+      // Another process is still writing there: it finds that it is late, and removes it.
+    }
+  }
   return server
 }
 
