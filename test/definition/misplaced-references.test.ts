@@ -4,6 +4,7 @@ import {
   completeDefinition,
   type DefinitionCheck,
   GivenPlaces,
+  toFunctions,
 } from '../../src/tool/definition/index.js'
 
 type Json = Record<string, unknown>
@@ -56,31 +57,37 @@ function leftOf(definition: unknown) {
 const OPERATION = ['paths', '/things/{id}', 'put']
 const BODY = [...OPERATION, 'requestBody', 'content']
 const HOLDERS: [holder: (string | number)[], keys: string][] = [
-  [[], 'info servers tags externalDocs security paths components'],
-  [['info'], 'title contact'],
+  [[], 'info servers paths'],
+  [['info'], 'title'],
   [['servers'], '0'],
   [['servers', 0], 'url variables'],
   [['servers', 0, 'variables'], 'region'],
   [['servers', 0, 'variables', 'region'], 'default'],
-  [['tags'], '0'],
-  [['components'], 'schemas parameters'],
-  [['paths', '/things/{id}'], 'parameters servers head put'],
-  [OPERATION, 'operationId summary description tags parameters responses callbacks servers'],
+  [['paths', '/things/{id}'], 'parameters servers put'],
+  [OPERATION, 'operationId summary description parameters servers'],
   [[...OPERATION, 'parameters', 0], 'name in content'],
   [[...OPERATION, 'requestBody'], 'content'],
-  [[...OPERATION, 'responses', '200'], 'headers content'],
-  [[...OPERATION, 'responses', '200', 'content'], 'application/json'],
   [BODY, 'application/json'],
-  [[...BODY, 'application/json'], 'encoding'],
   [[...BODY, 'application/json', 'schema'], 'properties required dependentRequired allOf description'],
   [[...BODY, 'application/json', 'schema', 'required'], '0'],
 ]
-const FORBIDDEN = HOLDERS.flatMap(([holder, keys]) =>
-  keys.split(' ').map(key => [...holder, /^\d$/.test(key) ? Number(key) : key]),
-)
+/** Parts that no tool reads. */
+const UNREAD: typeof HOLDERS = [
+  [[], 'tags externalDocs security components webhooks'],
+  [['info'], 'contact license description'],
+  [['tags'], '0'],
+  [['components'], 'schemas parameters links callbacks'],
+  [['paths', '/things/{id}'], 'head TRACE'],
+  [OPERATION, 'tags responses callbacks security externalDocs'],
+  [[...OPERATION, 'responses', '200'], 'headers content links'],
+  [[...OPERATION, 'responses', '200', 'content'], 'application/json'],
+  [[...BODY, 'application/json'], 'encoding'],
+]
+const placesIn = (holders: typeof HOLDERS) =>
+  holders.flatMap(([holder, keys]) => keys.split(' ').map(key => [...holder, /^\d$/.test(key) ? Number(key) : key]))
 
 t.test('a reference where OpenAPI allows none: one fault at its place, and nothing is completed', async t => {
-  for (const path of FORBIDDEN) {
+  for (const path of placesIn(HOLDERS)) {
     const name = path.join(' ')
     const loc = [...AT, ...path, '$ref']
     const toFile = withReference(path, FILE)
@@ -90,6 +97,24 @@ t.test('a reference where OpenAPI allows none: one fault at its place, and nothi
     t.same(faultsOf(checkDefinition(inside)), [{ loc, type: 'ref_not_allowed' }], name)
   }
   t.same(leftOf({ $ref: FILE }), [{ loc: [...AT, '$ref'], type: 'ref_external' }])
+})
+
+t.test('a reference where no tool reads: a warning at its place, and the same functions', async t => {
+  const without = toFunctions(documentOf())
+  for (const path of placesIn(UNREAD)) {
+    const document = withReference(path, FILE)
+    const { warnings, ...check } = checkDefinition(document)
+    t.same(faultsOf({ warnings, ...check } as DefinitionCheck), [], path.join(' '))
+    const loc = [...AT, ...path, '$ref']
+    t.match(
+      warnings.filter(each => each.type === 'ref_not_read'),
+      [{ loc }],
+      path.join(' '),
+    )
+    t.same(toFunctions(document), without)
+  }
+  const schema = withReference([...BODY, 'application/json', 'schema', 'externalDocs'], FILE)
+  t.same(faultsOf(checkDefinition(schema)), [])
 })
 
 t.test('a reference that is no text: its fault alone, and nothing is completed', async t => {

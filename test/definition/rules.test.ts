@@ -129,6 +129,11 @@ const REFUSED: [name: string, fault: string, definition: unknown][] = [
   ['operation null', `dict_type at ${GET}`, at('/x', { get: null })],
   ['operationId blank', `operation_id_missing at ${GET} operationId`, get({ operationId: ' ' })],
   ['summary and description empty', `summary_missing at ${GET} summary`, get({ summary: '', description: '' })],
+  [
+    'summary and description blank',
+    `summary_missing at ${GET} summary`,
+    get({ summary: '  ', description: '\t\u00a0' }),
+  ],
   ['placeholder closed only', 'path_template_invalid at paths /x}', at('/x}', { get: operation })],
   ['placeholder nested', 'path_template_invalid at paths /{a{b}}', at('/{a{b}}', { get: operation })],
   ['placeholder empty', 'path_template_invalid at paths /{}', at('/{}', { get: operation })],
@@ -536,6 +541,14 @@ t.test('#/$defs/X of a schema inside the document: the place and what to write',
   t.match(check.ok ? '' : check.faults[0]?.msg, '#/components/schemas/X')
   const other = checkDefinition(withBody({ properties: { a: ref('#/$defs/Y') }, $defs: { X: {} } }))
   t.notMatch(other.ok ? '' : other.faults[0]?.msg, '#/components/schemas/Y')
+})
+
+t.test('warned: a merge key, which only YAML has', async t => {
+  const definition = withParameters([{ '<<': { in: 'query' }, name: 'a', in: 'query', schema: { '<<': {} } }])
+  t.same(warningsOf(checkDefinition(definition)), [
+    `merge_key_ignored at ${GET} parameters 0 <<`,
+    `merge_key_ignored at ${GET} parameters 0 schema <<`,
+  ])
 })
 
 t.test('warned: two templates of one path', async t => {

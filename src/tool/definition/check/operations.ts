@@ -273,7 +273,8 @@ export class OperationRules {
   private readSummary(operation: Resolved): string | undefined {
     for (const key of ['summary', 'description']) {
       const text = operation.value[key]
-      if (text !== undefined && text !== null && text !== '') return this.reader.text(operation, key)
+      const isBlank = typeof text === 'string' ? text.trim() === '' : text === undefined || text === null
+      if (!isBlank) return this.reader.text(operation, key)
     }
     const msg = 'the operation needs a summary or a description: it tells the model when to use the tool'
     this.reader.findings.fault('summary_missing', msg, operation.place, 'summary')

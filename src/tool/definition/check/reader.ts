@@ -12,6 +12,12 @@ const REFERABLE = new Set(
   ),
 )
 
+/** Parts that no tool reads, with all that is in them, in lower case. A path begins with a slash, so none of these is one. */
+const UNREAD = new Set(
+  `externaldocs tags contact license responses callbacks security links headers encoding webhooks components head options
+  trace query additionaloperations`.split(/\s+/),
+)
+
 /** How the rules read a document: what is not of the form that OpenAPI asks for is reported here. */
 export class Reader {
   constructor(
@@ -19,6 +25,9 @@ export class Reader {
     readonly findings: Findings,
     private readonly hasReferableMedia: boolean,
   ) {}
+
+  /** References that were reported. */
+  private readonly misplaced = new Set<object>()
 
   /** The value if it is an object, else undefined and a fault. */
   object(value: unknown, place: Place, part: string): Record<string, unknown> | undefined {
@@ -56,14 +65,22 @@ export class Reader {
     const target = this.references.find(value.$ref)
     const type = isDangling(target) && target.type === 'ref_external' ? 'ref_external' : 'ref_not_allowed'
     this.findings.fault(type, misplacedText(part, value.$ref), place, '$ref')
+    this.misplaced.add(value)
     return true
   }
 
-  /** Reports the references that stand where none may, also in parts that no rule reads. */
+  /** Reports the references that stand where none may and no rule has read: a warning in parts that no tool reads. */
   checkPlaces(document: Record<string, unknown>, root: Place, found: readonly Resolved[]): void {
     for (const { value, place } of found) {
-      const part = partOf(document, stepsBetween(root, place))
-      if (part !== undefined) this.isMisplaced(value, place, part)
+      const steps = stepsBetween(root, place)
+      const part = this.misplaced.has(value) ? undefined : partOf(document, steps)
+      if (part === undefined || this.isReferable(part)) continue
+      const first = steps.find(step => step === 'servers' || UNREAD.has(String(step).toLowerCase()))
+      const isAboutDocument = steps[0] === 'info' && steps.length > 1 && steps[1] !== 'title'
+      if (isAboutDocument || (first !== undefined && first !== 'servers')) {
+        const msg = `this ${part} is a reference (${quote(value.$ref as string)}) where OpenAPI allows none; no tool reads it` // only texts were found
+        this.findings.warn('ref_not_read', msg, place, '$ref')
+      } else this.isMisplaced(value, place, part)
     }
   }
 

@@ -14,7 +14,7 @@ const KEYWORDS = new Map(
     single: `items not if then else additionalProperties additionalItems unevaluatedProperties unevaluatedItems contains
       propertyNames contentSchema`,
     plain: `type format title description required enum pattern minimum maximum minLength maxLength minItems maxItems nullable
-      readOnly writeOnly deprecated discriminator externalDocs xml dependentRequired`,
+      readOnly writeOnly deprecated discriminator dependentRequired`,
   }).flatMap(([kind, names]) => names.split(/\s+/).map(name => [name, kind] as const)),
 )
 

@@ -79,6 +79,8 @@ export class FirstWalk {
     if (key.length > DEFINITION_LIMITS.keyCharacters)
       this.reportLength('a key', DEFINITION_LIMITS.keyCharacters, place, key)
     this.checkText(key, 'a key', place, key)
+    const merge = 'only YAML merges by the key "<<": what it holds here is ignored, so put its members beside it'
+    if (key === '<<') this.findings.warn('merge_key_ignored', merge, place, key)
     const isConstructor = key === 'constructor' && typeof value === 'object' && value !== null
     if (key !== '__proto__' && !(isConstructor && Object.hasOwn(value, 'prototype'))) return
     const reason = key === '__proto__' ? 'is not allowed' : 'may not hold an object with the key "prototype"'
