@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process'
-import { chmodSync, mkdtempSync, readdirSync, rmSync, statfsSync } from 'node:fs'
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, statfsSync } from 'node:fs'
 import { cpus, freemem, loadavg } from 'node:os'
 import { join, relative } from 'node:path'
 import { text } from 'node:stream/consumers'
@@ -12,7 +12,9 @@ import { startServer } from './postgres.js'
  * each file, its failed assertions, and at the end what was skipped and why; with `--tap` everything. The exit code is 1
  * when a file fails.
  *
- *     npm test -- [--jobs N] [--tap] [FILE...]
+ *     npm test -- [--jobs N] [--tap] [--golden] [FILE...]
+ *
+ * `--golden` runs the files that compare with golden files, and rewrites these.
  *
  * Three files at once keep two cores busy: some wait for servers that stop and start.
  */
@@ -39,7 +41,7 @@ const LINE_CHARS = 300
 
 const { values, positionals: named } = parseArgs({
   allowPositionals: true,
-  options: { jobs: { type: 'string', default: '3' }, tap: { type: 'boolean' } },
+  options: { jobs: { type: 'string', default: '3' }, tap: { type: 'boolean' }, golden: { type: 'boolean' } },
 })
 const counts = { total: 0, pass: 0, fail: 0 }
 const skipped: string[] = []
@@ -47,8 +49,8 @@ let failedFiles = 0
 
 keepInMemory()
 const { url, leave } = await startServer()
-const env = { ...process.env, TEST_SERVER_URL: url }
-const waiting = named.length > 0 ? named : allFiles()
+const env = { ...process.env, TEST_SERVER_URL: url, ...(values.golden && { UPDATE_GOLDEN: '1' }) }
+const waiting = named.length > 0 ? named : allFiles().filter(file => !values.golden || usesGolden(file))
 const jobs = Array.from({ length: Number(values.jobs) }, async () => {
   for (let file = waiting.shift(); file !== undefined; file = waiting.shift()) await run(file)
 })
@@ -106,6 +108,10 @@ function allFiles(): string[] {
   const names = readdirSync(join(ROOT, 'build', 'test'), { recursive: true, encoding: 'utf8' })
   const paths = names.filter(name => name.endsWith('.test.js')).map(name => join('build', 'test', name))
   return [...new Set([...FIRST.filter(path => paths.includes(path)), ...paths.sort()])]
+}
+
+function usesGolden(file: string): boolean {
+  return readFileSync(join(ROOT, file), 'utf8').includes("/golden.js'")
 }
 
 /** Where there is room, the server and the folders of the tests lie in memory. */

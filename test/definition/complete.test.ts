@@ -1,14 +1,12 @@
 import { createHash } from 'node:crypto'
-import { readFileSync } from 'node:fs'
-import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { numberTexts, parseExact, stringifyExact } from '../../src/schema/exact-json.js'
 import { type Completion, checkDefinition, completeDefinition, toFunctions } from '../../src/tool/definition/index.js'
 import { applied } from './applied.js'
+import { MADE } from './made.js'
 
 type Json = Record<string, unknown>
 
-const fixtures = fileURLToPath(new URL('../../../test/fixtures/', import.meta.url))
 const operation = { operationId: 'x', summary: 'X', responses: {} }
 
 function document(more: Json = {}): Json {
@@ -645,21 +643,21 @@ t.test('Swagger 2.0 that breaks its rules is not converted: the fault says where
 
 t.test('made documents: one that is accepted is not changed; what is repaired is accepted', async t => {
   let count = 0
-  for (const { file } of JSON.parse(readFileSync(`${fixtures}faults.json`, 'utf8')) as { file: string }[]) {
-    const definition = JSON.parse(readFileSync(fixtures + file, 'utf8')) as Json
+  for (const { name, definition: made } of MADE) {
+    const definition = made as Json
     const options = { server: 'https://given.example.com', dropsUnsupported: true }
     const completed = completeDefinition(definition, options)
     if (checkDefinition(definition).ok && (definition.servers as Json[])[0]?.url !== '/v1')
       t.same(
         editsOf(completed).filter(each => !each.includes('server_resolved')),
         [],
-        file,
+        name,
       )
     if (!completed.check.ok) continue
     count++
-    t.same(completeDefinition(completed.definition, options).edits, [], `${file} again`)
+    t.same(completeDefinition(completed.definition, options).edits, [], `${name} again`)
     if (completed.edits[0]?.type !== 'swagger_converted')
-      t.same(applied(definition, completed), completed.definition, file)
+      t.same(applied(definition, completed), completed.definition, name)
   }
   t.ok(count >= 40, `${count} are accepted`)
 })
