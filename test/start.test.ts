@@ -21,6 +21,7 @@ import { readConfig } from '../src/config.js'
 import { MIGRATIONS } from '../src/db/migrate.js'
 import { configuredKeyRing, keyFileWarnings } from '../src/secrets/configured-ring.js'
 import { agentctl as runAgentctl } from './cli/agentctl.js'
+import { eventually } from './eventually.js'
 import { Cluster } from './faults/cluster.js'
 import { MessageProxy } from './faults/message-proxy.js'
 import { ServiceProcess } from './faults/service.js'
@@ -202,7 +203,9 @@ t.test('agentctl, 1: a role without the rights', async t => {
 t.test('the service says once each why it waits for its database, and serves as soon as it can', async t => {
   const service = launched(t, { ...env, DATABASE_URL: guardedUrl('changed') })
   await logged(service, 'password authentication failed for user')
-  await sleep(2_000)
+  const tries = () => cluster.log.split('password authentication failed for user "guarded"').length
+  const before = tries()
+  await eventually(() => tries() >= before + 3) // each in vain
   const told = lines(service, 'refuses this service')
   t.equal(told.length, 1)
   const detail = /^The database answers and refuses this service: check user and password in DATABASE_URL/

@@ -1,4 +1,4 @@
-import { sql } from 'kysely'
+import { type Kysely, sql } from 'kysely'
 import t, { type Test } from 'tap'
 import {
   CommitUnknown,
@@ -12,6 +12,7 @@ import type { DatabaseOptions } from '../../src/db/connection/options.js'
 import { OpenDatabase } from '../../src/db/connection/pool.js'
 import { BEGIN, type BoundStatement, COMMIT, type Exchange } from '../../src/db/connection/session.js'
 import { classifyDatabaseError } from '../../src/db/connection/sqlstate.js'
+import { eventually } from '../eventually.js'
 import { testDatabase } from '../postgres.js'
 import { TcpProxy } from './tcp-proxy.js'
 
@@ -155,8 +156,9 @@ t.test(
     const killer = opened(t)
     const inTransaction = db.transaction().execute(async trx => {
       await sql`insert into item (id, name) values (1, 'lost')`.execute(trx)
-      await kill(killer.db, await backendPid(trx))
-      await delay(50)
+      const pid = await backendPid(trx)
+      await kill(killer.db, pid)
+      await eventually(async () => (await statementOf(killer.db, pid)) === undefined)
       await sql`select 1`.execute(trx)
     })
     const error = await inTransaction.catch(caught => caught)
@@ -164,7 +166,7 @@ t.test(
     t.strictSame(classifyDatabaseError(error), { kind: 'connection_lost', transient: true })
     t.equal(await count(db), 0)
     await kill(killer.db, await backendPid(db))
-    await delay(50)
+    await eventually(() => errors.length > 0)
     t.equal(errors.length, 1)
     t.equal(await count(db), 0)
   },
@@ -175,10 +177,10 @@ t.test(
   async t => {
     const { transact, db } = opened(t)
     const run = transact([insert(1), { sql: 'select pg_sleep(5)', parameters: [] }]).catch(caught => caught)
-    await delay(100)
-    await sql`select pg_terminate_backend(pid) from pg_stat_activity where query like '%pg_sleep(5)%' and pid <> pg_backend_pid()`.execute(
-      db,
-    )
+    const sleeping = sql<{ pid: number }>`
+      select pid from pg_stat_activity where query like '%pg_sleep(5)%' and state = 'active' and pid <> pg_backend_pid()`
+    await eventually(async () => (await sleeping.execute(db)).rows.length > 0)
+    for (const { pid } of (await sleeping.execute(db)).rows) await kill(db, pid)
     const error = await run
     t.ok(error instanceof CommitUnknown, String(error))
     t.equal(await count(db), 0)
@@ -320,18 +322,17 @@ t.test('every round trip is reported with its texts and never a value', async t 
 t.test('close waits for what is under way, refuses what is new, and closes every socket', async t => {
   const { db, close, pool, pipeline } = open()
   const watcher = opened(t)
-  const slow = sql<{ pid: number }>`select pg_backend_pid() as pid, pg_sleep(0.2)`.execute(db)
-  await delay(50)
+  const pid = await backendPid(db)
+  const slow = sql<{ pid: number }>`select pg_backend_pid() as pid, pg_sleep(1)`.execute(db)
+  await eventually(async () => (await statementOf(watcher.db, pid))?.includes('pg_sleep(1)') ?? false)
   const closing = close()
   const refused = await pipeline([BEGIN, COMMIT]).catch(caught => caught)
   t.ok(refused instanceof DatabaseClosed, String(refused))
-  const pid = (await slow).rows[0]?.pid ?? 0
+  t.equal((await slow).rows[0]?.pid, pid)
   await closing
   await close()
   t.equal(pool.totalCount, 0)
-  await delay(50)
-  const left = await sql`select 1 from pg_stat_activity where pid = ${pid}`.execute(watcher.db)
-  t.equal(left.rows.length, 0)
+  await eventually(async () => (await statementOf(watcher.db, pid)) === undefined)
 })
 
 function open(options: Partial<DatabaseOptions> = {}) {
@@ -422,6 +423,8 @@ async function elapsed(action: () => Promise<unknown>): Promise<number> {
   return performance.now() - start
 }
 
-function delay(milliseconds: number): Promise<void> {
-  return new Promise(resolve => setTimeout(resolve, milliseconds))
+/** The statement that this session runs, or ran last; undefined when the session has ended. */
+async function statementOf(db: Kysely<Tables>, pid: number): Promise<string | undefined> {
+  const { rows } = await sql<{ query: string }>`select query from pg_stat_activity where pid = ${pid}`.execute(db)
+  return rows[0]?.query
 }

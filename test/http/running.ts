@@ -12,6 +12,8 @@ import { parseKeyRing } from '../../src/secrets/key-ring.js'
 import { VERSION } from '../../src/version.js'
 import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
 
+export { eventually } from '../eventually.js'
+
 /** What `running` asks for before it shows its metrics. */
 export const METRICS_TOKEN = 'a-metrics-token-of-some-length'
 
@@ -179,13 +181,4 @@ export function saysItsLimit(
   t.equal(resetS, retryAfter)
   const inWords = quota === '1' ? 'One' : quota
   t.match(detail, new RegExp(`\\b${inWords}\\b.* Try again in ${retryAfter} s\\.$`))
-}
-
-/** Waits until something holds; rejects when it does not after `timeoutMs`. */
-export async function eventually(holds: () => boolean, timeoutMs = 60_000): Promise<void> {
-  const end = Date.now() + timeoutMs
-  while (!holds()) {
-    if (Date.now() > end) throw new Error('it never came to hold')
-    await new Promise(resolve => setTimeout(resolve, 10))
-  }
 }
