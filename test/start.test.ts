@@ -33,7 +33,6 @@ import { TEST_SECRET_KEYS } from './world.js'
  * What an operator reads when a start goes wrong: what is wrong, which setting it concerns, what helps. The services are real
  * processes, and so is their exit status; `agentctl` runs in this process.
  */
-t.setTimeout(900_000)
 
 const SERVER = fileURLToPath(new URL('../src/server.js', import.meta.url))
 const folder = mkdtempSync(join(tmpdir(), 'start-'))

@@ -10,7 +10,6 @@ import { Cluster, ended, endWithUs, freePort } from './faults/cluster.js'
 import { ServiceProcess } from './faults/service.js'
 
 /* Start and stop as supervisors do it, with the real processes: npm, several services, a migration that is cut. */
-t.setTimeout(300_000)
 
 const SERVER = fileURLToPath(new URL('../src/server.js', import.meta.url))
 const { PG_BIN_DIR = '', PATH = '' } = process.env

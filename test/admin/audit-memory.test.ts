@@ -9,8 +9,6 @@ import { worldDatabase } from '../world.js'
 const ROWS = Number(process.env.TEST_ROWS ?? 14)
 const PROMPT_BYTES = 2_500_000
 
-t.setTimeout(300_000)
-
 t.test('audit verify reads a long history of large changes in a small heap', async t => {
   const { database, url } = await worldDatabase(t)
   for (let row = 0; row < ROWS; row++) {

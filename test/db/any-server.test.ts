@@ -13,8 +13,6 @@ import { MessageProxy } from '../faults/message-proxy.js'
 import { testDatabase } from '../postgres.js'
 import { worldDatabase } from '../world.js'
 
-t.setTimeout(900_000)
-
 const MODES = { on: { PREPARED_STATEMENTS: 'on' }, off: { PREPARED_STATEMENTS: 'off' } }
 
 /** A busy machine must not be taken for a conflict. */

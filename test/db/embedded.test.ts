@@ -33,8 +33,6 @@ interface User {
   ended: Promise<unknown>
 }
 
-t.setTimeout(900_000) // many starts, each slow on a machine that does much else
-
 t.test(
   'it starts where a folder that another start left cannot be removed: the server is not left behind as that of another',
   { skip: !canMount() && 'no file system can be mounted here' },

@@ -223,7 +223,7 @@ t.test('valid documents: accepted with the right methods, same for functions', a
 })
 
 t.test('one mutation: the methods stay right, or a fault stands at its place or where it is missed', async t => {
-  const runs = repetitions({ few: 500, full: 3000 })
+  const runs = repetitions(500)
   let refused = 0
   fc.assert(
     fc.property(validDocument, fc.nat(), replacement, ({ definition: original }, pick, how) => {
@@ -245,7 +245,7 @@ t.test('one mutation: the methods stay right, or a fault stands at its place or 
 })
 
 t.test('repairs: what is completed is accepted, differs at the listed edits only, and needs no more', async t => {
-  const runs = repetitions({ few: 200, full: 500 })
+  const runs = repetitions(200)
   let repaired = 0
   const damage = fc.array(fc.tuple(fc.nat(), replacement), { maxLength: 2 })
   const isMissing = fc.constantFrom<(place: Loc) => boolean>(
@@ -288,7 +288,7 @@ t.test('repairs: what is completed is accepted, differs at the listed edits only
 })
 
 t.test('any JSON: never throws, every loc resolves or its parent does, the answer is small', async t => {
-  const runs = repetitions({ few: 500, full: 3000 })
+  const runs = repetitions(500)
   let deep = 0
   const holds = (value: unknown) => {
     const check = checkDefinition(value)
@@ -320,7 +320,7 @@ t.test('any JSON: never throws, every loc resolves or its parent does, the answe
 })
 
 t.test('any schema: what is accepted becomes valid JSON Schema, and comparing it never throws', async t => {
-  const runs = repetitions({ few: 100, full: 400 })
+  const runs = repetitions(100)
   let accepted = 0
   fc.assert(
     fc.property(fc.constantFrom('3.0.3', '3.1.0'), wildSchema, wildSchema, wildSchema, (openapi, one, two, three) => {

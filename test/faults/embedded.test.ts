@@ -11,8 +11,6 @@ import { canMount } from './cluster.js'
 import { ServiceProcess } from './service.js'
 import { makeWorld } from './world.js'
 
-t.setTimeout(900_000)
-
 const CLI = fileURLToPath(new URL('../../src/cli.js', import.meta.url))
 
 const { PATH = '', PG_BIN_DIR = '' } = process.env

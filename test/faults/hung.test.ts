@@ -5,8 +5,6 @@ import { Cluster } from './cluster.js'
 import { ServiceProcess } from './service.js'
 import { AGENT_COUNT, makeWorld, range } from './world.js'
 
-t.setTimeout(900_000)
-
 /** How much longer than its bound an answer may take on a busy machine. */
 const MARGIN_MS = 8_000
 

@@ -6,8 +6,6 @@ import { MessageProxy } from './message-proxy.js'
 import { ServiceProcess } from './service.js'
 import { makeWorld } from './world.js'
 
-t.setTimeout(900_000)
-
 const cluster = await Cluster.create()
 t.teardown(() => cluster.remove())
 const token = await makeWorld(cluster.url())

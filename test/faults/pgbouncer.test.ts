@@ -8,8 +8,6 @@ import { ServiceProcess } from './service.js'
 import { Updates } from './updates.js'
 import { makeWorld } from './world.js'
 
-t.setTimeout(900_000)
-
 t.test(
   'behind PgBouncer in transaction mode',
   { skip: !Pooler.isInstalled() && 'PgBouncer is not installed' },

@@ -8,8 +8,6 @@ import { makeWorld } from './world.js'
 
 const PATIENCE_MS = 120_000
 
-t.setTimeout(900_000)
-
 t.test(
   'updates are 503 database_full while the disk is full, and stored again once there is room',
   { skip: !canMount() && 'no file system can be mounted here' },

@@ -7,8 +7,6 @@ import { Updates } from '../faults/updates.js'
 import { makeWorld } from '../faults/world.js'
 import { Balancer, POLL_MS } from './balancer.js'
 
-t.setTimeout(900_000)
-
 const cluster = await Cluster.create()
 t.teardown(() => cluster.remove())
 const token = await makeWorld(cluster.url())

@@ -103,8 +103,8 @@ export function versionOf(answer: LightMyRequestResponse): number {
 }
 
 /** How often a property is tried: a quarter of it where a run does the same once more, on another server. */
-export function repetitions({ few }: { few: number; full: number }): number {
-  return process.env.TEST_CAMPAIGN === 'brief' ? Math.ceil(few / 4) : few
+export function repetitions(usual: number): number {
+  return process.env.TEST_CAMPAIGN === 'brief' ? Math.ceil(usual / 4) : usual
 }
 
 export function only<Row>(rows: readonly Row[]): Row {
