@@ -455,7 +455,7 @@ t.test('a server and a path that are accepted never name the host of another', a
         if (joined !== undefined && joined !== host) throw new Error(`${joined} after ${host}`)
       }
     }),
-    { numRuns: repetitions({ few: 3000, full: 20000 }), examples: [['/', '//b.example', ['']]] },
+    { numRuns: repetitions(3000), examples: [['/', '//b.example', ['']]] },
   )
   t.ok(accepted > 100, `${accepted} were accepted`)
 })
