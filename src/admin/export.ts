@@ -6,10 +6,11 @@ import { parseExact } from '../schema/exact-json.js'
 import { inOneSnapshot } from '../updates/read.js'
 import { headerVariables, placeholder } from './apply/placeholders.js'
 import { readSection } from './apply/records.js'
+import { inWords, readReferences } from './apply/words.js'
 
 /**
- * The organisation as a document that `apply` takes back with an empty plan: every row with its id, references by id (names
- * may repeat), a variable in the place of each secret. Tokens, history and versions are not part of it.
+ * The organisation as a document that `apply` takes back with an empty plan: every row with its id, references by
+ * name or email, a variable in the place of each secret. Tokens, history and versions are not part of it.
  */
 export async function exportOrganisation(db: Kysely<Database>): Promise<Record<string, unknown>> {
   // One snapshot for all lists: without it, what changes meanwhile could leave references to rows that are not there.
@@ -44,11 +45,14 @@ async function documentSets(db: Kysely<Database>) {
     select s.id, s.name, s.description, s.is_public, s.is_up_to_date,
       array(select u.email from document_set_user m join user_account u on u.id = m.user_id
             where m.document_set_id = s.id order by 1) as users,
-      array(select user_group_id from document_set_group where document_set_id = s.id order by 1) as groups,
-      array(select cc_pair_id from document_set_cc_pair where document_set_id = s.id order by 1) as cc_pairs,
-      coalesce((select json_agg(json_build_object('connector', federated_connector_id, 'entities', entities)
-                                order by federated_connector_id)
-                from document_set_federated_connector where document_set_id = s.id), '[]') as federated_connectors
+      array(select g.name from document_set_group m join user_group g on g.id = m.user_group_id
+            where m.document_set_id = s.id order by 1) as groups,
+      coalesce((select json_agg(coalesce(to_json(c.name), json_build_object('id', c.id)) order by c.id)
+                from document_set_cc_pair m join cc_pair c on c.id = m.cc_pair_id
+                where m.document_set_id = s.id), '[]') as cc_pairs,
+      coalesce((select json_agg(json_build_object('connector', f.name, 'entities', m.entities) order by f.id)
+                from document_set_federated_connector m join federated_connector f on f.id = m.federated_connector_id
+                where m.document_set_id = s.id), '[]') as federated_connectors
     from document_set s order by s.id`.execute(db)
   return rows
 }
@@ -62,8 +66,10 @@ interface ToolRow extends Record<string, unknown> {
 /** The entries of all tools, or of one. */
 export async function exportTools(db: Kysely<Database>, id: number | null = null) {
   const { rows } = await sql<ToolRow>`
-    select t.id, t.name, t.display_name, t.description, t.in_code_tool_id, t.user_id as owner, t.passthrough_auth,
-      t.mcp_server_id as mcp_server, t.oauth_config_id as oauth_config, t.enabled, t.chat_selectable,
+    select t.id, t.name, t.display_name, t.description, t.in_code_tool_id,
+      (select email from user_account where id = t.user_id) as owner, t.passthrough_auth,
+      (select name from mcp_server where id = t.mcp_server_id) as mcp_server,
+      (select name from oauth_config where id = t.oauth_config_id) as oauth_config, t.enabled, t.chat_selectable,
       t.agent_creation_selectable, t.default_enabled, d.content::text as definition,
       array(select name from tool_header where tool_id = t.id order by position) as headers
     from tool t left join tool_definition d on d.hash = t.definition_hash
@@ -77,25 +83,13 @@ export async function exportTools(db: Kysely<Database>, id: number | null = null
 
 /** The entries of all agents, or of one. */
 export async function exportAgents(db: Kysely<Database>, id: number | null = null) {
-  const users = await db.selectFrom('user_account').select(['id', 'email']).execute()
-  const emails = new Map(users.map(user => [user.id, user.email]))
+  const refer = await readReferences(db)
   const { rows } = await sql<{ state: PersonaContent & { id: number } }>`
     select ${personaState(sql`null::uuid`)} as state from persona p
     where ${id}::integer is null or p.id = ${id}::integer order by p.id`.execute(db)
-  return rows.map(({ state }) => {
-    const columns = COLUMNS.filter(([name]) => name !== 'owner_id').map(([name]) => [name, state[name]])
-    const relations = RELATIONS.map(([relation, { link }]) => {
-      const { section: field, key = 'id' } = link
-      const links = state[relation].map(item =>
-        typeof item === 'object' ? { [key]: emails.get(String(item.id)) ?? item.id, level: item.level } : item,
-      )
-      return [field, links]
-    })
-    return {
-      id: state.id,
-      ...Object.fromEntries(columns),
-      owner: state.owner_id && emails.get(state.owner_id),
-      ...Object.fromEntries(relations),
-    }
-  })
+  const fields = [...COLUMNS, ...RELATIONS].map(([name]) => name)
+  return rows.map(({ state }) => ({
+    id: state.id,
+    ...Object.fromEntries(fields.map(name => inWords(name, state[name], refer))),
+  }))
 }

@@ -1,5 +1,4 @@
-import { readFileSync } from 'node:fs'
-import { text } from 'node:stream/consumers'
+import { closeSync, openSync, readSync } from 'node:fs'
 import { type Document, isCollection, isMap, isScalar, LineCounter, parseDocument, type Scalar, visit } from 'yaml'
 import type { Loc } from '../errors.js'
 import { markedNumber, numberReviver, parseExact, remembered } from '../schema/exact-json.js'
@@ -15,24 +14,91 @@ export interface Source {
   lineOf(loc: Loc): number
 }
 
+/** What is read of a file or of standard input at most: a device or a pipe may never end. */
+const BYTES_MAX = 100 * 2 ** 20
+
 /** Reads a file of JSON or YAML. Throws `Refusal` when it cannot be read or is neither. */
 export function readSource(path: string): Source {
   return parseSource(readText(path))
 }
 
-/** The text of a file. Throws `Refusal` when it cannot be read. */
+/** The text of a file. Throws `Refusal` when it cannot be read, is too large, or is not text. */
 export function readText(path: string): string {
+  const pieces = new Pieces(path)
   try {
-    return readFileSync(path, 'utf8')
+    const file = openSync(path, 'r')
+    try {
+      while (pieces.add(readPiece(file)));
+    } finally {
+      closeSync(file)
+    }
   } catch (error) {
+    if (error instanceof Refusal) throw error
     throw new Refusal(`${path} cannot be read (${reasonOf(error)})`)
   }
+  return pieces.text()
+}
+
+function readPiece(file: number): Buffer {
+  const piece = Buffer.allocUnsafe(2 ** 16)
+  return piece.subarray(0, readSync(file, piece))
 }
 
 /** `readSource` for an argument of the command line, where `-` is standard input. */
 export async function readGivenSource(path: string): Promise<Source> {
+  if (path !== '-') return readSource(path)
   // A pipe whose writer is slower may not be one that waits: it is read as a stream.
-  return path === '-' ? parseSource(await text(process.stdin)) : readSource(path)
+  const pieces = new Pieces('standard input')
+  for await (const piece of process.stdin) pieces.add(piece)
+  return parseSource(pieces.text())
+}
+
+/** What was read so far of something with a name for messages. */
+class Pieces {
+  readonly #pieces: Buffer[] = []
+  #bytes = 0
+
+  constructor(readonly name: string) {}
+
+  /** Answers false at the end. Throws `Refusal` when there is too much. */
+  add(piece: Buffer): boolean {
+    this.#pieces.push(piece)
+    this.#bytes += piece.length
+    if (this.#bytes > BYTES_MAX) throw new Refusal(`${this.name} has more than ${BYTES_MAX / 2 ** 20} MiB`)
+    return piece.length > 0
+  }
+
+  /**
+   * UTF-8, or UTF-16 with its byte order mark, as the shell of Windows writes it. Throws `Refusal` for anything else: to guess an
+   * encoding could store other text than was written.
+   */
+  text(): string {
+    const bytes = Buffer.concat(this.#pieces)
+    const [first, second] = bytes
+    const encoding =
+      first === 0xff && second === 0xfe ? 'utf-16le' : first === 0xfe && second === 0xff ? 'utf-16be' : 'utf-8'
+    const text = decoded(bytes, encoding)
+    if (text !== undefined && !text.includes('\0')) return text
+    if (encoding !== 'utf-8') throw new Refusal(`${this.name} has the byte order mark of UTF-16, and is not UTF-16`)
+    // Neither a newline nor a NUL is ever a part of another character.
+    for (let line = 1, start = 0; ; line++) {
+      const end = bytes.indexOf('\n', start)
+      const content = decoded(bytes.subarray(start, end < 0 ? bytes.length : end), encoding)
+      if (content === undefined || content.includes('\0')) {
+        const what = content === undefined ? 'is not UTF-8' : 'has a NUL character, so this is not UTF-8 text'
+        throw new Refusal(`line ${line} of ${this.name} ${what}: save it as UTF-8`)
+      }
+      start = end + 1
+    }
+  }
+}
+
+function decoded(bytes: Buffer, encoding: string): string | undefined {
+  try {
+    return new TextDecoder(encoding, { fatal: true }).decode(bytes)
+  } catch {
+    return undefined
+  }
 }
 
 /** How a system error is called, without the path. */

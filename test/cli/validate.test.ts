@@ -25,7 +25,7 @@ paths:
 `
 const REPAIR = ['--complete', '--server', 'https://shop.example.com', '--drop-unsupported']
 
-function file(name: string, text: string): string {
+function file(name: string, text: string | Buffer): string {
   const path = join(folder, name)
   writeFileSync(path, text)
   return path
@@ -102,4 +102,25 @@ t.test('YAML: merges are taken over, losses and keys that stand twice are faults
         .join(', ')}]`,
     )
   t.throws(() => parseSource(lists.join('\n')), { message: /YAML alias/ }, 'aliases of aliases are bounded')
+})
+
+t.test('1: a file that is not UTF-8, with its first such line; UTF-16 is read by its byte order mark', async t => {
+  const latin1 = (text: string) => file(`latin-1-${text.length}`, Buffer.from(text, 'latin1'))
+  const utf16 = (order: 'le' | 'be') => {
+    const bytes = Buffer.from(`\uFEFF${INCOMPLETE}`, 'utf16le')
+    return file(`utf-16${order}`, order === 'le' ? bytes : bytes.swap16())
+  }
+  t.equal((await agentctl('validate', utf16('le'), ...REPAIR)).status, 0)
+  t.equal((await agentctl('validate', utf16('be'), ...REPAIR)).status, 0)
+  const document = 'version: 1\nagents:\n  - {id: 3, description: "Gr\u00fc\u00dfe"}\n'
+  for (const [args, said] of [
+    [['apply', latin1(document)], /line 3 of .*latin-1-\d+ is not UTF-8: save it as UTF-8/],
+    [['validate', latin1('{"\u00e9": 1}')], /line 1 of .*latin-1-\d+ is not UTF-8/],
+    [['validate', file('unmarked', Buffer.from('a: 1\n', 'utf16le'))], /line 1 of .* has a NUL character/],
+    [['validate', file('half', Buffer.from('fffe61', 'hex'))], /has the byte order mark of UTF-16, and is not UTF-16/],
+    [['apply', '/dev/zero'], /zero has more than 100 MiB/],
+    [['audit', 'verify', '--checkpoint', latin1('\u00e9'), '--public-key', latin1('\u00e9')], /line 1 of .*not UTF-8/],
+  ] as const) {
+    t.match(await agentctl(...args), { status: 1, stderr: said }, args.join(' '))
+  }
 })

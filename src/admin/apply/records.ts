@@ -15,6 +15,8 @@ interface Link {
   owner: 'user_group_id' | 'document_set_id'
   /** The rows without the owner's column; undefined where the document leaves the field as it is. */
   rows(match: Matched, catalogue: Catalogue, current: readonly Row[]): Row[] | undefined
+  /** The rows as fields of the document; by default one, with the ids that the rows have. */
+  fields?: (rows: readonly Row[]) => Record<string, unknown[]>
 }
 
 interface Shape {
@@ -37,7 +39,18 @@ const SHAPES: Record<Section, Shape> = {
   groups: {
     defaults: { permissions: [] },
     columns: ['name', 'permissions'],
-    links: [{ field: 'members', table: 'user_group_member', owner: 'user_group_id', rows: membership }],
+    links: [
+      {
+        field: 'members',
+        table: 'user_group_member',
+        owner: 'user_group_id',
+        rows: membership,
+        fields: rows => ({
+          members: rows.filter(row => row.is_manager !== true).map(row => row.user_id),
+          managers: rows.filter(row => row.is_manager === true).map(row => row.user_id),
+        }),
+      },
+    ],
   },
   labels: { columns: ['name'] },
   oauth_configs: OWNED,
@@ -56,6 +69,9 @@ const SHAPES: Record<Section, Shape> = {
         table: 'document_set_federated_connector',
         owner: 'document_set_id',
         rows: federatedConnectors,
+        fields: rows => ({
+          federated_connectors: rows.map(row => ({ id: row.federated_connector_id, entities: row.entities })),
+        }),
       },
     ],
   },
@@ -74,10 +90,15 @@ export async function readSection(db: Kysely<Database>, section: Section): Promi
   const { columns, isOwned } = SHAPES[section]
   const { table, named } = TABLES[section]
   const order = named === 'email' ? sql`email` : sql`id`
-  const shown = [...columns.map(column => sql.ref(column)), ...(isOwned ? [sql`owner_id as owner`] : [])]
+  const shown = [
+    ...columns.map(column => sql.ref(column)),
+    ...(isOwned ? [sql`(select email from user_account u where u.id = owner_id) as owner`] : []),
+  ]
   const { rows } = await sql<object>`
     select id, ${sql.join(shown)} from ${sql.table(table)} order by ${order}`.execute(db)
-  return rows
+  return rows.map(row =>
+    Object.fromEntries(Object.entries(row).filter(([name, value]) => name !== 'name' || value !== null)),
+  )
 }
 
 /** Decides what becomes of one list of rows that have no versions. Notes faults in the catalogue. */
@@ -175,15 +196,22 @@ async function planLink(
     plan.owners.push(match.id)
     plan.rows.push(...wanted.map(row => ({ [link.owner]: match.id, ...row })))
     if (outcome.action !== 'created') outcome.action = 'changed'
-    outcome.fields.push({ field: link.field, from: current.map(plain), to: wanted.map(plain) })
+    const [from, to] = [current, wanted].map(rows => link.fields?.(rows) ?? { [link.field]: rows.map(plain) })
+    for (const [field, list] of Object.entries(to ?? {})) {
+      if (inOrder(from?.[field]) !== inOrder(list)) outcome.fields.push({ field, from: from?.[field], to: list })
+    }
   }
   return plan
 }
 
+/** A list as text, whatever the order of its items. */
+function inOrder(items: readonly unknown[] = []): string {
+  return items.map(comparable).sort().join()
+}
+
 /** A link of one column is that column's value. */
 function plain(row: Row): unknown {
-  const values = Object.values(row)
-  return values.length === 1 ? values[0] : row
+  return Object.values(row)[0]
 }
 
 function linkOf(field: 'users' | 'groups' | 'cc_pairs', table: keyof Database, column: string): Link {

@@ -4,7 +4,7 @@ import { OPERATOR } from '../../auth/viewer.js'
 import { markReceived } from '../../db/clock.js'
 import type { Database } from '../../db/tables.js'
 import { type Fault, InvalidRequest, type Loc, Unavailable } from '../../errors.js'
-import { stringifyExact } from '../../schema/exact-json.js'
+import { parseExact, stringifyExact } from '../../schema/exact-json.js'
 import type { Vault } from '../../secrets/vault.js'
 import { checkDefinition, originsOf } from '../../tool/definition/index.js'
 import { BLANK_TOOL, type ToolContent } from '../../tool/fields.js'
@@ -55,7 +55,7 @@ export async function planTools(db: Kysely<Database>, catalogue: Catalogue, arou
   for (const match of matches) {
     const id = Number(match.id)
     const state = states.get(id)
-    const given = givenTool(match, catalogue, around, state)
+    const given = await keepingText(db, givenTool(match, catalogue, around, state), state)
     const decision = noteFaults(catalogue, match, () => decideAsOperator(state ?? blankTool(id), given, around.vault))
     const fields = decision?.changes ?? []
     const action = state === undefined ? 'created' : fields.length > 0 ? 'changed' : 'unchanged'
@@ -124,6 +124,17 @@ export async function definitionText(db: Kysely<Database>, hash: string | null):
   const { rows } = await sql<{ text: string }>`
     select content::text as text from tool_definition where hash = decode(${hash}, 'hex')`.execute(db)
   return rows[0]?.text
+}
+
+/** The same definition, written in another way, is no change: it keeps the text that is stored. */
+async function keepingText(db: Kysely<Database>, given: GivenTool, state: ToolState | undefined): Promise<GivenTool> {
+  const { definition } = given.fields
+  const hash = state?.definition_hash ?? null
+  if (definition === undefined || hash === null || hash === definition.hash) return given
+  const text = await definitionText(db, hash)
+  if (text !== undefined && stringifyExact(parseExact(text)) === definition.text)
+    given.fields.definition = { text, hash }
+  return given
 }
 
 /** Judges what the operator asks of a tool by the API's own rules, built-in tools included. Throws `InvalidRequest`. */

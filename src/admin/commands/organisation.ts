@@ -1,10 +1,9 @@
 import { dirname, resolve } from 'node:path'
 import type { Command } from 'commander'
-import { stringify } from 'yaml'
-import { numberReplacer, stringifyExact, withoutMarks } from '../../schema/exact-json.js'
 import type { Outcome } from '../apply/catalogue.js'
 import { placeholder } from '../apply/placeholders.js'
 import { type ApplyReport, applyOrganisation, countOutcomes } from '../apply.js'
+import { jsonDocumentText, yamlText } from '../document-text.js'
 import { exportOrganisation } from '../export.js'
 import { counted, EXIT, InvalidDocument, placeText } from '../refusal.js'
 import { readGivenSource } from '../source.js'
@@ -88,9 +87,5 @@ function shortened(value: unknown, characters = 100): string {
 
 async function exportCommand(call: Call): Promise<undefined> {
   const document = await exportOrganisation(await call.db())
-  call.printExact(
-    call.json
-      ? stringifyExact(document, 2)
-      : withoutMarks(stringify(document, numberReplacer, { lineWidth: 120 })).trimEnd(),
-  )
+  call.printExact(call.json ? jsonDocumentText(document) : yamlText(document))
 }

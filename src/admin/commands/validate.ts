@@ -1,8 +1,8 @@
 import type { Command } from 'commander'
-import { stringify } from 'yaml'
 import type { Loc } from '../../errors.js'
-import { numberReplacer, numberTexts, stringifyExact, withoutMarks } from '../../schema/exact-json.js'
+import { numberTexts } from '../../schema/exact-json.js'
 import { checkDefinition, completeDefinition, GivenPlaces, unusableServer } from '../../tool/definition/index.js'
+import { jsonDocumentText, yamlText } from '../document-text.js'
 import { counted, EXIT, placeText } from '../refusal.js'
 import { readGivenSource } from '../source.js'
 import { type Cell, tableLines } from '../terminal.js'
@@ -75,10 +75,7 @@ async function validateCommand(call: Call, options: ValidateOptions, file: strin
     print(`${counted(check.methods.length, 'method')}:`)
     table(check.methods.map(({ name, method, path, summary }) => ['', name, method.toUpperCase(), path, summary]))
     if (completion === undefined) return
-    const text = isJson
-      ? stringifyExact(completion.definition, 2)
-      : withoutMarks(stringify(completion.definition, numberReplacer, { lineWidth: 0 })).trimEnd()
-    call.printExact(text)
+    call.printExact(isJson ? jsonDocumentText(completion.definition) : yamlText(completion.definition))
   })
   return check.ok ? EXIT.ok : EXIT.findings
 }

@@ -1,0 +1,61 @@
+import { type Kysely, sql } from 'kysely'
+import type { Database } from '../../db/tables.js'
+import { RELATIONS } from '../../persona/fields.js'
+import type { SectionName } from '../document.js'
+import { type Id, SECTIONS, TABLES } from './catalogue.js'
+
+/* The words of documents for what columns and audit rows call otherwise: exports and plans speak them. */
+
+/** How a document refers to a row: by name or email; where that is not one row's alone, by an object with the id. */
+export type Refer = (section: SectionName, id: Id | null) => unknown
+
+/** Reads the names of all rows that a document can refer to; `others` answers for rows that are gone. */
+export async function readReferences(db: Kysely<Database>, others: Refer = (_, id) => id): Promise<Refer> {
+  const names = new Map<string, string | null>()
+  const counts = new Map<string, number>()
+  for (const section of SECTIONS.filter(section => section !== 'agents')) {
+    const { table, named } = TABLES[section]
+    const { rows } = await sql<{ id: Id; name: string | null }>`
+      select id, ${sql.ref(named)} as name from ${sql.table(table)}`.execute(db)
+    for (const { id, name } of rows) {
+      names.set(`${section} ${id}`, name)
+      counts.set(`${section} ${name}`, (counts.get(`${section} ${name}`) ?? 0) + 1)
+    }
+  }
+  return (section, id) => {
+    const name = names.get(`${section} ${id}`)
+    if (name === undefined) return id === null ? null : others(section, id)
+    return name !== null && counts.get(`${section} ${name}`) === 1 ? name : { id, ...(name !== null && { name }) }
+  }
+}
+
+/** What a field refers to: its word in the document, the list, and the key of the reference in a share. */
+const REFERENCES: Readonly<Record<string, { word: string; section: SectionName; key?: string }>> = {
+  owner_id: { word: 'owner', section: 'users' },
+  user_id: { word: 'owner', section: 'users' },
+  mcp_server_id: { word: 'mcp_server', section: 'mcp_servers' },
+  oauth_config_id: { word: 'oauth_config', section: 'oauth_configs' },
+  members: { word: 'members', section: 'users' },
+  managers: { word: 'managers', section: 'users' },
+  cc_pairs: { word: 'cc_pairs', section: 'cc_pairs' },
+  federated_connectors: { word: 'federated_connectors', section: 'federated_connectors', key: 'connector' },
+  ...Object.fromEntries(
+    RELATIONS.map(([relation, { link }]) => [
+      relation,
+      { word: link.section, section: link.section, ...(link.key !== undefined && { key: link.key }) },
+    ]),
+  ),
+}
+
+/** A field with its value, by the names of the database, as a document has them. */
+export function inWords(field: string, value: unknown, refer: Refer): [word: string, value: unknown] {
+  const reference = REFERENCES[field]
+  if (reference === undefined) return [field, value]
+  const { word, section, key = 'id' } = reference
+  const named = (item: unknown) => {
+    if (typeof item !== 'object' || item === null) return refer(section, item as Id | null) // a column of ids
+    const { id, ...rest } = item as { id: Id } // a share
+    return { [key]: refer(section, id), ...rest }
+  }
+  return [word, Array.isArray(value) ? value.map(named) : named(value ?? null)]
+}

@@ -1,0 +1,52 @@
+import { Document, Scalar, visit } from 'yaml'
+import { numberReplacer, stringifyExact, withoutMarks } from '../schema/exact-json.js'
+
+/*
+ * Documents and definitions as text, for any reader of JSON or YAML, of version 1.1 too: a plain scalar begins with a letter, has
+ * no character that YAML gives a meaning, and is no word that some reader takes for another value. Everything else is quoted.
+ */
+
+/** Control and format characters, ends of line other than "\\n", and what no text should hold. */
+const INVISIBLE = /(?!\n)[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}\p{Noncharacter_Code_Point}]/gu
+const PLAIN = /^\p{L}[\p{L}\p{M}\p{N}_.,;()'/@+!?=-]*(?: [\p{L}\p{M}\p{N}_.,;()'/@+!?=-]+)*$/u
+const OTHER_VALUES = /^(?:y|yes|n|no|on|off|true|false|null|nan|inf)$/i
+/** Texts of several lines that a block shows as they are. */
+const BLOCK = /^\S.*\n/
+
+/** A value as YAML text, numbers as they were read. */
+export function yamlText(value: unknown): string {
+  const document = new Document(value, numberReplacer, { aliasDuplicateObjects: false })
+  visit(document, {
+    Scalar: (key, scalar) => {
+      if (typeof scalar.value === 'string') scalar.type = styleOf(scalar.value, key === 'key')
+    },
+  })
+  const text = document.toString({ lineWidth: 0, blockQuote: 'literal', minContentWidth: 0 })
+  // Only quoted text has such characters: there each has an escape.
+  return withoutMarks(text.replace(INVISIBLE, yamlEscape)).trimEnd()
+}
+
+/** A value as JSON text. */
+export function jsonDocumentText(value: unknown): string {
+  return stringifyExact(value, 2).replace(INVISIBLE, jsonEscape)
+}
+
+function styleOf(text: string, isKey: boolean): Scalar.Type {
+  if (PLAIN.test(text) && !OTHER_VALUES.test(text)) return Scalar.PLAIN
+  return !isKey && BLOCK.test(text) && text.search(INVISIBLE) < 0 ? Scalar.BLOCK_LITERAL : Scalar.QUOTE_DOUBLE
+}
+
+function yamlEscape(character: string): string {
+  const code = character.codePointAt(0) ?? 0
+  return code > 0xffff ? `\\U${hex(code, 8)}` : `\\u${hex(code, 4)}`
+}
+
+function jsonEscape(character: string): string {
+  return character.length === 1
+    ? yamlEscape(character)
+    : [...Array(2).keys()].map(unit => `\\u${hex(character.charCodeAt(unit), 4)}`).join('')
+}
+
+function hex(code: number, digits: number): string {
+  return code.toString(16).padStart(digits, '0')
+}

@@ -1,0 +1,153 @@
+import fc from 'fast-check'
+import { load } from 'js-yaml'
+import t from 'tap'
+import { applyOrganisation } from '../../src/admin/apply.js'
+import { jsonDocumentText, yamlText } from '../../src/admin/document-text.js'
+import { exportOrganisation } from '../../src/admin/export.js'
+import { parseSource } from '../../src/admin/source.js'
+import { worldApp } from '../app.js'
+
+const { database, vault, token, call } = await worldApp(t)
+const admin = await token('admin@example.com')
+const INVISIBLE = /(?!\n)[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/u
+
+/** What readers of YAML 1.1 or 1.2 take for something else, or cannot read as it is. */
+const ODD = [
+  ...[
+    '<<',
+    '=',
+    '~',
+    'yes',
+    'No',
+    'on',
+    'null',
+    'NaN',
+    '.inf',
+    '1:20',
+    '0o7',
+    '0x1F',
+    '1_000',
+    '010',
+    '1e3',
+    '-',
+    '---',
+  ],
+  ...[
+    '2001-12-14',
+    '- a',
+    '? a',
+    ': a',
+    'a: b',
+    'a #b',
+    '# a',
+    '&a',
+    '*a',
+    '!a',
+    '|',
+    '>',
+    '%a',
+    '@a',
+    '`a',
+    "'a",
+    '"a',
+  ],
+  ...['{a', '[a', ' a', 'a ', 'a\nb', '\na', 'a\n\n', 'a\r\nb', '\ta', 'a\n b', '  a\nb', '\u009b', '\u0085', '\u202e'],
+  ...[
+    '\u2028',
+    '\ufeff',
+    '\u{e0001}',
+    '\u200d',
+    '\uffff',
+    '\u0007',
+    '\\',
+    '\\n',
+    '\u00e9',
+    '\u{1f600}',
+    '',
+    'true',
+    '1.0',
+  ],
+]
+const odd = fc
+  .oneof(
+    fc.constantFrom(...ODD),
+    fc.array(fc.constantFrom(...ODD, ' ', '\n', 'word'), { maxLength: 6 }).map(parts => parts.join('')),
+    fc.string({ unit: 'binary', maxLength: 20 }),
+  )
+  .map(text => text.replaceAll('\0', ''))
+const oddName = odd.map(text => `${text.trim()}.`)
+const value = fc.letrec(tie => ({
+  value: fc.oneof(
+    { maxDepth: 3 },
+    odd,
+    fc.double({ noNaN: true, noDefaultInfinity: true }),
+    fc.boolean(),
+    fc.constant(null),
+    fc.array(tie('value'), { maxLength: 3 }),
+    fc.dictionary(
+      odd.filter(key => !key.includes('__proto__')),
+      tie('value'),
+      { maxKeys: 4, noNullPrototype: true },
+    ),
+  ),
+})).value
+
+const definition = (data: unknown, summary: string) => ({
+  openapi: '3.1.0',
+  info: { title: 'Odd', version: '1' },
+  servers: [{ url: 'https://odd.example.com' }],
+  paths: { '/odd': { get: { operationId: 'odd', summary, responses: { 200: { description: summary } } } } },
+  'x-data': { '<<': { a: 1 }, data },
+})
+
+t.test(
+  'what the API stores is exported, read by another parser as well, and planned again without a change',
+  async t => {
+    const change = async (method: string, path: string, body: object) => {
+      const { statusCode, body: said } = await call(method, path, { token: admin, body })
+      t.equal(statusCode, 200, said)
+    }
+    // Two tools of one name, and groups whose names are numbers.
+    await change('PUT', '/admin/tool/custom/15', { name: 'items' })
+    const groups = [{ name: '1', members: ['bob@example.com'] }]
+    const agents = [{ id: 2, groups: [{ name: '1' }], tools: [{ id: 15, name: 'items' }, 10], labels: [] }]
+    await applyOrganisation(database, { version: 1, groups, agents }, { vault, env: {} })
+    await fc.assert(
+      fc.asyncProperty(oddName, odd, odd, value, async (name, description, prompt, data) => {
+        await change('PUT', '/admin/tool/custom/13', { name, description, definition: definition(data, `${prompt}.`) })
+        const messages = [{ name: description, message: prompt }]
+        const agent = { name, description, system_prompt: prompt, starter_messages: messages, icon_name: description }
+        await change('PATCH', `/persona/1?update_mask=${Object.keys(agent).join()}`, agent)
+        const exported = await exportOrganisation(database.db)
+        const [yaml, json] = [yamlText(exported), jsonDocumentText(exported)]
+        for (const text of [yaml, json]) {
+          t.notMatch(text, INVISIBLE)
+          const { value } = parseSource(text)
+          const { outcomes } = await applyOrganisation(database, value, { vault, env: {}, plan: true })
+          t.same(
+            outcomes.filter(({ action }) => action !== 'unchanged'),
+            [],
+          )
+        }
+        t.same(load(yaml), JSON.parse(json))
+      }),
+      { numRuns: 20 },
+    )
+    t.match(await exportOrganisation(database.db), {
+      tools: { 5: { owner: 'admin@example.com' } },
+      agents: {
+        1: {
+          groups: [{ name: '1' }],
+          tools: [
+            { id: 10, name: 'items' },
+            { id: 15, name: 'items' },
+          ],
+        },
+      },
+    })
+    const references = JSON.stringify((await exportOrganisation(database.db)).agents).match(
+      /"(?:tools|labels|groups)":\[[\d{][^\]]*/g,
+    )
+    t.notMatch(references?.join() ?? '', /"(?:tools|labels)":\[\d|"name":\d/)
+  },
+)
