@@ -22,11 +22,17 @@ export function personaAccess(user: RawBuilder<unknown>): RawBuilder<PersonaAcce
     end)`
 }
 
-/** SQL expressions of the viewer: the user, whether they manage every custom tool, the groups they manage. */
+/** SQL expressions of the viewer: the user, whether they manage every custom tool, their groups, the tools that their token may see (null: all). */
 export interface Viewer {
   user: RawBuilder<unknown>
   managesAll: RawBuilder<unknown>
   managedGroups: RawBuilder<unknown>
+  tools: RawBuilder<unknown>
+}
+
+/** SQL: whether the viewer's token may see the tool `t`. */
+export function seesTool({ tools }: Viewer): RawBuilder<boolean> {
+  return sql`(${tools} is null or t.id = any(${tools}))`
 }
 
 /** A tool that more agents use is beyond group managers: what a look at each of them costs, others would wait for. */
@@ -37,7 +43,7 @@ export const MANAGED_TOOL_AGENTS_MAX = 1_000
  * agents of their groups and to no other. `ids` are all tools that the statement asks about: their agents are looked at once.
  */
 export function managesTool(viewer: Viewer, ids: RawBuilder<unknown> = sql`array[t.id]`): RawBuilder<boolean> {
-  return sql`(t.in_code_tool_id is null and t.mcp_server_id is null and (${viewer.managesAll} or (
+  return sql`(t.in_code_tool_id is null and t.mcp_server_id is null and ${seesTool(viewer)} and (${viewer.managesAll} or (
     cardinality(${viewer.managedGroups}) > 0 and (t.user_id = ${viewer.user} or t.id = any(${toolsInScope(viewer, ids)})))))`
 }
 

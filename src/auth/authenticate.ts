@@ -114,6 +114,7 @@ export const viewerOfCaller: Viewer = {
   user: userOfCaller,
   managesAll: sql`(caller.permission >= 2)`,
   managedGroups: sql`caller.managed_groups`,
+  tools: sql`(case when num_nonnulls(caller.persona_ids, caller.tool_ids) > 0 then coalesce(caller.tool_ids, '{}') end)`,
 }
 
 /**

@@ -21,6 +21,16 @@ export interface Caller {
   token: CallerToken
 }
 
+/** The tools that a token may see, besides those of its agents; null where it is not bound. */
+export function visibleTools({ personaIds, toolIds }: CallerToken): number[] | null {
+  return personaIds === null && toolIds === null ? null : (toolIds ?? [])
+}
+
+/** The agents that a token may see; null where it is not bound. */
+export function visibleAgents({ personaIds, toolIds }: CallerToken): number[] | null {
+  return personaIds === null && toolIds === null ? null : (personaIds ?? [])
+}
+
 /** Permissions in rising order; each includes the ones before (DECISIONS section 7). */
 export const PERMISSIONS = ['basic', 'manage:actions', 'admin'] as const satisfies readonly Permission[]
 

@@ -2,7 +2,7 @@ import { type RawBuilder, sql } from 'kysely'
 import type { RowTypes } from '../db/statements/row-statement.js'
 import type { Param } from '../db/statements/statement.js'
 import type { Viewer } from './access.js'
-import { type Caller, isAdmin, managesActions } from './caller.js'
+import { type Caller, isAdmin, managesActions, visibleTools } from './caller.js'
 import { standsAsBefore } from './standing.js'
 
 /** The viewer of a resource, as parameters of a statement. `user` is null for the operator at the command line. */
@@ -11,6 +11,8 @@ export interface ViewerParameters {
   manages_all: boolean
   is_admin: boolean
   managed_groups: number[]
+  /** The tools that the viewer's token may see; null: all. */
+  tools: number[] | null
   /** The token by which the viewer calls, and how it stood then; null where nothing rests on a token. */
   token: number | null
   standing: string | null
@@ -21,6 +23,7 @@ export const VIEWER_TYPES: RowTypes<ViewerParameters> = {
   manages_all: 'boolean',
   is_admin: 'boolean',
   managed_groups: 'integer[]',
+  tools: 'integer[]',
   token: 'integer',
   standing: 'text',
 }
@@ -31,6 +34,7 @@ export const OPERATOR: ViewerParameters = {
   manages_all: true,
   is_admin: true,
   managed_groups: [],
+  tools: null,
   token: null,
   standing: null,
 }
@@ -42,14 +46,15 @@ export function viewerParameters(caller: Caller): ViewerParameters {
     manages_all: managesActions(caller),
     is_admin: isAdmin(caller),
     managed_groups: caller.managedGroupIds,
+    tools: visibleTools(caller.token),
     token: caller.token.id,
     standing: caller.standing,
   }
 }
 
 function viewerWith(value: Param<ViewerParameters>): Viewer & { isAdmin: RawBuilder<unknown> } {
-  const [user, managesAll] = [value('user'), value('manages_all')]
-  return { user, managesAll, managedGroups: value('managed_groups'), isAdmin: value('is_admin') }
+  const [user, managesAll, managedGroups] = [value('user'), value('manages_all'), value('managed_groups')]
+  return { user, managesAll, managedGroups, tools: value('tools'), isAdmin: value('is_admin') }
 }
 
 /** SQL: the viewer of a statement whose parameters get their types where they stand. */

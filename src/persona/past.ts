@@ -11,13 +11,21 @@ import { pastPersonaSnapshot, type RelationIds } from './snapshot.js'
 import type { PersonaState } from './state.js'
 import { readReferences } from './statements.js'
 
-/** The content of an agent as it was, of what still exists: `notes` names the rest. `tools` are its tools as they were, and the lost ones. */
+/**
+ * The content of an agent as it was, of what still exists and the viewer's token may see: `notes` names the rest. `tools` are its tools as they
+ * were, and the lost ones.
+ */
 export async function pastContent(
   executor: Executor,
   state: PersonaState,
   { at, values }: Pick<Past, 'at' | 'values'>,
+  { tools: visible }: Pick<ViewerParameters, 'tools'> = OPERATOR,
 ): Promise<{ content: PersonaContent; tools: Pasts; notes: string[] }> {
   const content: PersonaContent = { ...contentOf(state), ...values }
+  const hidden = content.tool_ids.filter(
+    id => visible !== null && !visible.includes(id) && !state.tool_ids.includes(id),
+  )
+  content.tool_ids = content.tool_ids.filter(id => !hidden.includes(id))
   const { owner_id } = content
   const tools = await readPasts(executor, 'tool', content.tool_ids, at)
   const asked = Object.fromEntries(RELATIONS.map(([relation]) => [relation, idsOf(content, relation)])) as RelationLists
@@ -32,7 +40,13 @@ export async function pastContent(
     Object.assign(content, { [relation]: links.filter(link => isThere(idOf(link))) })
   }
   if (owner_id !== null && !row.references.users.includes(owner_id)) deleted.push(`the owner, user ${owner_id}`)
-  return { content, tools, notes: deleted.length === 0 ? [] : [`left out, deleted since: ${named(deleted)}`] }
+  const notes = [
+    ...(deleted.length > 0 ? [`left out, deleted since: ${named(deleted)}`] : []),
+    ...(hidden.length > 0
+      ? [`left out, as this token is bound to others: ${named(hidden.map(id => `tool ${id}`))}`]
+      : []),
+  ]
+  return { content, tools, notes }
 }
 
 type RelationLists = Record<Relation, (number | string)[]>
@@ -58,7 +72,7 @@ export async function pastPersona(
   viewer: ViewerParameters,
   requireSize: (bytes: number) => void,
 ): Promise<{ text: AnswerText; notes: string[] }> {
-  const { content, tools, notes } = await pastContent(executor, state, past)
+  const { content, tools, notes } = await pastContent(executor, state, past, viewer)
   const { bytes, definitions, gone } = await pastToolSizes(executor, tools.pasts)
   requireSize(bytes)
   const cached = cachedTexts(definitions)

@@ -1,6 +1,7 @@
 import { Type } from '@sinclair/typebox'
 import { TypeCompiler } from '@sinclair/typebox/compiler'
 import type { FastifyInstance } from 'fastify'
+import type { ViewerParameters } from '../auth/viewer.js'
 import type { Executor } from '../db/statements/statement.js'
 import { ResourceNotFound } from '../errors.js'
 import { answerRead, editLink } from '../http/answer.js'
@@ -69,8 +70,8 @@ export function registerReadPersona(app: FastifyInstance, { database, ...limits 
         return new AnswerText([text])
       }
 
-      async function showEditable(executor: Executor, state: PersonaState, past: Past) {
-        const { content, notes } = await pastContent(executor, state, past)
+      async function showEditable(executor: Executor, state: PersonaState, past: Past, viewer: ViewerParameters) {
+        const { content, notes } = await pastContent(executor, state, past, viewer)
         return { text: editable(content), notes }
       }
     },

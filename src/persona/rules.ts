@@ -1,4 +1,4 @@
-import { type Caller, isAdmin } from '../auth/caller.js'
+import { type Caller, isAdmin, visibleTools } from '../auth/caller.js'
 import {
   BuiltinReadOnly,
   type Fault,
@@ -79,7 +79,7 @@ export function decidePersona(
   const keptByNull = nullsThatKeep(state, update)
   if (update.strict && keptByNull.length > 0) throw new InvalidRequest(keptByNull.map(nullThatKeeps))
   const attached = attachedIds(state, content)
-  if (references !== null) requireReferences(attached, update.fields, references)
+  if (references !== null) requireReferences(attached, update, references)
   const stayingBytes = bytesOfStored(state, content)
   const attachedSizes = sizesOfAttached(attached, references)
   const toolBytes = attachedSizes.reduce((sum, { bytes }) => sum + bytes, stayingBytes)
@@ -224,11 +224,14 @@ export function attachedIds(before: PersonaContent, after: PersonaContent): Atta
   return attached
 }
 
-function requireReferences(attached: Attached, fields: PersonaUpdateFields, references: References): void {
+function requireReferences(attached: Attached, { fields, caller }: PersonaUpdate, references: References): void {
   const faults = RELATIONS.flatMap(([relation]) => {
     const added = new Set(attached[relation] ?? [])
     if (added.size === 0) return []
-    const faultOf = relation === 'tool_ids' ? toolFaults(references) : missingFaults(relation, references[relation])
+    const faultOf =
+      relation === 'tool_ids'
+        ? toolFaults(references, visibleTools(caller.token) !== null)
+        : missingFaults(relation, references[relation])
     return (fields[relation] ?? []).flatMap((id, index) => {
       const fault = added.has(id) ? faultOf(id) : undefined
       return fault === undefined ? [] : [{ loc: ['body', relation, index], ...fault }]
@@ -244,16 +247,18 @@ function missingFaults(relation: Relation, existing: (number | string)[]): Fault
   return id => (ids.has(id) ? undefined : { msg: `${linkOf(relation).noun} not found`, type: 'not_found' })
 }
 
-function toolFaults({ tool_ids }: References): FaultOf {
+function toolFaults({ tool_ids }: References, isBound: boolean): FaultOf {
   const tools = new Map<number | string, References['tool_ids'][number]>(tool_ids.map(tool => [tool.id, tool]))
   return id => {
     const tool = tools.get(id)
-    if (tool === undefined) return { msg: 'Tool not found', type: 'not_found' }
+    if (tool === undefined) return { msg: isBound ? NOT_SEEN : 'Tool not found', type: 'not_found' }
     if (!tool.enabled) return { msg: 'This tool is disabled and cannot be attached', type: 'tool_disabled' }
     if (tool.attachable) return undefined
     return { msg: 'This tool belongs to an MCP server that you may not manage', type: 'tool_forbidden' }
   }
 }
+
+const NOT_SEEN = 'Tool not found, or not one that this token is bound to'
 
 /** What those of the stored tools take in an answer that the content keeps. */
 export function bytesOfStored(state: PersonaState, content: PersonaContent): number {

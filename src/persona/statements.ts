@@ -1,5 +1,5 @@
 import { type RawBuilder, sql } from 'kysely'
-import { type PersonaAccess, personaAccess, type Viewer } from '../auth/access.js'
+import { type PersonaAccess, personaAccess, seesTool, type Viewer } from '../auth/access.js'
 import { type Caller, isAdmin } from '../auth/caller.js'
 import { VIEWER_TYPES, type ViewerParameters, viewerOf, viewerOfRow, viewerStands } from '../auth/viewer.js'
 import { pageRows } from '../db/statements/page-rows.js'
@@ -194,7 +194,7 @@ type Attachable = (ids: RawBuilder<unknown>, viewer: ReturnType<typeof viewerOf>
 /** SQL: which of some ids exist and may be attached by the viewer, one row each (DECISIONS section 3). */
 const ATTACHABLE: Record<Relation, Attachable> = {
   tool_ids: (ids, viewer) =>
-    sql`select t.id from tool t where t.id = any(${ids}) and t.enabled and ${attachableTool(viewer)}`,
+    sql`select t.id from tool t where t.id = any(${ids}) and t.enabled and ${seesTool(viewer)} and ${attachableTool(viewer)}`,
   document_set_ids: (ids, { user, isAdmin }) => sql`
         select s.id from document_set s where s.id = any(${ids}) and (${isAdmin} or s.is_public
           or exists (select from document_set_user m where m.document_set_id = s.id and m.user_id = ${user})
@@ -223,7 +223,7 @@ export const readReferences = statement<ReferenceParameters, { references: Refer
     const lists = RELATIONS.map(([relation, { link }]) => {
       const ids = sql`${param(relation)}::${sql.raw(link.idType)}[]`
       return relation === 'tool_ids'
-        ? sql`'tool_ids', ${toolsWithBytes(ids, sql`'id', t.id, 'enabled', t.enabled, 'attachable', ${attachableTool(viewer)}`)}`
+        ? sql`'tool_ids', ${toolsWithBytes(sql`array(select t.id from tool t where t.id = any(${ids}) and ${seesTool(viewer)})`, sql`'id', t.id, 'enabled', t.enabled, 'attachable', ${attachableTool(viewer)}`)}`
         : sql`${sql.lit(relation)}, array(${ATTACHABLE[relation](ids, viewer)})`
     })
     return sql`select json_build_object(${sql.join(lists)}) as references`

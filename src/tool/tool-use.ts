@@ -1,7 +1,7 @@
 import { sql } from 'kysely'
 import { isAttachedBy, isInside, linksOf, MANAGED_TOOL_AGENTS_MAX, personaAccess, usedBy } from '../auth/access.js'
 import type { Lookup } from '../auth/authenticate.js'
-import { type Caller, isAdmin } from '../auth/caller.js'
+import { type Caller, isAdmin, visibleAgents } from '../auth/caller.js'
 import type { CallerNow } from '../auth/hook.js'
 import { type ViewerParameters, viewerOf, viewerParameters } from '../auth/viewer.js'
 import { statement } from '../db/statements/statement.js'
@@ -93,7 +93,8 @@ export async function readToolUse(
   const state = prefetched as ToolState // of this lookup
   return await withScopeTold(database, { caller, bounds }, id, async () => {
     requireManageable(state)
-    const ask = () => readUse.run(database.db, { id, user: caller.userId, sees_all: isAdmin(caller) })
+    const [agents, sees_all] = [visibleAgents(caller.token), isAdmin(caller)]
+    const ask = () => readUse.run(database.db, { id, user: caller.userId, sees_all, agents })
     const [use] = await bounds.expensive(String(caller.token.id), ask)
     if (use === undefined) throw new ResourceNotFound('tool')
     const { definition_hash: hash, definition_bytes: bytes } = state
@@ -121,7 +122,9 @@ function requireBinding({ token }: Caller, id: number | undefined): void {
   }
 }
 
-const readUse = statement<{ id: number; user: string | null; sees_all: boolean }, ToolUse>('tool_use', param => {
+type UseParameters = { id: number; user: string | null; sees_all: boolean; agents: number[] | null }
+
+const readUse = statement<UseParameters, ToolUse>('tool_use', param => {
   const access = personaAccess(sql`${param('user')}::uuid`)
   return sql`
     with link as materialized (
@@ -131,7 +134,8 @@ const readUse = statement<{ id: number; user: string | null; sees_all: boolean }
     ), listed as materialized (
       select used.id
       from (select id from used order by id) used join persona p on p.id = used.id
-      where ${param('sees_all')}::boolean or ${access} <> 'none'
+      where (${param('sees_all')}::boolean or ${access} <> 'none')
+        and (${param('agents')}::integer[] is null or p.id = any(${param('agents')}::integer[]))
       order by used.id limit ${sql.lit(AGENTS_LISTED_MAX)}
     )
     select array(select id from listed order by id) as ids,

@@ -3,6 +3,7 @@ import t from 'tap'
 import { revokeToken, rotateToken } from '../../src/admin/commands/tokens.js'
 import { hashToken, mintToken, parseToken } from '../../src/auth/token.js'
 import { eventually } from '../eventually.js'
+import { DEFINITION } from '../matrix-organisation.js'
 import { comparable, type Observed, observedWorld } from './observed.js'
 
 const READ = '/persona/1?update_mask=&dry_run=true'
@@ -225,6 +226,69 @@ t.test('403: a bound token reaches its resources only, and learns nothing of oth
     world.call('POST', `/admin/tool/custom/validate${query}`, { token: bound, body: definition })
   t.strictSame([(await validate('?tool_id=10')).statusCode, (await validate('?tool_id=11')).statusCode], [422, 403])
   t.strictSame(comparable(await validate('?tool_id=11')), comparable(await validate('?tool_id=999')))
+})
+
+t.test('a token that is bound to an agent sees the tools that are on it and no other, in no answer', async t => {
+  const put = (id: number, body: object) => world.call('PUT', `/admin/tool/custom/${id}`, { token: admin, body })
+  const admin = await world.token('admin@example.com')
+  const patch = (token: string, body: object, query = '', headers: Record<string, string> = {}) =>
+    world.call('PATCH', `/persona/1?update_mask=${Object.keys(body)}${query}`, { token, body, headers })
+  await put(11, { description: 'of another tool', custom_headers: [{ key: 'X-Other', value: 'other' }] })
+  await put(10, { description: 'of its tool', custom_headers: [{ key: 'X-Own', value: 'own' }] })
+  const was = String((await patch(admin, { tool_ids: [10, 11] })).headers.etag)
+  await patch(admin, { tool_ids: [10], description: 'one tool' })
+  const bound = await world.token('admin@example.com', { personaIds: [1] })
+  const both = await world.token('admin@example.com', { personaIds: [1], toolIds: [12] })
+  const get = (path: string) => world.call('GET', path, { token: bound })
+  for (const id of [11, 10, 999]) t.equal((await get(`/tool/${id}`)).statusCode, 403)
+  const absent = await patch(bound, { tool_ids: [10, 999] })
+  t.match(absent.json().detail, [{ loc: ['body', 'tool_ids', 1], type: 'not_found' }])
+  for (const token of [bound, both]) {
+    for (const [query, headers] of [
+      ['', {}],
+      ['&dry_run=true', {}],
+      ['', { 'if-match': was, prefer: 'merge=fields' }],
+      ['', { prefer: 'return=minimal' }],
+    ] as [string, Record<string, string>][]) {
+      const refused = await patch(token, { tool_ids: headers.prefer ? [10, 11, 13] : [10, 11] }, query, headers)
+      t.equal(refused.statusCode, 422, `${query} ${JSON.stringify(headers)}`)
+      const [fault] = refused.json().detail
+      t.strictSame({ ...fault, loc: [] }, { ...absent.json().detail[0], loc: [] }, 'as one that does not exist')
+      t.notMatch(refused.body, /of another tool|X-Other/)
+    }
+  }
+  for (const answer of [await get('/persona/1'), await patch(bound, { tool_ids: [10] })]) {
+    t.match(
+      answer.json().tools,
+      [{ id: 10, description: 'of its tool', custom_headers: null }],
+      'no masks: it manages none',
+    )
+    t.equal(answer.json().tools.length, 1)
+  }
+  t.match((await patch(admin, { tool_ids: [10] })).json().tools, [{ custom_headers: [{ key: 'X-Own' }] }])
+  const version = /-(\d+)"$/.exec(was)?.[1]
+  for (const asked of [`version=${version}`, `version=${version}&view=update`]) {
+    const past = await get(`/persona/1?${asked}`)
+    t.equal(past.statusCode, 200)
+    t.notMatch(past.body, /of another tool|X-Other|cur_tool/)
+    t.match(past.headers.warning, /left out, as this token is bound to others: tool 11"/)
+    if (!asked.includes('view')) t.match(past.json().tools, [{ id: 10 }])
+    else t.strictSame(past.json().tool_ids, [10])
+  }
+  const key = { 'idempotency-key': '"of both"' }
+  await patch(admin, { tool_ids: [10, 11] }, '', key)
+  await patch(admin, { tool_ids: [10] })
+  t.notMatch((await patch(bound, { tool_ids: [10, 11] }, '', key)).body, 'of another tool', 'nor by a repetition')
+  t.equal((await patch(both, { tool_ids: [10, 12] })).statusCode, 200, 'what it is bound to it attaches')
+  await patch(admin, { tool_ids: [10] })
+  const toTool = await world.token('admin@example.com', { toolIds: [10] })
+  const impact = await world.call('POST', '/admin/tool/custom/validate?tool_id=10', {
+    token: toTool,
+    body: { definition: DEFINITION },
+  })
+  t.strictSame(impact.json().impact.agents.ids, [], 'nor does one that is bound to a tool see its agents')
+  t.ok(impact.json().impact.agents.others > 0)
+  await patch(admin, { tool_ids: [] })
 })
 
 t.test(

@@ -188,7 +188,12 @@ export function giveDefinition(
 
 /** The states of some tools, by id, as the operator sees them. */
 export async function readToolStates(db: Kysely<Database>, ids: readonly number[]): Promise<Map<number, ToolState>> {
-  const viewer = { user: sql`null::uuid`, managesAll: sql`true`, managedGroups: sql`'{}'::integer[]` }
+  const viewer = {
+    user: sql`null::uuid`,
+    managesAll: sql`true`,
+    managedGroups: sql`'{}'::integer[]`,
+    tools: sql`null::integer[]`,
+  }
   const { rows } = await sql<{ state: ToolState }>`
     select ${toolState(viewer)} as state from tool t where t.id = any(${ids}::integer[])`.execute(db)
   return new Map(rows.map(({ state }) => [state.id, markReceived(state)]))
