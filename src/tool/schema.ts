@@ -1,6 +1,7 @@
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { flag, freeForm, identifier, list, nullable, text, uuid } from '../schema/vocabulary.js'
 import { inOrder } from '../updates/field-table.js'
+import { CHANGE_KINDS } from './definition/index.js'
 import { FIELDS, REQUEST_FIELDS, type RequestField } from './fields.js'
 import { Header } from './headers.js'
 
@@ -111,10 +112,18 @@ export const ValidateToolResponse = Type.Object(
         {
           changes: list(
             Type.Object({
-              class: Type.String({ enum: ['breaking', 'safe', 'unknown'] }),
-              kind: text(),
-              operation: text({ description: 'The operationId; the empty text for the document as a whole.' }),
-              loc: Type.Optional(place()),
+              kind: Type.String({ enum: CHANGE_KINDS, description: '`changed` is what has no kind of its own.' }),
+              operation: text({
+                description:
+                  'The operationId, the one before for a renamed operation; empty for the document as a whole.',
+              }),
+              argument: Type.Optional(text({ description: 'The argument, or a property inside it.' })),
+              aspect: Type.Optional(text({ description: 'What of it is `changed`.' })),
+              from: Type.Optional(text()),
+              to: Type.Optional(text()),
+              removed: Type.Optional(Type.Array(Type.Unknown(), { description: 'Values or origins, at most 100.' })),
+              added: Type.Optional(Type.Array(Type.Unknown(), { description: 'Likewise.' })),
+              loc: Type.Optional(place('The operation in the new definition.')),
               msg: text(),
             }),
           ),

@@ -86,7 +86,7 @@ export async function readToolUse(
   { database, bounds }: OperationOptions,
   request: { authenticateAgain(lookup: Lookup): Promise<CallerNow> },
   id: number | undefined,
-): Promise<{ use: ToolUse; stored: StoredText | undefined }> {
+): Promise<{ use: ToolUse; stored: StoredText | undefined; headerNames: string[] }> {
   const { caller, prefetched } = await request.authenticateAgain({ statement: TOOL_LOOKUP.statement, id })
   requireBinding(caller, id)
   if (id === undefined || prefetched === null) throw new ResourceNotFound('tool')
@@ -98,13 +98,14 @@ export async function readToolUse(
     const [use] = await bounds.expensive(String(caller.token.id), ask)
     if (use === undefined) throw new ResourceNotFound('tool')
     const { definition_hash: hash, definition_bytes: bytes } = state
-    if (hash === null) return { use, stored: undefined }
+    const headerNames = state.headers.map(({ name }) => name)
+    if (hash === null) return { use, stored: undefined, headerNames }
     const text = async () => {
       const stored = await textOf(database, { hash, bytes })
       if (stored === undefined) throw new ResourceNotFound('tool')
       return stored
     }
-    return { use, stored: { bytes, text } }
+    return { use, stored: { bytes, text }, headerNames }
   })
 }
 

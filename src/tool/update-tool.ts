@@ -86,7 +86,8 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
         base === undefined || factsOf(base.hash).isPlain
           ? undefined
           : { bytes: base.bytes, text: () => textOf(database, base) }
-      const reading = { strict, baseHash: base?.hash }
+      const storedHeaders = mayTell ? prefetched.headers.map(({ name }) => name) : []
+      const reading = { strict, baseHash: base?.hash, storedHeaders }
       const content = await options.workers.run('update_custom_tool', request, reading, stored)
       const { fields, origins, definitionFaults, unknown, notes, rounded } = content
       if (fields.definition) noteFacts(fields.definition.hash, { origins })

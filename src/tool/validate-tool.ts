@@ -73,8 +73,8 @@ export function registerValidateTool(app: FastifyInstance, options: ToolOptions)
       requireCompletion(query)
       const strict = request.headers.prefer?.strict ?? false
       const used = Object.hasOwn(query, 'tool_id') ? await readToolUse(options, request, query.tool_id) : null
-      const { use, stored } = used ?? { use: null, stored: undefined }
-      const work = { strict, query, use, inWorker: query.complete === true } // a repair may take long
+      const { use, stored, headerNames } = used ?? { use: null, stored: undefined, headerNames: [] }
+      const work = { strict, query, use, headerNames, inWorker: query.complete === true } // a repair may take long
       const validation = await options.workers.run('validate_tool', request, work, stored)
       addWarnings(reply, [...validation.warnings, ...useNotes(use)])
       notePreferences(reply, strict ? ['handling=strict'] : [])

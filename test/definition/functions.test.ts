@@ -100,11 +100,131 @@ t.test(
       },
       method: 'get',
       path: '/x/{id}',
+      arguments: [
+        { argument: 'id', in: 'path', name: 'id' },
+        { argument: 'trace', in: 'header', name: 'trace' },
+        { argument: 'page', in: 'query', name: 'page' },
+        { argument: 'query_id', in: 'query', name: 'id' },
+        { argument: 'filter', in: 'query', name: 'filter', media_type: 'application/json' },
+        { argument: 'requestBody', in: 'body', media_type: 'application/json' },
+      ],
     })
     const [supplied] = toFunctions(definition, { headerNames: ['TRACE'] })
     t.notOk(Object.hasOwn(supplied?.parameters.properties as object, 'trace'), 'a custom header supplies it')
   },
 )
+
+t.test('arguments: names that some vendor refuses are safe, unique, and mapped to those on the wire', async t => {
+  const query = (...names: string[]) => names.map(name => ({ name, in: 'query', schema: { type: 'string' } }))
+  const long = 'x'.repeat(70)
+  const parameters = query('filter[state]', '$top', 'tags[]', 'tags', '2fa', 'a.b', '菜', 'größe', long, '-', 'okay_1')
+  const named = (list: object[]) => toFunctions(definitionWith({ parameters: list }))[0]
+  const view = named(parameters)
+  t.strictSame(
+    view?.arguments.map(each => each.argument),
+    [
+      ...['filter_state', 'top', 'tags_265461d1', 'tags', '_2fa', 'a_b', 'argument_45f0c2d9', 'gro_e_d353a267'],
+      ...[`${'x'.repeat(55)}_c71bd109`, 'argument_3973e022', 'okay_1'],
+    ],
+  )
+  t.strictSame(
+    view?.arguments.map(each => each.name),
+    parameters.map(each => each.name),
+  )
+  t.strictSame(
+    Object.keys(view?.parameters.properties as object),
+    view?.arguments.map(each => each.argument),
+  )
+  const reversed = named(parameters.toReversed())
+  t.strictSame(reversed?.arguments.toReversed(), view?.arguments, 'in any order')
+  t.strictSame(named([...query('requestBody'), ...query('body_requestBody')])?.arguments.length, 2)
+})
+
+t.test(
+  'arguments: properties inside a body are safe wherever they are named, and mapped for each function',
+  async t => {
+    const schemas = {
+      Base: {
+        type: 'object',
+        properties: { '@type': { type: 'string' }, plain: {} },
+        required: ['@type', 'plain'],
+        discriminator: { propertyName: '@type' },
+      },
+      Cat: {
+        allOf: [{ $ref: '#/components/schemas/Base' }, { properties: { 'claw.length': { type: 'integer' } } }],
+        required: ['claw.length'],
+        example: { '@type': 'Cat', 'claw.length': 1, other: [{ 'claw.length': 2 }] },
+        dependentRequired: { 'claw.length': ['@type'] },
+      },
+    }
+    const operation = {
+      requestBody: { content: { 'application/json': { schema: { $ref: '#/components/schemas/Cat' } } } },
+    }
+    const [view] = toFunctions(definitionWith(operation, { components: { schemas } }, '3.1.0'))
+    t.strictSame(view?.wire_names, { type: '@type', claw_length: 'claw.length' })
+    t.notMatch(JSON.stringify(view?.parameters), /@type|claw\./)
+    const validate = compile(view as FunctionView)
+    t.ok(validate({ requestBody: { type: 'Cat', plain: 1, claw_length: 1 } }))
+    t.notOk(
+      validate({ requestBody: { type: 'Dog', plain: 1, claw_length: 1 } }),
+      'the selector is fixed by its safe name',
+    )
+    t.notOk(validate({ requestBody: { type: 'Cat', plain: 1 } }))
+    const other = definitionWith({ parameters: [{ name: 'q', in: 'query' }] }, { components: { schemas } })
+    t.strictSame(toFunctions(other)[0]?.wire_names, undefined, 'only names that the function has')
+  },
+)
+
+t.test('examples: of parameters and media types, by reference, and in the form of 3.2', async t => {
+  const examples = {
+    a: { dataValue: 1, serializedValue: '1' },
+    b: { $ref: '#/components/examples/B' },
+    c: { value: 3 },
+    d: { externalValue: 'https://e.example.com' },
+    e: { $ref: '#/nowhere' },
+  }
+  const media = (more: object) => ({ content: { 'application/json': { schema: { type: 'integer' }, ...more } } })
+  const parameters = [
+    { name: 'schema', in: 'query', schema: { type: 'integer', examples: [9] }, examples },
+    { name: 'content', in: 'query', ...media({ examples }) },
+    { name: 'own', in: 'query', example: 7, ...media({ example: 8 }) },
+  ]
+  const operation = { parameters, requestBody: media({ example: 5 }) }
+  const components = { examples: { B: { value: 2 } } }
+  const [view] = toFunctions(definitionWith(operation, { components }, '3.2.0'))
+  const seen = Object.values(view?.parameters.properties as Record<string, { examples: unknown }>)
+  t.strictSame(
+    seen.map(each => each.examples),
+    [[1, 2, 3], [1, 2, 3], [7], [5]],
+  )
+})
+
+t.test('descriptions: beside a reference they override those of parameters and bodies from 3.1 on', async t => {
+  const refer = (kind: string) => ({ $ref: `#/components/${kind}/A`, description: 'here' })
+  const components = {
+    parameters: {
+      A: { $ref: '#/components/parameters/B', description: 'between' },
+      B: { name: 'p', in: 'query', description: 'there' },
+    },
+    requestBodies: {
+      A: { description: 'there', content: { 'application/json': { schema: { description: 'of the schema' } } } },
+    },
+  }
+  const described = (openapi: string, operation: object) => {
+    const [view] = toFunctions(definitionWith(operation, { components }, openapi))
+    return Object.values(view?.parameters.properties as Record<string, { description: string }>).map(
+      each => each.description,
+    )
+  }
+  const operation = { parameters: [refer('parameters')], requestBody: refer('requestBodies') }
+  t.strictSame(described('3.1.0', operation), ['here', 'here'])
+  t.strictSame(described('3.0.3', operation), ['there', 'of the schema'])
+  const plain = {
+    parameters: [{ $ref: '#/components/parameters/A' }],
+    requestBody: { content: { 'application/json': {} }, description: 'own' },
+  }
+  t.strictSame(described('3.1.0', plain), ['between', 'own'])
+})
 
 t.test('schemas: circular ones stay references in $defs, only what is used is carried', async t => {
   const schemas = {

@@ -4,10 +4,10 @@ import t from 'tap'
 import type { Loc } from '../../src/errors.js'
 import {
   checkDefinition,
-  compareDefinitions,
   completeDefinition,
   type DefinitionCheck,
   DefinitionRefused,
+  definitionChanges,
   originsOf,
   toFunctions,
 } from '../../src/tool/definition/index.js'
@@ -216,7 +216,7 @@ t.test('valid documents: accepted with the right methods, same for functions', a
         toFunctions(definition).map(each => each.operationId),
         check.methods.map(each => each.name),
       )
-      t.same(compareDefinitions(definition, definition), { changes: [] })
+      t.same(definitionChanges(definition, definition), [])
     }),
     { numRuns: 150 },
   )
@@ -292,7 +292,7 @@ t.test('any JSON: never throws, every loc resolves or its parent does, the answe
   let deep = 0
   const holds = (value: unknown) => {
     const check = checkDefinition(value)
-    compareDefinitions(value, value)
+    definitionChanges(value, value)
     try {
       toFunctions(value)
     } catch (error) {
@@ -329,7 +329,7 @@ t.test('any schema: what is accepted becomes valid JSON Schema, and comparing it
       ]
       const { definition } = build(openapi, operations)
       Object.assign((definition.components as Json).schemas as Json, { Node: three, Here: { $anchor: 'here' } })
-      compareDefinitions(definition, build(openapi, operations).definition)
+      definitionChanges(definition, build(openapi, operations).definition)
       if (!checkDefinition(definition).ok) return
       accepted++
       for (const view of toFunctions(definition)) compile(view)
@@ -472,8 +472,8 @@ t.test('an object in the place of each part, which has no text: nothing throws',
           checkDefinition(definition)
           originsOf(definition)
           const { definition: completed, check } = completeDefinition(definition, { server: 'https://a.example.com' })
-          compareDefinitions(whole, completed)
-          compareDefinitions(completed, whole)
+          definitionChanges(whole, completed)
+          definitionChanges(completed, whole)
           if (check.ok) toFunctions(completed)
         }
         t.doesNotThrow(all, place.join(' '))

@@ -99,8 +99,8 @@ t.test('what the parameter adds to the answer, and for whom', async t => {
     const { impact } = (await validate(admin, '?tool_id=17')).json()
     t.match(impact, {
       changes: [
-        { class: 'safe', operation: 'get_item' },
-        { class: 'safe', operation: 'add_item' },
+        { kind: 'operation_added', operation: 'get_item' },
+        { kind: 'operation_added', operation: 'add_item' },
       ],
       agents: { ids: [], others: 0 },
     })
@@ -117,43 +117,63 @@ t.test('what the parameter adds to the answer, and for whom', async t => {
   })
 })
 
-/** Changes of the stored definition and how the strictest of each is classed; `compare.test.ts` has every kind. */
-const CHANGES: [what: string, after: unknown, worst: 'breaking' | 'safe' | 'unknown' | 'none', operation?: string][] = [
-  ['nothing', document(GET_ITEM), 'none'],
-  ['an operation removed', document(GET_ITEM, null), 'breaking', 'add_item'],
-  ['an optional parameter no longer sent', document({ ...GET_ITEM, parameters: [GET_ITEM.parameters[0]] }), 'breaking'],
+/** Definitions in the place of the stored one, and what changes; `compare.test.ts` has every kind. */
+const CHANGES: [what: string, after: unknown, changes: object[]][] = [
+  ['nothing', document(GET_ITEM), []],
   [
-    'an operation added',
-    document(GET_ITEM, ADD_ITEM, { '/ping': { get: { operationId: 'ping', summary: 'P' } } }),
-    'safe',
-    'ping',
+    'an operation',
+    document(GET_ITEM, null),
+    [{ kind: 'operation_removed', operation: 'add_item', msg: 'the operation is gone' }],
   ],
-  ['security of the document', { ...document(GET_ITEM), security: [{ key: [] }] }, 'unknown', ''],
   [
-    'the default of a server variable changed',
-    { ...document(GET_ITEM), servers: [{ url: 'https://{host}', variables: { host: { default: 'b.example.com' } } }] },
-    'unknown',
-    '',
+    'an argument',
+    document({ ...GET_ITEM, parameters: [GET_ITEM.parameters[0]] }),
+    [
+      {
+        kind: 'argument_removed',
+        operation: 'get_item',
+        argument: 'lang',
+        loc: ['body', 'definition', 'paths', '/items/{id}', 'get'],
+        msg: 'the argument "lang" is gone',
+      },
+    ],
+  ],
+  [
+    'security of the document',
+    { ...document(GET_ITEM), security: [{ key: [] }] },
+    [
+      {
+        kind: 'changed',
+        operation: '',
+        aspect: 'security',
+        loc: ['body', 'definition', 'security'],
+        msg: 'the security of the definition changed',
+      },
+    ],
   ],
 ]
 
 t.test('what a change of the stored definition means', async t => {
   const { call, token } = await worldApp(t)
   const admin = await token('admin@example.com')
-  const stored = await call('PUT', '/admin/tool/custom/10', { token: admin, body: { definition: document(GET_ITEM) } })
-  t.equal(stored.statusCode, 200, stored.body)
-  for (const [what, definition, worst, operation] of CHANGES) {
-    const answer = await call('POST', `${VALIDATE}?tool_id=10`, { token: admin, body: { definition } })
-    t.equal(answer.statusCode, 200, `${what}: ${answer.body}`)
-    const { changes } = answer.json().impact as { changes: { class: string; operation: string; msg: string }[] }
-    const classes = changes.map(change => change.class)
-    const found = ['breaking', 'unknown', 'safe'].find(each => classes.includes(each)) ?? 'none'
-    t.equal(found, worst, `${what}: ${JSON.stringify(changes)}`)
-    if (operation !== undefined)
-      t.ok(
-        changes.every(change => change.operation === operation),
-        JSON.stringify(changes),
-      )
-    t.ok(changes.every(({ msg }) => msg.length > 0 && !/[\r\n]/.test(msg)))
+  const store = (body: object) => call('PUT', '/admin/tool/custom/10', { token: admin, body })
+  const impactOf = async (definition: unknown) => {
+    const answer = await call('POST', `${VALIDATE}?tool_id=10&report=full`, { token: admin, body: { definition } })
+    t.equal(answer.statusCode, 200, answer.body)
+    return answer.json() as { impact: { changes: object[] }; warnings: { type: string }[] }
   }
+  await store({ definition: document(GET_ITEM) })
+  for (const [what, definition, changes] of CHANGES)
+    t.strictSame((await impactOf(definition)).impact.changes, changes, what)
+
+  const key = { name: 'X-Key', in: 'header', required: true, schema: { type: 'string' } }
+  const withKey = document({ ...GET_ITEM, parameters: [...GET_ITEM.parameters, key] })
+  const warns = ({ warnings }: { warnings: { type: string }[] }) =>
+    warnings.some(({ type }) => type === 'parameter_not_supplied')
+  const lacking = await impactOf(withKey)
+  t.match(lacking.impact.changes, [{ kind: 'argument_added', argument: 'X-Key', to: 'required' }])
+  t.ok(warns(lacking))
+  await store({ custom_headers: [{ key: 'x-key', value: 'secret' }] })
+  const supplied = await impactOf(withKey)
+  t.strictSame([supplied.impact.changes, warns(supplied)], [[], false], "the tool's own header supplies it")
 })

@@ -1,371 +1,348 @@
 import { isDeepStrictEqual } from 'node:util'
-import { type CheckOptions, DEFAULT_AT, inspection } from './check/check.js'
-import { type Loc, locOf, type Place, placeUnder, quote } from './check/findings.js'
-import { jsonMediaType } from './check/inputs.js'
-import type { OperationInput } from './check/operations.js'
+import { type CheckOptions, DEFAULT_AT } from './check/check.js'
+import { type Loc, locOf, quote } from './check/findings.js'
 import { isObject } from './check/references.js'
 import { firstAddress, originsOf } from './check/servers.js'
-import { type Input, InputSchemas } from './functions/functions.js'
-import { comparable, type JsonSchema, type SchemaConverter } from './functions/json-schema.js'
+import { type ArgumentView, type FunctionView, type ReadFunction, readableFunctions } from './functions/functions.js'
+import { comparable, type JsonSchema } from './functions/json-schema.js'
 
-/**
- * What a change means for callers of the tool as it was: `breaking` if a correct call can now be wrong or impossible, `safe` if every
- * such call stays correct, `unknown` if the two documents do not tell.
- */
+export const CHANGE_KINDS = [
+  ...(['operation_added', 'operation_removed', 'operation_renamed'] as const),
+  ...(['argument_added', 'argument_removed', 'argument_renamed', 'argument_required'] as const),
+  ...(['argument_type_changed', 'argument_values_changed', 'origin_changed', 'changed'] as const),
+]
+
+/** One difference in what a model is given, or in where its calls go. */
 export interface DefinitionChange {
-  class: 'breaking' | 'safe' | 'unknown'
-  kind: string
+  /** `changed` is every difference that has no kind of its own: `aspect` says what it is about. */
+  kind: (typeof CHANGE_KINDS)[number]
   /** The operationId, the one before for a renamed operation; empty for a change of the whole definition. */
   operation: string
-  /** Where the change stands in the new definition; absent for a removed part. */
+  /** The argument (a renamed one by its old name), or a property inside it (`requestBody.tags[].name`); absent for the operation itself. */
+  argument?: string
+  aspect?: string
+  from?: string
+  to?: string
+  /** Values or origins, the first 100 of each. */
+  removed?: unknown[]
+  added?: unknown[]
+  /** The place of the operation in the new definition; absent if it is gone. */
   loc?: Loc
-  msg: string
 }
 
-type ChangeClass = DefinitionChange['class']
-
-/** A difference between two schemas. */
-interface Difference {
-  readonly weight: ChangeClass
-  readonly msg: string
-  readonly isType: boolean
-}
+type Details = Partial<Omit<DefinitionChange, 'operation'>>
+type Report = (kind: DefinitionChange['kind'], details?: Details) => void
 
 const MOST_CHANGES = 10_000
-const MOST_DIFFERENCES = 50
+/** Arguments of one function, and properties inside them. */
+const MOST_LEAVES = 5_000
 const MOST_PARTS = 100
+const MOST_LISTED = 100
 const SHOWN = 5
-const SHOWN_CHARACTERS = 200
-/** Compared by rules of their own, or without effect on what is accepted. */
-const OTHER_KEYWORDS = new Set([
-  ...'$ref allOf type enum const properties required'.split(' '),
-  ...'title description examples default deprecated readOnly writeOnly'.split(' '),
+const PATH_CHARACTERS = 200
+const ANY = 'any value'
+const UNREADABLE = 'unreadable'
+const LEFT_OUT = 'left_out'
+const REFERENCE = /"#\/\$defs\/([^"]+)"/g
+/** Keywords that say nothing of a value when they have this one. */
+const WITHOUT_EFFECT = new Map<string, unknown>([
+  ...['minLength', 'minItems', 'minProperties'].map(key => [key, 0] as const),
+  ...['uniqueItems', 'deprecated', 'readOnly', 'writeOnly'].map(key => [key, false] as const),
+  ...['additionalProperties', 'items'].map(key => [key, true] as const),
 ])
-const ALL_TYPES = 'string number integer boolean object array null'.split(' ')
 
 /**
- * What changes for callers of a tool when the definition `before` is replaced by `after`: servers and security, then operations,
- * matched by operationId, in the order of the old document. Never throws; the last change says what was left out.
+ * What is different for a model and its operator when the definition `before` is replaced by `after`: origins and security first, then
+ * the operations in the order of the old definition, matched by operationId, else by method and path. `headerNames` are the tool's
+ * custom headers; `headerNamesBefore` are those that it has until now, if they differ. Never throws.
  */
-export function compareDefinitions(
+export function definitionChanges(
   before: unknown,
   after: unknown,
-  options: CheckOptions = {},
-): { changes: DefinitionChange[] } {
-  const [old, next] = [inspection(before, options), inspection(after, options)]
-  if (old.readings === undefined || next.readings === undefined) {
-    const msg = `the ${old.readings === undefined ? 'old' : 'new'} definition cannot be read, so nothing can be compared`
-    return { changes: [{ class: 'unknown', kind: 'definition_unreadable', operation: '', msg }] }
+  { headerNamesBefore, ...options }: CheckOptions & { headerNamesBefore?: readonly string[] } = {},
+): DefinitionChange[] {
+  const at = options.at ?? DEFAULT_AT
+  const old = readableFunctions(before, headerNamesBefore ? { ...options, headerNames: headerNamesBefore } : options)
+  const next = readableFunctions(after, options)
+  if (old === undefined || next === undefined)
+    return [{ kind: 'changed', operation: '', aspect: UNREADABLE, to: old === undefined ? 'old' : 'new' }]
+  const changes: DefinitionChange[] = []
+  let omitted = 0
+  const reporter =
+    (operation: string, loc?: Loc): Report =>
+    (kind, details) => {
+      if (changes.length >= MOST_CHANGES) omitted++
+      else changes.push({ kind, operation, ...(loc && { loc }), ...details })
+    }
+  compareAddresses(before, after, reporter('', [...at, 'servers', 0, 'url']), [...at, 'security'])
+  const byId = new Map(next.map(each => [each.operationId, each]))
+  const oldIds = new Set(old.map(each => each.operationId))
+  const newcomers = new Map(next.flatMap(each => (oldIds.has(each.operationId) ? [] : [[targetOf(each), each]])))
+  for (const each of old) {
+    const same = byId.get(each.operationId) ?? newcomers.get(targetOf(each))
+    if (same === undefined) reporter(each.operationId)('operation_removed')
+    else {
+      if (same.operationId !== each.operationId) newcomers.delete(targetOf(same))
+      compareFunctions(each, same, reporter(each.operationId, locOf(same.operation.place)))
+    }
   }
-  if (isDeepStrictEqual(before, after)) return { changes: [] }
-  const comparison = new Comparison(new InputSchemas(old.readings), new InputSchemas(next.readings))
-  comparison.compareServers(before, after, options.at ?? DEFAULT_AT)
-  comparison.compareOperations(old.operations, next.operations)
-  return { changes: comparison.result() }
+  for (const each of newcomers.values()) reporter(each.operationId, locOf(each.operation.place))('operation_added')
+  if (omitted > 0) changes.push({ kind: 'changed', operation: '', aspect: LEFT_OUT, to: String(omitted) })
+  return changes
 }
 
-class Comparison {
-  private readonly changes: DefinitionChange[] = []
-  private omitted = 0
-  private readonly schemas: SchemaComparison
-
-  constructor(
-    private readonly old: InputSchemas,
-    private readonly next: InputSchemas,
-  ) {
-    this.schemas = new SchemaComparison(old.converter, next.converter)
-  }
-
-  result(): DefinitionChange[] {
-    if (this.omitted === 0) return this.changes
-    const msg = `${this.omitted} more changes are left out`
-    return [...this.changes, { class: 'unknown', kind: 'comparison_incomplete', operation: '', msg }]
-  }
-
-  /** Another first server, origins that the definitions do not share, and how calls are authorized. */
-  compareServers(before: unknown, after: unknown, at: Loc): void {
-    const [first, nextFirst] = [firstAddress(before), firstAddress(after)]
-    const [origins, nextOrigins] = [originsOf(before), originsOf(after)]
-    const [added, gone] = [missing(nextOrigins, origins), missing(origins, nextOrigins)]
-    const reasons: string[] = []
-    if (first !== nextFirst) reasons.push(`calls go to ${quote(nextFirst)} instead of ${quote(first)}`)
-    if (added.length > 0) reasons.push(`calls may go to ${shown(added)}`)
-    if (gone.length > 0) reasons.push(`no call goes to ${shown(gone)} any more`)
-    const change = (kind: string, msg: string, ...tail: Loc) =>
-      this.changes.push({ class: 'unknown', kind, operation: '', loc: [...at, ...tail], msg })
-    if (reasons.length > 0) change('server_changed', reasons.join('; '), 'servers', 0, 'url')
-    if (!isDeepStrictEqual(securityOf(before), securityOf(after)))
-      change('security_changed', 'calls are authorized in another way', 'security')
-  }
-
-  compareOperations(before: readonly OperationInput[], after: readonly OperationInput[]): void {
-    const byId = new Map(after.map(each => [each.record.name, each]))
-    const oldIds = new Set(before.map(each => each.record.name))
-    const newcomers = new Map(after.flatMap(each => (oldIds.has(each.record.name) ? [] : [[targetOf(each), each]])))
-    for (const old of before) {
-      const same = byId.get(old.record.name)
-      const next = same ?? newcomers.get(targetOf(old))
-      if (next === undefined) {
-        this.add('breaking', 'operation_removed', old, undefined, 'the operation is gone')
-        continue
-      }
-      if (same === undefined) {
-        newcomers.delete(targetOf(next))
-        const msg = `the operation is called ${quote(next.record.name)} now`
-        this.add('breaking', 'operation_renamed', old, placeUnder(next.place, 'operationId'), msg)
-      } else if (targetOf(old) !== targetOf(next)) {
-        const msg = `the operation is ${quote(targetOf(next))} instead of ${quote(targetOf(old))}`
-        this.add('unknown', 'operation_moved', old, next.place, msg)
-      }
-      if (!isDeepStrictEqual(old.record.spec.security ?? null, next.record.spec.security ?? null))
-        this.add('unknown', 'security_changed', old, next.place, 'the operation is authorized in another way')
-      this.compareInputs(old, this.old.inputsOf(old), this.next.inputsOf(next))
-    }
-    for (const each of newcomers.values()) this.add('safe', 'operation_added', each, each.place, 'the operation is new')
-  }
-
-  private compareInputs(operation: OperationInput, before: readonly Input[], after: readonly Input[]): void {
-    const nextKeys = new Set(after.map(each => each.key))
-    for (const each of before)
-      if (!nextKeys.has(each.key))
-        this.add('breaking', `${kindOf(each)}_removed`, operation, undefined, `${labelOf(each)} is gone`)
-    const byKey = new Map(before.map(each => [each.key, each]))
-    for (const next of after) {
-      const { isRequired } = next
-      const add = (weight: ChangeClass, change: string, msg: string) =>
-        this.add(weight, `${kindOf(next)}_${change}`, operation, next.place, `${labelOf(next)}${msg}`)
-      const old = byKey.get(next.key)
-      if (old === undefined && !isRequired) add('safe', 'added', ' is new and optional')
-      else if (isRequired && !old?.isRequired)
-        add('breaking', 'required', old === undefined ? ' is new and required' : ' is now required')
-      else if (!isRequired && old?.isRequired) add('safe', 'optional', ' is now optional')
-      if (old === undefined) continue
-      const isBody = next.in === 'body'
-      const [form, oldForm] = [formOf(next), formOf(old)]
-      if (form !== oldForm)
-        add('unknown', isBody ? 'media_type_changed' : 'style_changed', ` is sent as ${form} instead of ${oldForm}`)
-      for (const { weight, msg, isType } of this.schemas.differencesOf(old.schema, next.schema))
-        add(weight, isBody ? 'changed' : isType ? 'type_changed' : 'schema_changed', `: ${msg}`)
-    }
-  }
-
-  private add(weight: ChangeClass, kind: string, { record }: OperationInput, place: Place | undefined, msg: string) {
-    const loc = place === undefined ? {} : { loc: locOf(place) }
-    if (this.changes.length >= MOST_CHANGES) this.omitted++
-    else this.changes.push({ class: weight, kind, operation: record.name, ...loc, msg })
+/** A change as a sentence, without the name of its operation. */
+export function changeText({ kind, operation, argument, aspect, from, to, ...lists }: DefinitionChange): string {
+  const subject = argument === undefined ? 'the operation' : `the argument ${quote(argument)}`
+  const { removed = [], added = [] } = lists
+  const both = (removing: string, adding: string) =>
+    [
+      ...(removed.length > 0 ? [`${removing} ${shown(removed)}`] : []),
+      ...(added.length > 0 ? [`${adding} ${shown(added)}`] : []),
+    ].join('; ')
+  switch (kind) {
+    case 'operation_added':
+      return `${subject} is new`
+    case 'operation_removed':
+    case 'argument_removed':
+      return `${subject} is gone`
+    case 'operation_renamed':
+      return `${subject} is called ${quote(to ?? '')} instead of ${quote(from ?? '')}`
+    case 'argument_renamed':
+      return `${subject} is called ${quote(to ?? '')} now`
+    case 'argument_added':
+      return `${subject} is new and ${to}`
+    case 'argument_required':
+      return `${subject} is required now`
+    case 'argument_type_changed':
+      return `the type of ${subject} is ${to} instead of ${from}`
+    case 'argument_values_changed':
+      if (to === ANY) return `${subject} takes any value now, not only ${shown(removed)}`
+      return `${subject} ${from === ANY ? `takes only ${shown(added)} now` : both('no longer takes', 'takes also')}`
+    case 'origin_changed':
+      return both('no call goes any more to', 'calls may go to')
+    default:
+      if (aspect === UNREADABLE) return `the ${to} definition cannot be read, so nothing can be compared`
+      if (aspect === LEFT_OUT) return `${to} more changes are left out`
+      return `the ${aspect} of ${operation === '' ? 'the definition' : subject} changed${to === undefined ? '' : ` from ${quote(from ?? '')} to ${quote(to)}`}`
   }
 }
 
-/** What a schema says together with what it refers to and the members of its `allOf`. */
-interface Flat {
+function compareAddresses(before: unknown, after: unknown, report: Report, loc: Loc): void {
+  // An address with variables is here by each of their values, and once as it is written.
+  const plain = (origins: ReadonlySet<string>) => new Set([...origins].filter(each => !each.includes('{')))
+  const [origins, nextOrigins] = [plain(originsOf(before)), plain(originsOf(after))]
+  const differing = { removed: missing(origins, nextOrigins), added: missing(nextOrigins, origins) }
+  if (differing.removed.length + differing.added.length > 0) report('origin_changed', differing)
+  compareTexts('address', firstAddress(before), firstAddress(after), report)
+  if (!isDeepStrictEqual(securityOf(before), securityOf(after))) report('changed', { aspect: 'security', loc })
+}
+
+function compareTexts(aspect: string, from: string, to: string, report: Report): void {
+  if (from !== to) report('changed', { aspect, from, to })
+}
+
+/** What a function says of an argument or of a property inside one. */
+interface Leaf {
+  readonly isRequired: boolean
+  /** True where a schema contains itself again. */
+  isRepeated?: boolean
   types?: string[]
-  /** As `comparable` texts. */
-  values?: string[]
-  readonly properties: Map<string, JsonSchema>
-  readonly required: Set<string>
-  /** The schemas of `items` and `additionalProperties`. */
-  readonly others: Map<string, JsonSchema>
-  readonly rest: Map<string, unknown>
+  /** By their `comparable` texts. */
+  values?: Map<string, unknown>
+  /** The texts of all other keywords. */
+  readonly rest: Map<string, string>
 }
 
-/** Compares what converted schemas of two documents accept. */
-class SchemaComparison {
-  /** Pairs of schemas in which nothing differs, however deep. */
-  private readonly equal = new Set<string>()
-  private readonly numbers = new Map<object, number>()
-  /** Pairs of schemas to compare, and where they stand. */
-  private pending: (readonly [old: JsonSchema, next: JsonSchema, at: string])[] = []
-  private differences: Difference[] = []
+/** What `toFunctions` writes. */
+interface Parameters {
+  properties: Record<string, JsonSchema>
+  required?: string[]
+  $defs?: Record<string, JsonSchema>
+}
 
-  constructor(
-    private readonly old: SchemaConverter,
-    private readonly next: SchemaConverter,
-  ) {}
+function compareFunctions(old: ReadFunction, next: ReadFunction, report: Report): void {
+  if (old.name !== next.name) report('operation_renamed', { from: old.name, to: next.name })
+  compareTexts('address', targetOf(old), targetOf(next), report)
+  if (old.description !== next.description) report('changed', { aspect: 'description' })
+  const [security, nextSecurity] = [old, next].map(each => each.operation.record.spec.security ?? null)
+  if (!isDeepStrictEqual(security, nextSecurity)) report('changed', { aspect: 'security' })
+  // An argument is the same if it is the same parameter, whatever its name is now.
+  const keyOf = (each: ArgumentView) => `${each.in} ${each.name}`
+  const names = new Map(next.arguments.map(each => [keyOf(each), each]))
+  const renamed = new Map<string, string>()
+  for (const each of old.arguments) {
+    const same = names.get(keyOf(each)) ?? next.arguments.find(({ argument }) => argument === each.argument)
+    if (same === undefined) continue
+    const { argument } = same
+    if (argument !== each.argument) report('argument_renamed', { argument: each.argument, to: argument })
+    renamed.set(each.argument, argument)
+    compareTexts('form', formOf(each), formOf(same), (kind, details) => report(kind, { argument, ...details }))
+  }
+  if (comparable(old.parameters) === comparable(next.parameters)) return
+  const [before, after] = [old.parameters, next.parameters] as unknown as [Parameters, Parameters]
+  const [leaves, nextLeaves] = [leavesOf(before, renamed), leavesOf(after, new Map())]
+  if (leaves.size >= MOST_LEAVES || nextLeaves.size >= MOST_LEAVES)
+    report('changed', { aspect: 'arguments, which are too many to compare each,' })
+  else compareLeaves(leaves, nextLeaves, changedDefinitions(before, after), report)
+}
 
-  differencesOf(old: JsonSchema, next: JsonSchema): Difference[] {
-    const seen = new Set<string>()
-    this.pending = [[old, next, '']]
-    this.differences = []
-    for (const [before, now, at] of this.pending) {
-      if (this.differences.length >= MOST_DIFFERENCES) break
-      // Schemas may contain themselves: each pair is looked at once.
-      const pair = `${this.nameOf(before)} ${this.nameOf(now)}`
-      if (seen.has(pair) || this.equal.has(pair)) continue
-      seen.add(pair)
-      this.compare(this.flat(before, this.old), this.flat(now, this.next), at)
+function compareLeaves(old: Map<string, Leaf>, next: Map<string, Leaf>, changed: Set<string>, report: Report): void {
+  /** Paths below which nothing more is said. No name in them has a dot or a bracket. */
+  const settled = new Set<string>()
+  for (const path of new Set([...old.keys(), ...next.keys()])) {
+    if (settled.has(path.slice(0, Math.max(path.lastIndexOf('.'), path.lastIndexOf('['), 0)))) {
+      settled.add(path)
+      continue
     }
-    if (this.differences.length === 0) for (const pair of seen) this.equal.add(pair)
-    return this.differences
-  }
-
-  /** What a schema shares with those that say the same by one reference, and else with none. */
-  private nameOf(schema: JsonSchema): string {
-    if (!isObject(schema)) return String(schema)
-    if (typeof schema.$ref === 'string' && Object.keys(schema).length === 1) return schema.$ref
-    const number = this.numbers.get(schema) ?? this.numbers.size
-    this.numbers.set(schema, number)
-    return String(number)
-  }
-
-  private compare(old: Flat | undefined, next: Flat | undefined, at: string): void {
-    if (old === undefined || next === undefined) {
-      if (old !== undefined) this.add('breaking', at, 'nothing is accepted')
-      else if (next !== undefined) this.add('safe', at, 'something is accepted')
-      return
+    const [before, now] = [old.get(path), next.get(path)]
+    const argument = path.length > PATH_CHARACTERS ? `...${path.slice(-PATH_CHARACTERS)}` : path
+    const add: Report = (kind, details) => {
+      report(kind, { argument, ...details })
+      if (kind !== 'changed' && kind !== 'argument_required') settled.add(path)
     }
-    const [before, now] = [withIntegers(old.types), withIntegers(next.types)]
-    const isNarrower = missing(before, now).length > 0
-    const words = ({ types }: Flat) => types?.join(' or ') ?? 'any'
-    if (isNarrower || missing(now, before).length > 0)
-      this.add(isNarrower ? 'breaking' : 'safe', at, `the type is ${words(next)} instead of ${words(old)}`, true)
-    this.compareValues(old.values, next.values, at)
-    this.compareProperties(old, next, at)
-    for (const key of new Set([...old.others.keys(), ...next.others.keys()]))
-      this.pending.push([
-        old.others.get(key) ?? true,
-        next.others.get(key) ?? true,
-        `${at}${key === 'items' ? '[]' : '{}'}`,
-      ])
-    for (const key of new Set([...old.rest.keys(), ...next.rest.keys()]))
-      this.compareKeyword(key, old.rest.get(key), next.rest.get(key), at)
-  }
-
-  private compareValues(old: Flat['values'], next: Flat['values'], at: string): void {
-    const [gone, added] = [missing(old ?? [], next ?? old ?? []), missing(next ?? [], old ?? next ?? [])]
-    if (old === undefined && next !== undefined) this.add('breaking', at, 'only certain values are accepted now')
-    else if (old !== undefined && next === undefined) this.add('safe', at, 'any value is accepted now')
-    else if (gone.length > 0) this.add('breaking', at, `no longer accepted: ${shown(gone)}`)
-    else if (added.length > 0) this.add('safe', at, `accepted as well: ${shown(added)}`)
-  }
-
-  private compareProperties(old: Flat, next: Flat, at: string): void {
-    for (const [name, property] of old.properties) {
-      const now = next.properties.get(name)
-      if (now === undefined) this.add('breaking', under(at, name), 'the property is gone')
-      else this.pending.push([property, now, under(at, name)])
+    if (now === undefined || before === undefined) {
+      if (now === undefined) add('argument_removed')
+      else add('argument_added', { to: now.isRequired ? 'required' : 'optional' })
+      continue
     }
-    for (const name of missing(next.properties.keys(), old.properties.keys()))
-      if (!next.required.has(name)) this.add('safe', under(at, name), 'the property is new and optional')
-    for (const name of missing(next.required, old.required))
-      this.add('breaking', under(at, name), 'the property is now required')
-    for (const name of missing(old.required, next.required))
-      if (next.properties.has(name)) this.add('safe', under(at, name), 'the property is now optional')
-  }
-
-  /** Any other keyword; alternatives that both sides have are compared, as equal words may refer to definitions that changed. */
-  private compareKeyword(key: string, before: unknown, now: unknown, at: string): void {
-    const isMap = key === 'patternProperties' || key === 'dependentSchemas'
-    const partsOf = (value: unknown) => {
-      const parts = isMap && isObject(value) ? Object.values(value) : [value ?? []].flat()
-      return new Map(parts.map(part => [comparable(part), part]))
+    if (now.isRequired && !before.isRequired) add('argument_required')
+    if (before.isRequired && !now.isRequired) add('changed', { aspect: 'need', from: 'required', to: 'optional' })
+    if (before.isRepeated || now.isRepeated) {
+      settled.add(path)
+      continue
     }
-    const [old, next] = [partsOf(before), partsOf(now)]
-    const both = [...old].filter(([text]) => next.has(text))
-    for (const [i, [, part]] of key === 'dependentRequired' ? [] : both.entries())
-      if (isObject(part)) this.pending.push([part, part, `${under(at, key)}[${i}]`])
-    if (comparable(before ?? null) === comparable(now ?? null)) return
-    let weight = classOf(key, before, now)
-    if ((key === 'oneOf' || key === 'anyOf') && before !== undefined && now !== undefined) {
-      if (both.length === old.size) weight = 'safe'
-      else if (both.length === next.size) weight = 'breaking'
+    const [from, to] = [typeOf(before), typeOf(now)]
+    if (from !== to && from !== undefined && to !== undefined) add('argument_type_changed', { from, to })
+    const [values, nextValues] = [before.values ?? new Map(), now.values ?? new Map()]
+    const differing = {
+      removed: missing(values, nextValues).map(text => values.get(text)),
+      added: missing(nextValues, values).map(text => nextValues.get(text)),
     }
-    this.add(weight, at, `${key} is ${shown([now])} instead of ${shown([before])}`)
+    const open = { ...(!before.values && { from: ANY }), ...(!now.values && { to: ANY }) }
+    if (differing.removed.length + differing.added.length > 0) add('argument_values_changed', { ...open, ...differing })
+    const aspects = [...new Set([...before.rest.keys(), ...now.rest.keys()])].filter(key => {
+      const text = now.rest.get(key)
+      return text !== before.rest.get(key) || referencesIn(text ?? '').some(name => changed.has(name))
+    })
+    if (aspects.length > 0) add('changed', { aspect: aspects.join(', ') })
   }
+}
 
-  /** What a schema says with all that it is composed of; undefined for `false`. */
-  private flat(schema: JsonSchema, converter: SchemaConverter): Flat | undefined {
-    const parts = new Set<JsonSchema | undefined>([schema])
-    const flat: Flat = { properties: new Map(), required: new Set(), others: new Map(), rest: new Map() }
+/** Every argument of a function and every property inside, by its path. A schema that contains itself is followed once. */
+function leavesOf(
+  { properties, required = [], $defs = {} }: Parameters,
+  renamed: ReadonlyMap<string, string>,
+): Map<string, Leaf> {
+  const leaves = new Map<string, Leaf>()
+  const pending: { path: string; schemas: JsonSchema[]; isRequired: boolean; trail: ReadonlySet<string> }[] = []
+  for (const [name, schema] of Object.entries(properties))
+    pending.push({
+      path: renamed.get(name) ?? name,
+      schemas: [schema],
+      isRequired: required.includes(name),
+      trail: new Set(),
+    })
+  for (const { path, schemas, isRequired, trail } of pending) {
+    if (leaves.size >= MOST_LEAVES) break
+    const leaf: Leaf = { isRequired, rest: new Map() }
+    leaves.set(path, leaf)
+    const [inner, names, passed] = [new Map<string, JsonSchema[]>(), new Set<string>(), new Set(trail)]
+    const push = (key: string, schema: JsonSchema) => inner.set(key, [...(inner.get(key) ?? []), schema])
+    const say = (key: string, value: unknown) => leaf.rest.set(key, `${leaf.rest.get(key) ?? ''}${comparable(value)}`)
+    let isNullable = false
+    const parts = new Set(schemas)
     for (const part of parts) {
-      if (part === false) return undefined
-      if (!isObject(part) || parts.size > MOST_PARTS) continue
+      if (part === false) say('schema', false)
       // The casts are what the converter writes at these keywords.
-      if (typeof part.$ref === 'string') parts.add(converter.definition(part.$ref))
-      for (const each of (part.allOf ?? []) as JsonSchema[]) parts.add(each)
-      if (part.type !== undefined) flat.types = narrowed(flat.types, [part.type].flat() as string[])
-      if (part.const !== undefined) flat.values = narrowed(flat.values, [comparable(part.const)])
-      if (Array.isArray(part.enum)) flat.values = narrowed(flat.values, part.enum.map(comparable))
-      for (const [name, each] of Object.entries((part.properties ?? {}) as Record<string, JsonSchema>))
-        if (!flat.properties.has(name)) flat.properties.set(name, each)
-      for (const name of (part.required ?? []) as string[]) flat.required.add(name)
-      for (const [key, value] of Object.entries(part)) {
-        const isOther = key === 'items' || key === 'additionalProperties'
-        const into: Map<string, unknown> = isOther ? flat.others : flat.rest
-        if (!OTHER_KEYWORDS.has(key) && !into.has(key)) into.set(key, value)
+      for (const [key, value] of typeof part === 'object' && parts.size < MOST_PARTS ? Object.entries(part) : []) {
+        const list = (key === 'allOf' || key === 'anyOf' || key === 'oneOf' ? value : []) as JsonSchema[]
+        const isPlain = WITHOUT_EFFECT.get(key) === value || comparable(value) === '{}'
+        const target = key === '$ref' ? (value as string).slice('#/$defs/'.length) : undefined
+        if (isPlain) continue
+        if (target !== undefined && trail.has(target)) leaf.isRepeated = true
+        else if (target !== undefined) {
+          passed.add(target)
+          parts.add($defs[target] ?? true)
+        } else if (key === 'allOf') for (const each of list) parts.add(each)
+        else if (list.length === 2 && list.some(isNull)) {
+          isNullable = true
+          parts.add(list.find(each => !isNull(each)) ?? true)
+        } else if (key === 'type') {
+          const types = [value].flat() as string[]
+          leaf.types = leaf.types?.filter(each => types.includes(each)) ?? types
+        } else if (key === 'const' || key === 'enum') {
+          const values = (key === 'const' ? [value] : value) as unknown[]
+          leaf.values = new Map(values.map(each => [comparable(each), each]))
+        } else if (key === 'required') for (const name of value as string[]) names.add(name)
+        else if (key === 'properties')
+          for (const [name, each] of Object.entries(value as Record<string, JsonSchema>)) push(`.${name}`, each)
+        else if (key === 'items' || (key === 'additionalProperties' && value !== false))
+          push(key === 'items' ? '[]' : '.*', value as JsonSchema)
+        else say(key, value)
       }
     }
-    return flat
+    if (isNullable) leaf.types?.push('null')
+    if (isNullable) leaf.values?.set('null', null)
+    for (const name of names) if (!inner.has(`.${name}`)) inner.set(`.${name}`, [true])
+    for (const [key, each] of inner)
+      pending.push({ path: `${path}${key}`, schemas: each, isRequired: names.has(key.slice(1)), trail: passed })
   }
-
-  private add(weight: ChangeClass, at: string, msg: string, isType = false): void {
-    const place = at.length > SHOWN_CHARACTERS ? `...${at.slice(-SHOWN_CHARACTERS)}` : at
-    this.differences.push({ weight, msg: at === '' ? msg : `${place}: ${msg}`, isType })
-  }
+  return leaves
 }
 
-function narrowed(before: string[] | undefined, values: string[]): string[] {
-  const allowed = new Set(values)
-  return before?.filter(each => allowed.has(each)) ?? values
+/** The definitions that differ in two functions, themselves or in what they refer to. */
+function changedDefinitions({ $defs: old = {} }: Parameters, { $defs: next = {} }: Parameters): Set<string> {
+  const texts = Object.keys({ ...old, ...next }).map(
+    name => [name, comparable(old[name]), comparable(next[name])] as const,
+  )
+  const changed = new Set(texts.flatMap(([name, before, now]) => (before === now ? [] : [name])))
+  for (let size = -1; size !== changed.size; ) {
+    size = changed.size
+    for (const [name, , text = ''] of texts) if (referencesIn(text).some(each => changed.has(each))) changed.add(name)
+  }
+  return changed
+}
+
+function referencesIn(text: string): string[] {
+  return Array.from(text.matchAll(REFERENCE), ([, name = '']) => name)
+}
+
+function isNull(schema: JsonSchema): boolean {
+  return comparable(schema) === '{"type":"null"}'
+}
+
+/** The types in words; undefined where alternatives say them. */
+function typeOf({ types, rest }: Leaf): string | undefined {
+  if (types !== undefined) return [...new Set(types)].sort().join(' or ')
+  return rest.has('anyOf') || rest.has('oneOf') ? undefined : 'any'
+}
+
+function targetOf({ method, path }: FunctionView): string {
+  return `${method.toUpperCase()} ${path}`
+}
+
+function formOf({ argument: _, ...form }: ArgumentView): string {
+  return Object.entries(form)
+    .map(([key, value]) => `${key} ${value}`)
+    .join(', ')
 }
 
 /** What `from` has and `other` has not. */
-function missing(from: Iterable<string>, other: Iterable<string>): string[] {
-  const known = new Set(other)
-  return [...from].filter(each => !known.has(each))
-}
-
-/** A number is also an integer. */
-function withIntegers(types: readonly string[] = ALL_TYPES): string[] {
-  return types.includes('number') ? [...types, 'integer'] : [...types]
-}
-
-function classOf(key: string, before: unknown, now: unknown): ChangeClass {
-  const isUpper = /^(?:max|exclusiveMax)/.test(key)
-  if (isUpper || /^(?:min|exclusiveMin)/.test(key)) {
-    if (now === undefined) return 'safe'
-    return before !== undefined && isUpper === Number(now) > Number(before) ? 'safe' : 'breaking'
-  }
-  if (now === undefined && key === 'format') return 'safe'
-  const onlyNarrows = key === 'pattern' || key === 'multipleOf' || key === 'uniqueItems'
-  if (!onlyNarrows || (before !== undefined && now !== undefined)) return 'unknown'
-  return now === undefined ? 'safe' : 'breaking'
-}
-
-/** A place inside a schema, one step deeper. */
-function under(at: string, name: string): string {
-  return at === '' ? name : `${at}.${name}`
+function missing(
+  from: ReadonlySet<string> | ReadonlyMap<string, unknown>,
+  other: { has(each: string): boolean },
+): string[] {
+  return [...from.keys()].filter(each => !other.has(each)).slice(0, MOST_LISTED)
 }
 
 function shown(values: readonly unknown[]): string {
-  const text = (value: unknown) => (typeof value === 'string' ? value : (comparable(value) ?? 'absent'))
-  const texts = values.slice(0, SHOWN).map(each => quote(text(each)))
-  return `${texts.join(', ')}${values.length > SHOWN ? ` and ${values.length - SHOWN} more` : ''}`
+  const texts = values.slice(0, SHOWN).map(each => quote(typeof each === 'string' ? each : comparable(each)))
+  return `${texts.join(', ')}${values.length > SHOWN ? ' and more' : ''}`
 }
 
 /** What the document says of authorization: its requirements, and the schemes that they name. */
 function securityOf(definition: unknown): unknown {
   const { security, components } = Object(definition)
   return [security ?? null, (isObject(components) ? components.securitySchemes : null) ?? null]
-}
-
-function targetOf({ record }: OperationInput): string {
-  return `${record.method.toLowerCase()} ${record.path}`
-}
-
-function kindOf(input: Input): string {
-  return input.in === 'body' ? 'body' : 'parameter'
-}
-
-function labelOf(input: Input): string {
-  return input.in === 'body' ? 'the request body' : `the ${input.in} parameter ${quote(input.name)}`
-}
-
-/** How the value is written in a request: the media type, or the style with its defaults. */
-function formOf({ in: place, value }: Input): string {
-  if (place === 'body') return quote(jsonMediaType(Object(value.content)) ?? '')
-  if (isObject(value.content)) return `the media type ${quote(Object.keys(value.content)[0] ?? '')}`
-  const isForm = place === 'query' || place === 'cookie'
-  const style = typeof value.style === 'string' ? value.style : isForm ? 'form' : 'simple'
-  const explode = typeof value.explode === 'boolean' ? value.explode : style === 'form'
-  return `${quote(style)}${explode ? ', exploded' : ''}${value.allowReserved === true ? ', reserved characters as they are' : ''}`
 }

@@ -8,10 +8,11 @@ import { parseJsonBody } from '../../schema/json-body.js'
 import { sha256 } from '../../updates/audit.js'
 import {
   type Completion,
+  changeText,
   checkDefinition,
-  compareDefinitions,
   completeDefinition,
   type DefinitionCheck,
+  definitionChanges,
   GivenPlaces,
   originsOf,
 } from '../definition/index.js'
@@ -41,15 +42,22 @@ export interface UpdateContent {
   unknown: Loc[]
 }
 
-/** Reads a valid body. `null` keeps a field, but for `oauth_config_id`. A definition that differs from `stored` in number forms is that. */
+/**
+ * Reads a valid body. `null` keeps a field, except `oauth_config_id`. A definition that differs from `stored` only in how numbers are
+ * written is that one. `storedHeaders` are the names of the headers that the tool has.
+ */
 function updateContentOf(
   body: CustomToolUpdate,
-  { baseHash, stored }: { baseHash?: string | undefined; stored?: string },
+  {
+    baseHash,
+    stored,
+    storedHeaders = [],
+  }: { baseHash?: string | undefined; stored?: string; storedHeaders?: string[] },
 ): UpdateContent {
   const { definition, oauth_config_id, ...others } = body
   const write = writerFor(body)
   const text = definition ? definitionOf(write(definition)) : undefined
-  const headerNames = body.custom_headers?.map(header => header.key)
+  const headerNames = body.custom_headers?.map(header => header.key) ?? storedHeaders
   const checked = text && checkedOnce(text.hash, definition, headerNames)
   const sent = checked?.faults.length === 0 ? text : undefined
   const isCompared = stored !== undefined && baseHash !== undefined && sent !== undefined && sent.hash !== baseHash
@@ -78,7 +86,7 @@ function updateContentOf(
 }
 
 /** The faults and notes of a definition. What was found good for tools with these headers is not checked again. */
-function checkedOnce(hash: string, definition: unknown, headerNames: readonly string[] = []) {
+function checkedOnce(hash: string, definition: unknown, headerNames: readonly string[]) {
   const headers = JSON.stringify(headerNames)
   const known = factsOf(hash).checked
   if (known?.headers === headers) return { faults: [], notes: known.notes }
@@ -104,6 +112,14 @@ function definitionNotes(checked: DefinitionCheck): string[] {
 
 const AT: Loc = ['body', 'definition']
 
+interface ValidationInput {
+  query: ValidationQuery
+  use: ToolUse | null
+  stored?: string
+  /** The names of the tool's custom headers. */
+  headerNames?: string[]
+}
+
 /** What the query asks to be said of a definition. */
 export interface ValidationQuery {
   report?: 'full'
@@ -113,20 +129,20 @@ export interface ValidationQuery {
 }
 
 /**
- * Validates the definition of a valid body, for the tool with this `use` and `stored` definition, if one is asked for. Answers JSON text,
+ * Validates the definition of a valid body, for the tool with this `use`, `stored` definition and `headerNames`, if one is asked for. Answers JSON text,
  * a long one as bytes, and what its `Warning` says. Throws `InvalidRequest` for a definition that is not accepted.
  */
 function validationOf(
   body: ValidateToolRequest,
-  { query, use, stored }: { query: ValidationQuery; use: ToolUse | null; stored?: string },
+  { query, use, stored, headerNames = [] }: ValidationInput,
 ): { answer: string | Uint8Array; warnings: string[] } {
-  const completion = query.complete ? completed(body.definition, query) : undefined
+  const completion = query.complete ? completed(body.definition, query, headerNames) : undefined
   if (completion && !completion.check.ok) {
     const places = new GivenPlaces(body.definition, completion.edits)
     throw new InvalidRequest(completion.check.faults.map(fault => inGiven(fault, places, query)))
   }
   const definition = completion?.definition ?? body.definition
-  const checked = completion?.check ?? checkDefinition(definition)
+  const checked = completion?.check ?? checkDefinition(definition, { headerNames })
   if (!checked.ok) throw new InvalidRequest(checked.faults)
   const full = query.report === 'full'
   const unknown = unknownFields(ValidateToolRequest, body).slice(0, UNKNOWN_FIELDS_MAX)
@@ -134,7 +150,7 @@ function validationOf(
     methods: checked.methods,
     ...(full && { warnings: checked.warnings }),
     ...(completion && { completed: shownCompletion(completion) }),
-    ...(use && { impact: impactOf(use, stored ?? null, definition) }),
+    ...(use && { impact: impactOf(use, stored ?? null, definition, headerNames) }),
   }
   const text = writerFor(body)(answer)
   return {
@@ -143,8 +159,9 @@ function validationOf(
   }
 }
 
-function completed(definition: unknown, { server, drop }: ValidationQuery) {
+function completed(definition: unknown, { server, drop }: ValidationQuery, headerNames: string[]) {
   return completeDefinition(definition, {
+    headerNames,
     ...(server !== undefined && { server }),
     dropsUnsupported: drop !== undefined,
     numbers: numberTexts,
@@ -217,9 +234,10 @@ export interface ToolUse {
 }
 
 /** What a definition that passed the check would change. `stored` is the tool's own as JSON text, or null. */
-function impactOf({ ids, others }: Omit<ToolUse, 'isWhole'>, stored: string | null, definition: unknown) {
+function impactOf(use: Omit<ToolUse, 'isWhole'>, stored: string | null, definition: unknown, headerNames: string[]) {
+  const { ids, others } = use
   // Where no definition is stored yet, every operation is new, and nothing else has changed. What passed is an object.
   const before = stored === null ? { ...(definition as object), paths: {} } : parseBigInts(stored)
-  const { changes } = compareDefinitions(before, withBigInts(definition))
-  return { changes, agents: { ids, others } }
+  const changes = definitionChanges(before, withBigInts(definition), { headerNames })
+  return { changes: changes.map(each => ({ ...each, msg: changeText(each) })), agents: { ids, others } }
 }

@@ -51,6 +51,7 @@ export interface Readings {
   references: References
   subtypes: Subtypes
   is30: boolean
+  document: Record<string, unknown>
 }
 
 /** Where a definition stands in a request. */
@@ -91,12 +92,12 @@ export function inspection(definition: unknown, options: CheckOptions): Inspecti
   const is30 = version.startsWith('3.0')
   const subtypes = new Subtypes(references, definition, root)
   const headerNames = new Set(options.headerNames?.map(name => name.toLowerCase()))
-  const inputs = new InputRules(reader, new SchemaWalk(reader, subtypes, is30), headerNames)
+  const inputs = new InputRules(reader, new SchemaWalk(reader, subtypes, is30), is30, headerNames)
   const rules = new OperationRules(reader, inputs, definition.servers)
   checkPaths(definition, placeUnder(root, 'paths'), rules, reader)
   checkSecurity(definition.components, placeUnder(root, 'components'), findings)
   reader.checkPlaces(definition, root, found)
-  return resultOf(findings, rules.operations, { references, subtypes, is30 })
+  return resultOf(findings, rules.operations, { references, subtypes, is30, document: definition })
 }
 
 function resultOf(findings: Findings, operations: OperationInput[], readings: Readings | undefined): Inspection {

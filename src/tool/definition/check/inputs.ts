@@ -12,8 +12,10 @@ export interface ParameterInput {
   readonly key: string
   readonly value: Record<string, unknown>
   readonly place: Place
-  /** False if its `in` is none that OpenAPI knows. */
-  readonly isSendable: boolean
+  /** False if it cannot be sent, if OpenAPI ignores it, or if a custom header of the tool supplies it: the model does not fill it in. */
+  readonly isArgument: boolean
+  /** The description beside the reference to it, which overrides its own from 3.1 on. */
+  readonly description?: string
 }
 
 /** The JSON body that an operation takes, after references were followed. */
@@ -21,7 +23,10 @@ export interface BodyInput {
   readonly value: Record<string, unknown>
   /** The chosen media type object; empty if it says nothing. */
   readonly media: Record<string, unknown>
+  readonly mediaType: string
   readonly place: Place
+  /** As of a parameter. */
+  readonly description?: string
 }
 
 /** What one list of parameters gives: by their keys, each with its index in the list. */
@@ -52,6 +57,7 @@ export class InputRules {
   constructor(
     private readonly reader: Reader,
     private readonly schemas: SchemaWalk,
+    private readonly is30: boolean,
     private readonly headerNames: ReadonlySet<string>,
   ) {}
 
@@ -83,10 +89,12 @@ export class InputRules {
 
   private readParameter(entry: unknown, place: Place): ParameterInput | undefined {
     const value = this.reader.object(entry, place, 'parameter')
-    const found = value && this.reader.follow({ value, place }, 'parameter')
+    if (value === undefined) return undefined
+    const { found, beside } = this.follow(value, place, 'parameter')
     if (found === undefined) return undefined
     if (!this.parameters.has(found.value)) this.parameters.set(found.value, this.readFields(found))
-    return this.parameters.get(found.value)
+    const input = this.parameters.get(found.value)
+    return input && 'description' in beside ? { ...input, ...beside } : input
   }
 
   private readFields(parameter: Resolved): ParameterInput | undefined {
@@ -106,19 +114,32 @@ export class InputRules {
     if (name === undefined || this.reader.isMisplaced(value.in, placeUnder(place, 'in'), '"in"')) return undefined
     const location = typeof value.in === 'string' ? value.in : ''
     const key = `${location} ${location === 'header' ? name.toLowerCase() : name}`
-    const input = { name, in: location, key, value, place, isSendable: LOCATIONS.includes(location) }
-    if (!input.isSendable) {
+    const isSendable = LOCATIONS.includes(location)
+    const isArgument = isSendable && !isSupplied({ in: location, key }, this.headerNames)
+    if (!isSendable) {
       const hint = locationHint(value.in)
       const msg = `the parameter ${quote(name)} says by its "in" neither query, header, path nor cookie: it cannot be sent${hint}`
       findings.warn('parameter_location_unknown', msg, place, 'in')
-    } else if ((location === 'header' || location === 'cookie') && !isSupplied(input, this.headerNames)) {
+    } else if (isArgument && (location === 'header' || location === 'cookie')) {
       findings.warn(
         'parameter_not_supplied',
         `no custom header supplies the ${location} parameter ${quote(name)}`,
         place,
       )
     }
-    return input
+    return { name, in: location, key, value, place, isArgument }
+  }
+
+  /** What an object means, itself or by references, and the description beside a reference, which 3.0 ignores. */
+  private follow(value: Record<string, unknown>, place: Place, part: string) {
+    const start = { value, place }
+    if (value.$ref === undefined) return { found: start, beside: {} }
+    const { items, end: found } = this.reader.passed(start, part)
+    const references = this.is30 ? [] : [start, ...items.slice(0, -1)]
+    const described = references.find(
+      each => typeof each.value.description === 'string' && each.value.description !== '',
+    )
+    return { found, beside: described === undefined ? {} : { description: described.value.description as string } }
   }
 
   /** The schema of a parameter stands in `schema`, or in the one media type of its `content`. */
@@ -149,10 +170,12 @@ export class InputRules {
   readBody(body: unknown, place: Place): BodyInput | undefined {
     if (body === undefined) return undefined
     const value = this.reader.object(body, place, 'request body')
-    const found = value && this.reader.follow({ value, place }, 'request body')
+    if (value === undefined) return undefined
+    const { found, beside } = this.follow(value, place, 'request body')
     if (found === undefined) return undefined
     if (!this.bodies.has(found.value)) this.bodies.set(found.value, this.readContent(found))
-    return this.bodies.get(found.value)
+    const input = this.bodies.get(found.value)
+    return input && 'description' in beside ? { ...input, ...beside } : input
   }
 
   /** Of several JSON media types `application/json` is used, else the first; only that one becomes input and is looked into. */
@@ -167,10 +190,10 @@ export class InputRules {
       return undefined
     }
     const place = placeUnder(at, name)
-    if (content[name] === null) return { value: body.value, media: {}, place }
+    if (content[name] === null) return { value: body.value, media: {}, mediaType: name, place }
     const value = this.reader.object(content[name], place, 'media type')
     const media = value && this.readMediaType({ value, place })
-    return media && { value: body.value, media: media.value, place: media.place }
+    return media && { value: body.value, media: media.value, mediaType: name, place: media.place }
   }
 
   /** A media type, which may itself be a reference (3.2). */

@@ -1,12 +1,19 @@
-import { type CheckOptions, DEFAULT_AT, inspection, type Readings } from '../check/check.js'
+import { type CheckOptions, DEFAULT_AT, type Inspection, inspection, type Readings } from '../check/check.js'
 import type { Fault } from '../check/findings.js'
-import { type BodyInput, isSupplied, type ParameterInput } from '../check/inputs.js'
+import type { BodyInput, ParameterInput } from '../check/inputs.js'
 import type { OperationInput } from '../check/operations.js'
 import { isDangling, isObject } from '../check/references.js'
-import { type ConvertedSchema, comparable, type Definition, type JsonSchema, SchemaConverter } from './json-schema.js'
-import { functionNames } from './names.js'
+import {
+  asObject,
+  type ConvertedSchema,
+  comparable,
+  type Definition,
+  type JsonSchema,
+  SchemaConverter,
+} from './json-schema.js'
+import { argumentNames, functionNames } from './names.js'
 
-/** What a language model is given of one method. */
+/** What a language model is given of one method, and how a call of it is sent. */
 export interface FunctionView {
   /** Valid for the model providers: `^[A-Za-z0-9_-]{1,64}$`, unique among the functions of the definition. */
   name: string
@@ -17,6 +24,24 @@ export interface FunctionView {
   parameters: Record<string, unknown>
   method: string
   path: string
+  /** How each property of `parameters` is sent, in their order. */
+  arguments: ArgumentView[]
+  /** For properties inside arguments that have another name on the wire: that name, by the one in `parameters`. */
+  wire_names?: Record<string, string>
+}
+
+/** How one argument of a function is sent. */
+export interface ArgumentView {
+  argument: string
+  in: string
+  /** The name of the parameter on the wire; absent for the body. */
+  name?: string
+  /** The media type of the body, or of a parameter that has one. */
+  media_type?: string
+  /** As in OpenAPI, where they are not what OpenAPI assumes. */
+  style?: string
+  explode?: boolean
+  allow_reserved?: boolean
 }
 
 /** The definition has faults, so that no functions can be made of it. */
@@ -26,138 +51,205 @@ export class DefinitionRefused extends Error {
   }
 }
 
-const BODY_PROPERTY = 'requestBody'
+const BODY_ARGUMENT = 'requestBody'
 /** Each function is complete in itself, so a few shared schemas could make gigabytes. */
 const MOST_CHARACTERS = 32 * 1024 * 1024
 
 /**
  * The functions that a model is given, one for each operation, in document order; each is complete in itself.
  *
- * Every parameter is a property of its own name; of two that differ only in place, the second is `query_id` and so on. What a
- * custom header supplies, and what cannot be sent, is left out. The JSON body is the one property `requestBody`.
- * Throws `DefinitionRefused` with the faults of `checkDefinition`, or with `functions_too_large`.
+ * An argument has the name of its parameter, made safe by `argumentNames`; of two that differ only in place, the second is `query_id`
+ * and so on. The JSON body is the one argument `requestBody`. `headerNames` are the tool's custom headers: what they supply is left
+ * out. Throws `DefinitionRefused` with the faults of `checkDefinition`, or with `functions_too_large`.
  */
 export function toFunctions(definition: unknown, options: CheckOptions = {}): FunctionView[] {
-  const { check, operations, readings } = inspection(definition, options)
-  if (!check.ok) throw new DefinitionRefused(check.faults)
-  if (readings === undefined) return []
-  const schemas = new InputSchemas(readings)
-  const headerNames = new Set(options.headerNames?.map(name => name.toLowerCase()))
+  const inspected = inspection(definition, options)
+  if (!inspected.check.ok) throw new DefinitionRefused(inspected.check.faults)
+  const functions = functionsOf(inspected)
+  if (functions !== undefined) return functions.map(({ operation: _, ...view }) => view)
+  const msg = `the functions of this definition together hold more than ${MOST_CHARACTERS} characters: divide it into several`
+  throw new DefinitionRefused([{ loc: [...(options.at ?? DEFAULT_AT)], msg, type: 'functions_too_large' }])
+}
+
+/** A function and the operation that it is made of. */
+export interface ReadFunction extends FunctionView {
+  readonly operation: OperationInput
+}
+
+/** The functions of those operations that can be read; undefined if none can, or if they are too large. */
+export function readableFunctions(definition: unknown, options: CheckOptions): ReadFunction[] | undefined {
+  return functionsOf(inspection(definition, options))
+}
+
+function functionsOf({ operations, readings }: Inspection): ReadFunction[] | undefined {
+  if (readings === undefined) return undefined
+  const schemas = new ArgumentSchemas(readings)
   const names = functionNames(operations.map(each => each.record))
+  const functions: ReadFunction[] = []
   let characters = 0
-  return operations.map((operation, i) => {
+  for (const [i, operation] of operations.entries()) {
     const { name: operationId, summary, spec, method, path } = operation.record
-    const parameters = schemas.parametersOf(operation, headerNames)
+    const inputs = schemas.argumentsOf(operation)
+    const { parameters, wireNames } = schemas.parametersOf(inputs)
     characters += comparable(parameters).length
-    if (characters > MOST_CHARACTERS) {
-      const msg = `the functions of this definition together hold more than ${MOST_CHARACTERS} characters: divide it into several`
-      throw new DefinitionRefused([{ loc: [...(options.at ?? DEFAULT_AT)], msg, type: 'functions_too_large' }])
-    }
-    const name = names[i] as string // one for each operation
-    return { name, operationId, description: describe(summary, spec.description), parameters, method, path }
-  })
+    if (characters > MOST_CHARACTERS) return undefined
+    functions.push({
+      name: names[i] as string, // one for each operation
+      operationId,
+      description: describe(summary, spec.description),
+      parameters,
+      method,
+      path,
+      arguments: inputs.map(argumentView),
+      ...(wireNames.size > 0 && { wire_names: Object.fromEntries(wireNames) }),
+      operation,
+    })
+  }
+  return functions
 }
 
-/** A parameter or the body of an operation. */
-export interface Input extends ConvertedSchema, ParameterInput {
+function argumentView({ argument, in: location, name, mediaType, value }: Argument): ArgumentView {
+  if (location === 'body') return { argument, in: location, ...(mediaType !== undefined && { media_type: mediaType }) }
+  const usual = location === 'query' || location === 'cookie' ? 'form' : 'simple'
+  const style = typeof value.style === 'string' ? value.style : usual
+  const { explode, allowReserved } = value
+  return {
+    argument,
+    in: location,
+    name,
+    ...(mediaType !== undefined && { media_type: mediaType }),
+    ...(style !== usual && { style }),
+    ...(typeof explode === 'boolean' && explode !== (style === 'form') && { explode }),
+    ...(allowReserved === true && { allow_reserved: true }),
+  }
+}
+
+/** A parameter or the body of an operation, as a model fills it in. */
+interface Argument extends ConvertedSchema {
+  /** Its name for the model. */
+  readonly argument: string
+  /** Its place, `body` for the body, and its name on the wire. */
+  readonly in: string
+  readonly name: string
   readonly isRequired: boolean
+  readonly mediaType: string | undefined
+  /** The parameter or the body itself. */
+  readonly value: Record<string, unknown>
 }
 
-/** Makes the argument schemas of the operations of one document; what operations share is converted once. */
-export class InputSchemas {
-  readonly converter: SchemaConverter
+/** Makes the arguments of the operations of one document; the schemas that operations share are converted once. */
+class ArgumentSchemas {
+  private readonly converter: SchemaConverter
   private readonly made = new Map<object, ConvertedSchema>()
 
   constructor(private readonly readings: Readings) {
     this.converter = new SchemaConverter(readings)
   }
 
-  /** What an operation takes in; the body is the last, in `body`. */
-  inputsOf({ parameters, body }: OperationInput): Input[] {
-    const inputs = parameters.map(each => {
-      const isRequired = each.in === 'path' || each.value.required === true
-      return { ...each, ...this.parameterSchema(each), isRequired }
-    })
-    if (body === undefined) return inputs
-    const { value, place } = body
-    const named = { name: BODY_PROPERTY, in: 'body', key: 'body', value, place, isSendable: true }
-    return [...inputs, { ...named, ...this.bodySchema(body), isRequired: value.required === true }]
+  /**
+   * What a model fills in of one operation; the body is the last. What the tool's headers supply and what cannot be sent is not here:
+   * the check has marked it (`isArgument`).
+   */
+  argumentsOf({ parameters, body }: OperationInput): Argument[] {
+    const inputs = parameters
+      .filter(each => each.isArgument)
+      .map(each => ({
+        ...each,
+        ...this.parameterSchema(each),
+        isRequired: each.in === 'path' || each.value.required === true,
+        mediaType: isObject(each.value.content) ? Object.keys(each.value.content)[0] : undefined,
+      }))
+    if (body !== undefined) {
+      const { value, place, mediaType } = body
+      const named = { name: BODY_ARGUMENT, in: 'body', key: 'body', isArgument: true, mediaType, value, place }
+      inputs.push({ ...named, ...this.bodySchema(body), isRequired: value.required === true })
+    }
+    const labels = new Set<string>()
+    for (const { name, in: location } of inputs) {
+      let label = labels.has(name) ? `${location}_${name}` : name
+      while (labels.has(label)) label = `${label}_`
+      labels.add(label)
+    }
+    const names = argumentNames([...labels])
+    return inputs.map((each, i) => ({ ...each, argument: names[i] as string })) // one for each
   }
 
-  /** The arguments of one operation. */
-  parametersOf(operation: OperationInput, headerNames: ReadonlySet<string>): Record<string, unknown> {
-    const properties = new Map<string, JsonSchema>()
-    const required: string[] = []
+  /** These arguments as one schema, and what properties inside them are called on the wire, where that differs. */
+  parametersOf(inputs: readonly Argument[]): { parameters: Record<string, unknown>; wireNames: Map<string, string> } {
     const uses = new Set<Definition>()
-    for (const input of this.inputsOf(operation)) {
-      if (isSupplied(input, headerNames) || !input.isSendable) continue
-      let name = properties.has(input.name) ? `${input.in}_${input.name}` : input.name
-      while (properties.has(name)) name = `${name}_`
-      properties.set(name, input.schema)
-      if (input.isRequired) required.push(name)
-      for (const use of input.uses) uses.add(use)
+    const wireNames = new Map<string, string>()
+    const include = (converted: ConvertedSchema) => {
+      for (const use of converted.uses) uses.add(use)
+      for (const [name, wire] of converted.renamed) wireNames.set(name, wire)
     }
+    inputs.forEach(include)
     const $defs: Record<string, JsonSchema> = {}
     for (const { name, converted } of uses) {
       if (converted === undefined) continue
       $defs[name] = converted.schema
-      for (const use of converted.uses) uses.add(use)
+      include(converted)
     }
-    return {
+    const required = inputs.filter(each => each.isRequired).map(each => each.argument)
+    const parameters = {
       type: 'object',
-      properties: Object.fromEntries(properties),
-      ...(required.length > 0 ? { required } : {}),
-      ...(Object.keys($defs).length > 0 ? { $defs } : {}),
+      properties: Object.fromEntries(inputs.map(each => [each.argument, each.schema])),
+      ...(required.length > 0 && { required }),
+      ...(Object.keys($defs).length > 0 && { $defs }),
     }
+    return { parameters, wireNames }
   }
 
-  private parameterSchema({ value }: ParameterInput): ConvertedSchema {
-    const known = this.made.get(value)
-    if (known !== undefined) return known
-    const { schema, uses } = this.converter.convert(this.schemaOf(value))
-    const own: Record<string, unknown> = {}
-    if (typeof value.description === 'string' && value.description !== '') own.description = value.description
-    if (value.deprecated === true) own.deprecated = true
-    const examples = examplesOf(value)
-    if (examples.length > 0) own.examples = examples
-    const made = { schema: { ...asObject(schema), ...own }, uses }
-    this.made.set(value, made)
-    return made
+  /** The schema of a parameter is in `schema`, or in the only media type of `content`. */
+  private parameterSchema({ value, description }: ParameterInput): ConvertedSchema {
+    let made = this.made.get(value)
+    if (made === undefined) {
+      const media = this.resolved(isObject(value.content) ? Object.values(value.content)[0] : undefined)
+      made = this.described(value.schema ?? media?.schema, [value, media ?? {}])
+      if (typeof value.description === 'string' && value.description !== '')
+        made = withMembers(made, { description: value.description })
+      if (value.deprecated === true) made = withMembers(made, { deprecated: true })
+      this.made.set(value, made)
+    }
+    return description === undefined ? made : withMembers(made, { description })
   }
 
-  private bodySchema(body: BodyInput): ConvertedSchema {
-    const { value, media } = body
-    const known = this.made.get(body)
-    if (known !== undefined) return known
-    const items = media.itemSchema === undefined ? undefined : { type: 'array', items: media.itemSchema }
-    const { schema, uses } = this.converter.convert(media.schema ?? items)
-    const described = { ...asObject(schema) }
-    if (typeof value.description === 'string') described.description ??= value.description
-    const made = { schema: described, uses }
-    this.made.set(body, made)
-    return made
+  private bodySchema({ value, media, description }: BodyInput): ConvertedSchema {
+    let made = this.made.get(media)
+    if (made === undefined) {
+      const items = media.itemSchema === undefined ? undefined : { type: 'array', items: media.itemSchema }
+      made = this.described(media.schema ?? items, [media])
+      this.made.set(media, made)
+    }
+    if (description !== undefined) return withMembers(made, { description })
+    const isDescribed = asObject(made.schema).description !== undefined || typeof value.description !== 'string'
+    return isDescribed ? made : withMembers(made, { description: value.description })
   }
 
-  /** A parameter's schema stands in `schema`, or in the only media type of `content`. */
-  private schemaOf({ schema, content }: Record<string, unknown>): unknown {
-    if (schema !== undefined && schema !== null) return schema
-    const media = isObject(content) ? Object.values(content)[0] : undefined
-    if (!isObject(media)) return undefined
-    if (typeof media.$ref !== 'string') return media.schema
-    const target = this.readings.references.find(media.$ref)
-    return !isDangling(target) && isObject(target.value) ? target.value.schema : undefined
+  /** A schema with the examples of the first of these objects that has any. */
+  private described(schema: unknown, holders: readonly Record<string, unknown>[]): ConvertedSchema {
+    const examples = holders.map(each => this.examplesOf(each)).find(each => each.length > 0)
+    return withMembers(this.converter.convert(schema, examples), {})
+  }
+
+  private examplesOf({ example, examples }: Record<string, unknown>): unknown[] {
+    if (example !== undefined) return [example]
+    return (isObject(examples) ? Object.values(examples) : []).flatMap(each => {
+      const { dataValue, value = dataValue } = this.resolved(each) ?? {}
+      return value === undefined ? [] : [value]
+    })
+  }
+
+  /** An object, or what its references lead to. */
+  private resolved(value: unknown): Record<string, unknown> | undefined {
+    if (!isObject(value)) return undefined
+    if (typeof value.$ref !== 'string') return value
+    const target = this.readings.references.endOf(this.readings.references.find(value.$ref))
+    return typeof target !== 'string' && !isDangling(target) && isObject(target.value) ? target.value : undefined
   }
 }
 
-function asObject(schema: JsonSchema): Record<string, unknown> {
-  if (typeof schema === 'object') return schema
-  return schema ? {} : { not: {} }
-}
-
-function examplesOf({ example, examples }: Record<string, unknown>): unknown[] {
-  if (example !== undefined) return [example]
-  const listed = isObject(examples) ? Object.values(examples) : []
-  return listed.flatMap(each => (isObject(each) && 'value' in each ? [each.value] : []))
+function withMembers(made: ConvertedSchema, members: Record<string, unknown>): ConvertedSchema {
+  return { ...made, schema: { ...asObject(made.schema), ...members } }
 }
 
 function describe(summary: string, description: unknown): string {

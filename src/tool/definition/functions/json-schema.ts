@@ -1,15 +1,17 @@
 import type { Readings } from '../check/check.js'
 import { type Dangling, isDangling, isObject, type Target } from '../check/references.js'
+import { safePropertyNames } from './names.js'
 
 type Schema = Record<string, unknown>
 
 /** A JSON Schema of draft 2020-12. */
 export type JsonSchema = Schema | boolean
 
-/** A converted schema and the definitions that it refers to. */
+/** A converted schema, the definitions that it refers to, and the names on the wire of properties that have a safe one here. */
 export interface ConvertedSchema {
   readonly schema: JsonSchema
   readonly uses: ReadonlySet<Definition>
+  readonly renamed: ReadonlyMap<string, string>
 }
 
 /** A schema that others refer to; it is converted after what refers to it. */
@@ -39,7 +41,7 @@ const MOST_HIDDEN = 500
 const ANNOTATIONS = new Set('title description default example examples deprecated readOnly writeOnly'.split(' '))
 
 /** How the schemas of one schema are converted. */
-interface Converters {
+interface SchemaConverters {
   /** A schema of another value, inside this one. */
   inside(schema: unknown): JsonSchema
   /** A schema that describes the same value. */
@@ -49,19 +51,25 @@ interface Converters {
   alternative(schema: unknown): JsonSchema
 }
 
+interface Converters extends SchemaConverters {
+  /** The safe name of a property, and a value in which properties have theirs. */
+  name(wire: string): string
+  data(value: unknown): unknown
+}
+
 /** Keywords whose value is a map of schemas, a list of them, or one, and how these are converted. */
-const SCHEMA_MAPS = new Map<string, keyof Converters>([
+const SCHEMA_MAPS = new Map<string, keyof SchemaConverters>([
   ['properties', 'inside'],
   ['patternProperties', 'inside'],
   ['dependentSchemas', 'beside'],
 ])
-const SCHEMA_LISTS = new Map<string, keyof Converters>([
+const SCHEMA_LISTS = new Map<string, keyof SchemaConverters>([
   ['allOf', 'part'],
   ['anyOf', 'alternative'],
   ['oneOf', 'alternative'],
   ['prefixItems', 'inside'],
 ])
-const SCHEMAS = new Map<string, keyof Converters>([
+const SCHEMAS = new Map<string, keyof SchemaConverters>([
   ['then', 'beside'],
   ['else', 'beside'],
   ...'additionalItems not if contains propertyNames additionalProperties unevaluatedProperties unevaluatedItems contentSchema'
@@ -77,55 +85,63 @@ const PLAIN_KEYWORDS = new Map<string, (value: unknown) => boolean>([
   ...['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum'].map(key => [key, isNumber] as const),
   ...COUNTS.map(key => [key, isCount] as const),
   ['multipleOf', value => isNumber(value) && value > 0],
-  ['examples', Array.isArray],
-  ['const', () => true],
-  ['default', () => true],
 ])
+const DATA = new Set(['const', 'default', 'examples'])
 
 /**
  * Turns the schemas of one OpenAPI document into JSON Schema 2020-12 that every validator compiles. References become `$defs`,
- * `nullable` the type "null", and a `discriminator` alternatives whose selector is fixed. `readOnly` properties are left out.
+ * `nullable` the type "null", and a `discriminator` alternatives whose selector is fixed. `readOnly` properties are left out, and names
+ * of properties that some vendor refuses become safe.
  */
 export class SchemaConverter {
   private readonly definitions = new Map<object, Map<string, Definition>>()
-  private readonly byRef = new Map<string, Definition>()
   private readonly taken = new Map<string, number>()
   private readonly pending: Definition[] = []
   private readonly hidden = new Map<object, ReadonlySet<string>>()
+  private readonly safeNames: ReadonlyMap<string, string>
+  /** What the schema that is being converted uses and renames. */
+  private uses = new Set<Definition>()
+  private renamed = new Map<string, string>()
 
-  constructor(private readonly readings: Readings) {}
+  constructor(private readonly readings: Readings) {
+    this.safeNames = safePropertyNames(readings.document)
+  }
 
-  /** Converts one schema and every definition that it needs. The result is shared and not to be changed. */
-  convert(schema: unknown): ConvertedSchema {
-    const converted = this.convertTree(schema, undefined, ALONE)
+  /** Converts one schema, with these examples, and every definition that it needs. The result is shared and not to be changed. */
+  convert(schema: unknown, examples: readonly unknown[] = []): ConvertedSchema {
+    const converted = this.convertTree(schema, undefined, ALONE, examples)
     for (let next = this.pending.pop(); next !== undefined; next = this.pending.pop())
       next.converted = this.convertTree(next.target.value, next.target.base, next.context)
     return converted
   }
 
-  /** The definition that `ref` (as this class writes it) names. */
-  definition(ref: string): JsonSchema | undefined {
-    return this.byRef.get(ref)?.converted?.schema
+  private convertTree(
+    value: unknown,
+    base: Schema | undefined,
+    context: Context,
+    examples: readonly unknown[] = [],
+  ): ConvertedSchema {
+    this.uses = new Set()
+    this.renamed = new Map()
+    const converted = this.convertOne(value, base, context)
+    const schema =
+      examples.length === 0 ? converted : { ...asObject(converted), examples: examples.map(each => this.data(each)) }
+    return { schema, uses: this.uses, renamed: this.renamed }
   }
 
-  private convertTree(schema: unknown, base: Schema | undefined, context: Context): ConvertedSchema {
-    const uses = new Set<Definition>()
-    return { schema: this.convertOne(schema, base, context, uses), uses }
-  }
-
-  private convertOne(schema: unknown, outer: Schema | undefined, context: Context, uses: Set<Definition>): JsonSchema {
+  private convertOne(schema: unknown, outer: Schema | undefined, context: Context): JsonSchema {
     if (!isObject(schema)) return typeof schema === 'boolean' ? schema : {}
     const { subtypes, references, is30 } = this.readings
     const base = typeof schema.$id === 'string' ? schema : outer
     const hidden = united(context.hidden, this.hiddenIn(schema, base, 0))
-    const alternatives = context.isParent ? undefined : this.alternativesOf(schema, base, hidden, uses)
+    const alternatives = context.isParent ? undefined : this.alternativesOf(schema, base, hidden)
     const result: Schema = {}
     const ref = schema.$ref ?? schema.$dynamicRef
     if (alternatives !== undefined) result.oneOf = alternatives
     else if (typeof ref === 'string')
-      Object.assign(result, this.reference(references.find(ref, base), { ...context, hidden }, uses))
+      Object.assign(result, this.reference(references.find(ref, base), { ...context, hidden }))
     const discriminator = subtypes.discriminatorOf(schema)
-    const under = (inner: Context) => (each: unknown) => this.convertOne(each, base, inner, uses)
+    const under = (inner: Context) => (each: unknown) => this.convertOne(each, base, inner)
     const beside = under({ isParent: false, hidden })
     const convert: Converters = {
       inside: under(ALONE),
@@ -135,26 +151,31 @@ export class SchemaConverter {
         const end = subtypes.endOf(each, base)
         const fixed = discriminator && end ? subtypes.selectorIn(discriminator, end) : undefined
         if (fixed === undefined) return beside(each)
-        return { allOf: [fixed.instead ? under({ isParent: true, hidden })(each) : beside(each), fixed.selector] }
+        const branch = fixed.instead ? under({ isParent: true, hidden })(each) : beside(each)
+        return { allOf: [branch, this.selector(fixed.selector)] }
       },
+      name: wire => this.name(wire),
+      data: value => this.data(value),
     }
     for (const key of Object.keys(schema)) {
       if ((alternatives !== undefined || (typeof ref === 'string' && is30)) && !ANNOTATIONS.has(key)) continue
       // The alternatives of a parent lead back to the subtype that names it.
       if (context.isParent && discriminator !== undefined && (key === 'oneOf' || key === 'anyOf')) continue
       const isAllowed = PLAIN_KEYWORDS.get(key)
-      if (isAllowed === undefined) convertKeyword(key, schema[key], result, hidden, convert)
+      if (DATA.has(key)) {
+        if (key !== 'examples' || Array.isArray(schema[key])) result[key] = this.data(schema[key])
+      } else if (isAllowed === undefined) convertKeyword(key, schema[key], result, hidden, convert)
       else if (isAllowed(schema[key])) result[key] = schema[key]
     }
     if (alternatives === undefined) {
       finishTuple(schema, result)
       finishBounds(schema, result)
-      finishRequired(schema, result, hidden)
+      finishRequired(schema, result, hidden, convert)
       if (isText(schema.pattern) && typeof ref !== 'string' && result.pattern === undefined) {
         const note = `Pattern: ${schema.pattern.slice(0, LONGEST_PATTERN_CHARACTERS)}`
         result.description = typeof result.description === 'string' ? `${result.description}\n${note}` : note
       }
-      const selectors = context.isParent ? [] : subtypes.selectorsAbove(schema)
+      const selectors = context.isParent ? [] : subtypes.selectorsAbove(schema).map(each => this.selector(each))
       if (selectors.length > 0) result.allOf = [...(Array.isArray(result.allOf) ? result.allOf : []), ...selectors]
     }
     return schema.nullable === true ? nullable(result) : result
@@ -165,7 +186,6 @@ export class SchemaConverter {
     schema: Schema,
     base: Schema | undefined,
     hidden: ReadonlySet<string>,
-    uses: Set<Definition>,
   ): JsonSchema[] | undefined {
     const { subtypes } = this.readings
     const offered = subtypes.offeredFor(schema)
@@ -173,22 +193,28 @@ export class SchemaConverter {
     const own = subtypes.discriminatorOf(schema)
     const self = () => {
       const known = subtypes.targetOf(schema) ?? { value: schema, place: offered[0]?.place, kind: undefined, base }
-      return this.reference(known as Target, { isParent: true, hidden }, uses)
+      return this.reference(known as Target, { isParent: true, hidden })
     }
     const all = (...parts: JsonSchema[]) => (parts.length === 1 ? (parts[0] as JsonSchema) : { allOf: parts })
     const selectorsOf = (value: Schema) => {
       const selector = own && subtypes.selectorOf(own, value)
-      return selector === undefined ? [] : [selector]
+      return selector === undefined ? [] : [this.selector(selector)]
     }
     const result: JsonSchema[] = []
     const roots = subtypes.rootsOf(schema)
     const hasOther = own !== undefined && roots.every(each => each.property !== own.property)
     // Its own value too, so that no other alternative fits the same.
     if (roots.length > 0 || own?.mapped.has(schema))
-      result.push(all(self(), ...subtypes.selectorsAbove(schema), ...(hasOther ? selectorsOf(schema) : [])))
+      result.push(
+        all(
+          self(),
+          ...subtypes.selectorsAbove(schema).map(each => this.selector(each)),
+          ...(hasOther ? selectorsOf(schema) : []),
+        ),
+      )
     for (const target of offered) {
       const value = target.value as Schema // a target of subtypes is an object
-      const part = this.reference(target, { isParent: false, hidden }, uses)
+      const part = this.reference(target, { isParent: false, hidden })
       const isBelow = own === undefined || subtypes.rootsOf(value).includes(own)
       // What only a mapping names says nothing of the parent's fields.
       result.push(isBelow ? part : all(self(), part, ...selectorsOf(value)))
@@ -197,11 +223,31 @@ export class SchemaConverter {
   }
 
   /** A reference to the definition of a target; `{}` where it means no schema. */
-  private reference(target: Target | Dangling, context: Context, uses: Set<Definition>): Schema {
+  private reference(target: Target | Dangling, context: Context): Schema {
     const definition = this.definitionOf(target, context)
     if (definition === undefined) return {}
-    uses.add(definition)
+    this.uses.add(definition)
     return { $ref: `#/$defs/${definition.name}` }
+  }
+
+  private name(wire: string): string {
+    const name = this.safeNames.get(wire)
+    if (name === undefined) return wire
+    this.renamed.set(name, wire)
+    return name
+  }
+
+  private data(value: unknown): unknown {
+    if (this.safeNames.size === 0 || typeof value !== 'object' || value === null) return value
+    if (Array.isArray(value)) return value.map(each => this.data(each))
+    return Object.fromEntries(Object.entries(value).map(([key, each]) => [this.name(key), this.data(each)]))
+  }
+
+  /** What fixes a selector, which names one property. */
+  private selector(fixed: Schema): Schema {
+    const [[property = '', value] = []] = Object.entries(fixed.properties as Schema) // as `Subtypes` makes it
+    const name = this.name(property)
+    return { ...fixed, properties: { [name]: value }, required: [name] }
   }
 
   private definitionOf(target: Target | Dangling, { isParent, hidden }: Context): Definition | undefined {
@@ -226,7 +272,6 @@ export class SchemaConverter {
   private newDefinition(target: Target, context: Context): Definition {
     const name = this.newName(`${target.place.key}${context.isParent ? '_parent' : ''}`)
     const definition: Definition = { name, target, context }
-    this.byRef.set(`#/$defs/${name}`, definition)
     this.pending.push(definition)
     return definition
   }
@@ -282,7 +327,8 @@ function convertKeyword(
   const [inMap, inList, alone] = [SCHEMA_MAPS.get(key), SCHEMA_LISTS.get(key), SCHEMAS.get(key)]
   if (inMap !== undefined) {
     const keeps = (name: string) => (key === 'properties' ? !hidden.has(name) : inMap === 'beside' || isPattern(name))
-    if (isObject(value)) result[key] = mapValues(value, convert[inMap], keeps)
+    const nameOf = key === 'patternProperties' ? (name: string) => name : convert.name
+    if (isObject(value)) result[key] = mapValues(value, convert[inMap], keeps, nameOf)
   } else if (inList !== undefined) {
     if (list) result[key] = list.map(convert[inList])
   } else if (alone !== undefined) {
@@ -294,16 +340,17 @@ function convertKeyword(
     const types = [...new Set([value].flat().filter(each => TYPES.has(each)))]
     if (types.length > 0) result.type = Array.isArray(value) ? types : types[0]
   } else if (key === 'enum') {
-    if (list) result.enum = [...new Map(list.map(each => [comparable(each), each])).values()]
+    if (list) result.enum = [...new Map(list.map(each => [comparable(each), convert.data(each)])).values()]
   } else if (key === 'required') {
     if (Array.isArray(value)) result.required = [...new Set(value.filter(isText))]
   } else if (key === 'example') {
-    if (!Array.isArray(result.examples)) result.examples = [value]
+    if (!Array.isArray(result.examples)) result.examples = [convert.data(value)]
   } else if (key === 'pattern') {
     if (isPattern(value)) result.pattern = value
   } else if (key === 'dependentRequired' && isObject(value)) {
-    const kept = (names: unknown[]) => [...new Set(names.filter(name => isText(name) && !hidden.has(name)))]
-    result[key] = mapValues(value, names => (Array.isArray(names) ? kept(names) : []))
+    const kept = (names: unknown[]) => [...new Set(names.filter(isText).filter(name => !hidden.has(name)))]
+    const named = (names: unknown) => (Array.isArray(names) ? kept(names).map(convert.name) : [])
+    result[key] = mapValues(value, named, () => true, convert.name)
   }
 }
 
@@ -342,13 +389,13 @@ function finishBounds(schema: Schema, result: Schema): void {
 }
 
 /** Adds properties that are flagged as required, takes away those that were left out. */
-function finishRequired(schema: Schema, result: Schema, hidden: ReadonlySet<string>): void {
+function finishRequired(schema: Schema, result: Schema, hidden: ReadonlySet<string>, { name }: Converters): void {
   const named = Array.isArray(result.required) ? result.required : []
   const flagged = Object.entries(isObject(schema.properties) ? schema.properties : {})
     .filter(([, property]) => isObject(property) && property.required === true)
     .map(([name]) => name)
   const names = new Set([...named, ...flagged].filter(name => !hidden.has(name)))
-  if (names.size > 0) result.required = [...names]
+  if (names.size > 0) result.required = [...names].map(name)
   else if (named.length > 0) delete result.required
 }
 
@@ -364,12 +411,23 @@ function nullable(schema: Schema): Schema {
   return schema
 }
 
-function mapValues(map: Schema, convert: (value: unknown) => unknown, keeps = (_: string) => true): Schema {
+function mapValues(
+  map: Schema,
+  convert: (value: unknown) => unknown,
+  keeps: (key: string) => boolean,
+  nameOf: (key: string) => string,
+): Schema {
   return Object.fromEntries(
     Object.entries(map)
       .filter(([key]) => keeps(key))
-      .map(([key, value]) => [key, convert(value)]),
+      .map(([key, value]) => [nameOf(key), convert(value)]),
   )
+}
+
+/** A schema as an object, to which members can be added. */
+export function asObject(schema: JsonSchema): Schema {
+  if (typeof schema === 'object') return schema
+  return schema ? {} : { not: {} }
 }
 
 function isText(value: unknown): value is string {

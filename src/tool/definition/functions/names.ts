@@ -1,8 +1,11 @@
 import { createHash } from 'node:crypto'
+import { isObject } from '../check/references.js'
 
 const NAME_CHARACTERS = 64
 const HASH_CHARACTERS = 8
-const VALID = /^[A-Za-z0-9_-]{1,64}$/
+const FUNCTION_NAME = /^[A-Za-z0-9_-]{1,64}$/
+/** What every vendor takes as the name of an argument: Gemini wants a letter or `_` first, Anthropic at most 64 characters. */
+const ARGUMENT_NAME = /^[A-Za-z_][A-Za-z0-9_-]{0,63}$/
 
 /** What a function's name is made of: operationId, method and path. */
 interface NamedOperation {
@@ -11,15 +14,57 @@ interface NamedOperation {
   readonly path: string
 }
 
+/** A name as it is written, and the words that replace it if nothing of it is readable. */
+interface Wanted {
+  readonly id: string
+  readonly instead: string
+}
+
 /**
  * A name for each operation that every model provider takes (`^[A-Za-z0-9_-]{1,64}$`), all different, in the order given.
  *
  * An operationId that is such a name stays. Of any other, accents are taken off and every other character becomes `_`. The name
  * ends with a hash of the operationId if it was cut, if letters of another script were lost, or if two would be the same; if
- * nothing readable is left, method and path stand before the hash.
+ * nothing readable is left, method and path precede the hash.
  */
 export function functionNames(operations: readonly NamedOperation[]): string[] {
-  const readable = operations.map(readableName)
+  const wanted = operations.map(({ name, method, path }) => ({
+    id: name,
+    instead: tidied(`${method.toLowerCase()} ${path}`.slice(0, NAME_CHARACTERS)),
+  }))
+  return namesFor(wanted, FUNCTION_NAME, text => text.replace(/[^A-Za-z0-9_-]/g, '_'))
+}
+
+/**
+ * A name for each argument or property that every vendor takes, by the rules of `functionNames`: `page[size]` becomes `page_size`.
+ * `ids` are all different.
+ */
+export function argumentNames(ids: readonly string[]): string[] {
+  const wanted = ids.map(id => ({ id, instead: 'argument' }))
+  return namesFor(wanted, ARGUMENT_NAME, text => tidied(text).replace(/^(?=[^A-Za-z_])/, '_'))
+}
+
+/** The safe names of those properties, of all that the schemas of a document name, that need one. */
+export function safePropertyNames(document: unknown): Map<string, string> {
+  const all = new Set<string>()
+  const pending = [document]
+  for (let at = pending.pop(); at !== undefined; at = pending.pop()) {
+    if (typeof at !== 'object' || at === null) continue
+    const { properties, required, discriminator } = at as Record<string, unknown>
+    for (const name of isObject(properties) ? Object.keys(properties) : []) all.add(name)
+    for (const name of Array.isArray(required) ? required : []) all.add(name)
+    const { propertyName = discriminator } = Object(discriminator)
+    if (typeof propertyName === 'string') all.add(propertyName)
+    for (const member of Object.values(at)) if (typeof member === 'object' && member !== null) pending.push(member)
+  }
+  const named = [...all].filter(each => typeof each === 'string')
+  if (named.every(each => ARGUMENT_NAME.test(each))) return new Map()
+  const names = argumentNames(named)
+  return new Map(named.map((wire, i) => [wire, names[i] as string] as const).filter(([wire, name]) => wire !== name))
+}
+
+function namesFor(wanted: readonly Wanted[], valid: RegExp, spelt: (text: string) => string): string[] {
+  const readable = wanted.map(each => readableName(each, valid, spelt))
   const uses = new Map<string, number>()
   for (const { name } of readable) uses.set(name, (uses.get(name) ?? 0) + 1)
   const stays = readable.map(({ name, isWhole, id }) => name === id || (isWhole && uses.get(name) === 1))
@@ -31,16 +76,20 @@ export function functionNames(operations: readonly NamedOperation[]): string[] {
   })
 }
 
-/** The name without a hash; `isWhole` is false if it leaves something out that tells operations apart. */
-function readableName({ name: id, method, path }: NamedOperation): { id: string; name: string; isWhole: boolean } {
-  if (VALID.test(id)) return { id, name: id, isWhole: true }
+/** The name without a hash; `isWhole` is false if it leaves something out that tells names apart. */
+function readableName({ id, instead }: Wanted, valid: RegExp, spelt: (text: string) => string) {
+  if (valid.test(id)) return { id, name: id, isWhole: true }
   const plain = id.slice(0, NAME_CHARACTERS).normalize('NFKD').replace(/\p{M}/gu, '')
-  // Signs and spaces only separate words; letters and digits say which operation it is.
-  const isWhole = id.length <= NAME_CHARACTERS && !/[^\x20-\x7e]/.test(plain) && plain.length <= NAME_CHARACTERS
-  const isReadable = /[A-Za-z0-9]/.test(plain)
-  const text = isReadable ? plain : `${method.toLowerCase()} ${path.slice(0, NAME_CHARACTERS)}`
-  const name = text.slice(0, NAME_CHARACTERS).replace(/[^A-Za-z0-9_-]/g, '_')
-  return { id, name: isReadable ? name : name.replace(/_+/g, '_').replace(/_$/, ''), isWhole: isWhole && isReadable }
+  // Signs and spaces only separate words; letters and digits say which one it is.
+  const isWhole = id.length <= NAME_CHARACTERS && !/[^\x20-\x7e]/.test(plain)
+  if (!/[A-Za-z0-9]/.test(plain)) return { id, name: instead, isWhole: false }
+  const name = spelt(plain)
+  return { id, name: name.slice(0, NAME_CHARACTERS), isWhole: isWhole && name.length <= NAME_CHARACTERS }
+}
+
+/** Runs of other characters as one `_`, none at either end. */
+function tidied(text: string): string {
+  return text.replace(/[^A-Za-z0-9-]+/g, '_').replace(/^_|_$/g, '')
 }
 
 /** The hash of a long id is made once: hundreds of names may have been chosen to stand in its way. */
