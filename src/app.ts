@@ -107,7 +107,7 @@ function registerOperations(app: FastifyInstance, { config, database, service }:
   registerReadPersona(app, options)
   registerUpdatePersona(app, options)
   registerReadTools(app, options)
-  registerReadTool(app, options)
+  registerReadTool(app, toolOptions)
   registerUpdateTool(app, toolOptions)
   registerValidateTool(app, toolOptions)
 }

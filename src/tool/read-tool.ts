@@ -1,22 +1,32 @@
 import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
-import { ResourceNotFound } from '../errors.js'
+import { InvalidRequest, ResourceNotFound, SnapshotTooLarge } from '../errors.js'
 import { answerRead, editLink } from '../http/answer.js'
 import { registerList } from '../http/pages.js'
 import { asOf, IfNoneMatch, NO_PRECONDITION, ReadQuery } from '../http/parameters.js'
 import { readOneResponses } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
-import { pathId } from '../schema/parameters.js'
+import { pathId, queryChoice } from '../schema/parameters.js'
+import { AnswerText } from '../updates/answer-text.js'
 import { readResource } from '../updates/read.js'
 import { readPast } from '../updates/read-past.js'
 import type { OperationOptions } from '../updates/resource.js'
 import { pastUpdateText, toolResource, updateText } from './resource.js'
-import { CustomToolUpdate, ToolSnapshot, ToolSummary } from './schema.js'
+import { CustomToolUpdate, ToolFunctions, ToolSnapshot, ToolSummary } from './schema.js'
 import { TOOL_LOOKUP, type ToolState } from './snapshot.js'
 import { readToolPage } from './statements.js'
+import { textOf } from './stored-definition.js'
+import type { BodyWorkers, TaskRequest } from './worker/pool.js'
+
+const VIEWS =
+  '`update`: the body of an update that changes nothing, instead of the record. `functions`: the functions that a model is given.'
+
+interface ReadToolOptions extends OperationOptions {
+  workers: BodyWorkers
+}
 
 /** `GET /tool/{tool_id}`: the tool as an update answers it; masks of its header values for its managers. */
-export function registerReadTool(app: FastifyInstance, { database, ...limits }: OperationOptions): void {
+export function registerReadTool(app: FastifyInstance, { database, workers, ...limits }: ReadToolOptions): void {
   app.withTypeProvider<SchemaTypes>().get(
     '/tool/:tool_id',
     {
@@ -28,11 +38,12 @@ export function registerReadTool(app: FastifyInstance, { database, ...limits }: 
         description:
           'Answers a tool. Header values are masks for callers who may manage it, else `null`. Its `ETag` is what an update ' +
           'takes as `If-Match`. With `version` or `at` the tool as it was. With `view=update` what an update takes, to be ' +
-          'sent back with edits to the address that `Link` with `rel="edit"` names.',
+          'sent back with edits to the address that `Link` with `rel="edit"` names. With `view=functions` the functions that a ' +
+          'model is given, each with the way its arguments are sent; `faults` where the stored definition is no longer accepted.',
         params: Type.Object({ tool_id: pathId() }),
-        querystring: Type.Object(ReadQuery),
+        querystring: Type.Object({ ...ReadQuery, view: queryChoice(['update', 'functions'], VIEWS) }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
-        response: readOneResponses([ToolSnapshot, CustomToolUpdate], 'tool'),
+        response: readOneResponses([ToolSnapshot, CustomToolUpdate, ToolFunctions], 'tool'),
       },
     },
     async (request, reply) => {
@@ -40,6 +51,13 @@ export function registerReadTool(app: FastifyInstance, { database, ...limits }: 
       const prefetched = request.prefetched as ToolState | null // this route's lookup reads it
       if (id === undefined || prefetched === null) throw new ResourceNotFound('tool')
       const earlier = asOf(request.query)
+      const ifNoneMatch = request.headers['if-none-match'] ?? NO_PRECONDITION
+      if (request.query.view === 'functions') {
+        if (earlier !== undefined) throw new InvalidRequest([PRESENT_ONLY])
+        const { version } = prefetched
+        const snapshot = await functionsText(request, prefetched)
+        return answerRead(reply, { kind: 'tool', id, version, snapshot }, ifNoneMatch)
+      }
       const isUpdateView = request.query.view === 'update'
       const reader = { caller: request.caller, ...limits }
       const read =
@@ -47,9 +65,25 @@ export function registerReadTool(app: FastifyInstance, { database, ...limits }: 
           ? await readResource(database, toolResource, prefetched, reader, isUpdateView ? updateText : undefined)
           : await readPast(database, toolResource, id, earlier, reader, isUpdateView ? pastUpdateText : undefined)
       if (isUpdateView) reply.header('link', editLink(`../admin/tool/custom/${id}`))
-      return answerRead(reply, { kind: 'tool', id, ...read }, request.headers['if-none-match'] ?? NO_PRECONDITION)
+      return answerRead(reply, { kind: 'tool', id, ...read }, ifNoneMatch)
     },
   )
+
+  async function functionsText({ caller, raw }: TaskRequest, state: ToolState): Promise<AnswerText> {
+    const { definition_hash: hash, definition_bytes: bytes, headers } = state
+    const stored = hash === null ? undefined : { bytes, text: () => textOf(database, { hash, bytes }) }
+    const headerNames = headers.map(({ name }) => name)
+    const text = await workers.run('read_functions', { body: {}, caller, raw }, { strict: false, headerNames }, stored)
+    const size = Buffer.byteLength(text)
+    if (size > limits.snapshotBytesMax) throw new SnapshotTooLarge(size, limits.snapshotBytesMax)
+    return new AnswerText([text])
+  }
+}
+
+const PRESENT_ONLY = {
+  loc: ['query', 'view'],
+  msg: 'view=functions shows the functions of now: leave version and at out',
+  type: 'as_of_conflict',
 }
 
 /** `GET /tool`: the tools that the caller sees, as small records, a page at a time. */

@@ -67,8 +67,50 @@ export const MethodSpec = Type.Object(
   { $id: 'MethodSpec' },
 )
 
+export type ToolFunction = Static<typeof ToolFunction>
+/** What a model is given of one operation. */
+export const ToolFunction = Type.Object(
+  {
+    name: text(),
+    operationId: text(),
+    description: text(),
+    parameters: freeForm({
+      description: 'A JSON Schema of draft 2020-12: an object with one property for each argument.',
+    }),
+    method: text(),
+    path: text(),
+    arguments: list(
+      Type.Object({
+        argument: text(),
+        in: Type.String({ enum: ['path', 'query', 'header', 'cookie', 'querystring', 'body'] }),
+        name: Type.Optional(text({ description: 'The name on the wire.' })),
+        media_type: Type.Optional(text()),
+        style: Type.Optional(text({ description: 'Where it is not what OpenAPI assumes; `explode` likewise.' })),
+        explode: Type.Optional(Type.Boolean()),
+        allow_reserved: Type.Optional(Type.Boolean()),
+      }),
+    ),
+    wire_names: Type.Optional(
+      Type.Record(Type.String(), Type.String(), {
+        description: 'Names on the wire of properties inside arguments, where they differ from those in `parameters`.',
+      }),
+    ),
+  },
+  { $id: 'ToolFunction' },
+)
+
 const place = (description?: string) =>
   Type.Array(Type.Union([Type.String(), Type.Integer()]), description === undefined ? {} : { description })
+
+export type ToolFunctions = Static<typeof ToolFunctions>
+/** The functions of a tool. */
+export const ToolFunctions = Type.Object(
+  {
+    functions: list(ToolFunction),
+    faults: Type.Optional(list(Type.Object({ loc: place(), msg: text(), type: text() }))),
+  },
+  { $id: 'ToolFunctions' },
+)
 
 export type ValidateToolResponse = Static<typeof ValidateToolResponse>
 export const ValidateToolResponse = Type.Object(
@@ -85,6 +127,7 @@ export const ValidateToolResponse = Type.Object(
         { description: 'With `report=full`: what is accepted but worth knowing.' },
       ),
     ),
+    functions: Type.Optional(list(ToolFunction, { description: 'With `view=functions`: what a model is given.' })),
     completed: Type.Optional(
       Type.Object(
         {
@@ -150,5 +193,7 @@ export const toolComponents = [
   ToolSummary,
   ValidateToolRequest,
   MethodSpec,
+  ToolFunction,
+  ToolFunctions,
   ValidateToolResponse,
 ]

@@ -48,6 +48,10 @@ export function registerValidateTool(app: FastifyInstance, options: ToolOptions)
           tool_id: queryId(
             'Adds `impact`: what storing this definition in the tool would change, and for which agents.',
           ),
+          view: queryChoice(
+            ['functions'],
+            'Adds `functions`: what a model is given, with the way of each argument on the wire.',
+          ),
           complete: queryFlag(
             '`true` adds `completed`: the definition with the fewest edits under which it is accepted, and these edits. ' +
               'Swagger 2.0 is converted. Methods, warnings and impact are those of the completed definition.',
@@ -74,7 +78,8 @@ export function registerValidateTool(app: FastifyInstance, options: ToolOptions)
       const strict = request.headers.prefer?.strict ?? false
       const used = Object.hasOwn(query, 'tool_id') ? await readToolUse(options, request, query.tool_id) : null
       const { use, stored, headerNames } = used ?? { use: null, stored: undefined, headerNames: [] }
-      const work = { strict, query, use, headerNames, inWorker: query.complete === true } // a repair may take long
+      const takesLong = query.complete === true || query.view === 'functions'
+      const work = { strict, query, use, headerNames, inWorker: takesLong }
       const validation = await options.workers.run('validate_tool', request, work, stored)
       addWarnings(reply, [...validation.warnings, ...useNotes(use)])
       notePreferences(reply, strict ? ['handling=strict'] : [])

@@ -56,3 +56,66 @@ t.test('304 while nothing has changed; 401 without a token; 404 for no such tool
   t.equal(head.headers.etag, tag)
   t.equal(head.body, '')
 })
+
+t.test('200 view=functions: what a model is given, without what the headers of the tool supply', async t => {
+  const { call, token } = await worldApp(t)
+  const admin = await token('admin@example.com')
+  const parameters = [
+    { name: 'page[size]', in: 'query', schema: { type: 'integer' } },
+    { name: 'X-Key', in: 'header', required: true, schema: { type: 'string' } },
+  ]
+  const definition = {
+    openapi: '3.1.0',
+    info: { title: 'Books' },
+    servers: [{ url: 'https://books.example.com' }],
+    paths: { '/books': { get: { operationId: 'listBooks', summary: 'Lists books', parameters } } },
+  }
+  const argument = { argument: 'page_size', in: 'query', name: 'page[size]' }
+  const key = { argument: 'X-Key', in: 'header', name: 'X-Key' }
+  const view = {
+    name: 'listBooks',
+    operationId: 'listBooks',
+    description: 'Lists books',
+    parameters: { type: 'object', properties: { page_size: { type: 'integer' } } },
+    method: 'get',
+    path: '/books',
+    arguments: [argument],
+  }
+  const custom_headers = [{ key: 'x-key', value: 'a secret that nobody reads' }]
+  const stored = await call('PUT', `/admin/tool/custom/${TOOL}`, { token: admin, body: { definition, custom_headers } })
+  t.equal(stored.statusCode, 200, stored.body)
+  const path = `/tool/${TOOL}?view=functions`
+  const read = await call('GET', path, { token: admin })
+  t.strictSame([read.statusCode, read.json()], [200, { functions: [view] }])
+  const again = await call('GET', path, { token: admin, headers: { 'if-none-match': String(read.headers.etag) } })
+  t.equal(again.statusCode, 304)
+  const guarded = { token: admin, body: { description: 'D' }, headers: { 'if-match': String(read.headers.etag) } }
+  t.equal((await call('PUT', `/admin/tool/custom/${TOOL}`, guarded)).statusCode, 200, 'its tag is that of the version')
+  t.match((await call('GET', `${path}&version=1`, { token: admin })).json(), { detail: [{ loc: ['query', 'view'] }] })
+
+  const validate = (query: string) =>
+    call('POST', `/admin/tool/custom/validate?view=functions${query}`, { token: admin, body: { definition } })
+  t.strictSame((await validate(`&tool_id=${TOOL}`)).json().functions, [view])
+  t.strictSame((await validate('')).json().functions[0].arguments, [argument, key], 'of no tool')
+})
+
+t.test('200 view=functions: a large definition, none, and one that is no longer accepted', async t => {
+  const { call, token, database } = await worldApp(t)
+  const admin = await token('admin@example.com')
+  const functionsOf = async () => (await call('GET', `/tool/${TOOL}?view=functions`, { token: admin })).json()
+  const operation = (i: number) => ({ operationId: `o${i}`, summary: 'S'.repeat(100) })
+  const paths = Object.fromEntries(Array.from({ length: 300 }, (_, i) => [`/p${i}`, { get: operation(i) }]))
+  const definition = { openapi: '3.1.0', info: { title: 'T' }, servers: [{ url: 'https://t.example.com' }], paths }
+  await call('PUT', `/admin/tool/custom/${TOOL}`, { token: admin, body: { definition } })
+  t.equal((await functionsOf()).functions.length, 300)
+  await database.db.updateTable('tool').set({ definition_hash: null }).where('id', '=', TOOL).execute()
+  t.strictSame(await functionsOf(), { functions: [] })
+  const hash = Buffer.alloc(32)
+  const content = JSON.stringify({ swagger: '2.0' })
+  await database.db.insertInto('tool_definition').values({ hash, content, size_bytes: content.length }).execute()
+  await database.db.updateTable('tool').set({ definition_hash: hash }).where('id', '=', TOOL).execute()
+  t.match(await functionsOf(), {
+    functions: [],
+    faults: [{ loc: ['definition', 'swagger'], type: 'openapi_version_unsupported' }],
+  })
+})

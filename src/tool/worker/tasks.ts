@@ -1,8 +1,16 @@
+import { Type } from '@sinclair/typebox'
 import { type Fault, InvalidRequest, type Loc } from '../../errors.js'
 import { JSON_BOUNDS } from '../../http/body.js'
 import { unknownFieldWarnings } from '../../http/warnings.js'
 import { bodyCheck } from '../../schema/body-check.js'
-import { numberTexts, parseBigInts, parseExact, withBigInts, writerFor } from '../../schema/exact-json.js'
+import {
+  numberTexts,
+  parseBigInts,
+  parseExact,
+  stringifyExact,
+  withBigInts,
+  writerFor,
+} from '../../schema/exact-json.js'
 import { boundFaults, unknownFields } from '../../schema/faults.js'
 import { parseJsonBody } from '../../schema/json-body.js'
 import { sha256 } from '../../updates/audit.js'
@@ -12,9 +20,11 @@ import {
   checkDefinition,
   completeDefinition,
   type DefinitionCheck,
+  DefinitionRefused,
   definitionChanges,
   GivenPlaces,
   originsOf,
+  toFunctions,
 } from '../definition/index.js'
 import { factsOf, noteFacts } from '../definition-cache.js'
 import type { ToolUpdateFields } from '../rules.js'
@@ -126,6 +136,7 @@ export interface ValidationQuery {
   complete?: boolean
   server?: string
   drop?: 'unsupported'
+  view?: 'functions'
 }
 
 /**
@@ -149,6 +160,7 @@ function validationOf(
   const answer = {
     methods: checked.methods,
     ...(full && { warnings: checked.warnings }),
+    ...(query.view === 'functions' && { functions: toFunctions(definition, { headerNames }) }),
     ...(completion && { completed: shownCompletion(completion) }),
     ...(use && { impact: impactOf(use, stored ?? null, definition, headerNames) }),
   }
@@ -183,10 +195,22 @@ function shownCompletion({ definition, edits, dropped }: Completion) {
   }
 }
 
+/** The functions that a tool with this `stored` definition and these headers gives a model, as JSON text. */
+function functionsOf(_: unknown, { headerNames, stored }: { headerNames: string[]; stored?: string }): string {
+  if (stored === undefined) return '{"functions":[]}'
+  try {
+    return stringifyExact({ functions: toFunctions(parseExact(stored), { headerNames, at: ['definition'] }) })
+  } catch (error) {
+    if (error instanceof DefinitionRefused) return JSON.stringify({ functions: [], faults: error.faults })
+    throw error
+  }
+}
+
 /** What is done with the body of a tool operation: the check of its schema, and a function of data without behaviour. */
 export const TASKS = {
   update_custom_tool: { check: bodyCheck(CustomToolUpdate), run: updateContentOf },
   validate_tool: { check: bodyCheck(ValidateToolRequest), run: validationOf },
+  read_functions: { check: bodyCheck(Type.Object({})), run: functionsOf },
 } as const
 
 export type TaskName = keyof typeof TASKS
@@ -218,7 +242,7 @@ export function outcomeOf({ name, body, strict, input }: Job): Outcome {
     const work = run as (body: unknown, input: unknown) => unknown // it passed this task's schema
     return { result: work(verdict.value, input) }
   } catch (error) {
-    if (error instanceof InvalidRequest) return { faults: error.faults }
+    if (error instanceof InvalidRequest || error instanceof DefinitionRefused) return { faults: error.faults }
     return { failure: error instanceof Error ? (error.stack ?? error.message) : String(error) }
   }
 }

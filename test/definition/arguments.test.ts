@@ -1,0 +1,69 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import t from 'tap'
+import { parse } from 'yaml'
+import { type GivenTool, giveDefinition } from '../../src/admin/apply/tools.js'
+import { checkDefinition, definitionChanges, type FunctionView, toFunctions } from '../../src/tool/definition/index.js'
+import { TASKS } from '../../src/tool/worker/tasks.js'
+import { MADE } from './made.js'
+
+const folder = fileURLToPath(new URL('../../../test/fixtures/vendors/', import.meta.url))
+const vendors = readdirSync(folder)
+  .filter(file => /\.(json|yaml)$/.test(file) && !file.includes('.golden.'))
+  .map(file => ({ name: file, definition: parse(readFileSync(folder + file, 'utf8')) as unknown }))
+const documents = [...MADE, ...vendors].flatMap(({ name, definition }) =>
+  checkDefinition(definition).ok ? [{ name, definition: definition as Record<string, unknown> }] : [],
+)
+
+/** The arguments of all functions, and of them those that a custom header could supply. */
+function argumentsOf(functions: readonly FunctionView[]) {
+  const all = functions.flatMap(view => view.arguments.map(each => ({ ...each, of: view.operationId })))
+  return {
+    all: all.map(each => `${each.of} ${each.argument}`),
+    headers: all.filter(each => each.in === 'header' || each.in === 'cookie').map(each => String(each.name)),
+  }
+}
+
+t.test('validation, the update, apply, the functions and impact agree on what is an argument', async t => {
+  let supplied = 0
+  for (const { name, definition } of documents) {
+    const without = argumentsOf(toFunctions(definition))
+    for (const headerNames of [
+      [],
+      without.headers.slice(0, 1).map(each => each.toUpperCase()),
+      ['Cookie', ...without.headers],
+    ]) {
+      const { all, headers } = argumentsOf(toFunctions(definition, { headerNames }))
+      const query = { report: 'full' } as const
+      const validated = TASKS.validate_tool.run(
+        { definition },
+        { query, use: { ids: [], others: 0, isWhole: true }, headerNames },
+      )
+      const { warnings } = JSON.parse(Buffer.from(validated.answer).toString()) as {
+        warnings: { type: string; msg: string }[]
+      }
+      const warned = warnings.flatMap(({ type, msg }) => (type === 'parameter_not_supplied' ? [msg.split('"')[1]] : []))
+      t.strictSame(
+        [...new Set(headers)].filter(each => !warned.includes(each)),
+        [],
+        `${name}: all are warned of`,
+      )
+      if (headers.length === 0) t.strictSame(warned, [], `${name}: no other is`)
+
+      const updated = TASKS.update_custom_tool.run({ definition }, { storedHeaders: headerNames })
+      const given: GivenTool = { fields: {}, columns: {}, definitionFaults: [] }
+      giveDefinition(given, definition, headerNames, ['definition'])
+      const noted = Number(/has (\d+) warning/.exec(updated.notes.join())?.[1] ?? 0)
+      t.strictSame([noted, given.warnings], [warnings.length, warnings.length], `${name}: as many warnings`)
+
+      const changes = definitionChanges(definition, definition, { headerNames, headerNamesBefore: [] })
+      const gone = changes.flatMap(each =>
+        each.kind === 'argument_removed' ? [`${each.operation} ${each.argument}`] : [],
+      )
+      t.strictSame(gone.sort(), without.all.filter(each => !all.includes(each)).sort(), `${name}: impact`)
+      t.equal(changes.length, gone.length)
+      supplied += gone.length
+    }
+  }
+  t.ok(supplied > 50, `${supplied} arguments were supplied by headers`)
+})
