@@ -535,6 +535,132 @@ t.test('warned: a type beside the schema of a parameter, and a place that does n
   t.match(allWarnings(withParameters([{ name: 'a', in: 'formData' }])), [{ msg: 'requestBody' }])
 })
 
+/** Warnings of a schema as a parameter: `type at place: msg`, from the schema on. */
+const saidOf = (schema: unknown, openapi = '3.0.3') =>
+  allWarnings(withParameters([{ name: 'a', in: 'query', schema }], {}, { openapi })).map(
+    ({ type, at, msg }) => `${type} ${at.replace(`${GET} parameters 0 schema`, '').trim()}: ${msg}`,
+  )
+
+t.test('warned: values of a form that nothing reads, with what was meant', async t => {
+  for (const [schema, place, meant] of [
+    [{ nullable: 'yes' }, 'nullable', 'true'],
+    [{ readOnly: 'true' }, 'readOnly', 'true'],
+    [{ writeOnly: 0 }, 'writeOnly', 'false'],
+    [{ uniqueItems: 'False' }, 'uniqueItems', 'false'],
+    [{ deprecated: 1 }, 'deprecated', 'true'],
+    [{ minimum: '1.5' }, 'minimum', '1.5'],
+    [{ exclusiveMaximum: 'true' }, 'exclusiveMaximum', 'true'],
+    [{ minLength: '20' }, 'minLength', '20'],
+    [{ multipleOf: '2' }, 'multipleOf', '2'],
+    [{ enum: 'hay' }, 'enum', '["hay"]'],
+    [{ enum: 'hay, straw' }, 'enum', '["hay", "straw"]'],
+    [{ enum: { A: 'happy', B: 'sad' } }, 'enum', '["happy", "sad"]'],
+    [{ required: 'name' }, 'required', '["name"]'],
+    [{ pattern: 7 }, 'pattern', '"7"'],
+    [{ description: 7 }, 'description', '"7"'],
+  ] as [Json, string, string][])
+    t.match(saidOf(schema), [`value_ignored ${place}: "${place}" is`], `${place} ${meant}`) &&
+      t.match(saidOf(schema)[0], `did you mean ${meant}?`)
+  for (const schema of [{ enum: [] }, { maxItems: -1 }, { maxItems: 1.5 }, { multipleOf: 0 }, { format: {} }])
+    t.match(saidOf(schema), [/^value_ignored/], JSON.stringify(schema))
+  t.match(saidOf({ properties: { tag: { required: 'true' } } }), ['"required": ["tag"] in the object around'])
+  t.match(
+    saidOf({ additionalProperties: 'false' }),
+    ['schema_ignored additionalProperties: .*did you mean false?'].map(each => new RegExp(each)),
+  )
+  t.match(saidOf({ items: 'string' }), [/did you mean \{"type": "string"\}\?/])
+  t.same(
+    saidOf({
+      minimum: null,
+      required: [],
+      nullable: null,
+      exclusiveMinimum: true,
+      properties: { a: { required: false } },
+    }),
+    [],
+  )
+  const parameter = { name: 'a', in: 'query', required: 'yes', explode: 'true', allowEmptyValue: 1, deprecated: 'no' }
+  t.same(warningsOf(checkDefinition(withParameters([parameter]))), [
+    ...['required', 'explode', 'allowEmptyValue', 'deprecated'].map(
+      key => `value_ignored at ${GET} parameters 0 ${key}`,
+    ),
+  ])
+  const body = post({ deprecated: 'true', requestBody: { required: 'true', content: { 'application/json': {} } } })
+  t.same(warningsOf(checkDefinition(body)), [
+    `value_ignored at ${POST} requestBody required`,
+    `value_ignored at ${POST} deprecated`,
+  ])
+})
+
+t.test('warned: schemas that nothing satisfies, and defaults that they exclude', async t => {
+  for (const [schema, ...said] of [
+    [{ type: 'string', enum: [1, 2] }, 'schema_unsatisfiable enum: .*"1", "2"'],
+    [{ type: 'integer', enum: ['a', 'b'] }, 'schema_unsatisfiable enum: .*the type string'],
+    [{ type: 'boolean', enum: ['true'] }, 'schema_unsatisfiable enum: .*did you mean true'],
+    [{ type: 'string', enum: [1, 'x'] }, 'schema_unsatisfiable enum 0: .*did you mean "1"'],
+    [{ type: 'array', items: {}, enum: ['a'] }, 'schema_unsatisfiable enum: .*put "enum" into "items"'],
+    [{ type: 'string', const: 1 }, 'schema_unsatisfiable const: '],
+    [{ type: 'string', enum: ['a'], maxLength: 0 }, 'schema_unsatisfiable enum: .*above maxLength 0'],
+    [{ type: 'integer', minimum: 10, maximum: 1 }, 'schema_unsatisfiable minimum: '],
+    [{ type: 'number', minimum: 1, maximum: 1, exclusiveMaximum: true }, 'schema_unsatisfiable minimum: '],
+    [{ type: 'number', exclusiveMinimum: 1, maximum: 1 }, 'schema_unsatisfiable exclusiveMinimum: '],
+    [{ type: 'string', minLength: 1, maxLength: 0 }, 'schema_unsatisfiable minLength: '],
+    [{ type: 'array', items: {}, minItems: 3, maxItems: 2 }, 'schema_unsatisfiable minItems: '],
+    [{ type: 'object', minProperties: 2, maxProperties: 1 }, 'schema_unsatisfiable minProperties: '],
+    [{ not: {} }, 'schema_unsatisfiable not: '],
+    [{ allOf: [{ type: 'string' }, { type: 'integer' }] }, 'schema_unsatisfiable allOf: '],
+    [{ minimum: 5, type: 'integer', allOf: [{ maximum: 1 }] }, 'schema_unsatisfiable allOf: '],
+    [{ allOf: [{ enum: ['a'] }, { enum: ['b'] }] }, 'schema_unsatisfiable allOf: '],
+    [{ type: 'object', required: ['a'], additionalProperties: false }, 'schema_unsatisfiable required: '],
+    [{ type: 'string', minimum: 2 }, 'value_ignored minimum: .*did you mean "minLength"'],
+    [{ type: 'integer', default: '20' }, 'default_invalid default: .*did you mean 20'],
+    [{ type: 'integer', default: '20 of them' }, 'default_invalid default: .*the type string'],
+    [{ type: 'string', enum: ['a', 'b'], default: 'c' }, 'default_invalid default: '],
+    [{ type: 'integer', maximum: 5, default: 6 }, 'default_invalid default: .*above maximum 5'],
+    [{ type: 'array', items: {}, default: 'a' }, 'default_invalid default: .*\\["a"\\]'],
+    [{ allOf: [{ type: 'integer' }], default: 'a' }, 'default_invalid default: '],
+  ] as [Json, ...string[]][]) {
+    const found = saidOf(schema)
+    t.equal(found.length, said.length, `${JSON.stringify(schema)} ${found}`)
+    for (const [i, each] of said.entries()) t.match(found[i], new RegExp(`^${each}`))
+  }
+  for (const schema of [
+    { type: 'number', enum: [1, 2.5] },
+    { type: 'string', nullable: true, enum: ['a', null], default: null },
+    { type: 'string', default: null },
+    { type: ['string', 'null'], enum: ['a', null] },
+    { type: ['string', 'integer'], minimum: 2, maximum: 1 },
+    { minLength: 2, maxLength: 1 },
+    { type: 'thing', minLength: 2, maxLength: 1, enum: [1] },
+    { type: 'number', minimum: 1, maximum: 1 },
+    { type: 'array', items: {}, enum: [['a']] },
+    { allOf: [{ type: 'number' }, { type: 'integer', enum: [1] }] },
+    { type: 'string', enum: ['a'], pattern: '^b$' },
+    { type: 'object', required: ['a'], properties: { a: {} }, additionalProperties: false },
+  ])
+    t.same(
+      saidOf(schema).filter(each => !each.startsWith('schema_type_unknown')),
+      [],
+      JSON.stringify(schema),
+    )
+})
+
+t.test('no warning of fields that only the server sets, as no function has them', async t => {
+  const wrong = { type: 'string', enum: [1], nullable: 'yes', properties: { a: { type: 'thing' } } }
+  const properties = {
+    id: { readOnly: true, ...wrong },
+    at: { $ref: '#/components/schemas/At' },
+    on: { readOnly: true, allOf: [A] },
+  }
+  const closed = { type: 'object', required: ['id'], additionalProperties: false }
+  const schema = { allOf: [closed, { properties }] }
+  const schemas = { At: { readOnly: true, ...wrong }, A: wrong }
+  t.same(warningsOf(checkDefinition(withBody(schema, schemas))), [])
+  t.equal(warningsOf(checkDefinition(withBody({ allOf: [schema, { properties: { a: A } }] }, schemas))).length, 3)
+  const dangling = { properties: { id: { readOnly: true, items: ref('#/no') } } }
+  t.same(faultsOf(checkDefinition(withBody(dangling))), [`ref_unresolved at ${SCHEMA} properties id items $ref`])
+})
+
 t.test('#/$defs/X of a schema inside the document: the place and what to write', async t => {
   const check = checkDefinition(withBody({ properties: { a: ref('#/$defs/X') }, $defs: { X: { type: 'string' } } }))
   t.same(faultsOf(check), [`ref_unresolved at ${SCHEMA} properties a $ref`])

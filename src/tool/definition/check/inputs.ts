@@ -1,4 +1,5 @@
 import { type Place, placeUnder, quote, type Resolved } from './findings.js'
+import { BODY_FORMS, PARAMETER_FORMS, warnForms } from './forms.js'
 import { DEFINITION_LIMITS } from './limits.js'
 import type { Reader } from './reader.js'
 import { isObject } from './references.js'
@@ -100,6 +101,7 @@ export class InputRules {
   private readFields(parameter: Resolved): ParameterInput | undefined {
     const { value, place } = parameter
     const { findings } = this.reader
+    warnForms(value, PARAMETER_FORMS, place, findings)
     this.checkSchemas(parameter)
     if (typeof value.type === 'string') {
       const type = quote(knownType(value.type) ?? value.type)
@@ -180,6 +182,7 @@ export class InputRules {
 
   /** Of several JSON media types `application/json` is used, else the first; only that one becomes input and is looked into. */
   private readContent(body: Resolved): BodyInput | undefined {
+    warnForms(body.value, BODY_FORMS, body.place, this.reader.findings)
     const at = placeUnder(body.place, 'content')
     const content = body.value.content === undefined ? {} : this.reader.object(body.value.content, at, 'content')
     if (content === undefined) return undefined

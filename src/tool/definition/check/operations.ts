@@ -1,4 +1,5 @@
 import { type Place, placeUnder, quote, type Resolved } from './findings.js'
+import { OPERATION_FORMS, warnForms } from './forms.js'
 import {
   type BodyInput,
   type InputRules,
@@ -222,6 +223,7 @@ export class OperationRules {
     const body = this.inputs.readBody(value.requestBody, placeUnder(place, 'requestBody'))
     if (known === undefined) {
       this.checkOwnServers(operation, use.path)
+      warnForms(value, OPERATION_FORMS, place, findings)
       if (value.deprecated === true)
         findings.warn('operation_deprecated', 'the operation is deprecated', place, 'deprecated')
       if (value.responses === undefined)

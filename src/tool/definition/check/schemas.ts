@@ -1,7 +1,9 @@
-import { type Place, placeUnder, quote, type Resolved } from './findings.js'
+import { type Place, placeUnder, quote, show } from './findings.js'
+import { flagMeant, SCHEMA_FORMS, warnForms } from './forms.js'
 import { DEFINITION_LIMITS } from './limits.js'
 import type { Reader } from './reader.js'
 import { isDangling, isObject, isReference } from './references.js'
+import { contradictionsIn } from './satisfiable.js'
 import type { Subtypes } from './subtypes.js'
 
 type Schema = Record<string, unknown>
@@ -13,8 +15,7 @@ const KEYWORDS = new Map(
     list: 'prefixItems allOf anyOf oneOf',
     single: `items not if then else additionalProperties additionalItems unevaluatedProperties unevaluatedItems contains
       propertyNames contentSchema`,
-    plain: `type format title description required enum pattern minimum maximum minLength maxLength minItems maxItems nullable
-      readOnly writeOnly deprecated discriminator dependentRequired`,
+    plain: `type discriminator dependentRequired ${[...SCHEMA_FORMS.keys()].join(' ')}`,
   }).flatMap(([kind, names]) => names.split(/\s+/).map(name => [name, kind] as const)),
 )
 
@@ -33,8 +34,13 @@ const OTHER_NAMES = new Map(
 )
 const MISSPELT_TYPE = ['typ', 'Type', 'TYPE', 'types', 'tpye']
 
-/** Parts of one `allOf` that are compared, and names that each requires. */
-const MEMBERS_COMPARED = 50
+/** Without one of these a schema contradicts nothing. */
+const LIMITING = new Set(
+  `enum const default not allOf required minimum maximum exclusiveMinimum exclusiveMaximum minLength maxLength minItems
+  maxItems minProperties maxProperties`.split(/\s+/),
+)
+/** Schemas that describe the same value and are compared, and names that each requires. */
+const PARTS_COMPARED = 50
 const NAMES_COMPARED = 200
 
 /** A schema that is to be visited, or what stands in the place of one. */
@@ -45,6 +51,8 @@ interface Task {
   readonly base: Schema | undefined
   /** True for a member of an `allOf`: of a parent there no subtypes are offered. */
   readonly isPart: boolean
+  /** True for what only the server sets: no function has it, so only its references matter. */
+  readonly isHidden: boolean
 }
 
 /**
@@ -58,6 +66,7 @@ interface Task {
  */
 export class SchemaWalk {
   private readonly seen = new Set<object>()
+  private readonly seenHidden = new Set<object>()
   /** Schemas whose subtypes are visited. */
   private readonly offered = new Set<object>()
   /** The next one stands last. */
@@ -72,100 +81,153 @@ export class SchemaWalk {
   /** Visits what `key` holds in the object at `up`, if it holds anything, and all that is inside. */
   check(value: unknown, up: Place, key: string): void {
     if (value === undefined || value === null) return
-    this.tasks.push({ value, place: placeUnder(up, key), base: undefined, isPart: false })
+    this.tasks.push({ value, place: placeUnder(up, key), base: undefined, isPart: false, isHidden: false })
     for (let task = this.tasks.pop(); task !== undefined; task = this.tasks.pop()) this.visit(task)
   }
 
-  private visit({ value: schema, place, base: outer, isPart }: Task): void {
+  private visit(task: Task): void {
+    const { value: schema, place, base: outer, isPart, isHidden } = task
     if (!isObject(schema)) {
-      const msg = 'this is not a schema; it is read as "any value"'
-      if (typeof schema !== 'boolean') this.reader.findings.warn('schema_ignored', msg, place)
+      if (typeof schema !== 'boolean' && !isHidden)
+        this.reader.findings.warn('schema_ignored', `this is not a schema; ${schemaMeant(schema)}`, place)
       return
     }
     const from = this.tasks.length
     const offered = isPart ? [] : this.subtypes.offeredFor(schema)
     if (offered.length > 0 && !this.offered.has(schema)) {
       this.offered.add(schema)
-      for (const { value, place, base } of offered) this.tasks.push({ value, place, base, isPart: false })
+      for (const { value, place, base } of offered) this.tasks.push({ value, place, base, isPart: false, isHidden })
     }
-    if (!this.seen.has(schema)) {
-      this.seen.add(schema)
+    if (!this.seen.has(schema) && !(isHidden && this.seenHidden.has(schema))) {
+      this.seenHidden.add(schema)
+      if (!isHidden) this.seen.add(schema)
       const base = typeof schema.$id === 'string' ? schema : outer
-      if (schema.$ref !== undefined) this.follow({ value: schema, place }, '$ref', base, isPart)
-      if (schema.$dynamicRef !== undefined) this.follow({ value: schema, place }, '$dynamicRef', base, isPart)
-      if (schema.$ref === undefined || !this.is30) this.readKeywords(schema, place, base)
+      if (schema.$ref !== undefined) this.follow(schema, '$ref', { ...task, base })
+      if (schema.$dynamicRef !== undefined) this.follow(schema, '$dynamicRef', { ...task, base })
+      if (schema.$ref === undefined || !this.is30) {
+        this.readKeywords(schema, { ...task, base })
+        if (!isHidden) this.warnOf(schema, { ...task, base })
+      }
     }
     if (this.tasks.length > from + 1) for (const task of this.tasks.splice(from).reverse()) this.tasks.push(task)
   }
 
-  /** Looks at a schema's own keywords; the schemas that they hold become tasks. */
-  private readKeywords(schema: Schema, place: Place, base: Schema | undefined): void {
+  /** Looks for references among a schema's own keywords; the schemas that they hold become tasks. */
+  private readKeywords(schema: Schema, { place, base, isHidden }: Task): void {
     for (const keyword of Object.keys(schema)) {
       const kind = KEYWORDS.get(keyword)
       if (kind === undefined) continue
       const value = schema[keyword]
+      const at = placeUnder(place, keyword)
       if (kind === 'plain') {
-        const at = placeUnder(place, keyword)
         if (isReference(value)) this.reader.isMisplaced(value, at, quote(keyword))
         else if (Array.isArray(value) && (keyword === 'required' || keyword === 'type'))
           for (const i of value.keys()) this.reader.isMisplaced(value[i], placeUnder(at, i), quote(keyword))
       } else if (kind === 'single' && !(keyword === 'items' && Array.isArray(value))) {
-        this.tasks.push({ value, place: placeUnder(place, keyword), base, isPart: false })
-      } else {
-        const at = placeUnder(place, keyword)
-        const isPart = keyword === 'allOf'
-        if (kind === 'map' ? isObject(value) && !isReference(value) : Array.isArray(value)) {
-          const members = value as Record<string | number, unknown> // a map or a list, as the keyword wants it
-          for (const key of Array.isArray(value) ? value.keys() : Object.keys(members))
-            this.tasks.push({ value: members[key], place: placeUnder(at, key), base, isPart })
-        } else if (!this.reader.isMisplaced(value, at, quote(keyword))) {
-          this.tasks.push({ value: null, place: at, base, isPart: false })
-        }
-      }
+        this.tasks.push({ value, place: at, base, isPart: false, isHidden })
+      } else if (kind === 'map' ? isObject(value) && !isReference(value) : Array.isArray(value)) {
+        const members = value as Record<string | number, unknown> // a map or a list, as the keyword wants it
+        for (const key of Array.isArray(value) ? value.keys() : Object.keys(members))
+          this.tasks.push({
+            value: members[key],
+            place: placeUnder(at, key),
+            base,
+            isPart: keyword === 'allOf',
+            isHidden: isHidden || (keyword === 'properties' && this.isSetByServer(members[key], base)),
+          })
+      } else if (!this.reader.isMisplaced(value, at, quote(keyword)))
+        this.tasks.push({ value: null, place: at, base, isPart: false, isHidden })
     }
+  }
+
+  /** What of a schema is accepted and loses something. */
+  private warnOf(schema: Schema, { place, base, isPart }: Task): void {
+    const { findings } = this.reader
+    warnForms(schema, SCHEMA_FORMS, place, findings)
     this.warnUnknownType(schema, place)
-    if (Array.isArray(schema.allOf)) this.warnUnsatisfiable(schema, schema.allOf, place, base)
+    if (Object.keys(schema).some(key => LIMITING.has(key))) this.warnUnsatisfiable(schema, place, base, isPart)
     const mixed = this.subtypes.mixedBy(schema, base)
     if (mixed !== undefined) {
       const msg = `these are several subtypes by ${quote(mixed)} at once: the model is told of no selector`
-      this.reader.findings.warn('discriminator_unresolved', msg, place, 'allOf')
+      findings.warn('discriminator_unresolved', msg, place, 'allOf')
     }
     if (schema.discriminator !== undefined)
       this.subtypes.warnUnresolved(schema, base, (msg, tail) =>
-        this.reader.findings.warn('discriminator_unresolved', msg, place, ...tail),
+        findings.warn('discriminator_unresolved', msg, place, ...tail),
       )
   }
 
   /** Adds what a reference of a schema leads to. */
-  private follow(schema: Resolved, key: string, base: Schema | undefined, isPart: boolean): void {
+  private follow(schema: Schema, key: string, { place: at, base, isPart, isHidden }: Task): void {
     const { references, findings } = this.reader
-    const target = this.reader.target(schema, key, 'schema', base)
+    const target = this.reader.target({ value: schema, place: at }, key, 'schema', base)
     if (target === undefined) return
     const { value, place } = target
     if (isObject(value) && !this.seen.has(value) && references.endOf(target) === 'too far') {
-      const msg = `the reference ${quote(String(schema.value[key]))} leads through more than ${DEFINITION_LIMITS.referenceHops} references`
-      findings.fault('ref_cycle', msg, schema.place, key)
-    } else this.tasks.push({ value, place, base: target.base, isPart })
+      const msg = `the reference ${show(schema[key])} leads through more than ${DEFINITION_LIMITS.referenceHops} references`
+      findings.fault('ref_cycle', msg, at, key)
+    } else this.tasks.push({ value, place, base: target.base, isPart, isHidden })
   }
 
-  /** `schema_unsatisfiable`: a member that allows no other properties than its own, where another one requires more. */
-  private warnUnsatisfiable(schema: Schema, members: unknown[], place: Place, base: Schema | undefined): void {
-    const meant = members.slice(0, MEMBERS_COMPARED).map(each => {
-      if (!isObject(each) || typeof each.$ref !== 'string') return each
-      const target = this.reader.references.find(each.$ref, base)
-      return isDangling(target) ? undefined : target.value
-    })
-    const parts = [schema, ...meant].filter(isObject)
-    const required = parts.flatMap(each => (Array.isArray(each.required) ? each.required.slice(0, NAMES_COMPARED) : []))
-    for (const each of parts) {
-      if (each.additionalProperties !== false || each.patternProperties !== undefined) continue
-      const properties = isObject(each.properties) ? each.properties : {}
-      const missing = required.find(name => typeof name === 'string' && !Object.hasOwn(properties, name))
-      if (missing === undefined) continue
-      const msg = `nothing satisfies this schema: ${quote(missing)} is required, and one part allows no properties but its own`
-      this.reader.findings.warn('schema_unsatisfiable', msg, place, 'allOf')
-      return
+  private warnUnsatisfiable(schema: Schema, place: Place, base: Schema | undefined, isPart: boolean): void {
+    const { findings } = this.reader
+    const alone = [...contradictionsIn([schema])]
+    for (const { type, at, msg } of alone) findings.warn(type, msg, place, ...at)
+    const parts = this.partsOf(schema, base)
+    const schemas = parts.map(each => each.schema)
+    const [first] = alone.length > 0 || parts.length === 1 ? [] : contradictionsIn(schemas)
+    const together = schema.allOf === undefined ? '$ref' : 'allOf'
+    if (first !== undefined)
+      findings.warn(first.type, first.msg, place, first.type === 'default_invalid' ? 'default' : together)
+    // What a part requires may be a property of another one.
+    const missing = first === undefined && !isPart ? this.missingName(parts) : undefined
+    if (missing === undefined) return
+    const msg = `nothing satisfies this schema: ${quote(missing)} is required, and one part allows no properties but its own`
+    findings.warn('schema_unsatisfiable', msg, place, parts.length === 1 ? 'required' : together)
+  }
+
+  /** A name that is required where one part allows no other properties than its own. */
+  private missingName(parts: readonly { schema: Schema; base: Schema | undefined }[]): string | undefined {
+    const own = parts.map(({ schema, base }) => ({
+      schema,
+      base,
+      own: isObject(schema.properties) ? schema.properties : {},
+    }))
+    const names = parts.flatMap(({ schema: { required } }) =>
+      Array.isArray(required) ? required.slice(0, NAMES_COMPARED) : [],
+    )
+    const isSetByServer = (name: string) =>
+      own.some(each => Object.hasOwn(each.own, name) && this.isSetByServer(each.own[name], each.base))
+    const required = names.filter(name => typeof name === 'string' && !isSetByServer(name))
+    return own
+      .filter(({ schema }) => schema.additionalProperties === false && schema.patternProperties === undefined)
+      .flatMap(({ own }) => required.filter(name => !Object.hasOwn(own, name)))[0]
+  }
+
+  /** A schema and those that describe the same value with it, by `allOf` and references, some of them. */
+  private partsOf(schema: Schema, base: Schema | undefined): { schema: Schema; base: Schema | undefined }[] {
+    const parts = [{ schema, base }]
+    for (const { schema: part, base } of parts) {
+      const within = Array.isArray(part.allOf) ? part.allOf.slice(0, PARTS_COMPARED) : []
+      const target = typeof part.$ref === 'string' ? this.reader.references.find(part.$ref, base) : undefined
+      const found = target === undefined || isDangling(target) ? [] : [{ schema: target.value, base: target.base }]
+      for (const each of [...found, ...within.map(each => ({ schema: each, base }))])
+        if (
+          parts.length < PARTS_COMPARED &&
+          isObject(each.schema) &&
+          !parts.some(({ schema }) => schema === each.schema)
+        )
+          parts.push({ schema: each.schema, base: each.base })
     }
+    return parts
+  }
+
+  /** True for a property that only the server sets, by itself or by the schema that it refers to. */
+  private isSetByServer(property: unknown, base: Schema | undefined): boolean {
+    if (!isObject(property)) return false
+    const target = typeof property.$ref === 'string' ? this.reader.references.find(property.$ref, base) : undefined
+    const end = target !== undefined && !isDangling(target) && isObject(target.value) ? target.value : {}
+    return property.readOnly === true || end.readOnly === true
   }
 
   /** `schema_type_unknown`: a type that JSON Schema does not have constrains nothing. A word such as `typ` for the keyword is one too. */
@@ -189,6 +251,13 @@ export class SchemaWalk {
 export function knownType(name: string): string | undefined {
   const text = name.trim().toLowerCase()
   return TYPES.includes(text) ? text : OTHER_NAMES.get(text)
+}
+
+/** What was meant by something that is no schema. */
+function schemaMeant(value: unknown): string {
+  const type = typeof value === 'string' ? knownType(value) : undefined
+  const meant = type === undefined ? flagMeant(value) : `{"type": "${type}"}`
+  return meant === undefined ? 'it is read as "any value"' : `did you mean ${meant}?`
 }
 
 function unknownType(name: unknown): string {

@@ -1,0 +1,110 @@
+import { type Findings, type Place, quote, show } from './findings.js'
+import { isReference } from './references.js'
+
+/** What a keyword must hold to be read, in words, and the value that was meant by another one, if that is clear. */
+interface Form {
+  readonly words: string
+  fits(value: unknown): boolean
+  meant(value: unknown): unknown
+}
+
+const MEANT_SHOWN = 5
+const isText = (value: unknown) => typeof value === 'string'
+const isNumber = (value: unknown) => typeof value === 'bigint' || Number.isFinite(value)
+const isFlag = (value: unknown) => typeof value === 'boolean'
+const isCount = (value: unknown) => Number.isSafeInteger(value) && (value as number) >= 0
+
+/** The flag that a word or a number means. */
+export function flagMeant(value: unknown): boolean | undefined {
+  const word = typeof value === 'string' || typeof value === 'number' ? String(value).trim() : ''
+  if (/^(?:true|yes|y|on|1)$/i.test(word)) return true
+  return /^(?:false|no|n|off|0)$/i.test(word) ? false : undefined
+}
+
+/** The number that a text means. */
+export function numberMeant(value: unknown): number | undefined {
+  const isNumeric = typeof value === 'string' && /^\s*[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?\s*$/i.test(value)
+  return isNumeric ? Number(value) : undefined
+}
+
+const flag: Form = { words: 'true or false', fits: isFlag, meant: flagMeant }
+const text: Form = {
+  words: 'a text',
+  fits: isText,
+  meant: value => (isNumber(value) || isFlag(value) ? String(value) : undefined),
+}
+const number: Form = { words: 'a number', fits: isNumber, meant: numberMeant }
+const bound: Form = {
+  words: 'a number or a flag',
+  fits: value => isNumber(value) || isFlag(value),
+  meant: value => numberMeant(value) ?? flagMeant(value),
+}
+const count: Form = {
+  words: 'an integer from 0 on',
+  fits: isCount,
+  meant: value => [numberMeant(value)].find(isCount),
+}
+const listed = (value: unknown) => {
+  if (typeof value === 'string') return value.split(/\s*[,|]\s*/)
+  return typeof value === 'object' ? Object.values(value ?? {}) : undefined
+}
+const texts: Form = {
+  words: 'a list of texts',
+  fits: value => Array.isArray(value) && value.every(isText),
+  meant: value => [listed(value)].find(each => each?.every(isText)),
+}
+const values: Form = {
+  words: 'a list of values',
+  fits: value => Array.isArray(value) && value.length > 0,
+  meant: value => [listed(value)].find(each => each !== undefined && each.length > 0),
+}
+
+function formsOf(...groups: [Form, string][]): ReadonlyMap<string, Form> {
+  return new Map(groups.flatMap(([form, keys]) => keys.split(' ').map(key => [key, form] as const)))
+}
+
+export const SCHEMA_FORMS = formsOf(
+  [flag, 'nullable readOnly writeOnly deprecated uniqueItems'],
+  [text, 'title description format pattern contentEncoding contentMediaType'],
+  [number, 'minimum maximum'],
+  [bound, 'exclusiveMinimum exclusiveMaximum'],
+  [count, 'minLength maxLength minItems maxItems minProperties maxProperties minContains maxContains'],
+  [{ ...number, words: 'a number above 0', fits: value => isNumber(value) && (value as number) > 0 }, 'multipleOf'],
+  [texts, 'required'],
+  [values, 'enum'],
+)
+export const PARAMETER_FORMS = formsOf(
+  [flag, 'required deprecated explode allowReserved allowEmptyValue'],
+  [text, 'description style'],
+)
+export const BODY_FORMS = formsOf([flag, 'required'], [text, 'description'])
+export const OPERATION_FORMS = formsOf([flag, 'deprecated'])
+
+/** `value_ignored`: values of a form that nothing reads, each with the value that was meant. `null` counts as absent. */
+export function warnForms(
+  holder: Record<string, unknown>,
+  forms: ReadonlyMap<string, Form>,
+  place: Place,
+  findings: Findings,
+): void {
+  for (const key of Object.keys(holder)) {
+    const value = holder[key]
+    const form = forms.get(key)
+    if (form === undefined || value === null || isReference(value) || form.fits(value)) continue
+    if (form === texts && (typeof value === 'boolean' || flagMeant(value) !== undefined)) {
+      const name = place.up?.key === 'properties' ? show(place.key) : '...'
+      const msg = `"required" lists the names of properties: did you mean "required": [${name}] in the object around this one?`
+      if (value !== false) findings.warn('value_ignored', msg, place, key)
+      continue
+    }
+    const meant = form.meant(value)
+    const hint = meant === undefined ? '' : `; did you mean ${shown(meant)}?`
+    const msg = `${quote(key)} is ${show(value)}, and ${form.words} is wanted: it is ignored${hint}`
+    findings.warn('value_ignored', msg, place, key)
+  }
+}
+
+function shown(value: unknown): string {
+  if (!Array.isArray(value)) return show(value)
+  return `[${value.slice(0, MEANT_SHOWN).map(show).join(', ')}${value.length > MEANT_SHOWN ? ', ...' : ''}]`
+}

@@ -1,0 +1,205 @@
+import { show } from './findings.js'
+import { flagMeant, numberMeant } from './forms.js'
+import { isObject } from './references.js'
+
+type Schema = Record<string, unknown>
+
+/** Why something cannot be sent, and the keyword, or the item of its list, that says so. */
+export interface Contradiction {
+  readonly type: 'schema_unsatisfiable' | 'default_invalid' | 'value_ignored'
+  readonly at: readonly (string | number)[]
+  readonly msg: string
+}
+
+/** A bound and whether it is left out itself. */
+type Bound = { readonly value: number | bigint; readonly isOpen: boolean; readonly key: string } | undefined
+
+/** What several schemas say together of one value. */
+interface Limits {
+  /** Undefined where any is allowed; `null` is always among them if one schema allows it as a flag. */
+  readonly types: ReadonlySet<string> | undefined
+  readonly bounds: readonly { readonly type: string; readonly low: Bound; readonly high: Bound }[]
+}
+
+const BOUNDED = [
+  ['number', 'minimum', 'maximum'],
+  ['string', 'minLength', 'maxLength'],
+  ['array', 'minItems', 'maxItems'],
+  ['object', 'minProperties', 'maxProperties'],
+] as const
+const TYPES = new Set<unknown>(['string', 'number', 'integer', 'boolean', 'array', 'object', 'null'])
+const VALUES_COMPARED = 200
+
+/**
+ * What nothing can satisfy in these schemas, which describe the same value; the first is the one that they are about. Patterns and
+ * formats are not looked at.
+ */
+export function* contradictionsIn(schemas: readonly Schema[]): Generator<Contradiction> {
+  const [schema = {}] = schemas
+  const limits = limitsOf(schemas)
+  const reason = impossible(limits, schemas)
+  if (reason !== undefined) {
+    yield { type: 'schema_unsatisfiable', ...reason, msg: `nothing satisfies this schema: ${reason.msg}` }
+    return
+  }
+  yield* uselessBounds(schema, limits)
+  yield* excludedValues(schemas, limits)
+  const { default: value } = schema
+  if (value === undefined || value === null) return
+  const allowed = valuesOf(schema)
+  const isAllowed = allowed === undefined || isListed(value, allowed)
+  const problem = misfit(value, limits) ?? (isAllowed ? undefined : 'is not one of the values that are allowed')
+  if (problem === undefined) return
+  const msg = `the default ${show(value)} ${problem}${isAllowed ? meantHint([value], limits) : ''}`
+  yield { type: 'default_invalid', at: ['default'], msg }
+}
+
+function impossible({ types, bounds }: Limits, schemas: readonly Schema[]): { at: string[]; msg: string } | undefined {
+  if (types?.size === 0) return { at: ['type'], msg: 'no value is of all its types at once' }
+  if (schemas.some(({ not }) => not === true || (isObject(not) && Object.keys(not).length === 0)))
+    return { at: ['not'], msg: '"not" excludes every value' }
+  const crossed = bounds.filter(
+    ({ low, high }) =>
+      low !== undefined && high !== undefined && (isBeyond(low.value, high, 1) || isBeyond(high.value, low, -1)),
+  )
+  const [first] = crossed
+  const open = [...(types ?? ['any'])].filter(
+    type => type !== 'null' && !crossed.some(each => each.type === kindOf(type)),
+  )
+  if (first?.low === undefined || open.length > 0) return undefined
+  const { low, high } = first
+  return { at: [low.key], msg: `${low.key} ${low.value} is above ${high?.key} ${high?.value}` }
+}
+
+/** Bounds that limit values of another type than the schema has. */
+function* uselessBounds(schema: Schema, { types }: Limits): Generator<Contradiction> {
+  const kinds = [...(types ?? [])].map(kindOf)
+  for (const [kind, ...keys] of kinds.length === 0 ? [] : BOUNDED) {
+    if (kinds.includes(kind)) continue
+    const own = BOUNDED.find(([each]) => kinds.includes(each))
+    for (const [i, key] of keys.entries()) {
+      if (typeof schema[key] !== 'number') continue
+      const hint = own === undefined ? '' : `; did you mean "${own[i + 1]}"?`
+      yield { type: 'value_ignored', at: [key], msg: `"${key}" limits the type ${kind} only: it is ignored${hint}` }
+    }
+  }
+}
+
+/** The values of an enumeration, or the constant, that the schemas exclude: all of them, or each with its index. */
+function* excludedValues(schemas: readonly Schema[], limits: Limits): Generator<Contradiction> {
+  const type = 'schema_unsatisfiable'
+  const lists = schemas.flatMap(each => [valuesOf(each) ?? []]).filter(each => each.length > 0)
+  const [values = [], ...others] = lists
+  const excluded = values.flatMap((value, i) => {
+    const isElsewhere = others.every(list => list.length > VALUES_COMPARED || isListed(value, list))
+    const reason = misfit(value, limits) ?? (isElsewhere ? undefined : 'is not in the other list of values')
+    return reason === undefined ? [] : [{ i, value, reason }]
+  })
+  const [first] = excluded
+  if (first === undefined) return
+  const key = schemas[0]?.const === undefined ? 'enum' : 'const'
+  if (excluded.length === values.length) {
+    const isMeantForItems = limits.types?.has('array') && !Array.isArray(first.value)
+    const hint = isMeantForItems ? ': put "enum" into "items"' : meantHint(values, limits)
+    yield { type, at: [key], msg: `nothing satisfies this schema: ${show(first.value)} ${first.reason}${hint}` }
+  } else if (valuesOf(schemas[0] ?? {}) === values)
+    for (const { i, value, reason } of excluded.slice(0, VALUES_COMPARED))
+      yield { type, at: [key, i], msg: `${show(value)} ${reason} and can never be sent${meantHint([value], limits)}` }
+}
+
+function valuesOf({ const: only, enum: listed }: Schema): readonly unknown[] | undefined {
+  if (only !== undefined) return [only]
+  return Array.isArray(listed) && listed.length > 0 ? listed : undefined
+}
+
+function limitsOf(schemas: readonly Schema[]): Limits {
+  let types: ReadonlySet<string> | undefined
+  const bounds = BOUNDED.map(([type]) => ({ type, low: undefined as Bound, high: undefined as Bound }))
+  for (const schema of schemas) {
+    const named: unknown[] = [schema.type ?? []].flat()
+    if (named.length > 0 && named.every(each => TYPES.has(each))) {
+      const own = new Set(named as string[])
+      if (schema.nullable === true) own.add('null')
+      types = types === undefined ? own : common(types, own)
+    }
+    for (const [i, [type, lowest, highest]] of BOUNDED.entries()) {
+      const each = bounds[i]
+      if (each === undefined) continue
+      for (const bound of boundsOf(schema, lowest, type === 'number' ? 'exclusiveMinimum' : ''))
+        if (isBeyond(bound.value, each.low, 1) || each.low === undefined) each.low = bound
+      for (const bound of boundsOf(schema, highest, type === 'number' ? 'exclusiveMaximum' : ''))
+        if (isBeyond(bound.value, each.high, -1) || each.high === undefined) each.high = bound
+    }
+  }
+  return { types, bounds }
+}
+
+/** The bound under `key`, and that under its exclusive twin, which in 3.0 is a flag. */
+function boundsOf(schema: Schema, key: string, exclusive: string): NonNullable<Bound>[] {
+  const [value, twin] = [schema[key], schema[exclusive]]
+  const isNumber = (each: unknown): each is number | bigint => typeof each === 'number' || typeof each === 'bigint'
+  return [
+    ...(isNumber(value) ? [{ value, isOpen: twin === true, key }] : []),
+    ...(isNumber(twin) ? [{ value: twin, isOpen: true, key: exclusive }] : []),
+  ]
+}
+
+function common(one: ReadonlySet<string>, other: ReadonlySet<string>): Set<string> {
+  const within = (types: ReadonlySet<string>, type: string) =>
+    types.has(type) || (type === 'integer' && types.has('number'))
+  return new Set([...[...one].filter(type => within(other, type)), ...[...other].filter(type => within(one, type))])
+}
+
+/** Why a value is not within the limits. */
+function misfit(value: unknown, { types, bounds }: Limits): string | undefined {
+  const type = typeOf(value)
+  if (types !== undefined && !types.has(type) && !(type === 'integer' && types.has('number')))
+    return `is not of the type ${[...types].join(' or ')}`
+  const { low, high } = bounds.find(each => each.type === kindOf(type)) ?? {}
+  const size = sizeOf(value)
+  if (low !== undefined && isBeyond(size, low, -1)) return `is below ${low.key} ${low.value}`
+  return high !== undefined && isBeyond(size, high, 1) ? `is above ${high.key} ${high.value}` : undefined
+}
+
+/** True if a size is above a bound, or below it, or is the bound itself and that is left out. */
+function isBeyond(size: number | bigint, bound: Bound, side: 1 | -1): boolean {
+  if (bound === undefined) return false
+  return size === bound.value ? bound.isOpen : size > bound.value === (side === 1)
+}
+
+function kindOf(type: string): string {
+  return type === 'integer' ? 'number' : type
+}
+
+function typeOf(value: unknown): string {
+  if (value === null) return 'null'
+  if (Array.isArray(value)) return 'array'
+  if (typeof value === 'bigint') return 'integer'
+  return typeof value === 'number' && Number.isInteger(value) ? 'integer' : typeof value
+}
+
+function sizeOf(value: unknown): number | bigint {
+  if (typeof value === 'number' || typeof value === 'bigint') return value
+  if (typeof value === 'string') return [...value].length
+  return Array.isArray(value) ? value.length : Object.keys(value ?? {}).length
+}
+
+/** Objects and lists are not compared. */
+function isListed(value: unknown, list: readonly unknown[]): boolean {
+  return typeof value === 'object' && value !== null ? true : list.includes(value)
+}
+
+/** What was meant by values of another type: the same in that type, or the type that they have. */
+function meantHint(values: readonly unknown[], { types }: Limits): string {
+  const [type, ...others] = types ?? []
+  if (type === undefined || others.length > 0) return ''
+  const meant = values.slice(0, 5).map(value => {
+    if (type === 'array') return `[${show(value)}]`
+    if (type === 'string') return typeof value === 'object' ? undefined : show(String(value))
+    if (type === 'boolean') return flagMeant(value)
+    return type === 'number' || type === 'integer' ? numberMeant(value) : undefined
+  })
+  if (!meant.includes(undefined)) return `; did you mean ${meant.join(', ')}${values.length > 5 ? ', ...' : ''}?`
+  const [first, ...rest] = new Set(values.map(typeOf))
+  return first !== undefined && rest.length === 0 ? `; did you mean the type ${first}?` : ''
+}
