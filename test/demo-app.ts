@@ -8,13 +8,9 @@ import { openUrl } from '../src/db/open.js'
 import type { ServiceDatabase } from '../src/db/transaction.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
 import { openVault } from '../src/secrets/vault.js'
-import { serviceOver } from './app.js'
 import { testDatabase } from './postgres.js'
+import { buildService, UNLIMITED, type WithTeardown } from './test-service.js'
 import { TEST_SECRET_KEYS } from './world.js'
-
-interface WithTeardown {
-  teardown(fn: () => Promise<void>): void
-}
 
 /** The service over the demo organisation, as a first start makes it. */
 export interface DemoApp {
@@ -48,5 +44,5 @@ async function fillDemo(url: string): Promise<void> {
 export async function serviceOn(t: WithTeardown, url: string, settings: Record<string, string> = {}) {
   const database = openUrl(url, readConfig(settings))
   t.teardown(() => database.close())
-  return { ...(await serviceOver(t, database, settings)), database }
+  return { ...(await buildService(t, database, { settings: { ...UNLIMITED, ...settings } })), database }
 }

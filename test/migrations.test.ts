@@ -11,11 +11,12 @@ import { MIGRATIONS, migrate, migrationNames, type SchemaStep, schemaState } fro
 import { openUrl } from '../src/db/open.js'
 import { Lifecycle } from '../src/lifecycle.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
-import { serviceOver, worldApp } from './app.js'
+import { worldApp } from './app.js'
 import { startAgentctl } from './cli/agentctl.js'
 import { TcpProxy } from './db/tcp-proxy.js'
 import { matchesGolden } from './golden.js'
 import { testDatabase } from './postgres.js'
+import { buildService } from './test-service.js'
 import { TEST_SECRET_KEYS } from './world.js'
 
 const NAMES = Object.keys(MIGRATIONS)
@@ -148,7 +149,7 @@ t.test(
     t.match(said, [new RegExp(named)])
     t.equal(said.length, 1)
 
-    const { app, service } = await serviceOver(t, database, {}, false, 'migrates')
+    const { app, service } = await buildService(t, database, { migrates: true })
     const started = service.start()
     const reason = async () => [(await app.inject({ url: '/readyz' })).json().reason as string]
     await seen(reason, 'migrating')
@@ -180,13 +181,9 @@ t.test('78 for a migration through a pooler: nothing is run, and the message say
   t.same(rows, [])
   const through = openUrl(pooled.href, readConfig({}))
   t.teardown(() => through.close())
-  await t.rejects((await serviceOver(t, through, {}, false, 'migrates')).service.start(), { name: 'ServerUnfit' })
+  await t.rejects((await buildService(t, through, { migrates: true })).service.start(), { name: 'ServerUnfit' })
   await migrate(database.db)
-  t.equal(
-    await (await serviceOver(t, through, {}, false, 'migrates')).service.start(),
-    true,
-    'nothing is to be migrated',
-  )
+  t.equal(await (await buildService(t, through, { migrates: true })).service.start(), true, 'nothing is to be migrated')
 })
 
 t.test('78 for a database of a version before 1.15.1, by every way in: it is left as it is', async t => {
@@ -200,8 +197,10 @@ t.test('78 for a database of a version before 1.15.1, by every way in: it is lef
     t.equal(status, 78, args.join(' '))
     t.match(stderr, message)
   }
-  for (const migrates of ['migrates', undefined] as const)
-    await t.rejects((await serviceOver(t, database, {}, false, migrates)).service.start(), { message })
+  for (const migrates of [true, false])
+    await t.rejects((await buildService(t, database, { migrates })).service.start(), {
+      message,
+    })
   const { rows } = await sql`select migration from schema_requirement`.execute(database.db)
   t.equal(rows.length, 3)
 })

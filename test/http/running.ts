@@ -1,16 +1,13 @@
 import { connect, type Socket } from 'node:net'
-import type { FastifyInstance, LightMyRequestResponse } from 'fastify'
-import { buildApp } from '../../src/app.js'
+import type { LightMyRequestResponse } from 'fastify'
 import { mintToken } from '../../src/auth/token.js'
 import { readConfig } from '../../src/config.js'
 import { openUrl } from '../../src/db/open.js'
 import type { ServiceDatabase } from '../../src/db/transaction.js'
 import { makeLogger } from '../../src/http/logging.js'
 import { Metrics } from '../../src/http/metrics.js'
-import { Lifecycle } from '../../src/lifecycle.js'
-import { parseKeyRing } from '../../src/secrets/key-ring.js'
-import { VERSION } from '../../src/version.js'
-import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
+import { listening, type ServiceOptions, startedService, type TestService, type WithTeardown } from '../test-service.js'
+import { worldDatabase } from '../world.js'
 
 export { eventually } from '../eventually.js'
 
@@ -24,7 +21,6 @@ export function metricsOf({ app }: Pick<Running, 'app'>): Promise<LightMyRequest
 
 /** The service as its process builds it, on a database of its own, with its log in memory. */
 export interface Running extends Started {
-  metrics: Metrics
   /** A token of an administrator. */
   token: string
   /** A token of a person who is not active any more. */
@@ -33,39 +29,13 @@ export interface Running extends Started {
   port: number
 }
 
-interface WithTeardown {
-  teardown(fn: () => Promise<void>): void
-}
-
-interface Started {
-  app: FastifyInstance
-  database: ServiceDatabase
-  service: Lifecycle
-  /** Everything that was logged, one JSON text a line. */
-  log: string[]
-}
-
-interface How {
-  metrics: Metrics
-  secretKeys?: string
-  /** Gets the texts of the statements that the service sends. */
-  onStatements?: (texts: readonly string[]) => void
-}
-
 /** The service over a database, as its process builds it. It ends with the test. */
-export async function serviceOver(
+export async function observedService(
   t: WithTeardown,
   url: string,
-  settings: Record<string, string>,
-  { metrics, secretKeys = TEST_SECRET_KEYS, onStatements }: How,
+  { metrics = new Metrics(), settings = {}, onStatements, ...options }: ObservedOptions = {},
 ): Promise<Started> {
-  const config = readConfig({
-    DATABASE_URL: url,
-    LOG_LEVEL: 'trace',
-    METRICS_TOKEN,
-    EVENT_LOOP_DELAY_MAX_MS: '0', // the machine may be busy
-    ...settings,
-  })
+  const config = readConfig({ LOG_LEVEL: 'trace', METRICS_TOKEN, ...settings })
   const log: string[] = []
   const logger = makeLogger(config.server.logLevel, { write: line => log.push(line) })
   const database = openUrl(url, config, {
@@ -75,16 +45,26 @@ export async function serviceOver(
     },
     onPoolWait: durationMs => metrics.poolWait(durationMs),
   })
-  const ring = parseKeyRing(secretKeys)
-  const service = new Lifecycle({ config, version: VERSION, database, ring, migrates: false, log: logger })
-  await service.start()
-  const app = await buildApp({ config, version: VERSION, database, service, logger, metrics })
-  t.teardown(async () => {
-    app.server.closeAllConnections()
-    await app.close()
-    await database.close()
-  })
-  return { app, database, service, log }
+  t.teardown(() => database.close())
+  const known = { DATABASE_URL: url, METRICS_TOKEN, ...settings }
+  return {
+    ...(await startedService(t, database, { ...options, settings: known, metrics, logger })),
+    database,
+    log,
+    metrics,
+  }
+}
+
+interface Started extends TestService {
+  database: ServiceDatabase
+  metrics: Metrics
+  /** Everything that was logged, one JSON text a line. */
+  log: string[]
+}
+
+interface ObservedOptions extends Omit<ServiceOptions, 'logger'> {
+  /** Gets the texts of the statements that the service sends. */
+  onStatements?: (texts: readonly string[]) => void
 }
 
 /**
@@ -96,16 +76,13 @@ export async function running(
   { listen = false, metrics = new Metrics() }: { listen?: boolean; metrics?: Metrics } = {},
 ): Promise<Running> {
   const { url } = await worldDatabase(t)
-  const started = await serviceOver(t, url, { DATABASE_POOL_SIZE: '4', ...settings }, { metrics })
+  const started = await observedService(t, url, { settings: { DATABASE_POOL_SIZE: '4', ...settings }, metrics })
   const { app, database } = started
-  if (listen) await app.listen({ host: '127.0.0.1', port: 0 })
-  const address = app.server.address()
   return {
     ...started,
-    metrics,
     token: await tokenOf(database, { email: 'alice+admin@example.com', active: true }),
     inactiveToken: await tokenOf(database, { email: 'alice+gone@example.com', active: false }),
-    port: address !== null && typeof address === 'object' ? address.port : 0,
+    port: listen ? await listening(app) : 0,
   }
 }
 

@@ -3,7 +3,6 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
 import { readConfig } from '../../src/config.js'
-import { Metrics } from '../../src/http/metrics.js'
 import { encryptSecret } from '../../src/secrets/cipher.js'
 import { configuredKeyRing } from '../../src/secrets/configured-ring.js'
 import { generateKey, parseKeyRing } from '../../src/secrets/key-ring.js'
@@ -11,7 +10,7 @@ import { fingerprint } from '../../src/secrets/mask.js'
 import { requireDeploymentKey } from '../../src/secrets/vault.js'
 import { REQUIRED_FIELDS } from '../app.js'
 import { agentctl } from '../cli/agentctl.js'
-import { METRICS_TOKEN, metricsOf, serviceOver } from '../http/running.js'
+import { METRICS_TOKEN, metricsOf, observedService } from '../http/running.js'
 import { serverExit } from '../server-exit.js'
 import { TEST_SECRET_KEYS, type World, worldDatabase, worldFile } from '../world.js'
 import { type Observed, observedWorld } from './observed.js'
@@ -111,7 +110,7 @@ t.test('503 key_missing for new values while the deployment key does not open; e
 t.test('degraded, and the metric says so through an outage, where only the deployment key lacks its key', async t => {
   const world = await worldDatabase(t)
   await world.database.db.deleteFrom('tool_header').execute()
-  const running = await serviceOver(t, world.url, {}, { metrics: new Metrics(), secretKeys: generateKey('another') })
+  const running = await observedService(t, world.url, { secretKeys: generateKey('another') })
   const ready = async () => (await running.app.inject({ url: '/readyz' })).json()
   t.match(await ready(), { status: 'degraded', reason: 'key_missing' })
   const state = async () => {

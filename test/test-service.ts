@@ -1,0 +1,96 @@
+import type { FastifyInstance, InjectOptions, LightMyRequestResponse } from 'fastify'
+import type { Logger } from 'pino'
+import { buildApp } from '../src/app.js'
+import { readConfig } from '../src/config.js'
+import type { ServiceDatabase } from '../src/db/transaction.js'
+import { makeLogger } from '../src/http/logging.js'
+import type { Metrics } from '../src/http/metrics.js'
+import { Lifecycle } from '../src/lifecycle.js'
+import { parseKeyRing } from '../src/secrets/key-ring.js'
+import { VERSION } from '../src/version.js'
+import { TEST_SECRET_KEYS } from './world.js'
+
+export interface WithTeardown {
+  teardown(fn: () => Promise<void>): void
+}
+
+export interface Call {
+  /** Bearer token; without one the request carries no Authorization. */
+  token?: string
+  /** An object is sent as JSON, a text as it is; without one there is no body. */
+  body?: unknown
+  headers?: Record<string, string>
+}
+
+/** The application of the service, and its life. */
+export interface TestService {
+  app: FastifyInstance
+  service: Lifecycle
+  /** Sends a request without a socket. */
+  call(method: string, url: string, call?: Call): Promise<LightMyRequestResponse>
+}
+
+export interface ServiceOptions {
+  /** Environment variables over those that tests need. */
+  settings?: Record<string, string>
+  secretKeys?: string
+  /** Without one nothing is logged. */
+  logger?: Logger | false
+  metrics?: Metrics
+  migrates?: boolean
+}
+
+/** Settings under which a test may send any number of requests. */
+export const UNLIMITED = { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0', HEADER_TRIALS_PER_HOUR: '0' }
+
+/**
+ * The one builder of services for tests: the application as production builds it, over an open database. It serves nothing
+ * until `service.start`, and ends with the test.
+ */
+export async function buildService(
+  t: WithTeardown,
+  database: ServiceDatabase,
+  { settings = {}, secretKeys = TEST_SECRET_KEYS, logger = false, metrics, migrates = false }: ServiceOptions = {},
+): Promise<TestService> {
+  const config = readConfig({ EVENT_LOOP_DELAY_MAX_MS: '0', ...settings }) // the machine may be busy
+  const ring = parseKeyRing(secretKeys)
+  const log = logger || makeLogger('silent')
+  const service = new Lifecycle({ config, version: VERSION, database, ring, migrates, log })
+  const app = await buildApp({ config, version: VERSION, database, service, logger, ...(metrics && { metrics }) })
+  t.teardown(async () => {
+    app.server.closeAllConnections()
+    await app.close()
+  })
+  return { app, service, call: (method, url, call = {}) => inject(app, method, url, call) }
+}
+
+/** Builds and starts it. */
+export async function startedService(
+  t: WithTeardown,
+  database: ServiceDatabase,
+  options: ServiceOptions = {},
+): Promise<TestService> {
+  const built = await buildService(t, database, options)
+  if (!(await built.service.start())) throw new Error('the service did not start')
+  return built
+}
+
+/** Opens a port on loopback. */
+export async function listening(app: FastifyInstance): Promise<number> {
+  await app.listen({ host: '127.0.0.1', port: 0 })
+  return (app.server.address() as { port: number }).port // it listens on TCP
+}
+
+/** Sends a request to an application without a socket. */
+async function inject(app: FastifyInstance, method: string, url: string, { token, body, headers }: Call) {
+  return await app.inject({
+    method: method as NonNullable<InjectOptions['method']>, // tests ask with unusual ones too
+    url,
+    headers: {
+      ...(token !== undefined && { authorization: `Bearer ${token}` }),
+      ...(body !== undefined && { 'content-type': 'application/json' }),
+      ...headers,
+    },
+    ...(body !== undefined && { payload: typeof body === 'string' ? body : JSON.stringify(body) }),
+  })
+}
