@@ -7,6 +7,7 @@ import type { ListedChange } from '../../src/admin/commands/audit.js'
 import { operatorActor } from '../../src/admin/operator.js'
 import { recordAccess } from '../../src/updates/access-events.js'
 import { agentctl as agentctlOf } from '../cli/agentctl.js'
+import { DEFINITION } from '../matrix-organisation.js'
 import { worldDatabase } from '../world.js'
 
 const { database, url } = await worldDatabase(t)
@@ -109,6 +110,21 @@ t.test(
     })
   },
 )
+
+t.test('the digest of a document covers everything but header values', async t => {
+  const digest = async (description: string, value: string) => {
+    const custom_headers = [{ key: 'X-Rota', value }]
+    const document = { version: 1, tools: [{ name: 'rota', description, definition: DEFINITION, custom_headers }] }
+    await apply(document)
+    const without = { ...document, tools: document.tools.map(({ custom_headers: _, ...tool }) => tool) }
+    const [event] = await listed('--kind', 'apply')
+    t.match(event?.detail, { document_sha256: createHash('sha256').update(JSON.stringify(without)).digest('hex') })
+    return JSON.stringify(event?.detail).match(/document_sha256":"(\w+)/)?.[1]
+  }
+  const first = await digest('a', 'one')
+  t.equal(await digest('a', 'two'), first)
+  t.not(await digest('b', 'two'), first)
+})
 
 t.test('refused and repeated commands leave no event', async t => {
   const before = (await listed('--limit', '10000')).length

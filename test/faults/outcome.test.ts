@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
+import { mintToken } from '../../src/auth/token.js'
 import { generateKey } from '../../src/secrets/key-ring.js'
 import { Cluster, signal } from './cluster.js'
 import { MessageProxy } from './message-proxy.js'
@@ -154,6 +155,34 @@ t.test('a line that is cut behind any message of an update: what the answer says
   }
 })
 
+t.test('503 applied, and no version, for a minimal answer to who by then does not see the agent any more', async t => {
+  const [user] = await cluster.query<{ id: string }>(
+    `insert into user_account (email, kind) values ('editor@example.com', 'person') returning id`,
+  )
+  const { token: own, hash } = mintToken('person')
+  await cluster.query('insert into token (hash, user_id) values ($1, $2)', [hash, user?.id])
+  const headers = { authorization: `Bearer ${own}`, prefer: 'return=minimal' }
+  await cluster.query('update persona set is_public = false where id = 1')
+  for (const [stays, status] of [
+    [true, 204],
+    [false, 503],
+  ] as const) {
+    const description = `minimal ${status}`
+    await cluster.query(`insert into persona_user (persona_id, user_id, level) values (1, $1, 'editor')`, [user?.id])
+    loseAnswerTo(description, () => {
+      proxy.onForward = () => false
+    })
+    const answering = send(service, AGENT, { description }, undefined, headers)
+    await until(async () => (await auditRows(description)) === 1)
+    if (!stays) await cluster.query('delete from persona_user where user_id = $1', [user?.id])
+    passAll()
+    const answer = await answering
+    t.equal(answer.status, status)
+    if (!stays) t.match(answer, { etag: undefined, body: { outcome: 'applied' } })
+    await cluster.query('delete from persona_user where user_id = $1', [user?.id])
+  }
+})
+
 t.test('422 not_found when a reference is deleted at the same moment', async t => {
   const [label] = await cluster.query<{ id: number }>(`insert into label (name) values ('short-lived') returning id`)
   const deleting = await cluster.connect()
@@ -200,7 +229,8 @@ async function send(
     body: JSON.stringify(body),
   })
   const etag = response.headers.get('etag') ?? undefined
-  return { status: response.status, etag, body: (await response.json()) as Record<string, unknown> }
+  const text = await response.text()
+  return { status: response.status, etag, body: JSON.parse(text || '{}') as Record<string, unknown> }
 }
 
 async function currentTag(target: Target): Promise<string> {

@@ -2,12 +2,18 @@ import { mkdtempSync, rmSync, statSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
+import { operatorActor } from '../../src/admin/operator.js'
+import { OPERATOR } from '../../src/auth/viewer.js'
 import { readConfig } from '../../src/config.js'
 import { encryptSecret } from '../../src/secrets/cipher.js'
 import { configuredKeyRing } from '../../src/secrets/configured-ring.js'
 import { generateKey, parseKeyRing } from '../../src/secrets/key-ring.js'
 import { fingerprint } from '../../src/secrets/mask.js'
 import { requireDeploymentKey } from '../../src/secrets/vault.js'
+import { toolResource } from '../../src/tool/resource.js'
+import { decideTool } from '../../src/tool/rules.js'
+import type { ToolState } from '../../src/tool/snapshot.js'
+import { storeDecision } from '../../src/updates/write.js'
 import { REQUIRED_FIELDS } from '../app.js'
 import { agentctl } from '../cli/agentctl.js'
 import { METRICS_TOKEN, metricsOf, observedService } from '../http/running.js'
@@ -47,6 +53,28 @@ async function sealUnderOldKey(world: World, oldKeys: string): Promise<void> {
 async function put(world: Observed, id: number, body: unknown) {
   return await world.call('PUT', `/admin/tool/custom/${id}`, { token: await world.token('admin@example.com'), body })
 }
+
+t.test(
+  'a decision that was made before a rotation of keys is not stored: it could put an old ciphertext back',
+  async t => {
+    const { database, vault } = await worldDatabase(t)
+    const store = (state: ToolState | undefined) =>
+      database.db.transaction().execute(trx => {
+        if (state === undefined) throw new Error('there is no tool')
+        const decision = decideTool(
+          { ...state, managed_as: 'all' },
+          { fields: { name: 'x' }, definitionFaults: [], vault },
+          null,
+        )
+        return storeDecision(trx, toolResource, state, decision, operatorActor('test'))
+      })
+    const read = () => toolResource.read(database.db, 11, OPERATOR)
+    const before = await read()
+    await database.db.updateTable('tool').set({ secrets_generation: 1 }).where('id', '=', 11).execute()
+    await t.rejects(store(before), { message: 'tool 11 changed under its lock' })
+    t.equal(await store(await read()), Number(before?.version) + 1)
+  },
+)
 
 t.test('503 key_missing where a secret of a missing key would be kept; everything else goes on', async t => {
   const world = await worldDatabase(t)

@@ -130,6 +130,17 @@ t.test('200: two values swapped as plaintext are stored swapped; as masks they a
   t.strictSame(await storedSecrets(world, 10), swapped)
 })
 
+t.test('422 mask_mismatch: the digits of a stored mask in capitals, or in part, inside a value', async t => {
+  const world = await withSecrets(shared, 10, SECRETS.slice(0, 1))
+  const [{ value: mask }] = world.made.json().custom_headers
+  const digits = mask.slice('****#'.length)
+  for (const value of [digits.toUpperCase(), `Bearer ${digits.toUpperCase()}`, `key-${digits}-1`]) {
+    const answer = await world.put({ custom_headers: [{ key: SECRETS[0]?.key, value }] })
+    t.equal(answer.json().detail?.[0].type, 'mask_mismatch', value)
+  }
+  t.strictSame(await storedSecrets(world, 10), SECRETS.slice(0, 1))
+})
+
 t.test('422: a value that shows nothing replaces no stored one; a header that is left out is removed', async t => {
   const world = await withSecrets(shared, 10, SECRETS.slice(0, 2))
   for (const value of ['', ' ', '\t', '\u00a0', '\u00ad', ' \u00ad ']) {

@@ -166,6 +166,29 @@ t.test('scope of a group manager', async t => {
     t.equal((await put('manager-too', 206, {})).statusCode, 200)
   })
 
+  t.test('200 where the agent outside is deleted; 403 where the one inside is, which brings no scope', async t => {
+    const { db } = world.database
+    const deleted = (id: number, value: boolean) =>
+      db.updateTable('persona').set({ deleted: value }).where('id', '=', id).execute()
+    await attach('other', 104, [202])
+    t.equal((await put('manager', 202, {})).statusCode, 403)
+    await deleted(104, true)
+    t.equal((await put('manager', 202, {})).statusCode, 200)
+    await deleted(101, true)
+    const refused = await put('manager', 202, {})
+    t.equal(refused.statusCode, 403)
+    t.match(refused.json().detail, /It is on no agent of your groups\.$/)
+    const token = await world.token(email('manager'))
+    const listed = (await world.call('GET', '/persona?limit=100', { token })).json() as { id: number }[]
+    t.notOk(
+      listed.some(({ id }) => id === 101),
+      'nor is it in a list',
+    )
+    t.equal((await world.call('GET', '/persona/101', { token })).statusCode, 404)
+    for (const id of [101, 104]) await deleted(id, false)
+    await attach('other', 104, [])
+  })
+
   t.test('403 says which kind of agent stands outside, and no names; the operator sees who attached it', async t => {
     for (const id of [104, 105, 106]) await attach('other', id, [203])
     await attach('owner', 103, [])

@@ -399,6 +399,30 @@ t.test('rotation lets both tokens live for the overlap, with the same rights', a
   t.strictSame(await statuses(), [401, 200])
 })
 
+t.test(
+  'a rotation gives the life that the old token had, and no more; the old one ends no later than it would',
+  async t => {
+    const { db } = world.database
+    const livesS = async (id: number) => {
+      const { rows } = await sql<{ life: number | null; left: number | null }>`
+      select extract(epoch from expires_at - created_at)::float8 as life,
+        extract(epoch from expires_at - clock_timestamp())::float8 as left from token where id = ${id}`.execute(db)
+      return rows[0] ?? { life: 0, left: 0 }
+    }
+    for (const expiresInS of [100, 90 * 86_400, null]) {
+      const old = await idOf(world, await world.token('alice@example.com', { expiresInS }))
+      const fresh = await rotateToken(db, old, 3_600)
+      const [before, after] = [await livesS(old), await livesS(fresh.id)]
+      if (expiresInS === null) t.equal(after.life, null)
+      else t.ok(Math.abs(Number(after.life) - expiresInS) < 30, `${after.life} of ${expiresInS}`)
+      t.ok(
+        before.left !== null && before.left <= Math.min(3_600, expiresInS ?? 3_600),
+        `${before.left} of ${expiresInS}`,
+      )
+    }
+  },
+)
+
 t.test('a token is in no log line, no error and no answer, wherever a client puts it', async t => {
   const token = await world.token('alice@example.com')
   const unknown = mintToken('person').token

@@ -236,6 +236,16 @@ t.test('the version of the first answer without the tool that was deleted since,
   t.match(again.json().tools, [{ id: 10 }])
 })
 
+t.test('422 for the same body under the same key with another update_mask', async t => {
+  const body = { name: 'of a mask', description: 'of a mask' }
+  const patch = (mask: string) =>
+    call('PATCH', `/persona/1?update_mask=${mask}`, { token: alice, body, headers: { 'idempotency-key': '"mask"' } })
+  t.equal((await patch('name')).statusCode, 200)
+  for (const mask of ['description', 'name,description', ''])
+    t.strictSame(faultsOf(await patch(mask)), ['header.idempotency-key idempotency_key_reused'], mask)
+  t.equal((await patch('name')).headers['idempotent-replayed'], 'true')
+})
+
 t.test('422 for another header value under the same key; keys of two people are two keys', async t => {
   const put = (value: string) => sendTo(PLACES.tool, { custom_headers: [{ key: 'X', value }] }, { key: '"secret"' })
   const first = await put('one')

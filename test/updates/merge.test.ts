@@ -1,9 +1,10 @@
 import { sql } from 'kysely'
 import t from 'tap'
+import { applyOrganisation } from '../../src/admin/apply.js'
 import { worldApp } from '../app.js'
 import { newPerson, sequence, warningsOf } from './stored-state.js'
 
-const { call, token, database } = await worldApp(t)
+const { call, token, database, vault } = await worldApp(t)
 await newPerson(database, 'second@example.com', 'admin')
 const alice = await token('admin@example.com')
 const bob = await token('second@example.com')
@@ -136,6 +137,40 @@ for (const place of [AGENT, TOOL]) {
     t.equal(merged.json().description, 'his', 'what was made between the two stays')
   })
 }
+
+t.test('200 over 1,000 versions in between, 412 over 1,001', async t => {
+  const tag = await set(AGENT, { name: 'base', description: 'base' })
+  const last = Number(/-(\d+)"$/.exec(await set(AGENT, { description: 'by bob' }, bob))?.[1])
+  await sql`
+    insert into audit
+    select (jsonb_populate_record(a, jsonb_build_object('version_before', n - 1, 'version_after', n))).*
+    from audit a, generate_series(${last}::integer + 1, ${last}::integer + 999) n
+    where a.resource_kind = 'persona' and a.resource_id = 1 and a.version_after = ${last}`.execute(database.db)
+  await sql`update persona set version = ${last}::integer + 999 where id = 1`.execute(database.db)
+  const merged = await send(AGENT, { name: 'over 1,000' }, { tag, merge: true })
+  t.match(merged, { statusCode: 200 }, merged.body)
+  t.match(merged.headers.warning, `merged with versions ${last} to ${last + 999}: description by second@example.com`)
+  const refused = await send(AGENT, { icon_name: 'over 1,001' }, { tag, merge: true })
+  t.match(refused, { statusCode: 412 })
+  t.match(refused.json(), { conflicts: null })
+})
+
+t.test('a share that is merged in with its person as the new owner is none', async t => {
+  const person = await newPerson(database, 'new-owner@example.com')
+  const other = await newPerson(database, 'new-viewer@example.com')
+  const tag = await set(AGENT, { users: [] })
+  const agents = [{ id: 1, name: 'owned anew', owner: 'new-owner@example.com' }]
+  await applyOrganisation(database, { version: 1, agents }, { vault, env: {} })
+  const merged = await send(AGENT, { users: [person, other] }, { tag, merge: true })
+  t.equal(merged.statusCode, 200, merged.body)
+  t.match(merged.json().owner, { email: 'new-owner@example.com' })
+  t.strictSame(merged.json().users, [{ id: other, email: 'new-viewer@example.com' }])
+  await applyOrganisation(
+    database,
+    { version: 1, agents: [{ ...agents[0], owner: 'alice@example.com' }] },
+    { vault, env: {} },
+  )
+})
 
 t.test('412 that names the conflict, whatever rule the fields that were left alone would break by now', async t => {
   const tag = await set(TOOL, { name: 'base', description: 'base', custom_headers: [{ key: 'X', value: 'a' }] })

@@ -337,6 +337,32 @@ t.test(
   },
 )
 
+t.test(
+  '409 for an earlier version whose definitions are larger than an answer, of a tool and of its agent',
+  async t => {
+    const world = await worldApp(t, { SNAPSHOT_BYTES_MAX: String(2 ** 20) })
+    const admin = await world.token('admin@example.com')
+    const send = (method: string, url: string, body?: object) => world.call(method, url, { token: admin, body })
+    const large = { ...definition('large'), 'x-large': 'x'.repeat(2 ** 20) }
+    const minimal = { token: admin, body: { definition: large }, headers: { prefer: 'return=minimal' } }
+    const tool = versionIn(await world.call('PUT', TOOL, minimal))
+    await send('PUT', TOOL, { definition: definition('small') })
+    await send('PATCH', `${AGENT}?update_mask=tool_ids`, { tool_ids: [] })
+    t.equal((await send('GET', '/tool/10')).statusCode, 200)
+    for (const address of [`/tool/10?version=${tool}`, `/tool/10?version=${tool}&view=update`]) {
+      const refused = await send('GET', address)
+      t.equal(refused.statusCode, 409, address)
+      t.match(refused.json(), { error_code: 'SNAPSHOT_TOO_LARGE' })
+    }
+    await world.call('PUT', TOOL, minimal)
+    await sql`insert into persona_tool (persona_id, tool_id) values (2, 10)`.execute(world.database.db)
+    const at = await instant()
+    await send('PUT', TOOL, { definition: definition('small again') })
+    t.equal((await send('GET', '/persona/2')).statusCode, 200)
+    t.match((await send('GET', `/persona/2?at=${at}`)).json(), { error_code: 'SNAPSHOT_TOO_LARGE' })
+  },
+)
+
 /* Read, edit, write back: what `view=update` answers is an update that changes nothing, and with one edit changes that. */
 
 const AGENTS = 30

@@ -48,6 +48,31 @@ function asVariant(stored: Record<string, unknown>) {
   return { ...Object.fromEntries(fields), users: ids(stored.users), groups: ids(stored.groups) }
 }
 
+t.test(
+  '200: an update that the database aborts for others, by a serialization failure or a deadlock, is tried again',
+  async t => {
+    const world = await worldApp(t)
+    const admin = await world.token('admin@example.com')
+    const { db } = world.database
+    for (const state of ['40001', '40P01']) {
+      await sql`create sequence aborted`.execute(db)
+      await sql
+        .raw(
+          `create function abort_twice() returns trigger language plpgsql as $$ begin
+          if nextval('aborted') <= 2 then raise exception 'not now' using errcode = '${state}'; end if; return new; end $$;
+        create trigger abort_twice before update on persona for each row execute function abort_twice()`,
+        )
+        .execute(db)
+      const patch = (body: object) =>
+        world.call('PATCH', `/persona/1?update_mask=${Object.keys(body)}`, { token: admin, body })
+      t.equal((await patch({ description: state })).statusCode, 200, `${state}: by one statement`)
+      await sql`alter sequence aborted restart`.execute(db)
+      t.equal((await patch({ groups: state === '40001' ? [1] : [2] })).statusCode, 200, `${state}: under the lock`)
+      await sql`drop trigger abort_twice on persona; drop function abort_twice; drop sequence aborted`.execute(db)
+    }
+  },
+)
+
 t.test('updates at once, of what others change', async t => {
   const world = await worldApp(t, { LOCK_TIMEOUT_MS: '60000' })
   const admin = await world.token('admin@example.com')
