@@ -174,6 +174,7 @@ const cases: [name: string, after: unknown, changes: string[], before?: unknown]
     named('page[size]', 'page_size'),
     [
       'argument_renamed listTickets: the argument "page_size" is called "page_size_2ee479a6" now',
+      'changed listTickets: the title of the argument "page_size_2ee479a6" changed',
       'argument_added listTickets: the argument "page_size" is new and optional',
     ],
     named('page[size]'),

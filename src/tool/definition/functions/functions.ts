@@ -10,6 +10,7 @@ import {
   type Definition,
   type JsonSchema,
   SchemaConverter,
+  titled,
 } from './json-schema.js'
 import { argumentNames, functionNames } from './names.js'
 
@@ -171,7 +172,10 @@ class ArgumentSchemas {
       labels.add(label)
     }
     const names = argumentNames([...labels])
-    return inputs.map((each, i) => ({ ...each, argument: names[i] as string })) // one for each
+    return inputs.map((each, i) => {
+      const argument = names[i] as string // one for each
+      return { ...each, argument, schema: titled(each.schema, argument, each.name) }
+    })
   }
 
   /** These arguments as one schema, and what properties inside them are called on the wire, where that differs. */

@@ -411,6 +411,11 @@ function nullable(schema: Schema): Schema {
   return schema
 }
 
+/** A schema with its name on the wire as its title, if it has none: a name that ends with a hash does not say what is meant. */
+export function titled<Value>(schema: Value, name: string, wire: string): Value {
+  return name !== wire && /_[0-9a-f]{8}$/.test(name) && isObject(schema) ? { title: wire, ...schema } : schema
+}
+
 function mapValues(
   map: Schema,
   convert: (value: unknown) => unknown,
@@ -420,7 +425,7 @@ function mapValues(
   return Object.fromEntries(
     Object.entries(map)
       .filter(([key]) => keeps(key))
-      .map(([key, value]) => [nameOf(key), convert(value)]),
+      .map(([key, value]) => [nameOf(key), titled(convert(value), nameOf(key), key)]),
   )
 }
 
