@@ -1,4 +1,5 @@
 #!/usr/bin/env node
+import { createInterface } from 'node:readline/promises'
 import { run } from './admin/commands/run.js'
 import { EXIT } from './admin/refusal.js'
 
@@ -12,8 +13,17 @@ process.stdout.on('error', error => {
 // Where nobody reads standard error, the exit status still tells.
 process.stderr.on('error', () => undefined)
 
+/** Asks on standard error, as standard output may be a file. */
+async function ask(question: string): Promise<string> {
+  const terminal = createInterface({ input: process.stdin, output: process.stderr })
+  const answer = await terminal.question(question)
+  terminal.close()
+  return answer
+}
+
 process.exitCode = await run(process.argv.slice(2), process.env, {
   print: text => void process.stdout.write(`${text}\n`),
   remark: text => void process.stderr.write(`${text}\n`),
   isTerminal: process.stdout.isTTY === true,
+  ...(process.stdin.isTTY && process.stderr.isTTY && { ask }),
 })

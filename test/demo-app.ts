@@ -1,7 +1,7 @@
 import type { FastifyInstance } from 'fastify'
 import { applyOrganisation } from '../src/admin/apply.js'
-import { createToken } from '../src/admin/commands/tokens.js'
 import { demoOrganisation } from '../src/admin/demo.js'
+import { createToken } from '../src/admin/tokens.js'
 import { readConfig } from '../src/config.js'
 import { migrate } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'

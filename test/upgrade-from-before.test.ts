@@ -5,10 +5,10 @@ import pg from 'pg'
 import t, { type Test } from 'tap'
 import { changePersona } from '../src/admin/apply/personas.js'
 import { verifyAudit } from '../src/admin/audit-verification.js'
-import { readHistory, rollbackTool } from '../src/admin/commands/history.js'
-import { keyStatus } from '../src/admin/commands/keys.js'
 import { eraseUser } from '../src/admin/erasure.js'
 import { exportOrganisation } from '../src/admin/export.js'
+import { readHistory, restoreTool } from '../src/admin/history.js'
+import { keyStatus } from '../src/admin/keys.js'
 import { operatorActor } from '../src/admin/operator.js'
 import { readConfig } from '../src/config.js'
 import { MIGRATIONS, migrate } from '../src/db/migrate.js'
@@ -71,7 +71,7 @@ t.test(
     const ring = parseKeyRing(TEST_SECRET_KEYS)
     const vault = await openVault(db, ring)
     t.match(await keyStatus(db, ring), { findings: [] })
-    t.match(await rollbackTool(database, vault, 2, 1), { version: 3 })
+    t.match(await restoreTool(database, vault, 2, 1), { version: 3 })
     t.ok((await readHistory(db, 'persona', 2)).versions.length >= 4, 'the past of the agent goes on')
     t.match(await exportOrganisation(db), { agents: [{ id: 1 }, { id: 2 }, { id: 3 }] })
     t.same((await verifyAudit(db)).findings, [])

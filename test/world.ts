@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { createToken, type TokenRequest } from '../src/admin/commands/tokens.js'
+import { createToken, type TokenRequest } from '../src/admin/tokens.js'
 import { readConfig } from '../src/config.js'
 import { migrate } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'

@@ -9,17 +9,20 @@ import { planPersonas } from './apply/personas.js'
 import { planPruning } from './apply/pruning.js'
 import { planRecords, RECORD_SECTIONS } from './apply/records.js'
 import { planTools, type ToolSurroundings } from './apply/tools.js'
+import { changesInWords, readReferences } from './apply/words.js'
 import { OrganisationDocument } from './document.js'
 import { earlierWritersEnded } from './earlier-writers.js'
 import { operatorActor } from './operator.js'
 import { keepingAdministrator } from './people.js'
-import { InvalidDocument } from './refusal.js'
+import { InvalidDocument, Refusal } from './refusal.js'
 
 export interface ApplyOptions extends ToolSurroundings {
   /** Decide only; nothing is stored. */
   plan?: boolean
   /** Remove what no entry names, in the lists that the document has. */
   prune?: boolean
+  /** The rows that may be removed, as `tools 7`; what else would be removed by now is refused. Without it, all may. */
+  removable?: ReadonlySet<string>
   /** Who applies it, for the audit trail. */
   actor?: Actor
 }
@@ -50,6 +53,7 @@ export async function applyOrganisation(
   const { plan = false, actor = operatorActor() } = options
   const outcomes = await inTransaction(database, { rollback: plan }, async trx => {
     await lockApplies(trx)
+    const namesBefore = await readReferences(trx)
     const catalogue = await readCatalogue(trx, wanted)
     const requireNoFaults = () => {
       if (catalogue.faults.length > 0) throw new InvalidDocument(catalogue.faults)
@@ -59,13 +63,16 @@ export async function applyOrganisation(
     for (const section of RECORD_SECTIONS) plans.push(await planRecords(trx, section, catalogue))
     plans.push(await planTools(trx, catalogue, options))
     plans.push(await planPersonas(trx, catalogue))
-    if (options.prune) plans.push(planPruning(catalogue, wanted))
+    if (options.prune) plans.push(await planPruning(trx, catalogue, wanted))
     requireNoFaults()
     const outcomes = plans.flatMap(plan => plan.outcomes)
+    requireRemovable(outcomes, options.removable)
     await keepingAdministrator(trx, async () => {
       if (!plan) await catalogue.takeIds(trx)
       for (const { store } of plans) await store(trx, actor)
     })
+    const refer = await readReferences(trx, namesBefore)
+    for (const outcome of outcomes) outcome.fields = changesInWords(outcome.fields, refer)
     const counts = countOutcomes({ outcomes })
     if (counts.created + counts.changed + counts.removed === 0) return outcomes
     // Header values stay out of the digest: they are secrets.
@@ -76,6 +83,12 @@ export async function applyOrganisation(
   })
   if (!plan && outcomes.some(mayTakeAccess)) await earlierWritersEnded(database.db)
   return { planned: plan, outcomes }
+}
+
+function requireRemovable(outcomes: readonly Outcome[], removable: ReadonlySet<string> | undefined): void {
+  const other = outcomes.find(({ section, id, action }) => action === 'removed' && !removable?.has(`${section} ${id}`))
+  if (removable === undefined || other === undefined) return
+  throw new Refusal(`meanwhile ${other.section} ${other.id} ${other.name} would be removed as well; nothing was stored`)
 }
 
 /** Waits until no document is being applied, however long that takes. The lock ends with the transaction. */

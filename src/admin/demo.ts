@@ -2,8 +2,8 @@ import { fileURLToPath } from 'node:url'
 import type { ServiceDatabase } from '../db/transaction.js'
 import type { Vault } from '../secrets/vault.js'
 import { applyOrganisation } from './apply.js'
-import { createToken } from './commands/tokens.js'
 import { readSource } from './source.js'
+import { createToken } from './tokens.js'
 
 const ADMINISTRATOR = 'admin@example.com'
 

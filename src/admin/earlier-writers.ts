@@ -1,27 +1,36 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Kysely, sql } from 'kysely'
+import { rootCause } from '../db/connection/database-error.js'
 import type { Database } from '../db/tables.js'
-import { Refusal } from './refusal.js'
+import { StoredInDoubt } from './refusal.js'
 
 /**
  * Waits until every transaction that writes to the audit trail now has ended: afterwards nothing is stored by rights that were
- * taken before. Does nothing inside a transaction, whose change nobody sees yet. Throws `Refusal` after `limitMs`: the change
- * stays, and the command can be repeated.
+ * taken before. Does nothing inside a transaction, whose change nobody sees yet. Throws `StoredInDoubt` after `limitMs`, or when the
+ * connection is lost: the change stays, and the command can be repeated.
  */
 export async function earlierWritersEnded(db: Kysely<Database>, limitMs = 60_000): Promise<void> {
   if (db.isTransaction) return
   const giveUpMs = performance.now() + limitMs
-  for (let left = await writers(db); left.length > 0; ) {
-    if (performance.now() > giveUpMs) {
-      const ids = left.map(({ pid }) => pid ?? 'of a prepared transaction').join(', ')
-      throw new Refusal(
-        `the change is stored, but a transaction that began before it is still writing (database process ${ids}): ` +
-          'wait for its end, or end it, then repeat this command',
-      )
+  try {
+    for (let left = await writers(db); left.length > 0; ) {
+      if (performance.now() > giveUpMs) {
+        const ids = left.map(({ pid }) => pid ?? 'of a prepared transaction').join(', ')
+        throw new StoredInDoubt(
+          `the change is stored, but a transaction that began before it is still writing (database process ${ids}): ` +
+            'wait for its end, or end it, then repeat this command',
+        )
+      }
+      await sleep(20)
+      const now = new Set((await writers(db)).map(({ id }) => id))
+      left = left.filter(({ id }) => now.has(id))
     }
-    await sleep(20)
-    const now = new Set((await writers(db)).map(({ id }) => id))
-    left = left.filter(({ id }) => now.has(id))
+  } catch (error) {
+    if (error instanceof StoredInDoubt) throw error
+    throw new StoredInDoubt(
+      `the change is stored, but whether transactions that began before it have ended is not known (${rootCause(error)}): ` +
+        'repeat this command',
+    )
   }
 }
 

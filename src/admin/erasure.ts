@@ -26,7 +26,9 @@ export async function planErasure(db: Kysely<Database>, named: string) {
   const account = rows.find(row => !isErased(row))
   const id = account?.id ?? uuid
   if (id === null)
-    throw new Refusal(`nobody has ${named} now: name them by their id (agentctl audit list --subject ${named})`)
+    throw new Refusal(
+      `nobody has ${named} now: name them by their id (agentctl user list; erased accounts have theirs in the email)`,
+    )
   const [kept = { audit_rows: 0, events: 0 }] = (
     await sql<{ audit_rows: number; events: number }>`
       select (select count(*)::integer from audit where ${ownRows(id)}) as audit_rows,

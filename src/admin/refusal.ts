@@ -13,12 +13,17 @@ export const EXIT = {
   usage: 64,
   /** The database cannot be reached, or takes no changes now. */
   unavailable: 69,
+  /** The change may be stored, or is and its effect is not seen yet: look, then try again. */
+  doubt: 75,
   /** A setting is missing or wrong. */
   configuration: 78,
 } as const
 
 /** What was asked for cannot be done, for a reason that the sentence tells the operator. */
 export class Refusal extends Error {}
+
+/** A change is stored, and what should follow it is not known to have come. The sentence says what to do. */
+export class StoredInDoubt extends Error {}
 
 /** A document breaks rules. Carries every fault of the stage that found some, each at its place in the document. */
 export class InvalidDocument extends Refusal {

@@ -41,10 +41,12 @@ t.test('a variable is read only under the prefix AGENTS_, or where an export nam
     return (await faultsOf({ version: 1, tools }, { vault, env, plan: true })).map(({ type, msg }) => `${type}: ${msg}`)
   }
   const missing = (name: string) => [
-    `variable_missing: the environment gives no ${name}: it must be set, and its name begin with AGENTS_`,
+    `variable_missing: ${name} is not read here: a name begins with AGENTS_, or is TOOL_16_AUTHORIZATION as export writes it`,
   ]
   t.same(await found('AGENTS_KEY'), [])
-  t.match(await found('AGENTS_EMPTY'), [/^variable_missing: the environment gives no AGENTS_EMPTY/])
+  t.match(await found('AGENTS_EMPTY'), [
+    /^variable_missing: AGENTS_EMPTY must be set in the environment and not be empty/,
+  ])
   t.same(await found('OTHER_KEY'), missing('OTHER_KEY'))
   t.same(await found('SECRET_KEYS'), missing('SECRET_KEYS'))
   t.same(await found('TOOL_16_AUTHORIZATION'), [], 'as an export writes it')
@@ -123,7 +125,7 @@ t.test('an entry finds by its name only a row that the operator named, or whose 
     [{ tools: [{ name: 'crm', owner: 'gcurator@example.com', ...key }] }, { id: 15, action: 'changed' }],
     [{ oauth_configs: [{ name: 'CRM login', owner: 'bob@example.com' }] }, { action: 'unchanged' }],
     // A second row of the same name holds nobody up: of them the operator named one.
-    [{ agents: [{ name: 'Full', tools: ['items'] }] }, { id: 11, fields: [{ to: [10] }] }],
+    [{ agents: [{ name: 'Full', tools: ['items'] }] }, { id: 11, fields: [{ to: [{ id: 10, name: 'items' }] }] }],
     [{ tools: [{ name: 'items', ...key }] }, { id: 10, action: 'changed' }],
     [
       { tools: [{ id: 15, name: 'crm' }], agents: [{ name: 'New', tools: ['crm'] }] },

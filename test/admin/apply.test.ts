@@ -5,7 +5,7 @@ import t from 'tap'
 import { placeholder } from '../../src/admin/apply/placeholders.js'
 import { applyOrganisation, countOutcomes } from '../../src/admin/apply.js'
 import { verifyAudit } from '../../src/admin/audit-verification.js'
-import { readHistory } from '../../src/admin/commands/history.js'
+import { readHistory } from '../../src/admin/history.js'
 import { InvalidDocument } from '../../src/admin/refusal.js'
 import { authenticate } from '../../src/auth/authenticate.js'
 import { hashToken } from '../../src/auth/token.js'
@@ -79,7 +79,7 @@ t.test('a change of an agent or tool is a new version with one audit row; a plan
   )
   t.same(
     agent?.fields.map(change => change.field),
-    ['tool_ids', 'users'],
+    ['tools', 'users'],
   )
   const audit = await db
     .selectFrom('audit')
@@ -182,7 +182,7 @@ t.test('pruning removes what the lists of the document do not name, and keeps wh
     [
       ['agents', 11, 'removed', undefined],
       ['tools', 13, 'removed', undefined],
-      ['tools', 16, 'kept', 'still used in persona_tool'],
+      ['tools', 16, 'kept', 'still used by an agent'],
       ['labels', 1, 'removed', undefined],
       ['labels', 2, 'removed', undefined],
       ['users', 'a0000000-0000-4000-8000-000000000014', 'removed', undefined],

@@ -2,7 +2,7 @@ import { sql } from 'kysely'
 import t from 'tap'
 import { applyOrganisation } from '../../src/admin/apply.js'
 import { verifyAudit } from '../../src/admin/audit-verification.js'
-import { readHistory, rollbackPersona, rollbackTool } from '../../src/admin/commands/history.js'
+import { readHistory, restorePersona, restoreTool } from '../../src/admin/history.js'
 import { Refusal } from '../../src/admin/refusal.js'
 import { OPERATOR } from '../../src/auth/viewer.js'
 import { personaResource } from '../../src/persona/resource.js'
@@ -53,7 +53,7 @@ t.test('a rollback gives the definition of any version text for text, as a new v
   }
   for (const version of [1, 7, 20, 3]) {
     const before = await db.selectFrom('tool').select('version').where('id', '=', 10).executeTakeFirstOrThrow()
-    const result = await rollbackTool(database, vault, 10, version)
+    const result = await restoreTool(database, vault, 10, version)
     t.equal(result.version, before.version + 1)
     t.equal(await storedDefinition(10), texts[version - 1])
   }
@@ -61,7 +61,7 @@ t.test('a rollback gives the definition of any version text for text, as a new v
 
 t.test('a rollback leaves secrets as they are now and says so', async t => {
   await changeTool(16, { custom_headers: [{ key: 'X-New', value: 'another value' }], description: 'changed' })
-  const { version, changes, left } = await rollbackTool(database, vault, 16, 1)
+  const { version, changes, left } = await restoreTool(database, vault, 16, 1)
   t.same([version, changes.map(({ field }) => field), left], [3, ['description'], ['custom_headers']])
   const headers = await db.selectFrom('tool_header').select('name').where('tool_id', '=', 16).execute()
   t.same(headers, [{ name: 'X-New' }])
@@ -82,7 +82,7 @@ t.test('a rollback of an agent gives every field and relation of the version bac
     search_start_date: null,
   })
   await changeAgent(11, { groups: [], starter_messages: null })
-  const { version } = await rollbackPersona(database, 11, 1)
+  const { version } = await restorePersona(database, 11, 1)
   t.equal(version, 4)
   t.same(await stored(), first)
 })
@@ -92,10 +92,10 @@ t.test('a rollback to what is gone or not kept is refused', async t => {
   await changeAgent(4, { tools: [] })
   await changeTool(10, { enabled: false })
   await t.rejects(
-    rollbackPersona(database, 4, 2),
+    restorePersona(database, 4, 2),
     new Refusal('what that version refers to is not usable now: disabled: tool 10'),
   )
-  await t.rejects(rollbackPersona(database, 4, 9), new Refusal('The versions of agent 4 go to 3.'))
+  await t.rejects(restorePersona(database, 4, 9), new Refusal('The versions of agent 4 go to 3.'))
   await changeTool(10, { enabled: true })
 })
 
@@ -106,8 +106,8 @@ t.test('old contents are pruned by number and size, rows by age; the chains stil
   t.ok(pruned.definitions > 0)
   const tool = await readHistory(db, 'tool', 10)
   t.equal(tool.kept_from, tool.current - 5)
-  t.equal((await rollbackTool(database, vault, 10, tool.kept_from)).version, tool.current + 1)
-  await t.rejects(rollbackTool(database, vault, 10, tool.kept_from - 1), /no longer kept/)
+  t.equal((await restoreTool(database, vault, 10, tool.kept_from)).version, tool.current + 1)
+  await t.rejects(restoreTool(database, vault, 10, tool.kept_from - 1), /no longer kept/)
   t.same((await verifyAudit(db)).findings, [])
 
   const bySize = await pruneHistory(db, { ...KEEP_ALL, bytesMax: 1024 })

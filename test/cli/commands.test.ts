@@ -1,5 +1,6 @@
-import { writeFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { sql } from 'kysely'
 import t, { type Test } from 'tap'
 import { placeholder } from '../../src/admin/apply/placeholders.js'
 import { CommandLine, nameOf } from '../../src/admin/commands/command.js'
@@ -8,6 +9,7 @@ import { authenticate } from '../../src/auth/authenticate.js'
 import { hashToken } from '../../src/auth/token.js'
 import { VERSION } from '../../src/version.js'
 import { appOver } from '../app.js'
+import { DEFINITION } from '../matrix-organisation.js'
 import { worldDatabase, worldFile } from '../world.js'
 import { agentctl as agentctlOf } from './agentctl.js'
 
@@ -63,10 +65,7 @@ t.test('help names the commands and tells of one; the version stands alone', asy
   t.match((await agentctl(['help', 'apply'])).stdout, 'Usage: agentctl apply')
   t.match((await agentctl(['token', 'help', 'create'])).stdout, 'Usage: agentctl token create')
   t.match((await agentctl(['help', 'user', 'create'])).stdout, 'Usage: agentctl user create')
-  const described = JSON.parse((await agentctl(['help', '--json'])).stdout)
-  t.ok(described.length > 20)
-  t.match(described, [{ command: 'init', effect: 'writes', arguments: [{ name: 'EMAIL', required: true }] }])
-  t.equal(described.find(({ command }: { command: string }) => command === 'user erase').effect, 'destroys')
+  t.match((await agentctl(['help', 'apply'])).stdout, /--prune +destructive:/)
   const all = await agentctl([])
   t.match(all.stdout, /^Usage: agentctl COMMAND/)
   t.equal((await agentctl(['help'])).stdout, all.stdout)
@@ -86,7 +85,9 @@ t.test('64: a command line that is wrong; the reason stands last and says what w
     [['token', 'create', '--for', 'a@b', '--expires', 'soon'], 'It must be a length of time'],
     [['token', 'create', '--for', 'a@b', '--expires', '1d', '--never'], 'exclude each other'],
     [['token', 'create', '--for', 'a@b', '--scope', 'all'], 'It must be one of basic'],
-    [['history', 'agnet', '8'], 'KIND is agent or tool, not agnet'],
+    [['help', 'nothing'], "unknown command 'nothing'"],
+    [['help', 'agent', 'shw'], "unknown command 'shw'"],
+    [['apply', 'x.yaml', '--yes'], '--yes goes together with --prune'],
     [['audit', 'list', '--kind', 'x'], 'Allowed choices are'],
     [['apply', 'x.yaml', '--plann'], 'Did you mean --plan?'],
     [['user', 'create', `${'a'.repeat(400)}@example.com`], 'not an email: '],
@@ -104,6 +105,17 @@ t.test('64: a command line that is wrong; the reason stands last and says what w
   const forgotten = await agentctl(['tool', 'show', 'Maps', 'secret'])
   t.equal(forgotten.status, 64)
   t.notMatch(forgotten.stderr, 'secret', 'an argument too many may be a secret')
+})
+
+t.test('64: the words of before answer with those of now, on one line', async t => {
+  for (const [before, now] of [
+    ['history agent Porter --limit 5', 'agent history Porter --limit 5'],
+    ['rollback tool 7 --to 3 --plan', 'tool restore 7 --version 3 --plan'],
+  ] as const) {
+    const words = before.split(' ')
+    const stderr = `agentctl ${words[0]} is now: agentctl ${now}\n`
+    t.strictSame(await agentctl(words), { status: 64, stdout: '', stderr })
+  }
 })
 
 t.test('69, 78 and 1: the database, the settings, a refusal', async t => {
@@ -163,6 +175,13 @@ t.test('a token is made, bound by name, works, is rotated and revoked', async t 
   t.match(await callerOf(made.token), { caller: { email: 'alice@example.com', token: { personaIds: [2] } } })
   const rotated = await json('token', 'rotate', String(made.id), '--overlap', '1h')
   t.match(await callerOf(rotated.token), { caller: { token: { personaIds: [2] } } })
+  await agentctl(['user', 'deactivate', 'limited@example.com'])
+  const { rows } = await sql<{ id: number }>`
+    insert into token (hash, user_id) select 'x', id from user_account where email = 'limited@example.com' returning id`.execute(
+    database.db,
+  )
+  const refused = await agentctl(['token', 'rotate', String(rows[0]?.id)])
+  t.match(refused, { status: 1, stderr: /limited@example.com is inactive: a token would not work/ })
   t.same(await json('token', 'revoke', String(made.id)), { id: made.id, revoked: true })
   await t.rejects(callerOf(made.token), { code: 'INVALID_TOKEN' })
   const listed = (await agentctl(['token', 'list', '--for', 'alice@example.com'])).stdout
@@ -175,7 +194,7 @@ t.test('an agent is made, found by its name, and is a whole update for the servi
   const porter = { name: 'Porter', owner: 'alice@example.com', tools: ['items'] }
   const [{ id }] = JSON.parse((await apply({ agents: [porter] })).stdout).outcomes
   t.match(await json('agent', 'show', 'Porter'), { version: 1, owner: 'alice@example.com', tools: ['items'] })
-  t.match((await agentctl(['history', 'agent', 'Porter'])).stdout, /^1 .* agentctl /m)
+  t.match((await agentctl(['agent', 'history', 'Porter'])).stdout, /^1 .* agentctl /m)
   const { call } = await appOver(t, database)
   const admin = await token('admin@example.com')
   const read = await call('GET', `/persona/${id}?view=update`, { token: admin })
@@ -200,9 +219,9 @@ t.test('a tool is made by a document with a file and a secret of the environment
   t.notMatch(shown, 'very secret')
   t.match(JSON.parse((await agentctl(['tool', 'show', String(id), '--as-functions'])).stdout), [{ name: 'get_route' }])
   t.equal((await apply({ tools: [{ id, name: 'Maps', description: 'changed' }] })).status, 0)
-  t.equal((await agentctl(['rollback', 'tool', 'Maps', '--to', '1', '--plan'])).status, 2)
-  t.match((await agentctl(['rollback', 'tool', 'Maps', '--to', '1'])).stdout, 'is version 3: set back description')
-  t.match(await json('history', 'tool', 'Maps', '--limit', '1'), { current: 3, versions: [{ version: 3 }] })
+  t.equal((await agentctl(['tool', 'restore', 'Maps', '--version', '1', '--plan'])).status, 2)
+  t.match((await agentctl(['tool', 'restore', 'Maps', '--version', '1'])).stdout, 'is version 3: set back description')
+  t.match(await json('tool', 'history', 'Maps', '--limit', '1'), { current: 3, versions: [{ version: 3 }] })
 })
 
 t.test('lists are a table or JSON; audit list has who changed what, and says that there is more', async t => {
@@ -243,6 +262,74 @@ t.test('apply: faults at their lines; a plan that finds something ends with 2', 
   const taken = await apply({ tools: [{ name: 'another search', in_code_tool_id: 'SearchTool' }] })
   t.match(taken, { status: 1, stderr: /tool_in_code_tool_id_unique/ })
   t.notMatch(taken.stderr, /\n +at /)
+})
+
+t.test('64: --prune without --yes names what would go; history and restore tell of what was deleted', async t => {
+  const world = await worldDatabase(t)
+  const agentctl = (...args: string[]) => agentctlOf({ url: world.url, args })
+  const kept = JSON.parse(readFileSync(worldFile(), 'utf8'))
+  kept.tools = kept.tools.filter((tool: { id: number }) => tool.id !== 11)
+  kept.agents = kept.agents.filter((agent: { id: number }) => agent.id !== 13)
+  const path = file('pruned.json', kept)
+  const asked = await agentctl('apply', path, '--prune')
+  t.match(asked, {
+    status: 64,
+    stdout: '',
+    stderr: /^2 rows will be removed:\n- agents 13 Alice In Eng\n- tools 11 cur_tool: /,
+  })
+  t.match(asked.stderr, /its secrets are lost: \S+\n[\s\S]*nothing was stored: --prune removes rows only with --yes\n$/)
+  t.equal((await agentctl('tool', 'show', '11')).status, 0)
+  t.match(await agentctl('apply', path, '--prune', '--yes'), { status: 0, stderr: /2 rows will be removed/ })
+  const deleted = /deleted at 2\S+Z by agentctl \(\S+@\S+\)/
+  for (const [args, status] of [
+    [['tool', 'history', 'cur_tool'], 0],
+    [['tool', 'history', '11'], 0],
+    [['tool', 'show', 'cur_tool'], 1],
+    [['tool', 'restore', '11', '--version', '1'], 1],
+    [['agent', 'history', 'Alice In Eng'], 0],
+    [['agent', 'show', 'Alice In Eng'], 1],
+    [['agent', 'restore', '13', '--version', '1'], 0],
+  ] as const) {
+    t.match(await agentctl(...args), { status, stderr: deleted }, args.join(' '))
+  }
+  t.equal((await agentctl('agent', 'show', 'Alice In Eng')).status, 0, 'it is back')
+})
+
+t.test('a plan has the words of documents, emails, names, and every word that changes', async t => {
+  const { url, database } = await worldDatabase(t)
+  const prompt = `You answer from the handbook. ${'Be kind. '.repeat(60)}Say which page.`
+  await database.db.updateTable('persona').set({ system_prompt: prompt }).where('id', '=', 11).execute()
+  const path = file('reviewed.json', {
+    version: 1,
+    agents: [
+      {
+        id: 11,
+        owner: 'bob@example.com',
+        system_prompt: prompt.replace('from the handbook', 'from everything'),
+        tools: ['cur_tool'],
+        users: [{ email: 'carol@example.com', level: 'editor' }],
+      },
+    ],
+    groups: [{ name: 'Engineering', members: ['perf@example.com'] }],
+    tools: [
+      {
+        id: 10,
+        definition: { ...DEFINITION, paths: { '/other': { get: { operationId: 'other', summary: 'Other.' } } } },
+      },
+    ],
+  })
+  const { stdout } = await agentctlOf({ url, args: ['apply', path, '--plan'] })
+  for (const line of [
+    /^ {4}owner: "alice@example.com" -> "bob@example.com"$/m,
+    /^ {4}tools:\n {6}- \w+\n[\s\S]* {6}\+ cur_tool$/m,
+    /^ {4}users:\n {6}- bob@example.com \(viewer\)\n[\s\S]* {6}\+ carol@example.com \(editor\)$/m,
+    /^ {6}You answer from \[-the handbook-\]\{\+everything\+\}\. Be kind\.[^\n]* \[\.\.\.\] /m,
+    /^ {4}members:\n(?: {6}- \S+@example.com\n)* {6}\+ perf@example.com$/m,
+    /^ {4}definition:\n(?: {6}.*\n)* {6}.*other/m,
+  ]) {
+    t.match(stdout, line)
+  }
+  t.notMatch(stdout, /owner_id|tool_ids|user_id|"[0-9a-f-]{36}"/)
 })
 
 t.test('what export prints applies with an empty plan', async t => {

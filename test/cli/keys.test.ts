@@ -1,7 +1,7 @@
 import t from 'tap'
 import { changeTool, decideAsOperator } from '../../src/admin/apply/tools.js'
 import { applyOrganisation } from '../../src/admin/apply.js'
-import { keyStatus, rotateKeys } from '../../src/admin/commands/keys.js'
+import { keyStatus, rotateKeys } from '../../src/admin/keys.js'
 import { operatorActor } from '../../src/admin/operator.js'
 import { decryptSecret, encryptSecret } from '../../src/secrets/cipher.js'
 import { generateKey, parseKeyRing } from '../../src/secrets/key-ring.js'

@@ -80,6 +80,8 @@ t.test('78: without a database a command says what to set, and makes nothing; a 
   const empty = await testDatabase(t)
   const behind = await agentctl({ url: empty.url, args: ['user', 'list'] })
   t.match(behind, { status: 78, stderr: /the database is empty: run agentctl init EMAIL/ })
+  const status = await agentctl({ url: empty.url, args: ['status'] })
+  t.match(status, { status: 0, stdout: /^schema +behind: the database is empty: run agentctl init EMAIL$/m })
   t.match((await agentctl({ url: empty.url, args: ['migrate'] })).stdout, 'applied 0001_organisation')
   t.match((await agentctl({ url: empty.url, args: ['migrate'] })).stdout, 'The schema is up to date.')
 })

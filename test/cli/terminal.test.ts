@@ -28,7 +28,7 @@ t.test('text for people shows control characters as escapes, on one line; JSON k
     ['agent', 'show', String(id), '--json'],
     ['agent', 'list', '--json'],
     ['agent', 'show', `${HOSTILE}!`],
-    ['history', 'agent', String(id)],
+    ['agent', 'history', String(id)],
     ['status'],
     ['audit', 'list', '--json'],
     [HOSTILE],

@@ -42,6 +42,14 @@ t.test('3: the faults with their lines; 0: the methods', async t => {
   t.match(await agentctl('validate', file('broken.json', '{"a": ]')), { status: 1, stderr: /line 1/ })
 })
 
+t.test('--as-functions prints the functions that a model is given, of a repaired definition too', async t => {
+  const path = file('in.yaml', INCOMPLETE)
+  const repaired = await agentctl('validate', path, ...REPAIR, '--as-functions')
+  t.match(JSON.parse(repaired.stdout), [{ name: 'items_id_get' }])
+  t.match(repaired.stderr, /1 method:/)
+  t.match(await agentctl('validate', path, '--as-functions'), { status: 3, stdout: /operation_id_missing/ })
+})
+
 t.test('--complete prints plain YAML, or JSON as it came; edits and findings stand on standard error', async t => {
   const { status, stdout, stderr } = await agentctl('validate', file('in.yaml', INCOMPLETE), ...REPAIR)
   t.equal(status, 0, stderr)

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import pg from 'pg'
 import t from 'tap'
-import { listTokens } from '../../src/admin/commands/tokens.js'
+import { listTokens } from '../../src/admin/tokens.js'
 import { mintToken } from '../../src/auth/token.js'
 import { describeSettings } from '../../src/config.js'
 import { makeLogger } from '../../src/http/logging.js'

@@ -65,6 +65,7 @@ function documents(file: File, plant: () => string): Line[] {
     { args: ['apply', given, '--plan', '--prune', '--json'], status: 2 },
     { args: ['apply', given] },
     { args: ['apply', created] },
+    { args: ['apply', given, '--prune'], status: 64 },
     { args: ['apply', filledIn, '--json'], env: { AGENTS_PLANTED: plant() } },
     { args: ['apply', filledIn], env: { AGENTS_PLANTED: `${plant()}\n` }, status: 1 },
     ...faulty.map((path, i) => ({ args: ['apply', path, ...(i % 2 === 0 ? ['--json'] : [])], status: 1 })),
@@ -108,16 +109,17 @@ function tools(file: File): Line[] {
     'tool show 10 --as-functions': 0,
     [`validate ${definition}`]: 0,
     [`validate ${definition} --complete`]: 0,
+    [`validate ${definition} --as-functions`]: 0,
   })
 }
 
 function history(): Line[] {
   const of = (resource: string) => ({
-    [`history ${resource}`]: 0,
-    [`history ${resource} --json`]: 0,
-    [`rollback ${resource} --to 1`]: 0,
-    [`rollback ${resource} --to 2 --json`]: 0,
-    [`rollback ${resource} --to 999`]: 1,
+    [`${resource.replace(' ', ' history ')}`]: 0,
+    [`${resource.replace(' ', ' history ')} --json`]: 0,
+    [`${resource.replace(' ', ' restore ')} --version 1`]: 0,
+    [`${resource.replace(' ', ' restore ')} --version 2 --json`]: 0,
+    [`${resource.replace(' ', ' restore ')} --version 999`]: 1,
   })
   return written({
     ...of('agent 8'),

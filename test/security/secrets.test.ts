@@ -124,7 +124,7 @@ t.test('what is stored opens with the ring, and only with it: the last secrets a
 
 t.test('a rollback touches no header: the values of now stay, those of then are gone for good', async t => {
   const rollback = async (version: number) => {
-    const args = ['rollback', 'tool', '10', '--to', String(version), '--json']
+    const args = ['tool', 'restore', '10', '--version', String(version), '--json']
     return JSON.parse((await agentctl({ url: shared.url, args })).stdout)
   }
   const first = await putTool({ custom_headers: headers(3), description: 'first' })

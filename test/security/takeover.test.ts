@@ -5,8 +5,8 @@ import type { LightMyRequestResponse } from 'fastify'
 import { sql } from 'kysely'
 import t, { type Test } from 'tap'
 import { applyOrganisation } from '../../src/admin/apply.js'
-import { rollbackPersona } from '../../src/admin/commands/history.js'
-import { showTool } from '../../src/admin/commands/resources.js'
+import { restorePersona } from '../../src/admin/history.js'
+import { showTool } from '../../src/admin/resources.js'
 import { worldApp } from '../app.js'
 import { agentctl as agentctlOf } from '../cli/agentctl.js'
 import { DEFINITION } from '../matrix-organisation.js'
@@ -138,9 +138,9 @@ t.test('scope of a group manager', async t => {
     await attach('manager', 103, [201, 204])
     const { version: attached } = await versionOf(103)
     await attach('manager', 103, [])
-    const { version: once } = await rollbackPersona(world.database, 103, attached)
+    const { version: once } = await restorePersona(world.database, 103, attached)
     await attach('manager', 103, [])
-    await rollbackPersona(world.database, 103, once)
+    await restorePersona(world.database, 103, once)
     const { rows } = await sql<{ by: string | null }>`
       select u.email as by from persona_tool left join user_account u on u.id = attached_by
       where persona_id = 103 order by tool_id`.execute(world.database.db)
@@ -149,7 +149,7 @@ t.test('scope of a group manager', async t => {
     await attach('owner', 103, [201])
     const { version: byOwner } = await versionOf(103)
     await attach('owner', 103, [])
-    await rollbackPersona(world.database, 103, byOwner)
+    await restorePersona(world.database, 103, byOwner)
     const { agents } = await showTool(world.database.db, 201)
     t.match(
       (agents as { id: number }[]).find(({ id }) => id === 103),

@@ -1,6 +1,6 @@
 import { sql } from 'kysely'
 import t from 'tap'
-import { revokeToken, rotateToken } from '../../src/admin/commands/tokens.js'
+import { revokeToken, rotateToken } from '../../src/admin/tokens.js'
 import { hashToken, mintToken, parseToken } from '../../src/auth/token.js'
 import { eventually } from '../eventually.js'
 import { DEFINITION } from '../matrix-organisation.js'

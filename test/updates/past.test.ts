@@ -248,7 +248,7 @@ t.test('where there was nothing, nothing is answered: 404 between deletion and r
   await deleteAgent(database, 2)
   const gone = await instant()
   const version = Number(deleted.rows[0]?.version)
-  const back = await agentctl({ url, args: ['rollback', 'agent', '2', '--to', String(version)] })
+  const back = await agentctl({ url, args: ['agent', 'restore', '2', '--version', String(version)] })
   t.equal(back.status, 0, back.stderr)
   t.equal((await get('/persona/2')).statusCode, 200)
   for (const asked of [`at=${gone}`, `version=${version + 1}`]) {

@@ -37,6 +37,15 @@ export function requireSameName({ entry, stored }: Matched, now: string): void {
   throw new Refusal(`${renamed}; nothing was stored. Call it by its id or by its new name`)
 }
 
+/** A field that changes. Of a list also what comes and goes. */
+export interface FieldChange {
+  field: string
+  from: unknown
+  to: unknown
+  added?: unknown[]
+  removed?: unknown[]
+}
+
 /** What applying a document did, or would do, with one row. */
 export interface Outcome {
   section: SectionName
@@ -45,7 +54,9 @@ export interface Outcome {
   /** `kept`: pruning would have removed it, but `reason` forbids that. */
   action: 'created' | 'changed' | 'unchanged' | 'removed' | 'kept'
   /** The fields that change, with what they were and become; of a new row what differs from an empty one. Secrets as masks. */
-  fields: { field: string; from: unknown; to: unknown }[]
+  fields: FieldChange[]
+  /** What a new definition changes for the model that calls the tool. */
+  impact?: string[]
   reason?: string
   /** Where secrets go that did not go there; warnings about a definition. */
   notes?: string[]

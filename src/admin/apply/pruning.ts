@@ -1,4 +1,4 @@
-import { sql, type Transaction } from 'kysely'
+import { type Kysely, sql, type Transaction } from 'kysely'
 import pg from 'pg'
 import { OPERATOR } from '../../auth/viewer.js'
 import { databaseTimeMs } from '../../db/clock.js'
@@ -20,7 +20,11 @@ import { linksOf } from './records.js'
  * (marked, and taken out of every relation), users are deactivated, as the audit trail and what they own refer to them;
  * everything else is removed, unless something that stays refers to it.
  */
-export function planPruning(catalogue: Catalogue, document: OrganisationDocument): Plan {
+export async function planPruning(
+  db: Kysely<Database>,
+  catalogue: Catalogue,
+  document: OrganisationDocument,
+): Promise<Plan> {
   // What refers to others goes before them.
   const lists = SECTIONS.filter(section => document[section] !== undefined).reverse()
   const outcomes = lists.flatMap(section =>
@@ -31,6 +35,14 @@ export function planPruning(catalogue: Catalogue, document: OrganisationDocument
         return { section, id: row.id, name: String(row[TABLES[section].named]), action: 'removed', fields: [] }
       }),
   )
+  for (const outcome of outcomes.filter(({ section }) => section === 'tools')) {
+    const headers = await db
+      .selectFrom('tool_header')
+      .select('name')
+      .where('tool_id', '=', Number(outcome.id))
+      .execute()
+    if (headers.length > 0) outcome.notes = [`its secrets are lost: ${headers.map(({ name }) => name).join(', ')}`]
+  }
   const store: Plan['store'] = async (trx, actor) => {
     for (const outcome of outcomes) {
       await sql`savepoint removal`.execute(trx)
@@ -39,12 +51,21 @@ export function planPruning(catalogue: Catalogue, document: OrganisationDocument
       } catch (error) {
         if (!(error instanceof pg.DatabaseError && error.code === SQLSTATE.foreignKeyViolation)) throw error
         await sql`rollback to savepoint removal`.execute(trx)
-        Object.assign(outcome, { action: 'kept', reason: `still used in ${error.table}` })
+        Object.assign(outcome, { action: 'kept', reason: `still used by ${userIn(error.table)}`, notes: [] })
       }
       await sql`release savepoint removal`.execute(trx)
     }
   }
   return { outcomes, store }
+}
+
+/** What keeps a row, by the table that refers to it. */
+function userIn(table = ''): string {
+  if (table.startsWith('persona')) return 'an agent'
+  return `a ${table
+    .replace(/^user_group_member/, 'group')
+    .replace(/_(user|group|cc_pair|federated_connector)$/, '')
+    .replaceAll('_', ' ')}`
 }
 
 /** Removes one row as pruning does: an agent is marked deleted, a user deactivated, what belongs to any other row goes with it. */

@@ -4,9 +4,9 @@ import { OPERATOR } from '../../auth/viewer.js'
 import { markReceived } from '../../db/clock.js'
 import type { Database } from '../../db/tables.js'
 import { type Fault, InvalidRequest, type Loc, Unavailable } from '../../errors.js'
-import { parseExact, stringifyExact } from '../../schema/exact-json.js'
+import { parseBigInts, parseExact, stringifyExact } from '../../schema/exact-json.js'
 import type { Vault } from '../../secrets/vault.js'
-import { checkDefinition, originsOf } from '../../tool/definition/index.js'
+import { changeText, checkDefinition, definitionChanges, originsOf } from '../../tool/definition/index.js'
 import { BLANK_TOOL, type ToolContent } from '../../tool/fields.js'
 import { originsBeside, toolResource } from '../../tool/resource.js'
 import {
@@ -21,7 +21,7 @@ import { type ToolState, toolState } from '../../tool/snapshot.js'
 import { type Actor, type Change, GENESIS_HASH, sha256 } from '../../updates/audit.js'
 import { lockState, storeDecision } from '../../updates/write.js'
 import type { SectionName, ToolEntry } from '../document.js'
-import { Refusal } from '../refusal.js'
+import { counted, Refusal } from '../refusal.js'
 import { readSource } from '../source.js'
 import {
   type Catalogue,
@@ -64,7 +64,11 @@ export async function planTools(db: Kysely<Database>, catalogue: Catalogue, arou
     if (action === 'unchanged') continue
     changed.push({ id, match, given, outcome })
     const notes = state === undefined ? [] : await changeNotes(db, state, given, around.vault)
-    if (given.warnings) notes.push(`${given.warnings} warnings about its definition: agentctl validate names them`)
+    if (given.warnings) {
+      notes.push(`${counted(given.warnings, 'warning')} about its definition: agentctl validate names them`)
+    }
+    const impact = await definitionImpact(db, state, given)
+    if (impact.length > 0) outcome.impact = impact
     if (notes.length > 0) outcome.notes = notes
   }
   return {
@@ -100,8 +104,9 @@ export interface GivenTool {
   fields: ToolUpdateFields
   columns: Partial<ToolContent>
   definitionFaults: Fault[]
-  /** How many warnings the check of the definition has. */
+  /** How many warnings the check of the definition has, and which operations it makes. */
   warnings?: number
+  operations?: string[]
 }
 
 /** What the operator is told of a change that may be made: where secrets go. Throws as `decideAsOperator` does. */
@@ -117,6 +122,23 @@ export async function changeNotes(
   const stored = origins(await definitionText(db, state.definition_hash))
   const beside = originsBeside({ origins: origins(given.fields.definition?.text) }, stored)
   return decideAsOperator(state, given, vault, { oauthConfigLinkable: true, ...beside }).notes
+}
+
+/** What a definition that replaces another changes for the model that calls the tool, in words; of a first one its operations. */
+export async function definitionImpact(
+  db: Kysely<Database>,
+  state: ToolState | undefined,
+  given: GivenTool,
+): Promise<string[]> {
+  const { definition } = given.fields
+  if (definition === undefined || definition.hash === state?.definition_hash) return []
+  const stored = state && (await definitionText(db, state.definition_hash))
+  if (stored === undefined) return given.operations ?? []
+  const headerNamesBefore = state?.headers.map(({ name }) => name) ?? []
+  const headerNames = given.fields.custom_headers?.map(({ key }) => key) ?? headerNamesBefore
+  const options = { headerNames, headerNamesBefore }
+  const changes = definitionChanges(parseBigInts(stored), parseBigInts(definition.text), options)
+  return changes.map(change => [change.operation, changeText(change)].filter(Boolean).join(': '))
 }
 
 /** The text of a definition by its hash in hex; undefined where it is no longer kept, or there is none. */
@@ -184,6 +206,7 @@ export function giveDefinition(
   const stored = text ?? stringifyExact(definition)
   given.fields.definition = { text: stored, hash: sha256(stored) }
   given.warnings = checked.warnings.length
+  given.operations = checked.methods.map(({ name, method, path }) => `${name}: ${method.toUpperCase()} ${path}`)
 }
 
 /** The states of some tools, by id, as the operator sees them. */
@@ -265,7 +288,11 @@ function givenHeaders(match: Matched, catalogue: Catalogue, around: ToolSurround
     if (missing.length === 0) return { key, value }
     const stored = state?.headers.find(header => header.name.toLowerCase() === key.toLowerCase())
     if (stored && written === placeholder(own ?? '')) return { key, value: shownMask(stored) }
-    const msg = `the environment gives no ${missing.join(', ')}: it must be set, and its name begin with ${PREFIX}`
+    const read = missing.filter(name => name === own || name.startsWith(PREFIX))
+    const msg =
+      read.length === missing.length
+        ? `${missing.join(', ')} must be set in the environment and not be empty`
+        : `${missing.filter(name => !read.includes(name)).join(', ')} is not read here: a name begins with ${PREFIX}, or is ${own} as export writes it`
     catalogue.fault(loc, msg, 'variable_missing')
     return { key, value: 'unknown' }
   })

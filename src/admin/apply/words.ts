@@ -2,7 +2,7 @@ import { type Kysely, sql } from 'kysely'
 import type { Database } from '../../db/tables.js'
 import { RELATIONS } from '../../persona/fields.js'
 import type { SectionName } from '../document.js'
-import { type Id, SECTIONS, TABLES } from './catalogue.js'
+import { type FieldChange, type Id, SECTIONS, TABLES } from './catalogue.js'
 
 /* The words of documents for what columns and audit rows call otherwise: exports and plans speak them. */
 
@@ -58,4 +58,20 @@ export function inWords(field: string, value: unknown, refer: Refer): [word: str
     return { [key]: refer(section, id), ...rest }
   }
   return [word, Array.isArray(value) ? value.map(named) : named(value ?? null)]
+}
+
+/** Changes in the words of documents; of lists with what comes and goes. */
+export function changesInWords(changes: readonly FieldChange[], refer: Refer): FieldChange[] {
+  return changes.map(change => {
+    const [field, from] = inWords(change.field, change.from, refer)
+    const [, to] = inWords(change.field, change.to, refer)
+    if (!Array.isArray(from ?? []) || !Array.isArray(to ?? [])) return { field, from, to }
+    if (!Array.isArray(from) && !Array.isArray(to)) return { field, from, to }
+    return { field, from, to, added: without(to, from), removed: without(from, to) }
+  })
+}
+
+function without(list: unknown, other: unknown): unknown[] {
+  const others = new Set(Array.isArray(other) ? other.map(item => JSON.stringify(item)) : [])
+  return Array.isArray(list) ? list.filter(item => !others.has(JSON.stringify(item))) : []
 }

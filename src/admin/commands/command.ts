@@ -27,6 +27,8 @@ export interface Output {
   remark(text: string): void
   /** Whether standard output is a terminal. */
   isTerminal: boolean
+  /** Asks a person, where one is at the terminal. */
+  ask?: (question: string) => Promise<string>
 }
 
 /** The words of a command behind `agentctl`: `token create`. */
@@ -109,6 +111,12 @@ export class Call {
   /** One line for people. A control character in it shows as an escape, an end of line too. */
   print(text: string): void {
     this.output.print(harmless(text))
+  }
+
+  /** A field with lines below it, indented so that none can pass for one of ours. */
+  printBlock(field: string, lines: readonly string[]): void {
+    this.print(`    ${field}:`)
+    for (const line of lines) this.print(`      ${line}`)
   }
 
   /** Rows for people, in columns. */

@@ -1,13 +1,15 @@
 import { dirname, resolve } from 'node:path'
 import type { Command } from 'commander'
-import type { Outcome } from '../apply/catalogue.js'
+import type { FieldChange, Outcome } from '../apply/catalogue.js'
 import { placeholder } from '../apply/placeholders.js'
 import { type ApplyReport, applyOrganisation, countOutcomes } from '../apply.js'
 import { jsonDocumentText, yamlText } from '../document-text.js'
 import { exportOrganisation } from '../export.js'
 import { counted, EXIT, InvalidDocument, placeText } from '../refusal.js'
 import { readGivenSource } from '../source.js'
-import type { Call, CommandLine } from './command.js'
+import { harmless } from '../terminal.js'
+import { changedWords } from '../text-diff.js'
+import { type Call, type CommandLine, UsageError } from './command.js'
 
 export const PLAN = 'only show what would change; exit status 2 where something would'
 
@@ -20,7 +22,8 @@ export function addOrganisationCommands(program: Command, line: CommandLine): vo
         `A header value may be ${placeholder('AGENTS_NAME')}; variables named otherwise are not read.\n` +
         'With --prune agents are marked deleted, users deactivated, and what is still used is kept.',
     )
-    .option('--prune', 'remove what the lists of the document do not name')
+    .option('--prune', 'destructive: remove what the lists of the document do not name')
+    .option('--yes', 'with --prune: remove without asking')
     .option('--plan', PLAN)
   line
     .add(program, 'export', '> organisation.yaml', exportCommand)
@@ -31,12 +34,28 @@ export function addOrganisationCommands(program: Command, line: CommandLine): vo
     )
 }
 
-async function applyCommand(call: Call, options: { prune?: boolean; plan?: boolean }, file: string): Promise<number> {
+interface ApplyCommandOptions {
+  prune?: boolean
+  yes?: boolean
+  plan?: boolean
+}
+
+async function applyCommand(
+  call: Call,
+  { yes = false, ...options }: ApplyCommandOptions,
+  file: string,
+): Promise<number> {
+  if (yes && !options.prune) throw new UsageError('--yes goes together with --prune')
   const source = await readGivenSource(file)
   const given = { ...options, env: call.env, ...(file !== '-' && { baseDir: dirname(resolve(file)) }) }
   try {
     const vault = await call.vault()
-    const report = await applyOrganisation(await call.database(), source.value, { ...given, vault, actor: call.actor })
+    const database = await call.database()
+    const apply = (more: object) =>
+      applyOrganisation(database, source.value, { ...given, vault, actor: call.actor, ...more })
+    const isPruned = options.prune && !options.plan
+    const removable = isPruned ? await confirmed(call, await apply({ plan: true }), yes) : undefined
+    const report = await apply(removable ? { removable } : {})
     const counts = countOutcomes(report)
     call.answer({ ...report, counts }, () => printReport(call, report))
     return report.planned && counts.created + counts.changed + counts.removed > 0 ? EXIT.differs : EXIT.ok
@@ -49,6 +68,20 @@ async function applyCommand(call: Call, options: { prune?: boolean; plan?: boole
     })
     return EXIT.error
   }
+}
+
+/** Names what pruning will remove, and answers it once that is confirmed. Throws `UsageError` without a confirmation. */
+async function confirmed(call: Call, { outcomes }: ApplyReport, yes: boolean): Promise<ReadonlySet<string>> {
+  const removed = outcomes.filter(({ action }) => action === 'removed')
+  const rows = new Set(removed.map(({ section, id }) => `${section} ${id}`))
+  if (rows.size === 0) return rows
+  call.remark(`${counted(rows.size, 'row')} will be removed:`)
+  for (const { section, id, name, notes = [] } of removed) {
+    call.remark(harmless(`- ${section} ${id} ${name}${notes.map(note => `: ${note}`).join('')}`))
+  }
+  const isSure = yes || (await call.output.ask?.('Remove them? [y/N] '))?.trim().toLowerCase() === 'y'
+  if (!isSure) throw new UsageError('nothing was stored: --prune removes rows only with --yes')
+  return rows
 }
 
 const SIGN: Record<Outcome['action'], string> = {
@@ -70,19 +103,40 @@ function printReport(call: Call, report: ApplyReport): void {
 }
 
 /** One outcome for people: a line with its sign, then what each field was and becomes. */
-export function printOutcome(call: Call, { section, id, name, action, fields, reason, notes = [] }: Outcome): void {
-  call.print(`${SIGN[action]} ${section} ${id} ${name}${reason ? `: ${reason}` : ''}`)
-  for (const { field, from, to } of fields) {
-    const before = action === 'created' ? '' : `${shortened(from)} -> `
-    call.print(`    ${field}: ${before}${shortened(to)}`)
+export function printOutcome(call: Call, outcome: Outcome): void {
+  const { section, id, name, action, fields, reason, impact = [], notes = [] } = outcome
+  const row = section === 'users' ? [section, name] : [section, id, name]
+  call.print(`${SIGN[action]} ${row.join(' ')}${reason ? `: ${reason}` : ''}`)
+  for (const change of fields) {
+    if (change.field === 'definition') call.printBlock('definition', impact.length > 0 ? impact : ['changed'])
+    else printChange(call, change, action === 'created')
   }
   for (const note of notes) call.print(`    ${note}`)
 }
 
-/** A value on one line, cut where it is long. */
-function shortened(value: unknown, characters = 100): string {
-  const text = JSON.stringify(value) ?? 'null'
-  return text.length > characters ? `${text.slice(0, characters)}...` : text
+/** Texts that do not fit a line are shown by their words that change. */
+const SHORT_TEXT = 80
+
+function printChange(call: Call, { field, from, to, added, removed }: FieldChange, isNew: boolean): void {
+  const isLong = (value: unknown) => typeof value === 'string' && (value.includes('\n') || value.length > SHORT_TEXT)
+  if (added && removed) {
+    const items = [...removed.map(item => `- ${itemText(item)}`), ...added.map(item => `+ ${itemText(item)}`)]
+    call.printBlock(field, items.length > 0 ? items : ['(in another order)'])
+  } else if (isLong(from) || isLong(to)) {
+    const text = isNew ? String(to) : changedWords(String(from ?? ''), String(to ?? ''))
+    call.printBlock(field, text.split('\n'))
+  } else {
+    const before = isNew ? '' : `${JSON.stringify(from) ?? 'null'} -> `
+    call.print(`    ${field}: ${before}${JSON.stringify(to) ?? 'null'}`)
+  }
+}
+
+function itemText(item: unknown): string {
+  if (typeof item !== 'object' || item === null) return String(item)
+  const { email, name = email, key, level, value, ...others } = item as Record<string, unknown>
+  if (name !== undefined && level !== undefined) return `${name} (${level})`
+  if (key !== undefined && value !== undefined && Object.keys(others).length === 0) return `${key}: ${value}`
+  return JSON.stringify(item)
 }
 
 async function exportCommand(call: Call): Promise<undefined> {

@@ -1,28 +1,25 @@
 import type { Command } from 'commander'
-import { type Kysely, sql } from 'kysely'
-import type { Database, ResourceKind } from '../../db/tables.js'
+import { sql } from 'kysely'
+import type { ResourceKind } from '../../db/tables.js'
 import { parseBigInts, stringifyExact } from '../../schema/exact-json.js'
 import { isJsonObject } from '../../schema/vocabulary.js'
 import { toFunctions } from '../../tool/definition/index.js'
 import type { Header } from '../../tool/headers.js'
-import { shownHeaders } from '../../tool/rules.js'
-import { readToolStates } from '../apply/tools.js'
-import { exportAgents, exportTools } from '../export.js'
-import { Refusal } from '../refusal.js'
+import { exportAgents } from '../export.js'
+import { readHistory, restorePersona, restoreTool } from '../history.js'
+import { EXIT, Refusal } from '../refusal.js'
+import { deletionOf, NOUN, resourceId, showTool } from '../resources.js'
 import { harmlessLines } from '../terminal.js'
-import type { Call, CommandLine } from './command.js'
+import { type Call, type CommandLine, wholeNumber } from './command.js'
+import { PLAN, printOutcome } from './organisation.js'
 
-export function addAgentCommands(program: Command, line: CommandLine): void {
+export function addResourceCommands(program: Command, line: CommandLine): void {
   const agent = program.command('agent').description('Agents: apply and the HTTP operations change them.')
   line.add(agent, 'list', '--json', listAgentsCommand).description('Lists the agents that are not deleted.')
   line
     .add(agent, 'show <AGENT>', '12', showAgentCommand)
-    .description(
-      'Shows one agent.\nAGENT is an id, or a name that only one agent has. history and rollback --plan tell of earlier versions.',
-    )
-}
-
-export function addToolCommands(program: Command, line: CommandLine): void {
+    .description('Shows one agent.\nAGENT is an id, or a name that only one agent has.')
+  addVersionCommands(agent, line, 'persona', 'Support')
   const tool = program.command('tool').description('Tools: apply and the HTTP operations change them.')
   line.add(tool, 'list', '', listToolsCommand).description('Lists the tools.')
   line
@@ -31,6 +28,75 @@ export function addToolCommands(program: Command, line: CommandLine): void {
       'Shows one tool with its definition; secrets as masks.\nTOOL is an id, or a name that only one tool has.',
     )
     .option('--as-functions', 'show, as JSON, the functions that a model is given')
+  addVersionCommands(tool, line, 'tool', 'Weather')
+}
+
+function addVersionCommands(parent: Command, line: CommandLine, kind: ResourceKind, example: string): void {
+  const noun = NOUN[kind]
+  const argument = noun.toUpperCase()
+  line
+    .add(
+      parent,
+      `history <${argument}>`,
+      `${example} --limit 5`,
+      (call: Call, options: { limit: number }, name: string) => historyCommand(call, kind, name, options.limit),
+    )
+    .description(`Lists the versions of one ${noun}, newest first.\n${argument} is an id or a name.`)
+    .option('--limit <COUNT>', 'at most so many', wholeNumber, 100)
+  line
+    .add(
+      parent,
+      `restore <${argument}>`,
+      `${example} --version 3 --plan`,
+      (call: Call, options: { version: number; plan?: boolean }, name: string) =>
+        restoreCommand(call, kind, name, options.version, options.plan === true),
+    )
+    .description(
+      'Makes a new version with the content of an old one.\n' +
+        `It passes the same checks as any change. ${argument} is an id or a name.` +
+        (kind === 'tool' ? ' Secrets (header values) are not restored.' : ''),
+    )
+    .requiredOption('--version <VERSION>', 'the old version', wholeNumber)
+    .option('--plan', PLAN)
+}
+
+async function historyCommand(call: Call, kind: ResourceKind, name: string, limit: number): Promise<undefined> {
+  const db = await call.db()
+  const id = await resourceId(db, kind, name, true)
+  // One more than is shown tells that there are more.
+  const history = await readHistory(db, kind, id, limit + 1)
+  const versions = history.versions.slice(0, limit)
+  call.answer({ ...history, versions }, () => {
+    const rows = versions.map(({ version, at, actor, fields }) => [version, at, actor, fields])
+    call.printTable([['VERSION', 'TIME', 'BY', 'FIELDS'], ...rows])
+  })
+  if (history.deleted) call.remark(`this ${NOUN[kind]} was ${history.deleted}`)
+  else if (history.kept_from > 1) call.remark(`contents are kept from version ${history.kept_from} on`)
+  if (history.versions.length > limit) call.remark(`there are more than ${limit}: see --limit`)
+}
+
+async function restoreCommand(call: Call, kind: ResourceKind, name: string, version: number, plan: boolean) {
+  const database = await call.database()
+  const id = await resourceId(database.db, kind, name, true)
+  const deleted = await deletionOf(database.db, kind, id)
+  const options = { plan, actor: call.actor }
+  const { changes, impact, left, notes, ...result } =
+    kind === 'persona'
+      ? await restorePersona(database, id, version, options)
+      : await restoreTool(database, await call.vault(), id, version, options)
+  const fields = changes.map(({ field }) => field)
+  call.answer({ version: result.version, fields, left, ...(notes.length > 0 && { notes }) }, () => {
+    const done = fields.length > 0 ? `set back ${fields.join(', ')}` : 'nothing to set back'
+    if (plan && fields.length > 0) {
+      const section = kind === 'tool' ? 'tools' : 'agents'
+      printOutcome(call, { section, id, name: result.name, action: 'changed', fields: changes, impact })
+    } else call.print(`${NOUN[kind]} ${id} is version ${result.version}: ${done}`)
+    if (deleted) call.remark(`this ${NOUN[kind]} was ${deleted}`)
+    if (kind === 'tool') call.remark('secrets are not restored: the header values are those of now')
+    for (const note of notes) call.remark(note)
+    if (left.length > 0) call.remark(`left as now: ${left.join(', ')}`)
+  })
+  return plan && fields.length > 0 ? EXIT.differs : EXIT.ok
 }
 
 async function listAgentsCommand(call: Call): Promise<undefined> {
@@ -109,41 +175,4 @@ function showRecord(call: Call, record: Record<string, unknown>): undefined {
       } else call.print(`${field}: ${text}`)
     }
   })
-}
-
-/** The id of an agent or tool that is named by its id, or by its name where only one has it. Throws `Refusal`. */
-export async function resourceId(db: Kysely<Database>, kind: ResourceKind, text: string): Promise<number> {
-  const noun = kind === 'persona' ? 'agent' : 'tool'
-  const alive = kind === 'persona' ? sql`not deleted` : sql`true`
-  const isMeant = /^[1-9]\d{0,9}$/.test(text) ? sql`id = ${text}::bigint` : sql`name = ${text} and ${alive}`
-  const { rows } = await sql<{ id: number }>`
-    select id from ${sql.table(kind)} where ${isMeant} order by id limit 11`.execute(db)
-  const [row, ...others] = rows
-  if (row === undefined) throw new Refusal(`there is no ${noun} ${text}`)
-  if (others.length > 0) {
-    throw new Refusal(`several ${noun}s have the name ${text}: say which id, ${rows.map(({ id }) => id).join(', ')}`)
-  }
-  return row.id
-}
-
-/** One tool: its version, the entry that a document has for it with masks for secrets, and the agents that have it. Throws `Refusal`. */
-export async function showTool(db: Kysely<Database>, id: number): Promise<Record<string, unknown>> {
-  const state = (await readToolStates(db, [id])).get(id)
-  if (state === undefined) throw new Refusal(`there is no tool ${id}`)
-  const [{ definition = null, ...entry } = {}] = await exportTools(db, id)
-  const custom_headers = shownHeaders(state.headers)
-  return { version: state.version, ...entry, custom_headers, agents: await agentsWithTool(db, id), definition }
-}
-
-/** The agents that have a tool, with what decides on its group managers: whose they are, who attached it, and their groups. */
-async function agentsWithTool(db: Kysely<Database>, id: number): Promise<object[]> {
-  const { rows } = await sql<object>`
-    select p.id, p.name, o.email as owner, coalesce(u.email, l.attached_by::text) as attached_by, p.is_public,
-      array(select g.name from persona_group s join user_group g on g.id = s.user_group_id
-            where s.persona_id = p.id order by g.name) as groups
-    from persona_tool l join persona p on p.id = l.persona_id and not p.deleted
-    left join user_account o on o.id = p.owner_id
-    left join user_account u on u.id = l.attached_by
-    where l.tool_id = ${id}::integer order by p.id`.execute(db)
-  return rows
 }

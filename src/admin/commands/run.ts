@@ -8,16 +8,14 @@ import { SecretCorrupt } from '../../secrets/cipher.js'
 import { KeyRingMissing } from '../../secrets/configured-ring.js'
 import { DefinitionRefused } from '../../tool/definition/index.js'
 import { VERSION } from '../../version.js'
-import { EXIT, placeText, Refusal } from '../refusal.js'
+import { EXIT, placeText, Refusal, StoredInDoubt } from '../refusal.js'
 import { harmless, harmlessLines } from '../terminal.js'
 import { addAuditCommands } from './audit.js'
 import { CommandLine, type Environment, NotConfigured, nameOf, type Output, UsageError } from './command.js'
-import { describedCommands } from './help.js'
-import { addHistoryCommands } from './history.js'
 import { addKeyCommands } from './keys.js'
 import { addOrganisationCommands } from './organisation.js'
 import { addPeopleCommands } from './people.js'
-import { addAgentCommands, addToolCommands } from './resources.js'
+import { addResourceCommands } from './resources.js'
 import { addSetupCommands } from './setup.js'
 import { addTokenCommands } from './tokens.js'
 import { addValidateCommand } from './validate.js'
@@ -25,7 +23,8 @@ import { addValidateCommand } from './validate.js'
 const AFTER = `
 The database is that of DATABASE_URL, or the embedded one in DATA_DIR that the
 server made. Exit status: 0 done; 1 refused or failed; 2 --plan found something
-to do; 3 a check found faults; 64 usage; 69 database unavailable; 78 settings.
+to do; 3 a check found faults; 64 usage; 69 database unavailable; 75 stored or
+not, look first; 78 settings.
 agentctl COMMAND --help has an example of each; agentctl --version.`
 
 /** Runs one command line and answers the exit status, as `EXIT` lists them. Never throws. */
@@ -34,10 +33,12 @@ export async function run(args: readonly string[], env: Environment, output: Out
   const program = programOf(line)
   try {
     const [first = '--help', ...others] = args
-    if (first === 'help' && others.includes('--json')) {
-      output.print(JSON.stringify(describedCommands(allCommands(program)), null, 2))
-      return EXIT.ok
+    const moved = MOVED[first]?.(others)
+    if (moved !== undefined) {
+      output.remark(harmless(`agentctl ${first} is now: agentctl ${moved}`))
+      return EXIT.usage
     }
+    if (first === 'help') requireCommand(program, others)
     await program.parseAsync(first === 'help' ? [...others, '--help'] : [first, ...others], { from: 'user' })
     return line.status
   } catch (error) {
@@ -49,6 +50,20 @@ export async function run(args: readonly string[], env: Environment, output: Out
     output.remark(harmlessLines(`${name}: ${message}`))
     return status
   }
+}
+
+/** The command lines of before, as they are written now. */
+const MOVED: Readonly<Record<string, (words: readonly string[]) => string>> = {
+  history: ([kind = 'agent', ...others]) => [kind, 'history', ...others].join(' '),
+  rollback: ([kind = 'agent', ...others]) => [kind, 'restore', ...others].join(' ').replace(/ --to\b/, ' --version'),
+}
+
+/** Throws `UsageError` where words do not name a command or a group. */
+function requireCommand(from: Command, [word, ...others]: readonly string[]): void {
+  if (word === undefined) return
+  const next = from.commands.find(command => command.name() === word)
+  if (next === undefined) throw new UsageError(`unknown command '${word}'`)
+  requireCommand(next, others)
 }
 
 /** All commands of `agentctl`. */
@@ -66,7 +81,7 @@ export function programOf(line: CommandLine): Command {
       visibleOptions: command => (command.parent === null ? [] : [...command.options]),
     })
     .helpOption('-h, --help', 'show this text')
-    .helpCommand('help [COMMAND]', 'shows the help of a command; --json: of all, for programs')
+    .helpCommand('help [COMMAND]', 'shows the help of a command')
     .enablePositionalOptions()
     .version(VERSION, '--version', 'show the version')
     .usage('COMMAND [arguments] [options]')
@@ -74,11 +89,9 @@ export function programOf(line: CommandLine): Command {
   addSetupCommands(program, line)
   addOrganisationCommands(program, line)
   addValidateCommand(program, line)
-  addHistoryCommands(program, line)
   addPeopleCommands(program, line)
   addTokenCommands(program, line)
-  addAgentCommands(program, line)
-  addToolCommands(program, line)
+  addResourceCommands(program, line)
   addAuditCommands(program, line)
   addKeyCommands(program, line)
   for (const command of allCommands(program)) {
@@ -119,7 +132,8 @@ function explained(error: unknown, env: Environment): { message: string; status:
   }
   if (MISCONFIGURED.some(kind => error instanceof kind)) return as(EXIT.configuration)
   if (error instanceof SecretCorrupt) return as(EXIT.configuration, `${message}: agentctl keys status`)
-  if (error instanceof CommitUnknown) return as(EXIT.error, IN_DOUBT)
+  if (error instanceof CommitUnknown) return as(EXIT.doubt, IN_DOUBT)
+  if (error instanceof StoredInDoubt) return as(EXIT.doubt, harmless(message))
   const { kind, constraint = 'one of its rules' } = classifyDatabaseError(error)
   switch (kind) {
     case 'connection_lost':

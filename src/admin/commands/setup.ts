@@ -1,13 +1,14 @@
 import type { Command } from 'commander'
-import { sql } from 'kysely'
+import { type Kysely, sql } from 'kysely'
 import { describeServer } from '../../db/connection/database-server.js'
-import { MIGRATIONS, migrateDirectly, schemaState } from '../../db/migrate.js'
+import { MIGRATIONS, migrateDirectly, type SchemaState, schemaAdvice, schemaState } from '../../db/migrate.js'
+import type { Database } from '../../db/tables.js'
 import { VERSION } from '../../version.js'
 import { createUser, firstAdministrator, keepingAdministrator } from '../people.js'
 import { counted, EXIT, Refusal } from '../refusal.js'
+import { createToken } from '../tokens.js'
 import { type Call, type CommandLine, schemaAhead } from './command.js'
 import { checkedEmail } from './people.js'
-import { createToken } from './tokens.js'
 
 export function addSetupCommands(program: Command, line: CommandLine): void {
   line
@@ -71,28 +72,39 @@ async function migrateCommand(call: Call, { plan }: { plan?: boolean }): Promise
 
 async function statusCommand(call: Call): Promise<undefined> {
   const { description, database } = await call.rawDatabase()
-  const db = await call.db()
-  const { rows } = await sql<{ size: string; read_only: boolean; counts: Record<string, number> }>`
+  const { db } = database
+  const schema = await schemaState(db, VERSION)
+  // Without the schema of this program its tables cannot be counted.
+  const counts = schema.kind === 'current' ? await countRows(db) : undefined
+  const { rows } = await sql<{ size: string; read_only: boolean }>`
     select pg_size_pretty(pg_database_size(current_database())) as size,
-      current_setting('transaction_read_only') = 'on' as read_only,
-      json_build_object(
-        'users', (select count(*) from user_account where active), 'groups', (select count(*) from user_group),
-        'agents', (select count(*) from persona where not deleted), 'tools', (select count(*) from tool),
-        'tokens', (select count(*) from token where revoked_at is null and coalesce(expires_at > clock_timestamp(), true)),
-        'audit_rows', (select count(*) from audit), 'access_events', (select count(*) from access_event)) as counts
-    `.execute(db)
-  const status = {
-    version: VERSION,
-    schema: await schemaState(db, VERSION),
-    server: database.server ? describeServer(database.server) : null,
-    ...rows[0],
-  }
+      current_setting('transaction_read_only') = 'on' as read_only`.execute(db)
+  const server = database.server ? describeServer(database.server) : null
+  const status = { version: VERSION, schema, server, ...rows[0], ...(counts && { counts }) }
   call.answer(status, () => {
-    const { version, schema, server, size, read_only, counts = {} } = status
+    const { version, size, read_only } = status
     call.print(`version   ${version}`)
     call.print(`database  ${description}: ${server}, ${size}${read_only ? ', read only' : ''}`)
-    call.print(`schema    ${schema.kind}`)
-    const rows = Object.entries(counts).map(([what, count]) => `${count} ${what.replace('_', ' ')}`)
-    call.print(`rows      ${rows.join(', ')}`)
+    call.print(`schema    ${schemaText(schema)}`)
+    const counted = Object.entries(counts ?? {}).map(([what, count]) => `${count} ${what.replace('_', ' ')}`)
+    if (counts) call.print(`rows      ${counted.join(', ')}`)
   })
+}
+
+function schemaText(schema: SchemaState): string {
+  if (schema.kind === 'current') return 'current'
+  if (schema.kind === 'ahead') return `ahead: ${schemaAhead(schema).message}`
+  const { lack, command } = schemaAdvice(schema)
+  return `behind: ${lack}: run ${command}`
+}
+
+async function countRows(db: Kysely<Database>): Promise<Record<string, number> | undefined> {
+  const { rows } = await sql<{ counts: Record<string, number> }>`
+    select json_build_object(
+      'users', (select count(*) from user_account where active), 'groups', (select count(*) from user_group),
+      'agents', (select count(*) from persona where not deleted), 'tools', (select count(*) from tool),
+      'tokens', (select count(*) from token where revoked_at is null and coalesce(expires_at > clock_timestamp(), true)),
+      'audit_rows', (select count(*) from audit), 'access_events', (select count(*) from access_event)) as counts
+    `.execute(db)
+  return rows[0]?.counts
 }

@@ -1,7 +1,13 @@
 import type { Command } from 'commander'
 import type { Loc } from '../../errors.js'
-import { numberTexts } from '../../schema/exact-json.js'
-import { checkDefinition, completeDefinition, GivenPlaces, unusableServer } from '../../tool/definition/index.js'
+import { numberTexts, parseBigInts, stringifyExact } from '../../schema/exact-json.js'
+import {
+  checkDefinition,
+  completeDefinition,
+  GivenPlaces,
+  toFunctions,
+  unusableServer,
+} from '../../tool/definition/index.js'
 import { jsonDocumentText, yamlText } from '../document-text.js'
 import { counted, EXIT, placeText } from '../refusal.js'
 import { readGivenSource } from '../source.js'
@@ -15,19 +21,21 @@ export function addValidateCommand(program: Command, line: CommandLine): void {
       'Checks a tool definition as the service does.\n' +
         'FILE is JSON or YAML; - is standard input. Needs no database. Exit status 3 when there are faults.',
     )
+    .option('--as-functions', 'print, as JSON, the functions that a model is given')
     .option('--complete', 'repair it with the fewest edits, print it, and name the edits on standard error')
     .option('--server <URL>', 'with --complete: the address where the definition names none that can be used')
     .option('--drop-unsupported', 'with --complete: leave out operations whose body is not JSON')
 }
 
 interface ValidateOptions {
+  asFunctions?: boolean
   complete?: boolean
   server?: string
   dropUnsupported?: boolean
 }
 
 async function validateCommand(call: Call, options: ValidateOptions, file: string): Promise<number> {
-  const { complete, server, dropUnsupported = false } = options
+  const { complete, server, dropUnsupported = false, asFunctions = false } = options
   requireTogether(options)
   const { value, isJson, lineOf } = await readGivenSource(file)
   const at = ['definition']
@@ -47,9 +55,12 @@ async function validateCommand(call: Call, options: ValidateOptions, file: strin
     const loc = places.nearestTo(found.loc.slice(1))
     return { line: lineOf(loc), ...found, loc }
   }
+  const definition = completion && check.ok ? completion.definition : value
+  const functions = check.ok && asFunctions ? toFunctions(parseBigInts(stringifyExact(definition))) : undefined
   const answer = {
     ok: check.ok,
     ...(check.ok && { methods: check.methods }),
+    ...(functions && { functions }),
     faults: check.ok ? [] : check.faults.map(located),
     warnings: check.warnings.map(located),
     ...(completion && {
@@ -59,8 +70,8 @@ async function validateCommand(call: Call, options: ValidateOptions, file: strin
     }),
   }
   call.answer(answer, () => {
-    // Where standard output is the definition, nothing else may stand there.
-    const print = (text: string) => (completion && check.ok ? call.remark(text) : call.print(text))
+    // Where standard output is the definition or its functions, nothing else may be there.
+    const print = (text: string) => ((completion || asFunctions) && check.ok ? call.remark(text) : call.print(text))
     const table = (rows: readonly (readonly Cell[])[]) => tableLines(rows).forEach(print)
     if (completion) {
       table(edits.map(({ op, path, msg, type }) => [op, placeText(path), msg, `(${type})`]))
@@ -74,6 +85,7 @@ async function validateCommand(call: Call, options: ValidateOptions, file: strin
     if (!check.ok) return
     print(`${counted(check.methods.length, 'method')}:`)
     table(check.methods.map(({ name, method, path, summary }) => ['', name, method.toUpperCase(), path, summary]))
+    if (asFunctions) return call.printJson(functions)
     if (completion === undefined) return
     call.printExact(isJson ? jsonDocumentText(completion.definition) : yamlText(completion.definition))
   })

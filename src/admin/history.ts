@@ -1,0 +1,181 @@
+import { type Kysely, sql, type Transaction } from 'kysely'
+import type { Database, ResourceKind } from '../db/tables.js'
+import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
+import { VersionGone, VersionNotFound } from '../errors.js'
+import { pastContent } from '../persona/past.js'
+import type { PersonaState } from '../persona/state.js'
+import { parseExact } from '../schema/exact-json.js'
+import type { Vault } from '../secrets/vault.js'
+import { REQUEST_FIELDS } from '../tool/fields.js'
+import { shownHeaders } from '../tool/rules.js'
+import type { ToolState } from '../tool/snapshot.js'
+import type { Actor } from '../updates/audit.js'
+import { type Past, readPastOf } from '../updates/past.js'
+import { changePersona } from './apply/personas.js'
+import {
+  changeNotes,
+  changeTool,
+  decideAsOperator,
+  definitionImpact,
+  definitionText,
+  type GivenTool,
+  giveDefinition,
+} from './apply/tools.js'
+import { changesInWords, readReferences } from './apply/words.js'
+import { operatorActor } from './operator.js'
+import { Refusal } from './refusal.js'
+import { deletionOf, NOUN } from './resources.js'
+
+/**
+ * The versions of an agent or tool that are still listed, newest first, and from which on (`kept_from`) contents are kept: these can
+ * be restored. `deleted` tells when and by whom it was deleted. Throws `Refusal` when there never was one of this id.
+ */
+export async function readHistory(db: Kysely<Database>, kind: ResourceKind, id: number, limit = 100) {
+  // A tool that was removed and came back was made anew: what it was before is listed, but is not content of this one.
+  const { rows } = await sql<{ current: number | null; kept_from: number }>`
+    select coalesce(max(r.version), max(a.version_after)) as current, greatest(
+      coalesce(max(a.version_after) filter (where a.difference is null), max(r.audit_anchor_version), 1),
+      max(a.version_after) filter (where 'removed' = any(a.fields)) + 1, 1) as kept_from
+    from (select ${id}::integer as id) asked
+    left join ${sql.table(kind)} r on r.id = asked.id
+    left join audit a on a.resource_kind = ${kind} and a.resource_id = asked.id and a.version_after <= coalesce(r.version, a.version_after)`.execute(
+    db,
+  )
+  const { current = null, kept_from = 1 } = rows[0] ?? {}
+  if (current === null) throw new Refusal(`there is no ${NOUN[kind]} ${id}`)
+  const versions = db
+    .selectFrom('audit')
+    .select(['version_after as version', 'at', 'actor', 'request_id', 'fields', 'difference'])
+    .where(sql<boolean>`resource_kind = ${kind} and resource_id = ${id} and version_after <= ${current}`)
+    .orderBy('version_after', 'desc')
+    .limit(limit)
+  const deleted = await deletionOf(db, kind, id)
+  return { kind, id, current, kept_from, ...(deleted && { deleted }), versions: await versions.execute() }
+}
+
+/** How the rows of restored agents begin to say what made them; the first until version 2.0. */
+const RESTORE_COMMANDS = ['agentctl rollback', 'agentctl agent restore']
+
+/** `plan`: only decide, nothing is stored. */
+interface Options {
+  plan?: boolean
+  actor?: Actor
+}
+
+/**
+ * Makes a new version of an agent with the content of an old one, with the same checks and audit row as any change. `left` names
+ * fields that were not set back. Throws `Refusal` when the version is not kept, the agent is built in, or something that it
+ * referred to is gone.
+ */
+export async function restorePersona(
+  database: Pick<ServiceDatabase, 'db'>,
+  id: number,
+  version: number,
+  { plan = false, actor = operatorActor(RESTORE_COMMANDS[1]) }: Options = {},
+) {
+  return await inTransaction(database, { rollback: plan }, async trx => {
+    let restored: number[] = []
+    const decide = async (state: PersonaState) => {
+      if (state.builtin_persona) throw new Refusal('this agent is built in')
+      const { content, notes } = await pastContent(trx, state, await readThen(trx, 'persona', id, version))
+      restored = content.tool_ids.filter(tool => !state.tool_ids.includes(tool))
+      const { rows } = await sql<{ id: number }>`
+        select id from tool where id = any(${restored}::integer[]) and not enabled order by id`.execute(trx)
+      const gone = [...notes, ...rows.map(tool => `disabled: tool ${tool.id}`)]
+      if (gone.length > 0) throw new Refusal(`what that version refers to is not usable now: ${gone.join('; ')}`)
+      return content
+    }
+    const result = await changePersona(trx, id, decide, actor)
+    await restoreAttachers(trx, id, version, restored)
+    const changes = changesInWords(result.changes, await readReferences(trx))
+    return { ...result, changes, impact: [], left: [] as string[], notes: [] as string[] }
+  })
+}
+
+/** An earlier version. Throws `Refusal` where it is not kept. */
+async function readThen(trx: Transaction<Database>, kind: ResourceKind, id: number, version: number): Promise<Past> {
+  try {
+    return await readPastOf(trx, kind, id, { version })
+  } catch (error) {
+    if (error instanceof VersionGone || error instanceof VersionNotFound) throw new Refusal(error.message)
+    throw error
+  }
+}
+
+/**
+ * A tool that comes back is attached by whom it was then: the newest row up to that version that attached it, other than a
+ * restore, says so. Otherwise a group manager would get into the scope what they attached themselves.
+ */
+async function restoreAttachers(
+  trx: Transaction<Database>,
+  id: number,
+  version: number,
+  restored: readonly number[],
+): Promise<void> {
+  await sql`
+    update persona_tool l set attached_by = (
+      select a.actor_id from audit a
+      where a.resource_kind = 'persona' and a.resource_id = ${id}::integer and a.version_after <= ${version}::integer
+        and not coalesce(a.command, '') like any(${RESTORE_COMMANDS.map(command => `${command}%`)}::text[])
+        and a.difference::jsonb -> 'tool_ids' -> 'to' @> to_jsonb(l.tool_id)
+        and not a.difference::jsonb -> 'tool_ids' -> 'from' @> to_jsonb(l.tool_id)
+      order by a.version_after desc limit 1)
+    where l.persona_id = ${id}::integer and l.tool_id = any(${restored}::integer[])`.execute(trx)
+}
+
+/**
+ * Makes a new version of a tool with the content of an old one; the definition comes back text for text and is checked again.
+ * Secrets are not restored: the headers stay as they are now. Throws `Refusal`, `InvalidRequest` when it breaks a rule of today.
+ */
+export async function restoreTool(
+  database: Pick<ServiceDatabase, 'db'>,
+  vault: Vault,
+  id: number,
+  version: number,
+  { plan = false, actor = operatorActor() }: Options = {},
+) {
+  return await inTransaction(database, { rollback: plan }, async trx => {
+    let left: string[] = []
+    let notes: string[] = []
+    let impact: string[] = []
+    const decide = async (state: ToolState) => {
+      const { custom_headers = null, ...values } = (await readThen(trx, 'tool', id, version)).values
+      const now = shownHeaders(state.headers)
+      if (JSON.stringify(custom_headers ?? now) !== JSON.stringify(now)) left = ['custom_headers']
+      const given = await givenByHistory(trx, state, values)
+      notes = await changeNotes(trx, state, given, vault)
+      impact = await definitionImpact(trx, state, given)
+      return decideAsOperator(state, given, vault)
+    }
+    const deleted = await deletionOf(trx, 'tool', id)
+    if (deleted) throw new Refusal(`tool ${id} was ${deleted}, with its secrets: make it anew with agentctl apply`)
+    const result = await changeTool(trx, id, decide, actor)
+    const changes = changesInWords(result.changes, await readReferences(trx))
+    return { ...result, changes, impact, left, notes }
+  })
+}
+
+const PLAIN_FIELDS: ReadonlySet<string> = new Set(REQUEST_FIELDS.map(([name]) => name))
+
+async function givenByHistory(
+  trx: Transaction<Database>,
+  state: ToolState,
+  { definition: hash = state.definition_hash, ...values }: Past['values'],
+): Promise<GivenTool> {
+  const given: GivenTool = { fields: {}, columns: {}, definitionFaults: [] }
+  for (const [field, value] of Object.entries(values)) {
+    Object.assign(PLAIN_FIELDS.has(field) ? given.fields : given.columns, { [field]: value })
+  }
+  if (hash !== state.definition_hash) {
+    const text = await definitionText(trx, hash === null ? null : String(hash))
+    if (text === undefined) throw new Refusal('the definition of that version is no longer kept, or it had none')
+    const headerNames = state.headers.map(header => header.name)
+    // The stored text, not the one that was checked: nothing about it may change, not even how a number is written.
+    giveDefinition(given, parseExact(text), headerNames, ['body', 'definition'], text)
+  }
+  const id = given.fields.oauth_config_id ?? null
+  const isGone =
+    id !== null && !(await trx.selectFrom('oauth_config').select('id').where('id', '=', id).executeTakeFirst())
+  if (isGone) throw new Refusal(`what that version refers to is gone: oauth_config_id ${id}`)
+  return given
+}
