@@ -8,6 +8,7 @@ import { applyOrganisation } from '../../src/admin/apply.js'
 import { parseDatabaseUrl } from '../../src/db/connection/database-url.js'
 import { generateKey } from '../../src/secrets/key-ring.js'
 import { MessageProxy } from '../faults/message-proxy.js'
+import { testDatabase } from '../postgres.js'
 import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
 import { agentctl } from './agentctl.js'
 
@@ -98,4 +99,21 @@ t.test('75: the connection is lost at the commit: whether it is stored is not kn
       line,
     )
   }
+})
+
+t.test('75: a connection that is lost between two migrations', async t => {
+  const { url } = await testDatabase(t)
+  const parsed = parseDatabaseUrl(url)
+  if (!parsed.ok) throw new Error(parsed.faults.join('; '))
+  const { user, database } = parsed.url
+  const proxy = await MessageProxy.open(parsed.url)
+  t.teardown(() => proxy.close())
+  let commits = 3
+  proxy.decide = ({ from, type, bytes }) =>
+    from === 'server' && type === 'C' && bytes.includes('COMMIT') && --commits === 0
+      ? { do: 'cut', after: 0 }
+      : { do: 'pass' }
+  const through = `postgresql://${user}@127.0.0.1:${proxy.port}/${database}`
+  t.match(await agentctl({ url: through, args: ['migrate'] }), { status: 75, stderr: /a part may be stored: repeat/ })
+  t.match(await agentctl({ url: through, args: ['migrate'] }), { status: 0, stdout: /^applied / })
 })

@@ -215,7 +215,7 @@ t.test("3 and 78 of the command line: another key under the deployment key's id"
   t.equal(status.status, 3)
   t.match(status.stdout, /does_not_open +the deployment key +key test/)
   for (const args of [
-    ['rollback', 'tool', '10', '--to', '1'],
+    ['tool', 'restore', '10', '--version', '1'],
     ['apply', worldFile(), '--plan'],
   ]) {
     const { status, stderr } = await agentctl({ url, args, env })

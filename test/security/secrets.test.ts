@@ -154,7 +154,7 @@ t.test('1: a rollback that the headers of now forbid names the rule, and changes
   const version = versionOf(await putTool({ passthrough_auth: true }))
   const given = { passthrough_auth: false, custom_headers: [{ key: 'Authorization', value: plant() }] }
   const { etag } = (await putTool(given)).headers
-  const args = ['rollback', 'tool', '10', '--to', String(version)]
+  const args = ['tool', 'restore', '10', '--version', String(version)]
   const { status, stderr } = await agentctl({ url: shared.url, args })
   t.equal(status, 1)
   t.match(stderr, /passthrough_auth: .*Authorization header exclude each other/)

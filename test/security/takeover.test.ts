@@ -355,8 +355,8 @@ t.test('the operator is told where secrets go now: tool update, rollback and app
     await agentctl('apply', tool({ definition: definitionAt(HOME) }), '--json'),
     `calls of this tool now also take the stored header values to ${HOME}`,
   )
-  for (const plan of [['--plan'], []]) t.match(await agentctl('rollback', 'tool', '201', '--to', '2', ...plan), now)
-  t.match(await agentctl('rollback', 'tool', '201', '--to', '1'), now.replace(ELSEWHERE, HOME))
+  for (const plan of [['--plan'], []]) t.match(await agentctl('tool', 'restore', '201', '--version', '2', ...plan), now)
+  t.match(await agentctl('tool', 'restore', '201', '--version', '1'), now.replace(ELSEWHERE, HOME))
   for (const plan of [['--plan'], []]) t.match(await agentctl('apply', document, ...plan), now)
   t.match(
     await agentctl('apply', tool({ custom_headers: [{ key: 'Authorization', value: 'Bearer anew' }] })),

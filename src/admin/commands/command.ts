@@ -1,5 +1,7 @@
 import { type Command, InvalidArgumentError } from 'commander'
 import { type Config, readConfig } from '../../config.js'
+import { CommitUnknown, rootCause, ServerUnfit } from '../../db/connection/database-error.js'
+import { classifyDatabaseError } from '../../db/connection/sqlstate.js'
 import { schemaAdvice, schemaState } from '../../db/migrate.js'
 import { type OpenedDatabase, openConfiguredDatabase } from '../../db/open.js'
 import type { ServiceDatabase } from '../../db/transaction.js'
@@ -10,7 +12,7 @@ import { openVault, type Vault } from '../../secrets/vault.js'
 import type { Actor } from '../../updates/audit.js'
 import { VERSION } from '../../version.js'
 import { operatorActor } from '../operator.js'
-import { EXIT } from '../refusal.js'
+import { EXIT, StoredInDoubt } from '../refusal.js'
 import { type Cell, harmless, harmlessLines, jsonText, tableLines } from '../terminal.js'
 
 /** The command line is not one of ours. */
@@ -184,6 +186,19 @@ export class Call {
   async vault(): Promise<Vault> {
     const ring = await this.ring()
     return await openVault((await this.database()).db, ring)
+  }
+
+  /** Runs what is stored in several transactions. Throws `StoredInDoubt` where the connection is lost between them. */
+  async inSteps<T>(work: () => Promise<T>): Promise<T> {
+    try {
+      return await work()
+    } catch (error) {
+      const isLost = ['connection_lost', 'shutting_down'].includes(classifyDatabaseError(error).kind)
+      if (!isLost || error instanceof CommitUnknown || error instanceof ServerUnfit) throw error
+      throw new StoredInDoubt(
+        `the connection was lost (${rootCause(error)}) and a part may be stored: repeat this command`,
+      )
+    }
   }
 
   /** Closes what was opened. */

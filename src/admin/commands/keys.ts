@@ -61,7 +61,8 @@ async function statusCommand(call: Call): Promise<number> {
 
 async function rotateCommand(call: Call): Promise<number> {
   const ring = await call.ring()
-  const rotation = await rotateKeys(await call.db(), ring, call.actor)
+  const db = await call.db()
+  const rotation = await call.inSteps(() => rotateKeys(db, ring, call.actor))
   const { values, tools, skipped_tools, unopened_tools } = rotation
   call.answer(rotation, () => {
     const deployment = rotation.deployment_key ? ', and the deployment key' : ''

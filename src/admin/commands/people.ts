@@ -93,7 +93,7 @@ async function eraseCommand(
     call.print(`${account}${rows} would lose name and addresses, for good`)
   }
   // By the id: since the plan was read, the email may have gone to somebody else.
-  if (!plan) await eraseUser(db, goes.id, call.actor)
+  if (!plan) await call.inSteps(() => eraseUser(db, goes.id, call.actor))
   call.answer(goes, plan ? 'a plan: nothing was erased' : `erased ${goes.email}`)
   return plan ? EXIT.differs : EXIT.ok
 }

@@ -32,7 +32,7 @@ async function initCommand(call: Call, _: object, given: string): Promise<undefi
   const { database, description } = await call.rawDatabase()
   const state = await schemaState(database.db, VERSION)
   if (state.kind === 'ahead') throw schemaAhead(state)
-  const migrations = state.kind === 'behind' ? await migrateDirectly(database, waiting(call)) : []
+  const migrations = state.kind === 'behind' ? await call.inSteps(() => migrateDirectly(database, waiting(call))) : []
   await call.vault()
   const issued = await keepingAdministrator(database.db, async trx => {
     const there = await firstAdministrator(trx)
@@ -59,8 +59,11 @@ async function migrateCommand(call: Call, { plan }: { plan?: boolean }): Promise
   const { database } = await call.rawDatabase()
   const state = await schemaState(database.db, VERSION)
   if (state.kind === 'ahead') throw schemaAhead(state)
-  const names =
-    plan && state.kind === 'behind' ? state.pending : plan ? [] : await migrateDirectly(database, waiting(call))
+  const names = !plan
+    ? await call.inSteps(() => migrateDirectly(database, waiting(call)))
+    : state.kind === 'behind'
+      ? state.pending
+      : []
   const pending = names.map(name => ({ migration: name, locks: MIGRATIONS[name]?.locks ?? [] }))
   call.answer(plan ? { pending } : { applied: names }, () => {
     if (names.length === 0) call.print('The schema is up to date.')
