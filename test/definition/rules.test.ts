@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto'
 import t from 'tap'
+import { inspection } from '../../src/tool/definition/check/check.js'
 import { checkDefinition, type DefinitionCheck } from '../../src/tool/definition/index.js'
 
 type Json = Record<string, unknown>
@@ -468,6 +469,53 @@ t.test('refused: a secret in a server, in a value of its variables, or in a path
     t.same(faultsOf(checkDefinition(withServer(`https://t.example.com/v1${query}`))), there, query)
   t.same(faultsOf(checkDefinition(withServer('https://t.example.com?key={k}', { k: { default: 'abc' } }))), there)
   t.same(faultsOf(checkDefinition(at('/x?key=abc', { get: operation }))), ['server_url_invalid at paths /x?key=abc'])
+})
+
+t.test('refused: placeholders of other dialects and spellings, with what was meant', async t => {
+  const id = { name: 'id', in: 'path' }
+  const undeclared = (path: string, parameters: Json[] = [id]) => {
+    const { faults } = inspection(at(path, { get: { ...operation, parameters } }), {})
+    t.match(faults, [{ type: 'path_parameter_undeclared' }], path)
+    return faults[0]
+  }
+  for (const [path, renamed] of Object.entries({
+    '/x/{id:int}': '/x/{id}',
+    '/x/{int:id}': '/x/{id}',
+    '/x/{id:[0-9]+}/y': '/x/{id}/y',
+    '/x/{id:\\d{4}}': '/x/{id}',
+    '/x/{id?}': '/x/{id}',
+    '/x/{ id }': '/x/{id}',
+    '/x/{id=projects/*/locations/*}': '/x/{id}',
+    '/x/{**id}': '/x/{id}',
+    '/x/{id...}': '/x/{id}',
+    '/x{/id}': '/x/{id}',
+    '/x{.id}': '/x.{id}',
+    '/x/{;id}': '/x/{id}',
+    '/x/{Id}': '/x/{id}',
+    '/x/{I_D}': '/x/{id}',
+  })) {
+    const fault = undeclared(path)
+    t.match(fault?.data, { renamed, name: undefined }, path)
+    t.match(fault?.msg, /means "id": write "[/.]?\{id\}"/)
+  }
+  t.match(
+    undeclared('/x{?q,r}', [
+      { name: 'q', in: 'query' },
+      { name: 'r', in: 'query' },
+    ])?.data,
+    { renamed: '/x' },
+  )
+  t.match(undeclared('/x{?q,r}', [{ name: 'q', in: 'query' }]), {
+    data: { name: undefined, renamed: undefined },
+    msg: /declare/,
+  })
+  t.match(undeclared('/x/{no:id2}', [id])?.data, { name: undefined, renamed: undefined }, 'either could be the name')
+  t.match(undeclared('/x/{pet:[a-z]+}', [])?.data, { renamed: '/x/{pet}' })
+  t.match(undeclared('/x/{pet}')?.data, { name: 'pet' }, 'an ordinary name is to be declared')
+  for (const step of [':id', '<id>', '<int:id>', '[id]'])
+    t.match(allWarnings(at(`/x/${step}`, { get: { ...operation, responses: {}, parameters: [id] } })), [
+      { type: 'path_parameter_unused', msg: `write "{id}" for "${step}"` },
+    ])
 })
 
 t.test('refused: a path that names another host when it is put after a server', async t => {

@@ -14,8 +14,10 @@ export interface Fault {
 }
 
 export interface FaultData {
-  /** The placeholder of a path that is not declared. */
+  /** The placeholder of a path that is to be declared; absent where it is not certain that this name is meant. */
   name?: string
+  /** The path, as its key in `paths` is to be, where a placeholder is of another dialect or another spelling. */
+  renamed?: string
   /** The method and path that have the operationId already. */
   use?: string
 }

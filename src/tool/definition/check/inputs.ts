@@ -4,6 +4,7 @@ import { DEFINITION_LIMITS } from './limits.js'
 import type { Reader } from './reader.js'
 import { isObject } from './references.js'
 import { knownType, type SchemaWalk } from './schemas.js'
+import { type PathTemplate, routeOf } from './templates.js'
 
 /** A parameter that an operation takes, after references were followed. */
 export interface ParameterInput {
@@ -35,12 +36,6 @@ export interface ParameterList {
   readonly byKey: Map<string, { input: ParameterInput; index: number }>
   /** True if an entry could not be read: what is missing then is not known. */
   isBroken: boolean
-}
-
-/** The placeholders of a path, each with the keys of the parameters that declare it, and those of all. */
-export interface PathTemplate {
-  readonly keys: ReadonlyMap<string, readonly string[]>
-  readonly declared: ReadonlySet<string>
 }
 
 export const NO_PARAMETERS: ParameterList = { byKey: new Map(), isBroken: false }
@@ -155,10 +150,12 @@ export class InputRules {
   }
 
   /** `path_parameter_unused`: a path parameter that no placeholder names is never sent. */
-  warnUnused(list: ParameterList, { declared }: PathTemplate, place: Place): void {
+  warnUnused(list: ParameterList, { declared, path }: PathTemplate, place: Place): void {
     for (const { input, index } of list.byKey.values()) {
       if (input.in !== 'path' || declared.has(input.key)) continue
-      const msg = `the path has no placeholder for the path parameter ${quote(input.name)}`
+      const route = routeOf(path, input.name)
+      const hint = route === undefined ? '' : `: write ${quote(`{${input.name}}`)} for ${quote(route)}`
+      const msg = `the path has no placeholder for the path parameter ${quote(input.name)}${hint}`
       this.reader.findings.warn('path_parameter_unused', msg, place, index)
     }
   }

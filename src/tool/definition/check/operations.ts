@@ -1,16 +1,10 @@
 import { type Place, placeUnder, quote, type Resolved } from './findings.js'
 import { OPERATION_FORMS, warnForms } from './forms.js'
-import {
-  type BodyInput,
-  type InputRules,
-  NO_PARAMETERS,
-  type ParameterInput,
-  type ParameterList,
-  type PathTemplate,
-} from './inputs.js'
+import { type BodyInput, type InputRules, NO_PARAMETERS, type ParameterInput, type ParameterList } from './inputs.js'
 import { DEFINITION_LIMITS } from './limits.js'
 import type { Reader } from './reader.js'
 import { checkServers, hostOf, leadsAway, openAddresses, partAfterPath } from './servers.js'
+import { isOrdinaryName, meantBy, type PathTemplate, templateOf } from './templates.js'
 
 /** One method of the answer. */
 export interface MethodRecord {
@@ -119,14 +113,14 @@ export class OperationRules {
       findings.warn('path_without_slash', `the path ${quote(path)} does not begin with a slash`, place)
     }
     this.checkHost(path, this.open, place)
-    const after = partAfterPath(path)
+    const template = templateOf(path)
+    const after = partAfterPath(template?.bare ?? path)
     if (after?.hasSecret) {
       findings.fault('server_url_invalid', 'the path carries a secret: put secrets into custom headers', place)
     } else if (after !== undefined) {
       const msg = `the path has a ${after.name}: declare query parameters instead, as a client may escape it or leave it out`
       findings.warn('path_query', msg, place)
     }
-    const template = templateOf(path)
     if (template === undefined) {
       findings.fault('path_template_invalid', `the braces of the path ${quote(path)} do not pair`, place)
     } else if (template.keys.size > DEFINITION_LIMITS.parametersPerOperation) {
@@ -288,13 +282,28 @@ export class OperationRules {
     if (own.isBroken || shared.isBroken) return
     const most = DEFINITION_LIMITS.parametersPerOperation
     if (own.byKey.size + shared.byKey.size > most && merged(shared, own).length > most) this.inputs.reportTooMany(place)
-    for (const [name, keys] of template?.keys ?? []) {
-      if (keys.some(key => own.byKey.has(key) || shared.byKey.has(key))) continue
-      const quoted = quote(name)
-      const msg = `the placeholder ${quoted} of the path is not declared: add {"name": ${quoted}, "in": "path", "required": true, "schema": {"type": "string"}}`
-      const fault = this.reader.findings.fault('path_parameter_undeclared', msg, place)
-      if (fault !== undefined) fault.data = { name }
-    }
+    if (template === undefined) return
+    const isDeclared = (key: string) => own.byKey.has(key) || shared.byKey.has(key)
+    for (const [name, keys] of template.keys)
+      if (!keys.some(isDeclared)) this.reportUndeclared(name, template, [own, shared], place)
+  }
+
+  private reportUndeclared(name: string, template: PathTemplate, lists: readonly ParameterList[], place: Place): void {
+    const inputs = lists.flatMap(list => [...list.byKey.values()].map(({ input }) => input))
+    const unused = inputs.filter(each => each.in === 'path' && !template.declared.has(each.key)).map(each => each.name)
+    const meant = meantBy(name, key => lists.some(list => list.byKey.has(key)), unused)
+    const quoted = quote(name)
+    let msg = `the placeholder ${quoted} of the path is not declared: add {"name": ${quoted}, "in": "path", "required": true, "schema": {"type": "string"}}`
+    if (/^\s*[?&]/.test(name))
+      msg = `the path has the template of a query, ${quote(`{${name}}`)}: take it out and declare its names as query parameters`
+    else if (meant !== undefined)
+      msg = `the placeholder ${quoted} of the path means ${meant.names.map(quote).join()}: write ${quote(meant.text)}`
+    else if (!isOrdinaryName(name))
+      msg = `OpenAPI has no such placeholder as ${quoted}: write the name of a path parameter between the braces, and declare it`
+    const fault = this.reader.findings.fault('path_parameter_undeclared', msg, place)
+    if (fault === undefined) return
+    if (meant !== undefined) fault.data = { renamed: template.path.replace(`{${name}}`, () => meant.text) }
+    else fault.data = isOrdinaryName(name) ? { name } : {}
   }
 
   private checkOwnServers({ value: { servers }, place }: Resolved, path: string): void {
@@ -318,31 +327,4 @@ export function isToolMethod(key: string): boolean {
 function merged(shared: ParameterList, own: ParameterList): ParameterInput[] {
   const inherited = [...shared.byKey.values()].filter(({ input }) => !own.byKey.has(input.key))
   return [...inherited, ...own.byKey.values()].map(({ input }) => input)
-}
-
-/** What the braces of a path say; undefined unless they pair, are not nested and not empty. Anything else between them is a name. */
-function templateOf(path: string): (PathTemplate & { bare: string }) | undefined {
-  const keys = new Map<string, readonly string[]>()
-  const declared = new Set<string>()
-  let bare = ''
-  let end = 0
-  for (let open = path.indexOf('{'); open !== -1; open = path.indexOf('{', end)) {
-    const close = path.indexOf('}', end)
-    const name = path.slice(open + 1, close)
-    if (close <= open + 1 || name.includes('{')) return undefined
-    bare += `${path.slice(end, open)}{}`
-    end = close + 1
-    const placeholder = keysOfPlaceholder(name)
-    keys.set(name, placeholder)
-    for (const key of placeholder) declared.add(key)
-  }
-  return path.includes('}', end) ? undefined : { keys, declared, bare: bare + path.slice(end) }
-}
-
-/** A placeholder is declared as it is written, or without the operators of RFC 6570 and API gateways: `{+name}`, `{name*}`, `{name+}`. */
-function keysOfPlaceholder(name: string): string[] {
-  const start = name.startsWith('+') ? 1 : 0
-  const end = name.endsWith('*') || name.endsWith('+') ? -1 : undefined
-  const key = `path ${name}`
-  return start === 0 && end === undefined ? [key] : [key, `path ${name.slice(start, end)}`]
 }

@@ -1,0 +1,117 @@
+/** The placeholders of a path, each with the keys of the parameters that declare it, and those of all. */
+export interface PathTemplate {
+  readonly path: string
+  readonly keys: ReadonlyMap<string, readonly string[]>
+  readonly declared: ReadonlySet<string>
+  /** The path without the names of its placeholders. */
+  readonly bare: string
+}
+
+/** What stands after a colon where it is a type of a framework's router and no name. */
+const ROUTE_TYPES =
+  /^(?:u?int\d*|integer|long|float|double|decimal|number|str|string|text|uuid|guid|slug|path|bool|boolean|alpha|datetime|date)$/i
+
+/**
+ * What the braces of a path say; undefined unless they pair, are not empty, and are nested only in a pattern such as `{year:\d{4}}`.
+ * Anything else between them is a name.
+ */
+export function templateOf(path: string): PathTemplate | undefined {
+  const keys = new Map<string, readonly string[]>()
+  const declared = new Set<string>()
+  let bare = ''
+  let end = 0
+  for (let open = path.indexOf('{'); open !== -1; open = path.indexOf('{', end)) {
+    if (path.slice(end, open).includes('}')) return undefined
+    const close = closeOf(path, open)
+    const name = path.slice(open + 1, close)
+    if (name === '') return undefined
+    bare += `${path.slice(end, open)}{}`
+    end = close + 1
+    const placeholder = keysOfPlaceholder(name)
+    keys.set(name, placeholder)
+    for (const key of placeholder) declared.add(key)
+  }
+  return path.includes('}', end) ? undefined : { path, keys, declared, bare: bare + path.slice(end) }
+}
+
+/** The brace that closes the one at `open`; `open` itself where none does. */
+function closeOf(path: string, open: number): number {
+  let depth = 0
+  let isPattern = false
+  for (let at = open; at < path.length; at++) {
+    const unit = path[at]
+    if (unit === ':' || unit === '=') isPattern = true
+    else if (unit === '{' && ++depth > 1 && !isPattern) return open
+    else if (unit === '}' && --depth === 0) return at
+  }
+  return open
+}
+
+/** A placeholder is declared as it is written, or without the operators of RFC 6570 and API gateways: `{+name}`, `{name*}`, `{name+}`. */
+function keysOfPlaceholder(name: string): string[] {
+  const start = name.startsWith('+') ? 1 : 0
+  const end = name.endsWith('*') || name.endsWith('+') ? -1 : undefined
+  const key = `path ${name}`
+  return start === 0 && end === undefined ? [key] : [key, `path ${name.slice(start, end)}`]
+}
+
+/** What was meant by a placeholder that is not declared. */
+export interface Meant {
+  /** What belongs in its place: `{id}`, or nothing for the template of a query. */
+  readonly text: string
+  readonly names: readonly string[]
+}
+
+/**
+ * What a placeholder of another dialect means: `{id:int}`, `{id:[0-9]+}`, `{id?}`, `{name=projects/*}`, `{/path}`, `{?q}`, `{ id }`, and
+ * `PetId` for `petId`. Undefined for an ordinary name, and where it is not certain. `declared` holds `query q` and `path id`, `unused` the
+ * path parameters that no placeholder names.
+ */
+export function meantBy(
+  name: string,
+  declared: (key: string) => boolean,
+  unused: readonly string[],
+): Meant | undefined {
+  const text = name.trim()
+  if (/^[?&]/.test(text)) {
+    const names = text.slice(1).split(',').map(clean)
+    return names.every(each => declared(`query ${each}`)) ? { text: '', names } : undefined
+  }
+  const [whole = '', value] = text.split('=', 2)
+  const colon = whole.indexOf(':')
+  const [before, after] =
+    colon === -1 ? [clean(whole), ''] : [clean(whole.slice(0, colon)), clean(whole.slice(colon + 1))]
+  const candidates = [before, after].filter(each => each !== '')
+  const isTyped = value !== undefined || after === '' || /[^\w-]/.test(after) || ROUTE_TYPES.test(after)
+  const alone = isTyped && before !== '' && before !== name ? before : undefined
+  const meant =
+    candidates.find(each => declared(`path ${each}`)) ??
+    unused.find(each => candidates.some(candidate => letters(candidate) === letters(each))) ??
+    alone
+  const lead = /^[/.]/.exec(text)?.[0] ?? ''
+  return meant === undefined || meant === name ? undefined : { text: `${lead}{${meant}}`, names: [meant] }
+}
+
+/** True for a name that no dialect explains otherwise: it can be declared as it is. */
+export function isOrdinaryName(name: string): boolean {
+  return /^[^\s:=?*+/;,&#<>{}]+$/.test(name)
+}
+
+/** How the router of another framework writes a path parameter in this path: `:id`, `<int:id>`, `[id]`. */
+export function routeOf(path: string, name: string): string | undefined {
+  return path
+    .split('/')
+    .find(
+      step =>
+        [`:${name}`, `<${name}>`, `[${name}]`, `$${name}`].includes(step) ||
+        (step.startsWith('<') && step.endsWith(`:${name}>`)),
+    )
+}
+
+function clean(text: string): string {
+  return text.replace(/^[\s*+#./;]+|[\s*+?.]+$/g, '')
+}
+
+function letters(name: string): string {
+  return name.toLowerCase().replace(/[\s_.-]/g, '')
+}
