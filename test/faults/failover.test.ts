@@ -3,6 +3,7 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { generateKey } from '../../src/secrets/key-ring.js'
+import { eventually } from '../eventually.js'
 import { Cluster } from './cluster.js'
 import { ServiceProcess } from './service.js'
 import { Updates } from './updates.js'
@@ -40,7 +41,8 @@ t.test('no answer is false when the standby hangs, and when the primary dies and
   standby.thaw()
   await updates.more('200')
   await primary.kill()
-  await sleep(300)
+  const receiver = 'select pid from pg_stat_wal_receiver'
+  await eventually(async () => (await standby.query(receiver, [], 'postgres')).length === 0)
   await standby.query('select pg_promote()', [], 'postgres')
   entry.target = standby.port
   for (const near of entry.near) near.destroy()
