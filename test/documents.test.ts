@@ -26,11 +26,10 @@ interface Document {
 const read = (path: string) => readFileSync(join(ROOT, path), 'utf8')
 
 const DOCUMENTS: Document[] = readdirSync(ROOT)
-  .filter(name => name.endsWith('.md'))
+  .filter(name => name.endsWith('.md') && name !== 'CHANGELOG.md') // it names what is gone
   .concat(['bench', 'docs', 'openapi', 'ops', 'src'].flatMap(folder => filesBelow(folder, /\.md$/)))
   .map(path => {
-    // What the changelog says of older versions was true of them.
-    const text = path === 'CHANGELOG.md' ? (/^## .*?(?=^## )/ms.exec(read(path))?.[0] ?? '') : read(path)
+    const text = read(path)
     const blocks = [...text.matchAll(/^```\w*\n(.*?)^```/gms)].flatMap(([, block = '']) => block.split('\n'))
     const spans = [...text.replaceAll(/^```.*?^```/gms, '').matchAll(/`([^`]+)`/g)].map(([, span = '']) => span)
     return { path, text, code: [...blocks, ...spans] }
