@@ -15,7 +15,7 @@ export interface Source {
 }
 
 /** What is read of a file or of standard input at most: a device or a pipe may never end. */
-const BYTES_MAX = 100 * 2 ** 20
+const BYTES_MAX = 256 * 2 ** 20
 
 /** Reads a file of JSON or YAML. Throws `Refusal` when it cannot be read or is neither. */
 export function readSource(path: string): Source {

@@ -29,7 +29,7 @@ t.test('standard input of a pipe whose writer is slower is read to its end', asy
 })
 
 t.test('1: standard input that never ends, or is not UTF-8', async t => {
-  t.match(inShell(`"$0" "$1" validate - < /dev/zero`), { status: 1, stderr: /standard input has more than 100 MiB/ })
+  t.match(inShell(`"$0" "$1" validate - < /dev/zero`), { status: 1, stderr: /standard input has more than 256 MiB/ })
   const latin1 = inShell(`printf 'a: 1\\nb: \\351\\n' | "$0" "$1" validate -`)
   t.match(latin1, { status: 1, stderr: /line 2 of standard input is not UTF-8/ })
 })

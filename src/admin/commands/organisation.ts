@@ -19,7 +19,7 @@ export function addOrganisationCommands(program: Command, line: CommandLine): vo
     .description(
       'Brings the database to what an organisation document says.\n' +
         'FILE is YAML or JSON; - is standard input. Rows are found by id or name; what an entry does not name stays as it is.\n' +
-        `A header value may be ${placeholder('AGENTS_NAME')}; variables named otherwise are not read.\n` +
+        `A header value may be ${placeholder('AGENTS_NAME')}, or the variable that export wrote for it; no other is read.\n` +
         'With --prune agents are marked deleted, users deactivated, and what is still used is kept.',
     )
     .option('--prune', 'destructive: remove what the lists of the document do not name')
