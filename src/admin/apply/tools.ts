@@ -55,7 +55,7 @@ export async function planTools(db: Kysely<Database>, catalogue: Catalogue, arou
   for (const match of matches) {
     const id = Number(match.id)
     const state = states.get(id)
-    const given = await keepingText(db, givenTool(match, catalogue, around, state), state)
+    const given = await givenTool(db, match, catalogue, around, state)
     const decision = noteFaults(catalogue, match, () => decideAsOperator(state ?? blankTool(id), given, around.vault))
     const fields = decision?.changes ?? []
     const action = state === undefined ? 'created' : fields.length > 0 ? 'changed' : 'unchanged'
@@ -148,15 +148,14 @@ export async function definitionText(db: Kysely<Database>, hash: string | null):
   return rows[0]?.text
 }
 
-/** The same definition, written in another way, is no change: it keeps the text that is stored. */
-async function keepingText(db: Kysely<Database>, given: GivenTool, state: ToolState | undefined): Promise<GivenTool> {
-  const { definition } = given.fields
+/** The stored definition where the document has the same: it keeps its text, and stays even where rules became stricter. */
+async function sameDefinition(db: Kysely<Database>, state: ToolState | undefined, text: string) {
   const hash = state?.definition_hash ?? null
-  if (definition === undefined || hash === null || hash === definition.hash) return given
-  const text = await definitionText(db, hash)
-  if (text !== undefined && stringifyExact(parseExact(text)) === definition.text)
-    given.fields.definition = { text, hash }
-  return given
+  if (hash === null) return undefined
+  const stored = hash === sha256(text) ? text : await definitionText(db, hash)
+  return stored !== undefined && (stored === text || stringifyExact(parseExact(stored)) === text)
+    ? { text: stored, hash }
+    : undefined
 }
 
 /** Judges what the operator asks of a tool by the API's own rules, built-in tools included. Throws `InvalidRequest`. */
@@ -222,12 +221,13 @@ export async function readToolStates(db: Kysely<Database>, ids: readonly number[
   return new Map(rows.map(({ state }) => [state.id, markReceived(state)]))
 }
 
-function givenTool(
+async function givenTool(
+  db: Kysely<Database>,
   match: Matched,
   catalogue: Catalogue,
   around: ToolSurroundings,
   state: ToolState | undefined,
-): GivenTool {
+): Promise<GivenTool> {
   const { loc } = match
   const entry = match.entry as ToolEntry // it passed the document's schema
   const given: GivenTool = { fields: {}, columns: {}, definitionFaults: [] }
@@ -245,7 +245,7 @@ function givenTool(
   refer(given.fields, 'oauth_config_id', 'oauth_configs', 'oauth_config')
   refer(given.columns, 'mcp_server_id', 'mcp_servers', 'mcp_server')
   refer(given.columns, 'user_id', 'users', 'owner')
-  takeDefinition(given, entry, match, around, state)
+  await takeDefinition(db, given, match, around, state)
   return given
 }
 
@@ -298,13 +298,15 @@ function givenHeaders(match: Matched, catalogue: Catalogue, around: ToolSurround
   })
 }
 
-function takeDefinition(
+async function takeDefinition(
+  db: Kysely<Database>,
   given: GivenTool,
-  entry: ToolEntry,
-  { loc, stored }: Matched,
+  match: Matched,
   around: ToolSurroundings,
   state: ToolState | undefined,
-): undefined {
+): Promise<void> {
+  const { loc, stored } = match
+  const entry = match.entry as ToolEntry // it passed the document's schema
   const { definition, definition_file: file, in_code_tool_id = null, mcp_server = null } = entry
   const field = file === undefined ? 'definition' : 'definition_file'
   const note = (msg: string, type: string) => void given.definitionFaults.push({ loc: [...loc, field], msg, type })
@@ -322,6 +324,11 @@ function takeDefinition(
   } catch (error) {
     if (!(error instanceof Refusal)) throw error
     return note(error.message, 'definition_file')
+  }
+  const same = await sameDefinition(db, state, stringifyExact(value))
+  if (same !== undefined) {
+    given.fields.definition = same
+    return
   }
   const headerNames = entry.custom_headers?.map(header => header.key) ?? state?.headers.map(header => header.name) ?? []
   return giveDefinition(given, value, headerNames, [...loc, field])
