@@ -14,7 +14,7 @@ import { answerClientError, registerConnections } from './http/connections.js'
 import { registerDocs, registerDocument } from './http/docs.js'
 import { handleError } from './http/error-handler.js'
 import { registerCommonHeaders, registerCors, setCommonHeaders } from './http/headers.js'
-import { logAbandoned, registerRequestLog, requestLogger } from './http/logging.js'
+import { logCut, registerRequestLog, requestLogger } from './http/logging.js'
 import { Metrics, registerMetrics } from './http/metrics.js'
 import { registerNotFound } from './http/not-found.js'
 import { registerProbes } from './http/probes.js'
@@ -36,10 +36,10 @@ import { BodyWorkers, WORKERS_MAX } from './tool/worker/pool.js'
 /** Open client connections; more are closed without an answer. */
 const CONNECTIONS_MAX = 5_000
 
-/** The longest silence of a connection with a request in work, or with an answer that its client does not read. */
-const STALL_TIMEOUT_MS = 60_000
-
 const HEADERS_TIMEOUT_MS = 10_000
+
+/** A client has twice as long to read an answer as to send a request: answers are larger. */
+const READ_TIMES = 2
 
 /** Everything that the application works with. Nothing is read from the environment or the disk behind its back. */
 export interface AppOptions {
@@ -70,9 +70,14 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   await registerCors(app, server.corsOrigins)
   registerRequestLog(app)
   metrics.watch(app, { database, poolSizeMax: config.database.poolSize, inWork: requests, service, version })
-  registerConnections(app, service, server.shutdownTimeoutMs, (request, reply) => {
-    metrics.abandoned(request)
-    logAbandoned(request, reply)
+  registerConnections(app, {
+    service,
+    shutdownTimeoutMs: server.shutdownTimeoutMs,
+    readTimeoutMs: READ_TIMES * server.requestTimeoutMs,
+    onCut: exchange => {
+      if (exchange.cut !== 'shutdown') metrics.abandoned(exchange.request)
+      logCut(exchange)
+    },
   })
   registerRequestValidation(app)
   registerBodyParser(app)
@@ -123,6 +128,7 @@ function serverOptions({ config: { server }, logger }: AppOptions): FastifyHttpO
     requestIdHeader: false,
     exposeHeadRoutes: false,
     return503OnClosing: false,
+    pluginTimeout: 0, // what is in work has its own time to end
     routerOptions: { maxParamLength: 256 },
     // Without these Fastify loads compilers of its own, for schemas of which there are none here: each route has its validator.
     schemaController: {
@@ -132,7 +138,6 @@ function serverOptions({ config: { server }, logger }: AppOptions): FastifyHttpO
       setCommonHeaders(request, reply) // no hook runs for these
       handleError(requestFault(request) ?? error, request, reply)
     },
-    connectionTimeout: STALL_TIMEOUT_MS,
     requestTimeout: server.requestTimeoutMs,
     keepAliveTimeout: server.keepAliveTimeoutMs,
     http: {

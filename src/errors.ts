@@ -261,7 +261,7 @@ const RATE_LIMITED = {
   'header-values': ({ quota }: RateLimitState) =>
     `You have sent this tool all ${quota} different sets of header values that one hour allows. Masks go on working.`,
   'token-memory': ({ quota }: RateLimitState) =>
-    `The request bodies of this token that are not answered yet would have more than ${quota} bytes together.`,
+    `The request bodies and unread answers of this token would have more than ${quota} bytes together.`,
   'token-requests': ({ quota }: RateLimitState) =>
     `This token has more requests in work than the ${quota} that one token may have. Wait for answers before you send more.`,
   'failed-authentication': ({ quota }: RateLimitState) =>

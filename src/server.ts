@@ -16,6 +16,7 @@ import { describeServer } from './db/connection/database-server.js'
 import { EmbeddedDiskFull, EmbeddedUnavailable } from './db/embedded/embedded.js'
 import { type OpenedDatabase, openConfiguredDatabase } from './db/open.js'
 import { unavailableFor } from './db/unavailable.js'
+import { LAST_ANSWERS_MS } from './http/connections.js'
 import { makeLogger } from './http/logging.js'
 import { Metrics } from './http/metrics.js'
 import { listenForMetrics } from './http/probes.js'
@@ -112,7 +113,7 @@ function closeOnSignal(app: FastifyInstance, service: Lifecycle, opened: OpenedD
   const { shutdownTimeoutMs, drainDelayMs } = config.server
   let first: { signal: NodeJS.Signals; at: number } | undefined
   const options = {
-    delay: shutdownTimeoutMs + drainDelayMs,
+    delay: shutdownTimeoutMs + drainDelayMs + END_MS,
     logger: { error: (message: unknown) => log.error(String(message)) },
     skip: [...STOP_SIGNALS, ...FAULT_SIGNALS],
   }
@@ -138,6 +139,9 @@ function closeOnSignal(app: FastifyInstance, service: Lifecycle, opened: OpenedD
     })
   }
 }
+
+/** After the time for requests in work, how long the last answers and the connections to the database have to end. */
+const END_MS = 2 * LAST_ANSWERS_MS
 
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT', 'SIGUSR2'] satisfies NodeJS.Signals[]
 

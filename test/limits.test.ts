@@ -1,8 +1,16 @@
-import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import t from 'tap'
 import { InFlight } from '../src/limits/in-flight.js'
-import { eventually, metricsOf, RawConnection, type Running, running, saysItsLimit, tokenOf } from './http/running.js'
+import {
+  eventually,
+  metricsOf,
+  RawConnection,
+  type Running,
+  running,
+  saysItsLimit,
+  tokenOf,
+  whenInWork,
+} from './http/running.js'
 
 /* Each bound of what a process takes on: what the first request beyond it is answered, and that it ends with the work. */
 
@@ -12,13 +20,6 @@ const head = (token: string, length: string) =>
 /** Begins an update and sends nothing of its body. */
 function begin({ port, token }: Running, of = token, length = 'Content-Length: 20'): RawConnection {
   return new RawConnection(port).write(head(of, length))
-}
-
-const inWork = async (service: Running) =>
-  Number(/agents_http_requests_in_work (\d+)/.exec((await metricsOf(service)).body)?.[1])
-
-async function whenInWork(service: Running, count: number): Promise<void> {
-  while ((await inWork(service)) !== count) await sleep(20)
 }
 
 async function ask(service: Running, token = service.token) {

@@ -27,10 +27,13 @@ export interface AdmissionOptions extends Pick<Config, 'auth' | 'limits'> {
   authenticate: Authenticate
 }
 
+/** Smaller answers are sent whatever is held: as many as there may be requests take little memory. */
+const SMALL_ANSWER_BYTES = 64 * 1024
+
 declare module 'fastify' {
   interface FastifyRequest {
-    /** Gives back what the request holds of the bounds; undefined where it holds nothing. */
-    leaveWork: (() => void) | undefined
+    /** Counts an answer in the place of the body. Answers why one that is too much for the bounds is not sent. */
+    holdAnswer: ((payload: unknown, reply: FastifyReply) => Error | undefined) | undefined
   }
 }
 
@@ -45,7 +48,7 @@ export async function registerAdmission(scope: FastifyInstance, options: Admissi
   const countToken = counter('token', 'RATE_LIMIT_PER_MINUTE', auth.requestsPerMinute)
   const countFailure = counter('failed-authentication', 'FAILED_AUTH_LIMIT_PER_MINUTE', auth.failuresPerMinute)
   scope.decorate(REQUIRES_TOKEN, true)
-  scope.decorateRequest('leaveWork', undefined)
+  scope.decorateRequest('holdAnswer', undefined)
   scope.addHook('onRequest', async (request, reply) => {
     const fault = requestFault(request)
     if (fault !== undefined) throw fault
@@ -62,9 +65,10 @@ export async function registerAdmission(scope: FastifyInstance, options: Admissi
       throw error
     }
   })
-  scope.addHook('onSend', (request, _reply, payload, done) => {
-    request.leaveWork?.()
-    done(null, payload)
+  scope.addHook('onSend', (request, reply, payload, done) => {
+    const refused = request.holdAnswer?.(payload, reply)
+    if (refused === undefined) done(null, payload)
+    else done(refused)
   })
 }
 
@@ -73,21 +77,47 @@ function requireServing(found: Readiness): void {
   throw new Unavailable(found.reason, found.detail, 'not_applied')
 }
 
-/** Takes a request into work until its answer is made, also when its client has left. `key` is its token or address. */
+/** Takes a request into work, until its exchange is over. `key` is its token or address. */
 function enterWork(request: FastifyRequest, key: string, requests: InFlight, bytes: InFlight): void {
-  const size = announcedBytes(request)
+  let held = announcedBytes(request)
   const met = requests.take(key, 1)
   if (met !== undefined) throw refusal(met, requests, 'requests', 'CONCURRENT_REQUESTS_MAX')
-  const metBytes = bytes.take(key, size)
+  const metBytes = bytes.take(key, held)
   if (metBytes !== undefined) {
     requests.give(key, 1)
-    throw refusal(metBytes, bytes, 'bytes of request bodies', 'TRANSFER_BYTES_MAX')
+    throw refusal(metBytes, bytes, HELD_BYTES, 'TRANSFER_BYTES_MAX')
   }
-  request.leaveWork = () => {
-    request.leaveWork = undefined
+  request.exchange.atEnd(() => {
     requests.give(key, 1)
-    bytes.give(key, size)
+    bytes.give(key, held)
+  })
+  request.holdAnswer = (payload, reply) => {
+    if (request.exchange.isOver) return undefined
+    bytes.give(key, held)
+    held = sizeOf(payload)
+    const isAlwaysSent = reply.statusCode >= 400 || held <= SMALL_ANSWER_BYTES
+    const metBytes = isAlwaysSent ? bytes.add(key, held) : bytes.take(key, held)
+    if (metBytes === undefined) return undefined
+    held = 0
+    return unsent(request, reply, refusal(metBytes, bytes, HELD_BYTES, 'TRANSFER_BYTES_MAX'))
   }
+}
+
+const HELD_BYTES = 'bytes of request bodies and unread answers'
+
+function sizeOf(payload: unknown): number {
+  return typeof payload === 'string' || Buffer.isBuffer(payload) ? Buffer.byteLength(payload) : 0
+}
+
+/** The error in the place of an answer that is not sent. An update that was stored says so. */
+function unsent({ policy }: FastifyRequest, reply: FastifyReply, refused: Error): Error {
+  const isStored = policy?.writes && !reply.hasHeader('dry-run')
+  if (!isStored) {
+    reply.removeHeader('etag')
+    return refused
+  }
+  const message = 'The update was applied. Its answer is not sent, because earlier answers of this token are not read yet.'
+  return new Unavailable('overloaded', message, 'applied', { setting: 'TRANSFER_BYTES_MAX' })
 }
 
 /** What a body may take of memory: as announced, or the route's limit where nothing is. */

@@ -31,6 +31,8 @@ const JSON_TYPE = /^application\/(json|[\w.+-]+\+json)\s*(;|$)/i
 /** Bodies are JSON; other media types and codings are 415. Faults of a body are answered with those of path and query: nothing throws. */
 export function registerBodyParser(app: FastifyInstance): void {
   app.addHook('preParsing', (request, _reply, payload, done) => {
+    // The body of a closed connection never ends, also one that has come whole.
+    if (request.exchange.isGone) return done(new ClientGone())
     if (request.headers['content-type'] === '') delete request.headers['content-type'] // Fastify would refuse it
     const isRead = !request.is404 && !lacksPart(request.params) && request.method !== 'GET' && request.method !== 'HEAD'
     const refusal = isRead ? refusalBefore(request) : undefined
@@ -55,7 +57,7 @@ export function lacksPart(params: unknown): boolean {
 }
 
 /** Why a body is refused before it is read. */
-function refusalBefore({ raw, headers, routeOptions }: FastifyRequest): Error | undefined {
+function refusalBefore({ headers, routeOptions }: FastifyRequest): Error | undefined {
   const { 'content-type': type, 'content-encoding': coding, 'content-length': length } = headers
   if (length === undefined && headers['transfer-encoding'] === undefined) return undefined
   if (type !== undefined && !JSON_TYPE.test(type)) return new NotJson()
@@ -64,6 +66,5 @@ function refusalBefore({ raw, headers, routeOptions }: FastifyRequest): Error | 
       'accept-encoding': 'identity',
     })
   const { bodyLimit = Number.POSITIVE_INFINITY } = routeOptions
-  if (Number(length) > bodyLimit) return new BodyTooLarge(bodyLimit, Number(length))
-  return raw.destroyed && !raw.complete ? new ClientGone() : undefined
+  return Number(length) > bodyLimit ? new BodyTooLarge(bodyLimit, Number(length)) : undefined
 }

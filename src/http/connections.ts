@@ -1,58 +1,80 @@
 import { randomBytes } from 'node:crypto'
 import { type Server, STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { plainAddress } from '../auth/client-address.js'
-import { TRY_AGAIN } from '../errors.js'
-import { type ErrorAnswer, statusOf } from './error-handler.js'
+import { TRY_AGAIN, Unavailable } from '../errors.js'
+import { type ErrorAnswer, handleError, statusOf } from './error-handler.js'
+import { Exchange } from './exchange.js'
 import { HEADER_FIELDS_MAX } from './request.js'
 
 /** What is refused before its body has come is read to its end, so that a client which sends first hears of it; beyond this not. */
 const DROPPED_BYTES_MAX = 8 * 2 ** 20
 
-/** Connections without an answered request are ended at this part of the time for a shutdown, whatever they wait for. */
-const LATE = 3 / 4
+/** After the time for a shutdown, how long the last answers have to leave. */
+export const LAST_ANSWERS_MS = 500
 
 /** The request of each connection that came last. */
 const latest = new WeakMap<Socket, FastifyRequest>()
 
-declare module 'fastify' {
-  interface FastifyRequest {
-    /** Whether the answer was handed to the system whole. */
-    isAnswered: boolean
-  }
+export interface ConnectionOptions {
+  service: { isDraining(): boolean }
+  shutdownTimeoutMs: number
+  /** How long a client has to read an answer. */
+  readTimeoutMs: number
+  /** Called for a request whose connection closes before its whole answer. */
+  onCut: (exchange: Exchange) => void
 }
 
-/** Ends connections while draining, behind an answer to an unread large body, and late in a shutdown. `onAbandoned`: clients that left. */
+/**
+ * Gives each request its exchange. Closes connections while draining, after an answer to a large body that was not read, and when an
+ * answer is not read in time. A request in work at the end of the time for a shutdown is answered 503.
+ */
 export function registerConnections(
   app: FastifyInstance,
-  service: { isDraining(): boolean },
-  shutdownTimeoutMs: number,
-  onAbandoned: (request: FastifyRequest, reply: FastifyReply) => void,
+  { service, shutdownTimeoutMs, readTimeoutMs, onCut }: ConnectionOptions,
 ): void {
   app.server.maxHeadersCount = HEADER_FIELDS_MAX + 1 // Node drops those beyond; one more shows that there are too many
-  app.decorateRequest('isAnswered', false)
+  app.server.on('connection', socket => socket.setMaxListeners(0)) // one for each pipelined request
+  const open = new Set<Exchange>()
   let isClosing = false
+  // Typed as always set: the first hook of every request sets it.
+  app.decorateRequest('exchange', null as unknown as Exchange)
   app.addHook('onRequest', (request, reply, done) => {
     latest.set(request.raw.socket, request)
-    reply.raw.once('close', () => {
-      if (!request.isAnswered) onAbandoned(request, reply)
-    })
+    const exchange = new Exchange(request, reply, onCut)
+    request.exchange = exchange
+    open.add(exchange)
+    exchange.atEnd(() => open.delete(exchange))
     done()
   })
-  app.addHook('onResponse', (request, _reply, done) => {
-    request.isAnswered = true
-    done()
-  })
-  app.addHook('onSend', ({ raw }, reply, payload, done) => {
+  app.addHook('onSend', ({ raw, exchange }, reply, payload, done) => {
     const isLarge = Number(raw.headers['content-length'] ?? 0) > DROPPED_BYTES_MAX || 'transfer-encoding' in raw.headers
     if (isClosing || service.isDraining() || (isLarge && !raw.complete)) reply.header('connection', 'close')
+    exchange.settle(readTimeoutMs)
     done(null, payload)
   })
+  const endLate = () => {
+    for (const exchange of open) if (!exchange.isSettled) answerLate(exchange)
+    setTimeout(() => {
+      for (const exchange of open) exchange.cut = 'shutdown'
+      app.server.closeAllConnections()
+    }, LAST_ANSWERS_MS).unref()
+  }
   app.addHook('preClose', async () => {
     isClosing = true
-    setTimeout(() => app.server.closeAllConnections(), shutdownTimeoutMs * LATE).unref()
+    setTimeout(endLate, shutdownTimeoutMs).unref()
+    // To close a server cuts answers that are made and not read yet.
+    await Promise.all([...open].map(exchange => new Promise<void>(resolve => exchange.atEnd(resolve))))
   })
+}
+
+/** Answers a request that the end of the process comes before. The work of one whose body was read may still be stored. */
+function answerLate({ request, reply }: Exchange): void {
+  const outcome = request.body === undefined ? 'not_applied' : 'unknown'
+  const became = outcome === 'unknown' ? 'Whether the update is stored is not known' : 'Nothing was changed'
+  const message = `This process ended before the request did. ${request.policy?.writes ? `${became}. ` : ''}${TRY_AGAIN}`
+  handleError(new Unavailable('draining', message, outcome), request, reply)
 }
 
 /** Answers what never became a whole request, in the shape of every other error. What was sent is neither answered nor logged. */
@@ -65,13 +87,13 @@ export function answerClientError(
   const request = latest.get(socket)
   const isUnused = error.code === TIMEOUT && socket.bytesRead === 0
   // The client of a whole request would take this for its answer, that of an answered one for a second.
-  const isToldElsewhere = request !== undefined && request.raw.complete !== request.isAnswered
+  const isToldElsewhere = request !== undefined && request.raw.complete !== request.exchange.isAnswered
   if (error.code === 'ECONNRESET' || isUnused || !socket.writable || isToldElsewhere) {
     socket.destroy()
     return
   }
   // A body that nothing reads yet waits for this service, not for its client.
-  const hasBody = request?.isAnswered === false
+  const hasBody = request?.exchange.isAnswered === false
   const isOurs = error.code === TIMEOUT && hasBody && request.raw.readableFlowing === null
   const answer = isOurs ? NOT_READ : brokenRequest(error.code, hasBody, app.server)
   const requestId = randomBytes(12).toString('base64url')

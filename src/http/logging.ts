@@ -5,6 +5,7 @@ import { type DestinationStream, type Logger, pino } from 'pino'
 import { clientAddressOf } from '../auth/client-address.js'
 import { tokenDigest } from '../auth/token.js'
 import { parseId } from '../schema/parameters.js'
+import type { Cut, Exchange } from './exchange.js'
 
 /** Names of what carries secrets, wherever an object that has one is handed to the log. */
 const SECRET_BEARING = new Set(['authorization', 'headers', 'body', 'custom_headers', 'parameters'])
@@ -88,8 +89,14 @@ function isWritten(log: FastifyBaseLogger, level: 'info' | 'warn'): boolean {
   return !('isLevelEnabled' in log) || (log as Logger).isLevelEnabled(level) // Fastify's own type leaves pino's method out
 }
 
-/** The line of a request whose connection ended before it was answered. What it asked for may go on, and be stored. */
-export function logAbandoned(request: FastifyRequest, reply: FastifyReply): void {
+const CUT = {
+  left: 'the client went away before its answer',
+  unread: 'the client did not read its answer in time',
+  shutdown: 'the process ended before its answer was read',
+} as const satisfies Record<Cut, string>
+
+/** The line of a request whose connection closed before its whole answer. What it asked for may go on, and be stored. */
+export function logCut({ request, reply, cut }: Exchange): void {
   request.log.info(
     {
       operation: request.operation,
@@ -98,7 +105,7 @@ export function logAbandoned(request: FastifyRequest, reply: FastifyReply): void
       refusal: request.refusal,
       duration_ms: durationMs(reply),
     },
-    'the client went away before its answer',
+    CUT[cut],
   )
 }
 

@@ -1,4 +1,4 @@
-/** Key counts that stay at zero are dropped when there are more than so many. */
+/** Key counts that stay at zero are dropped when there are more keys than this. */
 const KEYS_MAX = 10_000
 
 /** Counts what is in hand at once, requests or bytes, in all and of each key. Nothing waits: what goes beyond a bound is refused. */
@@ -22,10 +22,14 @@ export class InFlight {
     const ofKey = (this.#ofKey.get(key) ?? 0) + amount
     if (ofKey > this.maxPerKey && ofKey > amount) return 'key' // one alone is always let in
     if (this.#total + amount > this.max && this.#total > 0) return 'all'
+    return this.add(key, amount)
+  }
+
+  /** Takes an amount whatever is taken already. What is taken is given back. */
+  add(key: string, amount: number): undefined {
     if (this.#ofKey.size > KEYS_MAX) for (const [name, count] of this.#ofKey) if (count === 0) this.#ofKey.delete(name)
-    this.#ofKey.set(key, ofKey)
+    this.#ofKey.set(key, (this.#ofKey.get(key) ?? 0) + amount)
     this.#total += amount
-    return undefined
   }
 
   give(key: string, amount: number): void {

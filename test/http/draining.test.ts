@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import t from 'tap'
 import { DEFINITION } from '../matrix-organisation.js'
-import { metricsOf, type Running, running } from './running.js'
+import { metricsOf, RawConnection, type Running, running } from './running.js'
 
 t.test('every answer ends its connection from the first moment of draining, and none does before', async t => {
   const { service, token, port } = await running(t, {}, { listen: true })
@@ -82,7 +82,7 @@ t.test('a client that stops sending, or reads no answer, does not hold up the en
     return socket
   }
   const update = `PATCH /persona/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\nContent-Length: 60000\r\n\r\n{`
-  const silent = open(update)
+  const silent = new RawConnection(port).write(update)
   // Fast enough to count as one that goes on, and without an end.
   const steady = open(update.replace('Content-Length: 60000', 'Transfer-Encoding: chunked').replace(/{$/, ''))
   const piece = `${(1024).toString(16)}\r\n${' '.repeat(1024)}\r\n`
@@ -92,11 +92,14 @@ t.test('a client that stops sending, or reads no answer, does not hold up the en
   open('GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(15)).pause()
   const bodiesAreRead = async () => (await metricsOf(started)).body.includes('agents_http_requests_in_work 2\n')
   while (!(await bodiesAreRead()) || accepted.every(({ writableLength }) => writableLength === 0)) await sleep(20)
-  const ended = [silent, steady].map(socket => new Promise(resolve => socket.once('close', resolve)))
+  const ended = [silent.closed, once(steady.resume(), 'close')]
   service.drain()
   const held = sleep(ENDED_WITHIN_MS, 'held', { ref: false })
   t.equal(await Promise.race([app.close().then(() => 'closed'), held]), 'closed')
   await Promise.all(ended)
+  t.match(silent.text, /^HTTP\/1\.1 503 [\s\S]*"reason":"draining","outcome":"not_applied"/)
+  t.match(started.log.join(''), /the process ended before its answer was read/)
+  t.notMatch(started.log.join(''), /the client went away/)
 })
 
 /** Much longer than it takes; what held it did so for longer. */

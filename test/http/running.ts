@@ -19,6 +19,20 @@ export function metricsOf({ app }: Pick<Running, 'app'>): Promise<LightMyRequest
   return app.inject({ url: '/metrics', headers: { authorization: `Bearer ${METRICS_TOKEN}` } })
 }
 
+/** How many requests the metrics say are in work. */
+export async function inWork(service: Pick<Running, 'app'>): Promise<number> {
+  return Number(/agents_http_requests_in_work (\d+)/.exec((await metricsOf(service)).body)?.[1])
+}
+
+/** Waits until that many are; rejects when they are not after `timeoutMs`. */
+export async function whenInWork(service: Pick<Running, 'app'>, count: number, timeoutMs = 30_000): Promise<void> {
+  const end = Date.now() + timeoutMs
+  for (let found = await inWork(service); found !== count; found = await inWork(service)) {
+    if (Date.now() > end) throw new Error(`${found} requests are in work instead of ${count}`)
+    await new Promise(resolve => setTimeout(resolve, 20))
+  }
+}
+
 /** The service as its process builds it, on a database of its own, with its log in memory. */
 export interface Running extends Started {
   /** A token of an administrator. */

@@ -1,0 +1,123 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { sql } from 'kysely'
+import t from 'tap'
+import { DEFINITION } from '../matrix-organisation.js'
+import { inWork, RawConnection, type Running, running, tokenOf, whenInWork } from './running.js'
+
+/* Clients that leave, at every stage of a request: what they held of the bounds is given back, once. */
+
+const SETTINGS = { RATE_LIMIT_PER_MINUTE: '0', TRANSFER_BYTES_MAX: String(16 * 2 ** 20) }
+const LARGE = JSON.stringify({ definition: { ...DEFINITION, 'x-note': 'x'.repeat(40_000) } })
+const OPERATIONS = [
+  { method: 'PATCH', path: '/persona/1?update_mask=description', body: '{"description":"later"}' },
+  { method: 'PUT', path: '/admin/tool/custom/10', body: '{"description":"later"}' },
+  { method: 'PUT', path: '/admin/tool/custom/10?dry_run=true', body: LARGE },
+  { method: 'POST', path: '/admin/tool/custom/validate', body: JSON.stringify({ definition: DEFINITION }) },
+  { method: 'POST', path: '/admin/tool/custom/validate?complete=true', body: LARGE },
+  { method: 'GET', path: '/persona/1' },
+  { method: 'GET', path: '/tool/10?version=1' },
+  { method: 'GET', path: '/persona' },
+] as const
+type Operation = (typeof OPERATIONS)[number]
+
+/** The parts of a request: up to the end of its headers, and its body. */
+function textOf(operation: Operation, token: string): { head: string; body: string } {
+  const body = 'body' in operation ? operation.body : ''
+  const length = body === '' ? '' : `Content-Type: application/json\r\nContent-Length: ${body.length}\r\n`
+  const first = `${operation.method} ${operation.path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n`
+  return { head: `${first}${length}\r\n`, body }
+}
+
+const WAYS = ['within the headers', 'behind the headers', 'within the body', 'behind the body', 'pipelined'] as const
+
+/** Sends a request as far as `way` says and leaves after a time; the connection does not read. */
+async function leave({ port, token }: Running, operation: Operation, way: (typeof WAYS)[number], ms: number) {
+  const { head, body } = textOf(operation, token)
+  const sent = {
+    'within the headers': head.slice(0, -10),
+    'behind the headers': head,
+    'within the body': head + body.slice(0, -1),
+    'behind the body': head + body,
+    pipelined: (head + body).repeat(3),
+  }
+  const client = new RawConnection(port)
+  client.socket.pause()
+  client.write(sent[way])
+  await sleep(ms)
+  client.socket.destroy()
+  await client.closed
+}
+
+const statusOf = async ({ port, token }: Running, operation: Operation) => {
+  const { head, body } = textOf(operation, token)
+  const client = new RawConnection(port).write(head + body)
+  const answer = await client.until(/^HTTP\/1\.1 \d+/)
+  client.socket.destroy()
+  return answer.slice(9, 12)
+}
+
+t.test('1,200 updates that are aborted 1 to 6 ms after they were sent hold nothing afterwards', async t => {
+  const service = await running(t, SETTINGS, { listen: true })
+  for (let round = 0; round < 12; round++) {
+    const [patch] = OPERATIONS
+    const lane = async (i: number) => await leave(service, patch, 'behind the body', 1 + (i % 6))
+    await Promise.all(Array.from({ length: 100 }, (_, i) => lane(i)))
+  }
+  await whenInWork(service, 0)
+  t.equal(await statusOf(service, OPERATIONS[0]), '200')
+})
+
+t.test('whatever a client has sent when it leaves, and whatever it then waits for, is given back', async t => {
+  const service = await running(t, { ...SETTINGS, DATABASE_CONNECT_TIMEOUT_MS: '2000' }, { listen: true })
+  const { database } = service
+  const stalls = {
+    nothing: undefined,
+    authentication: sql`lock table token in access exclusive mode`,
+    'a row, and then the pool': sql`select from persona, tool for update`,
+    'the statements of reads': sql`lock table persona_tool in access exclusive mode`,
+  }
+  for (const [name, stall] of Object.entries(stalls)) {
+    const holding = await database.db.startTransaction().execute()
+    await stall?.execute(holding)
+    const leaving = OPERATIONS.flatMap(operation =>
+      WAYS.flatMap(way => [leave(service, operation, way, 5), leave(service, operation, way, 150)]),
+    )
+    await Promise.all(leaving)
+    await holding.rollback().execute()
+    await whenInWork(service, 0)
+    for (const operation of OPERATIONS) t.equal(await statusOf(service, operation), '200', `${operation.path}: ${name}`)
+  }
+})
+
+t.test('60 clients with a timeout during a stall of 4 s leave nothing in work, and refuse nobody', async t => {
+  const service = await running(t, { ...SETTINGS, CONCURRENT_REQUESTS_MAX: '100' }, { listen: true })
+  const other = await tokenOf(service.database, { email: 'alice+other@example.com', active: true })
+  const holding = await service.database.db.startTransaction().execute()
+  await sql`lock table token in access exclusive mode`.execute(holding)
+  const until = performance.now() + 4_000
+  const impatient = async (i: number) => {
+    while (performance.now() < until) await leave(service, OPERATIONS[i % 8] as Operation, 'behind the body', 700)
+  }
+  await Promise.all(Array.from({ length: 60 }, (_, i) => impatient(i)))
+  await holding.rollback().execute()
+  await whenInWork(service, 0)
+  for (const token of [service.token, other]) t.equal(await statusOf({ ...service, token }, OPERATIONS[0]), '200')
+})
+
+t.test('after a random mix the counter is the number of requests that are open', async t => {
+  const service = await running(t, SETTINGS, { listen: true })
+  const pick = <T>(list: readonly T[]): T => list[Math.floor(Math.random() * list.length)] as T
+  const mixed = async () => {
+    for (let i = 0; i < 12; i++) {
+      if (Math.random() < 0.3) await statusOf(service, pick(OPERATIONS))
+      else await leave(service, pick(OPERATIONS), pick(WAYS), Math.random() * 30)
+    }
+  }
+  await Promise.all(Array.from({ length: 30 }, mixed))
+  const { head } = textOf(OPERATIONS[0], service.token)
+  const held = Array.from({ length: 7 }, () => new RawConnection(service.port).write(head))
+  await whenInWork(service, held.length)
+  for (const { socket } of held) socket.destroy()
+  await whenInWork(service, 0)
+  t.equal(await inWork(service), 0)
+})
