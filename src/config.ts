@@ -43,10 +43,22 @@ const SETTINGS = {
       'Origins whose pages may call from a browser, such as https://console.example.com; commas between.',
       origin => (isOrigin(origin) ? undefined : 'is not an origin such as https://console.example.com'),
     ),
-    requestTimeoutMs: count('REQUEST_TIMEOUT_MS', 30_000, 100, 600_000, 'Time to send a request; its headers, 10 s.'),
+    requestTimeoutMs: count(
+      'REQUEST_TIMEOUT_MS',
+      30_000,
+      100,
+      600_000,
+      'Time to send a request; its headers, 10 s. A client has twice as long to read an answer.',
+    ),
     keepAliveTimeoutMs: count('KEEP_ALIVE_TIMEOUT_MS', 72_000, 0, 600_000, 'Idle time until a connection is closed.'),
     drainDelayMs: count('DRAIN_DELAY_MS', 3_000, 0, 600_000, 'After SIGTERM, how long to serve while readiness fails.'),
-    shutdownTimeoutMs: count('SHUTDOWN_TIMEOUT_MS', 10_000, 100, 600_000, 'Longest time to finish what is in work.'),
+    shutdownTimeoutMs: count(
+      'SHUTDOWN_TIMEOUT_MS',
+      10_000,
+      100,
+      600_000,
+      'Longest time to finish what is in work; then it is answered 503.',
+    ),
   },
   database: {
     url: secret(
@@ -102,7 +114,7 @@ const SETTINGS = {
       1_000,
       1,
       100_000,
-      'Requests in work at once; more answer 503. One token may have half of them; more answer 429.',
+      'Requests in work at once, until their answers are read; more answer 503. One token may have half of them; more answer 429.',
     ),
     eventLoopDelayMaxMs: count('EVENT_LOOP_DELAY_MAX_MS', 1_000, 0, 600_000, 'Event-loop delay for a 503; 0 is off.'),
     snapshotBytes: count(
@@ -117,7 +129,7 @@ const SETTINGS = {
       64 * 2 ** 20,
       2 ** 20,
       2 ** 40,
-      'Bytes of request bodies in work; more answer 503. One token may have a quarter of them; more answer 429. A body without Content-Length counts as the largest.',
+      'Bytes of request bodies in work and of answers that are not read yet; more answer 503. One token may have a quarter of them; more answer 429. A body without Content-Length counts as the largest.',
     ),
   },
   secrets: {
@@ -221,9 +233,9 @@ const REMOVED: Readonly<Record<string, string>> = {
   JSON_DEPTH_MAX: 'it is always 64',
   LIST_ITEMS_MAX: 'it is always 1000',
   PERSONA_BODY_LIMIT_BYTES: 'it is always 4 MiB',
-  RATE_LIMIT_BYTES_PER_MINUTE: 'TRANSFER_BYTES_MAX bounds the bodies of a token that are in work',
+  RATE_LIMIT_BYTES_PER_MINUTE: 'TRANSFER_BYTES_MAX bounds the bodies and unread answers of a token',
   RATE_LIMIT_KEYS_MAX: 'it is always 10000',
-  STALL_TIMEOUT_MS: 'it is always 60 s; a proxy may cut silent connections earlier',
+  STALL_TIMEOUT_MS: 'an answer must be read within twice REQUEST_TIMEOUT_MS',
   TOOL_BODY_NODES_MAX: 'it is always 1000000',
   TRANSFER_PER_TOKEN_BYTES_MAX: 'it is always a quarter of TRANSFER_BYTES_MAX',
 }

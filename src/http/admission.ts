@@ -116,7 +116,8 @@ function unsent({ policy }: FastifyRequest, reply: FastifyReply, refused: Error)
     reply.removeHeader('etag')
     return refused
   }
-  const message = 'The update was applied. Its answer is not sent, because earlier answers of this token are not read yet.'
+  const message =
+    'The update was applied. Its answer is not sent, because earlier answers of this token are not read yet.'
   return new Unavailable('overloaded', message, 'applied', { setting: 'TRANSFER_BYTES_MAX' })
 }
 

@@ -42,11 +42,14 @@ export class Exchange {
     /** Called when the connection closes before the whole answer. */
     readonly onCut: (exchange: Exchange) => void,
   ) {
+    const { socket } = request.raw
     // The response's own `close` does not come for a pipelined request that waits behind another one.
-    request.raw.socket.once('close', this.#onClose)
-    reply.raw.once('finish', () => {
+    socket.once('close', this.#onClose)
+    // Node also emits `finish` when a connection is destroyed; its own listener destroys one that is to be closed.
+    reply.raw.prependOnceListener('finish', () => {
+      if (socket.destroyed) return
       this.isAnswered = true
-      if (!this.isGone) this.#end()
+      this.#end()
     })
   }
 
@@ -59,8 +62,8 @@ export class Exchange {
   settle(readTimeoutMs: number): void {
     if (this.isSettled) return
     this.isSettled = true
-    if (this.isGone) return this.#end()
-    this.#unread = setTimeout(() => this.close('unread'), readTimeoutMs).unref()
+    if (this.isGone) this.#end()
+    else this.#unread = setTimeout(() => this.close('unread'), readTimeoutMs).unref()
   }
 
   /** Closes the connection from this side. */

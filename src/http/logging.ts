@@ -59,7 +59,8 @@ export function requestLogger(
 /** One line for each answered request: the caller, the operation, how it ended and how long it took; of a refused one also its address. */
 export function registerRequestLog(app: FastifyInstance): void {
   app.addHook('onResponse', (request, reply, done) => {
-    const { refusal } = request
+    const { exchange, refusal } = request
+    if (!exchange.isAnswered && !exchange.isGone) return done() // it is being cut, and that has its own line
     const level = reply.statusCode >= 500 ? 'warn' : 'info'
     if (!isWritten(request.log, level)) return done()
     const { caller, token, token_digest } = callerOf(request)

@@ -1,8 +1,9 @@
+import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import t from 'tap'
 import { DEFINITION } from '../matrix-organisation.js'
-import { inWork, RawConnection, type Running, running, tokenOf, whenInWork } from './running.js'
+import { eventually, inWork, RawConnection, type Running, running, tokenOf, whenInWork } from './running.js'
 
 /* Clients that leave, at every stage of a request: what they held of the bounds is given back, once. */
 
@@ -17,12 +18,17 @@ const OPERATIONS = [
   { method: 'GET', path: '/persona/1' },
   { method: 'GET', path: '/tool/10?version=1' },
   { method: 'GET', path: '/persona' },
-] as const
-type Operation = (typeof OPERATIONS)[number]
+] as const satisfies Operation[]
+
+interface Operation {
+  method: string
+  path: string
+  body?: string
+}
 
 /** The parts of a request: up to the end of its headers, and its body. */
 function textOf(operation: Operation, token: string): { head: string; body: string } {
-  const body = 'body' in operation ? operation.body : ''
+  const { body = '' } = operation
   const length = body === '' ? '' : `Content-Type: application/json\r\nContent-Length: ${body.length}\r\n`
   const first = `${operation.method} ${operation.path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n`
   return { head: `${first}${length}\r\n`, body }
@@ -120,4 +126,74 @@ t.test('after a random mix the counter is the number of requests that are open',
   for (const { socket } of held) socket.destroy()
   await whenInWork(service, 0)
   t.equal(await inWork(service), 0)
+})
+
+/** Beyond what the buffers of both sides of a connection take. */
+const UNREAD_BYTES = 12_000_000
+const LARGE_BYTES = String(16 * 2 ** 20)
+
+/** A service whose tool 10 has an answer of that size, and a reader of it that does not read. */
+async function unread(t: Parameters<typeof running>[0], settings: Record<string, string>) {
+  const limits = { TOOL_BODY_LIMIT_BYTES: LARGE_BYTES, SNAPSHOT_BYTES_MAX: LARGE_BYTES }
+  const service = await running(t, { ...SETTINGS, ...limits, ...settings }, { listen: true })
+  const definition = { ...DEFINITION, 'x-note': 'x'.repeat(UNREAD_BYTES) }
+  const authorization = `Bearer ${service.token}`
+  const put = { method: 'PUT', url: '/admin/tool/custom/10', payload: { definition } } as const
+  if ((await service.app.inject({ ...put, headers: { authorization } })).statusCode !== 200) throw new Error('not put')
+  const accepted: Socket[] = []
+  service.app.server.on('connection', socket => accepted.push(socket))
+  const ask = (operation: Operation) => {
+    const { head, body } = textOf(operation, service.token)
+    const client = new RawConnection(service.port)
+    client.socket.pause()
+    return client.write(head + body)
+  }
+  const isHeld = () => accepted.some(({ writableLength }) => writableLength > 0)
+  return { service, ask, isHeld }
+}
+
+t.test('429 and 503 for answers beyond TRANSFER_BYTES_MAX that are not read; others are served', async t => {
+  const { service, ask, isHeld } = await unread(t, { TRANSFER_BYTES_MAX: String(32 * 2 ** 20) })
+  const { database } = service
+  const held = ask({ method: 'GET', path: '/tool/10' })
+  await eventually(isHeld)
+  const second = ask({ method: 'GET', path: '/persona' })
+  second.socket.resume()
+  t.match(await second.until(/\}/), /^HTTP\/1\.1 429 [\s\S]*"token-memory";q=8388608;qu="content-bytes"/i)
+  const token = await tokenOf(database, { email: 'alice+other@example.com', active: true })
+  t.equal(await statusOf({ ...service, token }, OPERATIONS[0]), '200', 'another token')
+  held.socket.resume()
+  await whenInWork(service, 0)
+  await held.until(/x"\}/)
+
+  const holding = await database.db.startTransaction().execute()
+  await sql`select from persona for update`.execute(holding)
+  const clients = [1, 2].map(id => {
+    const body = '{"description":"unread","tool_ids":[10]}'
+    return ask({ method: 'PATCH', path: `/persona/${id}?update_mask=description,tool_ids`, body })
+  })
+  await whenInWork(service, 2)
+  await holding.rollback().execute()
+  await whenInWork(service, 1)
+  for (const { socket } of clients) socket.resume()
+  await whenInWork(service, 0)
+  const refused = clients.find(({ text }) => !text.startsWith('HTTP/1.1 200'))
+  t.match(refused?.text, /^HTTP\/1\.1 503 [\s\S]*"outcome":"applied"/)
+  const stored = await sql<{ n: number }>`select count(*)::int as n from persona where description = 'unread'`.execute(
+    database.db,
+  )
+  t.equal(stored.rows[0]?.n, 2)
+})
+
+t.test('a connection ends whose answer is not read, or too slowly, within twice REQUEST_TIMEOUT_MS', async t => {
+  const { service, ask } = await unread(t, { REQUEST_TIMEOUT_MS: '500', TRANSFER_BYTES_MAX: String(128 * 2 ** 20) })
+  const silent = ask({ method: 'GET', path: '/tool/10' })
+  const slow = ask({ method: 'GET', path: '/tool/10' })
+  const reading = setInterval(() => slow.socket.read(4_096), 50)
+  t.teardown(() => clearInterval(reading))
+  await whenInWork(service, 0)
+  await eventually(() => service.log.filter(line => line.includes('did not read its answer in time')).length === 2)
+  for (const { socket } of [silent, slow]) socket.resume()
+  await Promise.all([silent.closed, slow.closed])
+  for (const { text } of [silent, slow]) t.ok(text.length < UNREAD_BYTES)
 })
