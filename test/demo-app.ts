@@ -1,4 +1,3 @@
-import type { FastifyInstance } from 'fastify'
 import { applyOrganisation } from '../src/admin/apply.js'
 import { demoOrganisation } from '../src/admin/demo.js'
 import { createToken } from '../src/admin/tokens.js'
@@ -9,12 +8,11 @@ import type { ServiceDatabase } from '../src/db/transaction.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
 import { openVault } from '../src/secrets/vault.js'
 import { testDatabase } from './postgres.js'
-import { buildService, UNLIMITED, type WithTeardown } from './test-service.js'
+import { buildService, type TestService, UNLIMITED, type WithTeardown } from './test-service.js'
 import { TEST_SECRET_KEYS } from './world.js'
 
 /** The service over the demo organisation, as a first start makes it. */
-export interface DemoApp {
-  app: FastifyInstance
+export interface DemoApp extends Pick<TestService, 'app' | 'call'> {
   database: ServiceDatabase
   /** Of the administrator; of somebody who may edit nothing; the administrator's that demands If-Match, and is bound to agent 2; none. */
   tokens: { admin: string; reader: string; careful: string; bound: string; nobody: undefined }
@@ -23,13 +21,13 @@ export interface DemoApp {
 /** Builds it with `settings` over the defaults on a database of its own; both end with the test. */
 export async function demoApp(t: WithTeardown, settings: Record<string, string> = {}): Promise<DemoApp> {
   const { url } = await testDatabase(t, { name: 'demo', prepare: fillDemo })
-  const { app, database, service } = await serviceOn(t, url, settings)
+  const { app, call, database, service } = await serviceOn(t, url, settings)
   await service.start()
   const { token: admin } = await createToken(database.db, { email: 'admin@example.com' })
   const { token: reader } = await createToken(database.db, { email: 'manager@example.com', scopes: ['basic'] })
   const { token: careful } = await createToken(database.db, { email: 'admin@example.com', requireIfMatch: true })
   const { token: bound } = await createToken(database.db, { email: 'admin@example.com', personaIds: [2] })
-  return { app, database, tokens: { admin, reader, careful, bound, nobody: undefined } }
+  return { app, call, database, tokens: { admin, reader, careful, bound, nobody: undefined } }
 }
 
 async function fillDemo(url: string): Promise<void> {
