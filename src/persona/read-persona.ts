@@ -52,16 +52,16 @@ export function registerReadPersona(app: FastifyInstance, { database, ...limits 
       if (!personaResource.isVisible(prefetched, request.caller)) throw new ResourceNotFound('persona')
       const earlier = asOf(request.query)
       const isUpdateView = request.query.view === 'update'
-      const reader = { caller: request.caller, ...limits }
+      const job = { database, resource: personaResource, request: { caller: request.caller, ...limits } }
       const readNow = async () => {
-        if (!isUpdateView) return await readResource(database, personaResource, prefetched, reader)
-        const state = await wholeState(database, personaResource, prefetched, reader)
+        if (!isUpdateView) return await readResource(job, prefetched)
+        const state = await wholeState(job, prefetched)
         return { version: state.version, snapshot: editable(state) }
       }
       const read =
         earlier === undefined
           ? await readNow()
-          : await readPast(database, personaResource, id, earlier, reader, isUpdateView ? showEditable : undefined)
+          : await readPast(job, id, earlier, isUpdateView ? showEditable : undefined)
       return answerRead(reply, { kind: 'persona', id, ...read }, request.headers['if-none-match'] ?? NO_PRECONDITION)
 
       function editable(content: PersonaContent): AnswerText {

@@ -59,6 +59,7 @@ export function registerUpdatePersona(app: FastifyInstance, options: OperationOp
       const { caller, body, query, headers } = request
       const { update_mask: mask } = query
       const asked = {
+        kind: 'persona' as const,
         id,
         fields: fieldsOf(body, mask),
         masked: mask !== undefined,

@@ -59,11 +59,11 @@ export function registerReadTool(app: FastifyInstance, { database, workers, ...l
         return answerRead(reply, { kind: 'tool', id, version, snapshot }, ifNoneMatch)
       }
       const isUpdateView = request.query.view === 'update'
-      const reader = { caller: request.caller, ...limits }
+      const job = { database, resource: toolResource, request: { caller: request.caller, ...limits } }
       const read =
         earlier === undefined
-          ? await readResource(database, toolResource, prefetched, reader, isUpdateView ? updateText : undefined)
-          : await readPast(database, toolResource, id, earlier, reader, isUpdateView ? pastUpdateText : undefined)
+          ? await readResource(job, prefetched, isUpdateView ? updateText : undefined)
+          : await readPast(job, id, earlier, isUpdateView ? pastUpdateText : undefined)
       if (isUpdateView) reply.header('link', editLink(`../admin/tool/custom/${id}`))
       return answerRead(reply, { kind: 'tool', id, ...read }, ifNoneMatch)
     },

@@ -101,6 +101,7 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
         request.log.info(line, 'header values in clear text')
       }
       const asked = {
+        kind: 'tool' as const,
         id,
         fields,
         origins,

@@ -2,6 +2,7 @@ import { type Kysely, sql } from 'kysely'
 import type { Database, ResourceKind } from '../db/tables.js'
 import type { FieldChange } from '../errors.js'
 import type { Change } from './audit.js'
+import type { UpdateRequest, VersionedState } from './resource.js'
 
 /**
  * What changed since a version, by whom and when (the last change of each field); null when that is no longer known. `applied` is the
@@ -12,32 +13,22 @@ interface Since {
   applied: number | 'none' | 'unknown'
 }
 
-/** An update that was refused for its precondition. */
-export interface Refused {
-  actorId: string | null
-  /** The fields that the request names. */
-  fields: readonly string[]
-  /** What it would change of the present state. */
-  changes: readonly Change[]
-}
-
 const NEVER: Since = { changed: null, applied: 'none' }
 const UNKNOWN: Since = { changed: null, applied: 'unknown' }
 
 /**
- * What happened after version `since`, as far as the audit rows tell. The caller's own update was stored when the row behind `since` is
+ * What happened after version `since`, as far as the audit rows tell. The caller's own update was stored when the row after `since` is
  * theirs and the state after it had every value that the request asks for: its answer was lost.
  */
 export async function changesSince(
   db: Kysely<Database>,
-  kind: ResourceKind,
-  id: number,
+  { kind, actor, fields }: Pick<UpdateRequest, 'kind' | 'actor' | 'fields'>,
+  { id, version }: Pick<VersionedState, 'id' | 'version'>,
   since: number | undefined,
-  current: number,
-  refused: Refused,
+  asked: readonly Change[],
 ): Promise<Since> {
-  if (since === undefined || since >= current) return NEVER
-  const rowsSince = db
+  if (since === undefined || since >= version) return NEVER
+  const rows = await db
     .selectFrom('audit')
     .where('resource_kind', '=', kind)
     .where('resource_id', '=', id)
@@ -46,20 +37,20 @@ export async function changesSince(
     .limit(CHANGES_READ_AT_MOST)
     .select(['version_before', 'version_after', 'fields', 'actor', 'actor_id', 'at'])
     .select(eb => eb('difference', 'is', null).as('is_pruned'))
-  const rows = await rowsSince.execute()
+    .execute()
   const [first, ...later] = rows
   if (first?.version_before !== since || rows.length === CHANGES_READ_AT_MOST) return UNKNOWN
   const last = new Map<string, FieldChange>()
   for (const row of rows) for (const field of row.fields) last.set(field, { field, by: row.actor, at: row.at })
   const changed = [...last.values()]
-  if (refused.actorId === null || first.actor_id !== refused.actorId) return { changed, applied: 'none' }
+  if (actor.id === null || first.actor_id !== actor.id) return { changed, applied: 'none' }
   if (rows.some(row => row.is_pruned)) return { changed, applied: 'unknown' }
-  const questions = questionsOf([first, ...later], refused)
+  const questions = questionsOf([first, ...later], Object.keys(fields), asked)
   const wasStored = questions !== undefined && (await areSame(db, kind, id, questions))
   return { changed, applied: wasStored ? first.version_after : 'none' }
 }
 
-/** Beyond so many changes since a version, what changed is no longer worth listing. */
+/** More changes since a version are not worth listing. */
 const CHANGES_READ_AT_MOST = 1000
 
 /** A row of the audit trail, without its contents: a resource may have 64 MiB of them. */
@@ -78,7 +69,11 @@ interface Question {
 }
 
 /** The questions whose answers tell if the first row made every value that was asked for; undefined where it is known that it did not. */
-function questionsOf([first, ...later]: [Row, ...Row[]], { fields, changes }: Refused): Question[] | undefined {
+function questionsOf(
+  [first, ...later]: [Row, ...Row[]],
+  fields: readonly string[],
+  changes: readonly Change[],
+): Question[] | undefined {
   const questions: Question[] = []
   for (const field of new Set([...fields, ...changes.map(each => each.field)])) {
     const change = changes.find(each => each.field === field)
@@ -100,12 +95,7 @@ function questionsOf([first, ...later]: [Row, ...Row[]], { fields, changes }: Re
 }
 
 /** Asks where the values are, of which none travels. Differences are stored as `JSON.stringify` wrote them. */
-async function areSame(
-  db: Kysely<Database>,
-  kind: ResourceKind,
-  id: number,
-  questions: readonly Question[],
-): Promise<boolean> {
+async function areSame(db: Kysely<Database>, kind: ResourceKind, id: number, questions: Question[]): Promise<boolean> {
   const ofResource = (row: string) =>
     sql`${sql.ref(`${row}.resource_kind`)} = ${kind} and ${sql.ref(`${row}.resource_id`)} = ${id}`
   const { rows } = await sql<{ isSame: boolean }>`

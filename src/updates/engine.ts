@@ -7,7 +7,7 @@ import { classifyDatabaseError } from '../db/connection/sqlstate.js'
 import type { RowQuery, SendHooks } from '../db/statements/row-statement.js'
 import { statement } from '../db/statements/statement.js'
 import type { Database } from '../db/tables.js'
-import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
+import { inTransaction } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
 import {
   IdempotencyKeyInUse,
@@ -20,12 +20,11 @@ import {
 } from '../errors.js'
 import type { AuditEntry } from './audit.js'
 import { firstAnswer, isKeyInUse, KeyTaken, storeKey, takeKey } from './idempotency.js'
-import { type MergeBase, mergeNote, readMergeBase } from './merge.js'
-import { isStale, namedVersion, overwrittenBy, preconditionFailed, preconditionOf } from './precondition.js'
+import { mergeNote, readMergeBase } from './merge.js'
+import { isStale, namedVersion, overwrittenBy, preconditionFailed, preconditionOf, tagOf } from './precondition.js'
 import { readPast } from './read-past.js'
-import type { ResourceTypes, Updated, UpdateRequest, VersionedResource } from './resource.js'
+import type { Decision, Job, ResourceTypes, Updated, UpdateRequest, VersionedState } from './resource.js'
 import { runStatement } from './run-statement.js'
-import { entityTag } from './tag.js'
 import { entryOf, lockRow, setTimeOfNow, tryLockRow } from './write.js'
 
 /*
@@ -50,26 +49,17 @@ import { entryOf, lockRow, setTimeOfNow, tryLockRow } from './write.js'
  * Updates a resource from its prefetched state. Throws `ResourceNotFound`, `PreconditionFailed`, `PreconditionRequired`, what `decide` and
  * the bounds throw, for a key `IdempotencyKeyInUse` and `KeyTaken`, and `Unavailable`, which says what became of the update.
  */
-export async function update<T extends ResourceTypes>(
-  database: ServiceDatabase,
-  resource: VersionedResource<T>,
-  request: T['Request'],
-  prefetched: T['State'],
-): Promise<Updated<T>> {
+export async function update<T extends ResourceTypes>(job: Job<T>, prefetched: T['State']): Promise<Updated<T>> {
   try {
-    return await withRetries(
-      owningKey(async () => {
-        const updated = await decideAndWrite(database, resource, request, prefetched)
-        return updated ?? (await lockAndDecideAgain(database, resource, request))
-      }),
-    )
+    const attempt = owningKey(async () => (await decideAndWrite(job, prefetched)) ?? (await lockAndDecideAgain(job)))
+    return await withRetries(attempt)
   } catch (error) {
-    if (error instanceof InDoubt) return await settle(database, resource, request, error as InDoubt<T>)
+    if (error instanceof InDoubt) return await settle(job, error as InDoubt<T>)
     throw unavailableFor(error) ?? error
   }
 }
 
-/** A write that a decision leads to, made on `state`. */
+/** What a decision on `state` leads to. */
 interface Write<T extends ResourceTypes> {
   entry: AuditEntry
   decision: T['Decision']
@@ -90,7 +80,7 @@ function inDoubt<T extends ResourceTypes>(error: unknown, write: Write<T> | unde
   return error instanceof CommitUnknown ? new InDoubt(error, write) : error
 }
 
-/** The server may hold the key of an attempt that lost its connection for a moment longer: the next attempt waits for its own key. */
+/** The server may hold the key of an attempt that lost its connection a moment longer: the next attempt waits for its own key. */
 function owningKey<Result>(attempt: () => Promise<Result>): () => Promise<Result> {
   let hasLostConnection = false
   return async () => {
@@ -106,24 +96,22 @@ function owningKey<Result>(attempt: () => Promise<Result>): () => Promise<Result
 
 /** Step 1. Undefined where only the lock can tell, or where the statement found another state than the one decided on. */
 async function decideAndWrite<T extends ResourceTypes>(
-  database: ServiceDatabase,
-  resource: VersionedResource<T>,
-  request: T['Request'],
+  job: Job<T>,
   state: T['State'],
 ): Promise<Updated<T> | undefined> {
-  const { kind } = resource
-  if (isStaleMerge(kind, request, state)) {
+  const { database, resource, request } = job
+  if (request.merges && isStale(request, state)) {
     resource.requireRights(state, request.caller) // before a lock is taken for it
     return undefined
   }
-  const decision = decidedUnlessStale(request, kind, state, () => resource.decide(state, request, null))
+  const decision = decidedUnlessStale(request, state, () => resource.decide(state, request, null))
   if (decision === undefined || !resource.isStorable(decision)) return undefined
-  if (preconditionOf(kind, request, state, decision.changes) !== 'holds') return undefined
+  if (preconditionOf(request, state, decision.changes) !== 'holds') return undefined
   const changes = decision.changes.length > 0
   if (!changes && request.key.idempotency_key !== null) return undefined // the key alone is stored under the lock
-  const { write, query, hooks } = statementFor(resource, request, state, decision)
+  const { write, query, hooks } = statementFor(job, state, decision)
   const asked = {
-    bytes: isMinimal(kind, request, state, decision) ? 0 : resource.definitionBytes(state, decision),
+    bytes: isMinimal(request, state, decision) ? 0 : resource.definitionBytes(state, decision),
     isBatchable: resource.isBatchable(decision),
     executor: request.dryRun && changes ? database.rollingBack : database.db,
     hooks,
@@ -131,40 +119,32 @@ async function decideAndWrite<T extends ResourceTypes>(
   const row = await runStatement(database, query, request, asked).catch(error => {
     throw inDoubt(error, write)
   })
-  return row && updatedBy(resource, request, state, decision, row)
+  return row && updatedBy(job, state, decision, row)
 }
 
-/** A decision; undefined where a mask belongs to another state, as the tag does: only the lock tells what happened since. */
-function decidedUnlessStale<T extends ResourceTypes>(
-  request: T['Request'],
-  kind: VersionedResource<T>['kind'],
-  state: T['State'],
-  decide: () => T['Decision'],
-): T['Decision'] | undefined {
+/** What `decide` answers; undefined where a mask belongs to another state, as the tag does: only the lock tells what happened since. */
+function decidedUnlessStale<D>(request: UpdateRequest, state: VersionedState, decide: () => D): D | undefined {
   try {
     return decide()
   } catch (error) {
-    if (error instanceof UnknownMask && request.base === undefined && isStale(kind, request, state)) return undefined
+    if (error instanceof UnknownMask && request.base === undefined && isStale(request, state)) return undefined
     throw error
   }
 }
 
 /** Step 2. */
-async function lockAndDecideAgain<T extends ResourceTypes>(
-  database: ServiceDatabase,
-  resource: VersionedResource<T>,
-  request: T['Request'],
-): Promise<Updated<T>> {
+async function lockAndDecideAgain<T extends ResourceTypes>(job: Job<T>): Promise<Updated<T>> {
+  const { database, resource, request } = job
   if (await isKeyInUse(database, request.key)) throw new IdempotencyKeyInUse()
   const row = `${resource.kind} ${request.id}`
   const { rowTurn, lockedRow } = request.bounds
-  return await rowTurn(row, async () => {
-    const updated =
-      (await inLockingTransaction(database, resource, request, tryLockRow)) ??
-      (await lockedRow(row, () => inLockingTransaction(database, resource, request, lockRow)))
-    if (updated === undefined) throw new ResourceNotFound(resource.kind)
-    return updated
+  const updated = await rowTurn(row, async () => {
+    return (
+      (await inLockingTransaction(job, tryLockRow)) ?? (await lockedRow(row, () => inLockingTransaction(job, lockRow)))
+    )
   })
+  if (updated === undefined) throw new ResourceNotFound(resource.kind)
+  return updated
 }
 
 /** Give up after 5 attempts if shares or rights keep changing while the row is locked. */
@@ -172,9 +152,7 @@ const LOCKED_TRIES_MAX = 5
 
 /** Undefined where `lock` did not lock the row. */
 async function inLockingTransaction<T extends ResourceTypes>(
-  database: ServiceDatabase,
-  resource: VersionedResource<T>,
-  request: T['Request'],
+  { database, resource, request }: Job<T>,
   lock: typeof lockRow,
 ): Promise<Updated<T> | undefined> {
   const { key } = request
@@ -186,14 +164,14 @@ async function inLockingTransaction<T extends ResourceTypes>(
       if ((await firstAnswer(key, query => query.single(trx))) !== undefined) throw new KeyTaken()
       // The lock holds the row. What else a decision rests on, shares and rights, may change until the statement that writes.
       for (let tries = 0; tries < LOCKED_TRIES_MAX; tries++) {
-        const asOfNow = { ...request, caller: await request.callerNow(trx) }
-        const { state, decision, base } = await decidedUnderLock(trx, resource, asOfNow)
-        const planned = statementFor(resource, asOfNow, state, decision)
+        const asOfNow = { database, resource, request: { ...request, caller: await request.callerNow(trx) } }
+        const { state, decision, base } = await decidedUnderLock(trx, asOfNow)
+        const planned = statementFor(asOfNow, state, decision)
         write = planned.write
         const row = await planned.query.single(trx, planned.hooks)
         if (row === undefined) continue
         if (write === undefined) await storeKey(trx, key, row.version)
-        const updated = updatedBy(resource, request, state, decision, row)
+        const updated = updatedBy(asOfNow, state, decision, row)
         return base === undefined ? updated : { ...updated, merged: true, notes: [mergeNote(base)] }
       }
       const message = `Others changed shares or rights each time this update was tried. ${TRY_AGAIN}`
@@ -204,59 +182,35 @@ async function inLockingTransaction<T extends ResourceTypes>(
   }
 }
 
-/** The state under the lock, and the decision on it. Throws what refuses the update. */
-async function decidedUnderLock<T extends ResourceTypes>(
-  trx: Transaction<Database>,
-  resource: VersionedResource<T>,
-  request: T['Request'],
-): Promise<{ state: T['State']; decision: T['Decision']; base: MergeBase | undefined }> {
+/** The state under the lock, the decision on it, and what a merge starts from. Throws what refuses the update. */
+async function decidedUnderLock<T extends ResourceTypes>(trx: Transaction<Database>, { resource, request }: Job<T>) {
   const { kind } = resource
   const state = await resource.read(trx, request.id, viewerParameters(request.caller))
   if (state === undefined) throw new ResourceNotFound(kind)
-  const base = await mergeBaseOf(trx, kind, request, state)
+  const since = request.merges && isStale(request, state) ? namedVersion(request, state) : undefined
+  const base = since === undefined ? undefined : await readMergeBase(trx, kind, state.id, since)
   const asked = base === undefined ? request : { ...request, base: base.values }
-  const first = decidedUnlessStale(asked, kind, state, () => resource.decide(state, asked, null))
+  const first = decidedUnlessStale(asked, state, () => resource.decide(state, asked, null))
   const references = first && (await resource.references(trx, asked, first, state))
-  const decision = references && decidedUnlessStale(asked, kind, state, () => resource.decide(state, asked, references))
-  const found = decision === undefined ? 'failed' : preconditionOf(kind, request, state, decision.changes)
+  const decision = references && decidedUnlessStale(asked, state, () => resource.decide(state, asked, references))
+  const found = decision === undefined ? 'failed' : preconditionOf(request, state, decision.changes)
   if (found === 'required') throw new PreconditionRequired()
-  if (found === 'matched')
-    throw new PreconditionFailed('matched', entityTag(kind, state.id, state.version), null, 'none')
+  if (found === 'matched') throw new PreconditionFailed('matched', tagOf(request, state), null, 'none')
   const conflicts = decision?.conflicts ?? []
   const isMet = conflicts.length === 0 && (found === 'holds' || base !== undefined)
   if (decision !== undefined && isMet) return { state, decision, base }
-  throw await preconditionFailed(trx, resource, request, state, base && conflicts)
-}
-
-/** What a merge starts from; undefined where none is asked for or needed, or the past is not known that far. */
-async function mergeBaseOf<T extends ResourceTypes>(
-  trx: Transaction<Database>,
-  kind: VersionedResource<T>['kind'],
-  request: T['Request'],
-  state: T['State'],
-): Promise<MergeBase | undefined> {
-  const since = isStaleMerge(kind, request, state) ? namedVersion(kind, request, state) : undefined
-  return since === undefined ? undefined : await readMergeBase(trx, kind, state.id, since)
-}
-
-function isStaleMerge<T extends ResourceTypes>(
-  kind: VersionedResource<T>['kind'],
-  request: T['Request'],
-  state: T['State'],
-): boolean {
-  return request.merges && isStale(kind, request, state)
+  throw await preconditionFailed(trx, request, state, resource.asked(state, request), base && conflicts)
 }
 
 /** The statement that answers the update, and what it writes. */
 function statementFor<T extends ResourceTypes>(
-  resource: VersionedResource<T>,
-  request: T['Request'],
+  { resource, request }: Job<T>,
   state: T['State'],
   decision: T['Decision'],
 ): { query: RowQuery<T['Row']>; write?: Write<T>; hooks?: SendHooks } {
   const viewer = viewerParameters(request.caller)
   if (decision.changes.length === 0) {
-    const minimal = isMinimal(resource.kind, request, state, decision)
+    const minimal = isMinimal(request, state, decision)
     if (!minimal) resource.requireAnswerable(state, request.snapshotBytesMax)
     return { query: resource.reading(state, viewer, minimal) }
   }
@@ -267,58 +221,46 @@ function statementFor<T extends ResourceTypes>(
 }
 
 /** Whether the answer is the version alone: not with a stale tag, or the caller would overwrite what they never saw. */
-function isMinimal<T extends ResourceTypes>(
-  kind: VersionedResource<T>['kind'],
-  request: T['Request'],
-  state: T['State'],
-  { changes }: T['Decision'],
-): boolean {
-  return request.minimal && (changes.length > 0 || !isStale(kind, request, state))
+function isMinimal(request: UpdateRequest, state: VersionedState, { changes }: Decision): boolean {
+  return request.minimal && (changes.length > 0 || !isStale(request, state))
 }
 
 function updatedBy<T extends ResourceTypes>(
-  resource: VersionedResource<T>,
-  request: T['Request'],
+  { resource, request }: Job<T>,
   state: T['State'],
   decision: T['Decision'],
   row: T['Row'],
 ): Updated<T> {
-  const snapshot = isMinimal(resource.kind, request, state, decision) ? null : resource.snapshot(row)
+  const snapshot = isMinimal(request, state, decision) ? null : resource.snapshot(row)
   const overwritten = overwrittenBy(request, state, decision.changes)
   const { version } = request.dryRun ? state : row
   return { snapshot, version, decision, overwritten, merged: false, notes: [] }
 }
 
 /** Step 3: finds out what became of a write, and answers it if it was applied. Throws `Unavailable` else, and `KeyTaken`. */
-async function settle<T extends ResourceTypes>(
-  database: ServiceDatabase,
-  resource: VersionedResource<T>,
-  request: T['Request'],
-  { doubt, write }: InDoubt<T>,
-): Promise<Updated<T>> {
+async function settle<T extends ResourceTypes>(job: Job<T>, { doubt, write }: InDoubt<T>): Promise<Updated<T>> {
+  const { database, request } = job
   const outcome = write === undefined ? 'unknown' : await database.settle(doubt, auditRow.bind(write.entry))
   if (outcome !== 'applied' || write === undefined) throw lost(outcome, doubt, request)
   if (request.key.idempotency_key !== null) throw new KeyTaken()
-  const answer = await withRetries(() => answerStored(database, resource, request, write)).catch(() => undefined)
+  const answer = await withRetries(() => answerStored(job, write)).catch(() => undefined)
   if (answer === undefined) throw lost('applied', doubt, request)
   return answer
 }
 
 /** The answer of the caller's own version: by now others may have made later ones, which they have not seen. */
 async function answerStored<T extends ResourceTypes>(
-  database: ServiceDatabase,
-  resource: VersionedResource<T>,
-  request: T['Request'],
+  job: Job<T>,
   { entry: { version_after: version }, decision, state }: Write<T>,
 ): Promise<Updated<T> | undefined> {
+  const { resource, request } = job
   const { caller, prefetched } = await request.authenticateAgain()
-  const overwritten = overwrittenBy(request, state, decision.changes)
-  const updated = { version, decision, overwritten, merged: false }
+  const updated = { version, decision, overwritten: overwrittenBy(request, state, decision.changes), merged: false }
   if (request.minimal) {
     const isVisible = prefetched !== null && resource.isVisible(prefetched as T['State'], caller) // the lookup of its route
     return isVisible ? { ...updated, snapshot: null, notes: [] } : undefined
   }
-  const { snapshot, notes } = await readPast(database, resource, request.id, { version }, { ...request, caller })
+  const { snapshot, notes } = await readPast({ ...job, request: { ...request, caller } }, request.id, { version })
   return { ...updated, snapshot, notes }
 }
 

@@ -1,22 +1,19 @@
 import { viewerParameters } from '../auth/viewer.js'
-import type { ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
 import { ResourceNotFound, SnapshotTooLarge } from '../errors.js'
 import type { AnswerText } from './answer-text.js'
 import { type AsOf, readPastOf } from './past.js'
 import { inOneSnapshot } from './read.js'
-import type { ReadRequest, ResourceTypes, ShowPast, VersionedResource } from './resource.js'
+import type { Job, ReadRequest, ResourceTypes, ShowPast } from './resource.js'
 
 /**
  * Answers a resource as it was, to callers who may update it now; names of labels, people and document sets are those of now. Throws also
  * `Forbidden`, `VersionNotFound`, `VersionGone`, and `InvalidRequest` for a time in the future.
  */
 export async function readPast<T extends ResourceTypes>(
-  database: ServiceDatabase,
-  resource: VersionedResource<T>,
+  { database, resource, request: { caller, bounds, snapshotBytesMax } }: Job<T, ReadRequest>,
   id: number,
   asOf: AsOf,
-  { caller, bounds, snapshotBytesMax }: ReadRequest,
   show: ShowPast<T> = resource.pastSnapshot,
 ): Promise<{ snapshot: AnswerText; version: number; notes: string[] }> {
   const viewer = viewerParameters(caller)

@@ -6,15 +6,13 @@ import type { ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
 import { ResourceNotFound } from '../errors.js'
 import type { AnswerText } from './answer-text.js'
-import type { ReadRequest, ResourceTypes, VersionedResource } from './resource.js'
+import type { Job, ReadRequest, ResourceTypes } from './resource.js'
 import { bounded, runStatement } from './run-statement.js'
 
 /** The prefetched state, or the whole one where large texts were left out. Throws `ResourceNotFound`, `Unavailable`. */
 export async function wholeState<T extends ResourceTypes>(
-  database: ServiceDatabase,
-  resource: VersionedResource<T>,
+  { database, resource, request }: Job<T, ReadRequest>,
   prefetched: T['State'] | null,
-  request: Pick<ReadRequest, 'caller' | 'bounds'>,
 ): Promise<T['State']> {
   const { caller } = request
   if (prefetched === null) throw new ResourceNotFound(resource.kind)
@@ -36,17 +34,16 @@ export async function wholeState<T extends ResourceTypes>(
  * read again in one snapshot of the database. Throws `ResourceNotFound`, `SnapshotTooLarge`, `Unavailable`, what the bounds throw.
  */
 export async function readResource<T extends ResourceTypes>(
-  database: ServiceDatabase,
-  resource: VersionedResource<T>,
+  job: Job<T, ReadRequest>,
   prefetched: T['State'],
-  request: ReadRequest,
-  textOf: (row: T['Row']) => AnswerText = row => resource.snapshot(row),
+  textOf: (row: T['Row']) => AnswerText = row => job.resource.snapshot(row),
 ): Promise<{ snapshot: AnswerText; version: number }> {
+  const { database, resource, request } = job
   const { caller, snapshotBytesMax } = request
   // No body lies between the statement that established the caller and this: it need not be done again.
   const viewer = { ...viewerParameters(caller), token: null }
   try {
-    const state = await wholeState(database, resource, prefetched, request)
+    const state = await wholeState(job, prefetched)
     requireShown(state)
     const bytes = resource.definitionBytes(state, null)
     const asked = { bytes, isBatchable: true, executor: database.db }

@@ -78,6 +78,7 @@ export interface ReadRequest extends ReadLimits {
 
 /** One authenticated request to update a resource. Each kind adds what its decision needs. */
 export interface UpdateRequest extends ReadRequest {
+  kind: ResourceKind
   id: number
   /** The caller as they are by now, and the state of the resource as the route's lookup finds it, in a batch. Throws what refuses them. */
   authenticateAgain(): Promise<CallerNow>
@@ -167,6 +168,13 @@ export interface VersionedResource<T extends ResourceTypes> {
   requireHistory(state: T['State'], caller: Caller): void
   /** The snapshot of an earlier version. */
   readonly pastSnapshot: ShowPast<T>
+}
+
+/** A request, and what it is carried out with. */
+export interface Job<T extends ResourceTypes, Request extends ReadRequest = T['Request']> {
+  database: ServiceDatabase
+  resource: VersionedResource<T>
+  request: Request
 }
 
 /** Shows an earlier version. Calls `requireSize` with the size of its definitions before it is made. Throws `VersionGone`. */

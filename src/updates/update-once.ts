@@ -5,9 +5,10 @@ import { ResourceNotFound, Unavailable, VersionGone, VersionNotFound } from '../
 import type { AnswerText } from './answer-text.js'
 import { update } from './engine.js'
 import { type FirstAnswer, firstAnswer, isKeyTaken } from './idempotency.js'
+import { isStale } from './precondition.js'
 import { readResource, wholeState } from './read.js'
 import { readPast } from './read-past.js'
-import type { ResourceTypes, Updated, VersionedResource } from './resource.js'
+import type { Job, ResourceTypes, Updated, VersionedResource } from './resource.js'
 
 /** What an update is answered with. */
 export interface Answered<T extends ResourceTypes> extends Omit<Updated<T>, 'decision'> {
@@ -22,19 +23,20 @@ export async function updateOnce<T extends ResourceTypes>(
   request: T['Request'],
   prefetched: T['State'] | null,
 ): Promise<Answered<T>> {
-  const state = await wholeState(database, resource, prefetched, request)
+  const job = { database, resource, request }
+  const state = await wholeState(job, prefetched)
   if (request.key.idempotency_key !== null) {
     resource.requireRights(state, request.caller)
-    const before = await answerBefore(database, resource, request)
+    const before = await answerBefore(job)
     if (before !== undefined) return before
   }
   try {
-    return await update(database, resource, request, state)
+    return await update(job, state)
   } catch (error) {
     if (error instanceof Unavailable) error.isKeyLookedUp = true
     if (!isKeyTaken(error)) throw error
     // The request that took the key has stored its audit row.
-    const meanwhile = await answerBefore(database, resource, request).catch(asApplied)
+    const meanwhile = await answerBefore(job).catch(asApplied)
     if (meanwhile === undefined) throw error
     return meanwhile
   }
@@ -48,17 +50,11 @@ function asApplied(error: unknown): never {
   throw new Unavailable(failure.reason, message, 'applied', { cause: error })
 }
 
-/**
- * The answer that the first request with this key had, made anew; undefined where there was none.
- */
-async function answerBefore<T extends ResourceTypes>(
-  database: ServiceDatabase,
-  resource: VersionedResource<T>,
-  request: T['Request'],
-): Promise<Answered<T> | undefined> {
-  const first = await withRetries(() => {
-    return firstAnswer(request.key, query => query.batched(database))
-  }).catch(error => {
+/** The answer that the first request with this key had, made anew; undefined where there was none. */
+async function answerBefore<T extends ResourceTypes>(job: Job<T>): Promise<Answered<T> | undefined> {
+  const { database, resource, request } = job
+  const looking = withRetries(() => firstAnswer(request.key, query => query.batched(database)))
+  const first = await looking.catch(error => {
     throw unavailableFor(error) ?? error
   })
   if (first === undefined) return undefined
@@ -67,7 +63,7 @@ async function answerBefore<T extends ResourceTypes>(
     if (prefetched === null) throw new ResourceNotFound(resource.kind)
     const stored = prefetched as T['State'] // the lookup of its route; without large texts, as for a read
     resource.requireRights(stored, caller)
-    const shown = await contentOf(database, resource, { ...request, caller }, first, stored)
+    const shown = await contentOf({ ...job, request: { ...request, caller } }, first, stored)
     return { ...shown, version: first.version, decision: null, overwritten: [], merged: false }
   } catch (error) {
     return asApplied(error)
@@ -76,18 +72,18 @@ async function answerBefore<T extends ResourceTypes>(
 
 /** The snapshot of a version; where it is no longer kept, that of `stored`, which is the present state, and a note. */
 async function contentOf<T extends ResourceTypes>(
-  database: ServiceDatabase,
-  resource: VersionedResource<T>,
-  request: T['Request'],
+  job: Job<T>,
   { version, shownAt }: FirstAnswer,
   stored: T['State'],
 ): Promise<{ snapshot: AnswerText | null; notes: string[] }> {
-  if (request.minimal) return { snapshot: null, notes: [] }
+  const { request } = job
+  const wasShown = shownAt !== null && isStale(request, { id: request.id, version })
+  if (request.minimal && !wasShown) return { snapshot: null, notes: [] }
   try {
-    return await readPast(database, resource, request.id, { version, shownAt }, request)
+    return await readPast(job, request.id, { version, shownAt })
   } catch (error) {
     if (!(error instanceof VersionGone || error instanceof VersionNotFound)) throw error
-    const { snapshot } = await readResource(database, resource, stored, request)
+    const { snapshot } = await readResource(job, stored)
     return { snapshot, notes: [`${error.message.replace(/\.$/, '')}: the body is the present state`] }
   }
 }

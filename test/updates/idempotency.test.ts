@@ -94,7 +94,15 @@ for (const [name, place] of Object.entries(PLACES)) {
     t.equal((await send({ description: 'already' })).statusCode, 200)
     const merges = { 'if-match': `"${place.kind}-${place.id}-1"`, prefer: 'merge=fields' }
     const minimal = { prefer: 'return=minimal' }
-    const ways: Record<string, string>[] = [{}, { 'if-match': await tag() }, { 'if-match': '*' }, merges, minimal]
+    const stale = { 'if-match': merges['if-match'], ...minimal }
+    const ways: Record<string, string>[] = [
+      {},
+      { 'if-match': await tag() },
+      { 'if-match': '*' },
+      merges,
+      minimal,
+      stale,
+    ]
     for (const [index, headers] of ways.entries()) {
       await send({ description: 'already' })
       const sent = { key: `"k-0-${name}-${index}"`, headers }
