@@ -1,5 +1,6 @@
 import { createHash, randomUUID } from 'node:crypto'
 import { type Kysely, sql } from 'kysely'
+import { limitStatements } from '../src/db/time-limit.js'
 
 export const oldestProgram = '1.0.0'
 
@@ -10,7 +11,7 @@ export const locks = ['audit: exclusive, for columns that may be null; before th
  * people be erased and content be compared. What was pruned before is noted, so that it is not taken for tampering.
  */
 export async function up(db: Kysely<unknown>): Promise<void> {
-  await sql`set local statement_timeout = 0`.execute(db)
+  await limitStatements(db, 0, 'transaction')
   await sql`
     create table access_chain (
       kind text not null,

@@ -1,5 +1,6 @@
 import { createHash, randomUUID } from 'node:crypto'
 import { type Kysely, type RawBuilder, sql } from 'kysely'
+import { limitStatements } from '../src/db/time-limit.js'
 
 export const oldestProgram = '1.0.0'
 
@@ -33,7 +34,7 @@ const STATES: Record<string, RawBuilder<unknown>> = {
  * on without an event is one that was put there by SQL.
  */
 export async function up(db: Kysely<unknown>): Promise<void> {
-  await sql`set local statement_timeout = 0`.execute(db)
+  await limitStatements(db, 0, 'transaction')
   for (const [kind, states] of Object.entries(STATES)) {
     for (let after: string | undefined = ''; after !== undefined; ) after = await recordSome(db, kind, states, after)
   }

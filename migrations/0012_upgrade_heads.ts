@@ -1,4 +1,5 @@
 import { type Kysely, sql } from 'kysely'
+import { limitStatements } from '../src/db/time-limit.js'
 
 export const oldestProgram = '1.15.1'
 
@@ -9,7 +10,7 @@ export const locks = ['none: it reads where each chain of the audit trail ends, 
  * links; from there on every row is verified whole. Version 1.15.1 may go on writing meanwhile and afterwards.
  */
 export async function up(db: Kysely<unknown>): Promise<void> {
-  await sql`set local statement_timeout = 0`.execute(db)
+  await limitStatements(db, 0, 'transaction')
   await sql`
     create table audit_upgrade_head (
       kind text not null,

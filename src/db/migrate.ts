@@ -6,6 +6,7 @@ import { TRY_AGAIN, Unavailable } from '../errors.js'
 import { ServerUnfit } from './connection/database-error.js'
 import { SQLSTATE } from './connection/sqlstate.js'
 import type { Database } from './tables.js'
+import { limitStatements } from './time-limit.js'
 import type { ServiceDatabase } from './transaction.js'
 
 /**
@@ -183,11 +184,11 @@ async function prepareStep(connection: Kysely<Database>, step: SchemaStep | unde
   if (step?.prepare === undefined) return
   // It waits for the transactions before it, which may be long, and nobody waits for it.
   await sql`set lock_timeout = 0`.execute(connection)
-  await sql`set statement_timeout = 0`.execute(connection)
+  await limitStatements(connection, 0, 'connection')
   try {
     await step.prepare(connection as Kysely<unknown>) // a step knows its tables itself: ours are those of today
   } finally {
-    await sql`reset statement_timeout`.execute(connection)
+    await limitStatements(connection, undefined, 'connection')
     await sql`reset lock_timeout`.execute(connection)
   }
 }

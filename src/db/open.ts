@@ -2,10 +2,9 @@ import pg from 'pg'
 import { type Config, InvalidConfiguration } from '../config.js'
 import { parseDatabaseUrl } from './connection/database-url.js'
 import type { DatabaseOptions } from './connection/options.js'
-import { OpenDatabase } from './connection/pool.js'
+import { Database } from './database.js'
 import { type Embedded, startEmbedded } from './embedded/embedded.js'
 import { existingHome, urlOf } from './embedded/home.js'
-import type { Database } from './tables.js'
 import type { ServiceDatabase } from './transaction.js'
 
 /** The database that the configuration names, opened. `close` also stops the embedded server, if this process runs it. */
@@ -124,7 +123,7 @@ export function openUrl(url: string, { database }: Config, hooks: ConnectionHook
     ...hooks,
   }
   try {
-    return new OpenDatabase<Database>(options)
+    return new Database(options)
   } catch (error) {
     if (!(error instanceof Error && 'code' in error)) throw error // only reading a file has a code
     throw new InvalidConfiguration([`DATABASE_URL: a certificate or key cannot be read: ${error.message}`])

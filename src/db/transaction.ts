@@ -1,9 +1,9 @@
 import type { Kysely, Transaction } from 'kysely'
-import type { OpenDatabase } from './connection/pool.js'
+import type { Database as OpenDatabase } from './database.js'
 import type { Database } from './tables.js'
 
-/** The service's database: Kysely for queries, and pipelines: several statements in one round trip. */
-export type ServiceDatabase = OpenDatabase<Database>
+/** The service's database. */
+export type ServiceDatabase = OpenDatabase
 
 class Rollback<T> extends Error {
   constructor(readonly result: T) {

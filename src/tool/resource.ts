@@ -119,8 +119,8 @@ export const toolResource: VersionedResource<ToolTypes> = {
     const { hash, text } = definition
     const sent = Object.assign(parameters, { cached_definitions: [] })
     return rowQuery(
-      (executor, hooks) => statement('single').for(sent).single(executor, hooks),
-      (database, executor, hooks) => statement('shared').for(sent).batched(database, executor, hooks),
+      executor => statement('single').for(sent).single(executor),
+      (database, onSend) => statement('shared').for(sent).batched(database, onSend),
     ).map(row => {
       noteFacts(hash, { isStored: true }) // also where it is rolled back: what rests on it looks again
       return { ...row, definition: { hash, text: cacheText(hash, text) } }

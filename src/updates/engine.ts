@@ -4,7 +4,7 @@ import { CommitUnknown, ConnectionLost } from '../db/connection/database-error.j
 import { withRetries } from '../db/connection/retry.js'
 import type { Outcome } from '../db/connection/settle.js'
 import { classifyDatabaseError } from '../db/connection/sqlstate.js'
-import type { RowQuery, SendHooks } from '../db/statements/row-statement.js'
+import type { RowQuery } from '../db/statements/row-statement.js'
 import { statement } from '../db/statements/statement.js'
 import type { Database } from '../db/tables.js'
 import { inTransaction } from '../db/transaction.js'
@@ -109,12 +109,12 @@ async function decideAndWrite<T extends ResourceTypes>(
   if (preconditionOf(request, state, decision.changes) !== 'holds') return undefined
   const changes = decision.changes.length > 0
   if (!changes && request.key.idempotency_key !== null) return undefined // the key alone is stored under the lock
-  const { write, query, hooks } = statementFor(job, state, decision)
+  const { write, query, onSend } = statementFor(job, state, decision)
   const asked = {
     bytes: isMinimal(request, state, decision) ? 0 : resource.definitionBytes(state, decision),
     isBatchable: resource.isBatchable(decision),
-    executor: request.dryRun && changes ? database.rollingBack : database.db,
-    hooks,
+    isDryRun: request.dryRun && changes,
+    onSend,
   }
   const row = await runStatement(database, query, request, asked).catch(error => {
     throw inDoubt(error, write)
@@ -168,7 +168,8 @@ async function inLockingTransaction<T extends ResourceTypes>(
         const { state, decision, base } = await decidedUnderLock(trx, asOfNow)
         const planned = statementFor(asOfNow, state, decision)
         write = planned.write
-        const row = await planned.query.single(trx, planned.hooks)
+        planned.onSend?.()
+        const row = await planned.query.single(trx)
         if (row === undefined) continue
         if (write === undefined) await storeKey(trx, key, row.version)
         const updated = updatedBy(asOfNow, state, decision, row)
@@ -207,7 +208,7 @@ function statementFor<T extends ResourceTypes>(
   { resource, request }: Job<T>,
   state: T['State'],
   decision: T['Decision'],
-): { query: RowQuery<T['Row']>; write?: Write<T>; hooks?: SendHooks } {
+): { query: RowQuery<T['Row']>; write?: Write<T>; onSend?: () => void } {
   const viewer = viewerParameters(request.caller)
   if (decision.changes.length === 0) {
     const minimal = isMinimal(request, state, decision)
@@ -217,7 +218,7 @@ function statementFor<T extends ResourceTypes>(
   const entry = entryOf(resource, state, decision, request.actor, request.key)
   const query = resource.writing(state, decision, viewer, entry, request.minimal)
   const write = { entry, decision, state }
-  return request.dryRun ? { query, write } : { query, write, hooks: { onSend: () => setTimeOfNow(entry, state) } }
+  return request.dryRun ? { query, write } : { query, write, onSend: () => setTimeOfNow(entry, state) }
 }
 
 /** Whether the answer is the version alone: not with a stale tag, or the caller would overwrite what they never saw. */

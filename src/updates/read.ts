@@ -46,7 +46,7 @@ export async function readResource<T extends ResourceTypes>(
     const state = await wholeState(job, prefetched)
     requireShown(state)
     const bytes = resource.definitionBytes(state, null)
-    const asked = { bytes, isBatchable: true, executor: database.db }
+    const asked = { bytes, isBatchable: true }
     const row = await runStatement(database, resource.reading(state, viewer), request, asked)
     const shown = row ?? (await bounded(request, bytes, readAgain))
     return { snapshot: textOf(shown), version: shown.version }

@@ -1,5 +1,6 @@
 import { type Kysely, type RawBuilder, sql, type Transaction } from 'kysely'
 import type { Database, ResourceKind } from '../db/tables.js'
+import { limitStatements } from '../db/time-limit.js'
 
 /** Nobody waits for work in pages as for a request: a page has its own time, whatever a request may take. */
 const STATEMENT_TIMEOUT_MS = 60_000
@@ -9,7 +10,7 @@ export const RESOURCE_KINDS = ['persona', 'tool'] as const satisfies readonly Re
 
 /** Gives the statements of a transaction the time of a page, and every way to read it: a page is more than a few keys. */
 export async function beLong(trx: Transaction<Database>): Promise<void> {
-  await sql`set local statement_timeout = ${sql.lit(STATEMENT_TIMEOUT_MS)}`.execute(trx)
+  await limitStatements(trx, STATEMENT_TIMEOUT_MS, 'transaction')
   await sql`set local enable_seqscan = on; set local enable_bitmapscan = on`.execute(trx)
 }
 

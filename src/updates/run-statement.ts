@@ -1,6 +1,5 @@
-import type { RowQuery, SendHooks } from '../db/statements/row-statement.js'
-import type { Executor } from '../db/statements/statement.js'
-import type { ServiceDatabase } from '../db/transaction.js'
+import type { RowQuery } from '../db/statements/row-statement.js'
+import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
 import type { ReadRequest } from './resource.js'
 
 /** An answer with more bytes of stored definitions comes from a statement of its own, not from a batch. */
@@ -8,16 +7,23 @@ export const BATCHED_BYTES_MAX = 128 * 1024
 /** Few requests at a time may read more than this. */
 const EXPENSIVE_BYTES = 1024 * 1024
 
-/** Runs a statement whose answer has `bytes` of stored definitions: in a batch if they are small and `isBatchable`. */
+/**
+ * Runs a statement whose answer has `bytes` of stored definitions: in a batch if they are small and `isBatchable`, for a dry run in a
+ * transaction that is rolled back. `onSend` is called before it is sent.
+ */
 export async function runStatement<Row>(
   database: ServiceDatabase,
   query: RowQuery<Row>,
   request: Pick<ReadRequest, 'caller' | 'bounds'>,
-  asked: { bytes: number; isBatchable: boolean; executor: Executor; hooks?: SendHooks | undefined },
+  asked: { bytes: number; isBatchable: boolean; isDryRun?: boolean; onSend?: (() => void) | undefined },
 ): Promise<Row | undefined> {
-  const { bytes, isBatchable, executor, hooks } = asked
-  if (isBatchable && bytes <= BATCHED_BYTES_MAX) return await query.batched(database, executor, hooks)
-  return await bounded(request, bytes, () => query.single(executor, hooks))
+  const { bytes, isBatchable, isDryRun = false, onSend } = asked
+  if (isBatchable && !isDryRun && bytes <= BATCHED_BYTES_MAX) return await query.batched(database, onSend)
+  return await bounded(request, bytes, async () => {
+    onSend?.()
+    if (isDryRun) return await inTransaction(database, { rollback: true }, trx => query.single(trx))
+    return await query.single(database.db)
+  })
 }
 
 /** Runs work that reads `bytes`, when there is room for it. */

@@ -5,7 +5,6 @@ import { verifyAudit } from '../../src/admin/audit-verification.js'
 import { type Config, readConfig } from '../../src/config.js'
 import { CommitUnknown, ServerUnfit } from '../../src/db/connection/database-error.js'
 import { type DatabaseUrl, parseDatabaseUrl } from '../../src/db/connection/database-url.js'
-import { BEGIN, COMMIT } from '../../src/db/connection/session.js'
 import { openUrl } from '../../src/db/open.js'
 import { appOver } from '../app.js'
 import { agentctl } from '../cli/agentctl.js'
@@ -55,8 +54,6 @@ for (const [mode, env] of Object.entries(MODES)) {
       const expected = Object.fromEntries(names.map(name => [name, SETTINGS[name]?.[1]]))
       t.same((await shown.execute(database.db)).rows, [expected], 'a query')
       t.same(await database.db.transaction().execute(async trx => (await shown.execute(trx)).rows), [expected])
-      const [, batched] = await database.pipeline([BEGIN, shown.compile(database.db), COMMIT])
-      t.same(batched?.rows, [expected], 'a batch')
 
       const { call } = await appOver(t, database)
       const update = async (body: object) => {
@@ -166,12 +163,12 @@ t.test(
     await sql`create table item (id integer)`.execute(database.db)
     t.match(database.server, { system: null, isDirect: true, acceptsWrites: true })
     t.equal(await database.acceptsWrites(), true)
-    const insert = { sql: 'insert into item values ($1)', parameters: [1] }
+    const insert = sql`insert into item values (${1})`.compile(database.db)
     proxy.decide = ({ from, type }) => (from === 'service' && type === 'B' ? { do: 'cut', after: 0 } : { do: 'pass' })
-    const doubt = await database.pipeline([BEGIN, insert, COMMIT]).catch(caught => caught)
+    const doubt = await database.db.executeQuery(insert).catch(caught => caught)
     t.ok(doubt instanceof CommitUnknown, String(doubt))
     proxy.decide = () => ({ do: 'pass' })
-    t.equal(await database.settle(doubt, { sql: 'select from item where id = $1', parameters: [1] }, 500), 'unknown')
+    t.equal(await database.settle(doubt, sql`select from item where id = ${1}`.compile(database.db), 500), 'unknown')
   },
 )
 

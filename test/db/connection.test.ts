@@ -1,4 +1,4 @@
-import { type Kysely, sql } from 'kysely'
+import { CompiledQuery, sql } from 'kysely'
 import t, { type Test } from 'tap'
 import {
   CommitUnknown,
@@ -9,16 +9,12 @@ import {
 } from '../../src/db/connection/database-error.js'
 import { type DatabaseUrl, parseDatabaseUrl } from '../../src/db/connection/database-url.js'
 import type { DatabaseOptions } from '../../src/db/connection/options.js'
-import { OpenDatabase } from '../../src/db/connection/pool.js'
-import { BEGIN, type BoundStatement, COMMIT, type Exchange } from '../../src/db/connection/session.js'
+import type { Exchange, Query } from '../../src/db/connection/session.js'
 import { classifyDatabaseError } from '../../src/db/connection/sqlstate.js'
+import { Database } from '../../src/db/database.js'
 import { eventually } from '../eventually.js'
 import { testDatabase } from '../postgres.js'
 import { TcpProxy } from './tcp-proxy.js'
-
-interface Tables {
-  item: { id: number; name: string; at: string | null }
-}
 
 const target = urlOf((await testDatabase(t)).url)
 const SCHEMA =
@@ -58,76 +54,52 @@ t.test('values: int8, timestamptz with microseconds in any zone, json, numeric, 
   ])
 })
 
-t.test('a pipeline of five statements costs one round trip and one write, single statements one each', async t => {
-  const proxy = await proxied(t)
-  const { pipeline, db, counters } = opened(t, { url: through(proxy) })
-  const statements = [1, 2, 3].map(n => ({ sql: 'select $1::int as n', parameters: [n] }))
-  await pipeline([BEGIN, ...statements, COMMIT])
-  proxy.delayMs = 60
-  proxy.chunks = 0
-  const before = { ...counters }
-  const inOne = () => elapsed(() => pipeline([BEGIN, ...statements, COMMIT]))
-  const first = await inOne()
-  t.equal(proxy.chunks, 1)
-  t.strictSame(
-    { statements: counters.statements - before.statements, roundTrips: counters.roundTrips - before.roundTrips },
-    { statements: 5, roundTrips: 1 },
-  )
-  const apart = await elapsed(() => sql`select 1`.execute(db).then(() => sql`select 2`.execute(db)))
-  const together = Math.min(first, await inOne(), await inOne()) // a busy machine only adds
-  t.ok(together >= 110 && apart >= 230 && together < apart, `${together} ms for one round trip, ${apart} ms for two`)
-})
-
-t.test('when a statement of a pipeline fails, nothing is applied and the connection stays in use', async t => {
-  const { pipeline, db, pool } = opened(t, { poolSize: 1 })
+t.test('when a statement of a transaction fails, nothing is applied and the connection stays in use', async t => {
+  const { transact, db, pool } = opened(t, { poolSize: 1 })
   const pid = await backendPid(db)
   const faults = [
-    { sql: 'select 1 / $1::int', parameters: [0], code: '22012' },
-    { sql: 'select nonsense', parameters: [], code: '42703' },
-    { sql: 'insert into item (id, name) values (1, null)', parameters: [], code: '23502' },
-  ]
-  for (const { code, ...fault } of faults) {
-    const run = pipeline([BEGIN, insert(1), fault, insert(2), COMMIT])
-    await t.rejects(run, { code })
+    [query('select 1 / $1::int', [0]), '22012'],
+    [query('select nonsense'), '42703'],
+    [query('insert into item (id, name) values (1, null)'), '23502'],
+  ] as const
+  for (const [fault, code] of faults) {
+    await t.rejects(transact([insert(1), fault, insert(2)]), { code })
     t.equal(await count(db), 0)
   }
   // A deferred constraint fails at the commit itself: still a definite failure.
-  await t.rejects(pipeline([BEGIN, insert(1, 'same'), insert(2, 'same'), COMMIT]), {
-    code: '23505',
-    constraint: 'item_name_key',
-  })
+  await t.rejects(transact([insert(1, 'same'), insert(2, 'same')]), { code: '23505', constraint: 'item_name_key' })
   t.equal(await count(db), 0)
   t.equal(await backendPid(db), pid)
   t.equal(pool.totalCount, 1)
 })
 
-t.test('when BEGIN fails, the statements behind it do not run outside a transaction', async t => {
-  const { pipeline, db } = opened(t)
-  await t.rejects(pipeline([{ sql: 'begin isolation level nonsense', parameters: [] }, insert(1), COMMIT]), {
-    code: '42601',
-  })
-  t.equal(await count(db), 0)
+t.test('a commit that the server turns into a rollback is an error, not a success', async t => {
+  const { db } = opened(t)
+  const transaction = await db.startTransaction().execute()
+  await t.rejects(transaction.executeQuery(query('select nonsense')))
+  await t.rejects(transaction.commit().execute(), { message: /was rolled back/ })
+  await transaction.rollback().execute()
 })
 
-t.test('a value that cannot be sent is refused before anything is', async t => {
-  const { pipeline, db, counters } = opened(t)
+t.test('a value that cannot be sent is refused, and the connection stays in use', async t => {
+  const { transact, db } = opened(t, { poolSize: 1 })
+  const pid = await backendPid(db)
   const circular: Record<string, unknown> = {}
   circular.self = circular
-  const before = counters.roundTrips
-  await t.rejects(pipeline([BEGIN, insert(1), { sql: 'select $1::json', parameters: [circular] }, COMMIT]), TypeError)
-  t.equal(counters.roundTrips, before)
+  await t.rejects(transact([insert(1), query('select $1::json', [circular])]), TypeError)
   t.equal(await count(db), 0)
+  t.equal(await backendPid(db), pid)
 })
 
-t.test('statements are prepared by name, in pipelines and apart, up to the limit', async t => {
-  const { pipeline, db } = opened(t, { poolSize: 1 })
-  const one = { sql: 'select $1::int + 1 as n', parameters: [1] }
-  for (let i = 0; i < 3; i++) await pipeline([BEGIN, one, one, COMMIT])
-  t.strictSame(await preparedTexts(db), ['begin', 'commit', 'select $1::int + 1 as n'])
-  for (let i = 0; i < 250; i++) await pipeline([{ sql: `select $1::int + ${i} as m`, parameters: [1] }])
+t.test('statements with values are prepared by name, up to the limit', async t => {
+  const { transact, db } = opened(t, { poolSize: 1 })
+  const one = query('select $1::int + 1 as n', [1])
+  for (let i = 0; i < 3; i++) await transact([one, one])
+  t.strictSame(await preparedTexts(db), ['select $1::int + 1 as n'])
+  for (let i = 0; i < 250; i++) await db.executeQuery(query(`select $1::int + ${i} as m`, [1]))
   t.equal((await preparedTexts(db)).length, 200)
   const off = opened(t, { poolSize: 1, preparedStatements: false })
-  for (let i = 0; i < 3; i++) await off.pipeline([BEGIN, one, COMMIT])
+  for (let i = 0; i < 3; i++) await off.transact([one])
   for (let i = 0; i < 3; i++) await sql`select ${i}::text as n`.execute(off.db)
   t.strictSame(await preparedTexts(off.db), [])
 })
@@ -173,12 +145,12 @@ t.test(
 )
 
 t.test(
-  'a connection killed during a batch is in doubt, though the server says so: a pooler says the same of a commit',
+  'a connection killed during a write is in doubt, though the server says so: a pooler says the same of a commit',
   async t => {
-    const { transact, db } = opened(t)
-    const run = transact([insert(1), { sql: 'select pg_sleep(5)', parameters: [] }]).catch(caught => caught)
+    const { db } = opened(t)
+    const run = db.executeQuery(query(`insert into item select 1, 'slow' from pg_sleep(5)`)).catch(caught => caught)
     const sleeping = sql<{ pid: number }>`
-      select pid from pg_stat_activity where query like '%pg_sleep(5)%' and state = 'active' and pid <> pg_backend_pid()`
+      select pid from pg_stat_activity where query like 'insert%pg_sleep(5)%' and state = 'active'`
     await eventually(async () => (await sleeping.execute(db)).rows.length > 0)
     for (const { pid } of (await sleeping.execute(db)).rows) await kill(db, pid)
     const error = await run
@@ -189,11 +161,16 @@ t.test(
 
 t.test('an answer to COMMIT that is lost is CommitUnknown, and the transaction may have been applied', async t => {
   const proxy = await proxied(t)
-  const { pipeline, db } = opened(t, { url: through(proxy) })
+  const { db } = opened(t, { url: through(proxy) })
   const direct = opened(t)
-  await pipeline([BEGIN, COMMIT])
+  const first = await db.startTransaction().execute()
+  await first.executeQuery(insert(1))
   proxy.onBackward = () => false
-  const lost = await pipeline([BEGIN, insert(1), COMMIT]).catch(caught => caught)
+  const lost = await first
+    .commit()
+    .execute()
+    .catch(caught => caught)
+  await first.rollback().execute() // gives the connection back
   t.ok(lost instanceof CommitUnknown, String(lost))
   t.strictSame(classifyDatabaseError(lost), { kind: 'connection_lost', transient: false })
   proxy.onBackward = () => true
@@ -214,17 +191,30 @@ t.test('an answer to COMMIT that is lost is CommitUnknown, and the transaction m
 t.test('a write outside a transaction whose answer is lost is CommitUnknown; a read is ConnectionLost', async t => {
   const proxy = await proxied(t)
   const { db } = opened(t, { url: through(proxy) })
-  for (const [query, expected] of [
-    [sql`delete from item`, CommitUnknown],
-    [sql`with gone as (delete from item returning id) select id from gone`, CommitUnknown],
-    [sql`select 1`, ConnectionLost],
-    [sql`with one as (select 1 as n) select n from one`, ConnectionLost],
-  ] as const) {
+  const item = db.deleteFrom('label').where('id', '=', 0)
+  const cases: [Query, typeof CommitUnknown | typeof ConnectionLost][] = [
+    [query('delete from item'), CommitUnknown],
+    [query('with gone as (delete from item returning id) select id from gone'), CommitUnknown],
+    [item.compile(), CommitUnknown],
+    [
+      db
+        .with('gone', () => item)
+        .selectFrom('user_account')
+        .selectAll()
+        .compile(),
+      CommitUnknown,
+    ],
+    [{ ...query('select set_config($1, $2, false)', ['a.b', 'c']), writes: true }, CommitUnknown],
+    [query('select 1'), ConnectionLost],
+    [{ ...query('with one as (select 1 as n) select n from one'), writes: false }, ConnectionLost],
+    [db.selectFrom('user_account').selectAll().compile(), ConnectionLost],
+  ]
+  for (const [asked, expected] of cases) {
     proxy.onBackward = () => true
     await sql`select 1`.execute(db)
     proxy.onBackward = () => false
-    const error = await query.execute(db).catch(caught => caught)
-    t.ok(error instanceof expected, `${error}`)
+    const error = await db.executeQuery(asked).catch(caught => caught)
+    t.ok(error instanceof expected, `${asked.sql}: ${error}`)
   }
 })
 
@@ -259,14 +249,14 @@ t.test(
 t.test(
   'a pool with every connection taken is PoolExhausted in bounded time, and works when one comes back',
   async t => {
-    const { db, pipeline } = opened(t, { poolSize: 1, connectTimeoutMs: 150 })
+    const { db, transact } = opened(t, { poolSize: 1, connectTimeoutMs: 150 })
     const holder = await db.startTransaction().execute()
     await sql`select 1`.execute(holder)
-    const error = await pipeline([BEGIN, COMMIT]).catch(caught => caught)
+    const error = await transact([]).catch(caught => caught)
     t.ok(error instanceof PoolExhausted, String(error))
     t.strictSame(classifyDatabaseError(error), { kind: 'too_many_connections', transient: true })
     await holder.rollback().execute()
-    t.equal((await pipeline([BEGIN, COMMIT])).length, 2)
+    await transact([])
   },
 )
 
@@ -296,23 +286,23 @@ t.test('timeouts reach the server at start-up, or with each transaction', async 
   t.strictSame(await values(opened(t, timeouts).db), ['10000', '1234', '4321'])
   const local = opened(t, { ...timeouts, preparedStatements: false, poolSize: 1 })
   t.strictSame(await local.db.transaction().execute(values), ['10000', '1234', '4321'])
-  const [piped] = await local.transact([settings.compile(local.db)])
-  t.strictSame(piped?.rows, [{ setting: '10000' }, { setting: '1234' }, { setting: '4321' }])
   t.strictSame(await values(local.db), ['10000', '1234', '4321'], 'a query gets a transaction for them')
 })
 
-t.test('every round trip is reported with its texts and never a value', async t => {
+t.test('every round trip is reported with its text and never a value', async t => {
   const exchanges: Exchange[] = []
-  const { db, pipeline } = opened(t, { onStatement: exchange => exchanges.push(exchange) })
+  const { db, transact } = opened(t, { onStatement: exchange => exchanges.push(exchange) })
   await sql`select ${'secret value'}::text`.execute(db)
-  await pipeline([BEGIN, { sql: 'select $1::text', parameters: ['secret value'] }, COMMIT])
+  await transact([query('select $1::text', ['secret value'])])
   await sql`select nonsense`.execute(db).catch(() => {})
   t.strictSame(
-    exchanges.map(({ texts, ok }) => ({ texts, ok })),
+    exchanges.map(({ text, ok }) => ({ text, ok })),
     [
-      { texts: ['select $1::text'], ok: true },
-      { texts: ['begin', 'select $1::text', 'commit'], ok: true },
-      { texts: ['select nonsense'], ok: false },
+      { text: 'select $1::text', ok: true },
+      { text: 'begin isolation level read committed', ok: true },
+      { text: 'select $1::text', ok: true },
+      { text: 'commit', ok: true },
+      { text: 'select nonsense', ok: false },
     ],
   )
   t.ok(exchanges.every(({ durationMs }) => durationMs > 0 && durationMs < 5_000))
@@ -320,13 +310,13 @@ t.test('every round trip is reported with its texts and never a value', async t 
 })
 
 t.test('close waits for what is under way, refuses what is new, and closes every socket', async t => {
-  const { db, close, pool, pipeline } = open()
+  const { db, close, pool, transact } = open()
   const watcher = opened(t)
   const pid = await backendPid(db)
   const slow = sql<{ pid: number }>`select pg_backend_pid() as pid, pg_sleep(1)`.execute(db)
   await eventually(async () => (await statementOf(watcher.db, pid))?.includes('pg_sleep(1)') ?? false)
   const closing = close()
-  const refused = await pipeline([BEGIN, COMMIT]).catch(caught => caught)
+  const refused = await transact([]).catch(caught => caught)
   t.ok(refused instanceof DatabaseClosed, String(refused))
   t.equal((await slow).rows[0]?.pid, pid)
   await closing
@@ -336,7 +326,7 @@ t.test('close waits for what is under way, refuses what is new, and closes every
 })
 
 function open(options: Partial<DatabaseOptions> = {}) {
-  const database = new OpenDatabase<Tables>({
+  const database = new Database({
     url: target,
     poolSize: 4,
     statementTimeoutMs: 10_000,
@@ -348,10 +338,10 @@ function open(options: Partial<DatabaseOptions> = {}) {
   return {
     db: database.db,
     pool: database.pool,
-    counters: database.counters,
-    pipeline: database.pipeline.bind(database),
-    transact: async (statements: readonly BoundStatement[]) =>
-      (await database.pipeline([BEGIN, ...statements, COMMIT])).slice(1, -1),
+    transact: (queries: readonly Query[]) =>
+      database.db.transaction().execute(async trx => {
+        for (const one of queries) await trx.executeQuery(one)
+      }),
     close: database.close.bind(database),
   }
 }
@@ -392,8 +382,12 @@ function urlOf(text: string): DatabaseUrl {
   return parsed.url
 }
 
-function insert(id: number, name = `item ${id}`) {
-  return { sql: 'insert into item (id, name) values ($1, $2)', parameters: [id, name] }
+function query(text: string, values: unknown[] = []): Query {
+  return CompiledQuery.raw(text, values)
+}
+
+function insert(id: number, name = `item ${id}`): Query {
+  return query('insert into item (id, name) values ($1, $2)', [id, name])
 }
 
 type Executor = ReturnType<typeof open>['db']
@@ -417,14 +411,8 @@ async function preparedTexts(db: Executor): Promise<string[]> {
   return (await query.execute(db)).rows.map(row => row.statement)
 }
 
-async function elapsed(action: () => Promise<unknown>): Promise<number> {
-  const start = performance.now()
-  await action()
-  return performance.now() - start
-}
-
 /** The statement that this session runs, or ran last; undefined when the session has ended. */
-async function statementOf(db: Kysely<Tables>, pid: number): Promise<string | undefined> {
+async function statementOf(db: Executor, pid: number): Promise<string | undefined> {
   const { rows } = await sql<{ query: string }>`select query from pg_stat_activity where pid = ${pid}`.execute(db)
   return rows[0]?.query
 }

@@ -4,9 +4,9 @@ import pg from 'pg'
 import t from 'tap'
 import { ConnectionLost } from '../../src/db/connection/database-error.js'
 import { parseDatabaseUrl } from '../../src/db/connection/database-url.js'
-import { OpenDatabase } from '../../src/db/connection/pool.js'
+import { Database } from '../../src/db/database.js'
 import { MIGRATIONS, migrate } from '../../src/db/migrate.js'
-import type { Database } from '../../src/db/tables.js'
+import { limitStatements } from '../../src/db/time-limit.js'
 import { patiently } from '../../src/updates/resource-pages.js'
 import { testDatabase } from '../postgres.js'
 
@@ -21,7 +21,7 @@ async function opened(t: WithTeardown) {
 function openedAt(t: WithTeardown, url: string, limits: { statementTimeoutMs: number; responseMarginMs: number }) {
   const parsed = parseDatabaseUrl(url)
   if (!parsed.ok) throw new Error(parsed.faults.join())
-  const database = new OpenDatabase<Database>({
+  const database = new Database({
     url: parsed.url,
     poolSize: 4,
     connectTimeoutMs: 5_000,
@@ -44,13 +44,13 @@ t.test('a page of pruning that takes longer than a statement of a request ends w
 t.test('a step that takes the limit off its statements is waited for, one that sets it is cut by it', async t => {
   const { database } = await opened(t)
   await database.db.transaction().execute(async trx => {
-    await sql`set local statement_timeout = 0`.execute(trx)
+    await limitStatements(trx, 0, 'transaction')
     await sql`select pg_sleep(1)`.execute(trx)
   })
   await database.db.connection().execute(async connection => {
-    await sql`set statement_timeout = '2s'`.execute(connection)
+    await limitStatements(connection, 2_000, 'connection')
     await sql`select pg_sleep(1)`.execute(connection)
-    await sql`reset statement_timeout`.execute(connection)
+    await limitStatements(connection, undefined, 'connection')
     await t.rejects(sql`select pg_sleep(1)`.execute(connection), { code: '57014' })
   })
 })

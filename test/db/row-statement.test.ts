@@ -57,13 +57,13 @@ t.test('one database', async t => {
 
   t.test('undefined for a row that the statement answers nothing for, also alone', async t => {
     const nobody = echo.for({ ...row, name: 'nobody' })
-    const before = database.counters.roundTrips
+    const before = database.counters.statements
     const [first, none, last] = await Promise.all([
       echo.for(row).batched(database),
       nobody.batched(database),
       echo.for({ ...row, id: 3 }).batched(database),
     ])
-    t.equal(database.counters.roundTrips - before, 1)
+    t.equal(database.counters.statements - before, 1)
     t.match(first, { id: 1 })
     t.equal(none, undefined)
     t.match(last, { id: 3 })
@@ -77,10 +77,10 @@ t.test('one database', async t => {
     }))
     t.equal(large.isSingle, true)
     t.throws(() => large.bind([row, row]), { message: 'statement large takes one row at a time' })
-    const before = database.counters.roundTrips
+    const before = database.counters.statements
     const contents = ['{}', `"${'x'.repeat(5_000_000)}"`]
     const answers = await Promise.all(contents.map(content => large.for({ ...row, content }).batched(database)))
-    t.equal(database.counters.roundTrips - before, 2)
+    t.equal(database.counters.statements - before, 2)
     t.same(
       answers.map(answer => answer?.length),
       [2, 5_000_002],

@@ -54,7 +54,7 @@ export async function observedService(
   const logger = makeLogger(config.server.logLevel, { write: line => log.push(line) })
   const database = openUrl(url, config, {
     onStatement: exchange => {
-      onStatements?.(exchange.texts)
+      onStatements?.([exchange.text])
       metrics.databaseExchange(exchange)
     },
     onPoolWait: durationMs => metrics.poolWait(durationMs),

@@ -4,6 +4,8 @@ export interface DatabaseServer {
   version: string
   /** Neither a standby nor a server whose transactions are read-only. */
   acceptsWrites: boolean
+  /** The process of this connection as its start said, on the server or on a pooler. */
+  processId: number | undefined
   /** False behind a pooler, which has server connections of its own. */
   isDirect: boolean
   /** Of the cluster: standbys and a promoted server have the same. Null where the server does not tell its past. */

@@ -1,6 +1,6 @@
 import type { DatabaseServer } from './database-server.js'
 import type { DatabaseUrl } from './database-url.js'
-import type { BoundStatement, Exchange } from './session.js'
+import type { Exchange } from './session.js'
 
 /** How a database is reached, and within which limits. */
 export interface DatabaseOptions {
@@ -85,10 +85,10 @@ export function optionsOf(settings: Readonly<Record<string, string>>): string {
  * The same for one transaction, sent behind its `begin`; undefined for a connection that has them. How much a transaction
  * sees is said by its `begin`, for that cannot be changed behind a query.
  */
-export function transactionPrelude(options: DatabaseOptions): BoundStatement | undefined {
+export function transactionPrelude(options: DatabaseOptions): string | undefined {
   if (options.preparedStatements) return undefined
   const calls = Object.entries(sessionSettings(options)).map(
     ([name, value]) => `set_config('${name}', '${value}', true)`,
   )
-  return { sql: `select ${calls.join(', ')}`, parameters: [] }
+  return `select ${calls.join(', ')}`
 }

@@ -67,11 +67,13 @@ export async function readServer(
     if (row === undefined) throw new ServerUnfit('the server does not say what it is')
     requireFit(row)
     requireSettings(row, settings)
+    // Set by pg from the server's BackendKeyData; missing in its declarations.
+    const { processID: processId } = client as pg.Client & { processID?: number }
     return {
       version: row.version,
+      processId,
       acceptsWrites: row.read_only === 'off' && !row.recovering,
-      // Set by pg from the server's BackendKeyData; missing in its declarations.
-      isDirect: (client as pg.Client & { processID?: number }).processID === row.pid,
+      isDirect: processId === row.pid,
       system: row.system,
       timeline: row.timeline,
       startedAt: Number(row.started_at),

@@ -1,19 +1,21 @@
 import { createHash } from 'node:crypto'
+import { CompiledQuery, type DatabaseConnection, type QueryResult, type TransactionSettings } from 'kysely'
 import pg from 'pg'
 import { CommitUnknown, ConnectionLost } from './database-error.js'
 import type { DatabaseServer } from './database-server.js'
-import { type Descriptions, Pipeline, prepareValue, type StatementResult, type WireStatement } from './pipeline.js'
 import { classifyDatabaseError, type DatabaseErrorKind, maySpeakForServer } from './sqlstate.js'
 
-/** SQL text and its values by position, as a compiled Kysely query holds them. */
-export interface BoundStatement {
-  readonly sql: string
-  readonly parameters: readonly unknown[]
+/** A compiled query, and what its author says of it beyond its text. */
+export interface Query<R = unknown> extends CompiledQuery<R> {
+  /** Whether it changes something; undefined where the form of the query tells. */
+  readonly writes?: boolean
+  /** The new `statement_timeout` of the session or, if `isLocal`, of the transaction; undefined ends the session's own. */
+  readonly sets?: { timeoutMs: number | undefined; isLocal: boolean }
 }
 
-/** What was sent in one round trip, for metrics and slow-statement logs. Never holds a value. */
+/** One round trip, for metrics and slow-statement logs. Never holds a value. */
 export interface Exchange {
-  texts: readonly string[]
+  text: string
   /** From sending to the last answer. */
   durationMs: number
   ok: boolean
@@ -29,27 +31,12 @@ export interface SessionSettings {
   statementTimeoutMs: number
   /** A server that has not answered so long after the `statement_timeout` is taken for lost, and its connection is cut. */
   responseMarginMs: number
-  /** Sent behind every `begin` of a transaction. */
-  transactionPrelude: BoundStatement | undefined
+  /** Sent after every `begin`, in the same round trip. */
+  transactionPrelude: string | undefined
   onExchange(exchange: Exchange): void
   /** Called when what this session met concerns all connections of the pool that are open now. */
   onStale(): void
 }
-
-const IS_COMMIT = /^\s*(?:commit|end)\b/i
-const IS_BEGIN = /^\s*(?:begin|start\s+transaction)\b/i
-/** What changes the time that the server gives to later statements: by a whole number of milliseconds, or of seconds with an `s`. */
-const SETS_TIMEOUT =
-  /^\s*(?:set\s+(local\s+|session\s+)?statement_timeout\s*(?:=|to)\s*'?(\d+)(s?)|reset\s+statement_timeout)/i
-const IS_ROLLBACK = /^\s*rollback\s*(?:;\s*)?$/i
-const IS_QUERY = /^\s*(?:select|values|with)\b/i
-// Of the functions that write, the service calls this one in a SELECT.
-const IS_READ =
-  /^\s*(?:select(?![\s\S]*\bpg_logical_emit_message\b)|begin|start|set|show|explain|values|rollback|with(?![\s\S]*\b(?:insert|update|delete|merge)\b))\b/i
-
-export const BEGIN: BoundStatement = { sql: 'begin', parameters: [] }
-export const COMMIT: BoundStatement = { sql: 'commit', parameters: [] }
-export const ROLLBACK: BoundStatement = { sql: 'rollback', parameters: [] }
 
 /**
  * The routine of the server that warns when somebody cancelled its wait for a synchronous standby: COMMIT then succeeds
@@ -57,14 +44,16 @@ export const ROLLBACK: BoundStatement = { sql: 'rollback', parameters: [] }
  */
 const SYNC_REPLICATION_WAIT = 'SyncRepWaitForLSN'
 
+/** Errors that mean: no change is stored at present, whatever it is. */
+const NOT_STORED: ReadonlySet<DatabaseErrorKind> = new Set(['disk_full', 'read_only'])
+
 /**
- * One connection of the pool while it is open. Runs single statements and pipelines, prepares them by name, bounds the time
- * of each, and turns the loss of the connection into `ConnectionLost` or `CommitUnknown`.
+ * One connection of the pool while it is open, for Kysely and for batches. Runs queries, prepares them by name, bounds the
+ * time of each, and turns the loss of the connection into `ConnectionLost` or `CommitUnknown`.
  */
-export class Session {
+export class Session implements DatabaseConnection {
   readonly #client: pg.Client
   readonly #settings: SessionSettings
-  readonly #descriptions: Descriptions = new Map()
   /** The name under which the server lists this connection, and no other (`application_name`). */
   readonly name: string
   /** Resolves when the connection's socket is closed. Never rejects. */
@@ -96,12 +85,6 @@ export class Session {
     })
   }
 
-  /** The server's process id, as the server or a pooler before it says; Kysely reads it under this name to cancel queries. */
-  get processID(): number | undefined {
-    // Set by pg from the server's BackendKeyData; missing in its declarations.
-    return (this.#client as pg.Client & { processID?: number }).processID
-  }
-
   /** Whether the connection may be used again. */
   get isUsable(): boolean {
     return this.#loss === undefined && !this.#isStale
@@ -117,40 +100,49 @@ export class Session {
     this.#client.connection.stream.destroy()
   }
 
-  /** Runs one statement in a round trip of its own. */
-  async query(sql: string, parameters: readonly unknown[] = []): Promise<StatementResult> {
-    // The server rolls back what it loses. Kysely sends a rollback after every failure and would report this one instead.
-    if (this.#loss !== undefined && IS_ROLLBACK.test(sql)) return { command: 'ROLLBACK', rowCount: null, rows: [] }
-    this.#assertConnected()
-    if (this.#needsTransaction(sql, parameters)) return await this.#queryInTransaction({ sql, parameters })
-    // Without parameters the text may hold several statements, as migrations do: those cannot be prepared.
-    if (parameters.length === 0) return await this.#exchange([sql], () => this.#simple(sql))
-    const wire = [this.#wireStatement({ sql, parameters })]
-    return lastResult(await this.#exchange([sql], () => this.#submit(wire)))
-  }
-
-  /** Runs several statements in one round trip. When one fails, none of those behind it runs. */
-  async pipeline(asked: readonly BoundStatement[]): Promise<StatementResult[]> {
-    this.#assertConnected()
-    const prelude = this.#settings.transactionPrelude
-    const beginAt = asked.findIndex(({ sql }) => IS_BEGIN.test(sql))
-    const begin = asked[beginAt]
-    if (prelude === undefined || begin === undefined) return await this.#pipeline(asked)
-    const results = await this.#pipeline(
-      asked.toSpliced(beginAt, 1, { ...begin, sql: committedOnly(begin.sql) }, prelude),
-    )
-    return results.toSpliced(beginAt + 1, 1)
-  }
-
-  async #pipeline(statements: readonly BoundStatement[]): Promise<StatementResult[]> {
-    // Values are converted before anything is sent: one that cannot be is the caller's error and leaves no half of a pipeline.
-    const wire = statements.map(statement => this.#wireStatement(statement))
-    const texts = statements.map(({ sql }) => sql)
+  /** Runs one query in a round trip of its own. Where settings live in transactions only, a query outside one gets one. */
+  async executeQuery<R>(query: Query): Promise<QueryResult<R>> {
+    const isAlone = this.#settings.transactionPrelude !== undefined && !this.#isInTransaction
+    // A text without values may be a list of statements, or one that cannot run in a transaction: unless it reads, it stays as it is.
+    if (!isAlone || (query.parameters.length === 0 && changes(query))) return await this.#run<R>(query)
+    await this.begin()
     try {
-      return await this.#exchange(texts, () => this.#submit(wire))
+      const result = await this.#run<R>(query)
+      await this.commit()
+      return result
     } catch (error) {
-      await this.#leaveTransaction(texts)
+      await this.rollback()
       throw error
+    }
+  }
+
+  // biome-ignore lint/correctness/useYield: nothing is streamed, and Kysely's interface has it
+  async *streamQuery(): AsyncIterableIterator<never> {
+    throw new Error('no query is streamed')
+  }
+
+  /** Begins a transaction; at READ COMMITTED, whatever the default of the server is, unless another level is asked for. */
+  async begin({ isolationLevel = 'read committed', accessMode }: TransactionSettings = {}): Promise<void> {
+    const begin = `begin isolation level ${isolationLevel}${accessMode === undefined ? '' : ` ${accessMode}`}`
+    const { transactionPrelude: prelude } = this.#settings
+    await this.#run(CompiledQuery.raw(prelude === undefined ? begin : `${begin}; ${prelude}`), false)
+  }
+
+  /** Commits. Throws `CommitUnknown` when the connection was lost meanwhile, and an error where the server rolled back. */
+  async commit(): Promise<void> {
+    const { command } = await this.#exchange('commit', true, () => this.#client.query('commit'))
+    this.#localTimeoutMs = undefined
+    if (command === 'ROLLBACK') throw new Error('a statement of the transaction had failed: it was rolled back')
+  }
+
+  /** Rolls back; the server does so itself with a connection that is lost. Closes the connection where it fails. */
+  async rollback(): Promise<void> {
+    if (this.#loss !== undefined) return
+    try {
+      await this.#exchange('rollback', false, () => this.#client.query('rollback'))
+      this.#localTimeoutMs = undefined
+    } catch {
+      this.markStale()
     }
   }
 
@@ -161,48 +153,42 @@ export class Session {
     release.call(this.#client, destroy || !this.isUsable)
   }
 
+  async #run<R>(query: Query, mayApply = changes(query) && !this.#isInTransaction): Promise<QueryResult<R>> {
+    const { sql, parameters, sets } = query
+    const found = await this.#exchange(
+      sql,
+      mayApply,
+      async () => {
+        if (parameters.length === 0) return await this.#client.query<R & pg.QueryResultRow>(sql)
+        // Nothing is prepared by name through a pooler: which server gets the next statement, only the pooler knows.
+        const name = this.server?.isDirect ? this.#settings.names?.nameOf(sql) : undefined
+        const values = parameters as unknown[] // pg only reads them
+        return await this.#client.query<R & pg.QueryResultRow>(
+          name === undefined ? { text: sql, values } : { name, text: sql, values },
+        )
+      },
+      changesForCertain(query),
+    )
+    if (sets?.isLocal) this.#localTimeoutMs = sets.timeoutMs
+    else if (sets) this.#statementTimeoutMs = sets.timeoutMs ?? this.#settings.statementTimeoutMs
+    const isCounted = ['INSERT', 'UPDATE', 'DELETE', 'MERGE'].includes(found.command)
+    return { rows: found.rows, ...(isCounted && { numAffectedRows: BigInt(found.rowCount ?? 0) }) }
+  }
+
   /** What is not sent cannot have been applied, be it a commit. */
   #assertConnected(): void {
     if (this.#loss !== undefined) throw new ConnectionLost({ cause: this.#loss })
   }
 
-  /**
-   * Where settings live no longer than a transaction, a single statement gets one, so that they hold for it too. Without
-   * parameters it may be a list of statements, or one that cannot run in a transaction: unless it is a query, it stays as
-   * it is.
-   */
-  #needsTransaction(sql: string, parameters: readonly unknown[]): boolean {
-    if (this.#settings.transactionPrelude === undefined || this.#isInTransaction) return false
-    return parameters.length > 0 || (IS_QUERY.test(sql) && !sql.includes(';'))
-  }
-
-  async #queryInTransaction(statement: BoundStatement): Promise<StatementResult> {
-    const [, result] = await this.pipeline([BEGIN, statement, COMMIT])
-    return lastResult(result ?? [])
-  }
-
-  async #simple(sql: string): Promise<StatementResult> {
-    const prelude = IS_BEGIN.test(sql) ? this.#settings.transactionPrelude : undefined
-    const text = prelude === undefined ? sql : `${committedOnly(sql)}; ${prelude.sql}`
-    return lastResult(await this.#client.query(text))
-  }
-
-  /** Nothing is prepared by name through a pooler: which server gets the next statement, only the pooler knows. */
-  #wireStatement({ sql, parameters }: BoundStatement): WireStatement {
-    const names = this.server?.isDirect ? this.#settings.names : undefined
-    return { sql, name: names?.nameOf(sql), values: parameters.map(prepareValue) }
-  }
-
-  #submit(wire: readonly WireStatement[]): Promise<StatementResult[]> {
-    return new Promise((resolve, reject) => {
-      this.#client.query(new Pipeline(wire, this.#descriptions, resolve, reject))
-    })
-  }
-
   /** Runs what is sent in one round trip, bounds its time, reports it, and says in its error what may have become of it. */
-  async #exchange<T>(texts: readonly string[], run: () => Promise<T>): Promise<T> {
+  async #exchange<T extends object>(
+    text: string,
+    mayApply: boolean,
+    run: () => Promise<T | T[]>,
+    shows?: boolean,
+  ): Promise<T> {
+    this.#assertConnected()
     const start = performance.now()
-    const mayApply = mayBeApplied(texts, this.#isInTransaction)
     const timer = this.#responseTimer()
     let ok = false
     let stores: boolean | undefined
@@ -213,16 +199,15 @@ export class Session {
         throw new CommitUnknown(this.name, this.server)
       }
       ok = true
-      if (texts.some(isWrite)) stores = true
-      return result
+      if (shows) stores = true
+      return Array.isArray(result) ? (result.at(-1) as T) : result // pg answers several statements with a list, never empty
     } catch (error) {
       if (NOT_STORED.has(classifyDatabaseError(error).kind)) stores = false
       throw await this.#translated(error, mayApply)
     } finally {
       clearTimeout(timer)
-      this.#noteTimeout(texts, ok)
       this.#isUnreplicated = false
-      this.#settings.onExchange({ texts, durationMs: performance.now() - start, ok, stores })
+      this.#settings.onExchange({ text, durationMs: performance.now() - start, ok, stores })
     }
   }
 
@@ -231,28 +216,6 @@ export class Session {
     const limitMs = this.#localTimeoutMs ?? this.#statementTimeoutMs
     if (limitMs === 0) return undefined
     return setTimeout(() => this.cut(), limitMs + this.#settings.responseMarginMs).unref()
-  }
-
-  /** The client waits for as long as the server was told to work. */
-  #noteTimeout(texts: readonly string[], ok: boolean): void {
-    for (const text of ok ? texts : []) {
-      const [found, scope, number, seconds] = SETS_TIMEOUT.exec(text) ?? []
-      if (found === undefined) continue
-      const ms = number === undefined ? this.#settings.statementTimeoutMs : Number(number) * (seconds ? 1_000 : 1)
-      if (/local/i.test(scope ?? '')) this.#localTimeoutMs = ms
-      else this.#statementTimeoutMs = ms
-    }
-    if (!this.#isInTransaction) this.#localTimeoutMs = undefined
-  }
-
-  /** After a failed pipeline the transaction it began is still open, and the connection not yet fit for others. */
-  async #leaveTransaction(texts: readonly string[]): Promise<void> {
-    if (this.#loss !== undefined || !texts.some(sql => IS_BEGIN.test(sql))) return
-    try {
-      await this.#exchange(['rollback'], () => this.#client.query('rollback'))
-    } catch {
-      this.markStale()
-    }
   }
 
   get #isInTransaction(): boolean {
@@ -264,7 +227,7 @@ export class Session {
   async #translated(error: unknown, mayApply: boolean): Promise<unknown> {
     const isServers = error instanceof pg.DatabaseError
     if (isServers && !maySpeakForServer(error)) return this.#refused(error)
-    // The server may be lost: a rollback behind the error then finds the connection closed.
+    // The server may be lost: a rollback after the error then finds the connection closed.
     if (isServers) this.cut()
     if (this.#client.connection.stream.destroyed) await this.ended
     // pg has no class for a lost connection: what counts is that the connection has reported its end.
@@ -288,41 +251,21 @@ export class Session {
   }
 }
 
-/** A plain `begin` as one at READ COMMITTED, whatever the default of the server is; another says itself what it wants. */
-function committedOnly(begin: string): string {
-  return BEGIN.sql === begin ? 'begin isolation level read committed' : begin
+/** Whether a query may change something: as its author or its builder says. Raw SQL does, unless it is a `select`. */
+function changes(query: Query): boolean {
+  if (query.writes !== undefined) return query.writes
+  if (query.query.kind === 'RawNode') return query.sql.trimStart().slice(0, 6).toLowerCase() !== 'select'
+  return query.query.kind !== 'SelectQueryNode' || query.query.with !== undefined
 }
 
-/**
- * Whether what was sent may be applied without a word of the server: a commit, or what writes outside a transaction. A
- * pipeline's commit has been sent with the rest.
- */
-function mayBeApplied(texts: readonly string[], isInTransaction: boolean): boolean {
-  const commits = texts.some(sql => IS_COMMIT.test(sql))
-  if (isInTransaction) return commits
-  if (texts.every(sql => IS_READ.test(sql) || IS_COMMIT.test(sql))) return false
-  return commits || !texts.some(sql => IS_BEGIN.test(sql))
-}
-
-/** What says that no change is stored now, whatever it is. */
-const NOT_STORED: ReadonlySet<DatabaseErrorKind> = new Set(['disk_full', 'read_only'])
-
-function isWrite(sql: string): boolean {
-  return !IS_READ.test(sql) && !IS_COMMIT.test(sql)
-}
-
-/** pg answers a text of several statements with a list of results. */
-function lastResult(result: StatementResult | StatementResult[]): StatementResult {
-  const last = Array.isArray(result) ? result.at(-1) : result
-  return last ?? { command: '', rowCount: null, rows: [] }
+/** The same, where raw SQL is not known to: it may only set something. */
+function changesForCertain(query: Query): boolean {
+  return changes(query) && (query.writes === true || query.query.kind !== 'RawNode')
 }
 
 const NAMES_MAX = 200
 
-/**
- * The names under which texts are prepared on each connection: hashes, so that they are the same on all. So many texts get
- * one at most, as each costs memory on every connection of the server.
- */
+/** The names under which texts are prepared on each connection: hashes, the same on all. At most 200: each costs memory on every connection. */
 export class PreparedNames {
   readonly #names = new Map<string, string>()
 

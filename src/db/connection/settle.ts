@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import { CompiledQuery } from 'kysely'
 import type { CommitUnknown } from './database-error.js'
 import { speaksFor } from './database-server.js'
-import { BEGIN, type BoundStatement, COMMIT, type Session } from './session.js'
+import type { Query, Session } from './session.js'
 
 /** What became of a transaction whose commit was not confirmed. */
 export type Outcome = 'applied' | 'not_applied' | 'unknown'
@@ -16,7 +17,7 @@ const POLL_MS = 50
 export async function settle(
   acquire: () => Promise<Session>,
   doubt: CommitUnknown,
-  trace: BoundStatement,
+  trace: Query,
   withinMs: number,
 ): Promise<Outcome> {
   const late = sleep(withinMs, 'unknown' as const, { ref: false })
@@ -33,16 +34,22 @@ export async function settle(
   return await Promise.race([settling(), late])
 }
 
-async function look(acquire: () => Promise<Session>, doubt: CommitUnknown, trace: BoundStatement): Promise<Outcome> {
+async function look(acquire: () => Promise<Session>, doubt: CommitUnknown, trace: Query): Promise<Outcome> {
   const session = await acquire()
+  let isClean = false
   try {
     const isGone = (await endServerProcess(session, doubt.session)) && speaksFor(session.server, doubt.server)
-    const { rows } = await session.query(trace.sql, trace.parameters)
-    if (rows.length === 0) return isGone ? 'not_applied' : 'unknown'
-    await session.pipeline([BEGIN, CONFIRMED_WRITE, COMMIT])
-    return 'applied'
+    const { rows } = await session.executeQuery(trace)
+    if (rows.length > 0) {
+      await session.begin()
+      await session.executeQuery(CONFIRMED_WRITE)
+      await session.commit()
+    }
+    isClean = true
+    if (rows.length > 0) return 'applied'
+    return isGone ? 'not_applied' : 'unknown'
   } finally {
-    session.release()
+    session.release(!isClean)
   }
 }
 
@@ -50,10 +57,7 @@ async function look(acquire: () => Promise<Session>, doubt: CommitUnknown, trace
  * Writes to the log and leaves no trace. Its commit waits for the synchronous standby, if there is one, and when it is
  * confirmed every earlier one has been too.
  */
-const CONFIRMED_WRITE: BoundStatement = {
-  sql: `select current_setting('transaction_read_only') as read_only, pg_logical_emit_message(true, 'agent-tool-management', '')`,
-  parameters: [],
-}
+const CONFIRMED_WRITE = CompiledQuery.raw(`select pg_logical_emit_message(true, 'agent-tool-management', '')`)
 
 /**
  * A process that waits for the standby has committed here already: to end its wait would show a change that a failover loses.
@@ -77,7 +81,8 @@ interface EndRow {
 
 /** Ends the server process of a lost connection. True when this server says for certain that there is none any more. */
 async function endServerProcess(session: Session, lost: string): Promise<boolean> {
-  const { rows } = await session.query(END, [lost, session.processID ?? 0, session.name])
-  const [row] = rows as EndRow[] // the columns of the statement above
+  const end = CompiledQuery.raw(END, [lost, session.server?.processId ?? 0, session.name])
+  const { rows } = await session.executeQuery<EndRow>(end)
+  const [row] = rows
   return row !== undefined && row.found === 0 && !row.recovering && row.direct && row.listed
 }

@@ -1,6 +1,5 @@
 import pg from 'pg'
 import { PoolExhausted } from '../connection/database-error.js'
-import type { SendHooks } from './row-statement.js'
 
 /**
  * Runs one statement for several rows, and answers one result for each, in their order. It calls `onConnection` when it has a
@@ -15,7 +14,8 @@ export interface Entry<Row> {
   key?: unknown
   /** About how many bytes it sends. */
   sizeBytes: number
-  hooks?: SendHooks | undefined
+  /** Called when the batch has a connection, before its rows are read; again when the row is tried singly. */
+  onSend?: (() => void) | undefined
 }
 
 interface Waiting<Row, Result> extends Entry<Row> {
@@ -121,7 +121,7 @@ export class Batcher<Row, Result> {
       const rows = batch.map(({ row }) => row)
       const results = await this.#run(rows, () => {
         onConnection()
-        for (const { hooks } of batch) hooks?.onSend()
+        for (const { onSend } of batch) onSend?.()
       })
       batch.forEach(({ resolve }, i) => {
         resolve(results[i] as Result) // one for each: the contract of `RunBatch`

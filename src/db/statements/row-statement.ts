@@ -1,5 +1,6 @@
-import { CompiledQuery, type RawBuilder, sql } from 'kysely'
-import { boundValue, type Executor, type Param, statement } from './statement.js'
+import { type RawBuilder, sql } from 'kysely'
+import type { Query } from '../connection/session.js'
+import { boundValue, type Executor, type Param, query as queryOf, statement } from './statement.js'
 import { TextArray } from './text-array.js'
 
 /**
@@ -23,10 +24,10 @@ export interface RowStatement<P, R> {
   readonly parameterNames: readonly (keyof P & string)[]
   /** Whether it takes one row at a time. */
   readonly isSingle: boolean
-  /** The column of which no two rows of a batch may have the same value; undefined where all may. */
-  readonly distinct: (keyof P & string) | undefined
+  /** The column that names the row which it writes: no two rows of a batch may have the same. Undefined where it only reads. */
+  readonly written: (keyof P & string) | undefined
   /** The statement with these rows. Throws when a value is undefined, or when it takes one row and gets several. */
-  bind(rows: readonly P[]): CompiledQuery<Positioned<R>>
+  bind(rows: readonly P[]): Query<Positioned<R>>
   /** The statement with one row, to be run in one way or another. */
   for(row: P): RowQuery<Positioned<R>>
 }
@@ -34,17 +35,11 @@ export interface RowStatement<P, R> {
 /** A statement with the one row that somebody asks it for. Each way answers undefined where the statement answers nothing. */
 export interface RowQuery<Answer> {
   /** Runs it by itself, in a transaction for instance. */
-  single(executor: Executor, hooks?: SendHooks): Promise<Answer | undefined>
-  /** Runs it with the rows that others ask for at the same time: see `OpenDatabase.batched`. */
-  batched(database: BatchRunner, executor?: Executor, hooks?: SendHooks): Promise<Answer | undefined>
+  single(executor: Executor): Promise<Answer | undefined>
+  /** Runs it with the rows that others ask for at the same time: see `Database.batched`. */
+  batched(database: BatchRunner, onSend?: () => void): Promise<Answer | undefined>
   /** The same with what `then` makes of its answer. */
   map<Next>(then: (answer: Answer) => Next): RowQuery<Next>
-}
-
-/** Called while a row's statement is on its way. Must not throw. */
-export interface SendHooks {
-  /** When it waits for nothing more in this process but a connection: the last moment to put values onto its row. Again where it is sent again. */
-  onSend(): void
 }
 
 /** What of a database runs rows in batches. */
@@ -52,8 +47,7 @@ export interface BatchRunner {
   batched<P extends object, R>(
     statement: RowStatement<P, R>,
     row: P,
-    executor?: Executor,
-    hooks?: SendHooks,
+    onSend?: () => void,
   ): Promise<Positioned<R> | undefined>
 }
 
@@ -68,7 +62,7 @@ export function rowStatement<P extends object, R>(
   name: string,
   types: RowTypes<P>,
   build: (param: Param<P>) => RowBody,
-  distinct?: keyof P & string,
+  written?: keyof P & string,
 ): RowStatement<P, R> {
   const singleType = (key: keyof P & string) => {
     const type = types[key]
@@ -103,23 +97,19 @@ export function rowStatement<P extends object, R>(
       const list = rows.map(row => boundValue(name, row, key))
       return singleType(key) === undefined ? new TextArray(list) : list[0]
     })
-    return CompiledQuery.raw(compiled.sql, values) as CompiledQuery<Positioned<R>> // as of any statement
+    return queryOf<Positioned<R>>(compiled.sql, values, written !== undefined)
   }
   const own: RowStatement<P, R> = {
     name,
     sql: compiled.sql,
     parameterNames,
     isSingle,
-    distinct,
+    written,
     bind,
     for: row =>
       rowQuery(
-        async (executor, hooks) => {
-          hooks?.onSend()
-          const [answer] = (await executor.executeQuery(own.bind([row]))).rows
-          return answer
-        },
-        (database, executor, hooks) => database.batched(own, row, executor, hooks),
+        async executor => (await executor.executeQuery<Positioned<R>>(own.bind([row]))).rows[0],
+        (database, onSend) => database.batched(own, row, onSend),
       ),
   }
   return own
@@ -139,8 +129,8 @@ export function rowQuery<Answer>(
         return found === undefined ? undefined : then(found)
       }
       return rowQuery(
-        (executor, hooks) => mapped(single(executor, hooks)),
-        (database, executor, hooks) => mapped(batched(database, executor, hooks)),
+        executor => mapped(single(executor)),
+        (database, onSend) => mapped(batched(database, onSend)),
       )
     },
   }

@@ -1,4 +1,5 @@
 import { CompiledQuery, createQueryId, PostgresQueryCompiler, type RawBuilder, sql } from 'kysely'
+import type { Query } from '../connection/session.js'
 
 /** Names a parameter inside a statement's SQL. The same name may stand in several places: it is sent once. */
 export type Param<P> = <K extends keyof P & string>(key: K) => RawBuilder<P[K]>
@@ -14,15 +15,15 @@ export interface Statement<P, R> {
   readonly sql: string
   /** The names of the parameters by position: the first is `$1`. */
   readonly parameterNames: readonly (keyof P & string)[]
-  /** The statement with its values, for an executor or a pipeline. Throws when a parameter is undefined. */
-  bind(parameters: P): CompiledQuery<R>
+  /** The statement with its values, for an executor. Throws when a parameter is undefined. */
+  bind(parameters: P): Query<R>
   /** Runs the statement in a round trip of its own and answers its rows. */
   run(executor: Executor, parameters: P): Promise<R[]>
 }
 
 /**
  * Compiles a statement once, at start-up or first use: building the SQL of a large statement costs more than sending it.
- * `build` names the parameters. Rows are taken to be `R`: the database does not check that.
+ * `build` names the parameters. Rows are taken to be `R`: the database does not check that. `writes`: it changes something.
  *
  * Each named parameter has one position, so that it travels once and PostgreSQL finds one type for it. Throws when the SQL
  * holds a value that is not a named parameter: such a value would be frozen at the first use.
@@ -30,6 +31,7 @@ export interface Statement<P, R> {
 export function statement<P extends object, R>(
   name: string,
   build: (param: Param<P>) => RawBuilder<unknown>,
+  writes = false,
 ): Statement<P, R> {
   const names = new Set<keyof P & string>()
   const node = build(key => sql.raw(`$<${key}>`)).toOperationNode()
@@ -40,19 +42,22 @@ export function statement<P extends object, R>(
   )
   if (compiled.parameters.length > 0) throw new Error(`statement ${name} holds a value that is not a named parameter`)
   const parameterNames = [...names]
-  const bind = (parameters: P): CompiledQuery<R> =>
-    // The rows are what the SQL selects: R is the author's word for it.
-    CompiledQuery.raw(
-      text,
-      parameterNames.map(key => boundValue(name, parameters, key)),
-    ) as CompiledQuery<R>
+  const bind = (parameters: P) => {
+    const values = parameterNames.map(key => boundValue(name, parameters, key))
+    return query<R>(text, values, writes)
+  }
   return {
     name,
     sql: text,
     parameterNames,
     bind,
-    run: async (executor, parameters) => (await executor.executeQuery(bind(parameters))).rows,
+    run: async (executor, parameters) => (await executor.executeQuery<R>(bind(parameters))).rows,
   }
+}
+
+/** A query of this text, whose author says what its rows are and whether it changes something. */
+export function query<R>(text: string, values: unknown[], writes: boolean): Query<R> {
+  return { ...(CompiledQuery.raw(text, values) as CompiledQuery<R>), writes }
 }
 
 /**

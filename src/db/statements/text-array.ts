@@ -1,5 +1,3 @@
-import { prepareValue } from '../connection/pipeline.js'
-
 /** PostgreSQL's type `text`, by its number. */
 const TEXT_OID = 25
 const HEADER_BYTES = 20
@@ -11,23 +9,20 @@ const NULL_LENGTH = -1
  * (Source of the form: `array_send` of PostgreSQL: dimensions, null flag, element type, length, lower bound, elements.)
  */
 export class TextArray {
-  readonly values: readonly (string | null)[]
-
   /** Takes values of any type that a statement takes: each becomes the text that PostgreSQL reads for it. */
-  constructor(values: readonly unknown[]) {
-    this.values = values.map(textOf)
-  }
+  constructor(readonly values: readonly unknown[]) {}
 
-  /** Called by pg when it prepares the parameter for sending. */
-  toPostgres(): Buffer {
+  /** Called by pg when it prepares the parameter for sending; `prepare` is its own conversion of a value. */
+  toPostgres(prepare: Prepare): Buffer {
+    const texts = this.values.map(value => textOf(value, prepare))
     let size = HEADER_BYTES
-    for (const value of this.values) size += 4 + (value === null ? 0 : Buffer.byteLength(value))
+    for (const value of texts) size += 4 + (value === null ? 0 : Buffer.byteLength(value))
     const buffer = Buffer.allocUnsafe(size)
     let at = 0
-    for (const number of [1, this.values.includes(null) ? 1 : 0, TEXT_OID, this.values.length, 1]) {
+    for (const number of [1, texts.includes(null) ? 1 : 0, TEXT_OID, texts.length, 1]) {
       at = buffer.writeInt32BE(number, at)
     }
-    for (const value of this.values) {
+    for (const value of texts) {
       const length = value === null ? NULL_LENGTH : buffer.write(value, at + 4)
       at = buffer.writeInt32BE(length, at) + Math.max(0, length)
     }
@@ -35,8 +30,10 @@ export class TextArray {
   }
 }
 
-function textOf(value: unknown): string | null {
+type Prepare = (value: unknown) => string | Buffer | null
+
+function textOf(value: unknown, prepare: Prepare): string | null {
   if (typeof value === 'string') return value
-  const prepared = prepareValue(value)
+  const prepared = prepare(value)
   return Buffer.isBuffer(prepared) ? `\\x${prepared.toString('hex')}` : prepared
 }

@@ -1,16 +1,14 @@
 import { randomBytes } from 'node:crypto'
-import { Kysely, PostgresDialect, type PostgresPool, sql } from 'kysely'
-import pg from 'pg'
-import { Batcher } from '../statements/batcher.js'
 import {
-  type BatchRunner,
-  byPosition,
-  type Positioned,
-  type RowStatement,
-  type SendHooks,
-  weightOf,
-} from '../statements/row-statement.js'
-import type { Executor } from '../statements/statement.js'
+  type Driver,
+  Kysely,
+  PostgresAdapter,
+  PostgresIntrospector,
+  PostgresQueryCompiler,
+  sql,
+  type TransactionSettings,
+} from 'kysely'
+import pg from 'pg'
 import {
   type CommitUnknown,
   ConnectionLost,
@@ -18,46 +16,42 @@ import {
   PoolExhausted,
   ServerReadOnly,
   ServerUnfit,
-} from './database-error.js'
-import type { DatabaseServer } from './database-server.js'
-import { describeDatabase, sslOptions } from './database-url.js'
-import { type DatabaseOptions, optionsOf, startupSettings, transactionPrelude } from './options.js'
-import type { StatementResult } from './pipeline.js'
-import { readServer } from './read-server.js'
-import { BEGIN, type BoundStatement, PreparedNames, ROLLBACK, Session, type SessionSettings } from './session.js'
-import { type Outcome, settle } from './settle.js'
-import { TYPE_PARSERS } from './type-parsers.js'
-
-/** How much went to the database since it was opened. */
-export interface StatementCounters {
-  statements: number
-  roundTrips: number
-}
+} from './connection/database-error.js'
+import type { DatabaseServer } from './connection/database-server.js'
+import { describeDatabase, sslOptions } from './connection/database-url.js'
+import { type DatabaseOptions, optionsOf, startupSettings, transactionPrelude } from './connection/options.js'
+import { readServer } from './connection/read-server.js'
+import { PreparedNames, type Query, Session, type SessionSettings } from './connection/session.js'
+import { type Outcome, settle } from './connection/settle.js'
+import { TYPE_PARSERS } from './connection/type-parsers.js'
+import { Batcher } from './statements/batcher.js'
+import {
+  type BatchRunner,
+  byPosition,
+  type Positioned,
+  type RowStatement,
+  weightOf,
+} from './statements/row-statement.js'
+import type { Database as Tables } from './tables.js'
 
 /**
- * A pool of connections. Connects lazily: the first statement reports a server that cannot be reached. Making it reads the
- * certificate files of the URL, and throws when they cannot be read.
+ * The database: pools of connections, and what runs on them. Connects lazily: the first statement reports a server that cannot be
+ * reached. Making it reads the certificate files of the URL, and throws when they cannot be read.
  */
-export class OpenDatabase<DB> implements BatchRunner {
-  readonly db: Kysely<DB>
+export class Database implements BatchRunner {
+  readonly db: Kysely<Tables>
   /** One connection of its own, for readiness: it tells a pool that is busy from a server that does not answer. */
-  readonly probe: Kysely<DB>
-  /** Runs each statement in a transaction that is rolled back, in one round trip: what it answers is what the real one would. */
-  readonly rollingBack: Executor = {
-    executeQuery: async query => {
-      const [, answered] = await this.pipeline([BEGIN, query, ROLLBACK])
-      return answered as StatementResult<never> // its own rows: the query says of what shape
-    },
-  }
-  /** For its counts of connections; statements go through `db` and `pipeline`. */
+  readonly probe: Kysely<Tables>
+  /** For its counts of connections; statements go through `db` and `batched`. */
   readonly pool: pg.Pool
   readonly #probePool: pg.Pool
-  readonly counters: StatementCounters = { statements: 0, roundTrips: 0 }
+  /** How many statements went to the database since it was opened. */
+  readonly counters = { statements: 0 }
   readonly #options: DatabaseOptions
   readonly #settings: SessionSettings
   readonly #sessions = new Map<pg.PoolClient, Session>()
-  /** One for each statement that ever ran in batches, by what runs it: the program has a fixed set of them. */
-  readonly #batchers = new Map<Executor, Map<unknown, unknown>>()
+  /** One for each statement that ever ran in batches: the program has a fixed set of them. */
+  readonly #batchers = new Map<unknown, unknown>()
   readonly #config: pg.PoolConfig
   #server: DatabaseServer | undefined
   /** Whether the last change that was sent was stored; true before the first. */
@@ -71,70 +65,52 @@ export class OpenDatabase<DB> implements BatchRunner {
     this.#config = poolConfig(options)
     this.pool = this.#makePool(options.poolSize)
     this.#probePool = this.#makePool(1)
-    this.db = new Kysely<DB>({ dialect: new PostgresDialect({ pool: this.#kyselyPool(this.pool) }) })
-    this.probe = new Kysely<DB>({ dialect: new PostgresDialect({ pool: this.#kyselyPool(this.#probePool) }) })
-  }
-
-  /**
-   * Runs the statements in one round trip, as one implicit transaction unless they begin with `BEGIN`; answers one result for
-   * each. The first failure rolls back and is thrown: `ConnectionLost` when nothing was applied for certain, `CommitUnknown` when
-   * the loss left that open.
-   */
-  async pipeline(statements: readonly BoundStatement[]): Promise<StatementResult[]> {
-    const session = await this.#acquire(this.pool)
-    try {
-      return await session.pipeline(statements)
-    } finally {
-      session.release()
-    }
+    this.db = this.#kyselyOn(this.pool)
+    this.probe = this.#kyselyOn(this.#probePool)
   }
 
   /**
    * Runs a statement for one row in a batch with those of other requests; answers undefined where it answered nothing for the row.
-   * An error of the server about one row is only that row's, a lost connection everybody's. A statement that may wait long for a
-   * lock does not belong here. Throws as `pipeline` does.
+   * `onSend` is called when there is a connection: the last moment to put values onto the row. An error of the server about one row
+   * is only that row's, a lost connection everybody's: `ConnectionLost` when nothing was applied for certain, `CommitUnknown` when
+   * the loss left that open. A statement that may wait long for a lock does not belong here.
    */
   batched<P extends object, R>(
     statement: RowStatement<P, R>,
     row: P,
-    executor: Executor = this.db,
-    hooks?: SendHooks,
+    onSend?: () => void,
   ): Promise<Positioned<R> | undefined> {
-    if (statement.isSingle) return statement.for(row).single(executor, hooks)
-    const key = statement.distinct && row[statement.distinct]
-    return this.#batcherOf(statement, executor).add({ row, key, sizeBytes: weightOf(row), hooks })
+    if (statement.isSingle) {
+      onSend?.()
+      return statement.for(row).single(this.db)
+    }
+    const key = statement.written && row[statement.written]
+    return this.#batcherOf(statement).add({ row, key, sizeBytes: weightOf(row), onSend })
   }
 
-  #batcherOf<P extends object, R>(
-    statement: RowStatement<P, R>,
-    executor: Executor,
-  ): Batcher<P, Positioned<R> | undefined> {
-    const batchers = this.#batchers.get(executor) ?? new Map<unknown, unknown>()
-    this.#batchers.set(executor, batchers)
+  #batcherOf<P extends object, R>(statement: RowStatement<P, R>): Batcher<P, Positioned<R> | undefined> {
     // The map's types cannot say that a statement and its batcher belong together: this is where they are put in.
-    let batcher = batchers.get(statement) as Batcher<P, Positioned<R> | undefined> | undefined
+    let batcher = this.#batchers.get(statement) as Batcher<P, Positioned<R> | undefined> | undefined
     if (batcher === undefined) {
-      batcher = new Batcher((rows, onConnection) => {
-        return this.#runBatch(statement, executor, rows, onConnection)
-      }, this.#config.connectionTimeoutMillis ?? 0)
-      batchers.set(statement, batcher)
+      batcher = new Batcher(
+        (rows, onConnection) => this.#runBatch(statement, rows, onConnection),
+        this.#config.connectionTimeoutMillis ?? 0,
+      )
+      this.#batchers.set(statement, batcher)
     }
     return batcher
   }
 
   async #runBatch<P extends object, R>(
     statement: RowStatement<P, R>,
-    executor: Executor,
     rows: readonly P[],
     onConnection: () => void,
   ): Promise<(Positioned<R> | undefined)[]> {
     const session = await this.#acquire(this.pool)
     try {
       onConnection()
-      const { sql, parameters } = statement.bind(rows)
-      const bound = executor === this.db ? [{ sql, parameters }] : [BEGIN, { sql, parameters }, ROLLBACK]
-      const answer = bound.length === 1 ? await session.query(sql, parameters) : (await session.pipeline(bound))[1]
-      return byPosition((answer?.rows ?? []) as Positioned<R>[], rows.length) // what the statement selects
+      const answer = await session.executeQuery<Positioned<R>>(statement.bind(rows))
+      return byPosition(answer.rows, rows.length)
     } finally {
       session.release()
     }
@@ -144,7 +120,7 @@ export class OpenDatabase<DB> implements BatchRunner {
    * Finds out what became of a transaction whose commit was not confirmed: `trace` answers a row if, and only if, it was applied.
    * `unknown` when that cannot be known within `withinMs`. Never throws.
    */
-  settle(doubt: CommitUnknown, trace: BoundStatement, withinMs = SETTLE_WITHIN_MS): Promise<Outcome> {
+  settle(doubt: CommitUnknown, trace: Query, withinMs = SETTLE_WITHIN_MS): Promise<Outcome> {
     return settle(() => this.#acquire(this.pool), doubt, trace, withinMs)
   }
 
@@ -195,8 +171,7 @@ export class OpenDatabase<DB> implements BatchRunner {
       responseMarginMs: options.responseMarginMs ?? 2_000,
       transactionPrelude: transactionPrelude(options),
       onExchange: exchange => {
-        this.counters.statements += exchange.texts.length
-        this.counters.roundTrips += 1
+        this.counters.statements += 1
         this.storesChanges = exchange.stores ?? this.storesChanges
         options.onStatement?.(exchange)
       },
@@ -271,17 +246,30 @@ export class OpenDatabase<DB> implements BatchRunner {
     return isWait ? new PoolExhausted(limitMs, { cause: error }) : new ConnectionLost({ cause: error.cause ?? error })
   }
 
-  #kyselyPool(pool: pg.Pool): PostgresPool {
-    return {
-      connect: async () => {
-        const session = await this.#acquire(pool)
-        // Kysely declares a generic row type and a cursor overload; without a cursor configured it sends text and values only.
-        return session as unknown as Awaited<ReturnType<PostgresPool['connect']>>
-      },
-      // The pool is closed by `close`, in its order.
-      end: async () => {},
+  #kyselyOn(pool: pg.Pool): Kysely<Tables> {
+    const driver: Driver = {
+      init: async () => {},
+      acquireConnection: () => this.#acquire(pool),
+      beginTransaction: (session, settings: TransactionSettings) => own(session).begin(settings),
+      commitTransaction: session => own(session).commit(),
+      rollbackTransaction: session => own(session).rollback(),
+      releaseConnection: async session => own(session).release(),
+      destroy: async () => {}, // the pool is closed by `close`, in its order
     }
+    return new Kysely<Tables>({
+      dialect: {
+        createAdapter: () => new PostgresAdapter(),
+        createDriver: () => driver,
+        createIntrospector: db => new PostgresIntrospector(db),
+        createQueryCompiler: () => new PostgresQueryCompiler(),
+      },
+    })
   }
+}
+
+/** A connection that the driver is given is one that it acquired. */
+function own(connection: unknown): Session {
+  return connection as Session
 }
 
 function isConnectFault(error: unknown): boolean {
@@ -293,7 +281,7 @@ function isConnectFault(error: unknown): boolean {
   )
 }
 
-/** Closes its socket when it cannot begin, as for want of a password: the pool forgets such a client and leaves it open. */
+/** Closes its socket when it cannot begin, as without a password: the pool forgets such a client and leaves it open. */
 class ClosingClient extends pg.Client {
   override connect(): Promise<pg.Client>
   override connect(callback: (error: Error) => void): void
