@@ -1,6 +1,6 @@
 import { readdirSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type Kysely, type Migration, Migrator, sql } from 'kysely'
+import { type Kysely, sql } from 'kysely'
 import pg from 'pg'
 import { TRY_AGAIN, Unavailable } from '../errors.js'
 import { ServerUnfit } from './connection/database-error.js'
@@ -98,12 +98,13 @@ export async function migrate(db: Kysely<Database>, steps = MIGRATIONS, waiting:
   if ((await pendingSteps(db, steps)).length === 0) return []
   return await db.connection().execute(connection =>
     locked(connection, waiting, async () => {
-      const ran: string[] = []
-      for (const name of await pendingSteps(connection, steps)) {
-        await prepareStep(connection, steps[name])
-        ran.push(...(await runNext(connection, steps, waiting)))
+      const pending = await pendingSteps(connection, steps)
+      for (const name of pending) {
+        const step = steps[name] as SchemaStep // one of them
+        await prepareStep(connection, step)
+        await runStep(connection, name, step, waiting)
       }
-      return ran
+      return pending
     }),
   )
 }
@@ -180,8 +181,8 @@ async function lockHolder(connection: Kysely<Database>): Promise<string> {
   return rows[0]?.holder ?? 'another process'
 }
 
-async function prepareStep(connection: Kysely<Database>, step: SchemaStep | undefined): Promise<void> {
-  if (step?.prepare === undefined) return
+async function prepareStep(connection: Kysely<Database>, step: SchemaStep): Promise<void> {
+  if (step.prepare === undefined) return
   // It waits for the transactions before it, which may be long, and nobody waits for it.
   await sql`set lock_timeout = 0`.execute(connection)
   await limitStatements(connection, 0, 'connection')
@@ -193,24 +194,40 @@ async function prepareStep(connection: Kysely<Database>, step: SchemaStep | unde
   }
 }
 
-/** Runs the first step that is missing; repeats it while a lock is not to be had. */
-async function runNext(
+/** Runs one step in a transaction; repeats it while a lock is not to be had. */
+async function runStep(
   connection: Kysely<Database>,
-  steps: Readonly<Record<string, SchemaStep>>,
+  name: string,
+  step: SchemaStep,
   { onWait }: Waiting,
-): Promise<string[]> {
-  let isTold = false
+): Promise<void> {
   const deadline = Date.now() + STEP_PATIENCE_MS
-  const migrator = new Migrator({ db: connection, provider: { getMigrations: async () => withRequirement(steps) } })
-  for (;;) {
-    const { error, results = [] } = await migrator.migrateUp()
-    if (!error) return results.filter(result => result.status === 'Success').map(result => result.migrationName)
-    if (!isLockTimeout(error) || Date.now() > deadline) throw error
-    if (!isTold)
-      onWait?.(`waiting for a lock on a table, which another transaction holds: ${results[0]?.migrationName}`)
-    isTold = true
+  for (let isTold = false; ; isTold = true) {
+    try {
+      await connection.transaction().execute(async trx => {
+        await noteStep(trx, name, step)
+        await sql`set local lock_timeout = ${sql.lit(LOCK_WAIT_MS)}`.execute(trx)
+        await step.up(trx as unknown as Kysely<unknown>) // last: what it locks, writers wait for until the commit
+      })
+      return
+    } catch (error) {
+      if (!isLockTimeout(error) || Date.now() > deadline) throw error
+    }
+    if (!isTold) onWait?.(`${name} waits for a table that another transaction has locked`)
     await sleep(MAKE_WAY_MS)
   }
+}
+
+async function noteStep(trx: Kysely<Database>, name: string, { oldestProgram }: SchemaStep): Promise<void> {
+  await sql`
+    do $$ begin
+      if to_regclass('schema_requirement') is null then
+        create table schema_requirement (
+          migration text not null constraint schema_requirement_pk primary key, oldest_program text not null);
+        comment on table schema_requirement is ${sql.lit(MADE_SINCE)};
+      end if;
+    end $$`.execute(trx)
+  await sql`insert into schema_requirement values (${name}, ${oldestProgram})`.execute(trx)
 }
 
 function isLockTimeout(error: unknown): boolean {
@@ -246,29 +263,6 @@ export async function schemaSteps(db: Kysely<Database>): Promise<number> {
 }
 
 const byVersion = (a: string, b: string) => a.localeCompare(b, 'en', { numeric: true })
-
-function withRequirement(steps: Readonly<Record<string, SchemaStep>>): Record<string, Migration> {
-  return Object.fromEntries(
-    Object.entries(steps).map(([name, step]) => [
-      name,
-      {
-        up: async db => {
-          await sql`
-            do $$ begin
-              if to_regclass('schema_requirement') is null then
-                create table schema_requirement (
-                  migration text not null constraint schema_requirement_pk primary key, oldest_program text not null);
-                comment on table schema_requirement is ${sql.lit(MADE_SINCE)};
-              end if;
-            end $$`.execute(db)
-          await sql`insert into schema_requirement values (${name}, ${step.oldestProgram})`.execute(db)
-          await sql`set local lock_timeout = ${sql.lit(LOCK_WAIT_MS)}`.execute(db)
-          await step.up(db) // last: what it locks, writers wait for until the commit
-        },
-      },
-    ]),
-  )
-}
 
 /** The steps that were run, and the oldest program that each allows. Throws `ServerUnfit` for a database that is too old. */
 async function appliedSteps(db: Kysely<Database>): Promise<Map<string, string>> {
