@@ -65,7 +65,7 @@ t.test(
             { name: 'page', in: 'query', required: true, schema: { type: 'integer' } },
             { name: 'trace', in: 'header', schema: { type: 'string' } },
           ],
-          get: {
+          put: {
             operationId: 'x',
             summary: 'Get one',
             description: 'Gets one.',
@@ -98,7 +98,7 @@ t.test(
         },
         required: ['id', 'requestBody'],
       },
-      method: 'get',
+      method: 'put',
       path: '/x/{id}',
       arguments: [
         { argument: 'id', in: 'path', name: 'id' },

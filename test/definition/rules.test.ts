@@ -471,6 +471,47 @@ t.test('refused: a secret in a server, in a value of its variables, or in a path
   t.same(faultsOf(checkDefinition(at('/x?key=abc', { get: operation }))), ['server_url_invalid at paths /x?key=abc'])
 })
 
+t.test(
+  'a body of GET, HEAD or DELETE: ignored by 3.0 or an argument, and a warning where it says something',
+  async t => {
+    const form = (schema: Json, required?: boolean) => ({
+      required,
+      content: { 'application/x-www-form-urlencoded': { schema } },
+    })
+    const json = (schema: Json) => ({ required: true, content: { 'application/json': { schema } } })
+    const [empty, full] = [{ type: 'object', properties: {} }, { properties: { a: { type: 'string' } } }]
+    const UNSUPPORTED = 'request_body_media_type_unsupported'
+    for (const [method, requestBody, in30, in31] of [
+      ['get', form(empty), [], []],
+      ['get', form(empty, true), [], []],
+      ['get', ref('#/components/requestBodies/Form'), [], []],
+      ['get', { content: {} }, [], []],
+      ['get', form(full), ['body_ignored'], ['body_ignored']],
+      ['get', form(full, true), ['body_ignored'], ['body_discouraged', UNSUPPORTED]],
+      ['GET', json(full), ['body_ignored'], ['body_discouraged', 'argument']],
+      ['get', json(empty), [], ['body_discouraged', 'argument']],
+      ['get', ref('#/no'), ['body_ignored'], ['ref_unresolved']],
+      ['delete', form(empty), [], []],
+      ['delete', form(full), ['body_ignored'], ['body_ignored']],
+      ['delete', json(full), ['body_discouraged', 'argument'], ['body_discouraged', 'argument']],
+      ['delete', { content: { '*/*': {} } }, ['body_discouraged', UNSUPPORTED], ['body_discouraged', UNSUPPORTED]],
+      ['post', form(full), [UNSUPPORTED], [UNSUPPORTED]],
+      ['post', form(empty), [UNSUPPORTED], [UNSUPPORTED]],
+    ] as [string, Json, string[], string[]][])
+      for (const [openapi, expected] of [
+        ['3.0.3', in30],
+        ['3.1.0', in31],
+      ] as const) {
+        const components = { requestBodies: { Form: form(ref('#/components/schemas/E')) }, schemas: { E: empty } }
+        const definition = at('/x', { [method]: { ...operation, requestBody, responses: {} } }, { openapi, components })
+        const { check, operations } = inspection(definition, {})
+        const found = [...check.warnings, ...(check.ok ? [] : check.faults)].map(({ type }) => type)
+        if (operations.some(({ body }) => body !== undefined)) found.push('argument')
+        t.same(found, expected, `${openapi} ${method} ${JSON.stringify(requestBody)}`)
+      }
+  },
+)
+
 t.test('refused: placeholders of other dialects and spellings, with what was meant', async t => {
   const id = { name: 'id', in: 'path' }
   const undeclared = (path: string, parameters: Json[] = [id]) => {

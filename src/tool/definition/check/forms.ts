@@ -90,7 +90,7 @@ export function warnForms(
   for (const key of Object.keys(holder)) {
     const value = holder[key]
     const form = forms.get(key)
-    if (form === undefined || value === null || isReference(value) || form.fits(value)) continue
+    if (form === undefined || value === null || value === undefined || isReference(value) || form.fits(value)) continue
     if (form === texts && (typeof value === 'boolean' || flagMeant(value) !== undefined)) {
       const name = place.up?.key === 'properties' ? show(place.key) : '...'
       const msg = `"required" lists the names of properties: did you mean "required": [${name}] in the object around this one?`

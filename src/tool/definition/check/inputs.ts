@@ -49,6 +49,8 @@ export class InputRules {
   private readonly lists = new Map<object, ParameterList>()
   private readonly parameters = new Map<object, ParameterInput | undefined>()
   private readonly bodies = new Map<object, BodyInput | undefined>()
+  /** By the body as it stands in an operation. */
+  private readonly ignored = new Map<object, boolean>()
 
   constructor(
     private readonly reader: Reader,
@@ -165,16 +167,56 @@ export class InputRules {
     this.reader.findings.fault('too_many_parameters', msg, place)
   }
 
-  /** What an operation takes as its body; undefined without one, and for one at fault. */
-  readBody(body: unknown, place: Place): BodyInput | undefined {
+  /** What an operation takes as its body; undefined without one, for one that is ignored, and for one at fault. */
+  readBody(body: unknown, method: string, place: Place): BodyInput | undefined {
     if (body === undefined) return undefined
     const value = this.reader.object(body, place, 'request body')
-    if (value === undefined) return undefined
+    if (value === undefined || this.isIgnored(value, method, place)) return undefined
     const { found, beside } = this.follow(value, place, 'request body')
     if (found === undefined) return undefined
     if (!this.bodies.has(found.value)) this.bodies.set(found.value, this.readContent(found))
     const input = this.bodies.get(found.value)
     return input && 'description' in beside ? { ...input, ...beside } : input
+  }
+
+  /**
+   * HTTP gives a body of GET, HEAD and DELETE no meaning. OpenAPI 3.0 ignores it, later versions advise against it. The JSON body of a
+   * DELETE is an argument all the same, as many 3.0 documents need it. Another one that can be left out is ignored instead of refused.
+   */
+  private isIgnored(value: Record<string, unknown>, method: string, place: Place): boolean {
+    if (!/^(?:get|head|delete)$/i.test(method)) return false
+    const known = this.ignored.get(value)
+    if (known !== undefined) return known
+    const { references, findings } = this.reader
+    const target = typeof value.$ref === 'string' ? references.resolve(value.$ref, undefined)?.value : value
+    if (!isObject(target) && !this.is30) return false
+    const { content, required } = isObject(target) ? target : {}
+    const types = isObject(content) ? content : {}
+    const media = Object.values(types)
+    const isEmpty = target !== undefined && media.every(each => !isObject(each) || this.isEmpty(each.schema))
+    const isJson = jsonMediaType(types) !== undefined || Object.keys(types).some(type => type.endsWith('/*'))
+    const isOptional = isJson ? !/^delete$/i.test(method) : required !== true
+    const isIgnored = this.is30 ? isOptional || !isJson : !isJson && (isOptional || isEmpty)
+    const verb = method.toUpperCase()
+    if (!isIgnored) {
+      const msg = `HTTP gives a body of ${verb} no meaning: some clients and servers drop it`
+      findings.warn('body_discouraged', msg, place)
+    } else if (!isEmpty) {
+      const msg = `the body of ${verb} is left out, as HTTP gives it no meaning: declare query parameters, or use POST`
+      findings.warn('body_ignored', msg, place)
+    }
+    this.ignored.set(value, isIgnored)
+    return isIgnored
+  }
+
+  /** True for a schema that asks for nothing. */
+  private isEmpty(schema: unknown): boolean {
+    if (!isObject(schema)) return true
+    const end = typeof schema.$ref === 'string' ? this.reader.references.resolve(schema.$ref, undefined)?.value : schema
+    if (!isObject(end)) return false
+    const { type = 'object', properties, additionalProperties, title, description, ...others } = end
+    const asksFor = (value: unknown) => (isObject(value) ? Object.keys(value).length > 0 : value === true)
+    return type === 'object' && ![properties, additionalProperties, others].some(asksFor)
   }
 
   /** Of several JSON media types `application/json` is used, else the first; only that one becomes input and is looked into. */

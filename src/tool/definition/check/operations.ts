@@ -214,7 +214,7 @@ export class OperationRules {
     const own = this.inputs.readList(value.parameters, at)
     if (known === undefined && template !== undefined) this.inputs.warnUnused(own, template, at)
     this.checkTogether(own, use, at)
-    const body = this.inputs.readBody(value.requestBody, placeUnder(place, 'requestBody'))
+    const body = this.inputs.readBody(value.requestBody, method, placeUnder(place, 'requestBody'))
     if (known === undefined) {
       this.checkOwnServers(operation, use.path)
       warnForms(value, OPERATION_FORMS, place, findings)
