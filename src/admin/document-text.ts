@@ -21,9 +21,13 @@ export function yamlText(value: unknown): string {
       if (typeof scalar.value === 'string') scalar.type = styleOf(scalar.value, key === 'key')
     },
   })
-  const text = document.toString({ lineWidth: 0, blockQuote: 'literal', minContentWidth: 0 })
-  // Only quoted text has such characters: there each has an escape.
-  return withoutMarks(text.replace(INVISIBLE, yamlEscape)).trimEnd()
+  const text = document.toString({
+    lineWidth: 0,
+    blockQuote: 'literal',
+    doubleQuotedMinMultiLineLength: Number.MAX_SAFE_INTEGER,
+  })
+  // Only quoted text has such characters: there each has an escape. The end of the last line is left to the caller.
+  return withoutMarks(text.replace(INVISIBLE, yamlEscape)).replace(/\n$/, '')
 }
 
 /** A value as JSON text. */

@@ -75,8 +75,8 @@ function ownRows(id: string) {
 }
 
 /**
- * Events that name them, by any email that they had. An email may have been another's at another time: an event is about whoever
- * had it then, which is the subject of the last event of a user with it.
+ * Events that name them, by any email that they had. An email may have been another's at another time: an event is about the person
+ * who had it then, which is the subject of the last event of a user with it.
  */
 function aboutThem(id: string) {
   return sql`(kind, subject, number) in (

@@ -2,6 +2,7 @@ import { type Kysely, sql } from 'kysely'
 import type { Database, ResourceKind } from '../db/tables.js'
 import { shownHeaders } from '../tool/rules.js'
 import { readToolStates } from './apply/tools.js'
+import { readReferences } from './apply/words.js'
 import { exportTools } from './export.js'
 import { Refusal } from './refusal.js'
 
@@ -67,7 +68,7 @@ export async function deletionOf(db: Kysely<Database>, kind: ResourceKind, id: n
 export async function showTool(db: Kysely<Database>, id: number): Promise<Record<string, unknown>> {
   const state = (await readToolStates(db, [id])).get(id)
   if (state === undefined) throw new Refusal(`there is no tool ${id}`)
-  const [{ definition = null, ...entry } = {}] = await exportTools(db, id)
+  const [{ definition = null, ...entry } = {}] = await exportTools(db, await readReferences(db), id)
   const custom_headers = shownHeaders(state.headers)
   return { version: state.version, ...entry, custom_headers, agents: await agentsWithTool(db, id), definition }
 }

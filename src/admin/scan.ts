@@ -1,7 +1,7 @@
 import { type RawBuilder, sql, type Transaction } from 'kysely'
 import type { Database } from '../db/tables.js'
 
-/** The rows of a query, so many at once, on the snapshot of its transaction. `query` has no parameters: a cursor takes none. */
+/** The rows of a query, `rowsAtOnce` in each round trip, on the snapshot of its transaction. `query` has no parameters: a cursor takes none. */
 export async function* scan<Row>(
   trx: Transaction<Database>,
   name: string,

@@ -103,7 +103,7 @@ t.test('a change of an agent or tool is a new version with one audit row; a plan
   t.equal(countOutcomes(await applyOrganisation(database, document, options)).changed, 0)
 })
 
-t.test('every fault of a document is told at once, at its place, and nothing is stored', async t => {
+t.test('every fault of a document is reported at once, at its place, and nothing is stored', async t => {
   const document = {
     version: 1,
     labels: [{ name: 'new one' }],

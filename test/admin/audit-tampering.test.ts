@@ -26,7 +26,7 @@ const edit = async (id: number, body: object) => {
 for (const description of ['one', 'two', 'three', 'four']) await edit(1, { description })
 await edit(11, { description: 'other' })
 
-/** What verification finds after SQL that nobody is told of; the database is as before afterwards. */
+/** What verification finds after SQL that nothing records; the database is as before afterwards. */
 async function found(...statements: ReturnType<typeof sql>[]): Promise<string[]> {
   return await inVain(async trx => {
     for (const statement of statements) await statement.execute(trx)

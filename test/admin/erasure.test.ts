@@ -183,7 +183,7 @@ t.test('what takes access away answers when nothing can be stored by it any more
       select actor from audit where resource_kind = 'persona' and resource_id = 3 order by version_after desc limit 1`.execute(
       db,
     )
-    t.strictSame(rows, [{ actor: way === 'erased' ? 'erased' : email }], `${way}: nothing comes behind it`)
+    t.strictSame(rows, [{ actor: way === 'erased' ? 'erased' : email }], `${way}: nothing comes after it`)
   }
 })
 

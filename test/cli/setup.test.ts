@@ -62,7 +62,7 @@ t.test('the sample organisation comes beside what init and a document made', asy
   t.equal((await agentctl({ url, args: ['apply', sample, '--plan'] })).status, 0)
 })
 
-t.test('78: without a database a command says what to set, and makes nothing; a schema behind is told', async t => {
+t.test('78: without a database a command says what to set, and makes nothing; an older schema is reported', async t => {
   const folder = t.testdir()
   const env = { DATABASE_URL: '', DATA_DIR: join(folder, 'data'), SECRET_KEYS: '' }
   for (const args of [

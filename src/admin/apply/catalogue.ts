@@ -170,8 +170,10 @@ export class Catalogue {
     if (byId !== undefined && list?.ids.has(byId)) return byId
     const named = (typeof reference === 'string' && list?.names.get(folded(section, reference))) || []
     // An entry of the document is meant first; a row of somebody else is never meant by its name.
-    const entries = named.filter(id => list?.matched.some(match => match.id === id))
-    const found = entries.length > 0 ? entries : named.filter(id => list?.origins.get(id)?.isOperators !== false)
+    const operators = named.filter(id => list?.origins.get(id)?.isOperators !== false)
+    const isClear = named.length === 1 && operators.length === 1
+    const entries = isClear ? [] : named.filter(id => list?.matched.some(match => match.id === id))
+    const found = entries.length > 0 ? entries : operators
     if (found.length > 1)
       return this.fault(loc, `${noun} "${reference}" is the name of several: give the id`, 'ambiguous')
     if (found[0] !== undefined) return found[0]
@@ -242,7 +244,7 @@ export class Catalogue {
       this.fault([...loc, named], `there is no ${noun} ${id}: a new one needs this field`, 'missing')
     }
     if (stored === undefined && Number(id) > NEW_ID_MAX) {
-      const msg = `a new id must be at most ${NEW_ID_MAX}: ids made later go on behind it`
+      const msg = `a new id must be at most ${NEW_ID_MAX}: later ids continue after it`
       this.fault([...loc, 'id'], msg, 'less_than_equal')
     }
     if (uniqueNames && namesakes.some(row => row.id !== id)) {

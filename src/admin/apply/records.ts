@@ -4,6 +4,7 @@ import { recordAccess } from '../../updates/access-events.js'
 import type { SectionName } from '../document.js'
 import { isErased } from '../people.js'
 import { ascending, type Catalogue, type Id, type Matched, type Outcome, type Plan, TABLES } from './catalogue.js'
+import { entryInWords, type Refer } from './words.js'
 
 type Row = Record<string, unknown>
 type Section = Exclude<SectionName, 'tools' | 'agents'>
@@ -85,20 +86,36 @@ export function linksOf(section: Section): readonly Link[] {
   return SHAPES[section].links ?? []
 }
 
-/** The rows of one list by id, with the columns and the owner that a document names. */
-export async function readSection(db: Kysely<Database>, section: Section): Promise<object[]> {
-  const { columns, isOwned } = SHAPES[section]
+/** The entries of one list, by id. */
+export async function readSection(db: Kysely<Database>, section: Section, refer: Refer): Promise<object[]> {
+  const { columns, isOwned, links = [] } = SHAPES[section]
   const { table, named } = TABLES[section]
-  const order = named === 'email' ? sql`email` : sql`id`
-  const shown = [
-    ...columns.map(column => sql.ref(column)),
-    ...(isOwned ? [sql`(select email from user_account u where u.id = owner_id) as owner`] : []),
-  ]
-  const { rows } = await sql<object>`
-    select id, ${sql.join(shown)} from ${sql.table(table)} order by ${order}`.execute(db)
-  return rows.map(row =>
-    Object.fromEntries(Object.entries(row).filter(([name, value]) => name !== 'name' || value !== null)),
+  const shown = ['id', ...columns, ...(isOwned ? ['owner_id'] : [])].map(column => sql.ref(column))
+  const { rows } = await sql<Row & { id: Id }>`
+    select ${sql.join(shown)} from ${sql.table(table)} order by ${sql.ref(named === 'email' ? 'email' : 'id')}`.execute(
+    db,
   )
+  const withoutNull = (row: Row) =>
+    Object.fromEntries(Object.entries(row).filter(([name, value]) => name !== 'name' || value !== null))
+  const entries = new Map<Id, Row>(rows.map(row => [row.id, withoutNull(row)]))
+  for (const link of links) {
+    const linked = await readLinked(db, link, [...entries.keys()])
+    for (const [id, current] of linked) Object.assign(entries.get(id) ?? {}, fieldsOf(link, current))
+  }
+  return [...entries.values()].map(entry => entryInWords(entry, refer))
+}
+
+/** The rows of a link by their owners, whose column they lack. */
+async function readLinked(db: Kysely<Database>, link: Link, ids: readonly Id[]): Promise<Map<Id, Row[]>> {
+  const linked = new Map<Id, Row[]>(ids.map(id => [id, []]))
+  const { rows } =
+    await sql<Row>`select * from ${sql.table(link.table)} where ${owns(link, ids)} order by 1, 2`.execute(db)
+  for (const { [link.owner]: owner, ...row } of rows) linked.get(owner as Id)?.push(row) // its key
+  return linked
+}
+
+function fieldsOf(link: Link, rows: readonly Row[]): Record<string, unknown[]> {
+  return link.fields?.(rows) ?? { [link.field]: rows.flatMap(row => Object.values(row)) }
 }
 
 /** Decides what becomes of one list of rows that have no versions. Notes faults in the catalogue. */
@@ -182,9 +199,7 @@ async function planLink(
   outcomes: readonly Outcome[],
 ): Promise<{ link: Link; owners: Id[]; rows: Row[] }> {
   const ids = catalogue.entries(section).map(({ id }) => id)
-  const currentOf = new Map<Id, Row[]>(ids.map(id => [id, []]))
-  const stored = await sql<Row>`select * from ${sql.table(link.table)} where ${owns(link, ids)}`.execute(db)
-  for (const { [link.owner]: owner, ...row } of stored.rows) currentOf.get(owner as Id)?.push(row) // its key
+  const currentOf = await readLinked(db, link, ids)
   const plan: { link: Link; owners: Id[]; rows: Row[] } = { link, owners: [], rows: [] }
   for (const [index, match] of catalogue.entries(section).entries()) {
     const current = currentOf.get(match.id) ?? []
@@ -196,9 +211,9 @@ async function planLink(
     plan.owners.push(match.id)
     plan.rows.push(...wanted.map(row => ({ [link.owner]: match.id, ...row })))
     if (outcome.action !== 'created') outcome.action = 'changed'
-    const [from, to] = [current, wanted].map(rows => link.fields?.(rows) ?? { [link.field]: rows.map(plain) })
-    for (const [field, list] of Object.entries(to ?? {})) {
-      if (inOrder(from?.[field]) !== inOrder(list)) outcome.fields.push({ field, from: from?.[field], to: list })
+    const from = fieldsOf(link, current)
+    for (const [field, list] of Object.entries(fieldsOf(link, wanted))) {
+      if (inOrder(from[field]) !== inOrder(list)) outcome.fields.push({ field, from: from[field], to: list })
     }
   }
   return plan
@@ -207,11 +222,6 @@ async function planLink(
 /** A list as text, whatever the order of its items. */
 function inOrder(items: readonly unknown[] = []): string {
   return items.map(comparable).sort().join()
-}
-
-/** A link of one column is that column's value. */
-function plain(row: Row): unknown {
-  return Object.values(row)[0]
 }
 
 function linkOf(field: 'users' | 'groups' | 'cc_pairs', table: keyof Database, column: string): Link {

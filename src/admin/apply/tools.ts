@@ -109,7 +109,7 @@ export interface GivenTool {
   operations?: string[]
 }
 
-/** What the operator is told of a change that may be made: where secrets go. Throws as `decideAsOperator` does. */
+/** What the operator should know of a change that may be made: where secrets go. Throws as `decideAsOperator` does. */
 export async function changeNotes(
   db: Kysely<Database>,
   state: ToolState,

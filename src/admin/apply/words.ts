@@ -60,6 +60,11 @@ export function inWords(field: string, value: unknown, refer: Refer): [word: str
   return [word, Array.isArray(value) ? value.map(named) : named(value ?? null)]
 }
 
+/** All fields of a row as an entry of a document has them. */
+export function entryInWords(row: object, refer: Refer): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(row).map(([field, value]) => inWords(field, value, refer)))
+}
+
 /** Changes in the words of documents; of lists with what comes and goes. */
 export function changesInWords(changes: readonly FieldChange[], refer: Refer): FieldChange[] {
   return changes.map(change => {

@@ -15,7 +15,7 @@ export function addAuditCommands(program: Command, line: CommandLine): void {
     .addOption(new Option('--kind <KIND>', 'only this kind').choices(LISTED_KINDS))
     .option('--subject <ID>', 'only of this id, or concerning the person with this email')
     .option('--since <DATE>', 'from this time on (RFC 3339, UTC without an offset)', dateTime)
-    .option('--limit <COUNT>', 'at most so many', wholeNumber, 100)
+    .option('--limit <COUNT>', 'the newest COUNT', wholeNumber, 100)
   line
     .add(audit, 'verify', '--checkpoint checkpoint-1 --public-key audit-key.pub', verifyCommand)
     .description(

@@ -5,6 +5,7 @@ import { parseBigInts, stringifyExact } from '../../schema/exact-json.js'
 import { isJsonObject } from '../../schema/vocabulary.js'
 import { toFunctions } from '../../tool/definition/index.js'
 import type { Header } from '../../tool/headers.js'
+import { readReferences } from '../apply/words.js'
 import { exportAgents } from '../export.js'
 import { readHistory, restorePersona, restoreTool } from '../history.js'
 import { EXIT, Refusal } from '../refusal.js'
@@ -42,7 +43,7 @@ function addVersionCommands(parent: Command, line: CommandLine, kind: ResourceKi
       (call: Call, options: { limit: number }, name: string) => historyCommand(call, kind, name, options.limit),
     )
     .description(`Lists the versions of one ${noun}, newest first.\n${argument} is an id or a name.`)
-    .option('--limit <COUNT>', 'at most so many', wholeNumber, 100)
+    .option('--limit <COUNT>', 'the newest COUNT', wholeNumber, 100)
   line
     .add(
       parent,
@@ -121,7 +122,7 @@ async function showAgentCommand(call: Call, _: object, name: string): Promise<un
   const db = await call.db()
   const id = await resourceId(db, 'persona', name)
   const row = await db.selectFrom('persona').select('version').where('id', '=', id).executeTakeFirst()
-  showRecord(call, { ...row, ...(await exportAgents(db, id))[0] })
+  showRecord(call, { ...row, ...(await exportAgents(db, await readReferences(db), id))[0] })
 }
 
 async function listToolsCommand(call: Call): Promise<undefined> {
