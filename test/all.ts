@@ -88,7 +88,7 @@ async function run(file: string): Promise<void> {
   console.log(`${isFine ? 'ok' : 'not ok'} - ${file} # ${((performance.now() - began) / 1_000).toFixed(1)} s`)
 }
 
-/** `http/limits` of `build/test/http/limits.test.js`. */
+/** `http/rates` of `build/test/http/rates.test.js`. */
 function nameOf(file: string): string {
   return relative(join('build', 'test'), file).replace(/\.test\.js$/, '')
 }

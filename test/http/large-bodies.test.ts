@@ -1,0 +1,133 @@
+import { once } from 'node:events'
+import { Agent, type IncomingMessage, request as send } from 'node:http'
+import t from 'tap'
+import type { Caller } from '../../src/auth/caller.js'
+import { ClientGone, Unavailable } from '../../src/errors.js'
+import { UnparsedBody } from '../../src/http/body.js'
+import { bodyTurns } from '../../src/limits/semaphore.js'
+import { BodyWorkers, type BodyWorkersOptions } from '../../src/tool/worker/pool.js'
+import { worldApp } from '../app.js'
+import { DEFINITION } from '../matrix-organisation.js'
+import { running } from './running.js'
+
+/** Beyond what is parsed on the thread that serves requests. */
+const LARGE_BYTES = 100_000
+const PUT = '/admin/tool/custom/10'
+const VALIDATE = '/admin/tool/custom/validate'
+const SWAGGER = { swagger: '2.0', info: { title: 'Old', version: '1' }, host: 'h.example.com', paths: DEFINITION.paths }
+
+t.test('a large body is answered as the same body without its spaces is', async t => {
+  const { call, token } = await worldApp(t)
+  const admin = await token('admin@example.com')
+  const both = async (method: string, url: string, text: string, headers: Record<string, string> = {}) => {
+    const small = await call(method, url, { token: admin, body: text, headers })
+    const large = await call(method, url, { token: admin, body: ' '.repeat(LARGE_BYTES) + text, headers })
+    return [small, large].map(({ statusCode, headers, json }) => {
+      const { etag, warning, 'preference-applied': applied } = headers
+      return { status: statusCode, headers: { etag, warning, applied }, body: { ...json(), request_id: '' } }
+    })
+  }
+  const cases: [number, string, string, string, Record<string, string>?][] = [
+    [200, 'PUT', `${PUT}?dry_run=true`, JSON.stringify({ definition: DEFINITION, name: 'renamed', x: 1 })],
+    [200, 'PUT', PUT, JSON.stringify({ definition: { ...DEFINITION, 'x-note': '\u00e9 2' } })],
+    [200, 'POST', VALIDATE, JSON.stringify({ definition: DEFINITION, unknown: [1] })],
+    [200, 'POST', `${VALIDATE}?report=full`, JSON.stringify({ definition: DEFINITION })],
+    [200, 'POST', `${VALIDATE}?tool_id=10`, JSON.stringify({ definition: DEFINITION })],
+    [200, 'POST', `${VALIDATE}?complete=true`, JSON.stringify({ definition: SWAGGER })],
+    [
+      422,
+      'PUT',
+      PUT,
+      JSON.stringify({ definition: { ...DEFINITION, servers: [] }, custom_headers: [{ key: 'Host' }] }),
+    ],
+    [422, 'PUT', PUT, JSON.stringify({ name: 5, definition: [] })],
+    [422, 'PUT', PUT, JSON.stringify({ unknown: 5 }), { prefer: 'handling=strict' }],
+    [422, 'PUT', PUT, '{"definition":{"__proto__":{}}}'],
+    [422, 'POST', VALIDATE, JSON.stringify({ definition: { ...DEFINITION, paths: {} } })],
+    [422, 'POST', VALIDATE, 'null'],
+    [404, 'PUT', '/admin/tool/custom/424242', JSON.stringify({ definition: DEFINITION })],
+  ]
+  for (const [status, method, url, text, headers] of cases) {
+    const [small, large] = await both(method, url, text, headers)
+    t.equal(small?.status, status, `${method} ${url} ${text.slice(0, 40)}`)
+    t.strictSame(large, small)
+  }
+  // The place of a syntax error counts the spaces.
+  const [small, large] = await both('PUT', PUT, '{"name":')
+  t.strictSame(small?.body.detail[0].loc, ['body', 8])
+  t.strictSame(large?.body.detail[0].loc, ['body', LARGE_BYTES + 8])
+})
+
+t.test('422: faults beside a large body are reported without those of the body', async t => {
+  const { call, token } = await worldApp(t)
+  const body = `${' '.repeat(LARGE_BYTES)}{"name":5}`
+  const answer = await call('PUT', `${PUT}?dry_run=maybe`, { token: await token('admin@example.com'), body })
+  t.strictSame(
+    answer.json().detail.map(({ loc }: { loc: unknown }) => loc),
+    [['query', 'dry_run']],
+  )
+})
+
+const input = { strict: false, query: {}, use: null }
+const callerOf = (id: number) => ({ token: { id } }) as unknown as Caller // what tells callers apart
+const small = JSON.stringify({ definition: DEFINITION })
+
+function request(id: number, text: string, socket = { destroyed: false }) {
+  return { body: new UnparsedBody(Buffer.from(text)), caller: callerOf(id), raw: { socket } }
+}
+
+function workersOf(t: { teardown(fn: () => Promise<void>): unknown }, options: Partial<BodyWorkersOptions> = {}) {
+  const defaults = { bodyLimitBytes: 5_000_000, deadlineMs: 20_000, turn: bodyTurns(2, 20_000) }
+  const workers = new BodyWorkers({ ...defaults, ...options })
+  t.teardown(() => workers.close())
+  return { workers, validate: (id: number, text: string) => workers.run('validate_tool', request(id, text), input) }
+}
+
+t.test(
+  '503 for a body that takes longer than it may; the next of its token and those of others are served',
+  async t => {
+    const { validate } = workersOf(t, { deadlineMs: 1 }) // to start a worker takes longer
+    const refused = await validate(1, small).catch(error => error)
+    t.ok(refused instanceof Unavailable)
+    t.match(refused, { reason: 'overloaded', outcome: 'not_applied', message: /took more than 0.001 s/ })
+  },
+)
+
+t.test('422 for a definition that takes too much memory; the next one is served, and one beside it', async t => {
+  const { validate } = workersOf(t, { bodyLimitBytes: 1 }) // 64 MiB for a worker
+  const huge = `{"definition":{"x":[${'1.0,'.repeat(990_000)}1]}}`
+  const failing = validate(1, huge).catch(error => error)
+  const beside = validate(2, small)
+  t.match(await failing, {
+    faults: [
+      {
+        loc: ['body', 'definition'],
+        type: 'definition_too_large',
+        msg: 'Checking it takes more than 64 MiB of memory: give it fewer values',
+      },
+    ],
+  })
+  for (const { answer } of [await beside, await validate(1, small)])
+    t.match(JSON.parse(String(answer)), { methods: [{}] })
+})
+
+t.test('what nobody waits for any more is not worked on', async t => {
+  const { workers } = workersOf(t)
+  const gone = request(1, small, { destroyed: true })
+  t.ok((await workers.run('validate_tool', gone, input).catch(error => error)) instanceof ClientGone)
+})
+
+t.test('a client that sends a large body first hears why it is refused', async t => {
+  const { port } = await running(t, {}, { listen: true })
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 })
+  t.teardown(() => agent.destroy())
+  for (let round = 0; round < 2; round++) {
+    const headers = { authorization: 'Bearer pat_nope', 'content-type': 'application/json' }
+    const sent = send({ port, host: '127.0.0.1', method: 'POST', path: VALIDATE, agent, headers })
+    sent.end(Buffer.alloc(6_000_000, ' '))
+    const [answer] = (await once(sent, 'response')) as [IncomingMessage]
+    t.equal(answer.statusCode, 401)
+    answer.resume()
+    await once(answer, 'end')
+  }
+})
