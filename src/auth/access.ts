@@ -47,7 +47,7 @@ export function managesTool(viewer: Viewer, ids: RawBuilder<unknown> = sql`array
     cardinality(${viewer.managedGroups}) > 0 and (t.user_id = ${viewer.user} or t.id = any(${toolsInScope(viewer, ids)})))))`
 }
 
-/** A tool that is on agents outside is on one among its first so many, mostly: then no others are looked at. */
+/** Most tools used outside the groups appear on one of their first 20 agents, so check those first. */
 const FIRST_AGENTS = 20
 
 /** SQL: which of these tools the viewer may manage for the agents that have them. Each agent is looked up once, in hash tables. */
@@ -79,7 +79,7 @@ export function linksOf(tool: RawBuilder<unknown>): RawBuilder<unknown> {
   return sql`persona_tool where tool_id = ${tool} and ${isOnly(sql`tool_id`, tool)}`
 }
 
-/** SQL: the agents `a` that have the tool `t`, at most so many, with the link `used`. */
+/** SQL: the agents `a` that have the tool `t`, at most `most`, with the link `used`. */
 export function usedBy(most: number): RawBuilder<unknown> {
   return sql`(select persona_id, attached_by from ${linksOf(sql`t.id`)} limit ${sql.lit(most)}) used
       join persona a on a.id = used.persona_id and not a.deleted`

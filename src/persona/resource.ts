@@ -92,7 +92,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
       // Where none is attached there is nothing to hold against what is left, which may be less than nothing.
       tool_bytes_left: attached.tool_ids === undefined ? 0 : toolBytesLeft,
     }
-    // Put onto the audit row, which was made for this: copying so many properties takes twenty times as long.
+    // Added to the audit row, which was made for this: a copy of all properties takes twenty times as long.
     const parameters = Object.assign(entry, viewer, allIds(content), own)
     for (const relation of relationsOf(written)) {
       Object.assign(parameters, linkChanges(relation, state, content), {

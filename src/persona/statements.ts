@@ -257,7 +257,7 @@ type Scope = 'all' | 'bound' | 'seen'
 
 const PAGES = { all: pagesOf('all'), bound: pagesOf('bound'), seen: pagesOf('seen') }
 
-/** Reads so many agents behind an id that the caller sees and the token is not bound away from. */
+/** Reads `rows` agents after an id that the caller and the token may see. */
 export async function readPersonaPage(
   database: ServiceDatabase,
   caller: Caller,

@@ -110,7 +110,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
       headers: JSON.stringify((headers ?? []).map(({ sealed, ...header }) => ({ ...header, ...encoded(sealed) }))),
       shown_headers: JSON.stringify(shownHeaders(headers ?? state.headers)),
     }
-    // Put onto the audit row, which was made for this: copying so many properties takes twenty times as long.
+    // Added to the audit row, which was made for this: a copy of all properties takes twenty times as long.
     const parameters = Object.assign(entry, viewer, own)
     if (definition === null) {
       const shown = minimal ? [] : [{ definition: state.definition_hash }]

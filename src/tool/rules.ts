@@ -17,7 +17,7 @@ export interface CheckedDefinition {
   hash: string
 }
 
-/** The fields that an update names. `null` never arrives here but for `oauth_config_id`, which it clears. */
+/** The fields that an update names. Only `oauth_config_id` may be `null`, which clears it. */
 export interface ToolUpdateFields {
   name?: string
   description?: string

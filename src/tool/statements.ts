@@ -297,7 +297,7 @@ const PAGES = {
   bound: [pageOf('bound', false), pageOf('bound', true)],
 } as const
 
-/** Reads so many tools behind an id, of those that the token is not bound away from. */
+/** Reads `rows` tools after an id that the token may see. */
 export async function readToolPage(
   database: ServiceDatabase,
   { token }: Caller,

@@ -13,7 +13,7 @@ const ROUNDED_MAX = 100
 
 /**
  * Compares a definition with the JSON text of the one that it was made from. `isPlain`: that has no number which JavaScript would write in
- * another way, and nothing was compared. `isSame`: both are the same but for the writing of their numbers.
+ * another way, and nothing was compared. `isSame`: both differ at most in how numbers are written.
  */
 export function compareNumbers(stored: string, sent: object) {
   const before = parseExact(stored)
@@ -24,7 +24,7 @@ export function compareNumbers(stored: string, sent: object) {
 
 type Holder = Readonly<Record<string | number, unknown>>
 
-/** Whether two objects or lists are the same but for the writing of numbers; notes what was rounded. */
+/** Whether two objects or lists differ at most in how numbers are written; notes what was rounded. */
 function isSameBut(before: Holder, after: Holder, path: RoundedNumber['path'], rounded: RoundedNumber[]): boolean {
   if (Array.isArray(before) !== Array.isArray(after)) return false
   const [keys, others] = [Object.keys(before), Object.keys(after)]

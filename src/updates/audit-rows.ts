@@ -73,7 +73,7 @@ export function auditColumns(entry: AuditEntry) {
   return Object.fromEntries(values) as Insertable<AuditTable>
 }
 
-/** SQL: the columns of the chain, but for the difference, which may have megabytes. */
+/** SQL: the columns of the chain without the difference, which may have megabytes. */
 export const ROW_COLUMNS = sql.join(
   NAMES.filter(name => isInChain(name) && name !== 'difference').map(name => shownColumn(name, COLUMNS[name])),
 )

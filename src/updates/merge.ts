@@ -42,7 +42,7 @@ export async function readMergeBase(
 const AUTHORS_NAMED_MAX = 5
 const AUTHOR_LENGTH_MAX = 64
 
-/** What the caller is told of the versions that were merged over: which they are, and of each field who changed it last. */
+/** Names the versions that were merged over, and for each field who changed it last. */
 export function mergeNote({ between }: MergeBase): string {
   const last = new Map(between.flatMap(({ by, fields }) => fields.map(field => [field, by] as const)))
   const fieldsOf = new Map<string, string[]>()

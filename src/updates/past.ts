@@ -39,7 +39,9 @@ export async function readPastOf(executor: Executor, kind: ResourceKind, id: num
   if (row.is_future) {
     throw new InvalidRequest([{ loc: ['query', 'at'], msg: 'Input should be in the past', type: 'datetime_past' }])
   }
-  return pastOf(kind, row)
+  const past = pastOf(kind, row)
+  if (past instanceof Error) throw past
+  return past
 }
 
 /** Resources as they were at a time. */
@@ -50,22 +52,19 @@ export async function readPasts(
   at: string,
 ): Promise<Pasts> {
   const rows = await readRows(executor, kind, ids, { at })
-  const found = rows.map(row => pastOrReason(kind, row))
+  const found = rows.map(row => ({ id: row.id, past: pastOf(kind, row) }))
   const deleted = ids.filter(id => !rows.some(row => row.id === id))
   return {
-    pasts: found.filter(past => 'values' in past),
-    lost: [...found.filter(past => 'reason' in past), ...deleted.map(id => ({ id, reason: 'deleted' as const }))],
+    pasts: found.flatMap(({ past }) => (past instanceof Error ? [] : [past])),
+    lost: [
+      ...found.flatMap(({ id, past }) => (past instanceof Error ? [{ id, reason: reasonOf(past) }] : [])),
+      ...deleted.map(id => ({ id, reason: 'deleted' as const })),
+    ],
   }
 }
 
-function pastOrReason(kind: ResourceKind, row: PastRow): Past | Pasts['lost'][number] {
-  try {
-    return pastOf(kind, row)
-  } catch (error) {
-    if (error instanceof VersionGone) return { id: row.id, reason: error.reason }
-    if (error instanceof VersionNotFound) return { id: row.id, reason: 'deleted' }
-    throw error
-  }
+function reasonOf(error: VersionGone | VersionNotFound): VersionGone['reason'] {
+  return error instanceof VersionGone ? error.reason : 'deleted'
 }
 
 async function readRows(
@@ -79,24 +78,24 @@ async function readRows(
   return rows.map(row => ({ ...row, at: shownAt ?? row.at }))
 }
 
-function pastOf(kind: ResourceKind, row: PastRow): Past {
+function pastOf(kind: ResourceKind, row: PastRow): Past | VersionNotFound | VersionGone {
   const { id, current, kept_from, pruned_to, version, at, values } = row
   const name = `${NOUN[kind]} ${id}`
   if (version === null || at === null) {
-    if (row.is_asked_later) throw new VersionNotFound(`The versions of ${name} go to ${current}.`)
-    if (kept_from === 0) throw new VersionNotFound(`There was no ${name} at that time.`)
-    throw new VersionGone('pruned', `Of ${name} the history is kept from version ${kept_from} on (${ROW_SETTINGS}).`)
+    if (row.is_asked_later) return new VersionNotFound(`The versions of ${name} go to ${current}.`)
+    if (kept_from === 0) return new VersionNotFound(`There was no ${name} at that time.`)
+    return new VersionGone('pruned', `Of ${name} the history is kept from version ${kept_from} on (${ROW_SETTINGS}).`)
   }
   if (values.removed !== undefined) {
-    throw new VersionGone('deleted', `The ${name} of that time was deleted, and made anew since.`)
+    return new VersionGone('deleted', `The ${name} of that time was deleted, and made anew since.`)
   }
   // Nothing that is there is without a name: so is a tool between its removal and its being made anew.
   if (values.deleted === true || values.name === '') {
-    throw new VersionNotFound(`There was no ${name} then: it had been deleted, and came back later.`)
+    return new VersionNotFound(`There was no ${name} then: it had been deleted, and came back later.`)
   }
   if (pruned_to !== null) {
     const before = `the contents before version ${pruned_to} are no longer kept (${CONTENT_SETTINGS})`
-    throw new VersionGone('pruned', `Of ${name} ${before}.`)
+    return new VersionGone('pruned', `Of ${name} ${before}.`)
   }
   return { id, version, at, values }
 }

@@ -8,6 +8,7 @@ import type { Database, ResourceKind } from '../db/tables.js'
 import { appendEvents, lockChains } from './access-events.js'
 import { type Actor, GENESIS_HASH } from './audit.js'
 import { beLong, patiently, RESOURCE_KINDS, resourcePages } from './resource-pages.js'
+import { tryLockRow } from './write.js'
 
 /** `bytesMax`: size of the old contents kept of one agent or tool; 64 MiB unless said otherwise. */
 export type Retention = Config['history'] & { readonly bytesMax?: number }
@@ -108,7 +109,7 @@ async function pruneRows(
   return removed
 }
 
-/** Removes the oldest rows of one chain, up to the first within the retention, and moves the anchor behind them. */
+/** Removes the oldest rows of one chain, up to the first within the retention, and moves the anchor to the last of them. */
 async function pruneChain(
   trx: Transaction<Database>,
   kind: ResourceKind,
@@ -118,15 +119,8 @@ async function pruneChain(
 ): Promise<number> {
   await beLong(trx)
   // The row's lock keeps writers of this resource out, so that head, count and anchor move together.
-  const found = await trx.selectFrom(kind).select('id').where('id', '=', id).executeTakeFirst()
-  const locked = await trx
-    .selectFrom(kind)
-    .select('id')
-    .where('id', '=', id)
-    .forNoKeyUpdate()
-    .skipLocked()
-    .executeTakeFirst()
-  if (found !== undefined && locked === undefined) return 0 // somebody writes it: the next run finds it again
+  const isThere = await trx.selectFrom(kind).select('id').where('id', '=', id).executeTakeFirst()
+  if (isThere && !(await tryLockRow(trx, kind, id))) return 0 // somebody writes it: the next run finds it again
   const { rows } = await sql<{ version_after: number; hash: Buffer; content_hash: Buffer | null; at: string }>`
     with old as (
       select version_after, hash, content_hash, at from audit

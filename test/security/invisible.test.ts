@@ -7,7 +7,7 @@ import { DEFINITION, matrixCallers, matrixOrganisation } from '../matrix-organis
 import { comparable, observedWorld } from './observed.js'
 
 /*
- * What the caller cannot see answers like what does not exist: in status, body but for the request id, and headers, after
+ * What the caller cannot see answers like what does not exist: in status, body without the request id, and headers, after
  * the same statements.
  */
 const world = await observedWorld(t)

@@ -184,7 +184,7 @@ async function requireLost(t: Test, way: Way, loss: Loss, send: Send): Promise<v
   await run(world.database.db, loss.had, values)
 }
 
-/** When the token expires, and which quotas it has, is told as it was when the request came. */
+/** When the token expires, and which quotas it has, is reported as it was when the request came. */
 function withoutExpiry(answer: LightMyRequestResponse): unknown {
   delete answer.headers['token-expires-at']
   delete answer.headers['ratelimit-policy']

@@ -300,7 +300,7 @@ t.test('a secret stays with the origin that it was given for', async t => {
     t.equal((await put('manager', 201, { definition: elsewhere, name: 'same origin' })).statusCode, 200)
   })
 
-  t.test('200 with Warning: the owner and managers of all actions are told where the secrets go now', async t => {
+  t.test('200 with Warning: it names to the owner and managers of all actions where the secrets go now', async t => {
     const now = [`calls of this tool now also take the stored header values to ${ELSEWHERE}`]
     t.strictSame(told(await put('manager', 204, { definition: definitionAt(HOME, ELSEWHERE) })), now, 'as owner')
     t.strictSame(told(await put('admin', 204, { definition: definitionAt(HOME) })), [], 'an origin less is no news')
@@ -314,23 +314,30 @@ t.test('a secret stays with the origin that it was given for', async t => {
   })
 })
 
-t.test('a server that somebody planted while no secret was stored is told to the caller who stores one', async t => {
-  const { get, put } = await rightsWorld(t)
-  const planted = await put('manager', 201, { definition: definitionAt(ELSEWHERE), custom_headers: [] })
-  t.equal(planted.statusCode, 200, planted.body)
-  const goes = [`calls of this tool take the new header values to ${ELSEWHERE}`]
-  t.strictSame(told(await put('admin', 201, { custom_headers: [SECRET] }, '?dry_run=true')), goes)
-  t.strictSame(told(await put('admin', 201, { custom_headers: [SECRET] })), goes)
-  t.strictSame(told(await put('admin', 201, { custom_headers: [SECRET] })), [], 'nothing was given that was not there')
-  const shown = (await get('admin', 201)).json()
-  t.strictSame(told(await put('admin', 201, { custom_headers: shown.custom_headers, name: 'kept' })), [])
-  const more = [...shown.custom_headers, { key: 'X-Key', value: 'also' }]
-  t.strictSame(told(await put('admin', 201, { custom_headers: more })), goes, 'nor later does it pass in silence')
-  const whole = { custom_headers: [{ ...SECRET, value: 'Bearer other' }], definition: definitionAt(ELSEWHERE) }
-  t.strictSame(told(await put('admin', 201, whole)), [], 'a request with the definition is not told')
-})
+t.test(
+  'a Warning names a server that somebody planted while no secret was stored to the caller who stores one',
+  async t => {
+    const { get, put } = await rightsWorld(t)
+    const planted = await put('manager', 201, { definition: definitionAt(ELSEWHERE), custom_headers: [] })
+    t.equal(planted.statusCode, 200, planted.body)
+    const goes = [`calls of this tool take the new header values to ${ELSEWHERE}`]
+    t.strictSame(told(await put('admin', 201, { custom_headers: [SECRET] }, '?dry_run=true')), goes)
+    t.strictSame(told(await put('admin', 201, { custom_headers: [SECRET] })), goes)
+    t.strictSame(
+      told(await put('admin', 201, { custom_headers: [SECRET] })),
+      [],
+      'nothing was given that was not there',
+    )
+    const shown = (await get('admin', 201)).json()
+    t.strictSame(told(await put('admin', 201, { custom_headers: shown.custom_headers, name: 'kept' })), [])
+    const more = [...shown.custom_headers, { key: 'X-Key', value: 'also' }]
+    t.strictSame(told(await put('admin', 201, { custom_headers: more })), goes, 'nor later does it pass in silence')
+    const whole = { custom_headers: [{ ...SECRET, value: 'Bearer other' }], definition: definitionAt(ELSEWHERE) }
+    t.strictSame(told(await put('admin', 201, whole)), [], 'a request with the definition is not told')
+  },
+)
 
-t.test('the operator is told where secrets go now: tool update, rollback and apply, and their plans', async t => {
+t.test('agentctl says where secrets go now: tool update, rollback and apply, and their plans', async t => {
   const { world } = await rightsWorld(t)
   const folder = mkdtempSync(join(tmpdir(), 'takeover-'))
   t.teardown(() => rmSync(folder, { recursive: true }))

@@ -456,7 +456,7 @@ t.test(
   },
 )
 
-/** Makes a tool whose definition takes about so many bytes. */
+/** Makes a tool whose definition takes about `bytes`. */
 async function toolOfBytes({ database }: Awaited<ReturnType<typeof worldApp>>, bytes: number): Promise<number> {
   const { rows } = await sql<{ id: number }>`
     with stored as (
@@ -468,7 +468,7 @@ async function toolOfBytes({ database }: Awaited<ReturnType<typeof worldApp>>, b
   return rows[0]?.id ?? 0
 }
 
-/** A definition whose JSON has about so many bytes. */
+/** A definition whose JSON has about `bytes`. */
 function definitionOfBytes(bytes: number) {
   return {
     openapi: '3.0.3',

@@ -39,7 +39,7 @@ for (const place of [AGENT, TOOL]) {
     const between = await set(place, { description: 'by bob' }, bob)
     const refused = await send(place, { name: 'mine' }, { tag })
     t.equal(refused.statusCode, 412)
-    t.equal(refused.json().conflicts, undefined, 'only a merge is told of it')
+    t.equal(refused.json().conflicts, undefined, 'only a merge has it')
     const merged = await send(place, { name: 'mine', description: 'base' }, { tag, merge: true })
     t.equal(merged.statusCode, 200, merged.body)
     t.match(merged.json(), { name: 'mine', description: 'by bob' })

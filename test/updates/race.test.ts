@@ -337,7 +337,7 @@ t.test('200 with what is stored at the write, whatever changes after the agent w
   const { database, token } = await worldDatabase(t)
   let between: string[] = []
   const { batched } = database
-  // The first round trip asks for the caller; behind it the changes are made.
+  // The first round trip asks for the caller; the changes are made after it.
   const interposed = Object.assign(Object.create(database), {
     batched: async (...[statement, ...rest]: Parameters<typeof batched>) => {
       const answer = await batched.call(database, statement, ...rest)

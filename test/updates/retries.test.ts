@@ -114,7 +114,7 @@ t.test(
     const { port } = app.server.address() as { port: number } // it listens on TCP
     const told = new Map<string, string>()
 
-    /** Sends the update and hangs up after so many bytes of its answer; answers what came. */
+    /** Sends the update and hangs up after `bytes` of its answer; answers what came. */
     const cutAfter = async ({ key, place }: Update, bytes: number, own = headersOf(key)): Promise<string> => {
       const body = bodyOf(key)
       const socket = connect(port, '127.0.0.1')

@@ -332,7 +332,7 @@ t.test('what others made while the body was on its way is not taken for what it 
     ['PUT', TOOL, '/tool/10'],
   ] as const) {
     const update = (body: object) => call(method, url, { token: admin, body })
-    /** Sends the body of the update when another one was made behind its headers. */
+    /** Sends the body of the update when another one was made after its headers. */
     const overtaken = async (headers: Record<string, string>) => {
       const payload = new PassThrough()
       const answer = app.inject({
