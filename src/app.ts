@@ -7,7 +7,7 @@ import fastify, {
 } from 'fastify'
 import { registerAuthentication } from './auth/hook.js'
 import type { Config } from './config.js'
-import type { ServiceDatabase } from './db/transaction.js'
+import type { Database } from './db/database.js'
 import { registerAdmission } from './http/admission.js'
 import { registerBodyParser } from './http/body.js'
 import { answerClientError, registerConnections } from './http/connections.js'
@@ -45,7 +45,7 @@ const READ_TIMES = 2
 export interface AppOptions {
   config: Config
   version: string
-  database: ServiceDatabase
+  database: Database
   service: Pick<Lifecycle, 'acceptsWrites' | 'current' | 'isDraining' | 'readiness' | 'requireSchema' | 'vault'>
   logger: FastifyBaseLogger | false
   /** Where the process counts what happened before the application was built; without it the application has its own. */

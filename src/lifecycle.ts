@@ -3,9 +3,9 @@ import type { Logger } from 'pino'
 import type { Config } from './config.js'
 import { rootCause, ServerUnfit } from './db/connection/database-error.js'
 import { classifyDatabaseError, type DatabaseErrorKind, isAboutConnecting } from './db/connection/sqlstate.js'
+import type { Database } from './db/database.js'
 import { migrateDirectly, schemaAdvice, schemaState, schemaSteps } from './db/migrate.js'
 import { connectAdvice, isRefusedByServer } from './db/open.js'
-import type { ServiceDatabase } from './db/transaction.js'
 import { type Readiness, Unavailable, type UnavailableReason } from './errors.js'
 import { SecretCorrupt } from './secrets/cipher.js'
 import type { KeyRing } from './secrets/key-ring.js'
@@ -26,7 +26,7 @@ const STARTING = unavailable('database_unreachable', 'The service is starting an
 export interface StartupOptions {
   config: Config
   version: string
-  database: ServiceDatabase
+  database: Database
   ring: KeyRing
   /** Whether this process brings the schema up to date before it serves. */
   migrates: boolean

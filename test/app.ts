@@ -1,5 +1,5 @@
 import type { Logger } from 'pino'
-import type { ServiceDatabase } from '../src/db/transaction.js'
+import type { Database } from '../src/db/database.js'
 import { startedService, type TestService, UNLIMITED, type WithTeardown } from './test-service.js'
 import { type World, worldDatabase } from './world.js'
 
@@ -21,7 +21,7 @@ export async function worldApp(
 /** The same over a database that is open; the application ends with the test. */
 export async function appOver(
   t: WithTeardown,
-  database: ServiceDatabase,
+  database: Database,
   env: Record<string, string> = {},
   logger: Logger | false = false,
 ): Promise<Pick<WorldApp, 'app' | 'call'>> {

@@ -13,10 +13,10 @@ import { applyOrganisation } from '../src/admin/apply.js'
 import { verifyAudit } from '../src/admin/audit-verification.js'
 import { createToken } from '../src/admin/tokens.js'
 import { readConfig } from '../src/config.js'
+import type { Database } from '../src/db/database.js'
 import { startEmbedded } from '../src/db/embedded/embedded.js'
 import { migrate } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
-import type { ServiceDatabase } from '../src/db/transaction.js'
 import { decryptSecret } from '../src/secrets/cipher.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
 import { openVault } from '../src/secrets/vault.js'
@@ -95,7 +95,7 @@ async function answers(url: string, { admin, person }: Tokens): Promise<Record<s
   }
 }
 
-async function secrets({ db }: ServiceDatabase): Promise<string[]> {
+async function secrets({ db }: Database): Promise<string[]> {
   const { rows } = await sql<{ tool_id: number; name: string; key_id: string; nonce: Buffer; ciphertext: Buffer }>`
     select tool_id, name, key_id, nonce, ciphertext from tool_header order by tool_id, position`.execute(db)
   const ring = parseKeyRing(TEST_SECRET_KEYS)

@@ -2,10 +2,11 @@ import { sql } from 'kysely'
 import { changePersona } from '../src/admin/apply/personas.js'
 import { removeRow } from '../src/admin/apply/pruning.js'
 import { operatorActor } from '../src/admin/operator.js'
-import { inTransaction, type ServiceDatabase } from '../src/db/transaction.js'
+import type { Database } from '../src/db/database.js'
+import { inTransaction } from '../src/db/transaction.js'
 import { contentOf } from '../src/persona/rules.js'
 
-type Db = Pick<ServiceDatabase, 'db'>
+type Db = Pick<Database, 'db'>
 
 /** Marks an agent deleted, as `apply --prune` does. */
 export async function deleteAgent(database: Db, id: number): Promise<void> {

@@ -2,9 +2,9 @@ import { applyOrganisation } from '../src/admin/apply.js'
 import { demoOrganisation } from '../src/admin/demo.js'
 import { createToken } from '../src/admin/tokens.js'
 import { readConfig } from '../src/config.js'
+import type { Database } from '../src/db/database.js'
 import { migrate } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
-import type { ServiceDatabase } from '../src/db/transaction.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
 import { openVault } from '../src/secrets/vault.js'
 import { testDatabase } from './postgres.js'
@@ -13,7 +13,7 @@ import { TEST_SECRET_KEYS } from './world.js'
 
 /** The service over the demo organisation, as a first start makes it. */
 export interface DemoApp extends Pick<TestService, 'app' | 'call'> {
-  database: ServiceDatabase
+  database: Database
   /** Of the administrator; of somebody who may edit nothing; the administrator's that demands If-Match, and is bound to agent 2; none. */
   tokens: { admin: string; reader: string; careful: string; bound: string; nobody: undefined }
 }

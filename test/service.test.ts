@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { type Kysely, sql } from 'kysely'
 import t, { type Test } from 'tap'
 import { readConfig } from '../src/config.js'
-import type { Database } from '../src/db/tables.js'
+import type { Tables } from '../src/db/tables.js'
 import { makeLogger } from '../src/http/logging.js'
 import { Lifecycle } from '../src/lifecycle.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
@@ -25,7 +25,7 @@ async function openingItsVault(t: Test) {
   return { service, started, go: () => holding.commit().execute() }
 }
 
-async function somebodyWaits(db: Kysely<Database>): Promise<boolean> {
+async function somebodyWaits(db: Kysely<Tables>): Promise<boolean> {
   const { rows } = await sql`
     select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`.execute(db)
   return rows.length > 0

@@ -2,7 +2,7 @@ import type { FastifyInstance, InjectOptions, LightMyRequestResponse } from 'fas
 import type { Logger } from 'pino'
 import { buildApp } from '../src/app.js'
 import { readConfig } from '../src/config.js'
-import type { ServiceDatabase } from '../src/db/transaction.js'
+import type { Database } from '../src/db/database.js'
 import { makeLogger } from '../src/http/logging.js'
 import type { Metrics } from '../src/http/metrics.js'
 import { Lifecycle } from '../src/lifecycle.js'
@@ -49,7 +49,7 @@ export const UNLIMITED = { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MIN
  */
 export async function buildService(
   t: WithTeardown,
-  database: ServiceDatabase,
+  database: Database,
   { settings = {}, secretKeys = TEST_SECRET_KEYS, logger = false, metrics, migrates = false }: ServiceOptions = {},
 ): Promise<TestService> {
   const config = readConfig({ EVENT_LOOP_DELAY_MAX_MS: '0', ...settings }) // the machine may be busy
@@ -67,7 +67,7 @@ export async function buildService(
 /** Builds and starts it. */
 export async function startedService(
   t: WithTeardown,
-  database: ServiceDatabase,
+  database: Database,
   options: ServiceOptions = {},
 ): Promise<TestService> {
   const built = await buildService(t, database, options)

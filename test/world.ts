@@ -3,9 +3,9 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { createToken, type TokenRequest } from '../src/admin/tokens.js'
 import { readConfig } from '../src/config.js'
+import type { Database } from '../src/db/database.js'
 import { migrate } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
-import type { ServiceDatabase } from '../src/db/transaction.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
 import { openVault, type Vault } from '../src/secrets/vault.js'
 import { testDatabase } from './postgres.js'
@@ -14,7 +14,7 @@ import { testDatabase } from './postgres.js'
 export interface World {
   /** For `pg`, and as `DATABASE_URL`. */
   url: string
-  database: ServiceDatabase
+  database: Database
   vault: Vault
   /** Makes a token for a user of the organisation and answers its text. Without options: no scopes, 90 days. */
   token(email: string, options?: Omit<TokenRequest, 'email'>): Promise<string>
@@ -68,6 +68,6 @@ export function worldFile(): string {
 /** Where other work has the machine, many writers of one row wait long for each other: how long one may is the subject of other tests. */
 const POOL = { DATABASE_POOL_SIZE: '20', LOCK_TIMEOUT_MS: '60000', STATEMENT_TIMEOUT_MS: '60000' }
 
-function open(url: string): ServiceDatabase {
+function open(url: string): Database {
   return openUrl(url, readConfig(POOL))
 }

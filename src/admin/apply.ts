@@ -1,6 +1,7 @@
 import { sql, type Transaction } from 'kysely'
-import type { Database } from '../db/tables.js'
-import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
+import type { Database } from '../db/database.js'
+import type { Tables } from '../db/tables.js'
+import { inTransaction } from '../db/transaction.js'
 import { collectFaults, unknownFields } from '../schema/faults.js'
 import { recordAccess } from '../updates/access-events.js'
 import { type Actor, sha256 } from '../updates/audit.js'
@@ -45,7 +46,7 @@ const APPLY_LOCK = 7_153_002
  * administer afterwards.
  */
 export async function applyOrganisation(
-  database: Pick<ServiceDatabase, 'db'>,
+  database: Pick<Database, 'db'>,
   document: unknown,
   options: ApplyOptions,
 ): Promise<ApplyReport> {
@@ -92,7 +93,7 @@ function requireRemovable(outcomes: readonly Outcome[], removable: ReadonlySet<s
 }
 
 /** Waits until no document is being applied, however long that takes. The lock ends with the transaction. */
-export async function lockApplies(trx: Transaction<Database>): Promise<void> {
+export async function lockApplies(trx: Transaction<Tables>): Promise<void> {
   await sql`set local lock_timeout = 0`.execute(trx)
   await sql`select pg_advisory_xact_lock(${sql.lit(APPLY_LOCK)})`.execute(trx)
   await sql`set local lock_timeout = default`.execute(trx)

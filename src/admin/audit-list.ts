@@ -1,5 +1,5 @@
 import { type Kysely, sql } from 'kysely'
-import type { Database } from '../db/tables.js'
+import type { Tables } from '../db/tables.js'
 import { ACCESS_KINDS } from '../updates/access-events.js'
 
 /** What `--kind` takes. */
@@ -37,7 +37,7 @@ export interface ListedChange {
 }
 
 /** Rows and events of the audit trail, newest first. */
-export async function listAudit(db: Kysely<Database>, filter: AuditFilter): Promise<ListedChange[]> {
+export async function listAudit(db: Kysely<Tables>, filter: AuditFilter): Promise<ListedChange[]> {
   const { kind, subject, since, limit } = filter
   const conditions = [
     ...(kind === undefined ? [] : [sql`kind = ${kind}`]),

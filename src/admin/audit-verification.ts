@@ -1,7 +1,7 @@
 import { Type } from '@sinclair/typebox'
 import { TypeCompiler } from '@sinclair/typebox/compiler'
 import { type Kysely, sql, type Transaction } from 'kysely'
-import type { Database } from '../db/tables.js'
+import type { Tables } from '../db/tables.js'
 import { type AccessEvent, EVENT_COLUMNS, eventHash, STATEFUL_KINDS, STATES } from '../updates/access-events.js'
 import { commitment, GENESIS_HASH } from '../updates/audit.js'
 import { isPruningMark } from '../updates/prune.js'
@@ -17,8 +17,8 @@ import { scan } from './scan.js'
  * emptied, erased, deleted (the last one too) or reordered, except as pruning and erasure say that they did it; content and
  * access that changed without a row; and the chains of a checkpoint, where the path of one is given whose signature was checked.
  */
-export async function verifyAudit(db: Kysely<Database>, checkpoint?: string): Promise<AuditVerification> {
-  const verify = async (trx: Transaction<Database>) => {
+export async function verifyAudit(db: Kysely<Tables>, checkpoint?: string): Promise<AuditVerification> {
+  const verify = async (trx: Transaction<Tables>) => {
     const result: AuditVerification = { chains: 0, rows: 0, findings: [] }
     const erasures = await readErasures(trx)
     for (const kind of RESOURCE_KINDS) await verifyResources(trx, kind, erasures, result)
@@ -32,11 +32,11 @@ export async function verifyAudit(db: Kysely<Database>, checkpoint?: string): Pr
     )
     return result
   }
-  return await (db.isTransaction ? verify(db as Transaction<Database>) : inOneSnapshot({ db }, verify)) // it says so
+  return await (db.isTransaction ? verify(db as Transaction<Tables>) : inOneSnapshot({ db }, verify)) // it says so
 }
 
 /** Definitions are kept once under the SHA-256 of their text, which is what rows name: the text must still be that one. */
-async function definitionFindings(trx: Transaction<Database>): Promise<AuditFinding[]> {
+async function definitionFindings(trx: Transaction<Tables>): Promise<AuditFinding[]> {
   const { rows } = await sql<Pick<AuditFinding, 'kind' | 'subject' | 'msg'>>`
     select 'tool_definition' as kind, encode(hash, 'hex') as subject,
       'the text of the definition is not the one that its hash was made of' as msg
@@ -61,7 +61,7 @@ interface EventChain {
 
 /** Verifies the chain of each subject of access events, and adds to the result. */
 export async function verifyEvents(
-  trx: Transaction<Database>,
+  trx: Transaction<Tables>,
   erasures: Erasures,
   result: AuditVerification,
 ): Promise<void> {
@@ -125,7 +125,7 @@ function isReadable({ kind, detail }: AccessEvent): boolean {
 const ERASURE = TypeCompiler.Compile(Type.Object({ erased: Type.Array(Type.Tuple([Type.String(), Type.String()])) }))
 
 /** What the events of erasures say. */
-export async function readErasures(trx: Transaction<Database>): Promise<Erasures> {
+export async function readErasures(trx: Transaction<Tables>): Promise<Erasures> {
   const { rows } = await sql<{ detail: string }>`
     select detail::text as detail from access_event where kind = 'erasure'`.execute(trx)
   const details = rows.map(({ detail }): unknown => JSON.parse(detail)).filter(detail => ERASURE.Check(detail))
@@ -133,7 +133,7 @@ export async function readErasures(trx: Transaction<Database>): Promise<Erasures
 }
 
 /** Compares the rights with the last event of each user, group, token and so on: each has one. */
-export async function accessFindings(trx: Transaction<Database>): Promise<AuditFinding[]> {
+export async function accessFindings(trx: Transaction<Tables>): Promise<AuditFinding[]> {
   const findings: AuditFinding[] = []
   for (const kind of STATEFUL_KINDS) {
     const { rows } = await sql<{ subject: string; number: number | null }>`

@@ -1,7 +1,7 @@
 import { createPrivateKey, createPublicKey, type KeyObject, sign, verify } from 'node:crypto'
 import { writeFileSync } from 'node:fs'
 import { type Kysely, type RawBuilder, sql, type Transaction } from 'kysely'
-import type { Database } from '../db/tables.js'
+import type { Tables } from '../db/tables.js'
 import { sha256 } from '../updates/audit.js'
 import type { AuditFinding } from './audit-verification/finding.js'
 import { Refusal } from './refusal.js'
@@ -58,7 +58,7 @@ export function readSigningKey(pem: string, half: 'private' | 'public'): KeyObje
 }
 
 /** Writes a signed checkpoint into a new file: an older one is evidence. Throws `Refusal` where it cannot be written. */
-export async function writeCheckpoint(db: Kysely<Database>, key: KeyObject, path: string): Promise<Checkpoint> {
+export async function writeCheckpoint(db: Kysely<Tables>, key: KeyObject, path: string): Promise<Checkpoint> {
   // One statement, so that all of it is of one moment.
   const { rows } = await sql<{ at: string; rows: number; upgrade_sha256: string; heads: Head[] }>`
     select to_char(now() at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as at,
@@ -94,7 +94,7 @@ export async function checkSignature(path: string, key: KeyObject): Promise<Chec
 }
 
 /** The chains of a checkpoint whose last row of that time is gone now, or another. Its signature was checked. */
-export async function checkpointFindings(trx: Transaction<Database>, path: string): Promise<AuditFinding[]> {
+export async function checkpointFindings(trx: Transaction<Tables>, path: string): Promise<AuditFinding[]> {
   const problem = 'checkpoint_mismatch'
   const lines = readText(path).trimEnd().split('\n').slice(0, -1)
   const { upgrade_sha256 }: Checkpoint = JSON.parse(lines.pop() ?? '')
@@ -113,7 +113,7 @@ export async function checkpointFindings(trx: Transaction<Database>, path: strin
 
 /** Which of some rows that once ended their chains are gone without a pruning, or others now. `heads`: kind, subject, number, hash. */
 export async function headFindings(
-  trx: Transaction<Database>,
+  trx: Transaction<Tables>,
   heads: RawBuilder<unknown>,
   finding: Pick<AuditFinding, 'problem' | 'msg'>,
 ): Promise<AuditFinding[]> {

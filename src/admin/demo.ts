@@ -1,5 +1,5 @@
 import { fileURLToPath } from 'node:url'
-import type { ServiceDatabase } from '../db/transaction.js'
+import type { Database } from '../db/database.js'
 import type { Vault } from '../secrets/vault.js'
 import { applyOrganisation } from './apply.js'
 import { readSource } from './source.js'
@@ -29,7 +29,7 @@ function userIdOf(number: number): string {
  * Loads the demo organisation into an empty database and makes its administrator a token of 90 days, which is answered. Null
  * when the database is not empty.
  */
-export async function loadDemo(database: ServiceDatabase, vault: Vault): Promise<string | null> {
+export async function loadDemo(database: Database, vault: Vault): Promise<string | null> {
   const user = await database.db.selectFrom('user_account').select('id').limit(1).executeTakeFirst()
   if (user !== undefined) return null
   await applyOrganisation(database, demoOrganisation(), { vault, env: {} })

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Kysely, sql } from 'kysely'
 import { rootCause } from '../db/connection/database-error.js'
-import type { Database } from '../db/tables.js'
+import type { Tables } from '../db/tables.js'
 import { StoredInDoubt } from './refusal.js'
 
 /**
@@ -9,7 +9,7 @@ import { StoredInDoubt } from './refusal.js'
  * taken before. Does nothing inside a transaction, whose change nobody sees yet. Throws `StoredInDoubt` after `limitMs`, or when the
  * connection is lost: the change stays, and the command can be repeated.
  */
-export async function earlierWritersEnded(db: Kysely<Database>, limitMs = 60_000): Promise<void> {
+export async function earlierWritersEnded(db: Kysely<Tables>, limitMs = 60_000): Promise<void> {
   if (db.isTransaction) return
   const giveUpMs = performance.now() + limitMs
   try {
@@ -35,7 +35,7 @@ export async function earlierWritersEnded(db: Kysely<Database>, limitMs = 60_000
 }
 
 /** A writing statement holds the table's lock from before its snapshot until the end of its transaction. */
-async function writers(db: Kysely<Database>): Promise<{ id: string; pid: number | null }[]> {
+async function writers(db: Kysely<Tables>): Promise<{ id: string; pid: number | null }[]> {
   const { rows } = await sql<{ id: string; pid: number | null }>`
     select distinct virtualtransaction as id, pid from pg_locks
     where locktype = 'relation' and mode = 'RowExclusiveLock' and granted

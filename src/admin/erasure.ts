@@ -1,5 +1,5 @@
 import { type Kysely, type RawBuilder, sql, type Transaction } from 'kysely'
-import type { Database } from '../db/tables.js'
+import type { Tables } from '../db/tables.js'
 import { joined } from '../db/transaction.js'
 import { canonicalUuid } from '../schema/vocabulary.js'
 import { recordAccess } from '../updates/access-events.js'
@@ -19,7 +19,7 @@ const ROWS_AT_ONCE = 500
  * What erasing a person would take away. They are named by the email that they have now, or by their id, which stays in the audit
  * trail when the account is gone; `email` is that id then. Throws `Refusal` when nothing is kept of them.
  */
-export async function planErasure(db: Kysely<Database>, named: string) {
+export async function planErasure(db: Kysely<Tables>, named: string) {
   const uuid = canonicalUuid(named) ?? null
   const { rows } = await sql<{ id: string; email: string }>`
     select id, email from user_account where lower(email) = lower(${named}::text) or id = ${uuid}::uuid`.execute(db)
@@ -42,7 +42,7 @@ export async function planErasure(db: Kysely<Database>, named: string) {
  * Erases a person: the account is shut and loses its email, clear text and salts go from audit rows and events, in pages; it may
  * be called again. The commitments stay, so every chain verifies. Throws `Refusal`, also when nobody would administer then.
  */
-export async function eraseUser(db: Kysely<Database>, named: string, actor: Actor = operatorActor()) {
+export async function eraseUser(db: Kysely<Tables>, named: string, actor: Actor = operatorActor()) {
   const plan = await planErasure(db, named)
   await joined(db, async trx => {
     // A document that is being applied might give the account its email back.
@@ -56,7 +56,7 @@ export async function eraseUser(db: Kysely<Database>, named: string, actor: Acto
   return plan
 }
 
-async function shutAccount(trx: Transaction<Database>, id: string, actor: Actor): Promise<void> {
+async function shutAccount(trx: Transaction<Tables>, id: string, actor: Actor): Promise<void> {
   const { rows } = await sql`
     update user_account set email = ${nameOfErased(id)}, active = false
     where id = ${id}::uuid and email <> ${nameOfErased(id)} returning id`.execute(trx)
@@ -111,7 +111,7 @@ const eraseEvents: ErasePage = id => sql`
   where e.kind = own.kind and e.subject = own.subject and e.number = own.number
   returning e.kind || ':' || e.subject || ':' || e.number as place, encode(e.hash, 'hex') as hash`
 
-async function erasePage(trx: Transaction<Database>, page: ErasePage, id: string, actor: Actor): Promise<number> {
+async function erasePage(trx: Transaction<Tables>, page: ErasePage, id: string, actor: Actor): Promise<number> {
   const { rows } = await page(id).execute(trx)
   const erased = rows.map(({ place, hash }) => [place, hash])
   if (rows.length > 0) {

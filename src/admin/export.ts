@@ -1,5 +1,5 @@
 import { type Kysely, sql } from 'kysely'
-import type { Database } from '../db/tables.js'
+import type { Tables } from '../db/tables.js'
 import { COLUMNS, type PersonaContent, RELATIONS } from '../persona/fields.js'
 import { personaState } from '../persona/state.js'
 import { parseExact } from '../schema/exact-json.js'
@@ -12,7 +12,7 @@ import { entryInWords, type Refer, readReferences } from './apply/words.js'
  * The organisation as a document that `apply` takes back with an empty plan: every row with its id, references by name or email, a
  * variable in the place of each secret. Tokens, history and versions are not part of it.
  */
-export async function exportOrganisation(db: Kysely<Database>): Promise<Record<string, unknown>> {
+export async function exportOrganisation(db: Kysely<Tables>): Promise<Record<string, unknown>> {
   // One snapshot for all lists: without it, what changes meanwhile could leave references to rows that are not there.
   return await inOneSnapshot({ db }, async trx => {
     const refer = await readReferences(trx)
@@ -29,7 +29,7 @@ interface ToolRow extends Record<string, unknown> {
 }
 
 /** The entries of all tools, or of one. */
-export async function exportTools(db: Kysely<Database>, refer: Refer, id: number | null = null) {
+export async function exportTools(db: Kysely<Tables>, refer: Refer, id: number | null = null) {
   const { rows } = await sql<ToolRow>`
     select t.id, t.name, t.display_name, t.description, t.in_code_tool_id, t.user_id, t.passthrough_auth,
       t.mcp_server_id, t.oauth_config_id, t.enabled, t.chat_selectable,
@@ -49,7 +49,7 @@ export async function exportTools(db: Kysely<Database>, refer: Refer, id: number
 }
 
 /** The entries of all agents, or of one. */
-export async function exportAgents(db: Kysely<Database>, refer: Refer, id: number | null = null) {
+export async function exportAgents(db: Kysely<Tables>, refer: Refer, id: number | null = null) {
   const { rows } = await sql<{ state: PersonaContent & { id: number } }>`
     select ${personaState(sql`null::uuid`)} as state from persona p
     where ${id}::integer is null or p.id = ${id}::integer order by p.id`.execute(db)

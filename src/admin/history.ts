@@ -1,6 +1,7 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
-import type { Database, ResourceKind } from '../db/tables.js'
-import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
+import type { Database } from '../db/database.js'
+import type { ResourceKind, Tables } from '../db/tables.js'
+import { inTransaction } from '../db/transaction.js'
 import { VersionGone, VersionNotFound } from '../errors.js'
 import { pastContent } from '../persona/past.js'
 import type { PersonaState } from '../persona/state.js'
@@ -30,7 +31,7 @@ import { deletionOf, NOUN } from './resources.js'
  * The versions of an agent or tool that are still listed, newest first, and from which on (`kept_from`) contents are kept: these can
  * be restored. `deleted` tells when and by whom it was deleted. Throws `Refusal` when there never was one of this id.
  */
-export async function readHistory(db: Kysely<Database>, kind: ResourceKind, id: number, limit = 100) {
+export async function readHistory(db: Kysely<Tables>, kind: ResourceKind, id: number, limit = 100) {
   // A tool that was removed and came back was made anew: what it was before is listed, but is not content of this one.
   const { rows } = await sql<{ current: number | null; kept_from: number }>`
     select coalesce(max(r.version), max(a.version_after)) as current, greatest(
@@ -68,7 +69,7 @@ interface Options {
  * referred to is gone.
  */
 export async function restorePersona(
-  database: Pick<ServiceDatabase, 'db'>,
+  database: Pick<Database, 'db'>,
   id: number,
   version: number,
   { plan = false, actor = operatorActor(RESTORE_COMMANDS[1]) }: Options = {},
@@ -93,7 +94,7 @@ export async function restorePersona(
 }
 
 /** An earlier version. Throws `Refusal` where it is not kept. */
-async function readThen(trx: Transaction<Database>, kind: ResourceKind, id: number, version: number): Promise<Past> {
+async function readThen(trx: Transaction<Tables>, kind: ResourceKind, id: number, version: number): Promise<Past> {
   try {
     return await readPastOf(trx, kind, id, { version })
   } catch (error) {
@@ -107,7 +108,7 @@ async function readThen(trx: Transaction<Database>, kind: ResourceKind, id: numb
  * restore, says so. Otherwise a group manager would get into the scope what they attached themselves.
  */
 async function restoreAttachers(
-  trx: Transaction<Database>,
+  trx: Transaction<Tables>,
   id: number,
   version: number,
   restored: readonly number[],
@@ -128,7 +129,7 @@ async function restoreAttachers(
  * Secrets are not restored: the headers stay as they are now. Throws `Refusal`, `InvalidRequest` when it breaks a rule of today.
  */
 export async function restoreTool(
-  database: Pick<ServiceDatabase, 'db'>,
+  database: Pick<Database, 'db'>,
   vault: Vault,
   id: number,
   version: number,
@@ -158,7 +159,7 @@ export async function restoreTool(
 const PLAIN_FIELDS: ReadonlySet<string> = new Set(REQUEST_FIELDS.map(([name]) => name))
 
 async function givenByHistory(
-  trx: Transaction<Database>,
+  trx: Transaction<Tables>,
   state: ToolState,
   { definition: hash = state.definition_hash, ...values }: Past['values'],
 ): Promise<GivenTool> {

@@ -1,6 +1,6 @@
 import type { KeyObject } from 'node:crypto'
 import { type Kysely, sql, type Transaction } from 'kysely'
-import type { Database } from '../db/tables.js'
+import type { Tables } from '../db/tables.js'
 import { joined } from '../db/transaction.js'
 import {
   decryptSecret,
@@ -37,7 +37,7 @@ const SEALED = ['key_id as keyId', 'nonce', 'ciphertext'] as const
  * Opens every stored secret in its place and compares it with its mask: finds damage, swaps and values of before. Answers that
  * with the keys of the ring and of stored secrets, and how many header values each seals.
  */
-export async function keyStatus(db: Kysely<Database>, ring: KeyRing) {
+export async function keyStatus(db: Kysely<Tables>, ring: KeyRing) {
   const findings: SecretFinding[] = []
   const counts = new Map(ring.ids.map(id => [id, 0]))
   let values = 0
@@ -98,7 +98,7 @@ function problemOf(holds: () => boolean): SecretFinding['problem'] | undefined {
  * again; tools whose key is missing or does not open a value are left and named. Throws `Refusal` when the deployment key
  * cannot be read, or the first key does not open what is sealed under its id.
  */
-export async function rotateKeys(db: Kysely<Database>, ring: KeyRing, actor: Actor = operatorActor()) {
+export async function rotateKeys(db: Kysely<Tables>, ring: KeyRing, actor: Actor = operatorActor()) {
   const { findings } = await keyStatus(db, ring)
   const wrong = findings.find(({ key, problem }) => key === ring.currentId && problem === 'does_not_open')
   if (wrong) throw new Refusal(`the key "${ring.currentId}" does not open ${wrong.place}; see agentctl keys status`)
@@ -133,7 +133,7 @@ export async function rotateKeys(db: Kysely<Database>, ring: KeyRing, actor: Act
  * Answers how many values were encrypted anew, under the tool's lock; its `secrets_generation` moves, so that an update that
  * keeps a value decides again. Throws `KeyMissing` or `SecretCorrupt`.
  */
-async function rotateTool(trx: Transaction<Database>, ring: KeyRing, toolId: number): Promise<number> {
+async function rotateTool(trx: Transaction<Tables>, ring: KeyRing, toolId: number): Promise<number> {
   await sql`select from tool where id = ${toolId} for no key update`.execute(trx)
   const { rows: headers } = await sql<SealedSecret & HeaderPlace & { position: number }>`
     select position, name as "headerName", tool_id as "toolId", key_id as "keyId", nonce, ciphertext
@@ -150,7 +150,7 @@ async function rotateTool(trx: Transaction<Database>, ring: KeyRing, toolId: num
 }
 
 /** Also notes that a rotation begins, as it may be killed before its end. */
-async function rotateDeploymentKey(db: Kysely<Database>, ring: KeyRing, actor: Actor): Promise<boolean> {
+async function rotateDeploymentKey(db: Kysely<Tables>, ring: KeyRing, actor: Actor): Promise<boolean> {
   return await db.transaction().execute(async trx => {
     const stored = await trx.selectFrom('deployment_key').select(SEALED).forUpdate().executeTakeFirst()
     const isOld = stored !== undefined && stored.keyId !== ring.currentId

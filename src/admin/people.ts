@@ -1,5 +1,5 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
-import type { Database, Permission, UserKind } from '../db/tables.js'
+import type { Permission, Tables, UserKind } from '../db/tables.js'
 import { joined } from '../db/transaction.js'
 import { canonicalUuid } from '../schema/vocabulary.js'
 import { recordAccess } from '../updates/access-events.js'
@@ -10,7 +10,7 @@ import { Refusal } from './refusal.js'
 
 /** Makes a user and answers the id. Throws `Refusal` when the email is taken. */
 export async function createUser(
-  db: Kysely<Database>,
+  db: Kysely<Tables>,
   user: { email: string; kind: UserKind; permissions: Permission[] },
   actor: Actor = operatorActor(),
 ): Promise<string> {
@@ -28,7 +28,7 @@ export async function createUser(
 }
 
 /** The users, by email. */
-export async function listUsers(db: Kysely<Database>) {
+export async function listUsers(db: Kysely<Tables>) {
   const groups = sql<string[]>`array(
     select g.name from user_group_member m join user_group g on g.id = m.user_group_id where m.user_id = u.id order by 1)`
   return await db
@@ -39,7 +39,7 @@ export async function listUsers(db: Kysely<Database>) {
 }
 
 /** Whether somebody administers, by a permission of their own or of a group. Answers the first by email. */
-export async function firstAdministrator(db: Kysely<Database>): Promise<string | undefined> {
+export async function firstAdministrator(db: Kysely<Tables>): Promise<string | undefined> {
   const { rows } = await sql<{ email: string }>`
     select u.email from user_account u
     where u.active and ('admin' = any(u.permissions) or exists (
@@ -57,8 +57,8 @@ const ADMINISTRATORS_LOCK = 7_153_001
  * and nobody would afterwards.
  */
 export async function keepingAdministrator<T>(
-  db: Kysely<Database>,
-  work: (trx: Transaction<Database>) => Promise<T>,
+  db: Kysely<Tables>,
+  work: (trx: Transaction<Tables>) => Promise<T>,
 ): Promise<T> {
   return await joined(db, async trx => {
     await sql`select pg_advisory_xact_lock(${ADMINISTRATORS_LOCK}::bigint)`.execute(trx)
@@ -75,7 +75,7 @@ export async function keepingAdministrator<T>(
 
 /** Shuts a user out; the next request sees it. Answers false when they were shut out already. Throws `Refusal`. */
 export async function deactivateUser(
-  db: Kysely<Database>,
+  db: Kysely<Tables>,
   email: string,
   actor: Actor = operatorActor(),
 ): Promise<boolean> {
@@ -105,7 +105,7 @@ export function isErased({ id, email }: { id: string; email: string }): boolean 
  * them after it. Throws `Refusal`.
  */
 export async function lockUser(
-  trx: Transaction<Database>,
+  trx: Transaction<Tables>,
   named: string,
 ): Promise<{ id: string; email: string; kind: UserKind; active: boolean }> {
   const { rows } = await sql<{ id: string; email: string; kind: UserKind; active: boolean }>`

@@ -1,5 +1,5 @@
 import { type Kysely, sql } from 'kysely'
-import type { Database, ResourceKind } from '../db/tables.js'
+import type { ResourceKind, Tables } from '../db/tables.js'
 import { shownHeaders } from '../tool/rules.js'
 import { readToolStates } from './apply/tools.js'
 import { readReferences } from './apply/words.js'
@@ -13,7 +13,7 @@ export const NOUN = { persona: 'agent', tool: 'tool' } as const
  * deleted. Throws `Refusal`, which tells of a deletion.
  */
 export async function resourceId(
-  db: Kysely<Database>,
+  db: Kysely<Tables>,
   kind: ResourceKind,
   text: string,
   deleted = false,
@@ -38,7 +38,7 @@ export async function resourceId(
 }
 
 /** The ids of what was deleted and had this id or, at last, this name. Of a removed tool only the audit trail tells. */
-async function deletedIds(db: Kysely<Database>, kind: ResourceKind, text: string, isId: boolean) {
+async function deletedIds(db: Kysely<Tables>, kind: ResourceKind, text: string, isId: boolean) {
   const rows =
     kind === 'persona'
       ? sql<{ id: number }>`select id from persona where deleted and name = ${text} order by id limit 11`
@@ -53,7 +53,7 @@ async function deletedIds(db: Kysely<Database>, kind: ResourceKind, text: string
 }
 
 /** When and by whom an agent or tool was deleted, as the end of a sentence; undefined for one that is there. */
-export async function deletionOf(db: Kysely<Database>, kind: ResourceKind, id: number): Promise<string | undefined> {
+export async function deletionOf(db: Kysely<Tables>, kind: ResourceKind, id: number): Promise<string | undefined> {
   const [field, isThere] =
     kind === 'persona' ? ['deleted', sql`not p.deleted and p.id = ${id}`] : ['removed', sql`p.id = ${id}`]
   const { rows } = await sql<{ at: string; actor: string; client_address: string }>`
@@ -65,7 +65,7 @@ export async function deletionOf(db: Kysely<Database>, kind: ResourceKind, id: n
 }
 
 /** One tool: its version, the entry that a document has for it with masks for secrets, and the agents that have it. Throws `Refusal`. */
-export async function showTool(db: Kysely<Database>, id: number): Promise<Record<string, unknown>> {
+export async function showTool(db: Kysely<Tables>, id: number): Promise<Record<string, unknown>> {
   const state = (await readToolStates(db, [id])).get(id)
   if (state === undefined) throw new Refusal(`there is no tool ${id}`)
   const [{ definition = null, ...entry } = {}] = await exportTools(db, await readReferences(db), id)
@@ -74,7 +74,7 @@ export async function showTool(db: Kysely<Database>, id: number): Promise<Record
 }
 
 /** The agents that have a tool, with what decides on its group managers: whose they are, who attached it, and their groups. */
-async function agentsWithTool(db: Kysely<Database>, id: number): Promise<object[]> {
+async function agentsWithTool(db: Kysely<Tables>, id: number): Promise<object[]> {
   const { rows } = await sql<object>`
     select p.id, p.name, o.email as owner, coalesce(u.email, l.attached_by::text) as attached_by, p.is_public,
       array(select g.name from persona_group s join user_group g on g.id = s.user_group_id

@@ -1,9 +1,9 @@
 import { type RawBuilder, sql, type Transaction } from 'kysely'
-import type { Database } from '../db/tables.js'
+import type { Tables } from '../db/tables.js'
 
 /** The rows of a query, `rowsAtOnce` in each round trip, on the snapshot of its transaction. `query` has no parameters: a cursor takes none. */
 export async function* scan<Row>(
-  trx: Transaction<Database>,
+  trx: Transaction<Tables>,
   name: string,
   query: RawBuilder<Row>,
   rowsAtOnce: number,

@@ -1,6 +1,6 @@
 import { type Insertable, type Kysely, sql, type Transaction } from 'kysely'
 import { DIGEST_DIGITS, mintToken } from '../auth/token.js'
-import type { Database, Permission, TokenTable, UserKind } from '../db/tables.js'
+import type { Permission, Tables, TokenTable, UserKind } from '../db/tables.js'
 import { joined } from '../db/transaction.js'
 import { recordAccess } from '../updates/access-events.js'
 import type { Actor } from '../updates/audit.js'
@@ -32,7 +32,7 @@ export interface IssuedToken {
 
 /** Makes a token for an active user, by email or id. Throws `Refusal` when there is none. */
 export async function createToken(
-  db: Kysely<Database>,
+  db: Kysely<Tables>,
   request: TokenRequest,
   actor: Actor = operatorActor(),
 ): Promise<IssuedToken> {
@@ -57,7 +57,7 @@ function requireActive({ email, active }: { email: string; active: boolean }): v
 }
 
 /** All tokens, or those of one user, without secrets; `digest` is what the log has of a token that it does not know. */
-export async function listTokens(db: Kysely<Database>, email: string | null = null) {
+export async function listTokens(db: Kysely<Tables>, email: string | null = null) {
   return await db
     .selectFrom('token as t')
     .innerJoin('user_account as u', 'u.id', 't.user_id')
@@ -70,7 +70,7 @@ export async function listTokens(db: Kysely<Database>, email: string | null = nu
 }
 
 /** Revokes a token: afterwards nothing is stored by it any more. Answers false when it was revoked before. Throws `Refusal`. */
-export async function revokeToken(db: Kysely<Database>, id: number, actor: Actor = operatorActor()): Promise<boolean> {
+export async function revokeToken(db: Kysely<Tables>, id: number, actor: Actor = operatorActor()): Promise<boolean> {
   const revoked = await joined(db, async trx => {
     const token = await trx.selectFrom('token').select('revoked_at').where('id', '=', id).forUpdate().executeTakeFirst()
     if (token === undefined) throw new Refusal(`there is no token ${id}`)
@@ -89,7 +89,7 @@ export async function revokeToken(db: Kysely<Database>, id: number, actor: Actor
  * inactive user.
  */
 export async function rotateToken(
-  db: Kysely<Database>,
+  db: Kysely<Tables>,
   id: number,
   overlapS: number,
   actor: Actor = operatorActor(),
@@ -134,7 +134,7 @@ export async function rotateToken(
 }
 
 async function insertToken(
-  trx: Transaction<Database>,
+  trx: Transaction<Tables>,
   kind: UserKind,
   expiresInS: number | null,
   columns: Omit<Insertable<TokenTable>, 'hash' | 'expires_at'>,

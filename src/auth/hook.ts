@@ -1,8 +1,8 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { withRetries } from '../db/connection/retry.js'
+import type { Database } from '../db/database.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { Permission } from '../db/tables.js'
-import type { ServiceDatabase } from '../db/transaction.js'
 import { Forbidden, NotAuthenticated, type RateLimitState } from '../errors.js'
 import { parseId } from '../schema/parameters.js'
 import {
@@ -78,7 +78,7 @@ export const REQUIRES_TOKEN = 'requiresToken'
  */
 export function registerAuthentication(
   app: FastifyInstance,
-  database: ServiceDatabase,
+  database: Database,
   requireSchema: (steps: number) => Promise<void>,
 ): Authenticate {
   // Typed as always set: authentication sets it before any handler of a route that is not public runs.
@@ -132,7 +132,7 @@ function requireDeclaredPolicies(app: FastifyInstance): void {
 async function admit(
   request: FastifyRequest,
   reply: FastifyReply,
-  database: ServiceDatabase,
+  database: Database,
   requireSchema: (steps: number) => Promise<void>,
 ): Promise<void> {
   const hash = tokenHashOf(request)
@@ -152,7 +152,7 @@ async function admit(
 
 async function authenticateAgain(
   request: FastifyRequest,
-  database: ServiceDatabase,
+  database: Database,
   lookup = lookupFor(request, policyOf(request)),
 ): Promise<CallerNow> {
   const hash = tokenHashOf(request)
@@ -195,7 +195,7 @@ function requireBinding({ token }: Caller, { resource }: RoutePolicy, lookup: Lo
 }
 
 /** Writes the token's last use, at most once a minute; nobody waits for it and its failure fails no request. */
-function recordUse(request: FastifyRequest, database: ServiceDatabase, id: number): void {
+function recordUse(request: FastifyRequest, database: Database, id: number): void {
   recordLastUse
     .for({ id })
     .batched(database)

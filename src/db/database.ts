@@ -32,7 +32,7 @@ import {
   type RowStatement,
   weightOf,
 } from './statements/row-statement.js'
-import type { Database as Tables } from './tables.js'
+import type { Tables } from './tables.js'
 
 /**
  * The database: pools of connections, and what runs on them. Connects lazily: the first statement reports a server that cannot be

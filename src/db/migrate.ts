@@ -5,9 +5,9 @@ import pg from 'pg'
 import { TRY_AGAIN, Unavailable } from '../errors.js'
 import { ServerUnfit } from './connection/database-error.js'
 import { SQLSTATE } from './connection/sqlstate.js'
-import type { Database } from './tables.js'
+import type { Database } from './database.js'
+import type { Tables } from './tables.js'
 import { limitStatements } from './time-limit.js'
-import type { ServiceDatabase } from './transaction.js'
 
 /**
  * One step of the schema. `oldestProgram` is the oldest version that can live with the schema after it.
@@ -78,7 +78,7 @@ export interface Waiting {
  * Brings the schema of the service's database up to date, as `migrate` does. Throws `ServerUnfit` through a pooler, whose
  * connections are not one session: the lock of migrations would not hold, and would stay behind.
  */
-export async function migrateDirectly(database: ServiceDatabase, waiting: Waiting): Promise<string[]> {
+export async function migrateDirectly(database: Database, waiting: Waiting): Promise<string[]> {
   if ((await pendingSteps(database.db, MIGRATIONS)).length === 0) return []
   if (!database.server?.isDirect) {
     throw new ServerUnfit(
@@ -94,7 +94,7 @@ export async function migrateDirectly(database: ServiceDatabase, waiting: Waitin
  * the others wait. Throws when a migration fails, with 55P03 when a table was not to be had within a minute, `Unavailable` when
  * another process held the lock for too long; what ran before it stays, and of the failed one only what its `prepare` made.
  */
-export async function migrate(db: Kysely<Database>, steps = MIGRATIONS, waiting: Waiting = {}): Promise<string[]> {
+export async function migrate(db: Kysely<Tables>, steps = MIGRATIONS, waiting: Waiting = {}): Promise<string[]> {
   if ((await pendingSteps(db, steps)).length === 0) return []
   return await db.connection().execute(connection =>
     locked(connection, waiting, async () => {
@@ -138,14 +138,14 @@ async function readStep(name: string): Promise<SchemaStep> {
   return step as SchemaStep // the three that it must have are there
 }
 
-async function pendingSteps(db: Kysely<Database>, steps: Readonly<Record<string, SchemaStep>>): Promise<string[]> {
+async function pendingSteps(db: Kysely<Tables>, steps: Readonly<Record<string, SchemaStep>>): Promise<string[]> {
   const applied = await appliedSteps(db)
   return Object.keys(steps).filter(name => !applied.has(name))
 }
 
 /** Polls instead of waiting: `create index concurrently` would wait for the snapshot of a waiting session. */
 async function locked<T>(
-  connection: Kysely<Database>,
+  connection: Kysely<Tables>,
   { patienceMs = LOCK_PATIENCE_MS, onWait }: Waiting,
   work: () => Promise<T>,
 ): Promise<T> {
@@ -171,7 +171,7 @@ async function locked<T>(
 }
 
 /** Who holds the lock of migrations, in words for the operator. */
-async function lockHolder(connection: Kysely<Database>): Promise<string> {
+async function lockHolder(connection: Kysely<Tables>): Promise<string> {
   const { rows } = await sql<{ holder: string }>`
     select format('process %s of the server (%s, role %s, from %s, connected since %s)',
       pid, application_name, usename, coalesce(host(client_addr), 'a socket'), date_trunc('second', backend_start)) as holder
@@ -181,7 +181,7 @@ async function lockHolder(connection: Kysely<Database>): Promise<string> {
   return rows[0]?.holder ?? 'another process'
 }
 
-async function prepareStep(connection: Kysely<Database>, step: SchemaStep): Promise<void> {
+async function prepareStep(connection: Kysely<Tables>, step: SchemaStep): Promise<void> {
   if (step.prepare === undefined) return
   // It waits for the transactions before it, which may be long, and nobody waits for it.
   await sql`set lock_timeout = 0`.execute(connection)
@@ -195,12 +195,7 @@ async function prepareStep(connection: Kysely<Database>, step: SchemaStep): Prom
 }
 
 /** Runs one step in a transaction; repeats it while a lock is not to be had. */
-async function runStep(
-  connection: Kysely<Database>,
-  name: string,
-  step: SchemaStep,
-  { onWait }: Waiting,
-): Promise<void> {
+async function runStep(connection: Kysely<Tables>, name: string, step: SchemaStep, { onWait }: Waiting): Promise<void> {
   const deadline = Date.now() + STEP_PATIENCE_MS
   for (let isTold = false; ; isTold = true) {
     try {
@@ -218,7 +213,7 @@ async function runStep(
   }
 }
 
-async function noteStep(trx: Kysely<Database>, name: string, { oldestProgram }: SchemaStep): Promise<void> {
+async function noteStep(trx: Kysely<Tables>, name: string, { oldestProgram }: SchemaStep): Promise<void> {
   await sql`
     do $$ begin
       if to_regclass('schema_requirement') is null then
@@ -238,7 +233,7 @@ function isLockTimeout(error: unknown): boolean {
  * What this program, of version `version`, finds: a schema that it knows whole, one that lacks steps, or one that newer
  * steps made unfit for it. Newer steps that say they are fit for this version do not matter.
  */
-export async function schemaState(db: Kysely<Database>, version: string, steps = MIGRATIONS): Promise<SchemaState> {
+export async function schemaState(db: Kysely<Tables>, version: string, steps = MIGRATIONS): Promise<SchemaState> {
   const applied = await appliedSteps(db)
   const pending = Object.keys(steps).filter(name => !applied.has(name))
   const foreign = [...applied].filter(([name]) => !Object.hasOwn(steps, name)).map(([, oldest]) => oldest)
@@ -258,14 +253,14 @@ export function schemaAdvice({ pending, isEmpty }: SchemaState & { kind: 'behind
 }
 
 /** How many steps the schema has. A statement that reads it along learns for nothing whether somebody has migrated since. */
-export async function schemaSteps(db: Kysely<Database>): Promise<number> {
+export async function schemaSteps(db: Kysely<Tables>): Promise<number> {
   return (await appliedSteps(db)).size
 }
 
 const byVersion = (a: string, b: string) => a.localeCompare(b, 'en', { numeric: true })
 
 /** The steps that were run, and the oldest program that each allows. Throws `ServerUnfit` for a database that is too old. */
-async function appliedSteps(db: Kysely<Database>): Promise<Map<string, string>> {
+async function appliedSteps(db: Kysely<Tables>): Promise<Map<string, string>> {
   const { rows: tables } = await sql<{ found: string | null; note: string | null }>`
     select name::text as found, obj_description(name, 'pg_class') as note
     from (select to_regclass('schema_requirement') as name) requirement`.execute(db)

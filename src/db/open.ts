@@ -5,11 +5,10 @@ import type { DatabaseOptions } from './connection/options.js'
 import { Database } from './database.js'
 import { type Embedded, startEmbedded } from './embedded/embedded.js'
 import { existingHome, urlOf } from './embedded/home.js'
-import type { ServiceDatabase } from './transaction.js'
 
 /** The database that the configuration names, opened. `close` also stops the embedded server, if this process runs it. */
 export interface OpenedDatabase {
-  database: ServiceDatabase
+  database: Database
   /** The server that this process runs; null for any other. */
   embedded: Embedded | null
   /** For people and logs: never a password. */
@@ -110,7 +109,7 @@ function innermost(error: unknown): Error {
 }
 
 /** Opens one database by its URL with the limits of the configuration. Throws `InvalidConfiguration` for a bad URL. */
-export function openUrl(url: string, { database }: Config, hooks: ConnectionHooks = {}): ServiceDatabase {
+export function openUrl(url: string, { database }: Config, hooks: ConnectionHooks = {}): Database {
   const parsed = parseDatabaseUrl(url)
   if (!parsed.ok) throw new InvalidConfiguration(parsed.faults.map(fault => `DATABASE_URL: ${fault}`))
   const options: DatabaseOptions = {

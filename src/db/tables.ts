@@ -188,7 +188,7 @@ type PlainTable =
   | 'audit_upgrade_head'
   | 'unchanged_update'
 
-export interface Database extends Record<PlainTable, Record<string, unknown>> {
+export interface Tables extends Record<PlainTable, Record<string, unknown>> {
   user_account: UserAccountTable
   cc_pair: CcPairTable
   tool: ToolTable

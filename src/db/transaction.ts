@@ -1,9 +1,6 @@
 import type { Kysely, Transaction } from 'kysely'
-import type { Database as OpenDatabase } from './database.js'
-import type { Database } from './tables.js'
-
-/** The service's database. */
-export type ServiceDatabase = OpenDatabase
+import type { Database } from './database.js'
+import type { Tables } from './tables.js'
 
 class Rollback<T> extends Error {
   constructor(readonly result: T) {
@@ -16,9 +13,9 @@ class Rollback<T> extends Error {
  * rolled back after the work succeeded: a dry run takes the same steps as the real one.
  */
 export async function inTransaction<T>(
-  { db }: Pick<ServiceDatabase, 'db'>,
+  { db }: Pick<Database, 'db'>,
   { rollback }: { rollback: boolean },
-  work: (trx: Transaction<Database>) => Promise<T>,
+  work: (trx: Transaction<Tables>) => Promise<T>,
 ): Promise<T> {
   try {
     return await db.transaction().execute(async trx => {
@@ -33,6 +30,6 @@ export async function inTransaction<T>(
 }
 
 /** Runs `work` in the transaction that there is, or in one of its own. */
-export async function joined<T>(db: Kysely<Database>, work: (trx: Transaction<Database>) => Promise<T>): Promise<T> {
-  return await (db.isTransaction ? work(db as Transaction<Database>) : db.transaction().execute(work))
+export async function joined<T>(db: Kysely<Tables>, work: (trx: Transaction<Tables>) => Promise<T>): Promise<T> {
+  return await (db.isTransaction ? work(db as Transaction<Tables>) : db.transaction().execute(work))
 }

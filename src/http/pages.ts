@@ -1,8 +1,8 @@
 import { type TSchema, Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import type { Caller } from '../auth/caller.js'
+import type { Database } from '../db/database.js'
 import type { ResourceKind } from '../db/tables.js'
-import type { ServiceDatabase } from '../db/transaction.js'
 import { queryInteger, queryText } from '../schema/parameters.js'
 import { INT4_MAX, reference } from '../schema/vocabulary.js'
 import { AnswerText } from '../updates/answer-text.js'
@@ -45,7 +45,7 @@ interface List {
   /** The schema of one record. */
   record: TSchema
   /** Reads so many rows behind an id that the caller sees, in the order of their ids. */
-  read(database: ServiceDatabase, caller: Caller, asked: AskedPage, after: number, rows: number): Promise<PageRow[]>
+  read(database: Database, caller: Caller, asked: AskedPage, after: number, rows: number): Promise<PageRow[]>
 }
 
 /** `GET /persona` or `GET /tool`: what the caller sees of a kind, as small records, a page at a time. */

@@ -3,7 +3,7 @@ import type { FastifyInstance } from 'fastify'
 import { PERMISSIONS } from '../auth/caller.js'
 import { invalidToken } from '../auth/token.js'
 import { readTokenRecord } from '../auth/token-record.js'
-import type { ServiceDatabase } from '../db/transaction.js'
+import type { Database } from '../db/database.js'
 import { dateTime, enumeration, flag, identifier, list, nullable, reference, text, uuid } from '../schema/vocabulary.js'
 import { AnswerText } from '../updates/answer-text.js'
 import { contentTag } from '../updates/tag.js'
@@ -33,7 +33,7 @@ export const CallerRecord = Type.Object(
 )
 
 /** `GET /me`: the caller, and what this token allows. */
-export function registerReadMe(app: FastifyInstance, database: ServiceDatabase): void {
+export function registerReadMe(app: FastifyInstance, database: Database): void {
   app.withTypeProvider<SchemaTypes>().get(
     '/me',
     {

@@ -1,6 +1,6 @@
 import { type Kysely, type RawBuilder, sql } from 'kysely'
 import type { Viewer } from '../auth/access.js'
-import type { Database } from '../db/tables.js'
+import type { Tables } from '../db/tables.js'
 import { jsonWithText, pastToolSnapshots, toolSnapshots } from '../tool/snapshot.js'
 import { jsonRow, jsonRows } from '../updates/statements.js'
 import { RELATIONS, type Relation } from './fields.js'
@@ -9,7 +9,7 @@ import { SNAPSHOT_FIELDS, type SnapshotPart } from './schema.js'
 import { storedIds } from './state.js'
 
 /** Stored sources that the interface does not name, because the product has added them: they are answered as they stand. */
-export async function addedSources(db: Kysely<Database>): Promise<string[]> {
+export async function addedSources(db: Kysely<Tables>): Promise<string[]> {
   const found = db.selectFrom('cc_pair').select('source').distinct().where('source', 'not in', DOCUMENT_SOURCES)
   return (await found.orderBy('source').execute()).map(({ source }) => source)
 }

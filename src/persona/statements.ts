@@ -2,10 +2,10 @@ import { type RawBuilder, sql } from 'kysely'
 import { type PersonaAccess, personaAccess, seesTool, type Viewer } from '../auth/access.js'
 import { type Caller, isAdmin } from '../auth/caller.js'
 import { VIEWER_TYPES, type ViewerParameters, viewerOf, viewerOfRow, viewerStands } from '../auth/viewer.js'
+import type { Database } from '../db/database.js'
 import { pageRows } from '../db/statements/page-rows.js'
 import { type RowTypes, rowStatement } from '../db/statements/row-statement.js'
 import { isOnly, type Param, statement } from '../db/statements/statement.js'
-import type { ServiceDatabase } from '../db/transaction.js'
 import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/pages.js'
 import type { CachedDefinitions } from '../tool/definition-cache.js'
 import type { AuditEntry, RequestKey } from '../updates/audit.js'
@@ -259,7 +259,7 @@ const PAGES = { all: pagesOf('all'), bound: pagesOf('bound'), seen: pagesOf('see
 
 /** Reads `rows` agents after an id that the caller and the token may see. */
 export async function readPersonaPage(
-  database: ServiceDatabase,
+  database: Database,
   caller: Caller,
   { name }: AskedPage,
   after: number,

@@ -1,6 +1,6 @@
 import type { KeyObject } from 'node:crypto'
 import type { Kysely } from 'kysely'
-import type { Database } from '../db/tables.js'
+import type { Tables } from '../db/tables.js'
 import { Unavailable } from '../errors.js'
 import { generateDeploymentKey, KeyMissing, openDeploymentKey, sealDeploymentKey } from './cipher.js'
 import type { KeyRing } from './key-ring.js'
@@ -15,7 +15,7 @@ export interface Vault {
  * Opens the vault of a database: reads its deployment key, or makes it. A ring without that key opens a vault that seals nothing new.
  * `SecretCorrupt` passes through: another key under the same id is a mistake of the operator.
  */
-export async function openVault(db: Kysely<Database>, ring: KeyRing): Promise<Vault> {
+export async function openVault(db: Kysely<Tables>, ring: KeyRing): Promise<Vault> {
   const readStored = () => db.selectFrom('deployment_key').select(['key_id', 'nonce', 'ciphertext']).executeTakeFirst()
   let stored = await readStored() // a standby takes no insert, and has the key already
   if (stored === undefined) {
@@ -53,7 +53,7 @@ export function secretUnavailable(): Unavailable {
 }
 
 /** The ids of keys that stored secrets need and the ring lacks. */
-export async function missingKeys(db: Kysely<Database>, { ring }: Vault): Promise<string[]> {
+export async function missingKeys(db: Kysely<Tables>, { ring }: Vault): Promise<string[]> {
   const used = await db
     .selectFrom('tool_header')
     .select('key_id')

@@ -2,10 +2,10 @@ import { type RawBuilder, sql } from 'kysely'
 import { managesTool, type Viewer } from '../auth/access.js'
 import type { Caller } from '../auth/caller.js'
 import { VIEWER_TYPES, type ViewerParameters, viewerOf, viewerOfRow, viewerStands } from '../auth/viewer.js'
+import type { Database } from '../db/database.js'
 import { pageRows } from '../db/statements/page-rows.js'
 import { type RowTypes, rowStatement } from '../db/statements/row-statement.js'
 import { type Executor, isOnly, type Param, statement } from '../db/statements/statement.js'
-import type { ServiceDatabase } from '../db/transaction.js'
 import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/pages.js'
 import type { AuditEntry, RequestKey } from '../updates/audit.js'
 import { AUDIT_TYPES, insertAudit } from '../updates/audit-rows.js'
@@ -299,7 +299,7 @@ const PAGES = {
 
 /** Reads `rows` tools after an id that the token may see. */
 export async function readToolPage(
-  database: ServiceDatabase,
+  database: Database,
   { token }: Caller,
   { name }: AskedPage,
   after: number,

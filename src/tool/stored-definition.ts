@@ -1,5 +1,5 @@
 import { withRetries } from '../db/connection/retry.js'
-import type { ServiceDatabase } from '../db/transaction.js'
+import type { Database } from '../db/database.js'
 import { readMergeBase } from '../updates/merge.js'
 import type { UpdateRequest } from '../updates/resource.js'
 import { BATCHED_BYTES_MAX } from '../updates/run-statement.js'
@@ -15,10 +15,7 @@ export interface StoredDefinition {
 }
 
 /** The text of a stored definition; undefined where it is gone by now. A large one is read by itself. */
-export async function textOf(
-  database: ServiceDatabase,
-  { hash, bytes }: StoredDefinition,
-): Promise<string | undefined> {
+export async function textOf(database: Database, { hash, bytes }: StoredDefinition): Promise<string | undefined> {
   const cached = cachedTexts([hash]).get(hash)
   if (cached !== undefined) return cached.toString()
   const query = readDefinition.for({ hash })
@@ -29,7 +26,7 @@ export async function textOf(
 
 /** The definition that a request was made from: the stored one or, of a merge, that of the version in `If-Match`. */
 export async function baseOf(
-  { db }: ServiceDatabase,
+  { db }: Database,
   { id, version, definition_hash: hash, definition_bytes: bytes }: ToolState,
   { merges, precondition, caller, bounds }: Pick<UpdateRequest, 'merges' | 'precondition' | 'caller' | 'bounds'>,
 ): Promise<StoredDefinition | undefined> {

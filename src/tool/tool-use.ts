@@ -4,8 +4,8 @@ import type { Lookup } from '../auth/authenticate.js'
 import { type Caller, isAdmin, visibleAgents } from '../auth/caller.js'
 import type { CallerNow } from '../auth/hook.js'
 import { type ViewerParameters, viewerOf, viewerParameters } from '../auth/viewer.js'
+import type { Database } from '../db/database.js'
 import { statement } from '../db/statements/statement.js'
-import type { ServiceDatabase } from '../db/transaction.js'
 import { Forbidden, ResourceNotFound, ToolOutOfScope } from '../errors.js'
 import type { OperationOptions, ReadRequest } from '../updates/resource.js'
 import { requireManageable } from './rules.js'
@@ -26,7 +26,7 @@ interface Scope {
 
 /** Does `work`, and tells a group manager which kinds of agents keep a tool out of scope: how many, never which. */
 export async function withScopeTold<T>(
-  database: ServiceDatabase,
+  database: Database,
   { caller, bounds }: Pick<ReadRequest, 'caller' | 'bounds'>,
   id: number,
   work: () => Promise<T>,

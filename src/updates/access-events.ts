@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { type Insertable, type RawBuilder, type Selectable, sql, type Transaction } from 'kysely'
-import type { AccessEventTable, Database } from '../db/tables.js'
+import type { AccessEventTable, Tables } from '../db/tables.js'
 import { type Actor, commitment, GENESIS_HASH, type Shown, sha256 } from './audit.js'
 
 /** The state of what decides on access, as JSON text: an event records it, and `audit verify` compares the last with what is stored. */
@@ -58,7 +58,7 @@ const CHANGES_AT_ONCE = 500
 
 /** Adds an event for each change to the chain of its subject, in the transaction of the change, which then holds the chains. */
 export async function recordAccess(
-  trx: Transaction<Database>,
+  trx: Transaction<Tables>,
   actor: Actor,
   changes: readonly AccessChange[],
 ): Promise<void> {
@@ -70,7 +70,7 @@ export async function recordAccess(
 
 /** Adds the events to chains that `lockChains` locked. */
 export async function appendEvents(
-  trx: Transaction<Database>,
+  trx: Transaction<Tables>,
   actor: Actor,
   changes: readonly AccessChange[],
   chains: Map<string, ChainHead>,
@@ -107,7 +107,7 @@ function nameOf(kind: string, subject: string): string {
 
 /** Locks the chains, new ones too, always in one order. */
 export async function lockChains(
-  trx: Transaction<Database>,
+  trx: Transaction<Tables>,
   changes: readonly Pick<AccessChange, 'kind' | 'subject'>[],
 ): Promise<Map<string, ChainHead>> {
   const wanted = sql`json_to_recordset(${JSON.stringify(changes)}::json) wanted (kind text, subject text)`
@@ -124,7 +124,7 @@ export async function lockChains(
 }
 
 async function readStates(
-  trx: Transaction<Database>,
+  trx: Transaction<Tables>,
   kind: StatefulKind,
   subjects: readonly string[],
 ): Promise<AccessState[]> {
@@ -177,7 +177,7 @@ export function eventHash(event: Omit<AccessEvent, 'hash'>): string {
 }
 
 async function store(
-  trx: Transaction<Database>,
+  trx: Transaction<Tables>,
   events: readonly AccessEvent[],
   chains: readonly ChainHead[],
 ): Promise<void> {

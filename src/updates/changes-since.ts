@@ -1,5 +1,5 @@
 import { type Kysely, sql } from 'kysely'
-import type { Database, ResourceKind } from '../db/tables.js'
+import type { ResourceKind, Tables } from '../db/tables.js'
 import type { FieldChange } from '../errors.js'
 import type { Change } from './audit.js'
 import type { UpdateRequest, VersionedState } from './resource.js'
@@ -21,7 +21,7 @@ const UNKNOWN: Since = { changed: null, applied: 'unknown' }
  * theirs and the state after it had every value that the request asks for: its answer was lost.
  */
 export async function changesSince(
-  db: Kysely<Database>,
+  db: Kysely<Tables>,
   { kind, actor, fields }: Pick<UpdateRequest, 'kind' | 'actor' | 'fields'>,
   { id, version }: Pick<VersionedState, 'id' | 'version'>,
   since: number | undefined,
@@ -95,7 +95,7 @@ function questionsOf(
 }
 
 /** Asks where the values are, of which none travels. Differences are stored as `JSON.stringify` wrote them. */
-async function areSame(db: Kysely<Database>, kind: ResourceKind, id: number, questions: Question[]): Promise<boolean> {
+async function areSame(db: Kysely<Tables>, kind: ResourceKind, id: number, questions: Question[]): Promise<boolean> {
   const ofResource = (row: string) =>
     sql`${sql.ref(`${row}.resource_kind`)} = ${kind} and ${sql.ref(`${row}.resource_id`)} = ${id}`
   const { rows } = await sql<{ isSame: boolean }>`

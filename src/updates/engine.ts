@@ -6,7 +6,7 @@ import type { Outcome } from '../db/connection/settle.js'
 import { classifyDatabaseError } from '../db/connection/sqlstate.js'
 import type { RowQuery } from '../db/statements/row-statement.js'
 import { statement } from '../db/statements/statement.js'
-import type { Database } from '../db/tables.js'
+import type { Tables } from '../db/tables.js'
 import { inTransaction } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
 import {
@@ -184,7 +184,7 @@ async function inLockingTransaction<T extends ResourceTypes>(
 }
 
 /** The state under the lock, the decision on it, and what a merge starts from. Throws what refuses the update. */
-async function decidedUnderLock<T extends ResourceTypes>(trx: Transaction<Database>, { resource, request }: Job<T>) {
+async function decidedUnderLock<T extends ResourceTypes>(trx: Transaction<Tables>, { resource, request }: Job<T>) {
   const { kind } = resource
   const state = await resource.read(trx, request.id, viewerParameters(request.caller))
   if (state === undefined) throw new ResourceNotFound(kind)

@@ -3,7 +3,7 @@ import type { Caller } from '../auth/caller.js'
 import { classifyDatabaseError } from '../db/connection/sqlstate.js'
 import { type BatchRunner, type RowQuery, rowStatement } from '../db/statements/row-statement.js'
 import { type Executor, statement } from '../db/statements/statement.js'
-import type { Database } from '../db/tables.js'
+import type { Tables } from '../db/tables.js'
 import { InvalidRequest } from '../errors.js'
 import { NO_KEY, type RequestKey, sha256 } from './audit.js'
 import { instant } from './statements.js'
@@ -49,7 +49,7 @@ export async function firstAnswer(
 }
 
 /** Stores the key of an update that changed nothing of this version, in the transaction that holds the key and the row's lock. */
-export async function storeKey(trx: Transaction<Database>, key: RequestKey, version: number): Promise<void> {
+export async function storeKey(trx: Transaction<Tables>, key: RequestKey, version: number): Promise<void> {
   const { idempotency_key, request_fingerprint } = key
   if (idempotency_key !== null) await storeUnchanged.run(trx, { idempotency_key, request_fingerprint, version })
 }

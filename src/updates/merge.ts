@@ -1,5 +1,5 @@
 import type { Kysely } from 'kysely'
-import type { Database, ResourceKind } from '../db/tables.js'
+import type { ResourceKind, Tables } from '../db/tables.js'
 import { VersionGone } from '../errors.js'
 import { type Past, readPastOf } from './past.js'
 
@@ -15,7 +15,7 @@ const VERSIONS_MAX = 1_000
 
 /** The base of a merge since a version, read under the row's lock; undefined where that is unknown or too much. */
 export async function readMergeBase(
-  trx: Kysely<Database>,
+  trx: Kysely<Tables>,
   kind: ResourceKind,
   id: number,
   since: number,

@@ -1,5 +1,5 @@
 import type { Kysely } from 'kysely'
-import type { Database } from '../db/tables.js'
+import type { Tables } from '../db/tables.js'
 import { PreconditionFailed } from '../errors.js'
 import type { Change } from './audit.js'
 import { changesSince } from './changes-since.js'
@@ -49,7 +49,7 @@ export function namedVersion({ kind, precondition, merges }: Asked, { id, versio
  * tells whether it was stored before. `conflicts` are those of a merge; undefined where there was none.
  */
 export async function preconditionFailed(
-  trx: Kysely<Database>,
+  trx: Kysely<Tables>,
   request: UpdateRequest,
   state: Stored,
   asked: readonly Change[],

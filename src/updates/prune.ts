@@ -4,7 +4,7 @@ import { TypeCompiler } from '@sinclair/typebox/compiler'
 import { type Kysely, sql, type Transaction } from 'kysely'
 import type { Config } from '../config.js'
 import { classifyDatabaseError } from '../db/connection/sqlstate.js'
-import type { Database, ResourceKind } from '../db/tables.js'
+import type { ResourceKind, Tables } from '../db/tables.js'
 import { appendEvents, lockChains } from './access-events.js'
 import { type Actor, GENESIS_HASH } from './audit.js'
 import { beLong, patiently, RESOURCE_KINDS, resourcePages } from './resource-pages.js'
@@ -30,7 +30,7 @@ const LOCK_PAUSE_MS = 25
  * audit rows were removed and emptied of their difference, and definitions removed to which nothing refers.
  */
 export async function pruneHistory(
-  db: Kysely<Database>,
+  db: Kysely<Tables>,
   retention: Retention,
   progress: (resources: number) => void = () => undefined,
   actor: Actor = PRUNER,
@@ -51,7 +51,7 @@ export async function pruneHistory(
 }
 
 /** Removes the keys of updates that changed nothing, which are kept as long as audit rows. */
-async function pruneKeys(db: Kysely<Database>, days: number): Promise<void> {
+async function pruneKeys(db: Kysely<Tables>, days: number): Promise<void> {
   for (let removed = ROWS_AT_ONCE; removed === ROWS_AT_ONCE; ) {
     const rows = await patiently(
       db,
@@ -68,7 +68,7 @@ const LATELY_MINUTES = 2
 const LATELY_SHARE = 64
 
 /** Drops old contents of agents and tools that grew much lately, between two runs of `pruneHistory`; answers of how many versions. */
-export async function pruneGrowing(db: Kysely<Database>, retention: Retention): Promise<number> {
+export async function pruneGrowing(db: Kysely<Tables>, retention: Retention): Promise<number> {
   const growing = await patiently(
     db,
     sql<{ kind: ResourceKind; ids: number[] }>`
@@ -86,7 +86,7 @@ export async function pruneGrowing(db: Kysely<Database>, retention: Retention): 
 }
 
 async function pruneRows(
-  db: Kysely<Database>,
+  db: Kysely<Tables>,
   kind: ResourceKind,
   ids: readonly number[],
   days: number,
@@ -111,7 +111,7 @@ async function pruneRows(
 
 /** Removes the oldest rows of one chain, up to the first within the retention, and moves the anchor to the last of them. */
 async function pruneChain(
-  trx: Transaction<Database>,
+  trx: Transaction<Tables>,
   kind: ResourceKind,
   id: number,
   days: number,
@@ -152,7 +152,7 @@ async function pruneChain(
 }
 
 async function pruneDifferences(
-  db: Kysely<Database>,
+  db: Kysely<Tables>,
   kind: ResourceKind,
   ids: readonly number[],
   { versionsMax, bytesMax = BYTES_MAX }: Retention,
@@ -219,7 +219,7 @@ export const PRUNER: Actor = {
 export const UNPRUNED: PruningMark = { anchor_version: 0, anchor_hash: GENESIS_HASH, content_hash: null, emptied_to: 0 }
 
 /** The last mark of each resource, by `persona:12`. */
-async function readMarks(db: Kysely<Database>, subjects: readonly string[]): Promise<Map<string, PruningMark>> {
+async function readMarks(db: Kysely<Tables>, subjects: readonly string[]): Promise<Map<string, PruningMark>> {
   const { rows } = await sql<{ subject: string; detail: PruningMark }>`
     select e.subject, e.detail from access_chain c join access_event e using (kind, subject, number)
     where c.kind = 'prune' and c.subject = any(${subjects}::text[])`.execute(db)
@@ -228,7 +228,7 @@ async function readMarks(db: Kysely<Database>, subjects: readonly string[]): Pro
 
 /** Notes what was pruned in events of the resources. The last event says everything; earlier ones name the actor and the time. */
 async function recordPruning(
-  trx: Transaction<Database>,
+  trx: Transaction<Tables>,
   pruned: ReadonlyMap<string, Partial<PruningMark>>,
   actor: Actor,
 ): Promise<void> {
@@ -242,7 +242,7 @@ async function recordPruning(
 }
 
 /** Looks for definitions without a lock, and removes a few at a time under one, after looking at those few again. */
-async function pruneDefinitions(db: Kysely<Database>): Promise<number> {
+async function pruneDefinitions(db: Kysely<Tables>): Promise<number> {
   let removed = 0
   for (let after: Buffer | undefined = Buffer.alloc(0); after !== undefined; ) {
     const unused: { hash: Buffer }[] = await patiently(
@@ -269,7 +269,7 @@ const UNUSED = sql<boolean>`not exists (select from tool t where t.definition_ha
  * A writer refers to a stored definition without writing it. So the lock is taken when no writer is in work, without standing in line,
  * where everybody would wait behind.
  */
-async function removeDefinitions(db: Kysely<Database>, hashes: readonly Buffer[]): Promise<number> {
+async function removeDefinitions(db: Kysely<Tables>, hashes: readonly Buffer[]): Promise<number> {
   for (let tries = 0; tries < LOCK_TRIES; tries++) {
     try {
       return await db.transaction().execute(async trx => {

@@ -1,8 +1,8 @@
 import type { Transaction } from 'kysely'
 import { viewerParameters } from '../auth/viewer.js'
 import { withRetries } from '../db/connection/retry.js'
-import type { Database } from '../db/tables.js'
-import type { ServiceDatabase } from '../db/transaction.js'
+import type { Database } from '../db/database.js'
+import type { Tables } from '../db/tables.js'
 import { unavailableFor } from '../db/unavailable.js'
 import { ResourceNotFound } from '../errors.js'
 import type { AnswerText } from './answer-text.js'
@@ -72,8 +72,8 @@ export async function readResource<T extends ResourceTypes>(
 
 /** Runs work on one snapshot of the database: what is stored, and what differs from it, must be of one moment. */
 export async function inOneSnapshot<Result>(
-  { db }: Pick<ServiceDatabase, 'db'>,
-  work: (trx: Transaction<Database>) => Promise<Result>,
+  { db }: Pick<Database, 'db'>,
+  work: (trx: Transaction<Tables>) => Promise<Result>,
 ): Promise<Result> {
   return await db.transaction().setIsolationLevel('repeatable read').setAccessMode('read only').execute(work)
 }

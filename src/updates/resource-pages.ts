@@ -1,5 +1,5 @@
 import { type Kysely, type RawBuilder, sql, type Transaction } from 'kysely'
-import type { Database, ResourceKind } from '../db/tables.js'
+import type { ResourceKind, Tables } from '../db/tables.js'
 import { limitStatements } from '../db/time-limit.js'
 
 /** Nobody waits for work in pages as for a request: a page has its own time, whatever a request may take. */
@@ -9,13 +9,13 @@ const RESOURCES_AT_ONCE = 500
 export const RESOURCE_KINDS = ['persona', 'tool'] as const satisfies readonly ResourceKind[]
 
 /** Gives the statements of a transaction the time of a page, and every way to read it: a page is more than a few keys. */
-export async function beLong(trx: Transaction<Database>): Promise<void> {
+export async function beLong(trx: Transaction<Tables>): Promise<void> {
   await limitStatements(trx, STATEMENT_TIMEOUT_MS, 'transaction')
   await sql`set local enable_seqscan = on; set local enable_bitmapscan = on`.execute(trx)
 }
 
 /** Runs one statement with the time of a page. */
-export async function patiently<Row>(db: Kysely<Database>, query: RawBuilder<Row>): Promise<Row[]> {
+export async function patiently<Row>(db: Kysely<Tables>, query: RawBuilder<Row>): Promise<Row[]> {
   return await db.transaction().execute(async trx => {
     await beLong(trx)
     return (await query.execute(trx)).rows
@@ -23,7 +23,7 @@ export async function patiently<Row>(db: Kysely<Database>, query: RawBuilder<Row
 }
 
 /** The resources that have audit rows, in pages: from one to the next by the index, without reading the rows between. */
-export async function* resourcePages(db: Kysely<Database>, kind: ResourceKind): AsyncGenerator<number[]> {
+export async function* resourcePages(db: Kysely<Tables>, kind: ResourceKind): AsyncGenerator<number[]> {
   for (let after = 0; ; ) {
     const next = (than: RawBuilder<unknown>) => sql`
       select a.resource_id from audit a where a.resource_kind = ${kind} and a.resource_id > ${than}

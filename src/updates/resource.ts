@@ -1,10 +1,10 @@
 import type { Caller } from '../auth/caller.js'
 import type { CallerNow } from '../auth/hook.js'
 import type { ViewerParameters } from '../auth/viewer.js'
+import type { Database } from '../db/database.js'
 import type { RowQuery } from '../db/statements/row-statement.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { ResourceKind } from '../db/tables.js'
-import type { ServiceDatabase } from '../db/transaction.js'
 import type { AnswerText } from './answer-text.js'
 import type { Actor, AuditEntry, Change, RequestKey } from './audit.js'
 import type { Past } from './past.js'
@@ -66,7 +66,7 @@ export interface ReadLimits {
 
 /** What every operation on agents and tools works with. */
 export interface OperationOptions extends ReadLimits {
-  database: ServiceDatabase
+  database: Database
   /** Whether every update must carry a precondition. */
   requireIfMatch: boolean
 }
@@ -172,7 +172,7 @@ export interface VersionedResource<T extends ResourceTypes> {
 
 /** A request, and what it is carried out with. */
 export interface Job<T extends ResourceTypes, Request extends ReadRequest = T['Request']> {
-  database: ServiceDatabase
+  database: Database
   resource: VersionedResource<T>
   request: Request
 }

@@ -1,5 +1,6 @@
+import type { Database } from '../db/database.js'
 import type { RowQuery } from '../db/statements/row-statement.js'
-import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
+import { inTransaction } from '../db/transaction.js'
 import type { ReadRequest } from './resource.js'
 
 /** An answer with more bytes of stored definitions comes from a statement of its own, not from a batch. */
@@ -12,7 +13,7 @@ const EXPENSIVE_BYTES = 1024 * 1024
  * transaction that is rolled back. `onSend` is called before it is sent.
  */
 export async function runStatement<Row>(
-  database: ServiceDatabase,
+  database: Database,
   query: RowQuery<Row>,
   request: Pick<ReadRequest, 'caller' | 'bounds'>,
   asked: { bytes: number; isBatchable: boolean; isDryRun?: boolean; onSend?: (() => void) | undefined },

@@ -1,5 +1,5 @@
 import { withRetries } from '../db/connection/retry.js'
-import type { ServiceDatabase } from '../db/transaction.js'
+import type { Database } from '../db/database.js'
 import { unavailableFor } from '../db/unavailable.js'
 import { ResourceNotFound, Unavailable, VersionGone, VersionNotFound } from '../errors.js'
 import type { AnswerText } from './answer-text.js'
@@ -18,7 +18,7 @@ export interface Answered<T extends ResourceTypes> extends Omit<Updated<T>, 'dec
 
 /** Updates as `update` does, or answers what a request with this key was answered before. Throws `InvalidRequest` for another request. */
 export async function updateOnce<T extends ResourceTypes>(
-  database: ServiceDatabase,
+  database: Database,
   resource: VersionedResource<T>,
   request: T['Request'],
   prefetched: T['State'] | null,

@@ -2,7 +2,7 @@ import { sql, type Transaction } from 'kysely'
 import { OPERATOR, type ViewerParameters } from '../auth/viewer.js'
 import { databaseTimeMs } from '../db/clock.js'
 import { statement } from '../db/statements/statement.js'
-import type { Database, ResourceKind } from '../db/tables.js'
+import type { ResourceKind, Tables } from '../db/tables.js'
 import {
   type Actor,
   type AuditEntry,
@@ -19,7 +19,7 @@ import type { ResourceTypes, VersionedResource, VersionedState } from './resourc
 
 /** Locks a resource's row against other writers and reads its state, which is final until the transaction ends. */
 export async function lockState<T extends ResourceTypes>(
-  trx: Transaction<Database>,
+  trx: Transaction<Tables>,
   resource: VersionedResource<T>,
   id: number,
   viewer: ViewerParameters,
@@ -30,7 +30,7 @@ export async function lockState<T extends ResourceTypes>(
 
 /** Stores the operator's decision in a transaction that holds the row's lock, with its audit row; answers the stored version. */
 export async function storeDecision<T extends ResourceTypes>(
-  trx: Transaction<Database>,
+  trx: Transaction<Tables>,
   resource: VersionedResource<T>,
   state: T['State'],
   decision: T['Decision'],
@@ -64,12 +64,12 @@ export function setTimeOfNow(entry: AuditEntry, state: VersionedState): void {
 }
 
 /** Locks a row against other writers until the transaction ends. False where the row does not exist. */
-export async function lockRow(trx: Transaction<Database>, kind: ResourceKind, id: number): Promise<boolean> {
+export async function lockRow(trx: Transaction<Tables>, kind: ResourceKind, id: number): Promise<boolean> {
   return (await LOCKS[kind].run(trx, { id })).length > 0
 }
 
 /** The same without a wait: false also where another session has locked the row. */
-export async function tryLockRow(trx: Transaction<Database>, kind: ResourceKind, id: number): Promise<boolean> {
+export async function tryLockRow(trx: Transaction<Tables>, kind: ResourceKind, id: number): Promise<boolean> {
   return (await TRY_LOCKS[kind].run(trx, { id })).length > 0
 }
 

@@ -7,7 +7,7 @@ import { eraseUser } from '../../src/admin/erasure.js'
 import { exportOrganisation } from '../../src/admin/export.js'
 import { createUser } from '../../src/admin/people.js'
 import { readConfig } from '../../src/config.js'
-import type { Database } from '../../src/db/tables.js'
+import type { Tables } from '../../src/db/tables.js'
 import { recordAccess } from '../../src/updates/access-events.js'
 import { auditHash, sha256 } from '../../src/updates/audit.js'
 import { PRUNER, pruneHistory } from '../../src/updates/prune.js'
@@ -35,7 +35,7 @@ async function found(...statements: ReturnType<typeof sql>[]): Promise<string[]>
   })
 }
 
-const inVain = <T>(work: (trx: Transaction<Database>) => Promise<T>) => inVainOf(db, work)
+const inVain = <T>(work: (trx: Transaction<Tables>) => Promise<T>) => inVainOf(db, work)
 
 const agent = (id: number, ...more: ReturnType<typeof sql>[]) =>
   sql.join([sql`resource_kind = 'persona' and resource_id = ${id}`, ...more], sql` and `)
@@ -271,7 +271,7 @@ t.test('erasing by hand is found, erasing is not; of a pruned history too', asyn
     'edited persona:1 3',
   ])
   await inVain(async trx => {
-    const plan = await eraseUser(trx as Kysely<Database>, 'Alice@example.com')
+    const plan = await eraseUser(trx as Kysely<Tables>, 'Alice@example.com')
     t.match(plan, { has_account: true, audit_rows: 5 })
     t.same((await verifyAudit(trx)).findings, [])
     const kept = await sql<{ text: string }>`

@@ -7,7 +7,7 @@ import t from 'tap'
 import { verifyAudit } from '../../src/admin/audit-verification.js'
 import { checkSignature, readSigningKey, writeCheckpoint } from '../../src/admin/checkpoint.js'
 import { readConfig } from '../../src/config.js'
-import type { Database } from '../../src/db/tables.js'
+import type { Tables } from '../../src/db/tables.js'
 import { recordAccess } from '../../src/updates/access-events.js'
 import { PRUNER, pruneHistory } from '../../src/updates/prune.js'
 import { agentctl as agentctlOf } from '../cli/agentctl.js'
@@ -80,7 +80,7 @@ t.test('a file that was changed, cut, or signed by another key is refused', asyn
 
 t.test('what was cut, removed or rewritten since is found, though every chain is whole', async t => {
   const checkpoint = at('second')
-  const found = (tamper: (trx: Transaction<Database>) => Promise<unknown>) =>
+  const found = (tamper: (trx: Transaction<Tables>) => Promise<unknown>) =>
     inVain(db, async trx => {
       await tamper(trx)
       t.same((await verifyAudit(trx)).findings, [], 'nothing shows without the checkpoint')

@@ -9,7 +9,7 @@ import { operatorActor } from '../../src/admin/operator.js'
 import { createUser, deactivateUser } from '../../src/admin/people.js'
 import type { InvalidDocument } from '../../src/admin/refusal.js'
 import { createToken, revokeToken } from '../../src/admin/tokens.js'
-import type { Database } from '../../src/db/tables.js'
+import type { Tables } from '../../src/db/tables.js'
 import { recordAccess } from '../../src/updates/access-events.js'
 import { worldApp } from '../app.js'
 import { agentctl as agentctlOf } from '../cli/agentctl.js'
@@ -220,7 +220,7 @@ t.test('a person who goes on writing while they are erased leaves nothing', asyn
   t.strictSame((await verifyAudit(db)).findings, [])
 })
 
-async function traces(db: Kysely<Database>, id: string, email: string) {
+async function traces(db: Kysely<Tables>, id: string, email: string) {
   const { rows } = await sql<{ rows: number; events: number }>`
     select (select count(*)::integer from audit where actor = ${email} or (actor_id = ${id}::uuid and salt is not null)) as rows,
       (select count(*)::integer from access_event where person = ${email}) as events`.execute(db)

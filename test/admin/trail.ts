@@ -1,16 +1,16 @@
 import { type Kysely, type RawBuilder, sql, type Transaction } from 'kysely'
-import type { Database } from '../../src/db/tables.js'
+import type { Tables } from '../../src/db/tables.js'
 import { auditHash, commitment, type StoredRow } from '../../src/updates/audit.js'
 import { ROW_COLUMNS } from '../../src/updates/audit-rows.js'
 
 /** The audit rows for which a condition holds, by resource and version. */
-export async function readRows(db: Kysely<Database>, condition: RawBuilder<unknown>): Promise<StoredRow[]> {
+export async function readRows(db: Kysely<Tables>, condition: RawBuilder<unknown>): Promise<StoredRow[]> {
   const order = sql`order by resource_kind, resource_id, version_after`
   return (await sql<StoredRow>`select ${ROW_COLUMNS} from audit where ${condition} ${order}`.execute(db)).rows
 }
 
 /** Works in a transaction that is rolled back. */
-export async function inVain<T>(db: Kysely<Database>, work: (trx: Transaction<Database>) => Promise<T>): Promise<T> {
+export async function inVain<T>(db: Kysely<Tables>, work: (trx: Transaction<Tables>) => Promise<T>): Promise<T> {
   const trx = await db.startTransaction().execute()
   try {
     return await work(trx)
@@ -20,7 +20,7 @@ export async function inVain<T>(db: Kysely<Database>, work: (trx: Transaction<Da
 }
 
 /** Makes a chain whole again after a row was changed: every hash, and the head. */
-export async function rewrite(trx: Transaction<Database>, kind: 'persona' | 'tool', id: number): Promise<void> {
+export async function rewrite(trx: Transaction<Tables>, kind: 'persona' | 'tool', id: number): Promise<void> {
   const rows = await readRows(trx, sql`resource_kind = ${kind} and resource_id = ${id}`)
   let previous = rows[0]?.previous_hash ?? ''
   for (const row of rows) {

@@ -2,8 +2,8 @@ import { connect, type Socket } from 'node:net'
 import type { LightMyRequestResponse } from 'fastify'
 import { mintToken } from '../../src/auth/token.js'
 import { readConfig } from '../../src/config.js'
+import type { Database } from '../../src/db/database.js'
 import { openUrl } from '../../src/db/open.js'
-import type { ServiceDatabase } from '../../src/db/transaction.js'
 import { makeLogger } from '../../src/http/logging.js'
 import { Metrics } from '../../src/http/metrics.js'
 import { listening, type ServiceOptions, startedService, type TestService, type WithTeardown } from '../test-service.js'
@@ -70,7 +70,7 @@ export async function observedService(
 }
 
 interface Started extends TestService {
-  database: ServiceDatabase
+  database: Database
   metrics: Metrics
   /** Everything that was logged, one JSON text a line. */
   log: string[]
@@ -102,7 +102,7 @@ export async function running(
 
 /** Makes a person with all permissions and answers a token of theirs. */
 export async function tokenOf(
-  { db }: ServiceDatabase,
+  { db }: Database,
   { email, active }: { email: string; active: boolean },
 ): Promise<string> {
   const { token, hash } = mintToken('person')

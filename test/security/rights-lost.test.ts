@@ -4,7 +4,7 @@ import type { LightMyRequestResponse } from 'fastify'
 import { type Kysely, sql } from 'kysely'
 import t, { type Test } from 'tap'
 import { applyOrganisation } from '../../src/admin/apply.js'
-import type { Database } from '../../src/db/tables.js'
+import type { Tables } from '../../src/db/tables.js'
 import { worldApp } from '../app.js'
 import { DEFINITION, matrixOrganisation } from '../matrix-organisation.js'
 import { comparable } from './observed.js'
@@ -160,7 +160,7 @@ let count = 0
 type Sent = { answer: Promise<LightMyRequestResponse> }
 /** Sends a request, runs `meanwhile` between its authentication and its write, and lets it go on. */
 type Send = (way: Way, token: string, meanwhile: (executor: Executor) => Promise<void>) => Promise<Sent>
-type Executor = Kysely<Database>
+type Executor = Kysely<Tables>
 
 /** Callers that were seen to be served in a way while they lose nothing. */
 const controlled = new Map<Way, Set<string>>()

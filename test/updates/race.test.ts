@@ -3,8 +3,8 @@ import type { LightMyRequestResponse } from 'fastify'
 import { type KyselyPlugin, sql, type Transaction } from 'kysely'
 import t from 'tap'
 import { definitionOf } from '../../bench/world.js'
-import type { Database } from '../../src/db/tables.js'
-import type { ServiceDatabase } from '../../src/db/transaction.js'
+import type { Database } from '../../src/db/database.js'
+import type { Tables } from '../../src/db/tables.js'
 import { sha256 } from '../../src/updates/audit.js'
 import { appOver, type WorldApp, worldApp } from '../app.js'
 import { ADMIN, BOB, CAROL } from '../fixtures/users.js'
@@ -230,7 +230,7 @@ t.test('updates at once, of what others change', async t => {
 async function meanwhile<Answer>(
   { database }: WorldApp,
   request: () => Promise<Answer>,
-  work: (trx: Transaction<Database>) => Promise<void>,
+  work: (trx: Transaction<Tables>) => Promise<void>,
 ): Promise<Answer> {
   const { answer } = await database.db.transaction().execute(async trx => {
     await work(trx)
@@ -278,7 +278,7 @@ t.test('503: an update whose rights change each time it is tried is not applied,
       return result
     },
   }
-  const interposed: ServiceDatabase = Object.assign(Object.create(database), {
+  const interposed: Database = Object.assign(Object.create(database), {
     db: database.db.withPlugin(afterCaller),
     batched: async (...[statement, row]: Parameters<typeof database.batched>) => {
       if (statement.name.startsWith('persona_write')) await change()

@@ -1,8 +1,8 @@
 import type { LightMyRequestResponse } from 'fastify'
 import { type Kysely, sql } from 'kysely'
 import { createUser } from '../../src/admin/people.js'
-import type { Database, Permission } from '../../src/db/tables.js'
-import type { ServiceDatabase } from '../../src/db/transaction.js'
+import type { Database } from '../../src/db/database.js'
+import type { Permission, Tables } from '../../src/db/tables.js'
 import type { WorldApp } from '../app.js'
 
 /** An agent as the tables hold it, under the names of the update's fields; dates in UTC with microseconds. */
@@ -58,7 +58,7 @@ export async function storedTool({ database }: Pick<WorldApp, 'database'>, id: n
 }
 
 /** A hash over every row of every table, by table; a token's last use aside, which any request may write. */
-export async function hashOfEverything(db: Kysely<Database>): Promise<Record<string, string>> {
+export async function hashOfEverything(db: Kysely<Tables>): Promise<Record<string, string>> {
   const { rows: tables } = await sql<{ name: string }>`
     select table_name as name from information_schema.tables
     where table_schema = current_schema() and table_type = 'BASE TABLE' order by 1`.execute(db)
@@ -75,7 +75,7 @@ export async function hashOfEverything(db: Kysely<Database>): Promise<Record<str
 }
 
 /** The audit rows of a resource, oldest first. */
-export async function auditRows(db: Kysely<Database>, kind: 'persona' | 'tool', id: number) {
+export async function auditRows(db: Kysely<Tables>, kind: 'persona' | 'tool', id: number) {
   return await db
     .selectFrom('audit')
     .selectAll()
@@ -123,6 +123,6 @@ export function sequence(seed: number): (n: number) => number {
 }
 
 /** Makes a person with these permissions; answers the id. */
-export async function newPerson({ db }: ServiceDatabase, email: string, ...permissions: Permission[]): Promise<string> {
+export async function newPerson({ db }: Database, email: string, ...permissions: Permission[]): Promise<string> {
   return await db.transaction().execute(trx => createUser(trx, { email, kind: 'person', permissions }))
 }

@@ -2,12 +2,12 @@ import { PassThrough } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Kysely, sql } from 'kysely'
 import t from 'tap'
-import type { Database } from '../../src/db/tables.js'
+import type { Tables } from '../../src/db/tables.js'
 import { REQUIRED_FIELDS, worldApp } from '../app.js'
 import { auditRows, faultsOf, hashOfEverything, storedAgent, versionOf, warningsOf } from './stored-state.js'
 
 /** Moves the newest audit row of an agent into the past. */
-async function ageLastChange(db: Kysely<Database>, id: number, seconds: number): Promise<void> {
+async function ageLastChange(db: Kysely<Tables>, id: number, seconds: number): Promise<void> {
   await sql`
     update audit set at = clock_timestamp() - make_interval(secs => ${seconds}::float8)
     where resource_kind = 'persona' and resource_id = ${id}

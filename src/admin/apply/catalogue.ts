@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { type Kysely, sql, type Transaction } from 'kysely'
-import type { Database, ResourceKind } from '../../db/tables.js'
+import type { ResourceKind, Tables } from '../../db/tables.js'
 import type { Fault, Loc } from '../../errors.js'
 import { canonicalUuid } from '../../schema/vocabulary.js'
 import type { AccessKind } from '../../updates/access-events.js'
@@ -65,13 +65,13 @@ export interface Outcome {
 /** What becomes of the rows of some lists, and what stores that. */
 export interface Plan {
   outcomes: Outcome[]
-  store(trx: Transaction<Database>, actor: Actor): Promise<void>
+  store(trx: Transaction<Tables>, actor: Actor): Promise<void>
 }
 
 /** A list of a document in the database: what an entry is called, its table, the column by which text refers to a row. */
 export interface Table {
   noun: string
-  table: keyof Database
+  table: keyof Tables
   named: 'name' | 'email' | 'id'
   /** What makes ids. */
   ids: 'sequence' | 'uuid' | 'document'
@@ -80,7 +80,7 @@ export interface Table {
   access: AccessKind | undefined
 }
 
-function named(noun: string, table: keyof Database, access?: AccessKind, uniqueNames = true): Table {
+function named(noun: string, table: keyof Tables, access?: AccessKind, uniqueNames = true): Table {
   return { noun, table, named: 'name', ids: 'sequence', uniqueNames, access }
 }
 
@@ -102,7 +102,7 @@ export const TABLES: Readonly<Record<SectionName, Table>> = {
 export const SECTIONS = Object.keys(TABLES) as SectionName[] // the keys of this very record
 
 /** Reads all lists and matches the entries of a document with them. Notes faults in the catalogue. */
-export async function readCatalogue(db: Kysely<Database>, document: OrganisationDocument): Promise<Catalogue> {
+export async function readCatalogue(db: Kysely<Tables>, document: OrganisationDocument): Promise<Catalogue> {
   const catalogue = new Catalogue()
   for (const section of SECTIONS) {
     const { table, ids } = TABLES[section]
@@ -127,7 +127,7 @@ function namesIn(document: OrganisationDocument, section: SectionName): Readonly
 /** Ids are int4, and each sequence goes on behind the largest: behind these nearly none would be left. */
 const NEW_ID_MAX = 2_146_483_647
 
-async function lastId(db: Kysely<Database>, table: string): Promise<number> {
+async function lastId(db: Kysely<Tables>, table: string): Promise<number> {
   const { rows } = await sql<{ id: number | null }>`
     select pg_sequence_last_value(pg_get_serial_sequence(${table}, 'id')::regclass)::float8 as id`.execute(db)
   return rows[0]?.id ?? 0
@@ -291,7 +291,7 @@ export class Catalogue {
   }
 
   /** Moves the sequences behind the ids of this document, so that none of them is given again. */
-  async takeIds(trx: Transaction<Database>): Promise<void> {
+  async takeIds(trx: Transaction<Tables>): Promise<void> {
     for (const section of SECTIONS) {
       const { ids, table } = TABLES[section]
       const last = ids === 'sequence' ? Math.max(0, ...this.entries(section).map(({ id }) => Number(id))) : 0
@@ -341,7 +341,7 @@ export function ascending<T extends Id>(ids: readonly T[]): T[] {
  * was removed before and comes back goes on with its old chain, at the version that its rows or the pruning of them tell.
  */
 async function insertBlank(
-  trx: Transaction<Database>,
+  trx: Transaction<Tables>,
   kind: ResourceKind,
   ids: readonly number[],
   columns: Readonly<Record<string, unknown>>,
@@ -372,7 +372,7 @@ async function insertBlank(
 
 /** Makes what is new, then changes agents or tools one by one: always in the same order of locks. */
 export async function storeInOrder<Changed extends { id: Id }>(
-  trx: Transaction<Database>,
+  trx: Transaction<Tables>,
   kind: ResourceKind,
   created: readonly number[],
   blankColumns: Readonly<Record<string, unknown>>,

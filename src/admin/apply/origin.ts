@@ -1,5 +1,5 @@
 import { type Kysely, sql } from 'kysely'
-import type { Database } from '../../db/tables.js'
+import type { Tables } from '../../db/tables.js'
 import type { AccessKind } from '../../updates/access-events.js'
 import type { SectionName } from '../document.js'
 
@@ -7,7 +7,7 @@ type Id = number | string
 
 /** A list of the document in the database. */
 interface List {
-  table: keyof Database
+  table: keyof Tables
   access: AccessKind | undefined
 }
 
@@ -25,7 +25,7 @@ export interface Origin {
  * there by SQL. People, labels and connections have no origin: an email is the person, and nothing else grants or keeps a secret.
  */
 export async function readOrigins(
-  db: Kysely<Database>,
+  db: Kysely<Tables>,
   section: SectionName,
   list: List,
   rows: readonly Readonly<Record<string, unknown> & { id: Id }>[],

@@ -1,6 +1,6 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
 import { OPERATOR } from '../../auth/viewer.js'
-import type { Database, ShareLevel } from '../../db/tables.js'
+import type { ShareLevel, Tables } from '../../db/tables.js'
 import type { Loc } from '../../errors.js'
 import {
   BLANK_AGENT,
@@ -34,7 +34,7 @@ import {
 const BLANK_COLUMNS = Object.fromEntries(COLUMNS.map(([name]) => [name, BLANK_AGENT[name]]))
 
 /** Decides what becomes of the agents of a document. Notes faults in the catalogue. */
-export async function planPersonas(db: Kysely<Database>, catalogue: Catalogue): Promise<Plan> {
+export async function planPersonas(db: Kysely<Tables>, catalogue: Catalogue): Promise<Plan> {
   const matches = catalogue.entries('agents')
   const { created, kept } = idsOf(matches)
   const states = await readPersonaStates(db, kept)
@@ -67,7 +67,7 @@ export async function planPersonas(db: Kysely<Database>, catalogue: Catalogue): 
  * audit row if it differs. Throws `Refusal` when there is no such agent.
  */
 export async function changePersona(
-  trx: Transaction<Database>,
+  trx: Transaction<Tables>,
   id: number,
   decide: (state: PersonaState) => PersonaContent | Promise<PersonaContent>,
   actor: Actor,
@@ -85,7 +85,7 @@ export async function changePersona(
 
 /** The states of some agents, by id. */
 export async function readPersonaStates(
-  db: Kysely<Database>,
+  db: Kysely<Tables>,
   ids: readonly number[],
 ): Promise<Map<number, PersonaState>> {
   const { rows } = await sql<{ state: PersonaState }>`

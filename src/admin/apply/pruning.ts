@@ -3,7 +3,7 @@ import pg from 'pg'
 import { OPERATOR } from '../../auth/viewer.js'
 import { databaseTimeMs } from '../../db/clock.js'
 import { SQLSTATE } from '../../db/connection/sqlstate.js'
-import type { Database } from '../../db/tables.js'
+import type { Tables } from '../../db/tables.js'
 import { BLANK_AGENT } from '../../persona/fields.js'
 import { toolResource } from '../../tool/resource.js'
 import { recordAccess } from '../../updates/access-events.js'
@@ -21,7 +21,7 @@ import { linksOf } from './records.js'
  * everything else is removed, unless something that stays refers to it.
  */
 export async function planPruning(
-  db: Kysely<Database>,
+  db: Kysely<Tables>,
   catalogue: Catalogue,
   document: OrganisationDocument,
 ): Promise<Plan> {
@@ -69,7 +69,7 @@ function userIn(table = ''): string {
 }
 
 /** Removes one row as pruning does: an agent is marked deleted, a user deactivated, what belongs to any other row goes with it. */
-export async function removeRow(trx: Transaction<Database>, section: SectionName, id: Id, actor: Actor): Promise<void> {
+export async function removeRow(trx: Transaction<Tables>, section: SectionName, id: Id, actor: Actor): Promise<void> {
   if (section === 'agents') {
     const { tool_ids, document_set_ids, label_ids, user_file_ids, users, groups } = BLANK_AGENT
     const nothing = { tool_ids, document_set_ids, label_ids, user_file_ids, users, groups }
@@ -92,7 +92,7 @@ export async function removeRow(trx: Transaction<Database>, section: SectionName
 }
 
 /** The last row of a tool's chain says that it was removed: `audit verify` knows by it why the tool is not there. */
-async function auditRemoval(trx: Transaction<Database>, id: number, actor: Actor): Promise<void> {
+async function auditRemoval(trx: Transaction<Tables>, id: number, actor: Actor): Promise<void> {
   const state = await lockState(trx, toolResource, id, OPERATOR)
   if (state === undefined) return
   const changes = [

@@ -1,5 +1,5 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
-import type { Database } from '../../db/tables.js'
+import type { Tables } from '../../db/tables.js'
 import { recordAccess } from '../../updates/access-events.js'
 import type { SectionName } from '../document.js'
 import { isErased } from '../people.js'
@@ -12,7 +12,7 @@ type Section = Exclude<SectionName, 'tools' | 'agents'>
 /** Rows of another table that belong to a row, as a field of the document names them. */
 interface Link {
   field: string
-  table: keyof Database
+  table: keyof Tables
   owner: 'user_group_id' | 'document_set_id'
   /** The rows without the owner's column; undefined where the document leaves the field as it is. */
   rows(match: Matched, catalogue: Catalogue, current: readonly Row[]): Row[] | undefined
@@ -87,7 +87,7 @@ export function linksOf(section: Section): readonly Link[] {
 }
 
 /** The entries of one list, by id. */
-export async function readSection(db: Kysely<Database>, section: Section, refer: Refer): Promise<object[]> {
+export async function readSection(db: Kysely<Tables>, section: Section, refer: Refer): Promise<object[]> {
   const { columns, isOwned, links = [] } = SHAPES[section]
   const { table, named } = TABLES[section]
   const shown = ['id', ...columns, ...(isOwned ? ['owner_id'] : [])].map(column => sql.ref(column))
@@ -106,7 +106,7 @@ export async function readSection(db: Kysely<Database>, section: Section, refer:
 }
 
 /** The rows of a link by their owners, whose column they lack. */
-async function readLinked(db: Kysely<Database>, link: Link, ids: readonly Id[]): Promise<Map<Id, Row[]>> {
+async function readLinked(db: Kysely<Tables>, link: Link, ids: readonly Id[]): Promise<Map<Id, Row[]>> {
   const linked = new Map<Id, Row[]>(ids.map(id => [id, []]))
   const { rows } =
     await sql<Row>`select * from ${sql.table(link.table)} where ${owns(link, ids)} order by 1, 2`.execute(db)
@@ -119,7 +119,7 @@ function fieldsOf(link: Link, rows: readonly Row[]): Record<string, unknown[]> {
 }
 
 /** Decides what becomes of one list of rows that have no versions. Notes faults in the catalogue. */
-export async function planRecords(db: Kysely<Database>, section: Section, catalogue: Catalogue): Promise<Plan> {
+export async function planRecords(db: Kysely<Tables>, section: Section, catalogue: Catalogue): Promise<Plan> {
   const { defaults = {} } = SHAPES[section]
   const { table } = TABLES[section]
   const made: Row[] = []
@@ -164,7 +164,7 @@ export async function planRecords(db: Kysely<Database>, section: Section, catalo
 }
 
 /** Inserts rows that all have the same columns. */
-async function insertRows(trx: Transaction<Database>, table: keyof Database, rows: readonly Row[]): Promise<void> {
+async function insertRows(trx: Transaction<Tables>, table: keyof Tables, rows: readonly Row[]): Promise<void> {
   const names = sql.join(Object.keys(rows[0] ?? {}).map(name => sql.ref(name)))
   if (rows.length === 0) return
   await sql`
@@ -192,7 +192,7 @@ function canonical(value: unknown): unknown {
 
 /** The owners whose linked rows differ, and all rows that they have then. Adds the change to their outcomes. */
 async function planLink(
-  db: Kysely<Database>,
+  db: Kysely<Tables>,
   section: Section,
   link: Link,
   catalogue: Catalogue,
@@ -224,7 +224,7 @@ function inOrder(items: readonly unknown[] = []): string {
   return items.map(comparable).sort().join()
 }
 
-function linkOf(field: 'users' | 'groups' | 'cc_pairs', table: keyof Database, column: string): Link {
+function linkOf(field: 'users' | 'groups' | 'cc_pairs', table: keyof Tables, column: string): Link {
   return {
     field,
     table,

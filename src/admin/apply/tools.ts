@@ -2,7 +2,7 @@ import { resolve } from 'node:path'
 import { type Kysely, sql, type Transaction } from 'kysely'
 import { OPERATOR } from '../../auth/viewer.js'
 import { markReceived } from '../../db/clock.js'
-import type { Database } from '../../db/tables.js'
+import type { Tables } from '../../db/tables.js'
 import { type Fault, InvalidRequest, type Loc, Unavailable } from '../../errors.js'
 import { parseBigInts, parseExact, stringifyExact } from '../../schema/exact-json.js'
 import type { Vault } from '../../secrets/vault.js'
@@ -46,7 +46,7 @@ export interface ToolSurroundings {
 const { definition_hash: _, ...BLANK_COLUMNS } = BLANK_TOOL
 
 /** Decides what becomes of the tools of a document. Notes faults in the catalogue. */
-export async function planTools(db: Kysely<Database>, catalogue: Catalogue, around: ToolSurroundings): Promise<Plan> {
+export async function planTools(db: Kysely<Tables>, catalogue: Catalogue, around: ToolSurroundings): Promise<Plan> {
   const matches = catalogue.entries('tools')
   const { created, kept } = idsOf(matches)
   const states = await readToolStates(db, kept)
@@ -87,7 +87,7 @@ export async function planTools(db: Kysely<Database>, catalogue: Catalogue, arou
 
 /** `changePersona` for a tool: `decide` judges what is there then. */
 export async function changeTool(
-  trx: Transaction<Database>,
+  trx: Transaction<Tables>,
   id: number,
   decide: (state: ToolState) => ToolDecision | Promise<ToolDecision>,
   actor: Actor,
@@ -111,7 +111,7 @@ export interface GivenTool {
 
 /** What the operator should know of a change that may be made: where secrets go. Throws as `decideAsOperator` does. */
 export async function changeNotes(
-  db: Kysely<Database>,
+  db: Kysely<Tables>,
   state: ToolState,
   given: GivenTool,
   vault: Vault,
@@ -126,7 +126,7 @@ export async function changeNotes(
 
 /** What a definition that replaces another changes for the model that calls the tool, in words; of a first one its operations. */
 export async function definitionImpact(
-  db: Kysely<Database>,
+  db: Kysely<Tables>,
   state: ToolState | undefined,
   given: GivenTool,
 ): Promise<string[]> {
@@ -142,14 +142,14 @@ export async function definitionImpact(
 }
 
 /** The text of a definition by its hash in hex; undefined where it is no longer kept, or there is none. */
-export async function definitionText(db: Kysely<Database>, hash: string | null): Promise<string | undefined> {
+export async function definitionText(db: Kysely<Tables>, hash: string | null): Promise<string | undefined> {
   const { rows } = await sql<{ text: string }>`
     select content::text as text from tool_definition where hash = decode(${hash}, 'hex')`.execute(db)
   return rows[0]?.text
 }
 
 /** The stored definition where the document has the same: it keeps its text, and stays even where rules became stricter. */
-async function sameDefinition(db: Kysely<Database>, state: ToolState | undefined, text: string) {
+async function sameDefinition(db: Kysely<Tables>, state: ToolState | undefined, text: string) {
   const hash = state?.definition_hash ?? null
   if (hash === null) return undefined
   const stored = hash === sha256(text) ? text : await definitionText(db, hash)
@@ -209,7 +209,7 @@ export function giveDefinition(
 }
 
 /** The states of some tools, by id, as the operator sees them. */
-export async function readToolStates(db: Kysely<Database>, ids: readonly number[]): Promise<Map<number, ToolState>> {
+export async function readToolStates(db: Kysely<Tables>, ids: readonly number[]): Promise<Map<number, ToolState>> {
   const viewer = {
     user: sql`null::uuid`,
     managesAll: sql`true`,
@@ -222,7 +222,7 @@ export async function readToolStates(db: Kysely<Database>, ids: readonly number[
 }
 
 async function givenTool(
-  db: Kysely<Database>,
+  db: Kysely<Tables>,
   match: Matched,
   catalogue: Catalogue,
   around: ToolSurroundings,
@@ -299,7 +299,7 @@ function givenHeaders(match: Matched, catalogue: Catalogue, around: ToolSurround
 }
 
 async function takeDefinition(
-  db: Kysely<Database>,
+  db: Kysely<Tables>,
   given: GivenTool,
   match: Matched,
   around: ToolSurroundings,

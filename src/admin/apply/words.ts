@@ -1,5 +1,5 @@
 import { type Kysely, sql } from 'kysely'
-import type { Database } from '../../db/tables.js'
+import type { Tables } from '../../db/tables.js'
 import { RELATIONS } from '../../persona/fields.js'
 import type { SectionName } from '../document.js'
 import { type FieldChange, type Id, SECTIONS, TABLES } from './catalogue.js'
@@ -10,7 +10,7 @@ import { type FieldChange, type Id, SECTIONS, TABLES } from './catalogue.js'
 export type Refer = (section: SectionName, id: Id | null) => unknown
 
 /** Reads the names of all rows that a document can refer to; `others` answers for rows that are gone. */
-export async function readReferences(db: Kysely<Database>, others: Refer = (_, id) => id): Promise<Refer> {
+export async function readReferences(db: Kysely<Tables>, others: Refer = (_, id) => id): Promise<Refer> {
   const names = new Map<string, string | null>()
   const counts = new Map<string, number>()
   for (const section of SECTIONS.filter(section => section !== 'agents')) {

@@ -1,5 +1,5 @@
 import { type RawBuilder, sql, type Transaction } from 'kysely'
-import type { Database, ResourceKind } from '../../db/tables.js'
+import type { ResourceKind, Tables } from '../../db/tables.js'
 import { BLANK_AGENT } from '../../persona/fields.js'
 import { auditedPersona } from '../../persona/resource.js'
 import { isJsonObject } from '../../schema/vocabulary.js'
@@ -43,7 +43,7 @@ type Row = StoredRow & { has_difference: boolean; is_hashed: boolean; difference
 
 /** Verifies the chain and the content of each agent or tool, and adds to the result. */
 export async function verifyResources(
-  trx: Transaction<Database>,
+  trx: Transaction<Tables>,
   kind: ResourceKind,
   erasures: Erasures,
   result: AuditVerification,
@@ -213,11 +213,7 @@ function replacedDefinition(text: string): unknown {
 }
 
 /** Compares what is stored with the hash of the last row; where none says it, each field with its last kept change. */
-async function compareContents(
-  trx: Transaction<Database>,
-  kind: ResourceKind,
-  chains: readonly Chain[],
-): Promise<void> {
+async function compareContents(trx: Transaction<Tables>, kind: ResourceKind, chains: readonly Chain[]): Promise<void> {
   const compared = chains.filter(chain => chain.contentHash !== undefined)
   const ids = compared.map(({ head }) => head.id)
   const contents = await (kind === 'persona' ? personaContents(trx, ids) : toolContents(trx, ids))
@@ -235,12 +231,12 @@ async function compareContents(
 /** By id what is stored now: everything that the trail vouches for, and each field as differences show it. */
 type Contents = Map<number, { audited: readonly unknown[]; fields: Readonly<Record<string, unknown>> }>
 
-async function personaContents(trx: Transaction<Database>, ids: readonly number[]): Promise<Contents> {
+async function personaContents(trx: Transaction<Tables>, ids: readonly number[]): Promise<Contents> {
   const states = await readPersonaStates(trx, ids)
   return new Map([...states].map(([id, state]) => [id, { audited: auditedPersona(state), fields: { ...state } }]))
 }
 
-async function toolContents(trx: Transaction<Database>, ids: readonly number[]): Promise<Contents> {
+async function toolContents(trx: Transaction<Tables>, ids: readonly number[]): Promise<Contents> {
   const contents: Contents = new Map()
   for (const [id, state] of await readToolStates(trx, ids)) {
     const fields = { ...state, definition: state.definition_hash, custom_headers: shownHeaders(state.headers) }
@@ -258,7 +254,7 @@ const BLANK: Record<ResourceKind, object> = {
 
 /** The fields that are not what their last kept change made of them. */
 async function differingFields(
-  trx: Transaction<Database>,
+  trx: Transaction<Tables>,
   { kind, head, contentHash, isComplete }: Chain,
   fields: Readonly<Record<string, unknown>>,
 ): Promise<string[]> {

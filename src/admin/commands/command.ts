@@ -2,9 +2,9 @@ import { type Command, InvalidArgumentError } from 'commander'
 import { type Config, readConfig } from '../../config.js'
 import { CommitUnknown, rootCause, ServerUnfit } from '../../db/connection/database-error.js'
 import { classifyDatabaseError } from '../../db/connection/sqlstate.js'
+import type { Database } from '../../db/database.js'
 import { schemaAdvice, schemaState } from '../../db/migrate.js'
 import { type OpenedDatabase, openConfiguredDatabase } from '../../db/open.js'
-import type { ServiceDatabase } from '../../db/transaction.js'
 import { parseDateTime } from '../../schema/vocabulary.js'
 import { configuredKeyRing } from '../../secrets/configured-ring.js'
 import type { KeyRing } from '../../secrets/key-ring.js'
@@ -161,7 +161,7 @@ export class Call {
   }
 
   /** The database with the schema that this program needs. Throws `NotConfigured`. */
-  async database(): Promise<ServiceDatabase> {
+  async database(): Promise<Database> {
     const { database } = await this.rawDatabase()
     const state = await schemaState(database.db, VERSION)
     if (state.kind === 'behind') {
@@ -173,7 +173,7 @@ export class Call {
   }
 
   /** The queries of `database`. */
-  async db(): Promise<ServiceDatabase['db']> {
+  async db(): Promise<Database['db']> {
     return (await this.database()).db
   }
 

@@ -2,7 +2,7 @@ import type { Command } from 'commander'
 import { type Kysely, sql } from 'kysely'
 import { describeServer } from '../../db/connection/database-server.js'
 import { MIGRATIONS, migrateDirectly, type SchemaState, schemaAdvice, schemaState } from '../../db/migrate.js'
-import type { Database } from '../../db/tables.js'
+import type { Tables } from '../../db/tables.js'
 import { VERSION } from '../../version.js'
 import { createUser, firstAdministrator, keepingAdministrator } from '../people.js'
 import { counted, EXIT, Refusal } from '../refusal.js'
@@ -101,7 +101,7 @@ function schemaText(schema: SchemaState): string {
   return `behind: ${lack}: run ${command}`
 }
 
-async function countRows(db: Kysely<Database>): Promise<Record<string, number> | undefined> {
+async function countRows(db: Kysely<Tables>): Promise<Record<string, number> | undefined> {
   const { rows } = await sql<{ counts: Record<string, number> }>`
     select json_build_object(
       'users', (select count(*) from user_account where active), 'groups', (select count(*) from user_group),

@@ -24,7 +24,7 @@ export class ConnectionLost extends Error {
 /**
  * The connection was lost when the transaction, or a writing statement outside one, may already have been committed.
  * Also thrown when the server committed but gave up waiting for its synchronous standby. Must never be repeated blindly;
- * `OpenDatabase.settle` finds out what became of it.
+ * `Database.settle` finds out what became of it.
  */
 export class CommitUnknown extends Error {
   override readonly name = 'CommitUnknown'
