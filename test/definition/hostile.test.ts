@@ -99,7 +99,10 @@ t.test('hostile documents: answered, small, without a look outside', async t => 
     t.ok(types.includes(type), `${name}: ${types[0]}`)
     t.ok(Buffer.byteLength(JSON.stringify(check.ok ? [] : check.faults)) < 64 * 1024, `${name}: faults`)
     t.ok(Buffer.byteLength(JSON.stringify(check.warnings)) < 1024 * 1024, `${name}: warnings`)
-    t.ok(definitionChanges(definition, definition), `${name}: compared`)
+    const changes = definitionChanges(definition, definition)
+    // One that cannot be read cannot be compared, and that is all that is said.
+    const said = changes.map(({ kind, operation }) => `${kind} ${operation}`)
+    t.ok(said.length === 0 || said.join() === 'changed ', `${name}: compared with itself`)
   }
   t.equal(Reflect.get({}, 'polluted'), undefined, 'no prototype was changed')
 })

@@ -5,7 +5,7 @@ import { listTokens } from '../../src/admin/tokens.js'
 import { mintToken } from '../../src/auth/token.js'
 import { describeSettings } from '../../src/config.js'
 import { makeLogger } from '../../src/http/logging.js'
-import { RawConnection, type Running, running, tokenOf } from './running.js'
+import { eventually, metricsOf, RawConnection, type Running, running, tokenOf } from './running.js'
 
 const SECRET = 'planted-secret'
 const TRACE = '0af7651916cd43dd8448eb211c80319c'
@@ -152,7 +152,7 @@ t.test('no line holds a body, a token or a header value, at any level, whatever 
   const cut = new RawConnection(shared.port)
   const head = [`PUT ${TOOL} HTTP/1.1`, 'Host: a', `Authorization: Bearer ${token}`, 'Content-Length: 99']
   cut.write(`${[...head, 'Content-Type: application/json'].join('\r\n')}\r\n\r\n${SECRET}`)
-  await new Promise(resolve => setTimeout(resolve, 100))
+  await eventually(async () => (await metricsOf(shared)).body.includes('agents_http_requests_in_work 1\n'))
   cut.socket.destroy()
   await cut.closed
   await shared.database.close()
