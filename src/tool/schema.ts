@@ -134,8 +134,11 @@ export const ValidateToolResponse = Type.Object(
           definition: freeForm({ description: 'The definition with the edits applied. The methods are its methods.' }),
           edits: list(
             Type.Object({
-              op: Type.String({ enum: ['add', 'replace', 'remove'] }),
+              op: Type.String({ enum: ['add', 'replace', 'remove', 'move'] }),
               loc: place('Where, after the edits before it.'),
+              from: Type.Optional(place('Of a `move`, which gives a key another name: the place before.')),
+              before: Type.Optional(Type.Unknown({ description: 'The value before; `after` likewise.' })),
+              after: Type.Optional(Type.Unknown()),
               type: text(),
               msg: text({ description: 'Why.' }),
             }),

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import t from 'tap'
 import { parse } from 'yaml'
 import { parseSource } from '../../src/admin/source.js'
-import { completeDefinition } from '../../src/tool/definition/index.js'
+import { repairDefinition } from '../../src/tool/definition/index.js'
 import { agentctl as agentctlOf } from './agentctl.js'
 
 const folder = t.testdir()
@@ -55,7 +55,7 @@ t.test('--complete prints plain YAML, or JSON as it came; edits and findings sta
   t.equal(status, 0, stderr)
   t.match(stderr, /operation_id_added[\s\S]*4 edits, 1 operation left out/)
   t.match(stdout, /^ +x-id: 12345678901234567890$/m, 'numbers are written as they were')
-  const { definition } = completeDefinition(parseSource(INCOMPLETE).value, {
+  const { definition } = repairDefinition(parseSource(INCOMPLETE).value, {
     server: 'https://shop.example.com',
     dropsUnsupported: true,
   })

@@ -1,9 +1,9 @@
 import t from 'tap'
 import {
   checkDefinition,
-  completeDefinition,
   type DefinitionCheck,
   GivenPlaces,
+  repairDefinition,
   toFunctions,
 } from '../../src/tool/definition/index.js'
 
@@ -49,7 +49,7 @@ const faultsOf = (check: DefinitionCheck) => (check.ok ? [] : check.faults.map((
 /** The faults that are left after a completion, where they stand in what was given. */
 function leftOf(definition: unknown) {
   const options = { server: 'https://given.example.com', dropsUnsupported: true }
-  const { check, edits } = completeDefinition(definition, options)
+  const { check, edits } = repairDefinition(definition, options)
   const places = new GivenPlaces(definition, edits)
   return faultsOf(check).map(({ loc, type }) => ({ loc: [...AT, ...places.nearestTo(loc.slice(AT.length))], type }))
 }

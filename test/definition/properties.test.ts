@@ -4,11 +4,11 @@ import t from 'tap'
 import type { Loc } from '../../src/errors.js'
 import {
   checkDefinition,
-  completeDefinition,
   type DefinitionCheck,
   DefinitionRefused,
   definitionChanges,
   originsOf,
+  repairDefinition,
   toFunctions,
 } from '../../src/tool/definition/index.js'
 import { repetitions } from '../updates/stored-state.js'
@@ -271,7 +271,7 @@ t.test('repairs: what is completed is accepted, differs at the listed edits only
         mutate(definition, places[pick % places.length] as Loc, how === REMOVED ? how : structuredClone(how))
       }
       const given = structuredClone(definition)
-      const completed = completeDefinition(definition, options)
+      const completed = repairDefinition(definition, options)
       if (!isDeepStrictEqual(definition, given)) throw new Error('what was given was changed')
       if (!isDeepStrictEqual(applied(given, completed), completed.definition))
         throw new Error(`it differs elsewhere: ${JSON.stringify(completed.edits)}`)
@@ -279,7 +279,7 @@ t.test('repairs: what is completed is accepted, differs at the listed edits only
         throw new Error('the answer is not what the check says')
       if (!completed.check.ok) return
       if (completed.edits.length > 0) repaired++
-      const { edits } = completeDefinition(completed.definition, options)
+      const { edits } = repairDefinition(completed.definition, options)
       if (edits.length > 0) throw new Error(`completed again: ${JSON.stringify(edits)}`)
     }),
     { numRuns: runs },
@@ -471,7 +471,7 @@ t.test('an object in the place of each part, which has no text: nothing throws',
         const all = () => {
           checkDefinition(definition)
           originsOf(definition)
-          const { definition: completed, check } = completeDefinition(definition, { server: 'https://a.example.com' })
+          const { definition: completed, check } = repairDefinition(definition, { server: 'https://a.example.com' })
           definitionChanges(whole, completed)
           definitionChanges(completed, whole)
           if (check.ok) toFunctions(completed)

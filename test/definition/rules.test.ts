@@ -517,7 +517,9 @@ t.test('refused: placeholders of other dialects and spellings, with what was mea
   const undeclared = (path: string, parameters: Json[] = [id]) => {
     const { faults } = inspection(at(path, { get: { ...operation, parameters } }), {})
     t.match(faults, [{ type: 'path_parameter_undeclared' }], path)
-    return faults[0]
+    const { name, placeholder, meant } = faults[0]?.data ?? {}
+    const renamed = placeholder && path.replace(placeholder, meant ?? '')
+    return { msg: faults[0]?.msg, data: { name, renamed } }
   }
   for (const [path, renamed] of Object.entries({
     '/x/{id:int}': '/x/{id}',
@@ -536,23 +538,23 @@ t.test('refused: placeholders of other dialects and spellings, with what was mea
     '/x/{I_D}': '/x/{id}',
   })) {
     const fault = undeclared(path)
-    t.match(fault?.data, { renamed, name: undefined }, path)
-    t.match(fault?.msg, /means "id": write "[/.]?\{id\}"/)
+    t.match(fault.data, { renamed, name: undefined }, path)
+    t.match(fault.msg, /means "id": write "[/.]?\{id\}"/)
   }
   t.match(
     undeclared('/x{?q,r}', [
       { name: 'q', in: 'query' },
       { name: 'r', in: 'query' },
-    ])?.data,
+    ]).data,
     { renamed: '/x' },
   )
   t.match(undeclared('/x{?q,r}', [{ name: 'q', in: 'query' }]), {
     data: { name: undefined, renamed: undefined },
     msg: /declare/,
   })
-  t.match(undeclared('/x/{no:id2}', [id])?.data, { name: undefined, renamed: undefined }, 'either could be the name')
-  t.match(undeclared('/x/{pet:[a-z]+}', [])?.data, { renamed: '/x/{pet}' })
-  t.match(undeclared('/x/{pet}')?.data, { name: 'pet' }, 'an ordinary name is to be declared')
+  t.match(undeclared('/x/{no:id2}', [id]).data, { name: undefined, renamed: undefined }, 'either could be the name')
+  t.match(undeclared('/x/{pet:[a-z]+}', []).data, { renamed: '/x/{pet}' })
+  t.match(undeclared('/x/{pet}').data, { name: 'pet' }, 'an ordinary name is to be declared')
   for (const step of [':id', '<id>', '<int:id>', '[id]'])
     t.match(allWarnings(at(`/x/${step}`, { get: { ...operation, responses: {}, parameters: [id] } })), [
       { type: 'path_parameter_unused', msg: `write "{id}" for "${step}"` },

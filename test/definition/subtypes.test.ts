@@ -1,5 +1,5 @@
 import t from 'tap'
-import { checkDefinition, completeDefinition, toFunctions } from '../../src/tool/definition/index.js'
+import { checkDefinition, repairDefinition, toFunctions } from '../../src/tool/definition/index.js'
 import { compile } from './ajv.js'
 
 const ref = (name: string) => ({ $ref: `#/components/schemas/${name}` })
@@ -131,7 +131,7 @@ t.test('Swagger 2.0: the subtypes of a parent after conversion', async t => {
     ),
   )
   const parameters = [{ name: 'body', in: 'body', required: true, schema: { $ref: '#/definitions/Pet' } }]
-  const { definition, check } = completeDefinition({
+  const { definition, check } = repairDefinition({
     swagger: '2.0',
     info: { title: 'Pets', version: '1' },
     host: 'pets.example.com',
@@ -143,6 +143,7 @@ t.test('Swagger 2.0: the subtypes of a parent after conversion', async t => {
   t.ok(check.ok)
   const accept = functionOf(definition)
   t.ok(accept({ kind: 'Cat', meow: 1 }))
+  t.ok(accept({ kind: 'Pet' }), 'the parent itself')
   t.notOk(accept({ kind: 'Cat' }) || accept({ kind: 'bird' }))
 })
 

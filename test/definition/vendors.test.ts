@@ -4,8 +4,8 @@ import t from 'tap'
 import { parse } from 'yaml'
 import {
   checkDefinition,
-  completeDefinition,
   type DefinitionCheck,
+  repairDefinition,
   toFunctions,
 } from '../../src/tool/definition/index.js'
 import { matchesGolden } from '../golden.js'
@@ -55,7 +55,7 @@ for (const file of documents) {
     const isJson = file.endsWith('.json')
     const definition: unknown = isJson ? JSON.parse(text) : parse(text)
     const check = checkDefinition(definition)
-    const completion = check.ok ? undefined : completeDefinition(definition, { server: SERVER, dropsUnsupported: true })
+    const completion = check.ok ? undefined : repairDefinition(definition, { server: SERVER, dropsUnsupported: true })
     const usable = completion?.definition ?? (isJson ? definition : withBigInts(text))
     const functions = (completion?.check ?? check).ok ? toFunctions(usable) : []
     const step = Math.ceil(functions.length / COMPILED)

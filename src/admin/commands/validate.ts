@@ -3,8 +3,9 @@ import type { Loc } from '../../errors.js'
 import { numberTexts, parseBigInts, stringifyExact } from '../../schema/exact-json.js'
 import {
   checkDefinition,
-  completeDefinition,
+  type Edit,
   GivenPlaces,
+  repairDefinition,
   toFunctions,
   unusableServer,
 } from '../../tool/definition/index.js'
@@ -27,6 +28,9 @@ export function addValidateCommand(program: Command, line: CommandLine): void {
     .option('--drop-unsupported', 'with --complete: leave out operations whose body is not JSON')
 }
 
+/** Characters of a value that are shown of an edit. */
+const EDIT_CHARACTERS = 100
+
 interface ValidateOptions {
   asFunctions?: boolean
   complete?: boolean
@@ -40,7 +44,7 @@ async function validateCommand(call: Call, options: ValidateOptions, file: strin
   const { value, isJson, lineOf } = await readGivenSource(file)
   const at = ['definition']
   const completion = complete
-    ? completeDefinition(value, {
+    ? repairDefinition(value, {
         at,
         ...(server !== undefined && { server }),
         dropsUnsupported: dropUnsupported,
@@ -51,9 +55,9 @@ async function validateCommand(call: Call, options: ValidateOptions, file: strin
   const edits = completion?.edits ?? []
   // Faults are shown where they stand in the text that was given.
   const places = new GivenPlaces(value, edits)
-  const located = <Found extends { loc: Loc }>(found: Found) => {
-    const loc = places.nearestTo(found.loc.slice(1))
-    return { line: lineOf(loc), ...found, loc }
+  const located = <Found extends { loc: Loc; msg: string }>(found: Found) => {
+    const inGiven = places.located({ ...found, loc: found.loc.slice(1) })
+    return { line: lineOf(inGiven.loc), ...inGiven }
   }
   const definition = completion && check.ok ? completion.definition : value
   const functions = check.ok && asFunctions ? toFunctions(parseBigInts(stringifyExact(definition))) : undefined
@@ -64,7 +68,7 @@ async function validateCommand(call: Call, options: ValidateOptions, file: strin
     faults: check.ok ? [] : check.faults.map(located),
     warnings: check.warnings.map(located),
     ...(completion && {
-      edits: edits.map(({ op, path, type, msg }) => ({ op, loc: path, type, msg })),
+      edits: edits.map(({ path, ...edit }) => ({ loc: path, ...edit })),
       dropped: completion.dropped,
       ...(check.ok && { definition: completion.definition }),
     }),
@@ -74,7 +78,7 @@ async function validateCommand(call: Call, options: ValidateOptions, file: strin
     const print = (text: string) => ((completion || asFunctions) && check.ok ? call.remark(text) : call.print(text))
     const table = (rows: readonly (readonly Cell[])[]) => tableLines(rows).forEach(print)
     if (completion) {
-      table(edits.map(({ op, path, msg, type }) => [op, placeText(path), msg, `(${type})`]))
+      table(edits.map(edit => [edit.op, placeText(edit.path), changeShown(edit), edit.msg, `(${edit.type})`]))
       print(`${counted(edits.length, 'edit')}, ${counted(completion.dropped.length, 'operation')} left out`)
     }
     const found = [
@@ -90,6 +94,17 @@ async function validateCommand(call: Call, options: ValidateOptions, file: strin
     call.printExact(isJson ? jsonDocumentText(completion.definition) : yamlText(completion.definition))
   })
   return check.ok ? EXIT.ok : EXIT.findings
+}
+
+/** The value before and after an edit, cut. */
+function changeShown({ op, path, from, before, after }: Edit): string {
+  if (path.length === 0) return ''
+  const [old, next] = [before, after].map(value => {
+    const text = stringifyExact(value)
+    return text.length > EDIT_CHARACTERS ? `${text.slice(0, EDIT_CHARACTERS)}...` : text
+  })
+  if (op === 'move') return `${JSON.stringify(from?.at(-1))} -> ${JSON.stringify(path.at(-1))}`
+  return op === 'add' ? String(next) : op === 'remove' ? String(old) : `${old} -> ${next}`
 }
 
 /** An option without effect is a mistake. */

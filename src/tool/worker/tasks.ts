@@ -15,15 +15,15 @@ import { boundFaults, unknownFields } from '../../schema/faults.js'
 import { parseJsonBody } from '../../schema/json-body.js'
 import { sha256 } from '../../updates/audit.js'
 import {
-  type Completion,
   changeText,
   checkDefinition,
-  completeDefinition,
   type DefinitionCheck,
   DefinitionRefused,
   definitionChanges,
   GivenPlaces,
   originsOf,
+  type Repair,
+  repairDefinition,
   toFunctions,
 } from '../definition/index.js'
 import { factsOf, noteFacts } from '../definition-cache.js'
@@ -172,7 +172,7 @@ function validationOf(
 }
 
 function completed(definition: unknown, { server, drop }: ValidationQuery, headerNames: string[]) {
-  return completeDefinition(definition, {
+  return repairDefinition(definition, {
     headerNames,
     ...(server !== undefined && { server }),
     dropsUnsupported: drop !== undefined,
@@ -180,19 +180,20 @@ function completed(definition: unknown, { server, drop }: ValidationQuery, heade
   })
 }
 
-/** A fault that no repair mended, at its place in what was sent: the completed definition is not answered. */
+/** A fault that is left after all repairs, at its place in the request: the repaired definition is not answered. */
 function inGiven(fault: Fault, places: GivenPlaces, { drop }: ValidationQuery): Fault {
-  const loc = [...AT, ...places.nearestTo(fault.loc.slice(AT.length))]
-  const canBeDropped = fault.type === 'request_body_media_type_unsupported' && drop === undefined
-  return { ...fault, loc, msg: canBeDropped ? `${fault.msg}; drop=unsupported leaves the operation out` : fault.msg }
+  const { loc, msg, type } = places.located({ ...fault, loc: fault.loc.slice(AT.length) })
+  const canBeDropped = type === 'request_body_media_type_unsupported' && drop === undefined
+  return { loc: [...AT, ...loc], msg: canBeDropped ? `${msg}; drop=unsupported leaves the operation out` : msg, type }
 }
 
-function shownCompletion({ definition, edits, dropped }: Completion) {
-  return {
-    definition,
-    edits: edits.map(({ op, path, type, msg }) => ({ op, loc: [...AT, ...path], type, msg })),
-    dropped,
-  }
+function shownCompletion({ definition, edits, dropped }: Repair) {
+  const shown = edits.map(({ path, from, ...edit }) => ({
+    loc: [...AT, ...path],
+    ...(from && { from: [...AT, ...from] }),
+    ...edit,
+  }))
+  return { definition, edits: shown, dropped }
 }
 
 /** The functions that a tool with this `stored` definition and these headers gives a model, as JSON text. */

@@ -16,8 +16,9 @@ export interface Fault {
 export interface FaultData {
   /** The placeholder of a path that is to be declared; absent where it is not certain that this name is meant. */
   name?: string
-  /** The path, as its key in `paths` is to be, where a placeholder is of another dialect or another spelling. */
-  renamed?: string
+  /** A placeholder of another dialect or another spelling, with its braces, and the text that belongs in its place. */
+  placeholder?: string
+  meant?: string
   /** The method and path that have the operationId already. */
   use?: string
 }

@@ -227,7 +227,10 @@ export class InputRules {
     if (content === undefined) return undefined
     const name = jsonMediaType(content)
     if (name === undefined) {
-      const msg = 'the body has no JSON media type such as application/json: a model sends JSON only'
+      const msg =
+        Object.keys(content).length === 0
+          ? 'the body names no media type: add "content": {"application/json": {"schema": ...}}, or take "requestBody" out'
+          : 'the body has no JSON media type such as application/json: a model sends JSON only'
       this.reader.findings.fault('request_body_media_type_unsupported', msg, at)
       return undefined
     }
@@ -258,7 +261,7 @@ function locationHint(value: unknown): string {
 }
 
 /** True for texts that differ by about a letter. */
-function isNear(one: string, other: string): boolean {
+export function isNear(one: string, other: string): boolean {
   const letters = Math.min(new Set(one).size, new Set(other).size)
   return Math.abs(one.length - other.length) <= 1 && new Set(one + other).size <= letters + 1
 }

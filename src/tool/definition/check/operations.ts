@@ -1,8 +1,16 @@
 import { type Place, placeUnder, quote, type Resolved } from './findings.js'
 import { OPERATION_FORMS, warnForms } from './forms.js'
-import { type BodyInput, type InputRules, NO_PARAMETERS, type ParameterInput, type ParameterList } from './inputs.js'
+import {
+  type BodyInput,
+  type InputRules,
+  isNear,
+  NO_PARAMETERS,
+  type ParameterInput,
+  type ParameterList,
+} from './inputs.js'
 import { DEFINITION_LIMITS } from './limits.js'
 import type { Reader } from './reader.js'
+import { isObject } from './references.js'
 import { checkServers, hostOf, leadsAway, openAddresses, partAfterPath } from './servers.js'
 import { isOrdinaryName, meantBy, type PathTemplate, templateOf } from './templates.js'
 
@@ -184,7 +192,9 @@ export class OperationRules {
         key,
       )
     } else {
-      const msg = `${quote(key)} is not a method: get, post, put, patch and delete become tools, extensions begin with "x-"`
+      const meant = isObject(layer.value[key]) ? methodMeantBy(key) : undefined
+      const cure = meant === undefined ? '' : `; did you mean ${quote(meant)}?`
+      const msg = `${quote(key)} is not a method: get, post, put, patch and delete become tools, extensions begin with "x-"${cure}`
       findings.fault('method_unsupported', msg, layer.place, key)
     }
   }
@@ -302,7 +312,7 @@ export class OperationRules {
       msg = `OpenAPI has no such placeholder as ${quoted}: write the name of a path parameter between the braces, and declare it`
     const fault = this.reader.findings.fault('path_parameter_undeclared', msg, place)
     if (fault === undefined) return
-    if (meant !== undefined) fault.data = { renamed: template.path.replace(`{${name}}`, () => meant.text) }
+    if (meant !== undefined) fault.data = { placeholder: `{${name}}`, meant: meant.text }
     else fault.data = isOrdinaryName(name) ? { name } : {}
   }
 
@@ -316,6 +326,13 @@ export class OperationRules {
     const msg = `calls go to ${quote(documents)}, the server of the document, not to ${quote(own)}`
     this.reader.findings.warn('server_other_host', msg, at)
   }
+}
+
+/** The method that is probably meant by another word. */
+function methodMeantBy(key: string): string | undefined {
+  const word = key.slice(0, NAME_CHARACTERS).trim().toLowerCase()
+  const near = [...TOOL_METHODS].filter(each => isNear(each, word))
+  return near.find(each => [...word].every(letter => each.includes(letter))) ?? near[0]
 }
 
 /** `get post put patch delete` in any case. */

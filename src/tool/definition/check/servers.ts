@@ -55,6 +55,11 @@ for (const [address, bits] of [
 ] as const)
   FORBIDDEN.addSubnet(address, bits, 'ipv6')
 
+/** True for an address that begins with a host instead of a scheme: `localhost:8080`, `api.example.com/v1`. */
+export function lacksScheme(url: string): boolean {
+  return SCHEMELESS.test(url) || HOST_LIKE.test(url)
+}
+
 /** The rules for a list of servers. Every entry is judged, the first is used; a missing or empty list is at fault only where it is `required`. */
 export function checkServers(servers: unknown, required: boolean, place: Place, reader: Reader): void {
   const { findings } = reader

@@ -4,7 +4,7 @@ import { type Fault, type Loc, quote, SENTENCES, show } from '../check/findings.
 import { misplacedText } from '../check/reader.js'
 import { isObject } from '../check/references.js'
 import type { NumberTexts } from './numbers.js'
-import { stepsOf, valueAt } from './pointers.js'
+import { referenceTo, stepsOf, valueAt } from './pointers.js'
 
 type Json = Record<string, unknown>
 
@@ -114,6 +114,7 @@ class Preparation {
       const msg = `the document names a host and no scheme: ${origin}`
       this.notes.push({ path: ['servers', 0, 'url'], type: 'scheme_assumed', msg })
     }
+    this.mapParents()
     this.copyTargets()
     const [consumes, produces] = [typesOf(document.consumes), typesOf(document.produces)]
     for (const key of ['host', 'basePath', 'schemes', 'consumes', 'produces']) delete document[key]
@@ -128,6 +129,22 @@ class Preparation {
     }
     for (const [, each] of entriesOf(document.responses)) this.prepareResponse(each, produces)
     this.hideData(document, false)
+  }
+
+  /** Swagger 2.0: the value of a discriminator is the name of the schema itself or of one that inherits it. */
+  private mapParents(): void {
+    for (const [name, schema] of entriesOf(this.document.definitions)) {
+      const property = isObject(schema) ? schema.discriminator : undefined
+      if (!isObject(schema) || typeof property !== 'string') continue
+      const vendor = schema['x-ms-discriminator-value'] ?? schema['x-discriminator-value']
+      const value = typeof vendor === 'string' ? vendor : name
+      const values = valueAt(schema, ['properties', property, 'enum'])
+      if (!Array.isArray(values) || values.includes(value))
+        schema.discriminator = {
+          propertyName: property,
+          mapping: { [value]: referenceTo(['components', 'schemas', name]) },
+        }
+    }
   }
 
   /** What was hidden in the place of its mark; any other value as it is. */

@@ -1,6 +1,6 @@
 import type { Loc } from '../check/findings.js'
 import { isObject, parsedUrl } from '../check/references.js'
-import { unusableServer } from '../check/servers.js'
+import { lacksScheme, unusableServer } from '../check/servers.js'
 import type { EditedDocument } from './edits.js'
 import { serversOf } from './swagger.js'
 
@@ -11,15 +11,24 @@ export class ServerRepairs {
     private readonly server: string | undefined,
   ) {}
 
-  /** The first server, when it is relative and a better one is given. */
+  /** The first server, when it is relative or lacks its scheme and an address is given. */
   resolveRelative(): void {
-    const { server } = this
     const url = this.document.at(['servers', 0, 'url'])
-    if (server === undefined || typeof url !== 'string' || url.includes('{') || /^[a-z][a-z0-9+.-]*:/i.test(url)) return
-    const resolved = url === '' || url === '/' ? server : parsedUrl(url, server)?.href
-    // Slashes of either kind may name another host, which is not relative then.
-    if (resolved === undefined || new URL(resolved).host !== new URL(server).host) return
+    if (typeof url !== 'string' || url.includes('{') || /^[a-z][a-z0-9+.-]*:/i.test(url)) return
+    const resolved = this.absolute(url)
+    if (resolved === undefined) return
     this.document.set(['servers', 0, 'url'], resolved, 'server_resolved', 'calls need an absolute address')
+  }
+
+  /** A relative address by the server given, or that server itself in the place of an address that only lacks its scheme. */
+  private absolute(url: string): string | undefined {
+    if (this.server === undefined) return undefined
+    if (url === '' || url === '/') return this.server
+    const { host, protocol } = new URL(this.server)
+    const isHost = lacksScheme(url)
+    const resolved = isHost ? parsedUrl(`${protocol}//${url}`) : parsedUrl(url, this.server)
+    // Slashes of either kind may name another host, which is not relative then.
+    return resolved?.host === host ? resolved.href : isHost ? this.server : undefined
   }
 
   /** Names a server in a document that has none, if one is found. */
@@ -30,9 +39,15 @@ export class ServerRepairs {
   }
 
   /** A server that cannot be used is taken out; the last one of the document is replaced. */
-  mend(path: Loc): void {
+  repair(path: Loc): void {
     const holder = path.slice(0, -1)
     const list = this.document.at(holder)
+    const url = this.document.at([...path, 'url'])
+    const resolved = typeof url === 'string' && lacksScheme(url) ? this.absolute(url) : undefined
+    if (resolved !== undefined) {
+      this.document.set([...path, 'url'], resolved, 'server_resolved', 'calls need an absolute address')
+      return
+    }
     if (!Array.isArray(list)) return
     const msg = 'the address cannot be used'
     if (list.length > 1) this.document.remove(path, 'server_removed', msg)
@@ -49,22 +64,8 @@ export class ServerRepairs {
     if (this.server !== undefined) return { url: this.server, origin: 'the one given' }
     const document = this.document.value
     if (!isObject(document)) return undefined
-    const leftover = usable(serversOf(document)[0])
-    if (leftover !== undefined) return { url: leftover, origin: 'that of host and base path' }
-    for (const item of isObject(document.paths) ? Object.values(document.paths) : []) {
-      for (const holder of isObject(item) ? [item, ...Object.values(item)] : []) {
-        const url = isObject(holder) && Array.isArray(holder.servers) ? usable(holder.servers[0]) : undefined
-        if (url !== undefined) return { url, origin: 'the first that a path or an operation names' }
-      }
-    }
-    return undefined
+    const url = serversOf(document)[0]?.url
+    const isUsable = url !== undefined && /^https?:\/\/[^{}]+$/.test(url) && unusableServer(url) === undefined
+    return isUsable ? { url, origin: 'that of host and base path' } : undefined
   }
-}
-
-/** The absolute address of a server to which calls can go, if it has no variables. */
-function usable(server: unknown): string | undefined {
-  const url = isObject(server) ? server.url : undefined
-  return typeof url === 'string' && /^https?:\/\/[^{}]+$/.test(url) && unusableServer(url) === undefined
-    ? url
-    : undefined
 }

@@ -1,7 +1,13 @@
 import { createHash } from 'node:crypto'
 import t from 'tap'
 import { numberTexts, parseExact, stringifyExact } from '../../src/schema/exact-json.js'
-import { type Completion, checkDefinition, completeDefinition, toFunctions } from '../../src/tool/definition/index.js'
+import {
+  checkDefinition,
+  GivenPlaces,
+  type Repair,
+  repairDefinition,
+  toFunctions,
+} from '../../src/tool/definition/index.js'
 import { applied } from './applied.js'
 import { MADE } from './made.js'
 
@@ -21,7 +27,7 @@ function document(more: Json = {}): Json {
 
 const withPaths = (paths: Json, more: Json = {}) => document({ paths, ...more })
 
-function editsOf({ edits }: Completion): string[] {
+function editsOf({ edits }: Repair): string[] {
   return edits.map(edit => `${edit.op} ${edit.type} at ${edit.path.join(' ')}`.trim())
 }
 
@@ -72,11 +78,6 @@ const repaired: [string, Json, string[], Json?][] = [
     },
   ],
   [
-    'no server, but that of an operation',
-    document({ servers: [], paths: { '/x': { get: { ...operation, servers: [{ url: 'https://o.example.com' }] } } } }),
-    ['replace server_added at servers'],
-  ],
-  [
     'no server, but host and base path of Swagger 2.0',
     document({ servers: undefined, host: 'h.example.com', basePath: '/v1', schemes: ['http', 'https'] }),
     ['add server_added at servers'],
@@ -113,10 +114,27 @@ const repaired: [string, Json, string[], Json?][] = [
     'what holds nothing, and keys that are not methods',
     withPaths({ '/x': { get: operation, post: null, produces: ['a'] }, '/y': null }),
     [
-      'remove key_renamed at paths /x produces',
-      'add key_renamed at paths /x x-produces',
       'remove empty_removed at paths /y',
       'remove empty_removed at paths /x post',
+      'move key_renamed at paths /x x-produces',
+    ],
+  ],
+  [
+    'placeholders of other dialects, of which one is a declared parameter in another spelling',
+    withPaths({
+      '/first': { get: { ...operation, operationId: 'y' } },
+      '/x/{pet_id:[0-9]{1,3}}/{ page? }/{Key}': {
+        parameters: [
+          { name: 'petId', in: 'path' },
+          { name: 'key', in: 'path' },
+        ],
+        get: operation,
+      },
+      '/last': { get: { ...operation, operationId: 'z' } },
+    }),
+    [
+      'move path_renamed at paths /x/{petId}/{page}/{key}',
+      'add parameter_added at paths /x/{petId}/{page}/{key} get parameters',
     ],
   ],
   [
@@ -125,17 +143,11 @@ const repaired: [string, Json, string[], Json?][] = [
     ['replace openapi_quoted at openapi', 'add title_added at info title'],
   ],
   [
-    'a body of any type, and one of none',
+    'a body of any type',
     withPaths({
-      '/x': {
-        post: { ...operation, requestBody: { content: { '*/*': { schema: { type: 'object' } } } } },
-        put: { ...operation, operationId: 'y', requestBody: {} },
-      },
+      '/x': { post: { ...operation, requestBody: { content: { '*/*': { schema: { type: 'object' } } } } } },
     }),
-    [
-      'add body_type_added at paths /x post requestBody content application/json',
-      'add body_type_added at paths /x put requestBody content',
-    ],
+    ['add body_type_added at paths /x post requestBody content application/json'],
   ],
   [
     'references in the way of Swagger 2.0, and by a bare name',
@@ -191,15 +203,73 @@ t.test('repaired: accepted, changed at the listed edits only, and complete then'
   for (const [name, definition, expected, paths] of repaired) {
     const given = JSON.stringify(definition)
     const same = JSON.parse(given)
-    const completed = completeDefinition(same)
+    const completed = repairDefinition(same)
     t.same(completed.check.ok ? [] : completed.check.faults, [], name)
     t.same(editsOf(completed), expected, name)
     if (paths !== undefined) t.same((completed.definition as Json).paths, paths, name)
     for (const edit of completed.edits) t.ok(edit.msg.length > 0)
     t.same(applied(JSON.parse(given), completed), completed.definition, name)
-    t.same(completeDefinition(completed.definition).edits, [], `${name}: again`)
+    t.same(repairDefinition(completed.definition).edits, [], `${name}: again`)
     t.equal(JSON.stringify(same), given, `${name}: what was given is not changed`)
   }
+})
+
+t.test('what is not certain stays a fault, and no edit touches it', async t => {
+  const own = [{ url: 'https://uploads.example.net' }]
+  const upload = { ...operation, servers: own, requestBody: { description: 'The picture' } }
+  const cases: [string, Json, string[]][] = [
+    [
+      'the server of one operation',
+      document({ servers: [], paths: { '/x': { get: { ...operation, servers: own } } } }),
+      ['servers_missing at servers'],
+    ],
+    [
+      'a body without content',
+      withPaths({ '/x': { post: upload } }),
+      ['request_body_media_type_unsupported at paths /x post requestBody content'],
+    ],
+    ...['gett', 'pst', 'GET ', 'psot', 'connect'].map<[string, Json, string[]]>(method => [
+      `the method ${method}`,
+      withPaths({ '/x': { put: { ...operation, operationId: 'y' }, [method]: operation } }),
+      [`method_unsupported at paths /x ${method}`],
+    ]),
+    [
+      'a placeholder beside a parameter without one',
+      withPaths({ '/x/{key}': { parameters: [{ name: 'other', in: 'path' }], get: operation } }),
+      ['path_parameter_undeclared at paths /x/{key} get parameters'],
+    ],
+  ]
+  for (const [name, definition, faults] of cases) {
+    const { edits, check } = repairDefinition(definition)
+    t.strictSame(edits, [], name)
+    t.strictSame(
+      check.ok ? [] : check.faults.map(({ type, loc }) => `${type} at ${loc.slice(2).join(' ')}`),
+      faults,
+      name,
+    )
+  }
+  const { check } = repairDefinition(withPaths({ '/x': { pst: operation } }))
+  t.match(check.ok ? '' : check.faults[0]?.msg, /did you mean "post"/)
+})
+
+t.test('each edit has the value before and after it; what is renamed keeps its position', async t => {
+  const { edits, definition } = repairDefinition(
+    document({ openapi: 3.1, paths: { '/x': { tags: ['a'], get: operation, put: null, post: { operationId: 'y' } } } }),
+  )
+  t.strictSame(
+    edits.map(({ msg: _, type: __, ...edit }) => edit),
+    [
+      { op: 'replace', path: ['openapi'], before: 3.1, after: '3.1.0' },
+      { op: 'add', path: ['paths', '/x', 'post', 'summary'], after: 'POST /x' },
+      { op: 'remove', path: ['paths', '/x', 'put'], before: null },
+      { op: 'move', path: ['paths', '/x', 'x-tags'], from: ['paths', '/x', 'tags'] },
+    ],
+  )
+  t.strictSame(Object.keys(((definition as Json).paths as Record<string, Json>)['/x'] as Json), [
+    'x-tags',
+    'get',
+    'post',
+  ])
 })
 
 t.test(
@@ -207,14 +277,18 @@ t.test(
   async t => {
     const server = 'https://given.example.com/base/'
     const urlOf = (servers: unknown) =>
-      ((completeDefinition(document({ servers }), { server }).definition as Json).servers as { url: string }[])[0]?.url
+      ((repairDefinition(document({ servers }), { server }).definition as Json).servers as { url: string }[])[0]?.url
     t.equal(urlOf(undefined), server)
     t.equal(urlOf([{ url: 'file:///etc' }]), server)
     t.equal(urlOf([{ url: '/v2' }]), 'https://given.example.com/v2')
     t.equal(urlOf([{ url: '' }]), server)
     t.equal(urlOf([{ url: 'https://t.example.com' }]), 'https://t.example.com')
     t.equal(urlOf([{ url: '\\\\other.example.com/x' }]), '\\\\other.example.com/x', 'it names a host')
-    const none = completeDefinition(document({ servers: undefined }))
+    t.equal(urlOf([{ url: 'given.example.com/v1' }]), 'https://given.example.com/v1', 'it lacks its scheme')
+    t.equal(urlOf([{ url: 'given.example.com' }]), 'https://given.example.com/')
+    t.equal(urlOf([{ url: 'localhost:8080/v1' }]), server)
+    t.equal(urlOf([{ url: 'other.example.com/v1' }]), server)
+    const none = repairDefinition(document({ servers: undefined }))
     t.same(
       [none.edits.length, none.check.ok || none.check.faults.map(each => each.type)],
       [0, ['servers_missing']],
@@ -232,13 +306,13 @@ t.test('drop=unsupported: operations whose body is not JSON are left out and nam
     },
     components: { requestBodies: { F: form } },
   })
-  const kept = completeDefinition(definition)
+  const kept = repairDefinition(definition)
   t.same(editsOf(kept), [
     'add operation_id_added at paths /x post operationId',
     'add summary_added at paths /x post summary',
   ])
   t.same([kept.dropped, kept.check.ok], [[], false])
-  const dropped = completeDefinition(definition, { dropsUnsupported: true })
+  const dropped = repairDefinition(definition, { dropsUnsupported: true })
   t.ok(dropped.check.ok)
   t.same(dropped.dropped, [
     { method: 'post', path: '/x', msg: 'its body is multipart/form-data: a model sends JSON only' },
@@ -256,7 +330,7 @@ t.test(
       { post: { ...operation, operationId: 'p', requestBody: form } },
       { '/x': { get: operation } },
     )
-    const completed = completeDefinition(definition, { dropsUnsupported: true })
+    const completed = repairDefinition(definition, { dropsUnsupported: true })
     t.ok(completed.check.ok)
     t.same(editsOf(completed), ['remove operation_dropped at components pathItems P post'])
     t.same(
@@ -265,7 +339,7 @@ t.test(
     )
     const requestBodies = { A: { $ref: '#/components/requestBodies/B' }, B: form }
     const user = { ...operation, operationId: 'u', requestBody: { $ref: '#/components/requestBodies/A' } }
-    const chained = completeDefinition(
+    const chained = repairDefinition(
       document({
         paths: { '/a': { $ref: '#/components/pathItems/P' }, '/b': { put: user }, '/x': { get: operation } },
         components: { requestBodies, pathItems: { P: { patch: { ...user, operationId: 'v' } } } },
@@ -284,7 +358,7 @@ t.test('numbers that become texts keep their digits; a place that is cut is nobo
   const text =
     '{"openapi":3.10,"info":{"title":12345678901234567890},"servers":[{"url":"https://t.example.com"}],"paths":{' +
     '"/a":{"get":{"operationId":20230101000000000001,"summary":1.10}},"/b":{"get":{"operationId":20230101000000000002,"summary":"S"}}}}'
-  t.match(completeDefinition(parseExact(text), { numbers: numberTexts }).definition, {
+  t.match(repairDefinition(parseExact(text), { numbers: numberTexts }).definition, {
     openapi: '3.10.0',
     info: { title: '12345678901234567890' },
     paths: {
@@ -294,7 +368,7 @@ t.test('numbers that become texts keep their digits; a place that is cut is nobo
   })
   const long = `/${'a'.repeat(299)}`
   const shown = `${long.slice(0, 247)}~${createHash('sha256').update(long).digest('hex').slice(0, 8)}`
-  const twins = completeDefinition(withPaths({ [long]: { get: { summary: 'S' } }, [shown]: { get: operation } }))
+  const twins = repairDefinition(withPaths({ [long]: { get: { summary: 'S' } }, [shown]: { get: operation } }))
   t.same(twins.edits, [])
 })
 
@@ -307,11 +381,11 @@ t.test('what cannot be repaired is said as the check says it', async t => {
   })
   const late = withPaths({ '/a': { $ref: '#/paths/~1c' }, '/c': { get: operation } })
   for (const each of [definition, shared({ get: operation }), late]) {
-    const { edits, check } = completeDefinition(each)
+    const { edits, check } = repairDefinition(each)
     t.same([edits, check], [[], checkDefinition(each)])
     t.notOk(check.ok)
   }
-  for (const value of [null, 1, [], {}, { swagger: '1.2' }]) t.notOk(completeDefinition(value).check.ok)
+  for (const value of [null, 1, [], {}, { swagger: '1.2' }]) t.notOk(repairDefinition(value).check.ok)
 })
 
 t.test('Swagger 2.0 is converted', async t => {
@@ -367,7 +441,7 @@ t.test('Swagger 2.0 is converted', async t => {
     },
   }
   const given = JSON.stringify(swagger)
-  const completed = completeDefinition(swagger, { dropsUnsupported: true })
+  const completed = repairDefinition(swagger, { dropsUnsupported: true })
   t.equal(JSON.stringify(swagger), given)
   t.ok(completed.check.ok)
   t.same(editsOf(completed), ['replace swagger_converted at', 'remove operation_dropped at paths /pets/{id} post'])
@@ -414,7 +488,7 @@ t.test('Swagger 2.0 is converted', async t => {
       schemas: {
         Pet: {
           type: 'object',
-          discriminator: { propertyName: 'kind' },
+          discriminator: { propertyName: 'kind', mapping: { Pet: '#/components/schemas/Pet' } },
           properties: { kind: { type: 'string', nullable: true }, example: { $ref: '#/components/schemas/Pet' } },
         },
       },
@@ -440,7 +514,7 @@ const numbered = (count: number, name: (i: number) => string) => Array.from({ le
 t.test('a small document makes a small answer: what multiplies is refused or left', async t => {
   const responses = Object.fromEntries(numbered(550, i => `x${i}`).map(code => [code, { schema: {} }]))
   const produces = numbered(550, i => `a/${i}`)
-  const multiplied = completeDefinition({ ...swagger, produces, paths: { '/a': { get: { ...operation, responses } } } })
+  const multiplied = repairDefinition({ ...swagger, produces, paths: { '/a': { get: { ...operation, responses } } } })
   t.match(multiplied.check, {
     ok: false,
     faults: [{ loc: ['body', 'definition'], type: 'definition_too_large', msg: /characters.*"produces"/ }],
@@ -450,7 +524,7 @@ t.test('a small document makes a small answer: what multiplies is refused or lef
   const holes = numbered(60, i => `{${String.fromCharCode(0x4e00 + i)}}`).join('')
   const methods = { get: {}, put: {}, post: {}, patch: {}, delete: {} }
   const paths = Object.fromEntries(numbered(60, i => `/${i}${holes}`).map(path => [path, methods]))
-  const declared = completeDefinition(document({ paths }))
+  const declared = repairDefinition(document({ paths }))
   t.ok(declared.edits.length > 1000, 'some are declared')
   t.ok(JSON.stringify(declared.edits).length < 2_000_000, 'more edits than can be answered are not made')
 
@@ -462,7 +536,7 @@ t.test('a small document makes a small answer: what multiplies is refused or lef
       { post: { ...operation, operationId: path, requestBody: { $ref: '#/components/requestBodies/B' } } },
     ]),
   )
-  const dropped = completeDefinition(withPaths(users, { components: { requestBodies: { B: body } } }), {
+  const dropped = repairDefinition(withPaths(users, { components: { requestBodies: { B: body } } }), {
     dropsUnsupported: true,
   })
   t.equal(dropped.dropped.length, 500)
@@ -503,7 +577,7 @@ t.test('Swagger 2.0: a reference by index leads to what it led to', async t => {
       },
     },
   }
-  const completed = completeDefinition({ ...swagger, paths })
+  const completed = repairDefinition({ ...swagger, paths })
   t.ok(completed.check.ok)
   const viewed = toFunctions(completed.definition).map(({ parameters }) => {
     const { properties, $defs = {} } = parameters as { properties: Json; $defs?: Record<string, Json> }
@@ -546,7 +620,7 @@ t.test('Swagger 2.0: a reference by index leads to what it led to', async t => {
       },
     },
   }
-  const refused = completeDefinition({ ...swagger, paths: lost })
+  const refused = repairDefinition({ ...swagger, paths: lost })
   t.match(refused.check, {
     ok: false,
     faults: [{ type: 'ref_unresolved', msg: /parameters\/0" leads to what has no such place/ }],
@@ -572,7 +646,7 @@ t.test('Swagger 2.0: methods in capitals, extensions as they are, and every gues
     },
   }
   const given = { ...swagger, schemes: undefined, paths, definitions: { A: {} } }
-  const completed = completeDefinition(given)
+  const completed = repairDefinition(given)
   t.ok(completed.check.ok)
   t.same(editsOf(completed), [
     'replace swagger_converted at',
@@ -594,20 +668,20 @@ t.test('Swagger 2.0: methods in capitals, extensions as they are, and every gues
       },
     },
   })
-  t.same(completeDefinition(completed.definition).edits, [])
+  t.same(repairDefinition(completed.definition).edits, [])
 
-  const local = completeDefinition(given, { server: 'http://localhost:8080/x' })
+  const local = repairDefinition(given, { server: 'http://localhost:8080/x' })
   t.match(local.definition, { servers: [{ url: 'http://h.example.com' }] }, 'the scheme of the server given is taken')
   t.match(local.edits[1], { type: 'scheme_assumed', msg: /that of the server given/ })
   const sockets = { ...swagger, schemes: ['ws'], paths: { '/a': { get: operation } } }
-  t.match(completeDefinition(sockets).check, { ok: false, faults: [{ type: 'servers_missing' }] })
-  t.match(completeDefinition(sockets, { server: 'https://g.example.com' }).definition, {
+  t.match(repairDefinition(sockets).check, { ok: false, faults: [{ type: 'servers_missing' }] })
+  t.match(repairDefinition(sockets, { server: 'https://g.example.com' }).definition, {
     servers: [{ url: 'https://g.example.com' }],
   })
   const proto = JSON.parse(
     '{"swagger":"2.0","info":{"title":"T"},"host":"h.example.com","paths":{"__proto__":{},"/a":{"get":{}}}}',
   )
-  t.match(completeDefinition(proto).edits, [], 'a forbidden key does not go in silence')
+  t.match(repairDefinition(proto).edits, [], 'a forbidden key does not go in silence')
 })
 
 t.test('Swagger 2.0: data, numbers and what holds nothing stay; an operation has its own media types', async t => {
@@ -619,7 +693,7 @@ t.test('Swagger 2.0: data, numbers and what holds nothing stay; an operation has
       "get": { "operationId": "g", "summary": "G", "parameters": [
         { "in": "query", "name": "q", "type": "number", "maximum": 12345678901234567890, "enum": [1.0, 2.50] } ] } } },
     "definitions": { "D": { "example": { "type": "file", "$ref": "#/definitions/D", "n": 1.0 }, "default": null } } }`
-  const { definition, check } = completeDefinition(parseExact(text), { numbers: numberTexts })
+  const { definition, check } = repairDefinition(parseExact(text), { numbers: numberTexts })
   t.ok(check.ok)
   const written = JSON.parse(stringifyExact(definition), (_, value) => value)
   t.match(stringifyExact(definition), /"maximum":12345678901234567890,"enum":\[1\.0,2\.50\]/)
@@ -631,9 +705,58 @@ t.test('Swagger 2.0: data, numbers and what holds nothing stay; an operation has
   t.match(written.components.responses.R, { content: { 'application/json': { schema: { type: 'string' } } } })
 })
 
+t.test('Swagger 2.0: faults of what was made of it have the place and the names of the document', async t => {
+  const dangling = (name: string) => ({ $ref: `#/definitions/${name}` })
+  const given = {
+    ...swagger,
+    paths: {
+      '/a': {
+        parameters: [{ in: 'query', name: 'q', type: 'array', items: { type: 'string' } }],
+        post: {
+          ...operation,
+          parameters: [
+            { in: 'query', name: 'r', type: 'string' },
+            { in: 'body', name: 'b', schema: { allOf: [dangling('Doc'), dangling('Gone')] } },
+            { in: 'query', name: '', type: 'string' },
+          ],
+        },
+        put: { ...operation, operationId: 'y', parameters: [{ $ref: '#/parameters/B' }] },
+      },
+    },
+    parameters: { B: { in: 'body', name: 'b', schema: { items: dangling('Lost') } } },
+    definitions: { Doc: { type: 'object', properties: { owner: dangling('Owner') } } },
+  }
+  const { edits, check } = repairDefinition(given)
+  const places = new GivenPlaces(given, edits)
+  t.strictSame(
+    (check.ok ? [] : check.faults).map(fault => {
+      const { loc, msg } = places.located({ ...fault, loc: fault.loc.slice(2) })
+      return `${loc.join(' ')}: ${/"#[^"]+"/.exec(msg)?.[0] ?? fault.type}`
+    }),
+    [
+      'paths /a post parameters 2 name: missing',
+      'definitions Doc properties owner $ref: "#/definitions/Owner"',
+      'paths /a post parameters 1 schema allOf 1 $ref: "#/definitions/Gone"',
+      'parameters B schema items $ref: "#/definitions/Lost"',
+    ],
+  )
+})
+
+t.test('places: what was renamed and taken out before is counted back', async t => {
+  const given = withPaths(
+    { '/x': { tags: [1], get: operation } },
+    { servers: [{}, {}, { url: 'https://t.example.com' }] },
+  )
+  const { edits } = repairDefinition(given)
+  const places = new GivenPlaces(given, edits)
+  t.strictSame(places.nearestTo(['servers', 0, 'url']), ['servers', 2, 'url'])
+  t.strictSame(places.nearestTo(['paths', '/x', 'x-tags', 0]), ['paths', '/x', 'tags', 0])
+  t.strictSame(places.nearestTo(['paths', '/x', 'get', 'a', 'b']), ['paths', '/x', 'get'])
+})
+
 t.test('Swagger 2.0 that breaks its rules is not converted: the fault says where', async t => {
   const faultOf = (paths: unknown) => {
-    const { check, edits } = completeDefinition({ ...swagger, paths })
+    const { check, edits } = repairDefinition({ ...swagger, paths })
     t.same(edits, [])
     return check.ok ? [] : check.faults.map(({ loc, type }) => [loc.slice(2).join(' '), type])
   }
@@ -646,7 +769,7 @@ t.test('made documents: one that is accepted is not changed; what is repaired is
   for (const { name, definition: made } of MADE) {
     const definition = made as Json
     const options = { server: 'https://given.example.com', dropsUnsupported: true }
-    const completed = completeDefinition(definition, options)
+    const completed = repairDefinition(definition, options)
     if (checkDefinition(definition).ok && (definition.servers as Json[])[0]?.url !== '/v1')
       t.same(
         editsOf(completed).filter(each => !each.includes('server_resolved')),
@@ -655,7 +778,7 @@ t.test('made documents: one that is accepted is not changed; what is repaired is
       )
     if (!completed.check.ok) continue
     count++
-    t.same(completeDefinition(completed.definition, options).edits, [], `${name} again`)
+    t.same(repairDefinition(completed.definition, options).edits, [], `${name} again`)
     if (completed.edits[0]?.type !== 'swagger_converted')
       t.same(applied(definition, completed), completed.definition, name)
   }
@@ -664,7 +787,7 @@ t.test('made documents: one that is accepted is not changed; what is repaired is
 
 t.test('nobody could read more edits than 20,000', async t => {
   const many = Object.fromEntries(numbered(30_000, i => `m${i}`).map(name => [name, 1]))
-  t.equal(completeDefinition(withPaths({ '/x': many })).edits.length, 20_000)
+  t.equal(repairDefinition(withPaths({ '/x': many })).edits.length, 20_000)
 })
 
 t.test('references to the own $defs of a schema lead there, however deep they are nested', async t => {
@@ -674,6 +797,6 @@ t.test('references to the own $defs of a schema lead there, however deep they ar
   const requestBody = { content: { 'application/json': { schema } } }
   const given = withPaths({ '/x': { post: { ...operation, requestBody } } })
   t.notOk(checkDefinition(given).ok)
-  const { edits, check } = completeDefinition(given)
+  const { edits, check } = repairDefinition(given)
   t.same([check.ok, edits.length], [true, 10])
 })

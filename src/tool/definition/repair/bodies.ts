@@ -20,7 +20,7 @@ interface Use {
 
 /** Characters of the media types of a body that is left out, as they are named. */
 const MOST_TYPE_CHARACTERS = 200
-const ANY_JSON = /^\s*(?:\*\/\*|application\/\*|text\/json|application\/x-json|application\/javascript)\s*(?:;|$)/i
+const ANY_JSON = /^\s*(?:\*\/\*|application\/\*|text\/json|application\/x-json)\s*(?:;|$)/i
 /** With more operations nothing is left out: nobody could read all of it. */
 const MOST_USES = 20_000
 
@@ -42,16 +42,12 @@ export class BodyRepairs {
   }
 
   /** A body of any type is JSON too. Otherwise the operations that send it are left out when that was asked for. */
-  mend(path: Loc, content: unknown): void {
+  repair(path: Loc, content: unknown): void {
     const { document } = this
     const types = isObject(content) ? Object.keys(content) : []
-    if (content === undefined || (isObject(content) && types.length === 0)) {
-      document.set(path, { 'application/json': {} }, 'body_type_added', 'the body named no media type')
-      return
-    }
-    if (!isObject(content)) return
+    if (content !== undefined && !isObject(content)) return
     const any = types.find(name => ANY_JSON.test(name))
-    if (any !== undefined) {
+    if (any !== undefined && isObject(content)) {
       const msg = `${any} takes JSON too`
       document.set([...path, 'application/json'], document.copyOf(content[any]), 'body_type_added', msg)
     } else if (this.dropsUnsupported) {
@@ -59,7 +55,7 @@ export class BodyRepairs {
       const named = types.slice(0, 3).join(', ')
       const shown = named.length > MOST_TYPE_CHARACTERS ? `${named.slice(0, MOST_TYPE_CHARACTERS)}...` : named
       for (const use of this.uses.get(placeKey(path.slice(0, -1))) ?? [])
-        this.drop(use, `its body is ${shown}: a model sends JSON only`)
+        this.drop(use, shown === '' ? 'its body names no media type' : `its body is ${shown}: a model sends JSON only`)
     }
   }
 

@@ -1,10 +1,10 @@
 import { type Fault, type FaultData, type Loc, quote } from '../check/findings.js'
-import { isObject } from '../check/references.js'
+import { isObject, isReference } from '../check/references.js'
 import { BodyRepairs } from './bodies.js'
 import { EditedDocument } from './edits.js'
 import { type NumberTexts, PLAIN_NUMBERS } from './numbers.js'
 import { OperationIds } from './operation-ids.js'
-import { referenceTo, stepsOf } from './pointers.js'
+import { placeKey, referenceTo, stepsOf } from './pointers.js'
 import { ServerRepairs } from './servers.js'
 import { convertSwagger, mostMadeOf, NotConvertible } from './swagger.js'
 
@@ -29,7 +29,7 @@ const BEYOND_REPAIR = new Set(['definition_too_deep', 'definition_too_large', 'k
 const CUT_KEY = /^.{246,}~[0-9a-f]{8}$/s
 
 /** The repairs of one definition. */
-export class Repair {
+export class Repairs {
   readonly document: EditedDocument
   readonly servers: ServerRepairs
   readonly bodies: BodyRepairs
@@ -37,6 +37,8 @@ export class Repair {
   refusal: Fault | undefined
   private readonly numbers: NumberTexts
   private ids: OperationIds | undefined
+  /** New names of keys, by the place of their object: given at the end of a round, as other repairs know the old ones. */
+  private renames = new Map<string, { holder: Loc; names: Map<string, { to: string; type: string; msg: string }> }>()
   private mostCharacters: number | undefined
 
   constructor(
@@ -69,9 +71,11 @@ export class Repair {
   }
 
   /** One round of repairs; true if it changed something. */
-  mend(faults: readonly Fault[]): boolean {
+  repair(faults: readonly Fault[]): boolean {
     const { edits } = this.document
     const before = edits.length
+    if (!faults.some(({ type }) => this.repairs[type] !== undefined)) return false
+    this.document.open()
     this.bodies.beginRound()
     const inOrder = [
       ...faults.filter(({ type }) => type === FIRST),
@@ -82,8 +86,10 @@ export class Repair {
       if (edits.length >= MOST_EDITS || this.hasNoRoom()) break
       const path = loc.slice(this.options.at.length)
       if (path.some(key => typeof key === 'string' && CUT_KEY.test(key))) continue
-      this.mends[type]?.(path, this.document.at(path), data ?? {})
+      this.repairs[type]?.(path, this.document.at(path), data ?? {})
     }
+    for (const { holder, names } of this.renames.values()) this.document.rename(holder, names)
+    this.renames.clear()
     // A repair may have made a relative server of what was none.
     this.servers.resolveRelative()
     return edits.length > before
@@ -113,22 +119,22 @@ export class Repair {
   }
 
   /** The repairs of faults that concern one place, by their type. */
-  private readonly mends: Record<string, (path: Loc, value: unknown, data: FaultData) => void> = {
+  private readonly repairs: Record<string, (path: Loc, value: unknown, data: FaultData) => void> = {
     missing: path => this.addTitle(path),
-    string_type: (path, value) => this.mendText(path, value),
+    string_type: (path, value) => this.repairText(path, value),
     servers_missing: () => this.servers.add(),
-    list_type: (path, value) => (path.join() === 'servers' ? this.servers.add() : this.mendParameters(path, value)),
-    server_url_missing: path => this.servers.mend(path.slice(0, -1)),
-    server_url_invalid: path => this.servers.mend(path.slice(0, -1)),
-    dict_type: (path, value) => this.mendObject(path, value),
+    list_type: (path, value) => (path.join() === 'servers' ? this.servers.add() : this.repairParameters(path, value)),
+    server_url_missing: path => this.servers.repair(path.slice(0, -1)),
+    server_url_invalid: path => this.servers.repair(path.slice(0, -1)),
+    dict_type: (path, value) => this.repairObject(path, value),
     method_unsupported: (path, value) => this.makeExtension(path, value),
     operation_id_missing: path => this.addId(path, 'the operation had no operationId'),
     operation_id_duplicate: (path, value, data) => this.renumber(path, value, data.use ?? ''),
     summary_missing: path => this.addSummary(path),
-    path_parameter_undeclared: (path, _, data) => this.declareParameter(path, data.name),
-    [FIRST]: (path, value) => this.bodies.mend(path, value),
-    ref_unresolved: (path, value) => this.mendReference(path, value),
-    ref_external: (path, value) => this.mendReference(path, value),
+    path_parameter_undeclared: (path, _, data) => this.repairPlaceholder(path, data),
+    [FIRST]: (path, value) => this.bodies.repair(path, value),
+    ref_unresolved: (path, value) => this.repairReference(path, value),
+    ref_external: (path, value) => this.repairReference(path, value),
   }
 
   private addTitle(path: Loc): void {
@@ -137,7 +143,7 @@ export class Repair {
     else if (path.join() === 'info,title') this.document.set(path, 'Untitled', 'title_added', msg)
   }
 
-  private mendText(path: Loc, value: unknown): void {
+  private repairText(path: Loc, value: unknown): void {
     const { document } = this
     const last = String(path.at(-1))
     if (last === 'operationId' && value === null) this.addId(path, 'the operationId held nothing')
@@ -171,7 +177,7 @@ export class Repair {
     this.document.set(path, numbered, 'operation_id_renamed', `${quote(id)} is the id of another operation`)
   }
 
-  private mendObject(path: Loc, value: unknown): void {
+  private repairObject(path: Loc, value: unknown): void {
     const [section, , method] = path
     if (path.join() === 'info') {
       this.addTitle(path)
@@ -183,7 +189,7 @@ export class Repair {
     }
   }
 
-  private mendParameters(path: Loc, value: unknown): void {
+  private repairParameters(path: Loc, value: unknown): void {
     if (path.at(-1) !== 'parameters') return
     const isOne = isObject(value) && typeof value.name === 'string'
     if (isOne || (isObject(value) && Object.values(value).every(isObject)))
@@ -192,13 +198,18 @@ export class Repair {
   }
 
   private makeExtension(path: Loc, value: unknown): void {
+    // What holds an object may be an operation whose method is misspelt, or a merge key of YAML: it would be gone with its key.
+    if (isObject(value)) return
     const key = String(path.at(-1))
-    const name = `x-${key.replace(/^x-?/i, '')}`
-    const place = [...path.slice(0, -1), name]
-    // A merge key of YAML that became JSON: operations would be gone with it.
-    if (key === '<<' || this.document.at(place) !== undefined) return
-    this.document.remove(path, 'key_renamed', `not a method: it becomes the extension ${JSON.stringify(name)}`)
-    this.document.set(place, value, 'key_renamed', 'extensions begin with "x-"')
+    const to = `x-${key.replace(/^x-?/i, '')}`
+    this.rename(path, to, 'key_renamed', 'not a method: extensions begin with "x-"')
+  }
+
+  private rename(path: Loc, to: string, type: string, msg: string): void {
+    const holder = path.slice(0, -1)
+    const key = placeKey(holder)
+    const { names } = this.renames.get(key) ?? { names: new Map() }
+    this.renames.set(key, { holder, names: names.set(String(path.at(-1)), { to, type, msg }) })
   }
 
   private addSummary(path: Loc): void {
@@ -210,18 +221,43 @@ export class Repair {
     this.document.set(path, summary, 'summary_added', 'the operation had neither summary nor description')
   }
 
-  private declareParameter(path: Loc, name: string | undefined): void {
-    if (name === undefined) return
+  /** A placeholder of another dialect becomes the parameter that it means; one that means none is declared. */
+  private repairPlaceholder(path: Loc, { name, placeholder, meant }: FaultData): void {
+    if (placeholder !== undefined && meant !== undefined) this.replaceInPath(path, placeholder, meant)
     const list = this.document.at(path)
+    if (name === undefined || this.hasUnusedParameter(path)) return
     const parameter = { name, in: 'path', required: true, schema: { type: 'string' } }
     const reason = `the path has the placeholder ${quote(name)}, which was not declared`
     if (list === undefined) this.document.set(path, [parameter], 'parameter_added', reason)
     else if (Array.isArray(list)) this.document.set([...path, list.length], parameter, 'parameter_added', reason)
   }
 
-  private mendReference(path: Loc, ref: unknown): void {
+  /** Writes another text in the place of a placeholder of an operation's path. */
+  private replaceInPath(path: Loc, placeholder: string, meant: string): void {
+    const key = path[1]
+    if (path[0] !== 'paths' || typeof key !== 'string') return
+    const now = this.renames.get(placeKey(['paths']))?.names.get(key)?.to ?? key
+    const to = now.replace(placeholder, () => meant)
+    if (to !== now) this.rename(['paths', key], to, 'path_renamed', 'placeholders have the names of parameters')
+  }
+
+  /** True if a path parameter of the operation, or of its path, has no placeholder: it may be the one that is meant. */
+  private hasUnusedParameter(path: Loc): boolean {
+    const used = String(path.at(-3))
+    const lists = [path, [...path.slice(0, -2), 'parameters']].map(place => this.document.at(place))
+    return lists
+      .flatMap(list => (Array.isArray(list) ? list : []))
+      .map(each => (isReference(each) ? this.document.at(stepsOf(each.$ref)) : each))
+      .filter(each => isObject(each) && each.in === 'path')
+      .some(each => {
+        const { name } = Object(each)
+        return ![`{${name}}`, `{+${name}}`, `{${name}*}`, `{${name}+}`].some(hole => used.includes(hole))
+      })
+  }
+
+  private repairReference(path: Loc, ref: unknown): void {
     if (typeof ref !== 'string') return
-    if (ref.startsWith(OWN_DEFINITIONS) && this.mendOwnDefinitions(path, ref)) return
+    if (ref.startsWith(OWN_DEFINITIONS) && this.repairOwnDefinitions(path, ref)) return
     const moved = ref
       .replace(/^#\/definitions\//, '#/components/schemas/')
       .replace(/^#\/(parameters|responses)\//, '#/components/$1/')
@@ -233,7 +269,7 @@ export class Repair {
   }
 
   /** A schema that was written alone refers to its own `$defs` from its root. Its references are all moved at once. */
-  private mendOwnDefinitions(path: Loc, ref: string): boolean {
+  private repairOwnDefinitions(path: Loc, ref: string): boolean {
     const isIn = (defs: unknown, name: unknown) => isObject(defs) && Object.hasOwn(defs, String(name))
     const holds = (place: Loc) => isIn(this.document.at([...place, '$defs']), stepsOf(ref)[1])
     const length = path.findLastIndex((_, i) => i > 0 && i < path.length && holds(path.slice(0, i)))
