@@ -2,7 +2,7 @@ import { closeSync, openSync, readSync } from 'node:fs'
 import { type Document, isCollection, isMap, isScalar, LineCounter, parseDocument, type Scalar, visit } from 'yaml'
 import type { Loc } from '../errors.js'
 import { markedNumber, numberReviver, parseExact, remembered } from '../schema/exact-json.js'
-import { offsetOfSyntaxError } from '../schema/json-syntax.js'
+import { syntaxErrorIn } from '../schema/json-body.js'
 import { Refusal } from './refusal.js'
 
 /** A JSON or YAML text with the lines of its parts. */
@@ -127,9 +127,8 @@ export function parseSource(given: string): Source {
     return { value: json.value, isJson: true, lineOf }
   }
   if (/^\s*\{\s*"/.test(text)) {
-    const before = text.slice(0, offsetOfSyntaxError(text)).split('\n')
-    const msg = `it begins as JSON, and is not JSON from column ${(before.at(-1)?.length ?? 0) + 1} on`
-    throw unreadable([[before.length, msg]])
+    const { line, column } = syntaxErrorIn(text)
+    throw unreadable([[line, `it begins as JSON, and is not JSON from column ${column} on`]])
   }
   const document = parseDocument(text, options)
   const found = [...document.errors, ...document.warnings.filter(({ code }) => LOSING.has(code))]

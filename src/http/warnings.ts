@@ -59,7 +59,7 @@ export function overwriteWarning(recent: RecentChange): string {
   return `field ${recent.field} replaces a change by ${recent.by} ${recent.age_s} seconds ago`
 }
 
-function shortened(name: string): string {
+export function shortened(name: string): string {
   return name.length <= NAME_LENGTH_MAX ? name : `${name.slice(0, NAME_LENGTH_MAX)}...`
 }
 

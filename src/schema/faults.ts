@@ -118,7 +118,7 @@ const inspections: Record<string, Inspect> = {
   Uuid: (_, value) => readFaults(value, canonicalUuid, 'uuid_type', 'uuid_parsing'),
   DateTime: (_, value) => readFaults(value, parseDateTime, 'datetime_type', 'datetime_from_date_parsing'),
   Unknown: () => NONE,
-  FreeForm: (_, value) => (isJsonObject(value) ? NONE : [fault('dict_type', [])]),
+  FreeForm: freeFormFaults,
 }
 
 function inspected(schema: TSchema, value: unknown): readonly Fault[] {
@@ -133,9 +133,16 @@ function recordFaults(schema: TSchema, value: unknown): readonly Fault[] {
   const faults: Fault[] = []
   for (const name in properties) {
     if (Object.hasOwn(value, name)) addPart(faults, name, inspected(properties[name] as TSchema, value[name]))
-    else if (required.includes(name)) faults.push(fault('missing', [name]))
+    else if (required.includes(name)) faults.push(lackOf(name, properties[name] as TSchema, value))
   }
   return faults
+}
+
+/** The fault of a field that is missing. An OpenAPI document that stands in the place of its wrapper is recognised. */
+function lackOf(name: string, schema: TSchema, value: Record<string, unknown>): Fault {
+  const missing = fault('missing', [name])
+  const isBare = schema[Kind] === 'FreeForm' && (Object.hasOwn(value, 'openapi') || Object.hasOwn(value, 'swagger'))
+  return isBare ? { ...missing, msg: `${missing.msg}: wrap the document as {"${name}": ...}` } : missing
 }
 
 function listFaults(schema: TSchema, value: unknown): readonly Fault[] {
@@ -147,6 +154,15 @@ function listFaults(schema: TSchema, value: unknown): readonly Fault[] {
   const faults: Fault[] = []
   for (let index = 0; index < value.length; index++) addPart(faults, index, inspected(schema.items, value[index]))
   return faults
+}
+
+function freeFormFaults(_: TSchema, value: unknown): readonly Fault[] {
+  if (isJsonObject(value)) return NONE
+  const isDocument = typeof value === 'string' && /^\s*\{|\b(?:openapi|swagger)\b/.test(value)
+  const hint = isDocument
+    ? ': send the object itself instead of a text that holds it (`agentctl validate` reads YAML)'
+    : ''
+  return [{ loc: [], msg: `${SENTENCES.dict_type}${hint}`, type: 'dict_type' }]
 }
 
 function addPart(faults: Fault[], part: string | number, found: readonly Fault[]): void {

@@ -1,7 +1,6 @@
 import type { Fault, Loc } from '../errors.js'
 import { parseExact } from './exact-json.js'
 import { fault } from './faults.js'
-import { offsetOfSyntaxError } from './json-syntax.js'
 
 /** What the bytes of a request body hold. */
 export type ParsedBody =
@@ -27,17 +26,19 @@ const utf8 = new TextDecoder('utf-8', { fatal: true })
 /** Reads a JSON body: a byte order mark is skipped, duplicate keys give the last, numbers keep their text. Never throws. */
 export function parseJsonBody(bytes: Uint8Array, bounds: JsonBounds): ParsedBody {
   if (bytes.length === 0) return absent()
-  const { beyond, hasPlainNumbers } = scanJson(bytes, bounds)
+  const { beyond, hasPlainNumbers, members } = scanJson(bytes, bounds)
   if (beyond !== undefined) return { kind: 'refused', faults: [beyond] }
   const text = decoded(bytes)
-  if (text === undefined) return invalidAt(offsetOfInvalidUtf8(bytes))
+  if (text === undefined) return invalidAt(offsetOfInvalidUtf8(bytes), 'the bytes here are not UTF-8')
   let value: unknown
   try {
     value = parseExact(text, hasPlainNumbers)
   } catch {
-    return invalidAt(offsetOfSyntaxError(text))
+    const { offset, line, column, reason } = syntaxErrorIn(text)
+    return invalidAt(offset, `${reason} at line ${line}, column ${column}`)
   }
   if (value === null) return absent()
+  if (members > membersOf(value)) withRepetitions(value as object, repeatedIn(text)) // only objects and lists hold members
   return { kind: 'value', value, forbidden: mayNameForbiddenKey.test(text) ? forbiddenKeys(value) : [] }
 }
 
@@ -45,8 +46,100 @@ function absent(): ParsedBody {
   return { kind: 'absent', faults: [fault('missing', ['body'])] }
 }
 
-function invalidAt(offset: number): ParsedBody {
-  return { kind: 'refused', faults: [fault('json_invalid', ['body', offset])] }
+function invalidAt(offset: number, reason: string): ParsedBody {
+  const { msg, ...invalid } = fault('json_invalid', ['body', offset])
+  return { kind: 'refused', faults: [{ ...invalid, msg: `${msg}: ${reason}` }] }
+}
+
+/**
+ * Where a text stops being JSON: in UTF-16 units from 0, in lines and columns from 1, and why, in V8's words. V8 often omits the offset.
+ * It is then the end of the longest beginning that is only unfinished. Give it a text that `JSON.parse` refuses.
+ */
+export function syntaxErrorIn(text: string): { offset: number; line: number; column: number; reason: string } {
+  const said = messageFor(text)
+  let offset = Number(/ at position (\d+)/.exec(said)?.[1] ?? (said.startsWith(UNFINISHED) ? text.length : -1))
+  if (offset < 0) {
+    let end = text.length
+    for (offset = 0; offset + 1 < end; ) {
+      const middle = (offset + end) >>> 1
+      if (isUnfinished(text.slice(0, middle))) offset = middle
+      else end = middle
+    }
+  }
+  const before = text.slice(0, offset)
+  const line = before.split('\n').length
+  const found = String.fromCodePoint(text.codePointAt(offset) ?? 0x20)
+  // What V8 says of the beginning is what it expected there, except after the second name of an object.
+  const start = before.trimEnd()
+  const isUnexpected = offset < text.length && /^Unexpected|is not valid JSON/.test(said)
+  let reason = (isUnexpected ? messageFor(start) : '') || said
+  if (isUnexpected && reason === UNFINISHED)
+    reason = start.endsWith('"') ? "Expected ':' after property name" : `Expected a value and not '${found}'`
+  reason = reason.replace(/(?: in JSON)? at position.*/s, '')
+  return { offset, line, column: offset - before.lastIndexOf('\n'), reason }
+}
+
+const UNFINISHED = 'Unexpected end of JSON input'
+
+function messageFor(text: string): string {
+  try {
+    JSON.parse(text)
+    return ''
+  } catch (error) {
+    return (error as SyntaxError).message // it throws no other
+  }
+}
+
+function isUnfinished(text: string): boolean {
+  const said = messageFor(text)
+  const isAtEnd = / at position (\d+)/.exec(said)?.[1] === String(text.length)
+  return said === '' || said === UNFINISHED || isAtEnd || said.startsWith('Unterminated string')
+}
+
+const repeated = new WeakMap<object, readonly Loc[]>()
+
+/** Notes the places of keys that stood more than once in their object: only the last of each is left in the body. Answers the body. */
+export function withRepetitions(body: object, places: readonly Loc[]): object {
+  repeated.set(body, places)
+  return body
+}
+
+/** The places of keys that a parsed body repeated, at most 100. */
+export function repeatedKeys(body: object): readonly Loc[] {
+  return repeated.get(body) ?? []
+}
+
+const REPEATED_MAX = 100
+
+function membersOf(value: unknown): number {
+  if (typeof value !== 'object' || value === null) return 0
+  let count = 0
+  if (Array.isArray(value)) for (const item of value) count += membersOf(item)
+  else for (const key in value) count += 1 + membersOf((value as Record<string, unknown>)[key])
+  return count
+}
+
+function repeatedIn(text: string): Loc[] {
+  const found: Loc[] = []
+  /** The objects and lists around a token, with the keys of an object. */
+  const open: { at: string | number; keys?: Set<string>; isKey?: boolean }[] = []
+  for (const [token] of text.matchAll(/"(?:[^"\\]+|\\.)*"|[{}[\],]/g)) {
+    const around = open.at(-1)
+    if (token === '{') open.push({ at: '', keys: new Set(), isKey: true })
+    else if (token === '[') open.push({ at: 0 })
+    else if (token === '}' || token === ']') open.pop()
+    else if (around === undefined) continue
+    else if (token === ',') {
+      if (typeof around.at === 'number') around.at++
+      else around.isKey = true
+    } else if (around.isKey) {
+      around.isKey = false
+      around.at = JSON.parse(token)
+      if (around.keys?.has(around.at as string) && found.length < REPEATED_MAX) found.push(open.map(({ at }) => at))
+      around.keys?.add(around.at as string)
+    }
+  }
+  return found
 }
 
 function decoded(bytes: Uint8Array): string | undefined {
@@ -86,10 +179,13 @@ const NUMBER_DIGITS_MAX = 4_096
 const [BLANK, QUOTE, COMMA, MINUS, POINT, ZERO, NINE, COLON] = [0x20, 0x22, 0x2c, 0x2d, 0x2e, 0x30, 0x39, 0x3a]
 const [OPEN_LIST, BACKSLASH, CLOSE_LIST, LOWER_E, OPEN_OBJECT, CLOSE_OBJECT] = [0x5b, 0x5c, 0x5d, 0x65, 0x7b, 0x7d]
 
-/** Looks at the bytes of JSON before they are parsed. `hasPlainNumbers`: JavaScript writes its numbers as they stand. */
-function scanJson(bytes: Uint8Array, bounds: JsonBounds): { beyond?: Fault; hasPlainNumbers: boolean } {
+/** Looks at the bytes of JSON before they are parsed. `hasPlainNumbers`: JavaScript writes its numbers as they stand. `members`: of all objects. */
+function scanJson(
+  bytes: Uint8Array,
+  bounds: JsonBounds,
+): { beyond?: Fault; hasPlainNumbers: boolean; members: number } {
   const { depthMax, nodesMax, keyBytesMax } = bounds
-  let [depth, nodes, digits, textAt, textBytes] = [0, 0, 0, 0, 0]
+  let [depth, nodes, members, digits, textAt, textBytes] = [0, 0, 0, 0, 0, 0]
   let hasPlainNumbers = true
   for (let at = 0; at < bytes.length; at++) {
     const byte = bytes[at] as number // within its length
@@ -100,6 +196,7 @@ function scanJson(bytes: Uint8Array, bounds: JsonBounds): { beyond?: Fault; hasP
       textBytes = at - textAt
       nodes++
     } else if (byte === COLON) {
+      members++
       if (textBytes > keyBytesMax)
         return beyond('json_key_too_long', `holds a key of more than ${keyBytesMax} bytes`, textAt)
     } else if (byte === OPEN_LIST || byte === OPEN_OBJECT) {
@@ -121,12 +218,12 @@ function scanJson(bytes: Uint8Array, bounds: JsonBounds): { beyond?: Fault; hasP
       }
     } else if (digits > 0 && (byte | BLANK) === LOWER_E) hasPlainNumbers = false
   }
-  if (nodes <= nodesMax) return { hasPlainNumbers }
+  if (nodes <= nodesMax) return { hasPlainNumbers, members }
   const msg = `Input holds more than ${nodesMax} objects, lists, texts and commas together`
-  return { beyond: { loc: ['body'], msg, type: 'json_too_many_nodes' }, hasPlainNumbers }
+  return { beyond: { loc: ['body'], msg, type: 'json_too_many_nodes' }, hasPlainNumbers, members }
 }
 
 /** `at` counts bytes: nobody has read characters yet. */
 function beyond(type: string, what: string, at: number) {
-  return { beyond: { loc: ['body'], msg: `Input ${what}, at byte ${at}`, type }, hasPlainNumbers: false }
+  return { beyond: { loc: ['body'], msg: `Input ${what}, at byte ${at}`, type }, hasPlainNumbers: false, members: 0 }
 }

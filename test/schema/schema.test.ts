@@ -4,8 +4,7 @@ import t from 'tap'
 import { PersonaSnapshot, PersonaUpsertRequest } from '../../src/persona/schema.js'
 import { parseBigInts, parseExact, stringifyExact, withBigInts } from '../../src/schema/exact-json.js'
 import { boundFaults, collectFaults, faultsOfMasked, unknownFields } from '../../src/schema/faults.js'
-import { type JsonBounds, parseJsonBody } from '../../src/schema/json-body.js'
-import { offsetOfSyntaxError } from '../../src/schema/json-syntax.js'
+import { type JsonBounds, parseJsonBody, repeatedKeys, syntaxErrorIn } from '../../src/schema/json-body.js'
 import { parseId } from '../../src/schema/parameters.js'
 import { parseDateTime } from '../../src/schema/vocabulary.js'
 import { CustomToolUpdate, ToolSnapshot } from '../../src/tool/schema.js'
@@ -242,18 +241,18 @@ t.test('422 json_invalid at the offset of the mistake; missing for an empty body
     ...Object.entries({
       "{'name':'x'}": 1,
       '{"a":01}': 6,
-      '{"a":1.}': 6,
+      '{"a":1.}': 7,
       '{"a":"\n"}': 6,
-      '{"a":"\\x"}': 6,
+      '{"a":"\\x"}': 7,
       '[1,]': 3,
     }),
     ...Object.entries({
-      '{"a":"\\u12g4"}': 6,
+      '{"a":"\\u12g4"}': 10,
       '[1}': 2,
       ']': 0,
       NaN: 0,
-      '{"a":-Infinity}': 5,
-      nul: 0,
+      '{"a":-Infinity}': 6,
+      nul: 3,
       '"': 1,
       '\u00a0{}': 0,
     }),
@@ -263,8 +262,19 @@ t.test('422 json_invalid at the offset of the mistake; missing for an empty body
     [Uint8Array.of(0xff, 0xfe, 0x7b, 0, 0x7d, 0), 0],
   ]
   for (const [text, offset] of cases) {
-    t.strictSame(refusal(text), [{ loc: ['body', offset], msg: 'JSON decode error', type: 'json_invalid' }])
+    t.match(
+      refusal(text),
+      [{ loc: ['body', offset], msg: /^JSON decode error: ./, type: 'json_invalid' }],
+      String(text).slice(0, 20),
+    )
   }
+  for (const [text, msg] of Object.entries({
+    '{"a": 1,\n "b" 2}': "JSON decode error: Expected ':' after property name at line 2, column 6",
+    '{\n"a": [1,]}': "JSON decode error: Expected a value and not ']' at line 2, column 9",
+    '{"a": {': "JSON decode error: Expected property name or '}' at line 1, column 8",
+    '{"a": ': 'JSON decode error: Unexpected end of JSON input at line 1, column 7',
+  }))
+    t.match(refusal(text), [{ msg }])
   for (const text of ['', 'null', ' null\n']) {
     t.strictSame(parsed(text), { kind: 'absent', faults: [{ loc: ['body'], msg: 'Field required', type: 'missing' }] })
   }
@@ -304,29 +314,49 @@ t.test('no body takes much stack, however it is nested, and no bytes make it thr
   )
 })
 
-t.test('the syntax check agrees with JSON.parse on every text', async () => {
-  const json = fc.json({ maxDepth: 4 })
-  const broken = fc
-    .tuple(json, fc.nat(), fc.nat(3), fc.constantFrom('', '{', ']', ',', '"', '\\', '0', '-', 'e', '.', '\n', 'u12'))
-    .map(([text, place, cut, extra]) => {
-      const at = place % (text.length + 1)
-      return text.slice(0, at) + extra + text.slice(at + cut)
-    })
-  const parses = (text: string) => {
-    try {
-      JSON.parse(text)
-      return true
-    } catch {
-      return false
+t.test(
+  'the place of a syntax error: within the text, after a beginning that is only unfinished, at its line and column',
+  async () => {
+    const json = fc.json({ maxDepth: 4 })
+    const broken = fc
+      .tuple(json, fc.nat(), fc.nat(3), fc.constantFrom('', '{', ']', ',', '"', '\\', '0', '-', 'e', '.', '\n', 'u12'))
+      .map(([text, place, cut, extra]) => {
+        const at = place % (text.length + 1)
+        return text.slice(0, at) + extra + text.slice(at + cut)
+      })
+    const parses = (text: string) => {
+      try {
+        return [JSON.parse(text)]
+      } catch {
+        return undefined
+      }
     }
-  }
-  fc.assert(
-    fc.property(fc.oneof(json, broken, fc.string()), text => {
-      const offset = offsetOfSyntaxError(text)
-      return parses(text) ? offset === -1 : offset >= 0 && offset <= text.length
-    }),
-    { numRuns: 3_000 },
-  )
+    fc.assert(
+      fc.property(fc.oneof(broken, fc.string()), text => {
+        if (parses(text)) return true
+        const { offset, line, column, reason } = syntaxErrorIn(text)
+        const lines = text.split('\n').slice(0, line)
+        const isThere = [...lines.slice(0, -1), lines.at(-1)?.slice(0, column - 1)].join('\n').length === offset
+        // A beginning can be completed if it is good: its own mistake is its end.
+        const before = text.slice(0, offset)
+        return isThere && reason !== '' && (parses(before) !== undefined || syntaxErrorIn(before).offset >= offset - 5)
+      }),
+      { numRuns: 3_000 },
+    )
+  },
+)
+
+t.test('keys that an object repeats: their places', async t => {
+  const text = '{"a":1,"b":[0,{"c":"{\\"x\\":1,\\"x\\":2}","c":2,"\\u0063":3}],"d":{"a":{}},"a":{"a":1,"a":[]}}'
+  const body = parsed(text)
+  t.strictSame(body.kind === 'value' && repeatedKeys(body.value as object), [
+    ['b', 1, 'c'],
+    ['b', 1, 'c'],
+    ['a'],
+    ['a', 'a'],
+  ])
+  const once = parsed('{"a":{"b":1},"b":[{"a":1},{"a":"a:b"}]}')
+  t.strictSame(once.kind === 'value' && repeatedKeys(once.value as object), [])
 })
 
 const NUMBERS = [

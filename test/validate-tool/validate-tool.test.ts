@@ -21,6 +21,48 @@ async function validate(query: string, definition: unknown = incomplete) {
   return { status: answer.statusCode, body: answer.json() }
 }
 
+t.test('422 or a warning, with the remedy, for what people paste', async t => {
+  const document = { openapi: '3.0.3', info: { title: 'T' }, servers: [{ url: 'https://a.example.com' }], paths: {} }
+  const get = { operationId: 'a', summary: 'A', responses: {} }
+  const good = JSON.stringify({ ...document, paths: { '/a': { get } } })
+  const post = async (payload: string, method: 'POST' | 'PUT' = 'POST', url = `${VALIDATE}?report=full`) =>
+    await app.inject({
+      method,
+      url,
+      payload,
+      headers: { authorization: `Bearer ${admin}`, 'content-type': 'application/json' },
+    })
+  for (const [body, loc, msg] of [
+    [JSON.stringify({ definition: good }), ['body', 'definition'], 'send the object itself'],
+    [
+      JSON.stringify({ definition: 'openapi: 3.0.3\npaths: {}\n' }),
+      ['body', 'definition'],
+      '`agentctl validate` reads YAML',
+    ],
+    [good, ['body', 'definition'], 'wrap the document as {"definition": ...}'],
+    ['{"swagger": "2.0"}', ['body', 'definition'], 'wrap the document as {"definition": ...}'],
+    [
+      '{"definition": {\n  "openapi": "3.0.3"\n  "info": {}}}',
+      ['body', 40],
+      "Expected ',' or '}' after property value at line 3, column 3",
+    ],
+  ] as const) {
+    const answer = await post(body)
+    t.equal(answer.statusCode, 422, body)
+    t.match(answer.json().detail, [{ loc, msg }])
+  }
+  const twice = `{"definition": ${good.replace('"summary":"A"', '"summary":"B","summary":"A"')}}`
+  const full = await post(twice)
+  t.match(full.json().warnings, [
+    { type: 'key_repeated', loc: ['body', 'definition', 'paths', '/a', 'get', 'summary'] },
+  ])
+  t.match((await post(twice, 'POST', VALIDATE)).headers.warning, 'repeats the key definition.paths./a.get.summary')
+  t.match((await post(twice, 'POST', `${VALIDATE}?complete=true`)).headers.warning, 'repeats the key')
+  const large = await post(twice.replace('"title":"T"', `"title":"${'T'.repeat(20_000)}"`))
+  t.match(large.json().warnings, [{ type: 'key_repeated' }], 'in a worker too')
+  t.match((await post(good, 'PUT', '/admin/tool/custom/10')).headers.warning, 'wrap it as')
+})
+
 t.test('200 complete=true: the completed definition, its methods and every edit; nothing is stored', async t => {
   const before = await database.db.selectFrom('tool_definition').selectAll().execute()
   const { status, body } = await validate('?complete=true&server=https://given.example.com&drop=unsupported')

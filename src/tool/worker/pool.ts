@@ -4,6 +4,7 @@ import type { Caller } from '../../auth/caller.js'
 import { ClientGone, InvalidRequest, TRY_AGAIN, Unavailable } from '../../errors.js'
 import { INLINE_BYTES_MAX, UnparsedBody } from '../../http/body.js'
 import { writerFor } from '../../schema/exact-json.js'
+import { repeatedKeys } from '../../schema/json-body.js'
 import type { Bounded } from '../../updates/resource.js'
 import {
   type Job,
@@ -84,7 +85,10 @@ export class BodyWorkers {
     }
     return await this.#options.turn(String(request.caller.token.id), async () => {
       if (request.raw.socket.destroyed) throw new ClientGone()
-      const sent = body instanceof UnparsedBody ? { bytes: body.bytes } : { text: writerFor(body as object)(body) }
+      const sent =
+        body instanceof UnparsedBody
+          ? { bytes: body.bytes }
+          : { text: writerFor(body as object)(body), repeated: repeatedKeys(body as object) }
       const outcome = await this.#outcomeOf({ name, body: sent, strict, input: await withStored(input, stored) })
       if ('faults' in outcome) throw new InvalidRequest(outcome.faults)
       if ('failure' in outcome) throw new Error(outcome.failure)

@@ -1,7 +1,7 @@
 import { Type } from '@sinclair/typebox'
 import { type Fault, InvalidRequest, type Loc } from '../../errors.js'
 import { JSON_BOUNDS } from '../../http/body.js'
-import { unknownFieldWarnings } from '../../http/warnings.js'
+import { shortened, unknownFieldWarnings } from '../../http/warnings.js'
 import { bodyCheck } from '../../schema/body-check.js'
 import {
   numberTexts,
@@ -12,7 +12,7 @@ import {
   writerFor,
 } from '../../schema/exact-json.js'
 import { boundFaults, unknownFields } from '../../schema/faults.js'
-import { parseJsonBody } from '../../schema/json-body.js'
+import { parseJsonBody, repeatedKeys, withRepetitions } from '../../schema/json-body.js'
 import { sha256 } from '../../updates/audit.js'
 import {
   changeText,
@@ -20,6 +20,7 @@ import {
   type DefinitionCheck,
   DefinitionRefused,
   definitionChanges,
+  type Finding,
   GivenPlaces,
   originsOf,
   type Repair,
@@ -90,7 +91,7 @@ function updateContentOf(
     rounded: compared?.rounded ?? [],
     origins: sent ? (factsOf(sent.hash).origins ?? originsOf(definition)) : new Set(),
     definitionFaults: checked?.faults ?? [],
-    notes: checked?.notes ?? [],
+    notes: [...(checked?.notes ?? []), ...repetitionNotes(body), ...wrapperNotes(body)],
     unknown: unknownFields(CustomToolUpdate, body).slice(0, UNKNOWN_FIELDS_MAX),
   }
 }
@@ -104,6 +105,28 @@ function checkedOnce(hash: string, definition: unknown, headerNames: readonly st
   const notes = definitionNotes(check)
   if (check.ok) noteFacts(hash, { checked: { headers, notes } })
   return { faults: check.ok ? [] : check.faults, notes }
+}
+
+/** The findings of keys that a definition repeats. Reading it left only the last of each. */
+function repetitionsIn(body: object): Finding[] {
+  const msg = 'this key is repeated in its object: only the last one counts'
+  return repeatedKeys(body)
+    .filter(([field]) => field === 'definition')
+    .map(loc => ({ severity: 'warning', loc: ['body', ...loc], msg, type: 'key_repeated' }))
+}
+
+function repetitionNotes(body: object): string[] {
+  const [first, ...others] = repetitionsIn(body)
+  const more = others.length === 0 ? '' : ` and ${others.length} more`
+  return first === undefined
+    ? []
+    : [`the definition repeats the key ${shortened(first.loc.slice(1).join('.'))}${more}: the last one counts`]
+}
+
+/** What is said of a document that was sent without its wrapper. */
+function wrapperNotes(body: object): string[] {
+  const isBare = ['openapi', 'swagger'].some(key => Object.hasOwn(body, key)) && !Object.hasOwn(body, 'definition')
+  return isBare ? ['to store an OpenAPI document, wrap it as {"definition": ...}'] : []
 }
 
 function definitionOf(text: string) {
@@ -159,7 +182,7 @@ function validationOf(
   const unknown = unknownFields(ValidateToolRequest, body).slice(0, UNKNOWN_FIELDS_MAX)
   const answer = {
     methods: checked.methods,
-    ...(full && { warnings: checked.warnings }),
+    ...(full && { warnings: [...repetitionsIn(body), ...checked.warnings] }),
     ...(query.view === 'functions' && { functions: toFunctions(definition, { headerNames }) }),
     ...(completion && { completed: shownCompletion(completion) }),
     ...(use && { impact: impactOf(use, stored ?? null, definition, headerNames) }),
@@ -167,7 +190,10 @@ function validationOf(
   const text = writerFor(body)(answer)
   return {
     answer: text.length > 128 * 1024 ? Buffer.from(text) : text,
-    warnings: [...unknownFieldWarnings(ValidateToolRequest, unknown), ...(full ? [] : definitionNotes(checked))],
+    warnings: [
+      ...unknownFieldWarnings(ValidateToolRequest, unknown),
+      ...(full ? [] : [...repetitionNotes(body), ...definitionNotes(checked)]),
+    ],
   }
 }
 
@@ -223,7 +249,7 @@ export type TaskResult<Name extends TaskName> = ReturnType<(typeof TASKS)[Name][
 export interface Job {
   name: TaskName
   /** Bytes as they came, or the text of a body that was checked already. */
-  body: { bytes: Uint8Array } | { text: string }
+  body: { bytes: Uint8Array } | { text: string; repeated: readonly Loc[] }
   strict: boolean
   input: object
 }
@@ -237,7 +263,7 @@ export function outcomeOf({ name, body, strict, input }: Job): Outcome {
     const { check, run } = TASKS[name]
     const verdict =
       'text' in body
-        ? { value: parseExact(body.text) }
+        ? { value: withRepetitions(parseExact(body.text) as object, body.repeated) }
         : check(parseJsonBody(body.bytes, JSON_BOUNDS.tool), { mask: undefined, strict })
     if ('faults' in verdict) return { faults: boundFaults(verdict.faults) }
     const work = run as (body: unknown, input: unknown) => unknown // it passed this task's schema
