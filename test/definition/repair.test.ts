@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto'
+import { readFileSync } from 'node:fs'
 import t from 'tap'
 import { numberTexts, parseExact, stringifyExact } from '../../src/schema/exact-json.js'
 import {
@@ -31,181 +32,24 @@ function editsOf({ edits }: Repair): string[] {
   return edits.map(edit => `${edit.op} ${edit.type} at ${edit.path.join(' ')}`.trim())
 }
 
-const LONG_PATH = `/x/{${'n'.repeat(150)}}`
-const LONG_PARAMETER = { name: 'n'.repeat(150), in: 'path', required: true, schema: { type: 'string' } }
 const shared = (item: Json, paths: Json = {}) =>
   document({
     paths: { '/b': { $ref: '#/components/pathItems/P' }, '/c': { $ref: '#/components/pathItems/P' }, ...paths },
     components: { pathItems: { P: item } },
   })
 
-const repaired: [string, Json, string[], Json?][] = [
-  ['nothing to repair', document(), []],
-  [
-    'no operationId, no summary',
-    withPaths({
-      '/items/{item_id}': { parameters: [{ name: 'item_id', in: 'path' }], get: {}, PUT: { description: 'Puts.' } },
-    }),
-    [
-      'add operation_id_added at paths /items/{item_id} get operationId',
-      'add summary_added at paths /items/{item_id} get summary',
-      'add operation_id_added at paths /items/{item_id} PUT operationId',
-    ],
-    {
-      '/items/{item_id}': {
-        parameters: [{ name: 'item_id', in: 'path' }],
-        get: { operationId: 'items_item_id_get', summary: 'GET /items/{item_id}' },
-        PUT: { description: 'Puts.', operationId: 'items_item_id_put' },
-      },
-    },
-  ],
-  [
-    'ids that are taken, and a summary from the path item',
-    withPaths({
-      '/a/b': { description: 'All about b. More.', get: { operationId: 'x' } },
-      '/a-b': { get: { summary: 'S' }, post: { operationId: 'x', summary: 'S' } },
-      '/c': { get: { operationId: 'a_b_get', summary: 'S' } },
-    }),
-    [
-      'add summary_added at paths /a/b get summary',
-      'add operation_id_added at paths /a-b get operationId',
-      'replace operation_id_renamed at paths /a-b post operationId',
-    ],
-    {
-      '/a/b': { description: 'All about b. More.', get: { operationId: 'x', summary: 'All about b.' } },
-      '/a-b': { get: { summary: 'S', operationId: 'a_b_get_2' }, post: { operationId: 'x_post', summary: 'S' } },
-      '/c': { get: { operationId: 'a_b_get', summary: 'S' } },
-    },
-  ],
-  [
-    'no server, but host and base path of Swagger 2.0',
-    document({ servers: undefined, host: 'h.example.com', basePath: '/v1', schemes: ['http', 'https'] }),
-    ['add server_added at servers'],
-  ],
-  [
-    'servers that cannot be used',
-    document({
-      servers: [{ url: 'ws://a.example.com' }, { url: 'https://b.example.com' }, {}],
-      paths: { '/x': { servers: [{ url: 'http://169.254.169.254' }], get: operation } },
-    }),
-    [
-      'remove server_removed at paths /x servers',
-      'remove server_removed at servers 2',
-      'remove server_removed at servers 0',
-    ],
-  ],
-  [
-    'placeholders not declared',
-    withPaths({
-      '/{a}/{b}/{c}': {
-        get: { ...operation, parameters: [{ name: 'b', in: 'path' }] },
-        post: { ...operation, operationId: 'y' },
-      },
-    }),
-    [
-      'add parameter_added at paths /{a}/{b}/{c} get parameters 1',
-      'add parameter_added at paths /{a}/{b}/{c} get parameters 2',
-      'add parameter_added at paths /{a}/{b}/{c} post parameters',
-      'add parameter_added at paths /{a}/{b}/{c} post parameters 1',
-      'add parameter_added at paths /{a}/{b}/{c} post parameters 2',
-    ],
-  ],
-  [
-    'what holds nothing, and keys that are not methods',
-    withPaths({ '/x': { get: operation, post: null, produces: ['a'] }, '/y': null }),
-    [
-      'remove empty_removed at paths /y',
-      'remove empty_removed at paths /x post',
-      'move key_renamed at paths /x x-produces',
-    ],
-  ],
-  [
-    'placeholders of other dialects, of which one is a declared parameter in another spelling',
-    withPaths({
-      '/first': { get: { ...operation, operationId: 'y' } },
-      '/x/{pet_id:[0-9]{1,3}}/{ page? }/{Key}': {
-        parameters: [
-          { name: 'petId', in: 'path' },
-          { name: 'key', in: 'path' },
-        ],
-        get: operation,
-      },
-      '/last': { get: { ...operation, operationId: 'z' } },
-    }),
-    [
-      'move path_renamed at paths /x/{petId}/{page}/{key}',
-      'add parameter_added at paths /x/{petId}/{page}/{key} get parameters',
-    ],
-  ],
-  [
-    'a version without quotes, no title',
-    document({ openapi: 3.1, info: {} }),
-    ['replace openapi_quoted at openapi', 'add title_added at info title'],
-  ],
-  [
-    'a body of any type',
-    withPaths({
-      '/x': { post: { ...operation, requestBody: { content: { '*/*': { schema: { type: 'object' } } } } } },
-    }),
-    ['add body_type_added at paths /x post requestBody content application/json'],
-  ],
-  [
-    'references in the way of Swagger 2.0, and by a bare name',
-    document({
-      paths: {
-        '/x': {
-          post: {
-            ...operation,
-            requestBody: {
-              content: { 'application/json': { schema: { items: { $ref: '#/definitions/A' }, not: { $ref: 'A' } } } },
-            },
-          },
-        },
-      },
-      components: { schemas: { A: {} } },
-    }),
-    [
-      'replace reference_moved at paths /x post requestBody content application/json schema items $ref',
-      'replace reference_moved at paths /x post requestBody content application/json schema not $ref',
-    ],
-  ],
-  [
-    'what takes three rounds',
-    withPaths({ '/a/{5}': { get: { ...operation, parameters: { x: { name: 5, in: 'query' } } } } }),
-    [
-      'replace parameters_listed at paths /a/{5} get parameters',
-      'replace text_quoted at paths /a/{5} get parameters 0 name',
-      'add parameter_added at paths /a/{5} get parameters 1',
-    ],
-  ],
-  [
-    'a placeholder of any length',
-    withPaths({ [LONG_PATH]: { get: operation } }),
-    [`add parameter_added at paths ${LONG_PATH} get parameters`],
-    { [LONG_PATH]: { get: { ...operation, parameters: [LONG_PARAMETER] } } },
-  ],
-  [
-    'an operationId that holds nothing, and paths in other scripts',
-    withPaths({
-      '/x': { get: { ...operation, operationId: null } },
-      '/天气/{城市}': { parameters: [{ name: '城市', in: 'path' }], get: { summary: 'S' } },
-      '/谱': { get: { summary: 'S' } },
-    }),
-    [
-      'replace operation_id_added at paths /x get operationId',
-      'add operation_id_added at paths /天气/{城市} get operationId',
-      'add operation_id_added at paths /谱 get operationId',
-    ],
-  ],
-]
+/** Definitions with the edits that mend them, and sometimes the paths that come out. */
+const REPAIRED: { name: string; definition: Json; edits: string[]; paths?: Json }[] = JSON.parse(
+  readFileSync('test/fixtures/repairs.json', 'utf8'),
+)
 
 t.test('repaired: accepted, changed at the listed edits only, and complete then', async t => {
-  for (const [name, definition, expected, paths] of repaired) {
+  for (const { name, definition, edits, paths } of REPAIRED) {
     const given = JSON.stringify(definition)
     const same = JSON.parse(given)
     const completed = repairDefinition(same)
     t.same(completed.check.ok ? [] : completed.check.faults, [], name)
-    t.same(editsOf(completed), expected, name)
+    t.same(editsOf(completed), edits, name)
     if (paths !== undefined) t.same((completed.definition as Json).paths, paths, name)
     for (const edit of completed.edits) t.ok(edit.msg.length > 0)
     t.same(applied(JSON.parse(given), completed), completed.definition, name)
