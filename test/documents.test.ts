@@ -170,5 +170,10 @@ t.test('every setting, metric, code and name of the code that a document names e
   t.strictSame(missing(documents, METRIC, isMetric), [], 'metrics')
   const isName = (name: string) => CODE_WORDS.has(name) || CONFIGURED_WORDS.has(name) || MADE_UP.includes(name)
   t.strictSame(missing(DOCUMENTS, /^([a-z]+(?:_[a-z\d]+)+)$/g, isName), [], 'codes and fields')
+  t.strictSame(
+    missing(DOCUMENTS.filter(isForDevelopers), /^([a-zA-Z]+[a-z][A-Z]\w*)$/g, isName),
+    [],
+    'names of the code',
+  )
   t.end()
 })
