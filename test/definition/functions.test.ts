@@ -1,5 +1,5 @@
 import t from 'tap'
-import { checkDefinition, DefinitionRefused, type FunctionView, toFunctions } from '../../src/tool/definition/index.js'
+import { checkDefinition, type FunctionView, toFunctions } from '../../src/tool/definition/index.js'
 import { compile } from './ajv.js'
 import { MADE } from './made.js'
 
@@ -33,8 +33,9 @@ t.test('valid JSON Schema: Ajv compiles every function of the made documents', a
   }
 })
 
-t.test('refused: a definition with faults throws them', async t => {
-  t.throws(() => toFunctions({}), new DefinitionRefused([]))
+t.test('refused: a definition with faults throws them, each with its place', async t => {
+  const fault = { loc: ['body', 'definition', 'openapi'], msg: 'Field required', type: 'missing' }
+  t.throws(() => toFunctions({}), { name: 'Error', faults: [fault] })
 })
 
 t.test('name: the operationId, cut with a stable hash, unique', async t => {

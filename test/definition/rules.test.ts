@@ -67,7 +67,7 @@ const BAD_SERVERS: [url: string, variables?: Json][] = [
   ['https://{h}/x', { h: { default: 'a.example.com', enum: ['a.example.com', METADATA] } }],
   ['https://{h}.example.com', { h: { default: 'a', enum: Array.from({ length: 5000 }, (_, i) => `host${i}`) } }],
   ...`100.100.100.200/latest/meta-data 0x646464c8 168.63.129.16/machine 192.0.0.192 metadata.goog. [2002:a9fe:a9fe::1]/
-  [2002:6464:64c8::]/ [64:ff9b::a83f:8110]/ [64:ff9b:1::a9fe:a9fe]/ [::ffff:100.100.100.200]/ [fd20:ce::254]/ [fe80::1]`
+  [2002:6464:64c8::]/ [64:ff9b::a83f:8110]/ [64:ff9b:1::a9fe:a9fe]/ [::ffff:100.100.100.200]/ [fd20:ce::254]/ [fd00:ec2::254]/ [fe80::1]`
     .split(/\s+/)
     .map<[string]>(host => [`http://${host}`]),
 ]
