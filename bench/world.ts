@@ -102,7 +102,7 @@ export function agentBody(id: number, description: string) {
   }
 }
 
-/** A tool definition of so many operations with parameters, some with a body, and `filler` in each description. */
+/** A tool definition with this number of operations, each with parameters, some with a body; `filler` ends each description. */
 export function definitionOf(operations: number, title = 'Orders', filler = ''): Record<string, unknown> {
   const parameter = (name: string, where: string, schema: object) => {
     return { name, in: where, required: where === 'path', description: `The ${name} of the order`, schema }

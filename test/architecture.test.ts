@@ -36,7 +36,7 @@ function readSource(path: string): SourceFile {
   }
 }
 
-/** The layers from the bottom: each imports itself and those before it, but for what `APART` says. */
+/** The layers from the bottom: each imports itself and those before it, except where `APART` says otherwise. */
 const LAYERS = [
   ...[
     'errors.ts',

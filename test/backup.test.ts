@@ -72,7 +72,7 @@ async function serving<T>(url: string, work: (send: Send) => Promise<T>): Promis
   }
 }
 
-/** Everything that callers and operators are told: all agents and tools, secrets in clear, and the state of the audit trail. */
+/** Everything that callers and operators see: all agents and tools, secrets in clear, and the state of the audit trail. */
 async function answers(url: string, { admin, person }: Tokens): Promise<Record<string, unknown>> {
   const database = openUrl(url, readConfig({}))
   try {

@@ -7,7 +7,7 @@ const { default: Ajv } = createRequire(import.meta.url)('ajv/dist/2020.js') as {
 }
 
 /**
- * Compiles the arguments of a function as Ajv does by default, but for formats and keywords of other vocabularies; a schema with a
+ * Compiles the arguments of a function as Ajv does by default, except for formats and keywords of other vocabularies; a schema with a
  * pattern that is ECMAScript only without the Unicode flag is compiled so.
  */
 export function compile({ parameters }: Pick<FunctionView, 'parameters'>): (value: unknown) => boolean {

@@ -10,7 +10,7 @@ const X = { operationId: 'x', summary: 'X' }
 const METHODS = ['get', 'put', 'post', 'patch', 'delete']
 const ref = (name: string) => ({ $ref: `#/components/schemas/${name}` })
 
-/** An object of so many members. */
+/** An object with this number of members. */
 function record(count: number, member: (i: number) => [string, unknown]): Json {
   return Object.fromEntries(Array.from({ length: count }, (_, i) => member(i)))
 }

@@ -8,7 +8,7 @@ export interface WireMessage {
   bytes: Buffer
 }
 
-/** What happens to a message; `cut`: so many bytes of it arrive, then both sides are closed. */
+/** What happens to a message; `cut`: this number of its bytes arrive, then both sides are closed. */
 export type Act = { do: 'pass' } | { do: 'cut'; after: number }
 
 export interface MessageProxyOptions {

@@ -31,7 +31,7 @@ export class Updates {
     return [...this.told.values()].filter(each => each === answer).length
   }
 
-  /** Waits for so many more answers of this kind. */
+  /** Waits for this number of further answers of this kind. */
   async more(answer: string, least = 5): Promise<void> {
     for (const wanted = this.count(answer) + least; this.count(answer) < wanted; ) await sleep(20)
   }

@@ -159,7 +159,7 @@ t.test('X-Request-ID: one that can be taken is answered, of another the Warning 
   t.equal(refused.headers.warning, replaced, 'of every answer')
 })
 
-t.test('an id that a client sends again and again is told apart in the audit trail', async t => {
+t.test('an id that a client sends again and again differs each time in the audit trail', async t => {
   for (const text of ['one', 'two', 'three']) {
     const payload = JSON.stringify({ description: text })
     t.equal((await send({ 'x-request-id': 'again' }, { payload })).statusCode, 200)

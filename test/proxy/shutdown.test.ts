@@ -36,7 +36,7 @@ t.test('SIGTERM to one of two instances under load, then to the other: no reques
   t.ok([...balancer.passed.values()].every(count => count > 0))
 })
 
-/** Resolves when so many statements wait for a lock. */
+/** Resolves when this number of statements wait for a lock. */
 async function waitingForLocks(count: number): Promise<void> {
   const waiting = `select from pg_stat_activity where wait_event_type = 'Lock'`
   while ((await cluster.query(waiting)).length < count) await sleep(20)

@@ -61,7 +61,7 @@ const value = fc.oneof(
   fc.string({ unit: 'binary' }),
 )
 
-/** A body that is right but for a few fields, or anything at all. */
+/** A body that is right except for a few fields, or anything at all. */
 const bodyOf = (fields: string[], right: Record<string, unknown>) => {
   const names = fc.oneof(fc.constantFrom(...fields, 'constructor', '__proto__', 'toString'), fc.string())
   const nearlyRight = fc

@@ -28,7 +28,7 @@ async function session() {
   return client
 }
 
-/** Waits until so many connections of the service wait for locks. */
+/** Waits until this number of connections of the service wait for locks. */
 async function waiting(count: number): Promise<void> {
   const observer = await session()
   for (;;) {

@@ -36,7 +36,7 @@ const validated = await client.POST('/admin/tool/custom/validate', {
 })
 check(validated.data?.methods[0]?.name === 'get_forecast', '200: a validation')
 
-/* A refusal is told apart by what its type has: the compiler knows the rest. */
+/* A refusal differs by what its type has: the compiler knows the rest. */
 
 const stale = await client.PATCH('/persona/{persona_id}', {
   params: { ...mask, header: { 'if-match': '"persona-1-1"' } },
