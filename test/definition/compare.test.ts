@@ -164,6 +164,24 @@ const cases: [name: string, after: unknown, changes: string[], before?: unknown]
     withIds('query'),
   ],
   [
+    'two parameters of one name that change places',
+    withIds('query', 'header'),
+    [
+      'argument_renamed listTickets: the argument "id" is called "header_id" now',
+      'argument_renamed listTickets: the argument "query_id" is called "id" now',
+    ],
+    withIds('header', 'query'),
+  ],
+  [
+    'one of two parameters of one name is gone',
+    withIds('query'),
+    [
+      'argument_removed listTickets: the argument "id" is gone',
+      'argument_renamed listTickets: the argument "query_id" is called "id" now',
+    ],
+    withIds('header', 'query'),
+  ],
+  [
     'a parameter that is sent in another place',
     withIds('header'),
     ['changed listTickets: the form of the argument "id" changed from "in query, name id" to "in header, name id"'],

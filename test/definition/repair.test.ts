@@ -78,6 +78,16 @@ t.test('what is not certain stays a fault, and no edit touches it', async t => {
       [`method_unsupported at paths /x ${method}`],
     ]),
     [
+      'a misspelt field',
+      withPaths({ '/x': { get: operation, paramters: [] } }),
+      ['method_unsupported at paths /x paramters'],
+    ],
+    [
+      'parameters whose names are their keys',
+      withPaths({ '/x': { get: { ...operation, parameters: { q: { in: 'query' } } } } }),
+      ['list_type at paths /x get parameters'],
+    ],
+    [
       'a placeholder beside a parameter without one',
       withPaths({ '/x/{key}': { parameters: [{ name: 'other', in: 'path' }], get: operation } }),
       ['path_parameter_undeclared at paths /x/{key} get parameters'],

@@ -168,12 +168,18 @@ function compareFunctions(old: ReadFunction, next: ReadFunction, report: Report)
   const [security, nextSecurity] = [old, next].map(each => each.operation.record.spec.security ?? null)
   if (!isDeepStrictEqual(security, nextSecurity)) report('changed', { aspect: 'security' })
   // An argument is the same if it is the same parameter, whatever its name is now.
-  const keyOf = (each: ArgumentView) => `${each.in} ${each.name}`
+  const keyOf = ({ in: place, name }: ArgumentView) => `${place} ${place === 'header' ? name?.toLowerCase() : name}`
   const names = new Map(next.arguments.map(each => [keyOf(each), each]))
+  const keys = new Set(old.arguments.map(keyOf))
   const renamed = new Map<string, string>()
+  const kept = new Map(next.arguments.map(({ argument }) => [argument, argument]))
   for (const each of old.arguments) {
-    const same = names.get(keyOf(each)) ?? next.arguments.find(({ argument }) => argument === each.argument)
-    if (same === undefined) continue
+    const named = next.arguments.find(({ argument }) => argument === each.argument)
+    const same = names.get(keyOf(each)) ?? (named && !keys.has(keyOf(named)) ? named : undefined)
+    if (same === undefined) {
+      report('argument_removed', { argument: each.argument })
+      continue
+    }
     const { argument } = same
     if (argument !== each.argument) report('argument_renamed', { argument: each.argument, to: argument })
     renamed.set(each.argument, argument)
@@ -181,7 +187,7 @@ function compareFunctions(old: ReadFunction, next: ReadFunction, report: Report)
   }
   if (comparable(old.parameters) === comparable(next.parameters)) return
   const [before, after] = [old.parameters, next.parameters] as unknown as [Parameters, Parameters]
-  const [leaves, nextLeaves] = [leavesOf(before, renamed), leavesOf(after, new Map())]
+  const [leaves, nextLeaves] = [leavesOf(before, renamed), leavesOf(after, kept)]
   if (leaves.size >= MOST_LEAVES || nextLeaves.size >= MOST_LEAVES)
     report('changed', { aspect: 'arguments, which are too many to compare each,' })
   else compareLeaves(leaves, nextLeaves, changedDefinitions(before, after), report)
@@ -229,25 +235,22 @@ function compareLeaves(old: Map<string, Leaf>, next: Map<string, Leaf>, changed:
   }
 }
 
-/** Every argument of a function and every property inside, by its path. A schema that contains itself is followed once. */
+/** The arguments of a function by these names, and every property inside, by its path. A schema that contains itself is followed once. */
 function leavesOf(
   { properties, required = [], $defs = {} }: Parameters,
-  renamed: ReadonlyMap<string, string>,
+  names: ReadonlyMap<string, string>,
 ): Map<string, Leaf> {
   const leaves = new Map<string, Leaf>()
   const pending: { path: string; schemas: JsonSchema[]; isRequired: boolean; trail: ReadonlySet<string> }[] = []
-  for (const [name, schema] of Object.entries(properties))
-    pending.push({
-      path: renamed.get(name) ?? name,
-      schemas: [schema],
-      isRequired: required.includes(name),
-      trail: new Set(),
-    })
+  for (const [name, path] of names) {
+    const schemas = [properties[name] ?? true]
+    pending.push({ path, schemas, isRequired: required.includes(name), trail: new Set() })
+  }
   for (const { path, schemas, isRequired, trail } of pending) {
     if (leaves.size >= MOST_LEAVES) break
     const leaf: Leaf = { isRequired, rest: new Map() }
     leaves.set(path, leaf)
-    const [inner, names, passed] = [new Map<string, JsonSchema[]>(), new Set<string>(), new Set(trail)]
+    const [inner, needed, passed] = [new Map<string, JsonSchema[]>(), new Set<string>(), new Set(trail)]
     const push = (key: string, schema: JsonSchema) => inner.set(key, [...(inner.get(key) ?? []), schema])
     const say = (key: string, value: unknown) => leaf.rest.set(key, `${leaf.rest.get(key) ?? ''}${comparable(value)}`)
     let isNullable = false
@@ -274,7 +277,7 @@ function leavesOf(
         } else if (key === 'const' || key === 'enum') {
           const values = (key === 'const' ? [value] : value) as unknown[]
           leaf.values = new Map(values.map(each => [comparable(each), each]))
-        } else if (key === 'required') for (const name of value as string[]) names.add(name)
+        } else if (key === 'required') for (const name of value as string[]) needed.add(name)
         else if (key === 'properties')
           for (const [name, each] of Object.entries(value as Record<string, JsonSchema>)) push(`.${name}`, each)
         else if (key === 'items' || (key === 'additionalProperties' && value !== false))
@@ -284,9 +287,9 @@ function leavesOf(
     }
     if (isNullable) leaf.types?.push('null')
     if (isNullable) leaf.values?.set('null', null)
-    for (const name of names) if (!inner.has(`.${name}`)) inner.set(`.${name}`, [true])
+    for (const name of needed) if (!inner.has(`.${name}`)) inner.set(`.${name}`, [true])
     for (const [key, each] of inner)
-      pending.push({ path: `${path}${key}`, schemas: each, isRequired: names.has(key.slice(1)), trail: passed })
+      pending.push({ path: `${path}${key}`, schemas: each, isRequired: needed.has(key.slice(1)), trail: passed })
   }
   return leaves
 }

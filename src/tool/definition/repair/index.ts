@@ -41,8 +41,8 @@ export function repairDefinition(definition: unknown, options: RepairOptionsAndC
   repairs.servers.resolveRelative()
   let inspected = inspection(repairs.document.value, roomy)
   if (repairs.prepare(inspected.faults)) inspected = inspection(repairs.document.value, roomy)
-  for (let round = 0; round < MOST_ROUNDS && !inspected.check.ok; round++) {
-    if (!repairs.repair(inspected.faults)) break
+  for (let round = 0; round < MOST_ROUNDS; round++) {
+    if (!repairs.repair(inspected.faults, inspected.check.warnings)) break
     inspected = inspection(repairs.document.value, roomy)
   }
   const { document, refusal } = repairs

@@ -1,5 +1,7 @@
-import { type Fault, type FaultData, type Loc, quote } from '../check/findings.js'
+import { type Fault, type FaultData, type Finding, type Loc, quote } from '../check/findings.js'
+import { isNear } from '../check/inputs.js'
 import { isObject, isReference } from '../check/references.js'
+import { routeOf } from '../check/templates.js'
 import { BodyRepairs } from './bodies.js'
 import { EditedDocument } from './edits.js'
 import { type NumberTexts, PLAIN_NUMBERS } from './numbers.js'
@@ -19,6 +21,8 @@ export interface RepairOptions {
 
 /** A definition that needs more edits is repaired as far as these go: nobody could read them. */
 export const MOST_EDITS = 20_000
+/** A key that is nearly one of these is misspelt, whatever it holds. */
+const FIELDS = 'get put post patch delete parameters servers summary description'.split(' ')
 const OWN_DEFINITIONS = '#/$defs/'
 /** Repairs in this order: operations that are left out need no other repair, and removals must not move what others mean. */
 const FIRST = 'request_body_media_type_unsupported'
@@ -70,11 +74,12 @@ export class Repairs {
     return document.edits.length > before
   }
 
-  /** One round of repairs; true if it changed something. */
-  repair(faults: readonly Fault[]): boolean {
+  /** One round of repairs of these findings; true if it changed something. */
+  repair(faults: readonly Fault[], warnings: readonly Finding[]): boolean {
     const { edits } = this.document
     const before = edits.length
-    if (!faults.some(({ type }) => this.repairs[type] !== undefined)) return false
+    const unused = warnings.filter(({ type }) => type === 'path_parameter_unused')
+    if (unused.length === 0 && !faults.some(({ type }) => this.repairs[type] !== undefined)) return false
     this.document.open()
     this.bodies.beginRound()
     const inOrder = [
@@ -88,6 +93,7 @@ export class Repairs {
       if (path.some(key => typeof key === 'string' && CUT_KEY.test(key))) continue
       this.repairs[type]?.(path, this.document.at(path), data ?? {})
     }
+    for (const { loc } of unused) this.repairRoute(loc.slice(this.options.at.length))
     for (const { holder, names } of this.renames.values()) this.document.rename(holder, names)
     this.renames.clear()
     // A repair may have made a relative server of what was none.
@@ -192,15 +198,19 @@ export class Repairs {
   private repairParameters(path: Loc, value: unknown): void {
     if (path.at(-1) !== 'parameters') return
     const isOne = isObject(value) && typeof value.name === 'string'
-    if (isOne || (isObject(value) && Object.values(value).every(isObject)))
+    if (
+      isOne ||
+      (isObject(value) && Object.values(value).every(each => isObject(each) && (each.name ?? each.$ref) !== undefined))
+    )
       this.document.set(path, isOne ? [value] : Object.values(value), 'parameters_listed', 'parameters stand in a list')
     else if (value === null) this.document.remove(path, 'empty_removed', 'the list holds nothing')
   }
 
   private makeExtension(path: Loc, value: unknown): void {
-    // What holds an object may be an operation whose method is misspelt, or a merge key of YAML: it would be gone with its key.
+    // An object may be an operation whose method is misspelt, or a merge key of YAML: it would be gone with its key.
     if (isObject(value)) return
     const key = String(path.at(-1))
+    if (FIELDS.some(each => each === key.toLowerCase() || isNear(each, key.toLowerCase()))) return
     const to = `x-${key.replace(/^x-?/i, '')}`
     this.rename(path, to, 'key_renamed', 'not a method: extensions begin with "x-"')
   }
@@ -230,6 +240,15 @@ export class Repairs {
     const reason = `the path has the placeholder ${quote(name)}, which was not declared`
     if (list === undefined) this.document.set(path, [parameter], 'parameter_added', reason)
     else if (Array.isArray(list)) this.document.set([...path, list.length], parameter, 'parameter_added', reason)
+  }
+
+  /** A path parameter that the path has in the way of another framework: `/:id`, `/<int:id>`. */
+  private repairRoute(path: Loc): void {
+    const entry = this.document.at(path)
+    const parameter = isReference(entry) ? this.document.at(stepsOf(entry.$ref)) : entry
+    const name = isObject(parameter) && typeof parameter.name === 'string' ? parameter.name : undefined
+    const route = name === undefined ? undefined : routeOf(String(path[1]), name)
+    if (route !== undefined) this.replaceInPath(path, `/${route}`, `/{${name}}`)
   }
 
   /** Writes another text in the place of a placeholder of an operation's path. */
