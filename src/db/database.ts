@@ -93,7 +93,7 @@ export class Database implements BatchRunner {
     let batcher = this.#batchers.get(statement) as Batcher<P, Positioned<R> | undefined> | undefined
     if (batcher === undefined) {
       batcher = new Batcher(
-        (rows, onConnection) => this.#runBatch(statement, rows, onConnection),
+        (rows, onConnection, cancelled) => this.#runBatch(statement, rows, onConnection, cancelled),
         this.#config.connectionTimeoutMillis ?? 0,
       )
       this.#batchers.set(statement, batcher)
@@ -105,15 +105,28 @@ export class Database implements BatchRunner {
     statement: RowStatement<P, R>,
     rows: readonly P[],
     onConnection: () => void,
+    cancelled: AbortSignal,
   ): Promise<(Positioned<R> | undefined)[]> {
     const session = await this.#acquire(this.pool)
+    let cancelling: Promise<void> | undefined
+    cancelled.addEventListener('abort', () => {
+      cancelling = this.#cancel(session)
+    })
     try {
       onConnection()
       const answer = await session.executeQuery<Positioned<R>>(statement.bind(rows))
       return byPosition(answer.rows, rows.length)
     } finally {
+      await cancelling // or it could meet the next statement on this connection
       session.release()
     }
+  }
+
+  /** Has the server cancel what runs on a connection, where another one is free for that. Never rejects. */
+  async #cancel({ server }: Session): Promise<void> {
+    const { idleCount, totalCount } = this.pool
+    if (!server?.isDirect || (idleCount === 0 && totalCount >= this.#options.poolSize)) return
+    await sql`select pg_cancel_backend(${server.processId}::integer)`.execute(this.db).catch(() => undefined)
   }
 
   /**

@@ -55,7 +55,7 @@ for (const [mode, env] of Object.entries(MODES)) {
       t.same((await shown.execute(database.db)).rows, [expected], 'a query')
       t.same(await database.db.transaction().execute(async trx => (await shown.execute(trx)).rows), [expected])
 
-      const { call } = await appOver(t, database)
+      const { call } = await appOver(t, database, PATIENCE)
       const update = async (body: object) => {
         const fields = Object.keys(body).join(',')
         const response = await call('PATCH', `/persona/1?update_mask=${fields}`, { token: admin, body })

@@ -1,8 +1,10 @@
 import { sql } from 'kysely'
+import pg from 'pg'
 import t from 'tap'
 import { readConfig } from '../../src/config.js'
 import { openUrl } from '../../src/db/open.js'
 import { Batcher } from '../../src/db/statements/batcher.js'
+import { rowStatement } from '../../src/db/statements/row-statement.js'
 import { statement } from '../../src/db/statements/statement.js'
 import { testDatabase } from '../postgres.js'
 
@@ -56,6 +58,26 @@ t.test('batches that have had their connections for long hold up nobody; those w
   }
   release(0, 1, 2, 3, 4, 5)
   t.strictSame(await Promise.all(asked), [0, 1, 2, 3, 4, 5])
+})
+
+t.test('a batch that takes much longer than others is cancelled; its rows go again, each alone', async t => {
+  const { url } = await testDatabase(t)
+  const database = openUrl(url, readConfig({}))
+  t.teardown(() => database.close())
+  const slowly = rowStatement<{ lock: number }, { lock: number }>('slowly', { lock: 'integer' }, param => ({
+    query: sql`select input.position, ${param('lock')} as lock from input
+      where pg_advisory_xact_lock_shared(${param('lock')}) is not null`,
+  }))
+  const holder = new pg.Client({ connectionString: url })
+  await holder.connect()
+  t.teardown(() => holder.end())
+  await holder.query('select pg_advisory_lock(3)')
+  const ask = (lock: number) => slowly.for({ lock }).batched(database)
+  const [slow, ...others] = [3, 1, 2, 4].map(ask)
+  t.match(await Promise.all(others), [{ lock: 1 }, { lock: 2 }, { lock: 4 }], 'while the slow one is under way')
+  t.match(await ask(1), { lock: 1 })
+  await holder.query('select pg_advisory_unlock(3)')
+  t.match(await slow, { lock: 3 })
 })
 
 /** Answers each question with itself when its batch is released. */

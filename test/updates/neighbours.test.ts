@@ -56,12 +56,15 @@ t.test('200 for an update while slow statements of other agents run on all conne
     return (await patch(id, { description: `slow ${id}` })).statusCode
   })
   await waiting(slow.length)
+  const [beside, slowToo] = [patch(8, { description: 'sent together' }), patch(9, { description: 'slow 9' })]
+  t.equal((await beside).statusCode, 200, 'from the batch of a slow one')
   for (let round = 0; round < 5; round++) t.equal((await patch(5, { description: `of ${round}` })).statusCode, 200)
   await holder.end()
   t.strictSame(
     await Promise.all(held),
     slow.map(() => 200),
   )
+  t.equal((await slowToo).statusCode, 200)
 })
 
 t.test(

@@ -14,6 +14,7 @@ export const SQLSTATE = {
   foreignKeyViolation: '23503',
   insufficientPrivilege: '42501',
   lockNotAvailable: '55P03',
+  queryCanceled: '57014',
 } as const
 
 /** The kinds of database errors, with the codes that say so by themselves. */
@@ -22,7 +23,7 @@ const CODES = {
   connection_lost: ['25P03', '25P04', '57P05'],
   serialization: ['40001', '40P01'],
   lock_timeout: [SQLSTATE.lockNotAvailable],
-  statement_timeout: ['57014'],
+  statement_timeout: [SQLSTATE.queryCanceled],
   read_only: ['25006'],
   disk_full: ['53100'],
   out_of_resources: [],

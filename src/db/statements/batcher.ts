@@ -1,11 +1,16 @@
 import pg from 'pg'
 import { PoolExhausted } from '../connection/database-error.js'
+import { SQLSTATE } from '../connection/sqlstate.js'
 
 /**
  * Runs one statement for several rows, and answers one result for each, in their order. It calls `onConnection` when it has a
- * connection, and reads the rows only after that.
+ * connection, and reads the rows only after that. When `cancelled` is aborted, it has the statement cancelled if it can.
  */
-export type RunBatch<Row, Result> = (rows: readonly Row[], onConnection: () => void) => Promise<readonly Result[]>
+export type RunBatch<Row, Result> = (
+  rows: readonly Row[],
+  onConnection: () => void,
+  cancelled: AbortSignal,
+) => Promise<readonly Result[]>
 
 /** A row to run the statement for. */
 export interface Entry<Row> {
@@ -21,6 +26,8 @@ export interface Entry<Row> {
 interface Waiting<Row, Result> extends Entry<Row> {
   /** When it has waited long enough for earlier batches, by the clock of `performance.now()`. */
   until: number
+  /** Whether it was in a batch that took too long: one of its rows is slow. */
+  isAlone: boolean
   resolve(result: Result): void
   reject(error: unknown): void
 }
@@ -33,16 +40,22 @@ const HOLDING_MAX = 2
 /** A batch that has had its connection for longer holds up nobody: another one may start on a connection of its own. */
 const HOLD_MS = 40
 
+/** A batch that takes longer, and much longer than others of its statement, is cancelled: its rows are sent again, each alone. */
+const CANCEL_MIN_MS = 150
+const CANCEL_TIMES_USUAL = 10
+
 /**
  * Runs a statement once for the rows that are added in the same turn of the event loop, or while earlier batches are under
- * way. Every result is as fresh as that of a statement of its own, which would begin no earlier. A row waits for `HOLD_MS`
- * at most while connections are free, and else no longer than for a connection.
+ * way. Every result is as fresh as that of a statement of its own, which would begin no earlier. While connections are free,
+ * a slow row holds up no other one: batches that come later wait for `HOLD_MS` at most, and its own batch is cancelled.
  */
 export class Batcher<Row, Result> {
   readonly #run: RunBatch<Row, Result>
   readonly #waitMs: number
   #waiting: Waiting<Row, Result>[] = []
   #holding = 0
+  /** How long a batch takes, as a moving average. */
+  #usualMs = 0
   #turn: NodeJS.Immediate | undefined
   #timer: NodeJS.Timeout | undefined
 
@@ -57,7 +70,7 @@ export class Batcher<Row, Result> {
    */
   add(entry: Entry<Row>): Promise<Result> {
     return new Promise((resolve, reject) => {
-      this.#waiting.push({ ...entry, until: performance.now() + this.#waitMs, resolve, reject })
+      this.#wait({ ...entry, resolve, reject })
       this.#turn ??= setImmediate(() => {
         this.#turn = undefined
         this.#offer()
@@ -65,10 +78,14 @@ export class Batcher<Row, Result> {
     })
   }
 
+  #wait(entry: Omit<Waiting<Row, Result>, 'until' | 'isAlone'>, isAlone = false): void {
+    this.#waiting.push({ ...entry, isAlone, until: performance.now() + this.#waitMs })
+  }
+
   #offer(): void {
     while (this.#holding < HOLDING_MAX && this.#waiting.length > 0) void this.#start(this.#nextBatch())
     const [oldest] = this.#waiting
-    if (oldest) this.#timer ??= setTimeout(() => this.#refuseLate(), oldest.until - performance.now()).unref()
+    if (oldest) this.#timer ??= setTimeout(() => this.#refuseLate(), oldest.until - performance.now())
   }
 
   async #start(batch: readonly Waiting<Row, Result>[]): Promise<void> {
@@ -79,11 +96,18 @@ export class Batcher<Row, Result> {
       isHolding = false
       this.#offer()
     }
-    let timer: NodeJS.Timeout | undefined
-    await this.#send(batch, () => {
-      timer ??= setTimeout(letGo, HOLD_MS).unref()
+    const cancelled = new AbortController()
+    const limitMs = Math.max(CANCEL_MIN_MS, CANCEL_TIMES_USUAL * this.#usualMs)
+    const timers: NodeJS.Timeout[] = []
+    let startedAt = 0
+    await this.#send(batch, cancelled.signal, () => {
+      if (startedAt > 0) return
+      startedAt = performance.now()
+      timers.push(setTimeout(letGo, HOLD_MS))
+      if (batch.length > 1) timers.push(setTimeout(() => cancelled.abort(), limitMs))
     })
-    clearTimeout(timer)
+    for (const timer of timers) clearTimeout(timer)
+    if (batch.length > 1) this.#usualMs += (Math.min(performance.now() - startedAt, limitMs) - this.#usualMs) / 16
     letGo()
   }
 
@@ -103,7 +127,8 @@ export class Batcher<Row, Result> {
     let sizeBytes = 0
     for (const entry of this.#waiting) {
       const isFull = batch.length >= BATCH_ROWS_MAX || sizeBytes + entry.sizeBytes > BATCH_BYTES_MAX
-      if ((isFull && batch.length > 0) || keys.has(entry.key)) {
+      const isApart = batch.length > 0 && (isFull || entry.isAlone || batch[0]?.isAlone)
+      if (isApart || keys.has(entry.key)) {
         rest.push(entry)
         continue
       }
@@ -116,21 +141,29 @@ export class Batcher<Row, Result> {
   }
 
   /** Where one row was refused the others are tried singly, one after the other. */
-  async #send(batch: readonly Waiting<Row, Result>[], onConnection: () => void): Promise<void> {
+  async #send(batch: readonly Waiting<Row, Result>[], cancelled: AbortSignal, onConnection: () => void): Promise<void> {
     try {
       const rows = batch.map(({ row }) => row)
-      const results = await this.#run(rows, () => {
+      const onOwnConnection = () => {
         onConnection()
         for (const { onSend } of batch) onSend?.()
-      })
+      }
+      const results = await this.#run(rows, onOwnConnection, cancelled)
       batch.forEach(({ resolve }, i) => {
         resolve(results[i] as Result) // one for each: the contract of `RunBatch`
       })
     } catch (error) {
-      if (batch.length > 1 && isAboutOneRow(error)) for (const single of batch) await this.#send([single], onConnection)
+      if (batch.length > 1 && cancelled.aborted && isCancellation(error))
+        for (const entry of batch) this.#wait(entry, true)
+      else if (batch.length > 1 && isAboutOneRow(error))
+        for (const single of batch) await this.#send([single], cancelled, onConnection)
       else for (const { reject } of batch) reject(error)
     }
   }
+}
+
+function isCancellation(error: unknown): boolean {
+  return error instanceof pg.DatabaseError && error.code === SQLSTATE.queryCanceled
 }
 
 /** Whether the server refused the statement for what one row holds: errors of data, constraints, limits and triggers. */
