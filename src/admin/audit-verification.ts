@@ -60,7 +60,7 @@ interface EventChain {
 }
 
 /** Verifies the chain of each subject of access events, and adds to the result. */
-export async function verifyEvents(
+async function verifyEvents(
   trx: Transaction<Tables>,
   erasures: Erasures,
   result: AuditVerification,
@@ -125,7 +125,7 @@ function isReadable({ kind, detail }: AccessEvent): boolean {
 const ERASURE = TypeCompiler.Compile(Type.Object({ erased: Type.Array(Type.Tuple([Type.String(), Type.String()])) }))
 
 /** What the events of erasures say. */
-export async function readErasures(trx: Transaction<Tables>): Promise<Erasures> {
+async function readErasures(trx: Transaction<Tables>): Promise<Erasures> {
   const { rows } = await sql<{ detail: string }>`
     select detail::text as detail from access_event where kind = 'erasure'`.execute(trx)
   const details = rows.map(({ detail }): unknown => JSON.parse(detail)).filter(detail => ERASURE.Check(detail))
@@ -133,7 +133,7 @@ export async function readErasures(trx: Transaction<Tables>): Promise<Erasures> 
 }
 
 /** Compares the rights with the last event of each user, group, token and so on: each has one. */
-export async function accessFindings(trx: Transaction<Tables>): Promise<AuditFinding[]> {
+async function accessFindings(trx: Transaction<Tables>): Promise<AuditFinding[]> {
   const findings: AuditFinding[] = []
   for (const kind of STATEFUL_KINDS) {
     const { rows } = await sql<{ subject: string; number: number | null }>`

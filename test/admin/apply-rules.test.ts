@@ -132,6 +132,11 @@ t.test('an entry finds by its name only a row that the operator named, or whose 
       { id: 15, action: 'unchanged' },
     ],
   ]
+  // Of what is older than the audit trail only a row without an owner, whose name nobody changed, is surely the operator's.
+  const pruned = sql`delete from audit where resource_kind = 'persona' and resource_id in (3, 6)`
+  await pruned.execute(database.db)
+  adopted.push([{ agents: [{ name: 'Ownerless Public' }] }, { id: 6 }])
+  t.match(await faultsOf({ version: 1, agents: [{ name: 'Bob Private' }] }), [{ type: 'name_of_another' }])
   for (const [document, outcome] of adopted) {
     const { outcomes } = await applyOrganisation(database, { version: 1, ...document }, { ...options, plan: true })
     t.match(outcomes[0], outcome)

@@ -45,7 +45,7 @@ export async function readOrigins(
 function queryOf(section: SectionName, { table, access }: List) {
   if (section === 'agents') {
     return sql`
-      select p.id, p.owner_id, ${namedByOperator('persona')} as is_operators,
+      select p.id, p.owner_id, ${namedByOperator('persona', 'owner_id')} as is_operators,
         concat_ws(' and ', case when p.is_public then 'is public' else 'is private' end, 'is shared with ' || nullif(array_to_string(
           array(select u.email || ' (' || s.level || ')' from persona_user s join user_account u on u.id = s.user_id
                 where s.persona_id = p.id order by 1)
@@ -55,7 +55,7 @@ function queryOf(section: SectionName, { table, access }: List) {
   }
   if (section === 'tools') {
     return sql`
-      select p.id, p.user_id as owner_id, ${namedByOperator('tool')} as is_operators,
+      select p.id, p.user_id as owner_id, ${namedByOperator('tool', 'user_id')} as is_operators,
         coalesce('is used by agent ' || nullif(array_to_string(
           array(select l.persona_id from persona_tool l where l.tool_id = p.id order by 1), ', '), ''),
           'is used by no agent') as sharing
@@ -69,9 +69,10 @@ function queryOf(section: SectionName, { table, access }: List) {
     from ${sql.table(table)} r`
 }
 
-function namedByOperator(kind: 'persona' | 'tool') {
+/** Where the audit row is pruned: what has no owner was made by the operator, and has its name still if nobody changed that. */
+function namedByOperator(kind: 'persona' | 'tool', owner: string) {
   return sql`coalesce((
     select a.actor_id is null from audit a
     where a.resource_kind = ${kind} and a.resource_id = p.id and 'name' = any(a.fields)
-    order by a.version_after desc limit 1), false)`
+    order by a.version_after desc limit 1), p.${sql.ref(owner)} is null and not p.field_versions ? 'name')`
 }

@@ -77,6 +77,7 @@ async function statusCommand(call: Call): Promise<undefined> {
   const { description, database } = await call.rawDatabase()
   const { db } = database
   const schema = await schemaState(db, VERSION)
+  if (schema.kind === 'ahead') throw schemaAhead(schema)
   // Without the schema of this program its tables cannot be counted.
   const counts = schema.kind === 'current' ? await countRows(db) : undefined
   const { rows } = await sql<{ size: string; read_only: boolean }>`
@@ -94,9 +95,8 @@ async function statusCommand(call: Call): Promise<undefined> {
   })
 }
 
-function schemaText(schema: SchemaState): string {
+function schemaText(schema: Exclude<SchemaState, { kind: 'ahead' }>): string {
   if (schema.kind === 'current') return 'current'
-  if (schema.kind === 'ahead') return `ahead: ${schemaAhead(schema).message}`
   const { lack, command } = schemaAdvice(schema)
   return `behind: ${lack}: run ${command}`
 }
