@@ -60,11 +60,7 @@ interface EventChain {
 }
 
 /** Verifies the chain of each subject of access events, and adds to the result. */
-async function verifyEvents(
-  trx: Transaction<Tables>,
-  erasures: Erasures,
-  result: AuditVerification,
-): Promise<void> {
+async function verifyEvents(trx: Transaction<Tables>, erasures: Erasures, result: AuditVerification): Promise<void> {
   const chains = scan(
     trx,
     'event_chains',

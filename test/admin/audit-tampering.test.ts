@@ -90,25 +90,21 @@ t.test('young rows removed with a forged anchor', async t => {
 })
 
 t.test('content changed by SQL without a row: columns, relations, share levels, header values', async t => {
-  const named = async (statement: ReturnType<typeof sql>) =>
-    await inVain(async trx => {
-      await statement.execute(trx)
-      return (await verifyAudit(trx)).findings.map(({ problem, msg }) => `${problem} ${msg.split(': ')[1]}`)
-    })
-  t.same(await named(sql`update persona set description = 'other' where id = 1`), ['content_mismatch description'])
-  t.same(await named(sql`update persona set is_public = not is_public where id = 1`), ['content_mismatch is_public'])
-  t.same(await named(sql`update persona_user set level = 'editor' where persona_id = 11`), ['content_mismatch users'])
-  t.same(
-    await named(sql`insert into persona_user (persona_id, user_id, level)
-      select 1, id, 'editor' from user_account where email = 'bob@example.com'`),
-    ['content_mismatch users'],
-    'of a field that no row names',
-  )
-  t.same(await named(sql`delete from persona_tool where persona_id = 11`), ['content_mismatch tool_ids'])
-  t.same(await named(sql`update tool set description = 'other' where id = 16`), ['content_mismatch description'])
-  t.same(await named(sql`update tool_header set fingerprint = decode(repeat('00', 32), 'hex') where tool_id = 16`), [
-    'content_mismatch custom_headers',
-  ])
+  for (const [statement, place] of [
+    [sql`update persona set description = 'other' where id = 1`, 'persona:1 5'],
+    [sql`update persona set is_public = not is_public where id = 1`, 'persona:1 5'],
+    [sql`update persona_user set level = 'editor' where persona_id = 11`, 'persona:11 2'],
+    [
+      sql`insert into persona_user (persona_id, user_id, level)
+        select 1, id, 'editor' from user_account where email = 'bob@example.com'`,
+      'persona:1 5',
+    ],
+    [sql`delete from persona_tool where persona_id = 11`, 'persona:11 2'],
+    [sql`update tool set description = 'other' where id = 16`, 'tool:16 1'],
+    [sql`update tool_header set fingerprint = decode(repeat('00', 32), 'hex') where tool_id = 16`, 'tool:16 1'],
+  ] as const) {
+    t.same(await found(statement), [`content_mismatch ${place}`])
+  }
 })
 
 t.test('the text of a definition changed by SQL', async t => {

@@ -1,11 +1,11 @@
 import { type RawBuilder, sql, type Transaction } from 'kysely'
 import type { ResourceKind, Tables } from '../../db/tables.js'
-import { BLANK_AGENT } from '../../persona/fields.js'
 import { auditedPersona } from '../../persona/resource.js'
+import type { PersonaState } from '../../persona/state.js'
 import { isJsonObject } from '../../schema/vocabulary.js'
-import { BLANK_TOOL } from '../../tool/fields.js'
 import { auditedTool } from '../../tool/resource.js'
 import { shownHeaders } from '../../tool/rules.js'
+import type { ToolState } from '../../tool/snapshot.js'
 import { auditHash, commitment, type StoredRow, sha256 } from '../../updates/audit.js'
 import { ROW_COLUMNS } from '../../updates/audit-rows.js'
 import { isPruningMark, type PruningMark, UNPRUNED } from '../../updates/prune.js'
@@ -189,12 +189,7 @@ class Chain {
     }
   }
 
-  /** Whether its rows go back to its beginning. */
-  get isComplete(): boolean {
-    return this.#start.anchor_version === 0
-  }
-
-  /** The hash of the content by the last row; null where none says it; undefined where the chain is not whole. */
+  /** The hash of the content by the last row; null where it has none; undefined where the chain is not whole. */
   get contentHash(): string | null | undefined {
     const { version_after: end, content_hash } = this.#last ?? {
       ...this.#mark,
@@ -212,67 +207,46 @@ function replacedDefinition(text: string): unknown {
   return definition?.from ?? null
 }
 
-/** Compares what is stored with the hash of the last row; where none says it, each field with its last kept change. */
+/** Compares what is stored with the hash of the last row; where that is older than such hashes, with the kept changes. */
 async function compareContents(trx: Transaction<Tables>, kind: ResourceKind, chains: readonly Chain[]): Promise<void> {
   const compared = chains.filter(chain => chain.contentHash !== undefined)
   const ids = compared.map(({ head }) => head.id)
-  const contents = await (kind === 'persona' ? personaContents(trx, ids) : toolContents(trx, ids))
+  const states = await (kind === 'persona' ? readPersonaStates(trx, ids) : readToolStates(trx, ids))
   for (const chain of compared) {
-    const content = contents.get(chain.head.id)
-    if (content === undefined || chain.contentHash === sha256(JSON.stringify(content.audited))) continue
-    const differing = await differingFields(trx, chain, content.fields)
-    if (chain.contentHash === null && differing.length === 0) continue
-    const named = differing.join(', ') || 'a field whose last change is not kept'
-    const msg = `what is stored is not what the last row says: ${named}`
-    chain.note(chain.head.version ?? 0, 'content_mismatch', msg)
+    const state = states.get(chain.head.id)
+    if (state === undefined) continue
+    const audited = 'headers' in state ? auditedTool(state, state.headers) : auditedPersona(state)
+    const isSame =
+      chain.contentHash === null
+        ? await agreesWithChanges(trx, chain, state)
+        : chain.contentHash === sha256(JSON.stringify(audited))
+    if (!isSame) {
+      chain.note(chain.head.version ?? 0, 'content_mismatch', 'what is stored is not what the last row says')
+    }
   }
 }
 
-/** By id what is stored now: everything that the trail vouches for, and each field as differences show it. */
-type Contents = Map<number, { audited: readonly unknown[]; fields: Readonly<Record<string, unknown>> }>
-
-async function personaContents(trx: Transaction<Tables>, ids: readonly number[]): Promise<Contents> {
-  const states = await readPersonaStates(trx, ids)
-  return new Map([...states].map(([id, state]) => [id, { audited: auditedPersona(state), fields: { ...state } }]))
-}
-
-async function toolContents(trx: Transaction<Tables>, ids: readonly number[]): Promise<Contents> {
-  const contents: Contents = new Map()
-  for (const [id, state] of await readToolStates(trx, ids)) {
-    const fields = { ...state, definition: state.definition_hash, custom_headers: shownHeaders(state.headers) }
-    contents.set(id, { audited: auditedTool(state, state.headers), fields })
-  }
-  return contents
-}
-
-/** What differences start from: a field that no row names is so still. */
-const { definition_hash, ...toolColumns } = BLANK_TOOL
-const BLANK: Record<ResourceKind, object> = {
-  persona: BLANK_AGENT,
-  tool: { ...toolColumns, definition: definition_hash, custom_headers: [] },
-}
-
-/** The fields that are not what their last kept change made of them. */
-async function differingFields(
+/** True if each field is what its last kept change made of it. */
+async function agreesWithChanges(
   trx: Transaction<Tables>,
-  { kind, head, contentHash, isComplete }: Chain,
-  fields: Readonly<Record<string, unknown>>,
-): Promise<string[]> {
-  const removed = sql`(select max(version_after) from audit where resource_kind = ${sql.lit(kind)}
-    and resource_id = ${sql.lit(head.id)} and 'removed' = any(fields))`
+  { kind, head }: Chain,
+  state: PersonaState | ToolState,
+): Promise<boolean> {
+  const shown =
+    'headers' in state ? { definition: state.definition_hash, custom_headers: shownHeaders(state.headers) } : {}
+  const fields = new Map<string, unknown>(Object.entries({ ...state, ...shown }))
   // Read here and not by the database, which cannot take apart every JSON that it stores.
   const rows = sql<{ difference: string }>`
     select difference::text as difference from audit
-    where resource_kind = ${sql.lit(kind)} and resource_id = ${sql.lit(head.id)}
-      and json_typeof(difference) = 'object' and version_after > coalesce(${removed}, 0)
+    where resource_kind = ${sql.lit(kind)} and resource_id = ${sql.lit(head.id)} and json_typeof(difference) = 'object'
     order by version_after`
-  const last = new Map<string, unknown>(isComplete && contentHash !== null ? Object.entries(BLANK[kind]) : [])
+  const last = new Map<string, unknown>()
   for await (const { difference } of scan(trx, 'differences', rows, 1)) {
-    for (const [field, change] of Object.entries<unknown>(JSON.parse(difference)))
-      if (typeof change === 'object' && change !== null && !Array.isArray(change))
-        last.set(field, Reflect.get(change, 'to'))
+    for (const [field, change] of Object.entries<unknown>(JSON.parse(difference))) {
+      if (isJsonObject(change)) last.set(field, change.to)
+    }
   }
-  const differs = (field: string, value: unknown) =>
-    field in fields && JSON.stringify(fields[field]) !== JSON.stringify(value)
-  return [...last].filter(([field, value]) => differs(field, value)).map(([field]) => field)
+  return [...last].every(
+    ([field, to]) => !fields.has(field) || JSON.stringify(fields.get(field)) === JSON.stringify(to),
+  )
 }
