@@ -112,6 +112,18 @@ t.test('every test that SECURITY.md names exists', t => {
   t.end()
 })
 
+t.test('every package that is installed has its reason in DECISIONS', t => {
+  const { dependencies, optionalDependencies, devDependencies } = JSON.parse(read('package.json'))
+  const obvious = /^(?:@types\/.*|@biomejs\/biome|typescript)$/
+  t.strictSame(
+    Object.keys({ ...dependencies, ...optionalDependencies, ...devDependencies }).filter(
+      name => !obvious.test(name) && !read('openapi/DECISIONS.md').includes(`\`${name}\``),
+    ),
+    [],
+  )
+  t.end()
+})
+
 t.test('every script, command and option that a document names exists', t => {
   const { scripts } = JSON.parse(read('package.json')) as { scripts: Record<string, string> }
   t.strictSame(
