@@ -122,9 +122,11 @@ function requestedContent(state: PersonaState, update: PersonaUpdate): Merged & 
   return { kept, ...mergeContent(before, mine, contentOf(state)) }
 }
 
-/** What the whole update asks to change of the state, whatever rules and rights say of it. */
+/** The fields that the update names or changes, as they are and as it asks for them, whatever rules and rights say. */
 export function askedChanges(state: PersonaState, update: PersonaUpdate): Change[] {
-  return changedFields(state, appliedTo(state, update).content)
+  const { content } = appliedTo(state, update)
+  const asked = CONTENT_FIELDS.filter(field => field in update.fields || !sameValue(state[field], content[field]))
+  return asked.map(field => ({ field, from: state[field], to: content[field] }))
 }
 
 /** `state` with the fields of the update. A value that the `present` state has already needs no right to change it. */

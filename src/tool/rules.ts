@@ -123,13 +123,12 @@ function requestedFields(state: ToolState, update: ToolUpdateContent) {
   return { fields: Object.fromEntries(left) as ToolUpdateFields, conflicts } // each of them may be absent
 }
 
-/** What the whole update asks to change, whatever rules and rights say. Throws `Unavailable` without its key. */
+/** The fields that the update names, as they are and as it asks for them, whatever rules and rights say. Throws `Unavailable` without its key. */
 export function askedChanges(state: ToolState, update: ToolUpdateContent): Change[] {
   const asked: Record<string, unknown> = askedValues(state, update)
   const stored: Record<string, unknown> = auditedValues(state)
-  return FIELD_NAMES.filter(field => asked[field] !== undefined && !sameValue(asked[field], stored[field])).map(
-    field => ({ field, from: stored[field], to: asked[field] }),
-  )
+  const named = FIELD_NAMES.filter(field => asked[field] !== undefined)
+  return named.map(field => ({ field, from: stored[field], to: asked[field] }))
 }
 
 /** The fields of an update as audit rows have them: the definition by its hash, header values by their masks. */

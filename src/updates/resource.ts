@@ -126,7 +126,7 @@ export interface VersionedResource<T extends ResourceTypes> {
   read(executor: Executor, id: number, viewer: ViewerParameters): Promise<T['State'] | undefined>
   /** Decides without a database. With `references` null what is newly attached is left to the writing statement. Throws domain errors. */
   decide(state: T['State'], request: T['Request'], references: T['References'] | null): T['Decision']
-  /** What the whole request asks to change of the state, whatever rules, rights and a merge make of it. Never throws. */
+  /** The fields that the request names or changes, as they are and as it asks for them, whatever rules, rights and a merge make of it. */
   asked(state: T['State'], request: T['Request']): readonly Change[]
   references(
     executor: Executor,
