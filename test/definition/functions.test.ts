@@ -38,6 +38,100 @@ t.test('refused: a definition with faults throws them, each with its place', asy
   t.throws(() => toFunctions({}), { name: 'Error', faults: [fault] })
 })
 
+t.test('schemas: keywords of 2020-12 are taken over unchanged, each with the schemas in it', async t => {
+  const [text, THEN] = [{ type: 'string' }, 'then']
+  const kept = {
+    ...{ title: 'T', description: 'D', format: 'uuid', contentEncoding: 'base64', contentMediaType: 'a/b' },
+    ...{
+      uniqueItems: true,
+      deprecated: true,
+      writeOnly: true,
+      const: 1,
+      default: { a: 1 },
+      examples: [1],
+      enum: [1, 2],
+    },
+    ...{ minimum: 1, maximum: 2, exclusiveMinimum: 1, exclusiveMaximum: 2, multipleOf: 0.5, pattern: '^a' },
+    ...{ minLength: 1, maxLength: 2, minItems: 1, maxItems: 2, minProperties: 1, maxProperties: 2 },
+    ...{ minContains: 1, maxContains: 2, contains: text, propertyNames: text, items: text, prefixItems: [text] },
+    ...{ properties: { a: text }, required: ['a'], patternProperties: { '^b': text }, additionalProperties: text },
+    ...{ dependentSchemas: { a: text }, dependentRequired: { a: ['b'] }, unevaluatedProperties: false },
+    ...{ allOf: [text], anyOf: [text], oneOf: [text], not: text, if: text, else: text },
+    [THEN]: text,
+    ...{ contentSchema: text, unevaluatedItems: text },
+  }
+  t.strictSame(bodyOf(kept, '3.1.0'), kept)
+  const wrong = {
+    ...{
+      title: 1,
+      format: 1,
+      uniqueItems: 'true',
+      multipleOf: 0,
+      minLength: -1,
+      minItems: 1.5,
+      minimum: '1',
+      pattern: '(',
+    },
+    ...{
+      examples: 1,
+      enum: [],
+      required: 1,
+      properties: 1,
+      patternProperties: { '(': {} },
+      items: null,
+      not: 1,
+      allOf: [],
+    },
+  }
+  t.strictSame(bodyOf(wrong, '3.1.0'), { description: 'Pattern: (', patternProperties: {} })
+})
+
+t.test('parameters and bodies: what they say in addition to their schemas, and how they are sent', async t => {
+  const parameters = [
+    { name: 'old', in: 'query', deprecated: true, description: 'D', schema: { type: 'string', description: 'S' } },
+    { name: 'deep', in: 'query', style: 'deepObject', explode: true, allowReserved: true, schema: { type: 'object' } },
+    { name: 'list', in: 'query', explode: false, schema: { type: 'array' } },
+    { name: 'never', in: 'query', schema: false },
+    { name: 'media', in: 'query', content: { 'application/json': { $ref: '#/components/mediaTypes/M' } } },
+  ]
+  const content = { 'application/x+json': { itemSchema: { type: 'integer' } } }
+  const operation = { parameters, requestBody: { required: true, description: 'B', content } }
+  const components = { mediaTypes: { M: { schema: { type: 'integer' } } } }
+  const [view] = toFunctions(definitionWith(operation, { components }, '3.2.0'))
+  t.strictSame(view?.parameters, {
+    type: 'object',
+    properties: {
+      old: { type: 'string', description: 'D', deprecated: true },
+      deep: { type: 'object' },
+      list: { type: 'array', items: {} },
+      never: { not: {} },
+      media: { type: 'integer' },
+      requestBody: { type: 'array', items: { type: 'integer' }, description: 'B' },
+    },
+    required: ['requestBody'],
+  })
+  t.strictSame(view?.arguments, [
+    { argument: 'old', in: 'query', name: 'old' },
+    { argument: 'deep', in: 'query', name: 'deep', style: 'deepObject', explode: true, allow_reserved: true },
+    { argument: 'list', in: 'query', name: 'list', explode: false },
+    { argument: 'never', in: 'query', name: 'never' },
+    { argument: 'media', in: 'query', name: 'media', media_type: 'application/json' },
+    { argument: 'requestBody', in: 'body', media_type: 'application/x+json' },
+  ])
+})
+
+t.test('parameters: several of one name, and some that are called as another would be', async t => {
+  const parameters = [
+    ...['id_', 'query_id'].map(name => ({ name, in: 'header' })),
+    ...['header', 'query', 'cookie'].map(place => ({ name: 'id', in: place })),
+  ]
+  const [view] = toFunctions(definitionWith({ parameters }))
+  t.strictSame(
+    view?.arguments.map(each => each.argument),
+    ['id_', 'query_id', 'id', 'query_id_', 'cookie_id'],
+  )
+})
+
 t.test('name: the operationId, cut with a stable hash, unique', async t => {
   const long = 'a'.repeat(70)
   const paths = {

@@ -106,6 +106,22 @@ t.test('what is not certain stays a fault, and no edit touches it', async t => {
   t.match(check.ok ? '' : check.faults[0]?.msg, /did you mean "post"/)
 })
 
+t.test('operationIds that are made have at most 64 characters, and are told apart', async t => {
+  const idsOf = (...paths: string[]) => {
+    const { definition } = repairDefinition(
+      withPaths(Object.fromEntries(paths.map(path => [path, { get: { summary: 'S' } }]))),
+    )
+    return Object.values((definition as { paths: Record<string, { get: Json }> }).paths).map(each =>
+      String(each.get.operationId),
+    )
+  }
+  const [fits, longer, other] = idsOf(`/${'a'.repeat(60)}`, `/${'a'.repeat(61)}`, `/${'a'.repeat(61)}b`)
+  t.equal(fits, `${'a'.repeat(60)}_get`)
+  for (const id of [longer, other]) t.match(id, /^a{51}_get_[0-9a-f]{8}$/)
+  t.not(longer, other)
+  t.strictSame(idsOf('/', '/a/b', '/a-b', '/a_b'), ['root_get', 'a_b_get', 'a_b_get_2', 'a_b_get_3'])
+})
+
 t.test('each edit has the value before and after it; what is renamed keeps its position', async t => {
   const { edits, definition } = repairDefinition(
     document({ openapi: 3.1, paths: { '/x': { tags: ['a'], get: operation, put: null, post: { operationId: 'y' } } } }),

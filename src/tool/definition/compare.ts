@@ -260,9 +260,9 @@ function leavesOf(
       // The casts are what the converter writes at these keywords.
       for (const [key, value] of typeof part === 'object' && parts.size < MOST_PARTS ? Object.entries(part) : []) {
         const list = (key === 'allOf' || key === 'anyOf' || key === 'oneOf' ? value : []) as JsonSchema[]
-        const isPlain = WITHOUT_EFFECT.get(key) === value || comparable(value) === '{}'
+        const isEmpty = isObject(value) && Object.keys(value).length === 0
         const target = key === '$ref' ? (value as string).slice('#/$defs/'.length) : undefined
-        if (isPlain) continue
+        if (isEmpty || WITHOUT_EFFECT.get(key) === value) continue
         if (target !== undefined && trail.has(target)) leaf.isRepeated = true
         else if (target !== undefined) {
           passed.add(target)
@@ -274,7 +274,7 @@ function leavesOf(
         } else if (key === 'type') {
           const types = [value].flat() as string[]
           leaf.types = leaf.types?.filter(each => types.includes(each)) ?? types
-        } else if (key === 'const' || key === 'enum') {
+        } else if ((key === 'const' || key === 'enum') && leaf.values === undefined) {
           const values = (key === 'const' ? [value] : value) as unknown[]
           leaf.values = new Map(values.map(each => [comparable(each), each]))
         } else if (key === 'required') for (const name of value as string[]) needed.add(name)

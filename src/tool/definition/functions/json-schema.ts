@@ -181,7 +181,7 @@ export class SchemaConverter {
     return schema.nullable === true ? nullable(result) : result
   }
 
-  /** What stands for a parent of subtypes: one alternative for each. Undefined for any other schema. */
+  /** The alternatives that replace a parent of subtypes, one for each. Undefined for any other schema. */
   private alternativesOf(
     schema: Schema,
     base: Schema | undefined,
@@ -288,7 +288,7 @@ export class SchemaConverter {
     return `${plain}_${number}`
   }
 
-  /** The names that this schema, or a part of it, leaves to the server; parts far behind references are not looked at. */
+  /** The names that this schema, or a part of it, leaves to the server. Parts after many references are not looked at. */
   private hiddenIn(schema: Schema, base: Schema | undefined, hops: number): ReadonlySet<string> {
     const known = this.hidden.get(schema)
     if (known !== undefined || hops > MOST_HOPS) return known ?? NO_NAMES
@@ -308,7 +308,7 @@ export class SchemaConverter {
   /** True for a property that says of itself, or by the schema it refers to, that only the server sets it. */
   private isSetByServer(property: unknown, base: Schema | undefined): boolean {
     if (!isObject(property)) return false
-    // 3.0 gives what stands beside a reference no meaning, but its author means it.
+    // 3.0 ignores the neighbours of a reference, but their author means them.
     if (property.readOnly === true) return true
     const target = typeof property.$ref === 'string' ? this.readings.references.find(property.$ref, base) : undefined
     return target !== undefined && !isDangling(target) && isObject(target.value) && target.value.readOnly === true
@@ -369,7 +369,7 @@ export function comparable(value: unknown): string {
   })
 }
 
-/** What followed a tuple before 2020-12 (`additionalItems`) is `items` now; a list of which nothing is said holds anything. */
+/** `additionalItems` after a tuple is `items` since 2020-12. A list without `items` holds anything. */
 function finishTuple(schema: Schema, result: Schema): void {
   const { additionalItems } = result
   delete result.additionalItems
@@ -378,7 +378,7 @@ function finishTuple(schema: Schema, result: Schema): void {
   if (isList && result.items === undefined) result.items = {}
 }
 
-/** In 3.0 `exclusiveMinimum` is a flag beside the bound. */
+/** In 3.0 `exclusiveMinimum` is a flag next to the bound. */
 function finishBounds(schema: Schema, result: Schema): void {
   for (const end of ['Minimum', 'Maximum']) {
     const bound = end.toLowerCase()
@@ -455,7 +455,7 @@ function isCount(value: unknown): boolean {
 /** True for an ECMAScript pattern, with the Unicode flag that JSON Schema wants or, as people write them, without. It is not run. */
 function isPattern(value: unknown): value is string {
   if (typeof value !== 'string' || value.length > LONGEST_PATTERN_CHARACTERS) return false
-  // Without the flag more is a pattern, but for what means something else then.
+  // Without the flag more texts are patterns; those that change their meaning need it.
   return parses(value, '') || (/\\[upP]|[\ud800-\udfff]/.test(value) && parses(value, 'u'))
 }
 

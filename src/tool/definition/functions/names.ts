@@ -92,7 +92,7 @@ function tidied(text: string): string {
   return text.replace(/[^A-Za-z0-9-]+/g, '_').replace(/^_|_$/g, '')
 }
 
-/** The hash of a long id is made once: hundreds of names may have been chosen to stand in its way. */
+/** The hash of a long id is made once: hundreds of other names may have been chosen to collide with it. */
 function hashedName(name: string, id: string, taken: ReadonlySet<string>): string {
   const start = name.slice(0, NAME_CHARACTERS - 1 - HASH_CHARACTERS)
   const digest = hashOf(id)

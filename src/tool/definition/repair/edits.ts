@@ -10,7 +10,7 @@ export interface Edit {
   path: Loc
   /** The place before a `move`. */
   from?: Loc
-  /** The value before and after; absent where there is none, for a `move`, and for a definition that was converted as a whole. */
+  /** The values before and after the edit, if there are any. A `move` and a converted definition have neither. */
   before?: unknown
   after?: unknown
   /** What kind of edit it is, for programs. */

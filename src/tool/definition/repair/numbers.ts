@@ -2,7 +2,7 @@
 export interface NumberTexts {
   /** Has a copy of an object or list remember the texts that the original does. */
   copied(original: object, copy: object): void
-  /** The text of a number that stands under a key of an object or list. */
+  /** The text of the number at a key of an object or list. */
   textOf(holder: object, key: string | number, value: number): string
   /** For `JSON.stringify` and `JSON.parse`: what one writes the other reads with its texts. */
   replacer(this: unknown, key: string, value: unknown): unknown

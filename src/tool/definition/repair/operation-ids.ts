@@ -4,7 +4,7 @@ import { valueAt } from './pointers.js'
 
 const NAME_CHARACTERS = 64
 const HASH_CHARACTERS = 8
-/** Room for a number behind a name. */
+/** Room for a number after a name. */
 const NUMBER_CHARACTERS = 4
 
 /** Makes operationIds unlike every one of a document, also of those that are not used. */

@@ -7,7 +7,7 @@ export function stepsOf(ref: string): string[] {
   try {
     pointer = decodeURIComponent(pointer)
   } catch {
-    // Percent signs that encode nothing stand for themselves.
+    // Percent signs that encode nothing are themselves.
   }
   return pointer.split('/').map(step => step.replaceAll('~1', '/').replaceAll('~0', '~'))
 }
@@ -17,7 +17,7 @@ export function referenceTo(steps: readonly string[]): string {
   return `#/${steps.map(step => step.replaceAll('~', '~0').replaceAll('/', '~1').replaceAll('%', '%25')).join('/')}`
 }
 
-/** What stands at these keys, or undefined. */
+/** The value at these keys, or undefined. */
 export function valueAt(root: unknown, path: readonly Loc[number][]): unknown {
   let value = root
   for (const key of path) {

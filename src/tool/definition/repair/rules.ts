@@ -29,7 +29,7 @@ const FIRST = 'request_body_media_type_unsupported'
 const LAST = new Set(['dict_type', 'server_url_missing', 'server_url_invalid'])
 /** What no copy can be made of. */
 const BEYOND_REPAIR = new Set(['definition_too_deep', 'definition_too_large', 'key_forbidden'])
-/** How a place ends a key of which it has only the beginning: it may be that of something else. */
+/** The end of a key that was cut in a place: two long keys may share it. */
 const CUT_KEY = /^.{246,}~[0-9a-f]{8}$/s
 
 /** The repairs of one definition. */
@@ -202,7 +202,7 @@ export class Repairs {
       isOne ||
       (isObject(value) && Object.values(value).every(each => isObject(each) && (each.name ?? each.$ref) !== undefined))
     )
-      this.document.set(path, isOne ? [value] : Object.values(value), 'parameters_listed', 'parameters stand in a list')
+      this.document.set(path, isOne ? [value] : Object.values(value), 'parameters_listed', 'parameters are a list')
     else if (value === null) this.document.remove(path, 'empty_removed', 'the list holds nothing')
   }
 
@@ -283,7 +283,7 @@ export class Repairs {
     const named = /^[\w.-]+$/.test(ref) ? `#/components/schemas/${ref}` : ref
     const target = [moved, named].find(each => each !== ref && this.document.at(stepsOf(each)) !== undefined)
     if (target === undefined) return
-    const msg = `${JSON.stringify(ref.slice(0, 100))} leads nowhere; the component stands here`
+    const msg = `${JSON.stringify(ref.slice(0, 100))} leads nowhere; this is the component`
     this.document.set(path, target, 'reference_moved', msg)
   }
 

@@ -8,7 +8,7 @@ import { referenceTo, stepsOf, valueAt } from './pointers.js'
 
 type Json = Record<string, unknown>
 
-/** A guess that the conversion made: what it stands for is at `path` of the result. */
+/** A guess that the conversion made, with the place of its result. */
 interface ConversionNote {
   path: Loc
   type: string
@@ -24,11 +24,11 @@ export class NotConvertible extends Error {
 
 const JSON_TYPE = 'application/json'
 const METHODS = new Set(['get', 'put', 'post', 'delete', 'options', 'head', 'patch'])
-/** What holds names beside which no keyword stands. */
+/** Their keys are names and no keywords. */
 const MAP_KEYS = new Set([
   ...'properties patternProperties definitions parameters responses headers securityDefinitions'.split(' '),
 ])
-/** What is data, in which no reference and no schema stands. */
+/** Their values are data, without references and schemas. */
 const DATA_KEYS = new Set(['example', 'default', 'enum'])
 const PLAIN_FORMATS: unknown[] = ['csv', 'ssv', 'pipes', 'multi']
 const REFERENCE_HOPS = 8
@@ -38,14 +38,14 @@ const FREE_CHARACTERS = 256 * 1024
 const CHARACTERS_FOR_EACH = 16
 const MOST_CHARACTERS = 32 * 1024 * 1024
 
-/** Characters that may be made of a definition of so many: a few kilobytes that make megabytes are an attack. */
+/** Characters that may be made of a definition of this length: a few kilobytes that become megabytes are an attack. */
 export function mostMadeOf(characters: number): number {
   return Math.min(MOST_CHARACTERS, FREE_CHARACTERS + CHARACTERS_FOR_EACH * characters)
 }
 
 /**
  * Turns a Swagger 2.0 document into OpenAPI 3.0 by the upgrader of Scalar. What that would lose or mistake is put in order before:
- * bodies that are shared stand in each operation, references into operations lead to a definition, data is hidden from it. Throws
+ * shared bodies are copied to each operation, references into operations lead to a definition, data is hidden from it. Throws
  * `NotConvertible`, also where the result would be far larger than the document. `scheme` is that of a document that names none.
  */
 export function convertSwagger(
@@ -154,8 +154,8 @@ class Preparation {
   }
 
   /**
-   * What a reference leads to is copied where its place changes: what stands in `paths`, inside a shared parameter or response, or is
-   * a body, which stands in each operation.
+   * Copies the target of a reference where its place changes: inside `paths`, inside a shared parameter or response, and bodies, which
+   * each operation has itself.
    */
   private copyTargets(): void {
     const { document } = this
@@ -251,7 +251,7 @@ class Preparation {
     }
   }
 
-  /** The parameters of an item or operation, put in order. In the result bodies do not stand among them. */
+  /** The parameters of an item or operation, put in order, without bodies. */
   private parametersOf(holder: Json, at: Loc): unknown[] {
     const list = holder.parameters ?? []
     refuseReference(list, [...at, 'parameters'])
@@ -325,7 +325,7 @@ class Preparation {
   private pay(characters: number): void {
     this.made += characters
     if (this.made <= this.mostCharacters) return
-    const msg = `converted to OpenAPI 3 the definition would hold more than ${this.mostCharacters} characters, as each body stands at each of its operations and media types: name fewer in "consumes" and "produces", and put large schemas under "definitions"`
+    const msg = `converted to OpenAPI 3 the definition would hold more than ${this.mostCharacters} characters, as each body is copied to each of its operations and media types: name fewer in "consumes" and "produces", and put large schemas under "definitions"`
     throw new NotConvertible({ loc: [], msg, type: 'definition_too_large' })
   }
 }
