@@ -85,7 +85,10 @@ export class Batcher<Row, Result> {
   #offer(): void {
     while (this.#holding < HOLDING_MAX && this.#waiting.length > 0) void this.#start(this.#nextBatch())
     const [oldest] = this.#waiting
-    if (oldest) this.#timer ??= setTimeout(() => this.#refuseLate(), oldest.until - performance.now())
+    if (oldest === undefined) {
+      clearTimeout(this.#timer)
+      this.#timer = undefined
+    } else this.#timer ??= setTimeout(() => this.#refuseLate(), oldest.until - performance.now())
   }
 
   async #start(batch: readonly Waiting<Row, Result>[]): Promise<void> {
