@@ -93,7 +93,7 @@ export class Database implements BatchRunner {
     let batcher = this.#batchers.get(statement) as Batcher<P, Positioned<R> | undefined> | undefined
     if (batcher === undefined) {
       batcher = new Batcher(
-        (rows, onConnection, cancelled) => this.#runBatch(statement, rows, onConnection, cancelled),
+        (rows, onConnection) => this.#runBatch(statement, rows, onConnection),
         this.#config.connectionTimeoutMillis ?? 0,
       )
       this.#batchers.set(statement, batcher)
@@ -104,16 +104,14 @@ export class Database implements BatchRunner {
   async #runBatch<P extends object, R>(
     statement: RowStatement<P, R>,
     rows: readonly P[],
-    onConnection: () => void,
-    cancelled: AbortSignal,
+    onConnection: (cancel: () => void) => void,
   ): Promise<(Positioned<R> | undefined)[]> {
     const session = await this.#acquire(this.pool)
     let cancelling: Promise<void> | undefined
-    cancelled.addEventListener('abort', () => {
-      cancelling = this.#cancel(session)
-    })
     try {
-      onConnection()
+      onConnection(() => {
+        cancelling = this.#cancel(session)
+      })
       const answer = await session.executeQuery<Positioned<R>>(statement.bind(rows))
       return byPosition(answer.rows, rows.length)
     } finally {

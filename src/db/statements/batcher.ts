@@ -4,12 +4,11 @@ import { SQLSTATE } from '../connection/sqlstate.js'
 
 /**
  * Runs one statement for several rows, and answers one result for each, in their order. It calls `onConnection` when it has a
- * connection, and reads the rows only after that. When `cancelled` is aborted, it has the statement cancelled if it can.
+ * connection, and reads the rows only after that. `cancel` has the statement cancelled if that can be.
  */
 export type RunBatch<Row, Result> = (
   rows: readonly Row[],
-  onConnection: () => void,
-  cancelled: AbortSignal,
+  onConnection: (cancel?: () => void) => void,
 ) => Promise<readonly Result[]>
 
 /** A row to run the statement for. */
@@ -30,6 +29,14 @@ interface Waiting<Row, Result> extends Entry<Row> {
   isAlone: boolean
   resolve(result: Result): void
   reject(error: unknown): void
+}
+
+/** One batch under way. */
+interface Run {
+  startedAt: number
+  isCancelled: boolean
+  timer?: NodeJS.Timeout
+  onConnection?: (cancel?: () => void) => void
 }
 
 const BATCH_ROWS_MAX = 32
@@ -99,18 +106,23 @@ export class Batcher<Row, Result> {
       isHolding = false
       this.#offer()
     }
-    const cancelled = new AbortController()
     const limitMs = Math.max(CANCEL_MIN_MS, CANCEL_TIMES_USUAL * this.#usualMs)
-    const timers: NodeJS.Timeout[] = []
-    let startedAt = 0
-    await this.#send(batch, cancelled.signal, () => {
-      if (startedAt > 0) return
-      startedAt = performance.now()
-      timers.push(setTimeout(letGo, HOLD_MS))
-      if (batch.length > 1) timers.push(setTimeout(() => cancelled.abort(), limitMs))
-    })
-    for (const timer of timers) clearTimeout(timer)
-    if (batch.length > 1) this.#usualMs += (Math.min(performance.now() - startedAt, limitMs) - this.#usualMs) / 16
+    const run: Run = { startedAt: 0, isCancelled: false }
+    run.onConnection = cancel => {
+      if (run.startedAt > 0) return
+      run.startedAt = performance.now()
+      run.timer = setTimeout(() => {
+        letGo()
+        if (batch.length === 1) return
+        run.timer = setTimeout(() => {
+          run.isCancelled = true
+          cancel?.()
+        }, limitMs - HOLD_MS)
+      }, HOLD_MS)
+    }
+    await this.#send(batch, run)
+    clearTimeout(run.timer)
+    if (batch.length > 1) this.#usualMs += (Math.min(performance.now() - run.startedAt, limitMs) - this.#usualMs) / 16
     letGo()
   }
 
@@ -144,22 +156,20 @@ export class Batcher<Row, Result> {
   }
 
   /** Where one row was refused the others are tried singly, one after the other. */
-  async #send(batch: readonly Waiting<Row, Result>[], cancelled: AbortSignal, onConnection: () => void): Promise<void> {
+  async #send(batch: readonly Waiting<Row, Result>[], run: Run): Promise<void> {
     try {
       const rows = batch.map(({ row }) => row)
-      const onOwnConnection = () => {
-        onConnection()
+      const results = await this.#run(rows, cancel => {
+        run.onConnection?.(cancel)
         for (const { onSend } of batch) onSend?.()
-      }
-      const results = await this.#run(rows, onOwnConnection, cancelled)
+      })
       batch.forEach(({ resolve }, i) => {
         resolve(results[i] as Result) // one for each: the contract of `RunBatch`
       })
     } catch (error) {
-      if (batch.length > 1 && cancelled.aborted && isCancellation(error))
+      if (batch.length > 1 && run.isCancelled && isCancellation(error))
         for (const entry of batch) this.#wait(entry, true)
-      else if (batch.length > 1 && isAboutOneRow(error))
-        for (const single of batch) await this.#send([single], cancelled, onConnection)
+      else if (batch.length > 1 && isAboutOneRow(error)) for (const single of batch) await this.#send([single], run)
       else for (const { reject } of batch) reject(error)
     }
   }
