@@ -5,6 +5,7 @@ import fastify, {
   LogController,
   type RawServerDefault,
 } from 'fastify'
+import { trustIn } from './auth/client-address.js'
 import { registerAuthentication } from './auth/hook.js'
 import type { Config } from './config.js'
 import type { Database } from './db/database.js'
@@ -121,7 +122,7 @@ function serverOptions({ config: { server }, logger }: AppOptions): FastifyHttpO
   const headersTimeout = Math.min(HEADERS_TIMEOUT_MS, server.requestTimeoutMs)
   return {
     ...(logger === false ? { logger: false } : { loggerInstance: logger }),
-    trustProxy: server.trustedProxies.length > 0 ? [...server.trustedProxies] : false,
+    trustProxy: server.trustedProxies.length > 0 ? trustIn(server.trustedProxies) : false,
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request_id' }),
     childLoggerFactory: requestLogger,
     genReqId: requestIdOf,

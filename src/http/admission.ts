@@ -1,9 +1,11 @@
 import underPressure from '@fastify/under-pressure'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import { LRUCache } from 'lru-cache'
 import { clientAddressOf } from '../auth/client-address.js'
 import { type Authenticate, REQUIRES_TOKEN, tokenHashIn } from '../auth/hook.js'
 import type { Config } from '../config.js'
 import {
+  Forbidden,
   NotAuthenticated,
   type RateLimit,
   RateLimited,
@@ -13,7 +15,7 @@ import {
   Unavailable,
 } from '../errors.js'
 import { InFlight } from '../limits/in-flight.js'
-import { Rate } from '../limits/rate.js'
+import { KEYS_MAX, Rate } from '../limits/rate.js'
 import { rateLimitHeaders } from './answer.js'
 import { requestFault } from './request.js'
 
@@ -39,14 +41,14 @@ declare module 'fastify' {
 
 /**
  * Lets requests in before their bodies are read: while the service can serve, within the bounds of work and rate, with a good token.
- * Failures are counted by address after they failed: a valid token is never refused for its neighbours.
+ * Failures are counted by address; beyond their quota only tokens are looked up that may well be valid.
  */
 export async function registerAdmission(scope: FastifyInstance, options: AdmissionOptions): Promise<void> {
   const { auth, limits, service, requests, authenticate } = options
   const bytes = new InFlight(limits.transferBytes, Math.ceil(limits.transferBytes / 4))
   await scope.register(underPressure, pressureLimits(limits.eventLoopDelayMaxMs))
   const countToken = counter('token', 'RATE_LIMIT_PER_MINUTE', auth.requestsPerMinute)
-  const countFailure = counter('failed-authentication', 'FAILED_AUTH_LIMIT_PER_MINUTE', auth.failuresPerMinute)
+  const failures = new Failures(auth.failuresPerMinute)
   scope.decorate(REQUIRES_TOKEN, true)
   scope.decorateRequest('holdAnswer', undefined)
   scope.addHook('onRequest', async (request, reply) => {
@@ -57,13 +59,8 @@ export async function registerAdmission(scope: FastifyInstance, options: Admissi
     const hash = tokenHashIn(request, onyx === undefined ? undefined : String(onyx))
     const token = Buffer.isBuffer(hash) ? hash.toString('latin1') : undefined
     enterWork(request, token ?? clientAddressOf(request), requests, bytes)
-    try {
-      if (token !== undefined) countToken(token, reply)
-      await authenticate(request, reply)
-    } catch (error) {
-      if (error instanceof NotAuthenticated) countFailure(networkOf(clientAddressOf(request)), reply)
-      throw error
-    }
+    if (token !== undefined) countToken(token, reply)
+    await failures.bound(token, networkOf(clientAddressOf(request)), reply, () => authenticate(request, reply))
   })
   scope.addHook('onSend', (request, reply, payload, done) => {
     const refused = request.holdAnswer?.(payload, reply)
@@ -140,14 +137,53 @@ function refusal(met: 'all' | 'key', { max, maxPerKey }: InFlight, unit: string,
 }
 
 /** Counts requests of a key and says in the answer's headers what is left; throws `RateLimited` beyond the quota. 0 is none. */
-function counter(limit: RateLimit, setting: string, quota: number): (key: string, reply: FastifyReply) => void {
-  const rate = new Rate(WINDOW_S * 1000)
-  return (key, reply) => {
+function counter(limit: RateLimit, setting: string, quota: number, rate = new Rate(WINDOW_S * 1000)) {
+  return (key: string, reply: FastifyReply): void => {
     if (quota === 0) return
     const { count, resetS } = rate.count(key)
     const state = { limit, quota, windowS: WINDOW_S, remaining: Math.max(0, quota - count), resetS, setting }
     if (count > quota) throw new RateLimited(state)
     reply.headers(rateLimitHeaders(state))
+  }
+}
+
+/**
+ * Bounds the failed authentications of a network. Beyond the quota a token is refused without a look-up, except a token that was
+ * valid when it was looked up last, and one unknown token every few seconds: a new token has a way in, also behind the address of a
+ * client that sends a dead one for ever.
+ */
+class Failures {
+  readonly #rate = new Rate(WINDOW_S * 1000)
+  readonly #unknown: Rate
+  readonly #count: ReturnType<typeof counter>
+  /** Whether a token was valid, by its hash. */
+  readonly #seen = new LRUCache<string, boolean>({ max: KEYS_MAX })
+
+  constructor(readonly quota: number) {
+    this.#count = counter('failed-authentication', 'FAILED_AUTH_LIMIT_PER_MINUTE', quota, this.#rate)
+    this.#unknown = new Rate((WINDOW_S * 1000) / Math.max(1, quota))
+  }
+
+  /** Authenticates a request with this token, if it has one, unless that is refused. */
+  async bound(token: string | undefined, network: string, reply: FastifyReply, authenticate: () => Promise<void>) {
+    if (token !== undefined && !this.#isLookedUp(token, network)) this.#count(network, reply)
+    try {
+      await authenticate()
+      if (token !== undefined) this.#seen.set(token, true)
+    } catch (error) {
+      const isFailure = error instanceof NotAuthenticated
+      if (token !== undefined && (isFailure || error instanceof Forbidden)) this.#seen.set(token, !isFailure)
+      if (isFailure) {
+        this.#unknown.count(network)
+        this.#count(network, reply)
+      }
+      throw error
+    }
+  }
+
+  #isLookedUp(token: string, network: string): boolean {
+    if (this.quota === 0 || this.#rate.countOf(network) < this.quota) return true
+    return this.#seen.get(token) ?? this.#unknown.count(network).count === 1
   }
 }
 

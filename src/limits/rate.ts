@@ -1,7 +1,7 @@
 import { LRUCache } from 'lru-cache'
 
 /** How many keys are counted at once; beyond it the one used longest ago is forgotten. */
-const KEYS_MAX = 10_000
+export const KEYS_MAX = 10_000
 
 /** Counts events of each key in windows, each of which begins with the first event of its key. */
 export class Rate {
@@ -9,7 +9,7 @@ export class Rate {
 
   constructor(readonly windowMs: number) {}
 
-  /** Counts one more event of a key; answers how many it has in its window, and the seconds until that ends. */
+  /** Counts one more event of a key; answers how many it has in its window, and the whole seconds until that ends. */
   count(key: string): { count: number; resetS: number } {
     const now = performance.now()
     let window = this.#windows.get(key)
@@ -18,6 +18,14 @@ export class Rate {
       this.#windows.set(key, window)
     }
     window.count++
-    return { count: window.count, resetS: Math.ceil((window.endsAt - now) / 1000) }
+    // The difference can be larger than the window by a rounding of the clock.
+    const leftMs = Math.min(this.windowMs, window.endsAt - now)
+    return { count: window.count, resetS: Math.ceil(leftMs / 1000) }
+  }
+
+  /** How many events of a key its window has. */
+  countOf(key: string): number {
+    const window = this.#windows.get(key)
+    return window === undefined || window.endsAt <= performance.now() ? 0 : window.count
   }
 }

@@ -1,6 +1,7 @@
 import t from 'tap'
 import { mintToken } from '../../src/auth/token.js'
 import { InvalidConfiguration, readConfig } from '../../src/config.js'
+import { Rate } from '../../src/limits/rate.js'
 import { type Running, running, saysItsLimit } from './running.js'
 
 /** A dry run on an agent that is not there: 404 once the caller is known. */
@@ -56,6 +57,7 @@ t.test('429 for a dead token that hammers costs no more look-ups than its quota'
 
 t.test('429 instead of 401 for an address over its failures, and a valid token from there is still served', async t => {
   const service = await running(t, { FAILED_AUTH_LIMIT_PER_MINUTE: '4' })
+  t.equal((await ask(service, service)).statusCode, 404)
   const bad = [undefined, 'nonsense', mintToken('person').token, service.inactiveToken]
   for (const token of bad) {
     const { statusCode, headers } = await ask(service, token === undefined ? {} : { token })
@@ -76,9 +78,31 @@ t.test('429 instead of 401 for an address over its failures, and a valid token f
     t.equal(refused.headers['www-authenticate'], undefined)
   }
   t.equal(service.database.counters.statements, statements, 'nothing was looked up for what is no token')
-  t.equal((await ask(service, { token: mintToken('person').token })).statusCode, 429)
-  t.equal((await ask(service, service)).statusCode, 404, 'the valid token is served')
+  for (let i = 0; i < 20; i++) t.equal((await ask(service, { token: mintToken('person').token })).statusCode, 429)
+  for (let i = 0; i < 20; i++) t.equal((await ask(service, { token: service.inactiveToken })).statusCode, 429)
+  t.equal(service.database.counters.statements, statements, 'and nothing for tokens that are not known')
+  t.equal((await ask(service, service)).statusCode, 404, 'a token that was valid before is served')
   t.equal((await ask(service, { from: '192.0.2.2' })).statusCode, 401, 'another address has its own quota')
+})
+
+t.test('a new token has a way in behind an address over its failures, however often a dead one is sent', async t => {
+  const service = await running(t, { FAILED_AUTH_LIMIT_PER_MINUTE: '60' })
+  const dead = mintToken('person').token
+  for (let i = 0; i < 61; i++) await ask(service, { token: dead })
+  const hammer = () => ask(service, { token: dead })
+  const statuses = new Set<number>()
+  const end = Date.now() + 30_000
+  for (let status = 0; status !== 404 && Date.now() < end; statuses.add(status)) {
+    for (const refused of [await hammer(), await hammer()]) statuses.add(refused.statusCode)
+    status = (await ask(service, service)).statusCode
+  }
+  t.strictSame([...statuses].sort(), [404, 429])
+})
+
+t.test('a window never has more seconds left than it lasts', t => {
+  const rate = new Rate(60_000)
+  for (let i = 0; i < 20_000; i++) if (rate.count(String(i)).resetS > 60) t.fail('61 s are left')
+  t.end()
 })
 
 t.test('of many failures at once those are 401 that the quota allows', async t => {
@@ -120,6 +144,10 @@ t.test('X-Forwarded-For is believed of the proxies that TRUST_PROXY names, and o
   t.equal(await from('192.0.2.1', '198.51.100.7, 203.0.113.1'), 429, 'what the client wrote before it counts nothing')
   t.equal(await from('203.0.113.9', '203.0.113.10'), 401)
   t.equal(await from('203.0.113.9', '203.0.113.11'), 429, 'a stranger is not believed')
+  t.equal(await from('192.0.2.1', '203.0.113.1:51234'), 429, 'with a port')
+  t.equal(await from('192.0.2.1', '[2001:db8::1]:443'), 401)
+  t.equal(await from('192.0.2.1', '2001:db8::1, 192.0.2.7:8080, [::1]:443'), 429, 'proxies with ports are trusted')
+  t.equal(await from('192.0.2.1', '[2001:db8::1]'), 429)
   t.equal(await from('192.0.2.1', 'no address'), 401)
   t.equal(await from('192.0.2.1', `no address either ${'x'.repeat(4000)}`), 429, 'then the proxy itself is counted')
 })
