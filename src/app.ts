@@ -18,6 +18,7 @@ import { registerCommonHeaders, registerCors, setCommonHeaders } from './http/he
 import { logCut, registerRequestLog, requestLogger } from './http/logging.js'
 import { Metrics, registerMetrics } from './http/metrics.js'
 import { registerNotFound } from './http/not-found.js'
+import { preferStrict } from './http/parameters.js'
 import { registerProbes } from './http/probes.js'
 import { CallerRecord, registerReadMe } from './http/read-me.js'
 import { decorateRequests, requestFault, requestIdOf } from './http/request.js'
@@ -67,10 +68,6 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   app.setErrorHandler(handleError)
   registerNotFound(app)
   decorateRequests(app)
-  registerCommonHeaders(app)
-  await registerCors(app, server.corsOrigins)
-  registerRequestLog(app)
-  metrics.watch(app, { database, poolSizeMax: config.database.poolSize, inWork: requests, service, version })
   registerConnections(app, {
     service,
     shutdownTimeoutMs: server.shutdownTimeoutMs,
@@ -80,6 +77,10 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
       logCut(exchange)
     },
   })
+  registerCommonHeaders(app)
+  await registerCors(app, server.corsOrigins)
+  registerRequestLog(app)
+  metrics.watch(app, { database, poolSizeMax: config.database.poolSize, inWork: requests, service, version })
   registerRequestValidation(app)
   registerBodyParser(app)
   const document = await registerDocument(app, version, [...toolComponents, ...personaComponents, CallerRecord])
@@ -94,6 +95,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
 
   await app.register(async operations => {
     await registerAdmission(operations, { auth, limits, service, requests, authenticate })
+    if (server.strictHandling) preferStrict(operations)
     registerOperations(operations, options)
   })
   await app.ready()

@@ -43,6 +43,11 @@ const SETTINGS = {
       'Origins whose pages may call from a browser, such as https://console.example.com; commas between.',
       origin => (isOrigin(origin) ? undefined : 'is not an origin such as https://console.example.com'),
     ),
+    strictHandling: toggle(
+      'STRICT_HANDLING',
+      false,
+      'Handle requests as with Prefer: handling=strict, unless they say handling=lenient: unknown fields are 422.',
+    ),
     requestTimeoutMs: count(
       'REQUEST_TIMEOUT_MS',
       30_000,

@@ -93,10 +93,11 @@ export class BodyTooLarge extends BrokenRequest {
   }
 }
 
-/** The body has a media type that is not JSON's. */
+/** The body has another media type than `application/json`. */
 export class NotJson extends BrokenRequest {
-  constructor() {
-    const message = 'Send the body as JSON, with the header Content-Type: application/json.'
+  constructor(type = '') {
+    const patch = /patch\+json/i.test(type) ? 'Patch documents are not read: send the fields to change. ' : ''
+    const message = `${patch}Send the body as JSON, with the header Content-Type: application/json.`
     super('UNSUPPORTED_MEDIA_TYPE', message, { accept: 'application/json' })
   }
 }

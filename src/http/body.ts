@@ -26,7 +26,7 @@ export interface ReceivedBody {
 /** Larger bodies of tool operations are parsed in a worker. */
 export const INLINE_BYTES_MAX = 16 * 1024
 
-const JSON_TYPE = /^application\/(json|[\w.+-]+\+json)\s*(;|$)/i
+const JSON_TYPE = /^application\/json\s*(;|$)/i
 
 /** Bodies are JSON; other media types and codings are 415. Faults of a body are answered with those of path and query: nothing throws. */
 export function registerBodyParser(app: FastifyInstance): void {
@@ -34,7 +34,7 @@ export function registerBodyParser(app: FastifyInstance): void {
     // The body of a closed connection never ends, also one that has come whole.
     if (request.exchange.isGone) return done(new ClientGone())
     if (request.headers['content-type'] === '') delete request.headers['content-type'] // Fastify would refuse it
-    const isRead = !request.is404 && !lacksPart(request.params) && request.method !== 'GET' && request.method !== 'HEAD'
+    const isRead = !request.is404 && !namesNothing(request) && request.method !== 'GET' && request.method !== 'HEAD'
     const refusal = isRead ? refusalBefore(request) : undefined
     if (refusal !== undefined) return done(refusal)
     done(null, payload)
@@ -51,16 +51,20 @@ export function registerBodyParser(app: FastifyInstance): void {
   })
 }
 
-/** True for an address such as `/persona/`, which names no agent. `params`: those of the route, by name. */
-export function lacksPart(params: unknown): boolean {
-  return Object.values(params ?? {}).includes('')
+/** Addresses of the published product that stand where an id would: its clients ask for them, and mean no id. */
+const NO_ID: readonly unknown[] = ['', 'labels', 'openapi', 'upload-image']
+
+/** True for an address that names no agent or tool, such as `/persona/`, and for a read of one such as `/persona/labels`. */
+export function namesNothing({ params, method }: FastifyRequest): boolean {
+  const isRead = method === 'GET' || method === 'HEAD'
+  return Object.values(params ?? {}).some(part => part === '' || (isRead && NO_ID.includes(part)))
 }
 
 /** Why a body is refused before it is read. */
 function refusalBefore({ headers, routeOptions }: FastifyRequest): Error | undefined {
   const { 'content-type': type, 'content-encoding': coding, 'content-length': length } = headers
   if (length === undefined && headers['transfer-encoding'] === undefined) return undefined
-  if (type !== undefined && !JSON_TYPE.test(type)) return new NotJson()
+  if (type !== undefined && !JSON_TYPE.test(type)) return new NotJson(type)
   if (coding !== undefined && !/^\s*(identity\s*)?$/i.test(coding))
     return new BrokenRequest('UNSUPPORTED_MEDIA_TYPE', 'Send the body without a Content-Encoding.', {
       'accept-encoding': 'identity',

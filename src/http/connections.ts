@@ -69,12 +69,14 @@ export function registerConnections(
   })
 }
 
+const IN_DOUBT =
+  'Whether the update is stored is not known. Repeat it with its If-Match or Idempotency-Key; if it had none, read the resource first.'
+
 /** Answers a request that the end of the process comes before. The work of one whose body was read may still be stored. */
 function answerLate({ request, reply }: Exchange): void {
-  const outcome = request.body === undefined ? 'not_applied' : 'unknown'
-  const became = outcome === 'unknown' ? 'Whether the update is stored is not known' : 'Nothing was changed'
-  const message = `This process ended before the request did. ${request.policy?.writes ? `${became}. ` : ''}${TRY_AGAIN}`
-  handleError(new Unavailable('draining', message, outcome), request, reply)
+  const isUnknown = request.body !== undefined && request.policy?.writes === true
+  const message = `The process ended before the request did. ${isUnknown ? IN_DOUBT : TRY_AGAIN}`
+  handleError(new Unavailable('draining', message, isUnknown ? 'unknown' : 'not_applied'), request, reply)
 }
 
 /** Answers what never became a whole request, in the shape of every other error. What was sent is neither answered nor logged. */

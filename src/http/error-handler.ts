@@ -61,7 +61,7 @@ export function handleError(thrown: unknown, request: FastifyRequest, reply: Fas
     reply
       .code(422)
       .type(JSON_TYPE)
-      .send(JSON.stringify({ detail: boundFaults(faults) }))
+      .send(JSON.stringify({ detail: boundFaults(withMaskNamed(faults, request)) }))
     return
   }
   const answer = answerFor(error, request)
@@ -113,11 +113,34 @@ function hintsOf(faults: readonly Fault[], request: FastifyRequest): string[] {
     .filter(({ type, loc }) => type === 'missing' && loc[0] === 'body' && loc.length === 2)
     .map(({ loc }) => String(loc[1]))
   if (missing.length === 0) return []
-  const { querystring = {}, body = {} } = (request.routeOptions.schema ?? {}) as Schemas // the schemas of routes are ours
-  const lacksMask = declares(querystring, 'update_mask') && !Object.hasOwn(request.query as object, 'update_mask')
+  const { body = {} } = (request.routeOptions.schema ?? {}) as Schemas // the schemas of routes are ours
   const unknown = fieldsOfInvalidBody(request).filter(name => !declares(body, name))
   const meant = unknown.slice(0, SUGGESTIONS_MAX).flatMap(name => misspeltFieldWarning(name, missing))
-  return lacksMask ? [MASK_HINT, ...meant] : meant
+  return lacksMask(request) ? [MASK_HINT, ...meant] : meant
+}
+
+/** How many fields the hint at a mask names. */
+const MASKED_MAX = 5
+
+/**
+ * The faults of an update that lacks only other required fields than it has: the first one says how to change those fields alone, for
+ * clients that show no headers.
+ */
+function withMaskNamed(faults: Fault[], request: FastifyRequest): Fault[] {
+  const [first, ...others] = faults
+  const isMissing = ({ type, loc }: Fault) => type === 'missing' && loc[0] === 'body' && loc.length === 2
+  if (first === undefined || others.length === 0 || !faults.every(isMissing) || !lacksMask(request)) return faults
+  const { body = {} } = (request.routeOptions.schema ?? {}) as Schemas // the schemas of routes are ours
+  const known = fieldsOfInvalidBody(request).filter(name => declares(body, name))
+  if (known.length === 0) return faults
+  const mask = known.slice(0, MASKED_MAX).join(',')
+  return [{ ...first, msg: `${first.msg}. To change single fields, name them: ?update_mask=${mask}` }, ...others]
+}
+
+/** True for an update that could have a mask and has none. */
+function lacksMask({ routeOptions, query }: FastifyRequest): boolean {
+  const { querystring = {} } = (routeOptions.schema ?? {}) as Schemas // the schemas of routes are ours
+  return declares(querystring, 'update_mask') && !Object.hasOwn(query as object, 'update_mask')
 }
 
 interface Schemas {

@@ -6,6 +6,7 @@ import { clientAddressOf } from '../auth/client-address.js'
 import { tokenDigest } from '../auth/token.js'
 import { parseId } from '../schema/parameters.js'
 import type { Cut, Exchange } from './exchange.js'
+import { pathOf } from './request.js'
 
 /** Names of what carries secrets, wherever an object that has one is handed to the log. */
 const SECRET_BEARING = new Set(['authorization', 'headers', 'body', 'custom_headers', 'parameters'])
@@ -67,7 +68,9 @@ export function registerRequestLog(app: FastifyInstance): void {
     // What is undefined is left out of the line.
     request.log[level](
       {
+        method: request.method,
         operation: request.operation,
+        path: request.operation === 'none' ? pathOf(request).slice(0, PATH_LENGTH_MAX) : undefined,
         resource_id: resourceIdOf(request),
         caller,
         token,
@@ -85,6 +88,9 @@ export function registerRequestLog(app: FastifyInstance): void {
   })
 }
 
+/** How much of an address that has no route is logged. */
+const PATH_LENGTH_MAX = 128
+
 /** Whether a line of this level is written: to put it together takes a fiftieth of a short request. */
 function isWritten(log: FastifyBaseLogger, level: 'info' | 'warn'): boolean {
   return !('isLevelEnabled' in log) || (log as Logger).isLevelEnabled(level) // Fastify's own type leaves pino's method out
@@ -100,6 +106,7 @@ const CUT = {
 export function logCut({ request, reply, cut }: Exchange): void {
   request.log.info(
     {
+      method: request.method,
       operation: request.operation,
       resource_id: resourceIdOf(request),
       ...callerOf(request),

@@ -195,7 +195,7 @@ export class Metrics {
 export function registerMetrics(app: FastifyInstance, metrics: Metrics, token: string | undefined): void {
   app.get(
     '/metrics',
-    { config: { policy: { permission: 'public' } }, schema: { hide: true } },
+    { exposeHeadRoute: true, config: { policy: { permission: 'public' } }, schema: { hide: true } },
     async (request, reply) => {
       if (!carriesToken(request.raw, token)) {
         throw new Forbidden('The metrics are shown to who sends METRICS_TOKEN as a bearer token, or on METRICS_PORT.')

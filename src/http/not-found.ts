@@ -1,40 +1,70 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { BrokenRequest } from '../errors.js'
-import { lacksPart } from './body.js'
+import { nearestName } from '../schema/nearest-name.js'
+import { namesNothing } from './body.js'
 import { handleError, NOTHING_HERE } from './error-handler.js'
+import { pathOf } from './request.js'
+
+/** The methods that an address takes; its parts, of which those that begin with a colon stand for any. */
+interface Address {
+  parts: readonly string[]
+  methods: Set<string>
+}
 
 /**
- * A known address asked with another method answers 405 and what it allows; everything else answers 404.
+ * A known address asked with another method answers 405 and what it allows; everything else answers 404 and names the nearest address.
  */
 export function registerNotFound(app: FastifyInstance): void {
-  const known = new Map<string, { pattern: RegExp; methods: Set<string> }>()
+  const known = new Map<string, Address>()
   app.addHook('onRoute', ({ url, method }) => {
     if (url === '*') return // preflights: every address and none
-    const entry = known.get(url) ?? { pattern: patternOf(url), methods: new Set<string>() }
+    const entry = known.get(url) ?? { parts: url.split('/').slice(1), methods: new Set<string>() }
     for (const one of [method].flat()) entry.methods.add(one)
     known.set(url, entry)
   })
-  const refusalOf = ({ url, method }: FastifyRequest) => {
-    const path = url.split('?', 1)[0] ?? ''
-    const allowed = [...known.values()].flatMap(({ pattern, methods }) => (pattern.test(path) ? [...methods] : []))
-    // A route that takes the method found nothing itself, such as a file that is not there.
-    if (allowed.length === 0 || allowed.includes(method)) return new BrokenRequest('NOT_FOUND', NOTHING_HERE)
-    const allow = [...new Set(allowed)].sort().join(', ')
-    return new BrokenRequest('METHOD_NOT_ALLOWED', `This address takes ${allow}.`, { allow })
+  const refusalOf = (request: FastifyRequest) => {
+    const addresses = [...known.values()]
+    const parts = pathOf(request).split('/').slice(1)
+    const allowed = addresses.flatMap(address => (isAt(address, parts) ? [...address.methods] : []))
+    if (allowed.length > 0 && !allowed.includes(request.method)) {
+      const allow = [...new Set(allowed)].sort().join(', ')
+      return new BrokenRequest('METHOD_NOT_ALLOWED', `This address takes ${allow}.`, { allow })
+    }
+    const near = nearestAddress(addresses, parts)
+    return new BrokenRequest('NOT_FOUND', near === undefined ? NOTHING_HERE : `${NOTHING_HERE} Did you mean ${near}?`)
   }
   app.setNotFoundHandler((request, reply) => handleError(refusalOf(request), request, reply))
   app.addHook('preParsing', (request, _reply, payload, done) => {
     // Before its body is read.
-    if (request.is404 || lacksPart(request.params)) done(refusalOf(request))
+    if (request.is404 || namesNothing(request)) done(refusalOf(request))
     else done(null, payload)
   })
 }
 
-/** `/persona/:persona_id` as a regular expression over a path; no two quantifiers can compete for one character. */
-function patternOf(url: string): RegExp {
-  const parts = url.split('/').map(part => {
-    if (part.startsWith(':')) return '[^/]+'
-    return part === '*' ? '.*' : part.replaceAll(/[.*+?^${}()|[\]\\]/g, String.raw`\$&`)
-  })
-  return new RegExp(`^${parts.join('/')}$`)
+function isAt({ parts }: Address, asked: readonly string[]): boolean {
+  return (
+    parts.length === asked.length &&
+    parts.every((part, i) => (part.startsWith(':') ? asked[i] !== '' : part === asked[i]))
+  )
+}
+
+/** How much of an address is compared. */
+const PARTS_MAX = 8
+
+/** Where a path leads without a prefix such as `/api`, slashes too many, and misspelt parts; undefined where that is nowhere. */
+function nearestAddress(addresses: readonly Address[], asked: readonly string[]): string | undefined {
+  const parts = asked.filter(part => part !== '')
+  if (parts.length > PARTS_MAX) return undefined
+  for (const { parts: wanted } of addresses) {
+    const given = parts.slice(-wanted.length)
+    if (given.length !== wanted.length) continue
+    const found = wanted.map((part, i) => nearestPart(part, given[i] ?? ''))
+    if (!found.includes(undefined)) return `/${found.join('/')}`
+  }
+  return undefined
+}
+
+function nearestPart(wanted: string, given: string): string | undefined {
+  if (wanted.startsWith(':')) return /^\d{1,10}$/.test(given) ? given : undefined
+  return nearestName(given, [wanted])
 }

@@ -204,6 +204,7 @@ export const editHeader = {
 /** The headers of a page of a list. */
 export const pageHeaders = {
   link: text('The next page, relative to this address, with `rel="next"`; absent on the last.'),
+  warning: text('Without `limit`: that there are more than this page has.'),
   ...readHeaders,
 }
 

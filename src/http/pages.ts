@@ -12,6 +12,7 @@ import { answerTagged } from './answer.js'
 import { pageHeaders, readResponses } from './openapi.js'
 import { IfNoneMatch } from './parameters.js'
 import type { SchemaTypes } from './validation.js'
+import { addWarnings } from './warnings.js'
 
 /** Records of one page, at most, and where nobody says how many. */
 export const PAGE_RECORDS_MAX = 100
@@ -82,6 +83,8 @@ export function registerList(app: FastifyInstance, { database, bounds }: Operati
       const last = shown.at(-1)
       const link = rows.length > shown.length && last !== undefined ? nextLink(query, last.id) : ''
       if (link !== '') reply.header('link', link)
+      if (link !== '' && query.limit === undefined)
+        addWarnings(reply, [`there are more ${title}: Link names the next page`])
       const texts = ['[', ...shown.flatMap(({ record }, i) => (i === 0 ? [record ?? ''] : [',', record ?? ''])), ']']
       const text = new AnswerText(texts)
       const tag = contentTag(new AnswerText([link, ...texts])) // whether there is a next page is news too

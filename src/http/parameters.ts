@@ -1,4 +1,5 @@
 import { type TObject, Type } from '@sinclair/typebox'
+import type { FastifyInstance } from 'fastify'
 import { InvalidRequest, type Loc } from '../errors.js'
 import { fault } from '../schema/faults.js'
 import { type Parsed, parameter, queryChoice, queryFlag, queryId, queryMask } from '../schema/parameters.js'
@@ -139,6 +140,15 @@ export const Prefer = Type.Optional(
     },
   ),
 )
+
+/** Lets the requests of a scope prefer strict handling, unless they say `handling=lenient`. */
+export function preferStrict(scope: FastifyInstance): void {
+  scope.addHook('onRequest', ({ raw: { headers } }, _reply, done) => {
+    // Of two values the first counts.
+    headers.prefer = headers.prefer === undefined ? 'handling=strict' : `${String(headers.prefer)}, handling=strict`
+    done()
+  })
+}
 
 /** What a request without `prefer` asks for. */
 export const NO_PREFERENCE = { strict: false, merges: false, minimal: false }

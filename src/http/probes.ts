@@ -12,7 +12,11 @@ type ReadinessSource = { readiness(): Promise<Readiness> }
 
 /** `GET /healthz`: the process lives. `GET /readyz`: it can serve; 503 says why not. A missing key is 200 `degraded`. */
 export function registerProbes(app: FastifyInstance, service: ReadinessSource): void {
-  const options = { config: { policy: { permission: 'public' } }, schema: { hide: true } } as const
+  const options = {
+    exposeHeadRoute: true,
+    config: { policy: { permission: 'public' } },
+    schema: { hide: true },
+  } as const
   app.get('/healthz', options, (_, reply) => reply.type(JSON_TYPE).send('{"status":"alive"}'))
   app.get('/readyz', options, async (request, reply) => {
     reply.type(JSON_TYPE)
@@ -42,11 +46,15 @@ export async function listenForMetrics(
   app.setErrorHandler(handleError)
   registerNotFound(app)
   registerProbes(app, service)
-  app.get('/metrics', { config: { policy: { permission: 'public' } } }, async (request, reply) => {
-    if (token !== undefined && !carriesToken(request.raw, token)) return reply.code(403).send()
-    const { type, body } = await metrics.text()
-    return reply.type(type).send(body)
-  })
+  app.get(
+    '/metrics',
+    { exposeHeadRoute: true, config: { policy: { permission: 'public' } } },
+    async (request, reply) => {
+      if (token !== undefined && !carriesToken(request.raw, token)) return reply.code(403).send()
+      const { type, body } = await metrics.text()
+      return reply.type(type).send(body)
+    },
+  )
   app.server.maxConnections = CONNECTIONS_MAX
   await app.listen({ host, port: port ?? 0 })
   return app.server

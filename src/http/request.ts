@@ -28,6 +28,11 @@ export function decorateRequests(app: FastifyInstance): void {
   })
 }
 
+/** The path of a request's address, without its query. */
+export function pathOf({ url }: Pick<FastifyRequest, 'url'>): string {
+  return url.split('?', 1)[0] ?? ''
+}
+
 const ID_BYTES = 12
 /** Random bytes for the next ids: asking the system for each id costs more than everything else about it. */
 const supply = Buffer.alloc(ID_BYTES * 256)

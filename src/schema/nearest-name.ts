@@ -7,11 +7,7 @@ export const SUGGESTIONS_MAX = 20
 const third = (written: string) => Math.floor(written.length / 3)
 
 /** Of `names` the nearest to `written` (optimal string alignment, whatever the case), if at most `editsMax` characters differ, by default a third. */
-function nearestName(
-  written: string,
-  names: readonly string[],
-  editsMax: (written: string) => number,
-): string | undefined {
+export function nearestName(written: string, names: readonly string[], editsMax = third): string | undefined {
   if (written.length > NAME_CHARACTERS) return undefined
   let nearest: string | undefined
   let least = editsMax(written) + 1

@@ -1,8 +1,9 @@
 import { gzipSync } from 'node:zlib'
+import { sql } from 'kysely'
 import t from 'tap'
 import { DEFINITION } from '../matrix-organisation.js'
 import { faultsOf } from '../updates/stored-state.js'
-import { RawConnection, type Running, running } from './running.js'
+import { METRICS_TOKEN, RawConnection, type Running, running } from './running.js'
 
 /* How the head of a request is read: headers of which there may be one, the form of a body, ids that a client chooses, addresses. */
 
@@ -51,7 +52,10 @@ t.test('400: more than one Host or Authorization, in whatever order and case', a
 })
 
 t.test('415 for another media type or a content coding, with the header that says what is read', async t => {
+  const patches = ['application/merge-patch+json', 'application/json-patch+json; charset=utf-8']
+  const others = ['application/vnd.api+json', 'application/problem+json', 'application/+json', 'application/jsonx']
   const types = ['text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data; boundary=x', 'json']
+  types.push(...patches, ...others)
   for (const type of types) {
     const answer = await send({ 'content-type': type })
     t.match(answer.json(), {
@@ -78,7 +82,7 @@ t.test('200: without a Content-Type, or with an empty one, a body is read as JSO
   for (const headers of [
     {},
     { 'content-type': '' },
-    { 'content-type': 'application/merge-patch+json' },
+    { 'content-type': 'Application/JSON ; charset=utf-8' },
     ...['identity', ' Identity ', ''].map(coding => ({ 'content-encoding': coding })),
   ])
     t.equal((await send(headers)).json().description, 'as it came', JSON.stringify(headers))
@@ -170,8 +174,91 @@ t.test('an id that a client sends again and again differs each time in the audit
   for (const { request_id } of rows) t.match(request_id, /^again\.[\w-]{16}$/)
 })
 
-t.test('404 for an address without an id', async t => {
+t.test('404 for an address without an id, and a read of what is no id', async t => {
   for (const url of ['/persona/', '/persona/?update_mask=']) t.equal((await send({}, { url })).statusCode, 404)
+  const headers = { authorization: `Bearer ${token}` }
+  for (const url of ['/persona/labels', '/tool/openapi', '/persona/labels?x=1']) {
+    for (const method of ['GET', 'HEAD'] as const) t.equal((await app.inject({ method, url, headers })).statusCode, 404)
+  }
+  for (const url of ['/persona/1x', '/persona/abc']) t.equal((await app.inject({ url, headers })).statusCode, 422)
+})
+
+t.test('404 names the nearest address that there is', async t => {
+  for (const [url, near] of Object.entries({
+    '/personas/1': '/persona/1',
+    '/persona/1/': '/persona/1',
+    '/api/persona/12?x=1': '/persona/12',
+    '/api/v1/tools//10': '/tool/10',
+    '/admin/tool/customs/7': '/admin/tool/custom/7',
+    '/api/admin/tool/custom/validat': '/admin/tool/custom/validate',
+    '/Healthz': '/healthz',
+    '/persona/': '/persona',
+  })) {
+    const { statusCode, body } = await app.inject({
+      method: 'PATCH',
+      url,
+      headers: { authorization: `Bearer ${token}` },
+    })
+    t.equal(statusCode, 404, url)
+    t.match(JSON.parse(body), { detail: `There is nothing at this address. Did you mean ${near}?` })
+  }
+  for (const url of ['/nowhere', '/persona/x/y', `/persona/1/${'a/'.repeat(50)}`, '/%00', '//'])
+    t.equal((await app.inject({ url })).json().detail, 'There is nothing at this address.', url)
+})
+
+t.test('200: HEAD of the probes and of the metrics, as uptime monitors ask', async t => {
+  for (const url of ['/healthz', '/readyz', '/metrics']) {
+    const headers = { authorization: `Bearer ${METRICS_TOKEN}` }
+    const answer = await app.inject({ method: 'HEAD', url, headers })
+    t.strictSame([answer.statusCode, answer.body], [200, ''], url)
+  }
+  t.equal((await app.inject({ method: 'HEAD', url: '/metrics' })).statusCode, 403)
+})
+
+t.test('422 with the mask in the first message, where an update lacks only required fields', async t => {
+  const missing = async (url: string, payload: string) => {
+    const { detail } = (await send({}, { url, payload })).json() as { detail: { msg: string }[] }
+    return detail.map(({ msg }) => msg)
+  }
+  const [first, ...others] = await missing('/persona/1', '{"icon_name":"a","x":1,"name":"b"}')
+  t.equal(first, 'Field required. To change single fields, name them: ?update_mask=icon_name,name')
+  t.strictSame([...new Set(others)], ['Field required'])
+  for (const [url, payload] of [
+    ['/persona/1', '{}'],
+    ['/persona/1', '{"x":1}'],
+    ['/persona/x', '{"name":"b"}'],
+    ['/persona/1', '{"name":1}'],
+    ['/persona/1?update_mask=name,description', '{"name":"b"}'],
+  ] as const)
+    t.notMatch((await missing(url, payload)).join(), /update_mask/, `${url} ${payload}`)
+})
+
+t.test('STRICT_HANDLING: 422 for unknown fields, unless handling=lenient is preferred', async t => {
+  const strict = await running(t, { STRICT_HANDLING: 'on' })
+  const patch = (headers: Record<string, string>, url = DESCRIPTION) => {
+    const authorization = `Bearer ${strict.token}`
+    return strict.app.inject({
+      method: 'PATCH',
+      url,
+      headers: { authorization, ...headers },
+      payload: '{"description":"a","x":1}',
+    })
+  }
+  for (const headers of [{}, { prefer: 'return=minimal' }, { prefer: 'handling=strict' }])
+    t.strictSame(faultsOf(await patch(headers as Record<string, string>)), ['body.x extra_forbidden'])
+  t.match(await patch({ prefer: 'handling=lenient' }), { statusCode: 200, headers: { warning: /unknown field x/ } })
+})
+
+t.test('a list that ends before its end says so in a Warning, unless a limit was asked for', async t => {
+  await sql`insert into persona (name, description, recency_bias, llm_filter_extraction, llm_relevance_filter)
+    select 'Many', '', 'auto', true, true from generate_series(1, 60)`.execute(service.database.db)
+  const list = async (query: string) => {
+    const { headers } = await app.inject({ url: `/persona${query}`, headers: { authorization: `Bearer ${token}` } })
+    return [headers.warning, headers.link]
+  }
+  t.match(await list(''), ['299 - "there are more agents: Link names the next page"', /rel="next"/])
+  t.match(await list('?limit=10'), [undefined, /rel="next"/])
+  t.match(await list('?name=Many 1'), [undefined, undefined])
 })
 
 t.test('X-Onyx-Authorization is read before Authorization where the operator says so, and nowhere else', async t => {

@@ -117,6 +117,30 @@ t.test('what nobody waits for any more is not worked on', async t => {
   t.ok((await workers.run('validate_tool', gone, input).catch(error => error)) instanceof ClientGone)
 })
 
+t.test('413 begins with the first byte beyond the limit, announced or in chunks', async t => {
+  const service = await running(t, { TOOL_BODY_LIMIT_BYTES: '2000' }, { listen: true })
+  const status = async (path: string, method: string, bytes: number, isChunked: boolean) => {
+    const headers = { authorization: `Bearer ${service.token}`, 'content-type': 'application/json' }
+    const sent = send({ port: service.port, host: '127.0.0.1', method, path, headers })
+    if (!isChunked) sent.setHeader('content-length', bytes)
+    const body = '{}'.padEnd(bytes)
+    sent.write(body.slice(0, 1_000))
+    sent.end(body.slice(1_000))
+    const [answer] = (await once(sent, 'response')) as [IncomingMessage]
+    answer.resume()
+    return answer.statusCode
+  }
+  for (const isChunked of [false, true]) {
+    for (const [path, method, bytes] of [
+      [`${PUT}?dry_run=true`, 'PUT', 2_000],
+      ['/persona/1?update_mask=', 'PATCH', 4 * 2 ** 20],
+    ] as const) {
+      t.equal(await status(path, method, bytes, isChunked), 200, `${path} ${bytes}`)
+      t.equal(await status(path, method, bytes + 1, isChunked), 413, `${path} ${bytes + 1}`)
+    }
+  }
+})
+
 t.test('a client that sends a large body first hears why it is refused', async t => {
   const { port } = await running(t, {}, { listen: true })
   const agent = new Agent({ keepAlive: true, maxSockets: 1 })

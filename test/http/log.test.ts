@@ -81,6 +81,7 @@ t.test('one line an answer: request id, operation, caller, status, refusal, dura
     name: 'agents',
     request_id: headers['x-request-id'],
     trace_id: TRACE,
+    method: 'PUT',
     operation: 'update_custom_tool',
     resource_id: 999_999,
     status: 404,
@@ -88,6 +89,15 @@ t.test('one line an answer: request id, operation, caller, status, refusal, dura
     client: '127.0.0.1',
     msg: 'request answered',
   })
+})
+
+t.test('the line of an unknown address has its path, without query and bounded', async t => {
+  for (const url of ['/personas/1?secret=x', `/${'x'.repeat(300)}`]) await ask(shared, { method: 'PATCH', url })
+  t.match(answered(shared), [
+    { method: 'PATCH', operation: 'none', path: '/personas/1', status: 404 },
+    { path: `/${'x'.repeat(127)}`, status: 404 },
+  ])
+  t.notMatch(shared.log.join(''), /secret=/)
 })
 
 t.test('a traceparent that the recommendation does not allow is not logged', async t => {

@@ -1,8 +1,9 @@
+import { sql } from 'kysely'
 import t from 'tap'
 import { mintToken } from '../../src/auth/token.js'
 import { InvalidConfiguration, readConfig } from '../../src/config.js'
 import { Rate } from '../../src/limits/rate.js'
-import { type Running, running, saysItsLimit } from './running.js'
+import { type Running, running, saysItsLimit, tokenOf, whenInWork } from './running.js'
 
 /** A dry run on an agent that is not there: 404 once the caller is known. */
 function ask(
@@ -170,4 +171,31 @@ t.test('TRUST_PROXY and ports that cannot work are faults of the configuration',
   }
   t.strictSame(faults({ PORT: '9090', METRICS_PORT: '9090' }), ['METRICS_PORT: must not be that of PORT'])
   t.strictSame(faults({ PORT: '0', METRICS_PORT: '0' }), [])
+})
+
+t.test('one slow read of a token runs at a time; another token has its turn meanwhile', async t => {
+  const waits = { LOCK_TIMEOUT_MS: '60000', STATEMENT_TIMEOUT_MS: '60000' }
+  const service = await running(t, { DATABASE_POOL_SIZE: '8', ...waits })
+  const { app, database, token } = service
+  const other = await tokenOf(database, { email: 'alice+other@example.com', active: true })
+  const holding = await database.db.startTransaction().execute()
+  await sql`lock table persona_label, persona in access exclusive mode`.execute(holding)
+  const list = (one: string) => app.inject({ url: '/persona', headers: { authorization: `Bearer ${one}` } })
+  const waiting = async () => {
+    const found = sql`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
+    return (await found.execute(holding)).rows.length
+  }
+  const lists = []
+  for (const [one, statements] of [
+    [token, 1],
+    [other, 2],
+    [token, 2],
+  ] as const) {
+    lists.push(list(one))
+    await whenInWork(service, lists.length)
+    while ((await waiting()) < statements) await new Promise(resolve => setTimeout(resolve, 20))
+    t.equal(await waiting(), statements)
+  }
+  await holding.rollback().execute()
+  for (const { statusCode } of await Promise.all(lists)) t.equal(statusCode, 200)
 })

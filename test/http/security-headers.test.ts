@@ -131,6 +131,9 @@ t.test('a page of a named origin may ask, send and read what the operations need
   const answered = await app.inject({ ...read, headers: { ...read.headers, authorization: `Bearer ${token}` } })
   t.equal(answered.statusCode, 200)
   t.match(answered.headers['access-control-expose-headers'], /\betag\b.*\bwarning\b/)
+  const authorization = `Bearer ${token}`
+  const preferring = { ...read.headers, authorization, prefer: 'handling=strict' }
+  t.equal((await app.inject({ ...read, headers: preferring })).headers.vary, 'Origin, Prefer', 'both are kept')
   t.equal((await app.inject({ url: '/nowhere' })).statusCode, 404)
   const wrong = await app.inject({ method: 'DELETE', url: '/persona/1' })
   t.strictSame([wrong.statusCode, wrong.headers.allow], [405, 'GET, HEAD, PATCH'])
