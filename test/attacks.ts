@@ -138,6 +138,17 @@ function withSchemas(schema: object, schemas: Record<string, object> = {}): stri
   return JSON.stringify({ ...definitionOf(1), openapi: '3.1.0', paths: { '/x': { post } }, components: { schemas } })
 }
 
+/** Two tools of 4 MB, both of agent 3. */
+async function makeLargeTools(): Promise<void> {
+  const definition = { ...definitionOf(1), 'x-note': 'x'.repeat(4_000_000) }
+  for (const id of [3, 4]) {
+    const { status } = await ask('PUT', `/admin/tool/custom/${id}`, attacker, JSON.stringify({ definition }))
+    if (status !== 200) throw new Error(`a large tool was answered ${status}`)
+  }
+  const attached = await ask('PATCH', '/persona/3?update_mask=tool_ids', attacker, '{"tool_ids":[3,4]}')
+  if (attached.status !== 200) throw new Error(`large tools were attached with ${attached.status}`)
+}
+
 /** Definitions that are made to keep a reader busy. */
 function hostile(): string[] {
   const many = (count: number, make: (i: number) => object) =>
@@ -225,6 +236,25 @@ async function main(): Promise<void> {
     }
     return await Promise.all(all)
   })
+  await makeLargeTools()
+  const read = (path: string) => `GET ${path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${attacker}\r\n\r\n`
+  for (const [connections, path] of [
+    [140, '/persona/3'],
+    [300, '/tool/3'],
+  ] as const) {
+    await row(
+      `${connections} answers of ${path} (8 MB, 4 MB) to one token, none read`,
+      'below 512 MiB',
+      async until => {
+        const sockets: Socket[] = []
+        for (; performance.now() < until; await sleep(50)) {
+          if (sockets.length < connections) for (let i = 0; i < 5; i++) sockets.push(open(read(path)).pause())
+        }
+        for (const socket of sockets) socket.destroy()
+        return []
+      },
+    )
+  }
   await row('drips, chunks of one byte, connection storms, unread answers', 'no crash, below 512 MiB', async until => {
     const dripping = attackers.map(token => open(head(token, 100_000)))
     const chunked = attackers.map(token => open(head(token, 'chunked')))

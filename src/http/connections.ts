@@ -14,7 +14,7 @@ const DROPPED_BYTES_MAX = 8 * 2 ** 20
 /** After the time for a shutdown, how long the last answers have to leave. */
 export const LAST_ANSWERS_MS = 500
 
-/** The request of each connection that came last. */
+/** The request of each connection that came last, until it has come whole and is over. */
 const latest = new WeakMap<Socket, FastifyRequest>()
 
 export interface ConnectionOptions {
@@ -45,7 +45,11 @@ export function registerConnections(
     const exchange = new Exchange(request, reply, onCut)
     request.exchange = exchange
     open.add(exchange)
-    exchange.atEnd(() => open.delete(exchange))
+    exchange.atEnd(() => {
+      open.delete(exchange)
+      // A request holds its answer, and its connection may stay open for long.
+      if (request.raw.complete && latest.get(request.raw.socket) === request) latest.delete(request.raw.socket)
+    })
     done()
   })
   app.addHook('onSend', ({ raw, exchange }, reply, payload, done) => {

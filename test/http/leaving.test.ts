@@ -2,7 +2,9 @@ import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import t from 'tap'
+import { METRICS_TOKEN, ServiceProcess } from '../faults/service.js'
 import { DEFINITION } from '../matrix-organisation.js'
+import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
 import { eventually, inWork, RawConnection, type Running, running, tokenOf, whenInWork } from './running.js'
 
 /* Clients that leave, at every stage of a request: what they held of the bounds is given back, once. */
@@ -54,7 +56,7 @@ async function leave({ port, token }: Running, operation: Operation, way: (typeo
   await client.closed
 }
 
-const statusOf = async ({ port, token }: Running, operation: Operation) => {
+const statusOf = async ({ port, token }: Pick<Running, 'port' | 'token'>, operation: Operation) => {
   const { head, body } = textOf(operation, token)
   const client = new RawConnection(port).write(head + body)
   const answer = await client.until(/^HTTP\/1\.1 \d+/)
@@ -196,4 +198,31 @@ t.test('a connection ends whose answer is not read, or too slowly, within twice 
   for (const { socket } of [silent, slow]) socket.resume()
   await Promise.all([silent.closed, slow.closed])
   for (const { text } of [silent, slow]) t.ok(text.length < UNREAD_BYTES)
+})
+
+t.test('answers of 4 MB on 60 connections that stay open are not kept in memory, read or not', async t => {
+  const world = await worldDatabase(t)
+  const env = { DATABASE_URL: world.url, SECRET_KEYS: TEST_SECRET_KEYS, METRICS_TOKEN }
+  const service = await ServiceProcess.start(env)
+  t.teardown(() => service.stop('SIGKILL'))
+  const { port } = service
+  const token = await world.token('admin@example.com')
+  const definition = { ...DEFINITION, 'x-note': 'x'.repeat(4_000_000) }
+  const body = JSON.stringify({ definition })
+  t.equal(await statusOf({ port, token }, { method: 'PUT', path: '/admin/tool/custom/10', body }), '200')
+  const clients = []
+  for (let i = 0; i < 60; i++) {
+    const { head } = textOf({ method: 'GET', path: '/tool/10' }, token)
+    const client = new RawConnection(port).write(head)
+    clients.push(client)
+    await client.until(/^HTTP\/1\.1 (200|429)/)
+    if (i % 2 === 0) client.socket.pause()
+  }
+  let bytes = Number.POSITIVE_INFINITY
+  for (let tries = 0; tries < 100 && bytes > 120e6; tries++) {
+    bytes = (await service.metric('nodejs_external_memory_bytes')) ?? bytes
+    await statusOf({ port, token }, { method: 'GET', path: '/tool/10' }) // work, so that memory is collected
+  }
+  t.ok(bytes <= 120e6, `${bytes} bytes`)
+  for (const { socket } of clients) socket.destroy()
 })
