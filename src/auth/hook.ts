@@ -74,7 +74,7 @@ export const REQUIRES_TOKEN = 'requiresToken'
 
 /**
  * Gives requests their caller. Answers what authenticates a request before its body is read, for the scope with `REQUIRES_TOKEN`, whose
- * routes ask for a permission, as no others may. `requireSchema` throws for a schema of so many steps that does not fit.
+ * routes ask for a permission, as no others may. `requireSchema` throws if a schema with this number of steps does not fit.
  */
 export function registerAuthentication(
   app: FastifyInstance,

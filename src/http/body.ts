@@ -52,7 +52,7 @@ export function registerBodyParser(app: FastifyInstance): void {
 }
 
 /** Addresses of the published product that stand where an id would: its clients ask for them, and mean no id. */
-const NO_ID: readonly unknown[] = ['', 'labels', 'openapi', 'upload-image']
+const NO_ID: readonly unknown[] = ['labels', 'openapi', 'upload-image']
 
 /** True for an address that names no agent or tool, such as `/persona/`, and for a read of one such as `/persona/labels`. */
 export function namesNothing({ params, method }: FastifyRequest): boolean {

@@ -109,11 +109,9 @@ const MASK_HINT = 'to change single fields, name them in update_mask, such as ?u
 
 /** What helps where required fields are missing: that a mask lets them be absent, and which field a misspelt one means. */
 function hintsOf(faults: readonly Fault[], request: FastifyRequest): string[] {
-  const missing = faults
-    .filter(({ type, loc }) => type === 'missing' && loc[0] === 'body' && loc.length === 2)
-    .map(({ loc }) => String(loc[1]))
+  const missing = faults.filter(lacksField).map(({ loc }) => String(loc[1]))
   if (missing.length === 0) return []
-  const { body = {} } = (request.routeOptions.schema ?? {}) as Schemas // the schemas of routes are ours
+  const { body = {} } = schemasOf(request)
   const unknown = fieldsOfInvalidBody(request).filter(name => !declares(body, name))
   const meant = unknown.slice(0, SUGGESTIONS_MAX).flatMap(name => misspeltFieldWarning(name, missing))
   return lacksMask(request) ? [MASK_HINT, ...meant] : meant
@@ -128,19 +126,22 @@ const MASKED_MAX = 5
  */
 function withMaskNamed(faults: Fault[], request: FastifyRequest): Fault[] {
   const [first, ...others] = faults
-  const isMissing = ({ type, loc }: Fault) => type === 'missing' && loc[0] === 'body' && loc.length === 2
-  if (first === undefined || others.length === 0 || !faults.every(isMissing) || !lacksMask(request)) return faults
-  const { body = {} } = (request.routeOptions.schema ?? {}) as Schemas // the schemas of routes are ours
+  if (first === undefined || others.length === 0 || !faults.every(lacksField) || !lacksMask(request)) return faults
+  const { body = {} } = schemasOf(request)
   const known = fieldsOfInvalidBody(request).filter(name => declares(body, name))
   if (known.length === 0) return faults
   const mask = known.slice(0, MASKED_MAX).join(',')
   return [{ ...first, msg: `${first.msg}. To change single fields, name them: ?update_mask=${mask}` }, ...others]
 }
 
+function lacksField({ type, loc }: Fault): boolean {
+  return type === 'missing' && loc[0] === 'body' && loc.length === 2
+}
+
 /** True for an update that could have a mask and has none. */
-function lacksMask({ routeOptions, query }: FastifyRequest): boolean {
-  const { querystring = {} } = (routeOptions.schema ?? {}) as Schemas // the schemas of routes are ours
-  return declares(querystring, 'update_mask') && !Object.hasOwn(query as object, 'update_mask')
+function lacksMask(request: FastifyRequest): boolean {
+  const { querystring = {} } = schemasOf(request)
+  return declares(querystring, 'update_mask') && !Object.hasOwn(request.query as object, 'update_mask')
 }
 
 interface Schemas {
@@ -150,15 +151,19 @@ interface Schemas {
   body?: Partial<TObject>
 }
 
+function schemasOf({ routeOptions }: FastifyRequest): Schemas {
+  return (routeOptions.schema ?? {}) as Schemas // the schemas of routes are ours
+}
+
 const SCHEMA_OF = { path: 'params', query: 'querystring', header: 'headers', body: 'body' } as const
 
-/** The line of the log has so many faults, of the first of all. */
+/** How many faults a line of the log names, of the first that a request has. */
 const TOLD_FAULTS_MAX = 5
 const FAULTS_LOOKED_AT_MAX = 20
 
 /** The places and types of faults for the log: a name that the schema of the route does not have is the caller's, and left out. */
 function toldFaults(faults: readonly Fault[], request: FastifyRequest): string[] {
-  const schemas = (request.routeOptions.schema ?? {}) as Schemas // the schemas of routes are ours
+  const schemas = schemasOf(request)
   const told = faults.slice(0, FAULTS_LOOKED_AT_MAX).map(({ loc: [part, name], type }) => {
     const schema = schemas[SCHEMA_OF[part as keyof typeof SCHEMA_OF]] ?? {}
     return `${part}${declares(schema, String(name)) ? `.${name}` : ''} ${type}`

@@ -70,7 +70,7 @@ export function registerRequestLog(app: FastifyInstance): void {
       {
         method: request.method,
         operation: request.operation,
-        path: request.operation === 'none' ? pathOf(request).slice(0, PATH_LENGTH_MAX) : undefined,
+        path: request.operation === 'none' ? shownPath(request) : undefined,
         resource_id: resourceIdOf(request),
         caller,
         token,
@@ -88,8 +88,14 @@ export function registerRequestLog(app: FastifyInstance): void {
   })
 }
 
-/** How much of an address that has no route is logged. */
-const PATH_LENGTH_MAX = 128
+/** How many parts of an address that has no route are logged. */
+const PATH_PARTS_MAX = 8
+
+/** The path of a request, without parts that are long enough to be a token. */
+function shownPath(request: FastifyRequest): string {
+  const parts = pathOf(request).split('/').slice(0, PATH_PARTS_MAX)
+  return parts.map(part => (/^[\w.-]{0,20}$/.test(part) ? part : '*')).join('/')
+}
 
 /** Whether a line of this level is written: to put it together takes a fiftieth of a short request. */
 function isWritten(log: FastifyBaseLogger, level: 'info' | 'warn'): boolean {

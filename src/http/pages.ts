@@ -45,7 +45,7 @@ interface List {
   title: 'agents' | 'tools'
   /** The schema of one record. */
   record: TSchema
-  /** Reads so many rows behind an id that the caller sees, in the order of their ids. */
+  /** Reads at most `rows` rows that the caller sees, with larger ids than `after`, in the order of their ids. */
   read(database: Database, caller: Caller, asked: AskedPage, after: number, rows: number): Promise<PageRow[]>
 }
 

@@ -92,10 +92,11 @@ t.test('one line an answer: request id, operation, caller, status, refusal, dura
 })
 
 t.test('the line of an unknown address has its path, without query and bounded', async t => {
-  for (const url of ['/personas/1?secret=x', `/${'x'.repeat(300)}`]) await ask(shared, { method: 'PATCH', url })
+  for (const url of ['/personas/1?secret=x', `/api/${shared.token}${'/x'.repeat(50)}`])
+    await ask(shared, { method: 'PATCH', url })
   t.match(answered(shared), [
     { method: 'PATCH', operation: 'none', path: '/personas/1', status: 404 },
-    { path: `/${'x'.repeat(127)}`, status: 404 },
+    { path: '/api/*/x/x/x/x/x', status: 404 },
   ])
   t.notMatch(shared.log.join(''), /secret=/)
 })

@@ -4,6 +4,7 @@ import fastify, { type FastifyInstance } from 'fastify'
 import t from 'tap'
 import type { Fault } from '../../src/errors.js'
 import { registerBodyParser } from '../../src/http/body.js'
+import { registerConnections } from '../../src/http/connections.js'
 import { handleError } from '../../src/http/error-handler.js'
 import { DryRun, IfMatch, Prefer, updateMask } from '../../src/http/parameters.js'
 import { registerRequestValidation, type SchemaTypes } from '../../src/http/validation.js'
@@ -21,6 +22,8 @@ function validatingApp(t: { teardown(fn: () => Promise<void>): unknown }) {
   const app: FastifyInstance = fastify({ bodyLimit: 10_000_000 })
   app.decorateRequest('refusal', undefined)
   app.setErrorHandler(handleError)
+  const onCut = () => undefined
+  registerConnections(app, { service: { isDraining: () => false }, shutdownTimeoutMs: 1, readTimeoutMs: 60_000, onCut })
   registerBodyParser(app)
   registerRequestValidation(app)
   t.teardown(() => app.close())
