@@ -170,27 +170,58 @@ function forbiddenKeys(value: unknown, path: Loc = [], found: Loc[] = []): Loc[]
   return found
 }
 
-/** A double holds every integer of so many digits. */
-const PLAIN_DIGITS = 15
-
 /** Any double is written with fewer, also in full; what has more takes long to read and says nothing. */
 const NUMBER_DIGITS_MAX = 4_096
+/** A double holds every integer of at most 15 digits. */
+const PLAIN_DIGITS = 15
 
-const [BLANK, QUOTE, COMMA, MINUS, POINT, ZERO, NINE, COLON] = [0x20, 0x22, 0x2c, 0x2d, 0x2e, 0x30, 0x39, 0x3a]
-const [OPEN_LIST, BACKSLASH, CLOSE_LIST, LOWER_E, OPEN_OBJECT, CLOSE_OBJECT] = [0x5b, 0x5c, 0x5d, 0x65, 0x7b, 0x7d]
+const [BLANK, QUOTE, PLUS, MINUS, POINT, ZERO, COLON, BACKSLASH, LOWER_E] = [
+  0x20, 0x22, 0x2b, 0x2d, 0x2e, 0x30, 0x3a, 0x5c, 0x65,
+]
+const [OPENS, CLOSES, COUNTS, NUMBERS] = [1, 2, 3, 4]
+/** What a byte outside texts is. Blanks, letters and what no JSON holds are 0. */
+const KINDS = new Uint8Array(256)
+for (const [kind, characters] of [
+  [OPENS, '[{'],
+  [CLOSES, ']}'],
+  [COUNTS, '",:'],
+  [NUMBERS, '-0123456789'],
+] as const)
+  for (const character of characters) KINDS[character.charCodeAt(0)] = kind
 
-/** Looks at the bytes of JSON before they are parsed. `hasPlainNumbers`: JavaScript writes its numbers as they stand. `members`: of all objects. */
-function scanJson(
-  bytes: Uint8Array,
-  bounds: JsonBounds,
-): { beyond?: Fault; hasPlainNumbers: boolean; members: number } {
-  const { depthMax, nodesMax, keyBytesMax } = bounds
-  let [depth, nodes, members, digits, textAt, textBytes] = [0, 0, 0, 0, 0, 0]
+interface Scan {
+  beyond?: Fault
+  /** JavaScript writes each number as it stands. */
+  hasPlainNumbers: boolean
+  /** Members of all objects, repeated ones too. */
+  members: number
+}
+
+/** Looks at the bytes of JSON before they are parsed. */
+function scanJson(bytes: Uint8Array, { depthMax, nodesMax, keyBytesMax }: JsonBounds): Scan {
+  let [depth, nodes, members, textAt, textBytes] = [0, 0, 0, 0, 0]
   let hasPlainNumbers = true
   for (let at = 0; at < bytes.length; at++) {
     const byte = bytes[at] as number // within its length
-    if (byte === BLANK) continue
-    if (byte === QUOTE) {
+    const kind = KINDS[byte]
+    if (kind === 0 || kind === CLOSES) {
+      if (kind === CLOSES) depth--
+    } else if (kind === NUMBERS) {
+      const start = at
+      let isInteger = byte !== MINUS
+      for (
+        let next = bytes[at + 1] ?? 0;
+        KINDS[next] === NUMBERS || next === POINT || (next | BLANK) === LOWER_E || next === PLUS;
+      ) {
+        if (KINDS[next] !== NUMBERS) isInteger = false
+        next = bytes[++at + 1] ?? 0
+      }
+      if (isInteger && at - start < PLAIN_DIGITS && byte !== ZERO) continue
+      const number = String.fromCharCode(...bytes.subarray(start, Math.min(at + 1, start + 2 * NUMBER_DIGITS_MAX)))
+      if (number.length > NUMBER_DIGITS_MAX && number.replace(/\D/g, '').length > NUMBER_DIGITS_MAX)
+        return beyond('json_number_too_long', `holds a number of more than ${NUMBER_DIGITS_MAX} digits`, start)
+      if (String(Number(number)) !== number) hasPlainNumbers = false
+    } else if (byte === QUOTE) {
       textAt = at + 1
       for (at++; at < bytes.length && bytes[at] !== QUOTE; at++) if (bytes[at] === BACKSLASH) at++
       textBytes = at - textAt
@@ -199,24 +230,11 @@ function scanJson(
       members++
       if (textBytes > keyBytesMax)
         return beyond('json_key_too_long', `holds a key of more than ${keyBytesMax} bytes`, textAt)
-    } else if (byte === OPEN_LIST || byte === OPEN_OBJECT) {
+    } else {
       nodes++
-      if (++depth > depthMax) return beyond('json_too_deep', `is nested more than ${depthMax} deep`, at)
-    } else if (byte === CLOSE_LIST || byte === CLOSE_OBJECT) {
-      depth--
-      digits = 0
-    } else if (byte === COMMA) {
-      nodes++
-      digits = 0
-    } else if (byte === MINUS || byte === POINT) {
-      hasPlainNumbers = false
-    } else if (byte >= ZERO && byte <= NINE) {
-      if (++digits > PLAIN_DIGITS) hasPlainNumbers = false
-      if (digits > NUMBER_DIGITS_MAX) {
-        const what = `holds a number of more than ${NUMBER_DIGITS_MAX} digits`
-        return beyond('json_number_too_long', what, at - NUMBER_DIGITS_MAX)
-      }
-    } else if (digits > 0 && (byte | BLANK) === LOWER_E) hasPlainNumbers = false
+      if (kind === OPENS && ++depth > depthMax)
+        return beyond('json_too_deep', `is nested more than ${depthMax} deep`, at)
+    }
   }
   if (nodes <= nodesMax) return { hasPlainNumbers, members }
   const msg = `Input holds more than ${nodesMax} objects, lists, texts and commas together`
@@ -224,6 +242,6 @@ function scanJson(
 }
 
 /** `at` counts bytes: nobody has read characters yet. */
-function beyond(type: string, what: string, at: number) {
+function beyond(type: string, what: string, at: number): Scan {
   return { beyond: { loc: ['body'], msg: `Input ${what}, at byte ${at}`, type }, hasPlainNumbers: false, members: 0 }
 }

@@ -2,7 +2,7 @@ import { type Findings, type Place, quote, show } from './findings.js'
 import { isReference } from './references.js'
 
 /** What a keyword must hold to be read, in words, and the value that was meant by another one, if that is clear. */
-interface Form {
+export interface Form {
   readonly words: string
   fits(value: unknown): boolean
   meant(value: unknown): unknown
@@ -88,20 +88,23 @@ export function warnForms(
   findings: Findings,
 ): void {
   for (const key of Object.keys(holder)) {
-    const value = holder[key]
     const form = forms.get(key)
-    if (form === undefined || value === null || value === undefined || isReference(value) || form.fits(value)) continue
-    if (form === texts && (typeof value === 'boolean' || flagMeant(value) !== undefined)) {
-      const name = place.up?.key === 'properties' ? show(place.key) : '...'
-      const msg = `"required" lists the names of properties: did you mean "required": [${name}] in the object around this one?`
-      if (value !== false) findings.warn('value_ignored', msg, place, key)
-      continue
-    }
-    const meant = form.meant(value)
-    const hint = meant === undefined ? '' : `; did you mean ${shown(meant)}?`
-    const msg = `${quote(key)} is ${show(value)}, and ${form.words} is wanted: it is ignored${hint}`
-    findings.warn('value_ignored', msg, place, key)
+    if (form !== undefined) warnForm(key, holder[key], form, place, findings)
   }
+}
+
+/** The same of one value. */
+export function warnForm(key: string, value: unknown, form: Form, place: Place, findings: Findings): void {
+  if (value === null || value === undefined || form.fits(value) || isReference(value)) return
+  const meant = form.meant(value)
+  const hint = meant === undefined ? '' : `; did you mean ${shown(meant)}?`
+  let msg = `${quote(key)} is ${show(value)}, and ${form.words} is wanted: it is ignored${hint}`
+  if (form === texts && (typeof value === 'boolean' || flagMeant(value) !== undefined)) {
+    if (value === false) return
+    const name = place.up?.key === 'properties' ? show(place.key) : '...'
+    msg = `"required" lists the names of properties: did you mean "required": [${name}] in the object around this one?`
+  }
+  findings.warn('value_ignored', msg, place, key)
 }
 
 function shown(value: unknown): string {

@@ -22,7 +22,7 @@ interface Limits {
 }
 
 const BOUNDED = [
-  ['number', 'minimum', 'maximum'],
+  ['number', 'minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum'],
   ['string', 'minLength', 'maxLength'],
   ['array', 'minItems', 'maxItems'],
   ['object', 'minProperties', 'maxProperties'],
@@ -74,10 +74,10 @@ function impossible({ types, bounds }: Limits, schemas: readonly Schema[]): { at
 /** Bounds that limit values of another type than the schema has. */
 function* uselessBounds(schema: Schema, { types }: Limits): Generator<Contradiction> {
   const kinds = [...(types ?? [])].map(kindOf)
-  for (const [kind, ...keys] of kinds.length === 0 ? [] : BOUNDED) {
+  for (const [kind, lowest, highest] of kinds.length === 0 ? [] : BOUNDED) {
     if (kinds.includes(kind)) continue
     const own = BOUNDED.find(([each]) => kinds.includes(each))
-    for (const [i, key] of keys.entries()) {
+    for (const [i, key] of [lowest, highest].entries()) {
       if (typeof schema[key] !== 'number') continue
       const hint = own === undefined ? '' : `; did you mean "${own[i + 1]}"?`
       yield { type: 'value_ignored', at: [key], msg: `"${key}" limits the type ${kind} only: it is ignored${hint}` }
@@ -114,24 +114,39 @@ function valuesOf({ const: only, enum: listed }: Schema): readonly unknown[] | u
 
 function limitsOf(schemas: readonly Schema[]): Limits {
   let types: ReadonlySet<string> | undefined
-  const bounds = BOUNDED.map(([type]) => ({ type, low: undefined as Bound, high: undefined as Bound }))
   for (const schema of schemas) {
     const named: unknown[] = [schema.type ?? []].flat()
-    if (named.length > 0 && named.every(each => TYPES.has(each))) {
-      const own = new Set(named as string[])
-      if (schema.nullable === true) own.add('null')
-      types = types === undefined ? own : common(types, own)
-    }
-    for (const [i, [type, lowest, highest]] of BOUNDED.entries()) {
-      const each = bounds[i]
-      if (each === undefined) continue
-      for (const bound of boundsOf(schema, lowest, type === 'number' ? 'exclusiveMinimum' : ''))
-        if (isBeyond(bound.value, each.low, 1) || each.low === undefined) each.low = bound
-      for (const bound of boundsOf(schema, highest, type === 'number' ? 'exclusiveMaximum' : ''))
-        if (isBeyond(bound.value, each.high, -1) || each.high === undefined) each.high = bound
-    }
+    if (named.length === 0 || !named.every(each => TYPES.has(each))) continue
+    const own = new Set(named as string[])
+    if (schema.nullable === true) own.add('null')
+    types = types === undefined ? own : common(types, own)
+  }
+  const bounds: Limits['bounds'][number][] = []
+  for (const [type, lowest, highest, aboveAll = '', belowAll = ''] of BOUNDED) {
+    const keys = [lowest, highest, aboveAll, belowAll]
+    if (!schemas.some(schema => keys.some(key => schema[key] !== undefined))) continue
+    const low = tightest(
+      schemas.flatMap(schema => boundsOf(schema, lowest, aboveAll)),
+      1,
+    )
+    bounds.push({
+      type,
+      low,
+      high: tightest(
+        schemas.flatMap(schema => boundsOf(schema, highest, belowAll)),
+        -1,
+      ),
+    })
   }
   return { types, bounds }
+}
+
+/** The highest of lower bounds (`side` 1), or the lowest of upper ones. */
+function tightest(bounds: readonly NonNullable<Bound>[], side: 1 | -1): Bound {
+  return bounds.reduce<Bound>(
+    (best, each) => (best === undefined || isBeyond(each.value, best, side) ? each : best),
+    undefined,
+  )
 }
 
 /** The bound under `key`, and that under its exclusive twin, which in 3.0 is a flag. */

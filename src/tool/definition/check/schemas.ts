@@ -1,5 +1,5 @@
 import { type Place, placeUnder, quote, show } from './findings.js'
-import { flagMeant, SCHEMA_FORMS, warnForms } from './forms.js'
+import { flagMeant, SCHEMA_FORMS, warnForm } from './forms.js'
 import { DEFINITION_LIMITS } from './limits.js'
 import type { Reader } from './reader.js'
 import { isDangling, isObject, isReference } from './references.js'
@@ -34,10 +34,10 @@ const OTHER_NAMES = new Map(
 )
 const MISSPELT_TYPE = ['typ', 'Type', 'TYPE', 'types', 'tpye']
 
-/** Without one of these a schema contradicts nothing. */
+/** Without one of these a schema contradicts nothing by itself. */
 const LIMITING = new Set(
-  `enum const default not allOf required minimum maximum exclusiveMinimum exclusiveMaximum minLength maxLength minItems
-  maxItems minProperties maxProperties`.split(/\s+/),
+  `enum const default not minimum maximum exclusiveMinimum exclusiveMaximum minLength maxLength minItems maxItems
+  minProperties maxProperties`.split(/\s+/),
 )
 /** Schemas that describe the same value and are compared, and names that each requires. */
 const PARTS_COMPARED = 50
@@ -118,6 +118,9 @@ export class SchemaWalk {
       const kind = KEYWORDS.get(keyword)
       if (kind === undefined) continue
       const value = schema[keyword]
+      const form = isHidden || kind !== 'plain' ? undefined : SCHEMA_FORMS.get(keyword)
+      if (form !== undefined) warnForm(keyword, value, form, place, this.reader.findings)
+      if (kind === 'plain' && typeof value !== 'object') continue
       const at = placeUnder(place, keyword)
       if (kind === 'plain') {
         if (isReference(value)) this.reader.isMisplaced(value, at, quote(keyword))
@@ -143,9 +146,8 @@ export class SchemaWalk {
   /** What of a schema is accepted and loses something. */
   private warnOf(schema: Schema, { place, base, isPart }: Task): void {
     const { findings } = this.reader
-    warnForms(schema, SCHEMA_FORMS, place, findings)
     this.warnUnknownType(schema, place)
-    if (Object.keys(schema).some(key => LIMITING.has(key))) this.warnUnsatisfiable(schema, place, base, isPart)
+    this.warnUnsatisfiable(schema, place, base, isPart)
     const mixed = this.subtypes.mixedBy(schema, base)
     if (mixed !== undefined) {
       const msg = `these are several subtypes by ${quote(mixed)} at once: the model is told of no selector`
@@ -171,7 +173,9 @@ export class SchemaWalk {
 
   private warnUnsatisfiable(schema: Schema, place: Place, base: Schema | undefined, isPart: boolean): void {
     const { findings } = this.reader
-    const alone = [...contradictionsIn([schema])]
+    const isLimited = Object.keys(schema).some(key => LIMITING.has(key))
+    if (!isLimited && schema.allOf === undefined && schema.additionalProperties !== false) return
+    const alone = isLimited ? [...contradictionsIn([schema])] : []
     for (const { type, at, msg } of alone) findings.warn(type, msg, place, ...at)
     const parts = this.partsOf(schema, base)
     const schemas = parts.map(each => each.schema)
