@@ -6,6 +6,7 @@ import { openUrl } from '../../src/db/open.js'
 import { Batcher } from '../../src/db/statements/batcher.js'
 import { rowStatement } from '../../src/db/statements/row-statement.js'
 import { statement } from '../../src/db/statements/statement.js'
+import { eventually } from '../eventually.js'
 import { testDatabase } from '../postgres.js'
 
 /** Doubles what it is asked, and keeps which questions came together. */
@@ -169,9 +170,11 @@ t.test('a row that waits too long for earlier batches is refused and never sent'
     return rows
   }, 50)
   const asked = Array.from({ length: 70 }, (_, i) => ask(batcher, i))
-  const late = await Promise.allSettled(asked.slice(64))
+  let refused = 0
+  for (const late of asked.slice(64)) late.catch(() => refused++)
+  await eventually(() => refused === 6)
   for (const done of release) done()
-  const outcomes = [...(await Promise.allSettled(asked.slice(0, 64))), ...late]
+  const outcomes = await Promise.allSettled(asked)
   t.equal(outcomes.filter(({ status }) => status === 'fulfilled').length, 64)
   t.ok(outcomes.slice(64).every(outcome => outcome.status === 'rejected' && outcome.reason.name === 'PoolExhausted'))
   t.equal(sent.length, 64)
