@@ -2,10 +2,11 @@ import { viewerParameters } from '../auth/viewer.js'
 import { markReceived } from '../db/clock.js'
 import { rowQuery } from '../db/statements/row-statement.js'
 import type { Executor } from '../db/statements/statement.js'
-import { SnapshotTooLarge, VersionGone } from '../errors.js'
+import { SnapshotTooLarge, VersionGone, VersionNotFound } from '../errors.js'
 import { isInt4 } from '../schema/vocabulary.js'
 import { AnswerText, type DefinitionText } from '../updates/answer-text.js'
 import { auditedFields } from '../updates/field-table.js'
+import { readPastOf } from '../updates/past.js'
 import type { ResourceTypes, ShowPast, VersionedResource } from '../updates/resource.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
 import { originsOf } from './definition/index.js'
@@ -65,9 +66,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
     return row && markReceived(row.state)
   },
   decide: (state, request, references) => {
-    // Cached origins of the stored definition decide, but not beside a newly linked OAuth configuration: whether that may
-    // be linked is read under the lock, and its fault comes first.
-    const stored = linksOauthConfig(state, request) ? undefined : factsOf(state.definition_hash).origins
+    const stored = needsDatabase(state, request) ? undefined : factsOf(state.definition_hash).origins
     const cached = stored && { oauthConfigLinkable: true, ...originsBeside(request, stored) }
     return decideTool(state, request, references ?? cached ?? null)
   },
@@ -77,7 +76,8 @@ export const toolResource: VersionedResource<ToolTypes> = {
     const isLinkable = id !== null && isInt4(id) && (await readOauthConfig.run(executor, { ...viewer, id })).length > 0
     const cached = factsOf(state.definition_hash).origins
     const stored = cached ?? (needsOrigins ? await readOrigins(executor, state.definition_hash) : undefined)
-    return { oauthConfigLinkable: isLinkable, ...originsBeside(request, stored ?? new Set()) }
+    const passed = turnsPassthroughOn(state, request) ? await readPassedOrigins(executor, state) : []
+    return { oauthConfigLinkable: isLinkable, ...originsBeside(request, stored ?? new Set(), passed) }
   },
   // Where secrets stay or come, the origins of the stored definition are read first, under the lock.
   isStorable: ({ content: { oauth_config_id: id }, needsOrigins }) => (id === null || isInt4(id)) && !needsOrigins,
@@ -167,19 +167,39 @@ export function auditedTool(
   return [auditedFields(columns, content, BLANK_TOOL), content.definition_hash, marks]
 }
 
-function linksOauthConfig(
-  { oauth_config_id: stored }: ToolState,
-  { fields: { oauth_config_id: id } }: ToolUpdate,
-): boolean {
-  return id !== undefined && id !== null && id !== stored
+/** Whether the database must say more than cached origins do: whose an OAuth configuration is, or where authentication went before. */
+function needsDatabase(state: ToolState, request: ToolUpdate): boolean {
+  const { oauth_config_id: id } = request.fields
+  if (id !== undefined && id !== null && id !== state.oauth_config_id) return true
+  return turnsPassthroughOn(state, request) || (state.managed_as === 'group' && state.oauth_config_id !== null)
 }
 
-/** What a decision asks of origins: those that the request's definition adds to the stored ones, and these. */
+/** Whether a group manager turns on what other managers only get a note of. */
+function turnsPassthroughOn({ managed_as, passthrough_auth }: ToolState, { fields }: ToolUpdate): boolean {
+  return managed_as === 'group' && !passthrough_auth && fields.passthrough_auth === true
+}
+
+/** What a decision asks of origins: those of the request's definition, the stored ones, and those that had callers' authentication. */
 export function originsBeside(
   { origins }: Pick<ToolUpdate, 'origins'>,
   stored: ReadonlySet<string>,
-): Pick<References, 'addedOrigins' | 'storedOrigins'> {
-  return { addedOrigins: [...origins].filter(origin => !stored.has(origin)), storedOrigins: [...stored] }
+  passed: Iterable<string> = [],
+): Omit<References, 'oauthConfigLinkable'> {
+  return { givenOrigins: [...origins], storedOrigins: [...stored], passedOrigins: [...passed] }
+}
+
+/** Where callers' own authentication went before it was turned off; nowhere if that is not known. */
+async function readPassedOrigins(executor: Executor, state: ToolState): Promise<Iterable<string>> {
+  const turnedOff = state.field_versions.passthrough_auth
+  if (turnedOff === undefined) return []
+  try {
+    const { values } = await readPastOf(executor, 'tool', state.id, { version: turnedOff - 1 })
+    const { passthrough_auth: passed, definition = state.definition_hash } = values
+    return passed === true ? await readOrigins(executor, definition as string | null) : [] // a hash in hex
+  } catch (error) {
+    if (error instanceof VersionGone || error instanceof VersionNotFound) return []
+    throw error
+  }
 }
 
 /** The origins of a stored definition, read once in the life of this process. */

@@ -48,10 +48,12 @@ export interface ToolUpdate extends UpdateRequest, ToolUpdateContent {
 export interface References {
   /** Whether the OAuth configuration exists and the caller may link it. */
   oauthConfigLinkable: boolean
-  /** Origins of the new definition that the stored one has not. */
-  addedOrigins: readonly string[]
+  /** Origins of the new definition. */
+  givenOrigins: readonly string[]
   /** Those of the stored definition. */
   storedOrigins: readonly string[]
+  /** Where callers' own authentication went when it last did; read only for a group manager who turns it on. */
+  passedOrigins: readonly string[]
 }
 
 /** A header as it will be stored: taken over from a stored position, or sealed anew. */
@@ -68,7 +70,7 @@ export interface ToolDecision extends Decision {
   definition: CheckedDefinition | null
   headers: PlannedHeader[] | null
   linksOauthConfig: boolean
-  /** Whether the origins of the stored definition decide (secrets stay, or come alone) and are yet to be read. */
+  /** Whether origins decide (secrets stay, or come) and are yet to be read. */
   needsOrigins: boolean
   /** What the caller should know: where secrets go now. */
   notes: string[]
@@ -86,16 +88,16 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
     const msg = 'OAuth configuration not found, or not yours to link'
     throw new InvalidRequest([{ loc: ['body', 'oauth_config_id'], msg, type: 'not_found' }])
   }
-  const staying = stayingSecrets(state, fields, content)
+  const staying = stayingSecrets(state, fields, content, references)
   const replacesDefinition = content.definition_hash !== state.definition_hash
-  const addedOrigins = replacesDefinition ? (references?.addedOrigins ?? []) : []
-  const moved = movedSecrets(state, content, staying, addedOrigins)
+  const passes = content.passthrough_auth && !state.passthrough_auth
+  const sent = references === null ? [] : sentSecrets(state, references, { staying, passes, replacesDefinition })
   const headers = fields.custom_headers ? plannedHeaders(state, fields.custom_headers, vault) : null
   const changes = changedFields(state, content, headers)
   // A request with definition and values says itself where they go.
   const givesValues = fields.definition === undefined && state.definition_hash !== null && headers?.some(isSealedAnew)
   const given = givesValues ? givenSecrets(references?.storedOrigins ?? []) : []
-  const notes = [...moved, ...given, ...headerNotes(fields.custom_headers ?? [])]
+  const notes = [...sent, ...given, ...headerNotes(fields.custom_headers ?? [])]
   return {
     content,
     definition: replacesDefinition ? (fields.definition ?? null) : null,
@@ -103,7 +105,7 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
     changes,
     conflicts,
     linksOauthConfig,
-    needsOrigins: references === null && ((staying.length > 0 && replacesDefinition) || givesValues === true),
+    needsOrigins: references === null && (passes || (staying.length > 0 && replacesDefinition) || givesValues === true),
     notes,
   }
 }
@@ -201,41 +203,53 @@ function passthroughFaults(state: ToolState, fields: ToolUpdateFields): Fault[] 
 }
 
 /** The secrets that the caller does not give with the request and does not take away, in words. */
-function stayingSecrets(state: ToolState, { custom_headers }: ToolUpdateFields, content: ToolContent): string[] {
+function stayingSecrets(
+  state: ToolState,
+  { custom_headers }: ToolUpdateFields,
+  content: ToolContent,
+  references: References | null,
+): string[] {
   // A value in clear text is given for what the request makes of the tool, also where it is the stored one.
   const headersStay = custom_headers?.some(({ value }) => looksLikeMask(value)) ?? state.headers.length > 0
   const { oauth_config_id: config, passthrough_auth: passes } = content
+  // A group manager may link their own configuration to any tool, so they may move a tool with it.
+  const isOwn = state.managed_as === 'group' && references?.oauthConfigLinkable === true
   return [
     ...(headersStay ? ['stored header values'] : []),
-    ...(config !== null && config === state.oauth_config_id ? ['OAuth configuration'] : []),
-    ...(passes && state.passthrough_auth ? ["callers' own authentication"] : []),
+    ...(config !== null && config === state.oauth_config_id && !isOwn ? ['OAuth configuration'] : []),
+    ...(passes && state.passthrough_auth ? [AUTHENTICATION] : []),
   ]
 }
 
-/** A secret stays with its origin (DECISIONS section 5): a group manager may not send it elsewhere, others get the answered notes. */
-function movedSecrets(
+const AUTHENTICATION = "callers' own authentication"
+
+/**
+ * A secret stays with its origin (DECISIONS section 5): a group manager may send none to an origin that does not have it, in one step or in
+ * several; others get the answered notes. Callers' own authentication may come back to where it was before.
+ */
+function sentSecrets(
   state: ToolState,
-  content: ToolContent,
-  staying: readonly string[],
-  addedOrigins: readonly string[],
+  { givenOrigins, storedOrigins, passedOrigins }: References,
+  { staying, passes, replacesDefinition }: { staying: string[]; passes: boolean; replacesDefinition: boolean },
 ): string[] {
-  const secrets = staying.join(' and the ')
-  const origins = shortened(addedOrigins)
-  const moves = addedOrigins.length > 0 && staying.length > 0
-  const passes = content.passthrough_auth && !state.passthrough_auth && staying.length > 0
-  if (state.managed_as === 'group' && (moves || passes)) {
-    const what = moves
-      ? `cannot send the ${secrets} of a tool to ${origins}`
-      : `cannot turn on passthrough_auth beside the ${secrets} of a tool`
+  const origins = replacesDefinition ? givenOrigins : storedOrigins
+  const without = (had: readonly string[]) => origins.filter(origin => !had.includes(origin))
+  const isGroups = state.managed_as === 'group'
+  const sent = [
+    { secrets: staying, origins: without(storedOrigins) },
+    { secrets: passes ? [AUTHENTICATION] : [], origins: isGroups ? without(passedOrigins) : origins },
+  ].filter(({ secrets, origins }) => secrets.length > 0 && origins.length > 0)
+  const [refused] = sent
+  if (isGroups && refused !== undefined) {
     throw new Forbidden(
-      `Who manages a tool only through groups ${what}. Send new values, or take them away, in the same update.`,
+      `A manager through groups cannot send the ${refused.secrets.join(' and the ')} of a tool to ${shortened(refused.origins)}. ` +
+        'Send new values, or take them away, in the same update.',
       'manage:actions',
     )
   }
-  return [
-    ...(moves ? [`calls of this tool now also take the ${secrets} to ${origins}`] : []),
-    ...(passes ? ["the callers' own authentication now goes to the servers of this tool too"] : []),
-  ]
+  return sent.map(({ secrets, origins }) => {
+    return `calls of this tool now also take the ${secrets.join(' and the ')} to ${shortened(origins)}`
+  })
 }
 
 /** Where values go that are given without the definition: somebody else may have changed its servers. */

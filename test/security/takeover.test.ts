@@ -309,7 +309,7 @@ t.test('a secret stays with the origin that it was given for', async t => {
     const both = { passthrough_auth: true, definition: definitionAt('https://x.example.org') }
     t.strictSame(told(await put('admin', 202, both)), [
       'calls of this tool now also take the OAuth configuration to https://x.example.org',
-      "the callers' own authentication now goes to the servers of this tool too",
+      "calls of this tool now also take the callers' own authentication to https://x.example.org",
     ])
   })
 })
