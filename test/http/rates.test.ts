@@ -3,7 +3,7 @@ import t from 'tap'
 import { mintToken } from '../../src/auth/token.js'
 import { InvalidConfiguration, readConfig } from '../../src/config.js'
 import { Rate } from '../../src/limits/rate.js'
-import { type Running, running, saysItsLimit, tokenOf, whenInWork } from './running.js'
+import { eventually, type Running, running, saysItsLimit, tokenOf, whenInWork } from './running.js'
 
 /** A dry run on an agent that is not there: 404 once the caller is known. */
 function ask(
@@ -180,22 +180,22 @@ t.test('one slow read of a token runs at a time; another token has its turn mean
   const other = await tokenOf(database, { email: 'alice+other@example.com', active: true })
   const holding = await database.db.startTransaction().execute()
   await sql`lock table persona_label, persona in access exclusive mode`.execute(holding)
-  const list = (one: string) => app.inject({ url: '/persona', headers: { authorization: `Bearer ${one}` } })
+  const read = (one: string) => app.inject({ url: '/persona', headers: { authorization: `Bearer ${one}` } })
   const waiting = async () => {
     const found = sql`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
-    return (await found.execute(holding)).rows.length
+    return (await found.execute(database.db)).rows.length // one transaction would see one snapshot
   }
-  const lists = []
+  const reads = []
   for (const [one, statements] of [
     [token, 1],
     [other, 2],
     [token, 2],
   ] as const) {
-    lists.push(list(one))
-    await whenInWork(service, lists.length)
-    while ((await waiting()) < statements) await new Promise(resolve => setTimeout(resolve, 20))
+    reads.push(read(one))
+    await whenInWork(service, reads.length)
+    await eventually(async () => (await waiting()) >= statements, 20_000)
     t.equal(await waiting(), statements)
   }
   await holding.rollback().execute()
-  for (const { statusCode } of await Promise.all(lists)) t.equal(statusCode, 200)
+  for (const { statusCode } of await Promise.all(reads)) t.equal(statusCode, 200)
 })
