@@ -52,6 +52,26 @@ const remote = () => withBody({ properties: record(50_000, i => [`p${i}`, { $ref
 const manyPaths = () => record(100_000, i => [`/p${i}`, { get: { operationId: `o${i}`, summary: 'X' } }])
 const chain = () => record(10_000, i => [`s${i}`, ref(`s${i + 1}`)])
 
+/** Texts that a careless pattern reads once for each of their characters. */
+function longTexts(): Json {
+  const [dots, blanks, slashes] = ['.'.repeat(4000), ' '.repeat(500_000), '/'.repeat(4000)]
+  const paths = record(500, i => [`p${i}{${dots}x${dots}}`, { get: { operationId: `o${i}`, summary: 'X' } }])
+  const servers = [{ url: `a${slashes}x${slashes}` }]
+  const schema = { minimum: `${'1'.repeat(500_000)}x`, enum: `${blanks}x${blanks}`, required: '1'.repeat(500_000) }
+  return { ...withBody(schema), servers, paths: { ...paths, ...(withBody(schema).paths as Json) } }
+}
+
+/** Thousands of schemas that are compared with the same long lists. */
+function sharedLists(): Json {
+  const values = record(50, i => [
+    `c${i}`,
+    { enum: Array.from({ length: 1000 }, (_, j) => i + j), additionalProperties: false },
+  ])
+  const allOf = Array.from({ length: 50 }, (_, i) => ref(`c${i}`))
+  const users = record(2000, i => [`s${i}`, { allOf, required: ['a'], maximum: 5 }])
+  return withBody({ properties: record(2000, i => [`p${i}`, ref(`s${i}`)]) }, { ...values, ...users })
+}
+
 /** Documents made to hurt a reader, and the type of a fault that each must have; `null` for one that is accepted. */
 const HOSTILE: [name: string, make: () => unknown, type: string | null][] = [
   ['100,000 levels', () => withBody(nested(100_000, not => ({ not }))), 'definition_too_deep'],
@@ -65,6 +85,8 @@ const HOSTILE: [name: string, make: () => unknown, type: string | null][] = [
   ['100,000 paths', () => ({ ...HEAD, paths: manyPaths() }), 'too_many_operations'],
   ['5,000 operations with 499 parameters of their path', sharedParameters, 'operation_id_duplicate'],
   ['500,000 placeholders', () => ({ ...HEAD, paths: { [`/${'{a}'.repeat(5e5)}`]: { get: {} } } }), 'string_too_long'],
+  ['long texts', longTexts, 'path_parameter_undeclared'],
+  ['long lists that thousands share', sharedLists, null],
   ['keys that change a prototype', () => JSON.parse('{"openapi":"3.1.0","__proto__":{"polluted":1}}'), 'key_forbidden'],
 ]
 

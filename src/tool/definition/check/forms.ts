@@ -9,6 +9,8 @@ export interface Form {
 }
 
 const MEANT_SHOWN = 5
+/** Longer texts mean nothing else than they say. */
+const MEANT_CHARACTERS = 256
 const isText = (value: unknown) => typeof value === 'string'
 const isNumber = (value: unknown) => typeof value === 'bigint' || Number.isFinite(value)
 const isFlag = (value: unknown) => typeof value === 'boolean'
@@ -23,7 +25,10 @@ export function flagMeant(value: unknown): boolean | undefined {
 
 /** The number that a text means. */
 export function numberMeant(value: unknown): number | undefined {
-  const isNumeric = typeof value === 'string' && /^\s*[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?\s*$/i.test(value)
+  const isNumeric =
+    typeof value === 'string' &&
+    value.length <= MEANT_CHARACTERS &&
+    /^\s*[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?\s*$/i.test(value)
   return isNumeric ? Number(value) : undefined
 }
 
@@ -45,7 +50,7 @@ const count: Form = {
   meant: value => [numberMeant(value)].find(isCount),
 }
 const listed = (value: unknown) => {
-  if (typeof value === 'string') return value.split(/\s*[,|]\s*/)
+  if (typeof value === 'string') return value.length <= MEANT_CHARACTERS ? value.split(/\s*[,|]\s*/) : undefined
   return typeof value === 'object' ? Object.values(value ?? {}) : undefined
 }
 const texts: Form = {

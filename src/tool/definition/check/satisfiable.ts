@@ -29,6 +29,7 @@ const BOUNDED = [
 ] as const
 const TYPES = new Set<unknown>(['string', 'number', 'integer', 'boolean', 'array', 'object', 'null'])
 const VALUES_COMPARED = 200
+const VALUES_JUDGED = 10_000
 
 /**
  * What nothing can satisfy in these schemas, which describe the same value; the first is the one that they are about. Patterns and
@@ -88,10 +89,12 @@ function* uselessBounds(schema: Schema, { types }: Limits): Generator<Contradict
 /** The values of an enumeration, or the constant, that the schemas exclude: all of them, or each with its index. */
 function* excludedValues(schemas: readonly Schema[], limits: Limits): Generator<Contradiction> {
   const type = 'schema_unsatisfiable'
-  const lists = schemas.flatMap(each => [valuesOf(each) ?? []]).filter(each => each.length > 0)
+  // Of several schemas only short lists are compared: thousands may refer to one long list.
+  const most = schemas.length === 1 ? VALUES_JUDGED : VALUES_COMPARED
+  const lists = schemas.flatMap(each => [valuesOf(each) ?? []]).filter(({ length }) => length > 0 && length <= most)
   const [values = [], ...others] = lists
   const excluded = values.flatMap((value, i) => {
-    const isElsewhere = others.every(list => list.length > VALUES_COMPARED || isListed(value, list))
+    const isElsewhere = others.every(list => isListed(value, list))
     const reason = misfit(value, limits) ?? (isElsewhere ? undefined : 'is not in the other list of values')
     return reason === undefined ? [] : [{ i, value, reason }]
   })

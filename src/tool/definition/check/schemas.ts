@@ -192,20 +192,19 @@ export class SchemaWalk {
 
   /** A name that is required where one part allows no other properties than its own. */
   private missingName(parts: readonly { schema: Schema; base: Schema | undefined }[]): string | undefined {
-    const own = parts.map(({ schema, base }) => ({
-      schema,
-      base,
-      own: isObject(schema.properties) ? schema.properties : {},
-    }))
-    const names = parts.flatMap(({ schema: { required } }) =>
+    const lists = parts.map(({ schema: { required } }) =>
       Array.isArray(required) ? required.slice(0, NAMES_COMPARED) : [],
     )
+    const required = new Set(lists.flat())
     const isSetByServer = (name: string) =>
-      own.some(each => Object.hasOwn(each.own, name) && this.isSetByServer(each.own[name], each.base))
-    const required = names.filter(name => typeof name === 'string' && !isSetByServer(name))
-    return own
-      .filter(({ schema }) => schema.additionalProperties === false && schema.patternProperties === undefined)
-      .flatMap(({ own }) => required.filter(name => !Object.hasOwn(own, name)))[0]
+      parts.some(({ schema, base }) => this.isSetByServer(ownProperty(schema.properties, name), base))
+    for (const { schema } of parts) {
+      if (schema.additionalProperties !== false || schema.patternProperties !== undefined) continue
+      for (const name of required)
+        if (typeof name === 'string' && ownProperty(schema.properties, name) === undefined && !isSetByServer(name))
+          return name
+    }
+    return undefined
   }
 
   /** A schema and those that describe the same value with it, by `allOf` and references, some of them. */
@@ -255,6 +254,10 @@ export class SchemaWalk {
 export function knownType(name: string): string | undefined {
   const text = name.trim().toLowerCase()
   return TYPES.includes(text) ? text : OTHER_NAMES.get(text)
+}
+
+function ownProperty(holder: unknown, name: string): unknown {
+  return isObject(holder) && Object.hasOwn(holder, name) ? holder[name] : undefined
 }
 
 /** What was meant by something that is no schema. */

@@ -232,9 +232,11 @@ export function leadsAway(open: readonly string[], path: string): string | undef
   if (!isOrdinary && canBeHost(parse(end)?.host)) return 'names a host'
   const address = open.find(text => {
     if (/^https?:\/\//i.test(text)) return !/^(?:[/?#]|$)/.test(end)
-    const start = end.startsWith('/') ? text.replace(/[/\\\0- ]+$/, '') : text
-    const isOnlySlashes = /^(?:https?:)?[/\\\0- ]*$/i.test(start)
+    const isOnlySlashes = /^(?:https?:)?[/\\\0- ]*$/i.test(text)
     if (isOrdinary && !isOnlySlashes) return false
+    let length = text.length
+    while (end.startsWith('/') && /[/\\\0- ]/.test(text.charAt(length - 1))) length--
+    const start = text.slice(0, length)
     const [own, joined, kept] = [text, start + end, text + end].map(url => parse(url)?.host)
     return (joined !== undefined && joined !== own) || (kept !== own && canBeHost(kept))
   })

@@ -7,6 +7,9 @@ export interface PathTemplate {
   readonly bare: string
 }
 
+/** In longer names and paths nothing is looked for. */
+const NAME_CHARACTERS = 256
+
 /** What stands after a colon where it is a type of a framework's router and no name. */
 const ROUTE_TYPES =
   /^(?:u?int\d*|integer|long|float|double|decimal|number|str|string|text|uuid|guid|slug|path|bool|boolean|alpha|datetime|date)$/i
@@ -72,6 +75,7 @@ export function meantBy(
   declared: (key: string) => boolean,
   unused: readonly string[],
 ): Meant | undefined {
+  if (name.length > NAME_CHARACTERS) return undefined
   const text = name.trim()
   if (/^[?&]/.test(text)) {
     const names = text.slice(1).split(',').map(clean)
@@ -99,6 +103,7 @@ export function isOrdinaryName(name: string): boolean {
 
 /** How the router of another framework writes a path parameter in this path: `:id`, `<int:id>`, `[id]`. */
 export function routeOf(path: string, name: string): string | undefined {
+  if (path.length > NAME_CHARACTERS) return undefined
   return path
     .split('/')
     .find(
