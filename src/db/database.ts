@@ -120,11 +120,16 @@ export class Database implements BatchRunner {
     }
   }
 
-  /** Has the server cancel what runs on a connection, where another one is free for that. Never rejects. */
+  /**
+   * Has the server cancel what runs on a connection, where another one is free for that. What waits for the standby has committed
+   * already: to end that wait would show a change that a failover loses. Never rejects.
+   */
   async #cancel({ server }: Session): Promise<void> {
     const { idleCount, totalCount } = this.pool
     if (!server?.isDirect || (idleCount === 0 && totalCount >= this.#options.poolSize)) return
-    await sql`select pg_cancel_backend(${server.processId}::integer)`.execute(this.db).catch(() => undefined)
+    const cancel = sql`select pg_cancel_backend(pid) from pg_stat_activity
+      where pid = ${server.processId}::integer and state = 'active' and wait_event is distinct from 'SyncRep'`
+    await cancel.execute(this.db).catch(() => undefined)
   }
 
   /**
