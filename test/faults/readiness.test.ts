@@ -4,7 +4,7 @@ import t from 'tap'
 import { generateKey } from '../../src/secrets/key-ring.js'
 import { Cluster, canMount } from './cluster.js'
 import { METRICS_TOKEN, ServiceProcess } from './service.js'
-import { makeWorld } from './world.js'
+import { AGENT_COUNT, makeWorld, range } from './world.js'
 
 const PATIENCE_MS = 120_000
 
@@ -53,6 +53,33 @@ t.test(
   },
 )
 
+t.test('200 for updates of a batch that waits for a standby: nothing ends that wait, however long it is', async t => {
+  const cluster = await Cluster.create()
+  t.teardown(() => cluster.remove())
+  const { service, update } = await serve(cluster)
+  t.teardown(() => service.stop('SIGKILL'))
+  const ids = range(AGENT_COUNT)
+  await Promise.all(ids.map(id => update('before', id)))
+  const wait = async (standby: string) => {
+    await cluster.query(`alter system set synchronous_standby_names = '${standby}'`, [], 'postgres')
+    await cluster.query('select pg_reload_conf()', [], 'postgres')
+  }
+  await wait('nobody')
+  const updates = Promise.all(ids.map(id => update('in a batch', id)))
+  await until(async () => {
+    const waiting = `select from pg_stat_activity where wait_event = 'SyncRep' and clock_timestamp() > query_start + '1 s'::interval`
+    return (await cluster.query(waiting)).length > 0
+  })
+  const shown = await cluster.query(`select from persona where description = 'in a batch'`)
+  t.equal(shown.length, 0, 'no reader sees what a failover would lose')
+  await wait('')
+  t.strictSame(
+    await updates,
+    ids.map(() => 200),
+  )
+  t.notMatch(service.log, /"outcome":"unknown"/)
+})
+
 async function setReadOnly(cluster: Cluster, value: 'on' | 'off'): Promise<void> {
   await cluster.query(`alter system set default_transaction_read_only = ${value}`, [], 'postgres')
   await cluster.query('select pg_reload_conf()', [], 'postgres')
@@ -62,8 +89,8 @@ async function serve(cluster: Cluster) {
   const token = await makeWorld(cluster.url())
   const env = { DATABASE_URL: cluster.url(), SECRET_KEYS: generateKey(), METRICS_TOKEN }
   const service = await ServiceProcess.start(env)
-  const update = async (description: string) => {
-    const response = await fetch(`http://127.0.0.1:${service.port}/persona/1?update_mask=description`, {
+  const update = async (description: string, id = 1) => {
+    const response = await fetch(`http://127.0.0.1:${service.port}/persona/${id}?update_mask=description`, {
       method: 'PATCH',
       headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
       body: JSON.stringify({ description }),
