@@ -286,7 +286,7 @@ const cases: [name: string, after: unknown, changes: string[], before?: unknown]
   ],
   [
     'a property added, whatever is in it',
-    changed('ticket properties due', { type: 'object', properties: { at: TEXT } }),
+    changed('ticket properties due', { properties: { at: { properties: { day: { properties: { hour: TEXT } } } } } }),
     ['argument_added createTicket: the argument "requestBody.due" is new and optional'],
   ],
   [

@@ -122,6 +122,15 @@ t.test('operationIds that are made have at most 64 characters, and are told apar
   t.strictSame(idsOf('/', '/a/b', '/a-b', '/a_b'), ['root_get', 'a_b_get', 'a_b_get_2', 'a_b_get_3'])
 })
 
+t.test('references that lead outside, and extensions among the paths, are in no way of a repair', async t => {
+  const outside = { ...operation, parameters: [{ $ref: 'p.json' }] }
+  const { check } = repairDefinition(withPaths({ '/x/{id}': { get: outside } }))
+  t.match(check, { ok: false, faults: [{ type: 'ref_external' }] })
+  const paths = { 'x-a': { parameters: 1, get: { parameters: 1 } }, '/a': { get: operation } }
+  const { definition } = repairDefinition({ ...swagger, paths })
+  t.match(definition, { paths: { 'x-a': paths['x-a'] } })
+})
+
 t.test('each edit has the value before and after it; what is renamed keeps its position', async t => {
   const { edits, definition } = repairDefinition(
     document({ openapi: 3.1, paths: { '/x': { tags: ['a'], get: operation, put: null, post: { operationId: 'y' } } } }),
@@ -150,6 +159,7 @@ t.test(
       ((repairDefinition(document({ servers }), { server }).definition as Json).servers as { url: string }[])[0]?.url
     t.equal(urlOf(undefined), server)
     t.equal(urlOf([{ url: 'file:///etc' }]), server)
+    t.equal(urlOf({ url: 'https://t.example.com' }), server, 'servers are a list')
     t.equal(urlOf([{ url: '/v2' }]), 'https://given.example.com/v2')
     t.equal(urlOf([{ url: '' }]), server)
     t.equal(urlOf([{ url: 'https://t.example.com' }]), 'https://t.example.com')
