@@ -601,6 +601,7 @@ t.test('Swagger 2.0: faults of what was made of it have the place and the names 
           ],
         },
         put: { ...operation, operationId: 'y', parameters: [{ $ref: '#/parameters/B' }] },
+        patch: { ...operation, operationId: 'z', parameters: [{ in: 'formData', name: 'f', type: 'file' }] },
       },
     },
     parameters: { B: { in: 'body', name: 'b', schema: { items: dangling('Lost') } } },
@@ -618,6 +619,7 @@ t.test('Swagger 2.0: faults of what was made of it have the place and the names 
       'definitions Doc properties owner $ref: "#/definitions/Owner"',
       'paths /a post parameters 1 schema allOf 1 $ref: "#/definitions/Gone"',
       'parameters B schema items $ref: "#/definitions/Lost"',
+      'paths /a patch: request_body_media_type_unsupported',
     ],
   )
 })

@@ -112,6 +112,13 @@ t.test('without a mapping the selector is the name of the schema, or what the sc
   t.notOk(direct({ kind: 'cat', size: 1 }), 'a subtype alone fixes its selector too')
 })
 
+t.test('a selector that no schema declares has a safe name too', async t => {
+  const parent = { type: 'object', discriminator: { propertyName: '@kind' } }
+  const accept = accepts(ref('Pet'), { Pet: parent, Cat: { allOf: [ref('Pet')], required: ['meow'] } })
+  t.ok(accept({ kind: 'Cat', meow: 1 }))
+  t.notOk(accept({ kind: 'Dog', meow: 1 }) || accept({ '@kind': 'Cat', meow: 1 }))
+})
+
 t.test('subtypes of subtypes, and a subtype that leads back to its parent', async t => {
   const schemas = {
     Pet: PET,

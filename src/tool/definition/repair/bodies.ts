@@ -12,10 +12,10 @@ export interface DroppedOperation {
   msg: string
 }
 
-/** An operation, and every path that has it. */
+/** An operation, and a path that has it. */
 interface Use {
   readonly place: Loc
-  readonly paths: string[]
+  readonly path: string
 }
 
 /** Characters of the media types of a body that is left out, as they are named. */
@@ -59,16 +59,15 @@ export class BodyRepairs {
     }
   }
 
-  private drop({ place, paths }: Use, msg: string): void {
-    if (this.document.at(place) === undefined) return
-    this.document.remove(place, 'operation_dropped', msg)
-    for (const path of paths) this.dropped.push({ method: String(place.at(-1)), path, msg })
+  private drop({ place, path }: Use, msg: string): void {
+    // Several paths may have one operation.
+    if (this.document.at(place) !== undefined) this.document.remove(place, 'operation_dropped', msg)
+    this.dropped.push({ method: String(place.at(-1)), path, msg })
   }
 
   /** The operations that send a body, directly or by references, by the place of the body. */
   private usesOfBodies(): Map<string, Use[]> {
     const byBody = new Map<string, Use[]>()
-    const byPlace = new Map<string, Use>()
     const paths = this.document.at(['paths'])
     let count = 0
     for (const path of isObject(paths) ? Object.keys(paths) : []) {
@@ -80,15 +79,10 @@ export class BodyRepairs {
           methods.add(method)
           if (++count > MOST_USES) return new Map()
           const place = [...item.path, method]
-          const key = `${item.key} ${method}`
-          const use = byPlace.get(key) ?? { place, paths: [] }
-          use.paths.push(path)
-          if (byPlace.has(key)) continue
-          byPlace.set(key, use)
-          for (const body of this.placesFrom([...place, 'requestBody'])) {
-            const known = byBody.get(body.key)
-            if (known === undefined) byBody.set(body.key, [use])
-            else known.push(use)
+          for (const { key } of this.placesFrom([...place, 'requestBody'])) {
+            const uses = byBody.get(key) ?? []
+            uses.push({ place, path })
+            byBody.set(key, uses)
           }
         }
       }
@@ -103,13 +97,9 @@ export class BodyRepairs {
       yield at
       const ref = this.document.at([...at.path, '$ref'])
       if (typeof ref !== 'string') return
-      let next = this.places.get(ref)
-      if (next === undefined) {
-        const steps = stepsOf(ref)
-        next = { path: steps, key: placeKey(steps) }
-        this.places.set(ref, next)
-      }
-      at = next
+      const steps = stepsOf(ref)
+      at = this.places.get(ref) ?? { path: steps, key: placeKey(steps) }
+      this.places.set(ref, at)
     }
   }
 }

@@ -74,16 +74,10 @@ export class GivenPlaces {
     if (part === 'responses')
       return [...operation, part, ...rest.filter((_, i) => rest[1] !== 'content' || (i !== 1 && i !== 2))]
     if (part !== 'requestBody') return path
-    // content, media type, schema
-    const [, , , ...inner] = rest
-    for (const holder of [operation, operation.slice(0, 2)]) {
-      const bodies = this.entriesAt(holder).filter(each => isBody(each.entry))
-      const body = bodies.find(({ entry }) => entry.in === 'body')
-      if (body !== undefined) return [...body.place, 'schema', ...inner]
-      const field = bodies.find(({ entry }) => inner[0] === 'properties' && entry.name === inner[1])
-      if (field !== undefined) return [...field.place, ...inner.slice(2)]
-    }
-    return operation
+    const [, , , ...inner] = rest // after content, media type and schema; the schemas of forms are not read
+    const holders = [operation, operation.slice(0, 2)]
+    const body = holders.flatMap(holder => this.entriesAt(holder)).find(({ entry }) => entry.in === 'body')
+    return body === undefined ? operation : [...body.place, 'schema', ...inner]
   }
 
   /** A parameter says in itself what OpenAPI 3 has in its schema. */
