@@ -123,21 +123,23 @@ function repeatedIn(text: string): Loc[] {
   const found: Loc[] = []
   /** The objects and lists around a token, with the keys of an object. */
   const open: { at: string | number; keys?: Set<string>; isKey?: boolean }[] = []
-  for (const [token] of text.matchAll(/"(?:[^"\\]+|\\.)*"|[{}[\],]/g)) {
+  let start = -1 // of the text that is open
+  for (const { 0: token, index } of text.matchAll(/\\.|["{}[\],]/gs)) {
     const around = open.at(-1)
-    if (token === '{') open.push({ at: '', keys: new Set(), isKey: true })
+    if (start >= 0 || token === '"') {
+      if (token === '"' && start >= 0 && around?.keys !== undefined && around.isKey) {
+        const key = String(JSON.parse(text.slice(start, index + 1)))
+        around.isKey = false
+        around.at = key
+        if (around.keys.has(key) && found.length < REPEATED_MAX) found.push(open.map(({ at }) => at))
+        around.keys.add(key)
+      }
+      if (token === '"') start = start >= 0 ? -1 : index
+    } else if (token === '{') open.push({ at: '', keys: new Set(), isKey: true })
     else if (token === '[') open.push({ at: 0 })
-    else if (token === '}' || token === ']') open.pop()
-    else if (around === undefined) continue
-    else if (token === ',') {
-      if (typeof around.at === 'number') around.at++
-      else around.isKey = true
-    } else if (around.isKey) {
-      around.isKey = false
-      around.at = JSON.parse(token)
-      if (around.keys?.has(around.at as string) && found.length < REPEATED_MAX) found.push(open.map(({ at }) => at))
-      around.keys?.add(around.at as string)
-    }
+    else if (token !== ',') open.pop()
+    else if (typeof around?.at === 'number') around.at++
+    else if (around !== undefined) around.isKey = true
   }
   return found
 }
