@@ -64,7 +64,10 @@ for (const file of documents) {
     const record = {
       check: foundBy(check),
       ...(completion && {
-        edits: completion.edits.map(({ op, path, type }) => `${op} ${type} at ${path.join(' > ')}`),
+        edits: completion.edits.map(
+          ({ op, path, type, value }) =>
+            `${op} ${type} at ${path.join(' > ')}${typeof value === 'string' ? `: ${value}` : ''}`,
+        ),
         dropped: completion.dropped.map(({ method, path }) => `${method} ${path}`),
         completed: foundBy(completion.check),
       }),

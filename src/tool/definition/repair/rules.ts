@@ -153,7 +153,7 @@ export class Repairs {
     const { document } = this
     const last = String(path.at(-1))
     if (last === 'operationId' && value === null) this.addId(path, 'the operationId held nothing')
-    else if (typeof value === 'number' || typeof value === 'boolean')
+    else if ((typeof value === 'number' || typeof value === 'boolean') && last !== '$ref')
       document.set(path, this.written(path, value), 'text_quoted', 'what should be a text is written as one')
     else if (last === 'title' || last === 'version')
       document.set(path, 'Untitled', 'text_replaced', 'what should be a text holds none')
