@@ -65,8 +65,8 @@ for (const file of documents) {
       check: foundBy(check),
       ...(completion && {
         edits: completion.edits.map(
-          ({ op, path, type, value }) =>
-            `${op} ${type} at ${path.join(' > ')}${typeof value === 'string' ? `: ${value}` : ''}`,
+          ({ op, path, type, after }) =>
+            `${op} ${type} at ${path.join(' > ')}${typeof after === 'string' ? `: ${after}` : ''}`,
         ),
         dropped: completion.dropped.map(({ method, path }) => `${method} ${path}`),
         completed: foundBy(completion.check),
