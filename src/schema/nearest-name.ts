@@ -1,7 +1,7 @@
 /** Longer names are compared with nothing. */
 const NAME_CHARACTERS = 64
 
-/** Of so many names that are not known in one request it is looked for which one was meant. */
+/** The nearest known name is suggested for at most 20 unknown names of one request. */
 export const SUGGESTIONS_MAX = 20
 
 const third = (written: string) => Math.floor(written.length / 3)

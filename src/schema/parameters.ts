@@ -54,7 +54,7 @@ export function queryInteger(minimum: number, maximum: number, description: stri
   )
 }
 
-/** A text in a query, of at most so many characters. */
+/** A text in a query, of at most `maxLength` characters. */
 export function queryText(maxLength: number, description: string) {
   const schema = textSchema({ maxLength, description })
   return Type.Optional(parameter({ ...schema, description }, (text, loc) => checked(schema, text, loc)))

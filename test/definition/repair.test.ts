@@ -106,7 +106,7 @@ t.test('what is not certain stays a fault, and no edit touches it', async t => {
   t.match(check.ok ? '' : check.faults[0]?.msg, /did you mean "post"/)
 })
 
-t.test('operationIds that are made have at most 64 characters, and are told apart', async t => {
+t.test('operationIds that are made have at most 64 characters, and stay apart', async t => {
   const idsOf = (...paths: string[]) => {
     const { definition } = repairDefinition(
       withPaths(Object.fromEntries(paths.map(path => [path, { get: { summary: 'S' } }]))),

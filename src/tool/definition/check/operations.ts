@@ -156,7 +156,7 @@ export class OperationRules {
       this.paths.set(bare, path)
       return
     }
-    const msg = `the path is the same as ${quote(first)} but for the names of its placeholders: a server cannot tell calls apart`
+    const msg = `the path differs from ${quote(first)} only in the names of its placeholders: a server cannot tell calls apart`
     this.reader.findings.warn('path_template_repeated', msg, place)
   }
 

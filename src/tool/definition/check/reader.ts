@@ -133,7 +133,7 @@ function stepsBetween(root: Place, place: Place): (string | number)[] {
   return steps
 }
 
-/** What stands behind these steps; undefined for schemas, data, extensions and what stands within a reference. */
+/** The part at the end of these steps; undefined for schemas, data, extensions and what is inside a reference. */
 function partOf(document: Record<string, unknown>, steps: readonly (string | number)[]): string | undefined {
   let part: string | undefined = 'document'
   let value: unknown = document

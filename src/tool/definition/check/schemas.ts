@@ -150,7 +150,7 @@ export class SchemaWalk {
     this.warnUnsatisfiable(schema, place, base, isPart)
     const mixed = this.subtypes.mixedBy(schema, base)
     if (mixed !== undefined) {
-      const msg = `these are several subtypes by ${quote(mixed)} at once: the model is told of no selector`
+      const msg = `these are several subtypes by ${quote(mixed)} at once: the model sees no selector`
       findings.warn('discriminator_unresolved', msg, place, 'allOf')
     }
     if (schema.discriminator !== undefined)

@@ -84,7 +84,7 @@ export class Subtypes {
     return this.children.get(schema) ?? []
   }
 
-  /** The schemas that are offered for this one: its subtypes, but for alternatives that it names itself. */
+  /** The schemas that are offered for this one: its subtypes, except alternatives that it names itself. */
   offeredFor(schema: Schema): Target[] {
     const own = this.discriminatorOf(schema)
     if (own === undefined && this.rootsOf(schema).length === 0) return []
@@ -176,7 +176,7 @@ export class Subtypes {
     if (schema.discriminator === undefined) return
     const discriminator = this.discriminatorOf(schema)
     if (discriminator === undefined) {
-      warn('the discriminator names no property: the model is told of no selector', ['discriminator'])
+      warn('the discriminator names no property: the model sees no selector', ['discriminator'])
       return
     }
     const { property, mapped, lost } = discriminator
