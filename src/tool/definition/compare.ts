@@ -43,6 +43,7 @@ const PATH_CHARACTERS = 200
 const ANY = 'any value'
 const UNREADABLE = 'unreadable'
 const LEFT_OUT = 'left_out'
+const NEED = 'need'
 const REFERENCE = /"#\/\$defs\/([^"]+)"/g
 /** Keywords that say nothing of a value when they have this one. */
 const WITHOUT_EFFECT = new Map<string, unknown>([
@@ -123,6 +124,7 @@ export function changeText({ kind, operation, argument, aspect, from, to, ...lis
       return both('no call goes any more to', 'calls may go to')
     default:
       if (aspect === UNREADABLE) return `the ${to} definition cannot be read, so nothing can be compared`
+      if (aspect === NEED) return `${subject} is ${to} now`
       if (aspect === LEFT_OUT) return `${to} more changes are left out`
       return `the ${aspect} of ${operation === '' ? 'the definition' : subject} changed${to === undefined ? '' : ` from ${quote(from ?? '')} to ${quote(to)}`}`
   }
@@ -213,7 +215,7 @@ function compareLeaves(old: Map<string, Leaf>, next: Map<string, Leaf>, changed:
       continue
     }
     if (now.isRequired && !before.isRequired) add('argument_required')
-    if (before.isRequired && !now.isRequired) add('changed', { aspect: 'need', from: 'required', to: 'optional' })
+    if (before.isRequired && !now.isRequired) add('changed', { aspect: NEED, from: 'required', to: 'optional' })
     if (before.isRepeated || now.isRepeated) {
       settled.add(path)
       continue
