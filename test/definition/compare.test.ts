@@ -250,6 +250,7 @@ const cases: [name: string, after: unknown, changes: string[], before?: unknown]
     changed('limit schema maximum', 50),
     ['changed listTickets: the maximum of the argument "limit" changed'],
   ],
+  ['items that may be anything', note({ type: 'array', items: true }), [], note({ type: 'array' })],
   ['keywords that say nothing', note({ type: 'string', minLength: 0, uniqueItems: false, deprecated: false }), []],
   [
     'of a parameter of the path',

@@ -131,6 +131,19 @@ t.test('references that lead outside, and extensions among the paths, are in no 
   t.match(definition, { paths: { 'x-a': paths['x-a'] } })
 })
 
+t.test('versions that are no OpenAPI 3 stay faults; shared parameters of Swagger 2.0 are put in order too', async t => {
+  for (const openapi of [2.5, 4, 4.1]) {
+    const { edits, check } = repairDefinition(document({ openapi }))
+    t.match([edits, check.ok], [[{ type: 'text_quoted', after: String(openapi) }], false], String(openapi))
+  }
+  const P = { in: 'query', name: 'q', type: 'array', items: { type: 'string' }, collectionFormat: 'tsv' }
+  const paths = { '/a': { get: { ...operation, parameters: [{ $ref: '#/parameters/P' }] } } }
+  t.match(editsOf(repairDefinition({ ...swagger, paths, parameters: { P } })), [
+    'replace swagger_converted at',
+    'replace collection_format_replaced at components parameters P',
+  ])
+})
+
 t.test('each edit has the value before and after it; what is renamed keeps its position', async t => {
   const { edits, definition } = repairDefinition(
     document({ openapi: 3.1, paths: { '/x': { tags: ['a'], get: operation, put: null, post: { operationId: 'y' } } } }),
@@ -644,6 +657,8 @@ t.test('Swagger 2.0 that breaks its rules is not converted: the fault says where
   }
   t.same(faultOf({ '/a': { get: { parameters: [{ name: 'q' }] } } }), [['paths /a get parameters 0 in', 'missing']])
   t.same(faultOf({ '/a': { get: { parameters: {} } } }), [['paths /a get parameters', 'list_type']])
+  const parameters = [{ name: 'q', in: { $ref: '#/x' }, type: 'string' }]
+  t.same(faultOf({ '/a': { get: { parameters } } }), [['paths /a get parameters 0 in $ref', 'ref_not_allowed']])
 })
 
 t.test('made documents: one that is accepted is not changed; what is repaired is accepted', async t => {
