@@ -26,6 +26,8 @@ import { registerRequestValidation } from './http/validation.js'
 import type { Lifecycle } from './lifecycle.js'
 import { InFlight } from './limits/in-flight.js'
 import { bodyTurns, workBounds } from './limits/semaphore.js'
+import { registerCreatePersona } from './persona/create-persona.js'
+import { registerDeletePersona } from './persona/delete-persona.js'
 import { registerReadPersona, registerReadPersonas } from './persona/read-persona.js'
 import { personaComponents } from './persona/schema.js'
 import { registerUpdatePersona } from './persona/update-persona.js'
@@ -114,6 +116,8 @@ function registerOperations(app: FastifyInstance, { config, database, service }:
   registerReadPersonas(app, options)
   registerReadPersona(app, options)
   registerUpdatePersona(app, options)
+  registerCreatePersona(app, options)
+  registerDeletePersona(app, options)
   registerReadTools(app, options)
   registerReadTool(app, toolOptions)
   registerUpdateTool(app, toolOptions)

@@ -8,7 +8,7 @@ export const ERROR_CODES = {
   404: ['PERSONA_NOT_FOUND', 'NOT_FOUND', 'VERSION_NOT_FOUND'],
   405: ['METHOD_NOT_ALLOWED'],
   408: ['REQUEST_TIMEOUT'],
-  409: ['SNAPSHOT_TOO_LARGE', 'IDEMPOTENCY_KEY_IN_USE'],
+  409: ['SNAPSHOT_TOO_LARGE', 'IDEMPOTENCY_KEY_IN_USE', 'TOOL_IN_USE'],
   410: ['VERSION_GONE'],
   412: ['PRECONDITION_FAILED'],
   413: ['PAYLOAD_TOO_LARGE'],
@@ -214,6 +214,23 @@ export class IdempotencyKeyInUse extends Refused {
     super('IDEMPOTENCY_KEY_IN_USE', message)
   }
 }
+
+/** Agents use the tool. `agents` are of those that the caller sees, `others` is how many more there are. */
+export class ToolInUse extends Refused {
+  constructor(
+    readonly agents: readonly { id: number; name: string }[],
+    readonly others: number,
+  ) {
+    const named = agents.slice(0, AGENTS_NAMED_MAX).map(({ id, name }) => `${JSON.stringify(name)} (${id})`)
+    const count = agents.length + others
+    const more = named.length === 0 ? `${count}` : `${count - named.length} more`
+    const all = count === named.length ? named : [...named, more]
+    const used = `Agents use this tool: ${new Intl.ListFormat('en-GB').format(all)}.`
+    super('TOOL_IN_USE', `${used} Take it off them before you delete it.`)
+  }
+}
+
+const AGENTS_NAMED_MAX = 5
 
 /** There is no such version of the resource, or it did not exist at the time asked for. */
 export class VersionNotFound extends Refused {

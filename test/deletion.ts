@@ -1,10 +1,14 @@
-import { sql } from 'kysely'
-import { changePersona } from '../src/admin/apply/personas.js'
+import { sql, type Transaction } from 'kysely'
 import { removeRow } from '../src/admin/apply/pruning.js'
 import { operatorActor } from '../src/admin/operator.js'
 import type { Database } from '../src/db/database.js'
+import type { Tables } from '../src/db/tables.js'
 import { inTransaction } from '../src/db/transaction.js'
-import { contentOf } from '../src/persona/rules.js'
+import type { PersonaContent } from '../src/persona/fields.js'
+import { personaResource } from '../src/persona/resource.js'
+import { contentOf, decisionFor } from '../src/persona/rules.js'
+import type { PersonaState } from '../src/persona/state.js'
+import { changeAsOperator } from '../src/updates/write.js'
 
 type Db = Pick<Database, 'db'>
 
@@ -20,12 +24,21 @@ export async function deleteTool(database: Db, id: number): Promise<void> {
       trx,
     )
     for (const agent of rows) {
-      const decide = (state: Parameters<typeof contentOf>[0]) => {
+      await changeAgent(trx, agent.id, state => {
         const content = contentOf(state)
         return { ...content, tool_ids: content.tool_ids.filter(tool => tool !== id) }
-      }
-      await changePersona(trx, agent.id, decide, operatorActor('test'))
+      })
     }
     await removeRow(trx, 'tools', id, operatorActor('test'))
   })
+}
+
+/** Changes an agent as the operator does. */
+export async function changeAgent(
+  trx: Transaction<Tables>,
+  id: number,
+  change: (state: PersonaState) => PersonaContent,
+): Promise<void> {
+  const decide = (state: PersonaState) => decisionFor(state, change(state))
+  await changeAsOperator(trx, personaResource, id, decide, operatorActor('test'))
 }

@@ -112,7 +112,8 @@ async function play(t: Test, example: Example, { app, tokens }: Pick<DemoApp, 'a
   }
   matchesGolden(t, `${FOLDER}/${name}.json`, `${steady(JSON.stringify(played, null, 2))}\n`)
   const { etag, 'dry-run': dryRun, 'idempotent-replayed': replayed } = answer.headers
-  return method !== 'GET' && answer.statusCode < 300 && etag !== undefined && !dryRun && !replayed
+  const isChange = etag !== undefined || method === 'DELETE'
+  return method !== 'GET' && answer.statusCode < 300 && isChange && !dryRun && !replayed
 }
 
 /** The body as JSON, where `x (1000 times)` is that text: the files show no longer ones. */
@@ -122,6 +123,7 @@ function written(body: unknown): string {
 
 const SHOWN_HEADERS = [
   'etag',
+  'location',
   'link',
   'warning',
   'preference-applied',

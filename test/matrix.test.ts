@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import type { LightMyRequestResponse } from 'fastify'
 import t from 'tap'
 import { applyOrganisation } from '../src/admin/apply.js'
-import { worldApp } from './app.js'
+import { REQUIRED_FIELDS, worldApp } from './app.js'
 import { matchesGolden } from './golden.js'
 import { AGENT_IDS, DEFINITION, matrixCallers, matrixOrganisation, TOOL_IDS } from './matrix-organisation.js'
 
@@ -23,6 +23,18 @@ const OPERATIONS: Operation[] = [
     method: 'PATCH',
     addresses: addresses(AGENT_IDS, id => `/persona/${id}?update_mask=description`),
     body: count => ({ description: `description ${count}` }),
+  },
+  {
+    title: 'POST /persona',
+    method: 'POST',
+    addresses: new Map([['a new agent', '/persona']]),
+    body: () => ({ ...REQUIRED_FIELDS, document_set_ids: [], tool_ids: [] }),
+  },
+  {
+    title: 'DELETE /persona/{persona_id}',
+    method: 'DELETE',
+    addresses: addresses(AGENT_IDS, id => `/persona/${id}?dry_run=true`),
+    body: () => undefined,
   },
   {
     title: 'PUT /admin/tool/custom/{tool_id}',
@@ -87,7 +99,11 @@ t.test('every kind of caller gets of every operation and resource what the decis
     [],
   )
   matchesGolden(t, 'test/golden/caller-matrix.txt', inText(answers))
-  t.equal((await auditRows()) - before, writtenBy(answers), 'each 200 wrote once, nothing else wrote')
+  t.equal(
+    (await auditRows()) - before,
+    writtenBy(answers),
+    'each 200 or 201 of a change wrote once, nothing else wrote',
+  )
 })
 
 t.test('asked all at the same time, and so together of the database, each gets its own answer', async t => {
@@ -99,7 +115,11 @@ t.test('asked all at the same time, and so together of the database, each gets i
     answers.push(...(await Promise.all(own.map(async (cell): Promise<Answered> => [cell, await ask(cell)]))))
   }
   matchesGolden(t, 'test/golden/caller-matrix.txt', inText(answers))
-  t.equal((await auditRows()) - before, writtenBy(answers), 'each 200 wrote once, nothing else wrote')
+  t.equal(
+    (await auditRows()) - before,
+    writtenBy(answers),
+    'each 200 or 201 of a change wrote once, nothing else wrote',
+  )
   const others = answers.filter(([{ body }, answer]) => {
     return answer.statusCode === 200 && body && 'description' in body && answer.json().description !== body.description
   })
@@ -153,7 +173,8 @@ function inText(answers: Answered[]): string {
 
 function writtenBy(answers: Answered[]): number {
   return answers.filter(
-    ([{ operation }, { statusCode }]) => statusCode === 200 && ['PATCH', 'PUT'].includes(operation.method),
+    ([{ operation }, { statusCode }]) =>
+      statusCode === 201 || (statusCode === 200 && ['PATCH', 'PUT'].includes(operation.method)),
   ).length
 }
 
@@ -195,7 +216,7 @@ t.test('422: references to what the caller cannot see answer like references to 
 })
 
 function inWords(answer: LightMyRequestResponse): string {
-  if (answer.statusCode === 200) return '200'
+  if (answer.statusCode < 300) return String(answer.statusCode)
   const { error_code, detail } = answer.json()
   return `${answer.statusCode} ${error_code ?? detail.map(({ type }: { type: string }) => type).join(' ')}`
 }

@@ -34,8 +34,10 @@ t.test('the document is valid OpenAPI 3.1 and names the operations', async t => 
   t.strictSame(operations, [
     { path: '/me', method: 'get', operationId: 'read_me', ...common },
     { path: '/persona', method: 'get', operationId: 'list_personas', ...common },
+    { path: '/persona', method: 'post', operationId: 'create_persona', ...common },
     { path: '/persona/{persona_id}', method: 'get', operationId: 'read_persona', ...common },
     { path: '/persona/{persona_id}', method: 'patch', operationId: 'update_persona', ...common },
+    { path: '/persona/{persona_id}', method: 'delete', operationId: 'delete_persona', ...common },
     { path: '/tool', method: 'get', operationId: 'list_tools', ...common },
     { path: '/tool/{tool_id}', method: 'get', operationId: 'read_tool', ...common },
     { path: '/admin/tool/custom/{tool_id}', method: 'put', operationId: 'update_custom_tool', ...common },

@@ -3,13 +3,11 @@ import { fileURLToPath } from 'node:url'
 import { type Kysely, sql } from 'kysely'
 import pg from 'pg'
 import t, { type Test } from 'tap'
-import { changePersona } from '../src/admin/apply/personas.js'
 import { verifyAudit } from '../src/admin/audit-verification.js'
 import { eraseUser } from '../src/admin/erasure.js'
 import { exportOrganisation } from '../src/admin/export.js'
 import { readHistory, restoreTool } from '../src/admin/history.js'
 import { keyStatus } from '../src/admin/keys.js'
-import { operatorActor } from '../src/admin/operator.js'
 import { readConfig } from '../src/config.js'
 import { MIGRATIONS, migrate } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
@@ -18,6 +16,7 @@ import { parseKeyRing } from '../src/secrets/key-ring.js'
 import { openVault } from '../src/secrets/vault.js'
 import { inVain } from './admin/trail.js'
 import { appOver } from './app.js'
+import { changeAgent } from './deletion.js'
 import { testDatabase } from './postgres.js'
 import { TEST_SECRET_KEYS } from './world.js'
 
@@ -97,7 +96,7 @@ t.test('writers that go on meanwhile lose nothing, and their chains verify', asy
     for (; !isDone || written < 20; written++) {
       await db
         .transaction()
-        .execute(trx => changePersona(trx, 3, state => ({ ...contentOf(state), name: `n${written}` }), operatorActor()))
+        .execute(trx => changeAgent(trx, 3, state => ({ ...contentOf(state), name: `n${written}` })))
     }
   })()
   await Promise.all([migrate(db, steps), migrate(db, steps)])
@@ -130,9 +129,7 @@ t.test('what SQL changes after the upgrade is found, in rows of before and after
   t.same(await found(sql`insert into token (hash, user_id) select sha256('planted'), id from user_account limit 1`), [
     'unrecorded token:2 0',
   ])
-  await db
-    .transaction()
-    .execute(trx => changePersona(trx, 2, state => ({ ...contentOf(state), name: 'new' }), operatorActor()))
+  await db.transaction().execute(trx => changeAgent(trx, 2, state => ({ ...contentOf(state), name: 'new' })))
   const old = sql`update audit set identity_hash = null, actor = 'x' where ${row(2, 5)}`
   t.same(await found(old), ['edited persona:2 5'], 'a new row in the form of before')
 })

@@ -4,18 +4,20 @@ import type { ResourceKind, Tables } from '../db/tables.js'
 import { inTransaction } from '../db/transaction.js'
 import { VersionGone, VersionNotFound } from '../errors.js'
 import { pastContent } from '../persona/past.js'
+import { personaResource } from '../persona/resource.js'
+import { decisionFor } from '../persona/rules.js'
 import type { PersonaState } from '../persona/state.js'
 import { parseExact } from '../schema/exact-json.js'
 import type { Vault } from '../secrets/vault.js'
 import { REQUEST_FIELDS } from '../tool/fields.js'
+import { toolResource } from '../tool/resource.js'
 import { shownHeaders } from '../tool/rules.js'
 import type { ToolState } from '../tool/snapshot.js'
 import type { Actor } from '../updates/audit.js'
 import { type Past, readPastOf } from '../updates/past.js'
-import { changePersona } from './apply/personas.js'
+import { changeAsOperator } from '../updates/write.js'
 import {
   changeNotes,
-  changeTool,
   decideAsOperator,
   definitionImpact,
   definitionText,
@@ -84,9 +86,9 @@ export async function restorePersona(
         select id from tool where id = any(${restored}::integer[]) and not enabled order by id`.execute(trx)
       const gone = [...notes, ...rows.map(tool => `disabled: tool ${tool.id}`)]
       if (gone.length > 0) throw new Refusal(`what that version refers to is not usable now: ${gone.join('; ')}`)
-      return content
+      return decisionFor(state, content)
     }
-    const result = await changePersona(trx, id, decide, actor)
+    const result = await changeAsOperator(trx, personaResource, id, decide, actor)
     await restoreAttachers(trx, id, version, restored)
     const changes = changesInWords(result.changes, await readReferences(trx))
     return { ...result, changes, impact: [], left: [] as string[], notes: [] as string[] }
@@ -150,7 +152,7 @@ export async function restoreTool(
     }
     const deleted = await deletionOf(trx, 'tool', id)
     if (deleted) throw new Refusal(`tool ${id} was ${deleted}, with its secrets: make it anew with agentctl apply`)
-    const result = await changeTool(trx, id, decide, actor)
+    const result = await changeAsOperator(trx, toolResource, id, decide, actor)
     const changes = changesInWords(result.changes, await readReferences(trx))
     return { ...result, changes, impact, left, notes }
   })

@@ -24,6 +24,8 @@ export interface RoutePolicy {
   resource?: 'persona' | 'tool'
   /** Whether the route stores something: its 503 then says what became of that. */
   writes?: true
+  /** Whether it makes a new resource: a token that is bound to some cannot, nor can a manager of groups. */
+  creates?: true
   /** The path parameter that names one, and the statement that reads it along with the caller. */
   lookup?: { parameter: string; statement: CallerStatement }
 }
@@ -180,15 +182,16 @@ function lookupFor(request: FastifyRequest, { lookup }: RoutePolicy): Lookup | u
   return { statement: lookup.statement, id: 'value' in id ? id.value : undefined }
 }
 
-function requirePermission(caller: Caller, { permission }: RoutePolicy): void {
+function requirePermission(caller: Caller, { permission, creates }: RoutePolicy): void {
   if (permission === 'public' || includesPermission(caller.permission, permission)) return
-  if (permission === 'manage:actions' && mayUseToolOperations(caller)) return
+  if (permission === 'manage:actions' && !creates && mayUseToolOperations(caller)) return
   throw new Forbidden(`This operation takes the permission ${permission}.`, permission)
 }
 
 /** A token bound to agents only cannot call tool operations, and the reverse; validation needs no one tool. */
-function requireBinding({ token }: Caller, { resource }: RoutePolicy, lookup: Lookup | undefined): void {
+function requireBinding({ token }: Caller, { resource, creates }: RoutePolicy, lookup: Lookup | undefined): void {
   if (resource === undefined || (token.personaIds === null && token.toolIds === null)) return
+  if (creates) throw new Forbidden('This token is bound to some agents and tools, and cannot create others.')
   const bound = (resource === 'persona' ? token.personaIds : token.toolIds) ?? []
   if (lookup === undefined ? bound.length > 0 : lookup.id !== undefined && bound.includes(lookup.id)) return
   throw new Forbidden('This token is bound to other resources.')

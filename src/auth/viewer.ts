@@ -67,6 +67,12 @@ export function viewerOfRow(param: Param<ViewerParameters>) {
   return viewerWith(param)
 }
 
+/** SQL: the viewer of a query that is built for these values, and whether they still stand as the decision took them to. */
+export function viewerWithValues(parameters: ViewerParameters): Viewer & { stands: RawBuilder<boolean> } {
+  const value: Param<ViewerParameters> = name => sql`${parameters[name]}::${sql.raw(String(VIEWER_TYPES[name]))}`
+  return { ...viewerWith(value), stands: viewerStands(value) }
+}
+
 /** SQL: whether the viewer of a row statement still stands as the decision took them to. */
 export function viewerStands(param: Param<ViewerParameters>): RawBuilder<boolean> {
   return standsAsBefore(param('token'), param('standing'))

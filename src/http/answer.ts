@@ -37,25 +37,64 @@ interface Updated {
 export function answerUpdate(
   reply: FastifyReply,
   kind: ResourceKind,
-  { id, dryRun, strict }: { id: number; dryRun: boolean; strict: boolean },
-  { version, snapshot, decision, merged, notes }: Updated,
+  request: { id: number; dryRun: boolean; strict: boolean },
+  updated: Updated,
   warnings: readonly string[],
 ): Buffer | FastifyReply {
-  reply.header('etag', entityTag(kind, id, version))
+  reply.header('etag', entityTag(kind, request.id, updated.version))
+  noteStored(reply, request, updated, warnings, updated.snapshot === null)
+  return sendRecord(reply, updated, 204)
+}
+
+/** The 201 of a creation, whose record is read at `address`; without it where none is wanted. A dry run creates nothing that has an address. */
+export function answerCreated(
+  reply: FastifyReply,
+  kind: ResourceKind,
+  address: string,
+  request: { dryRun: boolean; strict: boolean },
+  created: Updated & { id: number },
+  warnings: readonly string[],
+): Buffer | FastifyReply {
+  const { id, version, snapshot } = created
+  if (!request.dryRun) reply.header('location', `${address}/${id}`).header('etag', entityTag(kind, id, version))
+  noteStored(reply, request, created, warnings, snapshot === null)
+  return sendRecord(reply.code(201), created, 201)
+}
+
+/** The 204 of a deletion. */
+export function answerDeleted(
+  reply: FastifyReply,
+  request: { dryRun: boolean },
+  deleted: Updated,
+  warnings: readonly string[],
+): FastifyReply {
+  noteStored(reply, { ...request, strict: false }, deleted, warnings, false)
+  return reply.code(204).send()
+}
+
+function sendRecord(reply: FastifyReply, { snapshot }: Updated, withoutRecord: number): Buffer | FastifyReply {
+  if (snapshot === null) return reply.code(withoutRecord).send()
+  reply.type(JSON_TYPE)
+  return snapshot.toBuffer()
+}
+
+function noteStored(
+  reply: FastifyReply,
+  { dryRun, strict }: { dryRun: boolean; strict: boolean },
+  { decision, merged, notes }: Updated,
+  warnings: readonly string[],
+  isMinimal: boolean,
+): void {
   if (decision === null) reply.header('idempotent-replayed', 'true')
   addWarnings(reply, warnings)
   addWarnings(reply, notes)
   if (dryRun) reply.header('dry-run', 'true')
-  const isMinimal = snapshot === null
   const isStrict = strict && decision !== null // what was stored before is not judged again
   const applied = [isStrict && 'handling=strict', merged && 'merge=fields', isMinimal && 'return=minimal']
   notePreferences(
     reply,
     applied.filter(preference => preference !== false),
   )
-  if (snapshot === null) return reply.code(204).send()
-  reply.type(JSON_TYPE)
-  return snapshot.toBuffer()
 }
 
 /** Says which preferences of the request were applied, and that the answer depends on them (RFC 7240, sections 2 and 3). */

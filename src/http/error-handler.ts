@@ -18,6 +18,7 @@ import {
   RETRY_AFTER_S,
   Refused,
   SnapshotTooLarge,
+  ToolInUse,
   Unavailable,
   VersionGone,
 } from '../errors.js'
@@ -206,6 +207,7 @@ function answerFor(error: unknown, request: FastifyRequest): ErrorAnswer {
 /** What the body of a refusal has beside code and sentence. */
 function extraOf(error: Refused): ErrorAnswer['extra'] {
   if (error instanceof VersionGone) return { reason: error.reason }
+  if (error instanceof ToolInUse) return { agents: error.agents, others: error.others }
   if (!(error instanceof PreconditionFailed)) return undefined
   const { reason, currentTag: current_etag, changed, applied, merge } = error
   return { reason, current_etag, changed, applied_etag: typeof applied === 'string' ? null : applied.tag, ...merge }

@@ -44,6 +44,7 @@ function readExamples(): Example[] {
       const example = JSON.parse(readFileSync(`${FOLDER}${file}`, 'utf8')) as Omit<Example, 'name'> // the package's own
       return { ...example, name: file.replace(/\.json$/, '') }
     })
+    .filter(example => 'answer' in example) // a new one is yet to be played
     .sort((one, other) => (one.name < other.name ? -1 : 1))
 }
 

@@ -43,7 +43,7 @@ const REQUEST_HEADERS =
 
 /** What a client needs to read of an answer. */
 const ANSWER_HEADERS =
-  'dry-run, etag, idempotent-replayed, link, preference-applied, ratelimit, ratelimit-policy, retry-after, token-expires-at, ' +
+  'dry-run, etag, idempotent-replayed, link, location, preference-applied, ratelimit, ratelimit-policy, retry-after, token-expires-at, ' +
   'warning, www-authenticate, x-request-id'
 
 /** How long a browser may keep the answer to a preflight, in seconds. */
@@ -54,7 +54,7 @@ export async function registerCors(app: FastifyInstance, origins: readonly strin
   if (origins.length === 0) return
   await app.register(cors, {
     origin: [...origins],
-    methods: ['GET', 'PATCH', 'POST', 'PUT'],
+    methods: ['DELETE', 'GET', 'PATCH', 'POST', 'PUT'],
     allowedHeaders: REQUEST_HEADERS,
     exposedHeaders: ANSWER_HEADERS,
     maxAge: PREFLIGHT_AGE_S,

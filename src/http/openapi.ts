@@ -27,9 +27,17 @@ type ErrorStatus = keyof typeof ERROR_NAMES
 
 /** What the body of a status has beside code, sentence and request id. */
 const ERROR_EXTRAS: { [status in ErrorStatus]?: TProperties } = {
+  409: {
+    agents: Type.Optional(
+      Type.Array(Type.Object({ id: Type.Integer(), name: Type.String() }), {
+        description: 'Of `TOOL_IN_USE`: the agents that use the tool and that the caller may see, at most 100.',
+      }),
+    ),
+    others: Type.Optional(Type.Integer({ description: 'Likewise: how many more use it.' })),
+  },
   410: {
     reason: Type.String({
-      description: '`pruned` by retention, or `deleted`: the tool of that time is gone, and another has its id now.',
+      description: '`pruned` by retention, or `deleted`: it is gone, or another has its id now.',
       enum: ['pruned', 'deleted'],
     }),
   },
@@ -101,8 +109,8 @@ const MEANING = {
   403: 'The caller, or the token, may not do this.',
   404: 'No such resource, or none that the caller may see; or no such version of it.',
   409:
-    'The answer would be too large for what is attached to the agent, or a request with the same Idempotency-Key is under ' +
-    'way (with Retry-After); nothing was changed.',
+    'The answer would be too large for what is attached to the agent, agents use the tool that should be deleted, or a request with the ' +
+    'same Idempotency-Key is under way (with Retry-After); nothing was changed.',
   410: 'There was such a version, and its content is no longer kept; `reason` says why.',
   412: 'The stored state is not the one that If-Match names, or it is one that If-None-Match excludes.',
   413: 'The body is larger than this operation allows.',
@@ -182,6 +190,14 @@ export const updateHeaders = {
   'dry-run': text('`true` when nothing was stored because the request was a dry run.'),
   ...answerHeaders,
 }
+
+/** The headers of a 201. */
+export const creationHeaders = { ...updateHeaders, location: text('Where it is read.') }
+
+const { etag: _, 'preference-applied': __, ...headersOfDeletion } = updateHeaders
+
+/** The headers of the 204 of a deletion. */
+export const deletionHeaders = headersOfDeletion
 
 /** The headers of a 200 and a 304 of a read. */
 export const readHeaders = {

@@ -14,6 +14,17 @@ export const DryRun = queryFlag(
   'Every check and the same answer as the real request, but nothing is stored. ETag is the stored state.',
 )
 
+/** `dry_run` of a creation. */
+export const DryRunOfCreation = queryFlag(
+  'Every check and the same answer as the real request, but nothing is stored: there is no `Location` and no `ETag`, and no agent or tool ever ' +
+    'gets the `id` in the answer.',
+)
+
+/** `dry_run` of a deletion. */
+export const DryRunOfDeletion = queryFlag(
+  'Every check and the same answer as the real request, but nothing is deleted.',
+)
+
 /** `update_mask` of an update with this body. */
 export function updateMask(body: TObject) {
   return queryMask(
@@ -57,8 +68,8 @@ export const IdempotencyKey = Type.Optional(
     {
       type: 'string',
       description:
-        'Names this update, such as `"8f9c7b1e"` (1 to 255 characters): sent again with the same key, it is answered as it was ' +
-        'the first time, and not made again, for as long as audit rows are kept; also where it changed nothing. A dry run ignores it.',
+        'Names this request, such as `"8f9c7b1e"` (1 to 255 characters): sent again with the same key, it is answered as it was ' +
+        'the first time, and has no second effect, for as long as audit rows are kept; also where it changed nothing. A dry run ignores it.',
     },
     parseIdempotencyKey,
   ),
@@ -117,18 +128,23 @@ export function asOf(query: { version?: number | undefined; at?: string | undefi
 /** What an update without `if-match` asks for. */
 export const NO_PRECONDITION: Precondition = { kind: 'none' }
 
+const STRICT = '`handling=strict`: unknown fields are 422, fields that would be kept are 403. '
+
 /** The header `prefer` of an operation with a body (RFC 7240). */
-export const Prefer = Type.Optional(
-  parameter(
-    {
-      type: 'string',
-      description:
-        '`handling=strict`: unknown fields are 422, fields that would be kept are 403. `merge=fields`, on an update with a stale ' +
-        '`If-Match`: what it changes of that version is changed in the stored one, unless somebody else changed the same since. ' +
-        '`return=minimal`: an update that succeeds is answered 204, without the record; 200 with it where an older `If-Match` is let ' +
-        'through because nothing is left to change.',
-    },
-    header => {
+export const Prefer = prefer(
+  STRICT +
+    '`merge=fields`, on an update with a stale ' +
+    '`If-Match`: what it changes of that version is changed in the stored one, unless somebody else changed the same since. ' +
+    '`return=minimal`: an update that succeeds is answered 204, without the record; 200 with it where an older `If-Match` is let ' +
+    'through because nothing is left to change.',
+)
+
+/** The header `prefer` of a creation. */
+export const PreferOfCreation = prefer(`${STRICT}\`return=minimal\`: 201 without the record.`)
+
+function prefer(description: string) {
+  return Type.Optional(
+    parameter({ type: 'string', description }, header => {
       const preferred = preferencesIn(header)
       return {
         value: {
@@ -137,9 +153,9 @@ export const Prefer = Type.Optional(
           minimal: preferred.get('return') === 'minimal',
         },
       }
-    },
-  ),
-)
+    }),
+  )
+}
 
 /** Lets the requests of a scope prefer strict handling, unless they say `handling=lenient`. */
 export function preferStrict(scope: FastifyInstance): void {

@@ -3,12 +3,32 @@ import { type TSchema, Type } from '@sinclair/typebox'
 import type { FastifyRequest } from 'fastify'
 import { clientAddressOf } from '../auth/client-address.js'
 import type { Executor } from '../db/statements/statement.js'
+import type { ResourceKind } from '../db/tables.js'
+import { HTTPValidationError } from '../schema/faults.js'
 import { reference } from '../schema/vocabulary.js'
 import type { Actor } from '../updates/audit.js'
+import { requestKey } from '../updates/idempotency.js'
 import type { OperationOptions } from '../updates/resource.js'
 import type { Precondition } from '../updates/tag.js'
-import { editHeader, errorResponses, invalidResponse, readOneHeaders, readResponses, updateHeaders } from './openapi.js'
-import { IdempotencyKey, IfMatch, IfNoneMatchOfUpdate, NO_PRECONDITION, NO_PREFERENCE, Prefer } from './parameters.js'
+import {
+  creationHeaders,
+  deletionHeaders,
+  editHeader,
+  errorResponses,
+  invalidResponse,
+  readOneHeaders,
+  readResponses,
+  updateHeaders,
+} from './openapi.js'
+import {
+  IdempotencyKey,
+  IfMatch,
+  IfNoneMatchOfUpdate,
+  NO_PRECONDITION,
+  NO_PREFERENCE,
+  Prefer,
+  PreferOfCreation,
+} from './parameters.js'
 
 /* What reads and updates of agents and tools take and answer alike. */
 
@@ -19,6 +39,35 @@ export const UpdateHeaders = Type.Object({
   'idempotency-key': IdempotencyKey,
   prefer: Prefer,
 })
+
+/** The headers that a creation takes. */
+export const CreationHeaders = Type.Object({ 'idempotency-key': IdempotencyKey, prefer: PreferOfCreation })
+
+/** The headers that a deletion takes. */
+export const DeletionHeaders = Type.Object({
+  'if-match': IfMatch,
+  'if-none-match': IfNoneMatchOfUpdate,
+  'idempotency-key': IdempotencyKey,
+})
+
+/** What a creation answers. */
+export function creationResponses(snapshot: TSchema, title: 'agent' | 'tool') {
+  const description = `The new ${title}; without it where \`return=minimal\` was preferred.`
+  return {
+    201: { ...reference(snapshot), description, headers: creationHeaders },
+    ...invalidResponse('request'),
+    ...errorResponses(400, 401, 403, 404, 409, 410, 413, 415, 429, 500, 503),
+  }
+}
+
+/** What a deletion answers. */
+export function deletionResponses() {
+  return {
+    204: { description: 'It is deleted.', type: 'null', headers: deletionHeaders },
+    422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
+    ...errorResponses(400, 401, 403, 404, 409, 412, 428, 429, 500, 503),
+  }
+}
 
 /** What an update answers. */
 export function updateResponses(snapshot: TSchema, title: 'agent' | 'tool') {
@@ -67,6 +116,40 @@ export function updaterOf(
     snapshotBytesMax: options.snapshotBytesMax,
   }
 }
+
+/** A creation, likewise. Its id is not known yet. Any state will do: there is none before. */
+export function creatorOf(
+  request: FastifyRequest,
+  query: { dry_run?: boolean | undefined },
+  { prefer }: { prefer?: typeof NO_PREFERENCE | undefined },
+  options: OperationOptions,
+) {
+  return { ...updaterOf(request, query, { 'if-match': ANY_STATE, prefer }, options), id: 0 }
+}
+
+/** A deletion, likewise. Nothing is shown of what is gone. */
+export function deleterOf<Kind extends ResourceKind>(
+  kind: Kind,
+  id: number,
+  request: FastifyRequest,
+  query: { dry_run?: boolean | undefined },
+  headers: Omit<Parameters<typeof updaterOf>[2], 'prefer'> & { 'idempotency-key'?: string | undefined },
+  options: OperationOptions,
+) {
+  const { 'idempotency-key': key, ...preconditions } = headers
+  return {
+    ...updaterOf(request, query, { ...preconditions, prefer: { ...NO_PREFERENCE, minimal: true } }, options),
+    kind,
+    id,
+    fields: DELETED,
+    key: requestKey(request.caller, query.dry_run ? undefined : key, () => [kind, id, 'delete']),
+  }
+}
+
+/** A deletion is no read. */
+const DELETED: object = { deleted: true }
+
+const ANY_STATE: Precondition = { kind: 'any' }
 
 /** The caller of a request as the audit trail names them. */
 function actorOf(request: FastifyRequest): Actor {

@@ -44,6 +44,11 @@ export function keptFieldWarning(name: string, byOwner = false): string {
   return `field ${name} was kept: changing it takes ${byOwner ? 'the owner or ' : ''}an administrator`
 }
 
+/** Of a field that the creator of an agent may not set. */
+export function newFieldWarning(name: string): string {
+  return `field ${name} has the value of a new agent: setting it takes an administrator`
+}
+
 /** Of a number that came back as JavaScript writes a stored one, and is another one so: where it stands, and both. */
 export function roundedNumberWarning(at: { path: readonly (string | number)[]; stored: string; sent: string }): string {
   const place = at.path.join('.')

@@ -45,7 +45,7 @@ import {
   writtenRelations,
 } from './statements.js'
 
-interface PersonaTypes extends ResourceTypes {
+export interface PersonaTypes extends ResourceTypes {
   State: PersonaState
   Request: PersonaUpdate
   Decision: PersonaDecision
@@ -56,6 +56,7 @@ interface PersonaTypes extends ResourceTypes {
 /** Agents, as the engine of updates knows them. */
 export const personaResource: VersionedResource<PersonaTypes> = {
   kind: 'persona',
+  act: 'update',
   read: async (executor, id, { user }) => {
     const [row] = await readState.run(executor, { id, user })
     return row && markReceived(row.state)

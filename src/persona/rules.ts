@@ -13,6 +13,7 @@ import type { Change } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
 import type { Decision, UpdateRequest } from '../updates/resource.js'
 import {
+  BLANK_AGENT,
   CONTENT_FIELDS,
   compareIds,
   FIELDS,
@@ -85,8 +86,28 @@ export function decidePersona(
   const toolBytes = attachedSizes.reduce((sum, { bytes }) => sum + bytes, stayingBytes)
   requireAnswer(state, [...storedTools(state, content), ...attachedSizes], toolBytes, update)
   const toolBytesLeft = update.snapshotBytesMax - stayingBytes
-  const changes = changedFields(state, content)
+  const changes = changedFields(state.isNew ? BLANK_AGENT : state, content)
   return { content, changes, conflicts, attached, attachedSizes, kept, keptByNull, toolBytes, toolBytesLeft }
+}
+
+/** The decision that makes a content of an agent without attaching anything that the caller has not checked. */
+export function decisionFor(state: PersonaState, content: PersonaContent): PersonaDecision {
+  const attached = { attached: {}, attachedSizes: [], toolBytes: 0, toolBytesLeft: 0 }
+  return { content, changes: changedFields(state, content), ...attached, kept: [], keptByNull: [] }
+}
+
+/** Decides a deletion: the agent is marked, and leaves every relation. Its audit row holds what it had. */
+export function decideDeletion(state: PersonaState): PersonaDecision {
+  const relations = Object.fromEntries(RELATIONS.map(([relation]) => [relation, []]))
+  return decisionFor(state, { ...contentOf(state), ...relations, deleted: true })
+}
+
+/** That the caller sees the agent and may delete it. Throws `ResourceNotFound`, `Forbidden`, `BuiltinReadOnly`. */
+export function requireDeletable(state: PersonaState, caller: Caller): void {
+  if (!isVisible(state, caller)) throw new ResourceNotFound('persona')
+  if (state.access !== 'owner' && !isAdmin(caller))
+    throw new Forbidden('Deleting an agent takes its owner or an administrator.')
+  if (state.builtin_persona) throw new BuiltinReadOnly('This agent is built in and cannot be deleted.')
 }
 
 /** Whether the caller sees the agent at all. An invisible one answers like one that is not there. */

@@ -25,7 +25,7 @@ import type { PersonaDecision, PersonaUpdateFields } from './rules.js'
 import { PersonaSnapshot, PersonaUpsertRequest, personaFieldsUpdate } from './schema.js'
 import { PERSONA_LOOKUP, type PersonaState } from './state.js'
 
-const BODY_BYTES_MAX = 4 * 2 ** 20
+export const BODY_BYTES_MAX = 4 * 2 ** 20
 
 const PURPOSE =
   'Changes an agent. With `update_mask` only the fields that it names are read and written, and the body holds just these; ' +
@@ -81,7 +81,7 @@ export function registerUpdatePersona(app: FastifyInstance, options: OperationOp
 }
 
 /** The fields that the request names, in the form in which they are stored. The body passed its schema before. */
-function fieldsOf(body: Readonly<Record<string, unknown>>, mask: string[] | undefined): PersonaUpdateFields {
+export function fieldsOf(body: Readonly<Record<string, unknown>>, mask?: string[]): PersonaUpdateFields {
   const fields = { ...body } // most bodies have all fields and no other: to put them together one by one takes longer
   for (const name in fields) {
     if (!FIELD_NAMES.has(name) || (mask !== undefined && !mask.includes(name))) delete fields[name]

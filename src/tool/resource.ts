@@ -47,7 +47,7 @@ import {
   writeStatement,
 } from './statements.js'
 
-interface ToolTypes extends ResourceTypes {
+export interface ToolTypes extends ResourceTypes {
   State: ToolState
   Request: ToolUpdate
   Decision: ToolDecision
@@ -61,6 +61,7 @@ type ShownRow = Omit<ToolRow, 'definition'> & { definition?: DefinitionText | un
 /** Custom tools, as the engine of updates knows them. */
 export const toolResource: VersionedResource<ToolTypes> = {
   kind: 'tool',
+  act: 'update',
   read: async (executor, id, viewer) => {
     const [row] = await readState.run(executor, { ...viewer, id })
     return row && markReceived(row.state)

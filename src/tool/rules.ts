@@ -7,7 +7,7 @@ import type { Change } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
 import type { Past } from '../updates/past.js'
 import type { Decision, UpdateRequest } from '../updates/resource.js'
-import { COLUMNS, FIELDS, type ToolContent } from './fields.js'
+import { BLANK_TOOL, COLUMNS, FIELDS, type ToolContent } from './fields.js'
 import { type Header, headerFaults, headerNotes } from './headers.js'
 import type { StoredHeader, ToolState } from './snapshot.js'
 
@@ -93,7 +93,7 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
   const passes = content.passthrough_auth && !state.passthrough_auth
   const sent = references === null ? [] : sentSecrets(state, references, { staying, passes, replacesDefinition })
   const headers = fields.custom_headers ? plannedHeaders(state, fields.custom_headers, vault) : null
-  const changes = changedFields(state, content, headers)
+  const changes = changedFields(state.isNew ? { ...state, ...BLANK_TOOL } : state, content, headers)
   // A request with definition and values says itself where they go.
   const givesValues = fields.definition === undefined && state.definition_hash !== null && headers?.some(isSealedAnew)
   const given = givesValues ? givenSecrets(references?.storedOrigins ?? []) : []

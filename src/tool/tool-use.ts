@@ -1,4 +1,4 @@
-import { sql } from 'kysely'
+import { sql, type Transaction } from 'kysely'
 import { isAttachedBy, isInside, linksOf, MANAGED_TOOL_AGENTS_MAX, personaAccess, usedBy } from '../auth/access.js'
 import type { Lookup } from '../auth/authenticate.js'
 import { type Caller, isAdmin, visibleAgents } from '../auth/caller.js'
@@ -6,7 +6,8 @@ import type { CallerNow } from '../auth/hook.js'
 import { type ViewerParameters, viewerOf, viewerParameters } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
 import { statement } from '../db/statements/statement.js'
-import { Forbidden, ResourceNotFound, ToolOutOfScope } from '../errors.js'
+import type { Tables } from '../db/tables.js'
+import { Forbidden, ResourceNotFound, ToolInUse, ToolOutOfScope } from '../errors.js'
 import type { OperationOptions, ReadRequest } from '../updates/resource.js'
 import { requireManageable } from './rules.js'
 import { TOOL_LOOKUP, type ToolState } from './snapshot.js'
@@ -107,6 +108,22 @@ export async function readToolUse(
     }
     return { use, stored: { bytes, text }, headerNames }
   })
+}
+
+/** How many of the agents that use a tool are named. */
+const AGENTS_NAMED_MAX = 100
+
+/** That no agent has the tool. Deleted agents do not count. Throws `ToolInUse`, which names the agents that the caller sees. */
+export async function requireUnused(trx: Transaction<Tables>, id: number, caller: Caller): Promise<void> {
+  const asked = { id, user: caller.userId, sees_all: isAdmin(caller), agents: visibleAgents(caller.token) }
+  const [use] = await readUse.run(trx, asked)
+  if (use === undefined || use.ids.length + use.others === 0) return
+  const named = use.ids.slice(0, AGENTS_NAMED_MAX)
+  const agents =
+    named.length === 0
+      ? []
+      : await trx.selectFrom('persona').select(['id', 'name']).where('id', 'in', named).orderBy('id').execute()
+  throw new ToolInUse(agents, use.ids.length + use.others - agents.length)
 }
 
 /** What `impact` leaves out. */

@@ -65,8 +65,8 @@ export function insertAudit(
 }
 
 /** The columns of an audit row for an insert without a writing statement. */
-export function auditColumns(entry: AuditEntry) {
-  const values = NAMES.filter(isInChain).map(name => {
+export function auditColumns(entry: AuditEntry & RequestKey) {
+  const values = NAMES.map(name => {
     const value = entry[name]
     return [name, COLUMNS[name] === 'hex' && value !== null ? Buffer.from(String(value), 'hex') : value]
   })

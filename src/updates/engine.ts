@@ -21,6 +21,7 @@ import {
 import type { AuditEntry } from './audit.js'
 import { firstAnswer, isKeyInUse, KeyTaken, storeKey, takeKey } from './idempotency.js'
 import { mergeNote, readMergeBase } from './merge.js'
+import { insertBlank, nextId } from './new-row.js'
 import { isStale, namedVersion, overwrittenBy, preconditionFailed, preconditionOf, tagOf } from './precondition.js'
 import { readPast } from './read-past.js'
 import type { Decision, Job, ResourceTypes, Updated, UpdateRequest, VersionedState } from './resource.js'
@@ -28,13 +29,14 @@ import { runStatement } from './run-statement.js'
 import { entryOf, lockRow, setTimeOfNow, tryLockRow } from './write.js'
 
 /*
- * How an agent or a tool is updated, all or nothing. This is the one home of the algorithm:
+ * How an agent or a tool is created, updated and deleted, all or nothing. This is the one home of the algorithm:
  *
  *   1. Decide on the state that came with the authentication, and write with one statement. It checks under the row's
  *      lock that version, access (ownership and shares) and caller (token, user, permission, groups, bindings) are
  *      still those that were decided on, and answers nothing where they are not. It never waits for the row.
  *   2. Where it answered nothing, or where only the lock can tell: lock the row, establish the caller again, read the
  *      row again, decide again, write.
+ *      What is created is a row of which nothing is said yet, in the same transaction; a deletion is a change.
  *   3. Where a commit is not confirmed: settle. The audit row of the write says whether it was applied.
  *
  * Invariants: one effective change makes one version and one audit row, in one transaction. A decision is never written
@@ -50,9 +52,38 @@ import { entryOf, lockRow, setTimeOfNow, tryLockRow } from './write.js'
  * the bounds throw, for a key `IdempotencyKeyInUse` and `KeyTaken`, and `Unavailable`, which says what became of the update.
  */
 export async function update<T extends ResourceTypes>(job: Job<T>, prefetched: T['State']): Promise<Updated<T>> {
+  return await settled(job, async () => (await decideAndWrite(job, prefetched)) ?? (await lockAndDecideAgain(job)))
+}
+
+/** Give up after 5 ids that others took by themselves: the next ones are likely to be taken too. */
+const IDS_TRIED_MAX = 5
+
+/**
+ * Creates a resource: in one transaction a row with these columns of which nothing else is said yet, and an update of it. Its id is that of the
+ * result; a creation that fails, and a dry run, use one up. Throws as `update` does.
+ */
+export async function create<T extends ResourceTypes>(
+  job: Job<T>,
+  columns: Readonly<Record<string, unknown>>,
+): Promise<Updated<T>> {
+  const { database, resource, request } = job
+  return await settled(job, async () => {
+    if (await isKeyInUse(database, request.key)) throw new IdempotencyKeyInUse()
+    const make: typeof lockRow = (trx, kind, id) => insertBlank(trx, kind, id, columns)
+    for (let tries = 0; tries < IDS_TRIED_MAX; tries++) {
+      const own = { ...job, request: { ...request, id: await nextId(database.db, resource.kind) } }
+      const turn = `${resource.kind}s of ${request.caller.userId}`
+      const made = await request.bounds.rowTurn(turn, () => inLockingTransaction(own, make))
+      if (made !== undefined) return made
+    }
+    throw new Unavailable('overloaded', `The new id was taken by others each time. ${TRY_AGAIN}`, 'not_applied')
+  })
+}
+
+/** Attempts it again where nothing can have been stored, and finds out what became of a commit that was not confirmed. */
+async function settled<T extends ResourceTypes>(job: Job<T>, attempt: () => Promise<Updated<T>>): Promise<Updated<T>> {
   try {
-    const attempt = owningKey(async () => (await decideAndWrite(job, prefetched)) ?? (await lockAndDecideAgain(job)))
-    return await withRetries(attempt)
+    return await withRetries(owningKey(attempt))
   } catch (error) {
     if (error instanceof InDoubt) return await settle(job, error as InDoubt<T>)
     throw unavailableFor(error) ?? error
@@ -235,39 +266,44 @@ function updatedBy<T extends ResourceTypes>(
   const snapshot = isMinimal(request, state, decision) ? null : resource.snapshot(row)
   const overwritten = overwrittenBy(request, state, decision.changes)
   const { version } = request.dryRun ? state : row
-  return { snapshot, version, decision, overwritten, merged: false, notes: [] }
+  return { snapshot, id: state.id, version, decision, overwritten, merged: false, notes: [] }
 }
 
 /** Step 3: finds out what became of a write, and answers it if it was applied. Throws `Unavailable` else, and `KeyTaken`. */
 async function settle<T extends ResourceTypes>(job: Job<T>, { doubt, write }: InDoubt<T>): Promise<Updated<T>> {
   const { database, request } = job
   const outcome = write === undefined ? 'unknown' : await database.settle(doubt, auditRow.bind(write.entry))
-  if (outcome !== 'applied' || write === undefined) throw lost(outcome, doubt, request)
+  if (outcome !== 'applied' || write === undefined) throw lost(outcome, doubt, job)
   if (request.key.idempotency_key !== null) throw new KeyTaken()
   const answer = await withRetries(() => answerStored(job, write)).catch(() => undefined)
-  if (answer === undefined) throw lost('applied', doubt, request)
+  if (answer === undefined) throw lost('applied', doubt, job, write.entry.resource_id)
   return answer
 }
 
 /** The answer of the caller's own version: by now others may have made later ones, which they have not seen. */
 async function answerStored<T extends ResourceTypes>(
   job: Job<T>,
-  { entry: { version_after: version }, decision, state }: Write<T>,
+  { entry: { resource_id: id, version_after: version }, decision, state }: Write<T>,
 ): Promise<Updated<T> | undefined> {
   const { resource, request } = job
   const { caller, prefetched } = await request.authenticateAgain()
-  const updated = { version, decision, overwritten: overwrittenBy(request, state, decision.changes), merged: false }
+  const updated = { id, version, decision, overwritten: overwrittenBy(request, state, decision.changes), merged: false }
   if (request.minimal) {
-    const isVisible = prefetched !== null && resource.isVisible(prefetched as T['State'], caller) // the lookup of its route
-    return isVisible ? { ...updated, snapshot: null, notes: [] } : undefined
+    // The lookup of its route. Of what it created or deleted, the caller knows.
+    const isVisible = prefetched !== null && resource.isVisible(prefetched as T['State'], caller)
+    return isVisible || resource.act !== 'update' ? { ...updated, snapshot: null, notes: [] } : undefined
   }
-  const { snapshot, notes } = await readPast({ ...job, request: { ...request, caller } }, request.id, { version })
+  const { snapshot, notes } = await readPast({ ...job, request: { ...request, caller } }, id, { version })
   return { ...updated, snapshot, notes }
 }
 
-/** How to repeat an update whose outcome is not known, by what it carried. */
-function waysToRepeat({ merges, key, precondition }: UpdateRequest): string {
+/** How to repeat a request whose outcome is not known, by what it carried. */
+function waysToRepeat<T extends ResourceTypes>({ resource, request }: Job<T>): string {
+  const { merges, key, precondition } = request
   if (key.idempotency_key !== null) return 'Repeat it with the same Idempotency-Key: it is applied once.'
+  if (resource.act === 'creation')
+    return 'Look for it in the list before you repeat it, or there may be two. Send an Idempotency-Key with the next.'
+  if (resource.act === 'deletion') return 'Repeat it: 404 then says that it was applied.'
   if (merges)
     return 'A merge that is repeated is a new one: read the resource first, and send an Idempotency-Key with the next.'
   if (precondition.kind !== 'tags')
@@ -278,11 +314,12 @@ function waysToRepeat({ merges, key, precondition }: UpdateRequest): string {
   )
 }
 
-function lost(outcome: Outcome, doubt: CommitUnknown, request: UpdateRequest): Unavailable {
+function lost<T extends ResourceTypes>(outcome: Outcome, doubt: CommitUnknown, job: Job<T>, id?: number): Unavailable {
+  const { act } = job.resource
   const rest = {
-    applied: 'The update was applied, and its answer could not be read. Read the resource before the next update.',
-    not_applied: `The update was not applied. ${TRY_AGAIN}`,
-    unknown: `Whether the update was applied is not known. ${waysToRepeat(request)}`,
+    applied: `The ${act} was applied, and its answer could not be read. Read ${id ?? 'the resource'} before the next update.`,
+    not_applied: `The ${act} was not applied. ${TRY_AGAIN}`,
+    unknown: `Whether the ${act} was applied is not known. ${waysToRepeat(job)}`,
   }
   const message = `The connection to the database was lost. ${rest[outcome]}`
   return new Unavailable('database_unreachable', message, outcome, { cause: doubt })

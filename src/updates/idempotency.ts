@@ -9,7 +9,7 @@ import { NO_KEY, type RequestKey, sha256 } from './audit.js'
 import { instant } from './statements.js'
 
 /*
- * Repeated requests with an `Idempotency-Key`. The audit row of an update holds its key: both are committed together or not at all. The key
+ * Repeated requests with an `Idempotency-Key`. The audit row of a change holds its key: both are committed together or not at all. The key
  * of an update that changes nothing is a row of its own. An advisory lock tells of a first request under way; a unique index has the last word.
  */
 
@@ -32,6 +32,8 @@ export function isKeyTaken(error: unknown): boolean {
 
 /** What the first request with a key was answered. `shownAt`: when, where it made no version of its own. */
 export interface FirstAnswer {
+  /** Of which agent or tool; null where it changed nothing: then it is the one that the request names. */
+  id: number | null
   version: number
   shownAt: string | null
 }
@@ -91,11 +93,11 @@ const KEY_TYPES = { idempotency_key: 'text' }
 const storedKey = rowStatement<StoredKey, StoredAnswer>('stored_key', KEY_TYPES, param => {
   const key = sql`decode(${param('idempotency_key')}, 'hex')`
   return {
-    query: sql`select input.position, first.version, first.at as "shownAt", encode(first.request_fingerprint, 'hex') as request_fingerprint
+    query: sql`select input.position, first.id, first.version, first.at as "shownAt", encode(first.request_fingerprint, 'hex') as request_fingerprint
     from input cross join lateral (
-      select version_after as version, null as at, request_fingerprint from audit where idempotency_key = ${key}
+      select resource_id as id, version_after as version, null as at, request_fingerprint from audit where idempotency_key = ${key}
       union all
-      select version, ${instant(sql`at`)}, request_fingerprint from unchanged_update where idempotency_key = ${key}
+      select null, version, ${instant(sql`at`)}, request_fingerprint from unchanged_update where idempotency_key = ${key}
       limit 1) first`,
   }
 })

@@ -1,10 +1,11 @@
+import type { Transaction } from 'kysely'
 import type { Caller } from '../auth/caller.js'
 import type { CallerNow } from '../auth/hook.js'
 import type { ViewerParameters } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
 import type { RowQuery } from '../db/statements/row-statement.js'
 import type { Executor } from '../db/statements/statement.js'
-import type { ResourceKind } from '../db/tables.js'
+import type { ResourceKind, Tables } from '../db/tables.js'
 import type { AnswerText } from './answer-text.js'
 import type { Actor, AuditEntry, Change, RequestKey } from './audit.js'
 import type { Past } from './past.js'
@@ -22,6 +23,7 @@ export interface RecentChange {
 /** An agent or a tool as one statement found it. Times are milliseconds, hashes are hex. */
 export interface VersionedState {
   id: number
+  name: string
   version: number
   audit_head: string
   /** When this version was made; null where neither an audit row nor the anchor of the pruned ones tells. */
@@ -34,6 +36,8 @@ export interface VersionedState {
   read_at_ms: number
   /** When the state arrived here, by this process's own clock: makes the database's time of any later moment. */
   received_ms: number
+  /** The row was made by this very transaction, and has no version yet. */
+  isNew?: true
   /** What texts take that were left out, being large: they are null. Absent where nothing is ever left out. */
   left_out_bytes?: number
 }
@@ -119,9 +123,14 @@ export interface ShownRow {
   version: number
 }
 
+/** What a request does with a resource. */
+export type Act = 'update' | 'creation' | 'deletion'
+
 /** What a kind of resource gives to the algorithm: how it decides, and its statements. */
 export interface VersionedResource<T extends ResourceTypes> {
   readonly kind: ResourceKind
+  /** What its requests do, in the words of messages. */
+  readonly act: Act
   /** Reads the state as the viewer sees it; undefined when there is none. */
   read(executor: Executor, id: number, viewer: ViewerParameters): Promise<T['State'] | undefined>
   /** Decides without a database. With `references` null what is newly attached is left to the writing statement. Throws domain errors. */
@@ -129,7 +138,7 @@ export interface VersionedResource<T extends ResourceTypes> {
   /** The fields that the request names or changes, as they are and as it asks for them, whatever rules, rights and a merge make of it. */
   asked(state: T['State'], request: T['Request']): readonly Change[]
   references(
-    executor: Executor,
+    trx: Transaction<Tables>,
     request: T['Request'],
     decision: T['Decision'],
     state: T['State'],
@@ -157,7 +166,7 @@ export interface VersionedResource<T extends ResourceTypes> {
   /** The hash of the tool definition that the decision replaces, which the audit row keeps alive. */
   replacedDefinition(state: T['State'], decision: T['Decision']): string | null
   /** What the audit trail vouches for, in one order: after the decision or, where it is null, as stored. */
-  audited(state: T['State'], decision: T['Decision'] | null): readonly unknown[]
+  audited(state: T['State'], decision: T['Decision'] | null): readonly unknown[] | null
   /** Whether all of it is in the state: from a prefetched one large texts are left out, and long lists are cut. */
   isWhole(state: T['State']): boolean
   /** Whether the caller may still be shown this state. */
@@ -189,6 +198,7 @@ export type ShowPast<T extends ResourceTypes> = (
 /** What an update led to; `snapshot` is null where none is wanted. */
 export interface Updated<T extends ResourceTypes> {
   snapshot: AnswerText | null
+  id: number
   version: number
   decision: T['Decision']
   overwritten: RecentChange[]

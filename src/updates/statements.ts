@@ -64,8 +64,12 @@ export function nextVersion(alias: string, param: Param<AuditEntry & { field_ver
           audit_count = ${row}.audit_count + 1`
 }
 
-/** The version in which each changed field changes last, for `nextVersion`, as JSON text. */
-export function fieldVersions({ version }: { version: number }, changes: readonly Change[]): string {
+/** The version in which each changed field changes last, for `nextVersion`, as JSON text. Of what is new nothing was changed yet. */
+export function fieldVersions(
+  { version, isNew }: Pick<VersionedState, 'version' | 'isNew'>,
+  changes: readonly Change[],
+): string {
+  if (isNew) return '{}'
   return JSON.stringify(Object.fromEntries(changes.map(({ field }) => [field, version + 1])))
 }
 

@@ -1,16 +1,17 @@
+import { viewerParameters } from '../auth/viewer.js'
 import { withRetries } from '../db/connection/retry.js'
 import type { Database } from '../db/database.js'
 import { unavailableFor } from '../db/unavailable.js'
-import { ResourceNotFound, Unavailable, VersionGone, VersionNotFound } from '../errors.js'
+import { Forbidden, ResourceNotFound, Unavailable, VersionGone, VersionNotFound } from '../errors.js'
 import type { AnswerText } from './answer-text.js'
-import { update } from './engine.js'
+import { create, update } from './engine.js'
 import { type FirstAnswer, firstAnswer, isKeyTaken } from './idempotency.js'
 import { isStale } from './precondition.js'
 import { readResource, wholeState } from './read.js'
 import { readPast } from './read-past.js'
 import type { Job, ResourceTypes, Updated, VersionedResource } from './resource.js'
 
-/** What an update is answered with. */
+/** What a request that stores something is answered with. */
 export interface Answered<T extends ResourceTypes> extends Omit<Updated<T>, 'decision'> {
   /** Null where the same request was answered before: then the answer is that of the version which it made. */
   decision: T['Decision'] | null
@@ -25,49 +26,121 @@ export async function updateOnce<T extends ResourceTypes>(
 ): Promise<Answered<T>> {
   const job = { database, resource, request }
   const state = await wholeState(job, prefetched)
-  if (request.key.idempotency_key !== null) {
-    resource.requireRights(state, request.caller)
-    const before = await answerBefore(job)
-    if (before !== undefined) return before
-  }
+  if (request.key.idempotency_key !== null) resource.requireRights(state, request.caller)
+  return await once(
+    job,
+    () => update(job, state),
+    async first => {
+      const { caller, prefetched } = await request.authenticateAgain()
+      if (prefetched === null) throw new ResourceNotFound(resource.kind)
+      const stored = prefetched as T['State'] // the lookup of its route; without large texts, as for a read
+      resource.requireRights(stored, caller)
+      return await contentOf({ ...job, request: { ...request, caller } }, first, stored)
+    },
+  )
+}
+
+/** Creates as `create` does, or answers likewise. Throws `VersionGone` where what it created is not the caller's to edit any more. */
+export async function createOnce<T extends ResourceTypes>(
+  database: Database,
+  resource: VersionedResource<T>,
+  request: T['Request'],
+  columns: Readonly<Record<string, unknown>>,
+): Promise<Answered<T>> {
+  const job = { database, resource, request }
+  return await once(
+    job,
+    () => create(job, columns),
+    async first => {
+      const { caller } = await request.authenticateAgain()
+      const own = { ...job, request: { ...request, id: first.id ?? request.id, caller } }
+      const { id } = own.request
+      const state = await withRetries(() => resource.read(database.db, id, viewerParameters(caller)))
+      requireKept(own, state)
+      return await contentOf(own, first, state)
+    },
+  )
+}
+
+/** Deletes as `update` does, or answers likewise. */
+export async function deleteOnce<T extends ResourceTypes>(
+  database: Database,
+  resource: VersionedResource<T>,
+  request: T['Request'],
+  prefetched: T['State'] | null,
+): Promise<Answered<T>> {
+  const job = { database, resource, request }
+  const attempt = async () => await update(job, await wholeState(job, prefetched))
+  return await once(job, attempt, async () => ({ snapshot: null, notes: [] }))
+}
+
+/** That a creation can be answered again. One answer for what is deleted and for what is hidden: they must not differ. */
+function requireKept<T extends ResourceTypes>(
+  { resource, request: { id, caller } }: Job<T>,
+  state: T['State'] | undefined,
+): asserts state is T['State'] {
   try {
-    return await update(job, state)
+    if (state === undefined) throw new ResourceNotFound(resource.kind)
+    resource.requireHistory(state, caller)
+  } catch (error) {
+    if (!(error instanceof ResourceNotFound || error instanceof Forbidden)) throw error
+    const noun = resource.kind === 'persona' ? 'agent' : 'tool'
+    const message = `This request created ${noun} ${id} before. By now it is deleted, or not yours to edit.`
+    throw new VersionGone('deleted', message)
+  }
+}
+
+/** Stores by `attempt`, unless a request with this key did: then answers what `repeat` makes of its first answer. */
+async function once<T extends ResourceTypes>(
+  job: Job<T>,
+  attempt: () => Promise<Updated<T>>,
+  repeat: (first: FirstAnswer) => Promise<Shown>,
+): Promise<Answered<T>> {
+  const before = await answerBefore(job, repeat)
+  if (before !== undefined) return before
+  try {
+    return await attempt()
   } catch (error) {
     if (error instanceof Unavailable) error.isKeyLookedUp = true
     if (!isKeyTaken(error)) throw error
     // The request that took the key has stored its audit row.
-    const meanwhile = await answerBefore(job).catch(asApplied)
+    const meanwhile = await answerBefore(job, repeat).catch(error => asApplied(job, error))
     if (meanwhile === undefined) throw error
     return meanwhile
   }
 }
 
-/** What failed after an update was stored: it must not say that it was not. */
-function asApplied(error: unknown): never {
+/** What failed after something was stored: it must not say that it was not. */
+function asApplied<T extends ResourceTypes>({ resource: { act } }: Job<T>, error: unknown): never {
   const failure = error instanceof Unavailable ? error : unavailableFor(error)
   if (failure === undefined || failure.outcome === 'applied') throw failure ?? error
-  const message = 'The update was applied, and its answer could not be read. Repeat it with the same Idempotency-Key.'
+  const message = `The ${act} was applied, and its answer could not be read. Repeat it with the same Idempotency-Key.`
   throw new Unavailable(failure.reason, message, 'applied', { cause: error })
 }
 
 /** The answer that the first request with this key had, made anew; undefined where there was none. */
-async function answerBefore<T extends ResourceTypes>(job: Job<T>): Promise<Answered<T> | undefined> {
-  const { database, resource, request } = job
+async function answerBefore<T extends ResourceTypes>(
+  job: Job<T>,
+  repeat: (first: FirstAnswer) => Promise<Shown>,
+): Promise<Answered<T> | undefined> {
+  const { database, request } = job
   const looking = withRetries(() => firstAnswer(request.key, query => query.batched(database)))
   const first = await looking.catch(error => {
     throw unavailableFor(error) ?? error
   })
   if (first === undefined) return undefined
+  const { id, version } = first
   try {
-    const { caller, prefetched } = await request.authenticateAgain()
-    if (prefetched === null) throw new ResourceNotFound(resource.kind)
-    const stored = prefetched as T['State'] // the lookup of its route; without large texts, as for a read
-    resource.requireRights(stored, caller)
-    const shown = await contentOf({ ...job, request: { ...request, caller } }, first, stored)
-    return { ...shown, version: first.version, decision: null, overwritten: [], merged: false }
+    const shown = await repeat(first)
+    return { ...shown, id: id ?? request.id, version, decision: null, overwritten: [], merged: false }
   } catch (error) {
-    return asApplied(error)
+    return asApplied(job, error)
   }
+}
+
+interface Shown {
+  snapshot: AnswerText | null
+  notes: string[]
 }
 
 /** The snapshot of a version; where it is no longer kept, that of `stored`, which is the present state, and a note. */
@@ -75,7 +148,7 @@ async function contentOf<T extends ResourceTypes>(
   job: Job<T>,
   { version, shownAt }: FirstAnswer,
   stored: T['State'],
-): Promise<{ snapshot: AnswerText | null; notes: string[] }> {
+): Promise<Shown> {
   const { request } = job
   const wasShown = shownAt !== null && isStale(request, { id: request.id, version })
   if (request.minimal && !wasShown) return { snapshot: null, notes: [] }

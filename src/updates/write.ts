@@ -3,12 +3,14 @@ import { OPERATOR, type ViewerParameters } from '../auth/viewer.js'
 import { databaseTimeMs } from '../db/clock.js'
 import { statement } from '../db/statements/statement.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
+import { ResourceNotFound } from '../errors.js'
 import {
   type Actor,
   type AuditEntry,
   auditEntry,
   auditHash,
   auditTime,
+  type Change,
   NO_KEY,
   type RequestKey,
   sha256,
@@ -43,6 +45,21 @@ export async function storeDecision<T extends ResourceTypes>(
   return row.version
 }
 
+/** A change that the operator makes, with its audit row. `decide` judges what is stored then. Throws `ResourceNotFound`. */
+export async function changeAsOperator<T extends ResourceTypes>(
+  trx: Transaction<Tables>,
+  resource: VersionedResource<T>,
+  id: number,
+  decide: (state: T['State']) => T['Decision'] | Promise<T['Decision']>,
+  actor: Actor,
+): Promise<{ name: string; version: number; changes: Change[] }> {
+  const state = await lockState(trx, resource, id, OPERATOR)
+  if (state === undefined) throw new ResourceNotFound(resource.kind)
+  const decision = await decide(state)
+  const version = await storeDecision(trx, resource, state, decision, actor)
+  return { name: state.name, version, changes: decision.changes }
+}
+
 /** The audit row of a decision; its time is later than that of the version before. */
 export function entryOf<T extends ResourceTypes>(
   resource: VersionedResource<T>,
@@ -51,7 +68,8 @@ export function entryOf<T extends ResourceTypes>(
   actor: Actor,
   key: RequestKey,
 ): AuditEntry & RequestKey {
-  const contentHash = sha256(JSON.stringify(resource.audited(state, decision)))
+  const audited = resource.audited(state, decision)
+  const contentHash = audited && sha256(JSON.stringify(audited))
   const content = { definitionBefore: resource.replacedDefinition(state, decision), contentHash }
   const end = { kind: resource.kind, ...state }
   return Object.assign(auditEntry(end, decision.changes, actor, databaseTimeMs(state), content), key)

@@ -1,8 +1,7 @@
 import t from 'tap'
-import { changePersona } from '../../src/admin/apply/personas.js'
-import { operatorActor } from '../../src/admin/operator.js'
 import { contentOf } from '../../src/persona/rules.js'
 import { startAgentctl } from '../cli/agentctl.js'
+import { changeAgent } from '../deletion.js'
 import { worldDatabase } from '../world.js'
 
 /** Each row holds a prompt of before and one of after: 5 MB. Together they are more than the heap of the command. */
@@ -15,7 +14,7 @@ t.test('audit verify reads a long history of large changes in a small heap', asy
     const system_prompt = String(row % 10).repeat(PROMPT_BYTES)
     await database.db
       .transaction()
-      .execute(trx => changePersona(trx, 1, state => ({ ...contentOf(state), system_prompt }), operatorActor()))
+      .execute(trx => changeAgent(trx, 1, state => ({ ...contentOf(state), system_prompt })))
   }
   const env = { NODE_OPTIONS: '--max-old-space-size=48' }
   const { status, stdout } = await startAgentctl({ url, args: ['audit', 'verify'], env }).answer

@@ -1,11 +1,14 @@
 import t from 'tap'
-import { changeTool, decideAsOperator } from '../../src/admin/apply/tools.js'
+import { decideAsOperator } from '../../src/admin/apply/tools.js'
 import { applyOrganisation } from '../../src/admin/apply.js'
 import { keyStatus, rotateKeys } from '../../src/admin/keys.js'
 import { operatorActor } from '../../src/admin/operator.js'
 import { decryptSecret, encryptSecret } from '../../src/secrets/cipher.js'
 import { generateKey, parseKeyRing } from '../../src/secrets/key-ring.js'
 import { openVault } from '../../src/secrets/vault.js'
+import { toolResource } from '../../src/tool/resource.js'
+import type { ToolState } from '../../src/tool/snapshot.js'
+import { changeAsOperator } from '../../src/updates/write.js'
 import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
 import { agentctl } from './agentctl.js'
 
@@ -103,7 +106,8 @@ t.test('rotation under writers loses no value and leaves none under the old key'
       const mark = seed * 1_000_000 + round
       const given = { fields: { custom_headers: headersOf(id, mark) }, columns: {}, definitionFaults: [] }
       await db.transaction().execute(async trx => {
-        await changeTool(trx, id, state => decideAsOperator(state, given, { ...vault, ring }), operatorActor())
+        const decide = (state: ToolState) => decideAsOperator(state, given, { ...vault, ring })
+        await changeAsOperator(trx, toolResource, id, decide, operatorActor())
         rounds.set(id, mark) // the row's lock is held until the commit, so this is the order of the commits
       })
     }

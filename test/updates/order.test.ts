@@ -184,9 +184,9 @@ t.test('the order of the checks', async t => {
 
   t.test('404 and 405 need no token; 413 and 415 do', async t => {
     t.equal((await call('GET', '/nothing')).statusCode, 404)
-    const wrongMethod = await call('DELETE', '/persona/1')
+    const wrongMethod = await call('PUT', '/persona/1')
     t.equal(wrongMethod.statusCode, 405)
-    t.equal(wrongMethod.headers.allow, 'GET, HEAD, PATCH')
+    t.equal(wrongMethod.headers.allow, 'DELETE, GET, HEAD, PATCH')
     t.equal((await call('PATCH', '/persona/1', { token: alice, body: TOO_LARGE })).statusCode, 413)
     const text = { 'content-type': 'text/plain' }
     t.equal((await call('PATCH', '/persona/1', { token: alice, body: 'x', headers: text })).statusCode, 415)

@@ -5,6 +5,7 @@ import type { Fault, Loc } from '../../errors.js'
 import { canonicalUuid } from '../../schema/vocabulary.js'
 import type { AccessKind } from '../../updates/access-events.js'
 import type { Actor } from '../../updates/audit.js'
+import { insertBlank } from '../../updates/new-row.js'
 import type { OrganisationDocument, Reference, SectionName } from '../document.js'
 import { Refusal } from '../refusal.js'
 import { type Origin, readOrigins } from './origin.js'
@@ -24,10 +25,9 @@ export interface Matched {
   stored: StoredRow | undefined
 }
 
-/** The ids of agents or tools that are made, and of those that are there. */
-export function idsOf(matches: readonly Matched[]): { created: number[]; kept: number[] } {
-  const some = (isNew: boolean) => matches.filter(({ stored }) => (stored === undefined) === isNew)
-  return { created: some(true).map(({ id }) => Number(id)), kept: some(false).map(({ id }) => Number(id)) }
+/** The ids of the agents or tools that are there. */
+export function storedIds(matches: readonly Matched[]): number[] {
+  return matches.filter(({ stored }) => stored !== undefined).map(({ id }) => Number(id))
 }
 
 /** Throws `Refusal` when a row that the document calls by its name, and not by its id, has another name by now. */
@@ -336,51 +336,18 @@ export function ascending<T extends Id>(ids: readonly T[]): T[] {
   )
 }
 
-/**
- * Inserts agents or tools of which nothing is said yet, at version 0, for a first change to be stored like any other. An id that
- * was removed before and comes back goes on with its old chain, at the version that its rows or the pruning of them tell.
- */
-async function insertBlank(
+/** Makes what is new and changes agents or tools one by one: always in the same order of locks. Throws `Refusal` for an id that others took. */
+export async function storeInOrder<Changed extends { id: number; match: Matched }>(
   trx: Transaction<Tables>,
   kind: ResourceKind,
-  ids: readonly number[],
-  columns: Readonly<Record<string, unknown>>,
-): Promise<void> {
-  const names = sql.join(Object.keys(columns).map(name => sql.ref(name)))
-  const rows = sql`audit a where a.resource_kind = ${kind} and a.resource_id = new.id order by a.version_after`
-  await sql`
-    insert into ${sql.table(kind)}
-      (id, version, audit_count, audit_head, audit_anchor_version, audit_anchor, ${names})
-    select new.id, chain.version, chain.version, chain.head, chain.anchor_version, chain.anchor, ${names}
-    from unnest(${ids}::integer[]) new (id)
-    cross join json_populate_record(null::${sql.table(kind)}, ${JSON.stringify(columns)}) blank
-    cross join lateral (
-      (select 1, last.version_after, last.hash, first.version_before, first.previous_hash
-       from (select * from ${rows} desc limit 1) last, (select * from ${rows} limit 1) first)
-      union all
-      (select 2, pruned.version, pruned.hash, pruned.version, pruned.hash
-       from access_event e
-       cross join lateral (
-         select (e.detail ->> 'anchor_version')::integer as version, decode(e.detail ->> 'anchor_hash', 'hex') as hash) pruned
-       where e.kind = 'prune' and e.subject = concat(${kind}::text, ':', new.id) and pruned.version > 0
-       order by e.number desc limit 1)
-      union all
-      select 3, 0, zero, 0, zero from decode(repeat('00', 32), 'hex') zero
-      order by 1 limit 1
-    ) chain (rank, version, head, anchor_version, anchor)`.execute(trx)
-}
-
-/** Makes what is new, then changes agents or tools one by one: always in the same order of locks. */
-export async function storeInOrder<Changed extends { id: Id }>(
-  trx: Transaction<Tables>,
-  kind: ResourceKind,
-  created: readonly number[],
-  blankColumns: Readonly<Record<string, unknown>>,
+  blankRow: Readonly<Record<string, unknown>>,
   changed: readonly Changed[],
   change: (one: Changed) => Promise<unknown>,
 ): Promise<void> {
-  await insertBlank(trx, kind, created, blankColumns)
-  for (const one of [...changed].sort((a, b) => Number(a.id) - Number(b.id))) await change(one)
-  // Of what is new nothing was changed by others.
-  await sql`update ${sql.table(kind)} set field_versions = '{}' where id = any(${created}::integer[])`.execute(trx)
+  for (const one of [...changed].sort((a, b) => a.id - b.id)) {
+    const isThere = one.match.stored !== undefined || (await insertBlank(trx, kind, one.id, blankRow))
+    if (!isThere)
+      throw new Refusal(`another ${kind} got the id ${one.id} meanwhile; nothing was stored. Apply it again`)
+    await change(one)
+  }
 }

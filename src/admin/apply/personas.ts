@@ -1,5 +1,4 @@
-import { type Kysely, sql, type Transaction } from 'kysely'
-import { OPERATOR } from '../../auth/viewer.js'
+import { type Kysely, sql } from 'kysely'
 import type { ShareLevel, Tables } from '../../db/tables.js'
 import type { Loc } from '../../errors.js'
 import {
@@ -12,32 +11,28 @@ import {
   type Relation,
   type Share,
 } from '../../persona/fields.js'
+import { newAgentRow, personaCreation } from '../../persona/life.js'
 import { personaResource } from '../../persona/resource.js'
-import { changedFields, contentOf, defaultMustBePublic } from '../../persona/rules.js'
+import { changedFields, contentOf, decisionFor, defaultMustBePublic } from '../../persona/rules.js'
 import { type PersonaState, personaState } from '../../persona/state.js'
-import type { Actor, Change } from '../../updates/audit.js'
-import { lockState, storeDecision } from '../../updates/write.js'
+import { changeAsOperator } from '../../updates/write.js'
 import type { AgentEntry, Reference } from '../document.js'
-import { Refusal } from '../refusal.js'
 import {
   ascending,
   type Catalogue,
   type Id,
-  idsOf,
   type Matched,
   type Outcome,
   type Plan,
   requireSameName,
+  storedIds,
   storeInOrder,
 } from './catalogue.js'
-
-const BLANK_COLUMNS = Object.fromEntries(COLUMNS.map(([name]) => [name, BLANK_AGENT[name]]))
 
 /** Decides what becomes of the agents of a document. Notes faults in the catalogue. */
 export async function planPersonas(db: Kysely<Tables>, catalogue: Catalogue): Promise<Plan> {
   const matches = catalogue.entries('agents')
-  const { created, kept } = idsOf(matches)
-  const states = await readPersonaStates(db, kept)
+  const states = await readPersonaStates(db, storedIds(matches))
   const changed: { id: number; match: Matched; outcome: Outcome }[] = []
   const outcomes = matches.map((match): Outcome => {
     const before = states.get(Number(match.id))
@@ -51,36 +46,16 @@ export async function planPersonas(db: Kysely<Tables>, catalogue: Catalogue): Pr
   return {
     outcomes,
     async store(trx, actor) {
-      await storeInOrder(trx, 'persona', created, BLANK_COLUMNS, changed, async ({ id, match, outcome }) => {
+      await storeInOrder(trx, 'persona', newAgentRow(null), changed, async ({ id, match, outcome }) => {
         const decide = (state: PersonaState) => {
           requireSameName(match, state.name)
-          return mergedContent(match.stored ? state : NEW_AGENT, match, catalogue)
+          return decisionFor(state, mergedContent(match.stored ? state : NEW_AGENT, match, catalogue))
         }
-        outcome.fields = (await changePersona(trx, id, decide, actor)).changes
+        const resource = match.stored ? personaResource : personaCreation
+        outcome.fields = (await changeAsOperator(trx, resource, id, decide, actor)).changes
       })
     },
   }
-}
-
-/**
- * Changes one agent as the operator: locks it, lets `decide` make the new content from what is there then, stores it with one
- * audit row if it differs. Throws `Refusal` when there is no such agent.
- */
-export async function changePersona(
-  trx: Transaction<Tables>,
-  id: number,
-  decide: (state: PersonaState) => PersonaContent | Promise<PersonaContent>,
-  actor: Actor,
-): Promise<{ name: string; version: number; changes: Change[] }> {
-  const state = await lockState(trx, personaResource, id, OPERATOR)
-  if (state === undefined) throw new Refusal(`there is no agent ${id}`)
-  const content = await decide(state)
-  const changes = changedFields(state, content)
-  // What is attached was found in the catalogue, or checked by the caller.
-  const attached = { attached: {}, attachedSizes: [], toolBytes: 0, toolBytesLeft: 0 }
-  const decision = { content, changes, ...attached, kept: [], keptByNull: [] }
-  const version = await storeDecision(trx, personaResource, state, decision, actor)
-  return { name: state.name, version, changes }
 }
 
 /** The states of some agents, by id. */

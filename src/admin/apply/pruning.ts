@@ -1,18 +1,15 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
 import pg from 'pg'
-import { OPERATOR } from '../../auth/viewer.js'
-import { databaseTimeMs } from '../../db/clock.js'
 import { SQLSTATE } from '../../db/connection/sqlstate.js'
 import type { Tables } from '../../db/tables.js'
-import { BLANK_AGENT } from '../../persona/fields.js'
-import { toolResource } from '../../tool/resource.js'
+import { personaDeletion, releaseTool } from '../../persona/life.js'
+import { decideDeletion } from '../../persona/rules.js'
+import { decideRemoval, toolDeletion } from '../../tool/life.js'
 import { recordAccess } from '../../updates/access-events.js'
-import { type Actor, auditEntry } from '../../updates/audit.js'
-import { auditColumns } from '../../updates/audit-rows.js'
-import { lockState } from '../../updates/write.js'
+import type { Actor } from '../../updates/audit.js'
+import { changeAsOperator } from '../../updates/write.js'
 import type { OrganisationDocument, SectionName } from '../document.js'
 import { type Catalogue, type Id, type Outcome, type Plan, SECTIONS, TABLES } from './catalogue.js'
-import { changePersona } from './personas.js'
 import { linksOf } from './records.js'
 
 /**
@@ -71,9 +68,7 @@ function userIn(table = ''): string {
 /** Removes one row as pruning does: an agent is marked deleted, a user deactivated, what belongs to any other row goes with it. */
 export async function removeRow(trx: Transaction<Tables>, section: SectionName, id: Id, actor: Actor): Promise<void> {
   if (section === 'agents') {
-    const { tool_ids, document_set_ids, label_ids, user_file_ids, users, groups } = BLANK_AGENT
-    const nothing = { tool_ids, document_set_ids, label_ids, user_file_ids, users, groups }
-    await changePersona(trx, Number(id), state => ({ ...state, ...nothing, deleted: true }), actor)
+    await changeAsOperator(trx, personaDeletion, Number(id), decideDeletion, actor)
     return
   }
   if (section === 'users') {
@@ -81,25 +76,15 @@ export async function removeRow(trx: Transaction<Tables>, section: SectionName, 
     await recordAccess(trx, actor, [{ kind: 'user', subject: String(id), action: 'deactivated' }])
     return
   }
-  const links = section === 'tools' ? [{ table: 'tool_header', owner: 'tool_id' }] : linksOf(section)
-  if (section === 'tools') await auditRemoval(trx, Number(id), actor)
-  for (const { table, owner } of links) {
+  if (section === 'tools') {
+    await releaseTool(trx, Number(id), actor)
+    await changeAsOperator(trx, toolDeletion, Number(id), decideRemoval, actor)
+    return
+  }
+  for (const { table, owner } of linksOf(section)) {
     await sql`delete from ${sql.table(table)} where ${sql.ref(owner)} = ${id}`.execute(trx)
   }
   await sql`delete from ${sql.table(TABLES[section].table)} where id = ${id}`.execute(trx)
   const kind = TABLES[section].access
   if (kind !== undefined) await recordAccess(trx, actor, [{ kind, subject: String(id), action: 'removed' }])
-}
-
-/** The last row of a tool's chain says that it was removed: `audit verify` knows by it why the tool is not there. */
-async function auditRemoval(trx: Transaction<Tables>, id: number, actor: Actor): Promise<void> {
-  const state = await lockState(trx, toolResource, id, OPERATOR)
-  if (state === undefined) return
-  const changes = [
-    { field: 'definition', from: state.definition_hash, to: null },
-    { field: 'removed', from: false, to: true },
-  ]
-  const content = { definitionBefore: state.definition_hash, contentHash: null }
-  const entry = auditEntry({ kind: 'tool', ...state }, changes, actor, databaseTimeMs(state), content)
-  await trx.insertInto('audit').values(auditColumns(entry)).execute()
 }

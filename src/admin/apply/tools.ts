@@ -1,6 +1,5 @@
 import { resolve } from 'node:path'
-import { type Kysely, sql, type Transaction } from 'kysely'
-import { OPERATOR } from '../../auth/viewer.js'
+import { type Kysely, sql } from 'kysely'
 import { markReceived } from '../../db/clock.js'
 import type { Tables } from '../../db/tables.js'
 import { type Fault, InvalidRequest, type Loc, Unavailable } from '../../errors.js'
@@ -8,6 +7,7 @@ import { parseBigInts, parseExact, stringifyExact } from '../../schema/exact-jso
 import type { Vault } from '../../secrets/vault.js'
 import { changeText, checkDefinition, definitionChanges, originsOf } from '../../tool/definition/index.js'
 import { BLANK_TOOL, type ToolContent } from '../../tool/fields.js'
+import { newToolRow, toolCreation } from '../../tool/life.js'
 import { originsBeside, toolResource } from '../../tool/resource.js'
 import {
   changedFields,
@@ -18,18 +18,18 @@ import {
   type ToolUpdateFields,
 } from '../../tool/rules.js'
 import { type ToolState, toolState } from '../../tool/snapshot.js'
-import { type Actor, type Change, GENESIS_HASH, sha256 } from '../../updates/audit.js'
-import { lockState, storeDecision } from '../../updates/write.js'
+import { GENESIS_HASH, sha256 } from '../../updates/audit.js'
+import { changeAsOperator } from '../../updates/write.js'
 import type { SectionName, ToolEntry } from '../document.js'
 import { counted, Refusal } from '../refusal.js'
 import { readSource } from '../source.js'
 import {
   type Catalogue,
-  idsOf,
   type Matched,
   type Outcome,
   type Plan,
   requireSameName,
+  storedIds,
   storeInOrder,
 } from './catalogue.js'
 import { headerVariables, LIKE_PLACEHOLDER, PLACEHOLDER, PREFIX, placeholder } from './placeholders.js'
@@ -43,13 +43,10 @@ export interface ToolSurroundings {
   baseDir?: string
 }
 
-const { definition_hash: _, ...BLANK_COLUMNS } = BLANK_TOOL
-
 /** Decides what becomes of the tools of a document. Notes faults in the catalogue. */
 export async function planTools(db: Kysely<Tables>, catalogue: Catalogue, around: ToolSurroundings): Promise<Plan> {
   const matches = catalogue.entries('tools')
-  const { created, kept } = idsOf(matches)
-  const states = await readToolStates(db, kept)
+  const states = await readToolStates(db, storedIds(matches))
   const changed: { id: number; match: Matched; given: GivenTool; outcome: Outcome }[] = []
   const outcomes: Outcome[] = []
   for (const match of matches) {
@@ -74,29 +71,16 @@ export async function planTools(db: Kysely<Tables>, catalogue: Catalogue, around
   return {
     outcomes,
     async store(trx, actor) {
-      await storeInOrder(trx, 'tool', created, BLANK_COLUMNS, changed, async ({ id, match, given, outcome }) => {
+      await storeInOrder(trx, 'tool', newToolRow(null), changed, async ({ id, match, given, outcome }) => {
         const decide = (state: ToolState) => {
           requireSameName(match, state.name)
           return decideAsOperator(state, given, around.vault)
         }
-        outcome.fields = (await changeTool(trx, id, decide, actor)).changes
+        const resource = match.stored ? toolResource : toolCreation
+        outcome.fields = (await changeAsOperator(trx, resource, id, decide, actor)).changes
       })
     },
   }
-}
-
-/** `changePersona` for a tool: `decide` judges what is there then. */
-export async function changeTool(
-  trx: Transaction<Tables>,
-  id: number,
-  decide: (state: ToolState) => ToolDecision | Promise<ToolDecision>,
-  actor: Actor,
-): Promise<{ name: string; version: number; changes: Change[] }> {
-  const state = await lockState(trx, toolResource, id, OPERATOR)
-  if (state === undefined) throw new Refusal(`there is no tool ${id}`)
-  const decision = await decide(state)
-  const version = await storeDecision(trx, toolResource, state, decision, actor)
-  return { name: state.name, version, changes: decision.changes }
 }
 
 /** What the operator asks of one tool: the fields of an update, and any column beside them. What is absent stays. */

@@ -1,0 +1,57 @@
+import { Type } from '@sinclair/typebox'
+import type { FastifyInstance } from 'fastify'
+import { answerCreated } from '../http/answer.js'
+import { JSON_BOUNDS } from '../http/body.js'
+import { bodyBounds } from '../http/openapi.js'
+import { DryRunOfCreation } from '../http/parameters.js'
+import { CreationHeaders, creationResponses, creatorOf } from '../http/resource-routes.js'
+import type { SchemaTypes } from '../http/validation.js'
+import { newFieldWarning, unknownFieldWarnings } from '../http/warnings.js'
+import { unknownFields } from '../schema/faults.js'
+import { requestKey } from '../updates/idempotency.js'
+import type { OperationOptions } from '../updates/resource.js'
+import { createOnce } from '../updates/update-once.js'
+import { newAgentRow, personaCreation } from './life.js'
+import { PersonaSnapshot, PersonaUpsertRequest } from './schema.js'
+import { BODY_BYTES_MAX, fieldsOf } from './update-persona.js'
+
+const PURPOSE =
+  'Creates an agent that the caller owns. The body is that of a whole update: optional fields that are absent, and those that only an ' +
+  'administrator may set, get the value of a new agent. With an `Idempotency-Key` a repetition creates no second one.'
+
+/** `POST /persona`, the creation of an agent. */
+export function registerCreatePersona(app: FastifyInstance, options: OperationOptions): void {
+  app.withTypeProvider<SchemaTypes>().post(
+    '/persona',
+    {
+      bodyLimit: BODY_BYTES_MAX,
+      config: { policy: { permission: 'basic', resource: 'persona', writes: true, creates: true } },
+      schema: {
+        operationId: 'create_persona',
+        summary: 'Create Persona',
+        description: `${PURPOSE} ${bodyBounds(BODY_BYTES_MAX, JSON_BOUNDS.persona.depthMax)}`,
+        querystring: Type.Object({ dry_run: DryRunOfCreation }),
+        headers: CreationHeaders,
+        body: PersonaUpsertRequest,
+        response: creationResponses(PersonaSnapshot, 'agent'),
+      },
+    },
+    async (request, reply) => {
+      const { caller, body, query, headers } = request
+      const key = query.dry_run ? undefined : headers['idempotency-key']
+      const asked = {
+        kind: 'persona' as const,
+        fields: fieldsOf(body),
+        masked: false,
+        key: requestKey(caller, key, () => ['persona', 'create', body]),
+        ...creatorOf(request, query, headers, options),
+      }
+      const created = await createOnce(options.database, personaCreation, asked, newAgentRow(caller.userId))
+      const warnings = [
+        ...(created.decision?.kept ?? []).map(newFieldWarning),
+        ...unknownFieldWarnings(PersonaUpsertRequest, unknownFields(PersonaUpsertRequest, body)),
+      ]
+      return answerCreated(reply, 'persona', '/persona', asked, created, warnings)
+    },
+  )
+}

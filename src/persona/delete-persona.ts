@@ -1,0 +1,48 @@
+import { Type } from '@sinclair/typebox'
+import type { FastifyInstance } from 'fastify'
+import { ResourceNotFound } from '../errors.js'
+import { answerDeleted } from '../http/answer.js'
+import { DryRunOfDeletion } from '../http/parameters.js'
+import { DeletionHeaders, deleterOf, deletionResponses } from '../http/resource-routes.js'
+import type { SchemaTypes } from '../http/validation.js'
+import { overwriteWarning } from '../http/warnings.js'
+import { pathId } from '../schema/parameters.js'
+import type { OperationOptions } from '../updates/resource.js'
+import { deleteOnce } from '../updates/update-once.js'
+import { personaDeletion } from './life.js'
+import { PERSONA_LOOKUP, type PersonaState } from './state.js'
+
+const PURPOSE =
+  'Deletes an agent: nobody sees it any more, and it leaves every list, tool and share. Its history keeps what it was. ' +
+  'It takes its owner or an administrator.'
+
+/** `DELETE /persona/{persona_id}`. */
+export function registerDeletePersona(app: FastifyInstance, options: OperationOptions): void {
+  app.withTypeProvider<SchemaTypes>().delete(
+    '/persona/:persona_id',
+    {
+      config: { policy: { permission: 'basic', resource: 'persona', writes: true, lookup: PERSONA_LOOKUP } },
+      schema: {
+        operationId: 'delete_persona',
+        summary: 'Delete Persona',
+        description: PURPOSE,
+        params: Type.Object({ persona_id: pathId() }),
+        querystring: Type.Object({ dry_run: DryRunOfDeletion }),
+        headers: DeletionHeaders,
+        response: deletionResponses(),
+      },
+    },
+    async (request, reply) => {
+      const { persona_id: id } = request.params
+      if (id === undefined) throw new ResourceNotFound('persona')
+      const asked = {
+        ...deleterOf('persona', id, request, request.query, request.headers, options),
+        masked: false,
+        strict: false,
+      }
+      const prefetched = request.prefetched as PersonaState | null // this route's lookup reads it
+      const deleted = await deleteOnce(options.database, personaDeletion, asked, prefetched)
+      return answerDeleted(reply, asked, deleted, deleted.overwritten.map(overwriteWarning))
+    },
+  )
+}

@@ -1,0 +1,55 @@
+import type { ReleaseTool } from '../tool/life.js'
+import type { VersionedResource } from '../updates/resource.js'
+import { changeAsOperator } from '../updates/write.js'
+import { BLANK_AGENT, COLUMNS } from './fields.js'
+import { type PersonaTypes, personaResource } from './resource.js'
+import { contentOf, decideDeletion, decisionFor, type PersonaDecision, requireDeletable } from './rules.js'
+import type { PersonaState } from './state.js'
+
+/* How agents come and go, for the engine of updates. */
+
+/** The columns of a row for `personaCreation`. The owner is null for one that the operator makes. */
+export function newAgentRow(owner_id: string | null): Record<string, unknown> {
+  return { ...Object.fromEntries(COLUMNS.map(([name]) => [name, BLANK_AGENT[name]])), owner_id }
+}
+
+/** Agents whose row was just made: the first update says what they are. */
+export const personaCreation: VersionedResource<PersonaTypes> = {
+  ...personaResource,
+  act: 'creation',
+  read: async (...asked) => {
+    const state = await personaResource.read(...asked)
+    return state && Object.assign(state, { isNew: true as const })
+  },
+}
+
+/** Agents that are deleted: marked, and taken out of every relation. */
+export const personaDeletion: VersionedResource<PersonaTypes> = {
+  ...personaResource,
+  act: 'deletion',
+  decide: (state, { caller }) => {
+    requireDeletable(state, caller)
+    return decideDeletion(state)
+  },
+  asked: state => decideDeletion(state).changes,
+  requireRights: requireDeletable,
+}
+
+/** The tool leaves the agents that are deleted: each gets a version. Those that live keep it. */
+export const releaseTool: ReleaseTool = async (trx, id, actor) => {
+  const agents = await trx
+    .selectFrom('persona as p')
+    .select('p.id')
+    .where('p.deleted', '=', true)
+    .where(({ exists, selectFrom }) => {
+      return exists(selectFrom('persona_tool as l').whereRef('l.persona_id', '=', 'p.id').where('l.tool_id', '=', id))
+    })
+    .orderBy('p.id')
+    .execute()
+  for (const agent of agents) await changeAsOperator(trx, personaResource, agent.id, without, actor)
+
+  function without(state: PersonaState): PersonaDecision {
+    const content = contentOf(state)
+    return decisionFor(state, { ...content, tool_ids: content.tool_ids.filter(tool => tool !== id) })
+  }
+}

@@ -1,0 +1,113 @@
+import { sql, type Transaction } from 'kysely'
+import { managesTool } from '../auth/access.js'
+import { type ViewerParameters, viewerWithValues } from '../auth/viewer.js'
+import { rowQuery } from '../db/statements/row-statement.js'
+import type { Executor } from '../db/statements/statement.js'
+import type { Tables } from '../db/tables.js'
+import type { AuditEntry, RequestKey } from '../updates/audit.js'
+import { auditColumns } from '../updates/audit-rows.js'
+import type { ShownRow, UpdateRequest, VersionedResource } from '../updates/resource.js'
+import { BLANK_TOOL } from './fields.js'
+import { type ToolTypes, toolResource } from './resource.js'
+import { contentOf, requireManageable, type ToolDecision } from './rules.js'
+import type { ToolState } from './snapshot.js'
+import { requireUnused } from './tool-use.js'
+
+/* How tools come and go, for the engine of updates. */
+
+/** The columns of a row for `toolCreation`. The owner is null for one that the operator makes. */
+export function newToolRow(user_id: string | null): Record<string, unknown> {
+  return { ...BLANK_TOOL, user_id }
+}
+
+/** Tools whose row was just made: the first update says what they are. */
+export const toolCreation: VersionedResource<ToolTypes> = {
+  ...toolResource,
+  act: 'creation',
+  read: async (...asked) => {
+    const state = await toolResource.read(...asked)
+    return state && Object.assign(state, { isNew: true as const })
+  },
+}
+
+/** Takes a tool off the agents that are deleted, so that nothing refers to it: an agent is nothing that tools know. */
+export type ReleaseTool = (trx: Transaction<Tables>, id: number, actor: UpdateRequest['actor']) => Promise<void>
+
+/** A request to delete a tool. */
+interface ToolDeletion extends UpdateRequest {
+  release: ReleaseTool
+}
+
+interface DeletionTypes extends Omit<ToolTypes, 'Request' | 'References' | 'Row'> {
+  Request: ToolDeletion
+  References: null
+  Row: ShownRow
+}
+
+/** Tools that are removed with their sealed secrets. Their audit rows stay. */
+export const toolDeletion: VersionedResource<DeletionTypes> = {
+  ...toolResource,
+  act: 'deletion',
+  decide: state => {
+    requireManageable(state)
+    return decideRemoval(state)
+  },
+  asked: state => decideRemoval(state).changes,
+  // Whether agents have the tool is known only while none can get it.
+  isStorable: () => false,
+  references: async (trx, { release, actor, caller }, _, { id }) => {
+    await trx.selectFrom('tool').select('id').where('id', '=', id).forUpdate().execute()
+    await requireUnused(trx, id, caller)
+    await release(trx, id, actor)
+    return null
+  },
+  writing: (state, _, viewer, entry) => {
+    const single = (executor: Executor) => removeRow(executor as Transaction<Tables>, state, viewer, entry) // by `isStorable`
+    const batched = () => Promise.reject(new Error('a tool is deleted only under its lock'))
+    return rowQuery<ShownRow>(single, batched)
+  },
+  replacedDefinition: state => state.definition_hash,
+  audited: (state, decision) => (decision === null ? toolResource.audited(state, null) : null),
+  pastSnapshot: (...asked) => toolResource.pastSnapshot(...asked),
+}
+
+/** Decides a removal. The last row of the chain says that the tool was removed: `audit verify` knows by it why there is none. */
+export function decideRemoval(state: ToolState): ToolDecision {
+  const changes = [
+    { field: 'definition', from: state.definition_hash, to: null },
+    { field: 'removed', from: false, to: true },
+  ]
+  const names = state.headers.map(({ name }) => name)
+  return {
+    content: contentOf(state),
+    ...{ changes, definition: null, headers: null, linksOauthConfig: false, needsOrigins: false },
+    notes: names.length === 0 ? [] : [`its secrets are lost: ${names.join(', ')}`],
+  }
+}
+
+/** Undefined where the tool is another by now, or the viewer may not manage it any more. */
+async function removeRow(
+  trx: Transaction<Tables>,
+  { id, version }: ToolState,
+  viewer: ViewerParameters,
+  entry: AuditEntry & RequestKey,
+): Promise<ShownRow | undefined> {
+  const may = viewerWithValues(viewer)
+  const removed = await trx
+    .with('removed', db =>
+      db
+        .deleteFrom('tool as t')
+        .where('t.id', '=', id)
+        .where('t.version', '=', version)
+        .where(may.stands)
+        .where(viewer.user === null ? sql.lit(true) : managesTool(may))
+        .returning('t.id'),
+    )
+    .with('headers', db => db.deleteFrom('tool_header as h').using('removed').whereRef('h.tool_id', '=', 'removed.id'))
+    .selectFrom('removed')
+    .select('id')
+    .executeTakeFirst()
+  if (removed === undefined) return undefined
+  await trx.insertInto('audit').values(auditColumns(entry)).execute()
+  return { version: entry.version_after }
+}

@@ -1,0 +1,215 @@
+import { sql } from 'kysely'
+import t from 'tap'
+import { verifyAudit } from '../../src/admin/audit-verification.js'
+import { REQUIRED_FIELDS, worldApp } from '../app.js'
+import { ALICE, BOB } from '../fixtures/users.js'
+import { auditRows, faultsOf, hashOfEverything, storedAgent, warningsOf } from '../updates/stored-state.js'
+
+/* Agents come and go over HTTP: `POST /persona` and `DELETE /persona/{id}`. */
+
+const world = await worldApp(t)
+const { call, database } = world
+const alice = await world.token('alice@example.com')
+const bob = await world.token('bob@example.com')
+const admin = await world.token('admin@example.com')
+
+const NEW = { ...REQUIRED_FIELDS, name: ' Support ', document_set_ids: [], tool_ids: [] }
+
+const post = (body: object, headers: Record<string, string> = {}, query = '', token = alice) =>
+  call('POST', `/persona${query}`, { token, body, headers })
+const remove = (id: number, headers: Record<string, string> = {}, query = '', token = alice) =>
+  call('DELETE', `/persona/${id}${query}`, { token, headers })
+
+/** A new agent of Alice's. */
+async function made(fields: object = {}, token = alice): Promise<number> {
+  const answer = await post({ ...NEW, ...fields }, {}, '', token)
+  if (answer.statusCode !== 201) throw new Error(answer.body)
+  return answer.json().id
+}
+
+t.teardown(async () => {
+  const { findings } = await verifyAudit(database.db)
+  if (findings.length > 0) throw new Error(JSON.stringify(findings))
+})
+
+t.test(
+  '201 with the agent, its address and its tag; the caller owns it, and version 1 is in the audit trail',
+  async t => {
+    const answer = await post({ ...NEW, users: [ALICE, BOB], starter_messages: [{ name: 'Hi', message: 'Hello' }] })
+    t.equal(answer.statusCode, 201, answer.body)
+    const { id, ...shown } = answer.json()
+    t.match(shown, { name: 'Support', owner: { id: ALICE }, users: [{ id: BOB }], is_public: false, is_visible: true })
+    t.match(answer.headers, { location: `/persona/${id}`, etag: `"persona-${id}-1"`, warning: undefined })
+    const read = await call('GET', String(answer.headers.location), { token: alice })
+    t.same(read.json(), answer.json())
+    t.equal((await call('GET', `/persona/${id}`, { token: bob })).statusCode, 200, 'shared from the beginning')
+    const [row, ...others] = await auditRows(database.db, 'persona', id)
+    t.match(row, { version_before: 0, version_after: 1, actor_id: ALICE, actor: 'alice@example.com' })
+    t.match(row?.difference, { owner_id: { from: null, to: ALICE }, name: { from: '', to: 'Support' } })
+    t.equal(others.length, 0)
+    t.match(await storedAgent(world, id), { version: 1, owner_id: ALICE, users: [{ id: BOB, level: 'viewer' }] })
+    const update = await call('PATCH', `/persona/${id}?update_mask=name`, {
+      token: alice,
+      body: { name: 'Sales' },
+      headers: { 'if-match': String(answer.headers.etag) },
+    })
+    t.equal(update.headers.etag, `"persona-${id}-2"`)
+  },
+)
+
+t.test('201 without the record, and 201 of a dry run that leaves nothing', async t => {
+  const minimal = await post(NEW, { prefer: 'return=minimal' })
+  t.match(minimal, { statusCode: 201, body: '', headers: { 'preference-applied': 'return=minimal' } })
+  t.match(minimal.headers.location, /^\/persona\/\d+$/)
+  const before = await hashOfEverything(database.db)
+  const dry = await post(NEW, { 'idempotency-key': '"dry"' }, '?dry_run=true')
+  t.match(dry, { statusCode: 201, headers: { 'dry-run': 'true', location: undefined, etag: undefined } })
+  t.equal((await call('GET', `/persona/${dry.json().id}`, { token: alice })).statusCode, 404)
+  t.same(await hashOfEverything(database.db), before)
+  t.not((await post(NEW)).json().id, dry.json().id, 'nobody gets its id')
+})
+
+t.test(
+  'a field for administrators has the value of a new agent, with a Warning; strict handling refuses it',
+  async t => {
+    const fields = { ...NEW, is_public: true, is_default_persona: true, display_priority: 3, nmae: 1 }
+    const answer = await post(fields)
+    t.match(answer.json(), { is_default_persona: false, display_priority: 3 })
+    t.match(warningsOf(answer), [/is_default_persona has the value of a new agent/, /unknown field nmae ignored/])
+    t.equal((await post({ ...fields, nmae: undefined }, { prefer: 'handling=strict' })).statusCode, 403)
+    t.same(faultsOf(await post(fields, { prefer: 'handling=strict' })), ['body.nmae extra_forbidden'])
+    t.match((await post(fields, {}, '', admin)).json(), { is_default_persona: true, display_priority: 3 })
+  },
+)
+
+t.test('422 for everything that an update refuses, and nothing is stored', async t => {
+  const before = await hashOfEverything(database.db)
+  for (const [change, faults] of [
+    [{ name: undefined, num_chunks: 'x' }, ['body.name missing', 'body.num_chunks float_parsing']],
+    [{ name: ' ' }, ['body.name string_too_short']],
+    [{ is_default_persona: true }, ['body.is_default_persona default_persona_private']],
+    [{ tool_ids: [999_999], label_ids: [999_999] }, ['body.tool_ids.0 not_found', 'body.label_ids.0 not_found']],
+    [{ document_set_ids: [999_999] }, ['body.document_set_ids.0 not_found']],
+    [{ tool_ids: [1e10] }, ['body.tool_ids.0 not_found']],
+    [{ users: ['a0000000-0000-4000-8000-0000000000ff'] }, ['body.users.0 not_found']],
+  ] as const) {
+    const answer = await post({ ...NEW, ...change }, {}, '', admin)
+    t.equal(answer.statusCode, 422, JSON.stringify(change))
+    t.same(faultsOf(answer), faults)
+  }
+  t.same(faultsOf(await post(NEW, {}, '?update_mask=name')), ['query.update_mask extra_forbidden'])
+  t.equal((await call('POST', '/persona', { token: alice })).statusCode, 422)
+  t.same(await hashOfEverything(database.db), before)
+})
+
+t.test('403 for a token that is bound to some agents or tools', async t => {
+  for (const bound of [{ personaIds: [1] }, { toolIds: [10] }]) {
+    const token = await world.token('admin@example.com', bound)
+    const answer = await post(NEW, {}, '', token)
+    t.match(answer.json(), { error_code: 'INSUFFICIENT_PERMISSIONS', detail: /cannot create others/ })
+  }
+})
+
+t.test('204: a deleted agent is 404 for everybody, is in no list, and has what it had in its audit row', async t => {
+  const id = await made({ users: [BOB], label_ids: [1], is_public: true })
+  const answer = await remove(id, { 'if-match': `"persona-${id}-1"` })
+  t.match(answer, { statusCode: 204, body: '', headers: { etag: undefined } })
+  for (const token of [alice, bob, admin]) {
+    for (const method of ['GET', 'DELETE'])
+      t.equal((await call(method, `/persona/${id}`, { token })).json().error_code, 'PERSONA_NOT_FOUND')
+    const list = (await call('GET', `/persona?after=${id - 1}&limit=1`, { token })).json() as { id: number }[]
+    t.notMatch(list, [{ id }])
+  }
+  t.match(await storedAgent(world, id), { deleted: true, users: [], label_ids: [], version: 2, owner_id: ALICE })
+  const rows = await auditRows(database.db, 'persona', id)
+  t.match(rows.at(-1)?.difference, { deleted: { from: false, to: true }, label_ids: { from: [1], to: [] } })
+})
+
+t.test('204 of a dry run deletes nothing; 412 and 428 where the state is not the one that was seen', async t => {
+  const id = await made()
+  const careful = await world.token('alice@example.com', { requireIfMatch: true })
+  const before = await hashOfEverything(database.db)
+  t.match(await remove(id, {}, '?dry_run=true'), { statusCode: 204, headers: { 'dry-run': 'true' } })
+  t.equal((await remove(id, {}, '', careful)).statusCode, 428)
+  t.match((await remove(id, { 'if-match': '"persona-1-1"' })).json(), { reason: 'unknown_tag' })
+  t.match((await remove(id, { 'if-none-match': '*' })).json(), { reason: 'matched' })
+  t.same(faultsOf(await remove(id, { 'if-match': 'x' })), ['header.if-match string_pattern_mismatch'])
+  t.same(await hashOfEverything(database.db), before)
+  await call('PATCH', `/persona/${id}?update_mask=name`, { token: alice, body: { name: 'Other' } })
+  const stale = await remove(id, { 'if-match': `"persona-${id}-1"` })
+  t.match(stale.json(), { reason: 'changed', current_etag: `"persona-${id}-2"`, changed: [{ field: 'name' }] })
+  t.equal((await remove(id, { 'if-match': `"persona-${id}-2"` }, '', careful)).statusCode, 204)
+})
+
+t.test('403 for editors and viewers, 404 for others, 400 for what is built in', async t => {
+  const id = await made({ users: [BOB] })
+  await sql`update persona_user set level = 'editor' where persona_id = ${id}`.execute(database.db)
+  t.match((await remove(id, {}, '', bob)).json(), { detail: /takes its owner or an administrator/ })
+  t.equal((await remove(await made(), {}, '', bob)).statusCode, 404)
+  await sql`update persona set builtin_persona = true where id = ${id}`.execute(database.db)
+  t.match((await remove(id)).json(), { error_code: 'BUILTIN_READ_ONLY', detail: /cannot be deleted/ })
+  await sql`update persona set builtin_persona = false where id = ${id}`.execute(database.db)
+  t.equal((await remove(id, {}, '', admin)).statusCode, 204)
+})
+
+t.test('a key creates once and deletes once, whatever became of the agent', async t => {
+  const key = { 'idempotency-key': '"made once"' }
+  const first = await post(NEW, key)
+  const id = first.json().id as number
+  const again = await post(NEW, key)
+  t.match(again.headers, { location: `/persona/${id}`, etag: `"persona-${id}-1"`, 'idempotent-replayed': 'true' })
+  t.match(again, { statusCode: 201, body: first.body })
+  t.same(faultsOf(await post({ ...NEW, name: 'Other' }, key)), ['header.idempotency-key idempotency_key_reused'])
+  t.not((await post(NEW, key, '', bob)).json().id, id, 'a key is of one user')
+  await call('PATCH', `/persona/${id}?update_mask=name`, { token: alice, body: { name: 'Other' } })
+  t.equal((await post(NEW, key)).body, first.body, 'the body is that of version 1')
+  t.match(await post(NEW, { ...key, prefer: 'return=minimal' }), { statusCode: 201, body: '' })
+  const gone = { 'idempotency-key': '"gone once"' }
+  t.equal((await remove(id, key)).statusCode, 422, 'the key stands for another request')
+  t.equal((await remove(id, gone)).statusCode, 204)
+  t.match(await remove(id, gone), { statusCode: 204, headers: { 'idempotent-replayed': 'true' } })
+  t.equal((await remove(id)).statusCode, 404)
+  t.match((await post(NEW, key)).json(), {
+    error_code: 'VERSION_GONE',
+    detail: new RegExp(`created agent ${id} before`),
+  })
+  t.equal((await auditRows(database.db, 'persona', id)).length, 3)
+})
+
+t.test('410 alike for a repeated creation of what is hidden by now', async t => {
+  const key = { 'idempotency-key': '"hidden"' }
+  const id = (await post(NEW, key)).json().id
+  await sql`update persona set owner_id = ${BOB} where id = ${id}`.execute(database.db)
+  const hidden = await post(NEW, key)
+  t.equal(hidden.statusCode, 410)
+  await sql`update persona set owner_id = ${ALICE} where id = ${id}`.execute(database.db)
+})
+
+t.test('of many at the same time with one key one is made, and each with its own key makes one', async t => {
+  const count = async () =>
+    (await sql<{ n: number }>`select count(*)::integer as n from persona`.execute(database.db)).rows[0]?.n ?? 0
+  const before = await count()
+  const same = await Promise.all(Array.from({ length: 8 }, () => post(NEW, { 'idempotency-key': '"at once"' })))
+  t.equal((await count()) - before, 1)
+  const made = same.filter(({ statusCode }) => statusCode === 201)
+  t.ok(made.length > 0)
+  t.equal(new Set(made.map(answer => answer.json().id)).size, 1)
+  t.same(
+    same.filter(({ statusCode }) => statusCode !== 201 && statusCode !== 409),
+    [],
+  )
+  const own = await Promise.all(Array.from({ length: 8 }, (_, n) => post(NEW, { 'idempotency-key': `"own ${n}"` })))
+  t.same(
+    own.filter(({ statusCode }) => statusCode !== 201),
+    [],
+  )
+  t.equal((await count()) - before, 9)
+})
+
+t.test('201 with the next free id where others took some by themselves', async t => {
+  const id = await made()
+  await sql`insert into persona (id, name, description, recency_bias, llm_filter_extraction, llm_relevance_filter)
+    values (${id + 1}, 'x', '', 'auto', true, true)`.execute(database.db)
+  t.equal(await made(), id + 2)
+  await sql`delete from persona where id = ${id + 1}`.execute(database.db)
+})
