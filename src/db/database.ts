@@ -80,10 +80,6 @@ export class Database implements BatchRunner {
     row: P,
     onSend?: () => void,
   ): Promise<Positioned<R> | undefined> {
-    if (statement.isSingle) {
-      onSend?.()
-      return statement.for(row).single(this.db)
-    }
     const key = statement.written && row[statement.written]
     return this.#batcherOf(statement).add({ row, key, sizeBytes: weightOf(row), onSend })
   }

@@ -2,66 +2,72 @@
 with
   input as materialized (
     select
-      position::integer,
-      ($1::text[]) [position]::uuid as "user",
-      ($2::text[]) [position]::boolean as "manages_all",
-      ($3::text[]) [position]::integer[] as "managed_groups",
-      ($4::text[]) [position]::integer[] as "tools",
-      ($5::text[]) [position]::boolean as "is_admin",
-      ($6::text[]) [position]::integer[] as "document_set_ids_attached",
-      ($7::text[]) [position]::integer[] as "tool_ids_attached",
-      ($8::text[]) [position]::integer as "tool_bytes_left",
-      ($9::text[]) [position]::uuid[] as "users_attached",
-      ($10::text[]) [position]::integer[] as "groups_attached",
-      ($11::text[]) [position]::integer[] as "label_ids_attached",
-      ($12::text[]) [position]::text[] as "user_file_ids_attached",
-      ($13::text[]) [position]::integer as "id",
-      ($14::text[]) [position]::integer as "version",
-      ($15::text[]) [position]::text as "access",
-      ($16::text[]) [position]::integer as "token",
-      ($17::text[]) [position]::text as "standing",
-      ($18::text[]) [position]::text as "idempotency_key",
-      ($19::text[]) [position]::jsonb as "changed_columns",
-      ($20::text[]) [position]::jsonb as "field_versions",
-      ($21::text[]) [position]::text as "hash",
-      ($22::text[]) [position]::integer[] as "document_set_ids",
-      ($23::text[]) [position]::integer[] as "tool_ids",
-      ($24::text[]) [position]::uuid[] as "users",
-      ($25::text[]) [position]::integer[] as "groups",
-      ($26::text[]) [position]::integer[] as "label_ids",
-      ($27::text[]) [position]::text[] as "user_file_ids",
-      ($28::text[]) [position]::bytea[] as "cached_definitions",
-      ($29::text[]) [position]::integer[] as "document_set_ids_removed",
-      ($30::text[]) [position]::integer[] as "document_set_ids_put",
-      ($31::text[]) [position]::integer[] as "tool_ids_removed",
-      ($32::text[]) [position]::integer[] as "tool_ids_put",
-      ($33::text[]) [position]::uuid[] as "users_removed",
-      ($34::text[]) [position]::jsonb as "users_put",
-      ($35::text[]) [position]::integer[] as "groups_removed",
-      ($36::text[]) [position]::jsonb as "groups_put",
-      ($37::text[]) [position]::integer[] as "label_ids_removed",
-      ($38::text[]) [position]::integer[] as "label_ids_put",
-      ($39::text[]) [position]::text[] as "user_file_ids_removed",
-      ($40::text[]) [position]::text[] as "user_file_ids_put",
-      ($41::text[]) [position]::timestamptz as "at",
-      ($42::text[]) [position]::text as "actor",
-      ($43::text[]) [position]::text as "request_id",
-      ($44::text[]) [position]::text as "client_address",
-      ($45::text[]) [position]::text as "command",
-      ($46::text[]) [position]::text as "salt",
-      ($47::text[]) [position]::text as "identity_hash",
-      ($48::text[]) [position]::text[] as "fields",
-      ($49::text[]) [position]::json as "difference",
-      ($50::text[]) [position]::integer as "difference_bytes",
-      ($51::text[]) [position]::text as "difference_hash",
-      ($52::text[]) [position]::text as "definition_before",
-      ($53::text[]) [position]::text as "content_hash",
-      ($54::text[]) [position]::text as "previous_hash",
-      ($55::text[]) [position]::text as "request_fingerprint"
+      ordinality::integer as position,
+      listed.*
     from
-      unnest($1::text[]) with ordinality listed (value, position)
+      rows
+    from
+      (
+        json_to_recordset($1::json) as (
+          "user" uuid,
+          "manages_all" boolean,
+          "managed_groups" integer[],
+          "tools" integer[],
+          "is_admin" boolean,
+          "document_set_ids_attached" integer[],
+          "tool_ids_attached" integer[],
+          "tool_bytes_left" integer,
+          "users_attached" uuid[],
+          "groups_attached" integer[],
+          "label_ids_attached" integer[],
+          "user_file_ids_attached" text[],
+          "id" integer,
+          "version" integer,
+          "access" text,
+          "token" integer,
+          "standing" text,
+          "idempotency_key" text,
+          "changed_columns" text,
+          "field_versions" text,
+          "hash" text,
+          "document_set_ids" integer[],
+          "tool_ids" integer[],
+          "users" uuid[],
+          "groups" integer[],
+          "label_ids" integer[],
+          "user_file_ids" text[],
+          "cached_definitions" bytea[],
+          "document_set_ids_removed" integer[],
+          "document_set_ids_put" integer[],
+          "tool_ids_removed" integer[],
+          "tool_ids_put" integer[],
+          "users_removed" uuid[],
+          "users_put" text,
+          "groups_removed" integer[],
+          "groups_put" text,
+          "label_ids_removed" integer[],
+          "label_ids_put" integer[],
+          "user_file_ids_removed" text[],
+          "user_file_ids_put" text[],
+          "at" timestamptz,
+          "actor" text,
+          "request_id" text,
+          "client_address" text,
+          "command" text,
+          "salt" text,
+          "identity_hash" text,
+          "fields" text[],
+          "difference" text,
+          "difference_bytes" integer,
+          "difference_hash" text,
+          "definition_before" text,
+          "content_hash" text,
+          "previous_hash" text,
+          "request_fingerprint" text
+        )
+      ) with ordinality listed
     where
-      position = position + 0
+      ordinality = ordinality + 0
   ),
   locked as materialized (
     select
@@ -363,99 +369,99 @@ with
     update persona p
     set
       "name" = case
-        when "input"."changed_columns" ? 'name' then ("input"."changed_columns" ->> 'name')::text
+        when "input"."changed_columns"::jsonb ? 'name' then ("input"."changed_columns"::jsonb ->> 'name')::text
         else p."name"
       end,
       "description" = case
-        when "input"."changed_columns" ? 'description' then ("input"."changed_columns" ->> 'description')::text
+        when "input"."changed_columns"::jsonb ? 'description' then ("input"."changed_columns"::jsonb ->> 'description')::text
         else p."description"
       end,
       "num_chunks" = case
-        when "input"."changed_columns" ? 'num_chunks' then ("input"."changed_columns" ->> 'num_chunks')::double precision
+        when "input"."changed_columns"::jsonb ? 'num_chunks' then ("input"."changed_columns"::jsonb ->> 'num_chunks')::double precision
         else p."num_chunks"
       end,
       "is_public" = case
-        when "input"."changed_columns" ? 'is_public' then ("input"."changed_columns" ->> 'is_public')::boolean
+        when "input"."changed_columns"::jsonb ? 'is_public' then ("input"."changed_columns"::jsonb ->> 'is_public')::boolean
         else p."is_public"
       end,
       "recency_bias" = case
-        when "input"."changed_columns" ? 'recency_bias' then ("input"."changed_columns" ->> 'recency_bias')::text
+        when "input"."changed_columns"::jsonb ? 'recency_bias' then ("input"."changed_columns"::jsonb ->> 'recency_bias')::text
         else p."recency_bias"
       end,
       "llm_filter_extraction" = case
-        when "input"."changed_columns" ? 'llm_filter_extraction' then ("input"."changed_columns" ->> 'llm_filter_extraction')::boolean
+        when "input"."changed_columns"::jsonb ? 'llm_filter_extraction' then ("input"."changed_columns"::jsonb ->> 'llm_filter_extraction')::boolean
         else p."llm_filter_extraction"
       end,
       "llm_relevance_filter" = case
-        when "input"."changed_columns" ? 'llm_relevance_filter' then ("input"."changed_columns" ->> 'llm_relevance_filter')::boolean
+        when "input"."changed_columns"::jsonb ? 'llm_relevance_filter' then ("input"."changed_columns"::jsonb ->> 'llm_relevance_filter')::boolean
         else p."llm_relevance_filter"
       end,
       "system_prompt" = case
-        when "input"."changed_columns" ? 'system_prompt' then ("input"."changed_columns" ->> 'system_prompt')::text
+        when "input"."changed_columns"::jsonb ? 'system_prompt' then ("input"."changed_columns"::jsonb ->> 'system_prompt')::text
         else p."system_prompt"
       end,
       "task_prompt" = case
-        when "input"."changed_columns" ? 'task_prompt' then ("input"."changed_columns" ->> 'task_prompt')::text
+        when "input"."changed_columns"::jsonb ? 'task_prompt' then ("input"."changed_columns"::jsonb ->> 'task_prompt')::text
         else p."task_prompt"
       end,
       "datetime_aware" = case
-        when "input"."changed_columns" ? 'datetime_aware' then ("input"."changed_columns" ->> 'datetime_aware')::boolean
+        when "input"."changed_columns"::jsonb ? 'datetime_aware' then ("input"."changed_columns"::jsonb ->> 'datetime_aware')::boolean
         else p."datetime_aware"
       end,
       "llm_model_provider_override" = case
-        when "input"."changed_columns" ? 'llm_model_provider_override' then ("input"."changed_columns" ->> 'llm_model_provider_override')::text
+        when "input"."changed_columns"::jsonb ? 'llm_model_provider_override' then ("input"."changed_columns"::jsonb ->> 'llm_model_provider_override')::text
         else p."llm_model_provider_override"
       end,
       "llm_model_version_override" = case
-        when "input"."changed_columns" ? 'llm_model_version_override' then ("input"."changed_columns" ->> 'llm_model_version_override')::text
+        when "input"."changed_columns"::jsonb ? 'llm_model_version_override' then ("input"."changed_columns"::jsonb ->> 'llm_model_version_override')::text
         else p."llm_model_version_override"
       end,
       "starter_messages" = case
-        when "input"."changed_columns" ? 'starter_messages' then nullif("input"."changed_columns" -> 'starter_messages', 'null')::json
+        when "input"."changed_columns"::jsonb ? 'starter_messages' then nullif("input"."changed_columns"::jsonb -> 'starter_messages', 'null')::json
         else p."starter_messages"
       end,
       "uploaded_image_id" = case
-        when "input"."changed_columns" ? 'uploaded_image_id' then ("input"."changed_columns" ->> 'uploaded_image_id')::text
+        when "input"."changed_columns"::jsonb ? 'uploaded_image_id' then ("input"."changed_columns"::jsonb ->> 'uploaded_image_id')::text
         else p."uploaded_image_id"
       end,
       "icon_name" = case
-        when "input"."changed_columns" ? 'icon_name' then ("input"."changed_columns" ->> 'icon_name')::text
+        when "input"."changed_columns"::jsonb ? 'icon_name' then ("input"."changed_columns"::jsonb ->> 'icon_name')::text
         else p."icon_name"
       end,
       "search_start_date" = case
-        when "input"."changed_columns" ? 'search_start_date' then ("input"."changed_columns" ->> 'search_start_date')::timestamptz
+        when "input"."changed_columns"::jsonb ? 'search_start_date' then ("input"."changed_columns"::jsonb ->> 'search_start_date')::timestamptz
         else p."search_start_date"
       end,
       "is_default_persona" = case
-        when "input"."changed_columns" ? 'is_default_persona' then ("input"."changed_columns" ->> 'is_default_persona')::boolean
+        when "input"."changed_columns"::jsonb ? 'is_default_persona' then ("input"."changed_columns"::jsonb ->> 'is_default_persona')::boolean
         else p."is_default_persona"
       end,
       "display_priority" = case
-        when "input"."changed_columns" ? 'display_priority' then ("input"."changed_columns" ->> 'display_priority')::integer
+        when "input"."changed_columns"::jsonb ? 'display_priority' then ("input"."changed_columns"::jsonb ->> 'display_priority')::integer
         else p."display_priority"
       end,
       "replace_base_system_prompt" = case
-        when "input"."changed_columns" ? 'replace_base_system_prompt' then ("input"."changed_columns" ->> 'replace_base_system_prompt')::boolean
+        when "input"."changed_columns"::jsonb ? 'replace_base_system_prompt' then ("input"."changed_columns"::jsonb ->> 'replace_base_system_prompt')::boolean
         else p."replace_base_system_prompt"
       end,
       "is_visible" = case
-        when "input"."changed_columns" ? 'is_visible' then ("input"."changed_columns" ->> 'is_visible')::boolean
+        when "input"."changed_columns"::jsonb ? 'is_visible' then ("input"."changed_columns"::jsonb ->> 'is_visible')::boolean
         else p."is_visible"
       end,
       "builtin_persona" = case
-        when "input"."changed_columns" ? 'builtin_persona' then ("input"."changed_columns" ->> 'builtin_persona')::boolean
+        when "input"."changed_columns"::jsonb ? 'builtin_persona' then ("input"."changed_columns"::jsonb ->> 'builtin_persona')::boolean
         else p."builtin_persona"
       end,
       "deleted" = case
-        when "input"."changed_columns" ? 'deleted' then ("input"."changed_columns" ->> 'deleted')::boolean
+        when "input"."changed_columns"::jsonb ? 'deleted' then ("input"."changed_columns"::jsonb ->> 'deleted')::boolean
         else p."deleted"
       end,
       "owner_id" = case
-        when "input"."changed_columns" ? 'owner_id' then ("input"."changed_columns" ->> 'owner_id')::uuid
+        when "input"."changed_columns"::jsonb ? 'owner_id' then ("input"."changed_columns"::jsonb ->> 'owner_id')::uuid
         else p."owner_id"
       end,
       version = p.version + 1,
-      field_versions = p.field_versions || "input"."field_versions",
+      field_versions = p.field_versions || "input"."field_versions"::jsonb,
       audit_head = decode("input"."hash", 'hex'),
       audit_count = p.audit_count + 1
     from
@@ -994,7 +1000,7 @@ with
     from
       changed
       join locked input using (position)
-      cross join jsonb_to_recordset("input"."users_put") share (id uuid, level text)
+      cross join jsonb_to_recordset("input"."users_put"::jsonb) share (id uuid, level text)
     on conflict (persona_id, "user_id") do update
     set
       level = excluded.level
@@ -1016,7 +1022,7 @@ with
     from
       changed
       join locked input using (position)
-      cross join jsonb_to_recordset("input"."groups_put") share (id integer, level text)
+      cross join jsonb_to_recordset("input"."groups_put"::jsonb) share (id integer, level text)
     on conflict (persona_id, "user_group_id") do update
     set
       level = excluded.level
@@ -1097,7 +1103,7 @@ with
       "input"."salt",
       decode("input"."identity_hash", 'hex'),
       "input"."fields",
-      "input"."difference",
+      "input"."difference"::json,
       "input"."difference_bytes",
       decode("input"."difference_hash", 'hex'),
       decode("input"."definition_before", 'hex'),
@@ -1119,40 +1125,46 @@ from
 with
   input as materialized (
     select
-      position::integer,
-      ($1::text[]) [position]::uuid as "user",
-      ($2::text[]) [position]::boolean as "manages_all",
-      ($3::text[]) [position]::integer[] as "managed_groups",
-      ($4::text[]) [position]::integer[] as "tools",
-      ($5::text[]) [position]::boolean as "is_admin",
-      ($6::text[]) [position]::integer as "id",
-      ($7::text[]) [position]::integer as "version",
-      ($8::text[]) [position]::text as "access",
-      ($9::text[]) [position]::integer as "token",
-      ($10::text[]) [position]::text as "standing",
-      ($11::text[]) [position]::text as "idempotency_key",
-      ($12::text[]) [position]::jsonb as "changed_columns",
-      ($13::text[]) [position]::jsonb as "field_versions",
-      ($14::text[]) [position]::text as "hash",
-      ($15::text[]) [position]::timestamptz as "at",
-      ($16::text[]) [position]::text as "actor",
-      ($17::text[]) [position]::text as "request_id",
-      ($18::text[]) [position]::text as "client_address",
-      ($19::text[]) [position]::text as "command",
-      ($20::text[]) [position]::text as "salt",
-      ($21::text[]) [position]::text as "identity_hash",
-      ($22::text[]) [position]::text[] as "fields",
-      ($23::text[]) [position]::json as "difference",
-      ($24::text[]) [position]::integer as "difference_bytes",
-      ($25::text[]) [position]::text as "difference_hash",
-      ($26::text[]) [position]::text as "definition_before",
-      ($27::text[]) [position]::text as "content_hash",
-      ($28::text[]) [position]::text as "previous_hash",
-      ($29::text[]) [position]::text as "request_fingerprint"
+      ordinality::integer as position,
+      listed.*
     from
-      unnest($1::text[]) with ordinality listed (value, position)
+      rows
+    from
+      (
+        json_to_recordset($1::json) as (
+          "user" uuid,
+          "manages_all" boolean,
+          "managed_groups" integer[],
+          "tools" integer[],
+          "is_admin" boolean,
+          "id" integer,
+          "version" integer,
+          "access" text,
+          "token" integer,
+          "standing" text,
+          "idempotency_key" text,
+          "changed_columns" text,
+          "field_versions" text,
+          "hash" text,
+          "at" timestamptz,
+          "actor" text,
+          "request_id" text,
+          "client_address" text,
+          "command" text,
+          "salt" text,
+          "identity_hash" text,
+          "fields" text[],
+          "difference" text,
+          "difference_bytes" integer,
+          "difference_hash" text,
+          "definition_before" text,
+          "content_hash" text,
+          "previous_hash" text,
+          "request_fingerprint" text
+        )
+      ) with ordinality listed
     where
-      position = position + 0
+      ordinality = ordinality + 0
   ),
   locked as materialized (
     select
@@ -1324,99 +1336,99 @@ with
     update persona p
     set
       "name" = case
-        when "input"."changed_columns" ? 'name' then ("input"."changed_columns" ->> 'name')::text
+        when "input"."changed_columns"::jsonb ? 'name' then ("input"."changed_columns"::jsonb ->> 'name')::text
         else p."name"
       end,
       "description" = case
-        when "input"."changed_columns" ? 'description' then ("input"."changed_columns" ->> 'description')::text
+        when "input"."changed_columns"::jsonb ? 'description' then ("input"."changed_columns"::jsonb ->> 'description')::text
         else p."description"
       end,
       "num_chunks" = case
-        when "input"."changed_columns" ? 'num_chunks' then ("input"."changed_columns" ->> 'num_chunks')::double precision
+        when "input"."changed_columns"::jsonb ? 'num_chunks' then ("input"."changed_columns"::jsonb ->> 'num_chunks')::double precision
         else p."num_chunks"
       end,
       "is_public" = case
-        when "input"."changed_columns" ? 'is_public' then ("input"."changed_columns" ->> 'is_public')::boolean
+        when "input"."changed_columns"::jsonb ? 'is_public' then ("input"."changed_columns"::jsonb ->> 'is_public')::boolean
         else p."is_public"
       end,
       "recency_bias" = case
-        when "input"."changed_columns" ? 'recency_bias' then ("input"."changed_columns" ->> 'recency_bias')::text
+        when "input"."changed_columns"::jsonb ? 'recency_bias' then ("input"."changed_columns"::jsonb ->> 'recency_bias')::text
         else p."recency_bias"
       end,
       "llm_filter_extraction" = case
-        when "input"."changed_columns" ? 'llm_filter_extraction' then ("input"."changed_columns" ->> 'llm_filter_extraction')::boolean
+        when "input"."changed_columns"::jsonb ? 'llm_filter_extraction' then ("input"."changed_columns"::jsonb ->> 'llm_filter_extraction')::boolean
         else p."llm_filter_extraction"
       end,
       "llm_relevance_filter" = case
-        when "input"."changed_columns" ? 'llm_relevance_filter' then ("input"."changed_columns" ->> 'llm_relevance_filter')::boolean
+        when "input"."changed_columns"::jsonb ? 'llm_relevance_filter' then ("input"."changed_columns"::jsonb ->> 'llm_relevance_filter')::boolean
         else p."llm_relevance_filter"
       end,
       "system_prompt" = case
-        when "input"."changed_columns" ? 'system_prompt' then ("input"."changed_columns" ->> 'system_prompt')::text
+        when "input"."changed_columns"::jsonb ? 'system_prompt' then ("input"."changed_columns"::jsonb ->> 'system_prompt')::text
         else p."system_prompt"
       end,
       "task_prompt" = case
-        when "input"."changed_columns" ? 'task_prompt' then ("input"."changed_columns" ->> 'task_prompt')::text
+        when "input"."changed_columns"::jsonb ? 'task_prompt' then ("input"."changed_columns"::jsonb ->> 'task_prompt')::text
         else p."task_prompt"
       end,
       "datetime_aware" = case
-        when "input"."changed_columns" ? 'datetime_aware' then ("input"."changed_columns" ->> 'datetime_aware')::boolean
+        when "input"."changed_columns"::jsonb ? 'datetime_aware' then ("input"."changed_columns"::jsonb ->> 'datetime_aware')::boolean
         else p."datetime_aware"
       end,
       "llm_model_provider_override" = case
-        when "input"."changed_columns" ? 'llm_model_provider_override' then ("input"."changed_columns" ->> 'llm_model_provider_override')::text
+        when "input"."changed_columns"::jsonb ? 'llm_model_provider_override' then ("input"."changed_columns"::jsonb ->> 'llm_model_provider_override')::text
         else p."llm_model_provider_override"
       end,
       "llm_model_version_override" = case
-        when "input"."changed_columns" ? 'llm_model_version_override' then ("input"."changed_columns" ->> 'llm_model_version_override')::text
+        when "input"."changed_columns"::jsonb ? 'llm_model_version_override' then ("input"."changed_columns"::jsonb ->> 'llm_model_version_override')::text
         else p."llm_model_version_override"
       end,
       "starter_messages" = case
-        when "input"."changed_columns" ? 'starter_messages' then nullif("input"."changed_columns" -> 'starter_messages', 'null')::json
+        when "input"."changed_columns"::jsonb ? 'starter_messages' then nullif("input"."changed_columns"::jsonb -> 'starter_messages', 'null')::json
         else p."starter_messages"
       end,
       "uploaded_image_id" = case
-        when "input"."changed_columns" ? 'uploaded_image_id' then ("input"."changed_columns" ->> 'uploaded_image_id')::text
+        when "input"."changed_columns"::jsonb ? 'uploaded_image_id' then ("input"."changed_columns"::jsonb ->> 'uploaded_image_id')::text
         else p."uploaded_image_id"
       end,
       "icon_name" = case
-        when "input"."changed_columns" ? 'icon_name' then ("input"."changed_columns" ->> 'icon_name')::text
+        when "input"."changed_columns"::jsonb ? 'icon_name' then ("input"."changed_columns"::jsonb ->> 'icon_name')::text
         else p."icon_name"
       end,
       "search_start_date" = case
-        when "input"."changed_columns" ? 'search_start_date' then ("input"."changed_columns" ->> 'search_start_date')::timestamptz
+        when "input"."changed_columns"::jsonb ? 'search_start_date' then ("input"."changed_columns"::jsonb ->> 'search_start_date')::timestamptz
         else p."search_start_date"
       end,
       "is_default_persona" = case
-        when "input"."changed_columns" ? 'is_default_persona' then ("input"."changed_columns" ->> 'is_default_persona')::boolean
+        when "input"."changed_columns"::jsonb ? 'is_default_persona' then ("input"."changed_columns"::jsonb ->> 'is_default_persona')::boolean
         else p."is_default_persona"
       end,
       "display_priority" = case
-        when "input"."changed_columns" ? 'display_priority' then ("input"."changed_columns" ->> 'display_priority')::integer
+        when "input"."changed_columns"::jsonb ? 'display_priority' then ("input"."changed_columns"::jsonb ->> 'display_priority')::integer
         else p."display_priority"
       end,
       "replace_base_system_prompt" = case
-        when "input"."changed_columns" ? 'replace_base_system_prompt' then ("input"."changed_columns" ->> 'replace_base_system_prompt')::boolean
+        when "input"."changed_columns"::jsonb ? 'replace_base_system_prompt' then ("input"."changed_columns"::jsonb ->> 'replace_base_system_prompt')::boolean
         else p."replace_base_system_prompt"
       end,
       "is_visible" = case
-        when "input"."changed_columns" ? 'is_visible' then ("input"."changed_columns" ->> 'is_visible')::boolean
+        when "input"."changed_columns"::jsonb ? 'is_visible' then ("input"."changed_columns"::jsonb ->> 'is_visible')::boolean
         else p."is_visible"
       end,
       "builtin_persona" = case
-        when "input"."changed_columns" ? 'builtin_persona' then ("input"."changed_columns" ->> 'builtin_persona')::boolean
+        when "input"."changed_columns"::jsonb ? 'builtin_persona' then ("input"."changed_columns"::jsonb ->> 'builtin_persona')::boolean
         else p."builtin_persona"
       end,
       "deleted" = case
-        when "input"."changed_columns" ? 'deleted' then ("input"."changed_columns" ->> 'deleted')::boolean
+        when "input"."changed_columns"::jsonb ? 'deleted' then ("input"."changed_columns"::jsonb ->> 'deleted')::boolean
         else p."deleted"
       end,
       "owner_id" = case
-        when "input"."changed_columns" ? 'owner_id' then ("input"."changed_columns" ->> 'owner_id')::uuid
+        when "input"."changed_columns"::jsonb ? 'owner_id' then ("input"."changed_columns"::jsonb ->> 'owner_id')::uuid
         else p."owner_id"
       end,
       version = p.version + 1,
-      field_versions = p.field_versions || "input"."field_versions",
+      field_versions = p.field_versions || "input"."field_versions"::jsonb,
       audit_head = decode("input"."hash", 'hex'),
       audit_count = p.audit_count + 1
     from
@@ -1469,7 +1481,7 @@ with
       "input"."salt",
       decode("input"."identity_hash", 'hex'),
       "input"."fields",
-      "input"."difference",
+      "input"."difference"::json,
       "input"."difference_bytes",
       decode("input"."difference_hash", 'hex'),
       decode("input"."definition_before", 'hex'),
@@ -1491,45 +1503,51 @@ from
 with
   input as materialized (
     select
-      position::integer,
-      ($1::text[]) [position]::uuid as "user",
-      ($2::text[]) [position]::boolean as "manages_all",
-      ($3::text[]) [position]::integer[] as "managed_groups",
-      ($4::text[]) [position]::integer[] as "tools",
-      ($5::text[]) [position]::boolean as "is_admin",
-      ($6::text[]) [position]::integer as "id",
-      ($7::text[]) [position]::integer as "version",
-      ($8::text[]) [position]::integer as "secrets_generation",
-      ($9::text[]) [position]::text as "idempotency_key",
-      ($10::text[]) [position]::integer as "token",
-      ($11::text[]) [position]::text as "standing",
-      ($12::text[]) [position]::integer as "oauth_config_id",
-      ($13::text[]) [position]::text as "definition_hash",
-      ($14::text[]) [position]::integer as "definition_bytes",
-      ($15::text[]) [position]::json as "shown_headers",
-      ($16::text[]) [position]::jsonb as "changed_columns",
-      ($17::text[]) [position]::jsonb as "field_versions",
-      ($18::text[]) [position]::text as "hash",
-      ($19::text[]) [position]::json as "headers",
-      ($20::text[]) [position]::timestamptz as "at",
-      ($21::text[]) [position]::text as "actor",
-      ($22::text[]) [position]::text as "request_id",
-      ($23::text[]) [position]::text as "client_address",
-      ($24::text[]) [position]::text as "command",
-      ($25::text[]) [position]::text as "salt",
-      ($26::text[]) [position]::text as "identity_hash",
-      ($27::text[]) [position]::text[] as "fields",
-      ($28::text[]) [position]::json as "difference",
-      ($29::text[]) [position]::integer as "difference_bytes",
-      ($30::text[]) [position]::text as "difference_hash",
-      ($31::text[]) [position]::text as "definition_before",
-      ($32::text[]) [position]::text as "content_hash",
-      ($33::text[]) [position]::text as "previous_hash",
-      ($34::text[]) [position]::text as "request_fingerprint"
+      ordinality::integer as position,
+      listed.*
     from
-      unnest($1::text[]) with ordinality listed (value, position)
+      rows
+    from
+      (
+        json_to_recordset($1::json) as (
+          "user" uuid,
+          "manages_all" boolean,
+          "managed_groups" integer[],
+          "tools" integer[],
+          "is_admin" boolean,
+          "id" integer,
+          "version" integer,
+          "secrets_generation" integer,
+          "idempotency_key" text,
+          "token" integer,
+          "standing" text,
+          "oauth_config_id" integer,
+          "definition_hash" text,
+          "definition_bytes" integer,
+          "shown_headers" text,
+          "changed_columns" text,
+          "field_versions" text,
+          "hash" text,
+          "headers" text,
+          "at" timestamptz,
+          "actor" text,
+          "request_id" text,
+          "client_address" text,
+          "command" text,
+          "salt" text,
+          "identity_hash" text,
+          "fields" text[],
+          "difference" text,
+          "difference_bytes" integer,
+          "difference_hash" text,
+          "definition_before" text,
+          "content_hash" text,
+          "previous_hash" text,
+          "request_fingerprint" text
+        )
+      ) with ordinality listed
     where
-      position = position + 0
+      ordinality = ordinality + 0
   ),
   locked as materialized (
     select
@@ -1850,7 +1868,7 @@ with
       tool_definition (hash, content, size_bytes)
     select
       decode("input"."definition_hash", 'hex'),
-      $35::text::json,
+      $2::text::json,
       "input"."definition_bytes"
     from
       locked input
@@ -1868,56 +1886,56 @@ with
     update tool t
     set
       "name" = case
-        when "input"."changed_columns" ? 'name' then ("input"."changed_columns" ->> 'name')::text
+        when "input"."changed_columns"::jsonb ? 'name' then ("input"."changed_columns"::jsonb ->> 'name')::text
         else t."name"
       end,
       "display_name" = case
-        when "input"."changed_columns" ? 'display_name' then ("input"."changed_columns" ->> 'display_name')::text
+        when "input"."changed_columns"::jsonb ? 'display_name' then ("input"."changed_columns"::jsonb ->> 'display_name')::text
         else t."display_name"
       end,
       "description" = case
-        when "input"."changed_columns" ? 'description' then ("input"."changed_columns" ->> 'description')::text
+        when "input"."changed_columns"::jsonb ? 'description' then ("input"."changed_columns"::jsonb ->> 'description')::text
         else t."description"
       end,
       "in_code_tool_id" = case
-        when "input"."changed_columns" ? 'in_code_tool_id' then ("input"."changed_columns" ->> 'in_code_tool_id')::text
+        when "input"."changed_columns"::jsonb ? 'in_code_tool_id' then ("input"."changed_columns"::jsonb ->> 'in_code_tool_id')::text
         else t."in_code_tool_id"
       end,
       "passthrough_auth" = case
-        when "input"."changed_columns" ? 'passthrough_auth' then ("input"."changed_columns" ->> 'passthrough_auth')::boolean
+        when "input"."changed_columns"::jsonb ? 'passthrough_auth' then ("input"."changed_columns"::jsonb ->> 'passthrough_auth')::boolean
         else t."passthrough_auth"
       end,
       "mcp_server_id" = case
-        when "input"."changed_columns" ? 'mcp_server_id' then ("input"."changed_columns" ->> 'mcp_server_id')::integer
+        when "input"."changed_columns"::jsonb ? 'mcp_server_id' then ("input"."changed_columns"::jsonb ->> 'mcp_server_id')::integer
         else t."mcp_server_id"
       end,
       "user_id" = case
-        when "input"."changed_columns" ? 'user_id' then ("input"."changed_columns" ->> 'user_id')::uuid
+        when "input"."changed_columns"::jsonb ? 'user_id' then ("input"."changed_columns"::jsonb ->> 'user_id')::uuid
         else t."user_id"
       end,
       "oauth_config_id" = case
-        when "input"."changed_columns" ? 'oauth_config_id' then ("input"."changed_columns" ->> 'oauth_config_id')::integer
+        when "input"."changed_columns"::jsonb ? 'oauth_config_id' then ("input"."changed_columns"::jsonb ->> 'oauth_config_id')::integer
         else t."oauth_config_id"
       end,
       "enabled" = case
-        when "input"."changed_columns" ? 'enabled' then ("input"."changed_columns" ->> 'enabled')::boolean
+        when "input"."changed_columns"::jsonb ? 'enabled' then ("input"."changed_columns"::jsonb ->> 'enabled')::boolean
         else t."enabled"
       end,
       "chat_selectable" = case
-        when "input"."changed_columns" ? 'chat_selectable' then ("input"."changed_columns" ->> 'chat_selectable')::boolean
+        when "input"."changed_columns"::jsonb ? 'chat_selectable' then ("input"."changed_columns"::jsonb ->> 'chat_selectable')::boolean
         else t."chat_selectable"
       end,
       "agent_creation_selectable" = case
-        when "input"."changed_columns" ? 'agent_creation_selectable' then ("input"."changed_columns" ->> 'agent_creation_selectable')::boolean
+        when "input"."changed_columns"::jsonb ? 'agent_creation_selectable' then ("input"."changed_columns"::jsonb ->> 'agent_creation_selectable')::boolean
         else t."agent_creation_selectable"
       end,
       "default_enabled" = case
-        when "input"."changed_columns" ? 'default_enabled' then ("input"."changed_columns" ->> 'default_enabled')::boolean
+        when "input"."changed_columns"::jsonb ? 'default_enabled' then ("input"."changed_columns"::jsonb ->> 'default_enabled')::boolean
         else t."default_enabled"
       end,
       definition_hash = decode("input"."definition_hash", 'hex'),
       version = t.version + 1,
-      field_versions = t.field_versions || "input"."field_versions",
+      field_versions = t.field_versions || "input"."field_versions"::jsonb,
       audit_head = decode("input"."hash", 'hex'),
       audit_count = t.audit_count + 1
     from
@@ -1933,7 +1951,7 @@ with
       null::text as definition,
       coalesce(t.display_name, t.name) as display_name,
       t.in_code_tool_id as in_code_tool_id,
-      "input"."shown_headers" as custom_headers,
+      "input"."shown_headers"::json as custom_headers,
       t.passthrough_auth as passthrough_auth,
       t.mcp_server_id as mcp_server_id,
       t.user_id as user_id,
@@ -1964,14 +1982,14 @@ with
     from
       changed
       join locked input using (position)
-      cross join json_array_elements("input"."headers") with ordinality g (value, position)
+      cross join json_array_elements("input"."headers"::json) with ordinality g (value, position)
   ),
   removed_headers as (
     delete from tool_header h using changed
     join locked input using (position)
     where
       h.tool_id = "input"."id"
-      and h.position >= json_array_length("input"."headers")
+      and h.position >= json_array_length("input"."headers"::json)
   ),
   put_headers as (
     insert into
@@ -2038,7 +2056,7 @@ with
       "input"."salt",
       decode("input"."identity_hash", 'hex'),
       "input"."fields",
-      "input"."difference",
+      "input"."difference"::json,
       "input"."difference_bytes",
       decode("input"."difference_hash", 'hex'),
       decode("input"."definition_before", 'hex'),
@@ -2060,44 +2078,50 @@ from
 with
   input as materialized (
     select
-      position::integer,
-      ($1::text[]) [position]::uuid as "user",
-      ($2::text[]) [position]::boolean as "manages_all",
-      ($3::text[]) [position]::integer[] as "managed_groups",
-      ($4::text[]) [position]::integer[] as "tools",
-      ($5::text[]) [position]::boolean as "is_admin",
-      ($6::text[]) [position]::integer as "id",
-      ($7::text[]) [position]::integer as "version",
-      ($8::text[]) [position]::integer as "secrets_generation",
-      ($9::text[]) [position]::text as "idempotency_key",
-      ($10::text[]) [position]::integer as "token",
-      ($11::text[]) [position]::text as "standing",
-      ($12::text[]) [position]::integer as "oauth_config_id",
-      ($13::text[]) [position]::text as "definition_hash",
-      ($14::text[]) [position]::text as "definition_text",
-      ($15::text[]) [position]::integer as "definition_bytes",
-      ($16::text[]) [position]::jsonb as "changed_columns",
-      ($17::text[]) [position]::jsonb as "field_versions",
-      ($18::text[]) [position]::text as "hash",
-      ($19::text[]) [position]::timestamptz as "at",
-      ($20::text[]) [position]::text as "actor",
-      ($21::text[]) [position]::text as "request_id",
-      ($22::text[]) [position]::text as "client_address",
-      ($23::text[]) [position]::text as "command",
-      ($24::text[]) [position]::text as "salt",
-      ($25::text[]) [position]::text as "identity_hash",
-      ($26::text[]) [position]::text[] as "fields",
-      ($27::text[]) [position]::json as "difference",
-      ($28::text[]) [position]::integer as "difference_bytes",
-      ($29::text[]) [position]::text as "difference_hash",
-      ($30::text[]) [position]::text as "definition_before",
-      ($31::text[]) [position]::text as "content_hash",
-      ($32::text[]) [position]::text as "previous_hash",
-      ($33::text[]) [position]::text as "request_fingerprint"
+      ordinality::integer as position,
+      listed.*
     from
-      unnest($1::text[]) with ordinality listed (value, position)
+      rows
+    from
+      (
+        json_to_recordset($1::json) as (
+          "user" uuid,
+          "manages_all" boolean,
+          "managed_groups" integer[],
+          "tools" integer[],
+          "is_admin" boolean,
+          "id" integer,
+          "version" integer,
+          "secrets_generation" integer,
+          "idempotency_key" text,
+          "token" integer,
+          "standing" text,
+          "oauth_config_id" integer,
+          "definition_hash" text,
+          "definition_text" text,
+          "definition_bytes" integer,
+          "changed_columns" text,
+          "field_versions" text,
+          "hash" text,
+          "at" timestamptz,
+          "actor" text,
+          "request_id" text,
+          "client_address" text,
+          "command" text,
+          "salt" text,
+          "identity_hash" text,
+          "fields" text[],
+          "difference" text,
+          "difference_bytes" integer,
+          "difference_hash" text,
+          "definition_before" text,
+          "content_hash" text,
+          "previous_hash" text,
+          "request_fingerprint" text
+        )
+      ) with ordinality listed
     where
-      position = position + 0
+      ordinality = ordinality + 0
   ),
   locked as materialized (
     select
@@ -2443,56 +2467,56 @@ with
     update tool t
     set
       "name" = case
-        when "input"."changed_columns" ? 'name' then ("input"."changed_columns" ->> 'name')::text
+        when "input"."changed_columns"::jsonb ? 'name' then ("input"."changed_columns"::jsonb ->> 'name')::text
         else t."name"
       end,
       "display_name" = case
-        when "input"."changed_columns" ? 'display_name' then ("input"."changed_columns" ->> 'display_name')::text
+        when "input"."changed_columns"::jsonb ? 'display_name' then ("input"."changed_columns"::jsonb ->> 'display_name')::text
         else t."display_name"
       end,
       "description" = case
-        when "input"."changed_columns" ? 'description' then ("input"."changed_columns" ->> 'description')::text
+        when "input"."changed_columns"::jsonb ? 'description' then ("input"."changed_columns"::jsonb ->> 'description')::text
         else t."description"
       end,
       "in_code_tool_id" = case
-        when "input"."changed_columns" ? 'in_code_tool_id' then ("input"."changed_columns" ->> 'in_code_tool_id')::text
+        when "input"."changed_columns"::jsonb ? 'in_code_tool_id' then ("input"."changed_columns"::jsonb ->> 'in_code_tool_id')::text
         else t."in_code_tool_id"
       end,
       "passthrough_auth" = case
-        when "input"."changed_columns" ? 'passthrough_auth' then ("input"."changed_columns" ->> 'passthrough_auth')::boolean
+        when "input"."changed_columns"::jsonb ? 'passthrough_auth' then ("input"."changed_columns"::jsonb ->> 'passthrough_auth')::boolean
         else t."passthrough_auth"
       end,
       "mcp_server_id" = case
-        when "input"."changed_columns" ? 'mcp_server_id' then ("input"."changed_columns" ->> 'mcp_server_id')::integer
+        when "input"."changed_columns"::jsonb ? 'mcp_server_id' then ("input"."changed_columns"::jsonb ->> 'mcp_server_id')::integer
         else t."mcp_server_id"
       end,
       "user_id" = case
-        when "input"."changed_columns" ? 'user_id' then ("input"."changed_columns" ->> 'user_id')::uuid
+        when "input"."changed_columns"::jsonb ? 'user_id' then ("input"."changed_columns"::jsonb ->> 'user_id')::uuid
         else t."user_id"
       end,
       "oauth_config_id" = case
-        when "input"."changed_columns" ? 'oauth_config_id' then ("input"."changed_columns" ->> 'oauth_config_id')::integer
+        when "input"."changed_columns"::jsonb ? 'oauth_config_id' then ("input"."changed_columns"::jsonb ->> 'oauth_config_id')::integer
         else t."oauth_config_id"
       end,
       "enabled" = case
-        when "input"."changed_columns" ? 'enabled' then ("input"."changed_columns" ->> 'enabled')::boolean
+        when "input"."changed_columns"::jsonb ? 'enabled' then ("input"."changed_columns"::jsonb ->> 'enabled')::boolean
         else t."enabled"
       end,
       "chat_selectable" = case
-        when "input"."changed_columns" ? 'chat_selectable' then ("input"."changed_columns" ->> 'chat_selectable')::boolean
+        when "input"."changed_columns"::jsonb ? 'chat_selectable' then ("input"."changed_columns"::jsonb ->> 'chat_selectable')::boolean
         else t."chat_selectable"
       end,
       "agent_creation_selectable" = case
-        when "input"."changed_columns" ? 'agent_creation_selectable' then ("input"."changed_columns" ->> 'agent_creation_selectable')::boolean
+        when "input"."changed_columns"::jsonb ? 'agent_creation_selectable' then ("input"."changed_columns"::jsonb ->> 'agent_creation_selectable')::boolean
         else t."agent_creation_selectable"
       end,
       "default_enabled" = case
-        when "input"."changed_columns" ? 'default_enabled' then ("input"."changed_columns" ->> 'default_enabled')::boolean
+        when "input"."changed_columns"::jsonb ? 'default_enabled' then ("input"."changed_columns"::jsonb ->> 'default_enabled')::boolean
         else t."default_enabled"
       end,
       definition_hash = decode("input"."definition_hash", 'hex'),
       version = t.version + 1,
-      field_versions = t.field_versions || "input"."field_versions",
+      field_versions = t.field_versions || "input"."field_versions"::jsonb,
       audit_head = decode("input"."hash", 'hex'),
       audit_count = t.audit_count + 1
     from
@@ -2545,7 +2569,7 @@ with
       "input"."salt",
       decode("input"."identity_hash", 'hex'),
       "input"."fields",
-      "input"."difference",
+      "input"."difference"::json,
       "input"."difference_bytes",
       decode("input"."difference_hash", 'hex'),
       decode("input"."definition_before", 'hex'),
@@ -2567,43 +2591,49 @@ from
 with
   input as materialized (
     select
-      position::integer,
-      ($1::text[]) [position]::uuid as "user",
-      ($2::text[]) [position]::boolean as "manages_all",
-      ($3::text[]) [position]::integer[] as "managed_groups",
-      ($4::text[]) [position]::integer[] as "tools",
-      ($5::text[]) [position]::boolean as "is_admin",
-      ($6::text[]) [position]::integer as "id",
-      ($7::text[]) [position]::integer as "version",
-      ($8::text[]) [position]::integer as "secrets_generation",
-      ($9::text[]) [position]::text as "idempotency_key",
-      ($10::text[]) [position]::integer as "token",
-      ($11::text[]) [position]::text as "standing",
-      ($12::text[]) [position]::integer as "oauth_config_id",
-      ($13::text[]) [position]::bytea[] as "cached_definitions",
-      ($14::text[]) [position]::jsonb as "changed_columns",
-      ($15::text[]) [position]::text as "definition_hash",
-      ($16::text[]) [position]::jsonb as "field_versions",
-      ($17::text[]) [position]::text as "hash",
-      ($18::text[]) [position]::timestamptz as "at",
-      ($19::text[]) [position]::text as "actor",
-      ($20::text[]) [position]::text as "request_id",
-      ($21::text[]) [position]::text as "client_address",
-      ($22::text[]) [position]::text as "command",
-      ($23::text[]) [position]::text as "salt",
-      ($24::text[]) [position]::text as "identity_hash",
-      ($25::text[]) [position]::text[] as "fields",
-      ($26::text[]) [position]::json as "difference",
-      ($27::text[]) [position]::integer as "difference_bytes",
-      ($28::text[]) [position]::text as "difference_hash",
-      ($29::text[]) [position]::text as "definition_before",
-      ($30::text[]) [position]::text as "content_hash",
-      ($31::text[]) [position]::text as "previous_hash",
-      ($32::text[]) [position]::text as "request_fingerprint"
+      ordinality::integer as position,
+      listed.*
     from
-      unnest($1::text[]) with ordinality listed (value, position)
+      rows
+    from
+      (
+        json_to_recordset($1::json) as (
+          "user" uuid,
+          "manages_all" boolean,
+          "managed_groups" integer[],
+          "tools" integer[],
+          "is_admin" boolean,
+          "id" integer,
+          "version" integer,
+          "secrets_generation" integer,
+          "idempotency_key" text,
+          "token" integer,
+          "standing" text,
+          "oauth_config_id" integer,
+          "cached_definitions" bytea[],
+          "changed_columns" text,
+          "definition_hash" text,
+          "field_versions" text,
+          "hash" text,
+          "at" timestamptz,
+          "actor" text,
+          "request_id" text,
+          "client_address" text,
+          "command" text,
+          "salt" text,
+          "identity_hash" text,
+          "fields" text[],
+          "difference" text,
+          "difference_bytes" integer,
+          "difference_hash" text,
+          "definition_before" text,
+          "content_hash" text,
+          "previous_hash" text,
+          "request_fingerprint" text
+        )
+      ) with ordinality listed
     where
-      position = position + 0
+      ordinality = ordinality + 0
   ),
   locked as materialized (
     select
@@ -2923,56 +2953,56 @@ with
     update tool t
     set
       "name" = case
-        when "input"."changed_columns" ? 'name' then ("input"."changed_columns" ->> 'name')::text
+        when "input"."changed_columns"::jsonb ? 'name' then ("input"."changed_columns"::jsonb ->> 'name')::text
         else t."name"
       end,
       "display_name" = case
-        when "input"."changed_columns" ? 'display_name' then ("input"."changed_columns" ->> 'display_name')::text
+        when "input"."changed_columns"::jsonb ? 'display_name' then ("input"."changed_columns"::jsonb ->> 'display_name')::text
         else t."display_name"
       end,
       "description" = case
-        when "input"."changed_columns" ? 'description' then ("input"."changed_columns" ->> 'description')::text
+        when "input"."changed_columns"::jsonb ? 'description' then ("input"."changed_columns"::jsonb ->> 'description')::text
         else t."description"
       end,
       "in_code_tool_id" = case
-        when "input"."changed_columns" ? 'in_code_tool_id' then ("input"."changed_columns" ->> 'in_code_tool_id')::text
+        when "input"."changed_columns"::jsonb ? 'in_code_tool_id' then ("input"."changed_columns"::jsonb ->> 'in_code_tool_id')::text
         else t."in_code_tool_id"
       end,
       "passthrough_auth" = case
-        when "input"."changed_columns" ? 'passthrough_auth' then ("input"."changed_columns" ->> 'passthrough_auth')::boolean
+        when "input"."changed_columns"::jsonb ? 'passthrough_auth' then ("input"."changed_columns"::jsonb ->> 'passthrough_auth')::boolean
         else t."passthrough_auth"
       end,
       "mcp_server_id" = case
-        when "input"."changed_columns" ? 'mcp_server_id' then ("input"."changed_columns" ->> 'mcp_server_id')::integer
+        when "input"."changed_columns"::jsonb ? 'mcp_server_id' then ("input"."changed_columns"::jsonb ->> 'mcp_server_id')::integer
         else t."mcp_server_id"
       end,
       "user_id" = case
-        when "input"."changed_columns" ? 'user_id' then ("input"."changed_columns" ->> 'user_id')::uuid
+        when "input"."changed_columns"::jsonb ? 'user_id' then ("input"."changed_columns"::jsonb ->> 'user_id')::uuid
         else t."user_id"
       end,
       "oauth_config_id" = case
-        when "input"."changed_columns" ? 'oauth_config_id' then ("input"."changed_columns" ->> 'oauth_config_id')::integer
+        when "input"."changed_columns"::jsonb ? 'oauth_config_id' then ("input"."changed_columns"::jsonb ->> 'oauth_config_id')::integer
         else t."oauth_config_id"
       end,
       "enabled" = case
-        when "input"."changed_columns" ? 'enabled' then ("input"."changed_columns" ->> 'enabled')::boolean
+        when "input"."changed_columns"::jsonb ? 'enabled' then ("input"."changed_columns"::jsonb ->> 'enabled')::boolean
         else t."enabled"
       end,
       "chat_selectable" = case
-        when "input"."changed_columns" ? 'chat_selectable' then ("input"."changed_columns" ->> 'chat_selectable')::boolean
+        when "input"."changed_columns"::jsonb ? 'chat_selectable' then ("input"."changed_columns"::jsonb ->> 'chat_selectable')::boolean
         else t."chat_selectable"
       end,
       "agent_creation_selectable" = case
-        when "input"."changed_columns" ? 'agent_creation_selectable' then ("input"."changed_columns" ->> 'agent_creation_selectable')::boolean
+        when "input"."changed_columns"::jsonb ? 'agent_creation_selectable' then ("input"."changed_columns"::jsonb ->> 'agent_creation_selectable')::boolean
         else t."agent_creation_selectable"
       end,
       "default_enabled" = case
-        when "input"."changed_columns" ? 'default_enabled' then ("input"."changed_columns" ->> 'default_enabled')::boolean
+        when "input"."changed_columns"::jsonb ? 'default_enabled' then ("input"."changed_columns"::jsonb ->> 'default_enabled')::boolean
         else t."default_enabled"
       end,
       definition_hash = decode("input"."definition_hash", 'hex'),
       version = t.version + 1,
-      field_versions = t.field_versions || "input"."field_versions",
+      field_versions = t.field_versions || "input"."field_versions"::jsonb,
       audit_head = decode("input"."hash", 'hex'),
       audit_count = t.audit_count + 1
     from
@@ -3025,7 +3055,7 @@ with
       "input"."salt",
       decode("input"."identity_hash", 'hex'),
       "input"."fields",
-      "input"."difference",
+      "input"."difference"::json,
       "input"."difference_bytes",
       decode("input"."difference_hash", 'hex'),
       decode("input"."definition_before", 'hex'),

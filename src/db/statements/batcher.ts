@@ -18,25 +18,17 @@ export interface Entry<Row> {
   key?: unknown
   /** About how many bytes it sends. */
   sizeBytes: number
-  /** Called when the batch has a connection, before its rows are read; again when the row is tried singly. */
+  /** Called when a batch with it has a connection, before its rows are read. */
   onSend?: (() => void) | undefined
 }
 
 interface Waiting<Row, Result> extends Entry<Row> {
-  /** When it has waited long enough for earlier batches, by the clock of `performance.now()`. */
-  until: number
-  /** Whether it was in a batch that took too long: one of its rows is slow. */
+  /** Whether it was in a batch that took too long, or that one row made fail. */
   isAlone: boolean
+  /** Refuses it when it has waited long enough for earlier batches. */
+  timer?: NodeJS.Timeout
   resolve(result: Result): void
   reject(error: unknown): void
-}
-
-/** One batch under way. */
-interface Run {
-  startedAt: number
-  isCancelled: boolean
-  timer?: NodeJS.Timeout
-  onConnection?: (cancel?: () => void) => void
 }
 
 const BATCH_ROWS_MAX = 32
@@ -47,14 +39,15 @@ const HOLDING_MAX = 2
 /** A batch that has had its connection for longer holds up nobody: another one may start on a connection of its own. */
 const HOLD_MS = 40
 
-/** A batch that takes longer, and much longer than others of its statement, is cancelled: its rows are sent again, each alone. */
+/** A batch that takes longer, and much longer than others of its statement, is cancelled. */
 const CANCEL_MIN_MS = 150
 const CANCEL_TIMES_USUAL = 10
 
 /**
  * Runs a statement once for the rows that are added in the same turn of the event loop, or while earlier batches are under
  * way. Every result is as fresh as that of a statement of its own, which would begin no earlier. While connections are free,
- * a slow row holds up no other one: batches that come later wait for `HOLD_MS` at most, and its own batch is cancelled.
+ * a slow row holds up no other one: batches that come later wait for `HOLD_MS` at most, and its own batch is cancelled. The rows of a
+ * batch that is cancelled, or that the server refuses for one of them, are sent again, each alone.
  */
 export class Batcher<Row, Result> {
   readonly #run: RunBatch<Row, Result>
@@ -64,7 +57,6 @@ export class Batcher<Row, Result> {
   /** How long a batch takes, as a moving average. */
   #usualMs = 0
   #turn: NodeJS.Immediate | undefined
-  #timer: NodeJS.Timeout | undefined
 
   constructor(run: RunBatch<Row, Result>, waitMs: number) {
     this.#run = run
@@ -77,7 +69,7 @@ export class Batcher<Row, Result> {
    */
   add(entry: Entry<Row>): Promise<Result> {
     return new Promise((resolve, reject) => {
-      this.#wait({ ...entry, resolve, reject })
+      this.#waiting.push({ ...entry, isAlone: false, resolve, reject })
       this.#turn ??= setImmediate(() => {
         this.#turn = undefined
         this.#offer()
@@ -85,53 +77,14 @@ export class Batcher<Row, Result> {
     })
   }
 
-  #wait(entry: Omit<Waiting<Row, Result>, 'until' | 'isAlone'>, isAlone = false): void {
-    this.#waiting.push({ ...entry, isAlone, until: performance.now() + this.#waitMs })
-  }
-
   #offer(): void {
-    while (this.#holding < HOLDING_MAX && this.#waiting.length > 0) void this.#start(this.#nextBatch())
-    const [oldest] = this.#waiting
-    if (oldest === undefined) {
-      clearTimeout(this.#timer)
-      this.#timer = undefined
-    } else this.#timer ??= setTimeout(() => this.#refuseLate(), oldest.until - performance.now())
+    while (this.#holding < HOLDING_MAX && this.#waiting.length > 0) void this.#send(this.#nextBatch())
+    for (const entry of this.#waiting) entry.timer ??= setTimeout(() => this.#refuse(entry), this.#waitMs)
   }
 
-  async #start(batch: readonly Waiting<Row, Result>[]): Promise<void> {
-    this.#holding++
-    let isHolding = true
-    const letGo = () => {
-      if (isHolding) this.#holding--
-      isHolding = false
-      this.#offer()
-    }
-    const limitMs = Math.max(CANCEL_MIN_MS, CANCEL_TIMES_USUAL * this.#usualMs)
-    const run: Run = { startedAt: 0, isCancelled: false }
-    run.onConnection = cancel => {
-      if (run.startedAt > 0) return
-      run.startedAt = performance.now()
-      run.timer = setTimeout(() => {
-        letGo()
-        if (batch.length === 1) return
-        run.timer = setTimeout(() => {
-          run.isCancelled = true
-          cancel?.()
-        }, limitMs - HOLD_MS)
-      }, HOLD_MS)
-    }
-    await this.#send(batch, run)
-    clearTimeout(run.timer)
-    if (batch.length > 1) this.#usualMs += (Math.min(performance.now() - run.startedAt, limitMs) - this.#usualMs) / 16
-    letGo()
-  }
-
-  #refuseLate(): void {
-    this.#timer = undefined
-    const late = this.#waiting.filter(({ until }) => until <= performance.now())
-    this.#waiting = this.#waiting.slice(late.length)
-    for (const { reject } of late) reject(new PoolExhausted(this.#waitMs))
-    this.#offer()
+  #refuse(late: Waiting<Row, Result>): void {
+    this.#waiting = this.#waiting.filter(entry => entry !== late)
+    late.reject(new PoolExhausted(this.#waitMs))
   }
 
   /** As many of the waiting rows, in their order, as one batch may hold: the first in any case. */
@@ -147,6 +100,7 @@ export class Batcher<Row, Result> {
         rest.push(entry)
         continue
       }
+      clearTimeout(entry.timer)
       batch.push(entry)
       sizeBytes += entry.sizeBytes
       if (entry.key !== undefined) keys.add(entry.key)
@@ -155,23 +109,43 @@ export class Batcher<Row, Result> {
     return batch
   }
 
-  /** Where one row was refused the others are tried singly, one after the other. */
-  async #send(batch: readonly Waiting<Row, Result>[], run: Run): Promise<void> {
-    try {
-      const rows = batch.map(({ row }) => row)
-      const results = await this.#run(rows, cancel => {
-        run.onConnection?.(cancel)
-        for (const { onSend } of batch) onSend?.()
-      })
-      batch.forEach(({ resolve }, i) => {
-        resolve(results[i] as Result) // one for each: the contract of `RunBatch`
-      })
-    } catch (error) {
-      if (batch.length > 1 && run.isCancelled && isCancellation(error))
-        for (const entry of batch) this.#wait(entry, true)
-      else if (batch.length > 1 && isAboutOneRow(error)) for (const single of batch) await this.#send([single], run)
-      else for (const { reject } of batch) reject(error)
+  async #send(batch: readonly Waiting<Row, Result>[]): Promise<void> {
+    const isShared = batch.length > 1
+    const limitMs = Math.max(CANCEL_MIN_MS, CANCEL_TIMES_USUAL * this.#usualMs)
+    const timers: NodeJS.Timeout[] = []
+    let [startedAt, isHolding, isCancelled] = [performance.now(), true, false]
+    const letGo = () => {
+      if (isHolding) this.#holding--
+      isHolding = false
+      this.#offer()
     }
+    const onConnection = (cancel?: () => void) => {
+      startedAt = performance.now()
+      timers.push(setTimeout(letGo, HOLD_MS))
+      const cancelled = () => {
+        isCancelled = true
+        cancel?.()
+      }
+      if (isShared) timers.push(setTimeout(cancelled, limitMs))
+      for (const { onSend } of batch) onSend?.()
+    }
+    this.#holding++
+    try {
+      const results = await this.#run(
+        batch.map(({ row }) => row),
+        onConnection,
+      )
+      for (const [i, { resolve }] of batch.entries()) resolve(results[i] as Result) // one for each: the contract of `RunBatch`
+    } catch (error) {
+      const isAgain = isShared && (isAboutOneRow(error) || (isCancelled && isCancellation(error)))
+      for (const { timer: _, ...entry } of batch) {
+        if (isAgain) this.#waiting.push({ ...entry, isAlone: true })
+        else entry.reject(error)
+      }
+    }
+    for (const timer of timers) clearTimeout(timer)
+    if (isShared) this.#usualMs += (Math.min(performance.now() - startedAt, limitMs) - this.#usualMs) / 16
+    letGo()
   }
 }
 

@@ -1,11 +1,10 @@
 import { type RawBuilder, sql } from 'kysely'
 import type { Query } from '../connection/session.js'
 import { boundValue, type Executor, type Param, query as queryOf, statement } from './statement.js'
-import { TextArray } from './text-array.js'
 
 /**
- * The SQL type of each value of a row. A value of an array type is a list. `{ single }` is the type of one that may be large:
- * it travels by itself, without the copies that a list costs, and its statement takes one row at a time.
+ * The SQL type of each value of a row. A value of an array type is a list, one of a JSON type its text. `{ single }` is the type of
+ * one that may be large: it is a parameter of its own, so its statement takes one row at a time.
  */
 export type RowTypes<P> = { readonly [K in keyof P & string]-?: string | { readonly single: string } }
 
@@ -20,10 +19,6 @@ export interface RowBody {
 export interface RowStatement<P, R> {
   readonly name: string
   readonly sql: string
-  /** The names of the parameters by position: the first is `$1`. Each is a list with one value for each row, or one value. */
-  readonly parameterNames: readonly (keyof P & string)[]
-  /** Whether it takes one row at a time. */
-  readonly isSingle: boolean
   /** The column that names the row which it writes: no two rows of a batch may have the same. Undefined where it only reads. */
   readonly written: (keyof P & string) | undefined
   /** The statement with these rows. Throws when a value is undefined, or when it takes one row and gets several. */
@@ -56,7 +51,7 @@ export type Positioned<R> = R & { position: number }
 
 /**
  * Compiles a statement over a list of rows. `build` names the values of a row and answers SQL in which each is a column of
- * `input`, which also has the row's `position`. All values travel as lists of texts and get their types once.
+ * `input`, which also has the row's `position`. The rows are one parameter, a JSON list.
  */
 export function rowStatement<P extends object, R>(
   name: string,
@@ -64,46 +59,43 @@ export function rowStatement<P extends object, R>(
   build: (param: Param<P>) => RowBody,
   written?: keyof P & string,
 ): RowStatement<P, R> {
-  const singleType = (key: keyof P & string) => {
-    const type = types[key]
-    return typeof type === 'string' ? undefined : type.single
-  }
-  const compiled = statement<Record<keyof P & string, unknown>, Positioned<R>>(name, param => {
-    const keys = new Set<keyof P & string>()
+  const listed = new Set<keyof P & string>()
+  const compiled = statement<P & { rows: string }, Positioned<R>>(name, param => {
     const { parts = [], query } = build(key => {
-      const single = singleType(key)
-      if (single !== undefined) return sql`${param(key)}::${sql.raw(single)}`
-      keys.add(key)
-      return sql.ref(`input.${key}`)
+      const type = types[key]
+      if (typeof type === 'object') return sql`${param(key)}::${sql.raw(type.single)}`
+      listed.add(key)
+      return isJson(type) ? sql`${sql.ref(`input.${key}`)}::${sql.raw(type)}` : sql.ref(`input.${key}`)
     })
-    const lists = [...keys].map(key => sql`${param(key)}::text[]`)
-    const columns = [...keys].map((key, i) => {
-      return sql`(${lists[i]})[position]::${sql.raw(String(types[key]))} as ${sql.id(key)}`
+    const columns = [...listed].map(key => {
+      return sql`${sql.id(key)} ${sql.raw(isJson(types[key]) ? 'text' : String(types[key]))}`
     })
-    // Unnested is one list alone: of each the server makes a table of its own first.
-    // The condition holds for every row. The planner, which takes an equality with the unknown for rare, plans for one row by
-    // it: each is found by its key. For the ten rows that it expects of a list it reads whole tables of some thousand rows.
+    // The condition holds for every row. The planner expects a hundred rows of the list, and by the condition one: each is found by key.
     const input = sql`input as materialized (
-        select position::integer, ${sql.join(columns)}
-        from unnest(${lists[0]}) with ordinality listed (value, position)
-        where position = position + 0)`
+        select ordinality::integer as position, listed.*
+        from rows from (json_to_recordset(${param('rows')}::json) as (${sql.join(columns)})) with ordinality listed
+        where ordinality = ordinality + 0)`
     return sql`with ${sql.join([input, ...parts])} ${query}`
   })
-  const { parameterNames } = compiled
-  const isSingle = parameterNames.some(key => singleType(key) !== undefined)
+  const { sql: text, parameterNames } = compiled
+  const listedOf = (row: P) => {
+    const values: Record<string, unknown> = {}
+    for (const key of listed) {
+      const value = boundValue(name, row, key)
+      values[key] = Buffer.isBuffer(value) ? `\\x${value.toString('hex')}` : value
+    }
+    return values
+  }
   const bind = (rows: readonly P[]) => {
-    if (isSingle && rows.length > 1) throw new Error(`statement ${name} takes one row at a time`)
+    if (parameterNames.length > 1 && rows.length > 1) throw new Error(`statement ${name} takes one row at a time`)
     const values = parameterNames.map(key => {
-      const list = rows.map(row => boundValue(name, row, key))
-      return singleType(key) === undefined ? new TextArray(list) : list[0]
+      return key === 'rows' ? JSON.stringify(rows.map(listedOf)) : boundValue(name, rows[0] as P, key)
     })
-    return queryOf<Positioned<R>>(compiled.sql, values, written !== undefined)
+    return queryOf<Positioned<R>>(text, values, written !== undefined)
   }
   const own: RowStatement<P, R> = {
     name,
-    sql: compiled.sql,
-    parameterNames,
-    isSingle,
+    sql: text,
     written,
     bind,
     for: row =>
@@ -113,6 +105,11 @@ export function rowStatement<P extends object, R>(
       ),
   }
   return own
+}
+
+/** Its text is cast where it is used: a column of the type itself would hold the text as a JSON string. */
+function isJson(type: unknown): type is 'json' | 'jsonb' {
+  return type === 'json' || type === 'jsonb'
 }
 
 /** A query of these two ways to run it. */
@@ -143,21 +140,15 @@ export function byPosition<R>(answers: readonly Positioned<R>[], count: number):
   return inOrder
 }
 
-/** About how many bytes a row sends. */
-export function weightOf(row: object): number {
-  let weight = 0
-  const values = row as Record<string, unknown> // of a list, its items
-  for (const name in values) {
-    const value = values[name]
-    weight += Array.isArray(value) ? weightOf(value) : bytesOf(value)
-  }
-  return weight
-}
-
-function bytesOf(value: unknown): number {
-  return typeof value === 'string' && value.length > SHORT_TEXT_LENGTH ? Buffer.byteLength(value) : SHORT_BYTES
-}
-
-/** What is neither a long text nor a list counts as so many bytes. */
+/** What a value other than a text or a list counts. */
 const SHORT_BYTES = 16
-const SHORT_TEXT_LENGTH = 64
+
+/** About how many bytes a row or a list sends. */
+export function weightOf(values: object): number {
+  let bytes = 0
+  for (const value of Object.values(values)) {
+    if (typeof value === 'string') bytes += Buffer.byteLength(value)
+    else bytes += Array.isArray(value) ? weightOf(value) : SHORT_BYTES
+  }
+  return bytes
+}
