@@ -1,8 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import type { Config } from './config.js'
-import { rootCause, ServerUnfit } from './db/connection/database-error.js'
-import { classifyDatabaseError, type DatabaseErrorKind, isAboutConnecting } from './db/connection/sqlstate.js'
+import {
+  classifyDatabaseError,
+  type DatabaseErrorKind,
+  isAboutConnecting,
+  rootCause,
+  ServerUnfit,
+} from './db/connection/database-error.js'
 import type { Database } from './db/database.js'
 import { migrateDirectly, schemaAdvice, schemaState, schemaSteps } from './db/migrate.js'
 import { connectAdvice, isRefusedByServer } from './db/open.js'

@@ -13,9 +13,9 @@ import {
   type CommitUnknown,
   ConnectionLost,
   DatabaseClosed,
+  DatabaseFault,
   PoolExhausted,
   ServerReadOnly,
-  ServerUnfit,
 } from './connection/database-error.js'
 import type { DatabaseServer } from './connection/database-server.js'
 import { describeDatabase, sslOptions } from './connection/database-url.js'
@@ -285,12 +285,7 @@ function own(connection: unknown): Session {
 }
 
 function isConnectFault(error: unknown): boolean {
-  return (
-    error instanceof pg.DatabaseError ||
-    error instanceof ConnectionLost ||
-    error instanceof ServerReadOnly ||
-    error instanceof ServerUnfit
-  )
+  return error instanceof pg.DatabaseError || error instanceof DatabaseFault
 }
 
 /** Closes its socket when it cannot begin, as without a password: the pool forgets such a client and leaves it open. */

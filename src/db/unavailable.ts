@@ -1,6 +1,10 @@
 import { TRY_AGAIN, Unavailable, type UnavailableReason } from '../errors.js'
-import { CommitUnknown, DatabaseClosed, PoolExhausted, QueueExhausted } from './connection/database-error.js'
-import { classifyDatabaseError, type DatabaseErrorKind } from './connection/sqlstate.js'
+import {
+  CommitUnknown,
+  classifyDatabaseError,
+  type DatabaseErrorKind,
+  WaitedInVain,
+} from './connection/database-error.js'
 
 /** By kind, the reason that the answer names, and its sentence. */
 const UNAVAILABLE: Partial<Record<DatabaseErrorKind, readonly [UnavailableReason, sentence: string]>> = {
@@ -20,7 +24,16 @@ const UNAVAILABLE: Partial<Record<DatabaseErrorKind, readonly [UnavailableReason
   ],
   serialization: ['overloaded', `Another transaction changed the same at the same moment. ${TRY_AGAIN}`],
   statement_timeout: ['overloaded', `The database took too long over this request. ${TRY_AGAIN}`],
+  closed: ['draining', `This process is shutting down. ${TRY_AGAIN}`],
   too_many_connections: ['overloaded', `No connection to the database became free in time. ${TRY_AGAIN}`],
+}
+
+const UNREACHABLE = ['database_unreachable', `The database cannot be reached. ${TRY_AGAIN}`] as const
+
+/** The setting that ended the wait. */
+const SETTINGS: Partial<Record<DatabaseErrorKind, string>> = {
+  lock_timeout: 'LOCK_TIMEOUT_MS',
+  statement_timeout: 'STATEMENT_TIMEOUT_MS',
 }
 
 /**
@@ -30,30 +43,15 @@ const UNAVAILABLE: Partial<Record<DatabaseErrorKind, readonly [UnavailableReason
  */
 export function unavailableFor(error: unknown): Unavailable | undefined {
   const { kind } = classifyDatabaseError(error)
-  const because = { cause: error }
   if (kind === 'other' || kind === 'constraint') return undefined
-  if (error instanceof DatabaseClosed) {
-    return new Unavailable('draining', `This process is shutting down. ${TRY_AGAIN}`, 'not_applied', because)
+  const options = { cause: error, setting: SETTINGS[kind] }
+  if (error instanceof WaitedInVain) {
+    const sentence = `This request waited as long as one may, ${error.waitMs / 1_000} s, and in vain for ${error.awaited}.`
+    return new Unavailable('overloaded', `${sentence} ${TRY_AGAIN}`, 'not_applied', {
+      ...options,
+      setting: error.setting,
+    })
   }
-  const unreachable = ['database_unreachable', `The database cannot be reached. ${TRY_AGAIN}`] as const
-  const [reason, sentence] = UNAVAILABLE[kind] ?? unreachable
-  const outcome = error instanceof CommitUnknown ? 'unknown' : 'not_applied'
-  const options = { ...because, setting: settingOf(error, kind) }
-  return new Unavailable(reason, waitedInVain(error) ?? sentence, outcome, options)
-}
-
-/** The setting that ended the wait. */
-function settingOf(error: unknown, kind: DatabaseErrorKind): string | undefined {
-  if (error instanceof QueueExhausted) return error.setting
-  if (error instanceof PoolExhausted) return 'DATABASE_CONNECT_TIMEOUT_MS'
-  if (kind === 'lock_timeout') return 'LOCK_TIMEOUT_MS'
-  return kind === 'statement_timeout' ? 'STATEMENT_TIMEOUT_MS' : undefined
-}
-
-/** Of a wait that had its limit here; undefined for every other error. */
-function waitedInVain(error: unknown): string | undefined {
-  const awaited = error instanceof QueueExhausted ? error.awaited : 'a connection to the database'
-  if (!(error instanceof QueueExhausted || error instanceof PoolExhausted)) return undefined
-  const waited = `as long as one may, ${error.waitMs / 1_000} s`
-  return `This request waited ${waited}, and in vain for ${awaited}. ${TRY_AGAIN}`
+  const [reason, sentence] = UNAVAILABLE[kind] ?? UNREACHABLE
+  return new Unavailable(reason, sentence, error instanceof CommitUnknown ? 'unknown' : 'not_applied', options)
 }

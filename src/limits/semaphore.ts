@@ -1,4 +1,4 @@
-import { QueueExhausted } from '../db/connection/database-error.js'
+import { WaitedInVain } from '../db/connection/database-error.js'
 import { RateLimited, RETRY_AFTER_S } from '../errors.js'
 import type { Bounded, WorkBounds } from '../updates/resource.js'
 
@@ -73,7 +73,7 @@ export class Semaphore {
 /** One of a key at once, at most `max` of all. A wait that took too long is refused by its setting, to a token for its own work. */
 function oneOfKey(max: number, waitMs: number, setting: string, awaited: string): Bounded {
   const refusal = (isOwn: boolean) => {
-    if (!isOwn) return new QueueExhausted(awaited, waitMs, setting)
+    if (!isOwn) return new WaitedInVain(awaited, waitMs, setting)
     const unit = 'concurrent-requests'
     return new RateLimited({ limit: 'token-requests', quota: 1, unit, remaining: 0, resetS: RETRY_AFTER_S, setting })
   }
@@ -89,7 +89,7 @@ const UNLOCKED_CONNECTIONS = 2
  */
 export function workBounds({ poolSize, lockTimeoutMs }: { poolSize: number; lockTimeoutMs: number }): WorkBounds {
   const setting = 'LOCK_TIMEOUT_MS'
-  const refusedFor = (awaited: string) => () => new QueueExhausted(awaited, lockTimeoutMs, setting)
+  const refusedFor = (awaited: string) => () => new WaitedInVain(awaited, lockTimeoutMs, setting)
   const limits = { maxPerKey: 1, waitMs: lockTimeoutMs }
   const rowTurn = refusedFor('other updates of the same agent or tool')
   const lockedRow = refusedFor('updates of other agents or tools, which wait for locks of other sessions')

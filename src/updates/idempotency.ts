@@ -1,6 +1,6 @@
 import { type RawBuilder, sql, type Transaction } from 'kysely'
 import type { Caller } from '../auth/caller.js'
-import { classifyDatabaseError } from '../db/connection/sqlstate.js'
+import { classifyDatabaseError } from '../db/connection/database-error.js'
 import { type BatchRunner, type RowQuery, rowStatement } from '../db/statements/row-statement.js'
 import { type Executor, statement } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'

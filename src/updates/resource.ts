@@ -49,7 +49,7 @@ export interface Decision {
   conflicts?: readonly string[]
 }
 
-/** Runs work when there is room for it: bounded by key and in all. Throws `RateLimited`, or `QueueExhausted`, where the wait is too long. */
+/** Runs work when there is room for it: bounded by key and in all. Throws `RateLimited`, or `WaitedInVain`, where the wait is too long. */
 export type Bounded = <Result>(key: string, work: () => Promise<Result>) => Promise<Result>
 
 export interface WorkBounds {

@@ -3,6 +3,7 @@ import t, { type Test } from 'tap'
 import {
   CommitUnknown,
   ConnectionLost,
+  classifyDatabaseError,
   DatabaseClosed,
   PoolExhausted,
   ServerReadOnly,
@@ -10,7 +11,6 @@ import {
 import { type DatabaseUrl, parseDatabaseUrl } from '../../src/db/connection/database-url.js'
 import type { DatabaseOptions } from '../../src/db/connection/options.js'
 import type { Exchange, Query } from '../../src/db/connection/session.js'
-import { classifyDatabaseError } from '../../src/db/connection/sqlstate.js'
 import { Database } from '../../src/db/database.js'
 import { eventually } from '../eventually.js'
 import { testDatabase } from '../postgres.js'
@@ -254,7 +254,7 @@ t.test(
     await sql`select 1`.execute(holder)
     const error = await transact([]).catch(caught => caught)
     t.ok(error instanceof PoolExhausted, String(error))
-    t.strictSame(classifyDatabaseError(error), { kind: 'too_many_connections', transient: true })
+    t.strictSame(classifyDatabaseError(error), { kind: 'waited', transient: false })
     await holder.rollback().execute()
     await transact([])
   },

@@ -1,6 +1,6 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
 import pg from 'pg'
-import { SQLSTATE } from '../../db/connection/sqlstate.js'
+import { SQLSTATE } from '../../db/connection/database-error.js'
 import type { Tables } from '../../db/tables.js'
 import { personaDeletion, releaseTool } from '../../persona/life.js'
 import { decideDeletion } from '../../persona/rules.js'

@@ -1,7 +1,6 @@
 import { type Command, InvalidArgumentError } from 'commander'
 import { type Config, readConfig } from '../../config.js'
-import { CommitUnknown, rootCause, ServerUnfit } from '../../db/connection/database-error.js'
-import { classifyDatabaseError } from '../../db/connection/sqlstate.js'
+import { CommitUnknown, classifyDatabaseError, rootCause, ServerUnfit } from '../../db/connection/database-error.js'
 import type { Database } from '../../db/database.js'
 import { schemaAdvice, schemaState } from '../../db/migrate.js'
 import { type OpenedDatabase, openConfiguredDatabase } from '../../db/open.js'

@@ -1,7 +1,12 @@
 import { Command, CommanderError } from 'commander'
 import { InvalidConfiguration } from '../../config.js'
-import { CommitUnknown, rootCause, ServerUnfit } from '../../db/connection/database-error.js'
-import { classifyDatabaseError, SQLSTATE } from '../../db/connection/sqlstate.js'
+import {
+  CommitUnknown,
+  classifyDatabaseError,
+  rootCause,
+  ServerUnfit,
+  SQLSTATE,
+} from '../../db/connection/database-error.js'
 import { connectAdvice, NoDatabase } from '../../db/open.js'
 import { InvalidRequest, Refused, Unavailable } from '../../errors.js'
 import { SecretCorrupt } from '../../secrets/cipher.js'

@@ -1,7 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
-import { DatabaseClosed, PoolExhausted } from './database-error.js'
-import { classifyDatabaseError, SQLSTATE } from './sqlstate.js'
+import { classifyDatabaseError, SQLSTATE } from './database-error.js'
 
 const RETRIES_MAX = 2
 const FIRST_PAUSE_MS = 20
@@ -27,7 +26,5 @@ export async function withRetries<T>(work: () => Promise<T>): Promise<T> {
 
 function retriesAllowed(error: unknown): number {
   if (error instanceof pg.DatabaseError && error.code === SQLSTATE.foreignKeyViolation) return 1
-  // The wait for a free connection was long enough, and a closed pool stays closed.
-  if (error instanceof PoolExhausted || error instanceof DatabaseClosed) return 0
   return classifyDatabaseError(error).transient ? RETRIES_MAX : 0
 }

@@ -1,9 +1,14 @@
 import { createHash } from 'node:crypto'
 import { CompiledQuery, type DatabaseConnection, type QueryResult, type TransactionSettings } from 'kysely'
 import pg from 'pg'
-import { CommitUnknown, ConnectionLost } from './database-error.js'
+import {
+  CommitUnknown,
+  ConnectionLost,
+  classifyDatabaseError,
+  type DatabaseErrorKind,
+  maySpeakForServer,
+} from './database-error.js'
 import type { DatabaseServer } from './database-server.js'
-import { classifyDatabaseError, type DatabaseErrorKind, maySpeakForServer } from './sqlstate.js'
 
 /** A compiled query, and what its author says of it beyond its text. */
 export interface Query<R = unknown> extends CompiledQuery<R> {

@@ -1,6 +1,5 @@
 import pg from 'pg'
-import { PoolExhausted } from '../connection/database-error.js'
-import { SQLSTATE } from '../connection/sqlstate.js'
+import { PoolExhausted, SQLSTATE } from '../connection/database-error.js'
 
 /**
  * Runs one statement for several rows, and answers one result for each, in their order. It calls `onConnection` when it has a
