@@ -28,9 +28,12 @@ import { InFlight } from './limits/in-flight.js'
 import { bodyTurns, workBounds } from './limits/semaphore.js'
 import { registerCreatePersona } from './persona/create-persona.js'
 import { registerDeletePersona } from './persona/delete-persona.js'
+import { releaseTool } from './persona/life.js'
 import { registerReadPersona, registerReadPersonas } from './persona/read-persona.js'
 import { personaComponents } from './persona/schema.js'
 import { registerUpdatePersona } from './persona/update-persona.js'
+import { registerCreateTool } from './tool/create-tool.js'
+import { registerDeleteTool } from './tool/delete-tool.js'
 import { registerReadTool, registerReadTools } from './tool/read-tool.js'
 import { toolComponents } from './tool/schema.js'
 import { registerUpdateTool } from './tool/update-tool.js'
@@ -121,6 +124,8 @@ function registerOperations(app: FastifyInstance, { config, database, service }:
   registerReadTools(app, options)
   registerReadTool(app, toolOptions)
   registerUpdateTool(app, toolOptions)
+  registerCreateTool(app, toolOptions)
+  registerDeleteTool(app, { ...options, release: releaseTool })
   registerValidateTool(app, toolOptions)
 }
 

@@ -43,6 +43,18 @@ const OPERATIONS: Operation[] = [
     body: count => ({ description: `description ${count}` }),
   },
   {
+    title: 'POST /admin/tool/custom',
+    method: 'POST',
+    addresses: new Map([['a new tool', '/admin/tool/custom']]),
+    body: () => ({ name: 'new', definition: DEFINITION, passthrough_auth: false }),
+  },
+  {
+    title: 'DELETE /admin/tool/custom/{tool_id}',
+    method: 'DELETE',
+    addresses: addresses(TOOL_IDS, id => `/admin/tool/custom/${id}?dry_run=true`),
+    body: () => undefined,
+  },
+  {
     title: 'POST /admin/tool/custom/validate',
     method: 'POST',
     addresses: new Map([

@@ -41,6 +41,8 @@ t.test('the document is valid OpenAPI 3.1 and names the operations', async t => 
     { path: '/tool', method: 'get', operationId: 'list_tools', ...common },
     { path: '/tool/{tool_id}', method: 'get', operationId: 'read_tool', ...common },
     { path: '/admin/tool/custom/{tool_id}', method: 'put', operationId: 'update_custom_tool', ...common },
+    { path: '/admin/tool/custom/{tool_id}', method: 'delete', operationId: 'delete_custom_tool', ...common },
+    { path: '/admin/tool/custom', method: 'post', operationId: 'create_custom_tool', ...common },
     { path: '/admin/tool/custom/validate', method: 'post', operationId: 'validate_tool', ...common },
   ])
 })

@@ -36,7 +36,7 @@ export const personaDeletion: VersionedResource<PersonaTypes> = {
 }
 
 /** The tool leaves the agents that are deleted: each gets a version. Those that live keep it. */
-export const releaseTool: ReleaseTool = async (trx, id, actor) => {
+export const releaseTool: ReleaseTool = async (trx, id, actor, viewer) => {
   const agents = await trx
     .selectFrom('persona as p')
     .select('p.id')
@@ -46,7 +46,7 @@ export const releaseTool: ReleaseTool = async (trx, id, actor) => {
     })
     .orderBy('p.id')
     .execute()
-  for (const agent of agents) await changeAsOperator(trx, personaResource, agent.id, without, actor)
+  for (const agent of agents) await changeAsOperator(trx, personaResource, agent.id, without, actor, viewer)
 
   function without(state: PersonaState): PersonaDecision {
     const content = contentOf(state)

@@ -6,7 +6,10 @@ import { looksLikeMask } from '../secrets/mask.js'
 const WINDOW_MS = 3_600_000
 const PAIRS_MAX = 10_000
 
-/** Counts the sets of header values that a user sends for a tool in an hour: each set is a guess at a secret. Per process. */
+/**
+ * Counts the sets of header values that a user sends for a tool, or to repeat a creation by its key, in an hour: each set is a guess at
+ * a secret. Per process.
+ */
 export class HeaderTrials {
   readonly #key = randomBytes(32)
   readonly #setsMax: number
@@ -18,7 +21,7 @@ export class HeaderTrials {
   }
 
   /** Counts a request, and answers how many sets the user sent for the tool; 0 for masks only. Throws `RateLimited`. */
-  count(user: string, tool: number, headers: readonly { key: string; value: string }[]): number {
+  count(user: string, tool: number | string, headers: readonly { key: string; value: string }[]): number {
     const clear = headers.filter(({ value }) => !looksLikeMask(value))
     if (clear.length === 0 || this.#setsMax === 0) return 0
     const pair = `${user} ${tool}`

@@ -1,10 +1,10 @@
 import { sql, type Transaction } from 'kysely'
 import { managesTool } from '../auth/access.js'
-import { type ViewerParameters, viewerWithValues } from '../auth/viewer.js'
+import { type ViewerParameters, viewerParameters, viewerWithValues } from '../auth/viewer.js'
 import { rowQuery } from '../db/statements/row-statement.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
-import type { AuditEntry, RequestKey } from '../updates/audit.js'
+import type { Actor, AuditEntry, RequestKey } from '../updates/audit.js'
 import { auditColumns } from '../updates/audit-rows.js'
 import type { ShownRow, UpdateRequest, VersionedResource } from '../updates/resource.js'
 import { BLANK_TOOL } from './fields.js'
@@ -31,7 +31,12 @@ export const toolCreation: VersionedResource<ToolTypes> = {
 }
 
 /** Takes a tool off the agents that are deleted, so that nothing refers to it: an agent is nothing that tools know. */
-export type ReleaseTool = (trx: Transaction<Tables>, id: number, actor: UpdateRequest['actor']) => Promise<void>
+export type ReleaseTool = (
+  trx: Transaction<Tables>,
+  id: number,
+  actor: Actor,
+  viewer: ViewerParameters,
+) => Promise<void>
 
 /** A request to delete a tool. */
 interface ToolDeletion extends UpdateRequest {
@@ -40,7 +45,7 @@ interface ToolDeletion extends UpdateRequest {
 
 interface DeletionTypes extends Omit<ToolTypes, 'Request' | 'References' | 'Row'> {
   Request: ToolDeletion
-  References: null
+  References: 'unused'
   Row: ShownRow
 }
 
@@ -58,8 +63,8 @@ export const toolDeletion: VersionedResource<DeletionTypes> = {
   references: async (trx, { release, actor, caller }, _, { id }) => {
     await trx.selectFrom('tool').select('id').where('id', '=', id).forUpdate().execute()
     await requireUnused(trx, id, caller)
-    await release(trx, id, actor)
-    return null
+    await release(trx, id, actor, viewerParameters(caller))
+    return 'unused'
   },
   writing: (state, _, viewer, entry) => {
     const single = (executor: Executor) => removeRow(executor as Transaction<Tables>, state, viewer, entry) // by `isStorable`

@@ -15,6 +15,17 @@ export const CustomToolUpdate = Type.Object(
   { $id: 'CustomToolUpdate', description: 'What is absent or `null` stays as it is, except `oauth_config_id: null`.' },
 )
 
+/** The body of a creation: as that of an update, but what a tool needs must come. */
+export const CustomToolCreate = Type.Object(
+  {
+    ...CustomToolUpdate.properties,
+    name: text({ minLength: 1, maxLength: 255 }),
+    definition: freeForm({ description: 'An OpenAPI 3.x document.' }),
+    passthrough_auth: flag(),
+  },
+  { $id: 'CustomToolCreate', description: 'What is absent or `null` has the value of a new tool.' },
+)
+
 /** The order of the interface document; fields that it does not name follow. */
 const SNAPSHOT_ORDER =
   'id name description definition display_name in_code_tool_id custom_headers passthrough_auth ' +
@@ -192,6 +203,7 @@ export const ValidateToolResponse = Type.Object(
 export const toolComponents = [
   Header,
   CustomToolUpdate,
+  CustomToolCreate,
   ToolSnapshot,
   ToolSummary,
   ValidateToolRequest,

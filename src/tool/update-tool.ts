@@ -107,9 +107,10 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
         origins,
         definitionFaults: [...definitionFaults, ...(strict ? rounded.map(roundedFault) : [])],
         vault: options.vault(),
-        key: requestKey(caller, dryRun ? undefined : headers['idempotency-key'], () =>
-          askedBy(id, content, options.vault()),
-        ),
+        key: requestKey(caller, dryRun ? undefined : headers['idempotency-key'], () => [
+          'tool',
+          ...askedBy(id, content, options.vault()),
+        ]),
         ...updater,
       }
       const updated = await withScopeTold(database, asked, id, () =>
@@ -133,8 +134,8 @@ function roundedFault({ path, stored, sent }: RoundedNumber): Fault {
   return { loc: ['body', 'definition', ...path], msg, type: 'number_rounded' }
 }
 
-/** What makes a repetition the same request: the definition by its hash, header values by keyed fingerprints. */
-function askedBy(
+/** What makes a repetition the same request, of a creation with 0 as the id: the definition by its hash, header values by keyed fingerprints. */
+export function askedBy(
   id: number,
   { fields, sentHash, definitionFaults }: UpdateContent,
   { deploymentKey }: Vault,
@@ -142,5 +143,5 @@ function askedBy(
   const mark = (name: string, value: string) =>
     deploymentKey && fingerprint(deploymentKey, id, name, value).toString('hex')
   const headers = fields.custom_headers?.map(({ key, value }) => [key, mark(key, value)])
-  return ['tool', id, { ...fields, definition: sentHash, custom_headers: headers }, definitionFaults.length]
+  return [id, { ...fields, definition: sentHash, custom_headers: headers }, definitionFaults.length]
 }

@@ -30,33 +30,38 @@ export async function lockState<T extends ResourceTypes>(
   return await resource.read(trx, id, viewer) // only now: a read that began before the wait would show the old state
 }
 
-/** Stores the operator's decision in a transaction that holds the row's lock, with its audit row; answers the stored version. */
+/** Stores a decision of such a viewer in a transaction that holds the row's lock, with its audit row; answers the stored version. */
 export async function storeDecision<T extends ResourceTypes>(
   trx: Transaction<Tables>,
   resource: VersionedResource<T>,
   state: T['State'],
   decision: T['Decision'],
   actor: Actor,
+  viewer = OPERATOR,
 ): Promise<number> {
   if (decision.changes.length === 0) return state.version
   const entry = entryOf(resource, state, decision, actor, NO_KEY)
-  const row = await resource.writing(state, decision, OPERATOR, entry, true).single(trx)
+  const row = await resource.writing(state, decision, viewer, entry, true).single(trx)
   if (row === undefined) throw new Error(`${resource.kind} ${state.id} changed under its lock`)
   return row.version
 }
 
-/** A change that the operator makes, with its audit row. `decide` judges what is stored then. Throws `ResourceNotFound`. */
+/**
+ * A change by the operator, or in the name of another viewer, whatever their rights, with its audit row. `decide` judges what is stored
+ * then. Throws `ResourceNotFound`.
+ */
 export async function changeAsOperator<T extends ResourceTypes>(
   trx: Transaction<Tables>,
   resource: VersionedResource<T>,
   id: number,
   decide: (state: T['State']) => T['Decision'] | Promise<T['Decision']>,
   actor: Actor,
+  viewer = OPERATOR,
 ): Promise<{ name: string; version: number; changes: Change[] }> {
-  const state = await lockState(trx, resource, id, OPERATOR)
+  const state = await lockState(trx, resource, id, viewer)
   if (state === undefined) throw new ResourceNotFound(resource.kind)
   const decision = await decide(state)
-  const version = await storeDecision(trx, resource, state, decision, actor)
+  const version = await storeDecision(trx, resource, state, decision, actor, viewer)
   return { name: state.name, version, changes: decision.changes }
 }
 

@@ -1,5 +1,6 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
 import pg from 'pg'
+import { OPERATOR } from '../../auth/viewer.js'
 import { SQLSTATE } from '../../db/connection/database-error.js'
 import type { Tables } from '../../db/tables.js'
 import { personaDeletion, releaseTool } from '../../persona/life.js'
@@ -77,7 +78,7 @@ export async function removeRow(trx: Transaction<Tables>, section: SectionName, 
     return
   }
   if (section === 'tools') {
-    await releaseTool(trx, Number(id), actor)
+    await releaseTool(trx, Number(id), actor, OPERATOR)
     await changeAsOperator(trx, toolDeletion, Number(id), decideRemoval, actor)
     return
   }

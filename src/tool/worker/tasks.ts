@@ -29,7 +29,7 @@ import {
 } from '../definition/index.js'
 import { factsOf, noteFacts } from '../definition-cache.js'
 import type { ToolUpdateFields } from '../rules.js'
-import { CustomToolUpdate, ValidateToolRequest } from '../schema.js'
+import { CustomToolCreate, CustomToolUpdate, ValidateToolRequest } from '../schema.js'
 import { compareNumbers, type RoundedNumber } from '../written-numbers.js'
 
 /** More unknown fields are not counted: an answer names five. */
@@ -236,6 +236,7 @@ function functionsOf(_: unknown, { headerNames, stored }: { headerNames: string[
 /** What is done with the body of a tool operation: the check of its schema, and a function of data without behaviour. */
 export const TASKS = {
   update_custom_tool: { check: bodyCheck(CustomToolUpdate), run: updateContentOf },
+  create_custom_tool: { check: bodyCheck(CustomToolCreate), run: updateContentOf },
   validate_tool: { check: bodyCheck(ValidateToolRequest), run: validationOf },
   read_functions: { check: bodyCheck(Type.Object({})), run: functionsOf },
 } as const

@@ -1,0 +1,64 @@
+import { Type } from '@sinclair/typebox'
+import type { FastifyInstance } from 'fastify'
+import { answerCreated } from '../http/answer.js'
+import { DryRunOfCreation } from '../http/parameters.js'
+import { CreationHeaders, creationResponses, creatorOf } from '../http/resource-routes.js'
+import type { SchemaTypes } from '../http/validation.js'
+import { unknownFieldWarnings } from '../http/warnings.js'
+import { requestKey } from '../updates/idempotency.js'
+import { createOnce } from '../updates/update-once.js'
+import { noteFacts } from './definition-cache.js'
+import { HeaderTrials } from './header-trials.js'
+import { newToolRow, toolCreation } from './life.js'
+import { CustomToolCreate, ToolSnapshot } from './schema.js'
+import { askedBy, boundsOf, type ToolOptions } from './update-tool.js'
+
+const PURPOSE =
+  'Creates a custom tool that the caller owns. The definition is checked as by validation. Header values are answered as masks. With an ' +
+  '`Idempotency-Key` a repetition creates no second one.'
+
+/** `POST /admin/tool/custom`. */
+export function registerCreateTool(app: FastifyInstance, options: ToolOptions): void {
+  const trials = new HeaderTrials(options.headerTrialsPerHour)
+  app.withTypeProvider<SchemaTypes>().post(
+    '/admin/tool/custom',
+    {
+      bodyLimit: options.bodyLimitBytes,
+      config: { policy: { permission: 'manage:actions', resource: 'tool', writes: true, creates: true } },
+      schema: {
+        operationId: 'create_custom_tool',
+        summary: 'Create Custom Tool',
+        description: `${PURPOSE} ${boundsOf(options)}`,
+        querystring: Type.Object({ dry_run: DryRunOfCreation }),
+        headers: CreationHeaders,
+        body: CustomToolCreate,
+        response: creationResponses(ToolSnapshot, 'tool'),
+      },
+    },
+    async (request, reply) => {
+      const { caller, headers, query } = request
+      const creator = creatorOf(request, query, headers, options)
+      const content = await options.workers.run('create_custom_tool', request, { strict: creator.strict })
+      const { fields, origins, definitionFaults, unknown, notes } = content
+      if (fields.definition) noteFacts(fields.definition.hash, { origins })
+      for (const hash of content.plain) noteFacts(hash, { isPlain: true })
+      const vault = options.vault()
+      const key = query.dry_run ? undefined : headers['idempotency-key']
+      // Only a repetition is compared with what is stored.
+      if (key !== undefined) trials.count(caller.userId, key, fields.custom_headers ?? [])
+      const asked = {
+        kind: 'tool' as const,
+        ...{ fields, origins, definitionFaults, vault },
+        key: requestKey(caller, key, () => ['tool', 'create', ...askedBy(0, content, vault)]),
+        ...creator,
+      }
+      const created = await createOnce(options.database, toolCreation, asked, newToolRow(caller.userId))
+      const warnings = [
+        ...(created.decision?.notes ?? []),
+        ...unknownFieldWarnings(CustomToolCreate, unknown),
+        ...notes,
+      ]
+      return answerCreated(reply, 'tool', '/tool', asked, created, warnings)
+    },
+  )
+}

@@ -1,0 +1,257 @@
+import { sql } from 'kysely'
+import t from 'tap'
+import { applyOrganisation } from '../../src/admin/apply.js'
+import { verifyAudit } from '../../src/admin/audit-verification.js'
+import { appOver, REQUIRED_FIELDS, worldApp } from '../app.js'
+import { DEFINITION } from '../matrix-organisation.js'
+import { auditRows, faultsOf, hashOfEverything, newPerson, storedTool, warningsOf } from '../updates/stored-state.js'
+
+/* Custom tools come and go over HTTP: `POST /admin/tool/custom` and `DELETE /admin/tool/custom/{id}`. */
+
+const world = await worldApp(t)
+const { call, database } = world
+await newPerson(database, 'maker@example.com', 'manage:actions')
+const maker = await world.token('maker@example.com')
+const admin = await world.token('admin@example.com')
+const alice = await world.token('alice@example.com')
+const curator = await world.token('curator@example.com')
+
+const NEW = { name: 'weather', definition: DEFINITION, passthrough_auth: false }
+const SECRET = { key: 'X-Api-Key', value: 'a-secret-of-the-tool' }
+
+const post = (body: object, headers: Record<string, string> = {}, query = '', token = maker) =>
+  call('POST', `/admin/tool/custom${query}`, { token, body, headers })
+const remove = (id: number, headers: Record<string, string> = {}, query = '', token = maker) =>
+  call('DELETE', `/admin/tool/custom/${id}${query}`, { token, headers })
+
+async function made(fields: object = {}, token = maker): Promise<number> {
+  const answer = await post({ ...NEW, ...fields }, {}, '', token)
+  if (answer.statusCode !== 201) throw new Error(answer.body)
+  return answer.json().id
+}
+
+/** A new agent that has the tool. */
+async function agentWith(tool: number, fields: object = {}, token = maker): Promise<number> {
+  const body = { ...REQUIRED_FIELDS, document_set_ids: [], tool_ids: [tool], ...fields }
+  const answer = await call('POST', '/persona', { token, body })
+  if (answer.statusCode !== 201) throw new Error(answer.body)
+  return answer.json().id
+}
+
+t.teardown(async () => {
+  const { findings } = await verifyAudit(database.db)
+  if (findings.length > 0) throw new Error(JSON.stringify(findings))
+})
+
+t.test('201 with the tool, its address and its tag; the caller owns it, its secrets are sealed and masked', async t => {
+  const answer = await post({ ...NEW, description: 'Says it', custom_headers: [SECRET] })
+  t.equal(answer.statusCode, 201, answer.body)
+  const { id, ...shown } = answer.json()
+  t.match(answer.headers, { location: `/tool/${id}`, etag: `"tool-${id}-1"` })
+  t.match(shown, {
+    name: 'weather',
+    display_name: 'weather',
+    description: 'Says it',
+    definition: DEFINITION,
+    enabled: true,
+  })
+  t.match(shown.custom_headers, [{ key: 'X-Api-Key', value: /^\*{4}#[0-9a-f]{12}$/ }])
+  t.same((await call('GET', String(answer.headers.location), { token: maker })).json(), answer.json())
+  const stored = await storedTool(world, id)
+  t.match(stored, { version: 1, definition: JSON.stringify(DEFINITION), headers: [{ name: 'X-Api-Key' }] })
+  const [row, ...others] = await auditRows(database.db, 'tool', id)
+  t.match(row, { version_before: 0, version_after: 1, actor: 'maker@example.com' })
+  t.match(row?.difference, { name: { from: '', to: 'weather' }, user_id: { from: null }, definition: { from: null } })
+  t.equal(others.length, 0)
+  t.notMatch(JSON.stringify([stored, row]), /a-secret-of-the-tool/)
+  const same = { custom_headers: [{ ...SECRET, value: shown.custom_headers[0].value }] }
+  const kept = await call('PUT', `/admin/tool/custom/${id}`, { token: maker, body: same })
+  t.match(kept, { statusCode: 200, headers: { etag: answer.headers.etag } }, 'the mask stands for the secret')
+})
+
+t.test('201 without the record, and 201 of a dry run that leaves nothing', async t => {
+  const minimal = await post(NEW, { prefer: 'return=minimal' })
+  t.match(minimal, { statusCode: 201, body: '', headers: { 'preference-applied': 'return=minimal' } })
+  const before = await hashOfEverything(database.db)
+  const definition = { ...DEFINITION, 'x-new': 'not stored' }
+  const dry = await post(
+    { ...NEW, definition, custom_headers: [SECRET] },
+    { 'idempotency-key': '"d"' },
+    '?dry_run=true',
+  )
+  t.match(dry, { statusCode: 201, headers: { 'dry-run': 'true', location: undefined, etag: undefined } })
+  t.equal((await call('GET', `/tool/${dry.json().id}`, { token: maker })).statusCode, 404)
+  t.same(await hashOfEverything(database.db), before)
+})
+
+t.test('422 for everything that an update refuses, with the same places, and nothing is stored', async t => {
+  const before = await hashOfEverything(database.db)
+  const authorization = [{ key: 'Authorization', value: 'Bearer x' }]
+  for (const [change, faults] of [
+    [
+      { name: undefined, definition: undefined, passthrough_auth: undefined },
+      ['body.name missing', 'body.definition missing', 'body.passthrough_auth missing'],
+    ],
+    [
+      { name: null, definition: null, passthrough_auth: null },
+      ['body.name string_type', 'body.definition dict_type', 'body.passthrough_auth bool_type'],
+    ],
+    [
+      { definition: { openapi: '3.1.0', info: { title: 'x' }, paths: {} } },
+      ['body.definition.servers servers_missing', 'body.definition.paths operations_missing'],
+    ],
+    [{ passthrough_auth: true, custom_headers: authorization }, ['body.passthrough_auth passthrough_auth_conflict']],
+    [{ custom_headers: [{ key: 'Host', value: 'x' }] }, ['body.custom_headers.0.key header_name_forbidden']],
+    [{ custom_headers: [{ key: 'X-A', value: '****#0123456789ab' }] }, ['body.custom_headers.0.value mask_mismatch']],
+    [{ oauth_config_id: 999_999 }, ['body.oauth_config_id not_found']],
+  ] as const) {
+    const answer = await post({ ...NEW, ...change })
+    t.equal(answer.statusCode, 422, JSON.stringify(change))
+    t.same(faultsOf(answer), faults)
+  }
+  t.same(faultsOf(await post({ ...NEW, nmae: 1 }, { prefer: 'handling=strict' })), ['body.nmae extra_forbidden'])
+  t.same(await hashOfEverything(database.db), before)
+  t.match(warningsOf(await post({ ...NEW, nmae: 1 })), [/unknown field nmae ignored/])
+  t.equal((await post({ ...NEW, description: null, custom_headers: null, oauth_config_id: null })).statusCode, 201)
+  const long = { ...DEFINITION, 'x-long': 'x'.repeat(100_000) }
+  t.same(faultsOf(await post({ definition: long })), ['body.name missing', 'body.passthrough_auth missing'])
+  t.equal((await post({ ...NEW, definition: long })).statusCode, 201, 'from a worker')
+})
+
+t.test('403 for who may not make tools: basic, managers of groups, bound tokens', async t => {
+  for (const token of [alice, curator, await world.token('admin@example.com', { toolIds: [10] })])
+    t.match((await post(NEW, {}, '', token)).json(), { error_code: 'INSUFFICIENT_PERMISSIONS', detail: /./ })
+})
+
+t.test('204: a deleted tool is gone with its secrets, and its last audit row says so', async t => {
+  const id = await made({ custom_headers: [SECRET, { key: 'X-B', value: 'b' }] })
+  const before = await hashOfEverything(database.db)
+  const dry = await remove(id, {}, '?dry_run=true')
+  t.match(dry, { statusCode: 204, headers: { 'dry-run': 'true' } })
+  t.match(warningsOf(dry), [/its secrets are lost: X-Api-Key, X-B/])
+  t.match((await remove(id, { 'if-match': `"tool-${id}-9"` })).json(), { reason: 'unknown_tag' })
+  t.same(await hashOfEverything(database.db), before)
+  t.match(await remove(id, { 'if-match': `"tool-${id}-1"` }), { statusCode: 204, body: '' })
+  t.equal((await call('GET', `/tool/${id}`, { token: admin })).statusCode, 404)
+  t.equal((await remove(id)).statusCode, 404)
+  const { rows } = await sql`select from tool_header where tool_id = ${id}`.execute(database.db)
+  t.equal(rows.length, 0)
+  const trail = await auditRows(database.db, 'tool', id)
+  t.match(trail.at(-1), {
+    version_after: 2,
+    actor: 'maker@example.com',
+    difference: { removed: { from: false, to: true } },
+  })
+})
+
+t.test(
+  '409 TOOL_IN_USE names the agents that the caller sees and counts the others; deleted ones do not count',
+  async t => {
+    const id = await made()
+    const own = await agentWith(id, { name: 'Mine' })
+    const hidden = await agentWith(id, { name: 'Hidden' }, alice)
+    const refused = await remove(id)
+    t.equal(refused.statusCode, 409)
+    t.match(refused.json(), { error_code: 'TOOL_IN_USE', agents: [{ id: own, name: 'Mine' }], others: 1 })
+    t.match(refused.json().detail, `Agents use this tool: "Mine" (${own}) and 1 more.`)
+    t.match((await remove(id, {}, '', admin)).json(), {
+      agents: [{ id: own }, { id: hidden, name: 'Hidden' }],
+      others: 0,
+    })
+    t.equal((await remove(id, {}, '?dry_run=true')).statusCode, 409)
+    t.equal((await call('DELETE', `/persona/${own}`, { token: maker })).statusCode, 204)
+    t.match((await remove(id)).json(), { detail: /use this tool: 1\./, agents: [], others: 1 })
+    // Deleted, and still with its tool: as documents and other programs may leave it.
+    await applyOrganisation(
+      database,
+      { version: 1, agents: [{ id: hidden, deleted: true }] },
+      { vault: world.vault, env: {} },
+    )
+    t.equal((await remove(id)).statusCode, 204)
+  },
+)
+
+t.test('403 for others, 400 for built-in tools and those of an MCP server, also for managers of groups', async t => {
+  t.equal((await remove(10, {}, '', alice)).statusCode, 403)
+  t.match((await remove(10, {}, '', curator)).json(), { detail: /A group manager may/ })
+  for (const id of [1, 14]) t.equal((await remove(id, {}, '', admin)).json().error_code, 'BUILTIN_READ_ONLY')
+  t.equal((await remove(999_999)).statusCode, 404)
+  t.match((await remove(11, {}, '?dry_run=true', curator)).statusCode, 204, 'their own that no agent uses')
+})
+
+t.test('a key creates once and deletes once', async t => {
+  const key = { 'idempotency-key': '"made once"' }
+  const body = { ...NEW, custom_headers: [SECRET] }
+  const first = await post(body, key)
+  const { id } = first.json()
+  const again = await post(body, key)
+  t.match(again.headers, { location: `/tool/${id}`, etag: `"tool-${id}-1"`, 'idempotent-replayed': 'true' })
+  t.match(again, { statusCode: 201, body: first.body })
+  const other = { ...body, custom_headers: [{ ...SECRET, value: 'another' }] }
+  t.same(faultsOf(await post(other, key)), ['header.idempotency-key idempotency_key_reused'])
+  const gone = { 'idempotency-key': '"gone once"' }
+  t.equal((await remove(id, gone)).statusCode, 204)
+  t.match(await remove(id, gone), { statusCode: 204, headers: { 'idempotent-replayed': 'true' } })
+  t.match((await post(body, key)).json(), {
+    error_code: 'VERSION_GONE',
+    detail: new RegExp(`created tool ${id} before`),
+  })
+})
+
+t.test(
+  '429 beyond the sets of header values that one key may be tried with; each creation of its own is none',
+  async t => {
+    const limited = await appOver(t, database, { HEADER_TRIALS_PER_HOUR: '2' })
+    const ask = async (key: string, value: string) => {
+      const body = { ...NEW, custom_headers: [{ key: 'X-A', value }] }
+      const sent = { token: maker, body, headers: { 'idempotency-key': key } }
+      return (await limited.call('POST', '/admin/tool/custom', sent)).statusCode
+    }
+    const statuses = []
+    for (const [key, value] of [
+      ['"a"', '1'],
+      ['"b"', '2'],
+      ['"c"', '3'],
+      ['"a"', '2'],
+      ['"a"', '3'],
+      ['"a"', '1'],
+    ] as const)
+      statuses.push(await ask(key, value))
+    t.same(statuses, [201, 201, 201, 422, 429, 201])
+  },
+)
+
+t.test('a tool that is attached at the same moment stays, or is not attached: no link leads nowhere', async t => {
+  for (let round = 0; round < 10; round++) {
+    const id = await made()
+    const agent = await agentWith(id, { tool_ids: [] })
+    const attach = () =>
+      call('PATCH', `/persona/${agent}?update_mask=tool_ids`, { token: maker, body: { tool_ids: [id] } })
+    const [deleted, attached] = await Promise.all([remove(id), attach()])
+    const found = `${deleted.statusCode} ${attached.statusCode}`
+    t.ok(['204 422', '409 200'].includes(found), found)
+    const { rows } =
+      await sql`select from persona_tool l where not exists (select from tool where id = l.tool_id)`.execute(
+        database.db,
+      )
+    t.equal(rows.length, 0)
+  }
+})
+
+t.test('204 waits for an agent that is about to get the tool, and then is 409', async t => {
+  const id = await made()
+  const agent = await agentWith(id, { tool_ids: [] })
+  const trx = await database.db.startTransaction().execute()
+  await sql`insert into persona_tool (persona_id, tool_id) values (${agent}, ${id})`.execute(trx)
+  const deleting = remove(id)
+  for (let waiting = 0; waiting === 0; ) {
+    const { rows } =
+      await sql`select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`.execute(
+        database.db,
+      )
+    waiting = rows.length
+  }
+  await trx.commit().execute()
+  t.equal((await deleting).json().error_code, 'TOOL_IN_USE')
+  await sql`delete from persona_tool where persona_id = ${agent}`.execute(database.db)
+})
