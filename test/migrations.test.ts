@@ -7,7 +7,7 @@ import t from 'tap'
 import { buildApp } from '../src/app.js'
 import { readConfig } from '../src/config.js'
 import { parseDatabaseUrl } from '../src/db/connection/database-url.js'
-import { MIGRATIONS, migrate, migrationNames, type SchemaStep, schemaState } from '../src/db/migrate.js'
+import { MIGRATIONS, migrate, type SchemaStep, schemaState } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
 import { Lifecycle } from '../src/lifecycle.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
@@ -35,12 +35,6 @@ function later(oldestProgram: string): Record<string, SchemaStep> {
   }
   return { ...MIGRATIONS, '9000_later': { up, oldestProgram, locks: [] } }
 }
-
-t.test('a migration is a compiled file with a number of its own; other files are passed over', async t => {
-  t.strictSame(migrationNames(['0002_b.js.map', '0002_b.js', '0001_a.d.ts', '0001_a.js']), ['0001_a', '0002_b'])
-  t.throws(() => migrationNames(['0001_a.js', 'draft.js']), /migrations\/draft is not named like 0004_what_it_adds/)
-  t.throws(() => migrationNames(['0001_a.js', '0001_b.js']), /0001_a and 0001_b have the same number/)
-})
 
 t.test('four processes that migrate an empty database at once run each migration once', async t => {
   const { url, database } = await emptyDatabase(t)
@@ -337,10 +331,12 @@ t.test('a preparation that fails leaves its step undone, and is repeated', async
   t.not(rows[0]?.lock_timeout, '0', 'connections have their bounds again')
 })
 
-t.test('the migrations that run are those of the reviewed list', async t => {
-  matchesGolden(t, 'test/golden/migrations.txt', `${NAMES.join('\n')}\n`)
+t.test('the migrations that run are those of the folder, each with a number of its own', async t => {
   const sources = readdirSync(new URL('../../migrations/', import.meta.url)).map(file => file.replace(/\.ts$/, ''))
-  t.strictSame(NAMES, sources.sort(), 'every source is compiled, and nothing else is there')
+  t.strictSame(NAMES, sources.filter(name => name !== 'index').sort())
+  const numbers = NAMES.map(name => /^(\d{4})_[a-z0-9_]+$/.exec(name)?.[1])
+  t.equal(new Set(numbers).size, NAMES.length)
+  t.notOk(numbers.includes(undefined), 'each is named like 0004_what_it_adds')
 })
 
 /** Our tables: those of Kysely note which migrations ran, and its version decides their form. */

@@ -1,7 +1,7 @@
-import { readdirSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Kysely, sql } from 'kysely'
 import pg from 'pg'
+import * as migrations from '../../migrations/index.js'
 import { TRY_AGAIN, Unavailable } from '../errors.js'
 import { ServerUnfit, SQLSTATE } from './connection/database-error.js'
 import type { Database } from './database.js'
@@ -32,13 +32,8 @@ export interface SchemaStep {
   locks: readonly string[]
 }
 
-/** Where the compiled migrations lie, in a checkout, in the image and in an installed package alike. */
-const FOLDER = new URL('../../migrations/', import.meta.url)
-
-/** Every migration by name, in order: the files of the folder. The reviewed list of them is test/golden/migrations.txt. */
-export const MIGRATIONS: Readonly<Record<string, SchemaStep>> = Object.fromEntries(
-  await Promise.all(migrationNames(readdirSync(FOLDER)).map(async name => [name, await readStep(name)] as const)),
-)
+/** Every migration by name, in order. */
+export const MIGRATIONS: Readonly<Record<string, SchemaStep>> = migrations
 
 export type SchemaState =
   | { kind: 'current' }
@@ -106,35 +101,6 @@ export async function migrate(db: Kysely<Tables>, steps = MIGRATIONS, waiting: W
       return pending
     }),
   )
-}
-
-/**
- * The names of the migrations among the files of a folder, in order. Throws for a compiled file whose name is not like
- * `0004_what_it_adds.js`, and for two that have the same number.
- */
-export function migrationNames(files: readonly string[]): string[] {
-  const names = files.filter(file => file.endsWith('.js')).map(file => file.slice(0, -'.js'.length))
-  const numbered = new Map<string, string>()
-  for (const name of names.sort()) {
-    const number = /^(\d{4})_[a-z0-9_]+$/.exec(name)?.[1]
-    if (number === undefined) throw new Error(`migrations/${name} is not named like 0004_what_it_adds`)
-    const other = numbered.get(number)
-    if (other !== undefined) {
-      throw new Error(
-        `${other} and ${name} have the same number: rename the newer one, or delete build/ and build again`,
-      )
-    }
-    numbered.set(number, name)
-  }
-  return names
-}
-
-async function readStep(name: string): Promise<SchemaStep> {
-  const step: Partial<SchemaStep> = await import(new URL(`${name}.js`, FOLDER).href)
-  if (!step.up || !step.oldestProgram || !step.locks) {
-    throw new Error(`migrations/${name} does not export up, oldestProgram and locks`)
-  }
-  return step as SchemaStep // the three that it must have are there
 }
 
 async function pendingSteps(db: Kysely<Tables>, steps: Readonly<Record<string, SchemaStep>>): Promise<string[]> {

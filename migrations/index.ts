@@ -1,0 +1,16 @@
+/* Every migration by its name, which begins with its number: they run in this order. */
+
+export * as '0001_organisation' from './0001_organisation.js'
+export * as '0002_tools_and_agents' from './0002_tools_and_agents.js'
+export * as '0003_tokens_and_audit' from './0003_tokens_and_audit.js'
+export * as '0004_access_events' from './0004_access_events.js'
+export * as '0005_attached_by' from './0005_attached_by.js'
+export * as '0006_idempotency' from './0006_idempotency.js'
+export * as '0007_idempotency_key_unique' from './0007_idempotency_key_unique.js'
+export * as '0008_pages' from './0008_pages.js'
+export * as '0009_access_baseline' from './0009_access_baseline.js'
+export * as '0010_public_by_name' from './0010_public_by_name.js'
+export * as '0011_leaf_positions' from './0011_leaf_positions.js'
+export * as '0012_upgrade_heads' from './0012_upgrade_heads.js'
+export * as '0013_no_tree' from './0013_no_tree.js'
+export * as '0014_unchanged_updates' from './0014_unchanged_updates.js'
