@@ -19,7 +19,7 @@ const STATEMENTS = [
   tool.writeStatement({ definition: false, headers: false, minimal: true }),
 ]
 
-t.test('whatever lists updates change, few statements write them: each connection has names for 200', async t => {
+t.test('whatever lists updates change, few statements write them: each costs memory on every connection', async t => {
   const sets = Array.from({ length: 2 ** relations.length }, (_, bits) => {
     return relations.filter((_, at) => (bits & (1 << at)) !== 0)
   })

@@ -21,9 +21,9 @@ import type { DatabaseServer } from './connection/database-server.js'
 import { describeDatabase, sslOptions } from './connection/database-url.js'
 import { type DatabaseOptions, optionsOf, startupSettings, transactionPrelude } from './connection/options.js'
 import { readServer } from './connection/read-server.js'
-import { PreparedNames, type Query, Session, type SessionSettings } from './connection/session.js'
+import { type Query, Session, type SessionSettings } from './connection/session.js'
 import { type Outcome, settle } from './connection/settle.js'
-import { TYPE_PARSERS } from './connection/type-parsers.js'
+import { VALUES } from './connection/type-parsers.js'
 import { Batcher } from './statements/batcher.js'
 import {
   type BatchRunner,
@@ -178,7 +178,7 @@ export class Database implements BatchRunner {
   #sessionSettings(): SessionSettings {
     const options = this.#options
     return {
-      names: options.preparedStatements ? new PreparedNames() : undefined,
+      prepares: options.preparedStatements,
       statementTimeoutMs: options.statementTimeoutMs,
       responseMarginMs: options.responseMarginMs ?? 2_000,
       transactionPrelude: transactionPrelude(options),
@@ -314,7 +314,7 @@ function poolConfig(options: DatabaseOptions): pg.PoolConfig {
     application_name: url.applicationName ?? 'agent-tool-management',
     ssl: sslOptions(url),
     enableChannelBinding: url.channelBinding,
-    types: TYPE_PARSERS,
+    types: VALUES,
     keepAlive: true,
     keepAliveInitialDelayMillis: KEEP_ALIVE_IDLE_MS,
     connectionTimeoutMillis: url.connectTimeoutMs ?? options.connectTimeoutMs,

@@ -6,12 +6,14 @@ import { type Config, readConfig } from '../../src/config.js'
 import { CommitUnknown, ServerUnfit } from '../../src/db/connection/database-error.js'
 import { type DatabaseUrl, parseDatabaseUrl } from '../../src/db/connection/database-url.js'
 import { openUrl } from '../../src/db/open.js'
+import { statement } from '../../src/db/statements/statement.js'
 import { appOver } from '../app.js'
 import { agentctl } from '../cli/agentctl.js'
 import { MessageProxy } from '../faults/message-proxy.js'
 import { testDatabase } from '../postgres.js'
 import { worldDatabase } from '../world.js'
 
+const ONE = statement<{ n: number }, { n: number }>('one', param => sql`select ${param('n')}::integer as n`)
 const MODES = { on: { PREPARED_STATEMENTS: 'on' }, off: { PREPARED_STATEMENTS: 'off' } }
 
 /** A busy machine must not be taken for a conflict. */
@@ -199,7 +201,7 @@ t.test('through a pooler nothing is prepared by name: the next statement may mee
     }
     const database = openUrl(urlThrough(proxy, url), readConfig({ DATABASE_POOL_SIZE: '1' }))
     t.teardown(() => database.close())
-    for (const n of [1, 2, 3]) t.same((await sql`select ${n}::integer as n`.execute(database.db)).rows, [{ n }])
+    for (const n of [1, 2, 3]) t.same(await ONE.run(database.db, { n }), [{ n }])
     t.equal(names.filter(name => name !== '').length, disguised ? 0 : 1)
   }
 })

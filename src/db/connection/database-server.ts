@@ -18,16 +18,6 @@ export interface DatabaseServer {
   place: string | null
 }
 
-/**
- * Whether what this server does not have was not applied: it is the one that was lost, or that one started again, or one
- * that was promoted since. Of several primaries, or behind a pooler, another one may have it.
- */
-export function speaksFor(server: DatabaseServer | undefined, lost: DatabaseServer | undefined): boolean {
-  if (!server?.isDirect || !lost?.isDirect || server.system === null || server.system !== lost.system) return false
-  if (server.startedAt === lost.startedAt || server.timeline > lost.timeline) return true
-  return server.timeline === lost.timeline && server.place === lost.place && server.startedAt > lost.startedAt
-}
-
 /** The server for people and logs: its version, its own address, and what keeps an update in doubt from being settled. */
 export function describeServer({ version, isDirect, system, place }: DatabaseServer): string {
   const [engine = version] = version.split(' on ')

@@ -13,10 +13,10 @@ const PAST = `
   (select system_identifier::text from pg_control_system()) as system,
   case when not pg_is_in_recovery()
     then ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer else 0 end as timeline,
-  extract(epoch from pg_postmaster_start_time())::text as started_at,
+  extract(epoch from pg_postmaster_start_time())::double precision as "startedAt",
   inet_server_addr()::text || ' ' || inet_server_port() as place`
 
-const NO_PAST = `null as system, 0 as timeline, '0' as started_at, null as place`
+const NO_PAST = `null as system, 0 as timeline, '0' as "startedAt", null as place`
 
 /** The statement of the identification; with it the session's settings of these names come as one JSON text. */
 function readStatement(past: string, name: string, names: readonly string[]): string {
@@ -24,23 +24,16 @@ function readStatement(past: string, name: string, names: readonly string[]): st
   return `
     select set_config('application_name', ${pg.escapeLiteral(name)}, false),
       (select json_object_agg(name, setting)::text from pg_settings where name in (${listed})) as settings,
-      version() as version, current_setting('server_version_num')::integer as number,
-      current_setting('server_encoding') as encoding, pg_backend_pid() as pid,
-      current_setting('transaction_read_only') as read_only, pg_is_in_recovery() as recovering, ${past}`
+      current_setting('server_version_num')::integer as number, current_setting('server_encoding') as encoding,
+      pg_backend_pid() as pid, version() as version, ${past},
+      current_setting('transaction_read_only') = 'off' and not pg_is_in_recovery() as "acceptsWrites"`
 }
 
-interface Row {
+interface Found extends Omit<DatabaseServer, 'processId' | 'isDirect'> {
   settings: string | null
-  version: string
   number: number
   encoding: string
   pid: number
-  read_only: string
-  recovering: boolean
-  system: string | null
-  timeline: number
-  started_at: string
-  place: string | null
 }
 
 /**
@@ -58,33 +51,25 @@ export async function readServer(
   const timer = setTimeout(() => client.connection.stream.destroy(), limitMs)
   try {
     const { rows } = await client
-      .query<Row>(readStatement(PAST, name, names))
+      .query<Found>(readStatement(PAST, name, names))
       .catch(error =>
-        isLacking(error) ? client.query<Row>(readStatement(NO_PAST, name, names)) : Promise.reject(error),
+        isLacking(error) ? client.query<Found>(readStatement(NO_PAST, name, names)) : Promise.reject(error),
       )
       .catch(error => Promise.reject(error instanceof pg.DatabaseError ? error : new ConnectionLost({ cause: error })))
-    const [row] = rows
-    if (row === undefined) throw new ServerUnfit('the server does not say what it is')
-    requireFit(row)
-    requireSettings(row, settings)
+    const [found] = rows
+    if (found === undefined) throw new ServerUnfit('the server does not say what it is')
+    requireFit(found)
+    requireSettings(found.settings, settings)
+    const { version, acceptsWrites, system, timeline, startedAt, place, pid } = found
     // Set by pg from the server's BackendKeyData; missing in its declarations.
     const { processID: processId } = client as pg.Client & { processID?: number }
-    return {
-      version: row.version,
-      processId,
-      acceptsWrites: row.read_only === 'off' && !row.recovering,
-      isDirect: processId === row.pid,
-      system: row.system,
-      timeline: row.timeline,
-      startedAt: Number(row.started_at),
-      place: row.place,
-    }
+    return { version, acceptsWrites, system, timeline, startedAt, place, processId, isDirect: processId === pid }
   } finally {
     clearTimeout(timer)
   }
 }
 
-function requireFit({ version, number, encoding }: Row): void {
+function requireFit({ version, number, encoding }: Found): void {
   // Engines that only speak PostgreSQL's protocol lack locks that are passed over, or one list of all sessions.
   if (!/^(?:PostgreSQL|EnterpriseDB) /.test(version)) {
     throw new ServerUnfit(`the database is ${version.slice(0, 80)}, and the service needs PostgreSQL itself`)
@@ -98,8 +83,8 @@ function requireFit({ version, number, encoding }: Row): void {
 }
 
 /** A pooler may take the settings of the start and drop them, as PgBouncer does with `ignore_startup_parameters = options`. */
-function requireSettings(row: Row, wanted: Readonly<Record<string, string>>): void {
-  const actual = JSON.parse(row.settings ?? '{}') as Record<string, string> // as `json_object_agg` made it of two texts
+function requireSettings(settings: string | null, wanted: Readonly<Record<string, string>>): void {
+  const actual = JSON.parse(settings ?? '{}') as Record<string, string> // as `json_object_agg` made it of two texts
   const lost = Object.keys(wanted).filter(name => actual[name] !== wanted[name])
   if (lost.length === 0) return
   throw new ServerUnfit(

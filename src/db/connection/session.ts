@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto'
 import { CompiledQuery, type DatabaseConnection, type QueryResult, type TransactionSettings } from 'kysely'
 import pg from 'pg'
 import {
@@ -14,6 +13,8 @@ import type { DatabaseServer } from './database-server.js'
 export interface Query<R = unknown> extends CompiledQuery<R> {
   /** Whether it changes something; undefined where the form of the query tells. */
   readonly writes?: boolean
+  /** The name under which it may be prepared on a connection: no other text has it. */
+  readonly name?: string
   /** The new `statement_timeout` of the session or, if `isLocal`, of the transaction; undefined ends the session's own. */
   readonly sets?: { timeoutMs: number | undefined; isLocal: boolean }
 }
@@ -30,8 +31,8 @@ export interface Exchange {
 
 /** What all sessions of a pool share. */
 export interface SessionSettings {
-  /** Undefined: nothing is prepared by name. */
-  names: PreparedNames | undefined
+  /** Whether statements are prepared by name. */
+  prepares: boolean
   /** The `statement_timeout` of a new connection. */
   statementTimeoutMs: number
   /** A server that has not answered so long after the `statement_timeout` is taken for lost, and its connection is cut. */
@@ -159,21 +160,13 @@ export class Session implements DatabaseConnection {
   }
 
   async #run<R>(query: Query, mayApply = changes(query) && !this.#isInTransaction): Promise<QueryResult<R>> {
-    const { sql, parameters, sets } = query
-    const found = await this.#exchange(
-      sql,
-      mayApply,
-      async () => {
-        if (parameters.length === 0) return await this.#client.query<R & pg.QueryResultRow>(sql)
-        // Nothing is prepared by name through a pooler: which server gets the next statement, only the pooler knows.
-        const name = this.server?.isDirect ? this.#settings.names?.nameOf(sql) : undefined
-        const values = parameters as unknown[] // pg only reads them
-        return await this.#client.query<R & pg.QueryResultRow>(
-          name === undefined ? { text: sql, values } : { name, text: sql, values },
-        )
-      },
-      changesForCertain(query),
-    )
+    const { sql: text, parameters, name, sets, writes = false } = query
+    // Nothing is prepared by name through a pooler: which server gets the next statement, only the pooler knows.
+    const isNamed = name !== undefined && this.#settings.prepares && this.server?.isDirect
+    const values = parameters as unknown[] // pg only reads them
+    const sent = values.length === 0 ? { text } : { text, values, ...(isNamed && { name }) }
+    const run = () => this.#client.query<R & pg.QueryResultRow>(sent)
+    const found = await this.#exchange(text, mayApply, run, writes)
     if (sets?.isLocal) this.#localTimeoutMs = sets.timeoutMs
     else if (sets) this.#statementTimeoutMs = sets.timeoutMs ?? this.#settings.statementTimeoutMs
     const isCounted = ['INSERT', 'UPDATE', 'DELETE', 'MERGE'].includes(found.command)
@@ -190,7 +183,7 @@ export class Session implements DatabaseConnection {
     text: string,
     mayApply: boolean,
     run: () => Promise<T | T[]>,
-    shows?: boolean,
+    writes = false,
   ): Promise<T> {
     this.#assertConnected()
     const start = performance.now()
@@ -204,7 +197,7 @@ export class Session implements DatabaseConnection {
         throw new CommitUnknown(this.name, this.server)
       }
       ok = true
-      if (shows) stores = true
+      if (writes) stores = true
       return Array.isArray(result) ? (result.at(-1) as T) : result // pg answers several statements with a list, never empty
     } catch (error) {
       if (NOT_STORED.has(classifyDatabaseError(error).kind)) stores = false
@@ -257,29 +250,9 @@ export class Session implements DatabaseConnection {
 }
 
 /** Whether a query may change something: as its author or its builder says. Raw SQL does, unless it is a `select`. */
-function changes(query: Query): boolean {
-  if (query.writes !== undefined) return query.writes
-  if (query.query.kind === 'RawNode') return query.sql.trimStart().slice(0, 6).toLowerCase() !== 'select'
-  return query.query.kind !== 'SelectQueryNode' || query.query.with !== undefined
-}
-
-/** The same, where raw SQL is not known to: it may only set something. */
-function changesForCertain(query: Query): boolean {
-  return changes(query) && (query.writes === true || query.query.kind !== 'RawNode')
-}
-
-const NAMES_MAX = 200
-
-/** The names under which texts are prepared on each connection: hashes, the same on all. At most 200: each costs memory on every connection. */
-export class PreparedNames {
-  readonly #names = new Map<string, string>()
-
-  /** The name of this text; undefined when it is to be sent unnamed. */
-  nameOf(sql: string): string | undefined {
-    const known = this.#names.get(sql)
-    if (known !== undefined || this.#names.size >= NAMES_MAX) return known
-    const name = `q_${createHash('sha256').update(sql).digest('hex').slice(0, 24)}`
-    this.#names.set(sql, name)
-    return name
-  }
+function changes({ writes, query, sql }: Query): boolean {
+  if (writes !== undefined) return writes
+  return query.kind === 'RawNode'
+    ? !/^\s*select/i.test(sql)
+    : query.kind !== 'SelectQueryNode' || query.with !== undefined
 }

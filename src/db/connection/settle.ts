@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { CompiledQuery } from 'kysely'
 import type { CommitUnknown } from './database-error.js'
-import { speaksFor } from './database-server.js'
+import type { DatabaseServer } from './database-server.js'
 import type { Query, Session } from './session.js'
 
 /** What became of a transaction whose commit was not confirmed. */
@@ -85,4 +85,14 @@ async function endServerProcess(session: Session, lost: string): Promise<boolean
   const { rows } = await session.executeQuery<EndRow>(end)
   const [row] = rows
   return row !== undefined && row.found === 0 && !row.recovering && row.direct && row.listed
+}
+
+/**
+ * Whether what this server does not have was not applied: it is the one that was lost, or that one started again, or one
+ * that was promoted since. Of several primaries, or behind a pooler, another one may have it.
+ */
+function speaksFor(server: DatabaseServer | undefined, lost: DatabaseServer | undefined): boolean {
+  if (!server?.isDirect || !lost?.isDirect || server.system === null || server.system !== lost.system) return false
+  if (server.startedAt === lost.startedAt || server.timeline > lost.timeline) return true
+  return server.timeline === lost.timeline && server.place === lost.place && server.startedAt > lost.startedAt
 }

@@ -1,6 +1,6 @@
 import { type RawBuilder, sql } from 'kysely'
 import type { Query } from '../connection/session.js'
-import { boundValue, type Executor, type Param, query as queryOf, statement } from './statement.js'
+import { boundValue, type Executor, type Param, statement } from './statement.js'
 
 /**
  * The SQL type of each value of a row. A value of an array type is a list, one of a JSON type its text. `{ single }` is the type of
@@ -60,24 +60,28 @@ export function rowStatement<P extends object, R>(
   written?: keyof P & string,
 ): RowStatement<P, R> {
   const listed = new Set<keyof P & string>()
-  const compiled = statement<P & { rows: string }, Positioned<R>>(name, param => {
-    const { parts = [], query } = build(key => {
-      const type = types[key]
-      if (typeof type === 'object') return sql`${param(key)}::${sql.raw(type.single)}`
-      listed.add(key)
-      return isJson(type) ? sql`${sql.ref(`input.${key}`)}::${sql.raw(type)}` : sql.ref(`input.${key}`)
-    })
-    const columns = [...listed].map(key => {
-      return sql`${sql.id(key)} ${sql.raw(isJson(types[key]) ? 'text' : String(types[key]))}`
-    })
-    // The condition holds for every row. The planner expects a hundred rows of the list, and by the condition one: each is found by key.
-    const input = sql`input as materialized (
+  const compiled = statement<P & { rows: string }, Positioned<R>>(
+    name,
+    param => {
+      const { parts = [], query } = build(key => {
+        const type = types[key]
+        if (typeof type === 'object') return sql`${param(key)}::${sql.raw(type.single)}`
+        listed.add(key)
+        return isJson(type) ? sql`${sql.ref(`input.${key}`)}::${sql.raw(type)}` : sql.ref(`input.${key}`)
+      })
+      const columns = [...listed].map(key => {
+        return sql`${sql.id(key)} ${sql.raw(isJson(types[key]) ? 'text' : String(types[key]))}`
+      })
+      // The condition holds for every row. The planner expects a hundred rows of the list, and by the condition one: each is found by key.
+      const input = sql`input as materialized (
         select ordinality::integer as position, listed.*
         from rows from (json_to_recordset(${param('rows')}::json) as (${sql.join(columns)})) with ordinality listed
         where ordinality = ordinality + 0)`
-    return sql`with ${sql.join([input, ...parts])} ${query}`
-  })
-  const { sql: text, parameterNames } = compiled
+      return sql`with ${sql.join([input, ...parts])} ${query}`
+    },
+    written !== undefined,
+  )
+  const { sql: text, parameterNames, queryOf } = compiled
   const listedOf = (row: P) => {
     const values: Record<string, unknown> = {}
     for (const key of listed) {
@@ -91,7 +95,7 @@ export function rowStatement<P extends object, R>(
     const values = parameterNames.map(key => {
       return key === 'rows' ? JSON.stringify(rows.map(listedOf)) : boundValue(name, rows[0] as P, key)
     })
-    return queryOf<Positioned<R>>(text, values, written !== undefined)
+    return queryOf(values)
   }
   const own: RowStatement<P, R> = {
     name,

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto'
 import { CompiledQuery, createQueryId, PostgresQueryCompiler, type RawBuilder, sql } from 'kysely'
 import type { Query } from '../connection/session.js'
 
@@ -15,6 +16,8 @@ export interface Statement<P, R> {
   readonly sql: string
   /** The names of the parameters by position: the first is `$1`. */
   readonly parameterNames: readonly (keyof P & string)[]
+  /** The statement with these values, in the order of the names. */
+  queryOf(values: unknown[]): Query<R>
   /** The statement with its values, for an executor. Throws when a parameter is undefined. */
   bind(parameters: P): Query<R>
   /** Runs the statement in a round trip of its own and answers its rows. */
@@ -42,22 +45,19 @@ export function statement<P extends object, R>(
   )
   if (compiled.parameters.length > 0) throw new Error(`statement ${name} holds a value that is not a named parameter`)
   const parameterNames = [...names]
-  const bind = (parameters: P) => {
-    const values = parameterNames.map(key => boundValue(name, parameters, key))
-    return query<R>(text, values, writes)
+  const queryOf = (values: unknown[]): Query<R> => {
+    return { ...(CompiledQuery.raw(text, values) as CompiledQuery<R>), name: textName, writes } // the author says what its rows are
   }
+  const textName = `q_${createHash('sha256').update(text).digest('hex').slice(0, 24)}`
+  const bind = (parameters: P) => queryOf(parameterNames.map(key => boundValue(name, parameters, key)))
   return {
     name,
     sql: text,
     parameterNames,
+    queryOf,
     bind,
     run: async (executor, parameters) => (await executor.executeQuery<R>(bind(parameters))).rows,
   }
-}
-
-/** A query of this text, whose author says what its rows are and whether it changes something. */
-export function query<R>(text: string, values: unknown[], writes: boolean): Query<R> {
-  return { ...(CompiledQuery.raw(text, values) as CompiledQuery<R>), writes }
 }
 
 /**
