@@ -2,6 +2,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { mintToken } from '../../src/auth/token.js'
 import { generateKey } from '../../src/secrets/key-ring.js'
+import { REQUIRED_FIELDS } from '../app.js'
+import { DEFINITION } from '../matrix-organisation.js'
 import { Cluster, signal } from './cluster.js'
 import { MessageProxy } from './message-proxy.js'
 import { ServiceProcess } from './service.js'
@@ -137,15 +139,10 @@ t.test('a line that is cut behind any message of an update: what the answer says
     const told = new Map<string, number>()
     for (let isCut = true, boundary = 0; isCut; boundary++) {
       const description = `boundary ${boundary} ${target.kind}`
-      let passed = 0
-      isCut = false
-      line.decide = ({ bytes }) => {
-        if (isCut || passed++ < boundary) return { do: 'pass' }
-        isCut = true
-        return { do: 'cut', after: bytes.length }
-      }
+      const wasCut = cutAt(boundary)
       const { status, body } = await update(service, target, description, undefined)
       passAll()
+      isCut = wasCut()
       const outcome = status === 200 ? 'applied' : String(body.outcome)
       told.set(outcome, (told.get(outcome) ?? 0) + 1)
       const stored = await auditRows(description)
@@ -154,6 +151,76 @@ t.test('a line that is cut behind any message of an update: what the answer says
     t.ok((told.get('applied') ?? 0) > 1 && (told.get('not_applied') ?? 0) > 1, JSON.stringify([...told]))
   }
 })
+
+// Creations and deletions settle by the same code. Their statements are in a transaction: its commit is what gets lost.
+for (const kind of ['persona', 'tool'] as const) {
+  t.test(`201 and 204 when the answer of the commit is lost, with one effect: ${kind}`, async t => {
+    loseCommitAfter(`made ${kind}`)
+    const made = await create(service, kind, `made ${kind}`)
+    t.equal(made.status, 201, JSON.stringify(made.body))
+    t.match(made, { etag: `"${kind}-${made.body.id}-1"`, body: { description: `made ${kind}` } })
+    t.equal(await auditRows(`made ${kind}`), 1)
+    passAll()
+    loseCommitAfter(kind === 'persona' ? 'persona_write' : 'delete from "tool"', 'insert into')
+    t.equal((await remove(service, kind, made.body.id)).status, 204)
+    passAll()
+    t.equal(await deletions(kind, made.body.id), 1)
+    t.equal((await remove(service, kind, made.body.id)).status, 404)
+  })
+
+  t.test(
+    `503 unknown when the server process hangs; with its key it is made once, also over two processes: ${kind}`,
+    async t => {
+      const key = { 'idempotency-key': `"hung ${kind}"` }
+      const pids = await servicePids()
+      proxy.onForward = data => {
+        if (isCommit(data)) for (const pid of pids) signal(pid, 'SIGSTOP')
+        return true
+      }
+      const answer = await create(service, kind, `hung ${kind}`, key)
+      passAll()
+      t.match(answer, { status: 503, body: { outcome: 'unknown' } })
+      t.match(
+        answer.body.detail,
+        'Whether the creation was applied is not known. Repeat it with the same Idempotency-Key',
+      )
+      for (const pid of pids) signal(pid, 'SIGCONT')
+      const answers = await Promise.all(
+        [service, direct, service, direct].map(by => repeated(by, kind, `hung ${kind}`, key)),
+      )
+      t.equal(new Set(answers.map(({ status, body }) => `${status} ${body.id}`)).size, 1, JSON.stringify(answers))
+      t.equal(await auditRows(`hung ${kind}`), 1)
+    },
+  )
+
+  t.test(
+    `a line that is cut behind any message of a creation and of a deletion: the answer is true: ${kind}`,
+    async t => {
+      const told = new Map<string, number>()
+      const tell = (act: string, { status, body }: Awaited<ReturnType<typeof send>>, stored: number) => {
+        const outcome = status < 300 ? 'applied' : String(body.outcome)
+        t.equal(stored, outcome === 'applied' ? 1 : 0, `${act}: ${status} ${outcome}`)
+        told.set(`${act} ${outcome}`, (told.get(`${act} ${outcome}`) ?? 0) + 1)
+      }
+      for (let isCut = true, boundary = 0; isCut; boundary += 3) {
+        const description = `life ${boundary} ${kind}`
+        const key = boundary % 2 === 0 ? {} : { 'idempotency-key': `"${description}"` }
+        const wasCut = cutAt(boundary)
+        const answer = await create(service, kind, description, key)
+        passAll()
+        tell('creation', answer, await auditRows(description))
+        const { id } = (await create(direct, kind, `to delete ${description}`)).body
+        const wasCutToo = cutAt(boundary + 1)
+        const deleted = await remove(service, kind, id)
+        passAll()
+        tell('deletion', deleted, await deletions(kind, id))
+        isCut = wasCut() || wasCutToo()
+      }
+      for (const act of ['creation', 'deletion'])
+        t.ok((told.get(`${act} applied`) ?? 0) > 10, JSON.stringify([...told]))
+    },
+  )
+}
 
 t.test('503 applied, and no version, for a minimal answer to who by then does not see the agent any more', async t => {
   const [user] = await cluster.query<{ id: string }>(
@@ -206,6 +273,7 @@ async function start(url: string): Promise<ServiceProcess> {
 type Target = typeof AGENT
 
 const BIND = 'B'.charCodeAt(0)
+const QUERY = 'Q'.charCodeAt(0)
 
 function update(by: ServiceProcess, target: Target, description: string, tag: string | undefined) {
   return send(by, target, { description }, tag)
@@ -231,6 +299,69 @@ async function send(
   const etag = response.headers.get('etag') ?? undefined
   const text = await response.text()
   return { status: response.status, etag, body: JSON.parse(text || '{}') as Record<string, unknown> }
+}
+
+type Kind = 'persona' | 'tool'
+
+const PLACES = { persona: '/persona', tool: '/admin/tool/custom' }
+const BODIES = {
+  persona: { ...REQUIRED_FIELDS, document_set_ids: [], tool_ids: [] },
+  tool: { name: 'made', definition: DEFINITION, passthrough_auth: false },
+}
+
+function create(by: ServiceProcess, kind: Kind, description: string, headers: Record<string, string> = {}) {
+  const target = { kind, method: 'POST', path: PLACES[kind] }
+  return send(by, target, { ...BODIES[kind], description }, undefined, headers)
+}
+
+function remove(by: ServiceProcess, kind: Kind, id: unknown, headers: Record<string, string> = {}) {
+  return send(by, { kind, method: 'DELETE', path: `${PLACES[kind]}/${id}` }, undefined, undefined, headers)
+}
+
+/** Creates until it is no more under way elsewhere. */
+async function repeated(by: ServiceProcess, kind: Kind, description: string, headers: Record<string, string>) {
+  for (;;) {
+    const answer = await create(by, kind, description, headers)
+    if (answer.status !== 409 && answer.status !== 503) return answer
+    await sleep(20)
+  }
+}
+
+async function deletions(kind: Kind, id: unknown): Promise<number> {
+  const field = kind === 'persona' ? 'deleted' : 'removed'
+  const where = 'where resource_kind = $1 and resource_id = $2 and $3 = any(fields)'
+  return (await cluster.query(`select from audit ${where}`, [kind, id, field])).length
+}
+
+function isCommit(data: Buffer): boolean {
+  return data[0] === QUERY && data.subarray(5).toString() === 'commit\0'
+}
+
+/** Cuts the connections when the database answers the commit of a transaction with a statement that carries one of these texts. */
+function loseCommitAfter(...texts: string[]): void {
+  let isMet = false
+  proxy.onForward = data => {
+    isMet ||= texts.some(text => data.includes(text))
+    if (isMet && isCommit(data)) {
+      proxy.onBackward = () => {
+        passAll()
+        return false
+      }
+    }
+    return true
+  }
+}
+
+/** Cuts the line once, after this number of messages; answers whether it came to that. */
+function cutAt(boundary: number): () => boolean {
+  let passed = 0
+  let isCut = false
+  line.decide = ({ bytes }) => {
+    if (isCut || passed++ < boundary) return { do: 'pass' }
+    isCut = true
+    return { do: 'cut', after: bytes.length }
+  }
+  return () => isCut
 }
 
 async function currentTag(target: Target): Promise<string> {

@@ -2,15 +2,17 @@ import { connect } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import t from 'tap'
-import { appOver } from '../app.js'
+import { verifyAudit } from '../../src/admin/audit-verification.js'
+import { appOver, REQUIRED_FIELDS } from '../app.js'
 import { ServiceProcess } from '../faults/service.js'
+import { DEFINITION } from '../matrix-organisation.js'
 import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
 
 /*
- * Clients that repeat each update until it is answered: against services that are killed, and over connections that are cut
+ * Clients that repeat each update, creation and deletion until it is answered: against services that are killed, and over connections that are cut
  * within the answer. Each key has one effect, and its client the version of it; so has an update with a tag.
  */
-const KILLS = 3
+const KILLS = Number(process.env.TEST_KILLS ?? 3)
 const SERVICES = 2
 const CLIENTS = 4
 const CUTS = 8
@@ -23,7 +25,14 @@ const PLACES = [
   { method: 'PATCH', path: '/persona/1?update_mask=description', tag: 'persona-1' },
   { method: 'PATCH', path: '/persona/10?update_mask=description', tag: 'persona-10' },
   { method: 'PUT', path: '/admin/tool/custom/10', tag: 'tool-10' },
+  { method: 'POST', path: '/persona', tag: 'persona' },
+  { method: 'POST', path: '/admin/tool/custom', tag: 'tool' },
 ] as const
+
+const NEW = {
+  '/persona': { ...REQUIRED_FIELDS, document_set_ids: [], tool_ids: [] },
+  '/admin/tool/custom': { name: 'made', definition: DEFINITION, passthrough_auth: false },
+}
 
 interface Update {
   key: string
@@ -34,7 +43,8 @@ function headersOf(key: string): Record<string, string> {
   return { authorization: `Bearer ${alice}`, 'content-type': 'application/json', 'idempotency-key': `"${key}"` }
 }
 
-const bodyOf = (key: string) => JSON.stringify({ description: `by ${key}` })
+const bodyOf = ({ key, place }: Update) =>
+  JSON.stringify({ ...(place.method === 'POST' && NEW[place.path]), description: `by ${key}` })
 
 /** Findings of what clients were told of their updates, and of what is stored. */
 async function findingsOf(prefix: string, told: ReadonlyMap<string, string>): Promise<string[]> {
@@ -58,21 +68,25 @@ t.test('kill -9 under clients that repeat: one effect for each key, and everybod
   const services = await Promise.all(Array.from({ length: SERVICES }, () => ServiceProcess.start(env)))
   t.teardown(() => Promise.all(services.map(service => service.stop('SIGKILL'))))
   const told = new Map<string, string>()
+  const deleted: string[] = []
   let failures = 0
   let kills = 0
 
-  const repeat = async ({ key, place }: Update): Promise<string> => {
+  const repeat = async (update: Update, deleted?: string): Promise<string> => {
+    const { key, place } = update
+    const method = deleted === undefined ? place.method : 'DELETE'
     for (;;) {
       const { port } = services[Math.floor(Math.random() * SERVICES)] as ServiceProcess
       try {
-        const answer = await fetch(`http://127.0.0.1:${port}${place.path}`, {
-          method: place.method,
+        const answer = await fetch(`http://127.0.0.1:${port}${place.path}${deleted ?? ''}`, {
+          method,
           headers: headersOf(key),
-          body: bodyOf(key),
+          body: method === 'DELETE' ? null : bodyOf(update),
           signal: AbortSignal.timeout(60_000),
         })
         const text = await answer.text()
-        if (answer.status === 200) {
+        if (answer.status === 204) return ''
+        if (answer.status === 200 || answer.status === 201) {
           if ((JSON.parse(text) as { description: string }).description !== `by ${key}`) throw new Error(text)
           return String(answer.headers.get('etag'))
         }
@@ -88,7 +102,10 @@ t.test('kill -9 under clients that repeat: one effect for each key, and everybod
     for (let update = 0; kills < KILLS; update++) {
       const place = PLACES[(number + update) % PLACES.length] as (typeof PLACES)[number]
       const key = `k${number}-${update}.`
-      told.set(key, await repeat({ key, place }))
+      const tag = await repeat({ key, place })
+      told.set(key, tag)
+      const [, id] = /-(\d+)-1"$/.exec(tag) ?? []
+      if (place.method === 'POST') deleted.push(await repeat({ key: `${key}d`, place }, `/${id}`))
       await sleep(10)
     }
   }
@@ -103,7 +120,12 @@ t.test('kill -9 under clients that repeat: one effect for each key, and everybod
   }
   await Promise.all([killer(), ...Array.from({ length: CLIENTS }, (_, number) => client(number))])
   t.same(await findingsOf('k', told), [])
-  t.ok(failures > 0, 'requests were cut')
+  const gone = database.db.selectFrom('audit').select(['resource_id']).where('version_after', '=', 2)
+  const rows = await gone.where(sql<boolean>`fields && '{deleted,removed}'`).execute()
+  t.equal(rows.length, deleted.length, 'what was deleted was deleted once')
+  t.same((await verifyAudit(database.db)).findings, [])
+  t.ok(failures > 0 && deleted.length > 0, 'requests were cut')
+  t.comment(`${told.size} answered, ${deleted.length} of them created and deleted, ${failures} cut`)
 })
 
 t.test(
@@ -116,7 +138,7 @@ t.test(
 
     /** Sends the update and hangs up after `bytes` of its answer; answers what came. */
     const cutAfter = async ({ key, place }: Update, bytes: number, own = headersOf(key)): Promise<string> => {
-      const body = bodyOf(key)
+      const body = bodyOf({ key, place })
       const socket = connect(port, '127.0.0.1')
       const lines = [
         `${place.method} ${place.path} HTTP/1.1`,
@@ -141,7 +163,7 @@ t.test(
       const first = { key: `c-${place.tag}-whole.`, place }
       const whole = await cutAfter(first, Number.MAX_SAFE_INTEGER)
       told.set(first.key, tagOf(whole))
-      t.match(whole, /^HTTP\/1\.1 200 /)
+      t.match(whole, /^HTTP\/1\.1 20[01] /)
       for (let cut = 0; cut < CUTS; cut++) {
         const bytes = Math.floor((cut * whole.length) / CUTS)
         const update = { key: `c-${place.tag}-${bytes}.`, place }
@@ -152,6 +174,7 @@ t.test(
         if (bytes > 0) t.match(answer, /^idempotent-replayed: true\r$/m, `after ${bytes} bytes`)
         told.set(update.key, tagOf(answer))
       }
+      if (place.method === 'POST') continue
       const { 'idempotency-key': _, ...plain } = headersOf('')
       const tagged = { ...plain, 'if-match': [...told.values()].at(-1) ?? '' }
       const update = { key: `c-${place.tag}-tagged.`, place }
