@@ -1,6 +1,18 @@
-import { listPersonas, readMe, readPersona, updateCustomTool, updatePersona, validateTool } from '../generated/hey-api'
+import {
+  createCustomTool,
+  createPersona,
+  deleteCustomTool,
+  deletePersona,
+  listPersonas,
+  readMe,
+  readPersona,
+  updateCustomTool,
+  updatePersona,
+  validateTool,
+} from '../generated/hey-api'
 import { createClient } from '../generated/hey-api/client'
 import {
+  zConflictError,
   zForbiddenError,
   zHttpValidationError,
   zPreconditionFailedError,
@@ -35,6 +47,18 @@ check(tool.data?.custom_headers?.[0]?.value.startsWith('****') === true, '200: t
 
 const validated = await validateTool({ client, body: { definition: tool.data?.definition ?? {} } })
 check(validated.data?.methods[0]?.name === 'get_forecast', '200: a validation')
+
+const newTool = { name: 'trips', definition: tool.data?.definition ?? {}, passthrough_auth: false }
+const madeTool = await createCustomTool({ client, body: newTool })
+const tool_id = madeTool.data?.id ?? 0
+check(madeTool.response?.status === 201 && tool_id > 0, '201: a new tool')
+const madeAgent = await createPersona({ client, body: { ...sent, tool_ids: [tool_id] } })
+const persona_id = madeAgent.data?.id ?? 0
+check(madeAgent.response?.status === 201 && persona_id > 0, '201: a new agent')
+const used = await deleteCustomTool({ client, path: { tool_id } })
+check(zConflictError.parse(used.error).agents?.[0]?.id === persona_id, '409: an agent has the tool')
+check((await deletePersona({ client, path: { persona_id } })).response?.status === 204, '204: the agent is deleted')
+check((await deleteCustomTool({ client, path: { tool_id } })).response?.status === 204, '204: the tool is deleted')
 
 const stale = await updatePersona({
   client,

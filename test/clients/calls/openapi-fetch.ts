@@ -36,6 +36,26 @@ const validated = await client.POST('/admin/tool/custom/validate', {
 })
 check(validated.data?.methods[0]?.name === 'get_forecast', '200: a validation')
 
+const newTool = { name: 'trips', definition: tool.data?.definition ?? {}, passthrough_auth: false }
+const madeTool = await client.POST('/admin/tool/custom', { body: newTool })
+const tool_id = madeTool.data?.id ?? 0
+check(madeTool.response.headers.get('location') === `/tool/${tool_id}`, '201: a new tool')
+const header = { 'idempotency-key': '"once"' }
+const madeAgent = await client.POST('/persona', {
+  params: { header },
+  body: { ...WHOLE, document_set_ids: [], tool_ids: [tool_id] },
+})
+const persona_id = madeAgent.data?.id ?? 0
+check(madeAgent.response.headers.get('etag') === `"persona-${persona_id}-1"`, '201: a new agent')
+const used = await client.DELETE('/admin/tool/custom/{tool_id}', { params: { path: { tool_id } } })
+const usedError = used.error
+const isUsed = usedError !== undefined && 'agents' in usedError
+check(used.response.status === 409 && isUsed && usedError.agents?.[0]?.id === persona_id, '409: an agent has the tool')
+const goneAgent = await client.DELETE('/persona/{persona_id}', { params: { path: { persona_id } } })
+check(goneAgent.response.status === 204, '204: the agent is deleted')
+const goneTool = await client.DELETE('/admin/tool/custom/{tool_id}', { params: { path: { tool_id } } })
+check(goneTool.response.status === 204, '204: the tool is deleted')
+
 /* A refusal differs by what its type has: the compiler knows the rest. */
 
 const stale = await client.PATCH('/persona/{persona_id}', {
