@@ -50,65 +50,60 @@ export class InvalidRequest extends Error {
 /** A mask that is none of the stored ones: where the request names an older state in `If-Match`, it may be one of that. */
 export class UnknownMask extends InvalidRequest {}
 
+/** What a refusal has in addition to its code and its sentence. */
+export interface RefusalOptions extends ErrorOptions {
+  /** Further members of the answer's body. */
+  extra?: Readonly<Record<string, unknown>>
+  headers?: Readonly<Record<string, string>>
+  /** The setting whose bound was met, for the log. */
+  setting?: string | undefined
+}
+
 /** Every other refusal: it has a code. */
-export abstract class Refused extends Error {
+export class Refused extends Error {
+  readonly extra: Readonly<Record<string, unknown>>
+  readonly headers: Readonly<Record<string, string>>
+  readonly setting: string | undefined
+
   constructor(
     readonly code: ErrorCode,
     message: string,
+    options: RefusalOptions = {},
   ) {
-    super(message)
+    super(message, options)
+    this.extra = options.extra ?? {}
+    this.headers = options.headers ?? {}
+    this.setting = options.setting
   }
 }
+
+/** Realm of the bearer challenge (DECISIONS section 2). */
+const REALM = 'Bearer realm="agents"'
 
 /** No caller could be established. */
 export class NotAuthenticated extends Refused {
   constructor(code: (typeof ERROR_CODES)[401][number], message: string) {
-    super(code, message)
-  }
-}
-
-/** A request that HTTP cannot read to its end, or should not, or that did not come in time. `headers` are the answer's own. */
-export class BrokenRequest extends Refused {
-  constructor(
-    code: ErrorCode,
-    message: string,
-    readonly headers: Readonly<Record<string, string>> = {},
-  ) {
-    super(code, message)
+    const fault = code === 'UNAUTHENTICATED' ? '' : `, error="invalid_token", error_description="${message}"`
+    super(code, message, { headers: { 'www-authenticate': `${REALM}${fault}` } })
   }
 }
 
 /** The connection is gone, and nothing was begun: nobody reads the answer, but the log has it. */
-export class ClientGone extends BrokenRequest {
+export class ClientGone extends Refused {
   constructor() {
     super('BAD_REQUEST', 'The connection was closed before the answer.')
   }
 }
 
-/** The body is larger than its operation takes. `bytes`: what Content-Length says, where it does. */
-export class BodyTooLarge extends BrokenRequest {
-  constructor(bytesMax: number, bytes?: number) {
-    const found = bytes === undefined ? 'more' : String(bytes)
-    super('PAYLOAD_TOO_LARGE', `The body has ${found} bytes, and this operation takes at most ${bytesMax}.`)
-  }
-}
-
-/** The body has another media type than `application/json`. */
-export class NotJson extends BrokenRequest {
-  constructor(type = '') {
-    const patch = /patch\+json/i.test(type) ? 'Patch documents are not read: send the fields to change. ' : ''
-    const message = `${patch}Send the body as JSON, with the header Content-Type: application/json.`
-    super('UNSUPPORTED_MEDIA_TYPE', message, { accept: 'application/json' })
-  }
-}
-
 /** The caller is known and may not do this. `scope` is the permission that would have been enough, if one would. */
 export class Forbidden extends Refused {
-  constructor(
-    message: string,
-    readonly scope?: string,
-  ) {
-    super('INSUFFICIENT_PERMISSIONS', message)
+  constructor(message: string, scope?: string) {
+    const challenge = `${REALM}, error="insufficient_scope", scope="${scope}"`
+    super(
+      'INSUFFICIENT_PERMISSIONS',
+      message,
+      scope === undefined ? {} : { headers: { 'www-authenticate': challenge } },
+    )
   }
 }
 
@@ -131,13 +126,6 @@ export class ResourceNotFound extends Refused {
   }
 }
 
-/** The resource is made by the program itself and cannot be updated. */
-export class BuiltinReadOnly extends Refused {
-  constructor(message: string) {
-    super('BUILTIN_READ_ONLY', message)
-  }
-}
-
 /** The agent's answer would be larger than the service sends, for what is stored and not for what was asked. */
 export class SnapshotTooLarge extends Refused {
   /** `largest` are those of the tools that take the most. */
@@ -146,6 +134,7 @@ export class SnapshotTooLarge extends Refused {
       'SNAPSHOT_TOO_LARGE',
       `The definitions and descriptions of this agent's tools take ${bytes} bytes, more than the ${bytesMax} of one answer` +
         `${mostOf(largest)}. Set tool_ids to fewer or smaller tools; an update with Prefer: return=minimal needs no such answer.`,
+      { setting: 'SNAPSHOT_BYTES_MAX' },
     )
   }
 }
@@ -165,18 +154,21 @@ export const STALE_REASONS = ['changed', 'unknown_tag', 'matched'] as const
  * as when the answer to it was lost; else whether that is no longer known.
  */
 export class PreconditionFailed extends Refused {
+  /** `merge`, where one was asked for: the fields that both sides changed; null where the history does not reach back so far. */
   constructor(
-    readonly reason: (typeof STALE_REASONS)[number],
-    readonly currentTag: string,
-    readonly changed: FieldChange[] | null,
-    readonly applied: { tag: string } | 'none' | 'unknown',
-    /** Where a merge was asked for: the fields that both sides changed; null where the history does not reach back so far. */
-    readonly merge?: { conflicts: string[] | null } | undefined,
+    reason: (typeof STALE_REASONS)[number],
+    currentTag: string,
+    changed: FieldChange[] | null,
+    applied: { tag: string } | 'none' | 'unknown',
+    merge?: { conflicts: string[] | null } | undefined,
   ) {
     const merges = merge !== undefined && reason === 'changed'
     const isUnknown = applied === 'unknown' ? ` ${APPLIED_UNKNOWN}` : ''
     const stale = STALE[typeof applied === 'string' ? reason : 'applied']
-    super('PRECONDITION_FAILED', `${stale}${isUnknown}${merges ? ` ${notMerged(merge)}` : ''}`)
+    const applied_etag = typeof applied === 'string' ? null : applied.tag
+    super('PRECONDITION_FAILED', `${stale}${isUnknown}${merges ? ` ${notMerged(merge)}` : ''}`, {
+      extra: { reason, current_etag: currentTag, changed, applied_etag, ...merge },
+    })
   }
 }
 
@@ -197,36 +189,23 @@ function notMerged({ conflicts }: { conflicts: string[] | null }): string {
   return `It cannot be merged: both sides changed ${conflicts.join(', ')}.`
 }
 
-/** The server or the token demands `If-Match` and the request has none. */
-export class PreconditionRequired extends Refused {
-  constructor() {
-    super(
-      'PRECONDITION_REQUIRED',
-      'This update must carry If-Match. A GET of the agent or tool answers its current ETag.',
-    )
-  }
-}
-
 /** Another request with the same `Idempotency-Key` is under way. */
 export class IdempotencyKeyInUse extends Refused {
   constructor() {
     const message = 'A request with this Idempotency-Key is under way. Send it again when that one has been answered.'
-    super('IDEMPOTENCY_KEY_IN_USE', message)
+    super('IDEMPOTENCY_KEY_IN_USE', message, { headers: RETRY_AFTER })
   }
 }
 
 /** Agents use the tool. `agents` are of those that the caller sees, `others` is how many more there are. */
 export class ToolInUse extends Refused {
-  constructor(
-    readonly agents: readonly { id: number; name: string }[],
-    readonly others: number,
-  ) {
+  constructor(agents: readonly { id: number; name: string }[], others: number) {
     const named = agents.slice(0, AGENTS_NAMED_MAX).map(({ id, name }) => `${JSON.stringify(name)} (${id})`)
     const count = agents.length + others
     const more = named.length === 0 ? `${count}` : `${count - named.length} more`
     const all = count === named.length ? named : [...named, more]
     const used = `Agents use this tool: ${new Intl.ListFormat('en-GB').format(all)}.`
-    super('TOOL_IN_USE', `${used} Take it off them before you delete it.`)
+    super('TOOL_IN_USE', `${used} Take it off them before you delete it.`, { extra: { agents, others } })
   }
 }
 
@@ -245,7 +224,7 @@ export class VersionGone extends Refused {
     readonly reason: 'pruned' | 'deleted',
     message: string,
   ) {
-    super('VERSION_GONE', message)
+    super('VERSION_GONE', message, { extra: { reason } })
   }
 }
 
@@ -264,13 +243,26 @@ export interface RateLimitState {
   setting: string
 }
 
+/** What an answer says of a limit and of what is left of it: draft-ietf-httpapi-ratelimit-headers since its version 8. */
+export function rateLimitHeaders({ limit, quota, unit, windowS, remaining, resetS }: RateLimitState) {
+  const counted = unit === undefined ? '' : `;qu="${unit}"`
+  const window = windowS === undefined ? '' : `;w=${windowS}`
+  return {
+    'ratelimit-policy': `"${limit}";q=${quota}${counted}${window}`,
+    ratelimit: `"${limit}";r=${remaining};t=${resetS}`,
+  }
+}
+
 /** A caller has used up what one may use: `state` says what, and when there is more; the message says the same in words. */
 export class RateLimited extends Refused {
   constructor(
     readonly state: RateLimitState,
     message: string = RATE_LIMITED[state.limit](state),
   ) {
-    super('RATE_LIMITED', `${message} Try again in ${state.resetS} s.`)
+    super('RATE_LIMITED', `${message} Try again in ${state.resetS} s.`, {
+      headers: { 'retry-after': String(state.resetS), ...rateLimitHeaders(state) },
+      setting: state.setting,
+    })
   }
 }
 
@@ -293,6 +285,7 @@ export const RATE_LIMITS = Object.keys(RATE_LIMITED) as readonly RateLimit[] // 
 
 /** How soon a client may try again what the service cannot do now, in seconds; the same as the end of a message. */
 export const RETRY_AFTER_S = 1
+const RETRY_AFTER = { 'retry-after': String(RETRY_AFTER_S) }
 export const TRY_AGAIN = `Try again in ${RETRY_AFTER_S} s.`
 
 export const UNAVAILABLE_REASONS = [
@@ -324,19 +317,16 @@ export type Readiness =
 export type UpdateOutcome = 'applied' | 'not_applied' | 'unknown'
 
 /** The service cannot do it now. `outcome` says what became of the update, if it is one. */
-export class Unavailable extends Error {
+export class Unavailable extends Refused {
   /** Whether the `Idempotency-Key` of the request, if it has one, was looked up before, and stood for no stored update. */
   isKeyLookedUp = false
-  /** The setting of which the bound was met, if it was one. */
-  readonly setting: string | undefined
 
   constructor(
     readonly reason: UnavailableReason,
     message: string,
     readonly outcome: UpdateOutcome,
-    options?: ErrorOptions & { setting?: string | undefined },
+    options: Pick<RefusalOptions, 'cause' | 'setting'> = {},
   ) {
-    super(message, options)
-    this.setting = options?.setting
+    super('SERVICE_UNAVAILABLE', message, { ...options, extra: { reason }, headers: RETRY_AFTER })
   }
 }

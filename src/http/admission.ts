@@ -11,12 +11,12 @@ import {
   RateLimited,
   RETRY_AFTER_S,
   type Readiness,
+  rateLimitHeaders,
   TRY_AGAIN,
   Unavailable,
 } from '../errors.js'
 import { InFlight } from '../limits/in-flight.js'
 import { KEYS_MAX, Rate } from '../limits/rate.js'
-import { rateLimitHeaders } from './answer.js'
 import { requestFault } from './request.js'
 
 /** Both quotas count over this time (DECISIONS section 9). */

@@ -1,7 +1,6 @@
 import { Readable } from 'node:stream'
 import type { FastifyReply } from 'fastify'
 import type { ResourceKind } from '../db/tables.js'
-import type { RateLimitState } from '../errors.js'
 import type { AnswerText } from '../updates/answer-text.js'
 import { entityTag, type Precondition, representationTag } from '../updates/tag.js'
 import { NO_PRECONDITION } from './parameters.js'
@@ -9,16 +8,6 @@ import { addWarnings } from './warnings.js'
 
 /** The media type of answers, as it is sent: to one without its charset Fastify would add that, each time anew. */
 export const JSON_TYPE = 'application/json; charset=utf-8'
-
-/** What an answer says of a limit and of what is left of it: draft-ietf-httpapi-ratelimit-headers since its version 8. */
-export function rateLimitHeaders({ limit, quota, unit, windowS, remaining, resetS }: RateLimitState) {
-  const counted = unit === undefined ? '' : `;qu="${unit}"`
-  const window = windowS === undefined ? '' : `;w=${windowS}`
-  return {
-    'ratelimit-policy': `"${limit}";q=${quota}${counted}${window}`,
-    ratelimit: `"${limit}";r=${remaining};t=${resetS}`,
-  }
-}
 
 /** What an update led to. `version` is the stored one, also after a dry run. */
 interface Updated {

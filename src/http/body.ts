@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import type { ResourceKind } from '../db/tables.js'
-import { BodyTooLarge, BrokenRequest, ClientGone, NotJson } from '../errors.js'
+import { ClientGone, Refused } from '../errors.js'
 import { type JsonBounds, type ParsedBody, parseJsonBody } from '../schema/json-body.js'
 import type { ParameterTexts } from '../schema/parameters.js'
 
@@ -61,14 +61,30 @@ export function namesNothing({ params, method }: FastifyRequest): boolean {
 }
 
 /** Why a body is refused before it is read. */
-function refusalBefore({ headers, routeOptions }: FastifyRequest): Error | undefined {
+function refusalBefore(request: FastifyRequest): Error | undefined {
+  const { headers, routeOptions } = request
   const { 'content-type': type, 'content-encoding': coding, 'content-length': length } = headers
   if (length === undefined && headers['transfer-encoding'] === undefined) return undefined
-  if (type !== undefined && !JSON_TYPE.test(type)) return new NotJson(type)
+  if (type !== undefined && !JSON_TYPE.test(type)) return notJson(type)
   if (coding !== undefined && !/^\s*(identity\s*)?$/i.test(coding))
-    return new BrokenRequest('UNSUPPORTED_MEDIA_TYPE', 'Send the body without a Content-Encoding.', {
-      'accept-encoding': 'identity',
+    return new Refused('UNSUPPORTED_MEDIA_TYPE', 'Send the body without a Content-Encoding.', {
+      headers: { 'accept-encoding': 'identity' },
     })
   const { bodyLimit = Number.POSITIVE_INFINITY } = routeOptions
-  return Number(length) > bodyLimit ? new BodyTooLarge(bodyLimit, Number(length)) : undefined
+  return Number(length) > bodyLimit ? bodyTooLarge(request, Number(length)) : undefined
+}
+
+/** The body is larger than its operation takes. `bytes`: what Content-Length says, where it does. */
+export function bodyTooLarge({ routeOptions, policy }: FastifyRequest, bytes?: number): Refused {
+  const found = bytes ?? 'more'
+  const message = `The body has ${found} bytes, and this operation takes at most ${routeOptions.bodyLimit ?? 0}.`
+  const setting = policy?.resource === 'tool' ? 'TOOL_BODY_LIMIT_BYTES' : undefined
+  return new Refused('PAYLOAD_TOO_LARGE', message, { setting })
+}
+
+/** The body has another media type than `application/json`. */
+export function notJson(type = ''): Refused {
+  const patch = /patch\+json/i.test(type) ? 'Patch documents are not read: send the fields to change. ' : ''
+  const message = `${patch}Send the body as JSON, with the header Content-Type: application/json.`
+  return new Refused('UNSUPPORTED_MEDIA_TYPE', message, { headers: { accept: 'application/json' } })
 }

@@ -3,8 +3,8 @@ import { type Server, STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { plainAddress } from '../auth/client-address.js'
-import { TRY_AGAIN, Unavailable } from '../errors.js'
-import { type ErrorAnswer, handleError, statusOf } from './error-handler.js'
+import { Refused, TRY_AGAIN, Unavailable } from '../errors.js'
+import { handleError, statusOf } from './error-handler.js'
 import { Exchange } from './exchange.js'
 import { HEADER_FIELDS_MAX } from './request.js'
 
@@ -111,34 +111,36 @@ export function answerClientError(
 
 const TIMEOUT = 'ERR_HTTP_REQUEST_TIMEOUT'
 
-const NOT_READ: ErrorAnswer = {
-  code: 'SERVICE_UNAVAILABLE',
-  detail: `The service did not come to read the request in time. ${TRY_AGAIN}`,
-  extra: { reason: 'overloaded', outcome: 'not_applied' },
-  headers: { 'retry-after': '1' },
-}
+const NOT_READ = new Refused(
+  'SERVICE_UNAVAILABLE',
+  `The service did not come to read the request in time. ${TRY_AGAIN}`,
+  {
+    extra: { reason: 'overloaded', outcome: 'not_applied' },
+    headers: { 'retry-after': '1' },
+  },
+)
 
 /** What is wrong, by Node's error code, and whether it had come as far as its body. */
 function brokenRequest(
   code: string | undefined,
   hasBody: boolean,
   { headersTimeout, requestTimeout }: Server,
-): ErrorAnswer {
+): Refused {
   switch (code) {
     case TIMEOUT: {
       const [what, ms] = hasBody ? ['A whole request', requestTimeout] : ['The headers of a request', headersTimeout]
-      return { code: 'REQUEST_TIMEOUT', detail: `${what} must arrive within ${ms / 1_000} s.` }
+      return new Refused('REQUEST_TIMEOUT', `${what} must arrive within ${ms / 1_000} s.`)
     }
     case 'HPE_HEADER_OVERFLOW':
-      return { code: 'HEADERS_TOO_LARGE', detail: 'The request line and the headers together are larger than 16 KiB.' }
+      return new Refused('HEADERS_TOO_LARGE', 'The request line and the headers together are larger than 16 KiB.')
     case 'HPE_CHUNK_EXTENSIONS_OVERFLOW':
-      return { code: 'PAYLOAD_TOO_LARGE', detail: 'The chunk extensions are too large.' }
+      return new Refused('PAYLOAD_TOO_LARGE', 'The chunk extensions are too large.')
     default:
-      return { code: 'BAD_REQUEST', detail: 'This is not HTTP that can be read.' }
+      return new Refused('BAD_REQUEST', 'This is not HTTP that can be read.')
   }
 }
 
-function httpText({ code, detail, extra, headers }: ErrorAnswer, requestId: string): string {
+function httpText({ code, message: detail, extra, headers }: Refused, requestId: string): string {
   const body = JSON.stringify({ error_code: code, detail, request_id: requestId, ...extra })
   const status = statusOf(code)
   const lines = [
@@ -148,7 +150,7 @@ function httpText({ code, detail, extra, headers }: ErrorAnswer, requestId: stri
     `X-Request-ID: ${requestId}`,
     'Cache-Control: no-store',
     'X-Content-Type-Options: nosniff',
-    ...Object.entries(headers ?? {}).map(([name, value]) => `${name}: ${value}`),
+    ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`),
     'Connection: close',
   ]
   return `${lines.join('\r\n')}\r\n\r\n${body}`

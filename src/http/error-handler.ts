@@ -2,39 +2,21 @@ import type { TObject } from '@sinclair/typebox'
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
 import { unavailableFor } from '../db/unavailable.js'
 import {
-  BodyTooLarge,
-  BrokenRequest,
   ClientGone,
   ERROR_CODES,
   type ErrorCode,
   type Fault,
-  Forbidden,
-  IdempotencyKeyInUse,
   InvalidRequest,
-  NotAuthenticated,
-  NotJson,
-  PreconditionFailed,
   RateLimited,
-  RETRY_AFTER_S,
   Refused,
-  SnapshotTooLarge,
-  ToolInUse,
   Unavailable,
-  VersionGone,
 } from '../errors.js'
 import { boundFaults } from '../schema/faults.js'
 import { SUGGESTIONS_MAX } from '../schema/nearest-name.js'
-import { JSON_TYPE, rateLimitHeaders } from './answer.js'
+import { JSON_TYPE } from './answer.js'
+import { bodyTooLarge, notJson } from './body.js'
 import { faultsOfAllParts, fieldsOfInvalidBody } from './validation.js'
 import { addWarnings, misspeltFieldWarning } from './warnings.js'
-
-/** What an error becomes on the wire, under the status of its code. `extra` are further members of the body. */
-export interface ErrorAnswer {
-  code: ErrorCode
-  detail: string
-  extra?: Record<string, unknown> | undefined
-  headers?: Readonly<Record<string, string>> | undefined
-}
 
 const STATUSES = new Map<ErrorCode, number>(
   Object.entries(ERROR_CODES).flatMap(([status, codes]) => codes.map(code => [code, Number(status)] as const)),
@@ -45,9 +27,6 @@ export function statusOf(code: ErrorCode): number {
   return STATUSES.get(code) ?? 500
 }
 
-/** Realm of the bearer challenge (DECISIONS section 2). */
-const REALM = 'Bearer realm="agents"'
-
 /**
  * Turns every error of a request into its answer: 422 `{"detail":[...]}` for faults of the content, else `{"error_code","detail",
  * "request_id"}`. It never holds SQL, paths or stack traces; the log has the cause.
@@ -57,7 +36,7 @@ export function handleError(thrown: unknown, request: FastifyRequest, reply: Fas
   if (error instanceof InvalidRequest) {
     request.refusal = 'INVALID_REQUEST'
     const faults = faultsOfAllParts(error, request)
-    request.toldOfRefusal = () => ({ setting: settingOf(error, request), faults: toldFaults(faults, request) })
+    request.toldOfRefusal = () => ({ setting: settingOf(faults), faults: toldFaults(faults, request) })
     addWarnings(reply, hintsOf(faults, request))
     reply
       .code(422)
@@ -66,44 +45,38 @@ export function handleError(thrown: unknown, request: FastifyRequest, reply: Fas
     return
   }
   const answer = answerFor(error, request)
-  const status = statusOf(answer.code)
+  const { code, extra, setting } = answer
+  const status = statusOf(code)
   // The closing line has the cause of a 503, which is understood: where in the program it was met helps nobody.
-  const told = status === 503 ? { cause: error, outcome: answer.extra?.outcome } : {}
-  request.toldOfRefusal = () => ({ setting: settingOf(error, request), ...told })
-  if (status === 500) request.log.error({ err: error, error_code: answer.code, ...answer.extra }, 'the request failed')
+  const told = status === 503 ? { cause: error, outcome: extra.outcome } : {}
+  request.toldOfRefusal = () => ({ setting, ...told })
+  if (status === 500) request.log.error({ err: error, error_code: code, ...extra }, 'the request failed')
   sendError(request, reply, answer)
 }
 
-/** The setting whose bound a request met, for the log; undefined where it was refused for anything else. */
-function settingOf(error: unknown, { policy }: FastifyRequest): string | undefined {
-  if (error instanceof RateLimited) return error.state.setting
-  if (error instanceof BodyTooLarge) return policy?.resource === 'tool' ? 'TOOL_BODY_LIMIT_BYTES' : undefined
-  if (error instanceof SnapshotTooLarge) return 'SNAPSHOT_BYTES_MAX'
-  if (error instanceof InvalidRequest)
-    return error.faults.some(({ type }) => type === 'snapshot_too_large') ? 'SNAPSHOT_BYTES_MAX' : undefined
-  if (error instanceof Unavailable) return error.setting
-  if (error instanceof BrokenRequest) return error.code === 'REQUEST_TIMEOUT' ? 'REQUEST_TIMEOUT_MS' : undefined
-  return unavailableFor(error)?.setting
+/** The setting whose bound the content of a request met, for the log; undefined where it was refused for anything else. */
+function settingOf(faults: readonly Fault[]): string | undefined {
+  return faults.some(({ type }) => type === 'snapshot_too_large') ? 'SNAPSHOT_BYTES_MAX' : undefined
 }
 
 /** An error of Fastify in our words; any other as it is. */
-function inOurWords(error: unknown, { routeOptions }: FastifyRequest): unknown {
+function inOurWords(error: unknown, request: FastifyRequest): unknown {
   const { code, statusCode } = error as Partial<FastifyError>
   switch (code) {
     case 'FST_ERR_CTP_BODY_TOO_LARGE':
-      return new BodyTooLarge(routeOptions.bodyLimit ?? 0)
+      return bodyTooLarge(request)
     case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
-      return new NotJson()
+      return notJson()
     case 'FST_ERR_CTP_INVALID_CONTENT_LENGTH':
-      return new BrokenRequest('BAD_REQUEST', 'The body is not as long as Content-Length says.')
+      return new Refused('BAD_REQUEST', 'The body is not as long as Content-Length says.')
     case 'ERR_STREAM_PREMATURE_CLOSE': // a stream of ours ends early only with its connection
       return new ClientGone()
     case 'FST_ERR_BAD_URL':
     case 'FST_ERR_MAX_PARAM_LENGTH': // no id is that long
-      return new BrokenRequest('NOT_FOUND', NOTHING_HERE)
+      return new Refused('NOT_FOUND', NOTHING_HERE)
   }
   if (statusCode !== 400 || error instanceof InvalidRequest) return error
-  return code === 'ECONNRESET' ? new ClientGone() : new BrokenRequest('BAD_REQUEST', 'The request could not be read.')
+  return code === 'ECONNRESET' ? new ClientGone() : new Refused('BAD_REQUEST', 'The request could not be read.')
 }
 
 const MASK_HINT = 'to change single fields, name them in update_mask, such as ?update_mask=name'
@@ -177,66 +150,39 @@ function declares({ properties = {} }: Partial<TObject>, name: string): boolean 
 }
 
 /** Sends an error in the one shape that everything but 422 has. */
-function sendError(request: FastifyRequest, reply: FastifyReply, answer: ErrorAnswer): void {
-  request.refusal = answer.code === 'SERVICE_UNAVAILABLE' ? String(answer.extra?.reason) : answer.code
-  const body = { error_code: answer.code, detail: answer.detail, request_id: request.id, ...answer.extra }
+function sendError(request: FastifyRequest, reply: FastifyReply, { code, message, extra, headers }: Refused): void {
+  request.refusal = code === 'SERVICE_UNAVAILABLE' ? String(extra.reason) : code
+  const isUnchanged = code === 'SNAPSHOT_TOO_LARGE' && request.policy?.writes
+  const detail = isUnchanged ? `Nothing was changed. ${message}` : message
   reply
-    .code(statusOf(answer.code))
-    .headers(answer.headers ?? {})
+    .code(statusOf(code))
+    .headers(headers)
     .type(JSON_TYPE)
-    .send(JSON.stringify(body))
+    .send(JSON.stringify({ error_code: code, detail, request_id: request.id, ...extra }))
 }
 
 /** What is said at an address that no route has. */
 export const NOTHING_HERE = 'There is nothing at this address.'
 
-function answerFor(error: unknown, request: FastifyRequest): ErrorAnswer {
-  if (error instanceof Refused) {
-    const { code, message } = error
-    if (error instanceof RateLimited) request.limit = error.state
-    const isUnchanged = error instanceof SnapshotTooLarge && request.policy?.writes
-    const detail = isUnchanged ? `Nothing was changed. ${message}` : message
-    return { code, detail, extra: extraOf(error), headers: headersOf(error) }
-  }
-  const unable = error instanceof Unavailable ? error : unavailableFor(error)
-  if (unable !== undefined) return unavailable(unable, request)
+function answerFor(error: unknown, request: FastifyRequest): Refused {
+  const refused = error instanceof Refused ? error : unavailableFor(error)
+  if (refused instanceof RateLimited) request.limit = refused.state
+  if (refused instanceof Unavailable) return unavailable(refused, request)
   const detail = 'Something went wrong here. The log has the cause under this request id.'
-  return { code: 'INTERNAL_ERROR', detail }
+  return refused ?? new Refused('INTERNAL_ERROR', detail)
 }
 
-/** What the body of a refusal has beside code and sentence. */
-function extraOf(error: Refused): ErrorAnswer['extra'] {
-  if (error instanceof VersionGone) return { reason: error.reason }
-  if (error instanceof ToolInUse) return { agents: error.agents, others: error.others }
-  if (!(error instanceof PreconditionFailed)) return undefined
-  const { reason, currentTag: current_etag, changed, applied, merge } = error
-  return { reason, current_etag, changed, applied_etag: typeof applied === 'string' ? null : applied.tag, ...merge }
-}
-
-/** The headers of a refusal. */
-function headersOf(error: Refused): ErrorAnswer['headers'] {
-  if (error instanceof BrokenRequest) return error.headers
-  if (error instanceof NotAuthenticated) {
-    const isNone = error.code === 'UNAUTHENTICATED'
-    const fault = isNone ? '' : `, error="invalid_token", error_description="${error.message}"`
-    return { 'www-authenticate': `${REALM}${fault}` }
-  }
-  if (error instanceof Forbidden && error.scope !== undefined)
-    return { 'www-authenticate': `${REALM}, error="insufficient_scope", scope="${error.scope}"` }
-  if (error instanceof RateLimited)
-    return { 'retry-after': String(error.state.resetS), ...rateLimitHeaders(error.state) }
-  return error instanceof IdempotencyKeyInUse ? { 'retry-after': String(RETRY_AFTER_S) } : undefined
-}
-
-function unavailable(error: Unavailable, request: FastifyRequest): ErrorAnswer {
-  const mayBeStored = isRepeatable(request) && error.outcome === 'not_applied' && !error.isKeyLookedUp
-  const outcome = request.policy?.writes ? { outcome: mayBeStored ? 'unknown' : error.outcome } : {}
-  return {
-    code: 'SERVICE_UNAVAILABLE',
-    detail: mayBeStored ? `${error.message} ${KEY_NOT_LOOKED_UP}` : error.message,
-    extra: { reason: error.reason, ...outcome },
-    headers: { 'retry-after': String(RETRY_AFTER_S) },
-  }
+/** The same for an operation that stores something: its answer says what became of that. */
+function unavailable(error: Unavailable, request: FastifyRequest): Refused {
+  if (!request.policy?.writes) return error
+  const { code, message, headers, setting, reason, outcome } = error
+  const mayBeStored = isRepeatable(request) && outcome === 'not_applied' && !error.isKeyLookedUp
+  const detail = mayBeStored ? `${message} ${KEY_NOT_LOOKED_UP}` : message
+  return new Refused(code, detail, {
+    headers,
+    setting,
+    extra: { reason, outcome: mayBeStored ? 'unknown' : outcome },
+  })
 }
 
 const KEY_NOT_LOOKED_UP =

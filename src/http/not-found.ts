@@ -1,5 +1,5 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
-import { BrokenRequest } from '../errors.js'
+import { Refused } from '../errors.js'
 import { nearestName } from '../schema/nearest-name.js'
 import { namesNothing } from './body.js'
 import { handleError, NOTHING_HERE } from './error-handler.js'
@@ -28,10 +28,10 @@ export function registerNotFound(app: FastifyInstance): void {
     const allowed = addresses.flatMap(address => (isAt(address, parts) ? [...address.methods] : []))
     if (allowed.length > 0 && !allowed.includes(request.method)) {
       const allow = [...new Set(allowed)].sort().join(', ')
-      return new BrokenRequest('METHOD_NOT_ALLOWED', `This address takes ${allow}.`, { allow })
+      return new Refused('METHOD_NOT_ALLOWED', `This address takes ${allow}.`, { headers: { allow } })
     }
     const near = nearestAddress(addresses, parts)
-    return new BrokenRequest('NOT_FOUND', near === undefined ? NOTHING_HERE : `${NOTHING_HERE} Did you mean ${near}?`)
+    return new Refused('NOT_FOUND', near === undefined ? NOTHING_HERE : `${NOTHING_HERE} Did you mean ${near}?`)
   }
   app.setNotFoundHandler((request, reply) => handleError(refusalOf(request), request, reply))
   app.addHook('preParsing', (request, _reply, payload, done) => {

@@ -1,7 +1,7 @@
 import { randomFillSync } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
-import { BrokenRequest } from '../errors.js'
+import { Refused } from '../errors.js'
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -64,16 +64,16 @@ export function requestFault({ originalUrl, raw }: FastifyRequest): Error | unde
   const { httpVersion, headers, rawHeaders } = raw
   if (originalUrl.length > ADDRESS_LENGTH_MAX) {
     const message = `The address has ${originalUrl.length} characters, path and query together, and at most ${ADDRESS_LENGTH_MAX} are read.`
-    return new BrokenRequest('URI_TOO_LONG', message)
+    return new Refused('URI_TOO_LONG', message)
   }
   if (rawHeaders.length / 2 > HEADER_FIELDS_MAX)
-    return new BrokenRequest('HEADERS_TOO_LARGE', `The request has more than ${HEADER_FIELDS_MAX} header fields.`)
+    return new Refused('HEADERS_TOO_LARGE', `The request has more than ${HEADER_FIELDS_MAX} header fields.`)
   // HTTP/1.1 demands a Host (RFC 9112, section 3.2): Node would refuse its absence with an empty answer.
   if (httpVersion === '1.1' && headers.host === undefined)
-    return new BrokenRequest('BAD_REQUEST', 'The request has no Host header.')
+    return new Refused('BAD_REQUEST', 'The request has no Host header.')
   const repeated = SINGLE_HEADERS.find(name => isRepeated(rawHeaders, name))
   if (repeated === undefined) return undefined
-  return new BrokenRequest('BAD_REQUEST', `The request has more than one ${repeated} header.`)
+  return new Refused('BAD_REQUEST', `The request has more than one ${repeated} header.`)
 }
 
 /** Every second text is the name of a header. */

@@ -1,10 +1,10 @@
 import { type Caller, isAdmin, visibleTools } from '../auth/caller.js'
 import {
-  BuiltinReadOnly,
   type Fault,
   Forbidden,
   InvalidRequest,
   mostOf,
+  Refused,
   ResourceNotFound,
   SnapshotTooLarge,
 } from '../errors.js'
@@ -102,12 +102,12 @@ export function decideDeletion(state: PersonaState): PersonaDecision {
   return decisionFor(state, { ...contentOf(state), ...relations, deleted: true })
 }
 
-/** That the caller sees the agent and may delete it. Throws `ResourceNotFound`, `Forbidden`, `BuiltinReadOnly`. */
+/** That the caller sees the agent and may delete it. Throws `ResourceNotFound`, `Forbidden`, `Refused`. */
 export function requireDeletable(state: PersonaState, caller: Caller): void {
   if (!isVisible(state, caller)) throw new ResourceNotFound('persona')
   if (state.access !== 'owner' && !isAdmin(caller))
     throw new Forbidden('Deleting an agent takes its owner or an administrator.')
-  if (state.builtin_persona) throw new BuiltinReadOnly('This agent is built in and cannot be deleted.')
+  if (state.builtin_persona) throw new Refused('BUILTIN_READ_ONLY', 'This agent is built in and cannot be deleted.')
 }
 
 /** Whether the caller sees the agent at all. An invisible one answers like one that is not there. */
@@ -115,10 +115,10 @@ export function isVisible(state: PersonaState, caller: Caller): boolean {
   return !state.deleted && (state.access !== 'none' || isAdmin(caller))
 }
 
-/** That the caller sees the agent and may edit it. Throws `ResourceNotFound`, `Forbidden`, `BuiltinReadOnly`. */
+/** That the caller sees the agent and may edit it. Throws `ResourceNotFound`, `Forbidden`, `Refused`. */
 export function requireEditable(state: PersonaState, caller: Caller): void {
   requireEditor(state, caller, 'You can see this agent but not edit it')
-  if (state.builtin_persona) throw new BuiltinReadOnly('This agent is built in and cannot be updated.')
+  if (state.builtin_persona) throw new Refused('BUILTIN_READ_ONLY', 'This agent is built in and cannot be updated.')
 }
 
 /** That the caller may read earlier versions: these may be from before others could see the agent. Throws likewise. */

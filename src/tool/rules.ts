@@ -1,5 +1,5 @@
 import { type Caller, managesActions } from '../auth/caller.js'
-import { BuiltinReadOnly, type Fault, Forbidden, InvalidRequest, ToolOutOfScope, UnknownMask } from '../errors.js'
+import { type Fault, Forbidden, InvalidRequest, Refused, ToolOutOfScope, UnknownMask } from '../errors.js'
 import { encryptSecret, type SealedSecret } from '../secrets/cipher.js'
 import { fingerprint, holdsMaskDigits, looksLikeMask, maskOf } from '../secrets/mask.js'
 import { requireDeploymentKey, secretUnavailable, type Vault } from '../secrets/vault.js'
@@ -151,7 +151,8 @@ function shownValue(id: number, name: string, value: string, vault: Vault): stri
 /** Built-in tools and tools of an MCP server are not custom tools; of the others, the caller manages some or all. */
 export function requireManageable(state: ToolState): void {
   if (state.in_code_tool_id !== null || state.mcp_server_id !== null) {
-    throw new BuiltinReadOnly(
+    throw new Refused(
+      'BUILTIN_READ_ONLY',
       'This tool is built in or belongs to an MCP server: only custom tools can be updated here.',
     )
   }

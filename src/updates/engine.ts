@@ -11,7 +11,7 @@ import { unavailableFor } from '../db/unavailable.js'
 import {
   IdempotencyKeyInUse,
   PreconditionFailed,
-  PreconditionRequired,
+  Refused,
   ResourceNotFound,
   TRY_AGAIN,
   Unavailable,
@@ -47,7 +47,7 @@ import { entryOf, lockRow, setTimeOfNow, tryLockRow } from './write.js'
  */
 
 /**
- * Updates a resource from its prefetched state. Throws `ResourceNotFound`, `PreconditionFailed`, `PreconditionRequired`, what `decide` and
+ * Updates a resource from its prefetched state. Throws `ResourceNotFound`, `PreconditionFailed`, `Refused` without a precondition, what `decide` and
  * the bounds throw, for a key `IdempotencyKeyInUse` and `KeyTaken`, and `Unavailable`, which says what became of the update.
  */
 export async function update<T extends ResourceTypes>(job: Job<T>, prefetched: T['State']): Promise<Updated<T>> {
@@ -213,6 +213,8 @@ async function inLockingTransaction<T extends ResourceTypes>(
   }
 }
 
+const IF_MATCH_REQUIRED = 'This update must carry If-Match. A GET of the agent or tool answers its current ETag.'
+
 /** The state under the lock, the decision on it, and what a merge starts from. Throws what refuses the update. */
 async function decidedUnderLock<T extends ResourceTypes>(trx: Transaction<Tables>, { resource, request }: Job<T>) {
   const { kind } = resource
@@ -225,7 +227,7 @@ async function decidedUnderLock<T extends ResourceTypes>(trx: Transaction<Tables
   const references = first && (await resource.references(trx, asked, first, state))
   const decision = references && decidedUnlessStale(asked, state, () => resource.decide(state, asked, references))
   const found = decision === undefined ? 'failed' : preconditionOf(request, state, decision.changes)
-  if (found === 'required') throw new PreconditionRequired()
+  if (found === 'required') throw new Refused('PRECONDITION_REQUIRED', IF_MATCH_REQUIRED)
   if (found === 'matched') throw new PreconditionFailed('matched', tagOf(request, state), null, 'none')
   const conflicts = decision?.conflicts ?? []
   const isMet = conflicts.length === 0 && (found === 'holds' || base !== undefined)
