@@ -11,6 +11,7 @@ export const JSON_TYPE = 'application/json; charset=utf-8'
 
 /** What an update led to. `version` is the stored one, also after a dry run. */
 interface Updated {
+  id: number
   version: number
   /** Sent as it is; null where the caller wants none. */
   snapshot: AnswerText | null
@@ -22,68 +23,36 @@ interface Updated {
   notes: readonly string[]
 }
 
-/** The 200 of an update, or the 204 where no record is wanted: sets the headers, answers the bytes to send. */
+/**
+ * The 200 of an update, or the 204 where no record is wanted: sets the headers, answers the bytes to send. Of a creation the 201, with the address
+ * below which it is read, unless a dry run created nothing; of a deletion the 204.
+ */
 export function answerUpdate(
   reply: FastifyReply,
   kind: ResourceKind,
-  request: { id: number; dryRun: boolean; strict: boolean },
-  updated: Updated,
-  warnings: readonly string[],
-): Buffer | FastifyReply {
-  reply.header('etag', entityTag(kind, request.id, updated.version))
-  noteStored(reply, request, updated, warnings, updated.snapshot === null)
-  return sendRecord(reply, updated, 204)
-}
-
-/** The 201 of a creation, whose record is read at `address`; without it where none is wanted. A dry run creates nothing that has an address. */
-export function answerCreated(
-  reply: FastifyReply,
-  kind: ResourceKind,
-  address: string,
-  request: { dryRun: boolean; strict: boolean },
-  created: Updated & { id: number },
-  warnings: readonly string[],
-): Buffer | FastifyReply {
-  const { id, version, snapshot } = created
-  if (!request.dryRun) reply.header('location', `${address}/${id}`).header('etag', entityTag(kind, id, version))
-  noteStored(reply, request, created, warnings, snapshot === null)
-  return sendRecord(reply.code(201), created, 201)
-}
-
-/** The 204 of a deletion. */
-export function answerDeleted(
-  reply: FastifyReply,
-  request: { dryRun: boolean },
-  deleted: Updated,
-  warnings: readonly string[],
-): FastifyReply {
-  noteStored(reply, { ...request, strict: false }, deleted, warnings, false)
-  return reply.code(204).send()
-}
-
-function sendRecord(reply: FastifyReply, { snapshot }: Updated, withoutRecord: number): Buffer | FastifyReply {
-  if (snapshot === null) return reply.code(withoutRecord).send()
-  reply.type(JSON_TYPE)
-  return snapshot.toBuffer()
-}
-
-function noteStored(
-  reply: FastifyReply,
   { dryRun, strict }: { dryRun: boolean; strict: boolean },
-  { decision, merged, notes }: Updated,
+  { id, version, snapshot, decision, merged, notes }: Updated,
   warnings: readonly string[],
-  isMinimal: boolean,
-): void {
+  { below, isGone = false }: { below?: string; isGone?: boolean } = {},
+): Buffer | FastifyReply {
+  const isCreation = below !== undefined
+  if (!isGone && !(isCreation && dryRun)) reply.header('etag', entityTag(kind, id, version))
+  if (isCreation && !dryRun) reply.header('location', `${below}/${id}`)
   if (decision === null) reply.header('idempotent-replayed', 'true')
   addWarnings(reply, warnings)
   addWarnings(reply, notes)
   if (dryRun) reply.header('dry-run', 'true')
+  const isMinimal = snapshot === null && !isGone
   const isStrict = strict && decision !== null // what was stored before is not judged again
   const applied = [isStrict && 'handling=strict', merged && 'merge=fields', isMinimal && 'return=minimal']
   notePreferences(
     reply,
     applied.filter(preference => preference !== false),
   )
+  if (snapshot === null) return reply.code(isCreation ? 201 : 204).send()
+  if (isCreation) reply.code(201)
+  reply.type(JSON_TYPE)
+  return snapshot.toBuffer()
 }
 
 /** Says which preferences of the request were applied, and that the answer depends on them (RFC 7240, sections 2 and 3). */

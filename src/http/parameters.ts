@@ -9,20 +9,10 @@ import type { Precondition } from '../updates/tag.js'
 
 /* Parameters of several operations, each for a route's schema. Those of one operation stand beside its route. */
 
-/** `dry_run` of an update. */
+/** `dry_run` of what stores something. */
 export const DryRun = queryFlag(
-  'Every check and the same answer as the real request, but nothing is stored. ETag is the stored state.',
-)
-
-/** `dry_run` of a creation. */
-export const DryRunOfCreation = queryFlag(
-  'Every check and the same answer as the real request, but nothing is stored: there is no `Location` and no `ETag`, and no agent or tool ever ' +
-    'gets the `id` in the answer.',
-)
-
-/** `dry_run` of a deletion. */
-export const DryRunOfDeletion = queryFlag(
-  'Every check and the same answer as the real request, but nothing is deleted.',
+  'Every check and the same answer as the real request, but nothing is stored. ETag is the stored state; a creation has neither ETag nor ' +
+    'Location then, and nothing ever gets the `id` of its answer.',
 )
 
 /** `update_mask` of an update with this body. */
@@ -128,23 +118,18 @@ export function asOf(query: { version?: number | undefined; at?: string | undefi
 /** What an update without `if-match` asks for. */
 export const NO_PRECONDITION: Precondition = { kind: 'none' }
 
-const STRICT = '`handling=strict`: unknown fields are 422, fields that would be kept are 403. '
-
 /** The header `prefer` of an operation with a body (RFC 7240). */
-export const Prefer = prefer(
-  STRICT +
-    '`merge=fields`, on an update with a stale ' +
-    '`If-Match`: what it changes of that version is changed in the stored one, unless somebody else changed the same since. ' +
-    '`return=minimal`: an update that succeeds is answered 204, without the record; 200 with it where an older `If-Match` is let ' +
-    'through because nothing is left to change.',
-)
-
-/** The header `prefer` of a creation. */
-export const PreferOfCreation = prefer(`${STRICT}\`return=minimal\`: 201 without the record.`)
-
-function prefer(description: string) {
-  return Type.Optional(
-    parameter({ type: 'string', description }, header => {
+export const Prefer = Type.Optional(
+  parameter(
+    {
+      type: 'string',
+      description:
+        '`handling=strict`: unknown fields are 422, fields that would be kept are 403. `merge=fields`, on an update with a stale ' +
+        '`If-Match`: what it changes of that version is changed in the stored one, unless somebody else changed the same since. ' +
+        '`return=minimal`: no record in the answer, which is 201 of a creation and 204 of an update; 200 with it where an older ' +
+        '`If-Match` is let through because nothing is left to change.',
+    },
+    header => {
       const preferred = preferencesIn(header)
       return {
         value: {
@@ -153,9 +138,9 @@ function prefer(description: string) {
           minimal: preferred.get('return') === 'minimal',
         },
       }
-    }),
-  )
-}
+    },
+  ),
+)
 
 /** Lets the requests of a scope prefer strict handling, unless they say `handling=lenient`. */
 export function preferStrict(scope: FastifyInstance): void {

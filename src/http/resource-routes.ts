@@ -20,15 +20,7 @@ import {
   readResponses,
   updateHeaders,
 } from './openapi.js'
-import {
-  IdempotencyKey,
-  IfMatch,
-  IfNoneMatchOfUpdate,
-  NO_PRECONDITION,
-  NO_PREFERENCE,
-  Prefer,
-  PreferOfCreation,
-} from './parameters.js'
+import { IdempotencyKey, IfMatch, IfNoneMatchOfUpdate, NO_PRECONDITION, NO_PREFERENCE, Prefer } from './parameters.js'
 
 /* What reads and updates of agents and tools take and answer alike. */
 
@@ -40,15 +32,9 @@ export const UpdateHeaders = Type.Object({
   prefer: Prefer,
 })
 
-/** The headers that a creation takes. */
-export const CreationHeaders = Type.Object({ 'idempotency-key': IdempotencyKey, prefer: PreferOfCreation })
-
-/** The headers that a deletion takes. */
-export const DeletionHeaders = Type.Object({
-  'if-match': IfMatch,
-  'if-none-match': IfNoneMatchOfUpdate,
-  'idempotency-key': IdempotencyKey,
-})
+/** The headers that a creation takes, and those that a deletion takes. */
+export const CreationHeaders = Type.Pick(UpdateHeaders, ['idempotency-key', 'prefer'])
+export const DeletionHeaders = Type.Omit(UpdateHeaders, ['prefer'])
 
 /** What a creation answers. */
 export function creationResponses(snapshot: TSchema, title: 'agent' | 'tool') {
@@ -117,39 +103,21 @@ export function updaterOf(
   }
 }
 
-/** A creation, likewise. Its id is not known yet. Any state will do: there is none before. */
-export function creatorOf(
-  request: FastifyRequest,
-  query: { dry_run?: boolean | undefined },
-  { prefer }: { prefer?: typeof NO_PREFERENCE | undefined },
-  options: OperationOptions,
-) {
-  return { ...updaterOf(request, query, { 'if-match': ANY_STATE, prefer }, options), id: 0 }
-}
-
-/** A deletion, likewise. Nothing is shown of what is gone. */
+/** A deletion, likewise. It is no read, and nothing is shown of what is gone. */
 export function deleterOf<Kind extends ResourceKind>(
-  kind: Kind,
-  id: number,
+  [kind, id]: readonly [Kind, number],
   request: FastifyRequest,
   query: { dry_run?: boolean | undefined },
-  headers: Omit<Parameters<typeof updaterOf>[2], 'prefer'> & { 'idempotency-key'?: string | undefined },
+  { 'idempotency-key': key, ...headers }: Parameters<typeof updaterOf>[2] & { 'idempotency-key'?: string | undefined },
   options: OperationOptions,
 ) {
-  const { 'idempotency-key': key, ...preconditions } = headers
-  return {
-    ...updaterOf(request, query, { ...preconditions, prefer: { ...NO_PREFERENCE, minimal: true } }, options),
-    kind,
-    id,
-    fields: DELETED,
-    key: requestKey(request.caller, query.dry_run ? undefined : key, () => [kind, id, 'delete']),
-  }
+  const asked = updaterOf(request, query, headers, options)
+  const used = requestKey(request.caller, asked.dryRun ? undefined : key, () => [kind, id, 'delete'])
+  return { ...asked, minimal: true, kind, id, fields: { deleted: true } as object, key: used }
 }
 
-/** A deletion is no read. */
-const DELETED: object = { deleted: true }
-
-const ANY_STATE: Precondition = { kind: 'any' }
+/** The precondition of a creation, which has no state before. */
+export const ANY_STATE: Precondition = { kind: 'any' }
 
 /** The caller of a request as the audit trail names them. */
 function actorOf(request: FastifyRequest): Actor {

@@ -1,10 +1,10 @@
 import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
-import { answerCreated } from '../http/answer.js'
+import { answerUpdate } from '../http/answer.js'
 import { JSON_BOUNDS } from '../http/body.js'
 import { bodyBounds } from '../http/openapi.js'
-import { DryRunOfCreation } from '../http/parameters.js'
-import { CreationHeaders, creationResponses, creatorOf } from '../http/resource-routes.js'
+import { DryRun } from '../http/parameters.js'
+import { ANY_STATE, CreationHeaders, creationResponses, updaterOf } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { newFieldWarning, unknownFieldWarnings } from '../http/warnings.js'
 import { unknownFields } from '../schema/faults.js'
@@ -30,7 +30,7 @@ export function registerCreatePersona(app: FastifyInstance, options: OperationOp
         operationId: 'create_persona',
         summary: 'Create Persona',
         description: `${PURPOSE} ${bodyBounds(BODY_BYTES_MAX, JSON_BOUNDS.persona.depthMax)}`,
-        querystring: Type.Object({ dry_run: DryRunOfCreation }),
+        querystring: Type.Object({ dry_run: DryRun }),
         headers: CreationHeaders,
         body: PersonaUpsertRequest,
         response: creationResponses(PersonaSnapshot, 'agent'),
@@ -44,14 +44,15 @@ export function registerCreatePersona(app: FastifyInstance, options: OperationOp
         fields: fieldsOf(body),
         masked: false,
         key: requestKey(caller, key, () => ['persona', 'create', body]),
-        ...creatorOf(request, query, headers, options),
+        ...updaterOf(request, query, { prefer: headers.prefer, 'if-match': ANY_STATE }, options),
+        id: 0, // not known yet
       }
       const created = await createOnce(options.database, personaCreation, asked, newAgentRow(caller.userId))
       const warnings = [
         ...(created.decision?.kept ?? []).map(newFieldWarning),
         ...unknownFieldWarnings(PersonaUpsertRequest, unknownFields(PersonaUpsertRequest, body)),
       ]
-      return answerCreated(reply, 'persona', '/persona', asked, created, warnings)
+      return answerUpdate(reply, 'persona', asked, created, warnings, { below: '/persona' })
     },
   )
 }

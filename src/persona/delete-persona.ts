@@ -1,8 +1,8 @@
 import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import { ResourceNotFound } from '../errors.js'
-import { answerDeleted } from '../http/answer.js'
-import { DryRunOfDeletion } from '../http/parameters.js'
+import { answerUpdate } from '../http/answer.js'
+import { DryRun } from '../http/parameters.js'
 import { DeletionHeaders, deleterOf, deletionResponses } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { overwriteWarning } from '../http/warnings.js'
@@ -27,7 +27,7 @@ export function registerDeletePersona(app: FastifyInstance, options: OperationOp
         summary: 'Delete Persona',
         description: PURPOSE,
         params: Type.Object({ persona_id: pathId() }),
-        querystring: Type.Object({ dry_run: DryRunOfDeletion }),
+        querystring: Type.Object({ dry_run: DryRun }),
         headers: DeletionHeaders,
         response: deletionResponses(),
       },
@@ -35,14 +35,10 @@ export function registerDeletePersona(app: FastifyInstance, options: OperationOp
     async (request, reply) => {
       const { persona_id: id } = request.params
       if (id === undefined) throw new ResourceNotFound('persona')
-      const asked = {
-        ...deleterOf('persona', id, request, request.query, request.headers, options),
-        masked: false,
-        strict: false,
-      }
+      const asked = { ...deleterOf(['persona', id], request, request.query, request.headers, options), masked: false }
       const prefetched = request.prefetched as PersonaState | null // this route's lookup reads it
       const deleted = await deleteOnce(options.database, personaDeletion, asked, prefetched)
-      return answerDeleted(reply, asked, deleted, deleted.overwritten.map(overwriteWarning))
+      return answerUpdate(reply, 'persona', asked, deleted, deleted.overwritten.map(overwriteWarning), { isGone: true })
     },
   )
 }

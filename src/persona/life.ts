@@ -1,4 +1,5 @@
 import type { ReleaseTool } from '../tool/life.js'
+import { creationOf } from '../updates/new-row.js'
 import type { VersionedResource } from '../updates/resource.js'
 import { changeAsOperator } from '../updates/write.js'
 import { BLANK_AGENT, COLUMNS } from './fields.js'
@@ -8,20 +9,13 @@ import type { PersonaState } from './state.js'
 
 /* How agents come and go, for the engine of updates. */
 
-/** The columns of a row for `personaCreation`. The owner is null for one that the operator makes. */
+/** The columns of a new row. The owner is null for one that the operator makes. */
 export function newAgentRow(owner_id: string | null): Record<string, unknown> {
   return { ...Object.fromEntries(COLUMNS.map(([name]) => [name, BLANK_AGENT[name]])), owner_id }
 }
 
-/** Agents whose row was just made: the first update says what they are. */
-export const personaCreation: VersionedResource<PersonaTypes> = {
-  ...personaResource,
-  act: 'creation',
-  read: async (...asked) => {
-    const state = await personaResource.read(...asked)
-    return state && Object.assign(state, { isNew: true as const })
-  },
-}
+/** New agents, by `newAgentRow`. */
+export const personaCreation = creationOf(personaResource)
 
 /** Agents that are deleted: marked, and taken out of every relation. */
 export const personaDeletion: VersionedResource<PersonaTypes> = {

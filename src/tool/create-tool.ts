@@ -1,8 +1,8 @@
 import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
-import { answerCreated } from '../http/answer.js'
-import { DryRunOfCreation } from '../http/parameters.js'
-import { CreationHeaders, creationResponses, creatorOf } from '../http/resource-routes.js'
+import { answerUpdate } from '../http/answer.js'
+import { DryRun } from '../http/parameters.js'
+import { ANY_STATE, CreationHeaders, creationResponses, updaterOf } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { unknownFieldWarnings } from '../http/warnings.js'
 import { requestKey } from '../updates/idempotency.js'
@@ -29,7 +29,7 @@ export function registerCreateTool(app: FastifyInstance, options: ToolOptions): 
         operationId: 'create_custom_tool',
         summary: 'Create Custom Tool',
         description: `${PURPOSE} ${boundsOf(options)}`,
-        querystring: Type.Object({ dry_run: DryRunOfCreation }),
+        querystring: Type.Object({ dry_run: DryRun }),
         headers: CreationHeaders,
         body: CustomToolCreate,
         response: creationResponses(ToolSnapshot, 'tool'),
@@ -37,7 +37,7 @@ export function registerCreateTool(app: FastifyInstance, options: ToolOptions): 
     },
     async (request, reply) => {
       const { caller, headers, query } = request
-      const creator = creatorOf(request, query, headers, options)
+      const creator = updaterOf(request, query, { prefer: headers.prefer, 'if-match': ANY_STATE }, options)
       const content = await options.workers.run('create_custom_tool', request, { strict: creator.strict })
       const { fields, origins, definitionFaults, unknown, notes } = content
       if (fields.definition) noteFacts(fields.definition.hash, { origins })
@@ -48,6 +48,7 @@ export function registerCreateTool(app: FastifyInstance, options: ToolOptions): 
       if (key !== undefined) trials.count(caller.userId, key, fields.custom_headers ?? [])
       const asked = {
         kind: 'tool' as const,
+        id: 0, // not known yet
         ...{ fields, origins, definitionFaults, vault },
         key: requestKey(caller, key, () => ['tool', 'create', ...askedBy(0, content, vault)]),
         ...creator,
@@ -58,7 +59,7 @@ export function registerCreateTool(app: FastifyInstance, options: ToolOptions): 
         ...unknownFieldWarnings(CustomToolCreate, unknown),
         ...notes,
       ]
-      return answerCreated(reply, 'tool', '/tool', asked, created, warnings)
+      return answerUpdate(reply, 'tool', asked, created, warnings, { below: '/tool' })
     },
   )
 }

@@ -1,8 +1,8 @@
 import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import { ResourceNotFound } from '../errors.js'
-import { answerDeleted } from '../http/answer.js'
-import { DryRunOfDeletion } from '../http/parameters.js'
+import { answerUpdate } from '../http/answer.js'
+import { DryRun } from '../http/parameters.js'
 import { DeletionHeaders, deleterOf, deletionResponses } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { overwriteWarning } from '../http/warnings.js'
@@ -29,7 +29,7 @@ export function registerDeleteTool(app: FastifyInstance, options: OperationOptio
         summary: 'Delete Custom Tool',
         description: PURPOSE,
         params: Type.Object({ tool_id: pathId() }),
-        querystring: Type.Object({ dry_run: DryRunOfDeletion }),
+        querystring: Type.Object({ dry_run: DryRun }),
         headers: DeletionHeaders,
         response: deletionResponses(),
       },
@@ -37,13 +37,15 @@ export function registerDeleteTool(app: FastifyInstance, options: OperationOptio
     async (request, reply) => {
       const { tool_id: id } = request.params
       if (id === undefined) throw new ResourceNotFound('tool')
-      const asked = { ...deleterOf('tool', id, request, request.query, request.headers, options), release }
+      const asked = { ...deleterOf(['tool', id], request, request.query, request.headers, options), release }
       const prefetched = request.prefetched as ToolState | null // this route's lookup reads it
       const deleted = await withScopeTold(database, asked, id, () =>
         deleteOnce(database, toolDeletion, asked, prefetched),
       )
       const lost = asked.dryRun ? (deleted.decision?.notes ?? []) : []
-      return answerDeleted(reply, asked, deleted, [...lost, ...deleted.overwritten.map(overwriteWarning)])
+      return answerUpdate(reply, 'tool', asked, deleted, [...lost, ...deleted.overwritten.map(overwriteWarning)], {
+        isGone: true,
+      })
     },
   )
 }

@@ -6,6 +6,7 @@ import type { Executor } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
 import type { Actor, AuditEntry, RequestKey } from '../updates/audit.js'
 import { auditColumns } from '../updates/audit-rows.js'
+import { creationOf } from '../updates/new-row.js'
 import type { ShownRow, UpdateRequest, VersionedResource } from '../updates/resource.js'
 import { BLANK_TOOL } from './fields.js'
 import { type ToolTypes, toolResource } from './resource.js'
@@ -15,20 +16,13 @@ import { requireUnused } from './tool-use.js'
 
 /* How tools come and go, for the engine of updates. */
 
-/** The columns of a row for `toolCreation`. The owner is null for one that the operator makes. */
+/** The columns of a new row. The owner is null for one that the operator makes. */
 export function newToolRow(user_id: string | null): Record<string, unknown> {
   return { ...BLANK_TOOL, user_id }
 }
 
-/** Tools whose row was just made: the first update says what they are. */
-export const toolCreation: VersionedResource<ToolTypes> = {
-  ...toolResource,
-  act: 'creation',
-  read: async (...asked) => {
-    const state = await toolResource.read(...asked)
-    return state && Object.assign(state, { isNew: true as const })
-  },
-}
+/** New tools, by `newToolRow`. */
+export const toolCreation = creationOf(toolResource)
 
 /** Takes a tool off the agents that are deleted, so that nothing refers to it: an agent is nothing that tools know. */
 export type ReleaseTool = (

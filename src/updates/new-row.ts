@@ -1,6 +1,16 @@
 import { type Insertable, type Kysely, sql, type Transaction } from 'kysely'
 import type { PersonaTable, ResourceKind, Tables, ToolTable } from '../db/tables.js'
-import { GENESIS_HASH } from './audit.js'
+import { readMarks, UNPRUNED } from './prune.js'
+import type { ResourceTypes, VersionedResource } from './resource.js'
+
+/** What makes a resource of a row that was just inserted: its first update says what it is. */
+export function creationOf<T extends ResourceTypes>(resource: VersionedResource<T>): VersionedResource<T> {
+  const read: typeof resource.read = async (...asked) => {
+    const state = await resource.read(...asked)
+    return state && Object.assign(state, { isNew: true as const })
+  }
+  return { ...resource, act: 'creation', read }
+}
 
 /** An id that no resource of this kind has had. It is used up, whatever becomes of the transaction. */
 export async function nextId(db: Kysely<Tables>, kind: ResourceKind): Promise<number> {
@@ -36,42 +46,21 @@ export async function insertBlank(
   return numInsertedOrUpdatedRows > 0n
 }
 
-/** Where the chain of an id continues, and where its kept rows begin. */
-interface ChainEnd {
-  version: number
-  head: Buffer
-  anchor_version: number
-  anchor: Buffer
-}
-
-async function endOfChain(trx: Transaction<Tables>, kind: ResourceKind, id: number): Promise<ChainEnd> {
-  const rows = trx.selectFrom('audit').where('resource_kind', '=', kind).where('resource_id', '=', id)
-  const last = await rows
-    .select(['version_after as version', 'hash as head'])
-    .orderBy('version_after', 'desc')
+/** Where the chain of an id continues, and where its kept rows begin; where all rows are pruned, as the newest pruning says. */
+async function endOfChain(trx: Transaction<Tables>, kind: ResourceKind, id: number) {
+  const rows = trx
+    .selectFrom('audit')
+    .select(['version_before as anchor_version', 'previous_hash as anchor', 'version_after as version', 'hash as head'])
+    .where('resource_kind', '=', kind)
+    .where('resource_id', '=', id)
     .limit(1)
-    .executeTakeFirst()
-  if (last === undefined) return await prunedEnd(trx, kind, id)
-  const first = await rows
-    .select(['version_before as anchor_version', 'previous_hash as anchor'])
-    .orderBy('version_after')
-    .limit(1)
-    .executeTakeFirstOrThrow()
-  return { ...last, ...first }
-}
-
-/** The end of a chain whose rows are all pruned, as the newest pruning names it; of a new chain its beginning. */
-async function prunedEnd(trx: Transaction<Tables>, kind: ResourceKind, id: number): Promise<ChainEnd> {
-  const pruning = await trx
-    .selectFrom('access_event')
-    .select('detail')
-    .where('kind', '=', 'prune')
-    .where('subject', '=', `${kind}:${id}`)
-    .orderBy('number', 'desc')
-    .limit(1)
-    .executeTakeFirst()
-  const mark = (pruning?.detail ?? {}) as { anchor_version?: number; anchor_hash?: string } // as pruning writes it
-  const { anchor_version: version = 0, anchor_hash: hash } = mark
-  const head = Buffer.from(version > 0 && hash !== undefined ? hash : GENESIS_HASH, 'hex')
+  const last = await rows.orderBy('version_after', 'desc').executeTakeFirst()
+  if (last !== undefined) {
+    const { anchor_version, anchor } = await rows.orderBy('version_after').executeTakeFirstOrThrow()
+    return { ...last, anchor_version, anchor }
+  }
+  const subject = `${kind}:${id}`
+  const { anchor_version: version, anchor_hash } = (await readMarks(trx, [subject])).get(subject) ?? UNPRUNED
+  const head = Buffer.from(anchor_hash, 'hex')
   return { version, head, anchor_version: version, anchor: head }
 }

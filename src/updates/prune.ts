@@ -219,7 +219,7 @@ export const PRUNER: Actor = {
 export const UNPRUNED: PruningMark = { anchor_version: 0, anchor_hash: GENESIS_HASH, content_hash: null, emptied_to: 0 }
 
 /** The last mark of each resource, by `persona:12`. */
-async function readMarks(db: Kysely<Tables>, subjects: readonly string[]): Promise<Map<string, PruningMark>> {
+export async function readMarks(db: Kysely<Tables>, subjects: readonly string[]): Promise<Map<string, PruningMark>> {
   const { rows } = await sql<{ subject: string; detail: PruningMark }>`
     select e.subject, e.detail from access_chain c join access_event e using (kind, subject, number)
     where c.kind = 'prune' and c.subject = any(${subjects}::text[])`.execute(db)

@@ -53,11 +53,20 @@ export async function createOnce<T extends ResourceTypes>(
     () => create(job, columns),
     async first => {
       const { caller } = await request.authenticateAgain()
-      const own = { ...job, request: { ...request, id: first.id ?? request.id, caller } }
-      const { id } = own.request
+      const id = first.id ?? request.id
       const state = await withRetries(() => resource.read(database.db, id, viewerParameters(caller)))
-      requireKept(own, state)
-      return await contentOf(own, first, state)
+      try {
+        if (state === undefined) throw new ResourceNotFound(resource.kind)
+        resource.requireHistory(state, caller)
+      } catch (error) {
+        if (!(error instanceof ResourceNotFound || error instanceof Forbidden)) throw error
+        // One answer for what is deleted and for what is hidden: they must not differ.
+        throw new VersionGone(
+          'deleted',
+          `What this request created before, ${id}, is deleted by now or not yours to edit.`,
+        )
+      }
+      return await contentOf({ ...job, request: { ...request, id, caller } }, first, state)
     },
   )
 }
@@ -72,22 +81,6 @@ export async function deleteOnce<T extends ResourceTypes>(
   const job = { database, resource, request }
   const attempt = async () => await update(job, await wholeState(job, prefetched))
   return await once(job, attempt, async () => ({ snapshot: null, notes: [] }))
-}
-
-/** That a creation can be answered again. One answer for what is deleted and for what is hidden: they must not differ. */
-function requireKept<T extends ResourceTypes>(
-  { resource, request: { id, caller } }: Job<T>,
-  state: T['State'] | undefined,
-): asserts state is T['State'] {
-  try {
-    if (state === undefined) throw new ResourceNotFound(resource.kind)
-    resource.requireHistory(state, caller)
-  } catch (error) {
-    if (!(error instanceof ResourceNotFound || error instanceof Forbidden)) throw error
-    const noun = resource.kind === 'persona' ? 'agent' : 'tool'
-    const message = `This request created ${noun} ${id} before. By now it is deleted, or not yours to edit.`
-    throw new VersionGone('deleted', message)
-  }
 }
 
 /** Stores by `attempt`, unless a request with this key did: then answers what `repeat` makes of its first answer. */

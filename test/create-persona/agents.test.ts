@@ -171,7 +171,7 @@ t.test('a key creates once and deletes once, whatever became of the agent', asyn
   t.equal((await remove(id)).statusCode, 404)
   t.match((await post(NEW, key)).json(), {
     error_code: 'VERSION_GONE',
-    detail: new RegExp(`created agent ${id} before`),
+    detail: new RegExp(`created before, ${id}, is deleted`),
   })
   t.equal((await auditRows(database.db, 'persona', id)).length, 3)
 })
