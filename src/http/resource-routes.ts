@@ -51,7 +51,7 @@ export function deletionResponses() {
   return {
     204: { description: 'It is deleted.', type: 'null', headers: deletionHeaders },
     422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
-    ...errorResponses(400, 401, 403, 404, 409, 412, 428, 429, 500, 503),
+    ...errorResponses(400, 401, 403, 404, 409, 412, 413, 415, 428, 429, 500, 503),
   }
 }
 

@@ -118,11 +118,8 @@ export async function requireUnused(trx: Transaction<Tables>, id: number, caller
   const asked = { id, user: caller.userId, sees_all: isAdmin(caller), agents: visibleAgents(caller.token) }
   const [use] = await readUse.run(trx, asked)
   if (use === undefined || use.ids.length + use.others === 0) return
-  const named = use.ids.slice(0, AGENTS_NAMED_MAX)
-  const agents =
-    named.length === 0
-      ? []
-      : await trx.selectFrom('persona').select(['id', 'name']).where('id', 'in', named).orderBy('id').execute()
+  const named = sql<number>`any(${use.ids.slice(0, AGENTS_NAMED_MAX)}::integer[])`
+  const agents = await trx.selectFrom('persona').select(['id', 'name']).where('id', '=', named).orderBy('id').execute()
   throw new ToolInUse(agents, use.ids.length + use.others - agents.length)
 }
 

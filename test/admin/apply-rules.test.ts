@@ -77,6 +77,24 @@ t.test('two applies at once make each row once', async t => {
   t.equal(countOutcomes(await applyOrganisation(database, document, options)).unchanged, 20)
 })
 
+t.test('an id that somebody else took meanwhile is refused, nothing is stored, and again it is applied', async t => {
+  const document = { version: 1, agents: [{ name: 'beside another' }], labels: [{ name: 'beside another' }] }
+  const other = await database.db.startTransaction().execute()
+  await sql`insert into persona (name, description, recency_bias, llm_filter_extraction, llm_relevance_filter)
+    select 'another', '', 'auto', true, true from generate_series(1, 3)`.execute(other)
+  // The sequence does not tell of them: as where they were there before the document was read, and are committed after.
+  await sql`select setval('persona_id_seq', (select max(id) from persona) - 3)`.execute(other)
+  const applying = applyOrganisation(database, document, options)
+  const waiting = sql`select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`
+  while ((await waiting.execute(database.db)).rows.length === 0);
+  await other.commit().execute()
+  await t.rejects(applying, { message: /another agent got the id \d+ meanwhile; nothing was stored\. Apply it again/ })
+  const { rows } = await sql`select from label where name = 'beside another'`.execute(database.db)
+  t.equal(rows.length, 0)
+  await sql`select setval('persona_id_seq', (select max(id) from persona))`.execute(database.db)
+  t.equal(countOutcomes(await applyOrganisation(database, document, options)).created, 2)
+})
+
 t.test('an entry finds by its name only a row that the operator named, or whose owner it names', async t => {
   const { call } = await appOver(t, database)
   const rename = async (method: 'PATCH' | 'PUT', path: string, name: string, email: string) => {

@@ -131,6 +131,7 @@ t.test('204 of a dry run deletes nothing; 412 and 428 where the state is not the
   const before = await hashOfEverything(database.db)
   t.match(await remove(id, {}, '?dry_run=true'), { statusCode: 204, headers: { 'dry-run': 'true' } })
   t.equal((await remove(id, {}, '', careful)).statusCode, 428)
+  t.equal((await post(NEW, {}, '?dry_run=true', careful)).statusCode, 201, 'what is new has no state to name')
   t.match((await remove(id, { 'if-match': '"persona-1-1"' })).json(), { reason: 'unknown_tag' })
   t.match((await remove(id, { 'if-none-match': '*' })).json(), { reason: 'matched' })
   t.same(faultsOf(await remove(id, { 'if-match': 'x' })), ['header.if-match string_pattern_mismatch'])

@@ -179,6 +179,14 @@ t.test('403 for others, 400 for built-in tools and those of an MCP server, also 
   t.match((await remove(11, {}, '?dry_run=true', curator)).statusCode, 204, 'their own that no agent uses')
 })
 
+t.test('403: an agent that a manager makes for their group brings no tool into their scope', async t => {
+  const id = await made()
+  const agent = await agentWith(id, { groups: [1] }, curator)
+  t.equal((await call('PUT', `/admin/tool/custom/${id}`, { token: curator, body: { name: 'mine' } })).statusCode, 403)
+  t.equal((await call('DELETE', `/persona/${agent}`, { token: curator })).statusCode, 204)
+  t.equal((await remove(id, {}, '', curator)).statusCode, 403)
+})
+
 t.test('a key creates once and deletes once', async t => {
   const key = { 'idempotency-key': '"made once"' }
   const body = { ...NEW, custom_headers: [SECRET] }

@@ -346,8 +346,10 @@ export async function storeInOrder<Changed extends { id: number; match: Matched 
 ): Promise<void> {
   for (const one of [...changed].sort((a, b) => a.id - b.id)) {
     const isThere = one.match.stored !== undefined || (await insertBlank(trx, kind, one.id, blankRow))
-    if (!isThere)
-      throw new Refusal(`another ${kind} got the id ${one.id} meanwhile; nothing was stored. Apply it again`)
+    if (!isThere) {
+      const { noun } = TABLES[kind === 'persona' ? 'agents' : 'tools']
+      throw new Refusal(`another ${noun} got the id ${one.id} meanwhile; nothing was stored. Apply it again`)
+    }
     await change(one)
   }
 }
