@@ -136,7 +136,7 @@ export class Session implements DatabaseConnection {
 
   /** Commits. Throws `CommitUnknown` when the connection was lost meanwhile, and an error where the server rolled back. */
   async commit(): Promise<void> {
-    const { command } = await this.#exchange('commit', true, () => this.#client.query('commit'))
+    const { command } = await this.#exchange({ text: 'commit' }, true)
     this.#localTimeoutMs = undefined
     if (command === 'ROLLBACK') throw new Error('a statement of the transaction had failed: it was rolled back')
   }
@@ -145,7 +145,7 @@ export class Session implements DatabaseConnection {
   async rollback(): Promise<void> {
     if (this.#loss !== undefined) return
     try {
-      await this.#exchange('rollback', false, () => this.#client.query('rollback'))
+      await this.#exchange({ text: 'rollback' }, false)
       this.#localTimeoutMs = undefined
     } catch {
       this.markStale()
@@ -165,47 +165,38 @@ export class Session implements DatabaseConnection {
     const isNamed = name !== undefined && this.#settings.prepares && this.server?.isDirect
     const values = parameters as unknown[] // pg only reads them
     const sent = values.length === 0 ? { text } : { text, values, ...(isNamed && { name }) }
-    const run = () => this.#client.query<R & pg.QueryResultRow>(sent)
-    const found = await this.#exchange(text, mayApply, run, writes)
+    const { rows, command, rowCount } = await this.#exchange<R>(sent, mayApply, writes)
     if (sets?.isLocal) this.#localTimeoutMs = sets.timeoutMs
     else if (sets) this.#statementTimeoutMs = sets.timeoutMs ?? this.#settings.statementTimeoutMs
-    const isCounted = ['INSERT', 'UPDATE', 'DELETE', 'MERGE'].includes(found.command)
-    return { rows: found.rows, ...(isCounted && { numAffectedRows: BigInt(found.rowCount ?? 0) }) }
+    const isCounted = ['INSERT', 'UPDATE', 'DELETE', 'MERGE'].includes(command)
+    return { rows, ...(isCounted && { numAffectedRows: BigInt(rowCount ?? 0) }) }
   }
 
-  /** What is not sent cannot have been applied, be it a commit. */
-  #assertConnected(): void {
+  /** Sends one round trip, bounds its time, reports it, and says in its error what may have become of it. */
+  async #exchange<R>(sent: pg.QueryConfig, mayApply: boolean, writes = false) {
+    // What is not sent cannot have been applied, be it a commit.
     if (this.#loss !== undefined) throw new ConnectionLost({ cause: this.#loss })
-  }
-
-  /** Runs what is sent in one round trip, bounds its time, reports it, and says in its error what may have become of it. */
-  async #exchange<T extends object>(
-    text: string,
-    mayApply: boolean,
-    run: () => Promise<T | T[]>,
-    writes = false,
-  ): Promise<T> {
-    this.#assertConnected()
     const start = performance.now()
     const timer = this.#responseTimer()
     let ok = false
     let stores: boolean | undefined
     try {
-      const result = await run()
+      const result = await this.#client.query<R & pg.QueryResultRow>(sent)
       if (this.#isUnreplicated && mayApply) {
         this.markStale()
         throw new CommitUnknown(this.name, this.server)
       }
       ok = true
       if (writes) stores = true
-      return Array.isArray(result) ? (result.at(-1) as T) : result // pg answers several statements with a list, never empty
+      // pg answers several statements with a list, never empty, which its declaration does not say.
+      return Array.isArray(result) ? (result.at(-1) as typeof result) : result
     } catch (error) {
       if (NOT_STORED.has(classifyDatabaseError(error).kind)) stores = false
       throw await this.#translated(error, mayApply)
     } finally {
       clearTimeout(timer)
       this.#isUnreplicated = false
-      this.#settings.onExchange({ text, durationMs: performance.now() - start, ok, stores })
+      this.#settings.onExchange({ text: sent.text, durationMs: performance.now() - start, ok, stores })
     }
   }
 
