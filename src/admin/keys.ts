@@ -39,7 +39,7 @@ const SEALED = ['key_id as keyId', 'nonce', 'ciphertext'] as const
  */
 export async function keyStatus(db: Kysely<Tables>, ring: KeyRing) {
   const findings: SecretFinding[] = []
-  const counts = new Map(ring.ids.map(id => [id, 0]))
+  const counts = new Map([...ring.keys.keys()].map(id => [id, 0]))
   let values = 0
   const tryToOpen = (place: string, key: string, holds: () => boolean) => {
     const problem = problemOf(holds)
@@ -75,7 +75,7 @@ export async function keyStatus(db: Kysely<Tables>, ring: KeyRing) {
   }
   const keys = [...counts].map(([id, values]) => ({
     id,
-    in_ring: ring.key(id) !== undefined,
+    in_ring: ring.keys.get(id) !== undefined,
     current: id === ring.currentId,
     values,
     deployment_key: deployment?.keyId === id,
@@ -160,7 +160,7 @@ async function rotateDeploymentKey(db: Kysely<Tables>, ring: KeyRing, actor: Act
       await recordAccess(trx, actor, [{ kind: 'keys', subject: '', action: 'rotation begun', detail }])
     }
     if (!isOld) return false
-    if (ring.key(stored.keyId) === undefined)
+    if (ring.keys.get(stored.keyId) === undefined)
       throw new Refusal(`the deployment key needs the key "${stored.keyId}", which the ring lacks`)
     const { keyId: key_id, ...sealed } = sealDeploymentKey(ring, openDeploymentKey(ring, stored))
     await trx

@@ -96,7 +96,7 @@ function open(ring: KeyRing, sealed: SealedSecret, associatedData: Buffer): Buff
 }
 
 function keyOf(ring: KeyRing, id: string): KeyObject {
-  const key = ring.key(id)
+  const key = ring.keys.get(id)
   if (!key) throw new KeyMissing(id)
   return key
 }

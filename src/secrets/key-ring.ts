@@ -1,5 +1,4 @@
 import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto'
-import { inspect } from 'node:util'
 
 const KEY_BYTES = 32
 // Shorter than any spelling of a 32-byte key (base64 has 43 characters, hexadecimal 64), so that a key written where its
@@ -16,45 +15,12 @@ export class InvalidKeyRing extends Error {
   }
 }
 
-/** The keys that protect stored secrets: the first encrypts, all decrypt. Printed or as JSON a ring shows ids only. */
-export class KeyRing {
-  readonly #keys: ReadonlyMap<string, KeyObject>
-  readonly #currentId: string
-
-  /** `keys` in the order of the ring, at least one. */
-  constructor(keys: ReadonlyMap<string, KeyObject>) {
-    const [first] = keys.keys()
-    if (first === undefined) throw new InvalidKeyRing(['it holds no key'])
-    this.#keys = new Map(keys)
-    this.#currentId = first
-  }
-
-  /** The id of the key that encrypts. */
-  get currentId(): string {
-    return this.#currentId
-  }
-
-  /** All ids, in the order of the ring. */
-  get ids(): string[] {
-    return [...this.#keys.keys()]
-  }
-
-  /** The key of that id, or undefined when the ring lacks it. */
-  key(id: string): KeyObject | undefined {
-    return this.#keys.get(id)
-  }
-
-  toJSON(): { keyIds: string[] } {
-    return { keyIds: this.ids }
-  }
-
-  toString(): string {
-    return `KeyRing(${this.ids.join(', ')})`
-  }
-
-  [inspect.custom](): string {
-    return this.toString()
-  }
+/** The keys that protect stored secrets: the current one encrypts, all decrypt. A `KeyObject` shows nothing of its key when it is printed. */
+export interface KeyRing {
+  /** The id of the first key. */
+  currentId: string
+  /** By id, in the order of the ring. */
+  keys: ReadonlyMap<string, KeyObject>
 }
 
 /** Reads a key ring: entries `id:base64` of 32 bytes, parted by commas or blanks, with `#` comments. Throws `InvalidKeyRing`. */
@@ -62,8 +28,10 @@ export function parseKeyRing(text: string): KeyRing {
   const faults: string[] = []
   const keys = new Map<string, KeyObject>()
   for (const [index, entry] of entriesOf(text).entries()) readEntry(entry, `entry ${index + 1}`, keys, faults)
-  if (faults.length > 0) throw new InvalidKeyRing(faults)
-  return new KeyRing(keys)
+  const [currentId] = keys.keys()
+  if (faults.length > 0 || currentId === undefined)
+    throw new InvalidKeyRing(faults.length > 0 ? faults : ['it holds no key'])
+  return { currentId, keys }
 }
 
 /** A new random entry for a key ring, `id:base64`. Without an id it gets one of today's date and four random digits. */

@@ -59,5 +59,5 @@ export async function missingKeys(db: Kysely<Tables>, { ring }: Vault): Promise<
     .select('key_id')
     .union(db.selectFrom('deployment_key').select('key_id'))
     .execute()
-  return used.map(row => row.key_id).filter(id => ring.key(id) === undefined)
+  return used.map(row => row.key_id).filter(id => ring.keys.get(id) === undefined)
 }

@@ -285,7 +285,7 @@ function plannedHeaders(state: ToolState, headers: Header[], vault: Vault): Plan
     if (byMask !== null) return keptHeader(state, key, byMask, vault)
     const mark = fingerprint(requireDeploymentKey(vault), state.id, key, value).toString('hex')
     const same = state.headers.findIndex(header => sameName(header, key) && header.fingerprint === mark)
-    if (same >= 0 && vault.ring.key(state.headers[same]?.key_id ?? '')) return keptHeader(state, key, same, vault)
+    if (same >= 0 && vault.ring.keys.get(state.headers[same]?.key_id ?? '')) return keptHeader(state, key, same, vault)
     const sealed = encryptSecret(vault.ring, value, { toolId: state.id, headerName: key })
     return { name: key, fingerprint: mark, kept: null, sealed }
   })
@@ -293,7 +293,7 @@ function plannedHeaders(state: ToolState, headers: Header[], vault: Vault): Plan
 
 function keptHeader(state: ToolState, name: string, position: number, vault: Vault): PlannedHeader {
   const stored = state.headers[position]
-  if (stored === undefined || vault.ring.key(stored.key_id) === undefined) throw secretUnavailable()
+  if (stored === undefined || vault.ring.keys.get(stored.key_id) === undefined) throw secretUnavailable()
   return { name, fingerprint: stored.fingerprint, kept: position, sealed: null }
 }
 

@@ -1,27 +1,27 @@
 import { randomBytes } from 'node:crypto'
 import { inspect } from 'node:util'
 import t from 'tap'
-import { generateKey, InvalidKeyRing, KeyRing, parseKeyRing } from '../../src/secrets/key-ring.js'
+import { generateKey, InvalidKeyRing, parseKeyRing } from '../../src/secrets/key-ring.js'
 
 const base64Key = () => randomBytes(32).toString('base64')
 
 t.test('the first key encrypts, the others stay in their order', async t => {
   const ring = parseKeyRing(`new:${base64Key()},old:${base64Key()},older:${base64Key()}`)
   t.equal(ring.currentId, 'new')
-  t.strictSame(ring.ids, ['new', 'old', 'older'])
-  t.equal(ring.key('nobody'), undefined)
+  t.strictSame([...ring.keys.keys()], ['new', 'old', 'older'])
+  t.equal(ring.keys.get('nobody'), undefined)
 })
 
 t.test('entries are separated by commas, blanks or line ends; # starts a comment', async t => {
   const ring = parseKeyRing(
     `# the keys of this deployment\r\n a:${base64Key()} # first, since June\n\n\tb:${base64Key()} c:${base64Key()},\nd:${base64Key()}\n#e:${base64Key()}`,
   )
-  t.strictSame(ring.ids, ['a', 'b', 'c', 'd'])
+  t.strictSame([...ring.keys.keys()], ['a', 'b', 'c', 'd'])
 })
 
 t.test('a key comes out as it went in', async t => {
   const key = base64Key()
-  t.equal(parseKeyRing(`k1:${key}`).key('k1')?.export().toString('base64'), key)
+  t.equal(parseKeyRing(`k1:${key}`).keys.get('k1')?.export().toString('base64'), key)
 })
 
 t.test('every fault is named at once, by place and id', async t => {
@@ -67,7 +67,7 @@ t.test('no message shows a key, wherever it was written', async t => {
   }
 })
 
-t.test('printing a ring or turning it into JSON shows its ids and no key', async t => {
+t.test('printing a ring or turning it into JSON shows no key', async t => {
   const key = base64Key()
   const ring = parseKeyRing(`k1:${key}`)
   const bytes = Buffer.from(key, 'base64')
@@ -76,25 +76,24 @@ t.test('printing a ring or turning it into JSON shows its ids and no key', async
     inspect({ nested: { ring } }, { depth: 9 }),
     JSON.stringify(ring),
     String(ring),
-    inspect(ring.key('k1'), { showHidden: true, depth: 9 }),
-    JSON.stringify(ring.key('k1')),
+    inspect(ring.keys.get('k1'), { showHidden: true, depth: 9 }),
+    JSON.stringify(ring.keys.get('k1')),
   ]
   for (const text of shown) {
     t.notMatch(text, key.slice(0, 10))
     t.notMatch(text, bytes.toString('hex').slice(0, 10))
     t.notMatch(text.replace(/\s/g, ''), [...bytes.subarray(0, 4)].join(','))
   }
-  t.equal(JSON.stringify(ring), '{"keyIds":["k1"]}')
-  t.equal(inspect(ring), 'KeyRing(k1)')
+  t.match(inspect(ring), 'k1')
 })
 
 t.test('a generated key is an entry of its own, new each time', async t => {
   const [first, second] = [generateKey('k1'), generateKey('k1')]
   t.not(first, second)
-  t.strictSame(parseKeyRing(first).ids, ['k1'])
+  t.strictSame([...parseKeyRing(first).keys.keys()], ['k1'])
   t.match(parseKeyRing(generateKey()).currentId, /^\d{4}-\d\d-\d\d-[0-9a-f]{4}$/)
   t.throws(() => generateKey('no blanks'), InvalidKeyRing)
-  t.throws(() => new KeyRing(new Map()), InvalidKeyRing)
+  t.throws(() => parseKeyRing('# no key'), InvalidKeyRing)
 })
 
 function faultsOf(text: string): readonly string[] {
