@@ -15,6 +15,7 @@ import { answerClientError, registerConnections } from './http/connections.js'
 import { registerDocs, registerDocument } from './http/docs.js'
 import { handleError } from './http/error-handler.js'
 import { registerCommonHeaders, registerCors, setCommonHeaders } from './http/headers.js'
+import { HistoryEntry } from './http/history.js'
 import { logCut, registerRequestLog, requestLogger } from './http/logging.js'
 import { Metrics, registerMetrics } from './http/metrics.js'
 import { registerNotFound } from './http/not-found.js'
@@ -29,12 +30,12 @@ import { bodyTurns, workBounds } from './limits/semaphore.js'
 import { registerCreatePersona } from './persona/create-persona.js'
 import { registerDeletePersona } from './persona/delete-persona.js'
 import { releaseTool } from './persona/life.js'
-import { registerReadPersona, registerReadPersonas } from './persona/read-persona.js'
+import { registerReadPersona, registerReadPersonaHistory, registerReadPersonas } from './persona/read-persona.js'
 import { personaComponents } from './persona/schema.js'
 import { registerUpdatePersona } from './persona/update-persona.js'
 import { registerCreateTool } from './tool/create-tool.js'
 import { registerDeleteTool } from './tool/delete-tool.js'
-import { registerReadTool, registerReadTools } from './tool/read-tool.js'
+import { registerReadTool, registerReadToolHistory, registerReadTools } from './tool/read-tool.js'
 import { toolComponents } from './tool/schema.js'
 import { registerUpdateTool } from './tool/update-tool.js'
 import { registerValidateTool } from './tool/validate-tool.js'
@@ -88,7 +89,12 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   metrics.watch(app, { database, poolSizeMax: config.database.poolSize, inWork: requests, service, version })
   registerRequestValidation(app)
   registerBodyParser(app)
-  const document = await registerDocument(app, version, [...toolComponents, ...personaComponents, CallerRecord])
+  const document = await registerDocument(app, version, [
+    ...toolComponents,
+    ...personaComponents,
+    CallerRecord,
+    HistoryEntry,
+  ])
   const authenticate = registerAuthentication(app, database, steps => service.requireSchema(steps))
 
   await app.register(async pages => {
@@ -118,11 +124,13 @@ function registerOperations(app: FastifyInstance, { config, database, service }:
   registerReadMe(app, database)
   registerReadPersonas(app, options)
   registerReadPersona(app, options)
+  registerReadPersonaHistory(app, options)
   registerUpdatePersona(app, options)
   registerCreatePersona(app, options)
   registerDeletePersona(app, options)
   registerReadTools(app, options)
   registerReadTool(app, toolOptions)
+  registerReadToolHistory(app, toolOptions)
   registerUpdateTool(app, toolOptions)
   registerCreateTool(app, toolOptions)
   registerDeleteTool(app, { ...options, release: releaseTool })

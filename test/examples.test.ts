@@ -142,6 +142,8 @@ function steady(text: string): string {
     .replaceAll(/\\"[0-9a-f]{12}\\"/g, '\\"0123456789ab\\"')
     .replaceAll(/("expires_at": )"[^"]+"/g, '$1"2026-01-01T00:00:00Z"')
     .replaceAll(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z/g, '2026-01-01T00:00:00.000000Z')
+    .replaceAll(/("request_id": "[\w-]+)\.[\w-]{16}"/g, '$1.0123456789abcdef"') // an id of the client's, made unique
+    .replaceAll(/("request_id": "cli-)[0-9a-f]{16}"/g, '$10123456789abcdef"')
     .replaceAll(/("retry-after": )"(?!1")\d+"/g, '$1"30"')
     .replaceAll(/(Try again in) (?!1 s)\d+ s/g, '$1 30 s')
 }

@@ -76,6 +76,18 @@ const OPERATIONS: Operation[] = [
     body: () => undefined,
   },
   {
+    title: 'GET /persona/{persona_id}/history',
+    method: 'GET',
+    addresses: addresses(AGENT_IDS, id => `/persona/${id}/history?limit=1`),
+    body: () => undefined,
+  },
+  {
+    title: 'GET /tool/{tool_id}/history',
+    method: 'GET',
+    addresses: addresses(TOOL_IDS, id => `/tool/${id}/history?limit=1`),
+    body: () => undefined,
+  },
+  {
     title: 'GET /persona, GET /tool, GET /me',
     method: 'GET',
     addresses: new Map(['/persona', '/tool', '/me'].map(path => [path, path])),

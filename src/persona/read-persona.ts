@@ -5,19 +5,23 @@ import type { ViewerParameters } from '../auth/viewer.js'
 import type { Executor } from '../db/statements/statement.js'
 import { ResourceNotFound } from '../errors.js'
 import { answerRead, editLink } from '../http/answer.js'
+import { registerHistory } from '../http/history.js'
 import { registerList } from '../http/pages.js'
 import { asOf, IfNoneMatch, NO_PRECONDITION, ReadQuery } from '../http/parameters.js'
 import { readOneResponses } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { pathId } from '../schema/parameters.js'
 import { AnswerText } from '../updates/answer-text.js'
+import { historyOf } from '../updates/history.js'
 import type { Past } from '../updates/past.js'
 import { readResource, wholeState } from '../updates/read.js'
 import { readPast } from '../updates/read-past.js'
 import type { OperationOptions } from '../updates/resource.js'
 import { idsOf, isRelation, type PersonaContent, REQUEST_FIELDS } from './fields.js'
+import { personaChanges } from './history.js'
 import { pastContent } from './past.js'
 import { personaResource } from './resource.js'
+import { requireVersions } from './rules.js'
 import { PersonaSnapshot, PersonaSummary, PersonaUpsertRequest, personaFieldsUpdate } from './schema.js'
 import { PERSONA_LOOKUP, type PersonaState } from './state.js'
 import { readPersonaPage } from './statements.js'
@@ -81,6 +85,21 @@ export function registerReadPersona(app: FastifyInstance, { database, ...limits 
 /** `GET /persona`: the agents that the caller sees, as small records, a page at a time. */
 export function registerReadPersonas(app: FastifyInstance, options: OperationOptions): void {
   registerList(app, options, { resource: 'persona', title: 'agents', record: PersonaSummary, read: readPersonaPage })
+}
+
+/** `GET /persona/{persona_id}/history`: what its audit rows say, to those who may edit it. */
+export function registerReadPersonaHistory(app: FastifyInstance, { database, ...limits }: OperationOptions): void {
+  const resource = { ...personaResource, requireHistory: requireVersions }
+  registerHistory(app, {
+    resource: 'persona',
+    lookup: PERSONA_LOOKUP,
+    async read({ caller }, id, prefetched, asked) {
+      requireVersions(prefetched as PersonaState, caller) // of this lookup
+      const job = { database, resource, request: { caller, ...limits } }
+      const { page, shown: changes } = await historyOf(job, id, asked, personaChanges)
+      return { page, changes }
+    },
+  })
 }
 
 const required = new Set<string>(PersonaUpsertRequest.required)

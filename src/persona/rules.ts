@@ -126,6 +126,12 @@ export function requireHistory(state: PersonaState, caller: Caller): void {
   requireEditor(state, caller, 'You can see this agent but not its earlier versions')
 }
 
+/** That the caller may list the versions: also of a deleted agent, to restore it, as its owner or an administrator. Throws likewise. */
+export function requireVersions(state: PersonaState, caller: Caller): void {
+  if (!state.deleted) requireHistory(state, caller)
+  else if (state.access !== 'owner' && !isAdmin(caller)) throw new ResourceNotFound('persona')
+}
+
 function requireEditor(state: PersonaState, caller: Caller, refusal: string): void {
   if (!isVisible(state, caller)) throw new ResourceNotFound('persona')
   if (state.access === 'owner' || state.access === 'editor' || isAdmin(caller)) return

@@ -1,17 +1,21 @@
 import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
-import { InvalidRequest, ResourceNotFound, SnapshotTooLarge } from '../errors.js'
+import { InvalidRequest, ResourceNotFound, SnapshotTooLarge, Unavailable } from '../errors.js'
 import { answerRead, editLink } from '../http/answer.js'
+import { registerHistory } from '../http/history.js'
 import { registerList } from '../http/pages.js'
 import { asOf, IfNoneMatch, NO_PRECONDITION, ReadQuery } from '../http/parameters.js'
 import { readOneResponses } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { pathId, queryChoice } from '../schema/parameters.js'
 import { AnswerText } from '../updates/answer-text.js'
+import { historyOf } from '../updates/history.js'
 import { readResource } from '../updates/read.js'
 import { readPast } from '../updates/read-past.js'
 import type { OperationOptions } from '../updates/resource.js'
+import { noteOperations, toolChanges } from './history.js'
 import { pastUpdateText, toolResource, updateText } from './resource.js'
+import { requireHistory } from './rules.js'
 import { CustomToolUpdate, ToolFunctions, ToolSnapshot, ToolSummary } from './schema.js'
 import { TOOL_LOOKUP, type ToolState } from './snapshot.js'
 import { readToolPage } from './statements.js'
@@ -78,6 +82,31 @@ export function registerReadTool(app: FastifyInstance, { database, workers, ...l
     if (size > limits.snapshotBytesMax) throw new SnapshotTooLarge(size, limits.snapshotBytesMax)
     return new AnswerText([text])
   }
+}
+
+/** `GET /tool/{tool_id}/history`: what its audit rows say, to those who may update it. */
+export function registerReadToolHistory(app: FastifyInstance, { database, workers, ...limits }: ReadToolOptions): void {
+  registerHistory(app, {
+    resource: 'tool',
+    lookup: TOOL_LOOKUP,
+    async read({ caller, raw }, id, prefetched, asked) {
+      requireHistory(prefetched as ToolState, caller) // of this lookup
+      const job = { database, resource: toolResource, request: { caller, ...limits } }
+      const { page, shown } = await historyOf(job, id, asked, toolChanges)
+      const { changes, pairs, headerNames } = shown
+      if (pairs.length === 0) return { page, changes }
+      const texts = pairs.map(({ texts }) => texts)
+      const work = { strict: false, pairs: texts, headerNames, inWorker: true }
+      try {
+        const found = await workers.run('compare_definitions', { body: {}, caller, raw }, work)
+        for (const [index, { change }] of pairs.entries()) noteOperations(change, found[index] ?? [])
+        return { page, changes }
+      } catch (error) {
+        if (!(error instanceof Unavailable || error instanceof InvalidRequest)) throw error
+        return { page, changes, notes: ['what definitions changed is left out: to compare them takes too much'] }
+      }
+    },
+  })
 }
 
 const PRESENT_ONLY = {

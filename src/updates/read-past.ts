@@ -1,4 +1,6 @@
-import { viewerParameters } from '../auth/viewer.js'
+import type { Transaction } from 'kysely'
+import { type ViewerParameters, viewerParameters } from '../auth/viewer.js'
+import type { Tables } from '../db/tables.js'
 import { unavailableFor } from '../db/unavailable.js'
 import { ResourceNotFound, SnapshotTooLarge } from '../errors.js'
 import type { AnswerText } from './answer-text.js'
@@ -11,23 +13,35 @@ import type { Job, ReadRequest, ResourceTypes, ShowPast } from './resource.js'
  * `Forbidden`, `VersionNotFound`, `VersionGone`, and `InvalidRequest` for a time in the future.
  */
 export async function readPast<T extends ResourceTypes>(
-  { database, resource, request: { caller, bounds, snapshotBytesMax } }: Job<T, ReadRequest>,
+  job: Job<T, ReadRequest>,
   id: number,
   asOf: AsOf,
-  show: ShowPast<T> = resource.pastSnapshot,
+  show: ShowPast<T> = job.resource.pastSnapshot,
 ): Promise<{ snapshot: AnswerText; version: number; notes: string[] }> {
-  const viewer = viewerParameters(caller)
+  const { snapshotBytesMax } = job.request
   const requireSize = (bytes: number) => {
     if (bytes > snapshotBytesMax) throw new SnapshotTooLarge(bytes, snapshotBytesMax)
   }
+  return await inSnapshot(job, id, async (trx, state, viewer) => {
+    const past = await readPastOf(trx, job.resource.kind, id, asOf)
+    const { text: snapshot, notes } = await show(trx, state, past, viewer, requireSize)
+    return { version: past.version, snapshot, notes }
+  })
+}
+
+/** Reads the past in one snapshot of the database, where the caller may edit the resource now. Throws `ResourceNotFound`, `Forbidden`. */
+export async function inSnapshot<T extends ResourceTypes, Result>(
+  { database, resource, request: { caller, bounds } }: Job<T, ReadRequest>,
+  id: number,
+  read: (trx: Transaction<Tables>, state: T['State'], viewer: ViewerParameters) => Promise<Result>,
+): Promise<Result> {
+  const viewer = viewerParameters(caller)
   const reading = () =>
     inOneSnapshot(database, async trx => {
       const state = await resource.read(trx, id, viewer)
       if (state === undefined) throw new ResourceNotFound(resource.kind)
       resource.requireHistory(state, caller)
-      const past = await readPastOf(trx, resource.kind, id, asOf)
-      const { text: snapshot, notes } = await show(trx, state, past, viewer, requireSize)
-      return { version: past.version, snapshot, notes }
+      return await read(trx, state, viewer)
     })
   try {
     return await bounds.expensive(String(caller.token.id), reading)

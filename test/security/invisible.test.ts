@@ -67,6 +67,18 @@ t.test("alike: somebody else's private agent, a deleted one, a hidden id, one th
   }
 })
 
+t.test("alike: the history and a restoration of somebody else's agent and of none", async t => {
+  const requests: [method: string, path: string, body?: object][] = [['GET', 'history']]
+  for (const [method, path, body] of requests) {
+    const ask = async (id: number) => {
+      world.statements.length = 0
+      const answer = await world.call(method, `/persona/${id}/${path}`, { token: alice, ...(body && { body }) })
+      return { answer: comparable(answer), asked: world.statements.filter(text => !/update "?token"?/.test(text)) }
+    }
+    t.strictSame(await ask(3), await ask(NOWHERE), path)
+  }
+})
+
 t.test('404, exactly', async t => {
   const answer = await patch(3, REQUIRED_FIELDS)
   t.equal(answer.statusCode, 404)

@@ -28,6 +28,7 @@ import {
   toFunctions,
 } from '../definition/index.js'
 import { factsOf, noteFacts } from '../definition-cache.js'
+import type { DefinitionPair } from '../history.js'
 import type { ToolUpdateFields } from '../rules.js'
 import { CustomToolCreate, CustomToolUpdate, ValidateToolRequest } from '../schema.js'
 import { compareNumbers, type RoundedNumber } from '../written-numbers.js'
@@ -233,11 +234,17 @@ function functionsOf(_: unknown, { headerNames, stored }: { headerNames: string[
   }
 }
 
+/** What each pair of definitions changes for a model, for a tool with these headers. */
+function comparisonOf(_: unknown, { pairs, headerNames }: { pairs: DefinitionPair[]; headerNames: string[] }) {
+  return pairs.map(([before, after]) => definitionChanges(parseBigInts(before), parseBigInts(after), { headerNames }))
+}
+
 /** What is done with the body of a tool operation: the check of its schema, and a function of data without behaviour. */
 export const TASKS = {
   update_custom_tool: { check: bodyCheck(CustomToolUpdate), run: updateContentOf },
   create_custom_tool: { check: bodyCheck(CustomToolCreate), run: updateContentOf },
   validate_tool: { check: bodyCheck(ValidateToolRequest), run: validationOf },
+  compare_definitions: { check: bodyCheck(Type.Object({})), run: comparisonOf },
   read_functions: { check: bodyCheck(Type.Object({})), run: functionsOf },
 } as const
 

@@ -1,0 +1,170 @@
+import type { Kysely, Transaction } from 'kysely'
+import type { ViewerParameters } from '../auth/viewer.js'
+import type { ResourceKind, Tables } from '../db/tables.js'
+import { INT4_MAX } from '../schema/vocabulary.js'
+import { sha256 } from './audit.js'
+import { inSnapshot } from './read-past.js'
+import type { Job, ReadRequest, ResourceTypes } from './resource.js'
+
+/* The history of an agent or a tool: what each of its audit rows says, newest first. */
+
+/** One audit row. `difference` is null where its content was pruned. */
+export interface HistoryRow {
+  version: number
+  version_before: number
+  at: string
+  actor: string
+  actor_id: string | null
+  command: string | null
+  request_id: string
+  fields: string[]
+  difference: Record<string, { from: unknown; to: unknown }> | null
+}
+
+/** One change as it is shown. Of a definition, `operations` says what it changes for a model; `more` counts those left out. */
+export interface ShownChange {
+  field: string
+  from: unknown
+  to: unknown
+  operations?: { kind: string; operation: string; argument?: string; msg: string }[]
+  more?: number
+}
+
+/** One entry of a history. `changes` is null where they are no longer kept. */
+export interface HistoryEntry {
+  version: number
+  at: string
+  action: 'created' | 'updated' | 'deleted' | 'restored' | 'applied'
+  actor: { id: string; email: string } | { id: null; command: string }
+  request_id: string
+  fields: string[]
+  changes: ShownChange[] | null
+}
+
+/** Which part of a history: at most `limit` entries, those before a version. */
+export interface AskedHistory {
+  limit: number
+  before?: number | undefined
+}
+
+/** Some rows of a history. Versions from `keptFrom` on can be read and restored. */
+export interface HistoryPage {
+  rows: HistoryRow[]
+  hasMore: boolean
+  keptFrom: number
+  /** The version that removed the tool which had this id before, or 0. */
+  removed: number
+}
+
+/** A page ends early where its rows and the definitions that they replaced take more. */
+const PAGE_BYTES_MAX = 4 * 2 ** 20
+
+/** Rows of a history. What another tool of the same id was before is left out, unless `withOthers`. */
+export async function readHistory(
+  db: Kysely<Tables>,
+  kind: ResourceKind,
+  id: number,
+  { limit, before = INT4_MAX }: AskedHistory,
+  withOthers = false,
+): Promise<HistoryPage> {
+  const ofResource = db.selectFrom('audit').where('resource_kind', '=', kind).where('resource_id', '=', id)
+  const { removed, pruned } = await ofResource
+    .select(({ fn, eb }) => [
+      fn.coalesce(fn.max('version_after').filterWhere('difference', 'is', null), eb.lit(0)).as('pruned'),
+      fn
+        .coalesce(fn.max('version_after').filterWhere(eb(eb.val('removed'), '=', fn.any('fields'))), eb.lit(0))
+        .as('removed'),
+    ])
+    .executeTakeFirstOrThrow()
+  const row = await db.selectFrom(kind).select('audit_anchor_version as anchor').where('id', '=', id).executeTakeFirst()
+  const newest = ofResource
+    .select([
+      'version_after as version',
+      'version_before',
+      'at',
+      'actor',
+      'actor_id',
+      'command',
+      'request_id',
+      'fields',
+    ])
+    .select(['difference', 'difference_bytes', 'definition_before'])
+    .where('version_after', '>', withOthers ? 0 : removed)
+    .where('version_after', '<', before)
+    .orderBy('version_after', 'desc')
+    .limit(limit + 1)
+  const sized = db
+    .selectFrom(newest.as('a'))
+    .leftJoin('tool_definition as d', 'd.hash', 'a.definition_before')
+    .selectAll('a')
+    .select(({ eb, fn, cast }) => {
+      const bytes = eb('a.difference_bytes', '+', fn.coalesce(cast<number>('d.size_bytes', 'integer'), eb.lit(0)))
+      const soFar = fn.sum<number>(bytes).over(over => over.orderBy('a.version', 'desc'))
+      return [
+        cast<number>(eb(soFar, '-', bytes), 'integer').as('bytes_before'),
+        fn.countAll<number>().over().as('found'),
+      ]
+    })
+  const read = await db
+    .selectFrom(sized.as('a'))
+    .select(['version', 'version_before', 'at', 'actor', 'actor_id', 'command', 'request_id', 'fields', 'difference'])
+    .select(({ cast }) => cast<number>('found', 'integer').as('found'))
+    .where('bytes_before', '<=', PAGE_BYTES_MAX)
+    .orderBy('version', 'desc')
+    .limit(limit)
+    .execute()
+  const keptFrom = Math.max(pruned, row?.anchor ?? 0, removed + 1)
+  return { rows: read, hasMore: (read[0]?.found ?? 0) > read.length, keptFrom, removed }
+}
+
+/** The history of a resource that the caller may edit. `show` says what the rows changed. Throws `ResourceNotFound`, `Forbidden`. */
+export async function historyOf<T extends ResourceTypes, Shown>(
+  job: Job<T, ReadRequest>,
+  id: number,
+  asked: AskedHistory,
+  show: (trx: Transaction<Tables>, state: T['State'], rows: HistoryRow[], viewer: ViewerParameters) => Promise<Shown>,
+): Promise<{ page: HistoryPage; shown: Shown }> {
+  return await inSnapshot(job, id, async (trx, state, viewer) => {
+    const page = await readHistory(trx, job.resource.kind, id, asked)
+    return { page, shown: await show(trx, state, page.rows, viewer) }
+  })
+}
+
+/** What `agentctl` writes into audit rows of restores, before and since 2.1, and what the service writes. */
+const RESTORES = /^(?:agentctl (?:rollback|agent restore|tool restore)|restore )/
+
+/** A row as it is shown, with these changes. */
+export function entryOf(row: HistoryRow, { removed }: HistoryPage, changes: ShownChange[] | undefined): HistoryEntry {
+  const { version, at, actor, actor_id: id, command, request_id, fields, difference } = row
+  const by = id === null ? { id, command: command ?? actor } : { id, email: actor }
+  return {
+    version,
+    at,
+    action: actionOf(row, removed),
+    actor: by,
+    request_id,
+    fields,
+    changes: difference && (changes ?? []),
+  }
+}
+
+function actionOf({ version_before, actor_id, command, fields, difference }: HistoryRow, removed: number) {
+  if (version_before === 0 || version_before === removed || difference?.name?.from === '') return 'created'
+  if (RESTORES.test(command ?? '')) return 'restored'
+  if (fields.includes('removed') || (fields.includes('deleted') && difference?.deleted?.to !== false)) return 'deleted'
+  return actor_id === null ? 'applied' : 'updated'
+}
+
+/** What is shown whole. */
+export const SHOWN_BYTES_MAX = 4 * 1024
+
+/** A value of some version, or where to read it. The address is relative to that of the history. */
+export function shownValue(value: unknown, id: number, version: number): unknown {
+  const text = typeof value === 'string' ? value : (JSON.stringify(value) ?? '')
+  const bytes = Buffer.byteLength(text)
+  return bytes <= SHOWN_BYTES_MAX ? value : { digest: sha256(text), bytes, href: hrefOf(id, version) }
+}
+
+export function hrefOf(id: number, version: number): string {
+  return `../${id}?version=${version}`
+}
