@@ -9,7 +9,7 @@ import {
   ServerUnfit,
 } from './db/connection/database-error.js'
 import type { Database } from './db/database.js'
-import { migrateDirectly, schemaAdvice, schemaState, schemaSteps } from './db/migrate.js'
+import { migrate, schemaAdvice, schemaState, schemaSteps } from './db/migrate.js'
 import { connectAdvice, isRefusedByServer } from './db/open.js'
 import { type Readiness, Unavailable, type UnavailableReason } from './errors.js'
 import { SecretCorrupt } from './secrets/cipher.js'
@@ -161,7 +161,7 @@ export class Lifecycle {
     const found = await schemaState(database.db, version)
     if (found.kind !== 'behind') return
     this.#state = MIGRATING
-    const names = await migrateDirectly(database, { onWait: sentence => log.warn(sentence) })
+    const names = await migrate(database, { onWait: sentence => log.warn(sentence) })
     if (names.length > 0) log.info({ migrations: names }, 'the schema was brought up to date')
   }
 

@@ -35,7 +35,7 @@ function folder(t: Teardown): string {
 /** Fills the database with the recorded cases' organisation and changes some of it over HTTP; answers two tokens. */
 async function fill(url: string): Promise<Tokens> {
   const database = openUrl(url, readConfig({}))
-  await migrate(database.db)
+  await migrate(database)
   const vault = await openVault(database.db, parseKeyRing(TEST_SECRET_KEYS))
   await applyOrganisation(database, JSON.parse(readFileSync(worldFile(), 'utf8')), { vault, env: {} })
   const { token: admin } = await createToken(database.db, { email: 'admin@example.com' })

@@ -32,7 +32,7 @@ export async function demoApp(t: WithTeardown, settings: Record<string, string> 
 
 async function fillDemo(url: string): Promise<void> {
   const database = openUrl(url, readConfig({}))
-  await migrate(database.db)
+  await migrate(database)
   const vault = await openVault(database.db, parseKeyRing(TEST_SECRET_KEYS))
   await applyOrganisation(database, demoOrganisation(), { vault, env: {} })
   await database.close()

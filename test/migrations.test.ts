@@ -42,7 +42,7 @@ t.test('four processes that migrate an empty database at once run each migration
   const answers = await Promise.all(started.map(({ answer }) => answer))
   t.strictSame(answers.flatMap(({ stdout }) => JSON.parse(stdout).applied).sort(), NAMES)
   t.strictSame(await schemaState(database.db, '1.0.0'), { kind: 'current' })
-  t.strictSame(await migrate(database.db), [], 'again there is nothing to do')
+  t.strictSame(await migrate(database), [], 'again there is nothing to do')
 })
 
 t.test('a migration that fails leaves nothing of itself, and what ran before it', async t => {
@@ -52,13 +52,13 @@ t.test('a migration that fails leaves nothing of itself, and what ran before it'
     await sql`select 1 / 0`.execute(db)
   }
   const steps = { ...MIGRATIONS, '9000_broken': { up, oldestProgram: '1.0.0', locks: [] } }
-  await t.rejects(migrate(database.db, steps), { code: '22012' })
+  await t.rejects(migrate(database, { steps }), { code: '22012' })
   const { rows } = await sql`select to_regclass('half') as half`.execute(database.db)
   t.strictSame(rows, [{ half: null }])
   const found = await schemaState(database.db, '1.0.0')
   const partial = found.kind === 'behind' ? found.pending : []
   t.ok(found.kind === 'current' || partial.length === NAMES.length, 'all or nothing of the ones before')
-  await migrate(database.db)
+  await migrate(database)
   t.strictSame(await schemaState(database.db, '1.0.0'), { kind: 'current' })
 })
 
@@ -67,18 +67,18 @@ t.test('the state of a schema: behind, current, ahead only where the newer migra
   const state = (version: string) => schemaState(database.db, version)
   t.strictSame(await state('1.0.0'), { kind: 'behind', pending: NAMES, isEmpty: true })
   const [first = ''] = NAMES
-  await migrate(database.db, { [first]: MIGRATIONS[first] as SchemaStep }) // it is one of the names
+  await migrate(database, { steps: { [first]: MIGRATIONS[first] as SchemaStep } }) // it is one of the names
   t.strictSame(await state('1.0.0'), { kind: 'behind', pending: NAMES.slice(1), isEmpty: false })
-  await migrate(database.db)
+  await migrate(database)
   t.strictSame(await state('1.0.0'), { kind: 'current' })
 
-  await migrate(database.db, later('1.9.0'))
+  await migrate(database, { steps: later('1.9.0') })
   t.strictSame(await state('1.8.9'), { kind: 'ahead', oldestProgram: '1.9.0' })
   t.strictSame(await state('1.10.0'), { kind: 'current' }, 'numbers, not text')
   t.strictSame(await state('2.0.0'), { kind: 'current' })
   await sql`update schema_requirement set oldest_program = '1.0.0' where migration = '9000_later'`.execute(database.db)
   t.strictSame(await state('1.0.0'), { kind: 'current' }, 'a newer migration that old programs can live with')
-  t.strictSame(await migrate(database.db), [], 'and the old program has nothing to migrate')
+  t.strictSame(await migrate(database), [], 'and the old program has nothing to migrate')
 })
 
 t.test('503 with the reason while the schema does not fit, and service once it does', async t => {
@@ -111,7 +111,7 @@ t.test('503 with the reason while the schema does not fit, and service once it d
   t.match(update.json(), { error_code: 'SERVICE_UNAVAILABLE', outcome: 'not_applied' })
 
   waiting.drain()
-  await migrate(database.db, later('1.0.1'))
+  await migrate(database, { steps: later('1.0.1') })
   app = await buildApp({ config, version, database, service, logger: false })
   const started = service.start()
   await seen(answers, '503 schema_ahead')
@@ -138,7 +138,7 @@ t.test(
     const said: string[] = []
     const waiting = { patienceMs: 300, onWait: (sentence: string) => said.push(sentence) }
     const fault = { reason: 'migrating', message: /has held the lock of migrations for 0.3 s/ }
-    t.match(await migrate(database.db, MIGRATIONS, waiting).catch(error => error), fault)
+    t.match(await migrate(database, waiting).catch(error => error), fault)
     const named = `process ${rows[0]?.pid} of the server \\(a migration that hangs, role \\w+, from .*, connected since 2`
     t.match(said, [new RegExp(named)])
     t.equal(said.length, 1)
@@ -176,13 +176,13 @@ t.test('78 for a migration through a pooler: nothing is run, and the message say
   const through = openUrl(pooled.href, readConfig({}))
   t.teardown(() => through.close())
   await t.rejects((await buildService(t, through, { migrates: true })).service.start(), { name: 'ServerUnfit' })
-  await migrate(database.db)
+  await migrate(database)
   t.equal(await (await buildService(t, through, { migrates: true })).service.start(), true, 'nothing is to be migrated')
 })
 
 t.test('78 for a database of a version before 1.15.1, by every way in: it is left as it is', async t => {
   const { url, database } = await emptyDatabase(t)
-  await migrate(database.db, Object.fromEntries(Object.entries(MIGRATIONS).slice(0, 3)))
+  await migrate(database, { steps: Object.fromEntries(Object.entries(MIGRATIONS).slice(0, 3)) })
   t.match(await schemaState(database.db, '2.1.0'), { kind: 'behind' }, 'one that this program has begun')
   await sql`comment on table schema_requirement is null`.execute(database.db)
   const message = /of a version before 1\.15\.1: upgrade it to 1\.15\.1 first/
@@ -268,7 +268,7 @@ t.test('no writer waits 250 ms for an expanding step, and the program before it 
 
   const before = last.size
   const startedAt = performance.now()
-  const ran = await Promise.all([migrate(database.db, EXPANDED), migrate(second.db, EXPANDED)])
+  const ran = await Promise.all([migrate(database, { steps: EXPANDED }), migrate(second, { steps: EXPANDED })])
   t.ok(performance.now() - startedAt > READING_MS / 2, 'the step had to wait for the reader')
   t.ok(last.size > before, 'writers went on')
   await readerEnded
@@ -319,13 +319,13 @@ t.test('a preparation that fails leaves its step undone, and is repeated', async
     if (tries === 1) throw new Error('cut short')
   }
   const steps = { ...EXPANDED, '9004_image': { ...step({}), prepare } }
-  await t.rejects(migrate(database.db, steps), { message: 'cut short' })
+  await t.rejects(migrate(database, { steps }), { message: 'cut short' })
   t.strictSame(await schemaState(database.db, '1.0.0', steps), {
     kind: 'behind',
     pending: ['9004_image'],
     isEmpty: false,
   })
-  t.strictSame(await migrate(database.db, steps), ['9004_image'])
+  t.strictSame(await migrate(database, { steps }), ['9004_image'])
   const { rows } = await sql<{ lock_timeout: string }>`select setting as lock_timeout from pg_settings
     where name = 'lock_timeout'`.execute(database.db)
   t.not(rows[0]?.lock_timeout, '0', 'connections have their bounds again')
@@ -347,7 +347,7 @@ const OUR_CONSTRAINTS = sql`pg_constraint k join pg_class c on c.oid = k.conreli
 
 t.test('the migrated schema is the one that was reviewed', async t => {
   const { database } = await emptyDatabase(t)
-  await migrate(database.db)
+  await migrate(database)
   const { rows } = await sql<{ text: string }>`
     select format(E'create table %s (\n%s\n)%s;\n%s', c.relname, (
       select string_agg(line, E',\n' order by part, attnum, contype, conname) from (

@@ -51,7 +51,7 @@ t.test(
     const { database, db } = await databaseOf1_15_1(t)
     const trail = () => db.selectFrom('audit').select(['hash', 'actor', 'at']).orderBy('hash').execute()
     const before = await trail()
-    t.strictSame(await migrate(db), NEW_STEPS)
+    t.strictSame(await migrate(database), NEW_STEPS)
     t.strictSame(await trail(), before)
     t.same((await verifyAudit(db)).findings, [])
 
@@ -86,7 +86,7 @@ t.test(
 )
 
 t.test('writers that go on meanwhile lose nothing, and their chains verify', async t => {
-  const { db } = await databaseOf1_15_1(t)
+  const { database, db } = await databaseOf1_15_1(t)
   // The writers are of this program, so what later steps add is there first; 0012 is the step that they meet.
   for (const name of NEW_STEPS.slice(1)) await MIGRATIONS[name]?.up(db as unknown as Kysely<unknown>)
   const steps = Object.fromEntries(Object.entries(MIGRATIONS).filter(([name]) => name < '0013'))
@@ -99,7 +99,7 @@ t.test('writers that go on meanwhile lose nothing, and their chains verify', asy
         .execute(trx => changeAgent(trx, 3, state => ({ ...contentOf(state), name: `n${written}` })))
     }
   })()
-  await Promise.all([migrate(db, steps), migrate(db, steps)])
+  await Promise.all([migrate(database, { steps }), migrate(database, { steps })])
   isDone = true
   await writing
   t.match(await db.selectFrom('persona').select('version').where('id', '=', 3).execute(), [{ version: 4 + written }])
@@ -109,8 +109,8 @@ t.test('writers that go on meanwhile lose nothing, and their chains verify', asy
 })
 
 t.test('what SQL changes after the upgrade is found, in rows of before and after it', async t => {
-  const { db } = await databaseOf1_15_1(t)
-  await migrate(db)
+  const { database, db } = await databaseOf1_15_1(t)
+  await migrate(database)
   const found = (...statements: ReturnType<typeof sql>[]) =>
     inVain(db, async trx => {
       for (const statement of statements) await statement.execute(trx)

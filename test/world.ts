@@ -52,7 +52,7 @@ async function loadWorld(url: string): Promise<void> {
   const { applyOrganisation } = await import('../src/admin/apply.js') // slow, and one process of a run needs it
   const database = open(url)
   try {
-    await migrate(database.db)
+    await migrate(database)
     const vault = await openVault(database.db, parseKeyRing(TEST_SECRET_KEYS))
     await applyOrganisation(database, JSON.parse(readFileSync(worldFile(), 'utf8')), { vault, env: {} })
   } finally {

@@ -60,8 +60,9 @@ const OLDEST_UPGRADED = { version: '1.15.1', step: '0011_leaf_positions' }
 /** The comment on `schema_requirement` in databases that were not made by a version before 2.1. */
 const MADE_SINCE = 'made by version 2.1 or later'
 
-/** What a migration waits for. */
-export interface Waiting {
+/** What a migration runs, and what it waits for. */
+export interface MigrationOptions {
+  steps?: Readonly<Record<string, SchemaStep>>
   /** How long another process may hold the lock of migrations. */
   patienceMs?: number
   /** Called with a sentence for the operator when a wait begins. */
@@ -69,34 +70,27 @@ export interface Waiting {
 }
 
 /**
- * Brings the schema of the service's database up to date, as `migrate` does. Throws `ServerUnfit` through a pooler, whose
- * connections are not one session: the lock of migrations would not hold, and would stay behind.
+ * Brings the schema up to date, forward only, and answers the names of the migrations that ran. Of several processes one works and
+ * the others wait. Throws when a migration fails, with 55P03 when a table was not to be had within a minute, `Unavailable` when
+ * another process held the lock for too long; what ran before it stays, and of the failed one only what its `prepare` made. Throws
+ * `ServerUnfit` through a pooler, whose connections are not one session: the lock would not hold, and would stay behind.
  */
-export async function migrateDirectly(database: Database, waiting: Waiting): Promise<string[]> {
-  if ((await pendingSteps(database.db, MIGRATIONS)).length === 0) return []
+export async function migrate(database: Database, options: MigrationOptions = {}): Promise<string[]> {
+  const { steps = MIGRATIONS } = options
+  if ((await pendingSteps(database.db, steps)).length === 0) return []
   if (!database.server?.isDirect) {
     throw new ServerUnfit(
       'a pooler stands before the database, and migrations need a direct connection: run agentctl migrate with a ' +
         'DATABASE_URL that names the server itself, and leave MIGRATE_ON_START off',
     )
   }
-  return await migrate(database.db, MIGRATIONS, waiting)
-}
-
-/**
- * Brings the schema up to date, forward only, and answers the names of the migrations that ran. Of several processes one works and
- * the others wait. Throws when a migration fails, with 55P03 when a table was not to be had within a minute, `Unavailable` when
- * another process held the lock for too long; what ran before it stays, and of the failed one only what its `prepare` made.
- */
-export async function migrate(db: Kysely<Tables>, steps = MIGRATIONS, waiting: Waiting = {}): Promise<string[]> {
-  if ((await pendingSteps(db, steps)).length === 0) return []
-  return await db.connection().execute(connection =>
-    locked(connection, waiting, async () => {
+  return await database.db.connection().execute(connection =>
+    locked(connection, options, async () => {
       const pending = await pendingSteps(connection, steps)
       for (const name of pending) {
         const step = steps[name] as SchemaStep // one of them
         await prepareStep(connection, step)
-        await runStep(connection, name, step, waiting)
+        await runStep(connection, name, step, options)
       }
       return pending
     }),
@@ -111,7 +105,7 @@ async function pendingSteps(db: Kysely<Tables>, steps: Readonly<Record<string, S
 /** Polls instead of waiting: `create index concurrently` would wait for the snapshot of a waiting session. */
 async function locked<T>(
   connection: Kysely<Tables>,
-  { patienceMs = LOCK_PATIENCE_MS, onWait }: Waiting,
+  { patienceMs = LOCK_PATIENCE_MS, onWait }: MigrationOptions,
   work: () => Promise<T>,
 ): Promise<T> {
   const deadline = Date.now() + patienceMs
@@ -160,7 +154,12 @@ async function prepareStep(connection: Kysely<Tables>, step: SchemaStep): Promis
 }
 
 /** Runs one step in a transaction; repeats it while a lock is not to be had. */
-async function runStep(connection: Kysely<Tables>, name: string, step: SchemaStep, { onWait }: Waiting): Promise<void> {
+async function runStep(
+  connection: Kysely<Tables>,
+  name: string,
+  step: SchemaStep,
+  { onWait }: MigrationOptions,
+): Promise<void> {
   const deadline = Date.now() + STEP_PATIENCE_MS
   for (let isTold = false; ; isTold = true) {
     try {

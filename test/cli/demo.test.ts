@@ -13,7 +13,7 @@ t.test('the demo organisation loads into an empty database, and again with nothi
   const { url } = await testDatabase(t)
   const database = openUrl(url, readConfig({}))
   t.teardown(() => database.close())
-  await migrate(database.db)
+  await migrate(database)
   const vault = await openVault(database.db, parseKeyRing(TEST_SECRET_KEYS))
   const demo = await loadDemo(database, vault)
   t.match(demo, /^pat_/)

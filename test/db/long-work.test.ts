@@ -59,7 +59,7 @@ t.test(
   '`create index concurrently` of a migration waits for a transaction that is longer than a statement',
   async t => {
     const { url, database } = await opened(t)
-    await migrate(database.db)
+    await migrate(database)
     const holder = new pg.Client({ connectionString: url })
     await holder.connect()
     t.teardown(() => holder.end())
@@ -68,7 +68,7 @@ t.test(
       await sql`create index concurrently later on persona (name)`.execute(db)
     }
     const steps = { ...MIGRATIONS, '9000_later': { prepare, up: async () => {}, oldestProgram: '1.0.0', locks: [] } }
-    const migrating = migrate(database.db, steps)
+    const migrating = migrate(database, { steps })
     await sleep(1_500)
     await holder.query('commit')
     t.strictSame(await migrating, ['9000_later'])

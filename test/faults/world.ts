@@ -9,7 +9,7 @@ export const AGENT_COUNT = 8
 export async function makeWorld(url: string): Promise<string> {
   const database = openUrl(url, readConfig({}))
   const { db } = database
-  await migrate(db)
+  await migrate(database)
   const { token, hash } = mintToken('person')
   const user = await db
     .insertInto('user_account')

@@ -1,7 +1,7 @@
 import type { Command } from 'commander'
 import { type Kysely, sql } from 'kysely'
 import { describeServer } from '../../db/connection/database-server.js'
-import { MIGRATIONS, migrateDirectly, type SchemaState, schemaAdvice, schemaState } from '../../db/migrate.js'
+import { MIGRATIONS, migrate, type SchemaState, schemaAdvice, schemaState } from '../../db/migrate.js'
 import type { Tables } from '../../db/tables.js'
 import { VERSION } from '../../version.js'
 import { createUser, firstAdministrator, keepingAdministrator } from '../people.js'
@@ -32,7 +32,7 @@ async function initCommand(call: Call, _: object, given: string): Promise<undefi
   const { database, description } = await call.rawDatabase()
   const state = await schemaState(database.db, VERSION)
   if (state.kind === 'ahead') throw schemaAhead(state)
-  const migrations = state.kind === 'behind' ? await call.inSteps(() => migrateDirectly(database, waiting(call))) : []
+  const migrations = state.kind === 'behind' ? await call.inSteps(() => migrate(database, waiting(call))) : []
   await call.vault()
   const issued = await keepingAdministrator(database.db, async trx => {
     const there = await firstAdministrator(trx)
@@ -60,7 +60,7 @@ async function migrateCommand(call: Call, { plan }: { plan?: boolean }): Promise
   const state = await schemaState(database.db, VERSION)
   if (state.kind === 'ahead') throw schemaAhead(state)
   const names = !plan
-    ? await call.inSteps(() => migrateDirectly(database, waiting(call)))
+    ? await call.inSteps(() => migrate(database, waiting(call)))
     : state.kind === 'behind'
       ? state.pending
       : []
