@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import { REQUIRED_FIELDS } from '../app.js'
 import { AGENT_COUNT, range } from './world.js'
 
 /** A database that can be asked. */
@@ -6,7 +7,10 @@ interface Queried {
   query<R extends Record<string, unknown>>(text: string): Promise<R[]>
 }
 
-/** Callers that update one agent each, one update after the other, and what each update was answered. */
+const NEW_AGENT = { ...REQUIRED_FIELDS, document_set_ids: [], tool_ids: [] }
+const CREATES_EVERY = 4
+
+/** Callers that update one agent each and at times create one, one change after the other, and what each change was answered. */
 export class Updates {
   /** By the description that it sets: a status, of a 503 with its outcome; `cut` where no answer came. */
   readonly told = new Map<string, string>()
@@ -49,19 +53,21 @@ export class Updates {
   async #lane(id: number): Promise<void> {
     for (let number = 0; !this.#isOver; number++) {
       const description = `${process.pid} ${performance.now()} ${id} ${number}`
-      const answer = await this.#update(id, description).catch(() => 'cut')
+      const isCreation = number % CREATES_EVERY === 0
+      const answer = await this.#change(id, description, isCreation).catch(() => 'cut')
       this.told.set(description, answer)
       await sleep(answer === '200' ? 10 : 100)
     }
   }
 
-  async #update(id: number, description: string): Promise<string> {
-    const response = await fetch(`http://127.0.0.1:${this.#port()}/persona/${id}?update_mask=description`, {
-      method: 'PATCH',
+  async #change(id: number, description: string, isCreation: boolean): Promise<string> {
+    const path = isCreation ? '/persona' : `/persona/${id}?update_mask=description`
+    const response = await fetch(`http://127.0.0.1:${this.#port()}${path}`, {
+      method: isCreation ? 'POST' : 'PATCH',
       headers: { authorization: `Bearer ${this.#token}`, 'content-type': 'application/json' },
-      body: JSON.stringify({ description }),
+      body: JSON.stringify({ ...(isCreation && NEW_AGENT), description }),
     })
     const { outcome = '' } = (await response.json()) as { outcome?: string }
-    return `${response.status} ${outcome}`.trim()
+    return response.status === 201 ? '200' : `${response.status} ${outcome}`.trim()
   }
 }

@@ -72,6 +72,13 @@ const OPERATIONS = [
     body: { name: 'n', definition: DEFINITION, custom_headers: [{ key: 'X-A', value: 'v' }], oauth_config_id: 1 },
   },
   { method: 'POST', path: '/admin/tool/custom/validate', ids: [''], body: { definition: DEFINITION } },
+  { method: 'POST', path: '/persona', ids: [''], body: FULL_AGENT_UPDATE },
+  {
+    method: 'POST',
+    path: '/admin/tool/custom',
+    ids: [''],
+    body: { name: 'n', definition: DEFINITION, passthrough_auth: false, custom_headers: [{ key: 'X-A', value: 'v' }] },
+  },
 ] as const
 
 /** Mostly the first, at times one of the others. */
@@ -122,7 +129,8 @@ function hostileRequest(authorizations: readonly string[]) {
   })
 }
 
-const STATUSES = [200, 302, 304, 400, 401, 403, 404, 405, 412, 413, 414, 415, 422, 428]
+const STATUSES = [200, 201, 204, 302, 304, 400, 401, 403, 404, 405, 409, 410, 412, 413, 414, 415, 422, 428]
+const MORE = ['reason', 'current_etag', 'changed', 'applied_etag', 'agents', 'others']
 
 /** What is wrong with an answer, in words; undefined for one of the two shapes that there are. */
 function strangeness({ statusCode, headers, body }: LightMyRequestResponse, method: string): string | undefined {
@@ -130,10 +138,10 @@ function strangeness({ statusCode, headers, body }: LightMyRequestResponse, meth
   if (headers['cache-control'] !== 'no-store' || headers['x-request-id'] === undefined) return 'a header that lacks'
   if (Object.values(headers).some(value => /[^\t\x20-\x7e]/.test(String(value)))) return 'a header that is not ASCII'
   if (statusCode === 302) return headers.location === 'docs' ? undefined : 'the location' // /persona/.. is /
-  if (method === 'HEAD' || statusCode === 304 || statusCode === 200) return undefined
+  if (method === 'HEAD' || statusCode === 304 || statusCode < 300) return undefined
   const { error_code: code, detail, request_id: id, ...rest } = JSON.parse(body)
   if (statusCode !== 422) {
-    const more = Object.keys(rest).filter(name => !['reason', 'current_etag', 'changed', 'applied_etag'].includes(name))
+    const more = Object.keys(rest).filter(name => !MORE.includes(name))
     const isError = typeof code === 'string' && typeof detail === 'string' && id === headers['x-request-id']
     return isError && more.length === 0 ? undefined : 'the error'
   }
