@@ -5,6 +5,7 @@ import { clientAddressOf } from '../auth/client-address.js'
 import { type Authenticate, REQUIRES_TOKEN, tokenHashIn } from '../auth/hook.js'
 import type { Config } from '../config.js'
 import {
+  ClientGone,
   Forbidden,
   NotAuthenticated,
   type RateLimit,
@@ -60,6 +61,9 @@ export async function registerAdmission(scope: FastifyInstance, options: Admissi
     const token = Buffer.isBuffer(hash) ? hash.toString('latin1') : undefined
     enterWork(request, token ?? clientAddressOf(request), requests, bytes)
     if (token !== undefined) countToken(token, reply)
+    const { exchange } = request
+    if (exchange.turn !== undefined) await exchange.turn
+    if (exchange.isGone) throw new ClientGone()
     await failures.bound(token, networkOf(clientAddressOf(request)), reply, () => authenticate(request, reply))
   })
   scope.addHook('onSend', (request, reply, payload, done) => {

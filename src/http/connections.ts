@@ -41,14 +41,15 @@ export function registerConnections(
   // Typed as always set: the first hook of every request sets it.
   app.decorateRequest('exchange', null as unknown as Exchange)
   app.addHook('onRequest', (request, reply, done) => {
-    latest.set(request.raw.socket, request)
-    const exchange = new Exchange(request, reply, onCut)
+    const { socket } = request.raw
+    const exchange = new Exchange(request, reply, onCut, latest.get(socket)?.exchange)
+    latest.set(socket, request)
     request.exchange = exchange
     open.add(exchange)
     exchange.atEnd(() => {
       open.delete(exchange)
       // A request holds its answer, and its connection may stay open for long.
-      if (request.raw.complete && latest.get(request.raw.socket) === request) latest.delete(request.raw.socket)
+      if (request.raw.complete && latest.get(socket) === request) latest.delete(socket)
     })
     done()
   })

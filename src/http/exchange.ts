@@ -28,6 +28,11 @@ export class Exchange {
   isOver = false
   /** Why the connection closes before the whole answer, if it does. */
   cut: Cut = 'left'
+  /**
+   * Settles once the request before it on its connection is over, if that is not yet. Pipelined requests are served one after the other:
+   * what is made of one would be held until the answers before it are read.
+   */
+  readonly turn: Promise<void> | undefined
   #unread: NodeJS.Timeout | undefined
   readonly #listeners: (() => void)[] = []
   readonly #onClose = () => {
@@ -41,7 +46,9 @@ export class Exchange {
     readonly reply: FastifyReply,
     /** Called when the connection closes before the whole answer. */
     readonly onCut: (exchange: Exchange) => void,
+    before: Exchange | undefined,
   ) {
+    if (before?.isOver === false) this.turn = new Promise(resolve => before.atEnd(resolve))
     const { socket } = request.raw
     // The response's own `close` does not come for a pipelined request that waits behind another one.
     socket.once('close', this.#onClose)

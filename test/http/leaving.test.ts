@@ -144,11 +144,11 @@ async function unread(t: Parameters<typeof running>[0], settings: Record<string,
   if ((await service.app.inject({ ...put, headers: { authorization } })).statusCode !== 200) throw new Error('not put')
   const accepted: Socket[] = []
   service.app.server.on('connection', socket => accepted.push(socket))
-  const ask = (operation: Operation) => {
+  const ask = (operation: Operation, times = 1) => {
     const { head, body } = textOf(operation, service.token)
     const client = new RawConnection(service.port)
     client.socket.pause()
-    return client.write(head + body)
+    return client.write((head + body).repeat(times))
   }
   const isHeld = () => accepted.some(({ writableLength }) => writableLength > 0)
   return { service, ask, isHeld }
@@ -198,6 +198,17 @@ t.test('a connection ends whose answer is not read, or too slowly, within twice 
   for (const { socket } of [silent, slow]) socket.resume()
   await Promise.all([silent.closed, slow.closed])
   for (const { text } of [silent, slow]) t.ok(text.length < UNREAD_BYTES)
+})
+
+t.test('200 for every pipelined request: one waits, and holds no answer, until the one before it is read', async t => {
+  const { service, ask, isHeld } = await unread(t, { TRANSFER_BYTES_MAX: String(64 * 2 ** 20) })
+  const client = ask({ method: 'GET', path: '/tool/10' }, 5)
+  await eventually(isHeld)
+  await whenInWork(service, 5)
+  client.socket.resume()
+  await whenInWork(service, 0)
+  t.equal(client.text.match(/HTTP\/1\.1 200/g)?.length, 5)
+  client.socket.destroy()
 })
 
 t.test('answers of 4 MB on 60 connections that stay open are not kept in memory, read or not', async t => {
