@@ -5,7 +5,7 @@ import { type Kysely, sql } from 'kysely'
 import t, { type Test } from 'tap'
 import { applyOrganisation } from '../../src/admin/apply.js'
 import type { Tables } from '../../src/db/tables.js'
-import { worldApp } from '../app.js'
+import { REQUIRED_FIELDS, worldApp } from '../app.js'
 import { DEFINITION, matrixOrganisation } from '../matrix-organisation.js'
 import { comparable } from './observed.js'
 
@@ -110,6 +110,8 @@ interface Way {
   url: string
   body(count: number): object
   headers?: Record<string, string>
+  /** The status of one that loses nothing. */
+  kept?: number
 }
 
 /** It names no field, and so waits for nobody and needs no If-Match. */
@@ -168,7 +170,7 @@ const controlled = new Map<Way, Set<string>>()
 async function requireLost(t: Test, way: Way, loss: Loss, send: Send): Promise<void> {
   const { token, values } = await callerOf(loss.caller)
   const title = `${loss.caller}: ${loss.lost}`
-  const kept = way.headers === undefined ? 200 : 204
+  const kept = way.kept ?? (way.headers === undefined ? 200 : 204)
   if (controlled.get(way)?.has(loss.caller) !== true) {
     const control = await (await send(way, token, async () => {})).answer
     t.equal(control.statusCode, kept, `${loss.caller}, nothing lost: ${control.body}`)
@@ -210,7 +212,7 @@ const slowly: Send = async (way, token, meanwhile) => {
 const behindLock: Send = async (way, token, meanwhile) => {
   return await world.database.db.transaction().execute(async trx => {
     await sql`select from persona where id = 101 for no key update`.execute(trx)
-    await sql`select from tool where id = 204 for no key update`.execute(trx)
+    await sql`select from tool where id in (202, 204) for no key update`.execute(trx)
     const answer = ask(way, token, JSON.stringify(way.body(count++)))
     await until(waitsForLock)
     await meanwhile(trx)
@@ -228,6 +230,55 @@ for (const kind of ['persona', 'tool'] as const) {
       for (const loss of LOSSES[kind] ?? []) await requireLost(t, way, loss, behindLock)
     })
   }
+}
+
+const CREATIONS: [way: Way, losses: Loss[]][] = [
+  [
+    {
+      title: 'creation',
+      method: 'POST',
+      url: '/persona?dry_run=true',
+      body: () => ({ ...REQUIRED_FIELDS, document_set_ids: [], tool_ids: [] }),
+      kept: 201,
+    },
+    [...everybody('owner'), column('admin', 'persona_ids', "'{102}'"), column('admin', 'tool_ids', "'{204}'")],
+  ],
+  [
+    {
+      title: 'creation',
+      method: 'POST',
+      url: '/admin/tool/custom?dry_run=true',
+      body: () => ({ name: 'new', definition: DEFINITION, passthrough_auth: false }),
+      kept: 201,
+    },
+    [
+      ...everybody('actions'),
+      permissions('actions', '{manage:actions}'),
+      column('actions', 'scopes', "'{basic}'"),
+      column('actions', 'tool_ids', "'{205}'"),
+    ],
+  ],
+]
+for (const [way, losses] of CREATIONS) {
+  t.test(`${way.url}: what is lost while the body is on its way`, async t => {
+    for (const loss of losses) await requireLost(t, way, loss, slowly)
+  })
+}
+
+const DELETIONS: [way: Way, losses: Loss[]][] = [
+  [
+    { title: 'deletion', method: 'DELETE', url: '/persona/101?dry_run=true', body: () => ({}), kept: 204 },
+    (LOSSES.persona ?? []).filter(({ caller }) => /^(owner|admin|group-admin)$/.test(caller)),
+  ],
+  [
+    { title: 'deletion', method: 'DELETE', url: '/admin/tool/custom/202?dry_run=true', body: () => ({}), kept: 204 },
+    (LOSSES.tool ?? []).filter(({ caller, lost }) => caller !== 'manager' && !lost.includes('tool_ids')),
+  ],
+]
+for (const [way, losses] of DELETIONS) {
+  t.test(`${way.url}: what is lost while the request waits for the row's lock`, async t => {
+    for (const loss of losses) await requireLost(t, way, loss, behindLock)
+  })
 }
 
 async function callerOf(name: string) {
