@@ -105,13 +105,14 @@ export function updaterOf(
 
 /** A deletion, likewise. It is no read, and nothing is shown of what is gone. */
 export function deleterOf<Kind extends ResourceKind>(
-  [kind, id]: readonly [Kind, number],
+  kind: Kind,
+  id: number,
   request: FastifyRequest,
   query: { dry_run?: boolean | undefined },
   { 'idempotency-key': key, ...headers }: Parameters<typeof updaterOf>[2] & { 'idempotency-key'?: string | undefined },
   options: OperationOptions,
 ) {
-  const asked = updaterOf(request, query, headers, options)
+  const asked = updaterOf(request, query, { ...headers, prefer: undefined }, options)
   const used = requestKey(request.caller, asked.dryRun ? undefined : key, () => [kind, id, 'delete'])
   return { ...asked, minimal: true, kind, id, fields: { deleted: true } as object, key: used }
 }

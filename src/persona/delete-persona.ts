@@ -35,7 +35,7 @@ export function registerDeletePersona(app: FastifyInstance, options: OperationOp
     async (request, reply) => {
       const { persona_id: id } = request.params
       if (id === undefined) throw new ResourceNotFound('persona')
-      const asked = { ...deleterOf(['persona', id], request, request.query, request.headers, options), masked: false }
+      const asked = { ...deleterOf('persona', id, request, request.query, request.headers, options), masked: false }
       const prefetched = request.prefetched as PersonaState | null // this route's lookup reads it
       const deleted = await deleteOnce(options.database, personaDeletion, asked, prefetched)
       return answerUpdate(reply, 'persona', asked, deleted, deleted.overwritten.map(overwriteWarning), { isGone: true })

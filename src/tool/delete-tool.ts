@@ -37,7 +37,7 @@ export function registerDeleteTool(app: FastifyInstance, options: OperationOptio
     async (request, reply) => {
       const { tool_id: id } = request.params
       if (id === undefined) throw new ResourceNotFound('tool')
-      const asked = { ...deleterOf(['tool', id], request, request.query, request.headers, options), release }
+      const asked = { ...deleterOf('tool', id, request, request.query, request.headers, options), release }
       const prefetched = request.prefetched as ToolState | null // this route's lookup reads it
       const deleted = await withScopeTold(database, asked, id, () =>
         deleteOnce(database, toolDeletion, asked, prefetched),

@@ -112,8 +112,8 @@ t.test('403 for a token that is bound to some agents or tools', async t => {
 
 t.test('204: a deleted agent is 404 for everybody, is in no list, and has what it had in its audit row', async t => {
   const id = await made({ users: [BOB], label_ids: [1], is_public: true })
-  const answer = await remove(id, { 'if-match': `"persona-${id}-1"` })
-  t.match(answer, { statusCode: 204, body: '', headers: { etag: undefined } })
+  const answer = await remove(id, { 'if-match': `"persona-${id}-1"`, prefer: 'return=minimal, handling=strict' })
+  t.match(answer, { statusCode: 204, body: '', headers: { etag: undefined, 'preference-applied': undefined } })
   for (const token of [alice, bob, admin]) {
     for (const method of ['GET', 'DELETE'])
       t.equal((await call(method, `/persona/${id}`, { token })).json().error_code, 'PERSONA_NOT_FOUND')
