@@ -1,12 +1,13 @@
-import { type RawBuilder, sql } from 'kysely'
+import type { Expression } from 'kysely'
 import { markReceived } from '../db/clock.js'
+import { lit, noItems, on } from '../db/statements/queries.js'
 import { type BatchRunner, type RowStatement, rowStatement } from '../db/statements/row-statement.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { UserKind } from '../db/tables.js'
 import { NotAuthenticated } from '../errors.js'
 import type { Viewer } from './access.js'
 import { type Caller, PERMISSIONS } from './caller.js'
-import { callersWhere } from './standing.js'
+import { callersWhere } from './grants.js'
 import { invalidToken } from './token.js'
 
 /** A resource to read along with the caller. An undefined id is one that no row can have: only the caller is read. */
@@ -40,7 +41,7 @@ interface CallerRow {
   requires_if_match: boolean
   permission: 1 | 2 | 3
   managed_groups: number[]
-  standing: string
+  grants: string
   /** JSON, parsed by the request that it is for. */
   state: string | null
   schema_steps: number
@@ -93,7 +94,7 @@ function callerOf(row: CallerRow): Caller {
     kind: row.kind,
     permission: PERMISSIONS[row.permission - 1] ?? 'basic',
     managedGroupIds: row.managed_groups,
-    standing: row.standing,
+    grants: row.grants,
     token: {
       id: row.token_id,
       personaIds: row.persona_ids,
@@ -106,15 +107,22 @@ function callerOf(row: CallerRow): Caller {
 
 export type CallerStatement = RowStatement<Question, CallerRow>
 
+const caller = on<{ caller: CallerRow }>()
+
 /** SQL: the caller's user id, for what rides on a caller statement. */
-export const userOfCaller: RawBuilder<unknown> = sql`caller.user_id`
+export const userOfCaller: Expression<string> = caller.ref('caller.user_id')
 
 /** SQL: the caller as a viewer of tools, likewise. */
 export const viewerOfCaller: Viewer = {
   user: userOfCaller,
-  managesAll: sql`(caller.permission >= 2)`,
-  managedGroups: sql`caller.managed_groups`,
-  tools: sql`(case when num_nonnulls(caller.persona_ids, caller.tool_ids) > 0 then coalesce(caller.tool_ids, '{}') end)`,
+  managesAll: caller('caller.permission', '>=', lit(2)),
+  managedGroups: caller.ref('caller.managed_groups'),
+  tools: caller
+    .case()
+    .when(caller.or([caller('caller.persona_ids', 'is not', null), caller('caller.tool_ids', 'is not', null)]))
+    .then(caller.fn.coalesce('caller.tool_ids', noItems<number>()))
+    .end()
+    .$notNull(), // as any parameter may be null
 }
 
 /**
@@ -122,17 +130,20 @@ export const viewerOfCaller: Viewer = {
  */
 export function callerStatement(
   name: string,
-  resource: (id: RawBuilder<unknown>) => RawBuilder<unknown>,
+  resource: (id: Expression<number>) => Expression<unknown>,
 ): CallerStatement {
-  return rowStatement<Question, CallerRow>(name, { hash: 'bytea', resource: 'integer' }, param => ({
-    query: sql`
-    select input.position, caller.*, (${resource(param('resource'))})::text as state,
-      (select count(*)::integer from schema_requirement) as schema_steps
-    from input
-    cross join lateral (${callersWhere(sql`t.hash = ${param('hash')}`)}
-    ) caller`,
-  }))
+  return rowStatement<Question, CallerRow>(name, { hash: 'bytea', resource: 'integer' }, (param, db) =>
+    db
+      .selectFrom('input')
+      .crossJoinLateral(callersWhere(on<{ t: 'token' }>()('t.hash', '=', param('hash'))).as('caller'))
+      .selectAll('caller')
+      .select(({ cast, fn, selectFrom }) => [
+        'input.position',
+        cast<string | null>(resource(param('resource')), 'text').as('state'),
+        selectFrom('schema_requirement').select(cast<number>(fn.countAll(), 'integer').as('steps')).as('schema_steps'),
+      ]),
+  )
 }
 
 /** Reads the callers alone. */
-export const callerOnly = callerStatement('caller', () => sql`null::json`)
+export const callerOnly = callerStatement('caller', () => on().lit(null))

@@ -17,7 +17,7 @@ export interface Caller {
   permission: Permission
   managedGroupIds: number[]
   /** Everything of this that decisions rest on, as one text: what is stored by them is stored only while it is the same. */
-  standing: string
+  grants: string
   token: CallerToken
 }
 

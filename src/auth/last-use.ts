@@ -1,21 +1,28 @@
-import { sql } from 'kysely'
+import { NOW } from '../db/statements/queries.js'
 import { rowStatement } from '../db/statements/row-statement.js'
+import { useIsStale } from './grants.js'
 
 /** Writes that tokens were used, at most once a minute each. It waits for no row: the next use is early enough. */
 export const recordLastUse = rowStatement<{ id: number }, object>(
   'token_use',
   { id: 'integer' },
-  param => ({
-    parts: [
-      sql`unlocked as materialized (
-        select t.id, input.position
-        from input join token t on t.id = ${param('id')}
-        where coalesce(t.last_used_at < clock_timestamp() - interval '1 minute', true)
-        for no key update of t skip locked
-      )`,
-    ],
-    query: sql`update token t set last_used_at = clock_timestamp() from unlocked where t.id = unlocked.id
-      returning unlocked.position`,
-  }),
+  (param, db) =>
+    db
+      .with(
+        cte => cte('unlocked').materialized(),
+        db =>
+          db
+            .selectFrom('input')
+            .innerJoin('token as t', join => join.on('t.id', '=', param('id')))
+            .select(['t.id', 'input.position'])
+            .where(useIsStale)
+            .forNoKeyUpdate('t')
+            .skipLocked(),
+      )
+      .updateTable('token as t')
+      .from('unlocked')
+      .set({ last_used_at: NOW })
+      .whereRef('t.id', '=', 'unlocked.id')
+      .returning('unlocked.position'),
   'id',
 )

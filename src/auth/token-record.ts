@@ -1,4 +1,4 @@
-import { sql } from 'kysely'
+import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import { rowStatement } from '../db/statements/row-statement.js'
 import type { Permission } from '../db/tables.js'
 
@@ -6,10 +6,14 @@ import type { Permission } from '../db/tables.js'
 export const readTokenRecord = rowStatement<
   { token: number; groups: readonly number[] },
   { scopes: Permission[] | null; managed_groups: { id: number; name: string }[] }
->('token_record', { token: 'integer', groups: 'integer[]' }, param => ({
-  query: sql`
-    select input.position, t.scopes, coalesce((
-      select json_agg(json_build_object('id', g.id, 'name', g.name) order by g.id)
-      from user_group g where g.id = any(${param('groups')})), '[]') as managed_groups
-    from input join token t on t.id = ${param('token')}`,
-}))
+>('token_record', { token: 'integer', groups: 'integer[]' }, (param, db) =>
+  db
+    .selectFrom('input')
+    .innerJoin('token as t', join => join.on('t.id', '=', param('token')))
+    .select(({ fn, selectFrom }) => {
+      const groups = selectFrom('user_group as g')
+        .select(['g.id', 'g.name'])
+        .where('g.id', '=', fn.any(param('groups')))
+      return ['input.position', 't.scopes', jsonArrayFrom(groups.orderBy('g.id')).as('managed_groups')]
+    }),
+)

@@ -171,31 +171,107 @@ export interface DeploymentKeyTable {
   ciphertext: Buffer
 }
 
-/** Tables of which only the schema says what columns they have: statements name them, and apply writes them by the document. */
-type PlainTable =
-  | 'user_group'
-  | 'user_group_member'
-  | 'label'
-  | 'oauth_config'
-  | 'mcp_server'
-  | 'federated_connector'
-  | 'document_set'
-  | `document_set_${'user' | 'group' | 'cc_pair' | 'federated_connector'}`
-  | 'user_file'
-  | 'tool_definition'
-  | `persona_${'tool' | 'document_set' | 'label' | 'user_file' | 'user' | 'group'}`
-  | 'access_chain'
-  | 'audit_upgrade_head'
-  | 'unchanged_update'
+interface UserGroupTable {
+  id: Generated<number>
+  name: string
+  permissions: Generated<Permission[]>
+}
 
-export interface Tables extends Record<PlainTable, Record<string, unknown>> {
+interface UserGroupMemberTable {
+  user_id: string
+  user_group_id: number
+  is_manager: Generated<boolean>
+}
+
+interface NamedTable {
+  id: Generated<number>
+  name: string
+}
+
+interface OwnedTable extends NamedTable {
+  owner_id: string | null
+}
+
+interface FederatedConnectorTable extends NamedTable {
+  source: string
+}
+
+interface DocumentSetTable extends NamedTable {
+  description: string | null
+  is_public: Generated<boolean>
+  is_up_to_date: Generated<boolean>
+}
+
+interface UserFileTable {
+  id: string
+  name: string
+  owner_id: string
+}
+
+interface ToolDefinitionTable {
+  hash: Buffer
+  content: JsonText<unknown>
+  size_bytes: number
+  created_at: CreatedAt
+}
+
+/** The newest event of each chain. `audit_upgrade_head` has those of the time of an upgrade. */
+interface ChainTable {
+  kind: string
+  subject: string
+  number: number
+  hash: Buffer
+}
+
+interface UnchangedUpdateTable {
+  idempotency_key: Buffer
+  request_fingerprint: Buffer
+  version: number
+  at: Generated<string>
+}
+
+interface SchemaRequirementTable {
+  migration: string
+  oldest_program: string
+}
+
+type DocumentSetLink<Ends> = { document_set_id: number } & Ends
+type PersonaLink<Ends> = { persona_id: number } & Ends
+interface Level {
+  level: Generated<ShareLevel>
+}
+
+export interface Tables {
   user_account: UserAccountTable
+  user_group: UserGroupTable
+  user_group_member: UserGroupMemberTable
   cc_pair: CcPairTable
+  label: NamedTable
+  oauth_config: OwnedTable
+  mcp_server: OwnedTable
+  federated_connector: FederatedConnectorTable
+  document_set: DocumentSetTable
+  document_set_user: DocumentSetLink<{ user_id: string }>
+  document_set_group: DocumentSetLink<{ user_group_id: number }>
+  document_set_cc_pair: DocumentSetLink<{ cc_pair_id: number }>
+  document_set_federated_connector: DocumentSetLink<{ federated_connector_id: number; entities: JsonText<unknown> }>
+  user_file: UserFileTable
   tool: ToolTable
   tool_header: ToolHeaderTable
+  tool_definition: ToolDefinitionTable
   persona: PersonaTable
+  persona_tool: PersonaLink<{ tool_id: number; attached_by: string | null }>
+  persona_document_set: PersonaLink<{ document_set_id: number }>
+  persona_label: PersonaLink<{ label_id: number }>
+  persona_user_file: PersonaLink<{ user_file_id: string }>
+  persona_user: PersonaLink<{ user_id: string } & Level>
+  persona_group: PersonaLink<{ user_group_id: number } & Level>
   token: TokenTable
   audit: AuditTable
+  access_chain: ChainTable
   access_event: AccessEventTable
+  audit_upgrade_head: ChainTable
+  unchanged_update: UnchangedUpdateTable
   deployment_key: DeploymentKeyTable
+  schema_requirement: SchemaRequirementTable
 }

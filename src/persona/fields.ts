@@ -1,5 +1,5 @@
 import { type TSchema, Type } from '@sinclair/typebox'
-import type { PersonaTable, ShareLevel } from '../db/tables.js'
+import type { PersonaTable, ShareLevel, Tables } from '../db/tables.js'
 import {
   canonicalUuid,
   dateTime,
@@ -51,7 +51,7 @@ interface Changeable {
 
 /** A table that links agents to something else. `section` is that of the organisation document which the field refers to. */
 export interface Link {
-  readonly table: string
+  readonly table: LinkTable
   readonly column: string
   readonly idType: 'integer' | 'text' | 'uuid'
   /** What a fault calls the other end. */
@@ -60,20 +60,23 @@ export interface Link {
   /** Each link has a level. */
   readonly isShare?: true
   /** The column that remembers who made a link. */
-  readonly attacher?: string
+  readonly attacher?: 'attached_by'
   /** Of a share, the key of a reference in the document. */
   readonly key?: string
 }
 
-/** A link of `persona_<end>` to the `<end>_id` of a section's record; `more` is what else its table has. */
-function link<const Type extends Link['idType'], const More extends Partial<Link>>(
-  end: string,
+export type LinkTable = Extract<keyof Tables, `persona_${string}`>
+
+/** A link of a table to the record of a section that the column names; `more` is what else the table has. */
+function link<const Table extends LinkTable, const Type extends Link['idType'], const More extends Partial<Link>>(
+  table: Table,
+  column: Exclude<keyof Tables[Table] & string, 'persona_id'>,
   idType: Type,
   noun: string,
   section: Link['section'],
   more: More,
 ) {
-  return { table: `persona_${end}`, column: `${end}_id`, idType, noun, section, ...more }
+  return { table, column, idType, noun, section, ...more }
 }
 
 interface LinkField extends Changeable {
@@ -101,7 +104,7 @@ export const FIELDS = {
   }),
   description: column('text', '', { request: text({ maxLength: DESCRIPTION_MAX_LENGTH }), answer: text() }),
   document_set_ids: {
-    link: link('document_set', 'integer', 'Document set', 'document_sets', {}),
+    link: link('persona_document_set', 'document_set_id', 'integer', 'Document set', 'document_sets', {}),
     request: ids(),
   },
   num_chunks: nullableColumn('double precision', {
@@ -113,7 +116,7 @@ export const FIELDS = {
   llm_filter_extraction: column('boolean', true, { request: flag(), answer: flag() }),
   llm_relevance_filter: column('boolean', false, { request: flag(), answer: flag() }),
   tool_ids: {
-    link: link('tool', 'integer', 'Tool', 'tools', { attacher: 'attached_by' }),
+    link: link('persona_tool', 'tool_id', 'integer', 'Tool', 'tools', { attacher: 'attached_by' }),
     request: ids(),
   },
   system_prompt: nullableColumn('text', { request: prompt(), answer: optional(nullable(text())) }),
@@ -127,12 +130,12 @@ export const FIELDS = {
     answer: nullable(list(StarterMessage)),
   }),
   users: {
-    link: link('user', 'uuid', 'User', 'users', { isShare: true, key: 'email' }),
+    link: link('persona_user', 'user_id', 'uuid', 'User', 'users', { isShare: true, key: 'email' }),
     request: optional(list(uuid(), { maxItems: LIST_ITEMS_MAX })),
     canonical: canonicalIds,
   },
   groups: {
-    link: link('group', 'integer', 'Group', 'groups', { column: 'user_group_id', isShare: true, key: 'name' }),
+    link: link('persona_group', 'user_group_id', 'integer', 'Group', 'groups', { isShare: true, key: 'name' }),
     request: optional(ids()),
     changedBy: 'owner',
     keptIfEmpty: true,
@@ -155,7 +158,7 @@ export const FIELDS = {
     canonical: (date: string) => parseDateTime(date) ?? null,
   }),
   label_ids: {
-    link: link('label', 'integer', 'Label', 'labels', {}),
+    link: link('persona_label', 'label_id', 'integer', 'Label', 'labels', {}),
     request: optional(nullable(ids(), { description: '`null` leaves the labels as they are, `[]` removes all.' })),
     nullWithoutMask: 'kept',
   },
@@ -171,7 +174,7 @@ export const FIELDS = {
     answer: nullable(identifier()),
   }),
   user_file_ids: {
-    link: link('user_file', 'text', 'File', 'user_files', {}),
+    link: link('persona_user_file', 'user_file_id', 'text', 'File', 'user_files', {}),
     request: optional(
       nullable(list(shortText(), { maxItems: LIST_ITEMS_MAX }), {
         description: '`null` leaves the files as they are, `[]` removes all.',
@@ -210,7 +213,7 @@ export interface Share<Id> {
   level: ShareLevel
 }
 
-type IdOf<R extends Relation> = Fields[R]['link']['idType'] extends 'integer' ? number : string
+export type IdOf<R extends Relation> = Fields[R]['link']['idType'] extends 'integer' ? number : string
 
 /** Everything of an agent that can change, in the order of the table. */
 export type PersonaContent = {

@@ -4,7 +4,7 @@ import type { Tables } from '../db/tables.js'
 import { type HistoryRow, type ShownChange, shownValue } from '../updates/history.js'
 import { idOf, isRelation, RELATIONS, type Relation, type StoredLink } from './fields.js'
 import type { PersonaState } from './state.js'
-import { readReferences } from './statements.js'
+import { type RelationLists, readReferences } from './statements.js'
 
 /** Where the other ends of links have their names. */
 const NAMED = { tool_ids: 'tool', document_set_ids: 'document_set', label_ids: 'label', groups: 'user_group' } as const
@@ -56,7 +56,7 @@ async function readNames(
   }
   const [row] = await readReferences.run(db, {
     ...viewer,
-    ...ids,
+    ...(ids as RelationLists), // each of its relation
     users: [],
     groups: [],
     label_ids: [],
@@ -68,7 +68,7 @@ async function readNames(
   }
   for (const [field, table] of Object.entries(NAMED) as [keyof typeof NAMED, 'label'][]) {
     const known = new Set([...(seen[field] ?? ids[field]), ...state[field].map(idOf)])
-    const wanted = ids[field].filter(id => known.has(id))
+    const wanted = ids[field].filter(id => known.has(id)) as number[] // of files texts, as their table has them
     if (wanted.length > 0)
       note(field, await db.selectFrom(table).select(['id', 'name']).where('id', 'in', wanted).execute())
   }

@@ -1,6 +1,7 @@
-import { sql } from 'kysely'
 import { OPERATOR, type ViewerParameters, viewerOf } from '../auth/viewer.js'
+import { named as column, queries } from '../db/statements/queries.js'
 import { type Executor, statement } from '../db/statements/statement.js'
+import type { PersonaTable } from '../db/tables.js'
 import { type CachedDefinitions, cachedTexts, leavingOut, withDefinitions } from '../tool/definition-cache.js'
 import { pastRecords, pastToolSizes } from '../tool/statements.js'
 import { AnswerText } from '../updates/answer-text.js'
@@ -9,7 +10,7 @@ import { idOf, idsOf, type PersonaContent, RELATIONS, type Relation, type Stored
 import { contentOf, type References } from './rules.js'
 import { pastPersonaSnapshot, type RelationIds } from './snapshot.js'
 import type { PersonaState } from './state.js'
-import { readReferences } from './statements.js'
+import { REFERENCE_TYPES, type RelationLists, readReferences } from './statements.js'
 
 /**
  * The content of an agent as it was, of what still exists and the viewer's token may see: `notes` names the rest. `tools` are its tools as they
@@ -48,8 +49,6 @@ export async function pastContent(
   ]
   return { content, tools, notes }
 }
-
-type RelationLists = Record<Relation, (number | string)[]>
 
 function existenceOf(relation: Relation, { lost }: Pasts, references: References): (id: number | string) => boolean {
   if (relation === 'tool_ids') return id => !lost.some(tool => tool.id === id && tool.reason === 'deleted')
@@ -97,16 +96,21 @@ export async function pastPersona(
 
 type PastParameters = ViewerParameters &
   CachedDefinitions &
-  Record<Relation, (number | string)[]> & { id: number; columns: string; past_tools: string }
+  RelationLists & { id: number; columns: string; past_tools: string }
 
 /** Answers an agent as it was: with these columns, relations and differences of its tools. */
-export const readPastSnapshot = statement<PastParameters, { snapshot: string }>('past_persona', param => {
-  const viewer = viewerOf(param)
-  const ids = Object.fromEntries(
-    RELATIONS.map(([relation, { link }]) => [relation, sql`${param(relation)}::${sql.raw(link.idType)}[]`]),
-  ) as RelationIds
-  return sql`
-    select ${pastPersonaSnapshot(ids, viewer, sql`${param('past_tools')}::json`, sql`${param('cached_definitions')}::bytea[]`)} as snapshot
-    from persona stored cross join lateral json_populate_record(stored, ${param('columns')}::json) p
-    where stored.id = ${param('id')}::integer`
-})
+export const readPastSnapshot = statement<PastParameters, { snapshot: string }>(
+  'past_persona',
+  { ...REFERENCE_TYPES, cached_definitions: 'bytea[]', id: 'integer', columns: 'json', past_tools: 'json' },
+  param => {
+    const ids = Object.fromEntries(RELATIONS.map(([relation]) => [relation, param(relation)])) as unknown as RelationIds // one for each
+    const cached = param('cached_definitions')
+    return queries()
+      .selectFrom('persona as stored')
+      .crossJoinLateral(({ fn, table }) =>
+        fn<PersonaTable>('json_populate_record', [table('stored'), param('columns')]).as('p'),
+      )
+      .select(column(pastPersonaSnapshot(ids, viewerOf(param), param('past_tools'), cached), 'snapshot'))
+      .where('stored.id', '=', param('id'))
+  },
+)

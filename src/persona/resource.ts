@@ -36,6 +36,7 @@ import type { PersonaState } from './state.js'
 import {
   type PersonaRow,
   type PersonaVersion,
+  type RelationLists,
   readReferences,
   readSnapshot,
   readState,
@@ -130,9 +131,9 @@ function shownRow({ version, snapshot }: PersonaRow, cached: CachedTexts): Perso
 }
 
 function allIds(content: PersonaContent) {
-  const ids = {} as Record<Relation, (number | string)[]> // each of them is set
+  const ids: Partial<Record<Relation, (number | string)[]>> = {}
   for (const [relation] of RELATIONS) ids[relation] = idsOf(content, relation)
-  return ids
+  return ids as RelationLists // each of them is set
 }
 
 /** The links of one relation to take away, and those to put: of shares, also those whose level changes. */
@@ -155,7 +156,7 @@ function linksToPut(relation: Relation, before: PersonaContent, after: PersonaCo
 /** Ids of every relation that a column can hold. The others are nobody's. */
 function storableIds(attached: Attached) {
   const ids = RELATIONS.map(([relation]) => [relation, (attached[relation] ?? []).filter(isStorable)])
-  return Object.fromEntries(ids) as Record<Relation, (number | string)[]>
+  return Object.fromEntries(ids) as unknown as RelationLists // one for each
 }
 
 function isStorable(id: number | string): boolean {

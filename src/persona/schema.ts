@@ -1,7 +1,7 @@
 import { type Static, type TObject, type TSchema, Type } from '@sinclair/typebox'
 import { flag, identifier, list, nullable, text } from '../schema/vocabulary.js'
 import { ToolSnapshot } from '../tool/schema.js'
-import { inOrder } from '../updates/field-table.js'
+import { inOrder, words } from '../updates/field-table.js'
 import { COLUMNS, type FIELDS, REQUEST_FIELDS, type RequestField } from './fields.js'
 import {
   AccessType,
@@ -49,11 +49,14 @@ const PARTS = {
 export type SnapshotPart = keyof typeof PARTS
 
 /** The order of the interface document; fields that it does not name follow. */
-const SNAPSHOT_ORDER =
-  'id name description is_public is_visible uploaded_image_id icon_name user_file_ids display_priority ' +
-  'is_default_persona builtin_persona starter_messages llm_relevance_filter llm_filter_extraction tools ' +
-  'labels owner users groups document_sets llm_model_provider_override llm_model_version_override ' +
-  'num_chunks system_prompt replace_base_system_prompt task_prompt datetime_aware'
+const SNAPSHOT_ORDER = [
+  ...words('id name description is_public is_visible uploaded_image_id icon_name user_file_ids display_priority'),
+  ...words(
+    'is_default_persona builtin_persona starter_messages llm_relevance_filter llm_filter_extraction tools labels',
+  ),
+  ...words('owner users groups document_sets llm_model_provider_override llm_model_version_override num_chunks'),
+  ...words('system_prompt replace_base_system_prompt task_prompt datetime_aware'),
+]
 
 type ColumnAnswers = {
   [F in keyof typeof FIELDS as (typeof FIELDS)[F] extends { answer: TSchema } ? F : never]: (typeof FIELDS)[F] extends {
@@ -66,9 +69,9 @@ type ColumnAnswers = {
 const columnAnswers = COLUMNS.flatMap(([name, { answer }]) => (answer === undefined ? [] : [[name, answer] as const]))
 
 /** What the snapshot shows, in its order: parts and columns, each by its schema. */
-export const SNAPSHOT_FIELDS = inOrder<TSchema>(SNAPSHOT_ORDER.split(' '), {
+export const SNAPSHOT_FIELDS = inOrder<SnapshotPart | keyof ColumnAnswers, TSchema>(SNAPSHOT_ORDER, {
   ...PARTS,
-  ...Object.fromEntries(columnAnswers),
+  ...(Object.fromEntries(columnAnswers) as ColumnAnswers), // by name
 })
 
 export type PersonaSnapshot = Static<typeof PersonaSnapshot>

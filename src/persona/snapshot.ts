@@ -1,9 +1,11 @@
-import { type Kysely, type RawBuilder, sql } from 'kysely'
+import type { Expression, Kysely } from 'kysely'
+import { jsonObjectFrom } from 'kysely/helpers/postgres'
 import type { Viewer } from '../auth/access.js'
+import { anyOf, arrayOf, elementsOf, jsonRows, lit, memberText, on, queries } from '../db/statements/queries.js'
 import type { Tables } from '../db/tables.js'
 import { jsonWithText, pastToolSnapshots, toolSnapshots } from '../tool/snapshot.js'
-import { jsonRow, jsonRows } from '../updates/statements.js'
-import { RELATIONS, type Relation } from './fields.js'
+import { isIn } from '../updates/field-table.js'
+import { type IdOf, RELATIONS, type Relation } from './fields.js'
 import { DOCUMENT_SOURCES } from './nested-schemas.js'
 import { SNAPSHOT_FIELDS, type SnapshotPart } from './schema.js'
 import { storedIds } from './state.js'
@@ -15,66 +17,94 @@ export async function addedSources(db: Kysely<Tables>): Promise<string[]> {
 }
 
 /** SQL expressions of the ids that each relation of an agent holds, as arrays. */
-export type RelationIds = Record<Relation, RawBuilder<unknown>>
+export type RelationIds = { [R in Relation]: Expression<IdOf<R>[]> }
 
 /** SQL: the stored relations of the agent `p`. */
 export const storedRelations = Object.fromEntries(
   RELATIONS.map(([relation]) => [relation, storedIds(relation)]),
-) as RelationIds
+) as unknown as RelationIds // one for each
 
 /** SQL: the PersonaSnapshot of `p` as text for `withDefinitions`, with relations as arrays: a statement does not see its own writes. */
-export function personaSnapshot(ids: RelationIds, viewer: Viewer, cached: RawBuilder<unknown>): RawBuilder<unknown> {
+export function personaSnapshot(ids: RelationIds, viewer: Viewer, cached: Expression<string[]>): Expression<string> {
   return snapshotWith(ids, toolSnapshots(ids.tool_ids, viewer, cached))
-}
-
-function snapshotWith(ids: RelationIds, tools: RawBuilder<unknown>): RawBuilder<unknown> {
-  const parts: Record<SnapshotPart, RawBuilder<unknown>> = {
-    id: sql`p.id`,
-    user_file_ids: ids.user_file_ids,
-    tools,
-    labels: jsonRows(sql`select l.id, l.name from label l where l.id = any(${ids.label_ids}) order by l.id`),
-    owner: jsonRow(sql`select u.id, u.email from user_account u where u.id = p.owner_id`),
-    users: jsonRows(
-      sql`select u.id, u.email from user_account u where u.id = any(${ids.users}) order by u.email collate "C"`,
-    ),
-    groups: ids.groups,
-    document_sets: documentSets(ids.document_set_ids),
-  }
-  // Of their parts, the same messages are the same bytes, however they came into the row.
-  const expressions: Record<string, RawBuilder<unknown>> = {
-    ...parts,
-    starter_messages: sql`case when json_typeof(p.starter_messages) = 'array' then ${jsonRows(
-      sql`select m ->> 'name' as name, m ->> 'message' as message from json_array_elements(p.starter_messages) m`,
-    )} end`,
-  }
-  const fields = SNAPSHOT_FIELDS.map(([name]): [string, RawBuilder<unknown>] => {
-    return [name, expressions[name] ?? sql.raw(`p.${name}`)]
-  })
-  return jsonWithText(fields, 'tools')
 }
 
 /** SQL: the same of an agent as it was; `pastTools` is JSON of what was different of its tools. */
 export function pastPersonaSnapshot(
   ids: RelationIds,
   viewer: Viewer,
-  pastTools: RawBuilder<unknown>,
-  cached: RawBuilder<unknown>,
-): RawBuilder<unknown> {
+  pastTools: Expression<string>,
+  cached: Expression<string[]>,
+): Expression<string> {
   return snapshotWith(ids, pastToolSnapshots(ids.tool_ids, pastTools, viewer, cached))
 }
 
-function documentSets(ids: RawBuilder<unknown>): RawBuilder<unknown> {
-  const connectors = jsonRows(sql`
-        select c.id, c.name, c.source, c.access_type
-        from document_set_cc_pair m join cc_pair c on c.id = m.cc_pair_id where m.document_set_id = s.id order by c.id`)
-  const federated = jsonRows(sql`
-        select f.id, f.name, f.source, m.entities
-        from document_set_federated_connector m join federated_connector f on f.id = m.federated_connector_id
-        where m.document_set_id = s.id order by f.id`)
-  return jsonRows(sql`
-      select s.id, s.name, s.description, ${connectors} as cc_pair_summaries, s.is_up_to_date, s.is_public,
-        array(select user_id from document_set_user where document_set_id = s.id order by user_id) as users,
-        array(select user_group_id from document_set_group where document_set_id = s.id order by 1) as groups,
-        ${federated} as federated_connector_summaries
-      from document_set s where s.id = any(${ids}) order by s.id`)
+/** The agent `p` of the query around. */
+const { case: choose, fn, ref, selectFrom } = on<{ p: 'persona' }>()
+
+function snapshotWith(ids: RelationIds, tools: Expression<string>): Expression<string> {
+  const people = selectFrom('user_account as u').select(['u.id', 'u.email'])
+  const parts: Record<SnapshotPart, Expression<unknown>> = {
+    id: ref('p.id'),
+    user_file_ids: ids.user_file_ids,
+    tools,
+    labels: jsonRows(
+      selectFrom('label as l').select(['l.id', 'l.name']).where('l.id', '=', anyOf(ids.label_ids)).orderBy('l.id'),
+    ),
+    owner: jsonObjectFrom(people.whereRef('u.id', '=', 'p.owner_id')),
+    users: jsonRows(people.where('u.id', '=', anyOf(ids.users)).orderBy('u.email', by => by.collate('C'))),
+    groups: ids.groups,
+    document_sets: documentSets(ids.document_set_ids),
+  }
+  const expressions = { ...parts, starter_messages: starterMessages }
+  const fields = SNAPSHOT_FIELDS.map(([name]): [string, Expression<unknown>] => {
+    return [name, isIn(expressions, name) ? expressions[name] : ref(`p.${name}`)]
+  })
+  return jsonWithText(fields, 'tools')
+}
+
+/** SQL: the starter messages made of their parts: the same messages are the same bytes, however they came into the row. */
+const starterMessages = startersOf(ref('p.starter_messages'))
+
+function startersOf(stored: Expression<unknown>): Expression<unknown> {
+  const part = (name: string) => memberText(on<{ m: { value: string } }>().ref('m.value'), lit(name)).as(name)
+  const messages = selectFrom(elementsOf(stored, 'm'))
+    .select([part('name'), part('message')])
+    .orderBy('m.place')
+  return choose()
+    .when(fn('json_typeof', [stored]), '=', lit('array'))
+    .then(jsonRows(messages))
+    .end()
+}
+
+function documentSets(ids: Expression<number[]>): Expression<unknown> {
+  const set = on<{ s: 'document_set' }>()
+  const connectors = set
+    .selectFrom('document_set_cc_pair as m')
+    .innerJoin('cc_pair as c', 'c.id', 'm.cc_pair_id')
+    .select(['c.id', 'c.name', 'c.source', 'c.access_type'])
+    .whereRef('m.document_set_id', '=', 's.id')
+    .orderBy('c.id')
+  const federated = set
+    .selectFrom('document_set_federated_connector as m')
+    .innerJoin('federated_connector as f', 'f.id', 'm.federated_connector_id')
+    .select(['f.id', 'f.name', 'f.source', 'm.entities'])
+    .whereRef('m.document_set_id', '=', 's.id')
+    .orderBy('f.id')
+  const users = set.selectFrom('document_set_user as m').select('m.user_id').whereRef('m.document_set_id', '=', 's.id')
+  const groups = set
+    .selectFrom('document_set_group as m')
+    .select('m.user_group_id')
+    .whereRef('m.document_set_id', '=', 's.id')
+  return jsonRows(
+    queries()
+      .selectFrom('document_set as s')
+      .select(['s.id', 's.name', 's.description', jsonRows(connectors).as('cc_pair_summaries')])
+      .select(['s.is_up_to_date', 's.is_public'])
+      .select(arrayOf(users.orderBy('m.user_id')).as('users'))
+      .select(arrayOf(groups.orderBy('m.user_group_id')).as('groups'))
+      .select(jsonRows(federated).as('federated_connector_summaries'))
+      .where('s.id', '=', anyOf(ids))
+      .orderBy('s.id'),
+  )
 }

@@ -1,6 +1,8 @@
-import { type RawBuilder, sql } from 'kysely'
+import type { AliasableExpression, Expression, SqlBool } from 'kysely'
+import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import { type PersonaAccess, personaAccess } from '../auth/access.js'
 import { callerStatement, userOfCaller } from '../auth/authenticate.js'
+import { anyOf, arrayOf, columnsOf, hexOf, lit, named, on, queries } from '../db/statements/queries.js'
 import { snapshotBytes } from '../tool/snapshot.js'
 import type { VersionedState } from '../updates/resource.js'
 import { columnValue, versionedState } from '../updates/statements.js'
@@ -13,50 +15,64 @@ export interface PersonaState extends PersonaContent, VersionedState {
   tool_sizes: ToolSize[]
 }
 
+/** The agent `p` of the query around, and the bytes of its large texts. */
+const persona = on<{ p: 'persona'; large: { bytes: number } }>()
+const { cast, fn, ref } = persona
+
 /** The columns whose texts may be large, and how many bytes they are. */
-const LARGE_COLUMNS: Partial<Record<PersonaColumn, RawBuilder<number>>> = {
-  system_prompt: sql`octet_length(p.system_prompt)`,
-  task_prompt: sql`octet_length(p.task_prompt)`,
-  starter_messages: sql`octet_length(p.starter_messages::text)`,
+const LARGE_COLUMNS: Partial<Record<PersonaColumn, Expression<number>>> = {
+  system_prompt: fn('octet_length', ['p.system_prompt']),
+  task_prompt: fn('octet_length', ['p.task_prompt']),
+  starter_messages: fn('octet_length', [cast('p.starter_messages', 'text')]),
 }
 
 /** All of them together. The states of up to 32 requests travel together, and a byte may become six in JSON. */
-const PREFETCHED_TEXT_BYTES_MAX = sql.lit(16 * 1024)
+const PREFETCHED_TEXT_BYTES_MAX = 16 * 1024
 
 /** SQL: the agent `p` as a `PersonaState`, as the user sees it. Not whole: without large texts (`large.bytes`). */
-export function personaState(user: RawBuilder<unknown>, isWhole = true): RawBuilder<PersonaState> {
+export function personaState(user: Expression<string>, isWhole = true): AliasableExpression<PersonaState> {
+  const isLarge = persona('large.bytes', '>', lit(PREFETCHED_TEXT_BYTES_MAX))
   const columns = COLUMNS.map(([name, { column }]) => {
-    const value = columnValue('p', name, column)
+    const value = columnValue(ref(`p.${name}`), column)
     const isLeftOut = !isWhole && LARGE_COLUMNS[name] !== undefined
-    return [name, isLeftOut ? sql`case when large.bytes <= ${PREFETCHED_TEXT_BYTES_MAX} then ${value} end` : value]
+    return [name, isLeftOut ? persona.case().when(persona.not(isLarge)).then(value).end() : value]
   })
   const relations = RELATIONS.map(([name, { link }]) => [name, link.isShare ? storedShares(name) : storedIds(name)])
-  return versionedState('persona', 'p', user, {
+  const leftOut = persona.case().when(isLarge).then(ref('large.bytes')).else(lit(0)).end()
+  return versionedState<PersonaState>('persona', 'p', user, {
     ...Object.fromEntries([...columns, ...relations]),
-    ...(isWhole
-      ? {}
-      : { left_out_bytes: sql`case when large.bytes > ${PREFETCHED_TEXT_BYTES_MAX} then large.bytes else 0 end` }),
+    ...(isWhole ? {} : { left_out_bytes: leftOut }),
     access: personaAccess(user),
     tool_sizes: storedToolSizes,
   })
 }
 
-/** SQL: the ids that a relation of the agent `p` holds, in their order; texts in that of their bytes. */
-export function storedIds(relation: Relation): RawBuilder<unknown> {
-  const { table, column, idType } = linkOf(relation)
-  const order = idType === 'text' ? sql` collate "C"` : sql``
-  return sql`array(select ${sql.raw(column)} from ${sql.raw(table)} where persona_id = p.id order by ${sql.raw(column)}${order})`
+/** SQL: the links `l` of the agent `p` of one relation, and the id to which each leads. */
+function storedLinks(relation: Relation) {
+  const { table, column } = linkOf(relation)
+  const links = persona
+    .selectFrom(`${table as 'persona_user'} as l`) // all of them link agents, and shares have a level
+    .where('l.persona_id', '=', ref('p.id'))
+  return { links, id: columnsOf<Record<string, never>>('l')(column) }
 }
 
-function storedShares(relation: Relation): RawBuilder<unknown> {
-  const { table, column } = linkOf(relation)
-  return sql`coalesce((select json_agg(json_build_object('id', share.id, 'level', share.level) order by share.id)
-                       from (select ${sql.raw(column)} as id, level from ${sql.raw(table)} where persona_id = p.id) share), '[]')`
+/** SQL: the ids that a relation of the agent `p` holds, in their order; texts in that of their bytes. */
+export function storedIds(relation: Relation): Expression<never[]> {
+  const { links, id } = storedLinks(relation)
+  const ids = links.select(id.as('id'))
+  return arrayOf(linkOf(relation).idType === 'text' ? ids.orderBy(id, by => by.collate('C')) : ids.orderBy(id))
+}
+
+function storedShares(relation: Relation): Expression<unknown> {
+  const { links, id } = storedLinks(relation)
+  return jsonArrayFrom(links.select([id.as('id'), 'l.level']).orderBy(id))
 }
 
 /* What an agent's tools take in its answer: from stored sizes, without reading the definitions. */
 
-const TOOLS = sql`tool t left join tool_definition d on d.hash = t.definition_hash`
+/** SQL: tools `t` with their definitions `d`. */
+const toolsWithDefinitions = () =>
+  queries().selectFrom('tool as t').leftJoin('tool_definition as d', 'd.hash', 't.definition_hash')
 
 /** What a tool of an agent takes in its answer, and the hash of its definition in hex. */
 export interface ToolSize {
@@ -64,31 +80,47 @@ export interface ToolSize {
   definition: string | null
 }
 
-const sizePairs = sql`'bytes', ${snapshotBytes}, 'definition', encode(t.definition_hash, 'hex')`
+const definition = hexOf(on<{ t: 'tool' }>().ref('t.definition_hash'))
 
 /** SQL: the sizes of the tools of the agent `p`, in the order of their ids. */
-const storedToolSizes: RawBuilder<ToolSize[]> = sql`coalesce((
-      select json_agg(json_build_object(${sizePairs}) order by l.tool_id)
-      from persona_tool l join (${TOOLS}) on t.id = l.tool_id where l.persona_id = p.id), '[]')`
+const storedToolSizes: Expression<ToolSize[]> = jsonArrayFrom(
+  toolsWithDefinitions()
+    .innerJoin('persona_tool as l', 'l.tool_id', 't.id')
+    .select([named(snapshotBytes, 'bytes'), definition.as('definition')])
+    .where('l.persona_id', '=', ref('p.id'))
+    .orderBy('l.tool_id'),
+)
 
 /** SQL: whether these tools take no more bytes. */
-export function takeAtMost(ids: RawBuilder<unknown>, bytes: RawBuilder<unknown>): RawBuilder<boolean> {
-  return sql`(select coalesce(sum(${snapshotBytes}), 0) from ${TOOLS} where t.id = any(${ids})) <= ${bytes}`
+export function takeAtMost(ids: Expression<number[]>, bytes: Expression<number>): Expression<SqlBool> {
+  const taken = toolsWithDefinitions()
+    .select(({ fn }) => fn.coalesce(fn.sum<number>(snapshotBytes), lit(0)).as('bytes'))
+    .where('t.id', '=', anyOf(ids))
+  return on()(taken, '<=', bytes)
 }
 
-/** SQL: the JSON of each of these tools, which `pairs` names, with its `ToolSize`. */
-export function toolsWithBytes(ids: RawBuilder<unknown>, pairs: RawBuilder<unknown>): RawBuilder<unknown> {
-  return sql`coalesce((
-      select json_agg(json_build_object(${pairs}, ${sizePairs}))
-      from ${TOOLS} where t.id = any(${ids})), '[]')`
+/** SQL: these tools, and of each what `isAttachable` says, with its `ToolSize`. */
+export function toolsWithBytes(ids: Expression<number[]>, isAttachable: Expression<SqlBool>) {
+  return jsonArrayFrom(
+    toolsWithDefinitions()
+      .select(['t.id', 't.enabled', named(isAttachable, 'attachable')])
+      .select([named(snapshotBytes, 'bytes'), definition.as('definition')])
+      .where('t.id', '=', anyOf(ids)),
+  )
 }
 
 /** What the route of one agent reads along with its caller, in one statement. */
 export const PERSONA_LOOKUP = {
   parameter: 'persona_id',
   statement: callerStatement('caller_and_persona', id => {
-    const bytes = Object.values(LARGE_COLUMNS).map(bytes => sql`coalesce(${bytes}, 0)`)
-    return sql`(select ${personaState(userOfCaller, false)}
-    from persona p cross join lateral (select ${sql.join(bytes, sql` + `)} as bytes offset 0) large where p.id = ${id})`
+    const bytes = Object.values(LARGE_COLUMNS).map(bytes => fn.coalesce(bytes, lit(0)))
+    const large = queries()
+      .selectNoFrom(bytes.reduce((sum, one) => persona(sum, '+', one)).as('bytes'))
+      .offset(lit(0))
+    return queries()
+      .selectFrom('persona as p')
+      .crossJoinLateral(large.as('large'))
+      .select(personaState(userOfCaller, false).as('state'))
+      .where('p.id', '=', id)
   }),
 }

@@ -1,18 +1,34 @@
-import { type RawBuilder, sql } from 'kysely'
+import type { AliasedExpression, Expression, QueryCreator, SelectQueryBuilder, SqlBool } from 'kysely'
+import { sql } from 'kysely'
+import { jsonBuildObject, jsonObjectFrom } from 'kysely/helpers/postgres'
 import { type PersonaAccess, personaAccess, seesTool, type Viewer } from '../auth/access.js'
 import { type Caller, isAdmin } from '../auth/caller.js'
-import { VIEWER_TYPES, type ViewerParameters, viewerOf, viewerOfRow, viewerStands } from '../auth/viewer.js'
+import { grantsStand, VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
 import { pageRows } from '../db/statements/page-rows.js'
-import { type RowTypes, rowStatement } from '../db/statements/row-statement.js'
-import { isOnly, type Param, statement } from '../db/statements/statement.js'
+import {
+  anyOf,
+  arrayOf,
+  isOnly,
+  itemsOf,
+  jsonText,
+  lit,
+  named,
+  on,
+  queries,
+  recordsOf,
+  withParts,
+} from '../db/statements/queries.js'
+import { type Input, type Positioned, type RowTypes, rowStatement } from '../db/statements/row-statement.js'
+import { type Built, type Param, type SqlTypes, statement } from '../db/statements/statement.js'
+import type { PersonaTable, ShareLevel, Tables } from '../db/tables.js'
 import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/pages.js'
 import type { CachedDefinitions } from '../tool/definition-cache.js'
 import type { AuditEntry, RequestKey } from '../updates/audit.js'
-import { AUDIT_TYPES, insertAudit } from '../updates/audit-rows.js'
+import { AUDIT_TYPES, changedRows, insertAudit } from '../updates/audit-rows.js'
 import { keyIsFree } from '../updates/idempotency.js'
-import { changedColumns, jsonRow, nextVersion } from '../updates/statements.js'
-import { COLUMNS, linkOf, RELATIONS, type Relation } from './fields.js'
+import { changedColumns, nextVersion } from '../updates/statements.js'
+import { COLUMNS, type IdOf, linkOf, RELATIONS, type Relation } from './fields.js'
 import type { References } from './rules.js'
 import { personaSnapshot, type RelationIds, storedRelations } from './snapshot.js'
 import { type PersonaState, personaState, takeAtMost, toolsWithBytes } from './state.js'
@@ -29,9 +45,15 @@ export interface PersonaVersion {
 type StateParameters = { id: number; user: string | null }
 
 /** Reads the state of one agent as a user sees it. */
-export const readState = statement<StateParameters, { state: PersonaState }>('persona_state', param => {
-  return sql`select ${personaState(sql`${param('user')}::uuid`)} as state from persona p where p.id = ${param('id')}::integer`
-})
+export const readState = statement<StateParameters, { state: PersonaState }>(
+  'persona_state',
+  { id: 'integer', user: 'uuid' },
+  param =>
+    queries()
+      .selectFrom('persona as p')
+      .select(personaState(param('user')).as('state'))
+      .where('p.id', '=', param('id')),
+)
 
 type ReadParameters = ViewerParameters & { id: number; version: number; access: PersonaAccess }
 
@@ -41,22 +63,24 @@ const READ_TYPES: RowTypes<ReadParameters> = { ...VIEWER_TYPES, id: 'integer', v
 export const readSnapshot = rowStatement<ReadParameters & CachedDefinitions, PersonaRow>(
   'persona_snapshot',
   { ...READ_TYPES, cached_definitions: 'bytea[]' },
-  param => {
-    const snapshot = personaSnapshot(storedRelations, viewerOfRow(param), param('cached_definitions'))
-    return { query: asDecidedOn(sql`p.version, ${snapshot} as snapshot`, param) }
+  (param, db) => {
+    const snapshot = personaSnapshot(storedRelations, viewerOf(param), param('cached_definitions'))
+    return asDecidedOn(param, db).select(['input.position', 'p.version', named(snapshot, 'snapshot')])
   },
 )
 
 /** The same, and answers the version alone. */
-export const readVersion = rowStatement<ReadParameters, PersonaVersion>('persona_version', READ_TYPES, param => ({
-  query: asDecidedOn(sql`p.version`, param),
-}))
+export const readVersion = rowStatement<ReadParameters, PersonaVersion>('persona_version', READ_TYPES, (param, db) =>
+  asDecidedOn(param, db).select(['input.position', 'p.version']),
+)
 
-function asDecidedOn(columns: RawBuilder<unknown>, param: Param<ReadParameters>): RawBuilder<unknown> {
-  return sql`
-      select input.position, ${columns}
-      from input join persona p on p.id = ${param('id')} and p.version = ${param('version')}
-      where ${personaAccess(viewerOfRow(param).user)} = ${param('access')} and ${viewerStands(param)}`
+/** SQL: the agents `p` of the input that are as decided on. */
+function asDecidedOn(param: Param<ReadParameters>, db: QueryCreator<Tables & Input>) {
+  return db
+    .selectFrom('input')
+    .innerJoin('persona as p', join => join.on('p.id', '=', param('id')).on('p.version', '=', param('version')))
+    .where(personaAccess(param('user')), '=', param('access'))
+    .where(grantsStand(param))
 }
 
 type WriteParameters = ViewerParameters &
@@ -68,9 +92,12 @@ type WriteParameters = ViewerParameters &
     access: PersonaAccess
     changed_columns: string
     field_versions: string
-  } & Record<Relation, (number | string)[]> & { tool_bytes_left?: number } & Partial<
+  } & RelationLists & { tool_bytes_left?: number } & Partial<
     Record<`${Relation}_removed` | `${Relation}_put` | `${Relation}_attached`, (number | string)[] | string>
   >
+
+/** The ids of each relation. */
+export type RelationLists = { [R in Relation]: IdOf<R>[] }
 
 const WRITE_TYPES: RowTypes<WriteParameters> = {
   ...VIEWER_TYPES,
@@ -126,107 +153,162 @@ export function relationsOf(written: WrittenRelations): readonly Relation[] {
   return written === 'all' ? RELATIONS.map(([name]) => name) : [written]
 }
 
-/** The rows that were written, with the values of each. */
-const WRITTEN = sql`changed join locked input using (position)`
-
 function compileWrite(relations: readonly Relation[], key: string, minimal: boolean) {
-  const build = (param: Param<WriteParameters>) => {
-    const viewer = viewerOfRow(param)
-    const checks = relations.map(relation => {
-      const ids = param(`${relation}_attached`)
-      const usable = sql`and (select count(*) from (${ATTACHABLE[relation](ids, viewer)}) usable) = cardinality(${ids})`
-      return relation === 'tool_ids' ? sql`${usable} and ${takeAtMost(ids, param('tool_bytes_left'))}` : usable
-    })
-    const locked = sql`locked as materialized (
-        select input.*
-        from input join persona p on p.id = ${param('id')} and p.version = ${param('version')}
-        where ${personaAccess(viewer.user)} = ${param('access')} and ${viewerStands(param)}
-          and ${keyIsFree(param('idempotency_key'))}
-          ${sql.join(checks, sql` `)}
-        for no key update of p skip locked
-      )`
-    const written = sql`changed as (
-        update persona p set
-          ${changedColumns('p', COLUMNS, param('changed_columns'))},
-          ${nextVersion('p', param)}
-        from locked input where p.id = ${param('id')}
-        returning input.position, p.version${minimal ? sql`` : sql`, ${newSnapshot(param, viewer)} as snapshot`}
-      )`
-    return {
-      parts: [
-        locked,
-        written,
-        ...relations.flatMap(relation => relationWrites(relation, param)),
-        insertAudit('persona', WRITTEN, param),
-      ],
-      query: sql`select * from changed`,
-    }
-  }
-  return rowStatement<WriteParameters, PersonaRow>(`persona_write(${key})`, WRITE_TYPES, build, 'id')
+  return rowStatement<WriteParameters, PersonaRow>(
+    `persona_write(${key})`,
+    WRITE_TYPES,
+    (param, db) => {
+      const answer = minimal ? [] : [named(newSnapshot(param), 'snapshot')]
+      const changed = db
+        .with(
+          cte => cte('locked').materialized(),
+          db =>
+            asDecidedOn(param, db)
+              .selectAll('input')
+              .where(keyIsFree(param('idempotency_key')))
+              .where(({ and }) => and(relations.flatMap(relation => mayAttach(relation, param))))
+              .forNoKeyUpdate('p')
+              .skipLocked(),
+        )
+        .with('changed', db =>
+          db
+            .updateTable('persona as p')
+            .from('locked as input')
+            .set({ ...changedColumns('p', COLUMNS, param('changed_columns')), ...nextVersion('p', param) })
+            .where('p.id', '=', param('id'))
+            .returning(['input.position', 'p.version', ...answer]),
+        )
+      const writes = Object.assign({}, ...relations.map(relation => relationWrites(relation, param)))
+      const parts = { ...writes, audited: insertAudit('persona', param) }
+      return withParts(changed, parts).selectFrom('changed').selectAll().$castTo<Positioned<PersonaRow>>()
+    },
+    'id',
+  )
 }
 
-function newSnapshot(param: Param<WriteParameters>, viewer: Viewer): RawBuilder<unknown> {
-  const relations = Object.fromEntries(RELATIONS.map(([relation]) => [relation, param(relation)])) as RelationIds
-  return personaSnapshot(relations, viewer, param('cached_definitions'))
+function newSnapshot(param: Param<WriteParameters>): Expression<string> {
+  const relations = Object.fromEntries(RELATIONS.map(([relation]) => [relation, param(relation)]))
+  return personaSnapshot(relations as unknown as RelationIds, viewerOf(param), param('cached_definitions')) // one for each
 }
 
-/** The CTEs that take away and put the links of one relation; a share's level is put again when it changes. */
-function relationWrites(relation: Relation, param: Param<WriteParameters>): RawBuilder<unknown>[] {
-  const { table, column, idType, isShare, attacher } = linkOf(relation)
-  const removed = sql`${sql.ref(`${relation}_removed`)} as (
-        delete from ${sql.table(table)} link using ${WRITTEN}
-        where link.persona_id = ${param('id')} and link.${sql.ref(column)} = any(${param(`${relation}_removed`)}))`
+/** SQL: that all ids of a relation that are attached may be. */
+function mayAttach(relation: Relation, param: Param<WriteParameters>): Expression<SqlBool>[] {
+  const { eb, fn } = on()
+  const ids = param(`${relation}_attached`) as Expression<never[]> // of its relation
+  const usable = queries().selectFrom(ATTACHABLE[relation](ids, viewerOf(param)).as('usable'))
+  const count = usable.select(({ fn }) => fn.countAll<number>().as('count'))
+  const areUsable = eb(count, '=', fn<number>('cardinality', [ids]))
+  return relation === 'tool_ids' ? [areUsable, takeAtMost(ids, param('tool_bytes_left'))] : [areUsable]
+}
+
+/** What takes away and puts the links of one relation; a share's level is put again when it changes. */
+function relationWrites(relation: Relation, param: Param<WriteParameters>): Record<string, Built<unknown>> {
+  const { idType, isShare, attacher, ...link } = linkOf(relation)
+  const [table, end] = [link.table as 'link', link.column as 'end'] // as far as they are alike
+  const gone = param(`${relation}_removed`) as Expression<never[]>
+  const given = param(`${relation}_put`) as Expression<never[]>
+  const db = queries<{ link: LinkRow; changed: Input['input']; locked: Input['input'] }>()
+  const removed = db
+    .deleteFrom(`${table} as l`)
+    .using('changed')
+    .innerJoin('locked as input', 'input.position', 'changed.position')
+    .where('l.persona_id', '=', param('id'))
+    .where(`l.${end}`, '=', anyOf(gone))
+  const agent = named(param('id'), 'persona_id')
+  const links = changedRows().crossJoin(itemsOf(given, 'put')).select([agent, 'put.id'])
+  const byViewer = attacher ? links.select(named(param('user'), attacher)) : links
+  const shares = recordsOf<{ id: number; level: ShareLevel }, 'share'>(given, 'share', { id: idType, level: 'text' })
   const put = isShare
-    ? sql`${sql.ref(`${relation}_put`)} as (
-        insert into ${sql.table(table)} (persona_id, ${sql.ref(column)}, level)
-        select ${param('id')}, share.id, share.level
-        from ${WRITTEN}
-        cross join jsonb_to_recordset(${param(`${relation}_put`)}) share (id ${sql.raw(idType)}, level text)
-        on conflict (persona_id, ${sql.ref(column)}) do update set level = excluded.level)`
-    : sql`${sql.ref(`${relation}_put`)} as (
-        insert into ${sql.table(table)} (persona_id, ${sql.ref(column)}${sql.raw(attacher === undefined ? '' : `, ${attacher}`)})
-        select ${param('id')}, unnest(${param(`${relation}_put`)})${attacher === undefined ? sql`` : sql`, ${param('user')}`} from ${WRITTEN})`
-  return [removed, put]
+    ? db
+        .insertInto(table)
+        .columns(['persona_id', end, 'level'])
+        .expression(changedRows().crossJoin(shares).select([agent, 'share.id', 'share.level']))
+        .onConflict(conflict =>
+          conflict.columns(['persona_id', end]).doUpdateSet(({ ref }) => ({ level: ref('excluded.level') })),
+        )
+    : db
+        .insertInto(table)
+        .columns(['persona_id', end, ...(attacher ? [attacher] : [])])
+        .expression(byViewer)
+  return { [`${relation}_removed`]: removed, [`${relation}_put`]: put }
 }
 
-type Attachable = (ids: RawBuilder<unknown>, viewer: ReturnType<typeof viewerOf>) => RawBuilder<unknown>
+/** The tables of links, as far as they are alike. `end` is the column of the other end. */
+interface LinkRow {
+  persona_id: number
+  end: never
+  level: ShareLevel
+  attached_by: string | null
+}
+
+type Attachable<R extends Relation> = (
+  ids: Expression<IdOf<R>[]>,
+  viewer: ReturnType<typeof viewerOf>,
+) => SelectQueryBuilder<Tables, never, { id: unknown }>
+
+const db = queries()
 
 /** SQL: which of some ids exist and may be attached by the viewer, one row each (DECISIONS section 3). */
-const ATTACHABLE: Record<Relation, Attachable> = {
-  tool_ids: (ids, viewer) =>
-    sql`select t.id from tool t where t.id = any(${ids}) and t.enabled and ${seesTool(viewer)} and ${attachableTool(viewer)}`,
-  document_set_ids: (ids, { user, isAdmin }) => sql`
-        select s.id from document_set s where s.id = any(${ids}) and (${isAdmin} or s.is_public
-          or exists (select from document_set_user m where m.document_set_id = s.id and m.user_id = ${user})
-          or exists (select from document_set_group m join user_group_member g using (user_group_id)
-                     where m.document_set_id = s.id and g.user_id = ${user}))`,
-  label_ids: ids => sql`select l.id from label l where l.id = any(${ids})`,
+const ATTACHABLE: { [R in Relation]: Attachable<R> } = {
+  tool_ids: (ids, viewer) => seenTools(ids, viewer).where('t.enabled', '=', lit(true)).where(attachableTool(viewer)),
+  document_set_ids: (ids, { user, isAdmin }) =>
+    db
+      .selectFrom('document_set as s')
+      .select('s.id')
+      .where('s.id', '=', anyOf(ids))
+      .where(({ exists, or, ref, selectFrom }) => {
+        const ofUsers = selectFrom('document_set_user as m').where('m.user_id', '=', user)
+        const ofGroups = selectFrom('document_set_group as m')
+          .innerJoin('user_group_member as g', 'g.user_group_id', 'm.user_group_id')
+          .where('g.user_id', '=', user)
+        return or([
+          isAdmin,
+          ref('s.is_public'),
+          exists(ofUsers.whereRef('m.document_set_id', '=', 's.id')),
+          exists(ofGroups.whereRef('m.document_set_id', '=', 's.id')),
+        ])
+      }),
+  label_ids: ids => db.selectFrom('label as l').select('l.id').where('l.id', '=', anyOf(ids)),
   user_file_ids: (ids, { user, isAdmin }) =>
-    sql`select f.id from user_file f where f.id = any(${ids}) and (${isAdmin} or f.owner_id = ${user})`,
-  users: ids => sql`select u.id from user_account u where u.id = any(${ids})`,
-  groups: ids => sql`select g.id from user_group g where g.id = any(${ids})`,
+    db
+      .selectFrom('user_file as f')
+      .select('f.id')
+      .where('f.id', '=', anyOf(ids))
+      .where(({ eb, or }) => or([isAdmin, eb('f.owner_id', '=', user)])),
+  users: ids => db.selectFrom('user_account as u').select('u.id').where('u.id', '=', anyOf(ids)),
+  groups: ids => db.selectFrom('user_group as g').select('g.id').where('g.id', '=', anyOf(ids)),
+}
+
+/** SQL: the tools `t` with these ids that the viewer's token may see. */
+function seenTools(ids: Expression<number[]>, viewer: Viewer) {
+  return db.selectFrom('tool as t').select('t.id').where('t.id', '=', anyOf(ids)).where(seesTool(viewer))
 }
 
 /** SQL: a tool of an MCP server can be attached by managers of all tools, and by the owner of the tool or its server. */
-function attachableTool(viewer: Viewer): RawBuilder<boolean> {
-  return sql`(t.mcp_server_id is null or ${viewer.managesAll} or t.user_id = ${viewer.user} or exists (
-    select from mcp_server m where m.id = t.mcp_server_id and m.owner_id = ${viewer.user}))`
+function attachableTool({ managesAll, user }: Viewer): Expression<SqlBool> {
+  const { eb, exists, or, selectFrom } = on<{ t: 'tool' }>()
+  const servers = selectFrom('mcp_server as m').whereRef('m.id', '=', 't.mcp_server_id').where('m.owner_id', '=', user)
+  return or([eb('t.mcp_server_id', 'is', null), managesAll, eb('t.user_id', '=', user), exists(servers)])
 }
 
-type ReferenceParameters = ViewerParameters & Record<Relation, (number | string)[]>
+type ReferenceParameters = ViewerParameters & RelationLists
+
+/** The SQL types of a viewer and of the ids of each relation. */
+export const REFERENCE_TYPES = { ...VIEWER_TYPES, ...relationTypes() }
 
 /** Reads what newly attached ids refer to, for the faults of an update that may not attach them. */
 export const readReferences = statement<ReferenceParameters, { references: References }>(
   'persona_references',
+  REFERENCE_TYPES,
   param => {
     const viewer = viewerOf(param)
-    const lists = RELATIONS.map(([relation, { link }]) => {
-      const ids = sql`${param(relation)}::${sql.raw(link.idType)}[]`
-      return relation === 'tool_ids'
-        ? sql`'tool_ids', ${toolsWithBytes(sql`array(select t.id from tool t where t.id = any(${ids}) and ${seesTool(viewer)})`, sql`'id', t.id, 'enabled', t.enabled, 'attachable', ${attachableTool(viewer)}`)}`
-        : sql`${sql.lit(relation)}, array(${ATTACHABLE[relation](ids, viewer)})`
+    const lists = RELATIONS.map(([relation]) => {
+      const attachable = ATTACHABLE[relation](param(relation) as Expression<never[]>, viewer)
+      return [relation, arrayOf(attachable)]
     })
-    return sql`select json_build_object(${sql.join(lists)}) as references`
+    const seen = arrayOf(seenTools(param('tool_ids'), viewer))
+    const references = { ...Object.fromEntries(lists), tool_ids: toolsWithBytes(seen, attachableTool(viewer)) }
+    return queries().selectNoFrom(jsonBuildObject(references).as('references')).$castTo<{ references: References }>()
   },
 )
 
@@ -242,18 +324,27 @@ interface Parameters {
 }
 
 /** A constant, so that the planner knows that a page is short. */
-const MOST = sql.lit(PAGE_RECORDS_MAX + 1)
+const MOST = lit(PAGE_RECORDS_MAX + 1)
 
-/** Each candidate is read by its key: `offset 0` keeps the planner from reading all agents in order. */
-const BY_ID = sql`candidate cross join lateral (select * from persona where id = candidate.id offset 0) p`
-
-const OWNER = jsonRow(sql`select u.id, u.email from user_account u where u.id = p.owner_id`)
-const RECORD = sql`${jsonRow(sql`
-      select p.id, p.name, p.description, ${OWNER} as owner, p.is_public, p.is_visible, p.is_default_persona,
-        p.builtin_persona, format('"persona-%s-%s"', p.id, p.version) as etag`)}::text`
+/** The agent `p` of the query around. */
+const persona = on<{ p: 'persona' }>()
+const OWNER = persona.selectFrom('user_account as u').select(['u.id', 'u.email']).whereRef('u.id', '=', 'p.owner_id')
+const column = <Name extends keyof PersonaTable>(name: Name) => persona.ref(`p.${name}`).as(name)
+const RECORD = jsonText(
+  queries().selectNoFrom([
+    ...(['id', 'name', 'description'] as const).map(column),
+    jsonObjectFrom(OWNER).as('owner'),
+    ...(['is_public', 'is_visible', 'is_default_persona', 'builtin_persona'] as const).map(column),
+    persona.fn<string>('format', [lit('"persona-%s-%s"'), 'p.id', 'p.version']).as('etag'),
+  ]),
+)
 
 /** Which agents are looked at: all (an administrator), those that a token is bound to, or those that the caller sees. */
 type Scope = 'all' | 'bound' | 'seen'
+
+const PAGE_TYPES = {
+  ...{ user: 'uuid', sees_all: 'boolean', after: 'integer', rows: 'integer', name: 'text', ids: 'integer[]' },
+} satisfies SqlTypes<Parameters>
 
 const PAGES = { all: pagesOf('all'), bound: pagesOf('bound'), seen: pagesOf('seen') }
 
@@ -276,39 +367,81 @@ function pagesOf(scope: Scope) {
 }
 
 function pageOf(scope: Scope, isNamed: boolean) {
-  return statement<Parameters, PageRow>(`persona_page(${scope}${isNamed ? ' of a name' : ''})`, param => {
-    const user = sql`${param('user')}::uuid`
-    const behind = (id: RawBuilder<unknown>) => sql`${id} > ${param('after')}::integer`
+  const name = `persona_page(${scope}${isNamed ? ' of a name' : ''})`
+  return statement<Parameters, PageRow>(name, PAGE_TYPES, param => {
     const isSeen = scope === 'seen' && !isNamed
-    const first = isSeen ? sql`with candidate as materialized (${candidates(user, behind)})` : sql``
-    const conditions = [
-      sql`${behind(sql`p.id`)} and not p.deleted`,
-      ...(isNamed ? [isOnly(sql`p.name`, sql`${param('name')}::text`)] : []),
-      ...(scope === 'bound' ? [sql`p.id = any(${param('ids')}::integer[])`] : []),
-      ...(scope === 'all' || isSeen ? [] : [sql`(${param('sees_all')}::boolean or ${personaAccess(user)} <> 'none')`]),
-    ]
-    const found = sql`
-      select p.* from ${isSeen ? BY_ID : sql`persona p`}
-      where ${sql.join(conditions, sql` and `)} order by ${isNamed ? sql`p.name, p.id` : sql`p.id`} limit ${MOST}`
-    return sql`${first}${pageRows(found, 'p', RECORD, sql`${param('rows')}::integer`)}`
+    const found = isSeen ? seenAgents(param) : queries().selectFrom('persona as p').selectAll('p')
+    const sees = persona.or([param('sees_all'), persona(personaAccess(param('user')), '<>', lit('none'))])
+    const page = found
+      .where('p.id', '>', param('after'))
+      .where(({ not, ref }) => not(ref('p.deleted')))
+      .$if(isNamed, query => query.where(isOnly(persona.ref('p.name'), param('name'))).orderBy('p.name'))
+      .$if(scope === 'bound', query => query.where('p.id', '=', anyOf(param('ids'))))
+      .$if(scope !== 'all' && !isSeen, query => query.where(sees))
+      .orderBy('p.id')
+      .limit(MOST)
+    return pageRows(page, 'p', RECORD, param('rows'))
   })
 }
 
-/** SQL: the ids of the first agents that the user owns, that are public, or that are shared with them or a group. */
-function candidates(user: RawBuilder<unknown>, behind: (id: RawBuilder<unknown>) => RawBuilder<unknown>) {
-  const first = (id: RawBuilder<unknown>) => sql`and ${behind(id)} order by ${id} limit ${MOST}`
-  return sql`
-      select id from (
-        (select c.id from persona c where c.owner_id = ${user} and not c.deleted ${first(sql`c.id`)})
-        union (select c.id from persona c where c.is_public and not c.deleted ${first(sql`c.id`)})
-        union (
-          select s.persona_id from persona_user s join persona c on c.id = s.persona_id and not c.deleted
-          where s.user_id = ${user} ${first(sql`s.persona_id`)})
-        union (
-          select s.persona_id from user_group_member m
-          cross join lateral (
-            select s.persona_id from persona_group s join persona c on c.id = s.persona_id and not c.deleted
-            where s.user_group_id = m.user_group_id ${first(sql`s.persona_id`)}
-          ) s where m.user_id = ${user})
-      ) one order by id limit ${MOST}`
+/**
+ * SQL: the first agents `p` that the user owns, that are public, or that are shared with them or a group. Each is read by its key: `offset 0`
+ * keeps the planner from reading all agents in order.
+ */
+function seenAgents(param: Param<Parameters>) {
+  const [user, after] = [param('user'), param('after')]
+  const first = <DB, TB extends keyof DB>(
+    query: SelectQueryBuilder<DB, TB, { id: number }>,
+    id: 'c.id' | 's.persona_id',
+  ) => {
+    return query.where(sql.ref<number>(id), '>', after).orderBy(sql.ref(id)).limit(MOST)
+  }
+  const living = db
+    .selectFrom('persona as c')
+    .select('c.id')
+    .where(({ not, ref }) => not(ref('c.deleted')))
+  const owned = first(living.where('c.owner_id', '=', user), 'c.id')
+  const open = first(
+    living.where(({ ref }) => ref('c.is_public')),
+    'c.id',
+  )
+  const shared = first(
+    db
+      .selectFrom('persona_user as s')
+      .innerJoin('persona as c', 'c.id', 's.persona_id')
+      .select('s.persona_id as id')
+      .where(({ not, ref }) => not(ref('c.deleted')))
+      .where('s.user_id', '=', user),
+    's.persona_id',
+  )
+  const ofGroup = first(
+    on<{ m: 'user_group_member' }>()
+      .selectFrom('persona_group as s')
+      .innerJoin('persona as c', 'c.id', 's.persona_id')
+      .select('s.persona_id as id')
+      .where(({ not, ref }) => not(ref('c.deleted')))
+      .whereRef('s.user_group_id', '=', 'm.user_group_id'),
+    's.persona_id',
+  )
+  const ofGroups = db
+    .selectFrom('user_group_member as m')
+    .crossJoinLateral(ofGroup.as('s'))
+    .select('s.id')
+    .where('m.user_id', '=', user)
+  const all = [open, shared, ofGroups].reduce((sum, one) => sum.union(whole(one)), whole(owned))
+  return db
+    .with(
+      cte => cte('candidate').materialized(),
+      () => db.selectFrom(all.as('one')).select('one.id').orderBy('one.id').limit(MOST),
+    )
+    .selectFrom('candidate')
+    .crossJoinLateral(({ ref, selectFrom }) =>
+      selectFrom('persona').selectAll().where('persona.id', '=', ref('candidate.id')).offset(lit(0)).as('p'),
+    )
+    .selectAll('p')
+}
+
+/** SQL: a query with an order and a limit of its own, as one of a union. */
+function whole(query: Expression<{ id: number }> & { as(alias: 'one'): AliasedExpression<{ id: number }, 'one'> }) {
+  return db.selectFrom(query.as('one')).select('one.id')
 }

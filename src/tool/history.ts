@@ -88,7 +88,7 @@ async function namesIn(
   const rows =
     table === 'user_account'
       ? await db.selectFrom(table).select(['id', 'email as name']).where('id', 'in', ids.map(String)).execute()
-      : await db.selectFrom(table).select(['id', 'name', 'owner_id']).where('id', 'in', ids).execute()
+      : await db.selectFrom(table).select(['id', 'name', 'owner_id']).where('id', 'in', ids.map(Number)).execute()
   const known = rows.filter(row => {
     const owner = ownerOf(row.id)
     return owner === undefined || ('owner_id' in row && row.owner_id === owner)

@@ -98,7 +98,7 @@ async function removeRow(
         .deleteFrom('tool as t')
         .where('t.id', '=', id)
         .where('t.version', '=', version)
-        .where(may.stands)
+        .where(may.grantsStand)
         .where(viewer.user === null ? sql.lit(true) : managesTool(may))
         .returning('t.id'),
     )

@@ -1,6 +1,6 @@
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { flag, freeForm, identifier, list, nullable, text, uuid } from '../schema/vocabulary.js'
-import { inOrder } from '../updates/field-table.js'
+import { inOrder, words } from '../updates/field-table.js'
 import { CHANGE_KINDS } from './definition/index.js'
 import { FIELDS, REQUEST_FIELDS, type RequestField } from './fields.js'
 import { Header } from './headers.js'
@@ -27,18 +27,20 @@ export const CustomToolCreate = Type.Object(
 )
 
 /** The order of the interface document; fields that it does not name follow. */
-const SNAPSHOT_ORDER =
-  'id name description definition display_name in_code_tool_id custom_headers passthrough_auth ' +
-  'mcp_server_id user_id oauth_config_id oauth_config_name enabled chat_selectable ' +
-  'agent_creation_selectable default_enabled'
+const SNAPSHOT_ORDER = [
+  ...words(
+    'id name description definition display_name in_code_tool_id custom_headers passthrough_auth mcp_server_id user_id',
+  ),
+  ...words('oauth_config_id oauth_config_name enabled chat_selectable agent_creation_selectable default_enabled'),
+]
 
 const PARTS = { id: identifier(), oauth_config_name: Type.Optional(nullable(text())) }
 type Answers = { [F in keyof typeof FIELDS]: (typeof FIELDS)[F]['answer'] }
 
 /** What the snapshot shows, in its order, each by its schema. */
-export const SNAPSHOT_FIELDS = inOrder<TSchema>(SNAPSHOT_ORDER.split(' '), {
+export const SNAPSHOT_FIELDS = inOrder<keyof typeof PARTS | keyof typeof FIELDS, TSchema>(SNAPSHOT_ORDER, {
   ...PARTS,
-  ...Object.fromEntries(Object.entries(FIELDS).map(([name, { answer }]) => [name, answer])),
+  ...(Object.fromEntries(Object.entries(FIELDS).map(([name, { answer }]) => [name, answer])) as Answers), // by name
 })
 
 export type ToolSnapshot = Static<typeof ToolSnapshot>

@@ -1,12 +1,28 @@
-import { type RawBuilder, sql } from 'kysely'
+import type { AliasableExpression, Expression, SelectQueryBuilder } from 'kysely'
+import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import { managesTool, type Viewer } from '../auth/access.js'
 import { callerStatement, viewerOfCaller } from '../auth/authenticate.js'
+import {
+  anyOf,
+  elementsOf,
+  hexOf,
+  joined,
+  jsonRows,
+  lit,
+  member,
+  memberText,
+  named,
+  on,
+  queries,
+} from '../db/statements/queries.js'
+import type { Tables, ToolTable } from '../db/tables.js'
+import { isIn } from '../updates/field-table.js'
 import type { VersionedState } from '../updates/resource.js'
-import { columnValue, jsonRows, versionedState } from '../updates/statements.js'
+import { columnValue, versionedState } from '../updates/statements.js'
 import { COLUMNS, type ToolContent } from './fields.js'
 import { SNAPSHOT_FIELDS } from './schema.js'
 
-/** A stored custom header without its secret. `fingerprint` is hex; its first digits are the mask. */
+/** A stored custom header without its secret. `fingerprint` is hex; its first digits are in the redaction. */
 export interface StoredHeader {
   name: string
   key_id: string
@@ -23,113 +39,163 @@ export interface ToolState extends ToolContent, VersionedState {
   definition_bytes: number
 }
 
+/** The tool `t` of the query around. */
+const tool = on<{ t: 'tool' }>()
+const { case: choose, cast, fn, ref, selectFrom } = tool
+
 /** SQL: the tool `t` as JSON of the shape `ToolState`, as the viewer sees it. */
-export function toolState(viewer: Viewer): RawBuilder<ToolState> {
-  const columns = COLUMNS.map(([name, { column }]) => [name, columnValue('t', name, column)])
-  return versionedState('tool', 't', viewer.user, {
+export function toolState(viewer: Viewer): AliasableExpression<ToolState> {
+  const columns = COLUMNS.map(([name, { column }]) => [name, columnValue(ref(`t.${name}`), column)])
+  const headers = selectFrom('tool_header as h')
+    .select(({ ref }) => ['h.name', 'h.key_id', hexOf(ref('h.fingerprint')).as('fingerprint')])
+    .whereRef('h.tool_id', '=', 't.id')
+  const bytes = selectFrom('tool_definition as d').select('d.size_bytes').whereRef('d.hash', '=', 't.definition_hash')
+  const as = (how: ToolState['managed_as']) => lit(how)
+  const isOwner = tool('t.user_id', '=', viewer.user)
+  const manager = choose()
+    .when(viewer.managesAll)
+    .then(as('all'))
+    .when(isOwner)
+    .then(as('owner'))
+    .else(as('group'))
+    .end()
+  return versionedState<ToolState>('tool', 't', viewer.user, {
     ...Object.fromEntries(columns),
-    definition_hash: sql`encode(t.definition_hash, 'hex')`,
-    secrets_generation: sql`t.secrets_generation`,
-    headers: sql`coalesce((
-      select json_agg(json_build_object('name', h.name, 'key_id', h.key_id, 'fingerprint', encode(h.fingerprint, 'hex'))
-                      order by h.position)
-      from tool_header h where h.tool_id = t.id), '[]')`,
-    definition_bytes: sql`coalesce((select d.size_bytes from tool_definition d where d.hash = t.definition_hash), 0)`,
-    managed_as: sql`case when ${managesTool(viewer)} then
-      case when ${viewer.managesAll} then 'all' when t.user_id = ${viewer.user} then 'owner' else 'group' end end`,
+    definition_hash: hexOf(ref('t.definition_hash')),
+    secrets_generation: ref('t.secrets_generation'),
+    headers: jsonArrayFrom(headers.orderBy('h.position')),
+    definition_bytes: fn.coalesce(bytes, lit(0)),
+    managed_as: choose().when(managesTool(viewer)).then(manager).end(),
   })
 }
 
 /** What the route of one tool reads along with its caller, in one statement. */
 export const TOOL_LOOKUP = {
   parameter: 'tool_id',
-  statement: callerStatement('caller_and_tool', id => {
-    return sql`(select ${toolState(viewerOfCaller)} from tool t where t.id = ${id})`
-  }),
+  statement: callerStatement('caller_and_tool', id =>
+    queries().selectFrom('tool as t').select(toolState(viewerOfCaller).as('state')).where('t.id', '=', id),
+  ),
 }
 
-/** SQL: the custom headers of the tool `t` as the wire shows them, each value its mask. */
-export const maskedHeaders: RawBuilder<unknown> = jsonRows(sql`
-  select h.name as key, '****#' || left(encode(h.fingerprint, 'hex'), 12) as value
-  from tool_header h where h.tool_id = t.id order by h.position`)
+/** SQL: the custom headers of the tool `t` as the wire shows them, each value redacted. */
+export const redactedHeaders: Expression<unknown> = jsonRows(
+  selectFrom('tool_header as h')
+    .select(({ fn, ref }) => [
+      'h.name as key',
+      named(joined(lit('****#'), fn<string>('left', [hexOf(ref('h.fingerprint')), lit(12)])), 'value'),
+    ])
+    .whereRef('h.tool_id', '=', 't.id')
+    .orderBy('h.position'),
+)
 
 /** SQL: about how many bytes the tool `t` with the definition `d` takes in an answer, without reading them. */
-export const snapshotBytes: RawBuilder<number> = sql`coalesce(d.size_bytes, 0) + octet_length(t.description)`
+export const snapshotBytes: Expression<number> = on<{ t: 'tool'; d: 'tool_definition' }>()(
+  fn.coalesce(on<{ d: 'tool_definition' }>().ref('d.size_bytes'), lit(0)),
+  '+',
+  fn<number>('octet_length', ['t.description']),
+)
 
-/** SQL: each field of the wire's ToolSnapshot of the tool `t` with its expression, in its order; these are no columns of its row. */
+/** SQL: each field of the wire's ToolSnapshot of the tool `t`, in its order; `parts` are no columns of its row. */
 export function snapshotFields(
-  parts: Record<'definition' | 'oauth_config_name' | 'custom_headers', RawBuilder<unknown>>,
-): [string, RawBuilder<unknown>][] {
-  const expressions: Record<string, RawBuilder<unknown>> = {
-    ...parts,
-    display_name: sql`coalesce(t.display_name, t.name)`,
-  }
-  return SNAPSHOT_FIELDS.map(([name]) => [name, expressions[name] ?? sql.raw(`t.${name}`)])
+  parts: Record<'definition' | 'oauth_config_name' | 'custom_headers', Expression<unknown>>,
+): [string, Expression<unknown>][] {
+  const expressions = { ...parts, display_name: fn.coalesce('t.display_name', 't.name') }
+  return SNAPSHOT_FIELDS.map(([name]) => [name, isIn(expressions, name) ? expressions[name] : ref(`t.${name}`)])
 }
 
-/** SQL: a character that no JSON text holds. It stands on each side of what is said of a definition. */
-const MARK = sql`chr(1)`
+/** SQL: a character that no JSON text holds. It is on each side of what is said of a definition. */
+const MARK = fn<string>('chr', [lit(1)])
 
 /** SQL: the definition of the tool `t` for `withDefinitions`: its hash and, unless that is `cached`, its text. */
-export function markedDefinition(cached: RawBuilder<unknown>): RawBuilder<unknown> {
-  return sql`${MARK} || coalesce(encode(t.definition_hash, 'hex'), '') || ${MARK} ||
-      case when t.definition_hash is null then 'null' when t.definition_hash = any(${cached}) then ''
-        else (select content::text from tool_definition where hash = t.definition_hash) end || ${MARK}`
+export function markedDefinition(cached: Expression<string[]>): Expression<string> {
+  const content = selectFrom('tool_definition as d').whereRef('d.hash', '=', 't.definition_hash')
+  const text = choose()
+    .when('t.definition_hash', 'is', null)
+    .then(lit('null'))
+    .when('t.definition_hash', '=', anyOf(cached as Expression<never[]>)) // `bytea[]`
+    .then(lit(''))
+    .else(content.select(({ cast }) => cast<string>('d.content', 'text').as('text')))
+    .end()
+  return joined(MARK, fn.coalesce(hexOf(ref('t.definition_hash')), lit('')), MARK, text, MARK)
 }
 
 /** SQL: the snapshots of the tools with these ids, by id, as a JSON array in text for `withDefinitions`. */
-export function toolSnapshots(
-  ids: RawBuilder<unknown>,
-  viewer: Viewer,
-  cached: RawBuilder<unknown>,
-): RawBuilder<unknown> {
-  const headers = sql`case when ${managesTool(viewer, ids)} then ${maskedHeaders} end`
-  const tools = sql`tool t
-    left join oauth_config o on o.id = t.oauth_config_id
-    where t.id = any(${ids})`
-  return snapshotsOf(tools, headers, cached)
+export function toolSnapshots(ids: Expression<number[]>, viewer: Viewer, cached: Expression<string[]>) {
+  const headers = choose().when(managesTool(viewer, ids)).then(redactedHeaders).end()
+  return snapshotsOf(queries().selectFrom('tool as t').where('t.id', '=', anyOf(ids)), headers, cached)
 }
 
 /** SQL: the same as they were, byte for byte: `past` is JSON of what was different then (`pastRecords`). */
 export function pastToolSnapshots(
-  ids: RawBuilder<unknown>,
-  past: RawBuilder<unknown>,
+  ids: Expression<number[]>,
+  past: Expression<string>,
   viewer: Viewer,
-  cached: RawBuilder<unknown>,
-): RawBuilder<unknown> {
-  const tools = sql`${pastTools(ids, past, viewer)} left join oauth_config o on o.id = t.oauth_config_id`
-  return snapshotsOf(tools, pastHeaders, cached)
+  cached: Expression<string[]>,
+) {
+  return snapshotsOf(pastTools(ids, past, viewer), pastHeaders, cached)
 }
 
-function snapshotsOf(tools: RawBuilder<unknown>, headers: RawBuilder<unknown>, cached: RawBuilder<unknown>) {
+/** SQL: the name of the OAuth configuration of the tool `t`. */
+export const oauthConfigName = selectFrom('oauth_config as o')
+  .select('o.name')
+  .whereRef('o.id', '=', 't.oauth_config_id')
+
+function snapshotsOf(
+  tools: SelectQueryBuilder<Tables & { t: ToolTable }, 't', unknown>,
+  headers: Expression<unknown>,
+  cached: Expression<string[]>,
+): Expression<string> {
   const definition = markedDefinition(cached)
-  const fields = snapshotFields({ definition, oauth_config_name: sql`o.name`, custom_headers: headers })
-  return sql`'[' || coalesce((
-    select string_agg(${jsonWithText(fields, 'definition')}, ',' order by t.id)
-    from ${tools}), '') || ']'`
+  const fields = snapshotFields({ definition, oauth_config_name: oauthConfigName, custom_headers: headers })
+  const all = tools.select(({ fn }) =>
+    fn
+      .agg<string>('string_agg', [jsonWithText(fields, 'definition'), lit(',')])
+      .orderBy('t.id')
+      .as('all'),
+  )
+  return joined(lit('['), fn.coalesce(all, lit('')), lit(']'))
 }
 
-/** SQL: the tools `t` with these ids as they were. Rights to see masks are those of now. */
-export function pastTools(ids: RawBuilder<unknown>, past: RawBuilder<unknown>, viewer: Viewer): RawBuilder<unknown> {
-  return sql`(
-      select t as stored_row, ${managesTool(viewer, ids)} as manageable, ${past} -> t.id::text as past
-      from tool t where t.id = any(${ids})) stored
-    cross join lateral json_populate_record(stored.stored_row, coalesce(stored.past, '{}')) t`
+/** SQL: the tools `t` with these ids as they were, each `stored` now. Rights to see header names are those of now. */
+export function pastTools(ids: Expression<number[]>, past: Expression<string>, viewer: Viewer) {
+  const stored = queries()
+    .selectFrom('tool as t')
+    .select(({ table }) => [
+      table('t').as('stored_row'),
+      managesTool(viewer, ids).as('manageable'),
+      member(past, cast<string>('t.id', 'text')).as('past'),
+    ])
+    .where('t.id', '=', anyOf(ids))
+  return queries()
+    .selectFrom(stored.as('stored'))
+    .crossJoinLateral(({ fn }) =>
+      fn<ToolTable>('json_populate_record', ['stored.stored_row', fn.coalesce('stored.past', lit('{}'))]).as('t'),
+    )
 }
 
 /** SQL: the custom headers of one of `pastTools`. */
-export const pastHeaders: RawBuilder<unknown> = sql`case when stored.manageable then case
-  when stored.past -> 'custom_headers' is null then ${maskedHeaders}
-  else ${jsonRows(sql`
-    select h.value ->> 'key' as key, h.value ->> 'value' as value
-    from json_array_elements(stored.past -> 'custom_headers') with ordinality h (value, place) order by h.place`)} end end`
+export const pastHeaders: Expression<unknown> = pastHeadersOf()
+
+function pastHeadersOf(): Expression<unknown> {
+  const { case: choose, ref } = on<{ stored: { manageable: boolean; past: string } }>()
+  const then = member(ref('stored.past'), lit('custom_headers'))
+  const header = on<{ h: { value: string } }>()
+  const texts = (name: string) => memberText(header.ref('h.value'), lit(name)).as(name)
+  const shown = jsonRows(
+    queries()
+      .selectFrom(elementsOf(then, 'h'))
+      .select([texts('key'), texts('value')])
+      .orderBy('h.place'),
+  )
+  const own = choose().when(then, 'is', null).then(redactedHeaders).else(shown).end()
+  return choose().when(ref('stored.manageable')).then(own).end()
+}
 
 /** SQL: the text of a JSON object with these fields without blanks between; one of them is given as JSON text. */
-export function jsonWithText(fields: readonly [string, RawBuilder<unknown>][], textField: string): RawBuilder<unknown> {
-  const pieces = fields.map(([name, expression], i) => {
-    const key = sql.lit(`${i === 0 ? '{' : ','}"${name}":`)
-    return sql`${key}, ${name === textField ? expression : sql`coalesce(to_json(${expression}), 'null')`}`
+export function jsonWithText(fields: readonly [string, Expression<unknown>][], textField: string): Expression<string> {
+  const pieces = fields.flatMap(([name, value], i) => {
+    const key = lit(`${i === 0 ? '{' : ','}"${name}":`)
+    return [key, name === textField ? value : fn.coalesce(fn('to_json', [value]), lit('null'))]
   })
-  return sql`concat(
-    ${sql.join(pieces, sql`,\n    `)}, '}')`
+  return fn('concat', [...pieces, lit('}')])
 }

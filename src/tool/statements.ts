@@ -1,81 +1,125 @@
-import { type RawBuilder, sql } from 'kysely'
+import type { Expression, QueryCreator, SqlBool } from 'kysely'
+import { jsonObjectFrom } from 'kysely/helpers/postgres'
 import { managesTool, type Viewer } from '../auth/access.js'
 import type { Caller } from '../auth/caller.js'
-import { VIEWER_TYPES, type ViewerParameters, viewerOf, viewerOfRow, viewerStands } from '../auth/viewer.js'
+import { grantsStand, VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
 import { pageRows } from '../db/statements/page-rows.js'
-import { type RowTypes, rowStatement } from '../db/statements/row-statement.js'
-import { type Executor, isOnly, type Param, statement } from '../db/statements/statement.js'
+import {
+  anyOf,
+  bytesOf,
+  elementsOf,
+  hexOf,
+  isOnly,
+  jsonText,
+  lit,
+  member,
+  memberText,
+  named,
+  noItems,
+  on,
+  queries,
+  withParts,
+} from '../db/statements/queries.js'
+import { type Input, type Positioned, type RowTypes, rowStatement } from '../db/statements/row-statement.js'
+import { type Executor, type Param, statement } from '../db/statements/statement.js'
+import type { Tables, ToolTable } from '../db/tables.js'
 import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/pages.js'
 import type { AuditEntry, RequestKey } from '../updates/audit.js'
-import { AUDIT_TYPES, insertAudit } from '../updates/audit-rows.js'
+import { AUDIT_TYPES, changedRows, insertAudit } from '../updates/audit-rows.js'
 import { keyIsFree } from '../updates/idempotency.js'
 import type { Past } from '../updates/past.js'
-import { changedColumns, jsonRow, nextVersion } from '../updates/statements.js'
+import { changedColumns, nextVersion } from '../updates/statements.js'
 import type { CachedDefinitions } from './definition-cache.js'
 import { COLUMNS } from './fields.js'
 import type { ToolSnapshot } from './schema.js'
 import {
   markedDefinition,
-  maskedHeaders,
+  oauthConfigName,
   pastHeaders,
   pastTools,
+  redactedHeaders,
+  snapshotBytes,
   snapshotFields,
   type ToolState,
   toolState,
 } from './snapshot.js'
 
+/** The tool `t` of the query around. */
+const tool = on<{ t: 'tool' }>()
+const { case: choose, exists, not, or } = tool
+
 /** The columns of a tool that an answer shows. `definition` is what `markedDefinition` says, null when it was sent. */
 export type ToolRow = Omit<ToolSnapshot, 'definition'> & { version: number; definition: string | null }
 
 /** Reads the state of one tool as a caller sees it. */
-export const readState = statement<ViewerParameters & { id: number }, { state: ToolState }>('tool_state', param => {
-  return sql`select ${toolState(viewerOf(param))} as state from tool t where t.id = ${param('id')}::integer`
-})
+export const readState = statement<ViewerParameters & { id: number }, { state: ToolState }>(
+  'tool_state',
+  { ...VIEWER_TYPES, id: 'integer' },
+  param =>
+    queries()
+      .selectFrom('tool as t')
+      .select(toolState(viewerOf(param)).as('state'))
+      .where('t.id', '=', param('id')),
+)
 
 type ReadParameters = ViewerParameters & CachedDefinitions & { id: number; version: number; managed: boolean }
 
-/** Answers a tool if version and caller are still those decided on; masks of header values only where `managed`. */
-export const readTool = storedTool('tool_row', param => {
-  const masks = sql`case when ${param('managed')} then ${maskedHeaders} end`
-  return answerColumns(markedDefinition(param('cached_definitions')), masks)
+const READ_TYPES = {
+  ...VIEWER_TYPES,
+  ...{ id: 'integer', version: 'integer', managed: 'boolean', cached_definitions: 'bytea[]' },
+} satisfies RowTypes<ReadParameters>
+
+/** Answers a tool if version and caller are still those decided on; header names only where `managed`. */
+export const readTool = rowStatement<ReadParameters, ToolRow>('tool_row', READ_TYPES, (param, db) => {
+  const headers = choose().when(param('managed')).then(redactedHeaders).end()
+  const columns = answerColumns(markedDefinition(param('cached_definitions')), headers)
+  return storedTools(param, db).select(columns).$castTo<Positioned<ToolRow>>()
 })
 
 /** The same, and answers the version alone. */
-export const readVersion = storedTool('tool_version', () => sql`t.version`)
+export const readVersion = rowStatement<ReadParameters, ToolRow>('tool_version', READ_TYPES, (param, db) =>
+  storedTools(param, db).select('t.version').$castTo<Positioned<ToolRow>>(),
+)
 
-function storedTool(name: string, columns: (param: Param<ReadParameters>) => RawBuilder<unknown>) {
-  const own = { id: 'integer', version: 'integer', managed: 'boolean', cached_definitions: 'bytea[]' }
-  return rowStatement<ReadParameters, ToolRow>(name, { ...VIEWER_TYPES, ...own }, param => {
-    const viewer = viewerOfRow(param)
-    return {
-      query: sql`
-    select input.position, ${columns(param)}
-    from input join tool t on t.id = ${param('id')} and t.version = ${param('version')}
-    where ${viewerStands(param)} and (not ${param('managed')} or ${viewer.user} is null or ${managesTool(viewer)})`,
-    }
-  })
+/** SQL: the tools `t` of the input that are as decided on. */
+function storedTools(param: Param<ReadParameters>, db: QueryCreator<Tables & Input>) {
+  const viewer = viewerOf(param)
+  const isManager = or([not(param('managed')), tool(viewer.user, 'is', null), managesTool(viewer)])
+  return db
+    .selectFrom('input')
+    .innerJoin('tool as t', join => join.on('t.id', '=', param('id')).on('t.version', '=', param('version')))
+    .select('input.position')
+    .where(grantsStand(param))
+    .where(isManager)
 }
 
 /** Whether an OAuth configuration exists that the viewer may link. */
-export const readOauthConfig = statement<ViewerParameters & { id: number }, { id: number }>('oauth_config', param => {
-  return sql`select o.id from oauth_config o where o.id = ${param('id')}::integer and ${isLinkable(viewerOf(param))}`
-})
+export const readOauthConfig = statement<ViewerParameters & { id: number }, { id: number }>(
+  'oauth_config',
+  { ...VIEWER_TYPES, id: 'integer' },
+  param =>
+    queries()
+      .selectFrom('oauth_config as o')
+      .select('o.id')
+      .where('o.id', '=', param('id'))
+      .where(isLinkable(viewerOf(param))),
+)
 
 /** SQL: the OAuth configuration `o` is linked by its owner, and with `manage:actions` (DECISIONS section 6). */
-function isLinkable({ managesAll, user }: Viewer): RawBuilder<boolean> {
-  return sql`(${managesAll} or o.owner_id = ${user})`
+function isLinkable({ managesAll, user }: Viewer): Expression<SqlBool> {
+  return or([managesAll, on<{ o: 'oauth_config' }>()('o.owner_id', '=', user)])
 }
 
 /** A stored definition as JSON text, by its hash in hex. */
 export const readDefinition = rowStatement<{ hash: string }, { definition: string }>(
   'tool_definition',
   { hash: 'text' },
-  param => ({
-    query: sql`
-    select input.position, d.content::text as definition
-    from input join tool_definition d on d.hash = decode(${param('hash')}, 'hex')`,
-  }),
+  (param, db) =>
+    db
+      .selectFrom('input')
+      .innerJoin('tool_definition as d', join => join.on('d.hash', '=', bytesOf(param('hash'))))
+      .select(({ cast }) => ['input.position', cast<string>('d.content', 'text').as('definition')]),
 )
 
 type WriteParameters = ViewerParameters &
@@ -133,94 +177,149 @@ export function writeStatement(shape: WriteShape) {
   return compiled
 }
 
-/** The rows that were written, with the values of each. */
-const WRITTEN = sql`changed join locked input using (position)`
-
 function compileWrite(shape: WriteShape, key: string) {
-  const build = (param: Param<WriteParameters>) => {
-    const viewer = viewerOfRow(param)
-    const locked = sql`locked as materialized (
-        select input.*
-        from input join tool t on t.id = ${param('id')} and t.version = ${param('version')}
-        where t.secrets_generation = ${param('secrets_generation')} and ${keyIsFree(param('idempotency_key'))}
-          and ${viewerStands(param)} and (${viewer.user} is null or ${managesTool(viewer)})
-          and (${param('oauth_config_id')} is null or exists (
-            select from oauth_config o where o.id = ${param('oauth_config_id')}
-              and (o.id = t.oauth_config_id or ${isLinkable(viewer)})))${shape.definition === 'shared' ? sql` and ${isStored(param)}` : sql``}
-        for no key update of t skip locked
-      )`
-    // One that is sent is put into the answer here.
-    const definition = shape.definition ? sql`null::text` : markedDefinition(param('cached_definitions'))
-    const parts = [
-      locked,
-      ...(shape.definition ? [storeDefinitions(param)] : []),
-      changeRows(param, shape.minimal ? sql`t.version` : answerColumns(definition, param('shown_headers'))),
-      ...(shape.headers ? replaceHeaders(param) : []),
-      insertAudit('tool', WRITTEN, param),
-    ]
-    return { parts, query: sql`select * from changed` }
-  }
   // One that may be large travels by itself, without the copies that a list costs.
   const types = shape.definition === 'single' ? { ...WRITE_TYPES, definition_text: { single: 'text' } } : WRITE_TYPES
-  return rowStatement<WriteParameters, ToolRow>(`tool_write(${key})`, types, build, 'id')
+  return rowStatement<WriteParameters, ToolRow>(
+    `tool_write(${key})`,
+    types,
+    (param, db) => {
+      // A definition that is sent is put into the answer here.
+      const definition = shape.definition ? lit(null) : markedDefinition(param('cached_definitions'))
+      const answer = shape.minimal
+        ? [tool.ref('t.version').as('version')]
+        : answerColumns(definition, param('shown_headers'))
+      const changed = db
+        .with(
+          cte => cte('locked').materialized(),
+          db => lockedTools(param, db, shape),
+        )
+        .with('changed', db =>
+          db
+            .updateTable('tool as t')
+            .from('locked as input')
+            .set({
+              ...changedColumns('t', COLUMNS, param('changed_columns')),
+              definition_hash: bytesOf(param('definition_hash')),
+              ...nextVersion('t', param),
+            })
+            .where('t.id', '=', param('id'))
+            .returning(['input.position', ...answer]),
+        )
+      const parts = {
+        ...(shape.definition && { stored_definitions: storeDefinitions(param) }),
+        ...(shape.headers && replaceHeaders(param)),
+        audited: insertAudit('tool', param),
+      }
+      return withParts(changed, parts).selectFrom('changed').selectAll().$castTo<Positioned<ToolRow>>()
+    },
+    'id',
+  )
+}
+
+/** SQL: the rows of the input whose tools are as decided on. The tools are locked, without a wait. */
+function lockedTools(param: Param<WriteParameters>, db: QueryCreator<Tables & Input>, { definition }: WriteShape) {
+  const viewer = viewerOf(param)
+  const linked = on<{ t: 'tool' }>()
+    .selectFrom('oauth_config as o')
+    .where('o.id', '=', param('oauth_config_id'))
+    .where(({ eb }) => or([eb('o.id', '=', eb.ref('t.oauth_config_id')), isLinkable(viewer)]))
+  return db
+    .selectFrom('input')
+    .innerJoin('tool as t', join => join.on('t.id', '=', param('id')).on('t.version', '=', param('version')))
+    .selectAll('input')
+    .where('t.secrets_generation', '=', param('secrets_generation'))
+    .where(keyIsFree(param('idempotency_key')))
+    .where(grantsStand(param))
+    .where(or([tool(viewer.user, 'is', null), managesTool(viewer)]))
+    .where(or([tool(param('oauth_config_id'), 'is', null), exists(linked)]))
+    .$if(definition === 'shared', query => query.where(exists(storedDefinition(param))))
+    .forNoKeyUpdate('t')
+    .skipLocked()
 }
 
 /** A definition is stored once for each hash. A shared statement stores none, but takes the lock against pruning. */
-function storeDefinitions(param: Param<WriteParameters>): RawBuilder<unknown> {
-  return sql`stored_definitions as (
-        insert into tool_definition (hash, content, size_bytes)
-        select decode(${param('definition_hash')}, 'hex'), ${param('definition_text')}::json, ${param('definition_bytes')}
-        from locked input
-        where not ${isStored(param)}
-        on conflict (hash) do nothing)`
+function storeDefinitions(param: Param<WriteParameters>) {
+  const given = queries<{ locked: object }>()
+    .selectFrom('locked as input')
+    .select(({ cast }) => [
+      bytesOf(param('definition_hash')).as('hash'),
+      cast<string>(param('definition_text'), 'json').as('content'),
+      named(param('definition_bytes'), 'size_bytes'),
+    ])
+    .where(not(exists(storedDefinition(param))))
+  return queries()
+    .insertInto('tool_definition')
+    .columns(['hash', 'content', 'size_bytes'])
+    .expression(given)
+    .onConflict(conflict => conflict.column('hash').doNothing())
 }
 
 /** SQL: the definition is stored. A batch refers only to such: storing one could wait for another that stores the same. */
-function isStored(param: Param<WriteParameters>): RawBuilder<boolean> {
-  return sql`exists (select from tool_definition where hash = decode(${param('definition_hash')}, 'hex'))`
-}
-
-function changeRows(param: Param<WriteParameters>, answer: RawBuilder<unknown>): RawBuilder<unknown> {
-  return sql`changed as (
-        update tool t set
-          ${changedColumns('t', COLUMNS, param('changed_columns'))},
-          definition_hash = decode(${param('definition_hash')}, 'hex'),
-          ${nextVersion('t', param)}
-        from locked input where t.id = ${param('id')}
-        returning input.position, ${answer})`
+function storedDefinition(param: Param<WriteParameters>) {
+  return queries()
+    .selectFrom('tool_definition as d')
+    .where('d.hash', '=', bytesOf(param('definition_hash')))
 }
 
 /** Positions are put in place rather than deleted and inserted: one statement must not do both to one key. */
-function replaceHeaders(param: Param<WriteParameters>): RawBuilder<unknown>[] {
-  return [
-    sql`new_headers as (
-        select ${param('id')} as tool_id, (g.position - 1)::integer as position, g.value ->> 'name' as name,
-          g.value ->> 'fingerprint' as fingerprint, (g.value ->> 'kept')::integer as kept, g.value ->> 'key_id' as key_id,
-          g.value ->> 'nonce' as nonce, g.value ->> 'ciphertext' as ciphertext
-        from ${WRITTEN} cross join json_array_elements(${param('headers')}) with ordinality g (value, position))`,
-    sql`removed_headers as (
-        delete from tool_header h using ${WRITTEN}
-        where h.tool_id = ${param('id')} and h.position >= json_array_length(${param('headers')}))`,
-    sql`put_headers as (
-        insert into tool_header (tool_id, position, name, key_id, nonce, ciphertext, fingerprint)
-        select g.tool_id, g.position, g.name, coalesce(g.key_id, kept.key_id),
-          coalesce(decode(g.nonce, 'base64'), kept.nonce), coalesce(decode(g.ciphertext, 'base64'), kept.ciphertext),
-          decode(g.fingerprint, 'hex')
-        from new_headers g
-        left join tool_header kept on kept.tool_id = g.tool_id and kept.position = g.kept
-        on conflict (tool_id, position) do update set name = excluded.name, key_id = excluded.key_id,
-          nonce = excluded.nonce, ciphertext = excluded.ciphertext, fingerprint = excluded.fingerprint)`,
-  ]
+function replaceHeaders(param: Param<WriteParameters>) {
+  const header = on<{ g: { value: string } }>()
+  const text = (name: keyof SentHeader) => memberText(header.ref('g.value'), lit(name))
+  const sent = changedRows()
+    .crossJoin(elementsOf(param('headers'), 'g'))
+    .select(({ cast, eb }) => [
+      named(param('id'), 'tool_id'),
+      cast<number>(eb('g.place', '-', lit(1)), 'integer').as('position'),
+      cast<number | null>(text('kept'), 'integer').as('kept'),
+      ...(['name', 'fingerprint', 'key_id', 'nonce', 'ciphertext'] as const).map(name => text(name).as(name)),
+    ])
+  const put = queries<{ new_headers: SentHeader }>()
+    .selectFrom('new_headers as g')
+    .leftJoin('tool_header as kept', join =>
+      join.onRef('kept.tool_id', '=', 'g.tool_id').onRef('kept.position', '=', 'g.kept'),
+    )
+    .select(({ fn, ref }) => [
+      ...(['g.tool_id', 'g.position', 'g.name'] as const),
+      fn.coalesce('g.key_id', 'kept.key_id').as('key_id'),
+      fn.coalesce(bytesOf(ref('g.nonce'), 'base64'), 'kept.nonce').as('nonce'),
+      fn.coalesce(bytesOf(ref('g.ciphertext'), 'base64'), 'kept.ciphertext').as('ciphertext'),
+      bytesOf(ref('g.fingerprint')).as('fingerprint'),
+    ])
+  const kept = ['name', 'key_id', 'nonce', 'ciphertext', 'fingerprint'] as const
+  const removed = queries<{ changed: { position: number }; locked: { position: number } }>()
+    .deleteFrom('tool_header as h')
+    .using('changed')
+    .innerJoin('locked as input', 'input.position', 'changed.position')
+    .where('h.tool_id', '=', param('id'))
+    .where('h.position', '>=', tool.fn<number>('json_array_length', [param('headers')]))
+  const putting = queries()
+    .insertInto('tool_header')
+    .columns(['tool_id', 'position', ...kept])
+    .expression(put)
+    .onConflict(conflict =>
+      conflict
+        .columns(['tool_id', 'position'])
+        .doUpdateSet(({ ref }) => Object.fromEntries(kept.map(name => [name, ref(`excluded.${name}`)]))),
+    )
+  return { new_headers: sent, removed_headers: removed, put_headers: putting }
+}
+
+interface SentHeader {
+  tool_id: number
+  position: number
+  kept: number | null
+  name: string
+  fingerprint: string
+  key_id: string
+  nonce: string
+  ciphertext: string
 }
 
 /** SQL: the columns of a `ToolRow` of the tool `t`. */
-export function answerColumns(
-  definition: RawBuilder<unknown>,
-  customHeaders: RawBuilder<unknown>,
-): RawBuilder<unknown> {
-  const oauth_config_name = sql`(select o.name from oauth_config o where o.id = t.oauth_config_id)`
-  const fields = snapshotFields({ definition, oauth_config_name, custom_headers: customHeaders })
-  return sql`t.version, ${sql.join(fields.map(([name, expression]) => sql`${expression} as ${sql.raw(name)}`))}`
+export function answerColumns(definition: Expression<unknown>, customHeaders: Expression<unknown>) {
+  const fields = snapshotFields({ definition, oauth_config_name: oauthConfigName, custom_headers: customHeaders })
+  return [tool.ref('t.version').as('version'), ...fields.map(([name, value]) => named(value, name))]
 }
 
 /* Tools as they were, by themselves or in the answer of an agent. */
@@ -254,24 +353,38 @@ interface PastSizes {
   gone: number[]
 }
 
-const readPastSizes = statement<PastParameters, PastSizes>('past_tools_size', param => {
-  const past = sql`${param('past')}::json -> stored.id::text`
-  return sql`
-    select coalesce(sum(coalesce(d.size_bytes, 0) + octet_length(t.description)), 0)::integer as bytes,
-      coalesce(array_agg(distinct encode(d.hash, 'hex')) filter (where d.hash is not null), '{}') as definitions,
-      coalesce(array_agg(t.id) filter (where t.definition_hash is not null and d.hash is null), '{}') as gone
-    from tool stored cross join lateral json_populate_record(stored, coalesce(${past}, '{}')) t
-    left join tool_definition d on d.hash = t.definition_hash
-    where stored.id = any(${param('ids')}::integer[])`
+const PAST_TYPES = { ids: 'integer[]', past: 'json' }
+
+const readPastSizes = statement<PastParameters, PastSizes>('past_tools_size', PAST_TYPES, param => {
+  const then = tool.fn.coalesce(member(param('past'), tool.cast('stored.id' as never, 'text')), lit('{}'))
+  return queries()
+    .selectFrom('tool as stored')
+    .crossJoinLateral(({ fn, table }) => fn<ToolTable>('json_populate_record', [table('stored'), then]).as('t'))
+    .leftJoin('tool_definition as d', 'd.hash', 't.definition_hash')
+    .select(({ cast, eb, fn, ref }) => {
+      const isGone = eb.and([eb('t.definition_hash', 'is not', null), eb('d.hash', 'is', null)])
+      const hashes = fn.agg<string[]>('array_agg', [hexOf(ref('d.hash'))]).distinct()
+      const gone = fn.agg<number[]>('array_agg', ['t.id']).filterWhere(isGone)
+      return [
+        cast<number>(fn.coalesce(fn.sum(snapshotBytes), lit(0)), 'integer').as('bytes'),
+        fn.coalesce(hashes.filterWhere('d.hash', 'is not', null), noItems<string>()).as('definitions'),
+        fn.coalesce(gone, noItems<number>()).as('gone'),
+      ]
+    })
+    .where('stored.id', '=', anyOf(param('ids')))
 })
 
 type PastToolParameters = ViewerParameters & PastParameters & CachedDefinitions
 
 /** One tool as it was; its version is that of now. */
-export const readPastTool = statement<PastToolParameters, ToolRow>('past_tool', param => {
-  const tools = pastTools(sql`${param('ids')}::integer[]`, sql`${param('past')}::json`, viewerOf(param))
-  return sql`select ${answerColumns(markedDefinition(sql`${param('cached_definitions')}::bytea[]`), pastHeaders)} from ${tools}`
-})
+export const readPastTool = statement<PastToolParameters, ToolRow>(
+  'past_tool',
+  { ...VIEWER_TYPES, ...PAST_TYPES, cached_definitions: 'bytea[]' },
+  param =>
+    pastTools(param('ids'), param('past'), viewerOf(param))
+      .select(answerColumns(markedDefinition(param('cached_definitions')), pastHeaders))
+      .$castTo<ToolRow>(),
+)
 
 /* Lists of tools, a page at a time by id. Tools are not secret to a signed-in caller (DECISIONS section 6). */
 
@@ -283,13 +396,24 @@ interface Parameters {
 }
 
 /** A constant, so that the planner knows that a page is short. */
-const MOST = sql.lit(PAGE_RECORDS_MAX + 1)
+const MOST = lit(PAGE_RECORDS_MAX + 1)
 
-const OWNER = jsonRow(sql`select u.id, u.email from user_account u where u.id = t.user_id`)
-const RECORD = sql`${jsonRow(sql`
-      select t.id, t.name, coalesce(t.display_name, t.name) as display_name, t.description, ${OWNER} as owner,
-        t.in_code_tool_id, t.mcp_server_id, t.enabled, t.passthrough_auth,
-        format('"tool-%s-%s"', t.id, t.version) as etag`)}::text`
+const OWNER = tool.selectFrom('user_account as u').select(['u.id', 'u.email']).whereRef('u.id', '=', 't.user_id')
+const TAG = tool.fn<string>('format', [lit('"tool-%s-%s"'), 't.id', 't.version'])
+const RECORD = jsonText(
+  queries().selectNoFrom([
+    ...columnsAs(['id', 'name']),
+    tool.fn.coalesce('t.display_name', 't.name').as('display_name'),
+    tool.ref('t.description').as('description'),
+    jsonObjectFrom(OWNER).as('owner'),
+    ...columnsAs(['in_code_tool_id', 'mcp_server_id', 'enabled', 'passthrough_auth']),
+    TAG.as('etag'),
+  ]),
+)
+
+function columnsAs(names: readonly (keyof ToolTable)[]) {
+  return names.map(name => tool.ref(`t.${name}`).as(name))
+}
 
 /** The statements of a page, and of one of a name: of all tools, and of those that a token is bound to. */
 const PAGES = {
@@ -311,12 +435,15 @@ export async function readToolPage(
 }
 
 function pageOf(scope: 'all' | 'bound', isNamed: boolean) {
-  return statement<Parameters, PageRow>(`tool_page(${scope}${isNamed ? ' of a name' : ''})`, param => {
-    const named = isNamed ? sql`and ${isOnly(sql`t.name`, sql`${param('name')}::text`)}` : sql``
-    const bound = scope === 'bound' ? sql`and t.id = any(${param('ids')}::integer[])` : sql``
-    const order = isNamed ? sql`t.name, t.id` : sql`t.id`
-    const found = sql`
-      select t.* from tool t where t.id > ${param('after')}::integer ${named} ${bound} order by ${order} limit ${MOST}`
-    return pageRows(found, 't', RECORD, sql`${param('rows')}::integer`)
+  const name = `tool_page(${scope}${isNamed ? ' of a name' : ''})`
+  const types = { after: 'integer', rows: 'integer', name: 'text', ids: 'integer[]' }
+  return statement<Parameters, PageRow>(name, types, param => {
+    const found = queries()
+      .selectFrom('tool as t')
+      .selectAll('t')
+      .where('t.id', '>', param('after'))
+      .$if(isNamed, query => query.where(isOnly(tool.ref('t.name'), param('name'))).orderBy('t.name'))
+      .$if(scope === 'bound', query => query.where('t.id', '=', anyOf(param('ids'))))
+    return pageRows(found.orderBy('t.id').limit(MOST), 't', RECORD, param('rows'))
   })
 }

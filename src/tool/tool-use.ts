@@ -1,10 +1,11 @@
-import { sql, type Transaction } from 'kysely'
+import type { Expression, SqlBool, Transaction } from 'kysely'
 import { isAttachedBy, isInside, linksOf, MANAGED_TOOL_AGENTS_MAX, personaAccess, usedBy } from '../auth/access.js'
 import type { Lookup } from '../auth/authenticate.js'
 import { type Caller, isAdmin, visibleAgents } from '../auth/caller.js'
 import type { CallerNow } from '../auth/hook.js'
-import { type ViewerParameters, viewerOf, viewerParameters } from '../auth/viewer.js'
+import { VIEWER_TYPES, type ViewerParameters, viewerOf, viewerParameters } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
+import { anyOf, arrayOf, lit, on, queries, val } from '../db/statements/queries.js'
 import { statement } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
 import { Forbidden, ResourceNotFound, ToolInUse, ToolOutOfScope } from '../errors.js'
@@ -60,22 +61,54 @@ function counted(count: number, noun: string, rest = ''): string[] {
   return count === 0 ? [] : [`${count} ${noun}${count === 1 ? '' : 's'}${rest}`]
 }
 
-const readScope = statement<ViewerParameters & { id: number }, Scope>('tool_scope', param => {
-  const viewer = viewerOf(param)
-  return sql`
-    select count(*) filter (where not inside and not is_public and not is_shared)::integer as private,
-      count(*) filter (where not inside and not is_public and is_shared)::integer as shared,
-      count(*) filter (where not inside and is_public)::integer as public,
-      count(*) filter (where inside and own)::integer as own,
-      count(*)::integer as all
-    from (
-      select a.is_public, ${isInside(viewer)} as inside, ${isAttachedBy(viewer)} as own,
-        exists (select from persona_user where persona_id = a.id)
-          or exists (select from persona_group where persona_id = a.id) as is_shared
-      from tool t cross join lateral (select used.attached_by, a.* from ${usedBy(MANAGED_TOOL_AGENTS_MAX + 1)}) a
-        cross join lateral (select a.attached_by) used
-      where t.id = ${param('id')}::integer) agents`
-})
+const readScope = statement<ViewerParameters & { id: number }, Scope>(
+  'tool_scope',
+  { ...VIEWER_TYPES, id: 'integer' },
+  param => {
+    const viewer = viewerOf(param)
+    const agents = queries()
+      .selectFrom('tool as t')
+      .crossJoinLateral(
+        usedBy(MANAGED_TOOL_AGENTS_MAX + 1)
+          .select(['used.attached_by', 'a.id', 'a.is_public', 'a.owner_id'])
+          .as('a'),
+      )
+      .crossJoinLateral(
+        queries()
+          .selectNoFrom(on<{ a: { attached_by: string | null } }>().ref('a.attached_by').as('attached_by'))
+          .as('used'),
+      )
+      .select(({ exists, or, selectFrom }) => {
+        const shares = [selectFrom('persona_user as s'), selectFrom('persona_group as s')] as const
+        const [users, groups] = shares
+        return [
+          'a.is_public',
+          isInside(viewer).as('inside'),
+          isAttachedBy(viewer).as('own'),
+          or([
+            exists(users.whereRef('s.persona_id', '=', 'a.id')),
+            exists(groups.whereRef('s.persona_id', '=', 'a.id')),
+          ]).as('is_shared'),
+        ]
+      })
+      .where('t.id', '=', param('id'))
+    return queries()
+      .selectFrom(agents.as('agents'))
+      .select(({ and, cast, fn, not, ref }) => {
+        const [inside, isPublic, isShared] = [ref('inside'), ref('is_public'), ref('is_shared')]
+        const count = (...which: Expression<SqlBool>[]) => {
+          return cast<number>(fn.countAll().filterWhere(and(which)), 'integer')
+        }
+        return [
+          count(not(inside), not(isPublic), not(isShared)).as('private'),
+          count(not(inside), not(isPublic), isShared).as('shared'),
+          count(not(inside), isPublic).as('public'),
+          count(inside, ref('own')).as('own'),
+          count(lit(true)).as('all'),
+        ]
+      })
+  },
+)
 
 const AGENTS_LISTED_MAX = 1_000
 
@@ -118,8 +151,11 @@ export async function requireUnused(trx: Transaction<Tables>, id: number, caller
   const asked = { id, user: caller.userId, sees_all: isAdmin(caller), agents: visibleAgents(caller.token) }
   const [use] = await readUse.run(trx, asked)
   if (use === undefined || use.ids.length + use.others === 0) return
-  const named = sql<number>`any(${use.ids.slice(0, AGENTS_NAMED_MAX)}::integer[])`
-  const agents = await trx.selectFrom('persona').select(['id', 'name']).where('id', '=', named).orderBy('id').execute()
+  const named = trx
+    .selectFrom('persona')
+    .select(['id', 'name'])
+    .where('id', '=', anyOf(val(use.ids.slice(0, AGENTS_NAMED_MAX))))
+  const agents = await named.orderBy('id').execute()
   throw new ToolInUse(agents, use.ids.length + use.others - agents.length)
 }
 
@@ -139,23 +175,50 @@ function requireBinding({ token }: Caller, id: number | undefined): void {
 
 type UseParameters = { id: number; user: string | null; sees_all: boolean; agents: number[] | null }
 
-const readUse = statement<UseParameters, ToolUse>('tool_use', param => {
-  const access = personaAccess(sql`${param('user')}::uuid`)
-  return sql`
-    with link as materialized (
-      select persona_id from ${linksOf(sql`${param('id')}::integer`)} limit ${sql.lit(AGENTS_MAX)}
-    ), used as materialized (
-      select p.id from link join persona p on p.id = link.persona_id and not p.deleted
-    ), listed as materialized (
-      select used.id
-      from (select id from used order by id) used join persona p on p.id = used.id
-      where (${param('sees_all')}::boolean or ${access} <> 'none')
-        and (${param('agents')}::integer[] is null or p.id = any(${param('agents')}::integer[]))
-      order by used.id limit ${sql.lit(AGENTS_LISTED_MAX)}
+const USE_TYPES = { id: 'integer', user: 'uuid', sees_all: 'boolean', agents: 'integer[]' }
+
+const readUse = statement<UseParameters, ToolUse>('tool_use', USE_TYPES, param => {
+  const { eb, or, not, exists } = on<{ p: 'persona' }>()
+  const isSeen = or([param('sees_all'), eb(personaAccess(param('user')), '<>', lit('none'))])
+  const isAsked = or([eb(param('agents'), 'is', null), eb('p.id', '=', anyOf(param('agents')))])
+  const db = queries()
+    .with(
+      cte => cte('link').materialized(),
+      () => linksOf(param('id')).select('l.persona_id').limit(lit(AGENTS_MAX)),
     )
-    select array(select id from listed order by id) as ids,
-      ((select count(*) from used) - (select count(*) from listed))::integer as others,
-      not exists (select from persona_tool where tool_id = t.id offset ${sql.lit(AGENTS_MAX)}) as "isWhole"
-    from tool t
-    where t.id = ${param('id')}::integer`
+    .with(
+      cte => cte('used').materialized(),
+      db =>
+        db
+          .selectFrom('link')
+          .innerJoin('persona as p', 'p.id', 'link.persona_id')
+          .select('p.id')
+          .where(({ not, ref }) => not(ref('p.deleted'))),
+    )
+    .with(
+      cte => cte('listed').materialized(),
+      db =>
+        db
+          .selectFrom(db.selectFrom('used').select('used.id').orderBy('used.id').as('u'))
+          .innerJoin('persona as p', 'p.id', 'u.id')
+          .select('u.id')
+          .where(isSeen)
+          .where(isAsked)
+          .orderBy('u.id')
+          .limit(lit(AGENTS_LISTED_MAX)),
+    )
+  const all = on<{ t: 'tool'; listed: { id: number }; used: { id: number } }>()
+  const more = all.selectFrom('persona_tool as l').whereRef('l.tool_id', '=', 't.id').offset(lit(AGENTS_MAX))
+  return db
+    .selectFrom('tool as t')
+    .select(({ cast, eb, selectFrom }) => {
+      const listed = selectFrom('listed').select(({ fn }) => fn.countAll<number>().as('count'))
+      const used = selectFrom('used').select(({ fn }) => fn.countAll<number>().as('count'))
+      return [
+        arrayOf(selectFrom('listed').select('listed.id').orderBy('listed.id')).as('ids'),
+        cast<number>(eb(used, '-', listed), 'integer').as('others'),
+        not(exists(more)).as('isWhole'),
+      ]
+    })
+    .where('t.id', '=', param('id'))
 })

@@ -1,27 +1,99 @@
 import { randomUUID } from 'node:crypto'
-import { type Insertable, type RawBuilder, type Selectable, sql, type Transaction } from 'kysely'
+import {
+  type AliasedExpression,
+  type Expression,
+  type Insertable,
+  type Selectable,
+  sql,
+  type Transaction,
+} from 'kysely'
+import { jsonBuildObject } from 'kysely/helpers/postgres'
+import {
+  anyOf,
+  arrayOf,
+  bytesOf,
+  hexOf,
+  instant,
+  lit,
+  NOW,
+  on,
+  queries,
+  recordsOf,
+  val,
+} from '../db/statements/queries.js'
+import type { SqlTypes } from '../db/statements/statement.js'
 import type { AccessEventTable, Tables } from '../db/tables.js'
 import { type Actor, commitment, GENESIS_HASH, type Shown, sha256 } from './audit.js'
 
+const db = queries()
+const nobody = lit(null).$castTo<string | null>().as('person')
+const { cast } = on()
+
 /** The state of what decides on access, as JSON text: an event records it, and `audit verify` compares the last with what is stored. */
 export const STATES = {
-  user: sql`select id::text as subject, email as person,
-      json_build_object('kind', kind, 'active', active, 'permissions', permissions) as detail from user_account`,
-  group: sql`select id::text as subject, null as person, json_build_object('name', name, 'permissions', permissions,
-        'members', array(select user_id from user_group_member m where m.user_group_id = g.id and not is_manager order by 1),
-        'managers', array(select user_id from user_group_member m where m.user_group_id = g.id and is_manager order by 1)
-      ) as detail from user_group g`,
-  token: sql`select id::text as subject, (select email from user_account u where u.id = user_id) as person, json_build_object('user', user_id, 'hash', encode(hash, 'hex'),
-        'scopes', scopes, 'persona_ids', persona_ids, 'tool_ids', tool_ids, 'requires_if_match', requires_if_match,
-        'expires_at', ${utc('expires_at')}, 'revoked_at', ${utc('revoked_at')}) as detail from token`,
-  document_set: sql`select id::text as subject, null as person, json_build_object('is_public', is_public,
-        'users', array(select user_id from document_set_user where document_set_id = s.id order by 1),
-        'groups', array(select user_group_id from document_set_group where document_set_id = s.id order by 1)
-      ) as detail from document_set s`,
+  user: db
+    .selectFrom('user_account as u')
+    .select(({ cast, ref }) => [
+      cast<string>('u.id', 'text').as('subject'),
+      ref('u.email').$castTo<string | null>().as('person'),
+      jsonBuildObject({ kind: ref('u.kind'), active: ref('u.active'), permissions: ref('u.permissions') }).as('detail'),
+    ]),
+  group: db.selectFrom('user_group as g').select(({ cast, ref, selectFrom }) => {
+    const people = selectFrom('user_group_member as m').select('m.user_id').whereRef('m.user_group_id', '=', 'g.id')
+    const [members, managers] = [
+      people.where(({ not, ref }) => not(ref('m.is_manager'))),
+      people.where(({ ref }) => ref('m.is_manager')),
+    ]
+    const detail = {
+      name: ref('g.name'),
+      permissions: ref('g.permissions'),
+      members: arrayOf(members.orderBy('m.user_id')),
+      managers: arrayOf(managers.orderBy('m.user_id')),
+    }
+    return [cast<string>('g.id', 'text').as('subject'), nobody, jsonBuildObject(detail).as('detail')]
+  }),
+  token: db
+    .selectFrom('token as t')
+    .innerJoin('user_account as u', 'u.id', 't.user_id')
+    .select(({ cast, ref }) => {
+      const detail = {
+        user: ref('t.user_id'),
+        hash: hexOf(ref('t.hash')),
+        scopes: ref('t.scopes'),
+        persona_ids: ref('t.persona_ids'),
+        tool_ids: ref('t.tool_ids'),
+        requires_if_match: ref('t.requires_if_match'),
+        expires_at: instant(ref('t.expires_at')),
+        revoked_at: instant(ref('t.revoked_at')),
+      }
+      const person = ref('u.email').$castTo<string | null>().as('person')
+      return [cast<string>('t.id', 'text').as('subject'), person, jsonBuildObject(detail).as('detail')]
+    }),
+  document_set: db.selectFrom('document_set as s').select(({ cast, ref, selectFrom }) => {
+    const users = selectFrom('document_set_user as m').select('m.user_id').whereRef('m.document_set_id', '=', 's.id')
+    const groups = selectFrom('document_set_group as m')
+      .select('m.user_group_id')
+      .whereRef('m.document_set_id', '=', 's.id')
+    const detail = {
+      is_public: ref('s.is_public'),
+      users: arrayOf(users.orderBy('m.user_id')),
+      groups: arrayOf(groups.orderBy('m.user_group_id')),
+    }
+    return [cast<string>('s.id', 'text').as('subject'), nobody, jsonBuildObject(detail).as('detail')]
+  }),
   mcp_server: ownedBy('mcp_server'),
   oauth_config: ownedBy('oauth_config'),
   user_file: ownedBy('user_file'),
-} as const satisfies Record<string, RawBuilder<unknown>>
+} as const satisfies Record<string, Expression<{ subject: string; person: string | null; detail: unknown }>>
+
+function ownedBy(table: 'mcp_server' | 'oauth_config' | 'user_file') {
+  return db
+    .selectFrom(`${table as 'mcp_server'} as owned`) // the others have these columns too
+    .select(({ cast, ref }) => {
+      const detail = jsonBuildObject({ owner: ref('owned.owner_id') })
+      return [cast<string>('owned.id', 'text').as('subject'), nobody, detail.as('detail')]
+    })
+}
 
 export type StatefulKind = keyof typeof STATES
 /** What an event is about. `keys`, `apply`, `prune` and `erasure` are acts without a state of their own. */
@@ -110,17 +182,32 @@ export async function lockChains(
   trx: Transaction<Tables>,
   changes: readonly Pick<AccessChange, 'kind' | 'subject'>[],
 ): Promise<Map<string, ChainHead>> {
-  const wanted = sql`json_to_recordset(${JSON.stringify(changes)}::json) wanted (kind text, subject text)`
-  await sql`
-    insert into access_chain (kind, subject, number, hash)
-    select distinct kind, subject, 0, decode(${GENESIS_HASH}, 'hex') from ${wanted} order by 1, 2
-    on conflict do nothing`.execute(trx)
-  const { rows } = await sql<ChainHead>`
-    select kind, subject, number, encode(hash, 'hex') as hash,
-      to_char(clock_timestamp() at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as at
-    from access_chain where (kind, subject) in (select kind, subject from ${wanted})
-    order by 1, 2 for update`.execute(trx)
+  const wanted = trx.selectFrom(records<{ kind: string; subject: string }>(changes, { kind: 'text', subject: 'text' }))
+  const first = wanted
+    .select(['kind', 'subject', lit(0).as('number'), bytesOf(lit(GENESIS_HASH)).as('hash')])
+    .distinct()
+  await trx
+    .insertInto('access_chain')
+    .columns(['kind', 'subject', 'number', 'hash'])
+    .expression(first.orderBy('kind').orderBy('subject'))
+    .onConflict(conflict => conflict.doNothing())
+    .execute()
+  const rows = await trx
+    .selectFrom('access_chain')
+    .select(({ ref }) => ['kind', 'subject', 'number', hexOf(ref('hash')).as('hash'), instant(NOW).as('at')])
+    .where(({ eb, refTuple }) =>
+      eb(refTuple('kind', 'subject'), 'in', wanted.select(['kind', 'subject']).$asTuple('kind', 'subject')),
+    )
+    .orderBy('kind')
+    .orderBy('subject')
+    .forUpdate()
+    .execute()
   return new Map(rows.map(row => [nameOf(row.kind, row.subject), row]))
+}
+
+/** SQL: some records as the rows `given`. */
+function records<Row>(rows: readonly object[], types: SqlTypes<Row>) {
+  return recordsOf<Row, 'given'>(cast(val(JSON.stringify(rows)), 'jsonb'), 'given', types)
 }
 
 async function readStates(
@@ -129,10 +216,12 @@ async function readStates(
   subjects: readonly string[],
 ): Promise<AccessState[]> {
   if (subjects.length === 0) return []
-  const { rows } = await sql<AccessState>`
-    select subject, person, detail::text as detail from (${STATES[kind]}) state
-    where subject = any(${subjects}::text[])`.execute(trx)
-  return rows
+  const state: AliasedExpression<Omit<AccessState, 'detail'> & { detail: unknown }, 'state'> = STATES[kind].as('state')
+  return await trx
+    .selectFrom(state)
+    .select(({ cast }) => ['subject', 'person', cast<string>('detail', 'text').as('detail')])
+    .where('subject', '=', anyOf(val(subjects)))
+    .execute()
 }
 
 function accessEvent(
@@ -182,10 +271,14 @@ async function store(
   chains: readonly ChainHead[],
 ): Promise<void> {
   await trx.insertInto('access_event').values(events.map(rowOf)).execute()
-  await sql`
-    update access_chain c set number = given.number, hash = decode(given.hash, 'hex')
-    from json_to_recordset(${JSON.stringify(chains)}::json) given (kind text, subject text, number integer, hash text)
-    where c.kind = given.kind and c.subject = given.subject`.execute(trx)
+  const types = { kind: 'text', subject: 'text', number: 'integer', hash: 'text' }
+  await trx
+    .updateTable('access_chain as c')
+    .from(records<Pick<ChainHead, keyof typeof types>>(chains, types))
+    .set(({ ref }) => ({ number: ref('given.number'), hash: bytesOf(ref('given.hash')) }))
+    .whereRef('c.kind', '=', 'given.kind')
+    .whereRef('c.subject', '=', 'given.subject')
+    .execute()
 }
 
 function rowOf(event: AccessEvent): Insertable<AccessEventTable> {
@@ -193,13 +286,4 @@ function rowOf(event: AccessEvent): Insertable<AccessEventTable> {
   const bytes = (hex: string) => Buffer.from(hex, 'hex')
   const hashes = { identity_hash: bytes(identity_hash), previous_hash: bytes(previous_hash), hash: bytes(hash) }
   return { ...others, ...hashes, person_hash: person_hash === null ? null : bytes(person_hash) }
-}
-
-function utc(column: string): RawBuilder<string> {
-  return sql`to_char(${sql.ref(column)} at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`
-}
-
-function ownedBy(table: string): RawBuilder<unknown> {
-  return sql`select id::text as subject, null as person, json_build_object('owner', to_jsonb(owned) -> 'owner_id') as detail
-    from ${sql.table(table)} owned`
 }

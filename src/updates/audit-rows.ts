@@ -1,6 +1,6 @@
-import { type Insertable, type RawBuilder, type Selectable, sql } from 'kysely'
-import type { RowTypes } from '../db/statements/row-statement.js'
-import type { Param } from '../db/statements/statement.js'
+import { type Expression, type Insertable, type RawBuilder, type Selectable, sql } from 'kysely'
+import { bytesOf, hexOf, lit, named, on, queries } from '../db/statements/queries.js'
+import type { Param, SqlTypes } from '../db/statements/statement.js'
 import type { AuditTable, ResourceKind } from '../db/tables.js'
 import { type AuditEntry, NO_KEY, type RequestKey } from './audit.js'
 
@@ -39,29 +39,35 @@ const NAMES = Object.keys(COLUMNS) as ColumnName[] // the keys of this very reco
 /** The values of an audit row in a row statement. */
 export const AUDIT_TYPES = Object.fromEntries(
   NAMES.map(name => [name, COLUMNS[name] === 'hex' ? 'text' : COLUMNS[name]]),
-) as RowTypes<AuditEntry & RequestKey>
+) as SqlTypes<AuditEntry & RequestKey>
 
 type Written = { id: number; version: number; user: string | null; token: number | null }
 
-/** SQL: the CTE that adds the audit row of each change. `source` has the changed rows with their values as `input`. */
-export function insertAudit(
-  kind: ResourceKind,
-  source: RawBuilder<unknown>,
-  param: Param<AuditEntry & RequestKey & Written>,
-): RawBuilder<unknown> {
-  const known: Partial<Record<ColumnName, RawBuilder<unknown>>> = {
-    resource_kind: sql.lit(kind),
+/** SQL: the audit rows `a` of a resource. */
+export function changesOf(kind: ResourceKind, id: Expression<number>) {
+  return queries().selectFrom('audit as a').where('a.resource_kind', '=', lit(kind)).where('a.resource_id', '=', id)
+}
+
+/** SQL: the rows that a statement changed, with their values as `input`. `locked` is what it found and locked. */
+export function changedRows() {
+  const db = queries<{ changed: { position: number }; locked: { position: number } }>()
+  return db.selectFrom('changed').innerJoin('locked as input', 'input.position', 'changed.position')
+}
+
+/** SQL: adds the audit row of each of `changedRows`. */
+export function insertAudit(kind: ResourceKind, param: Param<AuditEntry & RequestKey & Written>) {
+  const known: Partial<Record<ColumnName, Expression<unknown>>> = {
+    resource_kind: lit(kind),
     resource_id: param('id'),
     version_before: param('version'),
-    version_after: sql`${param('version')} + 1`,
+    version_after: on()(param('version'), '+', lit(1)),
     actor_id: param('user'),
     token_id: param('token'),
   }
-  const sent = (name: ColumnName) => (COLUMNS[name] === 'hex' ? sql`decode(${param(name)}, 'hex')` : param(name))
-  return sql`audited as (
-        insert into audit (${sql.join(NAMES.map(name => sql.raw(name)))})
-        select ${sql.join(NAMES.map(name => known[name] ?? sent(name)))}
-        from ${source})`
+  const sent = (name: ColumnName) =>
+    COLUMNS[name] === 'hex' ? bytesOf(param(name) as Expression<string>) : param(name)
+  const values = NAMES.map(name => named(known[name] ?? sent(name), name))
+  return queries().insertInto('audit').columns(NAMES).expression(changedRows().select(values))
 }
 
 /** The columns of an audit row for an insert without a writing statement. */
@@ -80,8 +86,8 @@ export const ROW_COLUMNS = sql.join(
 
 /** SQL: a column as the program sees it: bytes as hex, JSON as its text. */
 function shownColumn(name: string, type: string): RawBuilder<unknown> {
-  const column = sql.ref(name)
-  if (type === 'hex') return sql`encode(${column}, 'hex') as ${column}`
+  const column = sql.ref<Buffer>(name)
+  if (type === 'hex') return sql`${hexOf(column)} as ${column}`
   return type === 'json' ? sql`${column}::text as ${column}` : column
 }
 

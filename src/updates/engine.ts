@@ -1,8 +1,9 @@
-import { sql, type Transaction } from 'kysely'
+import type { Transaction } from 'kysely'
 import { viewerParameters } from '../auth/viewer.js'
 import { CommitUnknown, ConnectionLost, classifyDatabaseError } from '../db/connection/database-error.js'
 import { withRetries } from '../db/connection/retry.js'
 import type { Outcome } from '../db/connection/settle.js'
+import { bytesOf, queries } from '../db/statements/queries.js'
 import type { RowQuery } from '../db/statements/row-statement.js'
 import { statement } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
@@ -18,6 +19,7 @@ import {
   UnknownMask,
 } from '../errors.js'
 import type { AuditEntry } from './audit.js'
+import { AUDIT_TYPES } from './audit-rows.js'
 import { firstAnswer, isKeyInUse, KeyTaken, storeKey, takeKey } from './idempotency.js'
 import { mergeNote, readMergeBase } from './merge.js'
 import { insertBlank, nextId } from './new-row.js'
@@ -327,8 +329,12 @@ function lost<T extends ResourceTypes>(outcome: Outcome, doubt: CommitUnknown, j
 }
 
 /** Answers a row if this very audit row was stored; its hash covers the moment and everything before it. */
-const auditRow = statement<AuditEntry, { found: number }>('audit_row', param => {
-  return sql`select 1 as found from audit
-    where resource_kind = ${param('resource_kind')}::text and resource_id = ${param('resource_id')}::integer
-      and version_after = ${param('version_after')}::integer and hash = decode(${param('hash')}::text, 'hex')`
-})
+const auditRow = statement<AuditEntry, { version_after: number }>('audit_row', AUDIT_TYPES, param =>
+  queries()
+    .selectFrom('audit')
+    .select('version_after')
+    .where('resource_kind', '=', param('resource_kind'))
+    .where('resource_id', '=', param('resource_id'))
+    .where('version_after', '=', param('version_after'))
+    .where('hash', '=', bytesOf(param('hash'))),
+)

@@ -53,10 +53,26 @@ export type ColumnFields<Columns, Rows> = { readonly [C in keyof Columns]: Colum
 
 type ColumnRow<Rows> = { [R in keyof Rows]: Rows[R] extends { column: SqlType } ? R : never }[keyof Rows]
 
+/** The words of a text, each by its type. */
+export function words<const Text extends string>(text: Text): Words<Text>[] {
+  return text.split(' ') as Words<Text>[] // the same, as the compiler sees it
+}
+
+type Words<Text extends string> = Text extends `${infer Word} ${infer Rest}` ? Word | Words<Rest> : Text
+
+/** Whether a record has this name. */
+export function isIn<Name extends string>(record: Readonly<Record<Name, unknown>>, name: string): name is Name {
+  return Object.hasOwn(record, name)
+}
+
 /** The entries of a record in this order; those that it does not name follow. */
-export function inOrder<Value>(order: readonly string[], entries: Record<string, Value>): [string, Value][] {
-  const place = (name: string) => (order.includes(name) ? order.indexOf(name) : order.length)
-  return Object.entries(entries).sort(([a], [b]) => place(a) - place(b))
+export function inOrder<Name extends string, Value>(
+  order: readonly NoInfer<Name>[],
+  entries: Record<Name, Value>,
+): [Name, Value][] {
+  const place = (name: Name) => (order.includes(name) ? order.indexOf(name) : order.length)
+  const named = Object.entries(entries) as [Name, Value][] // its own names
+  return named.sort(([a], [b]) => place(a) - place(b))
 }
 
 /** What the hash of a content covers: fields that are not blank, with their names. A field added later changes no stored hash. */

@@ -1,12 +1,12 @@
-import { type RawBuilder, sql, type Transaction } from 'kysely'
+import { type Expression, type SqlBool, sql, type Transaction } from 'kysely'
 import type { Caller } from '../auth/caller.js'
 import { classifyDatabaseError } from '../db/connection/database-error.js'
+import { bytesOf, hexOf, instant, lit, on, queries } from '../db/statements/queries.js'
 import { type BatchRunner, type RowQuery, rowStatement } from '../db/statements/row-statement.js'
 import { type Executor, statement } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
 import { InvalidRequest } from '../errors.js'
 import { NO_KEY, type RequestKey, sha256 } from './audit.js'
-import { instant } from './statements.js'
 
 /*
  * Repeated requests with an `Idempotency-Key`. The audit row of a change holds its key: both are committed together or not at all. The key
@@ -71,13 +71,15 @@ export async function takeKey(executor: Executor, key: RequestKey): Promise<bool
 }
 
 /** SQL: that this key (hex, or null) stands for no update that changed nothing, nor for one that another transaction stores until this one ends. */
-export function keyIsFree(key: RawBuilder<unknown>): RawBuilder<boolean> {
-  return sql`(${key} is null or pg_try_advisory_xact_lock(${lockOf(key)})
-            and not exists (select from unchanged_update u where u.idempotency_key = decode(${key}, 'hex')))`
+export function keyIsFree(key: Expression<string>): Expression<SqlBool> {
+  const { and, eb, exists, not, or, selectFrom } = on()
+  const stored = selectFrom('unchanged_update as u').where('u.idempotency_key', '=', bytesOf(key))
+  return or([eb(key, 'is', null), and([lockKey('pg_try_advisory_xact_lock', key), not(exists(stored))])])
 }
 
-function lockOf(key: RawBuilder<unknown>): RawBuilder<unknown> {
-  return sql`('x' || left(${key}, 16))::bit(64)::bigint`
+/** SQL: takes the advisory lock of a key, and whether it could. */
+function lockKey(take: `pg_try_advisory_xact_lock${'' | '_shared'}`, key: Expression<string>) {
+  return on().fn<boolean>(take, [sql`('x' || left(${key}, 16))::bit(64)::bigint`])
 }
 
 interface StoredKey {
@@ -90,31 +92,54 @@ interface StoredAnswer extends FirstAnswer {
 
 const KEY_TYPES = { idempotency_key: 'text' }
 
-const storedKey = rowStatement<StoredKey, StoredAnswer>('stored_key', KEY_TYPES, param => {
-  const key = sql`decode(${param('idempotency_key')}, 'hex')`
-  return {
-    query: sql`select input.position, first.id, first.version, first.at as "shownAt", encode(first.request_fingerprint, 'hex') as request_fingerprint
-    from input cross join lateral (
-      select resource_id as id, version_after as version, null as at, request_fingerprint from audit where idempotency_key = ${key}
-      union all
-      select null, version, ${instant(sql`at`)}, request_fingerprint from unchanged_update where idempotency_key = ${key}
-      limit 1) first`,
-  }
+const storedKey = rowStatement<StoredKey, StoredAnswer>('stored_key', KEY_TYPES, (param, db) => {
+  const key = bytesOf(param('idempotency_key'))
+  const version = queries()
+    .selectFrom('audit')
+    .select([
+      'resource_id as id',
+      'version_after as version',
+      lit(null).$castTo<string | null>().as('shownAt'),
+      'request_fingerprint',
+    ])
+    .where('idempotency_key', '=', key)
+  const unchanged = queries()
+    .selectFrom('unchanged_update')
+    .select(({ ref }) => [
+      lit(null).$castTo<number>().as('id'),
+      'version',
+      instant(ref('at')).as('shownAt'),
+      'request_fingerprint',
+    ])
+    .where('idempotency_key', '=', key)
+  return db
+    .selectFrom('input')
+    .crossJoinLateral(version.unionAll(unchanged).limit(lit(1)).as('first'))
+    .select(({ ref }) => [
+      ...(['input.position', 'first.id', 'first.version', 'first.shownAt'] as const),
+      hexOf(ref('first.request_fingerprint')).as('request_fingerprint'),
+    ])
 })
 
-const storeUnchanged = statement<StoredKey & Pick<RequestKey, 'request_fingerprint'> & { version: number }, object>(
+const storeUnchanged = statement<StoredKey & { request_fingerprint: string | null; version: number }, object>(
   'store_unchanged',
-  param => {
-    const [key, fingerprint] = [param('idempotency_key'), param('request_fingerprint')]
-    return sql`insert into unchanged_update (idempotency_key, request_fingerprint, version)
-      values (decode(${key}::text, 'hex'), decode(${fingerprint}::text, 'hex'), ${param('version')}::integer)`
-  },
+  { ...KEY_TYPES, request_fingerprint: 'text', version: 'integer' },
+  param =>
+    queries()
+      .insertInto('unchanged_update')
+      .values({
+        idempotency_key: bytesOf(param('idempotency_key')),
+        request_fingerprint: bytesOf(param('request_fingerprint')),
+        version: param('version'),
+      }),
 )
 
-const tryKey = statement<StoredKey, { taken: boolean }>('try_key', param => {
-  return sql`select pg_try_advisory_xact_lock(${lockOf(sql`${param('idempotency_key')}::text`)}) as taken`
-})
+const tryKey = statement<StoredKey, { taken: boolean }>('try_key', KEY_TYPES, param =>
+  queries().selectNoFrom(lockKey('pg_try_advisory_xact_lock', param('idempotency_key')).as('taken')),
+)
 
-const tryKeyShared = rowStatement<StoredKey, { taken: boolean }>('try_key_shared', KEY_TYPES, param => ({
-  query: sql`select input.position, pg_try_advisory_xact_lock_shared(${lockOf(param('idempotency_key'))}) as taken from input`,
-}))
+const tryKeyShared = rowStatement<StoredKey, { taken: boolean }>('try_key_shared', KEY_TYPES, (param, db) =>
+  db
+    .selectFrom('input')
+    .select(['input.position', lockKey('pg_try_advisory_xact_lock_shared', param('idempotency_key')).as('taken')]),
+)

@@ -1,7 +1,8 @@
-import { sql } from 'kysely'
+import { anyOf, itemsOf, lit, member, NOW, on, queries } from '../db/statements/queries.js'
 import { type Executor, statement } from '../db/statements/statement.js'
 import type { ResourceKind } from '../db/tables.js'
 import { InvalidRequest, ResourceNotFound, VersionGone, VersionNotFound } from '../errors.js'
+import { changesOf } from './audit-rows.js'
 
 /* The past: what is stored now, with what the audit rows since say that each field was before. It reaches as far as they do. */
 
@@ -123,42 +124,79 @@ interface PastParameters {
 
 /** By version or by time. The first change of each field since tells what it was; field names alone tell which, so few contents are read. */
 function pastStatement(kind: ResourceKind) {
-  return statement<PastParameters, PastRow>(`${kind}_past`, param => {
-    const version = sql`${param('version')}::integer`
-    const at = sql`${param('at')}::timestamptz`
-    const ofResource = sql`a.resource_kind = ${sql.lit(kind)} and a.resource_id = r.id`
-    const rows = sql`audit a where ${ofResource}`
-    const since = sql`audit a cross join lateral unnest(a.fields) field where ${ofResource} and a.version_after > made.version`
-    return sql`
-    select r.id, r.version as current, r.audit_anchor_version as kept_from,
-      case when ${at} > clock_timestamp() then not exists (select from audit where audit.at >= ${at}) else false end as is_future,
-      coalesce(${version} > r.version or ${version} < 1, false) as is_asked_later,
-      made.version, made.at, coalesce(since.values, '{}') as values, since.pruned_to
-    from ${sql.raw(kind)} r
-    left join lateral (
-      (select a.version_after as version, a.at from ${rows} and (a.version_after = ${version} or a.at <= ${at})
-       order by a.version_after desc limit 1)
-      union all
-      select r.audit_anchor_version, r.audit_anchor_at
-      where r.audit_anchor_version > 0 and (r.audit_anchor_version = ${version} or r.audit_anchor_at <= ${at})
-      order by 1 desc limit 1
-    ) made on true
-    left join lateral (
-      select
-        (select json_object_agg(change.key, change.value -> 'from')
-         from (
-           select version_after, array_agg(field) as fields from (
-             select distinct on (field) field, a.version_after
-             from ${since} and a.difference is not null
-             order by field, a.version_after) first
-           group by version_after) told
-         join audit on audit.resource_kind = ${sql.lit(kind)} and audit.resource_id = r.id and audit.version_after = told.version_after
-         cross join lateral json_each(audit.difference) change
-         where change.key = any(told.fields)) as values,
-        (select max(a.version_after) from ${rows} and a.version_after > made.version and a.difference is null) as pruned_to
-    ) since on made.version is not null
-    where r.id = any(${param('ids')}::integer[])
-    order by r.id`
+  const types = { ids: 'integer[]', version: 'integer', at: 'timestamptz' }
+  return statement<PastParameters, PastRow>(`${kind}_past`, types, param => {
+    const [version, at] = [param('version'), param('at')]
+    const row = on<{ r: 'persona'; made: { version: number } }>()
+    const { or, ref, exists, not } = row
+    const changes = () => changesOf(kind, ref('r.id'))
+    const since = () => changes().where('a.version_after', '>', ref('made.version'))
+    const newest = changes()
+      .select(['a.version_after as version', 'a.at'])
+      .where(eb => eb.or([eb('a.version_after', '=', version), eb('a.at', '<=', at)]))
+      .orderBy('a.version_after', 'desc')
+      .limit(lit(1))
+    const anchor = queries()
+      .selectNoFrom([ref('r.audit_anchor_version').as('version'), ref('r.audit_anchor_at').$notNull().as('at')])
+      .where(row('r.audit_anchor_version', '>', lit(0)))
+      .where(or([row('r.audit_anchor_version', '=', version), row('r.audit_anchor_at', '<=', at)]))
+    const made = queries().selectFrom(newest.as('newest')).selectAll().unionAll(anchor).orderBy('version', 'desc')
+    const first = since()
+      .crossJoinLateral(({ ref }) => itemsOf(ref('a.fields'), 'field'))
+      .where('a.difference', 'is not', null)
+      .select(['field.id', 'a.version_after'])
+      .distinctOn('field.id')
+      .orderBy('field.id')
+      .orderBy('a.version_after')
+    const told = queries()
+      .selectFrom(first.as('first'))
+      .select(({ fn }) => ['first.version_after', fn.agg<string[]>('array_agg', ['first.id']).as('fields')])
+      .groupBy('first.version_after')
+    const values = changes()
+      .innerJoin(told.as('told'), 'told.version_after', 'a.version_after')
+      .crossJoinLateral(({ fn }) => fn<{ key: string; value: unknown }>('json_each', ['a.difference']).as('change'))
+      .where(({ eb, ref }) => eb('change.key', '=', anyOf(ref('told.fields'))))
+      .select(({ fn, ref }) =>
+        fn
+          .agg<PastRow['values']>('json_object_agg', [ref('change.key'), member(ref('change.value'), lit('from'))])
+          .as('values'),
+      )
+    const pruned = since()
+      .where('a.difference', 'is', null)
+      .select(({ fn }) => fn.max('a.version_after').as('pruned_to'))
+    const later = row.selectFrom('audit').where('at', '>=', at)
+    return queries()
+      .selectFrom(`${kind as 'persona'} as r`) // a tool has these columns too
+      .leftJoinLateral(made.limit(lit(1)).as('made'), join => join.onTrue())
+      .leftJoinLateral(
+        queries()
+          .selectNoFrom([values.as('values'), pruned.as('pruned_to')])
+          .as('since'),
+        join => join.on('made.version', 'is not', null),
+      )
+      .select(({ eb, fn }) => [
+        ...([
+          'r.id',
+          'r.version as current',
+          'r.audit_anchor_version as kept_from',
+          'made.version',
+          'made.at',
+        ] as const),
+        eb
+          .case()
+          .when(at, '>', NOW)
+          .then(not(exists(later)))
+          .else(lit(false))
+          .end()
+          .as('is_future'),
+        fn
+          .coalesce(or([row(version, '>', ref('r.version')), row(version, '<', lit(1))]), lit(false))
+          .as('is_asked_later'),
+        fn.coalesce('since.values', lit('{}').$castTo<PastRow['values']>()).as('values'),
+        'since.pruned_to',
+      ])
+      .where('r.id', '=', anyOf(param('ids')))
+      .orderBy('r.id')
   })
 }
 

@@ -1,9 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Static, Type } from '@sinclair/typebox'
 import { TypeCompiler } from '@sinclair/typebox/compiler'
-import { type Kysely, sql, type Transaction } from 'kysely'
+import { type Kysely, type RawBuilder, sql, type Transaction } from 'kysely'
 import type { Config } from '../config.js'
 import { classifyDatabaseError } from '../db/connection/database-error.js'
+import { anyOf, lit, on, recordsOf, val } from '../db/statements/queries.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
 import { appendEvents, lockChains } from './access-events.js'
 import { type Actor, GENESIS_HASH } from './audit.js'
@@ -53,14 +54,20 @@ export async function pruneHistory(
 /** Removes the keys of updates that changed nothing, which are kept as long as audit rows. */
 async function pruneKeys(db: Kysely<Tables>, days: number): Promise<void> {
   for (let removed = ROWS_AT_ONCE; removed === ROWS_AT_ONCE; ) {
-    const rows = await patiently(
-      db,
-      sql`delete from unchanged_update where idempotency_key in (
-        select idempotency_key from unchanged_update
-        where at < clock_timestamp() - make_interval(days => ${days}::integer) limit ${ROWS_AT_ONCE}::integer) returning version`,
-    )
+    const rows = await patiently(db, trx => {
+      const old = trx
+        .selectFrom('unchanged_update')
+        .select('idempotency_key')
+        .where('at', '<', daysAgo(days))
+        .limit(ROWS_AT_ONCE)
+      return trx.deleteFrom('unchanged_update').where('idempotency_key', 'in', old).returning('version').execute()
+    })
     removed = rows.length
   }
+}
+
+function daysAgo(days: number): RawBuilder<string> {
+  return sql`clock_timestamp() - make_interval(days => ${days}::integer)`
 }
 
 /** What was stored of a resource in these minutes is looked at where it is more than this share of what may be kept. */
@@ -69,20 +76,30 @@ const LATELY_SHARE = 64
 
 /** Drops old contents of agents and tools that grew much lately, between two runs of `pruneHistory`; answers of how many versions. */
 export async function pruneGrowing(db: Kysely<Tables>, retention: Retention): Promise<number> {
-  const growing = await patiently(
-    db,
-    sql<{ kind: ResourceKind; ids: number[] }>`
-      select kind, array_agg(id) as ids from (
-        select resource_kind as kind, resource_id as id from audit
-        where at > clock_timestamp() - make_interval(mins => ${LATELY_MINUTES}::integer)
-        group by resource_kind, resource_id
-        having sum(difference_bytes::bigint) > ${Math.floor((retention.bytesMax ?? BYTES_MAX) / LATELY_SHARE)}::bigint
-          or bool_or(definition_before is not null)
-      ) grown group by kind`,
-  )
+  const bytesMax = Math.floor((retention.bytesMax ?? BYTES_MAX) / LATELY_SHARE)
+  const growing = await patiently(db, trx => {
+    const grown = trx
+      .selectFrom('audit')
+      .select(['resource_kind as kind', 'resource_id as id'])
+      .where('at', '>', sql<string>`clock_timestamp() - make_interval(mins => ${LATELY_MINUTES}::integer)`)
+      .groupBy(['resource_kind', 'resource_id'])
+      .having(({ eb, fn, or }) =>
+        or([
+          eb(fn.sum('difference_bytes'), '>', bytesMax),
+          fn.agg<boolean>('bool_or', [eb('definition_before', 'is not', null)]),
+        ]),
+      )
+    const ids = trx.selectFrom(grown.as('grown')).groupBy('kind')
+    return ids.select(({ fn }) => ['kind', fn.agg<number[]>('array_agg', ['id']).as('ids')]).execute()
+  })
   let differences = 0
   for (const { kind, ids } of growing) differences += await pruneDifferences(db, kind, ids, retention, PRUNER)
   return differences
+}
+
+/** The audit rows of a kind. */
+function rowsOf(db: Kysely<Tables>, kind: ResourceKind) {
+  return db.selectFrom('audit').where('resource_kind', '=', kind)
 }
 
 async function pruneRows(
@@ -92,14 +109,10 @@ async function pruneRows(
   days: number,
   actor: Actor,
 ): Promise<number> {
-  const rows = await patiently(
-    db,
-    sql<{ resource_id: number }>`
-      select distinct resource_id from audit
-      where resource_kind = ${kind} and resource_id = any(${ids}::integer[])
-        and at < clock_timestamp() - make_interval(days => ${days}::integer)
-      order by 1`,
-  )
+  const rows = await patiently(db, trx => {
+    const old = rowsOf(trx, kind).where('resource_id', '=', anyOf(val(ids)))
+    return old.where('at', '<', daysAgo(days)).select('resource_id').distinct().orderBy('resource_id').execute()
+  })
   let removed = 0
   for (const { resource_id } of rows) {
     for (let count = ROWS_AT_ONCE; count === ROWS_AT_ONCE; removed += count) {
@@ -121,20 +134,30 @@ async function pruneChain(
   // The row's lock keeps writers of this resource out, so that head, count and anchor move together.
   const isThere = await trx.selectFrom(kind).select('id').where('id', '=', id).executeTakeFirst()
   if (isThere && !(await tryLockRow(trx, kind, id))) return 0 // somebody writes it: the next run finds it again
-  const { rows } = await sql<{ version_after: number; hash: Buffer; content_hash: Buffer | null; at: string }>`
-    with old as (
-      select version_after, hash, content_hash, at from audit
-      where resource_kind = ${kind} and resource_id = ${id}
-        and version_after < coalesce((
-          select min(version_after) from audit
-          where resource_kind = ${kind} and resource_id = ${id}
-            and at >= clock_timestamp() - make_interval(days => ${days}::integer)), 2147483647)
-      order by version_after limit ${ROWS_AT_ONCE}::integer
-    ), removed as (
-      delete from audit a using old
-      where a.resource_kind = ${kind} and a.resource_id = ${id} and a.version_after = old.version_after
+  const chain = () => rowsOf(trx, kind).where('resource_id', '=', id)
+  const rows = await trx
+    .with('old', () => {
+      const kept = chain()
+        .where('at', '>=', daysAgo(days))
+        .select(({ fn }) => fn.min('version_after').as('version'))
+      return chain()
+        .select(['version_after', 'hash', 'content_hash', 'at'])
+        .where(({ eb, fn }) => eb('version_after', '<', fn.coalesce(kept, lit(2 ** 31 - 1))))
+        .orderBy('version_after')
+        .limit(ROWS_AT_ONCE)
+    })
+    .with('removed', db =>
+      db
+        .deleteFrom('audit as a')
+        .using('old')
+        .where('a.resource_kind', '=', kind)
+        .where('a.resource_id', '=', id)
+        .whereRef('a.version_after', '=', 'old.version_after'),
     )
-    select version_after, hash, content_hash, at from old order by version_after desc`.execute(trx)
+    .selectFrom('old')
+    .selectAll()
+    .orderBy('version_after', 'desc')
+    .execute()
   const [last] = rows
   if (last === undefined) return 0
   await trx
@@ -159,28 +182,51 @@ async function pruneDifferences(
   actor: Actor,
 ): Promise<number> {
   // The newest difference stays whatever its size: without it the last change could not be told or taken back.
-  const rows = await patiently(
-    db,
-    sql<{ resource_id: number; version_after: number }>`
-      select resource_id, version_after from (
-        select a.resource_id, a.version_after, row_number() over newest as place,
-          sum(a.difference_bytes::bigint + coalesce(d.size_bytes, 0)) over newest as bytes
-        from audit a left join tool_definition d on d.hash = a.definition_before
-        where a.resource_kind = ${kind} and a.resource_id = any(${ids}::integer[]) and a.difference is not null
-        window newest as (partition by a.resource_id order by a.version_after desc)
-      ) kept
-      where place > greatest(1, ${versionsMax}::integer) or (place > 1 and bytes > ${bytesMax}::bigint)
-      order by 1, 2`,
-  )
+  const rows = await patiently(db, trx => {
+    const kept = trx
+      .selectFrom('audit as a')
+      .leftJoin('tool_definition as d', 'd.hash', 'a.definition_before')
+      .where('a.resource_kind', '=', kind)
+      .where('a.resource_id', '=', anyOf(val(ids)))
+      .where('a.difference', 'is not', null)
+      .select(({ cast, eb, fn, lit }) => {
+        const bytes = eb(cast<number>('a.difference_bytes', 'bigint'), '+', fn.coalesce('d.size_bytes', lit(0)))
+        return [
+          ...(['a.resource_id', 'a.version_after'] as const),
+          fn
+            .agg<number>('row_number')
+            .over(newest => newest.partitionBy('a.resource_id').orderBy('a.version_after', 'desc'))
+            .as('place'),
+          fn
+            .sum(bytes)
+            .over(newest => newest.partitionBy('a.resource_id').orderBy('a.version_after', 'desc'))
+            .as('bytes'),
+        ]
+      })
+    return trx
+      .selectFrom(kept.as('kept'))
+      .select(['resource_id', 'version_after'])
+      .where('place', '>', 1)
+      .where(({ eb, or }) => or([eb('place', '>', versionsMax), eb('bytes', '>', bytesMax)]))
+      .orderBy('resource_id')
+      .orderBy('version_after')
+      .execute()
+  })
   for (let from = 0; from < rows.length; from += ROWS_AT_ONCE) {
     const page = rows.slice(from, from + ROWS_AT_ONCE)
     await db.transaction().execute(async trx => {
       await beLong(trx)
-      await sql`
-        update audit a set difference = null, definition_before = null
-        from jsonb_to_recordset(${JSON.stringify(page)}::jsonb) gone (resource_id integer, version_after integer)
-        where a.resource_kind = ${kind} and a.resource_id = gone.resource_id
-          and a.version_after = gone.version_after`.execute(trx)
+      const gone = cast(val(JSON.stringify(page)), 'jsonb')
+      await trx
+        .updateTable('audit as a')
+        .from(
+          recordsOf<(typeof page)[number], 'gone'>(gone, 'gone', { resource_id: 'integer', version_after: 'integer' }),
+        )
+        .set({ difference: null, definition_before: null })
+        .where('a.resource_kind', '=', kind)
+        .whereRef('a.resource_id', '=', 'gone.resource_id')
+        .whereRef('a.version_after', '=', 'gone.version_after')
+        .execute()
       // In the order of versions: the last of a resource counts.
       const marks = page.map(row => [`${kind}:${row.resource_id}`, { emptied_to: row.version_after }] as const)
       await recordPruning(trx, new Map(marks), actor)
@@ -220,10 +266,16 @@ export const UNPRUNED: PruningMark = { anchor_version: 0, anchor_hash: GENESIS_H
 
 /** The last mark of each resource, by `persona:12`. */
 export async function readMarks(db: Kysely<Tables>, subjects: readonly string[]): Promise<Map<string, PruningMark>> {
-  const { rows } = await sql<{ subject: string; detail: PruningMark }>`
-    select e.subject, e.detail from access_chain c join access_event e using (kind, subject, number)
-    where c.kind = 'prune' and c.subject = any(${subjects}::text[])`.execute(db)
-  return new Map(rows.filter(({ detail }) => isPruningMark(detail)).map(({ subject, detail }) => [subject, detail]))
+  const rows = await db
+    .selectFrom('access_chain as c')
+    .innerJoin('access_event as e', join =>
+      join.onRef('e.kind', '=', 'c.kind').onRef('e.subject', '=', 'c.subject').onRef('e.number', '=', 'c.number'),
+    )
+    .select(['e.subject', 'e.detail'])
+    .where('c.kind', '=', 'prune')
+    .where('c.subject', '=', anyOf(val(subjects)))
+    .execute()
+  return new Map(rows.flatMap(({ subject, detail }) => (isPruningMark(detail) ? [[subject, detail]] : [])))
 }
 
 /** Notes what was pruned in events of the resources. The last event says everything; earlier ones name the actor and the time. */
@@ -245,16 +297,32 @@ async function recordPruning(
 async function pruneDefinitions(db: Kysely<Tables>): Promise<number> {
   let removed = 0
   for (let after: Buffer | undefined = Buffer.alloc(0); after !== undefined; ) {
-    const unused: { hash: Buffer }[] = await patiently(
-      db,
-      sql<{ hash: Buffer }>`
-        select hash from (
-          select d.hash, d.size_bytes, sum(d.size_bytes) over (order by d.hash) as bytes
-          from (
-            select hash, size_bytes from tool_definition d where d.hash > ${after}::bytea and ${UNUSED}
-            order by d.hash limit ${DEFINITIONS_AT_ONCE}::integer) d
-        ) candidate where bytes <= greatest(size_bytes, ${DEFINITION_BYTES_AT_ONCE}::integer) order by hash`,
-    )
+    const from = after
+    const unused: { hash: Buffer }[] = await patiently(db, trx => {
+      const some = trx
+        .selectFrom('tool_definition as d')
+        .select(['d.hash', 'd.size_bytes'])
+        .where('d.hash', '>', from)
+        .where(isUnused)
+        .orderBy('d.hash')
+        .limit(DEFINITIONS_AT_ONCE)
+      const candidates = trx.selectFrom(some.as('some')).select(({ fn }) => [
+        'hash',
+        'size_bytes',
+        fn
+          .sum<number>('size_bytes')
+          .over(by => by.orderBy('hash'))
+          .as('bytes'),
+      ])
+      return trx
+        .selectFrom(candidates.as('candidate'))
+        .select('hash')
+        .where(({ eb, fn, val }) =>
+          eb('bytes', '<=', fn<number>('greatest', ['size_bytes', val(DEFINITION_BYTES_AT_ONCE)])),
+        )
+        .orderBy('hash')
+        .execute()
+    })
     const hashes = unused.map(({ hash }) => hash)
     if (hashes.length > 0) removed += await removeDefinitions(db, hashes)
     after = hashes.at(-1)
@@ -262,8 +330,11 @@ async function pruneDefinitions(db: Kysely<Tables>): Promise<number> {
   return removed
 }
 
-const UNUSED = sql<boolean>`not exists (select from tool t where t.definition_hash = d.hash)
-  and not exists (select from audit a where a.definition_before = d.hash)`
+const { and, cast, exists, not, selectFrom } = on<{ d: 'tool_definition' }>()
+const isUnused = and([
+  not(exists(selectFrom('tool as t').whereRef('t.definition_hash', '=', 'd.hash'))),
+  not(exists(selectFrom('audit as a').whereRef('a.definition_before', '=', 'd.hash'))),
+])
 
 /**
  * A writer refers to a stored definition without writing it. So the lock is taken when no writer is in work, without standing in line,
@@ -274,9 +345,12 @@ async function removeDefinitions(db: Kysely<Tables>, hashes: readonly Buffer[]):
     try {
       return await db.transaction().execute(async trx => {
         await sql`lock table tool_definition in share row exclusive mode nowait`.execute(trx)
-        const { numAffectedRows } = await sql`
-          delete from tool_definition d where d.hash = any(${hashes}::bytea[]) and ${UNUSED}`.execute(trx)
-        return Number(numAffectedRows ?? 0)
+        const { numDeletedRows } = await trx
+          .deleteFrom('tool_definition as d')
+          .where('d.hash', '=', anyOf(val(hashes)))
+          .where(isUnused)
+          .executeTakeFirstOrThrow()
+        return Number(numDeletedRows)
       })
     } catch (error) {
       if (classifyDatabaseError(error).kind !== 'lock_timeout') throw error

@@ -1,4 +1,5 @@
-import { type Kysely, type RawBuilder, sql, type Transaction } from 'kysely'
+import { type Expression, type Kysely, type NotNull, sql, type Transaction } from 'kysely'
+import { on, queries } from '../db/statements/queries.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
 import { limitStatements } from '../db/time-limit.js'
 
@@ -14,33 +15,48 @@ export async function beLong(trx: Transaction<Tables>): Promise<void> {
   await sql`set local enable_seqscan = on; set local enable_bitmapscan = on`.execute(trx)
 }
 
-/** Runs one statement with the time of a page. */
-export async function patiently<Row>(db: Kysely<Tables>, query: RawBuilder<Row>): Promise<Row[]> {
+/** Runs work in a transaction whose statements have the time of a page. */
+export async function patiently<Result>(
+  db: Kysely<Tables>,
+  work: (trx: Transaction<Tables>) => Promise<Result>,
+): Promise<Result> {
   return await db.transaction().execute(async trx => {
     await beLong(trx)
-    return (await query.execute(trx)).rows
+    return await work(trx)
   })
 }
 
 /** The resources that have audit rows, in pages: from one to the next by the index, without reading the rows between. */
 export async function* resourcePages(db: Kysely<Tables>, kind: ResourceKind): AsyncGenerator<number[]> {
   for (let after = 0; ; ) {
-    const next = (than: RawBuilder<unknown>) => sql`
-      select a.resource_id from audit a where a.resource_kind = ${kind} and a.resource_id > ${than}
-      order by a.resource_id limit 1`
-    const rows = await patiently(
-      db,
-      sql<{ resource_id: number }>`
-        with recursive ids (resource_id) as (
-          (${next(sql`${after}::integer`)})
-          union all
-          select (${next(sql`ids.resource_id`)}) from ids where ids.resource_id is not null
-        )
-        select resource_id from ids where resource_id is not null limit ${RESOURCES_AT_ONCE}::integer`,
+    const next = (than: Expression<number>) =>
+      queries<{ ids: { id: number | null } }>()
+        .selectFrom('audit as a')
+        .select('a.resource_id as id')
+        .where('a.resource_kind', '=', kind)
+        .where('a.resource_id', '>', than)
+        .orderBy('a.resource_id')
+        .limit(1)
+    const rows = await patiently(db, trx =>
+      trx
+        .withRecursive('ids(id)', db => {
+          const following = db.selectFrom('ids').select(({ ref }) => next(ref('ids.id')).as('id'))
+          const first = db
+            .selectFrom(next(on().cast<number>(on().val(after), 'integer')).as('first'))
+            .select('first.id')
+            .$castTo<{ id: number | null }>()
+          return first.unionAll(following.where('ids.id', 'is not', null))
+        })
+        .selectFrom('ids')
+        .select('ids.id')
+        .where('ids.id', 'is not', null)
+        .limit(RESOURCES_AT_ONCE)
+        .$narrowType<{ id: NotNull }>()
+        .execute(),
     )
     const last = rows.at(-1)
     if (last === undefined) return
-    yield rows.map(row => row.resource_id)
-    after = last.resource_id
+    yield rows.map(row => row.id)
+    after = last.id
   }
 }

@@ -1,6 +1,7 @@
-import { sql, type Transaction } from 'kysely'
+import type { Transaction } from 'kysely'
 import { OPERATOR, type ViewerParameters } from '../auth/viewer.js'
 import { databaseTimeMs } from '../db/clock.js'
+import { queries } from '../db/statements/queries.js'
 import { statement } from '../db/statements/statement.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
 import { ResourceNotFound } from '../errors.js'
@@ -96,11 +97,12 @@ export async function tryLockRow(trx: Transaction<Tables>, kind: ResourceKind, i
   return (await TRY_LOCKS[kind].run(trx, { id })).length > 0
 }
 
-const LOCKS = { persona: lockStatement('persona', ''), tool: lockStatement('tool', '') }
-const TRY_LOCKS = { persona: lockStatement('persona', 'skip locked'), tool: lockStatement('tool', 'skip locked') }
+const LOCKS = { persona: lockStatement('persona'), tool: lockStatement('tool') }
+const TRY_LOCKS = { persona: lockStatement('persona', true), tool: lockStatement('tool', true) }
 
-function lockStatement(kind: ResourceKind, wait: '' | 'skip locked') {
-  return statement<{ id: number }, { id: number }>(`${kind}_lock`, param => {
-    return sql`select id from ${sql.raw(kind)} where id = ${param('id')}::integer for no key update ${sql.raw(wait)}`
+function lockStatement(kind: ResourceKind, skips = false) {
+  return statement<{ id: number }, { id: number }>(`${kind}_lock`, { id: 'integer' }, param => {
+    const locked = queries().selectFrom(kind).select('id').where('id', '=', param('id')).forNoKeyUpdate()
+    return skips ? locked.skipLocked() : locked
   })
 }

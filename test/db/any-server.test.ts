@@ -13,7 +13,7 @@ import { MessageProxy } from '../faults/message-proxy.js'
 import { testDatabase } from '../postgres.js'
 import { worldDatabase } from '../world.js'
 
-const ONE = statement<{ n: number }, { n: number }>('one', param => sql`select ${param('n')}::integer as n`)
+const ONE = statement<{ n: number }, { n: number }>('one', { n: 'integer' }, param => sql`select ${param('n')} as n`)
 const MODES = { on: { PREPARED_STATEMENTS: 'on' }, off: { PREPARED_STATEMENTS: 'off' } }
 
 /** A busy machine must not be taken for a conflict. */

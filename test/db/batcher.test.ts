@@ -4,6 +4,7 @@ import t from 'tap'
 import { readConfig } from '../../src/config.js'
 import { openUrl } from '../../src/db/open.js'
 import { Batcher } from '../../src/db/statements/batcher.js'
+import { named } from '../../src/db/statements/queries.js'
 import { rowStatement } from '../../src/db/statements/row-statement.js'
 import { statement } from '../../src/db/statements/statement.js'
 import { eventually } from '../eventually.js'
@@ -65,10 +66,12 @@ t.test('a batch that takes much longer than others is cancelled; its rows go aga
   const { url } = await testDatabase(t)
   const database = openUrl(url, readConfig({}))
   t.teardown(() => database.close())
-  const slowly = rowStatement<{ lock: number }, { lock: number }>('slowly', { lock: 'integer' }, param => ({
-    query: sql`select input.position, ${param('lock')} as lock from input
-      where pg_advisory_xact_lock_shared(${param('lock')}) is not null`,
-  }))
+  const slowly = rowStatement<{ lock: number }, { lock: number }>('slowly', { lock: 'integer' }, (param, db) =>
+    db
+      .selectFrom('input')
+      .select(['input.position', named(param('lock'), 'lock')])
+      .where(({ eb, fn }) => eb(fn('pg_advisory_xact_lock_shared', [param('lock')]), 'is not', null)),
+  )
   const holder = new pg.Client({ connectionString: url })
   await holder.connect()
   t.teardown(() => holder.end())
@@ -128,8 +131,9 @@ t.test('a batch that meets a timeout fails as one: 64 rows make two statements',
   t.teardown(() => database.close())
   const sleeps = statement<{ seconds: number[] }, { position: number }>(
     'sleeps',
+    { seconds: 'double precision[]' },
     param => sql`select position::integer, pg_sleep(second)::text
-      from unnest(${param('seconds')}::double precision[]) with ordinality asked (second, position) order by position`,
+      from unnest(${param('seconds')}) with ordinality asked (second, position) order by position`,
   )
   let statements = 0
   const batcher = new Batcher<number, number>(async seconds => {

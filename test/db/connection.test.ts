@@ -18,7 +18,7 @@ import { testDatabase } from '../postgres.js'
 import { TcpProxy } from './tcp-proxy.js'
 
 const target = urlOf((await testDatabase(t)).url)
-const ONE = statement<{ n: number }, { n: number }>('one', param => sql`select ${param('n')}::integer as n`)
+const ONE = statement<{ n: number }, { n: number }>('one', { n: 'integer' }, param => sql`select ${param('n')} as n`)
 const SCHEMA =
   'create table item (id int primary key, name text not null unique deferrable initially deferred, at timestamptz)'
 
@@ -112,7 +112,8 @@ t.test(
     await sql`drop table if exists changing; create table changing (a int)`.execute(db)
     const all = statement<{ n: number }, object>(
       'all',
-      param => sql`select * from changing where ${param('n')}::int = 1`,
+      { n: 'integer' },
+      param => sql`select * from changing where ${param('n')} = 1`,
     )
     const read = () => all.run(db, { n: 1 })
     for (let round = 0; round < 3; round++) await Promise.all([read(), read(), read()])

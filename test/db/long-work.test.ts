@@ -35,7 +35,10 @@ function openedAt(t: WithTeardown, url: string, limits: { statementTimeoutMs: nu
 
 t.test('a page of pruning that takes longer than a statement of a request ends well', async t => {
   const { database } = await opened(t)
-  const rows = await patiently(database.db, sql`select pg_sleep(1), 'done' as state`)
+  const rows = await patiently(
+    database.db,
+    async trx => (await sql`select pg_sleep(1), 'done' as state`.execute(trx)).rows,
+  )
   t.match(rows, [{ state: 'done' }])
   // The longer time ended with the transaction.
   await t.rejects(sql`select pg_sleep(1)`.execute(database.db), { code: '57014' })

@@ -2,7 +2,7 @@ import { sql } from 'kysely'
 import t from 'tap'
 import { readConfig } from '../../src/config.js'
 import { openUrl } from '../../src/db/open.js'
-import { rowStatement, weightOf } from '../../src/db/statements/row-statement.js'
+import { type Positioned, rowStatement, weightOf } from '../../src/db/statements/row-statement.js'
 import { statement } from '../../src/db/statements/statement.js'
 import { testDatabase } from '../postgres.js'
 
@@ -26,11 +26,14 @@ const TYPES = {
   content: 'jsonb',
 } as const
 
-const echo = rowStatement<Row, Row>('echo', TYPES, param => ({
-  query: sql`select input.position, ${param('id')}, ${param('name')}, ${param('bytes')}, ${param('groups')},
+const echo = rowStatement<Row, Row>('echo', TYPES, (param, db) => {
+  const row = sql<
+    Positioned<Row>
+  >`(select input.position, ${param('id')}, ${param('name')}, ${param('bytes')}, ${param('groups')},
     ${param('words')}, ${param('flag')}, ${param('content')}::text as content
-    from input where ${param('name')} is distinct from 'nobody' order by random()`,
-}))
+    from input where ${param('name')} is distinct from 'nobody' order by random())`
+  return db.selectFrom(row.as('row')).selectAll()
+})
 
 const row: Row = { id: 1, name: 'a', bytes: Buffer.from([0, 255]), groups: [], words: [], flag: true, content: '{}' }
 
@@ -72,9 +75,18 @@ t.test('one database', async t => {
   })
 
   t.test('a statement with a value that is a parameter of its own takes one row', async t => {
-    const large = rowStatement<Row, { length: number }>('large', { ...TYPES, content: { single: 'json' } }, param => ({
-      query: sql`select input.position, length(${param('content')}::text) as length from input where ${param('flag')}`,
-    }))
+    const large = rowStatement<Row, { length: number }>(
+      'large',
+      { ...TYPES, content: { single: 'json' } },
+      (param, db) =>
+        db
+          .selectFrom('input')
+          .select(({ cast, fn }) => [
+            'input.position',
+            fn<number>('length', [cast(param('content'), 'text')]).as('length'),
+          ])
+          .where(param('flag')),
+    )
     t.throws(() => large.bind([row, row]), { message: 'statement large takes one row at a time' })
     const contents = ['{}', `"${'x'.repeat(5_000_000)}"`]
     const answers = await Promise.all(contents.map(content => large.for({ ...row, content }).single(database.db)))
@@ -87,7 +99,8 @@ t.test('one database', async t => {
   t.test('a value that is missing, or stands in the text of a statement, is the mistake of the program', async t => {
     const { id: _, ...incomplete } = row
     t.throws(() => echo.bind([incomplete as Row]), { message: 'statement echo lacks its parameter id' })
-    const frozen = () => statement<{ id: number }, never>('frozen', () => sql`delete from label where id = ${7}`)
+    const frozen = () =>
+      statement<{ id: number }, never>('frozen', { id: 'integer' }, () => sql`delete from label where id = ${7}`)
     t.throws(frozen, { message: 'statement frozen holds a value that is not a named parameter' })
   })
 })

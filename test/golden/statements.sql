@@ -1,6 +1,6 @@
 -- persona_write(all)
 with
-  input as materialized (
+  "input" as materialized (
     select
       ordinality::integer as position,
       listed.*
@@ -9,11 +9,24 @@ with
     from
       (
         json_to_recordset($1::json) as (
+          "document_set_ids" integer[],
+          "tool_ids" integer[],
+          "users" uuid[],
+          "groups" integer[],
+          "label_ids" integer[],
+          "user_file_ids" text[],
           "user" uuid,
           "manages_all" boolean,
           "managed_groups" integer[],
           "tools" integer[],
           "is_admin" boolean,
+          "cached_definitions" bytea[],
+          "id" integer,
+          "version" integer,
+          "access" text,
+          "token" integer,
+          "grants" text,
+          "idempotency_key" text,
           "document_set_ids_attached" integer[],
           "tool_ids_attached" integer[],
           "tool_bytes_left" integer,
@@ -21,22 +34,9 @@ with
           "groups_attached" integer[],
           "label_ids_attached" integer[],
           "user_file_ids_attached" text[],
-          "id" integer,
-          "version" integer,
-          "access" text,
-          "token" integer,
-          "standing" text,
-          "idempotency_key" text,
           "changed_columns" text,
           "field_versions" text,
           "hash" text,
-          "document_set_ids" integer[],
-          "tool_ids" integer[],
-          "users" uuid[],
-          "groups" integer[],
-          "label_ids" integer[],
-          "user_file_ids" text[],
-          "cached_definitions" bytea[],
           "document_set_ids_removed" integer[],
           "document_set_ids_put" integer[],
           "tool_ids_removed" integer[],
@@ -69,53 +69,51 @@ with
     where
       ordinality = ordinality + 0
   ),
-  locked as materialized (
+  "locked" as materialized (
     select
-      input.*
+      "input".*
     from
-      input
-      join persona p on p.id = "input"."id"
-      and p.version = "input"."version"
+      "input"
+      inner join "persona" as "p" on "p"."id" = "input"."id"
+      and "p"."version" = "input"."version"
     where
-      (
-        case
-          when p.owner_id = "input"."user" then 'owner'
-          else coalesce(
-            (
-              select
-                case
-                  when bool_or(share.level = 'editor') then 'editor'
-                  else 'viewer'
-                end
-              from
-                (
-                  select
-                    level
-                  from
-                    persona_user
-                  where
-                    persona_id = p.id
-                    and user_id = "input"."user"
-                  union all
-                  select
-                    s.level
-                  from
-                    persona_group s
-                    join user_group_member m on m.user_group_id = s.user_group_id
-                    and m.user_id = "input"."user"
-                  where
-                    s.persona_id = p.id
-                ) share
-              having
-                count(*) > 0
-            ),
-            case
-              when p.is_public then 'viewer'
-              else 'none'
-            end
-          )
-        end
-      ) = "input"."access"
+      case
+        when "p"."owner_id" = "input"."user" then 'owner'
+        else coalesce(
+          (
+            select
+              case
+                when bool_or("share"."level" = 'editor') then 'editor'
+                else 'viewer'
+              end as "level"
+            from
+              (
+                select
+                  "s"."level"
+                from
+                  "persona_user" as "s"
+                where
+                  "s"."persona_id" = "p"."id"
+                  and "s"."user_id" = "input"."user"
+                union all
+                select
+                  "s"."level"
+                from
+                  "persona_group" as "s"
+                  inner join "user_group_member" as "m" on "m"."user_group_id" = "s"."user_group_id"
+                where
+                  "s"."persona_id" = "p"."id"
+                  and "m"."user_id" = "input"."user"
+              ) as "share"
+            having
+              count(*) > 0
+          ),
+          case
+            when "p"."is_public" then 'viewer'
+            else 'none'
+          end
+        )
+      end = "input"."access"
       and (
         "input"."token" is null
         or exists (
@@ -123,392 +121,410 @@ with
           from
             (
               select
-                t.id as token_id,
-                u.id as user_id,
-                u.email,
-                u.kind,
-                u.active,
-                to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
-                coalesce(t.expires_at <= clock_timestamp(), false) as expired,
-                t.revoked_at is not null as revoked,
-                coalesce(t.last_used_at < clock_timestamp() - interval '1 minute', true) as use_is_stale,
-                t.persona_ids,
-                t.tool_ids,
-                t.requires_if_match,
-                granted.permission,
-                granted.managed_groups,
-                row (granted.permission, granted.managed_groups, t.persona_ids, t.tool_ids, t.requires_if_match)::text as standing
+                "t"."id" as "token_id",
+                "u"."id" as "user_id",
+                "u"."email",
+                "u"."kind",
+                "u"."active",
+                "t"."persona_ids",
+                "t"."tool_ids",
+                "t"."requires_if_match",
+                "granted"."permission",
+                "granted"."managed_groups",
+                to_char(timezone ('UTC', "t"."expires_at"), 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as "expires_at",
+                coalesce("t"."expires_at" <= clock_timestamp(), false) as "expired",
+                "t"."revoked_at" is not null as "revoked",
+                coalesce("t"."last_used_at" < (clock_timestamp() - interval '1 minute'), true) as "use_is_stale",
+                cast(
+                  row (
+                    "granted"."permission",
+                    "granted"."managed_groups",
+                    "t"."persona_ids",
+                    "t"."tool_ids",
+                    "t"."requires_if_match"
+                  ) as text
+                ) as "grants"
               from
-                token t
+                "token" as "t"
                 cross join lateral (
                   select
                     *
                   from
-                    user_account
+                    "user_account"
                   where
-                    id = t.user_id
+                    "user_account"."id" = "t"."user_id"
                   offset
                     0
-                ) u
+                ) as "u"
                 cross join lateral (
                   select
                     coalesce(
                       max(
                         case
-                          when 'admin' = any (g.permissions) then 3
-                          when 'manage:actions' = any (g.permissions) then 2
+                          when 'admin' = any ("g"."permissions") then 3
+                          when 'manage:actions' = any ("g"."permissions") then 2
                           else 1
                         end
                       ),
                       1
-                    ) as permission,
+                    ) as "permission",
                     coalesce(
                       array_agg(
-                        m.user_group_id
+                        "m"."user_group_id"
                         order by
-                          m.user_group_id
+                          "m"."user_group_id"
                       ) filter (
                         where
-                          m.is_manager
+                          "m"."is_manager"
                       ),
                       '{}'
-                    ) as managed
+                    ) as "managed"
                   from
-                    user_group_member m
-                    join user_group g on g.id = m.user_group_id
+                    "user_group_member" as "m"
+                    inner join "user_group" as "g" on "g"."id" = "m"."user_group_id"
                   where
-                    m.user_id = u.id
-                ) held
+                    "m"."user_id" = "u"."id"
+                ) as "held"
                 cross join lateral (
                   select
                     least(
                       greatest(
                         case
-                          when 'admin' = any (u.permissions) then 3
-                          when 'manage:actions' = any (u.permissions) then 2
+                          when 'admin' = any ("u"."permissions") then 3
+                          when 'manage:actions' = any ("u"."permissions") then 2
                           else 1
                         end,
-                        held.permission
+                        "held"."permission"
                       ),
                       case
-                        when t.scopes is null then 3
+                        when "t"."scopes" is null then 3
                         else case
-                          when 'admin' = any (t.scopes) then 3
-                          when 'manage:actions' = any (t.scopes) then 2
+                          when 'admin' = any ("t"."scopes") then 3
+                          when 'manage:actions' = any ("t"."scopes") then 2
                           else 1
                         end
                       end
-                    ) as permission,
+                    ) as "permission",
                     case
-                      when t.scopes is null
-                      or case
-                        when 'admin' = any (t.scopes) then 3
-                        when 'manage:actions' = any (t.scopes) then 2
-                        else 1
-                      end >= 2 then held.managed
+                      when case
+                        when "t"."scopes" is null then 3
+                        else case
+                          when 'admin' = any ("t"."scopes") then 3
+                          when 'manage:actions' = any ("t"."scopes") then 2
+                          else 1
+                        end
+                      end >= 2 then "held"."managed"
                       else '{}'
-                    end as managed_groups
-                ) granted
+                    end as "managed_groups"
+                ) as "granted"
               where
-                t.id = "input"."token"
+                "t"."id" = "input"."token"
               offset
                 0
-            ) caller
+            ) as "caller"
           where
-            caller.active
-            and not caller.revoked
-            and not caller.expired
-            and caller.standing = "input"."standing"
+            (
+              "active"
+              and not "revoked"
+              and not "expired"
+              and "caller"."grants" = "input"."grants"
+            )
         )
       )
       and (
         "input"."idempotency_key" is null
-        or pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint)
-        and not exists (
-          select
-          from
-            unchanged_update u
-          where
-            u.idempotency_key = decode("input"."idempotency_key", 'hex')
+        or (
+          pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint)
+          and not exists (
+            select
+            from
+              "unchanged_update" as "u"
+            where
+              "u"."idempotency_key" = decode("input"."idempotency_key", 'hex')
+          )
         )
       )
       and (
-        select
-          count(*)
-        from
-          (
-            select
-              s.id
-            from
-              document_set s
-            where
-              s.id = any ("input"."document_set_ids_attached")
-              and (
-                "input"."is_admin"
-                or s.is_public
-                or exists (
-                  select
-                  from
-                    document_set_user m
-                  where
-                    m.document_set_id = s.id
-                    and m.user_id = "input"."user"
+        (
+          select
+            count(*) as "count"
+          from
+            (
+              select
+                "s"."id"
+              from
+                "document_set" as "s"
+              where
+                "s"."id" = any ("input"."document_set_ids_attached")
+                and (
+                  "input"."is_admin"
+                  or "s"."is_public"
+                  or exists (
+                    select
+                    from
+                      "document_set_user" as "m"
+                    where
+                      "m"."user_id" = "input"."user"
+                      and "m"."document_set_id" = "s"."id"
+                  )
+                  or exists (
+                    select
+                    from
+                      "document_set_group" as "m"
+                      inner join "user_group_member" as "g" on "g"."user_group_id" = "m"."user_group_id"
+                    where
+                      "g"."user_id" = "input"."user"
+                      and "m"."document_set_id" = "s"."id"
+                  )
                 )
-                or exists (
-                  select
-                  from
-                    document_set_group m
-                    join user_group_member g using (user_group_id)
-                  where
-                    m.document_set_id = s.id
-                    and g.user_id = "input"."user"
+            ) as "usable"
+        ) = cardinality("input"."document_set_ids_attached")
+        and (
+          select
+            count(*) as "count"
+          from
+            (
+              select
+                "t"."id"
+              from
+                "tool" as "t"
+              where
+                "t"."id" = any ("input"."tool_ids_attached")
+                and (
+                  "input"."tools" is null
+                  or "t"."id" = any ("input"."tools")
                 )
-              )
-          ) usable
-      ) = cardinality("input"."document_set_ids_attached")
-      and (
-        select
-          count(*)
-        from
-          (
-            select
-              t.id
-            from
-              tool t
-            where
-              t.id = any ("input"."tool_ids_attached")
-              and t.enabled
-              and (
-                "input"."tools" is null
-                or t.id = any ("input"."tools")
-              )
-              and (
-                t.mcp_server_id is null
-                or "input"."manages_all"
-                or t.user_id = "input"."user"
-                or exists (
-                  select
-                  from
-                    mcp_server m
-                  where
-                    m.id = t.mcp_server_id
-                    and m.owner_id = "input"."user"
+                and "t"."enabled" = true
+                and (
+                  "t"."mcp_server_id" is null
+                  or "input"."manages_all"
+                  or "t"."user_id" = "input"."user"
+                  or exists (
+                    select
+                    from
+                      "mcp_server" as "m"
+                    where
+                      "m"."id" = "t"."mcp_server_id"
+                      and "m"."owner_id" = "input"."user"
+                  )
                 )
-              )
-          ) usable
-      ) = cardinality("input"."tool_ids_attached")
-      and (
-        select
-          coalesce(sum(coalesce(d.size_bytes, 0) + octet_length(t.description)), 0)
-        from
-          tool t
-          left join tool_definition d on d.hash = t.definition_hash
-        where
-          t.id = any ("input"."tool_ids_attached")
-      ) <= "input"."tool_bytes_left"
-      and (
-        select
-          count(*)
-        from
-          (
-            select
-              u.id
-            from
-              user_account u
-            where
-              u.id = any ("input"."users_attached")
-          ) usable
-      ) = cardinality("input"."users_attached")
-      and (
-        select
-          count(*)
-        from
-          (
-            select
-              g.id
-            from
-              user_group g
-            where
-              g.id = any ("input"."groups_attached")
-          ) usable
-      ) = cardinality("input"."groups_attached")
-      and (
-        select
-          count(*)
-        from
-          (
-            select
-              l.id
-            from
-              label l
-            where
-              l.id = any ("input"."label_ids_attached")
-          ) usable
-      ) = cardinality("input"."label_ids_attached")
-      and (
-        select
-          count(*)
-        from
-          (
-            select
-              f.id
-            from
-              user_file f
-            where
-              f.id = any ("input"."user_file_ids_attached")
-              and (
-                "input"."is_admin"
-                or f.owner_id = "input"."user"
-              )
-          ) usable
-      ) = cardinality("input"."user_file_ids_attached")
+            ) as "usable"
+        ) = cardinality("input"."tool_ids_attached")
+        and (
+          select
+            coalesce(sum(coalesce("d"."size_bytes", 0) + octet_length("t"."description")), 0) as "bytes"
+          from
+            "tool" as "t"
+            left join "tool_definition" as "d" on "d"."hash" = "t"."definition_hash"
+          where
+            "t"."id" = any ("input"."tool_ids_attached")
+        ) <= "input"."tool_bytes_left"
+        and (
+          select
+            count(*) as "count"
+          from
+            (
+              select
+                "u"."id"
+              from
+                "user_account" as "u"
+              where
+                "u"."id" = any ("input"."users_attached")
+            ) as "usable"
+        ) = cardinality("input"."users_attached")
+        and (
+          select
+            count(*) as "count"
+          from
+            (
+              select
+                "g"."id"
+              from
+                "user_group" as "g"
+              where
+                "g"."id" = any ("input"."groups_attached")
+            ) as "usable"
+        ) = cardinality("input"."groups_attached")
+        and (
+          select
+            count(*) as "count"
+          from
+            (
+              select
+                "l"."id"
+              from
+                "label" as "l"
+              where
+                "l"."id" = any ("input"."label_ids_attached")
+            ) as "usable"
+        ) = cardinality("input"."label_ids_attached")
+        and (
+          select
+            count(*) as "count"
+          from
+            (
+              select
+                "f"."id"
+              from
+                "user_file" as "f"
+              where
+                "f"."id" = any ("input"."user_file_ids_attached")
+                and (
+                  "input"."is_admin"
+                  or "f"."owner_id" = "input"."user"
+                )
+            ) as "usable"
+        ) = cardinality("input"."user_file_ids_attached")
+      )
     for no key update of
-      p skip locked
+      "p" skip locked
   ),
-  changed as (
-    update persona p
+  "changed" as (
+    update "persona" as "p"
     set
       "name" = case
-        when "input"."changed_columns"::jsonb ? 'name' then ("input"."changed_columns"::jsonb ->> 'name')::text
-        else p."name"
+        when "input"."changed_columns"::jsonb ? 'name' then cast(("input"."changed_columns"::jsonb ->> 'name') as text)
+        else "p"."name"
       end,
       "description" = case
-        when "input"."changed_columns"::jsonb ? 'description' then ("input"."changed_columns"::jsonb ->> 'description')::text
-        else p."description"
+        when "input"."changed_columns"::jsonb ? 'description' then cast(("input"."changed_columns"::jsonb ->> 'description') as text)
+        else "p"."description"
       end,
       "num_chunks" = case
-        when "input"."changed_columns"::jsonb ? 'num_chunks' then ("input"."changed_columns"::jsonb ->> 'num_chunks')::double precision
-        else p."num_chunks"
+        when "input"."changed_columns"::jsonb ? 'num_chunks' then cast(("input"."changed_columns"::jsonb ->> 'num_chunks') as double precision)
+        else "p"."num_chunks"
       end,
       "is_public" = case
-        when "input"."changed_columns"::jsonb ? 'is_public' then ("input"."changed_columns"::jsonb ->> 'is_public')::boolean
-        else p."is_public"
+        when "input"."changed_columns"::jsonb ? 'is_public' then cast(("input"."changed_columns"::jsonb ->> 'is_public') as boolean)
+        else "p"."is_public"
       end,
       "recency_bias" = case
-        when "input"."changed_columns"::jsonb ? 'recency_bias' then ("input"."changed_columns"::jsonb ->> 'recency_bias')::text
-        else p."recency_bias"
+        when "input"."changed_columns"::jsonb ? 'recency_bias' then cast(("input"."changed_columns"::jsonb ->> 'recency_bias') as text)
+        else "p"."recency_bias"
       end,
       "llm_filter_extraction" = case
-        when "input"."changed_columns"::jsonb ? 'llm_filter_extraction' then ("input"."changed_columns"::jsonb ->> 'llm_filter_extraction')::boolean
-        else p."llm_filter_extraction"
+        when "input"."changed_columns"::jsonb ? 'llm_filter_extraction' then cast(("input"."changed_columns"::jsonb ->> 'llm_filter_extraction') as boolean)
+        else "p"."llm_filter_extraction"
       end,
       "llm_relevance_filter" = case
-        when "input"."changed_columns"::jsonb ? 'llm_relevance_filter' then ("input"."changed_columns"::jsonb ->> 'llm_relevance_filter')::boolean
-        else p."llm_relevance_filter"
+        when "input"."changed_columns"::jsonb ? 'llm_relevance_filter' then cast(("input"."changed_columns"::jsonb ->> 'llm_relevance_filter') as boolean)
+        else "p"."llm_relevance_filter"
       end,
       "system_prompt" = case
-        when "input"."changed_columns"::jsonb ? 'system_prompt' then ("input"."changed_columns"::jsonb ->> 'system_prompt')::text
-        else p."system_prompt"
+        when "input"."changed_columns"::jsonb ? 'system_prompt' then cast(("input"."changed_columns"::jsonb ->> 'system_prompt') as text)
+        else "p"."system_prompt"
       end,
       "task_prompt" = case
-        when "input"."changed_columns"::jsonb ? 'task_prompt' then ("input"."changed_columns"::jsonb ->> 'task_prompt')::text
-        else p."task_prompt"
+        when "input"."changed_columns"::jsonb ? 'task_prompt' then cast(("input"."changed_columns"::jsonb ->> 'task_prompt') as text)
+        else "p"."task_prompt"
       end,
       "datetime_aware" = case
-        when "input"."changed_columns"::jsonb ? 'datetime_aware' then ("input"."changed_columns"::jsonb ->> 'datetime_aware')::boolean
-        else p."datetime_aware"
+        when "input"."changed_columns"::jsonb ? 'datetime_aware' then cast(("input"."changed_columns"::jsonb ->> 'datetime_aware') as boolean)
+        else "p"."datetime_aware"
       end,
       "llm_model_provider_override" = case
-        when "input"."changed_columns"::jsonb ? 'llm_model_provider_override' then ("input"."changed_columns"::jsonb ->> 'llm_model_provider_override')::text
-        else p."llm_model_provider_override"
+        when "input"."changed_columns"::jsonb ? 'llm_model_provider_override' then cast(("input"."changed_columns"::jsonb ->> 'llm_model_provider_override') as text)
+        else "p"."llm_model_provider_override"
       end,
       "llm_model_version_override" = case
-        when "input"."changed_columns"::jsonb ? 'llm_model_version_override' then ("input"."changed_columns"::jsonb ->> 'llm_model_version_override')::text
-        else p."llm_model_version_override"
+        when "input"."changed_columns"::jsonb ? 'llm_model_version_override' then cast(("input"."changed_columns"::jsonb ->> 'llm_model_version_override') as text)
+        else "p"."llm_model_version_override"
       end,
       "starter_messages" = case
-        when "input"."changed_columns"::jsonb ? 'starter_messages' then nullif("input"."changed_columns"::jsonb -> 'starter_messages', 'null')::json
-        else p."starter_messages"
+        when "input"."changed_columns"::jsonb ? 'starter_messages' then cast(nullif(("input"."changed_columns"::jsonb -> 'starter_messages'), 'null') as json)
+        else "p"."starter_messages"
       end,
       "uploaded_image_id" = case
-        when "input"."changed_columns"::jsonb ? 'uploaded_image_id' then ("input"."changed_columns"::jsonb ->> 'uploaded_image_id')::text
-        else p."uploaded_image_id"
+        when "input"."changed_columns"::jsonb ? 'uploaded_image_id' then cast(("input"."changed_columns"::jsonb ->> 'uploaded_image_id') as text)
+        else "p"."uploaded_image_id"
       end,
       "icon_name" = case
-        when "input"."changed_columns"::jsonb ? 'icon_name' then ("input"."changed_columns"::jsonb ->> 'icon_name')::text
-        else p."icon_name"
+        when "input"."changed_columns"::jsonb ? 'icon_name' then cast(("input"."changed_columns"::jsonb ->> 'icon_name') as text)
+        else "p"."icon_name"
       end,
       "search_start_date" = case
-        when "input"."changed_columns"::jsonb ? 'search_start_date' then ("input"."changed_columns"::jsonb ->> 'search_start_date')::timestamptz
-        else p."search_start_date"
+        when "input"."changed_columns"::jsonb ? 'search_start_date' then cast(("input"."changed_columns"::jsonb ->> 'search_start_date') as timestamptz)
+        else "p"."search_start_date"
       end,
       "is_default_persona" = case
-        when "input"."changed_columns"::jsonb ? 'is_default_persona' then ("input"."changed_columns"::jsonb ->> 'is_default_persona')::boolean
-        else p."is_default_persona"
+        when "input"."changed_columns"::jsonb ? 'is_default_persona' then cast(("input"."changed_columns"::jsonb ->> 'is_default_persona') as boolean)
+        else "p"."is_default_persona"
       end,
       "display_priority" = case
-        when "input"."changed_columns"::jsonb ? 'display_priority' then ("input"."changed_columns"::jsonb ->> 'display_priority')::integer
-        else p."display_priority"
+        when "input"."changed_columns"::jsonb ? 'display_priority' then cast(("input"."changed_columns"::jsonb ->> 'display_priority') as integer)
+        else "p"."display_priority"
       end,
       "replace_base_system_prompt" = case
-        when "input"."changed_columns"::jsonb ? 'replace_base_system_prompt' then ("input"."changed_columns"::jsonb ->> 'replace_base_system_prompt')::boolean
-        else p."replace_base_system_prompt"
+        when "input"."changed_columns"::jsonb ? 'replace_base_system_prompt' then cast(("input"."changed_columns"::jsonb ->> 'replace_base_system_prompt') as boolean)
+        else "p"."replace_base_system_prompt"
       end,
       "is_visible" = case
-        when "input"."changed_columns"::jsonb ? 'is_visible' then ("input"."changed_columns"::jsonb ->> 'is_visible')::boolean
-        else p."is_visible"
+        when "input"."changed_columns"::jsonb ? 'is_visible' then cast(("input"."changed_columns"::jsonb ->> 'is_visible') as boolean)
+        else "p"."is_visible"
       end,
       "builtin_persona" = case
-        when "input"."changed_columns"::jsonb ? 'builtin_persona' then ("input"."changed_columns"::jsonb ->> 'builtin_persona')::boolean
-        else p."builtin_persona"
+        when "input"."changed_columns"::jsonb ? 'builtin_persona' then cast(("input"."changed_columns"::jsonb ->> 'builtin_persona') as boolean)
+        else "p"."builtin_persona"
       end,
       "deleted" = case
-        when "input"."changed_columns"::jsonb ? 'deleted' then ("input"."changed_columns"::jsonb ->> 'deleted')::boolean
-        else p."deleted"
+        when "input"."changed_columns"::jsonb ? 'deleted' then cast(("input"."changed_columns"::jsonb ->> 'deleted') as boolean)
+        else "p"."deleted"
       end,
       "owner_id" = case
-        when "input"."changed_columns"::jsonb ? 'owner_id' then ("input"."changed_columns"::jsonb ->> 'owner_id')::uuid
-        else p."owner_id"
+        when "input"."changed_columns"::jsonb ? 'owner_id' then cast(("input"."changed_columns"::jsonb ->> 'owner_id') as uuid)
+        else "p"."owner_id"
       end,
-      version = p.version + 1,
-      field_versions = p.field_versions || "input"."field_versions"::jsonb,
-      audit_head = decode("input"."hash", 'hex'),
-      audit_count = p.audit_count + 1
+      "version" = "p"."version" + 1,
+      "field_versions" = "p"."field_versions" || "input"."field_versions"::jsonb,
+      "audit_head" = decode("input"."hash", 'hex'),
+      "audit_count" = "p"."audit_count" + 1
     from
-      locked input
+      "locked" as "input"
     where
-      p.id = "input"."id"
+      "p"."id" = "input"."id"
     returning
-      input.position,
-      p.version,
+      "input"."position",
+      "p"."version",
       concat(
         '{"id":',
-        coalesce(to_json(p.id), 'null'),
+        coalesce(to_json("p"."id"), 'null'),
         ',"name":',
-        coalesce(to_json(p.name), 'null'),
+        coalesce(to_json("p"."name"), 'null'),
         ',"description":',
-        coalesce(to_json(p.description), 'null'),
+        coalesce(to_json("p"."description"), 'null'),
         ',"is_public":',
-        coalesce(to_json(p.is_public), 'null'),
+        coalesce(to_json("p"."is_public"), 'null'),
         ',"is_visible":',
-        coalesce(to_json(p.is_visible), 'null'),
+        coalesce(to_json("p"."is_visible"), 'null'),
         ',"uploaded_image_id":',
-        coalesce(to_json(p.uploaded_image_id), 'null'),
+        coalesce(to_json("p"."uploaded_image_id"), 'null'),
         ',"icon_name":',
-        coalesce(to_json(p.icon_name), 'null'),
+        coalesce(to_json("p"."icon_name"), 'null'),
         ',"user_file_ids":',
         coalesce(to_json("input"."user_file_ids"), 'null'),
         ',"display_priority":',
-        coalesce(to_json(p.display_priority), 'null'),
+        coalesce(to_json("p"."display_priority"), 'null'),
         ',"is_default_persona":',
-        coalesce(to_json(p.is_default_persona), 'null'),
+        coalesce(to_json("p"."is_default_persona"), 'null'),
         ',"builtin_persona":',
-        coalesce(to_json(p.builtin_persona), 'null'),
+        coalesce(to_json("p"."builtin_persona"), 'null'),
         ',"starter_messages":',
         coalesce(
           to_json(
             case
-              when json_typeof(p.starter_messages) = 'array' then array_to_json(
+              when json_typeof("p"."starter_messages") = 'array' then array_to_json(
                 array(
                   select
                     json_row
                   from
                     (
                       select
-                        m ->> 'name' as name,
-                        m ->> 'message' as message
+                        ("m"."value" ->> 'name') as "name",
+                        ("m"."value" ->> 'message') as "message"
                       from
-                        json_array_elements(p.starter_messages) m
+                        json_array_elements("p"."starter_messages") with ordinality as "m" (value, place)
+                      order by
+                        "m"."place"
                     ) json_row
                 )
               )
@@ -517,9 +533,9 @@ with
           'null'
         ),
         ',"llm_relevance_filter":',
-        coalesce(to_json(p.llm_relevance_filter), 'null'),
+        coalesce(to_json("p"."llm_relevance_filter"), 'null'),
         ',"llm_filter_extraction":',
-        coalesce(to_json(p.llm_filter_extraction), 'null'),
+        coalesce(to_json("p"."llm_filter_extraction"), 'null'),
         ',"tools":',
         '[' || coalesce(
           (
@@ -527,53 +543,53 @@ with
               string_agg(
                 concat(
                   '{"id":',
-                  coalesce(to_json(t.id), 'null'),
+                  coalesce(to_json("t"."id"), 'null'),
                   ',"name":',
-                  coalesce(to_json(t.name), 'null'),
+                  coalesce(to_json("t"."name"), 'null'),
                   ',"description":',
-                  coalesce(to_json(t.description), 'null'),
+                  coalesce(to_json("t"."description"), 'null'),
                   ',"definition":',
-                  chr(1) || coalesce(encode(t.definition_hash, 'hex'), '') || chr(1) || case
-                    when t.definition_hash is null then 'null'
-                    when t.definition_hash = any ("input"."cached_definitions") then ''
+                  chr(1) || coalesce(encode("t"."definition_hash", 'hex'), '') || chr(1) || case
+                    when "t"."definition_hash" is null then 'null'
+                    when "t"."definition_hash" = any ("input"."cached_definitions") then ''
                     else (
                       select
-                        content::text
+                        cast("d"."content" as text) as "text"
                       from
-                        tool_definition
+                        "tool_definition" as "d"
                       where
-                        hash = t.definition_hash
+                        "d"."hash" = "t"."definition_hash"
                     )
                   end || chr(1),
                   ',"display_name":',
-                  coalesce(to_json(coalesce(t.display_name, t.name)), 'null'),
+                  coalesce(to_json(coalesce("t"."display_name", "t"."name")), 'null'),
                   ',"in_code_tool_id":',
-                  coalesce(to_json(t.in_code_tool_id), 'null'),
+                  coalesce(to_json("t"."in_code_tool_id"), 'null'),
                   ',"custom_headers":',
                   coalesce(
                     to_json(
                       case
                         when (
-                          t.in_code_tool_id is null
-                          and t.mcp_server_id is null
+                          "t"."in_code_tool_id" is null
+                          and "t"."mcp_server_id" is null
                           and (
                             "input"."tools" is null
-                            or t.id = any ("input"."tools")
+                            or "t"."id" = any ("input"."tools")
                           )
                           and (
                             "input"."manages_all"
                             or (
                               cardinality("input"."managed_groups") > 0
                               and (
-                                t.user_id = "input"."user"
-                                or t.id = any (
+                                "t"."user_id" = "input"."user"
+                                or "t"."id" = any (
                                   array(
                                     with
-                                      asked as materialized (
+                                      "asked" as materialized (
                                         select
-                                          t.id
+                                          "t"."id"
                                         from
-                                          unnest("input"."tool_ids") t (id)
+                                          unnest("input"."tool_ids") as "t" (id)
                                         where
                                           case
                                             when exists (
@@ -581,135 +597,139 @@ with
                                               from
                                                 (
                                                   select
-                                                    persona_id,
-                                                    attached_by
+                                                    "l"."persona_id",
+                                                    "l"."attached_by"
                                                   from
-                                                    persona_tool
+                                                    "persona_tool" as "l"
                                                   where
-                                                    tool_id = t.id
-                                                    and tool_id between t.id and t.id
+                                                    "l"."tool_id" = "t"."id"
+                                                    and "l"."tool_id" between "t"."id" and "t"."id"
                                                   limit
                                                     20
-                                                ) used
-                                                join persona a on a.id = used.persona_id
-                                                and not a.deleted
+                                                ) as "used"
+                                                inner join "persona" as "a" on "a"."id" = "used"."persona_id"
                                               where
-                                                not exists (
+                                                not "a"."deleted"
+                                                and not exists (
                                                   select
                                                   from
-                                                    persona_group s
+                                                    "persona_group" as "s"
                                                   where
-                                                    s.persona_id = a.id
-                                                    and s.user_group_id = any ("input"."managed_groups")
+                                                    "s"."persona_id" = "a"."id"
+                                                    and "s"."user_group_id" = any ("input"."managed_groups")
                                                 )
                                             ) then false
                                             else not exists (
                                               select
                                               from
-                                                persona_tool
+                                                "persona_tool"
                                               where
-                                                tool_id = t.id
+                                                "tool_id" = "t"."id"
                                               offset
                                                 1000
                                             )
                                           end
                                       ),
-                                      inside as materialized (
+                                      "inside" as materialized (
                                         select
-                                          a.id,
-                                          not a.deleted as lives,
-                                          a.owner_id
+                                          "a"."id",
+                                          not "a"."deleted" as "lives",
+                                          "a"."owner_id"
                                         from
                                           (
                                             select distinct
-                                              used.persona_id
+                                              "used"."persona_id"
                                             from
-                                              asked t
+                                              "asked" as "t"
                                               cross join lateral (
                                                 select
-                                                  persona_id
+                                                  "l"."persona_id"
                                                 from
-                                                  persona_tool
+                                                  "persona_tool" as "l"
                                                 where
-                                                  tool_id = t.id
-                                                  and tool_id between t.id and t.id
+                                                  "l"."tool_id" = "t"."id"
+                                                  and "l"."tool_id" between "t"."id" and "t"."id"
                                                 offset
                                                   0
-                                              ) used
-                                          ) used
+                                              ) as "used"
+                                          ) as "used"
                                           cross join lateral (
                                             select
-                                              id,
-                                              deleted,
-                                              owner_id
+                                              "id",
+                                              "deleted",
+                                              "owner_id"
                                             from
-                                              persona
+                                              "persona"
                                             where
-                                              id = used.persona_id
+                                              "id" = "used"."persona_id"
                                             offset
                                               0
-                                          ) a
+                                          ) as "a"
                                         where
-                                          a.deleted
-                                          or exists (
-                                            select
-                                            from
-                                              persona_group s
-                                            where
-                                              s.persona_id = a.id
-                                              and s.user_group_id = any ("input"."managed_groups")
+                                          (
+                                            "a"."deleted"
+                                            or exists (
+                                              select
+                                              from
+                                                "persona_group" as "s"
+                                              where
+                                                "s"."persona_id" = "a"."id"
+                                                and "s"."user_group_id" = any ("input"."managed_groups")
+                                            )
                                           )
                                       ),
-                                      of_others as materialized (
+                                      "of_others" as materialized (
                                         select
-                                          id
+                                          "id"
                                         from
-                                          inside
+                                          "inside"
                                         where
-                                          lives
-                                          and owner_id is distinct from "input"."user"
+                                          "lives" = true
+                                          and "owner_id" is distinct from "input"."user"
                                       )
                                     select
-                                      t.id
+                                      "t"."id"
                                     from
-                                      asked t
+                                      "asked" as "t"
                                     where
                                       not exists (
                                         select
                                         from
-                                          persona_tool
+                                          "persona_tool" as "l"
                                         where
-                                          tool_id = t.id
-                                          and tool_id between t.id and t.id
-                                          and persona_id not in (
+                                          "l"."tool_id" = "t"."id"
+                                          and "l"."tool_id" between "t"."id" and "t"."id"
+                                          and "l"."persona_id" not in (
                                             select
-                                              id
+                                              "inside"."id"
                                             from
-                                              inside
+                                              "inside"
                                           )
                                       )
                                       and exists (
                                         select
                                         from
-                                          persona_tool
+                                          "persona_tool" as "l"
                                         where
-                                          tool_id = t.id
-                                          and tool_id between t.id and t.id
+                                          "l"."tool_id" = "t"."id"
+                                          and "l"."tool_id" between "t"."id" and "t"."id"
                                           and case
-                                            when attached_by is null then persona_id in (
+                                            when "l"."attached_by" is null then "l"."persona_id" in (
                                               select
-                                                id
+                                                "of_others"."id"
                                               from
-                                                of_others
+                                                "of_others"
                                             )
-                                            else attached_by <> "input"."user"
-                                            and persona_id in (
-                                              select
-                                                id
-                                              from
-                                                inside
-                                              where
-                                                lives
+                                            else (
+                                              "l"."attached_by" <> "input"."user"
+                                              and "l"."persona_id" in (
+                                                select
+                                                  "inside"."id"
+                                                from
+                                                  "inside"
+                                                where
+                                                  "lives"
+                                              )
                                             )
                                           end
                                       )
@@ -725,14 +745,14 @@ with
                             from
                               (
                                 select
-                                  h.name as key,
-                                  '****#' || left(encode(h.fingerprint, 'hex'), 12) as value
+                                  "h"."name" as "key",
+                                  '****#' || left(encode("h"."fingerprint", 'hex'), 12) as "value"
                                 from
-                                  tool_header h
+                                  "tool_header" as "h"
                                 where
-                                  h.tool_id = t.id
+                                  "h"."tool_id" = "t"."id"
                                 order by
-                                  h.position
+                                  "h"."position"
                               ) json_row
                           )
                         )
@@ -741,34 +761,45 @@ with
                     'null'
                   ),
                   ',"passthrough_auth":',
-                  coalesce(to_json(t.passthrough_auth), 'null'),
+                  coalesce(to_json("t"."passthrough_auth"), 'null'),
                   ',"mcp_server_id":',
-                  coalesce(to_json(t.mcp_server_id), 'null'),
+                  coalesce(to_json("t"."mcp_server_id"), 'null'),
                   ',"user_id":',
-                  coalesce(to_json(t.user_id), 'null'),
+                  coalesce(to_json("t"."user_id"), 'null'),
                   ',"oauth_config_id":',
-                  coalesce(to_json(t.oauth_config_id), 'null'),
+                  coalesce(to_json("t"."oauth_config_id"), 'null'),
                   ',"oauth_config_name":',
-                  coalesce(to_json(o.name), 'null'),
+                  coalesce(
+                    to_json(
+                      (
+                        select
+                          "o"."name"
+                        from
+                          "oauth_config" as "o"
+                        where
+                          "o"."id" = "t"."oauth_config_id"
+                      )
+                    ),
+                    'null'
+                  ),
                   ',"enabled":',
-                  coalesce(to_json(t.enabled), 'null'),
+                  coalesce(to_json("t"."enabled"), 'null'),
                   ',"chat_selectable":',
-                  coalesce(to_json(t.chat_selectable), 'null'),
+                  coalesce(to_json("t"."chat_selectable"), 'null'),
                   ',"agent_creation_selectable":',
-                  coalesce(to_json(t.agent_creation_selectable), 'null'),
+                  coalesce(to_json("t"."agent_creation_selectable"), 'null'),
                   ',"default_enabled":',
-                  coalesce(to_json(t.default_enabled), 'null'),
+                  coalesce(to_json("t"."default_enabled"), 'null'),
                   '}'
                 ),
                 ','
                 order by
-                  t.id
-              )
+                  "t"."id"
+              ) as "all"
             from
-              tool t
-              left join oauth_config o on o.id = t.oauth_config_id
+              "tool" as "t"
             where
-              t.id = any ("input"."tool_ids")
+              "t"."id" = any ("input"."tool_ids")
           ),
           ''
         ) || ']',
@@ -782,14 +813,14 @@ with
                 from
                   (
                     select
-                      l.id,
-                      l.name
+                      "l"."id",
+                      "l"."name"
                     from
-                      label l
+                      "label" as "l"
                     where
-                      l.id = any ("input"."label_ids")
+                      "l"."id" = any ("input"."label_ids")
                     order by
-                      l.id
+                      "l"."id"
                   ) json_row
               )
             )
@@ -801,17 +832,17 @@ with
           to_json(
             (
               select
-                row_to_json(json_row)
+                to_json(obj)
               from
                 (
                   select
-                    u.id,
-                    u.email
+                    "u"."id",
+                    "u"."email"
                   from
-                    user_account u
+                    "user_account" as "u"
                   where
-                    u.id = p.owner_id
-                ) json_row
+                    "u"."id" = "p"."owner_id"
+                ) as obj
             )
           ),
           'null'
@@ -826,14 +857,14 @@ with
                 from
                   (
                     select
-                      u.id,
-                      u.email
+                      "u"."id",
+                      "u"."email"
                     from
-                      user_account u
+                      "user_account" as "u"
                     where
-                      u.id = any ("input"."users")
+                      "u"."id" = any ("input"."users")
                     order by
-                      u.email collate "C"
+                      "u"."email" collate "C"
                   ) json_row
               )
             )
@@ -852,9 +883,9 @@ with
                 from
                   (
                     select
-                      s.id,
-                      s.name,
-                      s.description,
+                      "s"."id",
+                      "s"."name",
+                      "s"."description",
                       array_to_json(
                         array(
                           select
@@ -862,42 +893,42 @@ with
                           from
                             (
                               select
-                                c.id,
-                                c.name,
-                                c.source,
-                                c.access_type
+                                "c"."id",
+                                "c"."name",
+                                "c"."source",
+                                "c"."access_type"
                               from
-                                document_set_cc_pair m
-                                join cc_pair c on c.id = m.cc_pair_id
+                                "document_set_cc_pair" as "m"
+                                inner join "cc_pair" as "c" on "c"."id" = "m"."cc_pair_id"
                               where
-                                m.document_set_id = s.id
+                                "m"."document_set_id" = "s"."id"
                               order by
-                                c.id
+                                "c"."id"
                             ) json_row
                         )
-                      ) as cc_pair_summaries,
-                      s.is_up_to_date,
-                      s.is_public,
+                      ) as "cc_pair_summaries",
+                      "s"."is_up_to_date",
+                      "s"."is_public",
                       array(
                         select
-                          user_id
+                          "m"."user_id"
                         from
-                          document_set_user
+                          "document_set_user" as "m"
                         where
-                          document_set_id = s.id
+                          "m"."document_set_id" = "s"."id"
                         order by
-                          user_id
-                      ) as users,
+                          "m"."user_id"
+                      ) as "users",
                       array(
                         select
-                          user_group_id
+                          "m"."user_group_id"
                         from
-                          document_set_group
+                          "document_set_group" as "m"
                         where
-                          document_set_id = s.id
+                          "m"."document_set_id" = "s"."id"
                         order by
-                          1
-                      ) as groups,
+                          "m"."user_group_id"
+                      ) as "groups",
                       array_to_json(
                         array(
                           select
@@ -905,26 +936,26 @@ with
                           from
                             (
                               select
-                                f.id,
-                                f.name,
-                                f.source,
-                                m.entities
+                                "f"."id",
+                                "f"."name",
+                                "f"."source",
+                                "m"."entities"
                               from
-                                document_set_federated_connector m
-                                join federated_connector f on f.id = m.federated_connector_id
+                                "document_set_federated_connector" as "m"
+                                inner join "federated_connector" as "f" on "f"."id" = "m"."federated_connector_id"
                               where
-                                m.document_set_id = s.id
+                                "m"."document_set_id" = "s"."id"
                               order by
-                                f.id
+                                "f"."id"
                             ) json_row
                         )
-                      ) as federated_connector_summaries
+                      ) as "federated_connector_summaries"
                     from
-                      document_set s
+                      "document_set" as "s"
                     where
-                      s.id = any ("input"."document_set_ids")
+                      "s"."id" = any ("input"."document_set_ids")
                     order by
-                      s.id
+                      "s"."id"
                   ) json_row
               )
             )
@@ -932,198 +963,202 @@ with
           'null'
         ),
         ',"llm_model_provider_override":',
-        coalesce(to_json(p.llm_model_provider_override), 'null'),
+        coalesce(to_json("p"."llm_model_provider_override"), 'null'),
         ',"llm_model_version_override":',
-        coalesce(to_json(p.llm_model_version_override), 'null'),
+        coalesce(to_json("p"."llm_model_version_override"), 'null'),
         ',"num_chunks":',
-        coalesce(to_json(p.num_chunks), 'null'),
+        coalesce(to_json("p"."num_chunks"), 'null'),
         ',"system_prompt":',
-        coalesce(to_json(p.system_prompt), 'null'),
+        coalesce(to_json("p"."system_prompt"), 'null'),
         ',"replace_base_system_prompt":',
-        coalesce(to_json(p.replace_base_system_prompt), 'null'),
+        coalesce(to_json("p"."replace_base_system_prompt"), 'null'),
         ',"task_prompt":',
-        coalesce(to_json(p.task_prompt), 'null'),
+        coalesce(to_json("p"."task_prompt"), 'null'),
         ',"datetime_aware":',
-        coalesce(to_json(p.datetime_aware), 'null'),
+        coalesce(to_json("p"."datetime_aware"), 'null'),
         '}'
-      ) as snapshot
+      ) as "snapshot"
   ),
   "document_set_ids_removed" as (
-    delete from "persona_document_set" link using changed
-    join locked input using (position)
+    delete from "persona_document_set" as "l" using "changed"
+    inner join "locked" as "input" on "input"."position" = "changed"."position"
     where
-      link.persona_id = "input"."id"
-      and link."document_set_id" = any ("input"."document_set_ids_removed")
+      "l"."persona_id" = "input"."id"
+      and "l"."document_set_id" = any ("input"."document_set_ids_removed")
   ),
   "document_set_ids_put" as (
     insert into
-      "persona_document_set" (persona_id, "document_set_id")
+      "persona_document_set" ("persona_id", "document_set_id")
     select
-      "input"."id",
-      unnest("input"."document_set_ids_put")
+      "input"."id" as "persona_id",
+      "put"."id"
     from
-      changed
-      join locked input using (position)
+      "changed"
+      inner join "locked" as "input" on "input"."position" = "changed"."position"
+      cross join unnest("input"."document_set_ids_put") as "put" (id)
   ),
   "tool_ids_removed" as (
-    delete from "persona_tool" link using changed
-    join locked input using (position)
+    delete from "persona_tool" as "l" using "changed"
+    inner join "locked" as "input" on "input"."position" = "changed"."position"
     where
-      link.persona_id = "input"."id"
-      and link."tool_id" = any ("input"."tool_ids_removed")
+      "l"."persona_id" = "input"."id"
+      and "l"."tool_id" = any ("input"."tool_ids_removed")
   ),
   "tool_ids_put" as (
     insert into
-      "persona_tool" (persona_id, "tool_id", attached_by)
+      "persona_tool" ("persona_id", "tool_id", "attached_by")
     select
-      "input"."id",
-      unnest("input"."tool_ids_put"),
-      "input"."user"
+      "input"."id" as "persona_id",
+      "put"."id",
+      "input"."user" as "attached_by"
     from
-      changed
-      join locked input using (position)
+      "changed"
+      inner join "locked" as "input" on "input"."position" = "changed"."position"
+      cross join unnest("input"."tool_ids_put") as "put" (id)
   ),
   "users_removed" as (
-    delete from "persona_user" link using changed
-    join locked input using (position)
+    delete from "persona_user" as "l" using "changed"
+    inner join "locked" as "input" on "input"."position" = "changed"."position"
     where
-      link.persona_id = "input"."id"
-      and link."user_id" = any ("input"."users_removed")
+      "l"."persona_id" = "input"."id"
+      and "l"."user_id" = any ("input"."users_removed")
   ),
   "users_put" as (
     insert into
-      "persona_user" (persona_id, "user_id", level)
+      "persona_user" ("persona_id", "user_id", "level")
     select
-      "input"."id",
-      share.id,
-      share.level
+      "input"."id" as "persona_id",
+      "share"."id",
+      "share"."level"
     from
-      changed
-      join locked input using (position)
-      cross join jsonb_to_recordset("input"."users_put"::jsonb) share (id uuid, level text)
-    on conflict (persona_id, "user_id") do update
+      "changed"
+      inner join "locked" as "input" on "input"."position" = "changed"."position"
+      cross join jsonb_to_recordset("input"."users_put"::jsonb) as "share" ("id" uuid, "level" text)
+    on conflict ("persona_id", "user_id") do update
     set
-      level = excluded.level
+      "level" = "excluded"."level"
   ),
   "groups_removed" as (
-    delete from "persona_group" link using changed
-    join locked input using (position)
+    delete from "persona_group" as "l" using "changed"
+    inner join "locked" as "input" on "input"."position" = "changed"."position"
     where
-      link.persona_id = "input"."id"
-      and link."user_group_id" = any ("input"."groups_removed")
+      "l"."persona_id" = "input"."id"
+      and "l"."user_group_id" = any ("input"."groups_removed")
   ),
   "groups_put" as (
     insert into
-      "persona_group" (persona_id, "user_group_id", level)
+      "persona_group" ("persona_id", "user_group_id", "level")
     select
-      "input"."id",
-      share.id,
-      share.level
+      "input"."id" as "persona_id",
+      "share"."id",
+      "share"."level"
     from
-      changed
-      join locked input using (position)
-      cross join jsonb_to_recordset("input"."groups_put"::jsonb) share (id integer, level text)
-    on conflict (persona_id, "user_group_id") do update
+      "changed"
+      inner join "locked" as "input" on "input"."position" = "changed"."position"
+      cross join jsonb_to_recordset("input"."groups_put"::jsonb) as "share" ("id" integer, "level" text)
+    on conflict ("persona_id", "user_group_id") do update
     set
-      level = excluded.level
+      "level" = "excluded"."level"
   ),
   "label_ids_removed" as (
-    delete from "persona_label" link using changed
-    join locked input using (position)
+    delete from "persona_label" as "l" using "changed"
+    inner join "locked" as "input" on "input"."position" = "changed"."position"
     where
-      link.persona_id = "input"."id"
-      and link."label_id" = any ("input"."label_ids_removed")
+      "l"."persona_id" = "input"."id"
+      and "l"."label_id" = any ("input"."label_ids_removed")
   ),
   "label_ids_put" as (
     insert into
-      "persona_label" (persona_id, "label_id")
+      "persona_label" ("persona_id", "label_id")
     select
-      "input"."id",
-      unnest("input"."label_ids_put")
+      "input"."id" as "persona_id",
+      "put"."id"
     from
-      changed
-      join locked input using (position)
+      "changed"
+      inner join "locked" as "input" on "input"."position" = "changed"."position"
+      cross join unnest("input"."label_ids_put") as "put" (id)
   ),
   "user_file_ids_removed" as (
-    delete from "persona_user_file" link using changed
-    join locked input using (position)
+    delete from "persona_user_file" as "l" using "changed"
+    inner join "locked" as "input" on "input"."position" = "changed"."position"
     where
-      link.persona_id = "input"."id"
-      and link."user_file_id" = any ("input"."user_file_ids_removed")
+      "l"."persona_id" = "input"."id"
+      and "l"."user_file_id" = any ("input"."user_file_ids_removed")
   ),
   "user_file_ids_put" as (
     insert into
-      "persona_user_file" (persona_id, "user_file_id")
+      "persona_user_file" ("persona_id", "user_file_id")
     select
-      "input"."id",
-      unnest("input"."user_file_ids_put")
+      "input"."id" as "persona_id",
+      "put"."id"
     from
-      changed
-      join locked input using (position)
+      "changed"
+      inner join "locked" as "input" on "input"."position" = "changed"."position"
+      cross join unnest("input"."user_file_ids_put") as "put" (id)
   ),
-  audited as (
+  "audited" as (
     insert into
-      audit (
-        resource_kind,
-        resource_id,
-        version_before,
-        version_after,
-        at,
-        actor_id,
-        actor,
-        token_id,
-        request_id,
-        client_address,
-        command,
-        salt,
-        identity_hash,
-        fields,
-        difference,
-        difference_bytes,
-        difference_hash,
-        definition_before,
-        content_hash,
-        previous_hash,
-        hash,
-        idempotency_key,
-        request_fingerprint
+      "audit" (
+        "resource_kind",
+        "resource_id",
+        "version_before",
+        "version_after",
+        "at",
+        "actor_id",
+        "actor",
+        "token_id",
+        "request_id",
+        "client_address",
+        "command",
+        "salt",
+        "identity_hash",
+        "fields",
+        "difference",
+        "difference_bytes",
+        "difference_hash",
+        "definition_before",
+        "content_hash",
+        "previous_hash",
+        "hash",
+        "idempotency_key",
+        "request_fingerprint"
       )
     select
-      'persona',
-      "input"."id",
-      "input"."version",
-      "input"."version" + 1,
-      "input"."at",
-      "input"."user",
-      "input"."actor",
-      "input"."token",
-      "input"."request_id",
-      "input"."client_address",
-      "input"."command",
-      "input"."salt",
-      decode("input"."identity_hash", 'hex'),
-      "input"."fields",
-      "input"."difference"::json,
-      "input"."difference_bytes",
-      decode("input"."difference_hash", 'hex'),
-      decode("input"."definition_before", 'hex'),
-      decode("input"."content_hash", 'hex'),
-      decode("input"."previous_hash", 'hex'),
-      decode("input"."hash", 'hex'),
-      decode("input"."idempotency_key", 'hex'),
-      decode("input"."request_fingerprint", 'hex')
+      'persona' as "resource_kind",
+      "input"."id" as "resource_id",
+      "input"."version" as "version_before",
+      "input"."version" + 1 as "version_after",
+      "input"."at" as "at",
+      "input"."user" as "actor_id",
+      "input"."actor" as "actor",
+      "input"."token" as "token_id",
+      "input"."request_id" as "request_id",
+      "input"."client_address" as "client_address",
+      "input"."command" as "command",
+      "input"."salt" as "salt",
+      decode("input"."identity_hash", 'hex') as "identity_hash",
+      "input"."fields" as "fields",
+      "input"."difference"::json as "difference",
+      "input"."difference_bytes" as "difference_bytes",
+      decode("input"."difference_hash", 'hex') as "difference_hash",
+      decode("input"."definition_before", 'hex') as "definition_before",
+      decode("input"."content_hash", 'hex') as "content_hash",
+      decode("input"."previous_hash", 'hex') as "previous_hash",
+      decode("input"."hash", 'hex') as "hash",
+      decode("input"."idempotency_key", 'hex') as "idempotency_key",
+      decode("input"."request_fingerprint", 'hex') as "request_fingerprint"
     from
-      changed
-      join locked input using (position)
+      "changed"
+      inner join "locked" as "input" on "input"."position" = "changed"."position"
   )
 select
   *
 from
-  changed;
+  "changed";
 
 -- persona_write(none minimal)
 with
-  input as materialized (
+  "input" as materialized (
     select
       ordinality::integer as position,
       listed.*
@@ -1132,16 +1167,12 @@ with
     from
       (
         json_to_recordset($1::json) as (
-          "user" uuid,
-          "manages_all" boolean,
-          "managed_groups" integer[],
-          "tools" integer[],
-          "is_admin" boolean,
           "id" integer,
           "version" integer,
+          "user" uuid,
           "access" text,
           "token" integer,
-          "standing" text,
+          "grants" text,
           "idempotency_key" text,
           "changed_columns" text,
           "field_versions" text,
@@ -1166,53 +1197,51 @@ with
     where
       ordinality = ordinality + 0
   ),
-  locked as materialized (
+  "locked" as materialized (
     select
-      input.*
+      "input".*
     from
-      input
-      join persona p on p.id = "input"."id"
-      and p.version = "input"."version"
+      "input"
+      inner join "persona" as "p" on "p"."id" = "input"."id"
+      and "p"."version" = "input"."version"
     where
-      (
-        case
-          when p.owner_id = "input"."user" then 'owner'
-          else coalesce(
-            (
-              select
-                case
-                  when bool_or(share.level = 'editor') then 'editor'
-                  else 'viewer'
-                end
-              from
-                (
-                  select
-                    level
-                  from
-                    persona_user
-                  where
-                    persona_id = p.id
-                    and user_id = "input"."user"
-                  union all
-                  select
-                    s.level
-                  from
-                    persona_group s
-                    join user_group_member m on m.user_group_id = s.user_group_id
-                    and m.user_id = "input"."user"
-                  where
-                    s.persona_id = p.id
-                ) share
-              having
-                count(*) > 0
-            ),
-            case
-              when p.is_public then 'viewer'
-              else 'none'
-            end
-          )
-        end
-      ) = "input"."access"
+      case
+        when "p"."owner_id" = "input"."user" then 'owner'
+        else coalesce(
+          (
+            select
+              case
+                when bool_or("share"."level" = 'editor') then 'editor'
+                else 'viewer'
+              end as "level"
+            from
+              (
+                select
+                  "s"."level"
+                from
+                  "persona_user" as "s"
+                where
+                  "s"."persona_id" = "p"."id"
+                  and "s"."user_id" = "input"."user"
+                union all
+                select
+                  "s"."level"
+                from
+                  "persona_group" as "s"
+                  inner join "user_group_member" as "m" on "m"."user_group_id" = "s"."user_group_id"
+                where
+                  "s"."persona_id" = "p"."id"
+                  and "m"."user_id" = "input"."user"
+              ) as "share"
+            having
+              count(*) > 0
+          ),
+          case
+            when "p"."is_public" then 'viewer'
+            else 'none'
+          end
+        )
+      end = "input"."access"
       and (
         "input"."token" is null
         or exists (
@@ -1220,288 +1249,303 @@ with
           from
             (
               select
-                t.id as token_id,
-                u.id as user_id,
-                u.email,
-                u.kind,
-                u.active,
-                to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
-                coalesce(t.expires_at <= clock_timestamp(), false) as expired,
-                t.revoked_at is not null as revoked,
-                coalesce(t.last_used_at < clock_timestamp() - interval '1 minute', true) as use_is_stale,
-                t.persona_ids,
-                t.tool_ids,
-                t.requires_if_match,
-                granted.permission,
-                granted.managed_groups,
-                row (granted.permission, granted.managed_groups, t.persona_ids, t.tool_ids, t.requires_if_match)::text as standing
+                "t"."id" as "token_id",
+                "u"."id" as "user_id",
+                "u"."email",
+                "u"."kind",
+                "u"."active",
+                "t"."persona_ids",
+                "t"."tool_ids",
+                "t"."requires_if_match",
+                "granted"."permission",
+                "granted"."managed_groups",
+                to_char(timezone ('UTC', "t"."expires_at"), 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as "expires_at",
+                coalesce("t"."expires_at" <= clock_timestamp(), false) as "expired",
+                "t"."revoked_at" is not null as "revoked",
+                coalesce("t"."last_used_at" < (clock_timestamp() - interval '1 minute'), true) as "use_is_stale",
+                cast(
+                  row (
+                    "granted"."permission",
+                    "granted"."managed_groups",
+                    "t"."persona_ids",
+                    "t"."tool_ids",
+                    "t"."requires_if_match"
+                  ) as text
+                ) as "grants"
               from
-                token t
+                "token" as "t"
                 cross join lateral (
                   select
                     *
                   from
-                    user_account
+                    "user_account"
                   where
-                    id = t.user_id
+                    "user_account"."id" = "t"."user_id"
                   offset
                     0
-                ) u
+                ) as "u"
                 cross join lateral (
                   select
                     coalesce(
                       max(
                         case
-                          when 'admin' = any (g.permissions) then 3
-                          when 'manage:actions' = any (g.permissions) then 2
+                          when 'admin' = any ("g"."permissions") then 3
+                          when 'manage:actions' = any ("g"."permissions") then 2
                           else 1
                         end
                       ),
                       1
-                    ) as permission,
+                    ) as "permission",
                     coalesce(
                       array_agg(
-                        m.user_group_id
+                        "m"."user_group_id"
                         order by
-                          m.user_group_id
+                          "m"."user_group_id"
                       ) filter (
                         where
-                          m.is_manager
+                          "m"."is_manager"
                       ),
                       '{}'
-                    ) as managed
+                    ) as "managed"
                   from
-                    user_group_member m
-                    join user_group g on g.id = m.user_group_id
+                    "user_group_member" as "m"
+                    inner join "user_group" as "g" on "g"."id" = "m"."user_group_id"
                   where
-                    m.user_id = u.id
-                ) held
+                    "m"."user_id" = "u"."id"
+                ) as "held"
                 cross join lateral (
                   select
                     least(
                       greatest(
                         case
-                          when 'admin' = any (u.permissions) then 3
-                          when 'manage:actions' = any (u.permissions) then 2
+                          when 'admin' = any ("u"."permissions") then 3
+                          when 'manage:actions' = any ("u"."permissions") then 2
                           else 1
                         end,
-                        held.permission
+                        "held"."permission"
                       ),
                       case
-                        when t.scopes is null then 3
+                        when "t"."scopes" is null then 3
                         else case
-                          when 'admin' = any (t.scopes) then 3
-                          when 'manage:actions' = any (t.scopes) then 2
+                          when 'admin' = any ("t"."scopes") then 3
+                          when 'manage:actions' = any ("t"."scopes") then 2
                           else 1
                         end
                       end
-                    ) as permission,
+                    ) as "permission",
                     case
-                      when t.scopes is null
-                      or case
-                        when 'admin' = any (t.scopes) then 3
-                        when 'manage:actions' = any (t.scopes) then 2
-                        else 1
-                      end >= 2 then held.managed
+                      when case
+                        when "t"."scopes" is null then 3
+                        else case
+                          when 'admin' = any ("t"."scopes") then 3
+                          when 'manage:actions' = any ("t"."scopes") then 2
+                          else 1
+                        end
+                      end >= 2 then "held"."managed"
                       else '{}'
-                    end as managed_groups
-                ) granted
+                    end as "managed_groups"
+                ) as "granted"
               where
-                t.id = "input"."token"
+                "t"."id" = "input"."token"
               offset
                 0
-            ) caller
+            ) as "caller"
           where
-            caller.active
-            and not caller.revoked
-            and not caller.expired
-            and caller.standing = "input"."standing"
+            (
+              "active"
+              and not "revoked"
+              and not "expired"
+              and "caller"."grants" = "input"."grants"
+            )
         )
       )
       and (
         "input"."idempotency_key" is null
-        or pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint)
-        and not exists (
-          select
-          from
-            unchanged_update u
-          where
-            u.idempotency_key = decode("input"."idempotency_key", 'hex')
+        or (
+          pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint)
+          and not exists (
+            select
+            from
+              "unchanged_update" as "u"
+            where
+              "u"."idempotency_key" = decode("input"."idempotency_key", 'hex')
+          )
         )
       )
+      and 1 = 1
     for no key update of
-      p skip locked
+      "p" skip locked
   ),
-  changed as (
-    update persona p
+  "changed" as (
+    update "persona" as "p"
     set
       "name" = case
-        when "input"."changed_columns"::jsonb ? 'name' then ("input"."changed_columns"::jsonb ->> 'name')::text
-        else p."name"
+        when "input"."changed_columns"::jsonb ? 'name' then cast(("input"."changed_columns"::jsonb ->> 'name') as text)
+        else "p"."name"
       end,
       "description" = case
-        when "input"."changed_columns"::jsonb ? 'description' then ("input"."changed_columns"::jsonb ->> 'description')::text
-        else p."description"
+        when "input"."changed_columns"::jsonb ? 'description' then cast(("input"."changed_columns"::jsonb ->> 'description') as text)
+        else "p"."description"
       end,
       "num_chunks" = case
-        when "input"."changed_columns"::jsonb ? 'num_chunks' then ("input"."changed_columns"::jsonb ->> 'num_chunks')::double precision
-        else p."num_chunks"
+        when "input"."changed_columns"::jsonb ? 'num_chunks' then cast(("input"."changed_columns"::jsonb ->> 'num_chunks') as double precision)
+        else "p"."num_chunks"
       end,
       "is_public" = case
-        when "input"."changed_columns"::jsonb ? 'is_public' then ("input"."changed_columns"::jsonb ->> 'is_public')::boolean
-        else p."is_public"
+        when "input"."changed_columns"::jsonb ? 'is_public' then cast(("input"."changed_columns"::jsonb ->> 'is_public') as boolean)
+        else "p"."is_public"
       end,
       "recency_bias" = case
-        when "input"."changed_columns"::jsonb ? 'recency_bias' then ("input"."changed_columns"::jsonb ->> 'recency_bias')::text
-        else p."recency_bias"
+        when "input"."changed_columns"::jsonb ? 'recency_bias' then cast(("input"."changed_columns"::jsonb ->> 'recency_bias') as text)
+        else "p"."recency_bias"
       end,
       "llm_filter_extraction" = case
-        when "input"."changed_columns"::jsonb ? 'llm_filter_extraction' then ("input"."changed_columns"::jsonb ->> 'llm_filter_extraction')::boolean
-        else p."llm_filter_extraction"
+        when "input"."changed_columns"::jsonb ? 'llm_filter_extraction' then cast(("input"."changed_columns"::jsonb ->> 'llm_filter_extraction') as boolean)
+        else "p"."llm_filter_extraction"
       end,
       "llm_relevance_filter" = case
-        when "input"."changed_columns"::jsonb ? 'llm_relevance_filter' then ("input"."changed_columns"::jsonb ->> 'llm_relevance_filter')::boolean
-        else p."llm_relevance_filter"
+        when "input"."changed_columns"::jsonb ? 'llm_relevance_filter' then cast(("input"."changed_columns"::jsonb ->> 'llm_relevance_filter') as boolean)
+        else "p"."llm_relevance_filter"
       end,
       "system_prompt" = case
-        when "input"."changed_columns"::jsonb ? 'system_prompt' then ("input"."changed_columns"::jsonb ->> 'system_prompt')::text
-        else p."system_prompt"
+        when "input"."changed_columns"::jsonb ? 'system_prompt' then cast(("input"."changed_columns"::jsonb ->> 'system_prompt') as text)
+        else "p"."system_prompt"
       end,
       "task_prompt" = case
-        when "input"."changed_columns"::jsonb ? 'task_prompt' then ("input"."changed_columns"::jsonb ->> 'task_prompt')::text
-        else p."task_prompt"
+        when "input"."changed_columns"::jsonb ? 'task_prompt' then cast(("input"."changed_columns"::jsonb ->> 'task_prompt') as text)
+        else "p"."task_prompt"
       end,
       "datetime_aware" = case
-        when "input"."changed_columns"::jsonb ? 'datetime_aware' then ("input"."changed_columns"::jsonb ->> 'datetime_aware')::boolean
-        else p."datetime_aware"
+        when "input"."changed_columns"::jsonb ? 'datetime_aware' then cast(("input"."changed_columns"::jsonb ->> 'datetime_aware') as boolean)
+        else "p"."datetime_aware"
       end,
       "llm_model_provider_override" = case
-        when "input"."changed_columns"::jsonb ? 'llm_model_provider_override' then ("input"."changed_columns"::jsonb ->> 'llm_model_provider_override')::text
-        else p."llm_model_provider_override"
+        when "input"."changed_columns"::jsonb ? 'llm_model_provider_override' then cast(("input"."changed_columns"::jsonb ->> 'llm_model_provider_override') as text)
+        else "p"."llm_model_provider_override"
       end,
       "llm_model_version_override" = case
-        when "input"."changed_columns"::jsonb ? 'llm_model_version_override' then ("input"."changed_columns"::jsonb ->> 'llm_model_version_override')::text
-        else p."llm_model_version_override"
+        when "input"."changed_columns"::jsonb ? 'llm_model_version_override' then cast(("input"."changed_columns"::jsonb ->> 'llm_model_version_override') as text)
+        else "p"."llm_model_version_override"
       end,
       "starter_messages" = case
-        when "input"."changed_columns"::jsonb ? 'starter_messages' then nullif("input"."changed_columns"::jsonb -> 'starter_messages', 'null')::json
-        else p."starter_messages"
+        when "input"."changed_columns"::jsonb ? 'starter_messages' then cast(nullif(("input"."changed_columns"::jsonb -> 'starter_messages'), 'null') as json)
+        else "p"."starter_messages"
       end,
       "uploaded_image_id" = case
-        when "input"."changed_columns"::jsonb ? 'uploaded_image_id' then ("input"."changed_columns"::jsonb ->> 'uploaded_image_id')::text
-        else p."uploaded_image_id"
+        when "input"."changed_columns"::jsonb ? 'uploaded_image_id' then cast(("input"."changed_columns"::jsonb ->> 'uploaded_image_id') as text)
+        else "p"."uploaded_image_id"
       end,
       "icon_name" = case
-        when "input"."changed_columns"::jsonb ? 'icon_name' then ("input"."changed_columns"::jsonb ->> 'icon_name')::text
-        else p."icon_name"
+        when "input"."changed_columns"::jsonb ? 'icon_name' then cast(("input"."changed_columns"::jsonb ->> 'icon_name') as text)
+        else "p"."icon_name"
       end,
       "search_start_date" = case
-        when "input"."changed_columns"::jsonb ? 'search_start_date' then ("input"."changed_columns"::jsonb ->> 'search_start_date')::timestamptz
-        else p."search_start_date"
+        when "input"."changed_columns"::jsonb ? 'search_start_date' then cast(("input"."changed_columns"::jsonb ->> 'search_start_date') as timestamptz)
+        else "p"."search_start_date"
       end,
       "is_default_persona" = case
-        when "input"."changed_columns"::jsonb ? 'is_default_persona' then ("input"."changed_columns"::jsonb ->> 'is_default_persona')::boolean
-        else p."is_default_persona"
+        when "input"."changed_columns"::jsonb ? 'is_default_persona' then cast(("input"."changed_columns"::jsonb ->> 'is_default_persona') as boolean)
+        else "p"."is_default_persona"
       end,
       "display_priority" = case
-        when "input"."changed_columns"::jsonb ? 'display_priority' then ("input"."changed_columns"::jsonb ->> 'display_priority')::integer
-        else p."display_priority"
+        when "input"."changed_columns"::jsonb ? 'display_priority' then cast(("input"."changed_columns"::jsonb ->> 'display_priority') as integer)
+        else "p"."display_priority"
       end,
       "replace_base_system_prompt" = case
-        when "input"."changed_columns"::jsonb ? 'replace_base_system_prompt' then ("input"."changed_columns"::jsonb ->> 'replace_base_system_prompt')::boolean
-        else p."replace_base_system_prompt"
+        when "input"."changed_columns"::jsonb ? 'replace_base_system_prompt' then cast(("input"."changed_columns"::jsonb ->> 'replace_base_system_prompt') as boolean)
+        else "p"."replace_base_system_prompt"
       end,
       "is_visible" = case
-        when "input"."changed_columns"::jsonb ? 'is_visible' then ("input"."changed_columns"::jsonb ->> 'is_visible')::boolean
-        else p."is_visible"
+        when "input"."changed_columns"::jsonb ? 'is_visible' then cast(("input"."changed_columns"::jsonb ->> 'is_visible') as boolean)
+        else "p"."is_visible"
       end,
       "builtin_persona" = case
-        when "input"."changed_columns"::jsonb ? 'builtin_persona' then ("input"."changed_columns"::jsonb ->> 'builtin_persona')::boolean
-        else p."builtin_persona"
+        when "input"."changed_columns"::jsonb ? 'builtin_persona' then cast(("input"."changed_columns"::jsonb ->> 'builtin_persona') as boolean)
+        else "p"."builtin_persona"
       end,
       "deleted" = case
-        when "input"."changed_columns"::jsonb ? 'deleted' then ("input"."changed_columns"::jsonb ->> 'deleted')::boolean
-        else p."deleted"
+        when "input"."changed_columns"::jsonb ? 'deleted' then cast(("input"."changed_columns"::jsonb ->> 'deleted') as boolean)
+        else "p"."deleted"
       end,
       "owner_id" = case
-        when "input"."changed_columns"::jsonb ? 'owner_id' then ("input"."changed_columns"::jsonb ->> 'owner_id')::uuid
-        else p."owner_id"
+        when "input"."changed_columns"::jsonb ? 'owner_id' then cast(("input"."changed_columns"::jsonb ->> 'owner_id') as uuid)
+        else "p"."owner_id"
       end,
-      version = p.version + 1,
-      field_versions = p.field_versions || "input"."field_versions"::jsonb,
-      audit_head = decode("input"."hash", 'hex'),
-      audit_count = p.audit_count + 1
+      "version" = "p"."version" + 1,
+      "field_versions" = "p"."field_versions" || "input"."field_versions"::jsonb,
+      "audit_head" = decode("input"."hash", 'hex'),
+      "audit_count" = "p"."audit_count" + 1
     from
-      locked input
+      "locked" as "input"
     where
-      p.id = "input"."id"
+      "p"."id" = "input"."id"
     returning
-      input.position,
-      p.version
+      "input"."position",
+      "p"."version"
   ),
-  audited as (
+  "audited" as (
     insert into
-      audit (
-        resource_kind,
-        resource_id,
-        version_before,
-        version_after,
-        at,
-        actor_id,
-        actor,
-        token_id,
-        request_id,
-        client_address,
-        command,
-        salt,
-        identity_hash,
-        fields,
-        difference,
-        difference_bytes,
-        difference_hash,
-        definition_before,
-        content_hash,
-        previous_hash,
-        hash,
-        idempotency_key,
-        request_fingerprint
+      "audit" (
+        "resource_kind",
+        "resource_id",
+        "version_before",
+        "version_after",
+        "at",
+        "actor_id",
+        "actor",
+        "token_id",
+        "request_id",
+        "client_address",
+        "command",
+        "salt",
+        "identity_hash",
+        "fields",
+        "difference",
+        "difference_bytes",
+        "difference_hash",
+        "definition_before",
+        "content_hash",
+        "previous_hash",
+        "hash",
+        "idempotency_key",
+        "request_fingerprint"
       )
     select
-      'persona',
-      "input"."id",
-      "input"."version",
-      "input"."version" + 1,
-      "input"."at",
-      "input"."user",
-      "input"."actor",
-      "input"."token",
-      "input"."request_id",
-      "input"."client_address",
-      "input"."command",
-      "input"."salt",
-      decode("input"."identity_hash", 'hex'),
-      "input"."fields",
-      "input"."difference"::json,
-      "input"."difference_bytes",
-      decode("input"."difference_hash", 'hex'),
-      decode("input"."definition_before", 'hex'),
-      decode("input"."content_hash", 'hex'),
-      decode("input"."previous_hash", 'hex'),
-      decode("input"."hash", 'hex'),
-      decode("input"."idempotency_key", 'hex'),
-      decode("input"."request_fingerprint", 'hex')
+      'persona' as "resource_kind",
+      "input"."id" as "resource_id",
+      "input"."version" as "version_before",
+      "input"."version" + 1 as "version_after",
+      "input"."at" as "at",
+      "input"."user" as "actor_id",
+      "input"."actor" as "actor",
+      "input"."token" as "token_id",
+      "input"."request_id" as "request_id",
+      "input"."client_address" as "client_address",
+      "input"."command" as "command",
+      "input"."salt" as "salt",
+      decode("input"."identity_hash", 'hex') as "identity_hash",
+      "input"."fields" as "fields",
+      "input"."difference"::json as "difference",
+      "input"."difference_bytes" as "difference_bytes",
+      decode("input"."difference_hash", 'hex') as "difference_hash",
+      decode("input"."definition_before", 'hex') as "definition_before",
+      decode("input"."content_hash", 'hex') as "content_hash",
+      decode("input"."previous_hash", 'hex') as "previous_hash",
+      decode("input"."hash", 'hex') as "hash",
+      decode("input"."idempotency_key", 'hex') as "idempotency_key",
+      decode("input"."request_fingerprint", 'hex') as "request_fingerprint"
     from
-      changed
-      join locked input using (position)
+      "changed"
+      inner join "locked" as "input" on "input"."position" = "changed"."position"
   )
 select
   *
 from
-  changed;
+  "changed";
 
 -- tool_write(single definition+headers)
 with
-  input as materialized (
+  "input" as materialized (
     select
       ordinality::integer as position,
       listed.*
@@ -1510,24 +1554,24 @@ with
     from
       (
         json_to_recordset($1::json) as (
+          "shown_headers" text,
           "user" uuid,
           "manages_all" boolean,
           "managed_groups" integer[],
           "tools" integer[],
           "is_admin" boolean,
+          "oauth_config_id" integer,
           "id" integer,
           "version" integer,
           "secrets_generation" integer,
           "idempotency_key" text,
           "token" integer,
-          "standing" text,
-          "oauth_config_id" integer,
-          "definition_hash" text,
-          "definition_bytes" integer,
-          "shown_headers" text,
+          "grants" text,
           "changed_columns" text,
+          "definition_hash" text,
           "field_versions" text,
           "hash" text,
+          "definition_bytes" integer,
           "headers" text,
           "at" timestamptz,
           "actor" text,
@@ -1549,24 +1593,26 @@ with
     where
       ordinality = ordinality + 0
   ),
-  locked as materialized (
+  "locked" as materialized (
     select
-      input.*
+      "input".*
     from
-      input
-      join tool t on t.id = "input"."id"
-      and t.version = "input"."version"
+      "input"
+      inner join "tool" as "t" on "t"."id" = "input"."id"
+      and "t"."version" = "input"."version"
     where
-      t.secrets_generation = "input"."secrets_generation"
+      "t"."secrets_generation" = "input"."secrets_generation"
       and (
         "input"."idempotency_key" is null
-        or pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint)
-        and not exists (
-          select
-          from
-            unchanged_update u
-          where
-            u.idempotency_key = decode("input"."idempotency_key", 'hex')
+        or (
+          pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint)
+          and not exists (
+            select
+            from
+              "unchanged_update" as "u"
+            where
+              "u"."idempotency_key" = decode("input"."idempotency_key", 'hex')
+          )
         )
       )
       and (
@@ -1576,127 +1622,139 @@ with
           from
             (
               select
-                t.id as token_id,
-                u.id as user_id,
-                u.email,
-                u.kind,
-                u.active,
-                to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
-                coalesce(t.expires_at <= clock_timestamp(), false) as expired,
-                t.revoked_at is not null as revoked,
-                coalesce(t.last_used_at < clock_timestamp() - interval '1 minute', true) as use_is_stale,
-                t.persona_ids,
-                t.tool_ids,
-                t.requires_if_match,
-                granted.permission,
-                granted.managed_groups,
-                row (granted.permission, granted.managed_groups, t.persona_ids, t.tool_ids, t.requires_if_match)::text as standing
+                "t"."id" as "token_id",
+                "u"."id" as "user_id",
+                "u"."email",
+                "u"."kind",
+                "u"."active",
+                "t"."persona_ids",
+                "t"."tool_ids",
+                "t"."requires_if_match",
+                "granted"."permission",
+                "granted"."managed_groups",
+                to_char(timezone ('UTC', "t"."expires_at"), 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as "expires_at",
+                coalesce("t"."expires_at" <= clock_timestamp(), false) as "expired",
+                "t"."revoked_at" is not null as "revoked",
+                coalesce("t"."last_used_at" < (clock_timestamp() - interval '1 minute'), true) as "use_is_stale",
+                cast(
+                  row (
+                    "granted"."permission",
+                    "granted"."managed_groups",
+                    "t"."persona_ids",
+                    "t"."tool_ids",
+                    "t"."requires_if_match"
+                  ) as text
+                ) as "grants"
               from
-                token t
+                "token" as "t"
                 cross join lateral (
                   select
                     *
                   from
-                    user_account
+                    "user_account"
                   where
-                    id = t.user_id
+                    "user_account"."id" = "t"."user_id"
                   offset
                     0
-                ) u
+                ) as "u"
                 cross join lateral (
                   select
                     coalesce(
                       max(
                         case
-                          when 'admin' = any (g.permissions) then 3
-                          when 'manage:actions' = any (g.permissions) then 2
+                          when 'admin' = any ("g"."permissions") then 3
+                          when 'manage:actions' = any ("g"."permissions") then 2
                           else 1
                         end
                       ),
                       1
-                    ) as permission,
+                    ) as "permission",
                     coalesce(
                       array_agg(
-                        m.user_group_id
+                        "m"."user_group_id"
                         order by
-                          m.user_group_id
+                          "m"."user_group_id"
                       ) filter (
                         where
-                          m.is_manager
+                          "m"."is_manager"
                       ),
                       '{}'
-                    ) as managed
+                    ) as "managed"
                   from
-                    user_group_member m
-                    join user_group g on g.id = m.user_group_id
+                    "user_group_member" as "m"
+                    inner join "user_group" as "g" on "g"."id" = "m"."user_group_id"
                   where
-                    m.user_id = u.id
-                ) held
+                    "m"."user_id" = "u"."id"
+                ) as "held"
                 cross join lateral (
                   select
                     least(
                       greatest(
                         case
-                          when 'admin' = any (u.permissions) then 3
-                          when 'manage:actions' = any (u.permissions) then 2
+                          when 'admin' = any ("u"."permissions") then 3
+                          when 'manage:actions' = any ("u"."permissions") then 2
                           else 1
                         end,
-                        held.permission
+                        "held"."permission"
                       ),
                       case
-                        when t.scopes is null then 3
+                        when "t"."scopes" is null then 3
                         else case
-                          when 'admin' = any (t.scopes) then 3
-                          when 'manage:actions' = any (t.scopes) then 2
+                          when 'admin' = any ("t"."scopes") then 3
+                          when 'manage:actions' = any ("t"."scopes") then 2
                           else 1
                         end
                       end
-                    ) as permission,
+                    ) as "permission",
                     case
-                      when t.scopes is null
-                      or case
-                        when 'admin' = any (t.scopes) then 3
-                        when 'manage:actions' = any (t.scopes) then 2
-                        else 1
-                      end >= 2 then held.managed
+                      when case
+                        when "t"."scopes" is null then 3
+                        else case
+                          when 'admin' = any ("t"."scopes") then 3
+                          when 'manage:actions' = any ("t"."scopes") then 2
+                          else 1
+                        end
+                      end >= 2 then "held"."managed"
                       else '{}'
-                    end as managed_groups
-                ) granted
+                    end as "managed_groups"
+                ) as "granted"
               where
-                t.id = "input"."token"
+                "t"."id" = "input"."token"
               offset
                 0
-            ) caller
+            ) as "caller"
           where
-            caller.active
-            and not caller.revoked
-            and not caller.expired
-            and caller.standing = "input"."standing"
+            (
+              "active"
+              and not "revoked"
+              and not "expired"
+              and "caller"."grants" = "input"."grants"
+            )
         )
       )
       and (
         "input"."user" is null
         or (
-          t.in_code_tool_id is null
-          and t.mcp_server_id is null
+          "t"."in_code_tool_id" is null
+          and "t"."mcp_server_id" is null
           and (
             "input"."tools" is null
-            or t.id = any ("input"."tools")
+            or "t"."id" = any ("input"."tools")
           )
           and (
             "input"."manages_all"
             or (
               cardinality("input"."managed_groups") > 0
               and (
-                t.user_id = "input"."user"
-                or t.id = any (
+                "t"."user_id" = "input"."user"
+                or "t"."id" = any (
                   array(
                     with
-                      asked as materialized (
+                      "asked" as materialized (
                         select
-                          t.id
+                          "t"."id"
                         from
-                          unnest(array[t.id]) t (id)
+                          unnest(array["t"."id"]) as "t" (id)
                         where
                           case
                             when exists (
@@ -1704,135 +1762,139 @@ with
                               from
                                 (
                                   select
-                                    persona_id,
-                                    attached_by
+                                    "l"."persona_id",
+                                    "l"."attached_by"
                                   from
-                                    persona_tool
+                                    "persona_tool" as "l"
                                   where
-                                    tool_id = t.id
-                                    and tool_id between t.id and t.id
+                                    "l"."tool_id" = "t"."id"
+                                    and "l"."tool_id" between "t"."id" and "t"."id"
                                   limit
                                     20
-                                ) used
-                                join persona a on a.id = used.persona_id
-                                and not a.deleted
+                                ) as "used"
+                                inner join "persona" as "a" on "a"."id" = "used"."persona_id"
                               where
-                                not exists (
+                                not "a"."deleted"
+                                and not exists (
                                   select
                                   from
-                                    persona_group s
+                                    "persona_group" as "s"
                                   where
-                                    s.persona_id = a.id
-                                    and s.user_group_id = any ("input"."managed_groups")
+                                    "s"."persona_id" = "a"."id"
+                                    and "s"."user_group_id" = any ("input"."managed_groups")
                                 )
                             ) then false
                             else not exists (
                               select
                               from
-                                persona_tool
+                                "persona_tool"
                               where
-                                tool_id = t.id
+                                "tool_id" = "t"."id"
                               offset
                                 1000
                             )
                           end
                       ),
-                      inside as materialized (
+                      "inside" as materialized (
                         select
-                          a.id,
-                          not a.deleted as lives,
-                          a.owner_id
+                          "a"."id",
+                          not "a"."deleted" as "lives",
+                          "a"."owner_id"
                         from
                           (
                             select distinct
-                              used.persona_id
+                              "used"."persona_id"
                             from
-                              asked t
+                              "asked" as "t"
                               cross join lateral (
                                 select
-                                  persona_id
+                                  "l"."persona_id"
                                 from
-                                  persona_tool
+                                  "persona_tool" as "l"
                                 where
-                                  tool_id = t.id
-                                  and tool_id between t.id and t.id
+                                  "l"."tool_id" = "t"."id"
+                                  and "l"."tool_id" between "t"."id" and "t"."id"
                                 offset
                                   0
-                              ) used
-                          ) used
+                              ) as "used"
+                          ) as "used"
                           cross join lateral (
                             select
-                              id,
-                              deleted,
-                              owner_id
+                              "id",
+                              "deleted",
+                              "owner_id"
                             from
-                              persona
+                              "persona"
                             where
-                              id = used.persona_id
+                              "id" = "used"."persona_id"
                             offset
                               0
-                          ) a
+                          ) as "a"
                         where
-                          a.deleted
-                          or exists (
-                            select
-                            from
-                              persona_group s
-                            where
-                              s.persona_id = a.id
-                              and s.user_group_id = any ("input"."managed_groups")
+                          (
+                            "a"."deleted"
+                            or exists (
+                              select
+                              from
+                                "persona_group" as "s"
+                              where
+                                "s"."persona_id" = "a"."id"
+                                and "s"."user_group_id" = any ("input"."managed_groups")
+                            )
                           )
                       ),
-                      of_others as materialized (
+                      "of_others" as materialized (
                         select
-                          id
+                          "id"
                         from
-                          inside
+                          "inside"
                         where
-                          lives
-                          and owner_id is distinct from "input"."user"
+                          "lives" = true
+                          and "owner_id" is distinct from "input"."user"
                       )
                     select
-                      t.id
+                      "t"."id"
                     from
-                      asked t
+                      "asked" as "t"
                     where
                       not exists (
                         select
                         from
-                          persona_tool
+                          "persona_tool" as "l"
                         where
-                          tool_id = t.id
-                          and tool_id between t.id and t.id
-                          and persona_id not in (
+                          "l"."tool_id" = "t"."id"
+                          and "l"."tool_id" between "t"."id" and "t"."id"
+                          and "l"."persona_id" not in (
                             select
-                              id
+                              "inside"."id"
                             from
-                              inside
+                              "inside"
                           )
                       )
                       and exists (
                         select
                         from
-                          persona_tool
+                          "persona_tool" as "l"
                         where
-                          tool_id = t.id
-                          and tool_id between t.id and t.id
+                          "l"."tool_id" = "t"."id"
+                          and "l"."tool_id" between "t"."id" and "t"."id"
                           and case
-                            when attached_by is null then persona_id in (
+                            when "l"."attached_by" is null then "l"."persona_id" in (
                               select
-                                id
+                                "of_others"."id"
                               from
-                                of_others
+                                "of_others"
                             )
-                            else attached_by <> "input"."user"
-                            and persona_id in (
-                              select
-                                id
-                              from
-                                inside
-                              where
-                                lives
+                            else (
+                              "l"."attached_by" <> "input"."user"
+                              and "l"."persona_id" in (
+                                select
+                                  "inside"."id"
+                                from
+                                  "inside"
+                                where
+                                  "lives"
+                              )
                             )
                           end
                       )
@@ -1848,235 +1910,235 @@ with
         or exists (
           select
           from
-            oauth_config o
+            "oauth_config" as "o"
           where
-            o.id = "input"."oauth_config_id"
+            "o"."id" = "input"."oauth_config_id"
             and (
-              o.id = t.oauth_config_id
+              "o"."id" = "t"."oauth_config_id"
               or (
                 "input"."manages_all"
-                or o.owner_id = "input"."user"
+                or "o"."owner_id" = "input"."user"
               )
             )
         )
       )
     for no key update of
-      t skip locked
+      "t" skip locked
   ),
-  stored_definitions as (
-    insert into
-      tool_definition (hash, content, size_bytes)
-    select
-      decode("input"."definition_hash", 'hex'),
-      $2::text::json,
-      "input"."definition_bytes"
+  "changed" as (
+    update "tool" as "t"
+    set
+      "name" = case
+        when "input"."changed_columns"::jsonb ? 'name' then cast(("input"."changed_columns"::jsonb ->> 'name') as text)
+        else "t"."name"
+      end,
+      "display_name" = case
+        when "input"."changed_columns"::jsonb ? 'display_name' then cast(("input"."changed_columns"::jsonb ->> 'display_name') as text)
+        else "t"."display_name"
+      end,
+      "description" = case
+        when "input"."changed_columns"::jsonb ? 'description' then cast(("input"."changed_columns"::jsonb ->> 'description') as text)
+        else "t"."description"
+      end,
+      "in_code_tool_id" = case
+        when "input"."changed_columns"::jsonb ? 'in_code_tool_id' then cast(("input"."changed_columns"::jsonb ->> 'in_code_tool_id') as text)
+        else "t"."in_code_tool_id"
+      end,
+      "passthrough_auth" = case
+        when "input"."changed_columns"::jsonb ? 'passthrough_auth' then cast(("input"."changed_columns"::jsonb ->> 'passthrough_auth') as boolean)
+        else "t"."passthrough_auth"
+      end,
+      "mcp_server_id" = case
+        when "input"."changed_columns"::jsonb ? 'mcp_server_id' then cast(("input"."changed_columns"::jsonb ->> 'mcp_server_id') as integer)
+        else "t"."mcp_server_id"
+      end,
+      "user_id" = case
+        when "input"."changed_columns"::jsonb ? 'user_id' then cast(("input"."changed_columns"::jsonb ->> 'user_id') as uuid)
+        else "t"."user_id"
+      end,
+      "oauth_config_id" = case
+        when "input"."changed_columns"::jsonb ? 'oauth_config_id' then cast(("input"."changed_columns"::jsonb ->> 'oauth_config_id') as integer)
+        else "t"."oauth_config_id"
+      end,
+      "enabled" = case
+        when "input"."changed_columns"::jsonb ? 'enabled' then cast(("input"."changed_columns"::jsonb ->> 'enabled') as boolean)
+        else "t"."enabled"
+      end,
+      "chat_selectable" = case
+        when "input"."changed_columns"::jsonb ? 'chat_selectable' then cast(("input"."changed_columns"::jsonb ->> 'chat_selectable') as boolean)
+        else "t"."chat_selectable"
+      end,
+      "agent_creation_selectable" = case
+        when "input"."changed_columns"::jsonb ? 'agent_creation_selectable' then cast(("input"."changed_columns"::jsonb ->> 'agent_creation_selectable') as boolean)
+        else "t"."agent_creation_selectable"
+      end,
+      "default_enabled" = case
+        when "input"."changed_columns"::jsonb ? 'default_enabled' then cast(("input"."changed_columns"::jsonb ->> 'default_enabled') as boolean)
+        else "t"."default_enabled"
+      end,
+      "definition_hash" = decode("input"."definition_hash", 'hex'),
+      "version" = "t"."version" + 1,
+      "field_versions" = "t"."field_versions" || "input"."field_versions"::jsonb,
+      "audit_head" = decode("input"."hash", 'hex'),
+      "audit_count" = "t"."audit_count" + 1
     from
-      locked input
+      "locked" as "input"
+    where
+      "t"."id" = "input"."id"
+    returning
+      "input"."position",
+      "t"."version" as "version",
+      "t"."id" as "id",
+      "t"."name" as "name",
+      "t"."description" as "description",
+      null as "definition",
+      coalesce("t"."display_name", "t"."name") as "display_name",
+      "t"."in_code_tool_id" as "in_code_tool_id",
+      "input"."shown_headers"::json as "custom_headers",
+      "t"."passthrough_auth" as "passthrough_auth",
+      "t"."mcp_server_id" as "mcp_server_id",
+      "t"."user_id" as "user_id",
+      "t"."oauth_config_id" as "oauth_config_id",
+      (
+        select
+          "o"."name"
+        from
+          "oauth_config" as "o"
+        where
+          "o"."id" = "t"."oauth_config_id"
+      ) as "oauth_config_name",
+      "t"."enabled" as "enabled",
+      "t"."chat_selectable" as "chat_selectable",
+      "t"."agent_creation_selectable" as "agent_creation_selectable",
+      "t"."default_enabled" as "default_enabled"
+  ),
+  "stored_definitions" as (
+    insert into
+      "tool_definition" ("hash", "content", "size_bytes")
+    select
+      decode("input"."definition_hash", 'hex') as "hash",
+      cast($2::text as json) as "content",
+      "input"."definition_bytes" as "size_bytes"
+    from
+      "locked" as "input"
     where
       not exists (
         select
         from
-          tool_definition
+          "tool_definition" as "d"
         where
-          hash = decode("input"."definition_hash", 'hex')
+          "d"."hash" = decode("input"."definition_hash", 'hex')
       )
-    on conflict (hash) do nothing
+    on conflict ("hash") do nothing
   ),
-  changed as (
-    update tool t
-    set
-      "name" = case
-        when "input"."changed_columns"::jsonb ? 'name' then ("input"."changed_columns"::jsonb ->> 'name')::text
-        else t."name"
-      end,
-      "display_name" = case
-        when "input"."changed_columns"::jsonb ? 'display_name' then ("input"."changed_columns"::jsonb ->> 'display_name')::text
-        else t."display_name"
-      end,
-      "description" = case
-        when "input"."changed_columns"::jsonb ? 'description' then ("input"."changed_columns"::jsonb ->> 'description')::text
-        else t."description"
-      end,
-      "in_code_tool_id" = case
-        when "input"."changed_columns"::jsonb ? 'in_code_tool_id' then ("input"."changed_columns"::jsonb ->> 'in_code_tool_id')::text
-        else t."in_code_tool_id"
-      end,
-      "passthrough_auth" = case
-        when "input"."changed_columns"::jsonb ? 'passthrough_auth' then ("input"."changed_columns"::jsonb ->> 'passthrough_auth')::boolean
-        else t."passthrough_auth"
-      end,
-      "mcp_server_id" = case
-        when "input"."changed_columns"::jsonb ? 'mcp_server_id' then ("input"."changed_columns"::jsonb ->> 'mcp_server_id')::integer
-        else t."mcp_server_id"
-      end,
-      "user_id" = case
-        when "input"."changed_columns"::jsonb ? 'user_id' then ("input"."changed_columns"::jsonb ->> 'user_id')::uuid
-        else t."user_id"
-      end,
-      "oauth_config_id" = case
-        when "input"."changed_columns"::jsonb ? 'oauth_config_id' then ("input"."changed_columns"::jsonb ->> 'oauth_config_id')::integer
-        else t."oauth_config_id"
-      end,
-      "enabled" = case
-        when "input"."changed_columns"::jsonb ? 'enabled' then ("input"."changed_columns"::jsonb ->> 'enabled')::boolean
-        else t."enabled"
-      end,
-      "chat_selectable" = case
-        when "input"."changed_columns"::jsonb ? 'chat_selectable' then ("input"."changed_columns"::jsonb ->> 'chat_selectable')::boolean
-        else t."chat_selectable"
-      end,
-      "agent_creation_selectable" = case
-        when "input"."changed_columns"::jsonb ? 'agent_creation_selectable' then ("input"."changed_columns"::jsonb ->> 'agent_creation_selectable')::boolean
-        else t."agent_creation_selectable"
-      end,
-      "default_enabled" = case
-        when "input"."changed_columns"::jsonb ? 'default_enabled' then ("input"."changed_columns"::jsonb ->> 'default_enabled')::boolean
-        else t."default_enabled"
-      end,
-      definition_hash = decode("input"."definition_hash", 'hex'),
-      version = t.version + 1,
-      field_versions = t.field_versions || "input"."field_versions"::jsonb,
-      audit_head = decode("input"."hash", 'hex'),
-      audit_count = t.audit_count + 1
-    from
-      locked input
-    where
-      t.id = "input"."id"
-    returning
-      input.position,
-      t.version,
-      t.id as id,
-      t.name as name,
-      t.description as description,
-      null::text as definition,
-      coalesce(t.display_name, t.name) as display_name,
-      t.in_code_tool_id as in_code_tool_id,
-      "input"."shown_headers"::json as custom_headers,
-      t.passthrough_auth as passthrough_auth,
-      t.mcp_server_id as mcp_server_id,
-      t.user_id as user_id,
-      t.oauth_config_id as oauth_config_id,
-      (
-        select
-          o.name
-        from
-          oauth_config o
-        where
-          o.id = t.oauth_config_id
-      ) as oauth_config_name,
-      t.enabled as enabled,
-      t.chat_selectable as chat_selectable,
-      t.agent_creation_selectable as agent_creation_selectable,
-      t.default_enabled as default_enabled
-  ),
-  new_headers as (
+  "new_headers" as (
     select
-      "input"."id" as tool_id,
-      (g.position - 1)::integer as position,
-      g.value ->> 'name' as name,
-      g.value ->> 'fingerprint' as fingerprint,
-      (g.value ->> 'kept')::integer as kept,
-      g.value ->> 'key_id' as key_id,
-      g.value ->> 'nonce' as nonce,
-      g.value ->> 'ciphertext' as ciphertext
+      "input"."id" as "tool_id",
+      cast("g"."place" - 1 as integer) as "position",
+      cast(("g"."value" ->> 'kept') as integer) as "kept",
+      ("g"."value" ->> 'name') as "name",
+      ("g"."value" ->> 'fingerprint') as "fingerprint",
+      ("g"."value" ->> 'key_id') as "key_id",
+      ("g"."value" ->> 'nonce') as "nonce",
+      ("g"."value" ->> 'ciphertext') as "ciphertext"
     from
-      changed
-      join locked input using (position)
-      cross join json_array_elements("input"."headers"::json) with ordinality g (value, position)
+      "changed"
+      inner join "locked" as "input" on "input"."position" = "changed"."position"
+      cross join json_array_elements("input"."headers"::json) with ordinality as "g" (value, place)
   ),
-  removed_headers as (
-    delete from tool_header h using changed
-    join locked input using (position)
+  "removed_headers" as (
+    delete from "tool_header" as "h" using "changed"
+    inner join "locked" as "input" on "input"."position" = "changed"."position"
     where
-      h.tool_id = "input"."id"
-      and h.position >= json_array_length("input"."headers"::json)
+      "h"."tool_id" = "input"."id"
+      and "h"."position" >= json_array_length("input"."headers"::json)
   ),
-  put_headers as (
+  "put_headers" as (
     insert into
-      tool_header (tool_id, position, name, key_id, nonce, ciphertext, fingerprint)
+      "tool_header" ("tool_id", "position", "name", "key_id", "nonce", "ciphertext", "fingerprint")
     select
-      g.tool_id,
-      g.position,
-      g.name,
-      coalesce(g.key_id, kept.key_id),
-      coalesce(decode(g.nonce, 'base64'), kept.nonce),
-      coalesce(decode(g.ciphertext, 'base64'), kept.ciphertext),
-      decode(g.fingerprint, 'hex')
+      "g"."tool_id",
+      "g"."position",
+      "g"."name",
+      coalesce("g"."key_id", "kept"."key_id") as "key_id",
+      coalesce(decode("g"."nonce", 'base64'), "kept"."nonce") as "nonce",
+      coalesce(decode("g"."ciphertext", 'base64'), "kept"."ciphertext") as "ciphertext",
+      decode("g"."fingerprint", 'hex') as "fingerprint"
     from
-      new_headers g
-      left join tool_header kept on kept.tool_id = g.tool_id
-      and kept.position = g.kept
-    on conflict (tool_id, position) do update
+      "new_headers" as "g"
+      left join "tool_header" as "kept" on "kept"."tool_id" = "g"."tool_id"
+      and "kept"."position" = "g"."kept"
+    on conflict ("tool_id", "position") do update
     set
-      name = excluded.name,
-      key_id = excluded.key_id,
-      nonce = excluded.nonce,
-      ciphertext = excluded.ciphertext,
-      fingerprint = excluded.fingerprint
+      "name" = "excluded"."name",
+      "key_id" = "excluded"."key_id",
+      "nonce" = "excluded"."nonce",
+      "ciphertext" = "excluded"."ciphertext",
+      "fingerprint" = "excluded"."fingerprint"
   ),
-  audited as (
+  "audited" as (
     insert into
-      audit (
-        resource_kind,
-        resource_id,
-        version_before,
-        version_after,
-        at,
-        actor_id,
-        actor,
-        token_id,
-        request_id,
-        client_address,
-        command,
-        salt,
-        identity_hash,
-        fields,
-        difference,
-        difference_bytes,
-        difference_hash,
-        definition_before,
-        content_hash,
-        previous_hash,
-        hash,
-        idempotency_key,
-        request_fingerprint
+      "audit" (
+        "resource_kind",
+        "resource_id",
+        "version_before",
+        "version_after",
+        "at",
+        "actor_id",
+        "actor",
+        "token_id",
+        "request_id",
+        "client_address",
+        "command",
+        "salt",
+        "identity_hash",
+        "fields",
+        "difference",
+        "difference_bytes",
+        "difference_hash",
+        "definition_before",
+        "content_hash",
+        "previous_hash",
+        "hash",
+        "idempotency_key",
+        "request_fingerprint"
       )
     select
-      'tool',
-      "input"."id",
-      "input"."version",
-      "input"."version" + 1,
-      "input"."at",
-      "input"."user",
-      "input"."actor",
-      "input"."token",
-      "input"."request_id",
-      "input"."client_address",
-      "input"."command",
-      "input"."salt",
-      decode("input"."identity_hash", 'hex'),
-      "input"."fields",
-      "input"."difference"::json,
-      "input"."difference_bytes",
-      decode("input"."difference_hash", 'hex'),
-      decode("input"."definition_before", 'hex'),
-      decode("input"."content_hash", 'hex'),
-      decode("input"."previous_hash", 'hex'),
-      decode("input"."hash", 'hex'),
-      decode("input"."idempotency_key", 'hex'),
-      decode("input"."request_fingerprint", 'hex')
+      'tool' as "resource_kind",
+      "input"."id" as "resource_id",
+      "input"."version" as "version_before",
+      "input"."version" + 1 as "version_after",
+      "input"."at" as "at",
+      "input"."user" as "actor_id",
+      "input"."actor" as "actor",
+      "input"."token" as "token_id",
+      "input"."request_id" as "request_id",
+      "input"."client_address" as "client_address",
+      "input"."command" as "command",
+      "input"."salt" as "salt",
+      decode("input"."identity_hash", 'hex') as "identity_hash",
+      "input"."fields" as "fields",
+      "input"."difference"::json as "difference",
+      "input"."difference_bytes" as "difference_bytes",
+      decode("input"."difference_hash", 'hex') as "difference_hash",
+      decode("input"."definition_before", 'hex') as "definition_before",
+      decode("input"."content_hash", 'hex') as "content_hash",
+      decode("input"."previous_hash", 'hex') as "previous_hash",
+      decode("input"."hash", 'hex') as "hash",
+      decode("input"."idempotency_key", 'hex') as "idempotency_key",
+      decode("input"."request_fingerprint", 'hex') as "request_fingerprint"
     from
-      changed
-      join locked input using (position)
+      "changed"
+      inner join "locked" as "input" on "input"."position" = "changed"."position"
   )
 select
   *
 from
-  changed;
+  "changed";
 
 -- tool_write(shared definition+ minimal)
 with
-  input as materialized (
+  "input" as materialized (
     select
       ordinality::integer as position,
       listed.*
@@ -2090,19 +2152,19 @@ with
           "managed_groups" integer[],
           "tools" integer[],
           "is_admin" boolean,
+          "oauth_config_id" integer,
           "id" integer,
           "version" integer,
           "secrets_generation" integer,
           "idempotency_key" text,
           "token" integer,
-          "standing" text,
-          "oauth_config_id" integer,
+          "grants" text,
           "definition_hash" text,
-          "definition_text" text,
-          "definition_bytes" integer,
           "changed_columns" text,
           "field_versions" text,
           "hash" text,
+          "definition_text" text,
+          "definition_bytes" integer,
           "at" timestamptz,
           "actor" text,
           "request_id" text,
@@ -2123,24 +2185,26 @@ with
     where
       ordinality = ordinality + 0
   ),
-  locked as materialized (
+  "locked" as materialized (
     select
-      input.*
+      "input".*
     from
-      input
-      join tool t on t.id = "input"."id"
-      and t.version = "input"."version"
+      "input"
+      inner join "tool" as "t" on "t"."id" = "input"."id"
+      and "t"."version" = "input"."version"
     where
-      t.secrets_generation = "input"."secrets_generation"
+      "t"."secrets_generation" = "input"."secrets_generation"
       and (
         "input"."idempotency_key" is null
-        or pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint)
-        and not exists (
-          select
-          from
-            unchanged_update u
-          where
-            u.idempotency_key = decode("input"."idempotency_key", 'hex')
+        or (
+          pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint)
+          and not exists (
+            select
+            from
+              "unchanged_update" as "u"
+            where
+              "u"."idempotency_key" = decode("input"."idempotency_key", 'hex')
+          )
         )
       )
       and (
@@ -2150,127 +2214,139 @@ with
           from
             (
               select
-                t.id as token_id,
-                u.id as user_id,
-                u.email,
-                u.kind,
-                u.active,
-                to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
-                coalesce(t.expires_at <= clock_timestamp(), false) as expired,
-                t.revoked_at is not null as revoked,
-                coalesce(t.last_used_at < clock_timestamp() - interval '1 minute', true) as use_is_stale,
-                t.persona_ids,
-                t.tool_ids,
-                t.requires_if_match,
-                granted.permission,
-                granted.managed_groups,
-                row (granted.permission, granted.managed_groups, t.persona_ids, t.tool_ids, t.requires_if_match)::text as standing
+                "t"."id" as "token_id",
+                "u"."id" as "user_id",
+                "u"."email",
+                "u"."kind",
+                "u"."active",
+                "t"."persona_ids",
+                "t"."tool_ids",
+                "t"."requires_if_match",
+                "granted"."permission",
+                "granted"."managed_groups",
+                to_char(timezone ('UTC', "t"."expires_at"), 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as "expires_at",
+                coalesce("t"."expires_at" <= clock_timestamp(), false) as "expired",
+                "t"."revoked_at" is not null as "revoked",
+                coalesce("t"."last_used_at" < (clock_timestamp() - interval '1 minute'), true) as "use_is_stale",
+                cast(
+                  row (
+                    "granted"."permission",
+                    "granted"."managed_groups",
+                    "t"."persona_ids",
+                    "t"."tool_ids",
+                    "t"."requires_if_match"
+                  ) as text
+                ) as "grants"
               from
-                token t
+                "token" as "t"
                 cross join lateral (
                   select
                     *
                   from
-                    user_account
+                    "user_account"
                   where
-                    id = t.user_id
+                    "user_account"."id" = "t"."user_id"
                   offset
                     0
-                ) u
+                ) as "u"
                 cross join lateral (
                   select
                     coalesce(
                       max(
                         case
-                          when 'admin' = any (g.permissions) then 3
-                          when 'manage:actions' = any (g.permissions) then 2
+                          when 'admin' = any ("g"."permissions") then 3
+                          when 'manage:actions' = any ("g"."permissions") then 2
                           else 1
                         end
                       ),
                       1
-                    ) as permission,
+                    ) as "permission",
                     coalesce(
                       array_agg(
-                        m.user_group_id
+                        "m"."user_group_id"
                         order by
-                          m.user_group_id
+                          "m"."user_group_id"
                       ) filter (
                         where
-                          m.is_manager
+                          "m"."is_manager"
                       ),
                       '{}'
-                    ) as managed
+                    ) as "managed"
                   from
-                    user_group_member m
-                    join user_group g on g.id = m.user_group_id
+                    "user_group_member" as "m"
+                    inner join "user_group" as "g" on "g"."id" = "m"."user_group_id"
                   where
-                    m.user_id = u.id
-                ) held
+                    "m"."user_id" = "u"."id"
+                ) as "held"
                 cross join lateral (
                   select
                     least(
                       greatest(
                         case
-                          when 'admin' = any (u.permissions) then 3
-                          when 'manage:actions' = any (u.permissions) then 2
+                          when 'admin' = any ("u"."permissions") then 3
+                          when 'manage:actions' = any ("u"."permissions") then 2
                           else 1
                         end,
-                        held.permission
+                        "held"."permission"
                       ),
                       case
-                        when t.scopes is null then 3
+                        when "t"."scopes" is null then 3
                         else case
-                          when 'admin' = any (t.scopes) then 3
-                          when 'manage:actions' = any (t.scopes) then 2
+                          when 'admin' = any ("t"."scopes") then 3
+                          when 'manage:actions' = any ("t"."scopes") then 2
                           else 1
                         end
                       end
-                    ) as permission,
+                    ) as "permission",
                     case
-                      when t.scopes is null
-                      or case
-                        when 'admin' = any (t.scopes) then 3
-                        when 'manage:actions' = any (t.scopes) then 2
-                        else 1
-                      end >= 2 then held.managed
+                      when case
+                        when "t"."scopes" is null then 3
+                        else case
+                          when 'admin' = any ("t"."scopes") then 3
+                          when 'manage:actions' = any ("t"."scopes") then 2
+                          else 1
+                        end
+                      end >= 2 then "held"."managed"
                       else '{}'
-                    end as managed_groups
-                ) granted
+                    end as "managed_groups"
+                ) as "granted"
               where
-                t.id = "input"."token"
+                "t"."id" = "input"."token"
               offset
                 0
-            ) caller
+            ) as "caller"
           where
-            caller.active
-            and not caller.revoked
-            and not caller.expired
-            and caller.standing = "input"."standing"
+            (
+              "active"
+              and not "revoked"
+              and not "expired"
+              and "caller"."grants" = "input"."grants"
+            )
         )
       )
       and (
         "input"."user" is null
         or (
-          t.in_code_tool_id is null
-          and t.mcp_server_id is null
+          "t"."in_code_tool_id" is null
+          and "t"."mcp_server_id" is null
           and (
             "input"."tools" is null
-            or t.id = any ("input"."tools")
+            or "t"."id" = any ("input"."tools")
           )
           and (
             "input"."manages_all"
             or (
               cardinality("input"."managed_groups") > 0
               and (
-                t.user_id = "input"."user"
-                or t.id = any (
+                "t"."user_id" = "input"."user"
+                or "t"."id" = any (
                   array(
                     with
-                      asked as materialized (
+                      "asked" as materialized (
                         select
-                          t.id
+                          "t"."id"
                         from
-                          unnest(array[t.id]) t (id)
+                          unnest(array["t"."id"]) as "t" (id)
                         where
                           case
                             when exists (
@@ -2278,135 +2354,139 @@ with
                               from
                                 (
                                   select
-                                    persona_id,
-                                    attached_by
+                                    "l"."persona_id",
+                                    "l"."attached_by"
                                   from
-                                    persona_tool
+                                    "persona_tool" as "l"
                                   where
-                                    tool_id = t.id
-                                    and tool_id between t.id and t.id
+                                    "l"."tool_id" = "t"."id"
+                                    and "l"."tool_id" between "t"."id" and "t"."id"
                                   limit
                                     20
-                                ) used
-                                join persona a on a.id = used.persona_id
-                                and not a.deleted
+                                ) as "used"
+                                inner join "persona" as "a" on "a"."id" = "used"."persona_id"
                               where
-                                not exists (
+                                not "a"."deleted"
+                                and not exists (
                                   select
                                   from
-                                    persona_group s
+                                    "persona_group" as "s"
                                   where
-                                    s.persona_id = a.id
-                                    and s.user_group_id = any ("input"."managed_groups")
+                                    "s"."persona_id" = "a"."id"
+                                    and "s"."user_group_id" = any ("input"."managed_groups")
                                 )
                             ) then false
                             else not exists (
                               select
                               from
-                                persona_tool
+                                "persona_tool"
                               where
-                                tool_id = t.id
+                                "tool_id" = "t"."id"
                               offset
                                 1000
                             )
                           end
                       ),
-                      inside as materialized (
+                      "inside" as materialized (
                         select
-                          a.id,
-                          not a.deleted as lives,
-                          a.owner_id
+                          "a"."id",
+                          not "a"."deleted" as "lives",
+                          "a"."owner_id"
                         from
                           (
                             select distinct
-                              used.persona_id
+                              "used"."persona_id"
                             from
-                              asked t
+                              "asked" as "t"
                               cross join lateral (
                                 select
-                                  persona_id
+                                  "l"."persona_id"
                                 from
-                                  persona_tool
+                                  "persona_tool" as "l"
                                 where
-                                  tool_id = t.id
-                                  and tool_id between t.id and t.id
+                                  "l"."tool_id" = "t"."id"
+                                  and "l"."tool_id" between "t"."id" and "t"."id"
                                 offset
                                   0
-                              ) used
-                          ) used
+                              ) as "used"
+                          ) as "used"
                           cross join lateral (
                             select
-                              id,
-                              deleted,
-                              owner_id
+                              "id",
+                              "deleted",
+                              "owner_id"
                             from
-                              persona
+                              "persona"
                             where
-                              id = used.persona_id
+                              "id" = "used"."persona_id"
                             offset
                               0
-                          ) a
+                          ) as "a"
                         where
-                          a.deleted
-                          or exists (
-                            select
-                            from
-                              persona_group s
-                            where
-                              s.persona_id = a.id
-                              and s.user_group_id = any ("input"."managed_groups")
+                          (
+                            "a"."deleted"
+                            or exists (
+                              select
+                              from
+                                "persona_group" as "s"
+                              where
+                                "s"."persona_id" = "a"."id"
+                                and "s"."user_group_id" = any ("input"."managed_groups")
+                            )
                           )
                       ),
-                      of_others as materialized (
+                      "of_others" as materialized (
                         select
-                          id
+                          "id"
                         from
-                          inside
+                          "inside"
                         where
-                          lives
-                          and owner_id is distinct from "input"."user"
+                          "lives" = true
+                          and "owner_id" is distinct from "input"."user"
                       )
                     select
-                      t.id
+                      "t"."id"
                     from
-                      asked t
+                      "asked" as "t"
                     where
                       not exists (
                         select
                         from
-                          persona_tool
+                          "persona_tool" as "l"
                         where
-                          tool_id = t.id
-                          and tool_id between t.id and t.id
-                          and persona_id not in (
+                          "l"."tool_id" = "t"."id"
+                          and "l"."tool_id" between "t"."id" and "t"."id"
+                          and "l"."persona_id" not in (
                             select
-                              id
+                              "inside"."id"
                             from
-                              inside
+                              "inside"
                           )
                       )
                       and exists (
                         select
                         from
-                          persona_tool
+                          "persona_tool" as "l"
                         where
-                          tool_id = t.id
-                          and tool_id between t.id and t.id
+                          "l"."tool_id" = "t"."id"
+                          and "l"."tool_id" between "t"."id" and "t"."id"
                           and case
-                            when attached_by is null then persona_id in (
+                            when "l"."attached_by" is null then "l"."persona_id" in (
                               select
-                                id
+                                "of_others"."id"
                               from
-                                of_others
+                                "of_others"
                             )
-                            else attached_by <> "input"."user"
-                            and persona_id in (
-                              select
-                                id
-                              from
-                                inside
-                              where
-                                lives
+                            else (
+                              "l"."attached_by" <> "input"."user"
+                              and "l"."persona_id" in (
+                                select
+                                  "inside"."id"
+                                from
+                                  "inside"
+                                where
+                                  "lives"
+                              )
                             )
                           end
                       )
@@ -2422,14 +2502,14 @@ with
         or exists (
           select
           from
-            oauth_config o
+            "oauth_config" as "o"
           where
-            o.id = "input"."oauth_config_id"
+            "o"."id" = "input"."oauth_config_id"
             and (
-              o.id = t.oauth_config_id
+              "o"."id" = "t"."oauth_config_id"
               or (
                 "input"."manages_all"
-                or o.owner_id = "input"."user"
+                or "o"."owner_id" = "input"."user"
               )
             )
         )
@@ -2437,159 +2517,159 @@ with
       and exists (
         select
         from
-          tool_definition
+          "tool_definition" as "d"
         where
-          hash = decode("input"."definition_hash", 'hex')
+          "d"."hash" = decode("input"."definition_hash", 'hex')
       )
     for no key update of
-      t skip locked
+      "t" skip locked
   ),
-  stored_definitions as (
-    insert into
-      tool_definition (hash, content, size_bytes)
-    select
-      decode("input"."definition_hash", 'hex'),
-      "input"."definition_text"::json,
-      "input"."definition_bytes"
+  "changed" as (
+    update "tool" as "t"
+    set
+      "name" = case
+        when "input"."changed_columns"::jsonb ? 'name' then cast(("input"."changed_columns"::jsonb ->> 'name') as text)
+        else "t"."name"
+      end,
+      "display_name" = case
+        when "input"."changed_columns"::jsonb ? 'display_name' then cast(("input"."changed_columns"::jsonb ->> 'display_name') as text)
+        else "t"."display_name"
+      end,
+      "description" = case
+        when "input"."changed_columns"::jsonb ? 'description' then cast(("input"."changed_columns"::jsonb ->> 'description') as text)
+        else "t"."description"
+      end,
+      "in_code_tool_id" = case
+        when "input"."changed_columns"::jsonb ? 'in_code_tool_id' then cast(("input"."changed_columns"::jsonb ->> 'in_code_tool_id') as text)
+        else "t"."in_code_tool_id"
+      end,
+      "passthrough_auth" = case
+        when "input"."changed_columns"::jsonb ? 'passthrough_auth' then cast(("input"."changed_columns"::jsonb ->> 'passthrough_auth') as boolean)
+        else "t"."passthrough_auth"
+      end,
+      "mcp_server_id" = case
+        when "input"."changed_columns"::jsonb ? 'mcp_server_id' then cast(("input"."changed_columns"::jsonb ->> 'mcp_server_id') as integer)
+        else "t"."mcp_server_id"
+      end,
+      "user_id" = case
+        when "input"."changed_columns"::jsonb ? 'user_id' then cast(("input"."changed_columns"::jsonb ->> 'user_id') as uuid)
+        else "t"."user_id"
+      end,
+      "oauth_config_id" = case
+        when "input"."changed_columns"::jsonb ? 'oauth_config_id' then cast(("input"."changed_columns"::jsonb ->> 'oauth_config_id') as integer)
+        else "t"."oauth_config_id"
+      end,
+      "enabled" = case
+        when "input"."changed_columns"::jsonb ? 'enabled' then cast(("input"."changed_columns"::jsonb ->> 'enabled') as boolean)
+        else "t"."enabled"
+      end,
+      "chat_selectable" = case
+        when "input"."changed_columns"::jsonb ? 'chat_selectable' then cast(("input"."changed_columns"::jsonb ->> 'chat_selectable') as boolean)
+        else "t"."chat_selectable"
+      end,
+      "agent_creation_selectable" = case
+        when "input"."changed_columns"::jsonb ? 'agent_creation_selectable' then cast(("input"."changed_columns"::jsonb ->> 'agent_creation_selectable') as boolean)
+        else "t"."agent_creation_selectable"
+      end,
+      "default_enabled" = case
+        when "input"."changed_columns"::jsonb ? 'default_enabled' then cast(("input"."changed_columns"::jsonb ->> 'default_enabled') as boolean)
+        else "t"."default_enabled"
+      end,
+      "definition_hash" = decode("input"."definition_hash", 'hex'),
+      "version" = "t"."version" + 1,
+      "field_versions" = "t"."field_versions" || "input"."field_versions"::jsonb,
+      "audit_head" = decode("input"."hash", 'hex'),
+      "audit_count" = "t"."audit_count" + 1
     from
-      locked input
+      "locked" as "input"
+    where
+      "t"."id" = "input"."id"
+    returning
+      "input"."position",
+      "t"."version" as "version"
+  ),
+  "stored_definitions" as (
+    insert into
+      "tool_definition" ("hash", "content", "size_bytes")
+    select
+      decode("input"."definition_hash", 'hex') as "hash",
+      cast("input"."definition_text" as json) as "content",
+      "input"."definition_bytes" as "size_bytes"
+    from
+      "locked" as "input"
     where
       not exists (
         select
         from
-          tool_definition
+          "tool_definition" as "d"
         where
-          hash = decode("input"."definition_hash", 'hex')
+          "d"."hash" = decode("input"."definition_hash", 'hex')
       )
-    on conflict (hash) do nothing
+    on conflict ("hash") do nothing
   ),
-  changed as (
-    update tool t
-    set
-      "name" = case
-        when "input"."changed_columns"::jsonb ? 'name' then ("input"."changed_columns"::jsonb ->> 'name')::text
-        else t."name"
-      end,
-      "display_name" = case
-        when "input"."changed_columns"::jsonb ? 'display_name' then ("input"."changed_columns"::jsonb ->> 'display_name')::text
-        else t."display_name"
-      end,
-      "description" = case
-        when "input"."changed_columns"::jsonb ? 'description' then ("input"."changed_columns"::jsonb ->> 'description')::text
-        else t."description"
-      end,
-      "in_code_tool_id" = case
-        when "input"."changed_columns"::jsonb ? 'in_code_tool_id' then ("input"."changed_columns"::jsonb ->> 'in_code_tool_id')::text
-        else t."in_code_tool_id"
-      end,
-      "passthrough_auth" = case
-        when "input"."changed_columns"::jsonb ? 'passthrough_auth' then ("input"."changed_columns"::jsonb ->> 'passthrough_auth')::boolean
-        else t."passthrough_auth"
-      end,
-      "mcp_server_id" = case
-        when "input"."changed_columns"::jsonb ? 'mcp_server_id' then ("input"."changed_columns"::jsonb ->> 'mcp_server_id')::integer
-        else t."mcp_server_id"
-      end,
-      "user_id" = case
-        when "input"."changed_columns"::jsonb ? 'user_id' then ("input"."changed_columns"::jsonb ->> 'user_id')::uuid
-        else t."user_id"
-      end,
-      "oauth_config_id" = case
-        when "input"."changed_columns"::jsonb ? 'oauth_config_id' then ("input"."changed_columns"::jsonb ->> 'oauth_config_id')::integer
-        else t."oauth_config_id"
-      end,
-      "enabled" = case
-        when "input"."changed_columns"::jsonb ? 'enabled' then ("input"."changed_columns"::jsonb ->> 'enabled')::boolean
-        else t."enabled"
-      end,
-      "chat_selectable" = case
-        when "input"."changed_columns"::jsonb ? 'chat_selectable' then ("input"."changed_columns"::jsonb ->> 'chat_selectable')::boolean
-        else t."chat_selectable"
-      end,
-      "agent_creation_selectable" = case
-        when "input"."changed_columns"::jsonb ? 'agent_creation_selectable' then ("input"."changed_columns"::jsonb ->> 'agent_creation_selectable')::boolean
-        else t."agent_creation_selectable"
-      end,
-      "default_enabled" = case
-        when "input"."changed_columns"::jsonb ? 'default_enabled' then ("input"."changed_columns"::jsonb ->> 'default_enabled')::boolean
-        else t."default_enabled"
-      end,
-      definition_hash = decode("input"."definition_hash", 'hex'),
-      version = t.version + 1,
-      field_versions = t.field_versions || "input"."field_versions"::jsonb,
-      audit_head = decode("input"."hash", 'hex'),
-      audit_count = t.audit_count + 1
-    from
-      locked input
-    where
-      t.id = "input"."id"
-    returning
-      input.position,
-      t.version
-  ),
-  audited as (
+  "audited" as (
     insert into
-      audit (
-        resource_kind,
-        resource_id,
-        version_before,
-        version_after,
-        at,
-        actor_id,
-        actor,
-        token_id,
-        request_id,
-        client_address,
-        command,
-        salt,
-        identity_hash,
-        fields,
-        difference,
-        difference_bytes,
-        difference_hash,
-        definition_before,
-        content_hash,
-        previous_hash,
-        hash,
-        idempotency_key,
-        request_fingerprint
+      "audit" (
+        "resource_kind",
+        "resource_id",
+        "version_before",
+        "version_after",
+        "at",
+        "actor_id",
+        "actor",
+        "token_id",
+        "request_id",
+        "client_address",
+        "command",
+        "salt",
+        "identity_hash",
+        "fields",
+        "difference",
+        "difference_bytes",
+        "difference_hash",
+        "definition_before",
+        "content_hash",
+        "previous_hash",
+        "hash",
+        "idempotency_key",
+        "request_fingerprint"
       )
     select
-      'tool',
-      "input"."id",
-      "input"."version",
-      "input"."version" + 1,
-      "input"."at",
-      "input"."user",
-      "input"."actor",
-      "input"."token",
-      "input"."request_id",
-      "input"."client_address",
-      "input"."command",
-      "input"."salt",
-      decode("input"."identity_hash", 'hex'),
-      "input"."fields",
-      "input"."difference"::json,
-      "input"."difference_bytes",
-      decode("input"."difference_hash", 'hex'),
-      decode("input"."definition_before", 'hex'),
-      decode("input"."content_hash", 'hex'),
-      decode("input"."previous_hash", 'hex'),
-      decode("input"."hash", 'hex'),
-      decode("input"."idempotency_key", 'hex'),
-      decode("input"."request_fingerprint", 'hex')
+      'tool' as "resource_kind",
+      "input"."id" as "resource_id",
+      "input"."version" as "version_before",
+      "input"."version" + 1 as "version_after",
+      "input"."at" as "at",
+      "input"."user" as "actor_id",
+      "input"."actor" as "actor",
+      "input"."token" as "token_id",
+      "input"."request_id" as "request_id",
+      "input"."client_address" as "client_address",
+      "input"."command" as "command",
+      "input"."salt" as "salt",
+      decode("input"."identity_hash", 'hex') as "identity_hash",
+      "input"."fields" as "fields",
+      "input"."difference"::json as "difference",
+      "input"."difference_bytes" as "difference_bytes",
+      decode("input"."difference_hash", 'hex') as "difference_hash",
+      decode("input"."definition_before", 'hex') as "definition_before",
+      decode("input"."content_hash", 'hex') as "content_hash",
+      decode("input"."previous_hash", 'hex') as "previous_hash",
+      decode("input"."hash", 'hex') as "hash",
+      decode("input"."idempotency_key", 'hex') as "idempotency_key",
+      decode("input"."request_fingerprint", 'hex') as "request_fingerprint"
     from
-      changed
-      join locked input using (position)
+      "changed"
+      inner join "locked" as "input" on "input"."position" = "changed"."position"
   )
 select
   *
 from
-  changed;
+  "changed";
 
 -- tool_write(+ minimal)
 with
-  input as materialized (
+  "input" as materialized (
     select
       ordinality::integer as position,
       listed.*
@@ -2598,19 +2678,19 @@ with
     from
       (
         json_to_recordset($1::json) as (
+          "cached_definitions" bytea[],
           "user" uuid,
           "manages_all" boolean,
           "managed_groups" integer[],
           "tools" integer[],
           "is_admin" boolean,
+          "oauth_config_id" integer,
           "id" integer,
           "version" integer,
           "secrets_generation" integer,
           "idempotency_key" text,
           "token" integer,
-          "standing" text,
-          "oauth_config_id" integer,
-          "cached_definitions" bytea[],
+          "grants" text,
           "changed_columns" text,
           "definition_hash" text,
           "field_versions" text,
@@ -2635,24 +2715,26 @@ with
     where
       ordinality = ordinality + 0
   ),
-  locked as materialized (
+  "locked" as materialized (
     select
-      input.*
+      "input".*
     from
-      input
-      join tool t on t.id = "input"."id"
-      and t.version = "input"."version"
+      "input"
+      inner join "tool" as "t" on "t"."id" = "input"."id"
+      and "t"."version" = "input"."version"
     where
-      t.secrets_generation = "input"."secrets_generation"
+      "t"."secrets_generation" = "input"."secrets_generation"
       and (
         "input"."idempotency_key" is null
-        or pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint)
-        and not exists (
-          select
-          from
-            unchanged_update u
-          where
-            u.idempotency_key = decode("input"."idempotency_key", 'hex')
+        or (
+          pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint)
+          and not exists (
+            select
+            from
+              "unchanged_update" as "u"
+            where
+              "u"."idempotency_key" = decode("input"."idempotency_key", 'hex')
+          )
         )
       )
       and (
@@ -2662,127 +2744,139 @@ with
           from
             (
               select
-                t.id as token_id,
-                u.id as user_id,
-                u.email,
-                u.kind,
-                u.active,
-                to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
-                coalesce(t.expires_at <= clock_timestamp(), false) as expired,
-                t.revoked_at is not null as revoked,
-                coalesce(t.last_used_at < clock_timestamp() - interval '1 minute', true) as use_is_stale,
-                t.persona_ids,
-                t.tool_ids,
-                t.requires_if_match,
-                granted.permission,
-                granted.managed_groups,
-                row (granted.permission, granted.managed_groups, t.persona_ids, t.tool_ids, t.requires_if_match)::text as standing
+                "t"."id" as "token_id",
+                "u"."id" as "user_id",
+                "u"."email",
+                "u"."kind",
+                "u"."active",
+                "t"."persona_ids",
+                "t"."tool_ids",
+                "t"."requires_if_match",
+                "granted"."permission",
+                "granted"."managed_groups",
+                to_char(timezone ('UTC', "t"."expires_at"), 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as "expires_at",
+                coalesce("t"."expires_at" <= clock_timestamp(), false) as "expired",
+                "t"."revoked_at" is not null as "revoked",
+                coalesce("t"."last_used_at" < (clock_timestamp() - interval '1 minute'), true) as "use_is_stale",
+                cast(
+                  row (
+                    "granted"."permission",
+                    "granted"."managed_groups",
+                    "t"."persona_ids",
+                    "t"."tool_ids",
+                    "t"."requires_if_match"
+                  ) as text
+                ) as "grants"
               from
-                token t
+                "token" as "t"
                 cross join lateral (
                   select
                     *
                   from
-                    user_account
+                    "user_account"
                   where
-                    id = t.user_id
+                    "user_account"."id" = "t"."user_id"
                   offset
                     0
-                ) u
+                ) as "u"
                 cross join lateral (
                   select
                     coalesce(
                       max(
                         case
-                          when 'admin' = any (g.permissions) then 3
-                          when 'manage:actions' = any (g.permissions) then 2
+                          when 'admin' = any ("g"."permissions") then 3
+                          when 'manage:actions' = any ("g"."permissions") then 2
                           else 1
                         end
                       ),
                       1
-                    ) as permission,
+                    ) as "permission",
                     coalesce(
                       array_agg(
-                        m.user_group_id
+                        "m"."user_group_id"
                         order by
-                          m.user_group_id
+                          "m"."user_group_id"
                       ) filter (
                         where
-                          m.is_manager
+                          "m"."is_manager"
                       ),
                       '{}'
-                    ) as managed
+                    ) as "managed"
                   from
-                    user_group_member m
-                    join user_group g on g.id = m.user_group_id
+                    "user_group_member" as "m"
+                    inner join "user_group" as "g" on "g"."id" = "m"."user_group_id"
                   where
-                    m.user_id = u.id
-                ) held
+                    "m"."user_id" = "u"."id"
+                ) as "held"
                 cross join lateral (
                   select
                     least(
                       greatest(
                         case
-                          when 'admin' = any (u.permissions) then 3
-                          when 'manage:actions' = any (u.permissions) then 2
+                          when 'admin' = any ("u"."permissions") then 3
+                          when 'manage:actions' = any ("u"."permissions") then 2
                           else 1
                         end,
-                        held.permission
+                        "held"."permission"
                       ),
                       case
-                        when t.scopes is null then 3
+                        when "t"."scopes" is null then 3
                         else case
-                          when 'admin' = any (t.scopes) then 3
-                          when 'manage:actions' = any (t.scopes) then 2
+                          when 'admin' = any ("t"."scopes") then 3
+                          when 'manage:actions' = any ("t"."scopes") then 2
                           else 1
                         end
                       end
-                    ) as permission,
+                    ) as "permission",
                     case
-                      when t.scopes is null
-                      or case
-                        when 'admin' = any (t.scopes) then 3
-                        when 'manage:actions' = any (t.scopes) then 2
-                        else 1
-                      end >= 2 then held.managed
+                      when case
+                        when "t"."scopes" is null then 3
+                        else case
+                          when 'admin' = any ("t"."scopes") then 3
+                          when 'manage:actions' = any ("t"."scopes") then 2
+                          else 1
+                        end
+                      end >= 2 then "held"."managed"
                       else '{}'
-                    end as managed_groups
-                ) granted
+                    end as "managed_groups"
+                ) as "granted"
               where
-                t.id = "input"."token"
+                "t"."id" = "input"."token"
               offset
                 0
-            ) caller
+            ) as "caller"
           where
-            caller.active
-            and not caller.revoked
-            and not caller.expired
-            and caller.standing = "input"."standing"
+            (
+              "active"
+              and not "revoked"
+              and not "expired"
+              and "caller"."grants" = "input"."grants"
+            )
         )
       )
       and (
         "input"."user" is null
         or (
-          t.in_code_tool_id is null
-          and t.mcp_server_id is null
+          "t"."in_code_tool_id" is null
+          and "t"."mcp_server_id" is null
           and (
             "input"."tools" is null
-            or t.id = any ("input"."tools")
+            or "t"."id" = any ("input"."tools")
           )
           and (
             "input"."manages_all"
             or (
               cardinality("input"."managed_groups") > 0
               and (
-                t.user_id = "input"."user"
-                or t.id = any (
+                "t"."user_id" = "input"."user"
+                or "t"."id" = any (
                   array(
                     with
-                      asked as materialized (
+                      "asked" as materialized (
                         select
-                          t.id
+                          "t"."id"
                         from
-                          unnest(array[t.id]) t (id)
+                          unnest(array["t"."id"]) as "t" (id)
                         where
                           case
                             when exists (
@@ -2790,135 +2884,139 @@ with
                               from
                                 (
                                   select
-                                    persona_id,
-                                    attached_by
+                                    "l"."persona_id",
+                                    "l"."attached_by"
                                   from
-                                    persona_tool
+                                    "persona_tool" as "l"
                                   where
-                                    tool_id = t.id
-                                    and tool_id between t.id and t.id
+                                    "l"."tool_id" = "t"."id"
+                                    and "l"."tool_id" between "t"."id" and "t"."id"
                                   limit
                                     20
-                                ) used
-                                join persona a on a.id = used.persona_id
-                                and not a.deleted
+                                ) as "used"
+                                inner join "persona" as "a" on "a"."id" = "used"."persona_id"
                               where
-                                not exists (
+                                not "a"."deleted"
+                                and not exists (
                                   select
                                   from
-                                    persona_group s
+                                    "persona_group" as "s"
                                   where
-                                    s.persona_id = a.id
-                                    and s.user_group_id = any ("input"."managed_groups")
+                                    "s"."persona_id" = "a"."id"
+                                    and "s"."user_group_id" = any ("input"."managed_groups")
                                 )
                             ) then false
                             else not exists (
                               select
                               from
-                                persona_tool
+                                "persona_tool"
                               where
-                                tool_id = t.id
+                                "tool_id" = "t"."id"
                               offset
                                 1000
                             )
                           end
                       ),
-                      inside as materialized (
+                      "inside" as materialized (
                         select
-                          a.id,
-                          not a.deleted as lives,
-                          a.owner_id
+                          "a"."id",
+                          not "a"."deleted" as "lives",
+                          "a"."owner_id"
                         from
                           (
                             select distinct
-                              used.persona_id
+                              "used"."persona_id"
                             from
-                              asked t
+                              "asked" as "t"
                               cross join lateral (
                                 select
-                                  persona_id
+                                  "l"."persona_id"
                                 from
-                                  persona_tool
+                                  "persona_tool" as "l"
                                 where
-                                  tool_id = t.id
-                                  and tool_id between t.id and t.id
+                                  "l"."tool_id" = "t"."id"
+                                  and "l"."tool_id" between "t"."id" and "t"."id"
                                 offset
                                   0
-                              ) used
-                          ) used
+                              ) as "used"
+                          ) as "used"
                           cross join lateral (
                             select
-                              id,
-                              deleted,
-                              owner_id
+                              "id",
+                              "deleted",
+                              "owner_id"
                             from
-                              persona
+                              "persona"
                             where
-                              id = used.persona_id
+                              "id" = "used"."persona_id"
                             offset
                               0
-                          ) a
+                          ) as "a"
                         where
-                          a.deleted
-                          or exists (
-                            select
-                            from
-                              persona_group s
-                            where
-                              s.persona_id = a.id
-                              and s.user_group_id = any ("input"."managed_groups")
+                          (
+                            "a"."deleted"
+                            or exists (
+                              select
+                              from
+                                "persona_group" as "s"
+                              where
+                                "s"."persona_id" = "a"."id"
+                                and "s"."user_group_id" = any ("input"."managed_groups")
+                            )
                           )
                       ),
-                      of_others as materialized (
+                      "of_others" as materialized (
                         select
-                          id
+                          "id"
                         from
-                          inside
+                          "inside"
                         where
-                          lives
-                          and owner_id is distinct from "input"."user"
+                          "lives" = true
+                          and "owner_id" is distinct from "input"."user"
                       )
                     select
-                      t.id
+                      "t"."id"
                     from
-                      asked t
+                      "asked" as "t"
                     where
                       not exists (
                         select
                         from
-                          persona_tool
+                          "persona_tool" as "l"
                         where
-                          tool_id = t.id
-                          and tool_id between t.id and t.id
-                          and persona_id not in (
+                          "l"."tool_id" = "t"."id"
+                          and "l"."tool_id" between "t"."id" and "t"."id"
+                          and "l"."persona_id" not in (
                             select
-                              id
+                              "inside"."id"
                             from
-                              inside
+                              "inside"
                           )
                       )
                       and exists (
                         select
                         from
-                          persona_tool
+                          "persona_tool" as "l"
                         where
-                          tool_id = t.id
-                          and tool_id between t.id and t.id
+                          "l"."tool_id" = "t"."id"
+                          and "l"."tool_id" between "t"."id" and "t"."id"
                           and case
-                            when attached_by is null then persona_id in (
+                            when "l"."attached_by" is null then "l"."persona_id" in (
                               select
-                                id
+                                "of_others"."id"
                               from
-                                of_others
+                                "of_others"
                             )
-                            else attached_by <> "input"."user"
-                            and persona_id in (
-                              select
-                                id
-                              from
-                                inside
-                              where
-                                lives
+                            else (
+                              "l"."attached_by" <> "input"."user"
+                              and "l"."persona_id" in (
+                                select
+                                  "inside"."id"
+                                from
+                                  "inside"
+                                where
+                                  "lives"
+                              )
                             )
                           end
                       )
@@ -2934,141 +3032,141 @@ with
         or exists (
           select
           from
-            oauth_config o
+            "oauth_config" as "o"
           where
-            o.id = "input"."oauth_config_id"
+            "o"."id" = "input"."oauth_config_id"
             and (
-              o.id = t.oauth_config_id
+              "o"."id" = "t"."oauth_config_id"
               or (
                 "input"."manages_all"
-                or o.owner_id = "input"."user"
+                or "o"."owner_id" = "input"."user"
               )
             )
         )
       )
     for no key update of
-      t skip locked
+      "t" skip locked
   ),
-  changed as (
-    update tool t
+  "changed" as (
+    update "tool" as "t"
     set
       "name" = case
-        when "input"."changed_columns"::jsonb ? 'name' then ("input"."changed_columns"::jsonb ->> 'name')::text
-        else t."name"
+        when "input"."changed_columns"::jsonb ? 'name' then cast(("input"."changed_columns"::jsonb ->> 'name') as text)
+        else "t"."name"
       end,
       "display_name" = case
-        when "input"."changed_columns"::jsonb ? 'display_name' then ("input"."changed_columns"::jsonb ->> 'display_name')::text
-        else t."display_name"
+        when "input"."changed_columns"::jsonb ? 'display_name' then cast(("input"."changed_columns"::jsonb ->> 'display_name') as text)
+        else "t"."display_name"
       end,
       "description" = case
-        when "input"."changed_columns"::jsonb ? 'description' then ("input"."changed_columns"::jsonb ->> 'description')::text
-        else t."description"
+        when "input"."changed_columns"::jsonb ? 'description' then cast(("input"."changed_columns"::jsonb ->> 'description') as text)
+        else "t"."description"
       end,
       "in_code_tool_id" = case
-        when "input"."changed_columns"::jsonb ? 'in_code_tool_id' then ("input"."changed_columns"::jsonb ->> 'in_code_tool_id')::text
-        else t."in_code_tool_id"
+        when "input"."changed_columns"::jsonb ? 'in_code_tool_id' then cast(("input"."changed_columns"::jsonb ->> 'in_code_tool_id') as text)
+        else "t"."in_code_tool_id"
       end,
       "passthrough_auth" = case
-        when "input"."changed_columns"::jsonb ? 'passthrough_auth' then ("input"."changed_columns"::jsonb ->> 'passthrough_auth')::boolean
-        else t."passthrough_auth"
+        when "input"."changed_columns"::jsonb ? 'passthrough_auth' then cast(("input"."changed_columns"::jsonb ->> 'passthrough_auth') as boolean)
+        else "t"."passthrough_auth"
       end,
       "mcp_server_id" = case
-        when "input"."changed_columns"::jsonb ? 'mcp_server_id' then ("input"."changed_columns"::jsonb ->> 'mcp_server_id')::integer
-        else t."mcp_server_id"
+        when "input"."changed_columns"::jsonb ? 'mcp_server_id' then cast(("input"."changed_columns"::jsonb ->> 'mcp_server_id') as integer)
+        else "t"."mcp_server_id"
       end,
       "user_id" = case
-        when "input"."changed_columns"::jsonb ? 'user_id' then ("input"."changed_columns"::jsonb ->> 'user_id')::uuid
-        else t."user_id"
+        when "input"."changed_columns"::jsonb ? 'user_id' then cast(("input"."changed_columns"::jsonb ->> 'user_id') as uuid)
+        else "t"."user_id"
       end,
       "oauth_config_id" = case
-        when "input"."changed_columns"::jsonb ? 'oauth_config_id' then ("input"."changed_columns"::jsonb ->> 'oauth_config_id')::integer
-        else t."oauth_config_id"
+        when "input"."changed_columns"::jsonb ? 'oauth_config_id' then cast(("input"."changed_columns"::jsonb ->> 'oauth_config_id') as integer)
+        else "t"."oauth_config_id"
       end,
       "enabled" = case
-        when "input"."changed_columns"::jsonb ? 'enabled' then ("input"."changed_columns"::jsonb ->> 'enabled')::boolean
-        else t."enabled"
+        when "input"."changed_columns"::jsonb ? 'enabled' then cast(("input"."changed_columns"::jsonb ->> 'enabled') as boolean)
+        else "t"."enabled"
       end,
       "chat_selectable" = case
-        when "input"."changed_columns"::jsonb ? 'chat_selectable' then ("input"."changed_columns"::jsonb ->> 'chat_selectable')::boolean
-        else t."chat_selectable"
+        when "input"."changed_columns"::jsonb ? 'chat_selectable' then cast(("input"."changed_columns"::jsonb ->> 'chat_selectable') as boolean)
+        else "t"."chat_selectable"
       end,
       "agent_creation_selectable" = case
-        when "input"."changed_columns"::jsonb ? 'agent_creation_selectable' then ("input"."changed_columns"::jsonb ->> 'agent_creation_selectable')::boolean
-        else t."agent_creation_selectable"
+        when "input"."changed_columns"::jsonb ? 'agent_creation_selectable' then cast(("input"."changed_columns"::jsonb ->> 'agent_creation_selectable') as boolean)
+        else "t"."agent_creation_selectable"
       end,
       "default_enabled" = case
-        when "input"."changed_columns"::jsonb ? 'default_enabled' then ("input"."changed_columns"::jsonb ->> 'default_enabled')::boolean
-        else t."default_enabled"
+        when "input"."changed_columns"::jsonb ? 'default_enabled' then cast(("input"."changed_columns"::jsonb ->> 'default_enabled') as boolean)
+        else "t"."default_enabled"
       end,
-      definition_hash = decode("input"."definition_hash", 'hex'),
-      version = t.version + 1,
-      field_versions = t.field_versions || "input"."field_versions"::jsonb,
-      audit_head = decode("input"."hash", 'hex'),
-      audit_count = t.audit_count + 1
+      "definition_hash" = decode("input"."definition_hash", 'hex'),
+      "version" = "t"."version" + 1,
+      "field_versions" = "t"."field_versions" || "input"."field_versions"::jsonb,
+      "audit_head" = decode("input"."hash", 'hex'),
+      "audit_count" = "t"."audit_count" + 1
     from
-      locked input
+      "locked" as "input"
     where
-      t.id = "input"."id"
+      "t"."id" = "input"."id"
     returning
-      input.position,
-      t.version
+      "input"."position",
+      "t"."version" as "version"
   ),
-  audited as (
+  "audited" as (
     insert into
-      audit (
-        resource_kind,
-        resource_id,
-        version_before,
-        version_after,
-        at,
-        actor_id,
-        actor,
-        token_id,
-        request_id,
-        client_address,
-        command,
-        salt,
-        identity_hash,
-        fields,
-        difference,
-        difference_bytes,
-        difference_hash,
-        definition_before,
-        content_hash,
-        previous_hash,
-        hash,
-        idempotency_key,
-        request_fingerprint
+      "audit" (
+        "resource_kind",
+        "resource_id",
+        "version_before",
+        "version_after",
+        "at",
+        "actor_id",
+        "actor",
+        "token_id",
+        "request_id",
+        "client_address",
+        "command",
+        "salt",
+        "identity_hash",
+        "fields",
+        "difference",
+        "difference_bytes",
+        "difference_hash",
+        "definition_before",
+        "content_hash",
+        "previous_hash",
+        "hash",
+        "idempotency_key",
+        "request_fingerprint"
       )
     select
-      'tool',
-      "input"."id",
-      "input"."version",
-      "input"."version" + 1,
-      "input"."at",
-      "input"."user",
-      "input"."actor",
-      "input"."token",
-      "input"."request_id",
-      "input"."client_address",
-      "input"."command",
-      "input"."salt",
-      decode("input"."identity_hash", 'hex'),
-      "input"."fields",
-      "input"."difference"::json,
-      "input"."difference_bytes",
-      decode("input"."difference_hash", 'hex'),
-      decode("input"."definition_before", 'hex'),
-      decode("input"."content_hash", 'hex'),
-      decode("input"."previous_hash", 'hex'),
-      decode("input"."hash", 'hex'),
-      decode("input"."idempotency_key", 'hex'),
-      decode("input"."request_fingerprint", 'hex')
+      'tool' as "resource_kind",
+      "input"."id" as "resource_id",
+      "input"."version" as "version_before",
+      "input"."version" + 1 as "version_after",
+      "input"."at" as "at",
+      "input"."user" as "actor_id",
+      "input"."actor" as "actor",
+      "input"."token" as "token_id",
+      "input"."request_id" as "request_id",
+      "input"."client_address" as "client_address",
+      "input"."command" as "command",
+      "input"."salt" as "salt",
+      decode("input"."identity_hash", 'hex') as "identity_hash",
+      "input"."fields" as "fields",
+      "input"."difference"::json as "difference",
+      "input"."difference_bytes" as "difference_bytes",
+      decode("input"."difference_hash", 'hex') as "difference_hash",
+      decode("input"."definition_before", 'hex') as "definition_before",
+      decode("input"."content_hash", 'hex') as "content_hash",
+      decode("input"."previous_hash", 'hex') as "previous_hash",
+      decode("input"."hash", 'hex') as "hash",
+      decode("input"."idempotency_key", 'hex') as "idempotency_key",
+      decode("input"."request_fingerprint", 'hex') as "request_fingerprint"
     from
-      changed
-      join locked input using (position)
+      "changed"
+      inner join "locked" as "input" on "input"."position" = "changed"."position"
   )
 select
   *
 from
-  changed;
+  "changed";

@@ -147,7 +147,7 @@ t.test('403: a reader of what was private before does not read its past', async 
   const secret = 'a prompt of when it was private'
   const version = versionIn(await patch({ system_prompt: secret, is_public: false }))
   await patch({ system_prompt: 'of today', is_public: true })
-  const share = { persona_id: 1, user_id: await newPerson(database, 'editor@example.com'), level: 'editor' }
+  const share = { persona_id: 1, user_id: await newPerson(database, 'editor@example.com'), level: 'editor' as const }
   await newPerson(database, 'reader@example.com')
   await newPerson(database, 'builder@example.com', 'manage:actions')
   await database.db.insertInto('persona_user').values(share).execute()

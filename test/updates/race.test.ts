@@ -274,7 +274,7 @@ t.test('503: an update whose rights change each time it is tried is not applied,
   const afterCaller: KyselyPlugin = {
     transformQuery: ({ node }) => node,
     transformResult: async ({ result }) => {
-      if (result.rows[0] !== undefined && 'standing' in result.rows[0]) await change()
+      if (result.rows[0] !== undefined && 'grants' in result.rows[0]) await change()
       return result
     },
   }

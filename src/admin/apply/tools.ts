@@ -1,6 +1,8 @@
 import { resolve } from 'node:path'
 import { type Kysely, sql } from 'kysely'
+import { OPERATOR, viewerWithValues } from '../../auth/viewer.js'
 import { markReceived } from '../../db/clock.js'
+import { anyOf, val } from '../../db/statements/queries.js'
 import type { Tables } from '../../db/tables.js'
 import { type Fault, InvalidRequest, type Loc, Unavailable } from '../../errors.js'
 import { parseBigInts, parseExact, stringifyExact } from '../../schema/exact-json.js'
@@ -194,14 +196,11 @@ export function giveDefinition(
 
 /** The states of some tools, by id, as the operator sees them. */
 export async function readToolStates(db: Kysely<Tables>, ids: readonly number[]): Promise<Map<number, ToolState>> {
-  const viewer = {
-    user: sql`null::uuid`,
-    managesAll: sql`true`,
-    managedGroups: sql`'{}'::integer[]`,
-    tools: sql`null::integer[]`,
-  }
-  const { rows } = await sql<{ state: ToolState }>`
-    select ${toolState(viewer)} as state from tool t where t.id = any(${ids}::integer[])`.execute(db)
+  const rows = await db
+    .selectFrom('tool as t')
+    .select(toolState(viewerWithValues(OPERATOR)).as('state'))
+    .where('t.id', '=', anyOf(val(ids)))
+    .execute()
   return new Map(rows.map(({ state }) => [state.id, markReceived(state)]))
 }
 

@@ -1,6 +1,8 @@
-import { type RawBuilder, sql } from 'kysely'
+import { type QueryCreator, type RawBuilder, sql } from 'kysely'
 import type { Query } from '../connection/session.js'
-import { boundValue, type Executor, type Param, statement } from './statement.js'
+import type { Tables } from '../tables.js'
+import { queries } from './queries.js'
+import { type Built, boundValue, compile, type Executor, type Param, typed } from './statement.js'
 
 /**
  * The SQL type of each value of a row. A value of an array type is a list, one of a JSON type its text. `{ single }` is the type of
@@ -8,12 +10,16 @@ import { boundValue, type Executor, type Param, statement } from './statement.js
  */
 export type RowTypes<P> = { readonly [K in keyof P & string]-?: string | { readonly single: string } }
 
-/** What a row statement does: the common table expressions behind `input`, and the query that answers. */
-export interface RowBody {
-  parts?: readonly RawBuilder<unknown>[]
-  /** Selects from `input`, or from what carries its `position`; answers at most one row for each position. */
-  query: RawBuilder<unknown>
+/** The rows of a batch: their values are named by `param`, and `position` is their place in the list, from 1. */
+export interface Input {
+  input: { position: number }
 }
+
+/**
+ * Builds a row statement on `db`, which has `input`. It selects from `input`, or from what carries its `position`, and answers at most
+ * one row for each position.
+ */
+export type BuildRows<P, R> = (param: Param<P>, db: QueryCreator<Tables & Input>) => Built<Positioned<R>>
 
 /** A statement that does the same for each row of a list, and answers each by its place. */
 export interface RowStatement<P, R> {
@@ -50,37 +56,34 @@ export interface BatchRunner {
 export type Positioned<R> = R & { position: number }
 
 /**
- * Compiles a statement over a list of rows. `build` names the values of a row and answers SQL in which each is a column of
- * `input`, which also has the row's `position`. The rows are one parameter, a JSON list.
+ * Compiles a statement over a list of rows. `build` names the values of a row, each of which is a column of `input`. The rows are one
+ * parameter, a JSON list.
  */
 export function rowStatement<P extends object, R>(
   name: string,
   types: RowTypes<P>,
-  build: (param: Param<P>) => RowBody,
+  build: BuildRows<P, R>,
   written?: keyof P & string,
 ): RowStatement<P, R> {
   const listed = new Set<keyof P & string>()
-  const compiled = statement<P & { rows: string }, Positioned<R>>(
-    name,
-    param => {
-      const { parts = [], query } = build(key => {
-        const type = types[key]
-        if (typeof type === 'object') return sql`${param(key)}::${sql.raw(type.single)}`
-        listed.add(key)
-        return isJson(type) ? sql`${sql.ref(`input.${key}`)}::${sql.raw(type)}` : sql.ref(`input.${key}`)
-      })
-      const columns = [...listed].map(key => {
-        return sql`${sql.id(key)} ${sql.raw(isJson(types[key]) ? 'text' : String(types[key]))}`
-      })
-      // The condition holds for every row. The planner expects a hundred rows of the list, and by the condition one: each is found by key.
-      const input = sql`input as materialized (
-        select ordinality::integer as position, listed.*
-        from rows from (json_to_recordset(${param('rows')}::json) as (${sql.join(columns)})) with ordinality listed
-        where ordinality = ordinality + 0)`
-      return sql`with ${sql.join([input, ...parts])} ${query}`
-    },
-    written !== undefined,
+  const param: Param<P> = key => {
+    const type = types[key]
+    if (typeof type === 'object') return typed(key, type.single)
+    listed.add(key)
+    return isJson(type) ? sql`${sql.ref(`input.${key}`)}::${sql.raw(type)}` : sql.ref(`input.${key}`)
+  }
+  const over = (input: RawBuilder<{ position: number }>) => {
+    const db = queries().with(
+      cte => cte('input').materialized(),
+      () => input,
+    )
+    return build(param, db)
+  }
+  over(sql`(select)`) // finds the values that are used
+  const columns = [...listed].map(
+    key => sql`${sql.id(key)} ${sql.raw(isJson(types[key]) ? 'text' : String(types[key]))}`,
   )
+  const compiled = compile<P & { rows: string }, Positioned<R>>(name, over(inputOf(columns)), written !== undefined)
   const { sql: text, parameterNames, queryOf } = compiled
   const members = [...listed].map(key => [key, `${JSON.stringify(key)}:`] as const)
   // Put together by hand: an object of this many members costs twice as much. What is absent is null to the server.
@@ -112,6 +115,17 @@ export function rowStatement<P extends object, R>(
       ),
   }
   return own
+}
+
+/**
+ * SQL: the rows of a batch. The condition holds for every row. The planner expects a hundred rows of the list, and by the condition one:
+ * each is found by key.
+ */
+function inputOf(columns: readonly RawBuilder<unknown>[]): RawBuilder<{ position: number }> {
+  return sql`(
+        select ordinality::integer as position, listed.*
+        from rows from (json_to_recordset(${typed('rows', 'json')}) as (${sql.join(columns)})) with ordinality listed
+        where ordinality = ordinality + 0)`
 }
 
 /** Its text is cast where it is used: a column of the type itself would hold the text as a JSON string. */

@@ -1,9 +1,24 @@
 import { createHash } from 'node:crypto'
-import { CompiledQuery, createQueryId, PostgresQueryCompiler, type RawBuilder, sql } from 'kysely'
+import {
+  type Compilable,
+  CompiledQuery,
+  createQueryId,
+  type Expression,
+  type OperationNodeSource,
+  PostgresQueryCompiler,
+  type RootOperationNode,
+  sql,
+} from 'kysely'
 import type { Query } from '../connection/session.js'
 
-/** Names a parameter inside a statement's SQL. The same name may stand in several places: it is sent once. */
-export type Param<P> = <K extends keyof P & string>(key: K) => RawBuilder<P[K]>
+/** Names a parameter inside a statement. The same name may be in several places: it is sent once. Any parameter may be null. */
+export type Param<P> = <K extends keyof P & string>(key: K) => Expression<NonNullable<P[K]>>
+
+/** The SQL type of each parameter. A value of an array type is a list. */
+export type SqlTypes<P> = { readonly [K in keyof P & string]-?: string }
+
+/** A query that is built and not run: its rows are of this type. */
+export type Built<R> = (Expression<R> | Compilable<R>) & OperationNodeSource
 
 /** Whatever runs SQL: the database or a transaction. */
 export interface Executor {
@@ -25,47 +40,62 @@ export interface Statement<P, R> {
 }
 
 /**
- * Compiles a statement once, at start-up or first use: building the SQL of a large statement costs more than sending it.
- * `build` names the parameters. Rows are taken to be `R`: the database does not check that. `writes`: it changes something.
- *
- * Each named parameter has one position, so that it travels once and PostgreSQL finds one type for it. Throws when the SQL
- * holds a value that is not a named parameter: such a value would be frozen at the first use.
+ * Compiles a statement once, at start-up or first use: building a large statement costs more than sending it. `build` builds it with
+ * `queries` and names the parameters. `writes`: it changes something. Throws when it holds a value that is not a named parameter.
  */
 export function statement<P extends object, R>(
   name: string,
-  build: (param: Param<P>) => RawBuilder<unknown>,
+  types: SqlTypes<P>,
+  build: (param: Param<P>) => Built<R>,
   writes = false,
 ): Statement<P, R> {
-  const names = new Set<keyof P & string>()
-  const node = build(key => sql.raw(`$<${key}>`)).toOperationNode()
-  const compiled = new PostgresQueryCompiler().compileQuery(node, createQueryId())
-  const text = compiled.sql.replaceAll(
-    /\$<(\w+)>/g,
-    (_, key: keyof P & string) => `$${[...names.add(key)].indexOf(key) + 1}`,
-  )
-  if (compiled.parameters.length > 0) throw new Error(`statement ${name} holds a value that is not a named parameter`)
-  const parameterNames = [...names]
-  const queryOf = (values: unknown[]): Query<R> => {
-    return { ...(CompiledQuery.raw(text, values) as CompiledQuery<R>), name: textName, writes } // the author says what its rows are
-  }
-  const textName = `q_${createHash('sha256').update(text).digest('hex').slice(0, 24)}`
-  const bind = (parameters: P) => queryOf(parameterNames.map(key => boundValue(name, parameters, key)))
+  const built = build(key => typed(key, types[key]))
+  const compiled = compile<P, R>(name, built, writes)
+  const bind = (parameters: P) =>
+    compiled.queryOf(compiled.parameterNames.map(key => boundValue(name, parameters, key)))
+  const run = async (executor: Executor, parameters: P) => (await executor.executeQuery<R>(bind(parameters))).rows
+  return { name, ...compiled, bind, run }
+}
+
+/** The SQL of what was built, and the names of its parameters by position. */
+export function compile<P, R>(
+  name: string,
+  built: OperationNodeSource,
+  writes: boolean,
+): Pick<Statement<P, R>, 'sql' | 'parameterNames' | 'queryOf'> {
+  const compiler = new NamedParameters(name)
+  const { sql } = compiler.compileQuery(built.toOperationNode() as RootOperationNode, createQueryId()) // a whole query
+  const textName = `q_${createHash('sha256').update(sql).digest('hex').slice(0, 24)}`
   return {
-    name,
-    sql: text,
-    parameterNames,
-    queryOf,
-    bind,
-    run: async (executor, parameters) => (await executor.executeQuery<R>(bind(parameters))).rows,
+    sql,
+    parameterNames: [...compiler.names] as (keyof P & string)[], // named by `Param<P>`
+    queryOf: values => ({ ...(CompiledQuery.raw(sql, values) as CompiledQuery<R>), name: textName, writes }), // `build` says its rows
   }
 }
 
-/**
- * SQL: that a column has this value, so that the rows are found by it. As a range, which the planner takes for few rows and for a part
- * of the order; with `=` it may read all rows in the order of their ids until it has met a page with the value.
- */
-export function isOnly(column: RawBuilder<unknown>, value: RawBuilder<unknown>): RawBuilder<boolean> {
-  return sql`${column} between ${value} and ${value}`
+/** SQL: a named parameter with its type. */
+export function typed<T>(key: string, type: string): Expression<T> {
+  return sql<T>`${sql.val(new Named(key))}::${sql.raw(type)}`
+}
+
+class Named {
+  constructor(readonly key: string) {}
+}
+
+/** Gives each named parameter one position, so that it travels once and PostgreSQL finds one type for it. */
+class NamedParameters extends PostgresQueryCompiler {
+  readonly names = new Set<string>()
+
+  constructor(private readonly statementName: string) {
+    super()
+  }
+
+  /** A value that is not a parameter would be frozen at the first use. */
+  protected override appendValue(value: unknown): void {
+    if (!(value instanceof Named))
+      throw new Error(`statement ${this.statementName} holds a value that is not a named parameter`)
+    this.append(`$${[...this.names.add(value.key)].indexOf(value.key) + 1}`)
+  }
 }
 
 /** The value of a named parameter. Throws when it is undefined. */
