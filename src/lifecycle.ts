@@ -127,9 +127,8 @@ export class Lifecycle {
 
   /** A server without space starts, and lets nobody in; one that is read-only takes no migration. */
   #whyUnreachable(error: unknown): Readiness {
-    const unfit = unfitOf(error)
-    if (unfit !== undefined)
-      return unavailable('database_unreachable', `The database cannot be used: ${unfit.message}.`)
+    if (error instanceof ServerUnfit)
+      return unavailable('database_unreachable', `The database cannot be used: ${error.message}.`)
     if (error instanceof Unavailable) return unavailable(error.reason, error.message)
     return NO_WRITES[classifyDatabaseError(error).kind] ?? this.#unreachable(error)
   }
@@ -224,12 +223,6 @@ export class Lifecycle {
 function isOther(before: Readiness, now: Readiness): boolean {
   if (before.status === 'ready' || now.status === 'ready') return before.status !== now.status
   return before.reason !== now.reason || before.detail !== now.detail
-}
-
-/** What a server is refused for; undefined where the failure is another one. */
-function unfitOf(error: unknown): ServerUnfit | undefined {
-  if (error instanceof ServerUnfit) return error
-  return error instanceof Error ? unfitOf(error.cause) : undefined
 }
 
 function unavailable(reason: UnavailableReason, detail: string): Readiness {

@@ -112,17 +112,8 @@ function innermost(error: unknown): Error {
 export function openUrl(url: string, { database }: Config, hooks: ConnectionHooks = {}): Database {
   const parsed = parseDatabaseUrl(url)
   if (!parsed.ok) throw new InvalidConfiguration(parsed.faults.map(fault => `DATABASE_URL: ${fault}`))
-  const options: DatabaseOptions = {
-    url: parsed.url,
-    poolSize: database.poolSize,
-    connectTimeoutMs: database.connectTimeoutMs,
-    statementTimeoutMs: database.statementTimeoutMs,
-    lockTimeoutMs: database.lockTimeoutMs,
-    preparedStatements: database.preparedStatements,
-    ...hooks,
-  }
   try {
-    return new Database(options)
+    return new Database({ ...database, ...hooks, url: parsed.url })
   } catch (error) {
     if (!(error instanceof Error && 'code' in error)) throw error // only reading a file has a code
     throw new InvalidConfiguration([`DATABASE_URL: a certificate or key cannot be read: ${error.message}`])

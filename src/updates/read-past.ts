@@ -1,7 +1,6 @@
 import type { Transaction } from 'kysely'
 import { type ViewerParameters, viewerParameters } from '../auth/viewer.js'
 import type { Tables } from '../db/tables.js'
-import { unavailableFor } from '../db/unavailable.js'
 import { ResourceNotFound, SnapshotTooLarge } from '../errors.js'
 import type { AnswerText } from './answer-text.js'
 import { type AsOf, readPastOf } from './past.js'
@@ -43,9 +42,5 @@ export async function inSnapshot<T extends ResourceTypes, Result>(
       resource.requireHistory(state, caller)
       return await read(trx, state, viewer)
     })
-  try {
-    return await bounds.expensive(String(caller.token.id), reading)
-  } catch (error) {
-    throw unavailableFor(error) ?? error
-  }
+  return await bounds.expensive(String(caller.token.id), reading)
 }

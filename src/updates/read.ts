@@ -3,13 +3,12 @@ import { viewerParameters } from '../auth/viewer.js'
 import { withRetries } from '../db/connection/retry.js'
 import type { Database } from '../db/database.js'
 import type { Tables } from '../db/tables.js'
-import { unavailableFor } from '../db/unavailable.js'
 import { ResourceNotFound } from '../errors.js'
 import type { AnswerText } from './answer-text.js'
 import type { Job, ReadRequest, ResourceTypes } from './resource.js'
 import { bounded, runStatement } from './run-statement.js'
 
-/** The prefetched state, or the whole one where large texts were left out. Throws `ResourceNotFound`, `Unavailable`. */
+/** The prefetched state, or the whole one where large texts were left out. Throws `ResourceNotFound`, errors of the database. */
 export async function wholeState<T extends ResourceTypes>(
   { database, resource, request }: Job<T, ReadRequest>,
   prefetched: T['State'] | null,
@@ -19,19 +18,15 @@ export async function wholeState<T extends ResourceTypes>(
   if (resource.isWhole(prefetched)) return prefetched
   if (!resource.isVisible(prefetched, caller)) throw new ResourceNotFound(resource.kind)
   const { id, left_out_bytes: bytes = 0 } = prefetched
-  try {
-    const reading = () => withRetries(() => resource.read(database.db, id, viewerParameters(caller)))
-    const state = await bounded(request, bytes, reading)
-    if (state === undefined) throw new ResourceNotFound(resource.kind)
-    return state
-  } catch (error) {
-    throw unavailableFor(error) ?? error
-  }
+  const reading = () => withRetries(() => resource.read(database.db, id, viewerParameters(caller)))
+  const state = await bounded(request, bytes, reading)
+  if (state === undefined) throw new ResourceNotFound(resource.kind)
+  return state
 }
 
 /**
  * Answers the stored resource: its snapshot, or what `textOf` makes of it, and its version. Where somebody wrote since `prefetched`, all is
- * read again in one snapshot of the database. Throws `ResourceNotFound`, `SnapshotTooLarge`, `Unavailable`, what the bounds throw.
+ * read again in one snapshot of the database. Throws `ResourceNotFound`, `SnapshotTooLarge`, what the bounds throw, errors of the database.
  */
 export async function readResource<T extends ResourceTypes>(
   job: Job<T, ReadRequest>,
@@ -42,17 +37,13 @@ export async function readResource<T extends ResourceTypes>(
   const { caller, snapshotBytesMax } = request
   // No body lies between the statement that established the caller and this: it need not be done again.
   const viewer = { ...viewerParameters(caller), token: null }
-  try {
-    const state = await wholeState(job, prefetched)
-    requireShown(state)
-    const bytes = resource.definitionBytes(state, null)
-    const asked = { bytes, isBatchable: true }
-    const row = await runStatement(database, resource.reading(state, viewer), request, asked)
-    const shown = row ?? (await bounded(request, bytes, readAgain))
-    return { snapshot: textOf(shown), version: shown.version }
-  } catch (error) {
-    throw unavailableFor(error) ?? error
-  }
+  const state = await wholeState(job, prefetched)
+  requireShown(state)
+  const bytes = resource.definitionBytes(state, null)
+  const asked = { bytes, isBatchable: true }
+  const row = await runStatement(database, resource.reading(state, viewer), request, asked)
+  const shown = row ?? (await bounded(request, bytes, readAgain))
+  return { snapshot: textOf(shown), version: shown.version }
 
   function requireShown(state: T['State'] | undefined): asserts state is T['State'] {
     if (state === undefined || !resource.isVisible(state, caller)) throw new ResourceNotFound(resource.kind)

@@ -117,10 +117,7 @@ async function answerBefore<T extends ResourceTypes>(
   repeat: (first: FirstAnswer) => Promise<Shown>,
 ): Promise<Answered<T> | undefined> {
   const { database, request } = job
-  const looking = withRetries(() => firstAnswer(request.key, query => query.batched(database)))
-  const first = await looking.catch(error => {
-    throw unavailableFor(error) ?? error
-  })
+  const first = await withRetries(() => firstAnswer(request.key, query => query.batched(database)))
   if (first === undefined) return undefined
   const { id, version } = first
   try {

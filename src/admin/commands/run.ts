@@ -8,7 +8,7 @@ import {
   SQLSTATE,
 } from '../../db/connection/database-error.js'
 import { connectAdvice, NoDatabase } from '../../db/open.js'
-import { InvalidRequest, Refused, Unavailable } from '../../errors.js'
+import { InvalidRequest, Refused } from '../../errors.js'
 import { SecretCorrupt } from '../../secrets/cipher.js'
 import { KeyRingMissing } from '../../secrets/configured-ring.js'
 import { DefinitionRefused } from '../../tool/definition/index.js'
@@ -132,7 +132,7 @@ function explained(error: unknown, env: Environment): { message: string; status:
   }
   if (error instanceof UsageError) return as(EXIT.usage, harmless(message))
   // One sentence, with names in it that other people chose: none of them ends the line.
-  if ([Refusal, Refused, Unavailable].some(kind => error instanceof kind)) return as(EXIT.error, harmless(message))
+  if ([Refusal, Refused].some(kind => error instanceof kind)) return as(EXIT.error, harmless(message))
   if (error instanceof InvalidRequest || error instanceof DefinitionRefused) {
     return as(EXIT.error, error.faults.map(({ loc, msg }) => harmless(`${placeText(loc)}: ${msg}`)).join('\n  '))
   }
