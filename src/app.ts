@@ -23,6 +23,7 @@ import { preferStrict } from './http/parameters.js'
 import { registerProbes } from './http/probes.js'
 import { CallerRecord, registerReadMe } from './http/read-me.js'
 import { decorateRequests, requestFault, requestIdOf } from './http/request.js'
+import { RestoreRequest } from './http/resource-routes.js'
 import { registerRequestValidation } from './http/validation.js'
 import type { Lifecycle } from './lifecycle.js'
 import { InFlight } from './limits/in-flight.js'
@@ -31,6 +32,7 @@ import { registerCreatePersona } from './persona/create-persona.js'
 import { registerDeletePersona } from './persona/delete-persona.js'
 import { releaseTool } from './persona/life.js'
 import { registerReadPersona, registerReadPersonaHistory, registerReadPersonas } from './persona/read-persona.js'
+import { registerRestorePersona } from './persona/restore-persona.js'
 import { personaComponents } from './persona/schema.js'
 import { registerUpdatePersona } from './persona/update-persona.js'
 import { registerCreateTool } from './tool/create-tool.js'
@@ -94,6 +96,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     ...personaComponents,
     CallerRecord,
     HistoryEntry,
+    RestoreRequest,
   ])
   const authenticate = registerAuthentication(app, database, steps => service.requireSchema(steps))
 
@@ -128,6 +131,7 @@ function registerOperations(app: FastifyInstance, { config, database, service }:
   registerUpdatePersona(app, options)
   registerCreatePersona(app, options)
   registerDeletePersona(app, options)
+  registerRestorePersona(app, options)
   registerReadTools(app, options)
   registerReadTool(app, toolOptions)
   registerReadToolHistory(app, toolOptions)

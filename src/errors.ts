@@ -8,7 +8,7 @@ export const ERROR_CODES = {
   404: ['PERSONA_NOT_FOUND', 'NOT_FOUND', 'VERSION_NOT_FOUND'],
   405: ['METHOD_NOT_ALLOWED'],
   408: ['REQUEST_TIMEOUT'],
-  409: ['SNAPSHOT_TOO_LARGE', 'IDEMPOTENCY_KEY_IN_USE', 'TOOL_IN_USE'],
+  409: ['SNAPSHOT_TOO_LARGE', 'IDEMPOTENCY_KEY_IN_USE', 'TOOL_IN_USE', 'VERSION_UNUSABLE'],
   410: ['VERSION_GONE'],
   412: ['PRECONDITION_FAILED'],
   413: ['PAYLOAD_TOO_LARGE'],
@@ -227,6 +227,21 @@ export class VersionGone extends Refused {
     super('VERSION_GONE', message, { extra: { reason } })
   }
 }
+
+/** What an earlier version refers to does not exist any more, or is not the caller's to attach: the two must not differ. */
+export class VersionUnusable extends Refused {
+  constructor(version: number, names: readonly string[]) {
+    const named = new Intl.ListFormat('en-GB').format(names.slice(0, REFERENCES_NAMED_MAX))
+    const more = names.length > REFERENCES_NAMED_MAX ? ` and ${names.length - REFERENCES_NAMED_MAX} more` : ''
+    const what = `Version ${version} refers to what does not exist, or what you cannot attach, now: ${named}${more}.`
+    super(
+      'VERSION_UNUSABLE',
+      `${what} Read that version with view=update, take it out, and send the rest as an update.`,
+    )
+  }
+}
+
+const REFERENCES_NAMED_MAX = 20
 
 /** A limit, and how much of it a caller has left. */
 export interface RateLimitState {

@@ -37,6 +37,12 @@ const OPERATIONS: Operation[] = [
     body: () => undefined,
   },
   {
+    title: 'POST /persona/{persona_id}/restore',
+    method: 'POST',
+    addresses: addresses(AGENT_IDS, id => `/persona/${id}/restore?dry_run=true`),
+    body: () => ({ version: 1 }),
+  },
+  {
     title: 'PUT /admin/tool/custom/{tool_id}',
     method: 'PUT',
     addresses: addresses(TOOL_IDS, id => `/admin/tool/custom/${id}`),

@@ -39,6 +39,7 @@ t.test('the document is valid OpenAPI 3.1 and names the operations', async t => 
     { path: '/persona/{persona_id}', method: 'patch', operationId: 'update_persona', ...common },
     { path: '/persona/{persona_id}', method: 'delete', operationId: 'delete_persona', ...common },
     { path: '/persona/{persona_id}/history', method: 'get', operationId: 'read_persona_history', ...common },
+    { path: '/persona/{persona_id}/restore', method: 'post', operationId: 'restore_persona', ...common },
     { path: '/tool', method: 'get', operationId: 'list_tools', ...common },
     { path: '/tool/{tool_id}', method: 'get', operationId: 'read_tool', ...common },
     { path: '/tool/{tool_id}/history', method: 'get', operationId: 'read_tool_history', ...common },

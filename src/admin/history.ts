@@ -3,10 +3,7 @@ import type { Database } from '../db/database.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
 import { inTransaction } from '../db/transaction.js'
 import { VersionGone, VersionNotFound } from '../errors.js'
-import { pastContent } from '../persona/past.js'
-import { personaResource } from '../persona/resource.js'
-import { decisionFor } from '../persona/rules.js'
-import type { PersonaState } from '../persona/state.js'
+import { restoreAsOperator } from '../persona/restoration.js'
 import { parseExact } from '../schema/exact-json.js'
 import type { Vault } from '../secrets/vault.js'
 import { REQUEST_FIELDS } from '../tool/fields.js'
@@ -56,9 +53,6 @@ export async function readHistory(db: Kysely<Tables>, kind: ResourceKind, id: nu
   return { kind, id, current, kept_from, ...(deleted && { deleted }), versions: await versions.execute() }
 }
 
-/** How the rows of restored agents begin to say what made them; the first until version 2.0. */
-const RESTORE_COMMANDS = ['agentctl rollback', 'agentctl agent restore']
-
 /** `plan`: only decide, nothing is stored. */
 interface Options {
   plan?: boolean
@@ -74,25 +68,11 @@ export async function restorePersona(
   database: Pick<Database, 'db'>,
   id: number,
   version: number,
-  { plan = false, actor = operatorActor(RESTORE_COMMANDS[1]) }: Options = {},
+  { plan = false, actor = operatorActor('agentctl agent restore') }: Options = {},
 ) {
-  return await inTransaction(database, { rollback: plan }, async trx => {
-    let restored: number[] = []
-    const decide = async (state: PersonaState) => {
-      if (state.builtin_persona) throw new Refusal('this agent is built in')
-      const { content, notes } = await pastContent(trx, state, await readThen(trx, 'persona', id, version))
-      restored = content.tool_ids.filter(tool => !state.tool_ids.includes(tool))
-      const { rows } = await sql<{ id: number }>`
-        select id from tool where id = any(${restored}::integer[]) and not enabled order by id`.execute(trx)
-      const gone = [...notes, ...rows.map(tool => `disabled: tool ${tool.id}`)]
-      if (gone.length > 0) throw new Refusal(`what that version refers to is not usable now: ${gone.join('; ')}`)
-      return decisionFor(state, content)
-    }
-    const result = await changeAsOperator(trx, personaResource, id, decide, actor)
-    await restoreAttachers(trx, id, version, restored)
-    const changes = changesInWords(result.changes, await readReferences(trx))
-    return { ...result, changes, impact: [], left: [] as string[], notes: [] as string[] }
-  })
+  const result = await restoreAsOperator(database, id, version, { plan, actor })
+  const changes = changesInWords(result.changes, await readReferences(database.db))
+  return { ...result, changes, impact: [], left: [] as string[], notes: [] as string[] }
 }
 
 /** An earlier version. Throws `Refusal` where it is not kept. */
@@ -103,27 +83,6 @@ async function readThen(trx: Transaction<Tables>, kind: ResourceKind, id: number
     if (error instanceof VersionGone || error instanceof VersionNotFound) throw new Refusal(error.message)
     throw error
   }
-}
-
-/**
- * A tool that comes back is attached by whom it was then: the newest row up to that version that attached it, other than a
- * restore, says so. Otherwise a group manager would get into the scope what they attached themselves.
- */
-async function restoreAttachers(
-  trx: Transaction<Tables>,
-  id: number,
-  version: number,
-  restored: readonly number[],
-): Promise<void> {
-  await sql`
-    update persona_tool l set attached_by = (
-      select a.actor_id from audit a
-      where a.resource_kind = 'persona' and a.resource_id = ${id}::integer and a.version_after <= ${version}::integer
-        and not coalesce(a.command, '') like any(${RESTORE_COMMANDS.map(command => `${command}%`)}::text[])
-        and a.difference::jsonb -> 'tool_ids' -> 'to' @> to_jsonb(l.tool_id)
-        and not a.difference::jsonb -> 'tool_ids' -> 'from' @> to_jsonb(l.tool_id)
-      order by a.version_after desc limit 1)
-    where l.persona_id = ${id}::integer and l.tool_id = any(${restored}::integer[])`.execute(trx)
 }
 
 /**

@@ -5,7 +5,7 @@ import { clientAddressOf } from '../auth/client-address.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { ResourceKind } from '../db/tables.js'
 import { HTTPValidationError } from '../schema/faults.js'
-import { reference } from '../schema/vocabulary.js'
+import { identifier, isInt4, reference } from '../schema/vocabulary.js'
 import type { Actor } from '../updates/audit.js'
 import { requestKey } from '../updates/idempotency.js'
 import type { OperationOptions } from '../updates/resource.js'
@@ -63,6 +63,33 @@ export function updateResponses(snapshot: TSchema, title: 'agent' | 'tool') {
     ...invalidResponse('request'),
     ...errorResponses(400, 401, 403, 404, 409, 412, 413, 415, 428, 429, 500, 503),
   }
+}
+
+/** The body of a restoration. */
+export const RestoreRequest = Type.Object(
+  { version: identifier({ description: 'A version of the history.' }) },
+  { $id: 'RestoreRequest' },
+)
+
+export const RESTORE_BYTES_MAX = 4 * 1024
+
+/** What a restoration answers. */
+export function restoreResponses(snapshot: TSchema, title: 'agent' | 'tool') {
+  return { ...updateResponses(snapshot, title), ...errorResponses(410) }
+}
+
+/** The request that a restoration is made of. It takes every field: there is nothing to merge. */
+export function restorerOf<Kind extends ResourceKind>(
+  [kind, id]: readonly [Kind, number],
+  request: FastifyRequest,
+  version: number,
+  query: { dry_run?: boolean | undefined },
+  { 'idempotency-key': key, ...headers }: Parameters<typeof updaterOf>[2] & { 'idempotency-key'?: string | undefined },
+  options: OperationOptions,
+) {
+  const asked = updaterOf(request, query, headers, options)
+  const used = requestKey(request.caller, asked.dryRun ? undefined : key, () => [kind, id, 'restore', version])
+  return { ...asked, merges: false, kind, id, version: isInt4(version) ? version : 0, key: used }
 }
 
 /** What a read answers: the record, or the body of an update. */

@@ -44,6 +44,11 @@ export function keptFieldWarning(name: string, byOwner = false): string {
   return `field ${name} was kept: changing it takes ${byOwner ? 'the owner or ' : ''}an administrator`
 }
 
+/** Of a field that a restoration left as it was. */
+export function notRestoredWarning(name: string): string {
+  return `field ${name} was not restored: that is not yours to do`
+}
+
 /** Of a field that the creator of an agent may not set. */
 export function newFieldWarning(name: string): string {
   return `field ${name} has the value of a new agent: setting it takes an administrator`

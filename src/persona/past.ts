@@ -13,15 +13,15 @@ import type { PersonaState } from './state.js'
 import { REFERENCE_TYPES, type RelationLists, readReferences } from './statements.js'
 
 /**
- * The content of an agent as it was, of what still exists and the viewer's token may see: `notes` names the rest. `tools` are its tools as they
- * were, and the lost ones.
+ * The content of an agent as it was, of what still exists and the viewer's token may see: `notes` names the rest, `deleted` what is gone. `tools`
+ * are its tools as they were, and the lost ones.
  */
 export async function pastContent(
   executor: Executor,
   state: PersonaState,
   { at, values }: Pick<Past, 'at' | 'values'>,
   { tools: visible }: Pick<ViewerParameters, 'tools'> = OPERATOR,
-): Promise<{ content: PersonaContent; tools: Pasts; notes: string[] }> {
+): Promise<{ content: PersonaContent; tools: Pasts; deleted: string[]; notes: string[] }> {
   const content: PersonaContent = { ...contentOf(state), ...values }
   const hidden = content.tool_ids.filter(
     id => visible !== null && !visible.includes(id) && !state.tool_ids.includes(id),
@@ -47,7 +47,7 @@ export async function pastContent(
       ? [`left out, as this token is bound to others: ${named(hidden.map(id => `tool ${id}`))}`]
       : []),
   ]
-  return { content, tools, notes }
+  return { content, tools, deleted, notes }
 }
 
 function existenceOf(relation: Relation, { lost }: Pasts, references: References): (id: number | string) => boolean {

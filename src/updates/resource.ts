@@ -47,6 +47,8 @@ export interface Decision {
   changes: Change[]
   /** Of a merge the fields that both sides changed, each to something else: such a decision is not made. */
   conflicts?: readonly string[]
+  /** What the audit row says of how it was made, instead of the actor's command. */
+  command?: string
 }
 
 /** Runs work when there is room for it: bounded by key and in all. Throws `RateLimited`, or `WaitedInVain`, where the wait is too long. */
@@ -124,7 +126,7 @@ export interface ShownRow {
 }
 
 /** What a request does with a resource. */
-export type Act = 'update' | 'creation' | 'deletion'
+export type Act = 'update' | 'creation' | 'deletion' | 'restoration'
 
 /** What a kind of resource gives to the algorithm: how it decides, and its statements. */
 export interface VersionedResource<T extends ResourceTypes> {

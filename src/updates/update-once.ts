@@ -17,19 +17,23 @@ export interface Answered<T extends ResourceTypes> extends Omit<Updated<T>, 'dec
   decision: T['Decision'] | null
 }
 
-/** Updates as `update` does, or answers what a request with this key was answered before. Throws `InvalidRequest` for another request. */
+/**
+ * Updates as `update` does, or answers what a request with this key was answered before. `prepare` makes of the request what is updated: of a
+ * restoration, which must not be made for a repetition. Throws `InvalidRequest` for another request.
+ */
 export async function updateOnce<T extends ResourceTypes>(
   database: Database,
   resource: VersionedResource<T>,
   request: T['Request'],
   prefetched: T['State'] | null,
+  prepare: (state: T['State']) => T['Request'] | Promise<T['Request']> = () => request,
 ): Promise<Answered<T>> {
   const job = { database, resource, request }
   const state = await wholeState(job, prefetched)
   if (request.key.idempotency_key !== null) resource.requireRights(state, request.caller)
   return await once(
     job,
-    () => update(job, state),
+    async () => await update({ ...job, request: await prepare(state) }, state),
     async first => {
       const { caller, prefetched } = await request.authenticateAgain()
       if (prefetched === null) throw new ResourceNotFound(resource.kind)

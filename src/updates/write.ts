@@ -78,7 +78,8 @@ export function entryOf<T extends ResourceTypes>(
   const contentHash = audited && sha256(JSON.stringify(audited))
   const content = { definitionBefore: resource.replacedDefinition(state, decision), contentHash }
   const end = { kind: resource.kind, ...state }
-  return Object.assign(auditEntry(end, decision.changes, actor, databaseTimeMs(state), content), key)
+  const { changes, command = actor.command } = decision
+  return Object.assign(auditEntry(end, changes, { ...actor, command }, databaseTimeMs(state), content), key)
 }
 
 /** Gives an audit row that is sent only now the time of now, which is later than that of the version before. */

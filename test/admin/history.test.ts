@@ -3,8 +3,8 @@ import t from 'tap'
 import { applyOrganisation } from '../../src/admin/apply.js'
 import { verifyAudit } from '../../src/admin/audit-verification.js'
 import { readHistory, restorePersona, restoreTool } from '../../src/admin/history.js'
-import { Refusal } from '../../src/admin/refusal.js'
 import { OPERATOR } from '../../src/auth/viewer.js'
+import { VersionNotFound, VersionUnusable } from '../../src/errors.js'
 import { personaResource } from '../../src/persona/resource.js'
 import { contentOf } from '../../src/persona/rules.js'
 import { pruneHistory } from '../../src/updates/prune.js'
@@ -91,11 +91,8 @@ t.test('a rollback to what is gone or not kept is refused', async t => {
   await changeAgent(4, { tools: ['items'] })
   await changeAgent(4, { tools: [] })
   await changeTool(10, { enabled: false })
-  await t.rejects(
-    restorePersona(database, 4, 2),
-    new Refusal('what that version refers to is not usable now: disabled: tool 10'),
-  )
-  await t.rejects(restorePersona(database, 4, 9), new Refusal('The versions of agent 4 go to 3.'))
+  await t.rejects(restorePersona(database, 4, 2), new VersionUnusable(2, ['tool 10 (disabled)']))
+  await t.rejects(restorePersona(database, 4, 9), new VersionNotFound('The versions of agent 4 go to 3.'))
   await changeTool(10, { enabled: true })
 })
 

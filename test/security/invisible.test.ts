@@ -68,7 +68,11 @@ t.test("alike: somebody else's private agent, a deleted one, a hidden id, one th
 })
 
 t.test("alike: the history and a restoration of somebody else's agent and of none", async t => {
-  const requests: [method: string, path: string, body?: object][] = [['GET', 'history']]
+  const requests: [method: string, path: string, body?: object][] = [
+    ['GET', 'history'],
+    ['POST', 'restore', { version: 1 }],
+    ['POST', 'restore', { version: 99 }],
+  ]
   for (const [method, path, body] of requests) {
     const ask = async (id: number) => {
       world.statements.length = 0

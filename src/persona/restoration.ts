@@ -1,0 +1,200 @@
+import { sql, type Transaction } from 'kysely'
+import { type Caller, isAdmin, managesActions } from '../auth/caller.js'
+import type { Database } from '../db/database.js'
+import { rowQuery } from '../db/statements/row-statement.js'
+import type { Tables } from '../db/tables.js'
+import { inTransaction } from '../db/transaction.js'
+import { Forbidden, InvalidRequest, Refused, VersionNotFound, VersionUnusable } from '../errors.js'
+import type { Actor } from '../updates/audit.js'
+import { sameValue } from '../updates/field-table.js'
+import { readPastOf } from '../updates/past.js'
+import { inSnapshot } from '../updates/read-past.js'
+import type { Job, VersionedResource } from '../updates/resource.js'
+import { changeAsOperator } from '../updates/write.js'
+import { CONTENT_FIELDS, idsOf, isRelation, linkOf, type PersonaContent, REQUEST_FIELDS } from './fields.js'
+import { pastContent } from './past.js'
+import { type PersonaTypes, personaResource } from './resource.js'
+import {
+  changedFields,
+  decidePersona,
+  decisionFor,
+  type PersonaDecision,
+  type PersonaUpdate,
+  type PersonaUpdateFields,
+  type References,
+  requireEditable,
+  requireVersions,
+} from './rules.js'
+import type { PersonaState } from './state.js'
+
+/* An agent becomes what it was in an earlier version: a new version with the content of that one. */
+
+/** A request to restore a version. `wanted` is what the agent was then; of a request that is not prepared yet it is absent. */
+export interface PersonaRestore extends PersonaUpdate {
+  version: number
+  wanted?: PersonaContent
+}
+
+export interface RestoreDecision extends PersonaDecision {
+  /** The tools that come back with those who attached them then, and the version that says who. */
+  attachers?: { tools: readonly number[]; version: number }
+  /** Fields that are not as they were, as the caller cannot change them so. */
+  left: string[]
+}
+
+export interface RestoreTypes extends PersonaTypes {
+  Request: PersonaRestore
+  Decision: RestoreDecision
+}
+
+/** Agents that are restored by a caller, with the rights of an update; also those that are deleted. */
+export const personaRestoration: VersionedResource<RestoreTypes> = {
+  ...personaResource,
+  act: 'restoration',
+  decide: decideRestoration,
+  asked: (state, request) => [
+    ...personaResource.asked(state, request),
+    { field: 'deleted', from: state.deleted, to: false },
+  ],
+  // Who attached a tool is set beside the statement that attaches it.
+  isStorable: decision => personaResource.isStorable(decision) && decision.attachers === undefined,
+  writing: (state, decision, viewer, entry, minimal) => {
+    const query = personaResource.writing(state, decision, viewer, entry, minimal)
+    const { attachers } = decision
+    if (attachers === undefined) return query
+    return rowQuery(
+      async executor => {
+        const row = await query.single(executor)
+        if (row !== undefined) await restoreAttachers(executor as Transaction<Tables>, state.id, attachers) // by `isStorable`
+        return row
+      },
+      () => Promise.reject(new Error('attachers are restored only under the lock')),
+    )
+  },
+  isVisible: (state, caller) =>
+    personaResource.isVisible(state, caller) || (state.deleted && ownsOrAdministers(state, caller)),
+  requireRights: requireRestorable,
+  requireHistory: requireVersions,
+}
+
+function ownsOrAdministers({ access }: PersonaState, caller: Caller): boolean {
+  return access === 'owner' || isAdmin(caller)
+}
+
+function requireRestorable(state: PersonaState, caller: Caller): void {
+  if (state.deleted) requireVersions(state, caller)
+  else requireEditable(state, caller)
+}
+
+/** The update that a restoration is. Reads what the agent was. Throws what refuses it, `VersionUnusable` where something of then is gone. */
+export async function preparedRestoration(job: Job<RestoreTypes>, state: PersonaState): Promise<PersonaRestore> {
+  const { request } = job
+  const { id, version } = request
+  requireRestorable(state, request.caller)
+  const wanted = await inSnapshot(job, id, (trx, now) => contentThen(trx, now, version))
+  const fields = REQUEST_FIELDS.flatMap(([name]) => {
+    return name === 'remove_image' ? [] : [[name, isRelation(name) ? idsOf(wanted, name) : wanted[name]]]
+  })
+  return { ...request, wanted, masked: true, fields: Object.fromEntries(fields) as PersonaUpdateFields } // as they are stored
+}
+
+/** What the agent was in a version. Throws `VersionNotFound`, `VersionGone`, `VersionUnusable`. */
+async function contentThen(trx: Transaction<Tables>, state: PersonaState, version: number): Promise<PersonaContent> {
+  const past = await readPastOf(trx, 'persona', state.id, { version })
+  const { content, deleted } = await pastContent(trx, state, past)
+  if (content.deleted)
+    throw new VersionNotFound(`In version ${version} agent ${state.id} was deleted: name an earlier one.`)
+  if (deleted.length > 0) throw new VersionUnusable(version, deleted)
+  return content
+}
+
+function decideRestoration(
+  state: PersonaState,
+  request: PersonaRestore,
+  references: References | null,
+): RestoreDecision {
+  const { caller, strict, version, wanted = state } = request
+  requireRestorable(state, caller)
+  const fields = { ...request.fields }
+  if (!ownsOrAdministers(state, caller) && !strict) {
+    for (const [name, { changedBy }] of REQUEST_FIELDS) if (changedBy === 'owner') delete fields[name]
+  }
+  const decision = decidedUsable(version, fields, () => {
+    return decidePersona(state.deleted ? { ...state, deleted: false } : state, { ...request, fields }, references)
+  })
+  const content = { ...decision.content, deleted: false }
+  const left = CONTENT_FIELDS.filter(field => !sameValue(content[field], { ...wanted, deleted: false }[field]))
+  if (strict && left.length > 0) throw new Forbidden(`Restoring ${left.join(' and ')} is not yours to do.`)
+  const { tool_ids: tools = [] } = decision.attached
+  const keeps = tools.length > 0 && managesActions(caller)
+  return {
+    ...decision,
+    ...{ content, left, changes: changedFields(state, content) },
+    ...(keeps && { attachers: { tools: tools.map(Number), version } }),
+    command: `restore --version ${version}${keeps ? ' --keep-attachers' : ''}`,
+  }
+}
+
+/** Says of newly attached ids that cannot be attached that the version is unusable, instead of that the request is invalid. */
+function decidedUsable(version: number, fields: PersonaUpdateFields, decide: () => PersonaDecision): PersonaDecision {
+  try {
+    return decide()
+  } catch (error) {
+    if (!(error instanceof InvalidRequest)) throw error
+    const names = error.faults.flatMap(({ loc: [, field = '', index], type }) => {
+      if (typeof index !== 'number' || !isRelation(String(field))) return []
+      const relation = field as Parameters<typeof linkOf>[0]
+      const name = `${linkOf(relation).noun.toLowerCase()} ${fields[relation]?.[index]}`
+      return [type === 'tool_disabled' ? `${name} (disabled)` : name]
+    })
+    throw names.length > 0 ? new VersionUnusable(version, names) : error
+  }
+}
+
+/** How the rows of restorations that kept attachers say what made them. */
+const KEEPING = ['agentctl rollback%', 'agentctl agent restore%', 'restore % --keep-attachers']
+
+/**
+ * A tool that comes back is attached by whom it was then: the newest row up to that version that attached it, other than such a restoration,
+ * says so. Otherwise a group manager would get into the scope what they attached themselves.
+ */
+async function restoreAttachers(
+  trx: Transaction<Tables>,
+  id: number,
+  { tools, version }: NonNullable<RestoreDecision['attachers']>,
+): Promise<void> {
+  await sql`
+    update persona_tool l set attached_by = (
+      select a.actor_id from audit a
+      where a.resource_kind = 'persona' and a.resource_id = ${id}::integer and a.version_after <= ${version}::integer
+        and not coalesce(a.command, '') like any(${KEEPING}::text[])
+        and a.difference::jsonb -> 'tool_ids' -> 'to' @> to_jsonb(l.tool_id)
+        and not a.difference::jsonb -> 'tool_ids' -> 'from' @> to_jsonb(l.tool_id)
+      order by a.version_after desc limit 1)
+    where l.persona_id = ${id}::integer and l.tool_id = any(${tools}::integer[])`.execute(trx)
+}
+
+/** Restores a version as the operator: every field, whoever may change it. `plan`: nothing is stored. Throws `VersionUnusable` and the like. */
+export async function restoreAsOperator(
+  database: Pick<Database, 'db'>,
+  id: number,
+  version: number,
+  { plan, actor }: { plan: boolean; actor: Actor },
+) {
+  return await inTransaction(database, { rollback: plan }, async trx => {
+    const decide = async (state: PersonaState): Promise<RestoreDecision> => {
+      if (state.builtin_persona) throw new Refused('BUILTIN_READ_ONLY', 'This agent is built in and cannot be updated.')
+      const content = await contentThen(trx, state, version)
+      const tools = content.tool_ids.filter(tool => !state.tool_ids.includes(tool))
+      const disabled = trx
+        .selectFrom('tool')
+        .select('id')
+        .where('id', 'in', [0, ...tools])
+        .where('enabled', '=', false)
+      const names = (await disabled.orderBy('id').execute()).map(tool => `tool ${tool.id} (disabled)`)
+      if (names.length > 0) throw new VersionUnusable(version, names)
+      return { ...decisionFor(state, content), left: [], attachers: { tools, version } }
+    }
+    return await changeAsOperator(trx, personaRestoration, id, decide, actor)
+  })
+}

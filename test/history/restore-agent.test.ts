@@ -1,0 +1,275 @@
+import { sql } from 'kysely'
+import t from 'tap'
+import { applyOrganisation } from '../../src/admin/apply.js'
+import { verifyAudit } from '../../src/admin/audit-verification.js'
+import { pruneHistory } from '../../src/updates/prune.js'
+import { REQUIRED_FIELDS, worldApp } from '../app.js'
+import { ALICE, BOB, CAROL } from '../fixtures/users.js'
+import { auditRows, faultsOf, hashOfEverything, newPerson, storedAgent, warningsOf } from '../updates/stored-state.js'
+
+/* `POST /persona/{id}/restore`: an agent becomes what it was, by the rights of the caller. */
+
+const world = await worldApp(t)
+const { call, database } = world
+const { db } = database
+const alice = await world.token('alice@example.com')
+const bob = await world.token('bob@example.com')
+const admin = await world.token('admin@example.com')
+
+async function sent(method: string, url: string, body?: object, token = alice) {
+  const answer = await call(method, url, { token, ...(body && { body }) })
+  if (answer.statusCode >= 300) throw new Error(answer.body)
+  return answer
+}
+const patch = (id: number, body: object, token = alice) =>
+  sent('PATCH', `/persona/${id}?update_mask=${Object.keys(body)}`, body, token)
+const remove = (id: number, token = alice) => sent('DELETE', `/persona/${id}`, undefined, token)
+const agentOf = async (token: string, fields: object = {}) =>
+  (await sent('POST', '/persona', { ...REQUIRED_FIELDS, document_set_ids: [], tool_ids: [], ...fields }, token)).json()
+    .id as number
+const restore = (id: number, version: number, { token = alice, query = '', ...headers }: Record<string, string> = {}) =>
+  call('POST', `/persona/${id}/restore${query}`, { token, body: { version }, headers })
+const makeEditor = (id: number) =>
+  sql`update persona_user set level = 'editor' where persona_id = ${id} and user_id = ${BOB}`.execute(db)
+const mentions = (answer: { json(): { detail: string } }) => answer.json().detail
+
+t.teardown(async () => {
+  const { findings } = await verifyAudit(db)
+  if (findings.length > 0) throw new Error(JSON.stringify(findings))
+})
+
+t.test('200 with the agent and its tag: every field and relation of the version is back, as a new version', async t => {
+  const id = await agentOf(alice, {
+    ...{ users: [BOB], groups: [1], label_ids: [1], tool_ids: [10, 13], document_set_ids: [2] },
+    ...{ starter_messages: [{ name: 'Hi', message: 'Hello' }], search_start_date: '2026-01-01', icon_name: 'x' },
+  })
+  const { version: _, ...first } = await storedAgent(world, id)
+  const shown = (await call('GET', `/persona/${id}`, { token: alice })).body
+  await patch(id, { name: 'Other', users: [], groups: [], label_ids: [], tool_ids: [], starter_messages: null })
+  await patch(id, { document_set_ids: [], search_start_date: null, icon_name: null, is_public: true })
+  const answer = await restore(id, 1)
+  t.equal(answer.statusCode, 200, answer.body)
+  t.match(answer.headers, { etag: `"persona-${id}-4"`, warning: undefined })
+  t.equal(answer.body, shown)
+  const { version, ...now } = await storedAgent(world, id)
+  t.same(now, first)
+  t.equal(version, 4)
+  const [entry] = (await call('GET', `/persona/${id}/history`, { token: alice })).json()
+  t.match(entry, { version: 4, action: 'restored', actor: { id: ALICE, email: 'alice@example.com' } })
+  t.equal(entry.actor.command, undefined)
+  t.match(await restore(id, 4), { statusCode: 200, headers: { etag: `"persona-${id}-4"` } }, 'nothing to change')
+})
+
+t.test('200 of a dry run, 204 of return=minimal; 412 and 428 where the state is not the one that was seen', async t => {
+  const id = await agentOf(alice)
+  await patch(id, { name: 'Other' })
+  const careful = await world.token('alice@example.com', { requireIfMatch: true })
+  const before = await hashOfEverything(db)
+  const dry = await restore(id, 1, { query: '?dry_run=true', 'idempotency-key': '"dry"' })
+  t.match(dry, { statusCode: 200, headers: { 'dry-run': 'true', etag: `"persona-${id}-2"` } })
+  t.equal(dry.json().name, 'Agent')
+  t.match((await restore(id, 1, { 'if-match': `"persona-${id}-1"` })).json(), {
+    reason: 'changed',
+    applied_etag: null,
+    changed: [{ field: 'name' }],
+  })
+  t.match((await restore(id, 1, { 'if-none-match': '*' })).json(), { reason: 'matched' })
+  t.equal((await restore(id, 1, { token: careful })).statusCode, 428)
+  t.same(faultsOf(await restore(id, 1, { 'if-match': 'x' })), ['header.if-match string_pattern_mismatch'])
+  t.same(await hashOfEverything(db), before)
+  const minimal = await restore(id, 1, { 'if-match': `"persona-${id}-2"`, prefer: 'return=minimal' })
+  t.match(minimal, { statusCode: 204, headers: { etag: `"persona-${id}-3"` } })
+})
+
+t.test('422 for bodies that are wrong, 404 and 410 for versions that are not there, with sentences', async t => {
+  const id = await agentOf(alice)
+  for (let n = 2; n <= 6; n++) await patch(id, { name: `name ${n}` })
+  await pruneHistory(db, { auditRetentionDays: 400, versionsMax: 3, bytesMax: 2 ** 26 })
+  const before = await hashOfEverything(db)
+  for (const [body, fault] of [
+    [{}, 'body.version missing'],
+    [{ version: '1' }, 'body.version int_parsing'],
+    [{ version: null }, 'body.version int_type'],
+    [{ version: 1.5 }, 'body.version int_from_float'],
+  ] as const) {
+    t.same(faultsOf(await call('POST', `/persona/${id}/restore`, { token: alice, body })), [fault])
+  }
+  t.same(faultsOf(await restore(id, 1, { query: '?update_mask=name' })), ['query.update_mask extra_forbidden'])
+  const large = await call('POST', `/persona/${id}/restore`, {
+    token: alice,
+    body: { version: 1, x: 'x'.repeat(5_000) },
+  })
+  t.equal(large.statusCode, 413)
+  for (const version of [0, -1, 7, 99_999_999_999, 1e20]) {
+    const answer = await restore(id, version)
+    t.match(answer.json(), { error_code: 'VERSION_NOT_FOUND', detail: `The versions of agent ${id} go to 6.` })
+  }
+  t.match((await restore(id, 2)).json(), { error_code: 'VERSION_GONE', reason: 'pruned', detail: /before version 3/ })
+  t.same(await hashOfEverything(db), before)
+  const unknown = await call('POST', `/persona/${id}/restore`, { token: alice, body: { version: 3, verison: 1 } })
+  t.match(warningsOf(unknown), ["unknown field verison ignored: did you mean 'version'?"])
+})
+
+t.test('fields that the caller may not change stay, with a Warning; strict handling refuses them', async t => {
+  const id = await agentOf(alice, { users: [BOB], is_public: true, groups: [1] })
+  await makeEditor(id)
+  await patch(id, { is_default_persona: true, display_priority: 1 }, admin)
+  await patch(id, { is_default_persona: false, display_priority: 2 }, admin)
+  await patch(id, { is_public: false, groups: [], name: 'Other', users: [BOB, CAROL] })
+  t.match(await restore(id, 2, { token: bob, prefer: 'handling=strict' }), { statusCode: 403 })
+  const byEditor = await restore(id, 2, { token: bob })
+  t.match(byEditor.json(), { name: 'Agent', is_public: false, is_default_persona: false, display_priority: 2 })
+  t.same(
+    warningsOf(byEditor).filter(text => text.startsWith('field')),
+    ['is_public', 'groups', 'is_default_persona', 'display_priority'].map(
+      name => `field ${name} was not restored: that is not yours to do`,
+    ),
+  )
+  t.match((await restore(id, 2, { token: admin })).json(), {
+    is_default_persona: true,
+    display_priority: 1,
+    groups: [1],
+  })
+  const entry = { id, name: 'Agent', owner: 'carol@example.com', is_visible: false }
+  await applyOrganisation(database, { version: 1, agents: [entry] }, { vault: world.vault, env: {} })
+  t.match(warningsOf(await restore(id, 2, { token: admin })), [/^field is_visible/, /^field owner_id/])
+})
+
+t.test('a right of editors that was taken away does not come back by a restoration', async t => {
+  const id = await agentOf(alice, { users: [BOB] })
+  await makeEditor(id)
+  await patch(id, { name: 'Other' })
+  await patch(id, { users: [] })
+  const answer = await restore(id, 2)
+  t.equal(answer.statusCode, 200)
+  t.match(warningsOf(answer), [])
+  t.match(await storedAgent(world, id), { users: [{ id: BOB, level: 'viewer' }] })
+})
+
+t.test('409 names what does not exist and what may not be attached, alike; nothing is changed', async t => {
+  const around = { vault: world.vault, env: {} }
+  const ours = (users: string[]) => ({ id: 50, name: 'Ours', is_public: false, users, groups: [] })
+  const have = (document_sets: object[], labels: object[], prune = false) =>
+    applyOrganisation(database, { version: 1, document_sets, labels }, { ...around, prune })
+  const others = ['Public Docs', 'Private Docs', 'Empty Set'].map((name, index) => ({ id: index + 1, name }))
+  const labels = ['alpha', 'beta', 'gamma'].map((name, index) => ({ id: index + 1, name }))
+  const enable = (enabled: boolean) =>
+    applyOrganisation(database, { version: 1, tools: [{ id: 15, name: 'gcur_tool', enabled }] }, around)
+  await have([ours(['alice@example.com'])], [{ id: 50, name: 'ours' }])
+  const id = await agentOf(alice, { label_ids: [50], tool_ids: [15], document_set_ids: [50] })
+  await patch(id, { label_ids: [], tool_ids: [], document_set_ids: [] })
+  await enable(false)
+  await have([ours([])], [])
+  const before = await hashOfEverything(db)
+  const refused = await restore(id, 1)
+  t.match(refused, { statusCode: 409 })
+  t.equal(refused.json().error_code, 'VERSION_UNUSABLE')
+  t.match(mentions(refused), 'attach, now: document set 50 and tool 15 (disabled). Read that version with view=update')
+  t.same(await hashOfEverything(db), before)
+  await enable(true)
+  const hidden = mentions(await restore(id, 1))
+  t.match(hidden, 'now: document set 50. Read')
+  await have(others, [...labels, { id: 50, name: 'ours' }], true)
+  t.equal(mentions(await restore(id, 1)), hidden, 'as one that is not shared with them')
+  await have(others, labels, true)
+  t.match(mentions(await restore(id, 1)), 'now: document set 50 and label 50. Read')
+  const bound = await world.token('alice@example.com', { personaIds: [id] })
+  await patch(id, { tool_ids: [10] })
+  await patch(id, { tool_ids: [] })
+  t.match(mentions(await restore(id, 3, { token: bound })), 'now: tool 10. Read')
+  t.equal((await restore(id, 3)).statusCode, 200)
+})
+
+t.test('403 for readers, 404 for what is invisible, 400 for what is built in', async t => {
+  const id = await agentOf(alice, { users: [BOB] })
+  t.match((await restore(id, 1, { token: bob })).json(), { detail: /^You can see this agent but not edit it/ })
+  t.match((await restore(1, 1, { token: bob })).json(), { error_code: 'PERSONA_NOT_FOUND' })
+  await sql`update persona set builtin_persona = true where id = ${id}`.execute(db)
+  t.match((await restore(id, 1)).json(), { error_code: 'BUILTIN_READ_ONLY' })
+  await sql`update persona set builtin_persona = false where id = ${id}`.execute(db)
+  const bound = await world.token('alice@example.com', { personaIds: [id] })
+  t.equal((await restore(2, 1, { token: bound })).statusCode, 403)
+})
+
+t.test('200 of a deleted agent for its owner and administrators, with all that it had', async t => {
+  for (const token of [alice, admin]) {
+    const id = await agentOf(alice, { users: [BOB], label_ids: [1], tool_ids: [10], is_public: true })
+    await patch(id, { name: 'Last' })
+    const before = (await call('GET', `/persona/${id}`, { token })).body
+    const forBob = (await call('GET', `/persona/${id}`, { token: bob })).body
+    await remove(id)
+    for (const other of [bob, await world.token('carol@example.com')])
+      t.match((await restore(id, 2, { token: other })).json(), { error_code: 'PERSONA_NOT_FOUND' })
+    t.match((await restore(id, 3, { token })).json(), {
+      error_code: 'VERSION_NOT_FOUND',
+      detail: `In version 3 agent ${id} was deleted: name an earlier one.`,
+    })
+    const stale = await restore(id, 2, { token, 'if-match': `"persona-${id}-2"` })
+    t.match(stale.json(), { reason: 'changed', applied_etag: null })
+    const dry = await restore(id, 2, { token, query: '?dry_run=true' })
+    t.equal(dry.body, before)
+    t.equal((await call('GET', `/persona/${id}`, { token: alice })).statusCode, 404)
+    const back = await restore(id, 2, { token, 'if-match': `"persona-${id}-3"` })
+    t.equal(back.body, before)
+    t.equal((await call('GET', `/persona/${id}`, { token: bob })).body, forBob)
+    const rows = await auditRows(db, 'persona', id)
+    t.match(rows.at(-1)?.difference, { deleted: { from: true, to: false } })
+    const actions = (await call('GET', `/persona/${id}/history`, { token: alice })).json()
+    t.same(
+      actions.map(({ action }: { action: string }) => action),
+      ['restored', 'deleted', 'updated', 'created'],
+    )
+    t.match((await restore(id, 3)).json(), { error_code: 'VERSION_NOT_FOUND', detail: /had been deleted/ })
+  }
+})
+
+t.test('a key restores once, also at the same time, and whatever became of the agent', async t => {
+  const id = await agentOf(alice)
+  await patch(id, { name: 'Other' })
+  const key = { 'idempotency-key': '"restored once"' }
+  const answers = await Promise.all(Array.from({ length: 6 }, () => restore(id, 1, key)))
+  t.same(
+    answers.filter(({ statusCode }) => ![200, 409].includes(statusCode)),
+    [],
+  )
+  t.equal((await auditRows(db, 'persona', id)).length, 3)
+  await patch(id, { name: 'Later' })
+  const again = await restore(id, 1, key)
+  t.match(again, { statusCode: 200, headers: { etag: `"persona-${id}-3"`, 'idempotent-replayed': 'true' } })
+  t.equal(again.json().name, 'Agent')
+  t.same(faultsOf(await restore(id, 2, key)), ['header.idempotency-key idempotency_key_reused'])
+  await pruneHistory(db, { auditRetentionDays: 400, versionsMax: 2, bytesMax: 2 ** 26 })
+  t.match(await restore(id, 1, key), { statusCode: 200 }, 'also where version 1 is no longer kept')
+  await remove(id)
+  t.match(await restore(id, 1, key), { statusCode: 200, headers: { 'idempotent-replayed': 'true' } })
+  t.equal((await call('GET', `/persona/${id}`, { token: alice })).statusCode, 404, 'it did not come back')
+})
+
+t.test(
+  'who attached a tool that comes back: the caller, or for managers of all tools who attached it then',
+  async t => {
+    await newPerson(database, 'attacher@example.com')
+    const attacher = await world.token('attacher@example.com')
+    const attachedBy = async (id: number) => {
+      const { rows } = await sql<{
+        by: string
+      }>`select u.email as by from persona_tool l join user_account u on u.id = l.attached_by
+      where l.persona_id = ${id} and l.tool_id = 10`.execute(db)
+      return rows.map(({ by }) => by)
+    }
+    const id = await agentOf(attacher, { tool_ids: [10], users: [BOB] })
+    await makeEditor(id)
+    await patch(id, { tool_ids: [] }, attacher)
+    await restore(id, 1, { token: admin })
+    t.same(await attachedBy(id), ['attacher@example.com'])
+    await patch(id, { tool_ids: [] }, attacher)
+    await restore(id, 1, { token: bob })
+    t.same(await attachedBy(id), ['bob@example.com'])
+    await patch(id, { tool_ids: [] }, attacher)
+    await restore(id, 3, { token: admin })
+    t.same(await attachedBy(id), ['attacher@example.com'], 'also of a version that was restored')
+    await patch(id, { tool_ids: [] }, attacher)
+    await restore(id, 5, { token: admin })
+    t.same(await attachedBy(id), ['bob@example.com'], "and of one that was another's to attach")
+  },
+)
