@@ -1,13 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import {
-  type Driver,
-  Kysely,
-  PostgresAdapter,
-  PostgresIntrospector,
-  PostgresQueryCompiler,
-  sql,
-  type TransactionSettings,
-} from 'kysely'
+import { type Driver, type Kysely, sql, type TransactionSettings } from 'kysely'
 import pg from 'pg'
 import {
   type CommitUnknown,
@@ -25,6 +17,7 @@ import { type Query, Session, type SessionSettings } from './connection/session.
 import { type Outcome, settle } from './connection/settle.js'
 import { VALUES } from './connection/type-parsers.js'
 import { Batcher } from './statements/batcher.js'
+import { kyselyOn } from './statements/queries.js'
 import {
   type BatchRunner,
   byPosition,
@@ -268,14 +261,7 @@ export class Database implements BatchRunner {
       releaseConnection: async session => own(session).release(),
       destroy: async () => {}, // the pool is closed by `close`, in its order
     }
-    return new Kysely<Tables>({
-      dialect: {
-        createAdapter: () => new PostgresAdapter(),
-        createDriver: () => driver,
-        createIntrospector: db => new PostgresIntrospector(db),
-        createQueryCompiler: () => new PostgresQueryCompiler(),
-      },
-    })
+    return kyselyOn(driver)
   }
 }
 

@@ -1,7 +1,7 @@
 import { sql, type Transaction } from 'kysely'
 import { type Caller, isAdmin, managesActions } from '../auth/caller.js'
 import type { Database } from '../db/database.js'
-import { rowQuery } from '../db/statements/row-statement.js'
+import { RowQuery } from '../db/statements/row-statement.js'
 import type { Tables } from '../db/tables.js'
 import { inTransaction } from '../db/transaction.js'
 import { Forbidden, InvalidRequest, Refused, VersionNotFound, VersionUnusable } from '../errors.js'
@@ -62,7 +62,7 @@ export const personaRestoration: VersionedResource<RestoreTypes> = {
     const query = personaResource.writing(state, decision, viewer, entry, minimal)
     const { attachers } = decision
     if (attachers === undefined) return query
-    return rowQuery(
+    return new RowQuery(
       async executor => {
         const row = await query.single(executor)
         if (row !== undefined) await restoreAttachers(executor as Transaction<Tables>, state.id, attachers) // by `isStorable`

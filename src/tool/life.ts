@@ -1,7 +1,7 @@
 import { sql, type Transaction } from 'kysely'
 import { managesTool } from '../auth/access.js'
 import { type ViewerParameters, viewerParameters, viewerWithValues } from '../auth/viewer.js'
-import { rowQuery } from '../db/statements/row-statement.js'
+import { RowQuery } from '../db/statements/row-statement.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
 import type { Actor, AuditEntry, RequestKey } from '../updates/audit.js'
@@ -63,7 +63,7 @@ export const toolDeletion: VersionedResource<DeletionTypes> = {
   writing: (state, _, viewer, entry) => {
     const single = (executor: Executor) => removeRow(executor as Transaction<Tables>, state, viewer, entry) // by `isStorable`
     const batched = () => Promise.reject(new Error('a tool is deleted only under its lock'))
-    return rowQuery<ShownRow>(single, batched)
+    return new RowQuery<ShownRow>(single, batched)
   },
   replacedDefinition: state => state.definition_hash,
   audited: (state, decision) => (decision === null ? toolResource.audited(state, null) : null),

@@ -1,6 +1,6 @@
 import { viewerParameters } from '../auth/viewer.js'
 import { markReceived } from '../db/clock.js'
-import { rowQuery } from '../db/statements/row-statement.js'
+import { RowQuery } from '../db/statements/row-statement.js'
 import type { Executor } from '../db/statements/statement.js'
 import { SnapshotTooLarge, VersionGone, VersionNotFound } from '../errors.js'
 import { isInt4 } from '../schema/vocabulary.js'
@@ -119,7 +119,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
     }
     const { hash, text } = definition
     const sent = Object.assign(parameters, { cached_definitions: [] })
-    return rowQuery(
+    return new RowQuery(
       executor => statement('single').for(sent).single(executor),
       (database, onSend) => statement('shared').for(sent).batched(database, onSend),
     ).map(row => {

@@ -1,5 +1,6 @@
 import {
   type AliasedExpression,
+  type Driver,
   DummyDriver,
   type Expression,
   type ExpressionBuilder,
@@ -22,14 +23,19 @@ import type { Built, SqlTypes } from './statement.js'
 
 /* What statements are built with: Kysely's builder without a connection, and the expressions that it lacks. */
 
-const BUILDER = new Kysely<Tables>({
-  dialect: {
-    createAdapter: () => new PostgresAdapter(),
-    createDriver: () => new DummyDriver(),
-    createIntrospector: db => new PostgresIntrospector(db),
-    createQueryCompiler: () => new PostgresQueryCompiler(),
-  },
-})
+/** Kysely for PostgreSQL, over the connections of a driver. */
+export function kyselyOn(driver: Driver): Kysely<Tables> {
+  return new Kysely<Tables>({
+    dialect: {
+      createAdapter: () => new PostgresAdapter(),
+      createDriver: () => driver,
+      createIntrospector: db => new PostgresIntrospector(db),
+      createQueryCompiler: () => new PostgresQueryCompiler(),
+    },
+  })
+}
+
+const BUILDER = kyselyOn(new DummyDriver())
 
 /** A builder of queries over the tables, and over the common table expressions that the statement around them has. */
 export function queries<Parts = unknown>(): Kysely<Tables & Parts> {

@@ -34,13 +34,23 @@ export interface RowStatement<P, R> {
 }
 
 /** A statement with the one row that somebody asks it for. Each way answers undefined where the statement answers nothing. */
-export interface RowQuery<Answer> {
-  /** Runs it by itself, in a transaction for instance. */
-  single(executor: Executor): Promise<Answer | undefined>
-  /** Runs it with the rows that others ask for at the same time: see `Database.batched`. */
-  batched(database: BatchRunner, onSend?: () => void): Promise<Answer | undefined>
+export class RowQuery<Answer> {
+  constructor(
+    /** Runs it by itself, in a transaction for instance. */
+    readonly single: (executor: Executor) => Promise<Answer | undefined>,
+    /** Runs it with the rows that others ask for at the same time: see `Database.batched`. */
+    readonly batched: (database: BatchRunner, onSend?: () => void) => Promise<Answer | undefined>,
+  ) {}
+
   /** The same with what `then` makes of its answer. */
-  map<Next>(then: (answer: Answer) => Next): RowQuery<Next>
+  map<Next>(then: (answer: Answer) => Next): RowQuery<Next> {
+    const mapped = (answer: Promise<Answer | undefined>) =>
+      answer.then(found => (found === undefined ? undefined : then(found)))
+    return new RowQuery(
+      executor => mapped(this.single(executor)),
+      (database, onSend) => mapped(this.batched(database, onSend)),
+    )
+  }
 }
 
 /** What of a database runs rows in batches. */
@@ -109,7 +119,7 @@ export function rowStatement<P extends object, R>(
     written,
     bind,
     for: row =>
-      rowQuery(
+      new RowQuery(
         async executor => (await executor.executeQuery<Positioned<R>>(own.bind([row]))).rows[0],
         (database, onSend) => database.batched(own, row, onSend),
       ),
@@ -131,27 +141,6 @@ function inputOf(columns: readonly RawBuilder<unknown>[]): RawBuilder<{ position
 /** Its text is cast where it is used: a column of the type itself would hold the text as a JSON string. */
 function isJson(type: unknown): type is 'json' | 'jsonb' {
   return type === 'json' || type === 'jsonb'
-}
-
-/** A query of these two ways to run it. */
-export function rowQuery<Answer>(
-  single: RowQuery<Answer>['single'],
-  batched: RowQuery<Answer>['batched'],
-): RowQuery<Answer> {
-  return {
-    single,
-    batched,
-    map: then => {
-      const mapped = async (answer: Promise<Answer | undefined>) => {
-        const found = await answer
-        return found === undefined ? undefined : then(found)
-      }
-      return rowQuery(
-        executor => mapped(single(executor)),
-        (database, onSend) => mapped(batched(database, onSend)),
-      )
-    },
-  }
 }
 
 /** What a statement answered, by the place of the row that it belongs to; undefined where it answered nothing. */
