@@ -118,7 +118,7 @@ function unsent({ policy }: FastifyRequest, reply: FastifyReply, refused: Error)
     return refused
   }
   const message =
-    'The update was applied. Its answer is not sent, because earlier answers of this token are not read yet.'
+    'The change was applied. Its answer is not sent, because earlier answers of this token are not read yet.'
   return new Unavailable('overloaded', message, 'applied', { setting: 'TRANSFER_BYTES_MAX' })
 }
 

@@ -186,7 +186,7 @@ function unavailable(error: Unavailable, request: FastifyRequest): Refused {
 }
 
 const KEY_NOT_LOOKED_UP =
-  'Whether an update with this Idempotency-Key was stored before could not be read: repeat it with the same key.'
+  'Whether a request with this Idempotency-Key was stored before could not be read: repeat it with the same key.'
 
 /** Whether it may be the repetition of an update that is stored: then "not applied" would be said of that, too. */
 function isRepeatable(request: FastifyRequest): boolean {

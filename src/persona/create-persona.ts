@@ -11,7 +11,7 @@ import { unknownFields } from '../schema/faults.js'
 import { requestKey } from '../updates/idempotency.js'
 import type { OperationOptions } from '../updates/resource.js'
 import { createOnce } from '../updates/update-once.js'
-import { newAgentRow, personaCreation } from './life.js'
+import { personaCreation } from './life.js'
 import { PersonaSnapshot, PersonaUpsertRequest } from './schema.js'
 import { BODY_BYTES_MAX, fieldsOf } from './update-persona.js'
 
@@ -47,7 +47,7 @@ export function registerCreatePersona(app: FastifyInstance, options: OperationOp
         ...updaterOf(request, query, { prefer: headers.prefer, 'if-match': ANY_STATE }, options),
         id: 0, // not known yet
       }
-      const created = await createOnce(options.database, personaCreation, asked, newAgentRow(caller.userId))
+      const created = await createOnce(options.database, personaCreation, asked)
       const warnings = [
         ...(created.decision?.kept ?? []).map(newFieldWarning),
         ...unknownFieldWarnings(PersonaUpsertRequest, unknownFields(PersonaUpsertRequest, body)),

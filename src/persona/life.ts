@@ -2,19 +2,13 @@ import type { ReleaseTool } from '../tool/life.js'
 import { creationOf } from '../updates/new-row.js'
 import type { VersionedResource } from '../updates/resource.js'
 import { changeAsOperator } from '../updates/write.js'
-import { BLANK_AGENT, COLUMNS } from './fields.js'
 import { type PersonaTypes, personaResource } from './resource.js'
 import { contentOf, decideDeletion, decisionFor, type PersonaDecision, requireDeletable } from './rules.js'
 import type { PersonaState } from './state.js'
 
 /* How agents come and go, for the engine of updates. */
 
-/** The columns of a new row. The owner is null for one that the operator makes. */
-export function newAgentRow(owner_id: string | null): Record<string, unknown> {
-  return { ...Object.fromEntries(COLUMNS.map(([name]) => [name, BLANK_AGENT[name]])), owner_id }
-}
-
-/** New agents, by `newAgentRow`. */
+/** New agents. */
 export const personaCreation = creationOf(personaResource)
 
 /** Agents that are deleted: marked, and taken out of every relation. */

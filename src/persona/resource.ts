@@ -58,6 +58,7 @@ export interface PersonaTypes extends ResourceTypes {
 export const personaResource: VersionedResource<PersonaTypes> = {
   kind: 'persona',
   act: 'update',
+  newRow: owner_id => ({ ...Object.fromEntries(COLUMNS.map(([name]) => [name, BLANK_AGENT[name]])), owner_id }),
   read: async (executor, id, { user }) => {
     const [row] = await readState.run(executor, { id, user })
     return row && markReceived(row.state)

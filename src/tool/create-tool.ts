@@ -9,7 +9,7 @@ import { requestKey } from '../updates/idempotency.js'
 import { createOnce } from '../updates/update-once.js'
 import { noteFacts } from './definition-cache.js'
 import { HeaderTrials } from './header-trials.js'
-import { newToolRow, toolCreation } from './life.js'
+import { toolCreation } from './life.js'
 import { CustomToolCreate, ToolSnapshot } from './schema.js'
 import { askedBy, boundsOf, type ToolOptions } from './update-tool.js'
 
@@ -53,7 +53,7 @@ export function registerCreateTool(app: FastifyInstance, options: ToolOptions): 
         key: requestKey(caller, key, () => ['tool', 'create', ...askedBy(0, content, vault)]),
         ...creator,
       }
-      const created = await createOnce(options.database, toolCreation, asked, newToolRow(caller.userId))
+      const created = await createOnce(options.database, toolCreation, asked)
       const warnings = [
         ...(created.decision?.notes ?? []),
         ...unknownFieldWarnings(CustomToolCreate, unknown),

@@ -8,7 +8,6 @@ import type { Actor, AuditEntry, RequestKey } from '../updates/audit.js'
 import { auditColumns } from '../updates/audit-rows.js'
 import { creationOf } from '../updates/new-row.js'
 import type { ShownRow, UpdateRequest, VersionedResource } from '../updates/resource.js'
-import { BLANK_TOOL } from './fields.js'
 import { type ToolTypes, toolResource } from './resource.js'
 import { contentOf, requireManageable, type ToolDecision } from './rules.js'
 import type { ToolState } from './snapshot.js'
@@ -16,15 +15,10 @@ import { requireUnused } from './tool-use.js'
 
 /* How tools come and go, for the engine of updates. */
 
-/** The columns of a new row. The owner is null for one that the operator makes. */
-export function newToolRow(user_id: string | null): Record<string, unknown> {
-  return { ...BLANK_TOOL, user_id }
-}
-
-/** New tools, by `newToolRow`. */
+/** New tools. */
 export const toolCreation = creationOf(toolResource)
 
-/** Takes a tool off the agents that are deleted, so that nothing refers to it: an agent is nothing that tools know. */
+/** Takes a tool off deleted agents, so that nothing refers to it. It is passed in, because tools do not know agents. */
 export type ReleaseTool = (
   trx: Transaction<Tables>,
   id: number,

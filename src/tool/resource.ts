@@ -62,6 +62,7 @@ type ShownRow = Omit<ToolRow, 'definition'> & { definition?: DefinitionText | un
 export const toolResource: VersionedResource<ToolTypes> = {
   kind: 'tool',
   act: 'update',
+  newRow: user_id => ({ ...BLANK_TOOL, user_id }),
   read: async (executor, id, viewer) => {
     const [row] = await readState.run(executor, { ...viewer, id })
     return row && markReceived(row.state)

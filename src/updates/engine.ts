@@ -56,32 +56,29 @@ export async function update<T extends ResourceTypes>(job: Job<T>, prefetched: T
   return await settled(job, async () => (await decideAndWrite(job, prefetched)) ?? (await lockAndDecideAgain(job)))
 }
 
-/** Give up after 5 ids that others took by themselves: the next ones are likely to be taken too. */
+/** Give up after 5 ids that rows inserted by others have already: the next request goes on after them. */
 const IDS_TRIED_MAX = 5
 
 /**
- * Creates a resource: in one transaction a row with these columns of which nothing else is said yet, and an update of it. Its id is that of the
- * result; a creation that fails, and a dry run, use one up. Throws as `update` does.
+ * Creates a resource in one transaction: inserts a row of the caller's, then updates it. The result has its id. A creation that fails uses up
+ * an id, and so does a dry run. Throws as `update` does.
  */
-export async function create<T extends ResourceTypes>(
-  job: Job<T>,
-  columns: Readonly<Record<string, unknown>>,
-): Promise<Updated<T>> {
+export async function create<T extends ResourceTypes>(job: Job<T>): Promise<Updated<T>> {
   const { database, resource, request } = job
   return await settled(job, async () => {
     if (await isKeyInUse(database, request.key)) throw new IdempotencyKeyInUse()
-    const make: typeof lockRow = (trx, kind, id) => insertBlank(trx, kind, id, columns)
+    const make: typeof lockRow = (trx, _, id) => insertBlank(trx, resource, id, request.caller.userId)
     for (let tries = 0; tries < IDS_TRIED_MAX; tries++) {
       const own = { ...job, request: { ...request, id: await nextId(database.db, resource.kind) } }
       const turn = `${resource.kind}s of ${request.caller.userId}`
       const made = await request.bounds.rowTurn(turn, () => inLockingTransaction(own, make))
       if (made !== undefined) return made
     }
-    throw new Unavailable('overloaded', `The new id was taken by others each time. ${TRY_AGAIN}`, 'not_applied')
+    throw new Unavailable('overloaded', `Each new id was in use already. ${TRY_AGAIN}`, 'not_applied')
   })
 }
 
-/** Attempts it again where nothing can have been stored, and finds out what became of a commit that was not confirmed. */
+/** Repeats an attempt that stored nothing for sure, and settles a commit that was not confirmed. */
 async function settled<T extends ResourceTypes>(job: Job<T>, attempt: () => Promise<Updated<T>>): Promise<Updated<T>> {
   try {
     return await withRetries(owningKey(attempt))

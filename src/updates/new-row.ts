@@ -3,7 +3,7 @@ import type { PersonaTable, ResourceKind, Tables, ToolTable } from '../db/tables
 import { readMarks, UNPRUNED } from './prune.js'
 import type { ResourceTypes, VersionedResource } from './resource.js'
 
-/** What makes a resource of a row that was just inserted: its first update says what it is. */
+/** The resource with a row that this transaction inserted: its first update is the creation. */
 export function creationOf<T extends ResourceTypes>(resource: VersionedResource<T>): VersionedResource<T> {
   const read: typeof resource.read = async (...asked) => {
     const state = await resource.read(...asked)
@@ -29,13 +29,13 @@ export async function nextId(db: Kysely<Tables>, kind: ResourceKind): Promise<nu
  */
 export async function insertBlank(
   trx: Transaction<Tables>,
-  kind: ResourceKind,
+  { kind, newRow }: Pick<VersionedResource<ResourceTypes>, 'kind' | 'newRow'>,
   id: number,
-  columns: Readonly<Record<string, unknown>>,
+  owner: string | null,
 ): Promise<boolean> {
   const { version, head, anchor_version, anchor } = await endOfChain(trx, kind, id)
   const chain = { audit_count: version, audit_head: head, audit_anchor_version: anchor_version, audit_anchor: anchor }
-  const row: unknown = { ...columns, ...chain, id, version } // the table of fields has each column with its blank
+  const row: unknown = { ...newRow(owner), ...chain, id, version } // the table of fields has each column with its blank
   const insert =
     kind === 'persona'
       ? trx.insertInto('persona').values(row as Insertable<PersonaTable>)
@@ -46,7 +46,7 @@ export async function insertBlank(
   return numInsertedOrUpdatedRows > 0n
 }
 
-/** Where the chain of an id continues, and where its kept rows begin; where all rows are pruned, as the newest pruning says. */
+/** Where the chain of an id continues, and where its kept rows begin. If all rows are pruned, the newest pruning tells. */
 async function endOfChain(trx: Transaction<Tables>, kind: ResourceKind, id: number) {
   const rows = trx
     .selectFrom('audit')

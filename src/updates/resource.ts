@@ -133,6 +133,8 @@ export interface VersionedResource<T extends ResourceTypes> {
   readonly kind: ResourceKind
   /** What its requests do, in the words of messages. */
   readonly act: Act
+  /** The columns of a new row of this owner; null for the operator's. */
+  newRow(owner: string | null): Readonly<Record<string, unknown>>
   /** Reads the state as the viewer sees it; undefined when there is none. */
   read(executor: Executor, id: number, viewer: ViewerParameters): Promise<T['State'] | undefined>
   /** Decides without a database. With `references` null what is newly attached is left to the writing statement. Throws domain errors. */

@@ -49,12 +49,11 @@ export async function createOnce<T extends ResourceTypes>(
   database: Database,
   resource: VersionedResource<T>,
   request: T['Request'],
-  columns: Readonly<Record<string, unknown>>,
 ): Promise<Answered<T>> {
   const job = { database, resource, request }
   return await once(
     job,
-    () => create(job, columns),
+    () => create(job),
     async first => {
       const { caller } = await request.authenticateAgain()
       const id = first.id ?? request.id

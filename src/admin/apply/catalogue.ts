@@ -1,11 +1,12 @@
 import { randomUUID } from 'node:crypto'
 import { type Kysely, sql, type Transaction } from 'kysely'
-import type { ResourceKind, Tables } from '../../db/tables.js'
+import type { Tables } from '../../db/tables.js'
 import type { Fault, Loc } from '../../errors.js'
 import { canonicalUuid } from '../../schema/vocabulary.js'
 import type { AccessKind } from '../../updates/access-events.js'
 import type { Actor } from '../../updates/audit.js'
 import { insertBlank } from '../../updates/new-row.js'
+import type { ResourceTypes, VersionedResource } from '../../updates/resource.js'
 import type { OrganisationDocument, Reference, SectionName } from '../document.js'
 import { Refusal } from '../refusal.js'
 import { type Origin, readOrigins } from './origin.js'
@@ -195,7 +196,7 @@ export class Catalogue {
     return ascending(ids.filter(id => id !== null))
   }
 
-  /** Matches one list with the stored rows. What is new gets ids behind `lastId`, which nobody else takes meanwhile. */
+  /** Matches one list with the stored rows. What is new gets ids behind `lastId`, which `storeInOrder` refuses if others took them meanwhile. */
   match(
     section: SectionName,
     stored: readonly StoredRow[],
@@ -339,15 +340,14 @@ export function ascending<T extends Id>(ids: readonly T[]): T[] {
 /** Makes what is new and changes agents or tools one by one: always in the same order of locks. Throws `Refusal` for an id that others took. */
 export async function storeInOrder<Changed extends { id: number; match: Matched }>(
   trx: Transaction<Tables>,
-  kind: ResourceKind,
-  blankRow: Readonly<Record<string, unknown>>,
+  resource: Pick<VersionedResource<ResourceTypes>, 'kind' | 'newRow'>,
   changed: readonly Changed[],
   change: (one: Changed) => Promise<unknown>,
 ): Promise<void> {
   for (const one of [...changed].sort((a, b) => a.id - b.id)) {
-    const isThere = one.match.stored !== undefined || (await insertBlank(trx, kind, one.id, blankRow))
+    const isThere = one.match.stored !== undefined || (await insertBlank(trx, resource, one.id, null))
     if (!isThere) {
-      const { noun } = TABLES[kind === 'persona' ? 'agents' : 'tools']
+      const { noun } = TABLES[resource.kind === 'persona' ? 'agents' : 'tools']
       throw new Refusal(`another ${noun} got the id ${one.id} meanwhile; nothing was stored. Apply it again`)
     }
     await change(one)

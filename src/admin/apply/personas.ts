@@ -11,7 +11,7 @@ import {
   type Relation,
   type Share,
 } from '../../persona/fields.js'
-import { newAgentRow, personaCreation } from '../../persona/life.js'
+import { personaCreation } from '../../persona/life.js'
 import { personaResource } from '../../persona/resource.js'
 import { changedFields, contentOf, decisionFor, defaultMustBePublic } from '../../persona/rules.js'
 import { type PersonaState, personaState } from '../../persona/state.js'
@@ -46,7 +46,7 @@ export async function planPersonas(db: Kysely<Tables>, catalogue: Catalogue): Pr
   return {
     outcomes,
     async store(trx, actor) {
-      await storeInOrder(trx, 'persona', newAgentRow(null), changed, async ({ id, match, outcome }) => {
+      await storeInOrder(trx, personaResource, changed, async ({ id, match, outcome }) => {
         const decide = (state: PersonaState) => {
           requireSameName(match, state.name)
           return decisionFor(state, mergedContent(match.stored ? state : NEW_AGENT, match, catalogue))

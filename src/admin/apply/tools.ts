@@ -9,7 +9,7 @@ import { parseBigInts, parseExact, stringifyExact } from '../../schema/exact-jso
 import type { Vault } from '../../secrets/vault.js'
 import { changeText, checkDefinition, definitionChanges, originsOf } from '../../tool/definition/index.js'
 import { BLANK_TOOL, type ToolContent } from '../../tool/fields.js'
-import { newToolRow, toolCreation } from '../../tool/life.js'
+import { toolCreation } from '../../tool/life.js'
 import { originsBeside, toolResource } from '../../tool/resource.js'
 import {
   changedFields,
@@ -73,7 +73,7 @@ export async function planTools(db: Kysely<Tables>, catalogue: Catalogue, around
   return {
     outcomes,
     async store(trx, actor) {
-      await storeInOrder(trx, 'tool', newToolRow(null), changed, async ({ id, match, given, outcome }) => {
+      await storeInOrder(trx, toolResource, changed, async ({ id, match, given, outcome }) => {
         const decide = (state: ToolState) => {
           requireSameName(match, state.name)
           return decideAsOperator(state, given, around.vault)
