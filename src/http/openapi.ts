@@ -80,7 +80,7 @@ const ERROR_EXTRAS: { [status in ErrorStatus]?: TProperties } = {
   503: {
     reason: Type.String({ description: 'Why it is not possible now.', enum: [...UNAVAILABLE_REASONS] }),
     outcome: Type.Optional(
-      Type.String({ description: 'What became of an update.', enum: ['not_applied', 'unknown', 'applied'] }),
+      Type.String({ description: 'What became of the change.', enum: ['not_applied', 'unknown', 'applied'] }),
     ),
   },
 }
@@ -104,7 +104,7 @@ const ERROR_STATUSES = Object.keys(ERROR_NAMES).map(status => Number(status) as 
 export const ERROR_ANSWERS: readonly TObject[] = ERROR_STATUSES.map(errorAnswer)
 
 const MEANING = {
-  400: 'Built in and therefore not updatable, or a request that HTTP cannot read.',
+  400: 'Built in and therefore neither updated nor deleted, or a request that HTTP cannot read.',
   401: 'No token, or one that is not valid or has expired.',
   403: 'The caller, or the token, may not do this.',
   404: 'No such resource, or none that the caller may see; or no such version of it.',
