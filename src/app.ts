@@ -38,6 +38,7 @@ import { registerUpdatePersona } from './persona/update-persona.js'
 import { registerCreateTool } from './tool/create-tool.js'
 import { registerDeleteTool } from './tool/delete-tool.js'
 import { registerReadTool, registerReadToolHistory, registerReadTools } from './tool/read-tool.js'
+import { registerRestoreTool } from './tool/restore-tool.js'
 import { toolComponents } from './tool/schema.js'
 import { registerUpdateTool } from './tool/update-tool.js'
 import { registerValidateTool } from './tool/validate-tool.js'
@@ -137,6 +138,7 @@ function registerOperations(app: FastifyInstance, { config, database, service }:
   registerReadToolHistory(app, toolOptions)
   registerUpdateTool(app, toolOptions)
   registerCreateTool(app, toolOptions)
+  registerRestoreTool(app, toolOptions)
   registerDeleteTool(app, { ...options, release: releaseTool })
   registerValidateTool(app, toolOptions)
 }

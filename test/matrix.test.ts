@@ -49,6 +49,12 @@ const OPERATIONS: Operation[] = [
     body: count => ({ description: `description ${count}` }),
   },
   {
+    title: 'POST /admin/tool/custom/{tool_id}/restore',
+    method: 'POST',
+    addresses: addresses(TOOL_IDS, id => `/admin/tool/custom/${id}/restore?dry_run=true`),
+    body: () => ({ version: 1 }),
+  },
+  {
     title: 'POST /admin/tool/custom',
     method: 'POST',
     addresses: new Map([['a new tool', '/admin/tool/custom']]),

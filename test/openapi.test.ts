@@ -46,6 +46,12 @@ t.test('the document is valid OpenAPI 3.1 and names the operations', async t => 
     { path: '/admin/tool/custom/{tool_id}', method: 'put', operationId: 'update_custom_tool', ...common },
     { path: '/admin/tool/custom/{tool_id}', method: 'delete', operationId: 'delete_custom_tool', ...common },
     { path: '/admin/tool/custom', method: 'post', operationId: 'create_custom_tool', ...common },
+    {
+      path: '/admin/tool/custom/{tool_id}/restore',
+      method: 'post',
+      operationId: 'restore_custom_tool',
+      ...common,
+    },
     { path: '/admin/tool/custom/validate', method: 'post', operationId: 'validate_tool', ...common },
   ])
 })

@@ -2,25 +2,19 @@ import { type Kysely, sql, type Transaction } from 'kysely'
 import type { Database } from '../db/database.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
 import { inTransaction } from '../db/transaction.js'
-import { VersionGone, VersionNotFound } from '../errors.js'
+import { VersionUnusable } from '../errors.js'
 import { restoreAsOperator } from '../persona/restoration.js'
 import { parseExact } from '../schema/exact-json.js'
 import type { Vault } from '../secrets/vault.js'
 import { REQUEST_FIELDS } from '../tool/fields.js'
 import { toolResource } from '../tool/resource.js'
+import { type ToolThen, toolThen } from '../tool/restoration.js'
 import { shownHeaders } from '../tool/rules.js'
 import type { ToolState } from '../tool/snapshot.js'
 import type { Actor } from '../updates/audit.js'
-import { type Past, readPastOf } from '../updates/past.js'
+import { sameValue } from '../updates/field-table.js'
 import { changeAsOperator } from '../updates/write.js'
-import {
-  changeNotes,
-  decideAsOperator,
-  definitionImpact,
-  definitionText,
-  type GivenTool,
-  giveDefinition,
-} from './apply/tools.js'
+import { changeNotes, decideAsOperator, definitionImpact, type GivenTool, giveDefinition } from './apply/tools.js'
 import { changesInWords, readReferences } from './apply/words.js'
 import { operatorActor } from './operator.js'
 import { Refusal } from './refusal.js'
@@ -75,16 +69,6 @@ export async function restorePersona(
   return { ...result, changes, impact: [], left: [] as string[], notes: [] as string[] }
 }
 
-/** An earlier version. Throws `Refusal` where it is not kept. */
-async function readThen(trx: Transaction<Tables>, kind: ResourceKind, id: number, version: number): Promise<Past> {
-  try {
-    return await readPastOf(trx, kind, id, { version })
-  } catch (error) {
-    if (error instanceof VersionGone || error instanceof VersionNotFound) throw new Refusal(error.message)
-    throw error
-  }
-}
-
 /**
  * Makes a new version of a tool with the content of an old one; the definition comes back text for text and is checked again.
  * Secrets are not restored: the headers stay as they are now. Throws `Refusal`, `InvalidRequest` when it breaks a rule of today.
@@ -101,10 +85,9 @@ export async function restoreTool(
     let notes: string[] = []
     let impact: string[] = []
     const decide = async (state: ToolState) => {
-      const { custom_headers = null, ...values } = (await readThen(trx, 'tool', id, version)).values
-      const now = shownHeaders(state.headers)
-      if (JSON.stringify(custom_headers ?? now) !== JSON.stringify(now)) left = ['custom_headers']
-      const given = await givenByHistory(trx, state, values)
+      const then = await toolThen(trx, state, version)
+      left = sameValue(then.headers, shownHeaders(state.headers)) ? [] : ['custom_headers']
+      const given = await givenByHistory(trx, state, then)
       notes = await changeNotes(trx, state, given, vault)
       impact = await definitionImpact(trx, state, given)
       return decideAsOperator(state, given, vault)
@@ -119,25 +102,20 @@ export async function restoreTool(
 
 const PLAIN_FIELDS: ReadonlySet<string> = new Set(REQUEST_FIELDS.map(([name]) => name))
 
-async function givenByHistory(
-  trx: Transaction<Tables>,
-  state: ToolState,
-  { definition: hash = state.definition_hash, ...values }: Past['values'],
-): Promise<GivenTool> {
+async function givenByHistory(trx: Transaction<Tables>, state: ToolState, { content, text }: ToolThen) {
   const given: GivenTool = { fields: {}, columns: {}, definitionFaults: [] }
-  for (const [field, value] of Object.entries(values)) {
+  const { definition_hash: hash, ...columns } = content
+  for (const [field, value] of Object.entries(columns)) {
     Object.assign(PLAIN_FIELDS.has(field) ? given.fields : given.columns, { [field]: value })
   }
-  if (hash !== state.definition_hash) {
-    const text = await definitionText(trx, hash === null ? null : String(hash))
-    if (text === undefined) throw new Refusal('the definition of that version is no longer kept, or it had none')
+  if (hash !== state.definition_hash && text !== null) {
     const headerNames = state.headers.map(header => header.name)
     // The stored text, not the one that was checked: nothing about it may change, not even how a number is written.
     giveDefinition(given, parseExact(text), headerNames, ['body', 'definition'], text)
   }
-  const id = given.fields.oauth_config_id ?? null
+  const id = content.oauth_config_id
   const isGone =
     id !== null && !(await trx.selectFrom('oauth_config').select('id').where('id', '=', id).executeTakeFirst())
-  if (isGone) throw new Refusal(`what that version refers to is gone: oauth_config_id ${id}`)
+  if (isGone) throw new VersionUnusable(state.version, [`OAuth configuration ${id}`])
   return given
 }

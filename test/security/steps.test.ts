@@ -91,7 +91,10 @@ async function read(id: number) {
 
 /** Everything as at the beginning, by the administrator. Answers the masks of the owner's header values. */
 async function reset(): Promise<Map<number, string | undefined>> {
-  for (const id of [THEIR_AGENT, EDITED_AGENT]) await patch(admin, id, { tool_ids: [], groups: [900] })
+  for (const id of [THEIR_AGENT, EDITED_AGENT]) {
+    await patch(admin, id, { tool_ids: [OUTSIDE] }) // what the administrator takes away must not come back as theirs
+    await patch(admin, id, { tool_ids: [], groups: [900] })
+  }
   const masks = new Map<number, string | undefined>()
   for (const [id, tool] of Object.entries(TOOLS)) {
     const answer = await put(admin, Number(id), tool)
@@ -115,8 +118,19 @@ const fields = fc.record(
   { requiredKeys: [] },
 )
 const step = fc.oneof(
-  { weight: 6, arbitrary: fc.record({ kind: fc.constant('put' as const), id: ids, fields, merges: fc.boolean() }) },
-  { weight: 1, arbitrary: fc.record({ kind: fc.constant('back' as const), id: ids, ago: fc.nat(5) }) },
+  { weight: 14, arbitrary: fc.record({ kind: fc.constant('put' as const), id: ids, fields, merges: fc.boolean() }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({ kind: fc.constant('past' as const), restores: fc.boolean(), id: ids, ago: fc.nat(5) }),
+  },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      kind: fc.constant('agent' as const),
+      agent: fc.constantFrom(THEIR_AGENT, EDITED_AGENT),
+      ago: fc.nat(3),
+    }),
+  },
   {
     weight: 1,
     arbitrary: fc.record({
@@ -129,14 +143,23 @@ const step = fc.oneof(
 )
 type Step = typeof step extends fc.Arbitrary<infer S> ? S : never
 
+const restore = async (path: string, version: number) =>
+  (await world.call('POST', `${path}/restore`, { token: manager, body: { version } })).statusCode
+
 /** Sends a request of the manager; answers its status. */
 async function take(one: Step): Promise<number> {
   if (one.kind === 'attach') return (await patch(manager, one.agent, { tool_ids: one.tool_ids })).statusCode
+  if (one.kind === 'agent') {
+    const tag = String((await world.call('GET', `/persona/${one.agent}`, { token: manager })).headers.etag)
+    return await restore(`/persona/${one.agent}`, Math.max(1, Number(/-(\d+)\./.exec(tag)?.[1]) - one.ago))
+  }
   if (one.kind === 'share') return (await patch(manager, THEIR_AGENT, { groups: one.groups })).statusCode
   const { tool, tag } = await read(one.id)
   const version = Number(/-(\d+)\./.exec(tag)?.[1])
-  if (one.kind === 'back') {
-    const view = `/tool/${one.id}?view=update&version=${Math.max(1, version - one.ago)}`
+  if (one.kind === 'past') {
+    const past = Math.max(1, version - one.ago)
+    if (one.restores) return await restore(`/admin/tool/custom/${one.id}`, past)
+    const view = `/tool/${one.id}?view=update&version=${past}`
     const was = await world.call('GET', view, { token: manager })
     return was.statusCode === 200 ? (await put(manager, one.id, was.json())).statusCode : was.statusCode
   }
@@ -178,6 +201,7 @@ t.test('no sequence of steps of a group manager reaches what one step is refused
       const reached = new Map<number, Tool>()
       for (const id of new Set(steps.flatMap(one => ('id' in one ? [one.id] : []))))
         reached.set(id, (await read(id)).tool)
+      if ((await put(manager, OUTSIDE, {})).statusCode !== 403) throw new Error('a tool outside came into scope')
       await reset()
       for (const [id, { definition, custom_headers, passthrough_auth, oauth_config_id }] of reached) {
         const values = custom_headers.map(({ key, value }) => ({
@@ -227,3 +251,14 @@ t.test(
     t.match(await warning(204, { passthrough_auth: true, ...elsewhere }), named(ELSEWHERE))
   },
 )
+
+t.test('403: a tool that was taken off an agent comes into no scope by a restoration of its editor', async t => {
+  await reset()
+  const tag = String((await world.call('GET', `/persona/${EDITED_AGENT}`, { token: manager })).headers.etag)
+  const version = Number(/-(\d+)\./.exec(tag)?.[1])
+  t.equal(await restore(`/persona/${EDITED_AGENT}`, version - 1), 200)
+  const { tools } = (await world.call('GET', `/persona/${EDITED_AGENT}`, { token: manager })).json()
+  t.match(tools, [{ id: OUTSIDE }])
+  t.equal((await put(manager, OUTSIDE, {})).statusCode, 403)
+  await reset()
+})

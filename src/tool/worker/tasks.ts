@@ -234,6 +234,16 @@ function functionsOf(_: unknown, { headerNames, stored }: { headerNames: string[
   }
 }
 
+/** What the check says of a stored definition that comes back, for a tool with these headers. */
+function storedCheckOf(
+  _: unknown,
+  { stored = '', hash, headerNames }: { stored?: string; hash: string; headerNames: string[] },
+) {
+  const definition = parseExact(stored)
+  const { faults, notes } = checkedOnce(hash, definition, headerNames)
+  return { definitionFaults: faults, notes, origins: originsOf(definition) }
+}
+
 /** What each pair of definitions changes for a model, for a tool with these headers. */
 function comparisonOf(_: unknown, { pairs, headerNames }: { pairs: DefinitionPair[]; headerNames: string[] }) {
   return pairs.map(([before, after]) => definitionChanges(parseBigInts(before), parseBigInts(after), { headerNames }))
@@ -244,6 +254,7 @@ export const TASKS = {
   update_custom_tool: { check: bodyCheck(CustomToolUpdate), run: updateContentOf },
   create_custom_tool: { check: bodyCheck(CustomToolCreate), run: updateContentOf },
   validate_tool: { check: bodyCheck(ValidateToolRequest), run: validationOf },
+  check_stored: { check: bodyCheck(Type.Object({})), run: storedCheckOf },
   compare_definitions: { check: bodyCheck(Type.Object({})), run: comparisonOf },
   read_functions: { check: bodyCheck(Type.Object({})), run: functionsOf },
 } as const

@@ -1,0 +1,139 @@
+import type { Kysely } from 'kysely'
+import { type Caller, managesActions } from '../auth/caller.js'
+import type { Tables } from '../db/tables.js'
+import { type Fault, Forbidden, InvalidRequest, ResourceNotFound, VersionGone, VersionUnusable } from '../errors.js'
+import { sameValue } from '../updates/field-table.js'
+import { readPastOf } from '../updates/past.js'
+import { inSnapshot } from '../updates/read-past.js'
+import type { Job, VersionedResource } from '../updates/resource.js'
+import { noteFacts } from './definition-cache.js'
+import type { ToolContent } from './fields.js'
+import type { Header } from './headers.js'
+import { type ToolTypes, toolResource } from './resource.js'
+import {
+  contentOf,
+  type References,
+  requireManageable,
+  shownHeaders,
+  type ToolDecision,
+  type ToolUpdate,
+} from './rules.js'
+import type { ToolState } from './snapshot.js'
+import { readDefinition } from './statements.js'
+
+/* A tool becomes what it was in an earlier version, but for its secrets: a new version with the content of that one. */
+
+/** What a tool was: its columns, the text of its definition, and its headers as they are shown. */
+export interface ToolThen {
+  content: ToolContent
+  text: string | null
+  headers: readonly Header[]
+}
+
+/** A request to restore a version; `then` is what the tool was, absent where the request is not prepared yet. */
+export interface ToolRestore extends ToolUpdate {
+  version: number
+  strict: boolean
+  then?: ToolThen
+}
+
+export interface RestoreDecision extends ToolDecision {
+  /** Fields that are not as they were, as no caller can change them so. */
+  left: string[]
+}
+
+export interface RestoreTypes extends ToolTypes {
+  Request: ToolRestore
+  Decision: RestoreDecision
+}
+
+/** Tools that are restored by a caller, with the rights of an update. */
+export const toolRestoration: VersionedResource<RestoreTypes> = {
+  ...toolResource,
+  act: 'restoration',
+  decide: decideRestoration,
+}
+
+/** What a tool was in a version. Throws `VersionNotFound`, and `VersionGone` also where only its definition is gone. */
+export async function toolThen(db: Kysely<Tables>, state: ToolState, version: number): Promise<ToolThen> {
+  const { values } = await readPastOf(db, 'tool', state.id, { version })
+  const { definition = state.definition_hash, custom_headers = shownHeaders(state.headers), ...columns } = values
+  const hash = definition as string | null // as audit rows have it
+  const row = hash === null ? undefined : await readDefinition.for({ hash }).single(db)
+  if (hash !== null && row === undefined)
+    throw new VersionGone('pruned', `The definition that tool ${state.id} had then is no longer kept.`)
+  const content = { ...contentOf(state), ...columns, definition_hash: hash }
+  return { content, text: row?.definition ?? null, headers: (custom_headers ?? []) as Header[] }
+}
+
+/** What the check of a definition found. */
+interface Checked {
+  definitionFaults: Fault[]
+  origins: ReadonlySet<string>
+}
+
+/** The update that a restoration is. `check` judges the definition by the rules of today. Throws what refuses it. */
+export async function preparedRestoration(
+  job: Job<RestoreTypes>,
+  state: ToolState,
+  check: (text: string, hash: string, state: ToolState) => Promise<Checked>,
+): Promise<ToolRestore> {
+  const { request } = job
+  requireManageable(state)
+  const then = await inSnapshot(job, request.id, (trx, now) => toolThen(trx, now, request.version))
+  const { text, content } = then
+  const { name, description, passthrough_auth, oauth_config_id, definition_hash: hash } = content
+  const fields = { name, description, passthrough_auth, oauth_config_id }
+  if (text === null || hash === null) return { ...request, fields, then }
+  const { definitionFaults, origins } = await check(text, hash, state)
+  noteFacts(hash, { origins })
+  return { ...request, fields: { ...fields, definition: { text, hash } }, definitionFaults, origins, then }
+}
+
+function decideRestoration(state: ToolState, request: ToolRestore, references: References | null): RestoreDecision {
+  const { strict, version, then } = request
+  // A definition that stays is not judged: it stays also where rules became stricter.
+  const isSame = then === undefined || then.content.definition_hash === state.definition_hash
+  const decision = decidedUsable(request, () => {
+    return toolResource.decide(state, isSame ? { ...request, definitionFaults: [] } : request, references)
+  })
+  const wanted: Readonly<Record<string, unknown>> = { ...(then?.content ?? decision.content) }
+  const left = Object.entries(decision.content).flatMap(([column, value]) => {
+    return sameValue(value, wanted[column]) ? [] : [column === 'definition_hash' ? 'definition' : column]
+  })
+  if (strict && left.length > 0) throw new Forbidden(`Restoring ${left.join(' and ')} is not yours to do.`)
+  const keepsOthers = then !== undefined && !sameValue(then.headers, shownHeaders(state.headers))
+  return {
+    ...decision,
+    left: keepsOthers ? [...left, 'custom_headers'] : left,
+    command: `restore --version ${version}`,
+  }
+}
+
+/** Says of an OAuth configuration that cannot be linked that the version is unusable, instead of that the request is invalid. */
+function decidedUsable({ version, fields }: ToolRestore, decide: () => ToolDecision): ToolDecision {
+  try {
+    return decide()
+  } catch (error) {
+    const isUnlinkable =
+      error instanceof InvalidRequest &&
+      error.faults.every(({ loc, type }) => loc[1] === 'oauth_config_id' && type === 'not_found')
+    throw isUnlinkable ? new VersionUnusable(version, [`OAuth configuration ${fields.oauth_config_id}`]) : error
+  }
+}
+
+/** Says to those who manage all tools that this one was removed, else that there is none. */
+export async function refuseRemoved(db: Kysely<Tables>, id: number, caller: Caller): Promise<never> {
+  const removal = managesActions(caller)
+    ? await db
+        .selectFrom('audit')
+        .select('version_after')
+        .where('resource_kind', '=', 'tool')
+        .where('resource_id', '=', id)
+        .where(({ eb, fn, val }) => eb(val('removed'), '=', fn.any('fields')))
+        .limit(1)
+        .executeTakeFirst()
+    : undefined
+  if (removal === undefined) throw new ResourceNotFound('tool')
+  throw new VersionGone('deleted', `Tool ${id} was deleted, and the secrets of its headers with it: create it anew.`)
+}
