@@ -84,14 +84,14 @@ function oneOfKey(max: number, waitMs: number, setting: string, awaited: string)
 const UNLOCKED_CONNECTIONS = 2
 
 /**
- * The bounds of one process. Updates of one row take turns. Of updates whose row another session has locked, all but a few
+ * The bounds of one process. Changes of one row, and creations by one person, take turns. Of updates whose row another session has locked, all but a few
  * connections may wait for it. Two expensive statements run at once, one of a token.
  */
 export function workBounds({ poolSize, lockTimeoutMs }: { poolSize: number; lockTimeoutMs: number }): WorkBounds {
   const setting = 'LOCK_TIMEOUT_MS'
   const refusedFor = (awaited: string) => () => new WaitedInVain(awaited, lockTimeoutMs, setting)
   const limits = { maxPerKey: 1, waitMs: lockTimeoutMs }
-  const rowTurn = refusedFor('other updates of the same agent or tool')
+  const rowTurn = refusedFor('other changes of the same agent or tool, or other creations by the same person')
   const lockedRow = refusedFor('updates of other agents or tools, which wait for locks of other sessions')
   const lockWaitsMax = Math.max(1, poolSize - UNLOCKED_CONNECTIONS)
   const expensiveMax = Math.min(2, Math.max(1, Math.floor(poolSize / 4)))

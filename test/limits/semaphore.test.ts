@@ -59,7 +59,7 @@ t.test(
     const held = () => new Promise<void>(resolve => ends.push(resolve))
     const running = [rowTurn('a', held), lockedRow('a', held), lockedRow('b', held)]
     t.equal(await rowTurn('c', async () => 'another row'), 'another row')
-    await t.rejects(rowTurn('a', held), { message: /other updates of the same agent or tool/ })
+    await t.rejects(rowTurn('a', held), { message: /other changes of the same agent or tool/ })
     await t.rejects(lockedRow('c', held), {
       message: /updates of other agents or tools, which wait for locks of other sessions/,
     })
