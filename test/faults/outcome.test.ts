@@ -222,6 +222,75 @@ for (const kind of ['persona', 'tool'] as const) {
   )
 }
 
+for (const target of [AGENT, TOOL]) {
+  const { kind } = target
+  /** Two versions, of which the older one has this description; answers how to restore that, and how often it was stored. */
+  async function twoVersions(description: string) {
+    const { etag } = await update(direct, target, description, undefined)
+    t.equal((await update(direct, target, `after ${description}`, undefined)).status, 200)
+    const version = Number(/-(\d+)"$/.exec(etag ?? '')?.[1])
+    const restore = (by: ServiceProcess, headers: Record<string, string> = {}) =>
+      send(
+        by,
+        { kind, method: 'POST', path: `${PLACES[target.kind as Kind]}/1/restore` },
+        { version },
+        undefined,
+        headers,
+      )
+    return { restore, restored: async () => (await auditRows(description)) - 1 }
+  }
+
+  t.test(
+    `a restoration: 200 when the answer of the commit is lost; after a hang once with its key: ${kind}`,
+    async t => {
+      const lost = await twoVersions(`lost back ${kind}`)
+      loseAnswerTo(`lost back ${kind}`)
+      t.match(await lost.restore(service), { status: 200, body: { description: `lost back ${kind}` } })
+      passAll()
+      t.equal(await lost.restored(), 1)
+
+      const hung = await twoVersions(`hung back ${kind}`)
+      const pids = await servicePids()
+      proxy.onForward = data => {
+        if (data.includes(`hung back ${kind}`)) for (const pid of pids) signal(pid, 'SIGSTOP')
+        return true
+      }
+      const key = { 'idempotency-key': `"hung back ${kind}"` }
+      const answer = await hung.restore(service, key)
+      passAll()
+      t.match(answer, { status: 503, body: { outcome: 'unknown' } })
+      t.match(
+        answer.body.detail,
+        'Whether the restoration was applied is not known. Repeat it with the same Idempotency-Key',
+      )
+      for (const pid of pids) signal(pid, 'SIGCONT')
+      for (const by of [service, direct, service]) {
+        await until(async () => ![409, 503].includes((await hung.restore(by, key)).status))
+        t.match(await hung.restore(by, key), { status: 200, body: { description: `hung back ${kind}` } })
+      }
+      t.equal(await hung.restored(), 1)
+    },
+  )
+
+  t.test(`a line that is cut behind any message of a restoration: the answer is true: ${kind}`, async t => {
+    const told = new Map<string, number>()
+    for (let isCut = true, boundary = 0; isCut; boundary++) {
+      const { restore, restored } = await twoVersions(`back ${boundary} ${kind}`)
+      const wasCut = cutAt(boundary)
+      const { status, body } = await restore(
+        service,
+        boundary % 2 === 0 ? {} : { 'idempotency-key': `"${boundary} ${kind}"` },
+      )
+      passAll()
+      isCut = wasCut()
+      const outcome = status === 200 ? 'applied' : String(body.outcome)
+      told.set(outcome, (told.get(outcome) ?? 0) + 1)
+      t.equal(await restored(), outcome === 'applied' ? 1 : 0, `boundary ${boundary}: ${status} ${outcome}`)
+    }
+    t.ok((told.get('applied') ?? 0) > 1 && (told.get('not_applied') ?? 0) > 1, JSON.stringify([...told]))
+  })
+}
+
 t.test('503 applied, and no version, for a minimal answer to who by then does not see the agent any more', async t => {
   const [user] = await cluster.query<{ id: string }>(
     `insert into user_account (email, kind) values ('editor@example.com', 'person') returning id`,

@@ -10,9 +10,9 @@ interface Queried {
 const NEW_AGENT = { ...REQUIRED_FIELDS, document_set_ids: [], tool_ids: [] }
 const CREATES_EVERY = 4
 
-/** Callers that update one agent each and at times create one, one change after the other, and what each change was answered. */
+/** Callers that update one agent each and at times create one or restore an earlier version of theirs, one change after the other, and what each change was answered. */
 export class Updates {
-  /** By the description that it sets: a status, of a 503 with its outcome; `cut` where no answer came. */
+  /** By the request id: a status, of a 503 with its outcome; `cut` where no answer came. */
   readonly told = new Map<string, string>()
   readonly #port: () => number
   readonly #token: string
@@ -42,32 +42,46 @@ export class Updates {
 
   /** The updates whose answer is not true of the audit trail, and the kinds of answers that must not be. */
   async wrong(database: Queried): Promise<unknown[]> {
-    const rows = await database.query<{ to: string }>(`select difference -> 'description' ->> 'to' as to from audit`)
-    return [...this.told].filter(([description, answer]) => {
-      const stored = rows.filter(({ to }) => to === description).length
+    const rows = await database.query<{ id: string }>(`select split_part(request_id, '.', 1) as id from audit`)
+    return [...this.told].filter(([request, answer]) => {
+      const stored = rows.filter(({ id }) => id === request).length
       if (answer === '200' || answer === '503 applied') return stored !== 1
       return stored > (/^(503 unknown|cut)$/.test(answer) ? 1 : 0) || !/^(503 (unknown|not_applied)|cut)$/.test(answer)
     })
   }
 
   async #lane(id: number): Promise<void> {
+    let answer = ''
+    let version = 0 // of the last update: the one before has another content, and from 2 on an audit row
     for (let number = 0; !this.#isOver; number++) {
-      const description = `${process.pid} ${performance.now()} ${id} ${number}`
-      const isCreation = number % CREATES_EVERY === 0
-      const answer = await this.#change(id, description, isCreation).catch(() => 'cut')
-      this.told.set(description, answer)
+      const request = `${process.pid}-${Math.round(performance.now() * 1_000)}-${id}-${number}`
+      const restores = number % CREATES_EVERY === 2 && answer === '200' && version > 2
+      const [method, path, body] = restores
+        ? (['POST', `/persona/${id}/restore`, { version: version - 1 }] as const)
+        : number % CREATES_EVERY === 0
+          ? (['POST', '/persona', { ...NEW_AGENT, description: request }] as const)
+          : (['PATCH', `/persona/${id}?update_mask=description`, { description: request }] as const)
+      answer = await this.#send(request, method, path, body).catch(() => 'cut')
+      const [told = '', made] = answer.split(' at ')
+      answer = told
+      if (method === 'PATCH' && answer === '200') version = Number(made)
+      this.told.set(request, answer)
       await sleep(answer === '200' ? 10 : 100)
     }
   }
 
-  async #change(id: number, description: string, isCreation: boolean): Promise<string> {
-    const path = isCreation ? '/persona' : `/persona/${id}?update_mask=description`
+  async #send(request: string, method: string, path: string, body: object): Promise<string> {
     const response = await fetch(`http://127.0.0.1:${this.#port()}${path}`, {
-      method: isCreation ? 'POST' : 'PATCH',
-      headers: { authorization: `Bearer ${this.#token}`, 'content-type': 'application/json' },
-      body: JSON.stringify({ ...(isCreation && NEW_AGENT), description }),
+      method,
+      headers: {
+        authorization: `Bearer ${this.#token}`,
+        'content-type': 'application/json',
+        'x-request-id': request,
+      },
+      body: JSON.stringify(body),
     })
     const { outcome = '' } = (await response.json()) as { outcome?: string }
+    if (response.status === 200) return `200 at ${/-(\d+)"$/.exec(String(response.headers.get('etag')))?.[1]}`
     return response.status === 201 ? '200' : `${response.status} ${outcome}`.trim()
   }
 }
