@@ -6,7 +6,7 @@ import t, { type Test } from 'tap'
 import { verifyAudit } from '../src/admin/audit-verification.js'
 import { eraseUser } from '../src/admin/erasure.js'
 import { exportOrganisation } from '../src/admin/export.js'
-import { readHistory, restoreTool } from '../src/admin/history.js'
+import { listHistory, restoreTool } from '../src/admin/history.js'
 import { keyStatus } from '../src/admin/keys.js'
 import { readConfig } from '../src/config.js'
 import { MIGRATIONS, migrate } from '../src/db/migrate.js'
@@ -71,7 +71,7 @@ t.test(
     const vault = await openVault(db, ring)
     t.match(await keyStatus(db, ring), { findings: [] })
     t.match(await restoreTool(database, vault, 2, 1), { version: 3 })
-    t.ok((await readHistory(db, 'persona', 2)).versions.length >= 4, 'the past of the agent goes on')
+    t.ok((await listHistory(db, 'persona', 2)).versions.length >= 4, 'the past of the agent goes on')
     t.match(await exportOrganisation(db), { agents: [{ id: 1 }, { id: 2 }, { id: 3 }] })
     t.same((await verifyAudit(db)).findings, [])
     t.equal((await trail()).length, before.length + 3)

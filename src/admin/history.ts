@@ -1,18 +1,24 @@
-import { type Kysely, sql, type Transaction } from 'kysely'
+import type { Kysely, Transaction } from 'kysely'
+import { OPERATOR } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
 import { inTransaction } from '../db/transaction.js'
 import { VersionUnusable } from '../errors.js'
+import { personaChanges } from '../persona/history.js'
+import { personaResource } from '../persona/resource.js'
 import { restoreAsOperator } from '../persona/restoration.js'
 import { parseExact } from '../schema/exact-json.js'
 import type { Vault } from '../secrets/vault.js'
 import { REQUEST_FIELDS } from '../tool/fields.js'
+import { toolChanges } from '../tool/history.js'
 import { toolResource } from '../tool/resource.js'
 import { type ToolThen, toolThen } from '../tool/restoration.js'
 import { shownHeaders } from '../tool/rules.js'
 import type { ToolState } from '../tool/snapshot.js'
 import type { Actor } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
+import { entryOf, type HistoryRow, readHistory } from '../updates/history.js'
+import { inOneSnapshot } from '../updates/read.js'
 import { changeAsOperator } from '../updates/write.js'
 import { changeNotes, decideAsOperator, definitionImpact, type GivenTool, giveDefinition } from './apply/tools.js'
 import { changesInWords, readReferences } from './apply/words.js'
@@ -21,30 +27,44 @@ import { Refusal } from './refusal.js'
 import { deletionOf, NOUN } from './resources.js'
 
 /**
- * The versions of an agent or tool that are still listed, newest first, and from which on (`kept_from`) contents are kept: these can
- * be restored. `deleted` tells when and by whom it was deleted. Throws `Refusal` when there never was one of this id.
+ * The versions of an agent or tool that are still listed, newest first, as the service answers them, and from which on (`kept_from`) contents
+ * are kept: these can be restored. `deleted` tells when and by whom it was deleted. Throws `Refusal` when there never was one of this id.
  */
-export async function readHistory(db: Kysely<Tables>, kind: ResourceKind, id: number, limit = 100) {
-  // A tool that was removed and came back was made anew: what it was before is listed, but is not content of this one.
-  const { rows } = await sql<{ current: number | null; kept_from: number }>`
-    select coalesce(max(r.version), max(a.version_after)) as current, greatest(
-      coalesce(max(a.version_after) filter (where a.difference is null), max(r.audit_anchor_version), 1),
-      max(a.version_after) filter (where 'removed' = any(a.fields)) + 1, 1) as kept_from
-    from (select ${id}::integer as id) asked
-    left join ${sql.table(kind)} r on r.id = asked.id
-    left join audit a on a.resource_kind = ${kind} and a.resource_id = asked.id and a.version_after <= coalesce(r.version, a.version_after)`.execute(
-    db,
-  )
-  const { current = null, kept_from = 1 } = rows[0] ?? {}
-  if (current === null) throw new Refusal(`there is no ${NOUN[kind]} ${id}`)
-  const versions = db
-    .selectFrom('audit')
-    .select(['version_after as version', 'at', 'actor', 'request_id', 'fields', 'difference'])
-    .where(sql<boolean>`resource_kind = ${kind} and resource_id = ${id} and version_after <= ${current}`)
-    .orderBy('version_after', 'desc')
-    .limit(limit)
-  const deleted = await deletionOf(db, kind, id)
-  return { kind, id, current, kept_from, ...(deleted && { deleted }), versions: await versions.execute() }
+export async function listHistory(db: Kysely<Tables>, kind: ResourceKind, id: number, limit = 100) {
+  return await inOneSnapshot({ db }, async trx => {
+    const first = await readHistory(trx, kind, id, { limit }, true)
+    const { current, keptFrom, removed } = first
+    if (current === undefined) throw new Refusal(`there is no ${NOUN[kind]} ${id}`)
+    const { rows } = first
+    let { hasMore } = first
+    while (hasMore && rows.length < limit) {
+      const page = await readHistory(trx, kind, id, { limit: limit - rows.length, before: rows.at(-1)?.version }, true)
+      rows.push(...page.rows)
+      hasMore = page.hasMore
+    }
+    const changes = await changesOf(trx, kind, id, rows)
+    const versions = rows.map((row, index) => entryOf(row, first, changes[index]))
+    const deleted = await deletionOf(trx, kind, id)
+    return {
+      kind,
+      id,
+      current,
+      kept_from: Math.max(keptFrom, removed + 1),
+      ...(deleted && { deleted }),
+      versions,
+      hasMore,
+    }
+  })
+}
+
+async function changesOf(trx: Transaction<Tables>, kind: ResourceKind, id: number, rows: readonly HistoryRow[]) {
+  if (kind === 'tool') {
+    const state = await toolResource.read(trx, id, OPERATOR)
+    const removed = { id, headers: [], managed_as: 'all' as const, oauth_config_id: null }
+    return (await toolChanges(trx, state ?? removed, rows, OPERATOR)).changes
+  }
+  const state = await personaResource.read(trx, id, OPERATOR)
+  return state === undefined ? [] : await personaChanges(trx, state, rows, OPERATOR)
 }
 
 /** `plan`: only decide, nothing is stored. */

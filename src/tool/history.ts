@@ -20,7 +20,7 @@ export interface ToolChanges {
 /** What rows changed. Names are those of now: of an OAuth configuration for those who may link it, or who see it on the tool. */
 export async function toolChanges(
   db: Kysely<Tables>,
-  state: ToolState,
+  state: Pick<ToolState, 'id' | 'headers' | 'managed_as' | 'oauth_config_id'>,
   rows: readonly HistoryRow[],
   viewer: ViewerParameters,
 ): Promise<ToolChanges> {

@@ -52,6 +52,8 @@ export interface HistoryPage {
   rows: HistoryRow[]
   hasMore: boolean
   keptFrom: number
+  /** The stored version, or that of what was removed; undefined where there never was one. */
+  current: number | undefined
   /** The version that removed the tool which had this id before, or 0. */
   removed: number
 }
@@ -76,7 +78,11 @@ export async function readHistory(
         .as('removed'),
     ])
     .executeTakeFirstOrThrow()
-  const row = await db.selectFrom(kind).select('audit_anchor_version as anchor').where('id', '=', id).executeTakeFirst()
+  const row = await db
+    .selectFrom(kind)
+    .select(['version', 'audit_anchor_version as anchor'])
+    .where('id', '=', id)
+    .executeTakeFirst()
   const newest = ofResource
     .select([
       'version_after as version',
@@ -114,7 +120,8 @@ export async function readHistory(
     .limit(limit)
     .execute()
   const keptFrom = Math.max(pruned, row?.anchor ?? 0, removed + 1)
-  return { rows: read, hasMore: (read[0]?.found ?? 0) > read.length, keptFrom, removed }
+  const current = row?.version ?? read[0]?.version
+  return { rows: read, hasMore: (read[0]?.found ?? 0) > read.length, keptFrom, removed, current }
 }
 
 /** The history of a resource that the caller may edit. `show` says what the rows changed. Throws `ResourceNotFound`, `Forbidden`. */

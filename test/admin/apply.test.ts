@@ -5,7 +5,7 @@ import t from 'tap'
 import { placeholder } from '../../src/admin/apply/placeholders.js'
 import { applyOrganisation, countOutcomes } from '../../src/admin/apply.js'
 import { verifyAudit } from '../../src/admin/audit-verification.js'
-import { readHistory } from '../../src/admin/history.js'
+import { listHistory } from '../../src/admin/history.js'
 import { InvalidDocument } from '../../src/admin/refusal.js'
 import { authenticate } from '../../src/auth/authenticate.js'
 import { hashToken } from '../../src/auth/token.js'
@@ -207,7 +207,7 @@ t.test('what was pruned and comes back under its id goes on with its audit trail
   await applyOrganisation(database, { version: 1, tools }, options)
   const tool = await db.selectFrom('tool').select(['version', 'audit_count']).where('id', '=', 13).executeTakeFirst()
   t.same(tool, { version: 3, audit_count: 3 })
-  t.equal((await readHistory(db, 'tool', 13)).kept_from, 3)
+  t.equal((await listHistory(db, 'tool', 13)).kept_from, 3)
   t.same((await verifyAudit(db)).findings, [])
 })
 

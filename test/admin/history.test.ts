@@ -2,7 +2,7 @@ import { sql } from 'kysely'
 import t from 'tap'
 import { applyOrganisation } from '../../src/admin/apply.js'
 import { verifyAudit } from '../../src/admin/audit-verification.js'
-import { readHistory, restorePersona, restoreTool } from '../../src/admin/history.js'
+import { listHistory, restorePersona, restoreTool } from '../../src/admin/history.js'
 import { OPERATOR } from '../../src/auth/viewer.js'
 import { VersionNotFound, VersionUnusable } from '../../src/errors.js'
 import { personaResource } from '../../src/persona/resource.js'
@@ -101,7 +101,7 @@ t.test('old contents are pruned by number and size, rows by age; the chains stil
   const pruned = await pruneHistory(db, { ...KEEP_ALL, versionsMax: 5 })
   t.ok(pruned.differences >= 20)
   t.ok(pruned.definitions > 0)
-  const tool = await readHistory(db, 'tool', 10)
+  const tool = await listHistory(db, 'tool', 10)
   t.equal(tool.kept_from, tool.current - 5)
   t.equal((await restoreTool(database, vault, 10, tool.kept_from)).version, tool.current + 1)
   await t.rejects(restoreTool(database, vault, 10, tool.kept_from - 1), /no longer kept/)

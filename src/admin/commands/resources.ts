@@ -7,7 +7,7 @@ import { toFunctions } from '../../tool/definition/index.js'
 import type { Header } from '../../tool/headers.js'
 import { readReferences } from '../apply/words.js'
 import { exportAgents } from '../export.js'
-import { readHistory, restorePersona, restoreTool } from '../history.js'
+import { listHistory, restorePersona, restoreTool } from '../history.js'
 import { EXIT, Refusal } from '../refusal.js'
 import { deletionOf, NOUN, resourceId, showTool } from '../resources.js'
 import { harmlessLines } from '../terminal.js'
@@ -64,16 +64,16 @@ function addVersionCommands(parent: Command, line: CommandLine, kind: ResourceKi
 async function historyCommand(call: Call, kind: ResourceKind, name: string, limit: number): Promise<undefined> {
   const db = await call.db()
   const id = await resourceId(db, kind, name, true)
-  // One more than is shown tells that there are more.
-  const history = await readHistory(db, kind, id, limit + 1)
-  const versions = history.versions.slice(0, limit)
-  call.answer({ ...history, versions }, () => {
-    const rows = versions.map(({ version, at, actor, fields }) => [version, at, actor, fields])
+  const { hasMore, ...history } = await listHistory(db, kind, id, limit)
+  call.answer(history, () => {
+    const rows = history.versions.map(({ version, at, actor, fields }) => {
+      return [version, at, actor.id === null ? actor.command : actor.email, fields]
+    })
     call.printTable([['VERSION', 'TIME', 'BY', 'FIELDS'], ...rows])
   })
   if (history.deleted) call.remark(`this ${NOUN[kind]} was ${history.deleted}`)
   else if (history.kept_from > 1) call.remark(`contents are kept from version ${history.kept_from} on`)
-  if (history.versions.length > limit) call.remark(`there are more than ${limit}: see --limit`)
+  if (hasMore) call.remark(`there are more than ${limit}: see --limit`)
 }
 
 async function restoreCommand(call: Call, kind: ResourceKind, name: string, version: number, plan: boolean) {

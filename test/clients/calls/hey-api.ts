@@ -6,6 +6,10 @@ import {
   listPersonas,
   readMe,
   readPersona,
+  readPersonaHistory,
+  readToolHistory,
+  restoreCustomTool,
+  restorePersona,
   updateCustomTool,
   updatePersona,
   validateTool,
@@ -58,6 +62,17 @@ check(madeAgent.response?.status === 201 && persona_id > 0, '201: a new agent')
 const used = await deleteCustomTool({ client, path: { tool_id } })
 check(zConflictError.parse(used.error).agents?.[0]?.id === persona_id, '409: an agent has the tool')
 check((await deletePersona({ client, path: { persona_id } })).response?.status === 204, '204: the agent is deleted')
+const past = await readPersonaHistory({ client, path: { persona_id } })
+check(past.data?.[0]?.action === 'deleted' && past.data[0].actor.email !== undefined, '200: the history of an agent')
+const back = await restorePersona({ client, path: { persona_id }, body: { version: 1 } })
+check(back.data?.tools[0]?.id === tool_id, '200: a deleted agent is back')
+const pastOfTool = await readToolHistory({ client, path: { tool_id } })
+check(pastOfTool.data?.[0]?.changes?.[0]?.field === 'name', '200: the history of a tool')
+const restoredTool = await restoreCustomTool({ client, path: { tool_id }, body: { version: 1 } })
+check(restoredTool.data?.name === 'trips', '200: a restored tool')
+const none = await restorePersona({ client, path: { persona_id }, body: { version: 99 } })
+check(none.response?.status === 404, '404: no such version')
+await deletePersona({ client, path: { persona_id } })
 check((await deleteCustomTool({ client, path: { tool_id } })).response?.status === 204, '204: the tool is deleted')
 
 const stale = await updatePersona({
