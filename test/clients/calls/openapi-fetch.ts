@@ -138,3 +138,21 @@ if (view.data !== undefined && !('id' in view.data)) {
   })
   check(back.data?.description === 'Merged', '200: what view=update answers, sent back')
 } else check(false, '200: the body of an update')
+
+/* What happened, and back to what was. */
+
+const past = await client.GET('/persona/{persona_id}/history', { params: { ...agent, query: { limit: 1 } } })
+check(past.data?.[0]?.changes?.[0]?.field === 'description', '200: the history of an agent')
+check(/rel="next"/.test(past.response.headers.get('link') ?? ''), '200: and where the next page is')
+const back = await client.POST('/persona/{persona_id}/restore', {
+  params: { ...agent, query: { dry_run: true } },
+  body: { version: 1 },
+})
+check(back.data?.id === 1, '200: an agent as it was in version 1')
+const toolPast = await client.GET('/tool/{tool_id}/history', { params: { path: { tool_id: 1 } } })
+check(toolPast.data?.at(-1)?.action === 'created', '200: the history of a tool')
+const toolBack = await client.POST('/admin/tool/custom/{tool_id}/restore', {
+  params: { path: { tool_id: 1 }, query: { dry_run: true } },
+  body: { version: 1 },
+})
+check(toolBack.data?.id === 1, '200: a tool as it was in version 1')
