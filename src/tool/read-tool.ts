@@ -2,6 +2,7 @@ import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import { InvalidRequest, ResourceNotFound, SnapshotTooLarge, Unavailable } from '../errors.js'
 import { answerRead, editLink } from '../http/answer.js'
+import { INLINE_BYTES_MAX } from '../http/body.js'
 import { registerHistory } from '../http/history.js'
 import { registerList } from '../http/pages.js'
 import { asOf, IfNoneMatch, NO_PRECONDITION, ReadQuery } from '../http/parameters.js'
@@ -96,7 +97,8 @@ export function registerReadToolHistory(app: FastifyInstance, { database, worker
       const { changes, pairs, headerNames } = shown
       if (pairs.length === 0) return { page, changes }
       const texts = pairs.map(({ texts }) => texts)
-      const work = { strict: false, pairs: texts, headerNames, inWorker: true }
+      const characters = texts.flat().reduce((sum, text) => sum + text.length, 0)
+      const work = { strict: false, pairs: texts, headerNames, inWorker: characters > INLINE_BYTES_MAX }
       try {
         const found = await workers.run('compare_definitions', { body: {}, caller, raw }, work)
         for (const [index, { change }] of pairs.entries()) noteOperations(change, found[index] ?? [])
