@@ -38,7 +38,7 @@ export function parseJsonBody(bytes: Uint8Array, bounds: JsonBounds): ParsedBody
     return invalidAt(offset, `${reason} at line ${line}, column ${column}`)
   }
   if (value === null) return absent()
-  if (members > membersOf(value)) withRepetitions(value as object, repeatedIn(text)) // only objects and lists hold members
+  if (typeof value === 'object' && members > membersOf(value)) withRepetitions(value, repeatedIn(text))
   return { kind: 'value', value, forbidden: mayNameForbiddenKey.test(text) ? forbiddenKeys(value) : [] }
 }
 
@@ -112,10 +112,15 @@ export function repeatedKeys(body: object): readonly Loc[] {
 const REPEATED_MAX = 100
 
 function membersOf(value: unknown): number {
-  if (typeof value !== 'object' || value === null) return 0
   let count = 0
-  if (Array.isArray(value)) for (const item of value) count += membersOf(item)
-  else for (const key in value) count += 1 + membersOf((value as Record<string, unknown>)[key])
+  if (Array.isArray(value)) {
+    for (const item of value) if (typeof item === 'object') count += membersOf(item)
+  } else
+    for (const key in value as Record<string, unknown> | null) {
+      const member = (value as Record<string, unknown>)[key]
+      count++
+      if (typeof member === 'object') count += membersOf(member)
+    }
   return count
 }
 

@@ -92,7 +92,7 @@ export function warnForms(
   place: Place,
   findings: Findings,
 ): void {
-  for (const key of Object.keys(holder)) {
+  for (const key in holder) {
     const form = forms.get(key)
     if (form !== undefined) warnForm(key, holder[key], form, place, findings)
   }

@@ -72,6 +72,7 @@ export class OperationRules {
   /** True once there are too many operations to go on. */
   isFull = false
   private readonly open: readonly string[]
+  private readonly host: string | undefined
   private readonly ids = new Map<string, { use: string; operation: object }>()
   /** Paths by what is left of them without the names of placeholders. */
   private readonly paths = new Map<string, string>()
@@ -83,9 +84,10 @@ export class OperationRules {
   constructor(
     private readonly reader: Reader,
     private readonly inputs: InputRules,
-    private readonly servers: unknown,
+    servers: unknown,
   ) {
     this.open = openAddresses(servers)
+    this.host = hostOf(servers)
   }
 
   /** One entry of `paths`. */
@@ -173,10 +175,8 @@ export class OperationRules {
         this.checkOperation(use, layer, key)
       if (this.isFull) return
     }
-    this.keys.set(
-      layer.value,
-      keys.filter(key => key === '$ref' || isToolMethod(key)),
-    )
+    const unreported = keys.filter(key => key === '$ref' || isToolMethod(key))
+    if (unreported.length < keys.length) this.keys.set(layer.value, unreported)
   }
 
   private reportKey(key: string, layer: Resolved, path: string): void {
@@ -321,7 +321,7 @@ export class OperationRules {
     const at = placeUnder(place, 'servers')
     checkServers(servers, false, at, this.reader)
     this.checkHost(path, openAddresses(servers), at)
-    const [own, documents] = [hostOf(servers), hostOf(this.servers)]
+    const [own, documents] = [hostOf(servers), this.host]
     if (own === undefined || documents === undefined || own === documents) return
     const msg = `calls go to ${quote(documents)}, the server of the document, not to ${quote(own)}`
     this.reader.findings.warn('server_other_host', msg, at)

@@ -64,20 +64,22 @@ function impossible({ types, bounds }: Limits, schemas: readonly Schema[]): { at
       low !== undefined && high !== undefined && (isBeyond(low.value, high, 1) || isBeyond(high.value, low, -1)),
   )
   const [first] = crossed
+  if (first?.low === undefined) return undefined
   const open = [...(types ?? ['any'])].filter(
     type => type !== 'null' && !crossed.some(each => each.type === kindOf(type)),
   )
-  if (first?.low === undefined || open.length > 0) return undefined
+  if (open.length > 0) return undefined
   const { low, high } = first
   return { at: [low.key], msg: `${low.key} ${low.value} is above ${high?.key} ${high?.value}` }
 }
 
 /** Bounds that limit values of another type than the schema has. */
 function* uselessBounds(schema: Schema, { types }: Limits): Generator<Contradiction> {
-  const kinds = [...(types ?? [])].map(kindOf)
-  for (const [kind, lowest, highest] of kinds.length === 0 ? [] : BOUNDED) {
-    if (kinds.includes(kind)) continue
-    const own = BOUNDED.find(([each]) => kinds.includes(each))
+  if (types === undefined) return
+  const isOwn = (kind: string) => types.has(kind) || (kind === 'number' && types.has('integer'))
+  for (const [kind, lowest, highest] of BOUNDED) {
+    if (isOwn(kind) || (schema[lowest] ?? schema[highest]) === undefined) continue
+    const own = BOUNDED.find(([each]) => isOwn(each))
     for (const [i, key] of [lowest, highest].entries()) {
       if (typeof schema[key] !== 'number') continue
       const hint = own === undefined ? '' : `; did you mean "${own[i + 1]}"?`
@@ -92,7 +94,8 @@ function* excludedValues(schemas: readonly Schema[], limits: Limits): Generator<
   // Of several schemas only short lists are compared: thousands may refer to one long list.
   const most = schemas.length === 1 ? VALUES_JUDGED : VALUES_COMPARED
   const lists = schemas.flatMap(each => [valuesOf(each) ?? []]).filter(({ length }) => length > 0 && length <= most)
-  const [values = [], ...others] = lists
+  const [values, ...others] = lists
+  if (values === undefined) return
   const excluded = values.flatMap((value, i) => {
     const isElsewhere = others.every(list => isListed(value, list))
     const reason = misfit(value, limits) ?? (isElsewhere ? undefined : 'is not in the other list of values')
@@ -118,48 +121,38 @@ function valuesOf({ const: only, enum: listed }: Schema): readonly unknown[] | u
 function limitsOf(schemas: readonly Schema[]): Limits {
   let types: ReadonlySet<string> | undefined
   for (const schema of schemas) {
-    const named: unknown[] = [schema.type ?? []].flat()
+    const { type = null } = schema
+    const named: unknown[] = Array.isArray(type) ? type : [type]
     if (named.length === 0 || !named.every(each => TYPES.has(each))) continue
     const own = new Set(named as string[])
     if (schema.nullable === true) own.add('null')
     types = types === undefined ? own : common(types, own)
   }
   const bounds: Limits['bounds'][number][] = []
-  for (const [type, lowest, highest, aboveAll = '', belowAll = ''] of BOUNDED) {
-    const keys = [lowest, highest, aboveAll, belowAll]
-    if (!schemas.some(schema => keys.some(key => schema[key] !== undefined))) continue
-    const low = tightest(
-      schemas.flatMap(schema => boundsOf(schema, lowest, aboveAll)),
-      1,
-    )
-    bounds.push({
-      type,
-      low,
-      high: tightest(
-        schemas.flatMap(schema => boundsOf(schema, highest, belowAll)),
-        -1,
-      ),
-    })
+  for (const [type, lowest, highest, aboveAll, belowAll] of BOUNDED) {
+    let [low, high]: Bound[] = []
+    for (const schema of schemas) {
+      low = tighter(low, schema, lowest, aboveAll, 1)
+      high = tighter(high, schema, highest, belowAll, -1)
+    }
+    if (low !== undefined || high !== undefined) bounds.push({ type, low, high })
   }
   return { types, bounds }
 }
 
-/** The highest of lower bounds (`side` 1), or the lowest of upper ones. */
-function tightest(bounds: readonly NonNullable<Bound>[], side: 1 | -1): Bound {
-  return bounds.reduce<Bound>(
-    (best, each) => (best === undefined || isBeyond(each.value, best, side) ? each : best),
-    undefined,
-  )
+/** A lower bound (`side` 1) or an upper one, or what a schema says under `key`, and under its exclusive twin, which in 3.0 is a flag. */
+function tighter(best: Bound, schema: Schema, key: string, exclusive: string | undefined, side: 1 | -1): Bound {
+  const [value, twin] = [schema[key], exclusive && schema[exclusive]]
+  let bound = best
+  if (isNumber(value) && (bound === undefined || isBeyond(value, bound, side)))
+    bound = { value, isOpen: twin === true, key }
+  if (exclusive !== undefined && isNumber(twin) && (bound === undefined || isBeyond(twin, bound, side)))
+    bound = { value: twin, isOpen: true, key: exclusive }
+  return bound
 }
 
-/** The bound under `key`, and that under its exclusive twin, which in 3.0 is a flag. */
-function boundsOf(schema: Schema, key: string, exclusive: string): NonNullable<Bound>[] {
-  const [value, twin] = [schema[key], schema[exclusive]]
-  const isNumber = (each: unknown): each is number | bigint => typeof each === 'number' || typeof each === 'bigint'
-  return [
-    ...(isNumber(value) ? [{ value, isOpen: twin === true, key }] : []),
-    ...(isNumber(twin) ? [{ value: twin, isOpen: true, key: exclusive }] : []),
-  ]
+function isNumber(value: unknown): value is number | bigint {
+  return typeof value === 'number' || typeof value === 'bigint'
 }
 
 function common(one: ReadonlySet<string>, other: ReadonlySet<string>): Set<string> {
@@ -174,6 +167,7 @@ function misfit(value: unknown, { types, bounds }: Limits): string | undefined {
   if (types !== undefined && !types.has(type) && !(type === 'integer' && types.has('number')))
     return `is not of the type ${[...types].join(' or ')}`
   const { low, high } = bounds.find(each => each.type === kindOf(type)) ?? {}
+  if (low === undefined && high === undefined) return undefined
   const size = sizeOf(value)
   if (low !== undefined && isBeyond(size, low, -1)) return `is below ${low.key} ${low.value}`
   return high !== undefined && isBeyond(size, high, 1) ? `is above ${high.key} ${high.value}` : undefined

@@ -173,7 +173,8 @@ export class SchemaWalk {
 
   private warnUnsatisfiable(schema: Schema, place: Place, base: Schema | undefined, isPart: boolean): void {
     const { findings } = this.reader
-    const isLimited = Object.keys(schema).some(key => LIMITING.has(key))
+    let isLimited = false
+    for (const key in schema) isLimited ||= LIMITING.has(key)
     if (!isLimited && schema.allOf === undefined && schema.additionalProperties !== false) return
     const alone = isLimited ? [...contradictionsIn([schema])] : []
     for (const { type, at, msg } of alone) findings.warn(type, msg, place, ...at)
@@ -192,6 +193,7 @@ export class SchemaWalk {
 
   /** A name that is required where one part allows no other properties than its own. */
   private missingName(parts: readonly { schema: Schema; base: Schema | undefined }[]): string | undefined {
+    if (!parts.some(({ schema }) => schema.additionalProperties === false)) return undefined
     const lists = parts.map(({ schema: { required } }) =>
       Array.isArray(required) ? required.slice(0, NAMES_COMPARED) : [],
     )

@@ -39,6 +39,8 @@ export function templateOf(path: string): PathTemplate | undefined {
 
 /** The brace that closes the one at `open`; `open` itself where none does. */
 function closeOf(path: string, open: number): number {
+  const first = path.indexOf('}', open)
+  if (first > open && path.lastIndexOf('{', first) === open) return first
   let depth = 0
   let isPattern = false
   for (let at = open; at < path.length; at++) {
