@@ -96,11 +96,13 @@ function* excludedValues(schemas: readonly Schema[], limits: Limits): Generator<
   const lists = schemas.flatMap(each => [valuesOf(each) ?? []]).filter(({ length }) => length > 0 && length <= most)
   const [values, ...others] = lists
   if (values === undefined) return
-  const excluded = values.flatMap((value, i) => {
+  const excluded: { i: number; value: unknown; reason: string }[] = []
+  for (let i = 0; i < values.length; i++) {
+    const value = values[i]
     const isElsewhere = others.every(list => isListed(value, list))
     const reason = misfit(value, limits) ?? (isElsewhere ? undefined : 'is not in the other list of values')
-    return reason === undefined ? [] : [{ i, value, reason }]
-  })
+    if (reason !== undefined) excluded.push({ i, value, reason })
+  }
   const [first] = excluded
   if (first === undefined) return
   const key = schemas[0]?.const === undefined ? 'enum' : 'const'

@@ -86,7 +86,7 @@ export class SchemaWalk {
   }
 
   private visit(task: Task): void {
-    const { value: schema, place, base: outer, isPart, isHidden } = task
+    const { value: schema, place, isPart, isHidden } = task
     if (!isObject(schema)) {
       if (typeof schema !== 'boolean' && !isHidden)
         this.reader.findings.warn('schema_ignored', `this is not a schema; ${schemaMeant(schema)}`, place)
@@ -101,12 +101,12 @@ export class SchemaWalk {
     if (!this.seen.has(schema) && !(isHidden && this.seenHidden.has(schema))) {
       this.seenHidden.add(schema)
       if (!isHidden) this.seen.add(schema)
-      const base = typeof schema.$id === 'string' ? schema : outer
-      if (schema.$ref !== undefined) this.follow(schema, '$ref', { ...task, base })
-      if (schema.$dynamicRef !== undefined) this.follow(schema, '$dynamicRef', { ...task, base })
+      const inside = typeof schema.$id === 'string' ? { ...task, base: schema } : task
+      if (schema.$ref !== undefined) this.follow(schema, '$ref', inside)
+      if (schema.$dynamicRef !== undefined) this.follow(schema, '$dynamicRef', inside)
       if (schema.$ref === undefined || !this.is30) {
-        this.readKeywords(schema, { ...task, base })
-        if (!isHidden) this.warnOf(schema, { ...task, base })
+        this.readKeywords(schema, inside)
+        if (!isHidden) this.warnOf(schema, inside)
       }
     }
     if (this.tasks.length > from + 1) for (const task of this.tasks.splice(from).reverse()) this.tasks.push(task)
@@ -114,7 +114,7 @@ export class SchemaWalk {
 
   /** Looks for references among a schema's own keywords; the schemas that they hold become tasks. */
   private readKeywords(schema: Schema, { place, base, isHidden }: Task): void {
-    for (const keyword of Object.keys(schema)) {
+    for (const keyword in schema) {
       const kind = KEYWORDS.get(keyword)
       if (kind === undefined) continue
       const value = schema[keyword]
