@@ -174,6 +174,8 @@ export async function matrixCallers({ token, database }: World): Promise<Map<str
     ['admin by group', await of('group-admin')],
     ['service account', await of('service')],
     ['service account, admin', await of('service-admin')],
+    ["owner's read-only token", await of('owner', { scopes: ['read'] })],
+    ["admin's read-only token", await of('admin', { scopes: ['read'] })],
     ["owner's token of scope admin", await of('owner', { scopes: ['admin'] })],
     ["admin's token of scope basic", await of('admin', { scopes: ['basic'] })],
     ["admin's token of scope manage:actions", await of('admin', { scopes: ['manage:actions'] })],

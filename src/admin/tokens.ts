@@ -1,6 +1,6 @@
 import { type Insertable, type Kysely, sql, type Transaction } from 'kysely'
 import { DIGEST_DIGITS, mintToken } from '../auth/token.js'
-import type { Permission, Tables, TokenTable, UserKind } from '../db/tables.js'
+import type { Scope, Tables, TokenTable, UserKind } from '../db/tables.js'
 import { joined } from '../db/transaction.js'
 import { recordAccess } from '../updates/access-events.js'
 import type { Actor } from '../updates/audit.js'
@@ -14,7 +14,7 @@ const DEFAULT_TOKEN_LIFE_S = 90 * 86_400
 export interface TokenRequest {
   email: string
   /** Narrow what the user may do; absent: no narrowing. */
-  scopes?: readonly Permission[]
+  scopes?: readonly Scope[]
   /** Bind the token to these resources; absent: no binding. */
   personaIds?: readonly number[]
   toolIds?: readonly number[]
@@ -139,7 +139,7 @@ async function insertToken(
   expiresInS: number | null,
   columns: Omit<Insertable<TokenTable>, 'hash' | 'expires_at'>,
 ): Promise<IssuedToken> {
-  const { token, hash } = mintToken(kind)
+  const { token, hash } = mintToken(columns.scopes?.includes('read') ? 'read_only' : kind)
   const expires_at = sql<string>`clock_timestamp() + make_interval(secs => ${expiresInS}::float8)`
   const row = await trx
     .insertInto('token')

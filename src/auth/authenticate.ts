@@ -39,6 +39,7 @@ interface CallerRow {
   persona_ids: number[] | null
   tool_ids: number[] | null
   requires_if_match: boolean
+  read_only: boolean
   permission: 1 | 2 | 3
   managed_groups: number[]
   grants: string
@@ -100,6 +101,7 @@ function callerOf(row: CallerRow): Caller {
       personaIds: row.persona_ids,
       toolIds: row.tool_ids,
       requiresIfMatch: row.requires_if_match,
+      readOnly: row.read_only,
       expiresAt: row.expires_at,
     },
   }

@@ -1,4 +1,4 @@
-import type { Permission, UserKind } from '../db/tables.js'
+import type { Permission, Scope, UserKind } from '../db/tables.js'
 
 /** The bearer token of a request, without the token. `expiresAt` is ISO 8601 in UTC, null when it never expires. */
 export interface CallerToken {
@@ -6,6 +6,8 @@ export interface CallerToken {
   personaIds: number[] | null
   toolIds: number[] | null
   requiresIfMatch: boolean
+  /** Whether it stores nothing, whatever its user may do. */
+  readOnly: boolean
   expiresAt: string | null
 }
 
@@ -33,6 +35,9 @@ export function visibleAgents({ personaIds, toolIds }: CallerToken): number[] | 
 
 /** Permissions in rising order; each includes the ones before (DECISIONS section 7). */
 export const PERMISSIONS = ['basic', 'manage:actions', 'admin'] as const satisfies readonly Permission[]
+
+/** What a token can be narrowed to; `read` to requests that store nothing. */
+export const SCOPES = ['read', ...PERMISSIONS] as const satisfies readonly Scope[]
 
 /** Whether a held permission includes another. */
 export function includesPermission(held: Permission, wanted: Permission): boolean {

@@ -1,6 +1,6 @@
 import type { Expression, SqlBool } from 'kysely'
-import { ago, anyOf, instant, lit, NOW, noItems, on, queries } from '../db/statements/queries.js'
-import type { Permission } from '../db/tables.js'
+import { ago, anyOf, instant, listOf, lit, NOW, noItems, on, queries } from '../db/statements/queries.js'
+import type { Scope } from '../db/tables.js'
 
 /* What a token grants, as SQL: read when a request comes, and again by the statement that stores, because rights may end meanwhile. */
 
@@ -31,7 +31,7 @@ export function callersWhere(which: Expression<SqlBool>) {
       ]
     })
   const scope = choose()
-    .when('t.scopes', 'is', null)
+    .when(rows.or([rows('t.scopes', 'is', null), rows(scopes, '=', listOf(READ))]))
     .then(lit(3))
     .else(rank(ref('t.scopes').$notNull()))
     .end()
@@ -53,6 +53,7 @@ export function callersWhere(which: Expression<SqlBool>) {
       instant(ref('t.expires_at'), 'SS').as('expires_at'),
       fn.coalesce(eb('t.expires_at', '<=', NOW), lit(false)).as('expired'),
       eb('t.revoked_at', 'is not', null).as('revoked'),
+      isReadOnly.as('read_only'),
       useIsStale.as('use_is_stale'),
       cast<string>(fn('row', GRANTED), 'text').as('grants'),
     ])
@@ -60,9 +61,16 @@ export function callersWhere(which: Expression<SqlBool>) {
     .offset(lit(0))
 }
 
+const READ = lit('read' as Scope)
+const scopes: Expression<Scope[]> = ref('t.scopes').$notNull()
+
+/** SQL: whether the token `t` only reads. */
+const isReadOnly = fn.coalesce(rows(scopes, '@>', listOf(READ)), lit(false))
+
 const GRANTED = [
   ...(['granted.permission', 'granted.managed_groups'] as const),
   ...(['t.persona_ids', 't.tool_ids', 't.requires_if_match'] as const),
+  isReadOnly,
 ]
 
 /** SQL: whether the last use of the token `t` was written long enough ago to be written again. */
@@ -79,7 +87,7 @@ export function grantsAsBefore(token: Expression<number>, grants: Expression<str
 }
 
 /** SQL: the place of the highest of these permissions in `PERMISSIONS`, from 1. */
-function rank(permissions: Expression<Permission[]>): Expression<number> {
-  const holds = (permission: Permission) => rows(lit(permission), '=', anyOf(permissions))
+function rank(permissions: Expression<Scope[]>): Expression<number> {
+  const holds = (permission: Scope) => rows(lit(permission), '=', anyOf(permissions))
   return choose().when(holds('admin')).then(lit(3)).when(holds('manage:actions')).then(lit(2)).else(lit(1)).end()
 }

@@ -149,6 +149,7 @@ async function admit(
   if (caller.token.expiresAt !== null) reply.header('token-expires-at', caller.token.expiresAt)
   if (useIsStale) recordUse(request, database, caller.token.id)
   requirePermission(caller, policy)
+  requireWriting(caller, policy, request)
   requireBinding(caller, policy, lookup)
 }
 
@@ -167,6 +168,7 @@ async function authenticateAgain(
 function requireAdmitted(request: FastifyRequest, caller: Caller): void {
   const policy = policyOf(request)
   requirePermission(caller, policy)
+  requireWriting(caller, policy, request)
   requireBinding(caller, policy, lookupFor(request, policy))
 }
 
@@ -186,6 +188,13 @@ function requirePermission(caller: Caller, { permission, creates }: RoutePolicy)
   if (permission === 'public' || includesPermission(caller.permission, permission)) return
   if (permission === 'manage:actions' && !creates && mayUseToolOperations(caller)) return
   throw new Forbidden(`This operation takes the permission ${permission}.`, permission)
+}
+
+/** A token that only reads may try a change: a dry run stores nothing. */
+function requireWriting({ token }: Caller, { writes }: RoutePolicy, { query }: Pick<FastifyRequest, 'query'>): void {
+  const { dry_run: dryRun } = query as { dry_run?: unknown } // text, or what validation made of it
+  if (!writes || !token.readOnly || dryRun === true || dryRun === 'true') return
+  throw new Forbidden('This token is read-only: with it nothing is stored. A dry run (dry_run=true) is answered.')
 }
 
 /** A token bound to agents only cannot call tool operations, and the reverse; validation needs no one tool. */

@@ -1,11 +1,11 @@
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import { rowStatement } from '../db/statements/row-statement.js'
-import type { Permission } from '../db/tables.js'
+import type { Scope } from '../db/tables.js'
 
 /** Reads a token's scopes, null for all that its user may do, and the names of groups, in the order of their ids. */
 export const readTokenRecord = rowStatement<
   { token: number; groups: readonly number[] },
-  { scopes: Permission[] | null; managed_groups: { id: number; name: string }[] }
+  { scopes: Scope[] | null; managed_groups: { id: number; name: string }[] }
 >('token_record', { token: 'integer', groups: 'integer[]' }, (param, db) =>
   db
     .selectFrom('input')

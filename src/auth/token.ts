@@ -1,23 +1,24 @@
 /**
- * The form of an access token (DECISIONS section 7): `pat_` of a person or `sa_` of a service account, 22 random characters of base 62, and
- * the CRC-32 of all that in 6: a mistyped token is refused without a look-up, and scanners find tokens by `\b(?:pat|sa)_[0-9A-Za-z]{28}\b`.
- * Only the SHA-256 is stored; 131 random bits leave nothing to guess.
+ * The form of an access token (DECISIONS section 7): `pat_` of a person, `sa_` of a service account or `ro_` of either that only reads, 22 random
+ * characters of base 62, and the CRC-32 of all that in 6: a mistyped token is refused without a look-up, and scanners find tokens by
+ * `\b(?:pat|sa|ro)_[0-9A-Za-z]{28}\b`. Only the SHA-256 is stored; 131 random bits leave nothing to guess.
  */
 import { hash, randomInt } from 'node:crypto'
 import { crc32 } from 'node:zlib'
 import { NotAuthenticated } from '../errors.js'
 
-export type TokenKind = 'person' | 'service_account'
+export type TokenKind = 'person' | 'service_account' | 'read_only'
 
 export type ParsedToken = { ok: true; kind: TokenKind; hash: Buffer } | { ok: false }
 
 const BASE_62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 const RANDOM_LENGTH = 22
 const CHECKSUM_LENGTH = 6
-const PREFIX = { person: 'pat_', service_account: 'sa_' } as const
-const TOKEN_FORM = /^(pat|sa)_[0-9A-Za-z]{28}$/
+const PREFIX = { person: 'pat_', service_account: 'sa_', read_only: 'ro_' } as const
+const KINDS = { pat: 'person', sa: 'service_account', ro: 'read_only' } as const
+const TOKEN_FORM = /^(pat|sa|ro)_[0-9A-Za-z]{28}$/
 
-/** Makes a new token and the 32 bytes to store for it. The token cannot be had again from the hash. */
+/** Makes a new token and the bytes to store for it. The token cannot be had again from the hash. */
 export function mintToken(kind: TokenKind): { token: string; hash: Buffer } {
   const body = PREFIX[kind] + randomCharacters(RANDOM_LENGTH)
   const token = body + checksumOf(body)
@@ -30,7 +31,7 @@ export function parseToken(text: string): ParsedToken {
   if (!match) return { ok: false }
   const body = text.slice(0, -CHECKSUM_LENGTH)
   if (checksumOf(body) !== text.slice(-CHECKSUM_LENGTH)) return { ok: false }
-  return { ok: true, kind: match[1] === 'pat' ? 'person' : 'service_account', hash: hashToken(text) }
+  return { ok: true, kind: KINDS[match[1] as keyof typeof KINDS], hash: hashToken(text) }
 }
 
 /** The SHA-256 of the bearer token in an `Authorization` header, or the refusal of a header without a token of our form. */
@@ -59,9 +60,10 @@ export function tokenDigest(hash: Buffer): string {
   return hash.toString('hex').slice(0, DIGEST_DIGITS)
 }
 
-/** The SHA-256 of a token, 32 bytes: what is stored and looked up. */
+/** The SHA-256 of a token: what is stored and looked up. That of a token that only reads has a zero byte in front (migration 0015). */
 export function hashToken(token: string): Buffer {
-  return hash('sha256', token, 'buffer')
+  const digest = hash('sha256', token, 'buffer')
+  return token.startsWith(PREFIX.read_only) ? Buffer.concat([Buffer.alloc(1), digest]) : digest
 }
 
 function checksumOf(body: string): string {

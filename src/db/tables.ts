@@ -8,6 +8,9 @@ type CreatedAt = ColumnType<string, string | undefined, never>
 type JsonText<T> = ColumnType<T, string, string>
 
 export type Permission = 'basic' | 'manage:actions' | 'admin'
+
+/** What narrows a token: to permissions, to reading. */
+export type Scope = Permission | 'read'
 export type UserKind = 'person' | 'service_account'
 export type ShareLevel = 'viewer' | 'editor'
 export type ResourceKind = 'persona' | 'tool'
@@ -104,7 +107,7 @@ export interface TokenTable {
   id: Generated<number>
   hash: Buffer
   user_id: string
-  scopes: Permission[] | null
+  scopes: Scope[] | null
   persona_ids: number[] | null
   tool_ids: number[] | null
   requires_if_match: Generated<boolean>

@@ -43,7 +43,7 @@ export async function registerDocument(
           bearer: {
             type: 'http',
             scheme: 'bearer',
-            description: 'A token of `agentctl token create`: `pat_...` or `sa_...`.',
+            description: 'A token of `agentctl token create`: `pat_...`, `sa_...` or `ro_...`.',
           },
         },
       },

@@ -1,6 +1,6 @@
 import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
-import { PERMISSIONS } from '../auth/caller.js'
+import { PERMISSIONS, SCOPES } from '../auth/caller.js'
 import { invalidToken } from '../auth/token.js'
 import { readTokenRecord } from '../auth/token-record.js'
 import type { Database } from '../db/database.js'
@@ -22,7 +22,9 @@ export const CallerRecord = Type.Object(
     }),
     token: Type.Object({
       id: identifier(),
-      scopes: nullable(list(enumeration(PERMISSIONS)), { description: '`null` for all that the user may do.' }),
+      scopes: nullable(list(enumeration(SCOPES)), {
+        description: '`null` for all that the user may do; with `read` it stores nothing.',
+      }),
       persona_ids: nullable(list(identifier()), { description: 'The agents that the token is bound to.' }),
       tool_ids: nullable(list(identifier()), { description: 'The tools that the token is bound to.' }),
       requires_if_match: flag({ description: 'Whether updates with this token must carry `If-Match`.' }),

@@ -172,6 +172,8 @@ t.test('a token is made, bound by name, works, is rotated and revoked', async t 
   const made = await json('token', 'create', ...args)
   t.match(made.expires_at, /^\d{4}-/)
   const callerOf = async (secret: string) => await authenticate(database, hashToken(secret), undefined)
+  const reading = await json('token', 'create', '--for', 'alice@example.com', '--read-only', '--scope', 'basic')
+  t.match(await callerOf(reading.token), { caller: { permission: 'basic', token: { readOnly: true } } })
   t.match(await callerOf(made.token), { caller: { email: 'alice@example.com', token: { personaIds: [2] } } })
   const rotated = await json('token', 'rotate', String(made.id), '--overlap', '1h')
   t.match(await callerOf(rotated.token), { caller: { token: { personaIds: [2] } } })
@@ -187,6 +189,7 @@ t.test('a token is made, bound by name, works, is rotated and revoked', async t 
   const listed = (await agentctl(['token', 'list', '--for', 'alice@example.com'])).stdout
   t.match(listed, /^ID +USER +SCOPES/)
   t.match(listed, /revoked 2/)
+  t.match(listed, /alice@example.com +read, ?basic/)
   t.notMatch(listed, made.token)
 })
 

@@ -134,6 +134,7 @@ with
                 to_char(timezone ('UTC', "t"."expires_at"), 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as "expires_at",
                 coalesce("t"."expires_at" <= clock_timestamp(), false) as "expired",
                 "t"."revoked_at" is not null as "revoked",
+                coalesce("t"."scopes" @> array['read'], false) as "read_only",
                 coalesce("t"."last_used_at" < (clock_timestamp() - interval '1 minute'), true) as "use_is_stale",
                 cast(
                   row (
@@ -141,7 +142,8 @@ with
                     "granted"."managed_groups",
                     "t"."persona_ids",
                     "t"."tool_ids",
-                    "t"."requires_if_match"
+                    "t"."requires_if_match",
+                    coalesce("t"."scopes" @> array['read'], false)
                   ) as text
                 ) as "grants"
               from
@@ -197,7 +199,10 @@ with
                         "held"."permission"
                       ),
                       case
-                        when "t"."scopes" is null then 3
+                        when (
+                          "t"."scopes" is null
+                          or "t"."scopes" = array['read']
+                        ) then 3
                         else case
                           when 'admin' = any ("t"."scopes") then 3
                           when 'manage:actions' = any ("t"."scopes") then 2
@@ -207,7 +212,10 @@ with
                     ) as "permission",
                     case
                       when case
-                        when "t"."scopes" is null then 3
+                        when (
+                          "t"."scopes" is null
+                          or "t"."scopes" = array['read']
+                        ) then 3
                         else case
                           when 'admin' = any ("t"."scopes") then 3
                           when 'manage:actions' = any ("t"."scopes") then 2
@@ -1262,6 +1270,7 @@ with
                 to_char(timezone ('UTC', "t"."expires_at"), 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as "expires_at",
                 coalesce("t"."expires_at" <= clock_timestamp(), false) as "expired",
                 "t"."revoked_at" is not null as "revoked",
+                coalesce("t"."scopes" @> array['read'], false) as "read_only",
                 coalesce("t"."last_used_at" < (clock_timestamp() - interval '1 minute'), true) as "use_is_stale",
                 cast(
                   row (
@@ -1269,7 +1278,8 @@ with
                     "granted"."managed_groups",
                     "t"."persona_ids",
                     "t"."tool_ids",
-                    "t"."requires_if_match"
+                    "t"."requires_if_match",
+                    coalesce("t"."scopes" @> array['read'], false)
                   ) as text
                 ) as "grants"
               from
@@ -1325,7 +1335,10 @@ with
                         "held"."permission"
                       ),
                       case
-                        when "t"."scopes" is null then 3
+                        when (
+                          "t"."scopes" is null
+                          or "t"."scopes" = array['read']
+                        ) then 3
                         else case
                           when 'admin' = any ("t"."scopes") then 3
                           when 'manage:actions' = any ("t"."scopes") then 2
@@ -1335,7 +1348,10 @@ with
                     ) as "permission",
                     case
                       when case
-                        when "t"."scopes" is null then 3
+                        when (
+                          "t"."scopes" is null
+                          or "t"."scopes" = array['read']
+                        ) then 3
                         else case
                           when 'admin' = any ("t"."scopes") then 3
                           when 'manage:actions' = any ("t"."scopes") then 2
@@ -1635,6 +1651,7 @@ with
                 to_char(timezone ('UTC', "t"."expires_at"), 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as "expires_at",
                 coalesce("t"."expires_at" <= clock_timestamp(), false) as "expired",
                 "t"."revoked_at" is not null as "revoked",
+                coalesce("t"."scopes" @> array['read'], false) as "read_only",
                 coalesce("t"."last_used_at" < (clock_timestamp() - interval '1 minute'), true) as "use_is_stale",
                 cast(
                   row (
@@ -1642,7 +1659,8 @@ with
                     "granted"."managed_groups",
                     "t"."persona_ids",
                     "t"."tool_ids",
-                    "t"."requires_if_match"
+                    "t"."requires_if_match",
+                    coalesce("t"."scopes" @> array['read'], false)
                   ) as text
                 ) as "grants"
               from
@@ -1698,7 +1716,10 @@ with
                         "held"."permission"
                       ),
                       case
-                        when "t"."scopes" is null then 3
+                        when (
+                          "t"."scopes" is null
+                          or "t"."scopes" = array['read']
+                        ) then 3
                         else case
                           when 'admin' = any ("t"."scopes") then 3
                           when 'manage:actions' = any ("t"."scopes") then 2
@@ -1708,7 +1729,10 @@ with
                     ) as "permission",
                     case
                       when case
-                        when "t"."scopes" is null then 3
+                        when (
+                          "t"."scopes" is null
+                          or "t"."scopes" = array['read']
+                        ) then 3
                         else case
                           when 'admin' = any ("t"."scopes") then 3
                           when 'manage:actions' = any ("t"."scopes") then 2
@@ -2227,6 +2251,7 @@ with
                 to_char(timezone ('UTC', "t"."expires_at"), 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as "expires_at",
                 coalesce("t"."expires_at" <= clock_timestamp(), false) as "expired",
                 "t"."revoked_at" is not null as "revoked",
+                coalesce("t"."scopes" @> array['read'], false) as "read_only",
                 coalesce("t"."last_used_at" < (clock_timestamp() - interval '1 minute'), true) as "use_is_stale",
                 cast(
                   row (
@@ -2234,7 +2259,8 @@ with
                     "granted"."managed_groups",
                     "t"."persona_ids",
                     "t"."tool_ids",
-                    "t"."requires_if_match"
+                    "t"."requires_if_match",
+                    coalesce("t"."scopes" @> array['read'], false)
                   ) as text
                 ) as "grants"
               from
@@ -2290,7 +2316,10 @@ with
                         "held"."permission"
                       ),
                       case
-                        when "t"."scopes" is null then 3
+                        when (
+                          "t"."scopes" is null
+                          or "t"."scopes" = array['read']
+                        ) then 3
                         else case
                           when 'admin' = any ("t"."scopes") then 3
                           when 'manage:actions' = any ("t"."scopes") then 2
@@ -2300,7 +2329,10 @@ with
                     ) as "permission",
                     case
                       when case
-                        when "t"."scopes" is null then 3
+                        when (
+                          "t"."scopes" is null
+                          or "t"."scopes" = array['read']
+                        ) then 3
                         else case
                           when 'admin' = any ("t"."scopes") then 3
                           when 'manage:actions' = any ("t"."scopes") then 2
@@ -2757,6 +2789,7 @@ with
                 to_char(timezone ('UTC', "t"."expires_at"), 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as "expires_at",
                 coalesce("t"."expires_at" <= clock_timestamp(), false) as "expired",
                 "t"."revoked_at" is not null as "revoked",
+                coalesce("t"."scopes" @> array['read'], false) as "read_only",
                 coalesce("t"."last_used_at" < (clock_timestamp() - interval '1 minute'), true) as "use_is_stale",
                 cast(
                   row (
@@ -2764,7 +2797,8 @@ with
                     "granted"."managed_groups",
                     "t"."persona_ids",
                     "t"."tool_ids",
-                    "t"."requires_if_match"
+                    "t"."requires_if_match",
+                    coalesce("t"."scopes" @> array['read'], false)
                   ) as text
                 ) as "grants"
               from
@@ -2820,7 +2854,10 @@ with
                         "held"."permission"
                       ),
                       case
-                        when "t"."scopes" is null then 3
+                        when (
+                          "t"."scopes" is null
+                          or "t"."scopes" = array['read']
+                        ) then 3
                         else case
                           when 'admin' = any ("t"."scopes") then 3
                           when 'manage:actions' = any ("t"."scopes") then 2
@@ -2830,7 +2867,10 @@ with
                     ) as "permission",
                     case
                       when case
-                        when "t"."scopes" is null then 3
+                        when (
+                          "t"."scopes" is null
+                          or "t"."scopes" = array['read']
+                        ) then 3
                         else case
                           when 'admin' = any ("t"."scopes") then 3
                           when 'manage:actions' = any ("t"."scopes") then 2

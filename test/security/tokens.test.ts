@@ -41,6 +41,9 @@ t.test('two tokens written down once are read: the form never changes; a new one
     t.strictSame(hashToken(token), Buffer.from(hash, 'hex'))
   }
   t.match(mintToken('service_account').token, /^sa_[0-9A-Za-z]{28}$/)
+  const reading = mintToken('read_only')
+  t.match(reading.token, /^ro_[0-9A-Za-z]{28}$/)
+  t.strictSame(parseToken(reading.token), { ok: true, kind: 'read_only', hash: reading.hash })
   const { token, hash } = mintToken('person')
   t.match(token, /^pat_[0-9A-Za-z]{28}$/)
   t.strictSame(parseToken(token), { ok: true, kind: 'person', hash })
@@ -397,6 +400,25 @@ t.test('rotation lets both tokens live for the overlap, with the same rights', a
   t.equal(other.statusCode, 403, 'the binding went along')
   await eventually(async () => (await read(world, old)).statusCode === 401)
   t.strictSame(await statuses(), [401, 200])
+})
+
+t.test('a read-only token sees what its user sees, tries changes and stores none; rotated it is the same', async t => {
+  const old = await world.token('admin@example.com', { scopes: ['read'] })
+  const { token } = await rotateToken(world.database.db, await idOf(world, old), 60)
+  t.match((await world.call('GET', '/me', { token })).json(), { permission: 'admin', token: { scopes: ['read'] } })
+  const patch = (query: string) => world.call('PATCH', `/persona/1${query}`, { token, body: { name: 'Read' } })
+  t.match(await patch('?update_mask=name&dry_run=true'), { statusCode: 200, headers: { 'dry-run': 'true' } })
+  for (const query of ['', '&dry_run=false', '&dry_run=1', '&dry_run=true&dry_run=true', '&dry_run=TRUE']) {
+    const { statusCode, body } = await patch(`?update_mask=name${query}`)
+    t.same([statusCode, JSON.parse(body).error_code], [403, 'INSUFFICIENT_PERMISSIONS'], query)
+  }
+  const narrowed = await world.token('admin@example.com', { scopes: ['read', 'basic'] })
+  t.equal((await world.call('GET', '/me', { token: narrowed })).json().permission, 'basic')
+  // What an older program does with it: it looks for a hash of 32 bytes, and would copy the scopes in a rotation.
+  const copy = sql`
+    insert into token (hash, user_id, scopes)
+    select ${Buffer.alloc(32)}, user_id, scopes from token where hash = ${hashToken(token)}`
+  await t.rejects(copy.execute(world.database.db), /token_read_hash/)
 })
 
 t.test(

@@ -17,6 +17,7 @@ export function addTokenCommands(program: Command, line: CommandLine): void {
     .option('--tool <TOOL>', 'bind it to this tool, by id or name; may be repeated', collected)
     .option('--expires <TIME>', 'how long it lives, such as 12h or 30d (default: 90d)', durationS)
     .option('--never', 'it never expires')
+    .option('--read-only', 'it stores nothing: it reads, validates and tries changes, such as for an assistant')
     .option('--require-if-match', 'refuse its updates without If-Match')
   line
     .add(token, 'list', '--for ci@example.com', listCommand)
@@ -40,16 +41,17 @@ interface CreateOptions {
   tool?: string[]
   expires?: number
   never?: boolean
+  readOnly?: boolean
   requireIfMatch?: boolean
 }
 
 async function createCommand(call: Call, options: CreateOptions): Promise<undefined> {
-  const { expires, never, scope = [], agent = [], tool = [] } = options
+  const { expires, never, readOnly, scope = [], agent = [], tool = [] } = options
   if (expires !== undefined && never) throw new UsageError('--expires and --never exclude each other')
   const db = await call.db()
   const request = {
     email: options.for,
-    scopes: scope,
+    scopes: readOnly ? (['read', ...scope] as const) : scope,
     personaIds: await Promise.all(agent.map(name => resourceId(db, 'persona', name))),
     toolIds: await Promise.all(tool.map(name => resourceId(db, 'tool', name))),
     requireIfMatch: options.requireIfMatch === true,
