@@ -118,7 +118,7 @@ function unsent({ policy }: FastifyRequest, reply: FastifyReply, refused: Error)
     return refused
   }
   const message =
-    'The change was applied. Its answer is not sent, because earlier answers of this token are not read yet.'
+    'The change was applied. Its answer is not sent, because too many bytes of bodies and unread answers are held.'
   return new Unavailable('overloaded', message, 'applied', { setting: 'TRANSFER_BYTES_MAX' })
 }
 

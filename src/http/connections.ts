@@ -77,9 +77,10 @@ export function registerConnections(
 const IN_DOUBT =
   'Whether the update is stored is not known. Repeat it with its If-Match or Idempotency-Key; if it had none, read the resource first.'
 
-/** Answers a request that the end of the process comes before. The work of one whose body was read may still be stored. */
+/** Answers a request that the end of the process comes before. The work of one whose body was read, or that has none, may still be stored. */
 function answerLate({ request, reply }: Exchange): void {
-  const isUnknown = request.body !== undefined && request.policy?.writes === true
+  const mayBeAtWork = request.body !== undefined || request.method === 'DELETE'
+  const isUnknown = mayBeAtWork && request.policy?.writes === true
   const message = `The process ended before the request did. ${isUnknown ? IN_DOUBT : TRY_AGAIN}`
   handleError(new Unavailable('draining', message, isUnknown ? 'unknown' : 'not_applied'), request, reply)
 }

@@ -85,3 +85,19 @@ t.test('what is in work longer than SHUTDOWN_TIMEOUT_MS does not hold up the end
   t.notMatch(service.log, /the client went away/)
   t.strictSame(await updates.wrong(cluster), [])
 })
+
+t.test('503 unknown of a deletion that is in work then, though it has no body: it may be stored', async t => {
+  const locked = await cluster.connect()
+  t.teardown(() => locked.end())
+  await locked.query('begin; select from persona for update')
+  const waits = { LOCK_TIMEOUT_MS: '600000', STATEMENT_TIMEOUT_MS: '600000' }
+  const service = await ServiceProcess.start({ ...env, ...waits, DRAIN_DELAY_MS: '0', SHUTDOWN_TIMEOUT_MS: '1000' })
+  t.teardown(() => service.stop('SIGKILL'))
+  const headers = { authorization: `Bearer ${token}` }
+  const deletion = fetch(`http://127.0.0.1:${service.port}/persona/1`, { method: 'DELETE', headers })
+  await waitingForLocks(1)
+  const stopped = service.stop('SIGTERM')
+  t.match(await (await deletion).json(), { reason: 'draining', outcome: 'unknown' })
+  await locked.query('rollback')
+  await stopped
+})
