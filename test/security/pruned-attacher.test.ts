@@ -1,0 +1,68 @@
+import { sql } from 'kysely'
+import t from 'tap'
+import { applyOrganisation } from '../../src/admin/apply.js'
+import { pruneHistory } from '../../src/updates/prune.js'
+import { worldApp } from '../app.js'
+import { DEFINITION } from '../matrix-organisation.js'
+
+const email = (name: string) => `${name}@example.com`
+for (const prunes of [false, true]) {
+  t.test(`manager attached, restored by admin, pruned ${prunes}`, async t => {
+    const world = await worldApp(t)
+    await applyOrganisation(
+      world.database,
+      {
+        version: 1,
+        users: ['owner', 'manager'].map(name => ({ email: email(name) })),
+        groups: [{ name: 'Managed', managers: [email('manager')] }],
+        tools: [
+          {
+            id: 200,
+            name: 'tool 200',
+            owner: email('owner'),
+            definition: DEFINITION,
+            custom_headers: [{ key: 'X-Key', value: 'a-secret-of-the-owner' }],
+          },
+        ],
+        agents: [
+          {
+            id: 103,
+            name: 'agent 103',
+            owner: email('owner'),
+            recency_bias: 'auto',
+            users: [{ email: email('manager'), level: 'editor' }],
+            groups: [{ name: 'Managed', level: 'viewer' }],
+          },
+        ],
+      },
+      { vault: world.vault, env: {} },
+    )
+    const [owner, manager, admin] = [
+      await world.token(email('owner')),
+      await world.token(email('manager')),
+      await world.token(email('admin')),
+    ]
+    const patch = async (token: string, body: object) => {
+      const a = await world.call('PATCH', `/persona/103?update_mask=${Object.keys(body)}`, { token, body })
+      if (a.statusCode !== 200) throw new Error(a.body)
+    }
+    const put = () =>
+      world.call('PUT', '/admin/tool/custom/200?dry_run=true', { token: manager, body: { description: 'mine now' } })
+    await patch(manager, { tool_ids: [200] })
+    t.equal((await put()).statusCode, 403, 'attached by the manager: beyond them')
+    await patch(manager, { description: 'a' })
+    await patch(manager, { description: 'b' })
+    await patch(owner, { tool_ids: [] })
+    const { rows } = await sql<{ v: number }>`select version as v from persona where id = 103`.execute(
+      world.database.db,
+    )
+    if (prunes) await pruneHistory(world.database.db, { auditRetentionDays: 400, versionsMax: 2 })
+    const r = await world.call('POST', '/persona/103/restore', {
+      token: admin,
+      body: { version: Number(rows[0]?.v) - 1 },
+    })
+    t.equal(r.statusCode, 200, r.body)
+    const now = await put()
+    t.equal(now.statusCode, 403, `still beyond them: ${now.body.slice(0, 200)}`)
+  })
+}
