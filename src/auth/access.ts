@@ -135,6 +135,7 @@ function toolsInScope(viewer: Viewer, ids: Expression<number[]>): Expression<num
   const counting = linksOf(id).where(({ eb }) => {
     const byOther = and([
       eb('l.attached_by', '<>', viewer.user),
+      eb('l.attached_by', '<>', lit(UNKNOWN_ATTACHER)),
       eb(
         'l.persona_id',
         'in',
@@ -156,6 +157,9 @@ function toolsInScope(viewer: Viewer, ids: Expression<number[]>): Expression<num
       .where(exists(counting)),
   )
 }
+
+/** In `attached_by` of a link that came back when nobody knew any more who had made it: it brings its tool into no scope. */
+export const UNKNOWN_ATTACHER = '00000000-0000-0000-0000-000000000000'
 
 interface Id {
   id: number

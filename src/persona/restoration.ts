@@ -1,4 +1,5 @@
 import { sql, type Transaction } from 'kysely'
+import { UNKNOWN_ATTACHER } from '../auth/access.js'
 import { type Caller, isAdmin, managesActions } from '../auth/caller.js'
 import type { Database } from '../db/database.js'
 import { RowQuery } from '../db/statements/row-statement.js'
@@ -155,8 +156,9 @@ function decidedUsable(version: number, fields: PersonaUpdateFields, decide: () 
 const KEEPING = ['agentctl rollback%', 'agentctl agent restore%', 'restore % --keep-attachers']
 
 /**
- * A tool that comes back is attached by whom it was then: the newest row up to that version that attached it, other than such a restoration,
- * says so. Otherwise a group manager would get into the scope what they attached themselves.
+ * A tool that comes back is attached by the person who attached it then: the newest audit row up to that version that added it, other than
+ * such a restoration, names them. Otherwise a group manager would get a tool into their scope that they attached themselves. Where
+ * that row is pruned the person is `UNKNOWN_ATTACHER`, whose tools are in nobody's scope.
  */
 async function restoreAttachers(
   trx: Transaction<Tables>,
@@ -164,14 +166,15 @@ async function restoreAttachers(
   { tools, version }: NonNullable<RestoreDecision['attachers']>,
 ): Promise<void> {
   await sql`
-    update persona_tool l set attached_by = (
-      select a.actor_id from audit a
-      where a.resource_kind = 'persona' and a.resource_id = ${id}::integer and a.version_after <= ${version}::integer
-        and not coalesce(a.command, '') like any(${KEEPING}::text[])
-        and a.difference::jsonb -> 'tool_ids' -> 'to' @> to_jsonb(l.tool_id)
-        and not a.difference::jsonb -> 'tool_ids' -> 'from' @> to_jsonb(l.tool_id)
-      order by a.version_after desc limit 1)
-    where l.persona_id = ${id}::integer and l.tool_id = any(${tools}::integer[])`.execute(trx)
+    update persona_tool l set attached_by = case when a.is_known then a.actor_id else ${UNKNOWN_ATTACHER}::uuid end
+    from unnest(${tools}::integer[]) tool left join lateral (
+      select actor_id, true as is_known from audit
+      where resource_kind = 'persona' and resource_id = ${id}::integer and version_after <= ${version}::integer
+        and not coalesce(command, '') like any(${KEEPING}::text[])
+        and difference::jsonb -> 'tool_ids' -> 'to' @> to_jsonb(tool)
+        and not difference::jsonb -> 'tool_ids' -> 'from' @> to_jsonb(tool)
+      order by version_after desc limit 1) a on true
+    where l.persona_id = ${id}::integer and l.tool_id = tool`.execute(trx)
 }
 
 /** Restores a version as the operator: every field, whoever may change it. `plan`: nothing is stored. Throws `VersionUnusable` and the like. */

@@ -730,6 +730,7 @@ with
                                             )
                                             else (
                                               "l"."attached_by" <> "input"."user"
+                                              and "l"."attached_by" <> '00000000-0000-0000-0000-000000000000'
                                               and "l"."persona_id" in (
                                                 select
                                                   "inside"."id"
@@ -1911,6 +1912,7 @@ with
                             )
                             else (
                               "l"."attached_by" <> "input"."user"
+                              and "l"."attached_by" <> '00000000-0000-0000-0000-000000000000'
                               and "l"."persona_id" in (
                                 select
                                   "inside"."id"
@@ -2511,6 +2513,7 @@ with
                             )
                             else (
                               "l"."attached_by" <> "input"."user"
+                              and "l"."attached_by" <> '00000000-0000-0000-0000-000000000000'
                               and "l"."persona_id" in (
                                 select
                                   "inside"."id"
@@ -3049,6 +3052,7 @@ with
                             )
                             else (
                               "l"."attached_by" <> "input"."user"
+                              and "l"."attached_by" <> '00000000-0000-0000-0000-000000000000'
                               and "l"."persona_id" in (
                                 select
                                   "inside"."id"
