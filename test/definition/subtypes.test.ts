@@ -301,6 +301,25 @@ t.test('alternatives whose parent has a discriminator by the same property', asy
   t.ok(accepts(union, cars)({ kind: 'boat' }))
 })
 
+t.test('3.2: the default of a mapping is selected by every value that selects no other, and by none', async t => {
+  const discriminator = { propertyName: 'kind', mapping: { cat: ref('Cat').$ref }, defaultMapping: 'Other' }
+  const Other = {
+    type: 'object',
+    required: ['note'],
+    properties: { kind: { type: 'string' }, note: { type: 'string' } },
+  }
+  const body = { oneOf: [ref('Cat'), ref('Other')], discriminator }
+  const accepted = accepts(body, { Cat: PLAIN.Cat, Other }, '3.2.0')
+  for (const value of [CAT, { note: 'x' }, { kind: 'any', note: 'x' }]) t.ok(accepted(value), JSON.stringify(value))
+  t.notOk(accepted({ kind: 'cat', note: 'x' }), 'cat selects the other schema')
+  const lost = { ...body, discriminator: { ...discriminator, defaultMapping: 'Nothing' } }
+  const { warnings } = checkDefinition(documentOf(lost, { Cat: PLAIN.Cat, Other }, '3.2.0'))
+  t.match(
+    warnings.filter(({ type }) => type === 'discriminator_unresolved').map(({ loc }) => loc.slice(-2)),
+    [['discriminator', 'defaultMapping']],
+  )
+})
+
 t.test('selectors of other types than text', async t => {
   for (const [type, one, other] of [
     ['integer', 1, 2],

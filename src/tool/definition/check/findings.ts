@@ -21,6 +21,8 @@ export interface FaultData {
   meant?: string
   /** The method and path that have the operationId already. */
   use?: string
+  /** The path of the operation, which a reference may have led elsewhere. */
+  path?: string
 }
 
 /** Something accepted that is worth knowing. */

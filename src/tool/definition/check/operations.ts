@@ -1,4 +1,4 @@
-import { type Place, placeUnder, quote, type Resolved } from './findings.js'
+import { type Place, placeUnder, quote, type Resolved, SENTENCES } from './findings.js'
 import { OPERATION_FORMS, warnForms } from './forms.js'
 import {
   type BodyInput,
@@ -35,11 +35,14 @@ export class OperationInput {
     readonly body: BodyInput | undefined,
     private readonly shared: ParameterList,
     private readonly own: ParameterList,
+    private readonly template: PathTemplate | undefined,
   ) {}
 
-  // Put together when asked for, as thousands of operations may share hundreds of parameters.
+  /** The parameters that a model fills in. Put together when asked for, as thousands of operations may share hundreds of parameters. */
   get parameters(): ParameterInput[] {
-    return merged(this.shared, this.own)
+    // A path parameter that no placeholder of this path names is never sent.
+    const isSent = ({ in: location, key }: ParameterInput) => location !== 'path' || this.template?.declared.has(key)
+    return merged(this.shared, this.own).filter(each => each.isArgument && isSent(each))
   }
 }
 
@@ -214,9 +217,9 @@ export class OperationRules {
     if (value === undefined) return
     const operation = { value, place }
     const known = this.facts.get(value)
-    const id = known === undefined ? this.readId(operation) : known.id
+    const id = known === undefined ? this.readId(operation, use.path) : known.id
     const isFirst = id !== undefined && this.claimId(id, operation, method, use)
-    const summary = known === undefined ? this.readSummary(operation) : known.summary
+    const summary = known === undefined ? this.readSummary(operation, use.path) : known.summary
     this.facts.set(value, { id, summary })
 
     const { template, shared } = use
@@ -235,16 +238,20 @@ export class OperationRules {
     }
     if (!isFirst || summary === undefined) return
     const record = { name: id, summary, path: use.path, method, spec: value }
-    this.operations.push(new OperationInput(record, place, body, shared, own))
+    this.operations.push(new OperationInput(record, place, body, shared, own, template))
   }
 
-  private readId(operation: Resolved): string | undefined {
+  private readId(operation: Resolved, path: string): string | undefined {
     const { findings } = this.reader
     const { value, place } = operation
     const { operationId } = value
-    if (operationId === undefined || (typeof operationId === 'string' && operationId.trim() === '')) {
-      const msg = 'the operation needs an operationId: it becomes the name of the tool'
-      findings.fault('operation_id_missing', msg, place, 'operationId')
+    const isBlank = operationId === undefined || (typeof operationId === 'string' && operationId.trim() === '')
+    if (isBlank || operationId === null) {
+      const [type, msg] = isBlank
+        ? ['operation_id_missing', 'the operation needs an operationId: it becomes the name of the tool']
+        : ['string_type', SENTENCES.string_type]
+      const fault = findings.fault(type, msg, place, 'operationId')
+      if (fault !== undefined) fault.data = { path }
       return undefined
     }
     const id = this.reader.text(operation, 'operationId')
@@ -276,14 +283,15 @@ export class OperationRules {
     return false
   }
 
-  private readSummary(operation: Resolved): string | undefined {
+  private readSummary(operation: Resolved, path: string): string | undefined {
     for (const key of ['summary', 'description']) {
       const text = operation.value[key]
       const isBlank = typeof text === 'string' ? text.trim() === '' : text === undefined || text === null
       if (!isBlank) return this.reader.text(operation, key)
     }
     const msg = 'the operation needs a summary or a description: it tells the model when to use the tool'
-    this.reader.findings.fault('summary_missing', msg, operation.place, 'summary')
+    const fault = this.reader.findings.fault('summary_missing', msg, operation.place, 'summary')
+    if (fault !== undefined) fault.data = { path }
     return undefined
   }
 

@@ -8,8 +8,10 @@ interface Discriminator {
   readonly owner: Schema
   readonly property: string
   readonly mapped: ReadonlyMap<object, { target: Target; values: string[] }>
-  /** What the mapping leads nowhere. */
-  readonly lost: readonly [value: string, ref: unknown][]
+  /** The schema of 3.2's `defaultMapping`: it is selected by every value that selects no other, and by none. */
+  readonly fallback: Target | undefined
+  /** What leads nowhere, by its place inside the discriminator. */
+  readonly lost: readonly [at: Loc, ref: unknown][]
 }
 
 const MOST_SCHEMAS_SEARCHED = 100
@@ -92,6 +94,7 @@ export class Subtypes {
     const children = this.childrenOf(schema)
     const values = new Set([schema, ...children.map(each => each.value)])
     const mapped = [...(own?.mapped.values() ?? [])].map(each => each.target)
+    if (own?.fallback !== undefined && !own.mapped.has(own.fallback.value as object)) mapped.push(own.fallback)
     const isBelow = (value: unknown) => own !== undefined && this.rootsOf(value as Schema).includes(own) // mapped are objects
     return [...children, ...mapped.filter(({ value }) => !values.has(value) && !isBelow(value))]
   }
@@ -113,7 +116,8 @@ export class Subtypes {
    */
   selectorIn(union: Discriminator, end: Schema): { selector: Schema; instead: boolean } | undefined {
     const instead = this.rootsOf(end).some(each => each.property === union.property && each.owner !== union.owner)
-    if ((instead && !union.mapped.has(end)) || this.splitsBy(union.property, end)) return undefined
+    if ((instead && !union.mapped.has(end) && end !== union.fallback?.value) || this.splitsBy(union.property, end))
+      return undefined
     const selector = this.selectorOf(union, end)
     return selector && { selector, instead }
   }
@@ -142,7 +146,8 @@ export class Subtypes {
    * nothing names its value.
    */
   selectorOf(discriminator: Discriminator, schema: Schema): Schema | undefined {
-    const { property, mapped } = discriminator
+    const { property, mapped, fallback } = discriminator
+    if (schema === fallback?.value) return this.fallbackSelector(discriminator)
     const isUnion = this.discriminatorOf(schema)?.property === property && schema !== discriminator.owner
     if (isUnion && !mapped.has(schema) && !this.rootsOf(schema).includes(discriminator)) return undefined
     // Where a nearer discriminator has another property, its owner may be named as well.
@@ -165,6 +170,21 @@ export class Subtypes {
     return { type: 'object', properties: Object.fromEntries([[property, value]]), required: [property] }
   }
 
+  /** What selects the default: any value that selects no other, or none. */
+  private fallbackSelector({ owner, property, mapped, fallback, ...others }: Discriminator): Schema {
+    const alone = { owner, property, mapped, ...others, fallback: undefined }
+    const base = typeof owner.$id === 'string' ? owner : undefined
+    const branches = [owner.oneOf ?? owner.anyOf ?? []].flat().flatMap(each => this.endOf(each, base) ?? [])
+    const rivals = new Set<unknown>([...branches, ...mapped.keys(), ...this.childrenOf(owner).map(each => each.value)])
+    rivals.delete(fallback?.value)
+    const values = [...rivals].flatMap(each => {
+      const { const: only, enum: some = [only] } = this.selectorValue(alone, each as Schema) // only objects were noted
+      return some.filter(value => value !== undefined)
+    })
+    const value = values.length === 0 ? {} : { not: { enum: [...new Set(values)] } }
+    return { type: 'object', properties: Object.fromEntries([[property, value]]) }
+  }
+
   private valuesOf({ mapped }: Discriminator, schema: Schema): string[] {
     const vendor = schema['x-ms-discriminator-value']
     const name = typeof vendor === 'string' ? vendor : this.names.get(schema)
@@ -180,9 +200,10 @@ export class Subtypes {
       return
     }
     const { property, mapped, lost } = discriminator
-    for (const [value, ref] of lost) {
+    for (const [at, ref] of lost) {
       const what = typeof ref === 'string' ? `${quote(ref)} is no schema of this document` : 'this is not a reference'
-      warn(`${what}: the model is not offered ${quote(value)}`, ['discriminator', 'mapping', value])
+      const loss = at.length > 1 ? quote(String(at[1])) : 'other values'
+      warn(`${what}: the model is not offered ${loss}`, ['discriminator', ...at])
     }
     const key = Array.isArray(schema.oneOf) ? 'oneOf' : 'anyOf'
     const branches = schema[key]
@@ -199,6 +220,8 @@ export class Subtypes {
       const msg = 'the mapping names what is not an alternative: the model is not offered it'
       for (const [value, { values }] of mapped)
         for (const name of offered.has(value) ? [] : values) warn(msg, ['discriminator', 'mapping', name])
+      if (discriminator.fallback && !offered.has(discriminator.fallback.value))
+        warn(msg, ['discriminator', 'defaultMapping'])
       return
     }
     const subtypes = this.offeredFor(schema)
@@ -268,22 +291,27 @@ export class Subtypes {
 
   private read(owner: Schema): Discriminator | undefined {
     const given = owner.discriminator
-    const { propertyName, mapping } = isObject(given) ? given : { propertyName: given, mapping: undefined }
+    const { propertyName, mapping, defaultMapping }: Schema = isObject(given) ? given : { propertyName: given }
     if (typeof propertyName !== 'string') return undefined
     const mapped = new Map<object, { target: Target; values: string[] }>()
-    const lost: [string, unknown][] = []
+    const lost: [Loc, unknown][] = []
     const base = typeof owner.$id === 'string' ? owner : undefined
-    for (const [value, ref] of Object.entries(isObject(mapping) ? mapping : {})) {
+    const targetOf = (at: Loc, ref: unknown) => {
       const target = typeof ref === 'string' ? this.mappedTo(ref, base) : undefined
-      if (!isObject(target?.value)) {
-        lost.push([value, ref])
-        continue
-      }
-      const known = mapped.get(target.value)
-      if (known === undefined) mapped.set(target.value, { target, values: [value] })
+      if (target !== undefined && isObject(target.value)) return target
+      lost.push([at, ref])
+      return undefined
+    }
+    for (const [value, ref] of Object.entries(isObject(mapping) ? mapping : {})) {
+      const target = targetOf(['mapping', value], ref)
+      if (target === undefined) continue
+      const named = target.value as Schema // as was looked for
+      const known = mapped.get(named)
+      if (known === undefined) mapped.set(named, { target, values: [value] })
       else known.values.push(value)
     }
-    return { owner, property: propertyName, mapped, lost }
+    const fallback = defaultMapping === undefined ? undefined : targetOf(['defaultMapping'], defaultMapping)
+    return { owner, property: propertyName, mapped, fallback, lost }
   }
 
   /** What a mapping means: the name of a component, or a reference. */

@@ -147,19 +147,14 @@ class ArgumentSchemas {
     this.converter = new SchemaConverter(readings)
   }
 
-  /**
-   * What a model fills in of one operation; the body is the last. What the tool's headers supply and what cannot be sent is not here:
-   * the check has marked it (`isArgument`).
-   */
+  /** What a model fills in of one operation; the body is the last. */
   argumentsOf({ parameters, body }: OperationInput): Argument[] {
-    const inputs = parameters
-      .filter(each => each.isArgument)
-      .map(each => ({
-        ...each,
-        ...this.parameterSchema(each),
-        isRequired: each.in === 'path' || each.value.required === true,
-        mediaType: isObject(each.value.content) ? Object.keys(each.value.content)[0] : undefined,
-      }))
+    const inputs = parameters.map(each => ({
+      ...each,
+      ...this.parameterSchema(each),
+      isRequired: each.in === 'path' || each.value.required === true,
+      mediaType: isObject(each.value.content) ? Object.keys(each.value.content)[0] : undefined,
+    }))
     if (body !== undefined) {
       const { value, place, mediaType } = body
       const named = { name: BODY_ARGUMENT, in: 'body', key: 'body', isArgument: true, mediaType, value, place }

@@ -204,7 +204,7 @@ export class SchemaConverter {
     const roots = subtypes.rootsOf(schema)
     const hasOther = own !== undefined && roots.every(each => each.property !== own.property)
     // Its own value too, so that no other alternative fits the same.
-    if (roots.length > 0 || own?.mapped.has(schema))
+    if (roots.length > 0 || own?.mapped.has(schema) || (own && own.fallback?.value === schema))
       result.push(
         all(
           self(),
@@ -247,7 +247,7 @@ export class SchemaConverter {
   private selector(fixed: Schema): Schema {
     const [[property = '', value] = []] = Object.entries(fixed.properties as Schema) // as `Subtypes` makes it
     const name = this.name(property)
-    return { ...fixed, properties: { [name]: value }, required: [name] }
+    return { ...fixed, properties: { [name]: value }, ...(fixed.required !== undefined && { required: [name] }) }
   }
 
   private definitionOf(target: Target | Dangling, { isParent, hidden }: Context): Definition | undefined {

@@ -127,16 +127,16 @@ export class Repairs {
   /** The repairs of faults that concern one place, by their type. */
   private readonly repairs: Record<string, (path: Loc, value: unknown, data: FaultData) => void> = {
     missing: path => this.addTitle(path),
-    string_type: (path, value) => this.repairText(path, value),
+    string_type: (path, value, data) => this.repairText(path, value, data),
     servers_missing: () => this.servers.add(),
     list_type: (path, value) => (path.join() === 'servers' ? this.servers.add() : this.repairParameters(path, value)),
     server_url_missing: path => this.servers.repair(path.slice(0, -1)),
     server_url_invalid: path => this.servers.repair(path.slice(0, -1)),
     dict_type: (path, value) => this.repairObject(path, value),
     method_unsupported: (path, value) => this.makeExtension(path, value),
-    operation_id_missing: path => this.addId(path, 'the operation had no operationId'),
+    operation_id_missing: (path, _, data) => this.addId(path, data, 'the operation had no operationId'),
     operation_id_duplicate: (path, value, data) => this.renumber(path, value, data.use ?? ''),
-    summary_missing: path => this.addSummary(path),
+    summary_missing: (path, _, data) => this.addSummary(path, data),
     path_parameter_undeclared: (path, _, data) => this.repairPlaceholder(path, data),
     [FIRST]: (path, value) => this.bodies.repair(path, value),
     ref_unresolved: (path, value) => this.repairReference(path, value),
@@ -149,10 +149,10 @@ export class Repairs {
     else if (path.join() === 'info,title') this.document.set(path, 'Untitled', 'title_added', msg)
   }
 
-  private repairText(path: Loc, value: unknown): void {
+  private repairText(path: Loc, value: unknown, data: FaultData): void {
     const { document } = this
     const last = String(path.at(-1))
-    if (last === 'operationId' && value === null) this.addId(path, 'the operationId held nothing')
+    if (last === 'operationId' && value === null) this.addId(path, data, 'the operationId held nothing')
     else if ((typeof value === 'number' || typeof value === 'boolean') && last !== '$ref')
       document.set(path, this.written(path, value), 'text_quoted', 'what should be a text is written as one')
     else if (last === 'title' || last === 'version')
@@ -167,9 +167,9 @@ export class Repairs {
     return typeof value === 'number' ? this.numbers.textOf(holder, path.at(-1) ?? '', value) : String(value)
   }
 
-  private addId(path: Loc, reason: string): void {
+  private addId(path: Loc, { path: used = '' }: FaultData, reason: string): void {
     this.ids ??= new OperationIds(this.document.value)
-    const id = this.ids.generate(String(path.at(-2)), String(path.at(-3)))
+    const id = this.ids.generate(String(path.at(-2)), used)
     this.document.set(path, id, 'operation_id_added', `${reason}; it is made of method and path`)
   }
 
@@ -222,12 +222,11 @@ export class Repairs {
     this.renames.set(key, { holder, names: names.set(String(path.at(-1)), { to, type, msg }) })
   }
 
-  private addSummary(path: Loc): void {
+  private addSummary(path: Loc, { path: used = '' }: FaultData): void {
     const item = this.document.at(path.slice(0, -2))
     const texts = isObject(item) ? [item.summary, item.description] : []
     const text = texts.find(each => typeof each === 'string' && each.trim() !== '')
-    const method = `${String(path.at(-2)).toUpperCase()} ${String(path.at(-3))}`
-    const summary = typeof text === 'string' ? firstSentence(text) : method
+    const summary = typeof text === 'string' ? firstSentence(text) : `${String(path.at(-2)).toUpperCase()} ${used}`
     this.document.set(path, summary, 'summary_added', 'the operation had neither summary nor description')
   }
 
