@@ -47,8 +47,8 @@ export class InvalidRequest extends Error {
   }
 }
 
-/** A mask that is none of the stored ones: where the request names an older state in `If-Match`, it may be one of that. */
-export class UnknownMask extends InvalidRequest {}
+/** A redaction that is not one of the stored ones: where the request names an older state in `If-Match`, it may be one of that. */
+export class UnknownRedaction extends InvalidRequest {}
 
 /** What a refusal has in addition to its code and its sentence. */
 export interface RefusalOptions extends ErrorOptions {
@@ -328,8 +328,8 @@ export type Readiness =
   | { status: 'degraded'; reason: 'key_missing'; detail: string }
   | { status: 'unavailable'; reason: UnavailableReason; detail: string }
 
-/** What became of an update that was not answered. */
-export type UpdateOutcome = 'applied' | 'not_applied' | 'unknown'
+/** What became of an update whose commit was not confirmed, or that was not answered. */
+export type Outcome = 'applied' | 'not_applied' | 'unknown'
 
 /** The service cannot do it now. `outcome` says what became of the update, if it is one. */
 export class Unavailable extends Refused {
@@ -339,7 +339,7 @@ export class Unavailable extends Refused {
   constructor(
     readonly reason: UnavailableReason,
     message: string,
-    readonly outcome: UpdateOutcome,
+    readonly outcome: Outcome,
     options: Pick<RefusalOptions, 'cause' | 'setting'> = {},
   ) {
     super('SERVICE_UNAVAILABLE', message, { ...options, extra: { reason }, headers: RETRY_AFTER })

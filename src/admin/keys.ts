@@ -13,7 +13,7 @@ import {
   sealDeploymentKey,
 } from '../secrets/cipher.js'
 import type { KeyRing } from '../secrets/key-ring.js'
-import { fingerprint } from '../secrets/mask.js'
+import { fingerprint } from '../secrets/redaction.js'
 import { recordAccess } from '../updates/access-events.js'
 import type { Actor } from '../updates/audit.js'
 import { inOneSnapshot } from '../updates/read.js'
@@ -21,7 +21,7 @@ import { operatorActor } from './operator.js'
 import { Refusal } from './refusal.js'
 import { scan } from './scan.js'
 
-/** A stored secret that does not open where it stands, or is not the one that its mask was made of. */
+/** A stored secret that does not open where it stands, or is not the one that its redaction was made of. */
 export interface SecretFinding {
   /** `the deployment key`, or `the header X-Key of tool 7`. */
   place: string
@@ -34,7 +34,7 @@ const VALUES_AT_ONCE = 500
 const SEALED = ['key_id as keyId', 'nonce', 'ciphertext'] as const
 
 /**
- * Opens every stored secret in its place and compares it with its mask: finds damage, swaps and values of before. Answers that
+ * Opens every stored secret in its place and compares it with its redaction: finds damage, swaps and values of before. Answers that
  * with the keys of the ring and of stored secrets, and how many header values each seals.
  */
 export async function keyStatus(db: Kysely<Tables>, ring: KeyRing) {

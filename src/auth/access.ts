@@ -1,5 +1,5 @@
 import type { Expression, SqlBool } from 'kysely'
-import { anyOf, arrayOf, isOnly, itemsOf, listOf, lit, on, queries } from '../db/statements/queries.js'
+import { anyOf, arrayOf, isOnly, itemsOf, listOf, lit, materialized, on, queries } from '../db/statements/queries.js'
 
 /* Rights on one agent or tool, as SQL (DECISIONS section 6). The first look and the check under the lock are one expression. */
 
@@ -80,53 +80,46 @@ const FIRST_AGENTS = 20
 function toolsInScope(viewer: Viewer, ids: Expression<number[]>): Expression<number[]> {
   const { exists, not, and } = tool
   const inScope = queries()
-    .with(
-      cte => cte('asked').materialized(),
-      db =>
-        db
-          .selectFrom(itemsOf(ids, 't'))
-          .select('t.id')
-          .where(({ eb, selectFrom }) => {
-            const outside = usedBy(FIRST_AGENTS).where(not(isInside(viewer)))
-            const others = selectFrom('persona_tool')
-              .whereRef('tool_id', '=', 't.id')
-              .offset(lit(MANAGED_TOOL_AGENTS_MAX))
-            return eb
-              .case()
-              .when(exists(outside))
-              .then(lit(false))
-              .else(not(exists(others)))
-              .end()
-          }),
+    .with(materialized('asked'), db =>
+      db
+        .selectFrom(itemsOf(ids, 't'))
+        .select('t.id')
+        .where(({ eb, selectFrom }) => {
+          const outside = usedBy(FIRST_AGENTS).where(not(isInside(viewer)))
+          const others = selectFrom('persona_tool')
+            .whereRef('tool_id', '=', 't.id')
+            .offset(lit(MANAGED_TOOL_AGENTS_MAX))
+          return eb
+            .case()
+            .when(exists(outside))
+            .then(lit(false))
+            .else(not(exists(others)))
+            .end()
+        }),
     )
-    .with(
-      cte => cte('inside').materialized(),
-      db => {
-        const used = db
-          .selectFrom('asked as t')
-          .crossJoinLateral(linksOf(id).select('l.persona_id').offset(lit(0)).as('used'))
-          .select('used.persona_id')
-          .distinct()
-        const agent = on<{ used: { persona_id: number } }>()
-          .selectFrom('persona')
-          .select(['id', 'deleted', 'owner_id'])
-          .whereRef('id', '=', 'used.persona_id')
-          .offset(lit(0))
-        return db
-          .selectFrom(used.as('used'))
-          .crossJoinLateral(agent.as('a'))
-          .select(eb => ['a.id', eb.not('a.deleted').as('lives'), 'a.owner_id'])
-          .where(eb => eb.or([eb.ref('a.deleted'), isInside(viewer)]))
-      },
-    )
-    .with(
-      cte => cte('of_others').materialized(),
-      db =>
-        db
-          .selectFrom('inside')
-          .select('id')
-          .where('lives', '=', lit(true))
-          .where('owner_id', 'is distinct from', viewer.user),
+    .with(materialized('inside'), db => {
+      const used = db
+        .selectFrom('asked as t')
+        .crossJoinLateral(linksOf(id).select('l.persona_id').offset(lit(0)).as('used'))
+        .select('used.persona_id')
+        .distinct()
+      const agent = on<{ used: { persona_id: number } }>()
+        .selectFrom('persona')
+        .select(['id', 'deleted', 'owner_id'])
+        .whereRef('id', '=', 'used.persona_id')
+        .offset(lit(0))
+      return db
+        .selectFrom(used.as('used'))
+        .crossJoinLateral(agent.as('a'))
+        .select(eb => ['a.id', eb.not('a.deleted').as('lives'), 'a.owner_id'])
+        .where(eb => eb.or([eb.ref('a.deleted'), isInside(viewer)]))
+    })
+    .with(materialized('of_others'), db =>
+      db
+        .selectFrom('inside')
+        .select('id')
+        .where('lives', '=', lit(true))
+        .where('owner_id', 'is distinct from', viewer.user),
     )
   const parts = queries<{ asked: Id; inside: Id & { lives: SqlBool }; of_others: Id }>()
   const inside = parts.selectFrom('inside').select('inside.id')

@@ -1,4 +1,4 @@
-import { NOW } from '../db/statements/queries.js'
+import { materialized, NOW } from '../db/statements/queries.js'
 import { rowStatement } from '../db/statements/row-statement.js'
 import { useIsStale } from './grants.js'
 
@@ -8,16 +8,14 @@ export const recordLastUse = rowStatement<{ id: number }, object>(
   { id: 'integer' },
   (param, db) =>
     db
-      .with(
-        cte => cte('unlocked').materialized(),
-        db =>
-          db
-            .selectFrom('input')
-            .innerJoin('token as t', join => join.on('t.id', '=', param('id')))
-            .select(['t.id', 'input.position'])
-            .where(useIsStale)
-            .forNoKeyUpdate('t')
-            .skipLocked(),
+      .with(materialized('unlocked'), db =>
+        db
+          .selectFrom('input')
+          .innerJoin('token as t', join => join.on('t.id', '=', param('id')))
+          .select(['t.id', 'input.position'])
+          .where(useIsStale)
+          .forNoKeyUpdate('t')
+          .skipLocked(),
       )
       .updateTable('token as t')
       .from('unlocked')

@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { type Driver, type Kysely, sql, type TransactionSettings } from 'kysely'
 import pg from 'pg'
+import type { Outcome } from '../errors.js'
 import {
   type CommitUnknown,
   ConnectionLost,
@@ -14,7 +15,7 @@ import { describeDatabase, sslOptions } from './connection/database-url.js'
 import { type DatabaseOptions, optionsOf, startupSettings, transactionPrelude } from './connection/options.js'
 import { readServer } from './connection/read-server.js'
 import { type Query, Session, type SessionSettings } from './connection/session.js'
-import { type Outcome, settle } from './connection/settle.js'
+import { settle } from './connection/settle.js'
 import { VALUES } from './connection/type-parsers.js'
 import { Batcher } from './statements/batcher.js'
 import { kyselyOn } from './statements/queries.js'

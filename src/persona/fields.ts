@@ -91,6 +91,9 @@ interface CommandField {
   readonly request: TSchema
 }
 
+type LinkName = 'document_set_ids' | 'tool_ids' | 'users' | 'groups' | 'label_ids' | 'user_file_ids'
+type Columns = ContentColumns<PersonaTable>
+
 export const FIELDS = {
   name: column('text', '', {
     request: text({
@@ -191,10 +194,10 @@ export const FIELDS = {
   builtin_persona: column('boolean', false, { document: flag(), answer: flag() }),
   deleted: column('boolean', false, { document: flag() }),
   owner_id: nullableColumn('uuid', {}),
-} as const satisfies Record<string, (AnyColumnField & Changeable) | LinkField | CommandField>
+} as const satisfies Record<keyof Columns, AnyColumnField & Changeable> &
+  Record<LinkName, LinkField> & { remove_image: CommandField }
 
 type Fields = typeof FIELDS
-type Columns = ContentColumns<PersonaTable>
 
 /** A column without a row, a row without its column, another type: each is an error of the compiler at this line. */
 const columns: ColumnFields<Columns, Fields> = FIELDS

@@ -2,7 +2,7 @@ import { type Static, type TObject, type TSchema, Type } from '@sinclair/typebox
 import { flag, identifier, list, nullable, text } from '../schema/vocabulary.js'
 import { ToolSnapshot } from '../tool/schema.js'
 import { inOrder, words } from '../updates/field-table.js'
-import { COLUMNS, type FIELDS, REQUEST_FIELDS, type RequestField } from './fields.js'
+import { COLUMNS, type FIELDS, type PersonaColumn, REQUEST_FIELDS, type RequestField } from './fields.js'
 import {
   AccessType,
   CCPairSummary,
@@ -49,7 +49,7 @@ const PARTS = {
 export type SnapshotPart = keyof typeof PARTS
 
 /** The order of the interface document; fields that it does not name follow. */
-const SNAPSHOT_ORDER = [
+const SNAPSHOT_ORDER: readonly (SnapshotPart | (keyof ColumnAnswers & PersonaColumn))[] = [
   ...words('id name description is_public is_visible uploaded_image_id icon_name user_file_ids display_priority'),
   ...words(
     'is_default_persona builtin_persona starter_messages llm_relevance_filter llm_filter_extraction tools labels',

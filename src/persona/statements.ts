@@ -13,6 +13,7 @@ import {
   itemsOf,
   jsonText,
   lit,
+  materialized,
   named,
   on,
   queries,
@@ -160,15 +161,13 @@ function compileWrite(relations: readonly Relation[], key: string, minimal: bool
     (param, db) => {
       const answer = minimal ? [] : [named(newSnapshot(param), 'snapshot')]
       const changed = db
-        .with(
-          cte => cte('locked').materialized(),
-          db =>
-            asDecidedOn(param, db)
-              .selectAll('input')
-              .where(keyIsFree(param('idempotency_key')))
-              .where(({ and }) => and(relations.flatMap(relation => mayAttach(relation, param))))
-              .forNoKeyUpdate('p')
-              .skipLocked(),
+        .with(materialized('locked'), db =>
+          asDecidedOn(param, db)
+            .selectAll('input')
+            .where(keyIsFree(param('idempotency_key')))
+            .where(({ and }) => and(relations.flatMap(relation => mayAttach(relation, param))))
+            .forNoKeyUpdate('p')
+            .skipLocked(),
         )
         .with('changed', db =>
           db
@@ -430,10 +429,7 @@ function seenAgents(param: Param<Parameters>) {
     .where('m.user_id', '=', user)
   const all = [open, shared, ofGroups].reduce((sum, one) => sum.union(whole(one)), whole(owned))
   return db
-    .with(
-      cte => cte('candidate').materialized(),
-      () => db.selectFrom(all.as('one')).select('one.id').orderBy('one.id').limit(MOST),
-    )
+    .with(materialized('candidate'), () => db.selectFrom(all.as('one')).select('one.id').orderBy('one.id').limit(MOST))
     .selectFrom('candidate')
     .crossJoinLateral(({ ref, selectFrom }) =>
       selectFrom('persona').selectAll().where('persona.id', '=', ref('candidate.id')).offset(lit(0)).as('p'),

@@ -51,7 +51,7 @@ export function decryptSecret(ring: KeyRing, sealed: SealedSecret, place: Header
   return open(ring, sealed, placeData(place)).toString('utf8')
 }
 
-/** Makes the 32 random bytes under which masks are computed. Made once for a deployment and never changed. */
+/** Makes the 32 random bytes under which redactions are computed. Made once for a deployment and never changed. */
 export function generateDeploymentKey(): KeyObject {
   return createSecretKey(randomBytes(DEPLOYMENT_KEY_BYTES))
 }

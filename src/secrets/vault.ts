@@ -5,7 +5,7 @@ import { Unavailable } from '../errors.js'
 import { generateDeploymentKey, KeyMissing, openDeploymentKey, sealDeploymentKey } from './cipher.js'
 import type { KeyRing } from './key-ring.js'
 
-/** The key ring and the deployment key behind the masks; the latter null when its own key is missing from the ring. */
+/** The key ring, and the deployment key by which redactions are computed; the latter null when its own key is missing from the ring. */
 export interface Vault {
   ring: KeyRing
   deploymentKey: KeyObject | null

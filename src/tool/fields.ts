@@ -51,7 +51,7 @@ export const FIELDS = {
   chat_selectable: column('boolean', true, { answer: optional(flag({ default: true })) }),
   agent_creation_selectable: column('boolean', true, { answer: optional(flag({ default: true })) }),
   default_enabled: column('boolean', false, { answer: optional(flag({ default: false })) }),
-} as const satisfies Record<string, AnyColumnField | OtherField>
+} as const satisfies Record<keyof ToolColumns, AnyColumnField> & Record<'definition' | 'custom_headers', OtherField>
 
 type Fields = typeof FIELDS
 

@@ -1,7 +1,7 @@
 import { createHmac, randomBytes } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
 import { RateLimited } from '../errors.js'
-import { looksLikeMask } from '../secrets/mask.js'
+import { looksRedacted } from '../secrets/redaction.js'
 
 const WINDOW_MS = 3_600_000
 const PAIRS_MAX = 10_000
@@ -20,9 +20,9 @@ export class HeaderTrials {
     this.#setsMax = setsMax
   }
 
-  /** Counts a request, and answers how many sets the user sent for the tool; 0 for masks only. Throws `RateLimited`. */
+  /** Counts a request, and answers how many sets the user sent for the tool; 0 for redactions only. Throws `RateLimited`. */
   count(user: string, tool: number | string, headers: readonly { key: string; value: string }[]): number {
-    const clear = headers.filter(({ value }) => !looksLikeMask(value))
+    const clear = headers.filter(({ value }) => !looksRedacted(value))
     if (clear.length === 0 || this.#setsMax === 0) return 0
     const pair = `${user} ${tool}`
     const sets = this.#sets.get(pair) ?? new Set()

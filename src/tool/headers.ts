@@ -1,7 +1,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import type { Fault, Loc } from '../errors.js'
 import { text } from '../schema/vocabulary.js'
-import { looksLikeMask } from '../secrets/mask.js'
+import { looksRedacted } from '../secrets/redaction.js'
 
 /** RFC 9110, section 5.6.2. */
 const token = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/
@@ -62,7 +62,7 @@ const UNSENDABLE = /[^\t\x20-\x7e\xa0-\xff]/u
 const INVISIBLE = /^[\s\xad]*$/
 
 function valueFaults(value: string, loc: Loc): Fault[] {
-  if (looksLikeMask(value)) return [] // refused as `mask_mismatch`
+  if (looksRedacted(value)) return [] // refused as `mask_mismatch`
   const fault = (msg: string): Fault[] => [{ loc, msg: `Header value should ${msg}`, type: 'header_value_invalid' }]
   if (INVISIBLE.test(value)) return fault('not be empty: leave the header out of the list to remove it')
   if (Buffer.byteLength(value) > VALUE_BYTES_MAX) return fault(`have at most ${VALUE_BYTES_MAX} bytes`)
@@ -104,7 +104,7 @@ const HEADER_LINE = /^(?:-H\s*)?["']?([!#$%&'*+\-.^_`|~0-9a-z]+)\s*:\s*\S/i
 /** What looks wrong about values in clear text, in sentences without the values. They are stored as they are. */
 export function headerNotes(headers: readonly Header[]): string[] {
   return headers.flatMap(({ key, value }) => {
-    const doubt = looksLikeMask(value) ? undefined : doubtOf(key, value)
+    const doubt = looksRedacted(value) ? undefined : doubtOf(key, value)
     return doubt === undefined ? [] : [`the value of the header ${key} ${doubt}; it is sent as it is`]
   })
 }

@@ -30,7 +30,7 @@ interface ReadToolOptions extends OperationOptions {
   workers: BodyWorkers
 }
 
-/** `GET /tool/{tool_id}`: the tool as an update answers it; masks of its header values for its managers. */
+/** `GET /tool/{tool_id}`: the tool as an update answers it; redactions of its header values for its managers. */
 export function registerReadTool(app: FastifyInstance, { database, workers, ...limits }: ReadToolOptions): void {
   app.withTypeProvider<SchemaTypes>().get(
     '/tool/:tool_id',

@@ -1,7 +1,7 @@
 import { type Caller, managesActions } from '../auth/caller.js'
-import { type Fault, Forbidden, InvalidRequest, Refused, ToolOutOfScope, UnknownMask } from '../errors.js'
+import { type Fault, Forbidden, InvalidRequest, Refused, ToolOutOfScope, UnknownRedaction } from '../errors.js'
 import { encryptSecret, type SealedSecret } from '../secrets/cipher.js'
-import { fingerprint, holdsMaskDigits, looksLikeMask, maskOf } from '../secrets/mask.js'
+import { fingerprint, holdsRedactionDigits, looksRedacted, redactionOf } from '../secrets/redaction.js'
 import { requireDeploymentKey, secretUnavailable, type Vault } from '../secrets/vault.js'
 import type { Change } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
@@ -133,7 +133,7 @@ export function askedChanges(state: ToolState, update: ToolUpdateContent): Chang
   return named.map(field => ({ field, from: stored[field], to: asked[field] }))
 }
 
-/** The fields of an update as audit rows have them: the definition by its hash, header values by their masks. */
+/** The fields of an update as audit rows have them: the definition by its hash, header values by their redactions. */
 function askedValues(state: ToolState, { fields, vault }: ToolUpdateContent) {
   const { definition, custom_headers: headers, ...columns } = fields
   const marks = headers?.map(({ key, value }) => ({ key, value: shownValue(state.id, key, value, vault) }))
@@ -145,7 +145,7 @@ function auditedValues(state: ToolState) {
 }
 
 function shownValue(id: number, name: string, value: string, vault: Vault): string {
-  return looksLikeMask(value) ? value : maskOf(fingerprint(requireDeploymentKey(vault), id, name, value))
+  return looksRedacted(value) ? value : redactionOf(fingerprint(requireDeploymentKey(vault), id, name, value))
 }
 
 /** Built-in tools and tools of an MCP server are not custom tools; of the others, the caller manages some or all. */
@@ -168,21 +168,24 @@ export function requireHistory({ managed_as }: ToolState, caller: Caller): void 
 function requireRules(state: ToolState, update: ToolUpdateContent): void {
   const { fields } = update
   const headers = fields.custom_headers ?? []
-  const unknownMasks = maskFaults(state, headers)
+  const unknown = redactionFaults(state, headers)
   const faults = [
     ...update.definitionFaults,
     ...headerFaults(headers, ['body', 'custom_headers']),
-    ...unknownMasks,
+    ...unknown,
     ...passthroughFaults(state, fields),
   ]
   if (faults.length === 0) return
-  throw faults.length === unknownMasks.length ? new UnknownMask(faults) : new InvalidRequest(faults)
+  throw faults.length === unknown.length ? new UnknownRedaction(faults) : new InvalidRequest(faults)
 }
 
-function maskFaults(state: ToolState, headers: Header[]): Fault[] {
+function redactionFaults(state: ToolState, headers: Header[]): Fault[] {
   const fingerprints = state.headers.map(header => header.fingerprint)
   return headers.flatMap(({ key, value }, index) => {
-    if (!(looksLikeMask(value) || holdsMaskDigits(value, fingerprints)) || keptPosition(state, key, value) !== null)
+    if (
+      !(looksRedacted(value) || holdsRedactionDigits(value, fingerprints)) ||
+      keptPosition(state, key, value) !== null
+    )
       return []
     return {
       loc: ['body', 'custom_headers', index, 'value'],
@@ -211,7 +214,7 @@ function stayingSecrets(
   references: References | null,
 ): string[] {
   // A value in clear text is given for what the request makes of the tool, also where it is the stored one.
-  const headersStay = custom_headers?.some(({ value }) => looksLikeMask(value)) ?? state.headers.length > 0
+  const headersStay = custom_headers?.some(({ value }) => looksRedacted(value)) ?? state.headers.length > 0
   const { oauth_config_id: config, passthrough_auth: passes } = content
   // A group manager may link their own configuration to any tool, so they may move a tool with it.
   const isOwn = state.managed_as === 'group' && references?.oauthConfigLinkable === true
@@ -278,11 +281,11 @@ export function contentOf(state: ToolContent): ToolContent {
   return { ...Object.fromEntries(columns), definition_hash: state.definition_hash }
 }
 
-/** A mask keeps the stored secret; so does the same value sent again, so that sending it twice changes nothing. */
+/** A redaction keeps the stored secret; so does the same value sent again, so that sending it twice changes nothing. */
 function plannedHeaders(state: ToolState, headers: Header[], vault: Vault): PlannedHeader[] {
   return headers.map(({ key, value }) => {
-    const byMask = keptPosition(state, key, value)
-    if (byMask !== null) return keptHeader(state, key, byMask, vault)
+    const byRedaction = keptPosition(state, key, value)
+    if (byRedaction !== null) return keptHeader(state, key, byRedaction, vault)
     const mark = fingerprint(requireDeploymentKey(vault), state.id, key, value).toString('hex')
     const same = state.headers.findIndex(header => sameName(header, key) && header.fingerprint === mark)
     if (same >= 0 && vault.ring.keys.get(state.headers[same]?.key_id ?? '')) return keptHeader(state, key, same, vault)
@@ -298,7 +301,7 @@ function keptHeader(state: ToolState, name: string, position: number, vault: Vau
 }
 
 function keptPosition(state: ToolState, name: string, value: string): number | null {
-  const position = state.headers.findIndex(header => sameName(header, name) && shownMask(header) === value)
+  const position = state.headers.findIndex(header => sameName(header, name) && shownRedaction(header) === value)
   return position < 0 ? null : position
 }
 
@@ -306,9 +309,9 @@ function sameName(header: StoredHeader, name: string): boolean {
   return header.name.toLowerCase() === name.toLowerCase()
 }
 
-/** The mask that answers show for a stored header. */
-export function shownMask(header: { fingerprint: string }): string {
-  return maskOf(Buffer.from(header.fingerprint, 'hex'))
+/** The redaction that answers show for a stored header. */
+export function shownRedaction(header: { fingerprint: string }): string {
+  return redactionOf(Buffer.from(header.fingerprint, 'hex'))
 }
 
 /** Every field that differs, in the order of the table. `headers` is null where the stored ones stay. */
@@ -330,13 +333,13 @@ function isSealedAnew(header: PlannedHeader): boolean {
   return header.sealed !== null
 }
 
-/** By the whole fingerprint, not by the mask: a mask is too short to tell that two secrets are the same. */
+/** By the whole fingerprint, not by the redaction, which is too short to tell that two secrets are the same. */
 function sameHeaders(before: { name: string; fingerprint: string }[], after: typeof before): boolean {
   const marks = (list: typeof before) => JSON.stringify(list.map(header => [header.name, header.fingerprint]))
   return marks(before) === marks(after)
 }
 
-/** Headers as answers and audit rows show them: name and mask. */
+/** Headers as answers and audit rows show them: name and redaction. */
 export function shownHeaders(headers: { name: string; fingerprint: string }[]): Header[] {
-  return headers.map(header => ({ key: header.name, value: shownMask(header) }))
+  return headers.map(header => ({ key: header.name, value: shownRedaction(header) }))
 }

@@ -2,7 +2,7 @@ import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { flag, freeForm, identifier, list, nullable, text, uuid } from '../schema/vocabulary.js'
 import { inOrder, words } from '../updates/field-table.js'
 import { CHANGE_KINDS } from './definition/index.js'
-import { FIELDS, REQUEST_FIELDS, type RequestField } from './fields.js'
+import { FIELDS, REQUEST_FIELDS, type RequestField, type ToolColumns } from './fields.js'
 import { Header } from './headers.js'
 
 /* The records of a custom tool. `CustomToolUpdate` and `Header` are names of the public product's OpenAPI document. */
@@ -27,7 +27,7 @@ export const CustomToolCreate = Type.Object(
 )
 
 /** The order of the interface document; fields that it does not name follow. */
-const SNAPSHOT_ORDER = [
+const SNAPSHOT_ORDER: readonly (keyof ToolColumns | keyof typeof PARTS | 'definition' | 'custom_headers')[] = [
   ...words(
     'id name description definition display_name in_code_tool_id custom_headers passthrough_auth mcp_server_id user_id',
   ),

@@ -13,6 +13,7 @@ import {
   isOnly,
   jsonText,
   lit,
+  materialized,
   member,
   memberText,
   named,
@@ -190,10 +191,7 @@ function compileWrite(shape: WriteShape, key: string) {
         ? [tool.ref('t.version').as('version')]
         : answerColumns(definition, param('shown_headers'))
       const changed = db
-        .with(
-          cte => cte('locked').materialized(),
-          db => lockedTools(param, db, shape),
-        )
+        .with(materialized('locked'), db => lockedTools(param, db, shape))
         .with('changed', db =>
           db
             .updateTable('tool as t')

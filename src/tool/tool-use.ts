@@ -5,7 +5,7 @@ import { type Caller, isAdmin, visibleAgents } from '../auth/caller.js'
 import type { CallerNow } from '../auth/hook.js'
 import { VIEWER_TYPES, type ViewerParameters, viewerOf, viewerParameters } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
-import { anyOf, arrayOf, lit, on, queries, val } from '../db/statements/queries.js'
+import { anyOf, arrayOf, lit, materialized, on, queries, val } from '../db/statements/queries.js'
 import { statement } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
 import { Forbidden, ResourceNotFound, ToolInUse, ToolOutOfScope } from '../errors.js'
@@ -182,30 +182,23 @@ const readUse = statement<UseParameters, ToolUse>('tool_use', USE_TYPES, param =
   const isSeen = or([param('sees_all'), eb(personaAccess(param('user')), '<>', lit('none'))])
   const isAsked = or([eb(param('agents'), 'is', null), eb('p.id', '=', anyOf(param('agents')))])
   const db = queries()
-    .with(
-      cte => cte('link').materialized(),
-      () => linksOf(param('id')).select('l.persona_id').limit(lit(AGENTS_MAX)),
+    .with(materialized('link'), () => linksOf(param('id')).select('l.persona_id').limit(lit(AGENTS_MAX)))
+    .with(materialized('used'), db =>
+      db
+        .selectFrom('link')
+        .innerJoin('persona as p', 'p.id', 'link.persona_id')
+        .select('p.id')
+        .where(({ not, ref }) => not(ref('p.deleted'))),
     )
-    .with(
-      cte => cte('used').materialized(),
-      db =>
-        db
-          .selectFrom('link')
-          .innerJoin('persona as p', 'p.id', 'link.persona_id')
-          .select('p.id')
-          .where(({ not, ref }) => not(ref('p.deleted'))),
-    )
-    .with(
-      cte => cte('listed').materialized(),
-      db =>
-        db
-          .selectFrom(db.selectFrom('used').select('used.id').orderBy('used.id').as('u'))
-          .innerJoin('persona as p', 'p.id', 'u.id')
-          .select('u.id')
-          .where(isSeen)
-          .where(isAsked)
-          .orderBy('u.id')
-          .limit(lit(AGENTS_LISTED_MAX)),
+    .with(materialized('listed'), db =>
+      db
+        .selectFrom(db.selectFrom('used').select('used.id').orderBy('used.id').as('u'))
+        .innerJoin('persona as p', 'p.id', 'u.id')
+        .select('u.id')
+        .where(isSeen)
+        .where(isAsked)
+        .orderBy('u.id')
+        .limit(lit(AGENTS_LISTED_MAX)),
     )
   const all = on<{ t: 'tool'; listed: { id: number }; used: { id: number } }>()
   const more = all.selectFrom('persona_tool as l').whereRef('l.tool_id', '=', 't.id').offset(lit(AGENTS_MAX))

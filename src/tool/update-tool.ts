@@ -9,7 +9,7 @@ import { UpdateHeaders, updateResponses, updaterOf } from '../http/resource-rout
 import type { SchemaTypes } from '../http/validation.js'
 import { overwriteWarning, roundedNumberWarning, unknownFieldWarnings } from '../http/warnings.js'
 import { pathId } from '../schema/parameters.js'
-import { fingerprint } from '../secrets/mask.js'
+import { fingerprint } from '../secrets/redaction.js'
 import type { Vault } from '../secrets/vault.js'
 import { requestKey } from '../updates/idempotency.js'
 import type { OperationOptions } from '../updates/resource.js'

@@ -2,7 +2,6 @@ import type { Transaction } from 'kysely'
 import { viewerParameters } from '../auth/viewer.js'
 import { CommitUnknown, ConnectionLost, classifyDatabaseError } from '../db/connection/database-error.js'
 import { withRetries } from '../db/connection/retry.js'
-import type { Outcome } from '../db/connection/settle.js'
 import { bytesOf, queries } from '../db/statements/queries.js'
 import type { RowQuery } from '../db/statements/row-statement.js'
 import { statement } from '../db/statements/statement.js'
@@ -11,12 +10,13 @@ import { inTransaction } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
 import {
   IdempotencyKeyInUse,
+  type Outcome,
   PreconditionFailed,
   Refused,
   ResourceNotFound,
   TRY_AGAIN,
   Unavailable,
-  UnknownMask,
+  UnknownRedaction,
 } from '../errors.js'
 import type { AuditEntry } from './audit.js'
 import { AUDIT_TYPES } from './audit-rows.js'
@@ -151,12 +151,12 @@ async function decideAndWrite<T extends ResourceTypes>(
   return row && updatedBy(job, state, decision, row)
 }
 
-/** What `decide` answers; undefined where a mask belongs to another state, as the tag does: only the lock tells what happened since. */
+/** What `decide` answers; undefined where a redaction belongs to another state, as the tag does: only the lock tells what happened since. */
 function decidedUnlessStale<D>(request: UpdateRequest, state: VersionedState, decide: () => D): D | undefined {
   try {
     return decide()
   } catch (error) {
-    if (error instanceof UnknownMask && request.base === undefined && isStale(request, state)) return undefined
+    if (error instanceof UnknownRedaction && request.base === undefined && isStale(request, state)) return undefined
     throw error
   }
 }

@@ -2,7 +2,7 @@ import type { LightMyRequestResponse } from 'fastify'
 import t from 'tap'
 import { makeLogger } from '../../src/http/logging.js'
 import { decryptSecret, generateDeploymentKey, sealDeploymentKey } from '../../src/secrets/cipher.js'
-import { fingerprint } from '../../src/secrets/mask.js'
+import { fingerprint } from '../../src/secrets/redaction.js'
 import { type WorldApp, worldApp } from '../app.js'
 import { saysItsLimit } from '../http/running.js'
 

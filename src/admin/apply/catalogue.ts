@@ -54,7 +54,7 @@ export interface Outcome {
   name: string
   /** `kept`: pruning would have removed it, but `reason` forbids that. */
   action: 'created' | 'changed' | 'unchanged' | 'removed' | 'kept'
-  /** The fields that change, with what they were and become; of a new row what differs from an empty one. Secrets as masks. */
+  /** The fields that change, with what they were and become; of a new row what differs from an empty one. Secrets as redactions. */
   fields: FieldChange[]
   /** What a new definition changes for the model that calls the tool. */
   impact?: string[]

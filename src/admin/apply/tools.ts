@@ -15,7 +15,7 @@ import {
   changedFields,
   decideTool,
   type References,
-  shownMask,
+  shownRedaction,
   type ToolDecision,
   type ToolUpdateFields,
 } from '../../tool/rules.js'
@@ -270,7 +270,7 @@ function givenHeaders(match: Matched, catalogue: Catalogue, around: ToolSurround
     }
     if (missing.length === 0) return { key, value }
     const stored = state?.headers.find(header => header.name.toLowerCase() === key.toLowerCase())
-    if (stored && written === placeholder(own ?? '')) return { key, value: shownMask(stored) }
+    if (stored && written === placeholder(own ?? '')) return { key, value: shownRedaction(stored) }
     const read = missing.filter(name => name === own || name.startsWith(PREFIX))
     const msg =
       read.length === missing.length

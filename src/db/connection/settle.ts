@@ -1,11 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { CompiledQuery } from 'kysely'
+import type { Outcome } from '../../errors.js'
 import type { CommitUnknown } from './database-error.js'
 import type { DatabaseServer } from './database-server.js'
 import type { Query, Session } from './session.js'
-
-/** What became of a transaction whose commit was not confirmed. */
-export type Outcome = 'applied' | 'not_applied' | 'unknown'
 
 const POLL_MS = 50
 

@@ -42,6 +42,15 @@ export function queries<Parts = unknown>(): Kysely<Tables & Parts> {
   return BUILDER as Kysely<Tables & Parts> // as its caller says
 }
 
+/** A common table expression of this name that is computed once. */
+export function materialized<Name extends string>(name: Name) {
+  return (make: typeof part) => make(name).materialized()
+}
+
+/** Kysely does not export this type. */
+type PartName = Exclude<Parameters<typeof BUILDER.with<'part', () => RawBuilder<Record<string, unknown>>>>[0], string>
+declare const part: Parameters<PartName>[0]
+
 /** Adds to a statement what it does besides: common table expressions whose rows it does not answer. */
 export function withParts<DB>(db: QueryCreator<DB>, parts: Record<string, Built<unknown>>): QueryCreator<DB> {
   const add = (all: QueryCreator<DB>, [name, part]: [string, Built<unknown>]) => all.with(name, () => part as never)

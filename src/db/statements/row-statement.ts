@@ -1,7 +1,7 @@
 import { type QueryCreator, type RawBuilder, sql } from 'kysely'
 import type { Query } from '../connection/session.js'
 import type { Tables } from '../tables.js'
-import { queries } from './queries.js'
+import { materialized, queries } from './queries.js'
 import { type Built, boundValue, compile, type Executor, type Param, typed } from './statement.js'
 
 /**
@@ -83,10 +83,7 @@ export function rowStatement<P extends object, R>(
     return isJson(type) ? sql`${sql.ref(`input.${key}`)}::${sql.raw(type)}` : sql.ref(`input.${key}`)
   }
   const over = (input: RawBuilder<{ position: number }>) => {
-    const db = queries().with(
-      cte => cte('input').materialized(),
-      () => input,
-    )
+    const db = queries().with(materialized('input'), () => input)
     return build(param, db)
   }
   over(sql`(select)`) // finds the values that are used

@@ -1,21 +1,21 @@
 import { createSecretKey } from 'node:crypto'
 import t from 'tap'
 import { generateDeploymentKey } from '../../src/secrets/cipher.js'
-import { fingerprint, looksLikeMask, maskOf } from '../../src/secrets/mask.js'
+import { fingerprint, looksRedacted, redactionOf } from '../../src/secrets/redaction.js'
 
 const key = generateDeploymentKey()
 
 t.test('a fingerprint has 32 bytes and the mask shows its first 12 hexadecimal digits', async t => {
   const bytes = fingerprint(key, 7, 'Authorization', 'Bearer abc')
   t.equal(bytes.length, 32)
-  t.equal(maskOf(bytes), `****#${bytes.toString('hex').slice(0, 12)}`)
-  t.match(maskOf(bytes), /^\*{4}#[0-9a-f]{12}$/)
+  t.equal(redactionOf(bytes), `****#${bytes.toString('hex').slice(0, 12)}`)
+  t.match(redactionOf(bytes), /^\*{4}#[0-9a-f]{12}$/)
 })
 
 t.test('masks outlive a release: a known key, place and value give a known mask', async t => {
   // HMAC computed with another implementation over the documented encoding.
   const fixed = createSecretKey(Buffer.alloc(32, 7))
-  t.equal(maskOf(fingerprint(fixed, 12, 'X-Api-Key', 'sécret')), '****#598593c67703')
+  t.equal(redactionOf(fingerprint(fixed, 12, 'X-Api-Key', 'sécret')), '****#598593c67703')
 })
 
 t.test('equal values in the same place give the same mask, whatever the case of the header name', async t => {
@@ -32,11 +32,11 @@ t.test('another tool, header, value or deployment gives another mask', async t =
     fingerprint(key, 77, '-x-key', 'v'),
     fingerprint(generateDeploymentKey(), 7, 'x-key', 'v'),
   ]
-  t.equal(new Set(others.map(maskOf)).size, others.length)
+  t.equal(new Set(others.map(redactionOf)).size, others.length)
 })
 
 t.test('what is shaped like a mask is known as one, damaged ones too', async t => {
-  const mask = maskOf(fingerprint(key, 7, 'x-key', 'v'))
+  const mask = redactionOf(fingerprint(key, 7, 'x-key', 'v'))
   const masks = [
     mask,
     ` ${mask}`,
@@ -51,10 +51,10 @@ t.test('what is shaped like a mask is known as one, damaged ones too', async t =
     `*${mask}`,
     '****#0123456789xy',
   ]
-  for (const text of masks) t.equal(looksLikeMask(text), true, text)
+  for (const text of masks) t.equal(looksRedacted(text), true, text)
 })
 
 t.test('other values are no masks', async t => {
   const values = ['', '*', '**a', 'a..b', 'a * b', '#0123456789ab', 'xxx', 'please wait...']
-  for (const text of values) t.equal(looksLikeMask(text), false, text)
+  for (const text of values) t.equal(looksRedacted(text), false, text)
 })

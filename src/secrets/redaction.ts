@@ -1,10 +1,10 @@
 import { createHmac, type KeyObject } from 'node:crypto'
 import { encodeFields } from './encoding.js'
 
-const MASK_DIGITS = 12
+const REDACTION_DIGITS = 12
 const FINGERPRINT_PURPOSE = 'custom-header-fingerprint/1'
-/** A mask of ours, whole, cut short or in capitals, also between other characters: `Bearer ****#44bb`, `sk-***1234`. */
-const HELD_MASK = /[*＊∗⁎✱]{3}/
+/** A redaction of ours, whole, cut short or in capitals, also between other characters: `Bearer ****#44bb`, `sk-***1234`. */
+const HELD_REDACTION = /[*＊∗⁎✱]{3}/
 /** Characters that people and tools write in place of a secret. */
 const COVERED = /[•●∙⋅⚫⬤█▇■▪◾○◦⦁]/
 /** A secret that is left out in the middle or at an end: `sk-...abcd`. */
@@ -19,17 +19,17 @@ export function fingerprint(deploymentKey: KeyObject, toolId: number, headerName
   return createHmac('sha256', deploymentKey).update(fields).digest()
 }
 
-/** What answers show instead of a value: `****#` and the first 12 hexadecimal digits of its fingerprint. */
-export function maskOf(fingerprintBytes: Buffer): string {
-  return `****#${fingerprintBytes.toString('hex').slice(0, MASK_DIGITS)}`
+/** What answers show in the place of a secret value: `****#` and the first 12 hexadecimal digits of its fingerprint. */
+export function redactionOf(fingerprintBytes: Buffer): string {
+  return `****#${fingerprintBytes.toString('hex').slice(0, REDACTION_DIGITS)}`
 }
 
-/** Whether a text holds the digits of one of these fingerprints: its mask, however damaged or escaped around them. */
-export function holdsMaskDigits(text: string, fingerprints: readonly string[]): boolean {
-  return fingerprints.some(digits => text.toLowerCase().includes(digits.slice(0, MASK_DIGITS)))
+/** Whether a text holds the digits of one of these fingerprints: its redaction, however damaged or escaped around them. */
+export function holdsRedactionDigits(text: string, fingerprints: readonly string[]): boolean {
+  return fingerprints.some(digits => text.toLowerCase().includes(digits.slice(0, REDACTION_DIGITS)))
 }
 
-/** Whether a value holds a mask, or a stand-in for a secret, and must never be stored as one (DECISIONS section 5). */
-export function looksLikeMask(text: string): boolean {
-  return [HELD_MASK, COVERED, LEFT_OUT, STAND_IN].some(mask => mask.test(text))
+/** Whether a value holds a redaction, or a stand-in for a secret, and must never be stored as one (DECISIONS section 5). */
+export function looksRedacted(text: string): boolean {
+  return [HELD_REDACTION, COVERED, LEFT_OUT, STAND_IN].some(form => form.test(text))
 }
