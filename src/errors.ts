@@ -249,7 +249,7 @@ export interface RateLimitState {
   quota: number
   /** What is counted; absent: requests. */
   unit?: 'content-bytes' | 'concurrent-requests'
-  /** Over so many seconds; absent: at once. */
+  /** The length of the window in seconds; absent: at once. */
   windowS?: number
   remaining: number
   /** Seconds until there is more. */

@@ -16,7 +16,7 @@ export function instantUs(text: string): number {
   return Date.parse(`${text.slice(0, 23)}Z`) * 1_000 + Number(text.slice(23, 26))
 }
 
-/** Marks a state that was just read with the time of its arrival. Answers the same object: a copy of so many fields costs. */
+/** Marks a state that was just read with the time of its arrival. Answers the same object: copying its many fields costs time. */
 export function markReceived<State extends object>(state: State): State & { received_ms: number } {
   return Object.assign(state, { received_ms: performance.now() })
 }

@@ -321,7 +321,7 @@ function connectionName(base: string): string {
   return base.replaceAll(/[^ -~]/g, '?').slice(0, NAME_BYTES_MAX - mark.length) + mark
 }
 
-/** PostgreSQL cuts an `application_name` behind so many bytes. */
+/** PostgreSQL cuts an `application_name` to this length. */
 const NAME_BYTES_MAX = 63
 
 /** After so long a silence TCP asks whether the server is there. */

@@ -47,7 +47,7 @@ const LOCK_POLL_MS = 100
 /** How long another process may hold the lock of `migrate`. */
 const LOCK_PATIENCE_MS = 60_000
 
-/** How long a step may wait for a lock, with writers waiting behind it. */
+/** How long a step may wait for a lock: writers of its table wait as long. */
 const LOCK_WAIT_MS = 100
 /** How long those writers then have the table for themselves. */
 const MAKE_WAY_MS = 400
@@ -122,11 +122,13 @@ async function locked<T>(
     }
     await sleep(LOCK_POLL_MS)
   }
-  try {
-    return await work()
-  } finally {
-    await sql`select pg_advisory_unlock(${sql.lit(LOCK_ID)})`.execute(connection)
-  }
+  const unlock = () => sql`select pg_advisory_unlock(${sql.lit(LOCK_ID)})`.execute(connection)
+  const result = await work().catch(async error => {
+    await unlock().catch(() => {}) // a lost connection holds no lock, and the first error says why
+    throw error
+  })
+  await unlock()
+  return result
 }
 
 /** Who holds the lock of migrations, in words for the operator. */

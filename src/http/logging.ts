@@ -176,7 +176,7 @@ function messageOf(error: Error): string {
   return quotes ? (error.message.split(/["'`]/, 1)[0] ?? '') : error.message
 }
 
-/** The stack begins with the message, whole: only the frames behind it are kept. */
+/** The stack begins with the message, whole: only the frames that follow are kept. */
 function framesOf({ stack = '' }: Error): string {
   return stack
     .split('\n')

@@ -177,7 +177,7 @@ async function restoreAttachers(
     where l.persona_id = ${id}::integer and l.tool_id = tool`.execute(trx)
 }
 
-/** Restores a version as the operator: every field, whoever may change it. `plan`: nothing is stored. Throws `VersionUnusable` and the like. */
+/** Restores a version as the operator: every field, also those that only some callers may change. `plan`: nothing is stored. Throws `VersionUnusable` and the like. */
 export async function restoreAsOperator(
   database: Pick<Database, 'db'>,
   id: number,

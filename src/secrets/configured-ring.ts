@@ -8,7 +8,7 @@ import { generateKey, InvalidKeyRing, type KeyRing, parseKeyRing } from './key-r
 /** There is no key ring, or none that can be used. The message says how to make one. */
 export class KeyRingMissing extends Error {}
 
-/** The key file of the embedded database cannot be made for want of space. */
+/** The key file of the embedded database cannot be made: the disk is full. */
 export class KeyFileDiskFull extends KeyRingMissing {}
 
 const FILE_NAME = 'secret-keys'

@@ -21,7 +21,7 @@ import {
 import type { ToolState } from './snapshot.js'
 import { readDefinition } from './statements.js'
 
-/* A tool becomes what it was in an earlier version, but for its secrets: a new version with the content of that one. */
+/* A tool becomes what it was in an earlier version, except for its secrets: a new version with the content of that one. */
 
 /** What a tool was: its columns, the text of its definition, and its headers as they are shown. */
 export interface ToolThen {

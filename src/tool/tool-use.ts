@@ -112,7 +112,7 @@ const readScope = statement<ViewerParameters & { id: number }, Scope>(
 
 const AGENTS_LISTED_MAX = 1_000
 
-/** So many agents that have the tool are looked at: what a look at each of them costs, others would wait for. */
+/** At most this many agents of a tool are read: reading all of a larger number would make others wait. */
 const AGENTS_MAX = 10_000
 
 /** Reads what the caller may know of a tool's use, under the permission of its update. Throws `ResourceNotFound`, `Forbidden`. */

@@ -65,7 +65,7 @@ t.test('pruning waits for no writer: what is held is left to the next run', asyn
   t.equal((await pruneHistory(db, history)).auditRows, 1)
 })
 
-t.test('pruning stands in no line for the table of definitions: nobody waits behind it', async t => {
+t.test('pruning stands in no line for the table of definitions: nobody waits for it', async t => {
   const add = (executor: typeof db, text: string) =>
     sql`insert into tool_definition (hash, content, size_bytes) values (sha256(${text}::text::bytea), '{}', 2)`.execute(
       executor,

@@ -207,7 +207,7 @@ t.test('no name of a tool or document set that the caller could not read elsewhe
   t.match((await get(`/persona/${id}/history`, token)).json()[1].changes, [{ from: [{ id: 2, name: 'Private Docs' }] }])
 })
 
-t.test('404 of a deleted agent, but for its owner and administrators', async t => {
+t.test('404 of a deleted agent, except for its owner and administrators', async t => {
   const id = await agentOf(alice, { users: [BOB] })
   await sql`update persona_user set level = 'editor' where persona_id = ${id}`.execute(database.db)
   await sent('DELETE', `/persona/${id}`, undefined)

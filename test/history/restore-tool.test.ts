@@ -6,7 +6,7 @@ import { worldApp } from '../app.js'
 import { DEFINITION } from '../matrix-organisation.js'
 import { auditRows, faultsOf, hashOfEverything, storedTool, warningsOf } from '../updates/stored-state.js'
 
-/* `POST /admin/tool/custom/{id}/restore`: a tool becomes what it was, but for its secrets. */
+/* `POST /admin/tool/custom/{id}/restore`: a tool becomes what it was, except for its secrets. */
 
 const world = await worldApp(t)
 const { call, database, vault } = world

@@ -9,7 +9,7 @@ const POLL_MS = 50
 
 /**
  * Settles an unconfirmed commit: ends the server process of the lost connection, then looks for the trace of the transaction on
- * the same connection. A found trace counts when a commit behind it is confirmed; a missing one counts only where this server can
+ * the same connection. A found trace counts when a later commit is confirmed; a missing one counts only where this server can
  * say that the process is gone (`speaksFor`). Never throws; errors are tried again until the time is over.
  */
 export async function settle(
