@@ -157,10 +157,10 @@ t.test('headers are shown, alone and in an agent, exactly to callers that may up
   }
   const tools = (await db.selectFrom('tool').select('id').orderBy('id').execute()).map(({ id }) => id)
 
-  /** Which tools each caller may update, by the statuses of updates that change nothing. */
+  /** Which tools each caller may update, by the statuses of dry runs, which a read-only token may send too. */
   const managedBy = async (authorization: string, ids: number[]) => {
     const headers = { authorization }
-    const asked = ids.map(id => world.call('PUT', `/admin/tool/custom/${id}`, { headers, body: {} }))
+    const asked = ids.map(id => world.call('PUT', `/admin/tool/custom/${id}?dry_run=true`, { headers, body: {} }))
     const answers = await Promise.all(asked)
     return ids.filter((_, i) => answers[i]?.statusCode === 200)
   }
