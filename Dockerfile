@@ -17,6 +17,7 @@ COPY --from=build /app/package.json ./
 COPY LICENSE ./
 COPY --from=build /app/node_modules ./node_modules
 COPY --from=build /app/build ./build
+COPY src/console/page ./src/console/page
 COPY openapi/examples ./openapi/examples
 COPY ops/organisation.md ./ops/
 COPY fixtures/organisation.yaml ./fixtures/

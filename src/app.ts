@@ -8,6 +8,8 @@ import fastify, {
 import { trustIn } from './auth/client-address.js'
 import { registerAuthentication } from './auth/hook.js'
 import type { Config } from './config.js'
+import { registerReadPage } from './console/read-page.js'
+import { registerValidateText } from './console/validate-text.js'
 import type { Database } from './db/database.js'
 import { registerAdmission } from './http/admission.js'
 import { registerBodyParser } from './http/body.js'
@@ -35,10 +37,8 @@ import { registerReadPersona, registerReadPersonaHistory, registerReadPersonas }
 import { registerRestorePersona } from './persona/restore-persona.js'
 import { personaComponents } from './persona/schema.js'
 import { registerUpdatePersona } from './persona/update-persona.js'
-import { registerToday } from './today/routes.js'
 import { registerCreateTool } from './tool/create-tool.js'
 import { registerDeleteTool } from './tool/delete-tool.js'
-import { HeaderTrials } from './tool/header-trials.js'
 import { registerReadTool, registerReadToolHistory, registerReadTools } from './tool/read-tool.js'
 import { registerRestoreTool } from './tool/restore-tool.js'
 import { toolComponents } from './tool/schema.js'
@@ -105,7 +105,8 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
 
   await app.register(async pages => {
     pages.addHook('onRequest', (request, _reply, done) => done(requestFault(request)))
-    registerDocs(pages, document)
+    registerDocs(pages, document, server.console ? 'console' : 'docs')
+    if (server.console) await registerReadPage(pages)
     registerProbes(pages, service)
     if (server.metricsPort === undefined) registerMetrics(pages, metrics, server.metricsToken)
   })
@@ -125,9 +126,8 @@ function registerOperations(app: FastifyInstance, { config, database, service }:
   const { requireIfMatch, headerTrialsPerHour } = auth
   const workers = new BodyWorkers({ bodyLimitBytes, deadlineMs, turn: bodyTurns(WORKERS_MAX, deadlineMs) })
   app.addHook('onClose', () => workers.close())
-  const trials = new HeaderTrials(headerTrialsPerHour)
   const options = { database, bounds: workBounds(config.database), snapshotBytesMax, requireIfMatch }
-  const toolOptions = { ...options, bodyLimitBytes, workers, vault: () => service.vault(), trials }
+  const toolOptions = { ...options, bodyLimitBytes, workers, vault: () => service.vault(), headerTrialsPerHour }
   registerReadMe(app, database)
   registerReadPersonas(app, options)
   registerReadPersona(app, options)
@@ -144,7 +144,7 @@ function registerOperations(app: FastifyInstance, { config, database, service }:
   registerRestoreTool(app, toolOptions)
   registerDeleteTool(app, { ...options, release: releaseTool })
   registerValidateTool(app, toolOptions)
-  registerToday(app, toolOptions)
+  if (config.server.console) registerValidateText(app, { ...toolOptions, deadlineMs, turn: bodyTurns(1, deadlineMs) })
 }
 
 function serverOptions({ config: { server }, logger }: AppOptions): FastifyHttpOptions<RawServerDefault> {

@@ -43,6 +43,7 @@ const SETTINGS = {
       'Origins whose pages may call from a browser, such as https://console.example.com; commas between.',
       origin => (isOrigin(origin) ? undefined : 'is not an origin such as https://console.example.com'),
     ),
+    console: toggle('CONSOLE', true, 'Serve the page for people at /console.'),
     strictHandling: toggle(
       'STRICT_HANDLING',
       false,

@@ -55,8 +55,8 @@ const LAYERS = [
     'tool/definition',
     'tool',
     'persona',
-    'today',
     'admin',
+    'console',
     'lifecycle.ts',
     'app.ts',
     'cli.ts',
@@ -71,8 +71,7 @@ const FORMS = ['nearest-name', 'database-url', 'key-ring']
 const APART: Record<string, { knows?: string[]; isKnownBy?: string[] }> = {
   schema: { knows: ['errors.ts', 'nearest-name'] },
   'tool/definition': { knows: [], isKnownBy: ['tool', 'admin'] },
-  tool: { isKnownBy: ['persona', 'today', 'admin', 'app.ts'] },
-  today: { isKnownBy: ['app.ts'] },
+  tool: { isKnownBy: ['persona', 'admin', 'console', 'app.ts'] },
   limits: { isKnownBy: ['http', 'app.ts'] },
   'lifecycle.ts': { isKnownBy: ['app.ts', 'server.ts'] },
   'cli.ts': { knows: ['admin'] },
@@ -131,7 +130,7 @@ const isWeb = (name: string) => name === 'fastify' || name.startsWith('@fastify/
 
 t.test('only the web layer, the hook and the operations know Fastify', async t => {
   const allowed =
-    /^(http\/.*|auth\/(hook|client-address)\.ts|\w+\/(update|validate|read|create|delete|restore)-[\w-]+\.ts|today\/routes\.ts|app\.ts|server\.ts)$/
+    /^(http\/.*|auth\/(hook|client-address)\.ts|\w+\/(update|validate|read|create|delete|restore)-[\w-]+\.ts|app\.ts|server\.ts)$/
   const knowing = files.filter(({ packages }) => packages.some(isWeb)).map(({ path }) => path)
   t.strictSame(
     knowing.filter(path => !allowed.test(path)),

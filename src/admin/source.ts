@@ -8,10 +8,10 @@ import { Refusal } from './refusal.js'
 /** A JSON or YAML text with the lines of its parts. */
 export interface Source {
   value: unknown
-  /** Whether the text is JSON, which YAML is a superset of. */
-  isJson: boolean
-  /** The line (from 1) of the value at a place, or of what is nearest around it. */
-  lineOf(loc: Loc): number
+  /** The YAML document, with its comments; undefined for JSON, which YAML is a superset of. */
+  document?: Document
+  /** The lines (from 1) of the values at these places, or of what is nearest around each. */
+  linesOf(locs: readonly Loc[]): number[]
 }
 
 /** What is read of a file or of standard input at most: a device or a pipe may never end. */
@@ -118,28 +118,28 @@ export function parseSource(given: string): Source {
   // Its warnings would go to standard error by themselves; they, and the messages of faults, quote the text.
   const options = { lineCounter: counter, logLevel: 'error', merge: true } as const
   if (json !== undefined) {
-    // The lines of a JSON text are wanted only when something is to be reported; that it repeats a key is none.
-    let root: unknown
-    const lineOf = (loc: Loc) => {
-      root ??= parseDocument(text, { ...options, uniqueKeys: false }).contents
-      return lineAt(root, loc, counter)
-    }
-    return { value: json.value, isJson: true, lineOf }
+    return { value: json.value, linesOf: locs => linesInJson(text, locs) }
   }
   if (/^\s*\{\s*"/.test(text)) {
     const { line, column } = syntaxErrorIn(text)
-    throw unreadable([[line, `it begins as JSON, and is not JSON from column ${column} on`]])
+    throw new UnreadableText([{ line, msg: `it begins as JSON, and is not JSON from column ${column} on` }])
   }
   const document = parseDocument(text, options)
   const found = [...document.errors, ...document.warnings.filter(({ code }) => LOSING.has(code))]
   if (found.length > 0)
-    throw unreadable(found.map(({ code, linePos }) => [linePos?.[0].line, code.toLowerCase().replaceAll('_', ' ')]))
-  return { value: plainValue(document), isJson: false, lineOf: loc => lineAt(document.contents, loc, counter) }
+    throw new UnreadableText(
+      found.map(({ code, linePos }) => ({ line: linePos?.[0].line, msg: code.toLowerCase().replaceAll('_', ' ') })),
+    )
+  const linesOf = (locs: readonly Loc[]) => locs.map(loc => lineAt(document.contents, loc, counter))
+  return { value: plainValue(document), document, linesOf }
 }
 
-function unreadable(faults: [line: number | undefined, msg: string][]): Refusal {
-  const said = faults.map(([line, msg]) => `line ${line ?? '?'}: ${msg}`)
-  return new Refusal(`the text is neither JSON nor YAML: ${said.join('; ')}`)
+/** A text is neither JSON nor YAML. Carries every syntax fault. */
+export class UnreadableText extends Refusal {
+  constructor(readonly faults: { line: number | undefined; msg: string }[]) {
+    const said = faults.map(({ line, msg }) => `line ${line ?? '?'}: ${msg}`)
+    super(`the text is neither JSON nor YAML: ${said.join('; ')}`)
+  }
 }
 
 function jsonValue(text: string): { value: unknown } | undefined {
@@ -150,7 +150,8 @@ function jsonValue(text: string): { value: unknown } | undefined {
   }
 }
 
-function plainValue(document: Document): unknown {
+/** The value of a YAML document, numbers as they are written. Throws `Refusal` where aliases lead nowhere, or too far. */
+export function plainValue(document: Document): unknown {
   try {
     visit(document, { Scalar: (_, scalar) => markNumber(scalar) })
     // Aliases of aliases can make a few lines fill the memory: their number is bounded.
@@ -168,6 +169,54 @@ function plainValue(document: Document): unknown {
 /** A number that JavaScript would write in another way is read as JSON reads it there. */
 function markNumber(scalar: Scalar): void {
   if (typeof scalar.value === 'number') scalar.value = markedNumber(scalar.source ?? '') ?? scalar.value
+}
+
+/** A key or an index that is looked for in a JSON text, where it was found, and those that are looked for below it. */
+interface Step {
+  offset?: number | undefined
+  next: Map<string, Step>
+}
+
+/** Reads a JSON text once. Each line is that of the key or item at a place, or of what is nearest around it; of a repeated key the last. */
+function linesInJson(text: string, locs: readonly Loc[]): number[] {
+  const root: Step = { offset: Math.max(0, text.search(/\S/)), next: new Map() }
+  const ways = locs.map(loc => {
+    let step = root
+    return [root, ...loc.map(key => (step = madeStep(step, String(key))))]
+  })
+  const open: { isList: boolean; index: number; isNext: boolean; step: Step | undefined; member?: Step | undefined }[] =
+    []
+  for (const { 0: token, index } of text.matchAll(/"[^"\\]*(?:\\.[^"\\]*)*"|[[\]{},]|[^\s[\]{},:"]+/gs)) {
+    const around = open.at(-1)
+    if (token === '}' || token === ']') open.pop()
+    else if (token === ',' && around !== undefined) {
+      around.index++
+      around.isNext = true
+    } else {
+      if (around?.isNext) {
+        around.isNext = false
+        around.member = around.step?.next.get(around.isList ? String(around.index) : JSON.parse(token))
+        if (around.member !== undefined) around.member.offset = index
+        for (const below of around.member?.next.values() ?? []) below.offset = undefined
+      }
+      const isList = token === '['
+      if (isList || token === '{')
+        open.push({ isList, index: 0, isNext: true, step: around === undefined ? root : around.member })
+    }
+  }
+  const counter = new LineCounter()
+  for (let start = 0; start === 0 || text[start - 1] === '\n'; start = text.indexOf('\n', start) + 1 || -1)
+    counter.addNewLine(start)
+  return ways.map(way => {
+    const end = way.findIndex(({ offset }) => offset === undefined)
+    return counter.linePos(way.at(end < 0 ? -1 : end - 1)?.offset ?? 0).line
+  })
+}
+
+function madeStep({ next }: Step, key: string): Step {
+  const made = next.get(key) ?? { next: new Map() }
+  next.set(key, made)
+  return made
 }
 
 function lineAt(root: unknown, loc: Loc, counter: LineCounter): number {

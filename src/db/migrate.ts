@@ -122,11 +122,13 @@ async function locked<T>(
     }
     await sleep(LOCK_POLL_MS)
   }
-  try {
-    return await work()
-  } finally {
-    await sql`select pg_advisory_unlock(${sql.lit(LOCK_ID)})`.execute(connection)
-  }
+  const unlock = () => sql`select pg_advisory_unlock(${sql.lit(LOCK_ID)})`.execute(connection)
+  const result = await work().catch(async error => {
+    await unlock().catch(() => {}) // a lost connection holds no lock, and the first error says why
+    throw error
+  })
+  await unlock()
+  return result
 }
 
 /** Who holds the lock of migrations, in words for the operator. */

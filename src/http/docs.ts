@@ -103,14 +103,26 @@ const LIBRARY_FILES: Record<string, string> = {
 const LIBRARY_KEPT_S = 3_600
 
 /** What the routes of pages have alike: open to everybody, no part of the document, and with HEAD. */
-const PAGE = { exposeHeadRoute: true, config: { policy: { permission: 'public' } }, schema: { hide: true } } as const
+export const PAGE = {
+  exposeHeadRoute: true,
+  config: { policy: { permission: 'public' } },
+  schema: { hide: true },
+} as const
 
-/** `GET /openapi.json`; `GET /docs` with its files, a page to read and try it that needs no network; and `GET /`, which leads there. */
-export function registerDocs(app: FastifyInstance, document: () => Buffer): void {
+/**
+ * `GET /openapi.json`; `GET /docs` with its files, a page to read and try it that needs no network; and `GET /`, which leads there, or a
+ * browser to `browserPage`.
+ */
+export function registerDocs(app: FastifyInstance, document: () => Buffer, browserPage = 'docs'): void {
   app.get('/openapi.json', PAGE, (_, reply) => reply.type('application/json').send(document()))
   const own = { 'content-security-policy': PAGE_CONTENT_POLICY, ...PAGE_HEADERS }
   const html = 'text/html; charset=utf-8'
-  app.get('/', PAGE, (_, reply) => reply.redirect('docs'))
+  app.get('/', PAGE, ({ headers: { accept = '' } }, reply) => {
+    reply.header('vary', 'accept')
+    return /\btext\/html\b/i.test(accept) && browserPage !== 'docs'
+      ? reply.redirect(browserPage, 303)
+      : reply.redirect('docs')
+  })
   app.get('/docs/', PAGE, (_, reply) => reply.redirect('../docs'))
   app.get('/docs', PAGE, (_, reply) => reply.headers(own).type(html).send(PAGE_TEXT))
   app.get('/docs/page.js', PAGE, (_, reply) => {

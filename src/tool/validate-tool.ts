@@ -21,7 +21,7 @@ const PURPOSE =
 
 const SERVER_CHARACTERS = 2048
 
-const Server = Type.Optional(
+export const Server = Type.Optional(
   parameter(
     {
       type: 'string',

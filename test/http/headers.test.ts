@@ -187,10 +187,10 @@ t.test('404 names the nearest address that there is', async t => {
   for (const [url, near] of Object.entries({
     '/personas/1': '/persona/1',
     '/persona/1/': '/persona/1',
-    '/v1/persona/12?x=1': '/persona/12',
+    '/api/persona/12?x=1': '/persona/12',
     '/api/v1/tools//10': '/tool/10',
     '/admin/tool/customs/7': '/admin/tool/custom/7',
-    '/v1/admin/tool/custom/validat': '/admin/tool/custom/validate',
+    '/api/admin/tool/custom/validat': '/admin/tool/custom/validate',
     '/Healthz': '/healthz',
     '/persona/': '/persona',
   })) {

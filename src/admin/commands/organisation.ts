@@ -61,7 +61,8 @@ async function applyCommand(
     return report.planned && counts.created + counts.changed + counts.removed > 0 ? EXIT.differs : EXIT.ok
   } catch (error) {
     if (!(error instanceof InvalidDocument)) throw error
-    const faults = error.faults.map(fault => ({ line: source.lineOf(fault.loc), ...fault }))
+    const lines = source.linesOf(error.faults.map(({ loc }) => loc))
+    const faults = error.faults.map((fault, i) => ({ line: lines[i], ...fault }))
     call.answer({ faults }, () => {
       call.printTable(faults.map(({ line, loc, msg, type }) => [`line ${line}`, placeText(loc), msg, `(${type})`]))
       call.remark(`${counted(faults.length, 'fault')}; nothing was stored`)

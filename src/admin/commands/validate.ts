@@ -41,7 +41,7 @@ interface ValidateOptions {
 async function validateCommand(call: Call, options: ValidateOptions, file: string): Promise<number> {
   const { complete, server, dropUnsupported = false, asFunctions = false } = options
   requireTogether(options)
-  const { value, isJson, lineOf } = await readGivenSource(file)
+  const { value, document, linesOf } = await readGivenSource(file)
   const at = ['definition']
   const completion = complete
     ? repairDefinition(value, {
@@ -55,9 +55,10 @@ async function validateCommand(call: Call, options: ValidateOptions, file: strin
   const edits = completion?.edits ?? []
   // Faults are shown where they stand in the text that was given.
   const places = new GivenPlaces(value, edits)
-  const located = <Found extends { loc: Loc; msg: string }>(found: Found) => {
-    const inGiven = places.located({ ...found, loc: found.loc.slice(1) })
-    return { line: lineOf(inGiven.loc), ...inGiven }
+  const located = <Found extends { loc: Loc; msg: string }>(findings: readonly Found[]) => {
+    const inGiven = findings.map(found => places.located({ ...found, loc: found.loc.slice(1) }))
+    const lines = linesOf(inGiven.map(({ loc }) => loc))
+    return inGiven.map((found, i) => ({ line: lines[i] ?? 1, ...found }))
   }
   const definition = completion && check.ok ? completion.definition : value
   const functions = check.ok && asFunctions ? toFunctions(parseBigInts(stringifyExact(definition))) : undefined
@@ -65,8 +66,8 @@ async function validateCommand(call: Call, options: ValidateOptions, file: strin
     ok: check.ok,
     ...(check.ok && { methods: check.methods }),
     ...(functions && { functions }),
-    faults: check.ok ? [] : check.faults.map(located),
-    warnings: check.warnings.map(located),
+    faults: check.ok ? [] : located(check.faults),
+    warnings: located(check.warnings),
     ...(completion && {
       edits: edits.map(({ path, ...edit }) => ({ loc: path, ...edit })),
       dropped: completion.dropped,
@@ -91,7 +92,7 @@ async function validateCommand(call: Call, options: ValidateOptions, file: strin
     table(check.methods.map(({ name, method, path, summary }) => ['', name, method.toUpperCase(), path, summary]))
     if (asFunctions) return call.printJson(functions)
     if (completion === undefined) return
-    call.printExact(isJson ? jsonDocumentText(completion.definition) : yamlText(completion.definition))
+    call.printExact(document === undefined ? jsonDocumentText(completion.definition) : yamlText(completion.definition))
   })
   return check.ok ? EXIT.ok : EXIT.findings
 }

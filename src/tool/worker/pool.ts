@@ -48,27 +48,65 @@ export interface BodyWorkersOptions {
   turn: Bounded
 }
 
-/** Works on the bodies of tool operations: small ones at once, those with large definitions in workers. */
-export class BodyWorkers {
-  readonly #options: BodyWorkersOptions
+/** Threads that run one function of data, each with a bound on its memory and its time. */
+export class BoundedWorkers<Work, Result> {
+  readonly #deadlineMs: number
   readonly #heapMibMax: number
-  readonly #pool: Piscina<Job, Outcome>
+  readonly #pool: Piscina<Work, Result>
 
-  constructor(options: BodyWorkersOptions) {
-    this.#options = options
-    const { bodyLimitBytes } = options
+  /** `name` is the function that the module at `filename` exports. */
+  constructor(
+    { bodyLimitBytes, deadlineMs }: Omit<BodyWorkersOptions, 'turn'>,
+    { filename, name, maxThreads }: { filename: URL; name: string; maxThreads: number },
+  ) {
+    this.#deadlineMs = deadlineMs
     this.#heapMibMax = Math.max(HEAP_MIB_MIN, Math.ceil((bodyLimitBytes * HEAP_BYTES_PER_BODY_BYTE) / 2 ** 20))
-    this.#pool = new Piscina<Job, Outcome>({
-      filename: new URL('./tasks.js', import.meta.url).href,
-      name: 'outcomeOf' satisfies keyof typeof import('./tasks.js'),
+    this.#pool = new Piscina<Work, Result>({
+      filename: filename.href,
+      name,
       minThreads: 0,
-      maxThreads: WORKERS_MAX,
+      maxThreads,
       idleTimeout: IDLE_MS,
       recordTiming: false,
       execArgv: [],
       env: {}, // it needs no secrets
       resourceLimits: { maxOldGenerationSizeMb: this.#heapMibMax },
     })
+  }
+
+  /** Throws `InvalidRequest` for too much memory, `Unavailable` for too much time. */
+  async run(work: Work): Promise<Result> {
+    const deadlineMs = this.#deadlineMs
+    try {
+      return await this.#pool.run(work, { signal: AbortSignal.timeout(deadlineMs) })
+    } catch (error) {
+      const { name, code } = error as NodeJS.ErrnoException
+      if (code === 'ERR_WORKER_OUT_OF_MEMORY') {
+        const msg = `Checking it takes more than ${this.#heapMibMax} MiB of memory: give it fewer values`
+        throw new InvalidRequest([{ loc: ['body', 'definition'], msg, type: 'definition_too_large' }])
+      }
+      const why = name === 'AbortError' ? `took more than ${deadlineMs / 1_000} s` : 'was broken off'
+      const message = `Checking the definition ${why}. ${TRY_AGAIN} If it comes again, send a smaller one.`
+      throw new Unavailable('overloaded', message, 'not_applied', { cause: error, setting: 'DEFINITION_TIMEOUT_MS' })
+    }
+  }
+
+  /** Ends the workers, and what they are at. */
+  async close(): Promise<void> {
+    await this.#pool.destroy()
+  }
+}
+
+/** Works on the bodies of tool operations: small ones at once, those with large definitions in workers. */
+export class BodyWorkers {
+  readonly #turn: Bounded
+  readonly #workers: BoundedWorkers<Job, Outcome>
+
+  constructor({ turn, ...options }: BodyWorkersOptions) {
+    this.#turn = turn
+    const name = 'outcomeOf' satisfies keyof typeof import('./tasks.js')
+    const filename = new URL('./tasks.js', import.meta.url)
+    this.#workers = new BoundedWorkers(options, { filename, name, maxThreads: WORKERS_MAX })
   }
 
   /** Runs a task on a request's body, `inWorker` however small it is. Throws `InvalidRequest` for faults or too much memory, `Unavailable` for too much time. */
@@ -83,13 +121,13 @@ export class BodyWorkers {
       const run = TASKS[name].run as (body: unknown, input: unknown) => TaskResult<Name> // validated by this task's schema
       return run(body as TaskBody<Name>, await withStored(input, stored))
     }
-    return await this.#options.turn(String(request.caller.token.id), async () => {
+    return await this.#turn(String(request.caller.token.id), async () => {
       if (request.raw.socket.destroyed) throw new ClientGone()
       const sent =
         body instanceof UnparsedBody
           ? { bytes: body.bytes }
           : { text: writerFor(body as object)(body), repeated: repeatedKeys(body as object) }
-      const outcome = await this.#outcomeOf({ name, body: sent, strict, input: await withStored(input, stored) })
+      const outcome = await this.#workers.run({ name, body: sent, strict, input: await withStored(input, stored) })
       if ('faults' in outcome) throw new InvalidRequest(outcome.faults)
       if ('failure' in outcome) throw new Error(outcome.failure)
       return outcome.result as TaskResult<Name> // the worker answers what the task answers
@@ -98,23 +136,7 @@ export class BodyWorkers {
 
   /** Ends the workers, and what they are at. */
   async close(): Promise<void> {
-    await this.#pool.destroy()
-  }
-
-  async #outcomeOf(job: Job): Promise<Outcome> {
-    const { deadlineMs } = this.#options
-    try {
-      return await this.#pool.run(job, { signal: AbortSignal.timeout(deadlineMs) })
-    } catch (error) {
-      const { name, code } = error as NodeJS.ErrnoException
-      if (code === 'ERR_WORKER_OUT_OF_MEMORY') {
-        const msg = `Checking it takes more than ${this.#heapMibMax} MiB of memory: give it fewer values`
-        return { faults: [{ loc: ['body', 'definition'], msg, type: 'definition_too_large' }] }
-      }
-      const why = name === 'AbortError' ? `took more than ${deadlineMs / 1_000} s` : 'was broken off'
-      const message = `Checking the definition ${why}. ${TRY_AGAIN} If it comes again, send a smaller one.`
-      throw new Unavailable('overloaded', message, 'not_applied', { cause: error, setting: 'DEFINITION_TIMEOUT_MS' })
-    }
+    await this.#workers.close()
   }
 }
 

@@ -1,0 +1,425 @@
+/* The page for people. It adds no rules: each view shows what the service answers any program. The token is in memory alone. */
+
+const LINE_PX = 20
+const ROWS = 100
+const LISTED_MAX = 5_000
+const SHOWN_CHARACTERS = 20_000
+const WORDS_CHARACTERS_MAX = 100_000
+const DIFFERENCES_MAX = 1_000
+const FILE_BYTES_MAX = 16 * 2 ** 20
+const KINDS = { agents: ['persona', 'Agent', 'persona'], tools: ['tool', 'Tool', 'admin/tool/custom'] }
+
+const $ = id => document.getElementById(id)
+const box = $('box')
+let [token, caller, findings, lines, timer] = ['', undefined, [], 1, undefined]
+let turn = new AbortController() // of what the page does now; what comes later ends it
+
+/** What a reader cannot see, or what changes the order of the text around it, is shown by its number. */
+const UNSEEN = /(?![\n\t])[\p{Cc}\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/gu
+const numbered = found => `[U+${found.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}]`
+const visible = text => String(text ?? '').replace(UNSEEN, numbered)
+const counted = (count, noun) => `${count.toLocaleString('en')} ${noun}${count === 1 ? '' : 's'}`
+const titled = name => (name[0].toUpperCase() + name.slice(1)).replaceAll('_', ' ')
+const nextPage = ({ headers }) => /<([^>]+)>; rel="next"/.exec(headers.get('link') ?? '')?.[1]
+
+/** A copy of a template. `{name}` becomes a text, whatever a user wrote. A part with `data-if` needs that; one with `data-of` has rows. */
+function filled(template, data) {
+  const element = $(template).content.firstElementChild.cloneNode(true)
+  const put = text => text.replace(/\{(\w+)\}/g, (_, name) => visible(data[name]))
+  const nodes = document.createTreeWalker(element, NodeFilter.SHOW_ELEMENT | NodeFilter.SHOW_TEXT)
+  for (let node = element; node !== null; node = nodes.nextNode()) {
+    if (node.nodeType === Node.TEXT_NODE) node.data = put(node.data)
+    else for (const attribute of node.attributes) attribute.value = put(attribute.value)
+  }
+  for (const part of element.querySelectorAll('[data-if]')) if (!data[part.dataset.if]) part.remove()
+  for (const list of element.querySelectorAll('[data-of]')) fill(list, data[list.dataset.of])
+  return element
+}
+
+/** Shows rows by the template that the list names, or that a row names with `as`. */
+function fill(list, rows = []) {
+  const texts = row => (typeof row === 'object' ? row : { text: row })
+  list.replaceChildren(...rows.map(row => filled(row.as ?? list.dataset.each, texts(row))))
+}
+
+/** Shows values by the ids of their elements: rows, a text, or whether it is there. An element with an empty text is hidden. */
+function tell(values) {
+  for (const [id, value = ''] of Object.entries(values)) {
+    if (Array.isArray(value)) fill($(id), value)
+    else $(id).hidden = !value
+    if (typeof value === 'string') $(id).textContent = visible(value)
+  }
+}
+
+/** Keeps numbers as they are written, where the browser can: 1.0 is not 1. */
+function exact(_, value, context) {
+  const isOther = typeof value === 'number' && context?.source !== undefined && context.source !== String(value)
+  return isOther && JSON.rawJSON ? JSON.rawJSON(context.source) : value
+}
+
+/** Sends a request. Throws `{ status, ...body }` for an answer that is not a success, or answers it as `problem`; 0 is no answer at all. */
+async function ask(method, path, { body, headers, signal = turn.signal, known = [] } = {}) {
+  const sent = { authorization: `Bearer ${token}`, ...(body && { 'content-type': 'application/json' }), ...headers }
+  const asked = fetch(path, { method, headers: sent, body: body && JSON.stringify(body), signal })
+  const read = asked.then(async answer => [answer, await answer.text()])
+  const [answer, text] = await read.catch(() => Promise.reject({ status: 0 }))
+  const data = /^[[{]/.test(text) ? JSON.parse(text, exact) : {}
+  const problem = { ...data, status: answer.status, retryS: Number(answer.headers.get('retry-after')) }
+  if (known.includes(answer.status)) return { problem }
+  if (!answer.ok) throw problem
+  const warnings = [...(answer.headers.get('warning') ?? '').matchAll(/299 - "([^"]*)"/g)].map(([, said]) => said)
+  return { data, warnings, headers: answer.headers }
+}
+
+/** Does what a view needs, and says why it cannot. What only reads ends with the view, and is tried again while the service is away. */
+async function doing(work, isRead = true) {
+  turn.abort()
+  turn = new AbortController()
+  const { signal } = turn
+  const again = () => signal.aborted || doing(work, isRead)
+  tell({ problem: [] })
+  try {
+    await work()
+  } catch (problem) {
+    if (problem instanceof Error) throw problem
+    const { status, detail, changed = [], retryS } = problem
+    if (isRead && signal.aborted) return
+    if (status === 401) signIn(undefined)
+    const isAway = status === 0 || status === 503
+    const isTried = isAway && isRead
+    if (isTried) setTimeout(again, 1_000 * Math.max(2, retryS || 0))
+    const title = $(`status-${status}`)?.content.textContent ?? `The service refuses this (${status})`
+    const said = Array.isArray(detail) ? detail.map(({ loc, msg }) => `${loc.join('.')}: ${msg}`) : [detail ?? '']
+    const button = status === 412 ? 'Look again' : isAway || status === 429 ? 'Try again' : ''
+    const row = { title, said: [...said, ...changed], isTried, retryS: isTried ? 0 : retryS, again: button }
+    tell({ problem: [row] })
+    if (button) $('problem').querySelector('button').onclick = status === 412 ? route : again
+  }
+}
+
+/** The address after # names the view, so that one can go back. It never has a token or a definition. */
+function route() {
+  const [, view = '', id, action, ...versions] = location.hash.split('/')
+  turn.abort()
+  tell({ problem: [] })
+  if (caller === undefined) show('signIn', 'Sign in')
+  else if (view === 'definition') openDefinition()
+  else if (KINDS[view] === undefined) location.replace('#/agents')
+  else if (id === undefined) doing(() => openList(view))
+  else if (action === undefined) doing(() => openOne(view, id))
+  else doing(() => openPair(view, id, ...versions))
+}
+addEventListener('hashchange', route)
+addEventListener('submit', event => event.preventDefault())
+
+/** Shows an empty view, which `up` leads away from. */
+function show(id, title, up = {}) {
+  for (const section of document.querySelectorAll('main > section')) section.hidden = section.id !== id
+  for (const view of $('views').children) view.ariaCurrent = location.hash.startsWith(view.hash) ? 'page' : 'false'
+  for (const link of document.querySelectorAll('.up')) Object.assign(link, up)
+  for (const list of document.querySelectorAll('main [data-each]')) list.replaceChildren()
+  for (const part of document.querySelectorAll('.late')) part.hidden = true
+  tell({ [`${id}Title`]: title })
+  $(`${id}Title`).focus()
+  document.title = `${visible(title)} - Agents and tools`
+  scrollTo(0, 0)
+}
+
+/** The caller is signed in, or nobody. The text in the box stays: a token may end while somebody writes. */
+function signIn(found) {
+  caller = found
+  if (found === undefined) token = ''
+  $('token').value = ''
+  tell({ who: caller !== undefined, views: caller !== undefined })
+  if (found) tell({ caller: `${found.user.email} (${found.permission})` })
+  route()
+}
+$('leave').onclick = () => location.reload()
+$('token').form.onsubmit = () => {
+  token = $('token').value.trim()
+  doing(async () => signIn((await ask('GET', 'me')).data))
+}
+
+/* Agents and tools */
+
+/** Reads a list page by page, and shows what has come. */
+async function openList(view) {
+  const rows = []
+  $('search').value = ''
+  show('list', titled(view))
+  showRows(view, rows, 'Loading.')
+  for (let next = `?limit=${ROWS}`; next !== undefined; ) {
+    const page = await ask('GET', KINDS[view][0] + next)
+    rows.push(...page.data)
+    next = rows.length < LISTED_MAX ? nextPage(page) : undefined
+    showRows(view, rows, next ? ' so far' : nextPage(page) ? ', the first ones' : '')
+  }
+}
+
+function showRows(view, all, state, limit = ROWS) {
+  const words = $('search').value.toLowerCase().split(/\s+/)
+  const textIn = ({ id, name, description, owner }) => `${id} ${name} ${description} ${owner?.email}`.toLowerCase()
+  const found = all.filter(row => words.every(word => textIn(row).includes(word)))
+  const rows = found.slice(0, limit).map(row => {
+    const more = {
+      isHidden: row.is_visible === false,
+      isOff: row.enabled === false,
+      by: row.owner?.email ?? 'no owner',
+    }
+    return { ...row, ...more, view, title: row.name || '(no name)' }
+  })
+  const none = state || `This token sees no ${view}: there are none, or they are private, or it is bound to others.`
+  const count = `${counted(all.length, view.slice(0, -1))}${state}`
+  const some = found.length === all.length ? count : `${found.length.toLocaleString('en')} of ${count}`
+  tell({ rows, found: all.length === 0 ? none : some, more: found.length > limit })
+  $('more').onclick = () => showRows(view, all, state, limit + ROWS)
+  $('search').oninput = () => showRows(view, all, state)
+}
+
+async function openOne(view, id, done = '') {
+  const [kind, noun] = KINDS[view]
+  show('one', `${noun} ${id}`, { href: `#/${view}`, textContent: titled(view) })
+  tell({ state: 'Loading.' })
+  const past = await ask('GET', `${kind}/${id}/history`, { known: [403, 404] })
+  const stored = await ask('GET', `${kind}/${id}`, { known: past.problem ? [] : [404] }) // a deleted one has a history
+  const { data = { name: '' }, headers } = stored
+  const version = Number(/-(\d+)[".]/.exec(headers?.get('etag'))?.[1] ?? 0)
+  const state = version ? `${noun} ${id}, version ${version}.` : 'It is deleted. To restore a version brings it back.'
+  tell({ state: `${done} ${state}`, oneTitle: data.name || `${noun} ${id}`, copy: Boolean(data.definition) })
+  tell({ fields: fieldsOf(data).map(fieldShown) })
+  $('copy').onclick = () => {
+    $('against').value = id
+    box.value = textOf(data.definition)
+    location.hash = '#/definition'
+  }
+  if (past.problem) tell({ pastNote: `Only those who may change it see its history. ${past.problem.detail}` })
+  else showHistory(`${view}/${id}`, `${kind}/${id}/history`, version, past)
+}
+
+function showHistory(at_view, path, now, page, entries = []) {
+  for (const [i, entry] of page.data.entries()) {
+    const { version, action, at, actor } = entry
+    const changes = entry.changes?.map(changeShown)
+    const isKept = changes !== undefined && action !== 'deleted'
+    const before = isKept && (page.data[i + 1]?.version ?? version - 1)
+    const is = { isPast: isKept && version !== now, isOld: isKept && version !== now && now > 0, isPruned: !changes }
+    const by = actor.email ?? `the operator (${actor.command})`
+    entries.push({ ...entry, ...is, at_view, now, changes, before, by, when: new Date(at).toLocaleString() })
+  }
+  const pastNote = page.warnings.filter(text => !text.includes('Link names')).join(' ')
+  tell({ entries, pastNote, older: nextPage(page) !== undefined })
+  const more = async () => showHistory(at_view, path, now, await ask('GET', path + nextPage(page)), entries)
+  $('older').onclick = () => doing(more)
+}
+
+function changeShown({ field, from, to, operations = [] }) {
+  const [old, next] = [from, to].map(value => (value?.digest ? '' : textOf(value))) // long texts are not answered
+  return { title: titled(field), runs: runsOf(old, next, 30), operations: operations.map(({ msg }) => msg) }
+}
+
+/** The fields of a record as texts; of what it refers to, names and ids. */
+const fieldsOf = ({ id: _, ...record }) => Object.entries(record).map(([name, value]) => [name, textOf(value), value])
+const named = entry => (entry.name && entry.id ? `${entry.name} (${entry.id})` : entry.email)
+const isFlat = value => Object.values(value ?? {}).every(part => part === null || typeof part !== 'object')
+
+function textOf(value) {
+  if (typeof value === 'boolean') return value ? 'yes' : 'no'
+  if (typeof value !== 'object' || value === null) return String(value ?? '')
+  if (Array.isArray(value) && value.every(isFlat)) return value.map(textOf).join('\n')
+  if (!isFlat(value) || JSON.isRawJSON?.(value)) return JSON.stringify(value, null, 2)
+  const parts = Object.entries(value).filter(([, part]) => part !== null)
+  return named(value) ?? parts.map(([name, part]) => `${name}: ${part}`).join('\n')
+}
+
+function fieldShown([name, text, value]) {
+  const title = titled(name)
+  if (text === '') return { title, isEmpty: true }
+  if (name === 'tools') return { title, tools: value }
+  const rest = text.length - SHOWN_CHARACTERS
+  const shown = text.slice(0, SHOWN_CHARACTERS) + (rest > 0 ? `\n... ${counted(rest, 'character')} more` : '')
+  return { title, [text.length > 600 ? 'long' : 'text']: shown, size: counted(text.length, 'character') }
+}
+
+/** Two versions side by side; with one version, what is stored beside what restoring it would make. */
+async function openPair(view, id, version, to) {
+  const [kind, noun, root] = KINDS[view]
+  const title = to === undefined ? `restore version ${version}` : `version ${version} and version ${to}`
+  show('pair', `${noun} ${id}: ${title}`, { href: `#/${view}/${id}`, textContent: `${noun} ${id}` })
+  tell({ pairNote: 'Loading.', versions: to !== undefined })
+  if (to !== undefined) {
+    for (const [part, value] of Object.entries({ from: version, to })) $(part).value = value
+    const read = at => ask('GET', `${kind}/${id}?version=${encodeURIComponent(at)}`)
+    const [before, after] = await Promise.all([read(version), read(to)])
+    return showDifferences(before.data, after.data, `Version ${version}`, `Version ${to}`)
+  }
+  const now = await ask('GET', `${kind}/${id}`, { known: [404] }) // a deleted agent
+  const seen = now.headers?.get('etag')
+  const body = { version: Number(version) }
+  const tried = await ask('POST', `${root}/${id}/restore?dry_run=true`, { body, headers: seen && { 'if-match': seen } })
+  showDifferences(now.data ?? {}, tried.data, 'Now', `With version ${version} restored`)
+  tell({ warnings: tried.warnings, restore: `Restore version ${version}` })
+  // The key belongs to this view: a second attempt after a lost answer restores nothing twice.
+  const key = [...crypto.getRandomValues(new Uint8Array(12))].join('-')
+  const headers = { 'if-match': seen ?? tried.headers.get('etag'), 'idempotency-key': `"${key}"` }
+  const restore = async () => {
+    const { signal } = turn
+    const { warnings } = await ask('POST', `${root}/${id}/restore`, { body, headers, signal: null }) // never broken off
+    if (signal.aborted) return
+    history.replaceState(null, '', `#/${view}/${id}`)
+    await openOne(view, id, [`Version ${version} is restored.`, ...warnings].join(' '))
+  }
+  $('restore').onclick = () => doing(restore, false)
+}
+$('versions').onsubmit = () => {
+  location.hash = `${location.hash.split('/', 3).join('/')}/compare/${$('from').value}/${$('to').value}`
+}
+
+function showDifferences(before, after, first, second) {
+  const [old, next] = [before, after].map(record => new Map(fieldsOf(record)))
+  const names = [...new Set([...old.keys(), ...next.keys()])]
+  const changed = names.filter(name => (old.get(name) ?? '') !== (next.get(name) ?? ''))
+  const differences = changed.map(name => {
+    const runs = runsOf(old.get(name) ?? '', next.get(name) ?? '', 200)
+    const [left, right] = ['ins', 'del'].map(other => runs.filter(({ as }) => as !== other))
+    return { title: titled(name), first, second, left, right }
+  })
+  const differ = changed.length === 1 ? '1 field differs' : `${changed.length} fields differ`
+  tell({ pairNote: `${differ}, ${names.length - changed.length} are the same.`, differences })
+}
+
+/** The differences, with `around` characters of what is the same on each side of them. */
+function runsOf(before, after, around) {
+  return differencesOf(before, after).map(({ as, text }) => {
+    const kept = as === 'span' ? around : around * 50
+    return { as, text: text.length > 3 * kept ? `${text.slice(0, kept)} ... ${text.slice(-kept)}` : text }
+  })
+}
+
+/** The words that differ (Myers 1986), of long texts the lines, as runs of `span`, `del` and `ins`. What differs too much is replaced whole. */
+function differencesOf(before, after) {
+  const isLong = before.length + after.length > WORDS_CHARACTERS_MAX
+  const pattern = isLong ? /[^\n]*\n|[^\n]+/g : /[\p{L}\p{N}_]+|\s+|./gsu
+  const [a, b] = [before, after].map(text => text.match(pattern) ?? [])
+  const ends = { 1: { i: 0 } } // by diagonal: how many words of `a` are done, and the way there
+  for (let d = 0; d <= DIFFERENCES_MAX; d++) {
+    for (let k = -d; k <= d; k += 2) {
+      const isAdded = k === -d || (k !== d && ends[k - 1].i < ends[k + 1].i)
+      const from = ends[isAdded ? k + 1 : k - 1]
+      const start = isAdded ? from.i : from.i + 1
+      let i = start
+      while (i < a.length && i - k < b.length && a[i] === b[i - k]) i++
+      ends[k] = { i, start, from, as: isAdded ? 'ins' : 'del', text: isAdded ? b[start - k - 1] : a[start - 1] }
+      if (i >= a.length && i - k >= b.length) return runsTo(ends[k], a)
+    }
+  }
+  return Object.entries({ del: before, ins: after }).map(([as, text]) => ({ as, text }))
+}
+
+/** The way to an end, as runs of what is the same and what is not. */
+function runsTo({ i, start, from, as, text }, words) {
+  const runs = from.from ? runsTo(from, words) : []
+  if (from.from && runs.at(-1)?.as === as) runs.at(-1).text += text
+  else if (from.from) runs.push({ as, text })
+  if (i > start) runs.push({ as: 'span', text: words.slice(start, i).join('') })
+  return runs
+}
+
+/* A definition */
+
+function openDefinition() {
+  show('definition', 'Check a definition')
+  scheduleCheck()
+}
+
+function setText(text) {
+  box.value = text
+  box.scrollTo(0, 0)
+  scheduleCheck()
+}
+
+/** Checks what is in the box soon: the longer it is, the later. */
+function scheduleCheck() {
+  turn.abort()
+  clearTimeout(timer)
+  $('editor').className = 'stale'
+  lines = 1
+  for (let at = box.value.indexOf('\n'); at >= 0; at = box.value.indexOf('\n', at + 1)) lines++
+  drawLines()
+  timer = setTimeout(() => $('definition').hidden || doing(check), 300 + box.value.length / 2_000)
+}
+box.oninput = scheduleCheck
+$('against').oninput = scheduleCheck
+
+async function validated(more) {
+  const tool = $('against').value.trim()
+  const query = new URLSearchParams({ ...(tool && { tool_id: tool }), ...more })
+  return (await ask('POST', `console/validate?${query}`, { body: { text: box.value } })).data
+}
+
+async function check() {
+  tell({ verdict: 'Checking.' })
+  const { repairNote: _, repaired: __, ...found } = await validated()
+  const { notes, use } = found
+  tell({ ...found, next: notes.length > 1, impact: use !== '', repairPanel: false })
+  findings = notes.map(({ line, kind }, i) => ({ line, kind, note: $('notes').children[i] }))
+  for (const { line, note } of findings) note.querySelector('button').onclick = () => goTo(line)
+  $('editor').className = ''
+  drawLines()
+}
+
+/** Draws what is beside the visible lines, and nothing else: a text may have a hundred thousand. */
+function drawLines() {
+  const { scrollTop, clientHeight } = box
+  const first = Math.floor(scrollTop / LINE_PX)
+  const count = Math.max(0, Math.min(Math.ceil(clientHeight / LINE_PX) + 1, lines - first))
+  const kinds = new Map(findings.toReversed().map(({ line, kind }) => [line, kind]))
+  tell({ gutter: Array.from({ length: count }, (_, i) => ({ line: first + i + 1, kind: kinds.get(first + i + 1) })) })
+  $('gutter').style.marginTop = `${-(scrollTop % LINE_PX)}px`
+  let free = Number.NEGATIVE_INFINITY
+  for (const { line, note } of findings) {
+    const top = Math.max((line - 1) * LINE_PX - scrollTop, free)
+    note.style.top = `${top}px`
+    free = line > first ? top + note.offsetHeight + 4 : free
+  }
+}
+box.onscroll = () => requestAnimationFrame(drawLines)
+
+function goTo(line) {
+  let start = 0
+  for (let i = 1; i < line; i++) start = box.value.indexOf('\n', start) + 1
+  box.focus()
+  box.setSelectionRange(start, start)
+  box.scrollTo(0, Math.max(0, line - 4) * LINE_PX)
+}
+$('next').onclick = () => {
+  const here = box.value.slice(0, box.selectionStart).split('\n').length
+  goTo((findings.find(({ line }) => line > here) ?? findings[0]).line)
+}
+
+async function lookForRepair() {
+  const [server, drop] = [$('server').value.trim(), $('drop').checked]
+  tell({ repairPanel: true, repairNote: 'Looking for a repair.', edits: [], left: [], useRepaired: false })
+  $('repairTitle').focus()
+  const found = await validated({ complete: true, ...(server && { server }), ...(drop && { drop: 'unsupported' }) })
+  const { repairNote, edits, left, repaired } = found
+  tell({ repairNote, edits, left, useRepaired: repaired !== undefined })
+  $('useRepaired').onclick = () => {
+    box.select() // what is inserted so can be undone by keyboard; a long text would take seconds
+    if (repaired.length > WORDS_CHARACTERS_MAX || !document.execCommand('insertText', false, repaired))
+      setText(repaired)
+  }
+}
+for (const button of ['repair', 'lookAgain']) $(button).onclick = () => doing(lookForRepair)
+
+async function readFile(file) {
+  if (file?.size > FILE_BYTES_MAX) tell({ verdict: `${file.name} is larger than any definition.` })
+  else if (file) setText(await file.text())
+}
+$('file').onchange = ({ target }) => readFile(target.files[0]).finally(() => Object.assign(target, { value: '' }))
+box.ondragover = event => event.preventDefault()
+box.ondrop = event => {
+  if (event.dataTransfer.files.length > 0) event.preventDefault()
+  readFile(event.dataTransfer.files[0])
+}
+
+route()
