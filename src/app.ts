@@ -37,8 +37,10 @@ import { registerReadPersona, registerReadPersonaHistory, registerReadPersonas }
 import { registerRestorePersona } from './persona/restore-persona.js'
 import { personaComponents } from './persona/schema.js'
 import { registerUpdatePersona } from './persona/update-persona.js'
+import { registerToday } from './today/routes.js'
 import { registerCreateTool } from './tool/create-tool.js'
 import { registerDeleteTool } from './tool/delete-tool.js'
+import { HeaderTrials } from './tool/header-trials.js'
 import { registerReadTool, registerReadToolHistory, registerReadTools } from './tool/read-tool.js'
 import { registerRestoreTool } from './tool/restore-tool.js'
 import { toolComponents } from './tool/schema.js'
@@ -126,8 +128,9 @@ function registerOperations(app: FastifyInstance, { config, database, service }:
   const { requireIfMatch, headerTrialsPerHour } = auth
   const workers = new BodyWorkers({ bodyLimitBytes, deadlineMs, turn: bodyTurns(WORKERS_MAX, deadlineMs) })
   app.addHook('onClose', () => workers.close())
+  const trials = new HeaderTrials(headerTrialsPerHour)
   const options = { database, bounds: workBounds(config.database), snapshotBytesMax, requireIfMatch }
-  const toolOptions = { ...options, bodyLimitBytes, workers, vault: () => service.vault(), headerTrialsPerHour }
+  const toolOptions = { ...options, bodyLimitBytes, workers, vault: () => service.vault(), trials }
   registerReadMe(app, database)
   registerReadPersonas(app, options)
   registerReadPersona(app, options)
@@ -144,6 +147,7 @@ function registerOperations(app: FastifyInstance, { config, database, service }:
   registerRestoreTool(app, toolOptions)
   registerDeleteTool(app, { ...options, release: releaseTool })
   registerValidateTool(app, toolOptions)
+  registerToday(app, toolOptions)
   if (config.server.console) registerValidateText(app, { ...toolOptions, deadlineMs, turn: bodyTurns(1, deadlineMs) })
 }
 

@@ -55,6 +55,7 @@ const LAYERS = [
     'tool/definition',
     'tool',
     'persona',
+    'today',
     'admin',
     'console',
     'lifecycle.ts',
@@ -71,7 +72,8 @@ const FORMS = ['nearest-name', 'database-url', 'key-ring']
 const APART: Record<string, { knows?: string[]; isKnownBy?: string[] }> = {
   schema: { knows: ['errors.ts', 'nearest-name'] },
   'tool/definition': { knows: [], isKnownBy: ['tool', 'admin'] },
-  tool: { isKnownBy: ['persona', 'admin', 'console', 'app.ts'] },
+  tool: { isKnownBy: ['persona', 'today', 'admin', 'console', 'app.ts'] },
+  today: { isKnownBy: ['app.ts'] },
   limits: { isKnownBy: ['http', 'app.ts'] },
   'lifecycle.ts': { isKnownBy: ['app.ts', 'server.ts'] },
   'cli.ts': { knows: ['admin'] },
@@ -130,7 +132,7 @@ const isWeb = (name: string) => name === 'fastify' || name.startsWith('@fastify/
 
 t.test('only the web layer, the hook and the operations know Fastify', async t => {
   const allowed =
-    /^(http\/.*|auth\/(hook|client-address)\.ts|\w+\/(update|validate|read|create|delete|restore)-[\w-]+\.ts|app\.ts|server\.ts)$/
+    /^(http\/.*|auth\/(hook|client-address)\.ts|\w+\/(update|validate|read|create|delete|restore)-[\w-]+\.ts|today\/routes\.ts|app\.ts|server\.ts)$/
   const knowing = files.filter(({ packages }) => packages.some(isWeb)).map(({ path }) => path)
   t.strictSame(
     knowing.filter(path => !allowed.test(path)),

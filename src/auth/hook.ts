@@ -26,6 +26,8 @@ export interface RoutePolicy {
   writes?: true
   /** Whether it makes a new resource: a token that is bound to some cannot, nor can a manager of groups. */
   creates?: true
+  /** Whether `X-Onyx-Authorization` is read before `Authorization`, whatever the settings say. */
+  takesOnyxHeader?: true
   /** The path parameter that names one, and the statement that reads it along with the caller. */
   lookup?: { parameter: string; statement: CallerStatement }
 }

@@ -122,13 +122,11 @@ async function locked<T>(
     }
     await sleep(LOCK_POLL_MS)
   }
-  const unlock = () => sql`select pg_advisory_unlock(${sql.lit(LOCK_ID)})`.execute(connection)
-  const result = await work().catch(async error => {
-    await unlock().catch(() => {}) // a lost connection holds no lock, and the first error says why
-    throw error
-  })
-  await unlock()
-  return result
+  try {
+    return await work()
+  } finally {
+    await sql`select pg_advisory_unlock(${sql.lit(LOCK_ID)})`.execute(connection)
+  }
 }
 
 /** Who holds the lock of migrations, in words for the operator. */

@@ -55,7 +55,8 @@ export async function registerAdmission(scope: FastifyInstance, options: Admissi
   scope.addHook('onRequest', async (request, reply) => {
     const fault = requestFault(request)
     if (fault !== undefined) throw fault
-    const onyx = auth.takesOnyxHeader ? request.headers['x-onyx-authorization'] : undefined
+    const takesOnyxHeader = auth.takesOnyxHeader || request.policy?.takesOnyxHeader
+    const onyx = takesOnyxHeader ? request.headers['x-onyx-authorization'] : undefined
     requireServing(service.current())
     const hash = tokenHashIn(request, onyx === undefined ? undefined : String(onyx))
     const token = Buffer.isBuffer(hash) ? hash.toString('latin1') : undefined

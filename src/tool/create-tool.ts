@@ -8,7 +8,6 @@ import { unknownFieldWarnings } from '../http/warnings.js'
 import { requestKey } from '../updates/idempotency.js'
 import { createOnce } from '../updates/update-once.js'
 import { noteFacts } from './definition-cache.js'
-import { HeaderTrials } from './header-trials.js'
 import { toolCreation } from './life.js'
 import { CustomToolCreate, ToolSnapshot } from './schema.js'
 import { askedBy, boundsOf, type ToolOptions } from './update-tool.js'
@@ -19,7 +18,6 @@ const PURPOSE =
 
 /** `POST /admin/tool/custom`. */
 export function registerCreateTool(app: FastifyInstance, options: ToolOptions): void {
-  const trials = new HeaderTrials(options.headerTrialsPerHour)
   app.withTypeProvider<SchemaTypes>().post(
     '/admin/tool/custom',
     {
@@ -45,7 +43,7 @@ export function registerCreateTool(app: FastifyInstance, options: ToolOptions): 
       const vault = options.vault()
       const key = query.dry_run ? undefined : headers['idempotency-key']
       // Only a repetition is compared with what is stored.
-      if (key !== undefined) trials.count(caller.userId, key, fields.custom_headers ?? [])
+      if (key !== undefined) options.trials.count(caller.userId, key, fields.custom_headers ?? [])
       const asked = {
         kind: 'tool' as const,
         id: 0, // not known yet

@@ -16,7 +16,7 @@ import type { OperationOptions } from '../updates/resource.js'
 import { updateOnce } from '../updates/update-once.js'
 import { DEFINITION_LIMITS } from './definition/index.js'
 import { factsOf, noteFacts } from './definition-cache.js'
-import { HeaderTrials } from './header-trials.js'
+import type { HeaderTrials } from './header-trials.js'
 import { headerFaults } from './headers.js'
 import { toolResource } from './resource.js'
 import { CustomToolUpdate, ToolSnapshot } from './schema.js'
@@ -41,8 +41,7 @@ export interface ToolOptions extends OperationOptions {
   bodyLimitBytes: number
   workers: BodyWorkers
   vault: () => Vault
-  /** Different sets of header values that one tool takes in an hour; 0 is off. */
-  headerTrialsPerHour: number
+  trials: HeaderTrials
 }
 
 const PURPOSE =
@@ -53,8 +52,7 @@ const PURPOSE =
 
 /** `PUT /admin/tool/custom/{tool_id}`. */
 export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): void {
-  const { database } = options
-  const trials = new HeaderTrials(options.headerTrialsPerHour)
+  const { database, trials } = options
   app.withTypeProvider<SchemaTypes>().put(
     '/admin/tool/custom/:tool_id',
     {

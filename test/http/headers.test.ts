@@ -187,10 +187,10 @@ t.test('404 names the nearest address that there is', async t => {
   for (const [url, near] of Object.entries({
     '/personas/1': '/persona/1',
     '/persona/1/': '/persona/1',
-    '/api/persona/12?x=1': '/persona/12',
+    '/v1/persona/12?x=1': '/persona/12',
     '/api/v1/tools//10': '/tool/10',
     '/admin/tool/customs/7': '/admin/tool/custom/7',
-    '/api/admin/tool/custom/validat': '/admin/tool/custom/validate',
+    '/v1/admin/tool/custom/validat': '/admin/tool/custom/validate',
     '/Healthz': '/healthz',
     '/persona/': '/persona',
   })) {

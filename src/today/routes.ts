@@ -1,0 +1,81 @@
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import { NotAuthenticated } from '../errors.js'
+import { handleError } from '../http/error-handler.js'
+import { registerReadMe } from '../http/read-me.js'
+import { registerCreatePersona } from '../persona/create-persona.js'
+import { registerDeletePersona } from '../persona/delete-persona.js'
+import { releaseTool } from '../persona/life.js'
+import { registerReadPersona } from '../persona/read-persona.js'
+import { PersonaUpsertRequest } from '../persona/schema.js'
+import { registerUpdatePersona } from '../persona/update-persona.js'
+import { registerCreateTool } from '../tool/create-tool.js'
+import { registerDeleteTool } from '../tool/delete-tool.js'
+import { registerReadTool } from '../tool/read-tool.js'
+import { registerUpdateTool, type ToolOptions } from '../tool/update-tool.js'
+import { registerValidateTool } from '../tool/validate-tool.js'
+import { inNewerNames, withNewerFields, withRawNames } from './answers.js'
+import { NewerPersonaRequest, rootRequest } from './requests.js'
+
+/*
+ * The published product's newer wire, below `/api`, for its clients of today (DECISIONS section 16). The operations are those of the root:
+ * here are only the names, the absent fields and the routes that the newer wire has in addition.
+ */
+
+/** The address below which requests are answered in the newer form. */
+const PREFIX = '/api'
+
+/** Registers the operations where requests are authenticated. */
+export function registerToday(app: FastifyInstance, options: ToolOptions): void {
+  app.register(
+    async today => {
+      today.addHook('onRequest', requireOneToken)
+      registerNewerForm(today)
+      registerReadMe(today, options.database)
+      registerReadPersona(today, options)
+      registerUpdatePersona(today, options)
+      registerCreatePersona(today, options)
+      registerDeletePersona(today, options)
+      registerReadTool(today, options)
+      registerUpdateTool(today, options)
+      registerCreateTool(today, options)
+      registerDeleteTool(today, { ...options, release: releaseTool })
+      registerValidateTool(today, options)
+    },
+    { prefix: PREFIX },
+  )
+}
+
+/** Makes the root's operations that follow take and answer the newer form. They have no place in the document of the root's contract. */
+function registerNewerForm(today: FastifyInstance): void {
+  today.addHook('onRoute', ({ schema, config }) => {
+    if (schema === undefined || schema.hide || config?.policy === undefined) return // the HEAD of a route shares its schema
+    schema.operationId = `today_${schema.operationId}`
+    schema.hide = true
+    config.policy = { ...config.policy, takesOnyxHeader: true }
+    if (schema.body === PersonaUpsertRequest) schema.body = NewerPersonaRequest
+  })
+  today.addHook('preHandler', async request => {
+    const creates = request.operation === 'today_create_persona'
+    if (!creates && request.operation !== 'today_update_persona') return
+    const { update_mask: mask } = request.query as { update_mask?: string[] } // as the route's schema reads it
+    request.body = rootRequest(request.body as Parameters<typeof rootRequest>[0], { mask, creates })
+  })
+  today.addHook('onSend', async (request, reply, payload) => inNewerForm(request, reply, payload))
+  today.setErrorHandler((error, request, reply) => handleError(inNewerNames(error, request.operation), request, reply))
+}
+
+function inNewerForm({ operation, policy }: FastifyRequest, reply: FastifyReply, payload: unknown): unknown {
+  const location = reply.getHeader('location')
+  if (location !== undefined) reply.header('location', PREFIX + String(location))
+  const isText = typeof payload === 'string' || Buffer.isBuffer(payload)
+  if (!isText || reply.statusCode >= 300) return payload
+  if (operation === 'today_validate_tool') return withRawNames(String(payload))
+  return policy?.resource === 'persona' ? withNewerFields(Buffer.from(payload)) : payload
+}
+
+/** Two different tokens could be two callers. `X-Onyx-Authorization` is the one that authenticated the request. */
+async function requireOneToken({ headers }: FastifyRequest): Promise<void> {
+  const { authorization, 'x-onyx-authorization': onyx } = headers
+  if (authorization === undefined || onyx === undefined || authorization === onyx) return
+  throw new NotAuthenticated('UNAUTHENTICATED', 'Authorization and X-Onyx-Authorization differ: send one token.')
+}

@@ -1,0 +1,172 @@
+import t from 'tap'
+import { verifyAudit } from '../../src/admin/audit-verification.js'
+import { worldApp } from '../app.js'
+import { ALICE, BOB } from '../fixtures/users.js'
+import { faultsOf } from '../updates/stored-state.js'
+
+/* The newer wire below `/api`: what is taken and answered in another form than at the root. */
+
+const world = await worldApp(t)
+const { call, database } = world
+const admin = await world.token('admin@example.com')
+const alice = await world.token('alice@example.com')
+const bob = await world.token('bob@example.com')
+
+/** The seven fields that are required here. */
+const SEVEN = {
+  ...{ name: 'Support', description: '', document_set_ids: [], tool_ids: [] },
+  ...{ system_prompt: 'Be brief.', task_prompt: '', datetime_aware: false },
+}
+/** What the newer form has in addition where nothing else was said. */
+const ADDED = {
+  ...{ is_listed: true, is_featured: false, default_model_configuration_id: null, hierarchy_nodes: [] },
+  ...{ attached_documents: [], skill_ids: [] },
+}
+const ABSENT_AT_ROOT = ['num_chunks', 'is_public', 'recency_bias', 'llm_filter_extraction', 'llm_relevance_filter']
+
+t.teardown(async () => {
+  const { findings } = await verifyAudit(database.db)
+  if (findings.length > 0) throw new Error(JSON.stringify(findings))
+})
+
+async function made(fields: object = {}, token = alice): Promise<number> {
+  const answer = await call('POST', '/api/persona', { token, body: { ...SEVEN, ...fields } })
+  if (answer.statusCode !== 201) throw new Error(answer.body)
+  return answer.json().id
+}
+
+t.test('201, then 200: seven fields are enough, and the answer has the names of today', async t => {
+  const created = await call('POST', '/api/persona', { token: alice, body: SEVEN })
+  t.equal(created.statusCode, 201, created.body)
+  const { id } = created.json()
+  t.match(created.json(), { ...ADDED, name: 'Support', num_chunks: 10, is_public: false, owner: { id: ALICE } })
+  t.match(created.headers, { location: `/api/persona/${id}`, etag: `"persona-${id}-1"`, warning: undefined })
+  const read = await call('GET', `/api/persona/${id}`, { token: alice })
+  t.same(read.json(), created.json())
+  const updated = await call('PATCH', `/api/persona/${id}`, { token: alice, body: { ...SEVEN, name: 'Sales' } })
+  t.equal(updated.statusCode, 200, updated.body)
+  t.same(updated.json(), { ...created.json(), name: 'Sales' })
+})
+
+t.test('422 at the root for the same body, and its answers have no name of today', async t => {
+  const id = await made()
+  for (const [method, path] of [
+    ['POST', '/persona'],
+    ['PATCH', `/persona/${id}`],
+  ] as const) {
+    const answer = await call(method, path, { token: alice, body: SEVEN })
+    t.strictSame([...faultsOf(answer)].sort(), ABSENT_AT_ROOT.map(name => `body.${name} missing`).sort(), path)
+  }
+  const root = (await call('GET', `/persona/${id}`, { token: alice })).json()
+  const today = (await call('GET', `/api/persona/${id}`, { token: alice })).json()
+  t.strictSame(today, { ...root, ...ADDED })
+})
+
+t.test('200: what is absent or null stays as it is', async t => {
+  const before = {
+    ...{ num_chunks: 3, recency_bias: 'favor_recent', llm_filter_extraction: false, llm_relevance_filter: true },
+    ...{ is_public: true, users: [BOB], groups: [] },
+  }
+  const id = await made(before)
+  const root = async () => (await call('GET', `/persona/${id}?view=update`, { token: alice })).json()
+  const stored = await root()
+  t.match(stored, before)
+  const nulls = Object.fromEntries(
+    [...Object.keys(before), 'is_featured', 'display_priority'].map(name => [name, null]),
+  )
+  for (const body of [SEVEN, { ...SEVEN, ...nulls }]) {
+    const answer = await call('PATCH', `/api/persona/${id}`, { token: alice, body })
+    t.equal(answer.statusCode, 200, answer.body)
+    t.equal(answer.headers.etag, `"persona-${id}-1"`)
+    t.same(await root(), stored)
+  }
+  const masked = await call('PATCH', `/api/persona/${id}?update_mask=users`, { token: alice, body: { users: null } })
+  t.strictSame(faultsOf(masked), ['body.users null_keeps'])
+})
+
+t.test('422 for what this service does not keep, 200 for nothing in its place', async t => {
+  const id = await made()
+  const nothing = { hierarchy_node_ids: [], document_ids: [], skill_ids: [], default_model_configuration_id: null }
+  const something = {
+    hierarchy_node_ids: [1],
+    document_ids: ['d'],
+    skill_ids: ['s'],
+    default_model_configuration_id: 3,
+  }
+  for (const [method, path, taken] of [
+    ['PATCH', `/api/persona/${id}`, 200],
+    ['POST', '/api/persona', 201],
+  ] as const) {
+    const send = (body: object) => call(method, path, { token: alice, body: { ...SEVEN, ...body } })
+    t.equal((await send(nothing)).statusCode, taken)
+    t.equal((await send({ hierarchy_node_ids: null, document_ids: null, skill_ids: null })).statusCode, taken)
+    const names = Object.keys(something).map(name => `body.${name} not_kept`)
+    t.strictSame(faultsOf(await send(something)), names)
+    t.match((await send({ skill_ids: ['s'] })).json().detail[0].msg, /send an empty list, or leave it out/)
+    t.strictSame(faultsOf(await send({ is_featured: true, is_default_persona: false })), [
+      'body.is_featured value_error',
+    ])
+  }
+})
+
+t.test('is_featured is is_default_persona, also in a fault', async t => {
+  const id = await made({ is_public: true }, admin)
+  const send = (body: object) => call('PATCH', `/api/persona/${id}`, { token: admin, body: { ...SEVEN, ...body } })
+  t.match((await send({ is_featured: true })).json(), { is_featured: true, is_default_persona: true })
+  t.match((await send({ is_featured: null })).json(), { is_featured: true })
+  t.match((await send({})).json(), { is_featured: true })
+  t.match((await send({ is_default_persona: false })).json(), { is_featured: false })
+  t.strictSame(faultsOf(await send({ is_featured: true, is_public: false })), [
+    'body.is_featured default_persona_private',
+  ])
+  t.match(
+    await call('PATCH', `/api/persona/${await made()}`, { token: alice, body: { ...SEVEN, is_featured: true } }),
+    {
+      statusCode: 200,
+      headers: { warning: /is_default_persona was kept/ },
+    },
+  )
+})
+
+t.test('the rules of the root hold: rights, tags, keys, dry runs, unknown fields, deletion', async t => {
+  const id = await made()
+  const path = `/api/persona/${id}`
+  t.equal((await call('PATCH', path, { token: bob, body: SEVEN })).statusCode, 404)
+  const stale = { 'if-match': `"persona-${id}-9"` }
+  t.equal((await call('PATCH', path, { token: alice, body: { ...SEVEN, name: 'x' }, headers: stale })).statusCode, 412)
+  const key = { 'idempotency-key': '"once"' }
+  const twice = [await call('POST', '/api/persona', { token: alice, body: SEVEN, headers: key })]
+  twice.push(await call('POST', '/api/persona', { token: alice, body: SEVEN, headers: key }))
+  t.equal(twice[0]?.json().id, twice[1]?.json().id)
+  t.match(twice[1], { statusCode: 201, headers: { 'idempotent-replayed': 'true' } })
+  t.same(twice[1]?.json(), twice[0]?.json())
+  const dry = await call('PATCH', `${path}?dry_run=true`, { token: alice, body: { ...SEVEN, name: 'Dry' } })
+  t.match(dry.json(), { name: 'Dry', is_listed: true })
+  t.match(await call('PATCH', path, { token: alice, body: { ...SEVEN, nmae: 1 } }), {
+    statusCode: 200,
+    headers: { warning: /unknown field nmae ignored/ },
+  })
+  const strict = { prefer: 'handling=strict' }
+  const refused = await call('PATCH', path, {
+    token: alice,
+    body: { ...SEVEN, nmae: 1, is_featured: null },
+    headers: strict,
+  })
+  t.strictSame(faultsOf(refused), ['body.nmae extra_forbidden'])
+  t.equal((await call('DELETE', path, { token: alice })).statusCode, 204)
+  t.equal((await call('GET', path, { token: alice })).statusCode, 404)
+})
+
+t.test('401 where both headers have different tokens; either is enough', async t => {
+  const status = async (headers: Record<string, string>) => (await call('GET', '/api/me', { headers })).statusCode
+  const [own, other] = [`Bearer ${alice}`, `Bearer ${bob}`]
+  t.equal(await status({ authorization: own }), 200)
+  t.equal(await status({ 'x-onyx-authorization': own }), 200)
+  t.equal(await status({ authorization: own, 'x-onyx-authorization': own }), 200)
+  t.equal(await status({ authorization: own, 'x-onyx-authorization': other }), 401)
+  t.equal(await status({ authorization: 'Basic cHJveHk6cHJveHk=', 'x-onyx-authorization': own }), 401)
+  t.equal(await status({ authorization: own, 'x-onyx-authorization': 'Bearer x' }), 401)
+  t.equal(await status({ cookie: 'fastapiusersauth=x' }), 401)
+  const { statusCode } = await call('GET', '/me', { headers: { 'x-onyx-authorization': own } })
+  t.equal(statusCode, 401, 'the root reads it where the operator says so')
+})
