@@ -37,6 +37,7 @@ import { registerReadPersona, registerReadPersonaHistory, registerReadPersonas }
 import { registerRestorePersona } from './persona/restore-persona.js'
 import { personaComponents } from './persona/schema.js'
 import { registerUpdatePersona } from './persona/update-persona.js'
+import { registerTodayPages } from './today/pages.js'
 import { registerToday } from './today/routes.js'
 import { registerCreateTool } from './tool/create-tool.js'
 import { registerDeleteTool } from './tool/delete-tool.js'
@@ -110,6 +111,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     registerDocs(pages, document, server.console ? 'console' : 'docs')
     if (server.console) await registerReadPage(pages)
     registerProbes(pages, service)
+    registerTodayPages(pages)
     if (server.metricsPort === undefined) registerMetrics(pages, metrics, server.metricsToken)
   })
 

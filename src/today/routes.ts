@@ -1,4 +1,4 @@
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import type { FastifyInstance, FastifyReply, FastifyRequest, RouteHandlerMethod } from 'fastify'
 import { NotAuthenticated } from '../errors.js'
 import { handleError } from '../http/error-handler.js'
 import { registerReadMe } from '../http/read-me.js'
@@ -13,8 +13,9 @@ import { registerDeleteTool } from '../tool/delete-tool.js'
 import { registerReadTool } from '../tool/read-tool.js'
 import { registerUpdateTool, type ToolOptions } from '../tool/update-tool.js'
 import { registerValidateTool } from '../tool/validate-tool.js'
-import { inNewerNames, withNewerFields, withRawNames } from './answers.js'
-import { NewerPersonaRequest, rootRequest } from './requests.js'
+import { registerChanges } from './changes.js'
+import { inNewerNames, NewerPersonaRequest, rootRequest, withNewerFields, withRawNames } from './forms.js'
+import { registerLists } from './lists.js'
 
 /*
  * The published product's newer wire, below `/api`, for its clients of today (DECISIONS section 16). The operations are those of the root:
@@ -28,8 +29,7 @@ const PREFIX = '/api'
 export function registerToday(app: FastifyInstance, options: ToolOptions): void {
   app.register(
     async today => {
-      today.addHook('onRequest', requireOneToken)
-      registerNewerForm(today)
+      const handlers = registerNewerForm(today)
       registerReadMe(today, options.database)
       registerReadPersona(today, options)
       registerUpdatePersona(today, options)
@@ -40,15 +40,20 @@ export function registerToday(app: FastifyInstance, options: ToolOptions): void 
       registerCreateTool(today, options)
       registerDeleteTool(today, { ...options, release: releaseTool })
       registerValidateTool(today, options)
+      registerLists(today, options)
+      registerChanges(today, options, handlers.get('update_persona') as RouteHandlerMethod) // registered above
     },
     { prefix: PREFIX },
   )
 }
 
-/** Makes the root's operations that follow take and answer the newer form. They have no place in the document of the root's contract. */
-function registerNewerForm(today: FastifyInstance): void {
-  today.addHook('onRoute', ({ schema, config }) => {
+/** Makes the root's operations that follow take and answer the newer form, outside the document. Answers their handlers by operation. */
+function registerNewerForm(today: FastifyInstance): ReadonlyMap<string, RouteHandlerMethod> {
+  const handlers = new Map<string, RouteHandlerMethod>()
+  today.addHook('onRequest', requireOneToken)
+  today.addHook('onRoute', ({ schema, config, handler }) => {
     if (schema === undefined || schema.hide || config?.policy === undefined) return // the HEAD of a route shares its schema
+    handlers.set(schema.operationId ?? '', handler)
     schema.operationId = `today_${schema.operationId}`
     schema.hide = true
     config.policy = { ...config.policy, takesOnyxHeader: true }
@@ -61,7 +66,11 @@ function registerNewerForm(today: FastifyInstance): void {
     request.body = rootRequest(request.body as Parameters<typeof rootRequest>[0], { mask, creates })
   })
   today.addHook('onSend', async (request, reply, payload) => inNewerForm(request, reply, payload))
-  today.setErrorHandler((error, request, reply) => handleError(inNewerNames(error, request.operation), request, reply))
+  today.setErrorHandler((error, request, reply) => {
+    const shares = request.operation.endsWith('_share') ? { users: 'user_ids', groups: 'group_ids' } : {}
+    handleError(inNewerNames(error, { is_default_persona: 'is_featured', ...shares }), request, reply)
+  })
+  return handlers
 }
 
 function inNewerForm({ operation, policy }: FastifyRequest, reply: FastifyReply, payload: unknown): unknown {

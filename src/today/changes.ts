@@ -1,0 +1,162 @@
+import { type Static, type TObject, Type } from '@sinclair/typebox'
+import type { FastifyInstance, FastifyReply, FastifyRequest, RouteHandlerMethod } from 'fastify'
+import { type Caller, visibleAgents, visibleTools } from '../auth/caller.js'
+import type { RoutePolicy } from '../auth/hook.js'
+import { viewerParameters } from '../auth/viewer.js'
+import { withRetries } from '../db/connection/retry.js'
+import { inTransaction } from '../db/transaction.js'
+import { InvalidRequest, Refused, TRY_AGAIN, Unavailable } from '../errors.js'
+import { JSON_TYPE } from '../http/answer.js'
+import { DryRun } from '../http/parameters.js'
+import { UpdateHeaders, updaterOf } from '../http/resource-routes.js'
+import { addWarnings, unknownFieldWarnings } from '../http/warnings.js'
+import { personaResource } from '../persona/resource.js'
+import { contentOf, decisionFor, requireEditable } from '../persona/rules.js'
+import { PERSONA_LOOKUP } from '../persona/state.js'
+import { fault, unknownFields } from '../schema/faults.js'
+import { pathId } from '../schema/parameters.js'
+import { flag, freeForm, identifier, isInt4, list, text, uuid } from '../schema/vocabulary.js'
+import { toolResource } from '../tool/resource.js'
+import { requireManageable, contentOf as toolContentOf } from '../tool/rules.js'
+import { NO_KEY } from '../updates/audit.js'
+import { LIST_ITEMS_MAX } from '../updates/field-table.js'
+import type { OperationOptions, ResourceTypes, VersionedResource } from '../updates/resource.js'
+import { entryOf, lockRow } from '../updates/write.js'
+import { absent, notKept } from './forms.js'
+
+/* Changes for which the newer wire has routes of its own. */
+
+const ids = () => list(identifier(), { maxItems: LIST_ITEMS_MAX })
+const levels = () => absent(list(Type.Unknown()))
+const ShareRequest = Type.Object({
+  ...{ user_ids: absent(list(uuid(), { maxItems: LIST_ITEMS_MAX })), group_ids: absent(ids()) },
+  ...{ is_public: absent(flag()), label_ids: absent(ids()) },
+  ...{ user_shares: levels(), group_shares: levels(), public_permission: absent(text()) },
+})
+/** Levels of shares, which only the operator changes, each with what is taken instead. */
+const LEVELS = { user_shares: 'user_ids', group_shares: 'group_ids', public_permission: 'is_public' }
+
+const AGENTS = { permission: 'admin', resource: 'persona', writes: true } as const
+const AGENT = { ...AGENTS, lookup: PERSONA_LOOKUP }
+const TOOLS = { permission: 'manage:actions', resource: 'tool', writes: true } as const
+
+/** `update` handles the root's update of an agent. */
+export function registerChanges(today: FastifyInstance, options: OperationOptions, update: RouteHandlerMethod): void {
+  patch('/persona/:persona_id/share', { ...AGENT, permission: 'basic' }, ShareRequest, async (request, reply, body) => {
+    const faults = notKept(body, LEVELS)
+    if (faults.length > 0) throw new InvalidRequest(faults)
+    const { user_ids: users, group_ids: groups, is_public, label_ids } = body
+    return await updateBy(request, reply, { users, groups, is_public, label_ids })
+  })
+  patch('/admin/persona/:persona_id/featured', AGENT, Type.Object({ is_featured: flag() }), (request, reply, body) => {
+    return updateBy(request, reply, { is_default_persona: body.is_featured })
+  })
+  const Listed = Type.Object({ is_listed: flag() })
+  patch('/admin/persona/:persona_id/listed', AGENT, Listed, async (request, _, { is_listed: is_visible }) => {
+    const { persona_id: id = 0 } = request.params as { persona_id?: number }
+    await together(request, personaResource, [id], (state, { caller }) => {
+      requireEditable(state, caller) // the root's update has no field for this
+      return decisionFor(state, { ...contentOf(state), is_visible })
+    })
+    return null
+  })
+  const Priorities = Type.Object({ display_priority_map: freeForm() })
+  patch('/admin/agents/display-priorities', AGENTS, Priorities, async (request, _, { display_priority_map: map }) => {
+    requirePriorities(map)
+    await together(request, personaResource, Object.keys(map).map(Number), (state, asked) => {
+      const fields = { display_priority: map[state.id] as number }
+      const own = { ...asked, kind: 'persona' as const, id: state.id, fields, masked: true, key: NO_KEY }
+      return personaResource.decide(state, own, null)
+    })
+    return null
+  })
+  const Status = Type.Object({ tool_ids: ids(), enabled: flag() })
+  patch('/admin/tool/status', TOOLS, Status, async (request, _, { tool_ids, enabled }) => {
+    const named = [...new Set(tool_ids)]
+    await together(request, toolResource, named, state => {
+      requireManageable(state)
+      const changes = state.enabled === enabled ? [] : [{ field: 'enabled', from: state.enabled, to: enabled }]
+      const rest = { definition: null, headers: null, linksOauthConfig: false, needsOrigins: false, notes: [] }
+      return { content: { ...toolContentOf(state), enabled }, changes, ...rest }
+    })
+    return { updated_count: named.length, tool_ids: named }
+  })
+
+  function patch<Body extends TObject>(
+    path: string,
+    policy: RoutePolicy,
+    body: Body,
+    change: (request: FastifyRequest, reply: FastifyReply, body: Static<Body>) => Promise<unknown>,
+  ): void {
+    const params = Type.Object(policy.lookup === undefined ? {} : { persona_id: pathId() })
+    const querystring = Type.Object({ dry_run: DryRun })
+    const operationId = path.slice(1).replaceAll(/\W+/g, '_')
+    const schema = { operationId, params, querystring, headers: UpdateHeaders, body }
+    today.patch(path, { config: { policy }, schema }, async (request, reply) => {
+      const sent = request.body as Static<Body>
+      addWarnings(reply, unknownFieldWarnings(body, unknownFields(body, sent)))
+      const answer = await change(request, reply, sent)
+      if ((request.query as { dry_run?: boolean }).dry_run) reply.header('dry-run', 'true')
+      return Buffer.isBuffer(answer) || answer === reply ? answer : reply.type(JSON_TYPE).send(JSON.stringify(answer))
+    })
+  }
+
+  /** Changes these fields of an agent as the root does; those that are absent or null stay. */
+  async function updateBy(request: FastifyRequest, reply: FastifyReply, fields: object): Promise<unknown> {
+    const given = Object.entries(fields).filter(([, value]) => value !== undefined && value !== null)
+    const query = { ...(request.query as object), update_mask: given.map(([name]) => name) }
+    return await update.call(today, Object.assign(request, { query, body: Object.fromEntries(given) }), reply)
+  }
+
+  /** Changes several of a kind in one transaction, under the locks of all: each that changes gets a version and an audit row. */
+  async function together<T extends ResourceTypes>(
+    request: FastifyRequest,
+    resource: VersionedResource<T>,
+    ids: readonly number[],
+    decide: (state: T['State'], asked: ReturnType<typeof updaterOf> & { caller: Caller }) => T['Decision'],
+  ): Promise<void> {
+    const [kind, title] = [resource.kind, resource.kind === 'persona' ? 'agent' : 'tool']
+    const asked = updaterOf(request, request.query as { dry_run?: boolean }, request.headers as object, options)
+    requireNoTag(asked)
+    const inOrder = ids.toSorted((a, b) => a - b)
+    const attempt = () =>
+      inTransaction(options.database, { rollback: asked.dryRun }, async trx => {
+        for (const id of inOrder.filter(isInt4)) await lockRow(trx, kind, id)
+        const caller = await request.callerNow(trx)
+        const viewer = viewerParameters(caller)
+        const bound = kind === 'persona' ? visibleAgents(caller.token) : visibleTools(caller.token)
+        for (const id of inOrder) {
+          const isSeen = isInt4(id) && (bound?.includes(id) ?? true)
+          const state = isSeen ? await resource.read(trx, id, viewer) : undefined
+          if (state === undefined || !resource.isVisible(state, caller))
+            throw new Refused('NOT_FOUND', `There is no ${title} ${id}. Nothing was changed.`)
+          const decision = decide(state, { ...asked, caller })
+          if (decision.changes.length === 0) continue
+          const entry = entryOf(resource, state, decision, asked.actor, NO_KEY)
+          const stored = await resource.writing(state, decision, viewer, entry, true).single(trx)
+          if (stored === undefined) throw new Unavailable('overloaded', RIGHTS_CHANGED, 'not_applied')
+        }
+      })
+    await options.bounds.rowTurn(`several of ${kind}`, () => withRetries(attempt))
+  }
+}
+
+const RIGHTS_CHANGED = `Others changed shares or rights while this was tried. ${TRY_AGAIN}`
+
+/** What is set here is named by the request: it overwrites nothing unseen, and one tag would not stand for several. */
+function requireNoTag({ precondition, preconditionRequired, caller }: ReturnType<typeof updaterOf>): void {
+  const message = 'This address takes no If-Match'
+  if (precondition.kind !== 'none')
+    throw new InvalidRequest([{ loc: ['header', 'if-match'], msg: message, type: 'extra_forbidden' }])
+  if (preconditionRequired || caller.token.requiresIfMatch)
+    throw new Refused('PRECONDITION_REQUIRED', `${message}, which is demanded of changes here.`)
+}
+
+function requirePriorities(map: Readonly<Record<string, unknown>>): void {
+  const [loc, entries] = [['body', 'display_priority_map'], Object.entries(map)]
+  const msg = `At most ${LIST_ITEMS_MAX} agents are taken at once`
+  if (entries.length > LIST_ITEMS_MAX) throw new InvalidRequest([{ loc, msg, type: 'too_long' }])
+  const isId = (key: string) => /^[1-9]\d{0,9}$/.test(key)
+  const wrong = entries.filter(([key, value]) => !(isId(key) && Number.isInteger(value) && isInt4(Number(value))))
+  if (wrong.length > 0) throw new InvalidRequest(wrong.map(([key]) => fault('int_type', [...loc, key])))
+}

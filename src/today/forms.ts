@@ -1,0 +1,90 @@
+import { type Static, type TSchema, Type } from '@sinclair/typebox'
+import { type Fault, InvalidRequest } from '../errors.js'
+import { NEW_AGENT } from '../persona/fields.js'
+import { PersonaUpsertRequest } from '../persona/schema.js'
+import { parseExact, writerFor } from '../schema/exact-json.js'
+import { flag, identifier, list, nullable, text } from '../schema/vocabulary.js'
+import { words } from '../updates/field-table.js'
+
+/* The newer form of requests and answers, and what it is at the root. */
+
+/** Required at the root; here they may be absent or null, and then stay as they are. */
+const KEPT = words('num_chunks recency_bias llm_filter_extraction llm_relevance_filter is_public users groups')
+
+/** What the product keeps and this service does not, each with what it takes. */
+const NOT_KEPT = {
+  ...{ hierarchy_node_ids: 'an empty list', document_ids: 'an empty list', skill_ids: 'an empty list' },
+  default_model_configuration_id: 'null',
+}
+
+/** A field that may be absent or null. */
+export const absent = <Schema extends TSchema>(schema: Schema) => Type.Optional(nullable(schema))
+
+/** The body of an update or a creation of an agent. */
+export const NewerPersonaRequest = Type.Object({
+  ...PersonaUpsertRequest.properties,
+  ...Object.fromEntries(KEPT.map(name => [name, absent(PersonaUpsertRequest.properties[name])])),
+  ...{ is_featured: absent(flag()), default_model_configuration_id: absent(identifier()) },
+  ...{
+    hierarchy_node_ids: absent(list(identifier())),
+    document_ids: absent(list(text())),
+    skill_ids: absent(list(text())),
+  },
+})
+
+/** The same body as the root takes it, whole if it `creates`, or with a mask. Throws `InvalidRequest` for what cannot be kept. */
+export function rootRequest(
+  { is_featured: featured, ...body }: Static<typeof NewerPersonaRequest> & Record<string, unknown>,
+  { mask, creates }: { mask: readonly string[] | undefined; creates: boolean },
+): Record<string, unknown> {
+  const faults = notKept(body, NOT_KEPT)
+  const named = typeof featured === 'boolean' ? { is_default_persona: featured } : {}
+  if (body.is_default_persona !== undefined && body.is_default_persona !== (featured ?? body.is_default_persona))
+    faults.push({ loc: ['body', 'is_featured'], msg: 'It differs from is_default_persona', type: 'value_error' })
+  for (const name of Object.keys(NOT_KEPT)) delete body[name]
+  for (const name of KEPT.filter(name => body[name] === null)) {
+    delete body[name]
+    const msg = 'null leaves it as it is: leave it out of update_mask'
+    if (mask?.includes(name)) faults.push({ loc: ['body', name], msg, type: 'null_keeps' })
+  }
+  if (faults.length > 0) throw new InvalidRequest(faults)
+  return { ...(creates && { num_chunks: NEW_AGENT.num_chunks }), ...body, ...named }
+}
+
+/** The faults of fields that hold something and are not kept; `fields` says what each takes. */
+export function notKept(body: Readonly<Record<string, unknown>>, fields: Readonly<Record<string, string>>): Fault[] {
+  const isNothing = (value: unknown) => (value ?? null) === null || (Array.isArray(value) && value.length === 0)
+  return Object.entries(fields).flatMap(([name, taken]) => {
+    const msg = `This service keeps no ${name}: send ${taken}`
+    return isNothing(body[name]) ? [] : [{ loc: ['body', name], msg, type: 'not_kept' }]
+  })
+}
+
+/** What answers have in addition, and of which nothing is kept. */
+const NOTHING = '"default_model_configuration_id":null,"hierarchy_nodes":[],"attached_documents":[],"skill_ids":[]'
+const [VISIBLE, DEFAULT] = [Buffer.from(',"is_visible":'), Buffer.from(',"is_default_persona":')]
+
+/**
+ * The record of an agent with the fields that today's clients read; another text as it is. It is not parsed, because definitions may be
+ * large: before these two keys a record has only texts, in which quotes are escaped.
+ */
+export function withNewerFields(record: Buffer): Buffer {
+  if (record[0] !== '{'.charCodeAt(0) || !record.includes(VISIBLE)) return record
+  const flagAfter = (key: Buffer) => record[record.indexOf(key) + key.length] === 't'.charCodeAt(0)
+  const flags = `,"is_listed":${flagAfter(VISIBLE)},"is_featured":${flagAfter(DEFAULT)}`
+  return Buffer.concat([record.subarray(0, -1), Buffer.from(`${flags},${NOTHING}}`)])
+}
+
+/** The answer of a validation, whose methods have their name also as `raw_name`: here they have no other. */
+export function withRawNames(answer: string): string {
+  const read = parseExact(answer) as { methods: { name: string }[] } // as the validation made it
+  const methods = read.methods.map(({ name, ...method }) => ({ name, raw_name: name, ...method }))
+  return writerFor(read)({ ...read, methods })
+}
+
+/** Faults that an operation of the root found, at the fields that the client sent; any other error as it is. */
+export function inNewerNames(error: unknown, names: Readonly<Record<string, string>>): unknown {
+  if (!(error instanceof InvalidRequest) || Object.getPrototypeOf(error) !== InvalidRequest.prototype) return error
+  const locOf = ({ loc }: Fault) => loc.map((part, index) => (index === 1 && names[part]) || part)
+  return new InvalidRequest(error.faults.map(fault => ({ ...fault, loc: locOf(fault) })))
+}

@@ -1,0 +1,128 @@
+import { type Static, Type } from '@sinclair/typebox'
+import type { FastifyInstance } from 'fastify'
+import { sql, type Transaction } from 'kysely'
+import { personaAccess } from '../auth/access.js'
+import { type Caller, isAdmin, visibleAgents, visibleTools } from '../auth/caller.js'
+import { viewerParameters, viewerWithValues } from '../auth/viewer.js'
+import { anyOf, lit, named, noItems, on } from '../db/statements/queries.js'
+import type { Tables } from '../db/tables.js'
+import { InvalidRequest } from '../errors.js'
+import { answerTagged, JSON_TYPE } from '../http/answer.js'
+import { IfNoneMatch } from '../http/parameters.js'
+import type { SchemaTypes } from '../http/validation.js'
+import { personaSnapshot, storedRelations } from '../persona/snapshot.js'
+import { queryFlag } from '../schema/parameters.js'
+import { withDefinitions } from '../tool/definition-cache.js'
+import { snapshotBytes, toolSnapshots } from '../tool/snapshot.js'
+import { AnswerText } from '../updates/answer-text.js'
+import { inOneSnapshot } from '../updates/read.js'
+import type { OperationOptions } from '../updates/resource.js'
+import { contentTag } from '../updates/tag.js'
+import { withNewerFields } from './forms.js'
+
+/* Whole lists of full records, which today's clients read in one piece. */
+
+const RECORDS_MAX = 1_000
+
+/** What a list has: what the caller may edit, deleted agents too for those who can restore them, custom tools. */
+type Asked = Partial<Record<'editable' | 'deleted' | 'custom', boolean>>
+type Found = { id: number /** About how many, of its texts. */; bytes: number }
+
+const AdminQuery = Type.Object({
+  get_editable: queryFlag('`false`: all agents that the caller sees, not only those that they may edit.'),
+  include_deleted: queryFlag('Also deleted agents, for those who can restore them.'),
+})
+
+const LISTS = [
+  { path: '/persona', resource: 'persona', asked: {} },
+  { path: '/tool', resource: 'tool', asked: {} },
+  { path: '/tool/openapi', resource: 'tool', asked: { custom: true } },
+  { path: '/admin/persona', resource: 'persona', asked: undefined }, // as its query says
+] as const
+
+export function registerLists(today: FastifyInstance, options: OperationOptions): void {
+  const app = today.withTypeProvider<SchemaTypes>()
+  for (const { path, resource, asked } of LISTS) {
+    const config = { policy: { permission: 'basic', resource } } as const
+    const querystring = asked === undefined ? AdminQuery : Type.Object({})
+    const headers = Type.Object({ 'if-none-match': IfNoneMatch })
+    const schema = { operationId: `list${path.replaceAll('/', '_')}`, querystring, headers }
+    app.get(path, { exposeHeadRoute: true, config, schema }, async ({ caller, headers, query }, reply) => {
+      const { get_editable: editable = true, include_deleted: deleted = false } = query as Static<typeof AdminQuery>
+      const read = () => wholeList(resource, caller, asked ?? { editable, deleted }, options)
+      const text = await options.bounds.expensive(String(caller.token.id), read)
+      return answerTagged(reply, contentTag(text), text, headers['if-none-match'])
+    })
+  }
+  const labels = { config: { policy: { permission: 'basic' } }, schema: { operationId: 'list_labels' } } as const
+  app.get('/persona/labels', labels, async (_, reply) => {
+    const found = options.database.db.selectFrom('label').select(['id', 'name']).orderBy('id').execute()
+    return reply.type(JSON_TYPE).send(JSON.stringify(await found))
+  })
+}
+
+/** Reads the agents or tools that the caller sees in one snapshot of the database. Throws `InvalidRequest` for too many. */
+async function wholeList(kind: 'persona' | 'tool', caller: Caller, asked: Asked, options: OperationOptions) {
+  const viewer = viewerWithValues(viewerParameters(caller))
+  return await inOneSnapshot(options.database, async trx => {
+    const found = kind === 'persona' ? await foundAgents(trx, caller, asked) : await foundTools(trx, caller, asked)
+    requireRoom(kind, found, options.snapshotBytesMax)
+    const ids = on().cast<number[]>(on().val(found.map(({ id }) => id)), sql.raw('integer[]'))
+    if (kind === 'tool') {
+      const records = named(toolSnapshots(ids, viewer, noItems()), 'records')
+      return plain((await trx.selectNoFrom(records).executeTakeFirstOrThrow()).records)
+    }
+    const record = named(personaSnapshot(storedRelations, viewer, noItems()), 'record')
+    const rows = trx.selectFrom('persona as p').select(record).where('p.id', '=', anyOf(ids)).orderBy('p.id').execute()
+    const records = (await rows).map(({ record }) => withNewerFields(plain(record).toBuffer()))
+    return new AnswerText([`[${records.join(',')}]`])
+  })
+}
+
+const plain = (text: string) => new AnswerText(withDefinitions(text, new Map()))
+
+const { fn, selectFrom } = on<{ p: 'persona' }>()
+const toolBytes = selectFrom('persona_tool as l')
+  .innerJoin('tool as t', 't.id', 'l.tool_id')
+  .leftJoin('tool_definition as d', 'd.hash', 't.definition_hash')
+  .whereRef('l.persona_id', '=', 'p.id')
+  .select(fn.coalesce(fn.sum<number>(snapshotBytes), lit(0)).as('bytes'))
+
+async function foundAgents(trx: Transaction<Tables>, caller: Caller, { editable, deleted }: Asked): Promise<Found[]> {
+  const ids = visibleAgents(caller.token)
+  const access = personaAccess(on().cast(on().val(caller.userId), 'uuid'))
+  const levels = ['owner', 'editor', ...(editable ? [] : ['viewer' as const])] as const
+  return await trx
+    .selectFrom('persona as p')
+    .select(eb => ['p.id', eb(sql<number>`octet_length(p::text)`, '+', toolBytes).as('bytes')])
+    .$if(ids !== null, query => query.where('p.id', 'in', ids ?? []))
+    .$if(!deleted, query => query.where(({ not }) => not('p.deleted')))
+    .$if(!isAdmin(caller), query =>
+      query.where(eb => eb.or([eb(access, '=', 'owner'), eb.and([eb.not('p.deleted'), eb(access, 'in', levels)])])),
+    )
+    .orderBy('p.id')
+    .limit(RECORDS_MAX + 1)
+    .execute()
+}
+
+async function foundTools(trx: Transaction<Tables>, { token }: Caller, { custom }: Asked): Promise<Found[]> {
+  const ids = visibleTools(token)
+  return await trx
+    .selectFrom('tool as t')
+    .leftJoin('tool_definition as d', 'd.hash', 't.definition_hash')
+    .select(['t.id', named(snapshotBytes, 'bytes')])
+    .$if(ids !== null, query => query.where('t.id', 'in', ids ?? []))
+    .$if(custom === true, query => query.where('t.in_code_tool_id', 'is', null).where('t.mcp_server_id', 'is', null))
+    .orderBy('t.id')
+    .limit(RECORDS_MAX + 1)
+    .execute()
+}
+
+function requireRoom(kind: 'persona' | 'tool', found: readonly Found[], bytesMax: number): void {
+  const bytes = found.reduce((sum, one) => sum + Number(one.bytes), 0)
+  const isLong = found.length > RECORDS_MAX
+  if (!isLong && bytes <= bytesMax) return
+  const what = isLong ? `has more than ${RECORDS_MAX} records` : `takes ${bytes} bytes, more than ${bytesMax}`
+  const msg = `This list ${what}: read it page by page at /${kind}?limit=100`
+  throw new InvalidRequest([{ loc: ['path'], msg, type: isLong ? 'list_too_long' : 'snapshot_too_large' }])
+}

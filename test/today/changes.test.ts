@@ -1,0 +1,289 @@
+import { sql } from 'kysely'
+import t from 'tap'
+import { verifyAudit } from '../../src/admin/audit-verification.js'
+import { worldApp } from '../app.js'
+import { BOB, CAROL } from '../fixtures/users.js'
+import { auditRows, faultsOf, hashOfEverything, warningsOf } from '../updates/stored-state.js'
+import { SEVEN } from './seven.js'
+
+/* What the newer wire has in addition: lists in one piece, and changes of one field. */
+
+const world = await worldApp(t)
+const { call, database } = world
+const admin = await world.token('admin@example.com')
+const alice = await world.token('alice@example.com')
+const bob = await world.token('bob@example.com')
+
+t.teardown(async () => {
+  const { findings } = await verifyAudit(database.db)
+  if (findings.length > 0) throw new Error(JSON.stringify(findings))
+})
+
+const get = async (url: string, token = admin) => (await call('GET', url, { token })).json()
+const patch = (url: string, body: unknown, token = admin, headers = {}) =>
+  call('PATCH', `/api${url}`, { token, body, headers })
+
+async function made(fields: object = {}, token = alice): Promise<number> {
+  const answer = await call('POST', '/api/persona', { token, body: { ...SEVEN, ...fields } })
+  if (answer.statusCode !== 201) throw new Error(answer.body)
+  return answer.json().id
+}
+
+async function tool(token = admin): Promise<number> {
+  const paths = { '/a': { get: { operationId: 'readA', summary: 'Read A' } } }
+  const definition = { openapi: '3.0.0', info: { title: 'A' }, servers: [{ url: 'https://a.example.com' }], paths }
+  const body = { name: 'A', definition, passthrough_auth: false, custom_headers: [{ key: 'x-key', value: 'secret' }] }
+  const answer = await call('POST', '/api/admin/tool/custom', { token, body })
+  if (answer.statusCode !== 201) throw new Error(answer.body)
+  return answer.json().id
+}
+
+t.test('200: shares, also of labels; what is absent stays', async t => {
+  const id = await made({ users: [BOB], groups: [1] })
+  const share = (body: object, headers = {}) => patch(`/persona/${id}/share`, body, alice, headers)
+  t.match((await share({ is_public: true })).json(), {
+    is_public: true,
+    users: [{ id: BOB }],
+    groups: [1],
+    is_listed: true,
+  })
+  t.match((await share({ user_ids: [CAROL], group_ids: null, is_public: null })).json(), {
+    ...{ is_public: true, users: [{ id: CAROL }], groups: [1] },
+  })
+  t.match((await share({ group_ids: [], label_ids: [1] })).json(), { groups: [], labels: [{ id: 1 }] })
+  const before = await hashOfEverything(database.db)
+  const answer = await share({})
+  t.match(answer, { statusCode: 200, headers: { etag: `"persona-${id}-4"` } })
+  t.strictSame(await hashOfEverything(database.db), before)
+  t.strictSame(faultsOf(await share({ user_ids: ['b0000000-0000-4000-8000-000000000099'] })), [
+    'body.user_ids.0 not_found',
+  ])
+  t.strictSame(faultsOf(await share({ group_ids: [99] })), ['body.group_ids.0 not_found'])
+  const levels = {
+    user_shares: [{ user_id: BOB, permission: 'EDITOR' }],
+    group_shares: [{}],
+    public_permission: 'VIEWER',
+  }
+  t.strictSame(
+    faultsOf(await share(levels)).sort(),
+    Object.keys(levels)
+      .map(name => `body.${name} not_kept`)
+      .sort(),
+  )
+  t.match(warningsOf(await share({ x: 1 })), ['unknown field x ignored'])
+  t.strictSame(faultsOf(await share({ x: 1 }, { prefer: 'handling=strict' })), ['body.x extra_forbidden'])
+  t.equal((await share({ is_public: false }, { 'if-match': `"persona-${id}-1"` })).statusCode, 412)
+  t.equal((await patch(`/persona/${id}/share`, { is_public: false }, bob)).statusCode, 403)
+  t.match(await patch(`/persona/${id}/share?dry_run=true`, { is_public: false }, alice), {
+    ...{ statusCode: 200, headers: { 'dry-run': 'true' } },
+  })
+  t.match(await get(`/persona/${id}`), { is_public: true })
+})
+
+t.test('200: listed and featured, with a version and an audit row where something changes', async t => {
+  const id = await made({ is_public: true })
+  const [listed, featured] = [`/admin/persona/${id}/listed`, `/admin/persona/${id}/featured`]
+  for (const _ of [1, 2]) t.match(await patch(listed, { is_listed: false }), { statusCode: 200, body: 'null' })
+  for (const _ of [1, 2])
+    t.match((await patch(featured, { is_featured: true })).json(), { is_featured: true, is_listed: false })
+  t.match(await get(`/persona/${id}`), { is_visible: false, is_default_persona: true })
+  const rows = await auditRows(database.db, 'persona', id)
+  t.strictSame(
+    rows.slice(1).map(({ actor, difference }) => [actor, difference]),
+    [
+      ['admin@example.com', { is_visible: { from: true, to: false } }],
+      ['admin@example.com', { is_default_persona: { from: false, to: true } }],
+    ],
+  )
+  t.equal((await get(`/persona/${id}/history`))[1].changes[0].field, 'is_visible')
+  t.match(await patch(`${listed}?dry_run=true`, { is_listed: true }), {
+    statusCode: 200,
+    headers: { 'dry-run': 'true' },
+  })
+  t.match(await get(`/persona/${id}`), { is_visible: false })
+  for (const [path, body] of [
+    [listed, { is_listed: true }],
+    [featured, { is_featured: false }],
+  ] as const) {
+    t.equal((await patch(path, body, alice)).statusCode, 403)
+    t.equal((await patch(path.replace(String(id), '999999'), body)).statusCode, 404)
+    t.equal((await patch(path.replace(String(id), '99999999999'), body)).statusCode, 404)
+    t.equal(faultsOf(await patch(path, {}))[0], `body.${Object.keys(body)[0]} missing`)
+  }
+  t.strictSame(faultsOf(await patch(listed, { is_listed: true }, admin, { 'if-match': '*' })), [
+    'header.if-match extra_forbidden',
+  ])
+  const careful = await world.token('admin@example.com', { requireIfMatch: true })
+  t.equal((await patch(listed, { is_listed: true }, careful)).statusCode, 428)
+})
+
+t.test('200 or nothing: display priorities of several agents', async t => {
+  const [one, two] = [await made(), await made()]
+  const bound = await world.token('admin@example.com', { personaIds: [one] })
+  const send = (map: unknown, token = admin) =>
+    patch('/admin/agents/display-priorities', { display_priority_map: map }, token)
+  t.match(await send({ [one]: 3, [two]: -1 }), { statusCode: 200, body: 'null' })
+  t.match(await get(`/persona/${one}`), { display_priority: 3 })
+  t.match(await get(`/persona/${two}`), { display_priority: -1 })
+  const before = await hashOfEverything(database.db)
+  t.equal((await send({ [one]: 3, [two]: -1 })).statusCode, 200)
+  t.match(await send({ [one]: 4, 999999: 1 }), {
+    statusCode: 404,
+    body: /There is no agent 999999. Nothing was changed/,
+  })
+  t.equal((await send({ [one]: 4, 9999999999: 1 })).statusCode, 404)
+  t.equal((await send({ [one]: 4 }, alice)).statusCode, 403)
+  const wrong = { [one]: null, x: 1, '01': 1, [two]: 1.5, 0: 1 }
+  t.strictSame(
+    faultsOf(await send(wrong)).sort(),
+    Object.keys(wrong)
+      .map(id => `body.display_priority_map.${id} int_type`)
+      .sort(),
+  )
+  t.strictSame(faultsOf(await send([])), ['body.display_priority_map dict_type'])
+  const many = Object.fromEntries(Array.from({ length: 1_001 }, (_, n) => [n + 1, 1]))
+  t.strictSame(faultsOf(await send(many)), ['body.display_priority_map too_long'])
+  t.equal((await send({ [one]: 9, [two]: 9 }, bound)).statusCode, 404)
+  t.strictSame(await hashOfEverything(database.db), before, 'nothing of these was stored')
+  t.equal((await send({ [one]: 9 }, bound)).statusCode, 200)
+  await sql`update persona set builtin_persona = true where id = ${two}`.execute(database.db)
+  t.equal((await send({ [one]: 5, [two]: 5 })).statusCode, 400)
+  await sql`update persona set builtin_persona = false where id = ${two}`.execute(database.db)
+  t.match(await get(`/persona/${one}`), { display_priority: 9 })
+})
+
+t.test('200 or nothing: tools are enabled and disabled; their secrets stay', async t => {
+  const [one, two] = [await tool(), await tool()]
+  const bound = await world.token('admin@example.com', { toolIds: [one] })
+  const send = (tool_ids: unknown, enabled: unknown, token = admin) =>
+    patch('/admin/tool/status', { tool_ids, enabled }, token)
+  const masks = (await get(`/tool/${one}`)).custom_headers
+  t.same((await send([two, one, two], false)).json(), { updated_count: 2, tool_ids: [two, one] })
+  t.match(await get(`/tool/${one}`), { enabled: false, custom_headers: masks })
+  const before = await hashOfEverything(database.db)
+  t.same((await send([two, one], false)).json(), { updated_count: 2, tool_ids: [two, one] })
+  t.match(await send([one, 999999], true), { statusCode: 404, body: /There is no tool 999999. Nothing was changed/ })
+  t.equal((await send([one], true, alice)).statusCode, 403)
+  t.equal((await send([one, 1], true, bound)).statusCode, 404)
+  t.strictSame(faultsOf(await send([one, 'x'], null)), ['body.tool_ids.1 int_parsing', 'body.enabled bool_type'])
+  t.strictSame(
+    faultsOf(
+      await send(
+        Array.from({ length: 1_001 }, () => 1),
+        true,
+      ),
+    ),
+    ['body.tool_ids too_long'],
+  )
+  t.strictSame(await hashOfEverything(database.db), before, 'nothing of these was stored')
+  await sql`update tool set in_code_tool_id = 'BuiltIn' where id = ${two}`.execute(database.db)
+  t.equal((await send([one, two], true)).statusCode, 400)
+  await sql`update tool set in_code_tool_id = null where id = ${two}`.execute(database.db)
+  t.match(await get(`/tool/${one}`), { enabled: false })
+})
+
+t.test('whole lists: the records are those of each', async t => {
+  await made({ name: 'Own', is_public: false })
+  for (const [token, list, kind] of [
+    [admin, '/api/persona', 'persona'],
+    [alice, '/api/persona', 'persona'],
+    [alice, '/api/tool', 'tool'],
+    [await world.token('admin@example.com', { personaIds: [1] }), '/api/persona', 'persona'],
+    [await world.token('admin@example.com', { toolIds: [10] }), '/api/tool', 'tool'],
+  ] as const) {
+    const records = await get(list, token)
+    const named = await get(`/${kind}?limit=100`, token)
+    t.strictSame(
+      records.map(({ id }: { id: number }) => id),
+      named.map(({ id }: { id: number }) => id),
+      list,
+    )
+    for (const record of records) t.strictSame(record, await get(`/api/${kind}/${record.id}`, token))
+  }
+  const tools: { in_code_tool_id: string | null; mcp_server_id: number | null }[] = await get('/api/tool', alice)
+  const custom = tools.filter(
+    ({ in_code_tool_id, mcp_server_id }) => in_code_tool_id === null && mcp_server_id === null,
+  )
+  t.ok(custom.length < tools.length)
+  t.strictSame(await get('/api/tool/openapi', alice), custom)
+  const { headers } = await call('GET', '/api/tool', { token: alice })
+  const again = await call('GET', '/api/tool', { token: alice, headers: { 'if-none-match': String(headers.etag) } })
+  t.equal(again.statusCode, 304)
+  t.strictSame(
+    await get('/api/persona/labels', bob),
+    await database.db.selectFrom('label').select(['id', 'name']).orderBy('id').execute(),
+  )
+})
+
+t.test('whole lists: what the caller may edit, and what was deleted', async t => {
+  const own = await made({ name: 'Own' })
+  const gone = await made({ name: 'Gone' })
+  const foreign = await made({ name: 'Foreign', is_public: true }, admin)
+  await call('DELETE', `/api/persona/${gone}`, { token: alice })
+  const has = async (query: string, token = alice) => {
+    const ids = (await get(`/api/admin/persona${query}`, token)).map(({ id }: { id: number }) => id)
+    return [own, foreign, gone].map(id => ids.includes(id))
+  }
+  t.strictSame(await has(''), [true, false, false])
+  t.strictSame(await has('?get_editable=true'), [true, false, false])
+  t.strictSame(await has('?get_editable=false'), [true, true, false])
+  t.strictSame(await has('?include_deleted=true'), [true, false, true])
+  t.strictSame(await has('?include_deleted=true', admin), [true, true, true])
+  t.strictSame(await has('?include_deleted=true&get_editable=false', bob), [false, true, false])
+  const refused = await call('GET', '/api/admin/persona?page_num=1', { token: alice })
+  t.equal(refused.statusCode, 422)
+})
+
+t.test('422 with the paged address for lists over 1,000 records, or with too many bytes', async t => {
+  const small = await worldApp(t, { SNAPSHOT_BYTES_MAX: String(2 ** 20) })
+  const token = await small.token('admin@example.com')
+  const list = (path: string) => small.call('GET', path, { token })
+  const { rows } = await sql<{
+    left: number
+  }>`select 1000 - count(*)::int as left from persona where not deleted`.execute(small.database.db)
+  const add = (count: number, description: string) =>
+    sql`insert into persona
+    (name, description, recency_bias, llm_filter_extraction, llm_relevance_filter, is_public)
+    select 'Many ' || n, ${description}, 'auto', true, true, true from generate_series(1, ${count}::int) n`.execute(
+      small.database.db,
+    )
+  await add(rows[0]?.left ?? 0, '')
+  const all = await list('/api/persona')
+  t.equal(all.statusCode, 200)
+  t.equal(all.json().length, 1_000)
+  await add(1, '')
+  for (const path of ['/api/persona', '/api/admin/persona']) {
+    const answer = await list(path)
+    t.strictSame(faultsOf(answer), ['path list_too_long'])
+    t.match(answer.json().detail[0].msg, /read it page by page at \/persona\?limit=100$/)
+  }
+  await sql`delete from persona where name like 'Many %'`.execute(small.database.db)
+  await add(2, 'x'.repeat(600_000))
+  t.strictSame(faultsOf(await list('/api/persona')), ['path snapshot_too_large'])
+})
+
+t.test('404 with a sentence for what is not here; the version and the root need no token', async t => {
+  for (const [method, path, sentence] of [
+    ['POST', '/api/auth/login', /no login and no cookie/],
+    ['GET', '/api/auth/oidc/authorize', /no login and no cookie/],
+    ['POST', '/api/admin/persona/upload-image', /No images/],
+    ['POST', '/api/persona/upload-image', /No images/],
+    ['POST', '/api/persona/1/transfer-ownership', /No owner is changed/],
+    ['POST', '/api/chat/create-chat-session', /no chats/],
+    ['GET', '/api/skills', /no skills/],
+    ['DELETE', '/api/skills/custom/1', /no skills/],
+  ] as const) {
+    const headers = { 'content-type': 'multipart/form-data; boundary=x' }
+    const answer = await call(method, path, { headers, ...(method === 'POST' && { body: '--x--' }) })
+    t.match(answer, { statusCode: 404 }, path)
+    t.match(answer.json(), { error_code: 'NOT_FOUND', detail: sentence })
+  }
+  for (const path of ['/api', '/api/version']) {
+    const answer = await call('GET', path)
+    t.match(answer, { statusCode: 200 }, path)
+    t.match(answer.json(), { backend_version: /^\d+\.\d+\.\d+/ })
+  }
+  t.match((await call('GET', '/api/user/projects', { token: alice })).json(), {
+    detail: /^There is nothing at this address/,
+  })
+})
