@@ -46,7 +46,7 @@ const CODE_WORDS = wordsOf([...SOURCES, 'test/golden/schema.sql', 'openapi/opena
 const CONFIGURED_WORDS = wordsOf(CONFIGURATIONS.map(({ text }) => text))
 
 /** Files that an example of a command makes or reads. */
-const READERS_FILES = ['api.yaml', 'completed.yaml', 'crm.openapi.yaml', 'organisation.yaml']
+const READERS_FILES = ['api.yaml', 'completed.yaml', 'crm.openapi.yaml', 'orders.json', 'organisation.yaml']
 
 /** Options of programs that are not ours, where they are named alone. */
 const OPTIONS_OF_OTHERS = ['--ignore-scripts']
