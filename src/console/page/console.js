@@ -1,17 +1,11 @@
 /* The page for people. It adds no rules: each view shows what the service answers any program. The token is in memory alone. */
-
 const LINE_PX = 20
 const ROWS = 100
-const LISTED_MAX = 5_000
-const SHOWN_CHARACTERS = 20_000
-const WORDS_CHARACTERS_MAX = 100_000
-const DIFFERENCES_MAX = 1_000
-const FILE_BYTES_MAX = 16 * 2 ** 20
+const MAX = { rows: 5_000, shown: 20_000, words: 100_000, differences: 1_000, fileBytes: 2 ** 24 } // texts in characters
 const KINDS = { agents: ['persona', 'Agent', 'persona'], tools: ['tool', 'Tool', 'admin/tool/custom'] }
-
 const $ = id => document.getElementById(id)
 const box = $('box')
-let [token, caller, findings, lines, timer] = ['', undefined, [], 1, undefined]
+let [token, caller, findings, lines, place, timer] = ['', undefined, [], 1, 0, undefined]
 let turn = new AbortController() // of what the page does now; what comes later ends it
 
 /** What a reader cannot see, or what changes the order of the text around it, is shown by its number. */
@@ -21,25 +15,21 @@ const visible = text => String(text ?? '').replace(UNSEEN, numbered)
 const counted = (count, noun) => `${count.toLocaleString('en')} ${noun}${count === 1 ? '' : 's'}`
 const titled = name => (name[0].toUpperCase() + name.slice(1)).replaceAll('_', ' ')
 const nextPage = ({ headers }) => /<([^>]+)>; rel="next"/.exec(headers.get('link') ?? '')?.[1]
-
 /** A copy of a template. `{name}` becomes a text, whatever a user wrote. A part with `data-if` needs that; one with `data-of` has rows. */
 function filled(template, data) {
   const element = $(template).content.firstElementChild.cloneNode(true)
   const put = text => text.replace(/\{(\w+)\}/g, (_, name) => visible(data[name]))
   const nodes = document.createTreeWalker(element, NodeFilter.SHOW_ELEMENT | NodeFilter.SHOW_TEXT)
-  for (let node = element; node !== null; node = nodes.nextNode()) {
-    if (node.nodeType === Node.TEXT_NODE) node.data = put(node.data)
-    else for (const attribute of node.attributes) attribute.value = put(attribute.value)
-  }
+  for (let node = element; node !== null; node = nodes.nextNode())
+    for (const part of node.attributes ?? [node]) part.nodeValue = put(part.nodeValue)
   for (const part of element.querySelectorAll('[data-if]')) if (!data[part.dataset.if]) part.remove()
   for (const list of element.querySelectorAll('[data-of]')) fill(list, data[list.dataset.of])
   return element
 }
 
 /** Shows rows by the template that the list names, or that a row names with `as`. */
-function fill(list, rows = []) {
-  const texts = row => (typeof row === 'object' ? row : { text: row })
-  list.replaceChildren(...rows.map(row => filled(row.as ?? list.dataset.each, texts(row))))
+function fill(list, rows = [], each = list.dataset.each) {
+  list.replaceChildren(...rows.map(row => filled(row.as ?? each, typeof row === 'object' ? row : { text: row })))
 }
 
 /** Shows values by the ids of their elements: rows, a text, or whether it is there. An element with an empty text is hidden. */
@@ -91,8 +81,7 @@ async function doing(work, isRead = true) {
     const title = $(`status-${status}`)?.content.textContent ?? `The service refuses this (${status})`
     const said = Array.isArray(detail) ? detail.map(({ loc, msg }) => `${loc.join('.')}: ${msg}`) : [detail ?? '']
     const button = status === 412 ? 'Look again' : isAway || status === 429 ? 'Try again' : ''
-    const row = { title, said: [...said, ...changed], isTried, retryS: isTried ? 0 : retryS, again: button }
-    tell({ problem: [row] })
+    tell({ problem: [{ title, said: [...said, ...changed], isTried, retryS: isTried ? 0 : retryS, again: button }] })
     if (button) $('problem').querySelector('button').onclick = status === 412 ? route : again
   }
 }
@@ -103,11 +92,12 @@ function route() {
   turn.abort()
   tell({ problem: [] })
   if (caller === undefined) show('signIn', 'Sign in')
-  else if (view === 'definition') openDefinition()
+  else if (view === 'definition') show('definition', 'Check a definition')
   else if (KINDS[view] === undefined) location.replace('#/agents')
   else if (id === undefined) doing(() => openList(view))
   else if (action === undefined) doing(() => openOne(view, id))
   else doing(() => openPair(view, id, ...versions))
+  if (!$('definition').hidden) scheduleCheck()
 }
 addEventListener('hashchange', route)
 addEventListener('submit', event => event.preventDefault())
@@ -120,7 +110,7 @@ function show(id, title, up = {}) {
   for (const list of document.querySelectorAll('main [data-each]')) list.replaceChildren()
   for (const part of document.querySelectorAll('.late')) part.hidden = true
   tell({ [`${id}Title`]: title })
-  $(`${id}Title`).focus()
+  $(id).querySelector('.first').focus()
   document.title = `${visible(title)} - Agents and tools`
   scrollTo(0, 0)
 }
@@ -130,8 +120,7 @@ function signIn(found) {
   caller = found
   if (found === undefined) token = ''
   $('token').value = ''
-  tell({ who: caller !== undefined, views: caller !== undefined })
-  if (found) tell({ caller: `${found.user.email} (${found.permission})` })
+  tell({ who: Boolean(found), views: Boolean(found), caller: found ? `${found.user.email} (${found.permission})` : '' })
   route()
 }
 $('leave').onclick = () => location.reload()
@@ -139,8 +128,6 @@ $('token').form.onsubmit = () => {
   token = $('token').value.trim()
   doing(async () => signIn((await ask('GET', 'me')).data))
 }
-
-/* Agents and tools */
 
 /** Reads a list page by page, and shows what has come. */
 async function openList(view) {
@@ -151,7 +138,7 @@ async function openList(view) {
   for (let next = `?limit=${ROWS}`; next !== undefined; ) {
     const page = await ask('GET', KINDS[view][0] + next)
     rows.push(...page.data)
-    next = rows.length < LISTED_MAX ? nextPage(page) : undefined
+    next = rows.length < MAX.rows ? nextPage(page) : undefined
     showRows(view, rows, next ? ' so far' : nextPage(page) ? ', the first ones' : '')
   }
 }
@@ -161,12 +148,8 @@ function showRows(view, all, state, limit = ROWS) {
   const textIn = ({ id, name, description, owner }) => `${id} ${name} ${description} ${owner?.email}`.toLowerCase()
   const found = all.filter(row => words.every(word => textIn(row).includes(word)))
   const rows = found.slice(0, limit).map(row => {
-    const more = {
-      isHidden: row.is_visible === false,
-      isOff: row.enabled === false,
-      by: row.owner?.email ?? 'no owner',
-    }
-    return { ...row, ...more, view, title: row.name || '(no name)' }
+    const is = { isHidden: row.is_visible === false, isOff: row.enabled === false }
+    return { ...row, ...is, view, title: row.name || '(no name)', by: row.owner?.email ?? 'no owner' }
   })
   const none = state || `This token sees no ${view}: there are none, or they are private, or it is bound to others.`
   const count = `${counted(all.length, view.slice(0, -1))}${state}`
@@ -181,15 +164,15 @@ async function openOne(view, id, done = '') {
   show('one', `${noun} ${id}`, { href: `#/${view}`, textContent: titled(view) })
   tell({ state: 'Loading.' })
   const past = await ask('GET', `${kind}/${id}/history`, { known: [403, 404] })
-  const stored = await ask('GET', `${kind}/${id}`, { known: past.problem ? [] : [404] }) // a deleted one has a history
-  const { data = { name: '' }, headers } = stored
+  const known = past.problem ? [] : [404] // a deleted one has a history
+  const { data = { name: '' }, headers } = await ask('GET', `${kind}/${id}`, { known })
   const version = Number(/-(\d+)[".]/.exec(headers?.get('etag'))?.[1] ?? 0)
   const state = version ? `${noun} ${id}, version ${version}.` : 'It is deleted. To restore a version brings it back.'
   tell({ state: `${done} ${state}`, oneTitle: data.name || `${noun} ${id}`, copy: Boolean(data.definition) })
   tell({ fields: fieldsOf(data).map(fieldShown) })
   $('copy').onclick = () => {
     $('against').value = id
-    box.value = textOf(data.definition)
+    setText(textOf(data.definition))
     location.hash = '#/definition'
   }
   if (past.problem) tell({ pastNote: `Only those who may change it see its history. ${past.problem.detail}` })
@@ -232,12 +215,11 @@ function textOf(value) {
 }
 
 function fieldShown([name, text, value]) {
-  const title = titled(name)
-  if (text === '') return { title, isEmpty: true }
-  if (name === 'tools') return { title, tools: value }
-  const rest = text.length - SHOWN_CHARACTERS
-  const shown = text.slice(0, SHOWN_CHARACTERS) + (rest > 0 ? `\n... ${counted(rest, 'character')} more` : '')
-  return { title, [text.length > 600 ? 'long' : 'text']: shown, size: counted(text.length, 'character') }
+  if (name === 'tools' && text) return { title: titled(name), tools: value }
+  const rest = text.length - MAX.shown
+  const shown = text.slice(0, MAX.shown) + (rest > 0 ? `\n... ${counted(rest, 'character')} more` : '')
+  const folds = { isEmpty: text === '', [text.length > 600 ? 'long' : 'text']: shown }
+  return { title: titled(name), ...folds, size: counted(text.length, 'character') }
 }
 
 /** Two versions side by side; with one version, what is stored beside what restoring it would make. */
@@ -262,9 +244,9 @@ async function openPair(view, id, version, to) {
   const key = [...crypto.getRandomValues(new Uint8Array(12))].join('-')
   const headers = { 'if-match': seen ?? tried.headers.get('etag'), 'idempotency-key': `"${key}"` }
   const restore = async () => {
-    const { signal } = turn
+    const mine = turn
     const { warnings } = await ask('POST', `${root}/${id}/restore`, { body, headers, signal: null }) // never broken off
-    if (signal.aborted) return
+    if (mine !== turn) return
     history.replaceState(null, '', `#/${view}/${id}`)
     await openOne(view, id, [`Version ${version} is restored.`, ...warnings].join(' '))
   }
@@ -283,25 +265,25 @@ function showDifferences(before, after, first, second) {
     const [left, right] = ['ins', 'del'].map(other => runs.filter(({ as }) => as !== other))
     return { title: titled(name), first, second, left, right }
   })
-  const differ = changed.length === 1 ? '1 field differs' : `${changed.length} fields differ`
-  tell({ pairNote: `${differ}, ${names.length - changed.length} are the same.`, differences })
+  tell({ pairNote: `${counted(changed.length, 'field')} of ${names.length} changed.`, differences })
 }
 
 /** The differences, with `around` characters of what is the same on each side of them. */
 function runsOf(before, after, around) {
   return differencesOf(before, after).map(({ as, text }) => {
     const kept = as === 'span' ? around : around * 50
-    return { as, text: text.length > 3 * kept ? `${text.slice(0, kept)} ... ${text.slice(-kept)}` : text }
+    const gap = around < 100 ? ' ... ' : '\n...\n'
+    return { as, text: text.length > 3 * kept ? text.slice(0, kept) + gap + text.slice(-kept) : text }
   })
 }
 
 /** The words that differ (Myers 1986), of long texts the lines, as runs of `span`, `del` and `ins`. What differs too much is replaced whole. */
 function differencesOf(before, after) {
-  const isLong = before.length + after.length > WORDS_CHARACTERS_MAX
+  const isLong = before.length + after.length > MAX.words
   const pattern = isLong ? /[^\n]*\n|[^\n]+/g : /[\p{L}\p{N}_]+|\s+|./gsu
   const [a, b] = [before, after].map(text => text.match(pattern) ?? [])
   const ends = { 1: { i: 0 } } // by diagonal: how many words of `a` are done, and the way there
-  for (let d = 0; d <= DIFFERENCES_MAX; d++) {
+  for (let d = 0; d <= MAX.differences; d++) {
     for (let k = -d; k <= d; k += 2) {
       const isAdded = k === -d || (k !== d && ends[k - 1].i < ends[k + 1].i)
       const from = ends[isAdded ? k + 1 : k - 1]
@@ -324,31 +306,18 @@ function runsTo({ i, start, from, as, text }, words) {
   return runs
 }
 
-/* A definition */
-
-function openDefinition() {
-  show('definition', 'Check a definition')
-  scheduleCheck()
-}
-
-function setText(text) {
-  box.value = text
-  box.scrollTo(0, 0)
-  scheduleCheck()
-}
-
 /** Checks what is in the box soon: the longer it is, the later. */
 function scheduleCheck() {
   turn.abort()
   clearTimeout(timer)
   $('editor').className = 'stale'
-  lines = 1
-  for (let at = box.value.indexOf('\n'); at >= 0; at = box.value.indexOf('\n', at + 1)) lines++
+  lines = box.value.split('\n').length
   drawLines()
-  timer = setTimeout(() => $('definition').hidden || doing(check), 300 + box.value.length / 2_000)
+  timer = setTimeout(() => $('definition').hidden || doing(check), 300 + box.value.length / 10_000)
 }
 box.oninput = scheduleCheck
 $('against').oninput = scheduleCheck
+const setText = text => scheduleCheck(Object.assign(box, { value: text }))
 
 async function validated(more) {
   const tool = $('against').value.trim()
@@ -385,34 +354,29 @@ function drawLines() {
 box.onscroll = () => requestAnimationFrame(drawLines)
 
 function goTo(line) {
-  let start = 0
-  for (let i = 1; i < line; i++) start = box.value.indexOf('\n', start) + 1
+  const start = [...box.value.split('\n', line - 1), ''].join('\n').length
   box.focus()
   box.setSelectionRange(start, start)
   box.scrollTo(0, Math.max(0, line - 4) * LINE_PX)
 }
-$('next').onclick = () => {
-  const here = box.value.slice(0, box.selectionStart).split('\n').length
-  goTo((findings.find(({ line }) => line > here) ?? findings[0]).line)
-}
+$('next').onclick = () => goTo(findings[place++ % findings.length].line)
 
 async function lookForRepair() {
   const [server, drop] = [$('server').value.trim(), $('drop').checked]
   tell({ repairPanel: true, repairNote: 'Looking for a repair.', edits: [], left: [], useRepaired: false })
   $('repairTitle').focus()
-  const found = await validated({ complete: true, ...(server && { server }), ...(drop && { drop: 'unsupported' }) })
-  const { repairNote, edits, left, repaired } = found
+  const query = { complete: true, ...(server && { server }), ...(drop && { drop: 'unsupported' }) }
+  const { repairNote, edits, left, repaired } = await validated(query)
   tell({ repairNote, edits, left, useRepaired: repaired !== undefined })
   $('useRepaired').onclick = () => {
     box.select() // what is inserted so can be undone by keyboard; a long text would take seconds
-    if (repaired.length > WORDS_CHARACTERS_MAX || !document.execCommand('insertText', false, repaired))
-      setText(repaired)
+    if (repaired.length > MAX.words || !document.execCommand('insertText', false, repaired)) setText(repaired)
   }
 }
 for (const button of ['repair', 'lookAgain']) $(button).onclick = () => doing(lookForRepair)
 
 async function readFile(file) {
-  if (file?.size > FILE_BYTES_MAX) tell({ verdict: `${file.name} is larger than any definition.` })
+  if (file?.size > MAX.fileBytes) tell({ verdict: `${file.name} is larger than any definition.` })
   else if (file) setText(await file.text())
 }
 $('file').onchange = ({ target }) => readFile(target.files[0]).finally(() => Object.assign(target, { value: '' }))
@@ -421,5 +385,4 @@ box.ondrop = event => {
   if (event.dataTransfer.files.length > 0) event.preventDefault()
   readFile(event.dataTransfer.files[0])
 }
-
 route()

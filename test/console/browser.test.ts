@@ -1,0 +1,191 @@
+import { existsSync, readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { sql } from 'kysely'
+import { type Browser, chromium, type Page } from 'playwright-core'
+import t, { type Test } from 'tap'
+import { demoApp } from '../demo-app.js'
+import { listening } from '../test-service.js'
+
+const CHROMIUM = process.env['CHROMIUM'] ?? '/usr/bin/chromium'
+const skip = existsSync(CHROMIUM) ? false : `no ${CHROMIUM} on this machine: apt-get install chromium, or set CHROMIUM`
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
+const SCRIPT = '<img src=x onerror="document.title=\'run\'"><script>document.title="run"</script>\u202e'
+
+const BROKEN = `openapi: 3.0.3
+info: { title: Orders }
+servers: [{ url: https://orders.example.com }]
+paths:
+  /orders/{id}:
+    # what a model reads
+    get:
+      summary: Read an order
+`
+
+t.test('people look at everything, check a definition and take a change back', { skip }, async t => {
+  const { app, call, database, tokens } = await demoApp(t, { STATEMENT_TIMEOUT_MS: '1000', LOCK_TIMEOUT_MS: '500' })
+  const origin = `http://127.0.0.1:${await listening(app)}`
+  const args = ['--headless', '--no-sandbox', '--disable-gpu']
+  const browser = await chromium.launch({ executablePath: CHROMIUM, args })
+  t.teardown(() => browser.close())
+  const edit = (fields: object, mask = Object.keys(fields).join()) =>
+    call('PATCH', `/persona/1?update_mask=${mask}`, { token: tokens.admin, body: fields })
+  await edit({ name: `Planner ${SCRIPT}`, system_prompt: 'Plan trips to five islands.' })
+
+  for (const width of [1400, 390]) {
+    await t.test(`at ${width} pixels`, async t => {
+      const { page, isClean, isSilent } = await opened(t, browser, origin, width)
+      await page.keyboard.type(tokens.admin) // the field has the focus
+      await isClean('sign-in')
+      await page.keyboard.press('Enter')
+      await page.getByRole('link', { name: 'Chapter editor' }).waitFor()
+      await isClean('agents')
+      await page.getByLabel('Search').fill('PLANNER alice')
+      await page.locator('#found', { hasText: /^1 of \d+ agents$/ }).waitFor()
+      t.match(await page.locator('#rows').textContent(), '<img src=x', 'a text of a user is a text')
+      await page.getByRole('link', { name: 'Tools' }).click()
+      await page.getByRole('link', { name: 'weather' }).click()
+      await page.getByText(/^\d+ characters$/).waitFor()
+      await isClean('a tool')
+      await page.getByRole('button', { name: 'Check and edit a copy' }).click()
+      await page.locator('#use', { hasText: /agents? uses? the tool/ }).waitFor()
+      t.match(await page.locator('#changes').textContent(), 'A model would notice nothing.')
+      t.match(await page.locator('#size').textContent(), /^\d+ functions?, about \d+ tokens/)
+      await isClean('a definition without faults')
+
+      await page.getByLabel('Compare with tool').fill('')
+      await page.getByLabel('OpenAPI definition').fill(BROKEN)
+      const fault = page.locator('#notes .fault', { hasText: 'needs an operationId' })
+      await fault.waitFor()
+      t.match(await fault.textContent(), /^Line 7: fault .*Repair adds "orders_id_get"\./)
+      const [line, note] = [await page.locator('#gutter .fault').first().boundingBox(), await fault.boundingBox()]
+      if (width > 1000) t.ok(Math.abs((line?.y ?? 0) - (note?.y ?? 1e9)) < 100, 'it is beside its line')
+      await fault.getByRole('button').press('Enter')
+      t.equal(await page.evaluate('document.activeElement.id'), 'box')
+      await isClean('a definition with faults')
+      await page.getByRole('button', { name: 'Repair with' }).click()
+      await page.locator('#edits ins', { hasText: 'orders_id_get' }).waitFor()
+      await isClean('a repair')
+      await page.getByRole('button', { name: 'Put the repaired' }).click()
+      await page.locator('#functions', { hasText: 'orders_id_get' }).waitFor()
+      t.match(
+        await page.getByLabel('OpenAPI definition').inputValue(),
+        /# what a model reads\n[\s\S]*operationId: orders_id_get/,
+      )
+      await page.keyboard.press('Control+z')
+      await fault.waitFor()
+
+      const [before] = (await call('GET', '/persona/1/history', { token: tokens.admin })).json()
+      await page.goto(`${origin}/console#/agents/1`)
+      await edit({ system_prompt: `Plan trips to seven islands, ${width}.` })
+      await page.getByLabel('Views').getByText('Agents').click()
+      await page.getByRole('link', { name: 'Planner' }).click()
+      const entry = page.locator('#entries > li').first()
+      await entry.locator('ins', { hasText: 'seven' }).waitFor()
+      await isClean('an agent and its history')
+      await entry.getByRole('link', { name: /^Compare \d+ with \d+$/ }).click()
+      const sides = page.locator('#differences .two pre')
+      await sides.first().locator('del', { hasText: /five/ }).waitFor()
+      t.match(await sides.last().locator('ins').first().textContent(), /seven/)
+      t.match(await sides.last().textContent(), 'Plan trips to seven islands', 'what is the same is there too')
+      await isClean('two versions')
+      await page.goBack()
+      await page.getByRole('link', { name: `Restore ${before.version}`, exact: true }).click()
+      const restore = page.getByRole('button', { name: `Restore version ${before.version}` })
+      await restore.waitFor()
+      t.match(await page.locator('#differences ins').first().textContent(), /five/)
+      await isClean('a restoration')
+      const read = async () => (await call('GET', '/persona/1', { token: tokens.admin })).json().system_prompt
+      t.match(await read(), 'seven', 'the dry run stored nothing')
+      await restore.press('Enter')
+      await page.getByText(`Version ${before.version} is restored.`).waitFor()
+      t.equal(await read(), 'Plan trips to five islands.')
+
+      t.strictSame(await page.context().cookies(), [])
+      t.equal(await page.evaluate('localStorage.length + sessionStorage.length'), 0)
+      await page.reload()
+      await page.getByLabel('Access token').waitFor() // the token is gone
+      isSilent()
+    })
+  }
+
+  await t.test('answers that refuse are said in words, with a way on', async t => {
+    const { page, isClean, isSilent } = await opened(t, browser, origin, 1400, /status of (40\d|413|503)|ERR_/)
+    const title = (words: RegExp) => page.locator('#problem h2', { hasText: words }).waitFor()
+    const signIn = async (token: string) => {
+      await page.getByLabel('Access token').fill(token)
+      await page.getByRole('button', { name: 'Sign in' }).click()
+    }
+    await signIn('pat_unknown')
+    await title(/^This token is not valid/)
+    await signIn(tokens.reader)
+    await page.getByRole('heading', { name: 'Agents' }).waitFor()
+    await page.goto(`${origin}/console#/agents/2147483647`)
+    await title(/^It does not exist/)
+    await page.goto(`${origin}/console#/agents/1/restore/1`)
+    await title(/^This token does not allow that|^It does not exist/)
+    await isClean('a refusal')
+    await page.goto(`${origin}/console#/definition`)
+    await page.getByLabel('OpenAPI definition').fill('{}')
+    await title(/^This token does not allow that/)
+    await page.reload()
+    await signIn(tokens.admin)
+    const megabytes = (count: number) => page.evaluate<number>(putText(count * 2 ** 20))
+    await page.locator('#box').waitFor()
+    await megabytes(11)
+    await title(/^That is larger than the service takes/)
+    t.ok((await megabytes(4.9)) < 2_000, 'a text of 5 MB does not stop the page')
+    await page.locator('#verdict', { hasText: /^JSON, / }).waitFor()
+    t.ok((await page.locator('#gutter span').count()) < 100)
+    await database.db.transaction().execute(async trx => {
+      await sql`lock table tool`.execute(trx)
+      await page.getByRole('link', { name: 'Tools' }).click()
+      await title(/^The service is busy/)
+      await page.getByText('This page tries again by itself.').waitFor()
+      await isClean('a service that is away')
+    })
+    await page.getByRole('link', { name: 'weather' }).waitFor()
+    t.equal(await page.locator('#problem h2').count(), 0)
+    isSilent()
+  })
+})
+
+/** Puts a JSON text into the box. Answers for how long that kept the page from anything else, in ms. */
+const putText = (characters: number) => `(async () => {
+  const line = '"' + 'x'.repeat(60) + '",\\n'
+  const box = document.getElementById('box')
+  const began = performance.now()
+  box.value = '{"openapi":"3.0.3","x":[\\n' + line.repeat(${characters} / line.length) + '""]}'
+  box.dispatchEvent(new Event('input'))
+  await new Promise(resolve => requestAnimationFrame(() => setTimeout(resolve)))
+  return performance.now() - began
+})()`
+
+/** Opens the page. `isClean` looks for what axe finds, light and dark, and for a page wider than its window. */
+async function opened(t: Test, browser: Browser, origin: string, width: number, expected?: RegExp) {
+  const page: Page = await browser.newPage({ viewport: { width, height: 800 } })
+  const said: string[] = []
+  page.on('console', message => said.push(message.text()))
+  page.on('pageerror', error => said.push(error.message))
+  t.teardown(() => page.close())
+  await page.goto(`${origin}/`)
+  t.equal(page.url(), `${origin}/console`)
+  const isClean = async (view: string) => {
+    for (const colorScheme of ['light', 'dark'] as const) {
+      await page.emulateMedia({ colorScheme })
+      await page.evaluate(AXE)
+      t.strictSame(await page.evaluate(VIOLATIONS), [], `axe finds nothing: ${view}, ${colorScheme}`)
+    }
+    t.ok(await page.evaluate('document.documentElement.scrollWidth <= innerWidth'), `no overflow: ${view}`)
+    t.notMatch(await page.title(), /^run$/, 'no text of a user runs')
+  }
+  const isSilent = () =>
+    t.strictSame(
+      said.filter(text => !expected?.test(text)),
+      [],
+      'the console of the browser is silent',
+    )
+  return { page, isClean, isSilent }
+}
+
+const VIOLATIONS =
+  'axe.run().then(({ violations }) => violations.map(({ id, nodes }) => [id, ...nodes.map(node => node.html)].join()))'
