@@ -297,7 +297,6 @@ function differencesOf(before, after) {
   return Object.entries({ del: before, ins: after }).map(([as, text]) => ({ as, text }))
 }
 
-/** The way to an end, as runs of what is the same and what is not. */
 function runsTo({ i, start, from, as, text }, words) {
   const runs = from.from ? runsTo(from, words) : []
   if (from.from && runs.at(-1)?.as === as) runs.at(-1).text += text
@@ -344,11 +343,12 @@ function drawLines() {
   const kinds = new Map(findings.toReversed().map(({ line, kind }) => [line, kind]))
   tell({ gutter: Array.from({ length: count }, (_, i) => ({ line: first + i + 1, kind: kinds.get(first + i + 1) })) })
   $('gutter').style.marginTop = `${-(scrollTop % LINE_PX)}px`
+  const heights = findings.map(({ note }) => note.offsetHeight) // before anything moves: one layout is enough
   let free = Number.NEGATIVE_INFINITY
-  for (const { line, note } of findings) {
+  for (const [i, { line, note }] of findings.entries()) {
     const top = Math.max((line - 1) * LINE_PX - scrollTop, free)
     note.style.top = `${top}px`
-    free = line > first ? top + note.offsetHeight + 4 : free
+    free = line > first ? top + heights[i] + 4 : free
   }
 }
 box.onscroll = () => requestAnimationFrame(drawLines)
