@@ -30,6 +30,8 @@ import { registerRequestValidation } from './http/validation.js'
 import type { Lifecycle } from './lifecycle.js'
 import { InFlight } from './limits/in-flight.js'
 import { bodyTurns, workBounds } from './limits/semaphore.js'
+import { isInner } from './mcp/inner.js'
+import { registerMcp } from './mcp/serve-mcp.js'
 import { registerCreatePersona } from './persona/create-persona.js'
 import { registerDeletePersona } from './persona/delete-persona.js'
 import { releaseTool } from './persona/life.js'
@@ -116,7 +118,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   })
 
   await app.register(async operations => {
-    await registerAdmission(operations, { auth, limits, service, requests, authenticate })
+    await registerAdmission(operations, { auth, limits, service, requests, isInner, authenticate })
     if (server.strictHandling) preferStrict(operations)
     registerOperations(operations, options)
   })
@@ -124,7 +126,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   return app
 }
 
-function registerOperations(app: FastifyInstance, { config, database, service }: AppOptions): void {
+function registerOperations(app: FastifyInstance, { config, database, service, version }: AppOptions): void {
   const { auth, limits } = config
   const { toolBodyBytes: bodyLimitBytes, definitionTimeoutMs: deadlineMs, snapshotBytes: snapshotBytesMax } = limits
   const { requireIfMatch, headerTrialsPerHour } = auth
@@ -151,6 +153,7 @@ function registerOperations(app: FastifyInstance, { config, database, service }:
   registerValidateTool(app, toolOptions)
   registerToday(app, toolOptions)
   if (config.server.console) registerValidateText(app, { ...toolOptions, deadlineMs, turn: bodyTurns(1, deadlineMs) })
+  registerMcp(app, { version, origins: config.server.corsOrigins, toolBodyBytes: bodyLimitBytes })
 }
 
 function serverOptions({ config: { server }, logger }: AppOptions): FastifyHttpOptions<RawServerDefault> {

@@ -56,6 +56,7 @@ const LAYERS = [
     'tool',
     'persona',
     'today',
+    'mcp',
     'admin',
     'console',
     'lifecycle.ts',
@@ -72,8 +73,9 @@ const FORMS = ['nearest-name', 'database-url', 'key-ring']
 const APART: Record<string, { knows?: string[]; isKnownBy?: string[] }> = {
   schema: { knows: ['errors.ts', 'nearest-name'] },
   'tool/definition': { knows: [], isKnownBy: ['tool', 'admin'] },
-  tool: { isKnownBy: ['persona', 'today', 'admin', 'console', 'app.ts'] },
+  tool: { isKnownBy: ['persona', 'today', 'mcp', 'admin', 'console', 'app.ts'] },
   today: { isKnownBy: ['app.ts'] },
+  mcp: { isKnownBy: ['app.ts'] },
   limits: { isKnownBy: ['http', 'app.ts'] },
   'lifecycle.ts': { isKnownBy: ['app.ts', 'server.ts'] },
   'cli.ts': { knows: ['admin'] },
@@ -132,7 +134,7 @@ const isWeb = (name: string) => name === 'fastify' || name.startsWith('@fastify/
 
 t.test('only the web layer, the hook and the operations know Fastify', async t => {
   const allowed =
-    /^(http\/.*|auth\/(hook|client-address)\.ts|\w+\/(update|validate|read|create|delete|restore)-[\w-]+\.ts|today\/[\w-]+\.ts|app\.ts|server\.ts)$/
+    /^(http\/.*|auth\/(hook|client-address)\.ts|\w+\/(update|validate|read|create|delete|restore)-[\w-]+\.ts|today\/[\w-]+\.ts|mcp\/(inner|serve-mcp)\.ts|app\.ts|server\.ts)$/
   const knowing = files.filter(({ packages }) => packages.some(isWeb)).map(({ path }) => path)
   t.strictSame(
     knowing.filter(path => !allowed.test(path)),

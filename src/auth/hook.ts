@@ -24,6 +24,8 @@ export interface RoutePolicy {
   resource?: 'persona' | 'tool'
   /** Whether the route stores something: its 503 then says what became of that. */
   writes?: true
+  /** Whether its work is requests to other routes, which say what became of it. */
+  asksWithin?: true
   /** Whether it makes a new resource: a token that is bound to some cannot, nor can a manager of groups. */
   creates?: true
   /** Whether `X-Onyx-Authorization` is read before `Authorization`, whatever the settings say. */
@@ -206,6 +208,18 @@ function requireBinding({ token }: Caller, { resource, creates }: RoutePolicy, l
   const bound = (resource === 'persona' ? token.personaIds : token.toolIds) ?? []
   if (lookup === undefined ? bound.length > 0 : lookup.id !== undefined && bound.includes(lookup.id)) return
   throw new Forbidden('This token is bound to other resources.')
+}
+
+/** Whether a route with this policy lets the caller in, as far as the token tells. */
+export function admits(policy: RoutePolicy, caller: Caller): boolean {
+  try {
+    requirePermission(caller, policy)
+    requireWriting(caller, policy, { query: {} })
+    requireBinding(caller, policy, undefined)
+    return true
+  } catch {
+    return false
+  }
 }
 
 /** Writes the token's last use, at most once a minute; nobody waits for it and its failure fails no request. */

@@ -1,3 +1,4 @@
+import type { IncomingMessage } from 'node:http'
 import underPressure from '@fastify/under-pressure'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { LRUCache } from 'lru-cache'
@@ -27,6 +28,8 @@ export interface AdmissionOptions extends Pick<Config, 'auth' | 'limits'> {
   service: { current(): Readiness }
   /** Requests that are not answered yet. */
   requests: InFlight
+  /** Whether a request is part of another one, which counts. */
+  isInner: (raw: IncomingMessage) => boolean
   authenticate: Authenticate
 }
 
@@ -45,7 +48,7 @@ declare module 'fastify' {
  * Failures are counted by address; beyond their quota only tokens are looked up that may well be valid.
  */
 export async function registerAdmission(scope: FastifyInstance, options: AdmissionOptions): Promise<void> {
-  const { auth, limits, service, requests, authenticate } = options
+  const { auth, limits, service, requests, isInner, authenticate } = options
   const bytes = new InFlight(limits.transferBytes, Math.ceil(limits.transferBytes / 4))
   await scope.register(underPressure, pressureLimits(limits.eventLoopDelayMaxMs))
   const countToken = counter('token', 'RATE_LIMIT_PER_MINUTE', auth.requestsPerMinute)
@@ -59,6 +62,7 @@ export async function registerAdmission(scope: FastifyInstance, options: Admissi
     const onyx = takesOnyxHeader ? request.headers['x-onyx-authorization'] : undefined
     requireServing(service.current())
     const hash = tokenHashIn(request, onyx === undefined ? undefined : String(onyx))
+    if (isInner(request.raw)) return await authenticate(request, reply)
     const token = Buffer.isBuffer(hash) ? hash.toString('latin1') : undefined
     enterWork(request, token ?? clientAddressOf(request), requests, bytes)
     if (token !== undefined) countToken(token, reply)

@@ -60,7 +60,7 @@ export function registerConnections(
     done(null, payload)
   })
   const endLate = () => {
-    for (const exchange of open) if (!exchange.isSettled) answerLate(exchange)
+    for (const exchange of open) if (!exchange.isSettled && !asksWithin(exchange)) answerLate(exchange)
     setTimeout(() => {
       for (const exchange of open) exchange.cut = 'shutdown'
       app.server.closeAllConnections()
@@ -72,6 +72,11 @@ export function registerConnections(
     // To close a server cuts answers that are made and not read yet.
     await Promise.all([...open].map(exchange => new Promise<void>(resolve => exchange.atEnd(resolve))))
   })
+}
+
+/** The requests that it waits for are answered late, and what they say is its answer. */
+function asksWithin({ request }: Exchange): boolean {
+  return request.policy?.asksWithin === true && request.body !== undefined
 }
 
 const IN_DOUBT =

@@ -39,7 +39,8 @@ export function setCommonHeaders(request: FastifyRequest, reply: FastifyReply): 
 
 /** What a client of the operations sends, beside what every browser may send. */
 const REQUEST_HEADERS =
-  'authorization, content-type, idempotency-key, if-match, if-none-match, prefer, traceparent, x-onyx-authorization, x-request-id'
+  'authorization, content-type, idempotency-key, if-match, if-none-match, mcp-method, mcp-name, mcp-protocol-version, prefer, ' +
+  'traceparent, x-onyx-authorization, x-request-id'
 
 /** What a client needs to read of an answer. */
 const ANSWER_HEADERS =

@@ -1,0 +1,197 @@
+import type { CallToolResult, Tool } from '@modelcontextprotocol/server'
+import { type Static, type TObject, Type } from '@sinclair/typebox'
+import type { RoutePolicy } from '../auth/hook.js'
+import { REQUEST_FIELDS as AGENT_FIELDS } from '../persona/fields.js'
+import { bodyCheck } from '../schema/body-check.js'
+import { enumeration, identifier } from '../schema/vocabulary.js'
+import { REQUEST_FIELDS as TOOL_FIELDS } from '../tool/fields.js'
+import { entityTag } from '../updates/tag.js'
+import { type Answer, type Body, faulty, readFirst, refusal, refused, result, type ToolKind } from './answers.js'
+
+/* The tools that a model calls. Each is a few requests to the operations, which have all rules. */
+
+/** Sends a request of the caller to an operation. */
+export type Ask = (
+  method: 'GET' | 'PATCH' | 'POST' | 'PUT',
+  url: string,
+  sent?: { body?: object; headers?: Record<string, string> },
+) => Promise<Answer>
+
+/** A tool as `tools/list` shows it, with what it does. */
+export interface Operation {
+  tool: Tool
+  /** The access that its requests take: it is listed for tokens that have it. */
+  policy: RoutePolicy
+  call(ask: Ask, args: unknown): Promise<CallToolResult>
+}
+
+const KINDS = {
+  agent: { resource: 'persona', read: '/persona', write: '/persona', method: 'PATCH', permission: 'basic' },
+  tool: { resource: 'tool', read: '/tool', write: '/admin/tool/custom', method: 'PUT', permission: 'manage:actions' },
+} as const
+
+const VALIDATE = '/admin/tool/custom/validate'
+const KIND = enumeration(['agent', 'tool'])
+const ETAG = Type.Optional(Type.String())
+const OBJECT = (description?: string) => Type.Record(Type.String(), Type.Unknown(), description ? { description } : {})
+
+/** Makes a tool whose arguments are checked by its schema. */
+function operation<Input extends TObject>(
+  name: string,
+  policy: RoutePolicy,
+  description: string,
+  input: Input,
+  run: (ask: Ask, args: Static<Input>) => Promise<CallToolResult>,
+): Operation {
+  const check = bodyCheck(input)
+  const { writes = false } = policy
+  const annotations = { readOnlyHint: !writes, destructiveHint: writes, idempotentHint: true, openWorldHint: false }
+  const inputSchema = JSON.parse(JSON.stringify(input)) as Tool['inputSchema'] // an object's, without TypeBox's marks
+  return {
+    policy,
+    tool: { name, description, inputSchema, annotations },
+    async call(ask, args = {}) {
+      const verdict = check({ kind: 'value', value: args, forbidden: [] }, { mask: undefined, strict: true })
+      if ('value' in verdict) return await run(ask, verdict.value as Static<Input>) // as its schema says
+      return faulty(verdict.faults)
+    },
+  }
+}
+
+function listed(kind: ToolKind): Operation {
+  const { resource, read } = KINDS[kind]
+  const input = Type.Object({ name: Type.Optional(Type.String()), after: Type.Optional(identifier()) })
+  const description = `Lists ${kind}s with their etags, 50 at a time. name: exactly this; after: next of the page before.`
+  return operation(`list_${kind}s`, { permission: 'basic', resource }, description, input, async (ask, query) => {
+    const answer = await ask('GET', read + queryOf(query))
+    return answer.status === 200 ? result({ [`${kind}s`]: answer.body }, { next: answer.next }) : refused(answer, kind)
+  })
+}
+
+function shown(kind: ToolKind): Operation {
+  const { resource, read } = KINDS[kind]
+  const more = kind === 'agent' ? '; definitions of its tools are left out' : ''
+  const description = `Reads one ${kind} and its etag${more}. Header values are redactions: send one back to keep its value.`
+  const input = Type.Object({ id: identifier() })
+  return operation(`get_${kind}`, { permission: 'basic', resource }, description, input, async (ask, { id }) => {
+    const answer = await ask('GET', `${read}/${id}`)
+    if (answer.status !== 200) return refused(answer, kind, id)
+    return result({ etag: answer.etag, [kind]: brief(answer.body) }, answer)
+  })
+}
+
+/** An agent without what its tools are made of. */
+function brief(snapshot: Body | null): Body {
+  const { tools, ...others } = snapshot ?? {}
+  if (!Array.isArray(tools)) return { ...snapshot }
+  return { ...others, tools: tools.map(({ definition: _, custom_headers: __, ...tool }: Body) => tool) }
+}
+
+function updating(kind: ToolKind, isPlan: boolean): Operation {
+  const { resource, permission, read, write, method } = KINDS[kind]
+  const names = (kind === 'agent' ? AGENT_FIELDS : TOOL_FIELDS).map(([name]) => name)
+  const fields = OBJECT(isPlan ? `Only what changes, of: ${names.join(' ')}` : undefined)
+  const description = isPlan
+    ? `Tries an update of one ${kind} and answers the difference${kind === 'tool' ? ', also for models and agents' : ''}. Stores nothing.`
+    : `Stores an update of one ${kind} if it is as the etag says. Takes what plan_${kind}_update takes: try that first.`
+  const policy: RoutePolicy = { permission, resource, ...(!isPlan && { writes: true }) }
+  const input = Type.Object({ id: identifier(), etag: ETAG, fields })
+  const name = isPlan ? `plan_${kind}_update` : `update_${kind}`
+  return operation(name, policy, description, input, async (ask, { id, etag, fields }) => {
+    if (etag === undefined) return withoutEtag(kind, id)
+    const mask = kind === 'agent' ? Object.keys(fields).join(',') : undefined
+    const query = queryOf({ update_mask: mask, dry_run: isPlan || undefined })
+    const prefer = isPlan ? 'handling=strict' : 'handling=strict, return=minimal'
+    const before = isPlan ? await ask('GET', `${read}/${id}`) : undefined
+    const answer = await ask(method, `${write}/${id}${query}`, { body: fields, headers: { 'if-match': etag, prefer } })
+    if (answer.status >= 300) return refused(answer, kind, id)
+    if (!isPlan) return result({ id, etag: answer.etag }, answer)
+    const changes = differences(brief(before?.body ?? null), brief(answer.body))
+    const more = kind === 'agent' ? await hiddenChanges(ask, id, fields, answer.body) : []
+    const found = { id, etag: answer.etag, changes: [...changes, ...more] }
+    if (kind === 'agent' || !fields.definition) return result(found, answer)
+    const { body } = await ask('POST', `${VALIDATE}?tool_id=${id}`, { body: { definition: fields.definition } })
+    return result({ ...found, impact: body?.impact }, answer)
+  })
+}
+
+/** Changes of fields that no snapshot shows, by themselves or as the records of their ids. */
+async function hiddenChanges(ask: Ask, id: number, fields: Body, snapshot: Body | null): Promise<Body[]> {
+  const hidden = ([name]: [string, unknown]) =>
+    name !== 'remove_image' && ![name, name.replace(/_ids$/, 's')].some(shown => shown in (snapshot ?? {}))
+  const asked = Object.fromEntries(Object.entries(fields).filter(hidden))
+  if (Object.keys(asked).length === 0) return []
+  const { body } = await ask('GET', `/persona/${id}?view=update`)
+  return differences(body ?? {}, asked)
+}
+
+function differences(before: Body, after: Body): Body[] {
+  const changed = Object.keys(after).filter(field => JSON.stringify(before[field]) !== JSON.stringify(after[field]))
+  return changed.map(field => ({ field, from: shortened(before[field]), to: shortened(after[field]) }))
+}
+
+/** Longer values are told by names, or by their size. */
+const VALUE_CHARACTERS = 4_096
+
+function shortened(value: unknown = null): unknown {
+  const text = JSON.stringify(value)
+  if (text.length <= VALUE_CHARACTERS) return value
+  return Array.isArray(value) ? value.map(({ id, name }: Body) => ({ id, name })) : { bytes: Buffer.byteLength(text) }
+}
+
+function withoutEtag(kind: ToolKind, id: number): CallToolResult {
+  return refusal(`${readFirst(kind, id)}: then nothing that you have not seen is overwritten.`)
+}
+
+const validation = operation(
+  'validate_definition',
+  { permission: 'manage:actions', resource: 'tool' },
+  'Checks a definition: every fault with its place, else its operations. tool_id: also what storing it there would change.',
+  Type.Object({ definition: OBJECT('An OpenAPI 3.x document.'), tool_id: Type.Optional(identifier()) }),
+  async (ask, { definition, tool_id }) => {
+    const answer = await ask('POST', VALIDATE + queryOf({ report: 'full', tool_id }), { body: { definition } })
+    if (answer.status !== 200) return refused(answer, 'tool', tool_id)
+    const { methods, ...more } = answer.body ?? {}
+    const named = (methods as Body[]).map(({ spec: _, ...method }) => method) // of a 200
+    return result({ methods: named, ...more })
+  },
+)
+
+const history = operation(
+  'history',
+  { permission: 'basic' },
+  'Who changed what of an agent or tool, newest first, and its etag. before: next of the page before.',
+  Type.Object({ kind: KIND, id: identifier(), before: Type.Optional(identifier()) }),
+  async (ask, { kind, id, before }) => {
+    const { resource, read } = KINDS[kind]
+    const answer = await ask('GET', `${read}/${id}/history${queryOf({ before })}`)
+    if (answer.status !== 200) return refused(answer, kind, id)
+    const [newest] = answer.body as unknown as { version: number }[] // the list of a 200
+    const etag = before === undefined && newest ? { etag: entityTag(resource, id, newest.version) } : {}
+    return result({ ...etag, entries: answer.body }, { next: answer.next })
+  },
+)
+
+const restoration = operation(
+  'restore',
+  { permission: 'basic', writes: true },
+  'Makes a new version with the content of an earlier one (see history) if it is as the etag says.',
+  Type.Object({ kind: KIND, id: identifier(), version: identifier(), etag: ETAG }),
+  async (ask, { kind, id, version, etag }) => {
+    if (etag === undefined) return withoutEtag(kind, id)
+    const headers = { 'if-match': etag, prefer: 'return=minimal' }
+    const answer = await ask('POST', `${KINDS[kind].write}/${id}/restore`, { body: { version }, headers })
+    return answer.status < 300 ? result({ id, etag: answer.etag }, answer) : refused(answer, kind, id)
+  },
+)
+
+function queryOf(values: Record<string, string | number | boolean | undefined>): string {
+  const query = new URLSearchParams()
+  for (const [name, value] of Object.entries(values)) if (value !== undefined) query.set(name, String(value))
+  return query.size === 0 ? '' : `?${query}`
+}
+
+const of = (kind: ToolKind) => [listed(kind), shown(kind), updating(kind, true), updating(kind, false)]
+
+/** Every tool, in the order of the list. */
+export const OPERATIONS: readonly Operation[] = [...of('agent'), ...of('tool'), validation, history, restoration]

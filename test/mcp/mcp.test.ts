@@ -1,0 +1,295 @@
+import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client'
+import t from 'tap'
+import { createToken } from '../../src/admin/tokens.js'
+import { refused } from '../../src/mcp/answers.js'
+import { OPERATIONS } from '../../src/mcp/operations.js'
+import { demoApp } from '../demo-app.js'
+import { listening } from '../test-service.js'
+
+const PAGE = 'https://console.example.com'
+const demo = await demoApp(t, { CORS_ORIGINS: PAGE })
+const port = await listening(demo.app)
+const tokenOf = async (email: string, more: object = {}) =>
+  (await createToken(demo.database.db, { email, ...more })).token
+
+/** What a model gets of a call: the text, and the structure. */
+interface Told {
+  isError: boolean
+  text: string
+  // biome-ignore lint/suspicious/noExplicitAny: what each tool answers is looked at by its test
+  content: any
+}
+
+const MODES = { '2026-07-28': { pin: '2026-07-28' }, '2025-11-25': 'legacy' } as const
+
+async function connected(token: string, version: keyof typeof MODES = '2026-07-28') {
+  const client = new Client({ name: 'test', version: '1' }, { versionNegotiation: { mode: MODES[version] } })
+  const url = new URL(`http://127.0.0.1:${port}/mcp`)
+  const requestInit = { headers: { authorization: `Bearer ${token}` } }
+  await client.connect(new StreamableHTTPClientTransport(url, { requestInit }))
+  const call = async (name: string, args: Record<string, unknown>): Promise<Told> => {
+    const answer = await client.callTool({ name, arguments: args })
+    const [first] = answer.content as { text: string }[]
+    return { text: first?.text ?? '', content: answer.structuredContent, isError: answer.isError === true }
+  }
+  const names = async () => (await client.listTools()).tools.map(({ name }) => name)
+  return { client, call, names }
+}
+
+const WRITING = ['update_agent', 'update_tool', 'restore']
+const ALL = OPERATIONS.map(({ tool }) => tool.name)
+
+for (const version of ['2026-07-28', '2025-11-25'] as const) {
+  t.test(`the official client calls every tool by ${version}`, async t => {
+    const { client, call } = await connected(demo.tokens.admin, version)
+    t.equal(client.getNegotiatedProtocolVersion(), version)
+    const { tools } = await client.listTools()
+    t.strictSame(tools.map(({ name }) => name).sort(), [...ALL].sort())
+    t.equal(tools.length, 11)
+    const bytes = Buffer.byteLength(JSON.stringify({ tools }))
+    t.ok(bytes <= 6_144, `tools/list takes ${bytes} bytes`)
+    for (const { name, annotations } of tools) {
+      const hints = { readOnlyHint: !WRITING.includes(name), destructiveHint: WRITING.includes(name) }
+      t.match(annotations, { ...hints, idempotentHint: true, openWorldHint: false }, name)
+    }
+    const succeeds = async (name: string, args: Record<string, unknown>) => {
+      const { isError, text, content } = await call(name, args)
+      if (isError) t.fail(`${name}: ${text}`)
+      t.strictSame(JSON.parse(text), content, `${name} says the same as text`)
+      return content
+    }
+    const { agents } = await succeeds('list_agents', { name: 'Chapter editor' })
+    const id: number = agents[0].id
+    const { etag, agent } = await succeeds('get_agent', { id })
+    t.match(agent, { id, name: 'Chapter editor' })
+    t.notOk('definition' in agent.tools[0])
+    const fields = { description: `By ${version}`, recency_bias: 'auto', tool_ids: [] }
+    const plan = await succeeds('plan_agent_update', { id, etag, fields })
+    const changed = plan.changes.map(({ field, to }: { field: string; to: unknown }) => [field, to])
+    t.strictSame(new Map(changed).get('description'), fields.description)
+    t.strictSame(new Map(changed).get('tools'), [])
+    t.equal(new Map(changed).get('recency_bias'), 'auto')
+    const stored = await succeeds('update_agent', { id, etag, fields })
+    t.not(stored.etag, agents[0].etag)
+    t.strictSame(await succeeds('update_agent', { id, etag, fields }), stored, 'repeated after a lost answer')
+    const past = await succeeds('history', { kind: 'agent', id })
+    t.match(past, { etag: stored.etag, entries: [{ action: 'updated', actor: { email: 'admin@example.com' } }] })
+    const restored = { kind: 'agent', id, version: past.entries[1].version, etag: past.etag }
+    t.not((await succeeds('restore', restored)).etag, stored.etag)
+    t.strictSame((await succeeds('get_agent', { id })).agent, agent)
+
+    const list = await succeeds('list_tools', { name: 'chapters' })
+    const { tool, ...read } = await succeeds('get_tool', { id: list.tools[0].id })
+    const definition = structuredClone(tool.definition)
+    definition.paths['/chapters'].get.operationId = `chapters_${version.slice(0, 4)}`
+    const valid = await succeeds('validate_definition', { definition, tool_id: tool.id })
+    t.equal(valid.methods[0].name, definition.paths['/chapters'].get.operationId)
+    const change = { id: tool.id, etag: read.etag, fields: { definition } }
+    const tried = await succeeds('plan_tool_update', change)
+    t.match(tried, { changes: [{ field: 'definition' }], impact: { agents: { ids: [id] } } })
+    t.ok(tried.impact.changes.length > 0)
+    t.not((await succeeds('update_tool', change)).etag, list.tools[0].etag)
+    await client.close()
+  })
+}
+
+t.test('an update without an etag names the call to make; a stale one says what changed since', async t => {
+  const { call } = await connected(demo.tokens.admin)
+  const fields = { description: 'Stale' }
+  for (const [name, kind] of [
+    ['update_agent', 'agent'],
+    ['plan_tool_update', 'tool'],
+  ] as const) {
+    const { isError, text } = await call(name, { id: 1, fields })
+    t.ok(isError)
+    t.match(text, new RegExp(`^Call get_${kind} with id 1, send the etag of its answer`))
+  }
+  t.match((await call('restore', { kind: 'tool', id: 1, version: 1 })).text, /^Call get_tool with id 1/)
+  const { etag } = (await call('get_agent', { id: 1 })).content
+  const patch = async (body: object) => {
+    const url = `/persona/1?update_mask=${Object.keys(body).join(',')}`
+    t.equal((await demo.call('PATCH', url, { token: demo.tokens.admin, body })).statusCode, 200)
+  }
+  await patch({ name: 'Theirs' })
+  const stale = await call('update_agent', { id: 1, etag, fields })
+  t.match(
+    stale.text,
+    /^Nothing was changed by this call\. Changed since: name \(admin@example\.com, .*\)\. Call get_agent with id 1/,
+  )
+  t.match(stale, { isError: true, content: { status: 412, changed: [{ field: 'name' }] } })
+  t.match(
+    (await call('update_agent', { id: 1, etag: '"persona-1-999"', fields })).text,
+    /There never was a state with this etag/,
+  )
+  const now = (await call('get_agent', { id: 1 })).content.etag
+  await call('update_agent', { id: 1, etag: now, fields })
+  await patch({ description: 'Theirs again' })
+  const applied = await call('update_agent', { id: 1, etag: now, fields })
+  t.match(applied.text, /Your change was stored before, as "persona-1-\d+"\. Changed since: description/)
+})
+
+t.test('refusals are results in words, with the place of each fault in the arguments', async t => {
+  const { call, client } = await connected(demo.tokens.admin)
+  const { etag } = (await call('get_agent', { id: 1 })).content
+  const said: [string, Record<string, unknown>, RegExp][] = [
+    ['get_agent', { id: 'x' }, /^Refused.*\n- id: Input should be a valid integer/],
+    ['get_agent', { id: 1, colour: 'red' }, /\n- colour: Extra inputs/],
+    ['get_agent', { id: 999_999 }, /^No agent with this id\. list_agents names those that you see\.$/],
+    ['history', { kind: 'person', id: 1 }, /\n- kind: Input should be 'agent' or 'tool'/],
+    ['update_agent', { id: 1, etag, fields: { name: '' } }, /\n- name: /],
+    ['update_agent', { id: 1, etag, fields: { colour: 'red' } }, /\n- fields: .*'colour' is not a field/],
+    ['update_agent', { id: 1, etag: 'persona-1', fields: { name: 'x' } }, /\n- etag: Input should be/],
+    ['update_tool', { id: 1, etag: '"tool-1-1"', fields: { colour: 'red' } }, /\n- colour: Extra inputs/],
+    [
+      'validate_definition',
+      { definition: { openapi: '3.1.0', info: { title: 'x' } } },
+      /\n- definition\.paths: Field required/,
+    ],
+    ['restore', { kind: 'agent', id: 1, version: 999, etag }, /version/],
+  ]
+  for (const [name, args, words] of said) {
+    const { isError, text, content } = await call(name, args)
+    t.ok(isError, name)
+    t.match(text, words, `${name} ${JSON.stringify(args)}`)
+    t.equal(content.message, text)
+    if (content.status === 422) t.match(content.faults[0], { place: /^\w/, msg: /^\w/ })
+  }
+  await t.rejects(client.callTool({ name: 'drop_all', arguments: {} }), { message: /There is no tool drop_all/ })
+})
+
+t.test('header values are redactions in both directions', async t => {
+  const { call } = await connected(demo.tokens.admin)
+  const { etag } = (await call('get_tool', { id: 1 })).content
+  const secret = [{ key: 'X-Api-Key', value: 'a-secret-of-the-weather' }]
+  const stored = await call('update_tool', { id: 1, etag, fields: { custom_headers: secret } })
+  const read = await call('get_tool', { id: 1 })
+  const [{ value: redaction }] = read.content.tool.custom_headers
+  t.match(redaction, /^\*{4}#/)
+  const plan = {
+    id: 1,
+    etag: read.content.etag,
+    fields: { custom_headers: [{ key: 'X-Api-Key', value: redaction }], description: 'Kept' },
+  }
+  const kept = await call('plan_tool_update', plan)
+  t.strictSame(
+    kept.content.changes.map(({ field }: { field: string }) => field),
+    ['description'],
+  )
+  const past = await call('history', { kind: 'tool', id: 1 })
+  for (const { text } of [stored, read, kept, past]) t.notMatch(text, /a-secret/)
+})
+
+t.test('numbers keep their text in both directions', async t => {
+  const { call } = await connected(demo.tokens.admin)
+  const { tool, etag } = (await call('get_tool', { id: 2 })).content
+  const definition = JSON.stringify(tool.definition).replace(
+    '"type":"string"',
+    '"type":"number","maximum":9007199254740993.0',
+  )
+  const message = (name: string, args: string) =>
+    `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"${name}","arguments":${args}}}`
+  const headers = { accept: 'application/json, text/event-stream', 'content-type': 'application/json' }
+  const send = (body: string) => demo.call('POST', '/mcp', { token: demo.tokens.admin, headers, body })
+  await send(message('update_tool', `{"id":2,"etag":${JSON.stringify(etag)},"fields":{"definition":${definition}}}`))
+  const { body } = await send(message('get_tool', '{"id":2}'))
+  t.equal(body.split('9007199254740993.0').length, 3, 'as text and in the structure')
+})
+
+t.test('tools that write are listed for tokens that may write, and the operations decide', async t => {
+  const reads = ALL.filter(name => !WRITING.includes(name))
+  const aboutAgents = ['list_agents', 'get_agent', 'plan_agent_update']
+  const agents = [...aboutAgents, 'update_agent', 'list_tools', 'get_tool', 'history', 'restore']
+  const rows: [string, string, string[]][] = [
+    ['read-only', await tokenOf('admin@example.com', { scopes: ['read'] }), reads],
+    ['basic', demo.tokens.reader, agents],
+    ['bound to an agent', demo.tokens.bound, agents.filter(name => !name.endsWith('tool') && !name.endsWith('tools'))],
+  ]
+  for (const [title, token, names] of rows) t.strictSame(await (await connected(token)).names(), names, title)
+  const reading = await connected(rows[0]?.[1] ?? '')
+  const { etag } = (await reading.call('get_agent', { id: 1 })).content
+  const update = { id: 1, etag, fields: { name: 'Read' } }
+  t.match(await reading.call('plan_agent_update', update), {
+    isError: false,
+    content: { changes: [{ field: 'name', to: 'Read' }] },
+  })
+  t.match(await reading.call('update_agent', update), {
+    isError: true,
+    text: /^This token is read-only/,
+    content: { status: 403 },
+  })
+})
+
+t.test('401, 403, 405, 400: who may call, from which pages, and how', async t => {
+  const token = demo.tokens.admin
+  const body = { jsonrpc: '2.0', id: 1, method: 'tools/list' }
+  const accept = 'application/json, text/event-stream'
+  const post = async (headers: Record<string, string>, sent: unknown = body) =>
+    (await demo.call('POST', '/mcp', { token, body: sent, headers: { accept, ...headers } })).statusCode
+  t.equal((await demo.call('POST', '/mcp', { body })).statusCode, 401)
+  for (const method of ['GET', 'DELETE']) {
+    const { statusCode, headers } = await demo.call(method, '/mcp', { token })
+    t.same([statusCode, headers.allow], [405, 'POST'])
+  }
+  const origins: [number, string, string][] = [
+    [200, PAGE, 'agents.example.com'],
+    [200, 'http://127.0.0.1:8080', '127.0.0.1:8080'],
+    [200, 'http://[::1]:8080', '[::1]:8080'],
+    [200, 'http://localhost', 'localhost'],
+    [403, 'http://127.0.0.1:8081', '127.0.0.1:8080'],
+    [403, 'https://evil.example.com', '127.0.0.1:8080'],
+    [403, 'http://rebound.example.com:8080', 'rebound.example.com:8080'],
+    [403, 'null', '127.0.0.1:8080'],
+  ]
+  for (const [status, origin, host] of origins) t.equal(await post({ origin, host }), status, `${origin} at ${host}`)
+  t.equal(await post({}, [body, body]), 400, 'no batches: they would count as one request')
+  for (const broken of ['{', '{"__proto__": {}}']) t.equal(await post({}, broken), 422)
+  t.equal(await post({ 'content-type': 'text/plain' }), 415)
+  t.equal(await post({}, 'x'.repeat(2 ** 20 + 1)), 413)
+  const listen = { ...body, method: 'subscriptions/listen', params: { _meta: META, notifications: {} } }
+  const modern = { 'mcp-protocol-version': '2026-07-28', 'mcp-method': 'subscriptions/listen' }
+  const refused = await demo.call('POST', '/mcp', { token, body: listen, headers: { accept, ...modern } })
+  t.match(refused.json(), { error: { message: /limit/ } }, 'nothing is held open')
+})
+
+t.test(
+  '429: a call counts once, whatever it asks of the operations; its change has the caller of the call',
+  async t => {
+    const bounded = await demoApp(t, { RATE_LIMIT_PER_MINUTE: '3', CONCURRENT_REQUESTS_MAX: '2' })
+    const { admin: token } = bounded.tokens
+    const post = async (name: string, fields: object) => {
+      const params = { name, arguments: { id: 1, etag: '"persona-1-1"', fields } }
+      const body = { jsonrpc: '2.0', id: 1, method: 'tools/call', params }
+      const headers = { accept: 'application/json, text/event-stream', 'x-request-id': 'of-the-call' }
+      return await bounded.call('POST', '/mcp', { token, headers, body })
+    }
+    const plan = () => post('plan_agent_update', { recency_bias: 'auto', name: 'Once' })
+    t.match((await plan()).body, /\\"field\\":\\"name\\"/)
+    t.match((await plan()).headers, { ratelimit: /r=1/ })
+    t.match((await post('update_agent', { name: 'Once' })).body, /persona-1-2/)
+    const { statusCode, body } = await plan()
+    t.match([statusCode, JSON.parse(body)], [429, { error_code: 'RATE_LIMITED' }])
+    const row = await bounded.database.db
+      .selectFrom('audit')
+      .selectAll()
+      .where('version_after', '=', 2)
+      .executeTakeFirst()
+    t.match(row, { actor: 'admin@example.com', client_address: '127.0.0.1', request_id: /^of-the-call\./ })
+  },
+)
+
+t.test('503: what became of the change, and what to do', t => {
+  const said = (outcome: string) => {
+    const body = { detail: 'Busy.', error_code: 'SERVICE_UNAVAILABLE', reason: 'overloaded', outcome }
+    return refused({ status: 503, body, warnings: [] }, 'agent').content
+  }
+  t.match(said('unknown'), [{ text: /^Busy\. It may be stored: call again with the same arguments and etag/ }])
+  t.match(said('not_applied'), [{ text: /^Busy\. Nothing was changed: call again/ }])
+  t.match(said('applied'), [{ text: /^Busy\. Do not call again/ }])
+  t.end()
+})
+
+const META = {
+  'io.modelcontextprotocol/protocolVersion': '2026-07-28',
+  'io.modelcontextprotocol/clientInfo': { name: 'test', version: '1' },
+  'io.modelcontextprotocol/clientCapabilities': {},
+}
