@@ -33,8 +33,8 @@ export type TextOutcome = { answer: string } | { faults: Fault[] }
 interface Answer {
   verdict: string
   notes: Finding[]
-  /** The name of the button, where there is something to repair. */
-  repair: string
+  /** Whether a repair can be tried. */
+  repair: boolean
   size: string
   functions: { name: string; size: string; address: string; description: string; text: string }[]
   /** What a stored tool would become, and who uses it. */
@@ -79,7 +79,7 @@ const NOTHING: Answer = {
   ...{
     verdict: '',
     notes: [],
-    repair: '',
+    repair: false,
     size: 'Functions appear here once the definition has no faults.',
     functions: [],
   },
@@ -121,10 +121,9 @@ function answerFor(text: string, job: TextJob): Answer {
   const found = validated(bytes, job, job.query)
   const kind = source.document === undefined ? 'JSON' : 'YAML'
   if ('faults' in found) {
-    const edits = job.query.complete || text.length > TRIED_CHARACTERS_MAX ? [] : possibleEdits(bytes, job)
-    const findings = located('fault', found.faults, source, edits)
-    const verdict = `${kind}, ${counted(found.faults.length, 'fault')}.`
-    return refused(findings, verdict, edits.length > 0 ? `Repair with ${counted(edits.length, 'edit')}` : 'Repair')
+    const isTried = job.query.complete || text.length > TRIED_CHARACTERS_MAX
+    const findings = located('fault', found.faults, source, isTried ? undefined : possibleRepair(bytes, job))
+    return refused(findings, `${kind}, ${counted(found.faults.length, 'fault')}.`, true)
   }
   const { warnings = [], functions = [], completed, impact } = found.answer
   return {
@@ -137,15 +136,15 @@ function answerFor(text: string, job: TextJob): Answer {
   }
 }
 
-function refused(notes: Finding[], verdict: string, repair = ''): Answer {
+function refused(notes: Finding[], verdict: string, repair = false): Answer {
   const left = notes.map(({ line, msg }) => `Line ${line}: ${msg}`)
   return { ...NOTHING, verdict, notes, repair, left }
 }
 
-/** What a repair would do, as if a server was named; nothing where faults would stay. */
-function possibleEdits(bytes: Uint8Array, job: TextJob): readonly Edit[] {
-  const repair = validated(bytes, job, { complete: true, server: ANY_SERVER })
-  return 'answer' in repair ? (repair.answer.completed?.edits ?? []) : []
+/** The repair with a server and without what is not supported; undefined where faults would stay. */
+function possibleRepair(bytes: Uint8Array, job: TextJob): Completed | undefined {
+  const repair = validated(bytes, job, { complete: true, server: ANY_SERVER, drop: 'unsupported' })
+  return 'answer' in repair ? repair.answer.completed : undefined
 }
 
 function validated(
@@ -171,19 +170,20 @@ function located(
   kind: Finding['kind'],
   findings: readonly { loc: Loc; msg: string }[],
   { linesOf }: Source,
-  edits: readonly Edit[] = [],
+  repair?: Completed,
 ): Finding[] {
   const places = findings.map(({ loc }) => inDefinition(loc))
   const lines = linesOf(places)
   const found = findings.map(({ loc, msg }, i) => {
     const place = placeText(places[i] ?? [])
-    return { kind, line: lines[i] ?? 1, place, msg, remedy: remedyOf(loc, edits) }
+    return { kind, line: lines[i] ?? 1, place, msg, remedy: repair && remedyOf(loc, repair) }
   })
   return found.sort((a, b) => a.line - b.line)
 }
 
 /** What the edit does that is at this place, inside it, or around it. */
-function remedyOf(place: Loc, edits: readonly Edit[]): string | undefined {
+function remedyOf(place: Loc, { edits, dropped }: Completed): string | undefined {
+  if (dropped.some(({ path, method }) => place[3] === path && place[4] === method)) return 'can leave the operation out'
   const isAt = (inner: Loc, outer: Loc) => outer.length > 2 && outer.every((step, i) => step === inner[i])
   const edit = edits.find(each => isAt(each.loc, place)) ?? edits.find(each => isAt(place, each.loc))
   if (edit === undefined) return undefined
@@ -216,7 +216,7 @@ function shownImpact(
   { changes, agents: { ids, others } }: Impact,
   notes: string[],
 ): Pick<Answer, 'changes' | 'agents' | 'use'> {
-  const shown = changes.slice(0, LISTED_MAX).map(({ msg }) => msg)
+  const shown = changes.slice(0, LISTED_MAX).map(({ operation, msg }) => `${operation}: ${msg}`)
   const rest = changes.length > LISTED_MAX ? [`and ${counted(changes.length - LISTED_MAX, 'more change')}`] : []
   const unseen = others > 0 ? `; this token sees ${ids.length} of them` : ''
   const count = counted(ids.length + others, 'agent')

@@ -62,7 +62,7 @@ t.test('people look at everything, check a definition and take a change back', {
       await fault.getByRole('button').press('Enter')
       t.equal(await page.evaluate('document.activeElement.id'), 'box')
       await isClean('a definition with faults')
-      await page.getByRole('button', { name: 'Repair with' }).click()
+      await page.getByRole('button', { name: 'Repair', exact: true }).click()
       await page.locator('#edits ins', { hasText: 'orders_id_get' }).waitFor()
       await isClean('a repair')
       await page.getByRole('button', { name: 'Put the repaired' }).click()

@@ -5,7 +5,7 @@ const MAX = { rows: 5_000, shown: 20_000, words: 100_000, differences: 1_000, fi
 const KINDS = { agents: ['persona', 'Agent', 'persona'], tools: ['tool', 'Tool', 'admin/tool/custom'] }
 const $ = id => document.getElementById(id)
 const box = $('box')
-let [token, caller, findings, lines, place, timer] = ['', undefined, [], 1, 0, undefined]
+let [token, caller, findings, lines, place, drawnAt, timer] = ['', undefined, [], 1, 0, 0, undefined]
 let turn = new AbortController() // of what the page does now; what comes later ends it
 
 /** What a reader cannot see, or what changes the order of the text around it, is shown by its number. */
@@ -117,8 +117,7 @@ function show(id, title, up = {}) {
 
 /** The caller is signed in, or nobody. The text in the box stays: a token may end while somebody writes. */
 function signIn(found) {
-  caller = found
-  if (found === undefined) token = ''
+  ;[caller, token] = [found, found ? token : '']
   $('token').value = ''
   tell({ who: Boolean(found), views: Boolean(found), caller: found ? `${found.user.email} (${found.permission})` : '' })
   route()
@@ -164,8 +163,7 @@ async function openOne(view, id, done = '') {
   show('one', `${noun} ${id}`, { href: `#/${view}`, textContent: titled(view) })
   tell({ state: 'Loading.' })
   const past = await ask('GET', `${kind}/${id}/history`, { known: [403, 404] })
-  const known = past.problem ? [] : [404] // a deleted one has a history
-  const { data = { name: '' }, headers } = await ask('GET', `${kind}/${id}`, { known })
+  const { data = { name: '' }, headers } = await ask('GET', `${kind}/${id}`, { known: past.problem ? [] : [404] })
   const version = Number(/-(\d+)[".]/.exec(headers?.get('etag'))?.[1] ?? 0)
   const state = version ? `${noun} ${id}, version ${version}.` : 'It is deleted. To restore a version brings it back.'
   tell({ state: `${done} ${state}`, oneTitle: data.name || `${noun} ${id}`, copy: Boolean(data.definition) })
@@ -195,9 +193,9 @@ function showHistory(at_view, path, now, page, entries = []) {
   $('older').onclick = () => doing(more)
 }
 
-function changeShown({ field, from, to, operations = [] }) {
+function changeShown({ field, from, to, operations }) {
   const [old, next] = [from, to].map(value => (value?.digest ? '' : textOf(value))) // long texts are not answered
-  return { title: titled(field), runs: runsOf(old, next, 30), operations: operations.map(({ msg }) => msg) }
+  return { title: titled(field), runs: runsOf(old, next, 30), operations }
 }
 
 /** The fields of a record as texts; of what it refers to, names and ids. */
@@ -208,8 +206,8 @@ const isFlat = value => Object.values(value ?? {}).every(part => part === null |
 function textOf(value) {
   if (typeof value === 'boolean') return value ? 'yes' : 'no'
   if (typeof value !== 'object' || value === null) return String(value ?? '')
-  if (Array.isArray(value) && value.every(isFlat)) return value.map(textOf).join('\n')
-  if (!isFlat(value) || JSON.isRawJSON?.(value)) return JSON.stringify(value, null, 2)
+  if (Array.isArray(value) && value.every(part => isFlat(part) || named(part))) return value.map(textOf).join('\n')
+  if ((!isFlat(value) && !named(value)) || JSON.isRawJSON?.(value)) return JSON.stringify(value, null, 2)
   const parts = Object.entries(value).filter(([, part]) => part !== null)
   return named(value) ?? parts.map(([name, part]) => `${name}: ${part}`).join('\n')
 }
@@ -265,7 +263,7 @@ function showDifferences(before, after, first, second) {
     const [left, right] = ['ins', 'del'].map(other => runs.filter(({ as }) => as !== other))
     return { title: titled(name), first, second, left, right }
   })
-  tell({ pairNote: `${counted(changed.length, 'field')} of ${names.length} changed.`, differences })
+  tell({ pairNote: `${changed.length} of ${counted(names.length, 'field')} differ.`, differences })
 }
 
 /** The differences, with `around` characters of what is the same on each side of them. */
@@ -280,7 +278,7 @@ function runsOf(before, after, around) {
 /** The words that differ (Myers 1986), of long texts the lines, as runs of `span`, `del` and `ins`. What differs too much is replaced whole. */
 function differencesOf(before, after) {
   const isLong = before.length + after.length > MAX.words
-  const pattern = isLong ? /[^\n]*\n|[^\n]+/g : /[\p{L}\p{N}_]+|\s+|./gsu
+  const pattern = isLong ? /[^\n]*\n|[^\n]+/g : /\s*[\p{L}\p{N}_]+|\s+|./gsu
   const [a, b] = [before, after].map(text => text.match(pattern) ?? [])
   const ends = { 1: { i: 0 } } // by diagonal: how many words of `a` are done, and the way there
   for (let d = 0; d <= MAX.differences; d++) {
@@ -326,11 +324,10 @@ async function validated(more) {
 
 async function check() {
   tell({ verdict: 'Checking.' })
-  const { repairNote: _, repaired: __, ...found } = await validated()
-  const { notes, use } = found
-  tell({ ...found, next: notes.length > 1, impact: use !== '', repairPanel: false })
-  findings = notes.map(({ line, kind }, i) => ({ line, kind, note: $('notes').children[i] }))
-  for (const { line, note } of findings) note.querySelector('button').onclick = () => goTo(line)
+  const found = await validated()
+  tell({ ...found, next: found.notes.length > 1, impact: found.use !== '', repairPanel: false })
+  findings = found.notes.map(({ line, kind }, i) => ({ line, kind, note: $('notes').children[i] }))
+  for (const { line, note } of findings) note.querySelector('button').onclick = () => goTo({ line, note })
   $('editor').className = ''
   drawLines()
 }
@@ -339,6 +336,7 @@ async function check() {
 function drawLines() {
   const { scrollTop, clientHeight } = box
   const first = Math.floor(scrollTop / LINE_PX)
+  ;[drawnAt, $('notes').scrollTop] = [scrollTop, 0]
   const count = Math.max(0, Math.min(Math.ceil(clientHeight / LINE_PX) + 1, lines - first))
   const kinds = new Map(findings.toReversed().map(({ line, kind }) => [line, kind]))
   tell({ gutter: Array.from({ length: count }, (_, i) => ({ line: first + i + 1, kind: kinds.get(first + i + 1) })) })
@@ -351,15 +349,17 @@ function drawLines() {
     free = line > first ? top + heights[i] + 4 : free
   }
 }
-box.onscroll = () => requestAnimationFrame(drawLines)
+box.onscroll = () => box.scrollTop === drawnAt || requestAnimationFrame(drawLines)
 
-function goTo(line) {
+function goTo({ line, note }) {
   const start = [...box.value.split('\n', line - 1), ''].join('\n').length
   box.focus()
   box.setSelectionRange(start, start)
   box.scrollTo(0, Math.max(0, line - 4) * LINE_PX)
+  drawLines()
+  note.scrollIntoView({ block: 'nearest' })
 }
-$('next').onclick = () => goTo(findings[place++ % findings.length].line)
+$('next').onclick = () => goTo(findings[place++ % findings.length])
 
 async function lookForRepair() {
   const [server, drop] = [$('server').value.trim(), $('drop').checked]
