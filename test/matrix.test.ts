@@ -107,6 +107,51 @@ const OPERATIONS: Operation[] = [
   },
 ]
 
+/** Those that today's clients of the published product have in addition, below `/api`; as dry runs. */
+const TODAYS: Operation[] = [
+  {
+    title: 'PATCH /api/persona/{persona_id}/share',
+    method: 'PATCH',
+    addresses: addresses(AGENT_IDS, id => `/api/persona/${id}/share?dry_run=true`),
+    body: () => ({ label_ids: [2] }),
+  },
+  {
+    title: 'PATCH /api/admin/persona/{persona_id}/featured',
+    method: 'PATCH',
+    addresses: addresses(AGENT_IDS, id => `/api/admin/persona/${id}/featured?dry_run=true`),
+    body: () => ({ is_featured: true }),
+  },
+  {
+    title: 'PATCH /api/admin/persona/{persona_id}/listed',
+    method: 'PATCH',
+    addresses: addresses(AGENT_IDS, id => `/api/admin/persona/${id}/listed?dry_run=true`),
+    body: () => ({ is_listed: false }),
+  },
+  ...[...AGENT_IDS].map(([resource, id]) => ({
+    title: 'PATCH /api/admin/agents/display-priorities',
+    method: 'PATCH',
+    addresses: new Map([[resource, '/api/admin/agents/display-priorities?dry_run=true']]),
+    body: () => ({ display_priority_map: { [id]: 3 } }),
+  })),
+  ...[...TOOL_IDS].map(([resource, id]) => ({
+    title: 'PATCH /api/admin/tool/status',
+    method: 'PATCH',
+    addresses: new Map([[resource, '/api/admin/tool/status?dry_run=true']]),
+    body: () => ({ tool_ids: [Number(id)], enabled: false }),
+  })),
+  {
+    title: 'GET of lists',
+    method: 'GET',
+    addresses: new Map(
+      ['/api/persona', '/api/admin/persona', '/api/tool', '/api/tool/openapi', '/api/persona/labels'].map(path => [
+        path,
+        path,
+      ]),
+    ),
+    body: () => undefined,
+  },
+]
+
 function addresses(ids: Map<string, number | string>, path: (id: number | string) => string): Map<string, string> {
   return new Map([...ids].map(([name, id]) => [name, path(id)]))
 }
@@ -116,6 +161,7 @@ const world = await worldApp(t, { CONCURRENT_REQUESTS_MAX: '5000' })
 await applyOrganisation(world.database, matrixOrganisation(), { vault: world.vault, env: {} })
 const callers = await matrixCallers(world)
 let count = 0
+let atRoot: Answered[] = []
 
 t.test('every operation of the document has its rows', async t => {
   const { paths } = JSON.parse(readFileSync(DOCUMENT, 'utf8')) as { paths: Record<string, object> }
@@ -130,6 +176,7 @@ t.test('every kind of caller gets of every operation and resource what the decis
   const before = await auditRows()
   const answers: Answered[] = []
   for (const cell of nextCells()) answers.push([cell, await ask(cell)])
+  atRoot = answers
   t.strictSame(
     answers.filter(([, { statusCode }]) => statusCode >= 500).map(([{ caller, url }]) => `${caller} ${url}`),
     [],
@@ -166,6 +213,20 @@ t.test('asked all at the same time, and so together of the database, each gets i
   )
 })
 
+t.test(
+  'below /api the same operations answer every caller as at the root, and those of their own as recorded',
+  async t => {
+    const isBelow = ({ title }: Operation) => !/history|restore|GET \/persona, /.test(title)
+    const answers: Answered[] = []
+    for (const cell of nextCells().filter(({ operation }) => isBelow(operation)))
+      answers.push([cell, await ask({ ...cell, url: `/api${cell.url}` })])
+    t.equal(inText(answers), inText(atRoot.filter(([{ operation }]) => isBelow(operation))))
+    const own: Answered[] = []
+    for (const cell of nextCells(TODAYS)) own.push([cell, await ask(cell)])
+    matchesGolden(t, 'test/golden/caller-matrix-today.txt', inText(own, TODAYS))
+  },
+)
+
 type Answered = [Cell, LightMyRequestResponse]
 
 interface Cell {
@@ -178,8 +239,8 @@ interface Cell {
 }
 
 /** Every request, each with a change that none before made. */
-function nextCells(): Cell[] {
-  return OPERATIONS.flatMap(operation =>
+function nextCells(operations = OPERATIONS): Cell[] {
+  return operations.flatMap(operation =>
     [...callers].flatMap(([caller, authorization]) =>
       [...operation.addresses].map(([resource, url]) => {
         count += 1
@@ -194,9 +255,9 @@ function ask({ operation, authorization, url, body }: Cell): Promise<LightMyRequ
   return world.call(operation.method, url, { headers, ...(body !== undefined && { body }) })
 }
 
-function inText(answers: Answered[]): string {
+function inText(answers: Answered[], operations = OPERATIONS): string {
   const text: string[] = []
-  for (const { title } of OPERATIONS) {
+  for (const title of new Set(operations.map(({ title }) => title))) {
     text.push(title)
     const own = answers.filter(([{ operation }]) => operation.title === title)
     for (const caller of new Set(own.map(([cell]) => cell.caller))) {

@@ -115,7 +115,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     ids: readonly number[],
     decide: (state: T['State'], asked: ReturnType<typeof updaterOf> & { caller: Caller }) => T['Decision'],
   ): Promise<void> {
-    const [kind, title] = [resource.kind, resource.kind === 'persona' ? 'agent' : 'tool']
+    const { kind } = resource
     const asked = updaterOf(request, request.query as { dry_run?: boolean }, request.headers as object, options)
     requireNoTag(asked)
     const inOrder = ids.toSorted((a, b) => a - b)
@@ -129,7 +129,10 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
           const isSeen = isInt4(id) && (bound?.includes(id) ?? true)
           const state = isSeen ? await resource.read(trx, id, viewer) : undefined
           if (state === undefined || !resource.isVisible(state, caller))
-            throw new Refused('NOT_FOUND', `There is no ${title} ${id}. Nothing was changed.`)
+            throw new Refused(
+              NOT_FOUND[kind],
+              `No ${kind === 'tool' ? kind : 'agent'} ${id} exists. Nothing was changed.`,
+            )
           const decision = decide(state, { ...asked, caller })
           if (decision.changes.length === 0) continue
           const entry = entryOf(resource, state, decision, asked.actor, NO_KEY)
@@ -141,6 +144,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
   }
 }
 
+const NOT_FOUND = { persona: 'PERSONA_NOT_FOUND', tool: 'NOT_FOUND' } as const
 const RIGHTS_CHANGED = `Others changed shares or rights while this was tried. ${TRY_AGAIN}`
 
 /** What is set here is named by the request: it overwrites nothing unseen, and one tag would not stand for several. */

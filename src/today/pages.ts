@@ -9,13 +9,12 @@ const METHODS = ['DELETE', 'GET', 'HEAD', 'PATCH', 'POST', 'PUT']
 const NO_IMAGES = 'No images are kept here: uploaded_image_id names one that is kept elsewhere.'
 /** What of the published product is not here, by address. */
 const ABSENT = {
-  '/auth/*': 'There is no login and no cookie here: send a token of agentctl as Authorization: Bearer <token>.',
+  '/auth*': 'There is no login and no cookie here: send a token of agentctl as Authorization: Bearer <token>.',
   '/admin/persona/upload-image': NO_IMAGES,
   '/persona/upload-image': NO_IMAGES,
   '/persona/:persona_id/transfer-ownership': 'No owner is changed over HTTP: the operator does it with agentctl apply.',
-  '/chat/*': 'There are no chats here: this service keeps agents and does not run them.',
-  '/skills': 'There are no skills here.',
-  '/skills/*': 'There are no skills here.',
+  '/chat*': 'There are no chats here: this service keeps agents and does not run them.',
+  '/skills*': 'There are no skills here.',
 }
 
 /** Registers what needs no token: the version, and a sentence for what is not here. */

@@ -129,7 +129,7 @@ t.test('200 or nothing: display priorities of several agents', async t => {
   t.equal((await send({ [one]: 3, [two]: -1 })).statusCode, 200)
   t.match(await send({ [one]: 4, 999999: 1 }), {
     statusCode: 404,
-    body: /There is no agent 999999. Nothing was changed/,
+    body: /No agent 999999 exists. Nothing was changed/,
   })
   t.equal((await send({ [one]: 4, 9999999999: 1 })).statusCode, 404)
   t.equal((await send({ [one]: 4 }, alice)).statusCode, 403)
@@ -162,7 +162,7 @@ t.test('200 or nothing: tools are enabled and disabled; their secrets stay', asy
   t.match(await get(`/tool/${one}`), { enabled: false, custom_headers: masks })
   const before = await hashOfEverything(database.db)
   t.same((await send([two, one], false)).json(), { updated_count: 2, tool_ids: [two, one] })
-  t.match(await send([one, 999999], true), { statusCode: 404, body: /There is no tool 999999. Nothing was changed/ })
+  t.match(await send([one, 999999], true), { statusCode: 404, body: /No tool 999999 exists. Nothing was changed/ })
   t.equal((await send([one], true, alice)).statusCode, 403)
   t.equal((await send([one, 1], true, bound)).statusCode, 404)
   t.strictSame(faultsOf(await send([one, 'x'], null)), ['body.tool_ids.1 int_parsing', 'body.enabled bool_type'])
