@@ -1,12 +1,14 @@
 /**
  * Makes clients from the checked-in OpenAPI document with two generators, compiles them and the calls of `calls/` in
  * strict TypeScript, and makes the calls against the service over the demo organisation. Before that two linters read the
- * document with their recommended rules, of which none may find anything.
+ * document with their recommended rules, of which none may find anything. At last the conformance tests of the Model Context
+ * Protocol are run against `/mcp`; what they cannot find there is in `mcp-expected-failures.yml`.
  *
  *     npm run test:clients
  */
 import { execFile } from 'node:child_process'
 import { rm } from 'node:fs/promises'
+import { createServer, request } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { fileURLToPath } from 'node:url'
 import { demoApp, serviceOn } from '../demo-app.js'
@@ -51,6 +53,20 @@ async function step(name: string, file: string, args: string[], shown = false): 
   if (!isFine) failed++
 }
 
+/** A front of the service that adds the token: the conformance tests send none. */
+async function withToken(base: string, token: string): Promise<string> {
+  const front = createServer((received, reply) => {
+    const headers = { ...received.headers, authorization: `Bearer ${token}` }
+    const sent = request(base + received.url, { method: received.method ?? 'POST', headers }, answer => {
+      answer.pipe(reply.writeHead(answer.statusCode ?? 502, answer.headers))
+    })
+    received.pipe(sent)
+  })
+  await new Promise<void>(resolve => front.listen(0, '127.0.0.1', resolve))
+  scope.teardown(async () => void front.close())
+  return `http://127.0.0.1:${(front.address() as AddressInfo).port}`
+}
+
 const endings: (() => Promise<void>)[] = []
 const scope = { teardown: (end: () => Promise<void>) => endings.unshift(end) }
 
@@ -78,6 +94,14 @@ try {
       ...[`--outfile=${bundled}`, `calls/${client}.ts`],
     ])
     await step(`${client} calls`, process.execPath, [bundled, target], true)
+  }
+  if (Number(process.versions.node.split('.')[0]) < 22) {
+    console.log('--      the Model Context Protocol: its conformance tests need Node 22 or later')
+  } else {
+    const url = `${await withToken(base ?? '', demo.tokens.admin)}/mcp`
+    const failures = ['--expected-failures', 'mcp-expected-failures.yml']
+    const args = ['server', '--url', url, '--suite', 'all', '--output-dir', 'generated/mcp', ...failures]
+    await step('the Model Context Protocol', 'node_modules/.bin/conformance', args, true)
   }
 } finally {
   for (const end of endings) await end()
