@@ -15,7 +15,9 @@ const check = (text: string, query = '', as: string | undefined = admin) =>
 
 t.test('the page is its own files and nothing else: nothing inline, nothing from elsewhere, no cookie', async t => {
   const page = await app.inject({ url: '/console' })
-  const named = [...page.body.matchAll(/(?:src|href)="(?!#|docs")([^"]+)"/g)].map(([, address]) => `/${address}`)
+  const named = [...page.body.matchAll(/(?:src|href)="(?!#|docs"|console")([^"]+)"/g)].map(
+    ([, address]) => `/${address}`,
+  )
   t.strictSame(named.sort(), ['/console/console.css', '/console/console.js', '/console/icon.svg'])
   for (const url of ['/console', ...named]) {
     const { statusCode, headers } = await app.inject({ url, headers: { cookie: 'a=b' } })

@@ -1,10 +1,11 @@
 /* The page for people. It adds no rules: each view shows what the service answers any program. The token is in memory alone. */
 const LINE_PX = 20
-const ROWS = 100
+const [ROWS, TRIES] = [100, 10]
 const MAX = { rows: 5_000, shown: 20_000, words: 100_000, differences: 1_000, fileBytes: 2 ** 24 } // texts in characters
 const KINDS = { agents: ['persona', 'Agent', 'persona'], tools: ['tool', 'Tool', 'admin/tool/custom'] }
 const $ = id => document.getElementById(id)
 const box = $('box')
+const isNarrow = matchMedia('(max-width: 70rem)')
 let [token, caller, findings, lines, place, drawnAt, timer] = ['', undefined, [], 1, 0, 0, undefined]
 let turn = new AbortController() // of what the page does now; what comes later ends it
 
@@ -62,11 +63,11 @@ async function ask(method, path, { body, headers, signal = turn.signal, known = 
 }
 
 /** Does what a view needs, and says why it cannot. What only reads ends with the view, and is tried again while the service is away. */
-async function doing(work, isRead = true) {
+async function doing(work, isRead = true, tries = 0) {
   turn.abort()
   turn = new AbortController()
   const { signal } = turn
-  const again = () => signal.aborted || doing(work, isRead)
+  const again = () => signal.aborted || doing(work, isRead, tries + 1)
   tell({ problem: [] })
   try {
     await work()
@@ -76,8 +77,8 @@ async function doing(work, isRead = true) {
     if (isRead && signal.aborted) return
     if (status === 401) signIn(undefined)
     const isAway = status === 0 || status === 503
-    const isTried = isAway && isRead
-    if (isTried) setTimeout(again, 1_000 * Math.max(2, retryS || 0))
+    const isTried = isAway && isRead && tries < TRIES
+    if (isTried) setTimeout(again, 1_000 * Math.max(2 + tries, retryS || 0))
     const title = $(`status-${status}`)?.content.textContent ?? `The service refuses this (${status})`
     const said = Array.isArray(detail) ? detail.map(({ loc, msg }) => `${loc.join('.')}: ${msg}`) : [detail ?? '']
     const button = status === 412 ? 'Look again' : isAway || status === 429 ? 'Try again' : ''
@@ -122,7 +123,6 @@ function signIn(found) {
   tell({ who: Boolean(found), views: Boolean(found), caller: found ? `${found.user.email} (${found.permission})` : '' })
   route()
 }
-$('leave').onclick = () => location.reload()
 $('token').form.onsubmit = () => {
   token = $('token').value.trim()
   doing(async () => signIn((await ask('GET', 'me')).data))
@@ -277,8 +277,7 @@ function runsOf(before, after, around) {
 
 /** The words that differ (Myers 1986), of long texts the lines, as runs of `span`, `del` and `ins`. What differs too much is replaced whole. */
 function differencesOf(before, after) {
-  const isLong = before.length + after.length > MAX.words
-  const pattern = isLong ? /[^\n]*\n|[^\n]+/g : /\s*[\p{L}\p{N}_]+|\s+|./gsu
+  const pattern = before.length + after.length > MAX.words ? /[^\n]*\n|[^\n]+/g : /\s*[\p{L}\p{N}_]+|\s+|./gsu
   const [a, b] = [before, after].map(text => text.match(pattern) ?? [])
   const ends = { 1: { i: 0 } } // by diagonal: how many words of `a` are done, and the way there
   for (let d = 0; d <= MAX.differences; d++) {
@@ -336,7 +335,7 @@ async function check() {
 function drawLines() {
   const { scrollTop, clientHeight } = box
   const first = Math.floor(scrollTop / LINE_PX)
-  ;[drawnAt, $('notes').scrollTop] = [scrollTop, 0]
+  drawnAt = scrollTop
   const count = Math.max(0, Math.min(Math.ceil(clientHeight / LINE_PX) + 1, lines - first))
   const kinds = new Map(findings.toReversed().map(({ line, kind }) => [line, kind]))
   tell({ gutter: Array.from({ length: count }, (_, i) => ({ line: first + i + 1, kind: kinds.get(first + i + 1) })) })
@@ -348,6 +347,7 @@ function drawLines() {
     note.style.top = `${top}px`
     free = line > first ? top + heights[i] + 4 : free
   }
+  $('notes').scrollTop = (isNarrow.matches && findings.find(({ line }) => line > first)?.note.offsetTop) || 0
 }
 box.onscroll = () => box.scrollTop === drawnAt || requestAnimationFrame(drawLines)
 
