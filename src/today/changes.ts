@@ -116,6 +116,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     decide: (state: T['State'], asked: ReturnType<typeof updaterOf> & { caller: Caller }) => T['Decision'],
   ): Promise<void> {
     const { kind } = resource
+    const [code, title] = NOT_FOUND[kind]
     const asked = updaterOf(request, request.query as { dry_run?: boolean }, request.headers as object, options)
     requireNoTag(asked)
     const inOrder = ids.toSorted((a, b) => a - b)
@@ -129,10 +130,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
           const isSeen = isInt4(id) && (bound?.includes(id) ?? true)
           const state = isSeen ? await resource.read(trx, id, viewer) : undefined
           if (state === undefined || !resource.isVisible(state, caller))
-            throw new Refused(
-              NOT_FOUND[kind],
-              `No ${kind === 'tool' ? kind : 'agent'} ${id} exists. Nothing was changed.`,
-            )
+            throw new Refused(code, `No ${title} ${id} exists. Nothing was changed.`)
           const decision = decide(state, { ...asked, caller })
           if (decision.changes.length === 0) continue
           const entry = entryOf(resource, state, decision, asked.actor, NO_KEY)
@@ -144,7 +142,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
   }
 }
 
-const NOT_FOUND = { persona: 'PERSONA_NOT_FOUND', tool: 'NOT_FOUND' } as const
+const NOT_FOUND = { persona: ['PERSONA_NOT_FOUND', 'agent'], tool: ['NOT_FOUND', 'tool'] } as const
 const RIGHTS_CHANGED = `Others changed shares or rights while this was tried. ${TRY_AGAIN}`
 
 /** What is set here is named by the request: it overwrites nothing unseen, and one tag would not stand for several. */

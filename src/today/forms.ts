@@ -2,7 +2,6 @@ import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { type Fault, InvalidRequest } from '../errors.js'
 import { NEW_AGENT } from '../persona/fields.js'
 import { PersonaUpsertRequest } from '../persona/schema.js'
-import { parseExact, writerFor } from '../schema/exact-json.js'
 import { flag, identifier, list, nullable, text } from '../schema/vocabulary.js'
 import { words } from '../updates/field-table.js'
 
@@ -62,24 +61,21 @@ export function notKept(body: Readonly<Record<string, unknown>>, fields: Readonl
 
 /** What answers have in addition, and of which nothing is kept. */
 const NOTHING = '"default_model_configuration_id":null,"hierarchy_nodes":[],"attached_documents":[],"skill_ids":[]'
-const [VISIBLE, DEFAULT] = [Buffer.from(',"is_visible":'), Buffer.from(',"is_default_persona":')]
+const [VISIBLE, DEFAULT] = [',"is_visible":', ',"is_default_persona":']
 
-/**
- * The record of an agent with the fields that today's clients read; another text as it is. It is not parsed, because definitions may be
- * large: before these two keys a record has only texts, in which quotes are escaped.
- */
+/** The record of an agent with the fields that today's clients read; another text as it is. */
 export function withNewerFields(record: Buffer): Buffer {
   if (record[0] !== '{'.charCodeAt(0) || !record.includes(VISIBLE)) return record
-  const flagAfter = (key: Buffer) => record[record.indexOf(key) + key.length] === 't'.charCodeAt(0)
-  const flags = `,"is_listed":${flagAfter(VISIBLE)},"is_featured":${flagAfter(DEFAULT)}`
-  return Buffer.concat([record.subarray(0, -1), Buffer.from(`${flags},${NOTHING}}`)])
+  return Buffer.concat([record.subarray(0, -1), Buffer.from(newerEnd(record))])
 }
 
-/** The answer of a validation, whose methods have their name also as `raw_name`: here they have no other. */
-export function withRawNames(answer: string): string {
-  const read = parseExact(answer) as { methods: { name: string }[] } // as the validation made it
-  const methods = read.methods.map(({ name, ...method }) => ({ name, raw_name: name, ...method }))
-  return writerFor(read)({ ...read, methods })
+/**
+ * What takes the place of the brace that closes a record, which is not parsed, because definitions may be large: before these two keys it
+ * has only texts, in which quotes are escaped.
+ */
+export function newerEnd(record: Buffer | string): string {
+  const isTrue = (key: string) => record.indexOf(`${key}true`) === record.indexOf(key)
+  return `,"is_listed":${isTrue(VISIBLE)},"is_featured":${isTrue(DEFAULT)},${NOTHING}}`
 }
 
 /** Faults that an operation of the root found, at the fields that the client sent; any other error as it is. */

@@ -18,11 +18,13 @@ import { AnswerText } from '../updates/answer-text.js'
 import { inOneSnapshot } from '../updates/read.js'
 import type { OperationOptions } from '../updates/resource.js'
 import { contentTag } from '../updates/tag.js'
-import { withNewerFields } from './forms.js'
+import { newerEnd } from './forms.js'
 
 /* Whole lists of full records, which today's clients read in one piece. */
 
 const RECORDS_MAX = 1_000
+/** A list may take more bytes than one record, by this factor: agents share tools, and each shows theirs. */
+const RECORDS_TIMES = 4
 
 /** What a list has: what the caller may edit, deleted agents too for those who can restore them, custom tools. */
 type Asked = Partial<Record<'editable' | 'deleted' | 'custom', boolean>>
@@ -54,7 +56,8 @@ export function registerLists(today: FastifyInstance, options: OperationOptions)
       return answerTagged(reply, contentTag(text), text, headers['if-none-match'])
     })
   }
-  const labels = { config: { policy: { permission: 'basic' } }, schema: { operationId: 'list_labels' } } as const
+  const policy = { permission: 'basic' } as const
+  const labels = { exposeHeadRoute: true, config: { policy }, schema: { operationId: 'list_labels' } }
   app.get('/persona/labels', labels, async (_, reply) => {
     const found = options.database.db.selectFrom('label').select(['id', 'name']).orderBy('id').execute()
     return reply.type(JSON_TYPE).send(JSON.stringify(await found))
@@ -66,20 +69,23 @@ async function wholeList(kind: 'persona' | 'tool', caller: Caller, asked: Asked,
   const viewer = viewerWithValues(viewerParameters(caller))
   return await inOneSnapshot(options.database, async trx => {
     const found = kind === 'persona' ? await foundAgents(trx, caller, asked) : await foundTools(trx, caller, asked)
-    requireRoom(kind, found, options.snapshotBytesMax)
+    requireRoom(kind, found, RECORDS_TIMES * options.snapshotBytesMax)
     const ids = on().cast<number[]>(on().val(found.map(({ id }) => id)), sql.raw('integer[]'))
     if (kind === 'tool') {
       const records = named(toolSnapshots(ids, viewer, noItems()), 'records')
-      return plain((await trx.selectNoFrom(records).executeTakeFirstOrThrow()).records)
+      const found = await trx.selectNoFrom(records).executeTakeFirstOrThrow()
+      return new AnswerText(withDefinitions(found.records, new Map()))
     }
     const record = named(personaSnapshot(storedRelations, viewer, noItems()), 'record')
     const rows = trx.selectFrom('persona as p').select(record).where('p.id', '=', anyOf(ids)).orderBy('p.id').execute()
-    const records = (await rows).map(({ record }) => withNewerFields(plain(record).toBuffer()))
-    return new AnswerText([`[${records.join(',')}]`])
+    const records = (await rows).flatMap(({ record }, index) => {
+      const pieces = withDefinitions(record, new Map())
+      const end = String(pieces.pop()) // the text after the last definition
+      return [index === 0 ? '' : ',', ...pieces, end.slice(0, -1) + newerEnd(String(pieces[0] ?? end))]
+    })
+    return new AnswerText(['[', ...records, ']'])
   })
 }
-
-const plain = (text: string) => new AnswerText(withDefinitions(text, new Map()))
 
 const { fn, selectFrom } = on<{ p: 'persona' }>()
 const toolBytes = selectFrom('persona_tool as l')

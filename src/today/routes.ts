@@ -14,13 +14,10 @@ import { registerReadTool } from '../tool/read-tool.js'
 import { registerUpdateTool, type ToolOptions } from '../tool/update-tool.js'
 import { registerValidateTool } from '../tool/validate-tool.js'
 import { registerChanges } from './changes.js'
-import { inNewerNames, NewerPersonaRequest, rootRequest, withNewerFields, withRawNames } from './forms.js'
+import { inNewerNames, NewerPersonaRequest, rootRequest, withNewerFields } from './forms.js'
 import { registerLists } from './lists.js'
 
-/*
- * The published product's newer wire, below `/api`, for its clients of today (DECISIONS section 16). The operations are those of the root:
- * here are only the names, the absent fields and the routes that the newer wire has in addition.
- */
+/* The published product's newer wire for its clients of today (DECISIONS section 16), over the operations of the root. */
 
 /** The address below which requests are answered in the newer form. */
 const PREFIX = '/api'
@@ -60,6 +57,7 @@ function registerNewerForm(today: FastifyInstance): ReadonlyMap<string, RouteHan
     if (schema.body === PersonaUpsertRequest) schema.body = NewerPersonaRequest
   })
   today.addHook('preHandler', async request => {
+    if (request.operation === 'today_validate_tool') Object.assign(request.query as object, { raw_names: true })
     const creates = request.operation === 'today_create_persona'
     if (!creates && request.operation !== 'today_update_persona') return
     const { update_mask: mask } = request.query as { update_mask?: string[] } // as the route's schema reads it
@@ -73,13 +71,11 @@ function registerNewerForm(today: FastifyInstance): ReadonlyMap<string, RouteHan
   return handlers
 }
 
-function inNewerForm({ operation, policy }: FastifyRequest, reply: FastifyReply, payload: unknown): unknown {
+function inNewerForm({ policy }: FastifyRequest, reply: FastifyReply, payload: unknown): unknown {
   const location = reply.getHeader('location')
   if (location !== undefined) reply.header('location', PREFIX + String(location))
-  const isText = typeof payload === 'string' || Buffer.isBuffer(payload)
-  if (!isText || reply.statusCode >= 300) return payload
-  if (operation === 'today_validate_tool') return withRawNames(String(payload))
-  return policy?.resource === 'persona' ? withNewerFields(Buffer.from(payload)) : payload
+  const isRecord = policy?.resource === 'persona' && Buffer.isBuffer(payload) && reply.statusCode < 300
+  return isRecord ? withNewerFields(payload) : payload
 }
 
 /** Two different tokens could be two callers. `X-Onyx-Authorization` is the one that authenticated the request. */

@@ -153,6 +153,23 @@ t.test('the rules of the root hold: rights, tags, keys, dry runs, unknown fields
   t.equal((await call('GET', path, { token: alice })).statusCode, 404)
 })
 
+t.test('200: a validation answers the names of its methods twice, and numbers as they were written', async t => {
+  const operation =
+    '{"operationId":"listAll","summary":"All","parameters":[{"name":"n","in":"query","schema":{"maximum":1.50}}]}'
+  const document = `{"openapi":"3.0.0","info":{"title":"A"},"servers":[{"url":"https://a.example.com"}],"paths":{"/a":{"get":${operation}}}}`
+  const body = `{"definition":${document}}`
+  const answer = await call('POST', '/api/admin/tool/custom/validate', { token: admin, body })
+  t.equal(
+    answer.body,
+    `{"methods":[{"name":"listAll","raw_name":"listAll","summary":"All","path":"/a","method":"get","spec":${operation}}]}`,
+  )
+  t.notMatch((await call('POST', '/admin/tool/custom/validate', { token: admin, body })).body, /raw_name/)
+  const large = body.replace('"title":"A"', `"title":"A","description":"${'x'.repeat(20_000)}"`)
+  t.equal((await call('POST', '/api/admin/tool/custom/validate', { token: admin, body: large })).body, answer.body)
+  for (const url of ['/admin/tool/custom/validate', '/api/admin/tool/custom/validate'])
+    t.equal((await call('POST', `${url}?raw_names=true`, { token: admin, body })).statusCode, 422)
+})
+
 t.test('401 where both headers have different tokens; either is enough', async t => {
   const status = async (headers: Record<string, string>) => (await call('GET', '/api/me', { headers })).statusCode
   const [own, other] = [`Bearer ${alice}`, `Bearer ${bob}`]

@@ -152,6 +152,17 @@ t.test('200 or nothing: display priorities of several agents', async t => {
   t.match(await get(`/persona/${one}`), { display_priority: 9 })
 })
 
+t.test('each its own change: priorities in opposite orders, listings and updates at the same time', async t => {
+  const ids = await Promise.all(Array.from({ length: 6 }, () => made()))
+  const map = (of: number[], offset: number) => Object.fromEntries(of.map((id, index) => [id, index + offset]))
+  const work = Array.from({ length: 8 }, (_, n) => [
+    patch('/admin/agents/display-priorities', { display_priority_map: map(n % 2 ? ids : ids.toReversed(), n) }),
+    patch(`/admin/persona/${ids[n % 6]}/listed`, { is_listed: n % 2 === 0 }),
+    patch(`/persona/${ids[n % 6]}`, { ...SEVEN, name: `Support ${n}` }, alice),
+  ]).flat()
+  t.strictSame([...new Set((await Promise.all(work)).map(({ statusCode }) => statusCode))], [200])
+})
+
 t.test('200 or nothing: tools are enabled and disabled; their secrets stay', async t => {
   const [one, two] = [await tool(), await tool()]
   const bound = await world.token('admin@example.com', { toolIds: [one] })
@@ -258,7 +269,7 @@ t.test('422 with the paged address for lists over 1,000 records, or with too man
     t.match(answer.json().detail[0].msg, /read it page by page at \/persona\?limit=100$/)
   }
   await sql`delete from persona where name like 'Many %'`.execute(small.database.db)
-  await add(2, 'x'.repeat(600_000))
+  await add(8, 'x'.repeat(600_000))
   t.strictSame(faultsOf(await list('/api/persona')), ['path snapshot_too_large'])
 })
 

@@ -161,6 +161,8 @@ export interface ValidationQuery {
   server?: string
   drop?: 'unsupported'
   view?: 'functions'
+  /** Methods have their name also as `raw_name`, as clients of the newer wire read it. No query of the root says so. */
+  raw_names?: true
 }
 
 /**
@@ -182,7 +184,7 @@ function validationOf(
   const full = query.report === 'full'
   const unknown = unknownFields(ValidateToolRequest, body).slice(0, UNKNOWN_FIELDS_MAX)
   const answer = {
-    methods: checked.methods,
+    methods: query.raw_names ? checked.methods.map(withRawName) : checked.methods,
     ...(full && { warnings: [...repetitionsIn(body), ...checked.warnings] }),
     ...(query.view === 'functions' && { functions: toFunctions(definition, { headerNames }) }),
     ...(completion && { completed: shownCompletion(completion) }),
@@ -196,6 +198,10 @@ function validationOf(
       ...(full ? [] : [...repetitionNotes(body), ...definitionNotes(checked)]),
     ],
   }
+}
+
+function withRawName<Method extends { name: string }>({ name, ...method }: Method) {
+  return { name, raw_name: name, ...method }
 }
 
 function completed(definition: unknown, { server, drop }: ValidationQuery, headerNames: string[]) {
