@@ -1,9 +1,11 @@
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client'
+import { sql } from 'kysely'
 import t from 'tap'
 import { createToken } from '../../src/admin/tokens.js'
 import { refused } from '../../src/mcp/answers.js'
 import { OPERATIONS } from '../../src/mcp/operations.js'
 import { demoApp } from '../demo-app.js'
+import { RawConnection, type Running, running, whenInWork } from '../http/running.js'
 import { listening } from '../test-service.js'
 
 const PAGE = 'https://console.example.com'
@@ -35,6 +37,13 @@ async function connected(token: string, version: keyof typeof MODES = '2026-07-2
   const names = async () => (await client.listTools()).tools.map(({ name }) => name)
   return { client, call, names }
 }
+
+/** A call in the text of its request. */
+const message = (name: string, args: string) =>
+  `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"${name}","arguments":${args}}}`
+
+/** A tool, its arguments, and the request that does the same. */
+type Row = [name: string, args: Record<string, unknown>, method: string, url: string, body?: object]
 
 const WRITING = ['update_agent', 'update_tool', 'restore']
 const ALL = OPERATIONS.map(({ tool }) => tool.name)
@@ -176,7 +185,22 @@ t.test('header values are redactions in both directions', async t => {
     ['description'],
   )
   const past = await call('history', { kind: 'tool', id: 1 })
-  for (const { text } of [stored, read, kept, past]) t.notMatch(text, /a-secret/)
+  const sent = { id: 1, etag: read.content.etag }
+  const refused = [
+    await call('update_tool', { ...sent, fields: { custom_headers: [{ key: 'X-Api-Key', value: 'a-secret\n' }] } }),
+    await call('plan_tool_update', { ...sent, fields: { custom_headers: [{ key: 'X-Other', value: redaction }] } }),
+    await call('plan_tool_update', { ...sent, fields: { custom_headers: { 'X-Api-Key': 'a-secret' } } }),
+    await call('update_tool', {
+      ...sent,
+      etag: '"tool-1-1"',
+      fields: { custom_headers: [{ key: 'X-Api-Key', value: 'a-secret-2' }] },
+    }),
+  ]
+  for (const { isError } of refused) t.ok(isError)
+  const trial = { id: 1, etag: read.content.etag, fields: { custom_headers: secret, name: 'weather2' } }
+  const agent = await call('get_agent', { id: 1 })
+  const answers = [stored, read, kept, past, await call('plan_tool_update', trial), agent, ...refused]
+  for (const { text, content } of answers) t.notMatch(text + JSON.stringify(content), /a-secret/)
 })
 
 t.test('numbers keep their text in both directions', async t => {
@@ -186,8 +210,6 @@ t.test('numbers keep their text in both directions', async t => {
     '"type":"string"',
     '"type":"number","maximum":9007199254740993.0',
   )
-  const message = (name: string, args: string) =>
-    `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"${name}","arguments":${args}}}`
   const headers = { accept: 'application/json, text/event-stream', 'content-type': 'application/json' }
   const send = (body: string) => demo.call('POST', '/mcp', { token: demo.tokens.admin, headers, body })
   await send(message('update_tool', `{"id":2,"etag":${JSON.stringify(etag)},"fields":{"definition":${definition}}}`))
@@ -218,6 +240,104 @@ t.test('tools that write are listed for tokens that may write, and the operation
     content: { status: 403 },
   })
 })
+
+t.test('a token gets by a tool what it gets by the operation, refused or not, and nothing more', async t => {
+  const [agent, tool] = ['"persona-1-999"', '"tool-1-999"'] // who may write is answered 412, and nothing is stored
+  const fields = { name: 'x' }
+  const { tool: known } = (await (await connected(demo.tokens.admin)).call('get_tool', { id: 2 })).content
+  const definition = { definition: known.definition }
+  const updates = (id: number, kind: string, etag: string, path: string): Row[] =>
+    [true, false].map(isPlan => [
+      `${isPlan ? `plan_${kind}_update` : `update_${kind}`}`,
+      { id, etag: etag.replace('-1-', `-${id}-`), fields },
+      kind === 'agent' ? 'PATCH' : 'PUT',
+      `${path}/${id}?dry_run=${isPlan}${kind === 'agent' ? '&update_mask=name' : ''}`,
+      fields,
+    ])
+  const rows = [1, 2, 999_999].flatMap((id): Row[] => [
+    ['get_agent', { id }, 'GET', `/persona/${id}`],
+    ['get_tool', { id }, 'GET', `/tool/${id}`],
+    ['history', { kind: 'agent', id }, 'GET', `/persona/${id}/history`],
+    ['history', { kind: 'tool', id }, 'GET', `/tool/${id}/history`],
+    ...updates(id, 'agent', agent, '/persona'),
+    ...updates(id, 'tool', tool, '/admin/tool/custom'),
+    ...(['agent', 'tool'] as const).map((kind): Row => {
+      const path = kind === 'agent' ? '/persona' : '/admin/tool/custom'
+      const etag = (kind === 'agent' ? agent : tool).replace('-1-', `-${id}-`)
+      return ['restore', { kind, id, version: 1, etag }, 'POST', `${path}/${id}/restore`, { version: 1 }]
+    }),
+  ])
+  rows.push(['list_agents', {}, 'GET', '/persona'], ['list_tools', {}, 'GET', '/tool'])
+  rows.push(['validate_definition', definition, 'POST', '/admin/tool/custom/validate', definition])
+  const callers = {
+    'read-only': await tokenOf('admin@example.com', { scopes: ['read'] }),
+    'read-only and bound': await tokenOf('admin@example.com', { scopes: ['read'], personaIds: [2] }),
+    'bound to an agent': demo.tokens.bound,
+    'bound to a tool': await tokenOf('admin@example.com', { toolIds: [2] }),
+    'scoped to basic': demo.tokens.reader,
+    admin: demo.tokens.admin,
+  }
+  const auditRows = async () => (await demo.database.db.selectFrom('audit').select('at').execute()).length
+  const before = await auditRows()
+  const seen = new Set<string>()
+  for (const [title, token] of Object.entries(callers)) {
+    const { call, client } = await connected(token)
+    for (const [name, args, method, url, body] of rows) {
+      const headers: Record<string, string> = 'etag' in args ? { 'if-match': String(args.etag) } : {}
+      const direct = await demo.call(method, url, { token, headers, ...(body && { body }) })
+      const { isError, content } = await call(name, args)
+      const status = isError ? content.status : 200
+      t.equal(status, direct.statusCode, `${title}: ${name} ${JSON.stringify(args).slice(0, 80)}`)
+      if (name.startsWith('list_') && !isError)
+        t.strictSame(Object.values(content)[0], direct.json(), `${title}: ${name}`)
+      seen.add(`${title}: ${status}`)
+    }
+    await client.close()
+  }
+  t.equal(await auditRows(), before)
+  for (const title of Object.keys(callers)) if (title !== 'admin') t.ok(seen.has(`${title}: 403`), title)
+  t.ok(seen.has('admin: 412') && seen.has('read-only: 412') && seen.has('scoped to basic: 404'))
+})
+
+t.test('a client that leaves: its call counts until it is done', async t => {
+  const service = await running(t, {}, { listen: true })
+  const release = await held(service)
+  const left = sendUpdate(service)
+  await whenInWork(service, 1)
+  left.socket.destroy()
+  await left.closed
+  await whenInWork(service, 1)
+  await release()
+  await whenInWork(service, 0)
+})
+
+t.test('the end of the process: a call that it comes before says that the change may be stored', async t => {
+  const service = await running(t, { SHUTDOWN_TIMEOUT_MS: '1000' }, { listen: true })
+  const release = await held(service)
+  const waiting = sendUpdate(service)
+  await whenInWork(service, 1)
+  const closed = service.app.close()
+  await waiting.closed
+  t.match(waiting.text, /^HTTP\/1\.1 200 [\s\S]*It may be stored: call again with the same arguments and etag/)
+  await release()
+  await closed
+})
+
+/** Holds the row of agent 1 until it is called. */
+async function held({ database }: Running): Promise<() => Promise<void>> {
+  const holding = await database.db.startTransaction().execute()
+  await sql`select from persona where id = 1 for update`.execute(holding)
+  return async () => await holding.rollback().execute()
+}
+
+function sendUpdate({ port, token }: Running): RawConnection {
+  const body = message('update_agent', '{"id":1,"etag":"\\"persona-1-1\\"","fields":{"name":"Late"}}')
+  const lines = [
+    'POST /mcp HTTP/1.1\r\nHost: a\r\nAccept: application/json, text/event-stream\r\nContent-Type: application/json',
+    `Authorization: Bearer ${token}\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
+  ]
+  return new RawConnection(port).write(lines.join('\r\n'))
+}
 
 t.test('401, 403, 405, 400: who may call, from which pages, and how', async t => {
   const token = demo.tokens.admin
