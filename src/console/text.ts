@@ -233,7 +233,10 @@ function shownRepair(
 ): Pick<Answer, 'repairNote' | 'repaired' | 'edits'> {
   const { document, linesOf } = source
   const lines = linesOf(edits.map(({ loc }) => inDefinition(loc)))
-  const valueText = (value: unknown) => cut(stringifyExact(value, 2), VALUE_CHARACTERS)
+  const valueText = (value: unknown) => {
+    const flat = stringifyExact(value)
+    return flat.length <= REMEDY_CHARACTERS ? flat : cut(stringifyExact(value, 2), VALUE_CHARACTERS)
+  }
   const shown = edits.slice(0, LISTED_MAX).map(({ op, loc, from, before, after, msg }, i) => ({
     ...{ op, msg, line: lines[i] ?? 1, place: placeText(inDefinition(loc)) },
     ...(op === 'move' && { before: String(from?.at(-1)), after: String(loc.at(-1)) }),

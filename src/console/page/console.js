@@ -133,7 +133,7 @@ async function openList(view) {
   const rows = []
   $('search').value = ''
   show('list', titled(view))
-  showRows(view, rows, 'Loading.')
+  showRows(view, rows, 'Nothing is loaded yet.')
   for (let next = `?limit=${ROWS}`; next !== undefined; ) {
     const page = await ask('GET', KINDS[view][0] + next)
     rows.push(...page.data)
@@ -161,9 +161,8 @@ function showRows(view, all, state, limit = ROWS) {
 async function openOne(view, id, done = '') {
   const [kind, noun] = KINDS[view]
   show('one', `${noun} ${id}`, { href: `#/${view}`, textContent: titled(view) })
-  tell({ state: 'Loading.' })
   const past = await ask('GET', `${kind}/${id}/history`, { known: [403, 404] })
-  const { data = { name: '' }, headers } = await ask('GET', `${kind}/${id}`, { known: past.problem ? [] : [404] })
+  const { data = {}, headers } = await ask('GET', `${kind}/${id}`, { known: past.problem ? [] : [404] })
   const version = Number(/-(\d+)[".]/.exec(headers?.get('etag'))?.[1] ?? 0)
   const state = version ? `${noun} ${id}, version ${version}.` : 'It is deleted. To restore a version brings it back.'
   tell({ state: `${done} ${state}`, oneTitle: data.name || `${noun} ${id}`, copy: Boolean(data.definition) })
@@ -225,7 +224,7 @@ async function openPair(view, id, version, to) {
   const [kind, noun, root] = KINDS[view]
   const title = to === undefined ? `restore version ${version}` : `version ${version} and version ${to}`
   show('pair', `${noun} ${id}: ${title}`, { href: `#/${view}/${id}`, textContent: `${noun} ${id}` })
-  tell({ pairNote: 'Loading.', versions: to !== undefined })
+  tell({ versions: to !== undefined })
   if (to !== undefined) {
     for (const [part, value] of Object.entries({ from: version, to })) $(part).value = value
     const read = at => ask('GET', `${kind}/${id}?version=${encodeURIComponent(at)}`)
@@ -322,7 +321,7 @@ async function validated(more) {
 }
 
 async function check() {
-  tell({ verdict: 'Checking.' })
+  tell({ verdict: 'Not checked yet.' })
   const found = await validated()
   tell({ ...found, next: found.notes.length > 1, impact: found.use !== '', repairPanel: false })
   findings = found.notes.map(({ line, kind }, i) => ({ line, kind, note: $('notes').children[i] }))
@@ -343,9 +342,9 @@ function drawLines() {
   const heights = findings.map(({ note }) => note.offsetHeight) // before anything moves: one layout is enough
   let free = Number.NEGATIVE_INFINITY
   for (const [i, { line, note }] of findings.entries()) {
-    const top = Math.max((line - 1) * LINE_PX - scrollTop, free)
-    note.style.top = `${top}px`
-    free = line > first ? top + heights[i] + 4 : free
+    const beside = (line - 1) * LINE_PX - scrollTop
+    note.style.top = `${line > first ? Math.max(beside, free) : beside - heights[i]}px`
+    free = line > first ? Math.max(beside, free) + heights[i] + 4 : free
   }
   $('notes').scrollTop = (isNarrow.matches && findings.find(({ line }) => line > first)?.note.offsetTop) || 0
 }
