@@ -43,10 +43,14 @@ export function refused({ status, body, warnings }: Answer, kind: ToolKind, id?:
   return refusal(sentence(String(detail), members, kind, id), more)
 }
 
+/** The faults of a refusal; more are counted. */
+const FAULTS_MAX = 100
+
 /** Every fault of a call, with its place. */
 export function faulty(found: readonly Pick<Fault, 'loc' | 'msg'>[], more: Body = {}): CallToolResult {
-  const faults = found.map(({ loc, msg }) => ({ place: placeOf(loc), msg }))
+  const faults = found.slice(0, FAULTS_MAX).map(({ loc, msg }) => ({ place: placeOf(loc), msg }))
   const lines = faults.map(({ place, msg }) => `\n- ${place}: ${msg}`)
+  if (found.length > FAULTS_MAX) lines.push(`\n- and ${found.length - FAULTS_MAX} more`)
   return refusal(`Refused, and nothing was changed. Correct this and call again:${lines.join('')}`, { ...more, faults })
 }
 

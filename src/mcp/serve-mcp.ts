@@ -13,11 +13,13 @@ import { type Ask, OPERATIONS } from './operations.js'
 
 type McpOptions = { version: string; origins: readonly string[]; toolBodyBytes: number }
 
-/** A definition of this size is more than a model writes; larger ones go to the operations. */
+/** A definition of this size is more than a model writes; larger ones go to the operations, which check them in a worker. */
 const BODY_BYTES_MAX = 2 ** 20
 
-const INSTRUCTIONS =
-  'Answers have etags: read first, try a change with plan_*, then store it with the same etag. A call that is repeated changes nothing twice.'
+const SERVES = {
+  capabilities: { tools: {} },
+  instructions: 'Read for the etag, plan, then store with the same etag. A repeated call changes nothing twice.',
+}
 
 /** Loaded with the first call: most processes serve none, and it takes a quarter of a second and 24 MB. */
 let sdk: Promise<typeof import('@modelcontextprotocol/server')> | undefined
@@ -27,7 +29,7 @@ export function registerMcp(app: FastifyInstance, { version, origins, toolBodyBy
   app.register(async scope => {
     scope.removeAllContentTypeParsers()
     scope.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, bytes: Buffer, done) => {
-      done(null, parseJsonBody(bytes, JSON_BOUNDS.tool))
+      done(null, parseJsonBody(bytes, { ...JSON_BOUNDS.tool, nodesMax: JSON_BOUNDS.persona.nodesMax }))
     })
     scope.post(
       '/mcp',
@@ -41,14 +43,7 @@ export function registerMcp(app: FastifyInstance, { version, origins, toolBodyBy
         const message = messageIn(request.body as ParsedBody | undefined) // of the parser above
         sdk ??= import('@modelcontextprotocol/server')
         const { createMcpHandler, Server } = await sdk
-        const serve = () => {
-          const server = new Server(
-            { name: 'agents', version },
-            { capabilities: { tools: {} }, instructions: INSTRUCTIONS },
-          )
-          serveTools(server, request, app)
-          return server
-        }
+        const serve = () => serveTools(new Server({ name: 'agents', version }, SERVES), request, app)
         const onerror = (error: Error) => request.log.debug({ err: error }, 'a message of MCP was refused')
         const { fetch } = createMcpHandler(serve, { maxSubscriptions: 0, keepAliveMs: 0, onerror })
         const received = new Request('http://localhost/mcp', { method: 'POST', headers: headersOf(request) })
@@ -61,12 +56,13 @@ export function registerMcp(app: FastifyInstance, { version, origins, toolBodyBy
   })
 }
 
-function serveTools(server: Server, request: FastifyRequest, app: FastifyInstance): void {
+function serveTools(server: Server, request: FastifyRequest, app: FastifyInstance): Server {
   const tools = OPERATIONS.filter(({ policy }) => admits(policy, request.caller)).map(({ tool }) => tool)
   server.setRequestHandler('tools/list', () => ({ tools }))
   server.setRequestHandler('tools/call', async ({ params: { name, arguments: args } }) => {
     const operation = OPERATIONS.find(({ tool }) => tool.name === name)
-    if (operation === undefined) throw Object.assign(new Error(`There is no tool ${name}.`), { code: -32_602 })
+    if (operation === undefined)
+      throw Object.assign(new Error(`There is no tool ${name.slice(0, 100)}.`), { code: -32_602 })
     try {
       return await operation.call(askFor(app, request), args)
     } catch (error) {
@@ -74,6 +70,7 @@ function serveTools(server: Server, request: FastifyRequest, app: FastifyInstanc
       return refusal('Something went wrong here. The log has the cause under this id.', { request_id: request.id })
     }
   })
+  return server
 }
 
 function askFor(app: FastifyInstance, outer: FastifyRequest): Ask {
@@ -100,8 +97,10 @@ function warningsIn(header: string): string[] {
 /** The headers that the protocol reads. */
 function headersOf({ headers }: FastifyRequest): Record<string, string> {
   const read = Object.entries(headers).filter(([name]) => name.startsWith('mcp-') || name === 'accept')
-  const sent = read.map(([name, value]) => [name, String(value)])
-  return { ...Object.fromEntries(sent), 'content-type': 'application/json' }
+  return {
+    ...Object.fromEntries(read.map(([name, value]) => [name, String(value)])),
+    'content-type': 'application/json',
+  }
 }
 
 /** The message of a body. A list of messages is refused: it would count as one request. */

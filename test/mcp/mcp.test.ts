@@ -163,6 +163,10 @@ t.test('refusals are results in words, with the place of each fault in the argum
     t.equal(content.message, text)
     if (content.status === 422) t.match(content.faults[0], { place: /^\w/, msg: /^\w/ })
   }
+  const many = Object.fromEntries(Array.from({ length: 1_000 }, (_, i) => [`field_${i}`, i]))
+  const short = await call('get_agent', { id: 1, ...many })
+  t.match(short.text, /\n- and 900 more$/)
+  t.equal(short.content.faults.length, 100)
   await t.rejects(client.callTool({ name: 'drop_all', arguments: {} }), { message: /There is no tool drop_all/ })
 })
 
@@ -365,6 +369,7 @@ t.test('401, 403, 405, 400: who may call, from which pages, and how', async t =>
   for (const broken of ['{', '{"__proto__": {}}']) t.equal(await post({}, broken), 422)
   t.equal(await post({ 'content-type': 'text/plain' }), 415)
   t.equal(await post({}, 'x'.repeat(2 ** 20 + 1)), 413)
+  t.equal(await post({}, `[${'1,'.repeat(20_001)}1]`), 422, 'more values than are parsed here')
   const listen = { ...body, method: 'subscriptions/listen', params: { _meta: META, notifications: {} } }
   const modern = { 'mcp-protocol-version': '2026-07-28', 'mcp-method': 'subscriptions/listen' }
   const refused = await demo.call('POST', '/mcp', { token, body: listen, headers: { accept, ...modern } })
