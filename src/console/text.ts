@@ -8,12 +8,12 @@ import { JSON_BOUNDS } from '../http/body.js'
 import { bodyCheck } from '../schema/body-check.js'
 import { numberReplacer, parseExact, stringifyExact, withoutMarks } from '../schema/exact-json.js'
 import { parseJsonBody } from '../schema/json-body.js'
-import { text } from '../schema/vocabulary.js'
+import { text as textSchema } from '../schema/vocabulary.js'
 import type { ToolFunction, ValidateToolResponse } from '../tool/schema.js'
 import { outcomeOf, type ToolUse, type ValidationQuery } from '../tool/worker/tasks.js'
 
 /** The body of a check: a definition as a person writes it. */
-export const TextRequest = Type.Object({ text: text() }, { $id: 'TextRequest' })
+export const TextRequest = Type.Object({ text: textSchema() }, { $id: 'TextRequest' })
 
 /** One text to check, in a worker. A large body comes as its bytes. */
 export interface TextJob {
@@ -76,21 +76,17 @@ const REMEDY_CHARACTERS = 90
 const BYTES_OF_TOKEN = 4
 
 const NOTHING: Answer = {
-  ...{
-    verdict: '',
-    notes: [],
-    repair: false,
-    size: 'Functions appear here once the definition has no faults.',
-    functions: [],
-  },
-  ...{
-    changes: [],
-    use: '',
-    agents: [],
-    repairNote: 'No repair is known yet. Correct these by hand:',
-    edits: [],
-    left: [],
-  },
+  verdict: '',
+  notes: [],
+  repair: false,
+  size: 'Functions appear here once the definition has no faults.',
+  functions: [],
+  changes: [],
+  use: '',
+  agents: [],
+  repairNote: 'No repair is known yet. Correct these by hand:',
+  edits: [],
+  left: [],
 }
 
 const checkRequest = bodyCheck(TextRequest)

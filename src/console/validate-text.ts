@@ -1,6 +1,6 @@
 import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
-import { InvalidRequest } from '../errors.js'
+import { ClientGone, InvalidRequest } from '../errors.js'
 import { JSON_TYPE } from '../http/answer.js'
 import { UnparsedBody } from '../http/body.js'
 import type { SchemaTypes } from '../http/validation.js'
@@ -50,6 +50,7 @@ export function registerValidateText(app: FastifyInstance, options: TextOptions)
       const { body } = request as { body: unknown } // a large one is not parsed yet
       const used = Object.hasOwn(request.query, 'tool_id') ? await readToolUse(options, request, id) : null
       const outcome = await turn(String(request.caller.token.id), async () => {
+        if (request.raw.socket.destroyed) throw new ClientGone() // somebody typed on
         const stored = await used?.stored?.text()
         return await workers.run({
           body: body instanceof UnparsedBody ? body.bytes : (body as typeof TextRequest.static),
