@@ -178,7 +178,7 @@ export function readConfig(env: Record<string, string | undefined>): Config {
   const groups = Object.entries(SETTINGS).map(([name, group]) => [name, Object.fromEntries(readGroup(group))])
   const config = Object.fromEntries(groups) as Config // each value was read by its own setting above
   faults.push(...contradictions(config), ...unnamedDatabase(env))
-  if (faults.length > 0) throw new InvalidConfiguration(faults)
+  if (faults.length > 0) throw new InvalidConfiguration([...faults, ...misspeltWarning(env)])
   return config
 }
 
@@ -249,14 +249,19 @@ const REMOVED: Readonly<Record<string, string>> = {
 /** What an operator should know of settings that are taken: sentences for the log, without values. */
 export function settingWarnings(env: Record<string, string | undefined>, { database }: Config): string[] {
   const removed = removedSettings(env)
-  const misspelt = misspeltSettings(env)
   const parsed = database.url === undefined ? undefined : parseDatabaseUrl(database.url)
   const ofUrl = parsed?.ok ? parsed.warnings : []
   return [
     ...(removed.length > 0 ? [`settings that are gone are not read: ${removed.join('; ')}`] : []),
-    ...(misspelt.length > 0 ? [`variables that no setting has are not read: ${misspelt.join('; ')}`] : []),
+    ...misspeltWarning(env),
     ...ofUrl.map(warning => `DATABASE_URL ${warning}`),
   ]
+}
+
+/** One sentence that names the misspelt variables of this environment, or none. */
+export function misspeltWarning(env: Record<string, string | undefined>): string[] {
+  const misspelt = misspeltSettings(env)
+  return misspelt.length > 0 ? [`variables that no setting has are not read: ${misspelt.join('; ')}`] : []
 }
 
 /** Variables whose names are close to a setting: `DATABSE_URL: did you mean 'DATABASE_URL'?`. */

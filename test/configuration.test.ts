@@ -54,6 +54,8 @@ t.test('a variable whose name is close to a setting is named; one of another pro
   }
   for (const name of ['PATH', 'HOME', 'HOSTNAME', 'PGHOST', 'NODE_ENV', 'TZ', 'DATA', 'LOGNAME', 'AGENTS_TOOL_1_X'])
     t.strictSame(misspeltSettings({ [name]: 'x' }), [], name)
+  const production = { NODE_ENV: 'production', DATABSE_URL: 'hunter2' }
+  t.throws(() => readConfig(production), { message: /DATABSE_URL: did you mean 'DATABASE_URL'\?/ })
   const warnings = (url: string) => settingWarnings({}, readConfig({ DATABASE_URL: url }))
   t.match(warnings('postgresql://u:hunter2@db.example.com/a'), [/^DATABASE_URL names another host without sslmode/])
   t.strictSame(warnings('postgresql://u@db.example.com/a?sslmode=disable'), [])

@@ -121,24 +121,30 @@ export function parseSource(given: string): Source {
     return { value: json.value, linesOf: locs => linesInJson(text, locs) }
   }
   if (/^\s*\{\s*"/.test(text)) {
-    const { line, column } = syntaxErrorIn(text)
-    throw new UnreadableText([{ line, msg: `it begins as JSON, and is not JSON from column ${column} on` }])
+    const { line, column, reason } = syntaxErrorIn(text)
+    throw new UnreadableText([{ line, msg: `it begins as JSON, and is not JSON from column ${column} on: ${reason}` }])
   }
   const document = parseDocument(text, options)
   const found = [...document.errors, ...document.warnings.filter(({ code }) => LOSING.has(code))]
   if (found.length > 0)
     throw new UnreadableText(
-      found.map(({ code, linePos }) => ({ line: linePos?.[0].line, msg: code.toLowerCase().replaceAll('_', ' ') })),
+      found.map(({ code, linePos }) => ({ line: linePos?.[0].line ?? 1, msg: SYNTAX[code] ?? wordsOf(code) })),
     )
   const linesOf = (locs: readonly Loc[]) => locs.map(loc => lineAt(document.contents, loc, counter))
   return { value: plainValue(document), document, linesOf }
 }
 
-/** A text is neither JSON nor YAML. Carries every syntax fault. */
+/** What is said of a syntax fault by the code that `yaml` gives it; of others the words of the code. */
+const SYNTAX: Readonly<Record<string, string>> = {
+  DUPLICATE_KEY: 'this key stands in its mapping twice',
+  TAB_AS_INDENT: 'a tab indents this line: indent with spaces',
+}
+const wordsOf = (code: string) => code.toLowerCase().replaceAll('_', ' ')
+
+/** A text cannot be read as JSON or YAML. Carries every syntax fault, with its line from 1. */
 export class UnreadableText extends Refusal {
-  constructor(readonly faults: { line: number | undefined; msg: string }[]) {
-    const said = faults.map(({ line, msg }) => `line ${line ?? '?'}: ${msg}`)
-    super(`the text is neither JSON nor YAML: ${said.join('; ')}`)
+  constructor(readonly faults: { line: number; msg: string }[]) {
+    super(`the text cannot be read: ${faults.map(({ line, msg }) => `line ${line}: ${msg}`).join('; ')}`)
   }
 }
 

@@ -109,7 +109,7 @@ function answerFor(text: string, job: TextJob): Answer {
     if (!(error instanceof Refusal)) throw error
     const found = error instanceof UnreadableText ? error.faults : [{ line: 1, msg: error.message }]
     const findings = found.map(({ line = 1, msg }) => ({ kind: 'fault' as const, line, place: '', msg }))
-    return refused(findings, 'This is neither JSON nor YAML.')
+    return refused(findings, 'This text cannot be read.')
   }
   // A JSON text goes on as it is, so that its check sees keys that it repeats.
   const definition = source.document === undefined ? text.replace(/^\uFEFF/, '') : stringifyExact(source.value)

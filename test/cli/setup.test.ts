@@ -64,7 +64,7 @@ t.test('the sample organisation comes beside what init and a document made', asy
 
 t.test('78: without a database a command says what to set, and makes nothing; an older schema is reported', async t => {
   const folder = t.testdir()
-  const env = { DATABASE_URL: '', DATA_DIR: join(folder, 'data'), SECRET_KEYS: '' }
+  const env = { DATABASE_URL: '', DATABSE_URL: 'x', DATA_DIR: join(folder, 'data'), SECRET_KEYS: '' }
   for (const args of [
     ['user', 'create', 'alice@example.com'],
     ['status'],
@@ -73,7 +73,8 @@ t.test('78: without a database a command says what to set, and makes nothing; an
   ]) {
     t.match(await agentctl({ url: '', args, env }), {
       status: 78,
-      stderr: /DATABASE_URL is not set, and there is no embedded database in DATA_DIR/,
+      stderr:
+        /DATABSE_URL: did you mean 'DATABASE_URL'\?\n.*DATABASE_URL is not set, and there is no embedded database in DATA_DIR/,
     })
   }
   t.same(readdirSync(folder), [])

@@ -97,10 +97,13 @@ t.test('YAML: merges are taken over, losses and keys that stand twice are faults
   for (const [text, fault] of [
     ['value: !s3cr3t word', 'line 1: tag resolve failed'],
     ['%s3cr3t word\n---\na: 1', 'line 1: bad directive'],
-    ['a: 1\nb: 2\na: 3\n', 'line 3: duplicate key'],
-    ['{\n  "a": 1,\n}', 'line 3: it begins as JSON, and is not JSON from column 1 on'],
+    ['a: 1\nb: 2\na: 3\n', 'line 3: this key stands in its mapping twice'],
+    [
+      '{\n  "a": 1,\n}',
+      'line 3: it begins as JSON, and is not JSON from column 1 on: Expected double-quoted property name',
+    ],
   ] as const) {
-    t.throws(() => parseSource(text), { message: `the text is neither JSON nor YAML: ${fault}` }, text)
+    t.throws(() => parseSource(text), { message: `the text cannot be read: ${fault}` }, text)
   }
   const lists = ['l0: &l0 [1, 1, 1, 1, 1, 1, 1, 1, 1]']
   for (let i = 1; i < 9; i++)

@@ -1,5 +1,5 @@
 import { type Command, InvalidArgumentError } from 'commander'
-import { type Config, readConfig } from '../../config.js'
+import { type Config, misspeltWarning, readConfig } from '../../config.js'
 import { CommitUnknown, classifyDatabaseError, rootCause, ServerUnfit } from '../../db/connection/database-error.js'
 import type { Database } from '../../db/database.js'
 import { schemaAdvice, schemaState } from '../../db/migrate.js'
@@ -155,6 +155,7 @@ export class Call {
 
   /** The database of DATABASE_URL, or the embedded one that a service runs, whatever its schema. Throws `NoDatabase`. */
   async rawDatabase(): Promise<OpenedDatabase> {
+    if (this.#opened === undefined) for (const warning of misspeltWarning(this.env)) this.remark(warning)
     this.#opened ??= openConfiguredDatabase(this.config, {}, () => undefined, 'command')
     return await this.#opened
   }
