@@ -78,8 +78,8 @@ const OUTCOMES: Record<string, string> = {
 function changedSince({ reason, changed, applied_etag: applied }: Body): string {
   if (reason === 'unknown_tag') return 'There never was a state with this etag: copy it whole from an answer.'
   const changes = (changed ?? []) as { field: string; by: string; at: string }[] // of a 412
-  const told = changes.map(({ field, by, at }) => `${field} (${by}, ${at})`).join(', ')
-  const since = told === '' ? 'What changed since is no longer known.' : `Changed since: ${told}.`
+  const named = changes.map(({ field, by, at }) => `${field} (${by}, ${at})`).join(', ')
+  const since = named === '' ? 'What changed since is no longer known.' : `Changed since: ${named}.`
   return typeof applied === 'string' ? `Your change was stored before, as ${applied}. ${since}` : since
 }
 

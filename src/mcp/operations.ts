@@ -46,7 +46,9 @@ function operation<Input extends TObject>(
   const check = bodyCheck(input)
   const { writes = false } = policy
   const annotations = { readOnlyHint: !writes, destructiveHint: writes, idempotentHint: true, openWorldHint: false }
-  const inputSchema = JSON.parse(JSON.stringify(input)) as Tool['inputSchema'] // an object's, without TypeBox's marks
+  const required = [...(input.required ?? []), ...('etag' in input.properties ? ['etag'] : [])] // missing: see withoutEtag
+  const plain = (key: string, value: unknown) => (key === 'patternProperties' ? undefined : value) // some clients refuse them
+  const inputSchema = JSON.parse(JSON.stringify({ ...input, required }, plain)) as Tool['inputSchema'] // an object's
   return {
     policy,
     tool: { name, description, inputSchema, annotations },
@@ -99,8 +101,7 @@ function updating(kind: ToolKind, isPlan: boolean): Operation {
   const name = isPlan ? `plan_${kind}_update` : `update_${kind}`
   return operation(name, policy, description, input, async (ask, { id, etag, fields }) => {
     if (etag === undefined) return withoutEtag(kind, id)
-    const mask = kind === 'agent' ? Object.keys(fields).join(',') : undefined
-    const query = queryOf({ update_mask: mask, dry_run: isPlan || undefined })
+    const query = queryOf({ update_mask: kind === 'agent' ? Object.keys(fields).join() : undefined, dry_run: isPlan })
     const prefer = isPlan ? 'handling=strict' : 'handling=strict, return=minimal'
     const before = isPlan ? await ask('GET', `${read}/${id}`) : undefined
     const answer = await ask(method, `${write}/${id}${query}`, { body: fields, headers: { 'if-match': etag, prefer } })
@@ -130,7 +131,7 @@ function differences(before: Body, after: Body): Body[] {
   return changed.map(field => ({ field, from: shortened(before[field]), to: shortened(after[field]) }))
 }
 
-/** Longer values are told by names, or by their size. */
+/** Longer values are named, or reported by their size. */
 const VALUE_CHARACTERS = 4_096
 
 function shortened(value: unknown = null): unknown {
@@ -186,9 +187,8 @@ const restoration = operation(
 )
 
 function queryOf(values: Record<string, string | number | boolean | undefined>): string {
-  const query = new URLSearchParams()
-  for (const [name, value] of Object.entries(values)) if (value !== undefined) query.set(name, String(value))
-  return query.size === 0 ? '' : `?${query}`
+  const sent = Object.entries(values).flatMap(([name, value]) => (value === undefined ? [] : [[name, String(value)]]))
+  return sent.length === 0 ? '' : `?${new URLSearchParams(Object.fromEntries(sent))}`
 }
 
 const of = (kind: ToolKind) => [listed(kind), shown(kind), updating(kind, true), updating(kind, false)]

@@ -61,8 +61,7 @@ function serveTools(server: Server, request: FastifyRequest, app: FastifyInstanc
   server.setRequestHandler('tools/list', () => ({ tools }))
   server.setRequestHandler('tools/call', async ({ params: { name, arguments: args } }) => {
     const operation = OPERATIONS.find(({ tool }) => tool.name === name)
-    if (operation === undefined)
-      throw Object.assign(new Error(`There is no tool ${name.slice(0, 100)}.`), { code: -32_602 })
+    if (!operation) throw Object.assign(new Error(`There is no tool ${name.slice(0, 100)}.`), { code: -32_602 })
     try {
       return await operation.call(askFor(app, request), args)
     } catch (error) {
@@ -97,10 +96,8 @@ function warningsIn(header: string): string[] {
 /** The headers that the protocol reads. */
 function headersOf({ headers }: FastifyRequest): Record<string, string> {
   const read = Object.entries(headers).filter(([name]) => name.startsWith('mcp-') || name === 'accept')
-  return {
-    ...Object.fromEntries(read.map(([name, value]) => [name, String(value)])),
-    'content-type': 'application/json',
-  }
+  const sent = read.map(([name, value]) => [name, String(value)])
+  return { ...Object.fromEntries(sent), 'content-type': 'application/json' }
 }
 
 /** The message of a body. A list of messages is refused: it would count as one request. */

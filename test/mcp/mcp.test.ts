@@ -55,6 +55,11 @@ for (const version of ['2026-07-28', '2025-11-25'] as const) {
     const { tools } = await client.listTools()
     t.strictSame(tools.map(({ name }) => name).sort(), [...ALL].sort())
     t.equal(tools.length, 11)
+    for (const { name, inputSchema } of tools) {
+      const { required = [], properties = {} } = inputSchema
+      t.equal(required.includes('etag'), 'etag' in properties, name)
+      t.notMatch(JSON.stringify(inputSchema), /patternProperties/)
+    }
     const bytes = Buffer.byteLength(JSON.stringify({ tools }))
     t.ok(bytes <= 6_144, `tools/list takes ${bytes} bytes`)
     for (const { name, annotations } of tools) {
