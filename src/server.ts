@@ -175,7 +175,8 @@ async function welcomeText(app: FastifyInstance, service: Lifecycle, opened: Ope
   const { host } = config.server
   const reached = { '0.0.0.0': '127.0.0.1', '::': '::1' }[host] ?? host // an address to listen on is none to call
   const base = `http://${reached.includes(':') ? `[${reached}]` : reached}:${port}`
-  const lines = [`\n  Listening on ${base}   documentation: ${base}/docs   database: ${opened.description}`]
+  const page = config.server.console ? `   page: ${base}/console` : ''
+  const lines = [`\n  Listening on ${base}${page}   documentation: ${base}/docs   database: ${opened.description}`]
   const wantsDemo = opened.embedded !== null && config.database.demo
   // Loaded where it is wanted: it brings all that reads an organisation from a file.
   const demo = wantsDemo ? await (await import('./admin/demo.js')).loadDemo(opened.database, service.vault()) : null

@@ -301,7 +301,7 @@ t.test('the welcome names an address and a command that work where it is printed
   writeFileSync(join(folder, 'agentctl'), '')
   const service = launched(t, { ...env, HOST: '0.0.0.0', PATH: `${folder}:${process.env.PATH}` })
   await logged(service, 'Another token')
-  t.match(service.log, /^ {2}Listening on http:\/\/127\.0\.0\.1:\d+ /m)
+  t.match(service.log, /^ {2}Listening on (http:\/\/127\.0\.0\.1:\d+) +page: \1\/console /m)
   t.match(service.log, /^ {2}Another token: agentctl token create --for EMAIL$/m)
 })
 
