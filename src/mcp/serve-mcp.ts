@@ -44,8 +44,8 @@ export function registerMcp(app: FastifyInstance, { version, origins, toolBodyBy
         sdk ??= import('@modelcontextprotocol/server')
         const { createMcpHandler, Server } = await sdk
         const serve = () => serveTools(new Server({ name: 'agents', version }, SERVES), request, app)
-        const onerror = (error: Error) => request.log.debug({ err: error }, 'a message of MCP was refused')
-        const { fetch } = createMcpHandler(serve, { maxSubscriptions: 0, keepAliveMs: 0, onerror })
+        // Its errors quote the client, so the log has only the status.
+        const { fetch } = createMcpHandler(serve, { maxSubscriptions: 0, keepAliveMs: 0 })
         const received = new Request('http://localhost/mcp', { method: 'POST', headers: headersOf(request) })
         const response = await fetch(received, { parsedBody: message })
         const text = withoutMarks(await response.text())

@@ -212,6 +212,26 @@ t.test('header values are redactions in both directions', async t => {
   for (const { text, content } of answers) t.notMatch(text + JSON.stringify(content), /a-secret/)
 })
 
+t.test('the log has the call and its requests, and nothing of what they hold', async t => {
+  const { app, token, log } = await running(t)
+  const secret = '{"custom_headers":[{"key":"X-Api-Key","value":"a-secret"}]}'
+  const call = message('plan_tool_update', `{"id":10,"etag":"\\"tool-10-1\\"","fields":${secret}}`)
+  const accept = 'application/json, text/event-stream'
+  const headers = { authorization: `Bearer ${token}`, accept, 'content-type': 'application/json' }
+  const send = async (payload: string, more: Record<string, string>) =>
+    await app.inject({ method: 'POST', url: '/mcp', payload, headers: { ...headers, ...more } })
+  t.match((await send(call, { 'x-request-id': 'of-the-call' })).body, /custom_headers/)
+  const wrong = { 'mcp-protocol-version': '2026-07-28', 'mcp-method': 'tools/call', 'mcp-name': 'a-secret' }
+  const modern = call.replace('"params":{', `"params":{"_meta":${JSON.stringify(META)},`)
+  t.match(await send(modern, wrong), { statusCode: 400, body: /a-secret/ })
+  const lines = log.map(line => JSON.parse(line)).filter(({ request_id: id }) => id?.startsWith('of-the-call'))
+  t.strictSame(
+    lines.flatMap(({ operation, status }) => (operation ? [`${operation} ${status}`] : [])),
+    ['read_tool 200', 'update_custom_tool 200', 'mcp 200'],
+  )
+  t.notMatch(log.join(''), /a-secret/)
+})
+
 t.test('numbers keep their text in both directions', async t => {
   const { call } = await connected(demo.tokens.admin)
   const { tool, etag } = (await call('get_tool', { id: 2 })).content
