@@ -51,12 +51,11 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
   patch('/admin/persona/:persona_id/featured', AGENT, Type.Object({ is_featured: flag() }), (request, reply, body) => {
     return updateBy(request, reply, { is_default_persona: body.is_featured })
   })
-  const Listed = Type.Object({ is_listed: flag() })
-  patch('/admin/persona/:persona_id/listed', AGENT, Listed, async (request, _, { is_listed: is_visible }) => {
+  patch('/admin/persona/:persona_id/listed', AGENT, Type.Object({ is_listed: flag() }), async (request, _, body) => {
     const { persona_id: id = 0 } = request.params as { persona_id?: number }
     await together(request, personaResource, [id], (state, { caller }) => {
       requireEditable(state, caller) // the root's update has no field for this
-      return decisionFor(state, { ...contentOf(state), is_visible })
+      return decisionFor(state, { ...contentOf(state), is_visible: body.is_listed })
     })
     return null
   })
@@ -135,7 +134,8 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
           if (decision.changes.length === 0) continue
           const entry = entryOf(resource, state, decision, asked.actor, NO_KEY)
           const stored = await resource.writing(state, decision, viewer, entry, true).single(trx)
-          if (stored === undefined) throw new Unavailable('overloaded', RIGHTS_CHANGED, 'not_applied')
+          if (stored === undefined)
+            throw new Unavailable('overloaded', `Rights changed meanwhile. ${TRY_AGAIN}`, 'not_applied')
         }
       })
     await options.bounds.rowTurn(`several of ${kind}`, () => withRetries(attempt))
@@ -143,15 +143,14 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
 }
 
 const NOT_FOUND = { persona: ['PERSONA_NOT_FOUND', 'agent'], tool: ['NOT_FOUND', 'tool'] } as const
-const RIGHTS_CHANGED = `Others changed shares or rights while this was tried. ${TRY_AGAIN}`
 
 /** What is set here is named by the request: it overwrites nothing unseen, and one tag would not stand for several. */
 function requireNoTag({ precondition, preconditionRequired, caller }: ReturnType<typeof updaterOf>): void {
-  const message = 'This address takes no If-Match'
+  const msg = 'This address takes no If-Match'
   if (precondition.kind !== 'none')
-    throw new InvalidRequest([{ loc: ['header', 'if-match'], msg: message, type: 'extra_forbidden' }])
+    throw new InvalidRequest([{ loc: ['header', 'if-match'], msg, type: 'extra_forbidden' }])
   if (preconditionRequired || caller.token.requiresIfMatch)
-    throw new Refused('PRECONDITION_REQUIRED', `${message}, which is demanded of changes here.`)
+    throw new Refused('PRECONDITION_REQUIRED', `${msg}, which is demanded here.`)
 }
 
 function requirePriorities(map: Readonly<Record<string, unknown>>): void {

@@ -1,10 +1,10 @@
 import { type Static, Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import { sql, type Transaction } from 'kysely'
-import { personaAccess } from '../auth/access.js'
+import { managesTool, personaAccess } from '../auth/access.js'
 import { type Caller, isAdmin, visibleAgents, visibleTools } from '../auth/caller.js'
 import { viewerParameters, viewerWithValues } from '../auth/viewer.js'
-import { anyOf, lit, named, noItems, on } from '../db/statements/queries.js'
+import { anyOf, arrayOf, lit, named, noItems, on } from '../db/statements/queries.js'
 import type { Tables } from '../db/tables.js'
 import { InvalidRequest } from '../errors.js'
 import { answerTagged, JSON_TYPE } from '../http/answer.js'
@@ -23,17 +23,15 @@ import { newerEnd } from './forms.js'
 /* Whole lists of full records, which today's clients read in one piece. */
 
 const RECORDS_MAX = 1_000
-/** A list may take more bytes than one record, by this factor: agents share tools, and each shows theirs. */
+/** How many times the bytes of one record a list may take: agents share tools, and each shows theirs. */
 const RECORDS_TIMES = 4
 
 /** What a list has: what the caller may edit, deleted agents too for those who can restore them, custom tools. */
 type Asked = Partial<Record<'editable' | 'deleted' | 'custom', boolean>>
-type Found = { id: number /** About how many, of its texts. */; bytes: number }
+/** A record, and about how many bytes its texts take. */
+type Found = { id: number; bytes: number }
 
-const AdminQuery = Type.Object({
-  get_editable: queryFlag('`false`: all agents that the caller sees, not only those that they may edit.'),
-  include_deleted: queryFlag('Also deleted agents, for those who can restore them.'),
-})
+const AdminQuery = Type.Object({ get_editable: queryFlag('true'), include_deleted: queryFlag('false') })
 
 const LISTS = [
   { path: '/persona', resource: 'persona', asked: {} },
@@ -70,14 +68,20 @@ async function wholeList(kind: 'persona' | 'tool', caller: Caller, asked: Asked,
   return await inOneSnapshot(options.database, async trx => {
     const found = kind === 'persona' ? await foundAgents(trx, caller, asked) : await foundTools(trx, caller, asked)
     requireRoom(kind, found, RECORDS_TIMES * options.snapshotBytesMax)
-    const ids = on().cast<number[]>(on().val(found.map(({ id }) => id)), sql.raw('integer[]'))
+    const ids = idsOf(found)
     if (kind === 'tool') {
       const records = named(toolSnapshots(ids, viewer, noItems()), 'records')
       const found = await trx.selectNoFrom(records).executeTakeFirstOrThrow()
       return new AnswerText(withDefinitions(found.records, new Map()))
     }
-    const record = named(personaSnapshot(storedRelations, viewer, noItems()), 'record')
-    const rows = trx.selectFrom('persona as p').select(record).where('p.id', '=', anyOf(ids)).orderBy('p.id').execute()
+    // Which tools the caller manages is found once, and not for each agent again.
+    const each = anyOf(ids)
+    const attached = selectFrom('persona_tool as l').select('l.tool_id').distinct().where('l.persona_id', '=', each)
+    const isManaged = managesTool(viewer, arrayOf(attached))
+    const managed = trx.selectFrom('tool as t').select('t.id').where(isManaged).execute()
+    const manager = { ...viewer, managesAll: lit(true), tools: idsOf(await managed) }
+    const record = named(personaSnapshot(storedRelations, manager, noItems()), 'record')
+    const rows = trx.selectFrom('persona as p').select(record).where('p.id', '=', each).orderBy('p.id').execute()
     const records = (await rows).flatMap(({ record }, index) => {
       const pieces = withDefinitions(record, new Map())
       const end = String(pieces.pop()) // the text after the last definition
@@ -87,7 +91,8 @@ async function wholeList(kind: 'persona' | 'tool', caller: Caller, asked: Asked,
   })
 }
 
-const { fn, selectFrom } = on<{ p: 'persona' }>()
+const { cast, fn, selectFrom, val } = on<{ p: 'persona' }>()
+const idsOf = (rows: readonly { id: number }[]) => cast<number[]>(val(rows.map(({ id }) => id)), sql.raw('integer[]'))
 const toolBytes = selectFrom('persona_tool as l')
   .innerJoin('tool as t', 't.id', 'l.tool_id')
   .leftJoin('tool_definition as d', 'd.hash', 't.definition_hash')
@@ -96,7 +101,7 @@ const toolBytes = selectFrom('persona_tool as l')
 
 async function foundAgents(trx: Transaction<Tables>, caller: Caller, { editable, deleted }: Asked): Promise<Found[]> {
   const ids = visibleAgents(caller.token)
-  const access = personaAccess(on().cast(on().val(caller.userId), 'uuid'))
+  const access = personaAccess(cast(val(caller.userId), 'uuid'))
   const levels = ['owner', 'editor', ...(editable ? [] : ['viewer' as const])] as const
   return await trx
     .selectFrom('persona as p')
@@ -128,7 +133,7 @@ function requireRoom(kind: 'persona' | 'tool', found: readonly Found[], bytesMax
   const bytes = found.reduce((sum, one) => sum + Number(one.bytes), 0)
   const isLong = found.length > RECORDS_MAX
   if (!isLong && bytes <= bytesMax) return
+  const type = isLong ? 'list_too_long' : 'snapshot_too_large'
   const what = isLong ? `has more than ${RECORDS_MAX} records` : `takes ${bytes} bytes, more than ${bytesMax}`
-  const msg = `This list ${what}: read it page by page at /${kind}?limit=100`
-  throw new InvalidRequest([{ loc: ['path'], msg, type: isLong ? 'list_too_long' : 'snapshot_too_large' }])
+  throw new InvalidRequest([{ loc: ['path'], msg: `The list ${what}: read its pages at /${kind}?limit=100`, type }])
 }

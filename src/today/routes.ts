@@ -19,29 +19,26 @@ import { registerLists } from './lists.js'
 
 /* The published product's newer wire for its clients of today (DECISIONS section 16), over the operations of the root. */
 
-/** The address below which requests are answered in the newer form. */
 const PREFIX = '/api'
 
 /** Registers the operations where requests are authenticated. */
 export function registerToday(app: FastifyInstance, options: ToolOptions): void {
-  app.register(
-    async today => {
-      const handlers = registerNewerForm(today)
-      registerReadMe(today, options.database)
-      registerReadPersona(today, options)
-      registerUpdatePersona(today, options)
-      registerCreatePersona(today, options)
-      registerDeletePersona(today, options)
-      registerReadTool(today, options)
-      registerUpdateTool(today, options)
-      registerCreateTool(today, options)
-      registerDeleteTool(today, { ...options, release: releaseTool })
-      registerValidateTool(today, options)
-      registerLists(today, options)
-      registerChanges(today, options, handlers.get('update_persona') as RouteHandlerMethod) // registered above
-    },
-    { prefix: PREFIX },
-  )
+  const register = async (today: FastifyInstance) => {
+    const handlers = registerNewerForm(today)
+    registerReadMe(today, options.database)
+    registerReadPersona(today, options)
+    registerUpdatePersona(today, options)
+    registerCreatePersona(today, options)
+    registerDeletePersona(today, options)
+    registerReadTool(today, options)
+    registerUpdateTool(today, options)
+    registerCreateTool(today, options)
+    registerDeleteTool(today, { ...options, release: releaseTool })
+    registerValidateTool(today, options)
+    registerLists(today, options)
+    registerChanges(today, options, handlers.get('update_persona') as RouteHandlerMethod) // registered above
+  }
+  app.register(register, { prefix: PREFIX })
 }
 
 /** Makes the root's operations that follow take and answer the newer form, outside the document. Answers their handlers by operation. */

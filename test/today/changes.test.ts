@@ -199,6 +199,8 @@ t.test('whole lists: the records are those of each', async t => {
     [admin, '/api/persona', 'persona'],
     [alice, '/api/persona', 'persona'],
     [alice, '/api/tool', 'tool'],
+    [await world.token('curator@example.com'), '/api/persona', 'persona'],
+    [await world.token('curator@example.com'), '/api/tool', 'tool'],
     [await world.token('admin@example.com', { personaIds: [1] }), '/api/persona', 'persona'],
     [await world.token('admin@example.com', { toolIds: [10] }), '/api/tool', 'tool'],
   ] as const) {
@@ -266,7 +268,7 @@ t.test('422 with the paged address for lists over 1,000 records, or with too man
   for (const path of ['/api/persona', '/api/admin/persona']) {
     const answer = await list(path)
     t.strictSame(faultsOf(answer), ['path list_too_long'])
-    t.match(answer.json().detail[0].msg, /read it page by page at \/persona\?limit=100$/)
+    t.match(answer.json().detail[0].msg, /read its pages at \/persona\?limit=100$/)
   }
   await sql`delete from persona where name like 'Many %'`.execute(small.database.db)
   await add(8, 'x'.repeat(600_000))
