@@ -231,7 +231,7 @@ function shownRepair(
   const lines = linesOf(edits.map(({ loc }) => inDefinition(loc)))
   const valueText = (value: unknown) => {
     const flat = stringifyExact(value)
-    return flat.length <= REMEDY_CHARACTERS ? flat : cut(stringifyExact(value, 2), VALUE_CHARACTERS)
+    return flat.length <= 2 * REMEDY_CHARACTERS ? flat : cut(stringifyExact(value, 2), VALUE_CHARACTERS)
   }
   const shown = edits.slice(0, LISTED_MAX).map(({ op, loc, from, before, after, msg }, i) => ({
     ...{ op, msg, line: lines[i] ?? 1, place: placeText(inDefinition(loc)) },
