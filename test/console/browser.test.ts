@@ -61,6 +61,8 @@ t.test('people look at everything, check a definition and take a change back', {
       if (width > 1000) t.ok(Math.abs((line?.y ?? 0) - (note?.y ?? 1e9)) < 100, 'it is beside its line')
       await fault.getByRole('button').press('Enter')
       t.equal(await page.evaluate('document.activeElement.id'), 'box')
+      await page.keyboard.press('Tab')
+      t.not(await page.evaluate('document.activeElement.id'), 'box', 'the keyboard leaves the box')
       await isClean('a definition with faults')
       await page.getByRole('button', { name: 'Repair', exact: true }).click()
       await page.locator('#edits ins', { hasText: 'orders_id_get' }).waitFor()
