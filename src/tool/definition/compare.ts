@@ -12,21 +12,21 @@ export const CHANGE_KINDS = [
   ...(['argument_type_changed', 'argument_values_changed', 'origin_changed', 'changed'] as const),
 ]
 
-/** One difference in what a model is given, or in where its calls go. */
+/** One difference in the functions for a model, or in the origins or security of calls. */
 export interface DefinitionChange {
-  /** `changed` is every difference that has no kind of its own: `aspect` says what it is about. */
+  /** `changed` is any difference without its own kind; `aspect` names it. */
   kind: (typeof CHANGE_KINDS)[number]
-  /** The operationId, the one before for a renamed operation; empty for a change of the whole definition. */
+  /** The operationId, before a renaming; empty for a change of the whole definition. */
   operation: string
-  /** The argument (a renamed one by its old name), or a property inside it (`requestBody.tags[].name`); absent for the operation itself. */
+  /** The argument (by its old name if renamed), or a property inside it (`requestBody.tags[].name`); absent for the operation itself. */
   argument?: string
   aspect?: string
   from?: string
   to?: string
-  /** Values or origins, the first 100 of each. */
+  /** Removed values or origins, the first 100. */
   removed?: unknown[]
   added?: unknown[]
-  /** The place of the operation in the new definition; absent if it is gone. */
+  /** The path of the operation in the new definition; absent if it was removed. */
   loc?: Loc
 }
 
@@ -34,7 +34,7 @@ type Details = Partial<Omit<DefinitionChange, 'operation'>>
 type Report = (kind: DefinitionChange['kind'], details?: Details) => void
 
 const MOST_CHANGES = 10_000
-/** Arguments of one function, and properties inside them. */
+/** The most arguments of one function, including the properties inside them. */
 const MOST_LEAVES = 5_000
 const MOST_PARTS = 100
 const MOST_LISTED = 100
@@ -45,7 +45,7 @@ const UNREADABLE = 'unreadable'
 const LEFT_OUT = 'left_out'
 const NEED = 'need'
 const REFERENCE = /"#\/\$defs\/([^"]+)"/g
-/** Keywords that say nothing of a value when they have this one. */
+/** Keywords that constrain nothing with this value. */
 const WITHOUT_EFFECT = new Map<string, unknown>([
   ...['minLength', 'minItems', 'minProperties'].map(key => [key, 0] as const),
   ...['uniqueItems', 'deprecated', 'readOnly', 'writeOnly'].map(key => [key, false] as const),
@@ -53,9 +53,9 @@ const WITHOUT_EFFECT = new Map<string, unknown>([
 ])
 
 /**
- * What is different for a model and its operator when the definition `before` is replaced by `after`: origins and security first, then
- * the operations in the order of the old definition, matched by operationId, else by method and path. `headerNames` are the tool's
- * custom headers; `headerNamesBefore` are those that it has until now, if they differ. Never throws.
+ * Returns the differences for a model and its operator when `after` replaces `before`: origins and security first, then the operations in
+ * the order of the old definition, matched by operationId, else by method and path. `headerNames` are the tool's custom headers;
+ * `headerNamesBefore` are the previous ones, if they differ. Never throws.
  */
 export function definitionChanges(
   before: unknown,
@@ -131,7 +131,7 @@ export function changeText({ kind, operation, argument, aspect, from, to, ...lis
 }
 
 function compareAddresses(before: unknown, after: unknown, report: Report, loc: Loc): void {
-  // An address with variables is here by each of their values, and once as it is written.
+  // An address with variables is listed for each of their values and once as written, which is dropped here.
   const plain = (origins: ReadonlySet<string>) => new Set([...origins].filter(each => !each.includes('{')))
   const [origins, nextOrigins] = [plain(originsOf(before)), plain(originsOf(after))]
   const differing = { removed: missing(origins, nextOrigins), added: missing(nextOrigins, origins) }
@@ -144,19 +144,19 @@ function compareTexts(aspect: string, from: string, to: string, report: Report):
   if (from !== to) report('changed', { aspect, from, to })
 }
 
-/** What a function says of an argument or of a property inside one. */
+/** One argument of a function, or one property inside an argument. */
 interface Leaf {
   readonly isRequired: boolean
-  /** True where a schema contains itself again. */
+  /** True if a schema contains itself here. */
   isRepeated?: boolean
   types?: string[]
-  /** By their `comparable` texts. */
+  /** Enumerated values by their `comparable` texts. */
   values?: Map<string, unknown>
-  /** The texts of all other keywords. */
+  /** All other keywords, as `comparable` texts. */
   readonly rest: Map<string, string>
 }
 
-/** What `toFunctions` writes. */
+/** The shape of `parameters` that `toFunctions` returns. */
 interface Parameters {
   properties: Record<string, JsonSchema>
   required?: string[]
@@ -169,7 +169,7 @@ function compareFunctions(old: ReadFunction, next: ReadFunction, report: Report)
   if (old.description !== next.description) report('changed', { aspect: 'description' })
   const [security, nextSecurity] = [old, next].map(each => each.operation.record.spec.security ?? null)
   if (!isDeepStrictEqual(security, nextSecurity)) report('changed', { aspect: 'security' })
-  // An argument is the same if it is the same parameter, whatever its name is now.
+  // An argument is matched by its place and name on the wire; its name for the model may change.
   const keyOf = ({ in: place, name }: ArgumentView) => `${place} ${place === 'header' ? name?.toLowerCase() : name}`
   const names = new Map(next.arguments.map(each => [keyOf(each), each]))
   const keys = new Set(old.arguments.map(keyOf))
@@ -196,7 +196,7 @@ function compareFunctions(old: ReadFunction, next: ReadFunction, report: Report)
 }
 
 function compareLeaves(old: Map<string, Leaf>, next: Map<string, Leaf>, changed: Set<string>, report: Report): void {
-  /** Paths below which nothing more is said. No name in them has a dot or a bracket. */
+  /** Paths whose properties are not reported further. No name in them has a dot or a bracket. */
   const settled = new Set<string>()
   for (const path of new Set([...old.keys(), ...next.keys()])) {
     if (settled.has(path.slice(0, Math.max(path.lastIndexOf('.'), path.lastIndexOf('['), 0)))) {
@@ -237,7 +237,7 @@ function compareLeaves(old: Map<string, Leaf>, next: Map<string, Leaf>, changed:
   }
 }
 
-/** The arguments of a function by these names, and every property inside, by its path. A schema that contains itself is followed once. */
+/** Returns the arguments of a function and all properties inside, by path. A recursive schema is followed once. */
 function leavesOf(
   { properties, required = [], $defs = {} }: Parameters,
   names: ReadonlyMap<string, string>,
@@ -259,7 +259,7 @@ function leavesOf(
     const parts = new Set(schemas)
     for (const part of parts) {
       if (part === false) say('schema', false)
-      // The casts are what the converter writes at these keywords.
+      // The casts match what the converter writes under these keywords.
       for (const [key, value] of typeof part === 'object' && parts.size < MOST_PARTS ? Object.entries(part) : []) {
         const list = (key === 'allOf' || key === 'anyOf' || key === 'oneOf' ? value : []) as JsonSchema[]
         const isEmpty = isObject(value) && Object.keys(value).length === 0
@@ -296,7 +296,7 @@ function leavesOf(
   return leaves
 }
 
-/** The definitions that differ in two functions, themselves or in what they refer to. */
+/** Returns the `$defs` that differ between two functions, directly or through references. */
 function changedDefinitions({ $defs: old = {} }: Parameters, { $defs: next = {} }: Parameters): Set<string> {
   const texts = Object.keys({ ...old, ...next }).map(
     name => [name, comparable(old[name]), comparable(next[name])] as const,
@@ -317,7 +317,7 @@ function isNull(schema: JsonSchema): boolean {
   return comparable(schema) === '{"type":"null"}'
 }
 
-/** The types in words; undefined where alternatives say them. */
+/** Returns the types in words; undefined if alternatives give them. */
 function typeOf({ types, rest }: Leaf): string | undefined {
   if (types !== undefined) return [...new Set(types)].sort().join(' or ')
   return rest.has('anyOf') || rest.has('oneOf') ? undefined : 'any'
@@ -333,7 +333,7 @@ function formOf({ argument: _, ...form }: ArgumentView): string {
     .join(', ')
 }
 
-/** What `from` has and `other` has not. */
+/** Returns the entries of `from` that `other` does not have. */
 function missing(
   from: ReadonlySet<string> | ReadonlyMap<string, unknown>,
   other: { has(each: string): boolean },
@@ -346,7 +346,7 @@ function shown(values: readonly unknown[]): string {
   return `${texts.join(', ')}${values.length > SHOWN ? ' and more' : ''}`
 }
 
-/** What the document says of authorization: its requirements, and the schemes that they name. */
+/** Returns the security requirements of a document and the schemes that they name. */
 function securityOf(definition: unknown): unknown {
   const { security, components } = Object(definition)
   return [security ?? null, (isObject(components) ? components.securitySchemes : null) ?? null]

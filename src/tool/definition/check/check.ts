@@ -21,11 +21,11 @@ import { Subtypes } from './subtypes.js'
 import { FirstWalk } from './walk.js'
 
 export interface CheckOptions {
-  /** Faults that are collected for a repair. Default: as many as are answered. */
+  /** The most faults to collect; a repair collects more. Default: the limit of one answer. */
   mostFaults?: number
-  /** Where the definition stands in the request; every `loc` starts with it. Default: `['body', 'definition']`. */
+  /** The JSON path of the definition in the request; every `loc` starts with it. Default: `['body', 'definition']`. */
   at?: Loc
-  /** Names of the tool's custom headers: header parameters of these names are supplied, `Cookie` supplies all cookie parameters. */
+  /** Names of the tool's custom headers. A header supplies the parameter of its name; `Cookie` supplies all cookie parameters. */
   headerNames?: readonly string[]
 }
 
@@ -33,20 +33,20 @@ export type DefinitionCheck =
   | { ok: true; methods: MethodRecord[]; warnings: Finding[] }
   | { ok: false; faults: Fault[]; warnings: Finding[] }
 
-/** A check together with what the operations take in, for functions, repairs and comparisons. */
+/** The result of a check, with the parsed operations that functions, repairs and comparisons need. */
 export interface Inspection {
   check: DefinitionCheck
-  /** What was found up to the limit of faults, with its data; `check` has room for less. */
+  /** The faults with their repair data, up to `mostFaults`; `check` holds at most one answer's number. */
   faults: readonly Fault[]
-  /** All faults that were found, also those beyond the limit. */
+  /** The number of all faults, including those beyond the limit. */
   faultCount: number
-  /** Every operation that could be read, also when the check has faults elsewhere. */
+  /** Every readable operation, even if the check found faults elsewhere. */
   operations: OperationInput[]
-  /** Undefined for a definition of which nothing could be read. */
+  /** Undefined if nothing of the definition could be read. */
   readings: Readings | undefined
 }
 
-/** How the schemas of a definition are read. */
+/** What is needed to read the schemas of one definition. */
 export interface Readings {
   references: References
   subtypes: Subtypes
@@ -54,18 +54,18 @@ export interface Readings {
   document: Record<string, unknown>
 }
 
-/** Where a definition stands in a request. */
+/** The default JSON path of a definition in a request body. */
 export const DEFAULT_AT: Loc = ['body', 'definition']
 
 /**
- * Answers whether the operations of this definition, a parsed JSON value, can be turned into tools without losing anything: the
- * method records in document order, or every fault. It never throws, fetches or changes the definition (DECISIONS section 12).
+ * Checks whether every operation of a parsed definition can become a tool without losing anything. Returns the method records in document
+ * order, or every fault. It never throws, fetches or changes the definition (DECISIONS section 12).
  */
 export function checkDefinition(definition: unknown, options: CheckOptions = {}): DefinitionCheck {
   return inspection(definition, options).check
 }
 
-/** The one implementation. */
+/** Does the check and returns its details too; `checkDefinition` returns only `check`. */
 export function inspection(definition: unknown, options: CheckOptions): Inspection {
   const root = placeOf(options.at ?? DEFAULT_AT)
   const findings = new Findings(options.mostFaults ?? DEFINITION_LIMITS.faults)
@@ -111,8 +111,8 @@ function resultOf(findings: Findings, operations: OperationInput[], readings: Re
 }
 
 /**
- * True if this is an OpenAPI 3 document. Any 3.x is taken, also a future one, as OpenAPI promises that minor versions agree;
- * one after 3.2 is the warning `openapi_version_unknown`.
+ * True if this is an OpenAPI 3 document. Every 3.x is accepted, because OpenAPI promises compatible minor versions. A version after 3.2
+ * gets the warning `openapi_version_unknown`.
  */
 function checkVersion({ openapi, swagger }: Record<string, unknown>, root: Place, reader: Reader): boolean {
   const { findings } = reader
@@ -177,7 +177,7 @@ function checkPaths(
   }
 }
 
-/** `api_key_in_query`: a key that is sent in the address ends up in logs, and no custom header can supply it. */
+/** Warns `api_key_in_query`: an API key in the query ends up in logs, and no custom header can supply it. */
 function checkSecurity(components: unknown, place: Place, findings: Findings): void {
   const schemes = isObject(components) ? components.securitySchemes : undefined
   for (const [name, scheme] of isObject(schemes) ? Object.entries(schemes) : []) {

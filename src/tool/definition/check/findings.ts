@@ -1,31 +1,31 @@
 import { createHash } from 'node:crypto'
 import { DEFINITION_LIMITS } from './limits.js'
 
-/** Where something stands: keys and indexes from the outside in. */
+/** A path to a value: keys and indexes from the root inwards. */
 export type Loc = (string | number)[]
 
-/** What is wrong with a definition; the wire's faults of a request look the same. */
+/** What is wrong with a definition. Faults of requests have the same shape. */
 export interface Fault {
   loc: Loc
   msg: string
   type: string
-  /** What a repair needs to know beside place and type; not part of an answer. */
+  /** Details that a repair needs. They are not part of an answer. */
   data?: FaultData
 }
 
 export interface FaultData {
-  /** The placeholder of a path that is to be declared; absent where it is not certain that this name is meant. */
+  /** The path placeholder to declare; absent if another name may be meant. */
   name?: string
-  /** A placeholder of another dialect or another spelling, with its braces, and the text that belongs in its place. */
+  /** A placeholder in another dialect or spelling, with its braces, and the text to replace it with. */
   placeholder?: string
   meant?: string
-  /** The method and path that have the operationId already. */
+  /** The method and path that already use this operationId. */
   use?: string
-  /** The path of the operation, which a reference may have led elsewhere. */
+  /** The path of the operation. The fault itself may be elsewhere, behind a reference. */
   path?: string
 }
 
-/** Something accepted that is worth knowing. */
+/** A warning: something that is accepted but probably not intended. */
 export interface Finding {
   severity: 'warning'
   loc: Loc
@@ -33,19 +33,19 @@ export interface Finding {
   type: string
 }
 
-/** A place in the document as a chain towards the root: cheap to extend, turned into a `Loc` only when something is found there. */
+/** A place as a linked list towards the root. Extending it is cheap; it becomes a `Loc` only when a fault is reported there. */
 export interface Place {
   readonly up: Place | undefined
   readonly key: string | number
 }
 
-/** An object of the document and where it stands. */
+/** An object of the document and its place. */
 export interface Resolved {
   readonly value: Record<string, unknown>
   readonly place: Place
 }
 
-/** The sentences of faults that follow from the type alone, in pydantic's words. */
+/** The messages of fault types that have one fixed message, in pydantic's words. */
 export const SENTENCES = {
   missing: 'Field required',
   string_type: 'Input should be a valid string',
@@ -55,14 +55,14 @@ export const SENTENCES = {
 } as const
 
 const LOC_STRING_CHARACTERS = 256
-/** Names are cut further when one fault alone would take half of an answer. */
+/** The length of keys in a place if one fault would otherwise fill half of an answer. */
 const SHORT_LOC_STRING_CHARACTERS = 32
 const KEY_HASH_CHARACTERS = 8
 const QUOTED_CHARACTERS = 100
-/** Characters of the places of all warnings together. */
+/** The most characters in the places of all warnings together. */
 const WARNING_CHARACTERS = 256 * 1024
 
-/** The place `loc`, as the root that all places of one check extend. */
+/** Returns the place `loc`: the root of all places of one check. */
 export function placeOf(loc: Loc): Place {
   let place: Place | undefined
   for (const key of loc) place = { up: place, key }
@@ -70,44 +70,44 @@ export function placeOf(loc: Loc): Place {
   return place
 }
 
-/** The place of what `key` holds in the object or list at `up`. */
+/** Returns the place of `key` in the object or list at `up`. */
 export function placeUnder(up: Place, key: string | number): Place {
   return { up, key }
 }
 
-/** The steps from the root to `place`, then `tail`, strings of more than 256 characters cut. */
+/** Returns the path of `place` followed by `tail`. Strings of more than 256 characters are cut. */
 export function locOf(place: Place, tail: Loc = []): Loc {
   const loc: Loc = []
   for (let at: Place | undefined = place; at !== undefined; at = at.up) loc.push(at.key)
   return [...loc.reverse(), ...tail].map(key => shortKey(key, LOC_STRING_CHARACTERS))
 }
 
-/** A value from the document inside a message: quoted, cut at 100 characters, control characters escaped. */
+/** Formats a text of the document for a message: quoted, cut at 100 characters, control characters escaped. */
 export function quote(text: string): string {
   return text.length > QUOTED_CHARACTERS ? `${JSON.stringify(cut(text, QUOTED_CHARACTERS))}...` : JSON.stringify(text)
 }
 
-/** Any value from the document inside a message. An object may lack a text of its own: `{"toString": 1}`. */
+/** Formats any value of the document for a message. `String(value)` could throw: the value may be `{"toString": 1}`. */
 export function show(value: unknown): string {
   if (typeof value === 'string') return quote(value)
   if (Array.isArray(value)) return 'a list'
   return typeof value === 'object' && value !== null ? 'an object' : String(value)
 }
 
-/** A long key is cut and ends with a hash of all of it, so that the places of two keys that begin alike differ. */
+/** Cuts a long key and appends a hash of the whole, so that keys with the same beginning stay different. */
 function shortKey(key: string | number, characters: number): string | number {
   if (typeof key !== 'string' || key.length <= characters) return key
   const hash = createHash('sha256').update(key).digest('hex').slice(0, KEY_HASH_CHARACTERS)
   return `${cut(key, characters - 1 - KEY_HASH_CHARACTERS)}~${hash}`
 }
 
-/** The first `characters` of `text`, never half of a surrogate pair. */
+/** Returns the first `characters` of `text`, without splitting a surrogate pair. */
 function cut(text: string, characters: number): string {
   const last = text.charCodeAt(characters - 1)
   return text.slice(0, last >= 0xd800 && last <= 0xdbff ? characters - 1 : characters)
 }
 
-/** Collects what a check finds, in the order in which it is found; beyond the caps it only counts. */
+/** Collects faults and warnings in the order in which they are found. Beyond the limits it only counts. */
 export class Findings {
   readonly faults: Fault[] = []
   readonly warnings: Finding[] = []
@@ -118,12 +118,12 @@ export class Findings {
 
   constructor(private readonly faultCap: number) {}
 
-  /** A fault whose sentence follows from its type alone. */
+  /** Adds a fault whose message follows from its type. */
   faultOf(type: keyof typeof SENTENCES, place: Place, ...tail: Loc): void {
     this.fault(type, SENTENCES[type], place, ...tail)
   }
 
-  /** Adds a fault and returns it, unless it is known: an object can be reached in its own place and through a reference. */
+  /** Adds a fault and returns it. Returns undefined if it is already known, because references can lead to the same object twice. */
   fault(type: string, msg: string, place: Place, ...tail: Loc): Fault | undefined {
     let fault: Fault | undefined
     if (this.faults.length < this.faultCap) {
@@ -145,7 +145,7 @@ export class Findings {
     this.warnings.push({ severity: 'warning', loc, msg, type })
   }
 
-  /** Runs `work` and takes out what it finds; the function that is returned puts it in. */
+  /** Runs `work` and holds back its findings. Returns a function that adds them. */
   heldBack(work: () => void): () => void {
     const [faults, warnings] = [this.faults.length, this.warnings.length]
     work()
@@ -161,7 +161,7 @@ export class Findings {
   }
 }
 
-/** The first of `total` faults, as an answer has room for them, without their data; the last one says how many are left out. */
+/** Returns the faults that fit into an answer, without `data`. The last one gives the number of faults left out. */
 export function boundFaults(faults: readonly Fault[], total: number): Fault[] {
   const kept: Fault[] = []
   let used = 2
@@ -176,7 +176,7 @@ export function boundFaults(faults: readonly Fault[], total: number): Fault[] {
   return withRest(kept, total)
 }
 
-/** Bytes of one fault as JSON in an answer, with its comma. */
+/** Returns the bytes of a fault in the JSON of an answer, including a comma. */
 function sizeOf(fault: Fault): number {
   return Buffer.byteLength(JSON.stringify(fault)) + 1
 }

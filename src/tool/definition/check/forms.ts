@@ -1,7 +1,7 @@
 import { type Findings, type Place, quote, show } from './findings.js'
 import { isReference } from './references.js'
 
-/** What a keyword must hold to be read, in words, and the value that was meant by another one, if that is clear. */
+/** The form that a keyword's value must have, in words, and a function that guesses the intended value. */
 export interface Form {
   readonly words: string
   fits(value: unknown): boolean
@@ -9,21 +9,21 @@ export interface Form {
 }
 
 const MEANT_SHOWN = 5
-/** Longer texts mean nothing else than they say. */
+/** Longer texts are not guessed at. */
 const MEANT_CHARACTERS = 256
 const isText = (value: unknown) => typeof value === 'string'
 const isNumber = (value: unknown) => typeof value === 'bigint' || Number.isFinite(value)
 const isFlag = (value: unknown) => typeof value === 'boolean'
 const isCount = (value: unknown) => Number.isSafeInteger(value) && (value as number) >= 0
 
-/** The flag that a word or a number means. */
+/** Returns the boolean that a word or number stands for, if any. */
 export function flagMeant(value: unknown): boolean | undefined {
   const word = typeof value === 'string' || typeof value === 'number' ? String(value).trim() : ''
   if (/^(?:true|yes|y|on|1)$/i.test(word)) return true
   return /^(?:false|no|n|off|0)$/i.test(word) ? false : undefined
 }
 
-/** The number that a text means. */
+/** Returns the number that a text stands for, if any. */
 export function numberMeant(value: unknown): number | undefined {
   const isNumeric =
     typeof value === 'string' &&
@@ -85,7 +85,7 @@ export const PARAMETER_FORMS = formsOf(
 export const BODY_FORMS = formsOf([flag, 'required'], [text, 'description'])
 export const OPERATION_FORMS = formsOf([flag, 'deprecated'])
 
-/** `value_ignored`: values of a form that nothing reads, each with the value that was meant. `null` counts as absent. */
+/** Warns `value_ignored` about values in a form that nothing reads, and suggests the intended value. `null` counts as absent. */
 export function warnForms(
   holder: Record<string, unknown>,
   forms: ReadonlyMap<string, Form>,
@@ -98,7 +98,7 @@ export function warnForms(
   }
 }
 
-/** The same of one value. */
+/** Warns `value_ignored` about one value. */
 export function warnForm(key: string, value: unknown, form: Form, place: Place, findings: Findings): void {
   if (value === null || value === undefined || form.fits(value) || isReference(value)) return
   const meant = form.meant(value)

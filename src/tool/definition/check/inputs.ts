@@ -6,50 +6,50 @@ import { isObject } from './references.js'
 import { knownType, type SchemaWalk } from './schemas.js'
 import { type PathTemplate, routeOf } from './templates.js'
 
-/** A parameter that an operation takes, after references were followed. */
+/** A parameter of an operation, with references resolved. */
 export interface ParameterInput {
   readonly name: string
   readonly in: string
-  /** Place and name, equal exactly for what is the same parameter. */
+  /** Place and name. Two parameters with the same key are the same parameter. */
   readonly key: string
   readonly value: Record<string, unknown>
   readonly place: Place
-  /** False if it cannot be sent, if OpenAPI ignores it, or if a custom header of the tool supplies it: the model does not fill it in. */
+  /** True if the model fills the parameter in. False if it cannot be sent, OpenAPI ignores it, or a custom header supplies it. */
   readonly isArgument: boolean
-  /** The description beside the reference to it, which overrides its own from 3.1 on. */
+  /** The description next to the reference. From OpenAPI 3.1 on it overrides the parameter's own. */
   readonly description?: string
 }
 
-/** The JSON body that an operation takes, after references were followed. */
+/** The JSON body of an operation, with references resolved. */
 export interface BodyInput {
   readonly value: Record<string, unknown>
-  /** The chosen media type object; empty if it says nothing. */
+  /** The chosen media type object; empty if the document gives none. */
   readonly media: Record<string, unknown>
   readonly mediaType: string
   readonly place: Place
-  /** As of a parameter. */
+  /** See `ParameterInput.description`. */
   readonly description?: string
 }
 
-/** What one list of parameters gives: by their keys, each with its index in the list. */
+/** The parameters of one list by key, each with its index in the list. */
 export interface ParameterList {
   readonly byKey: Map<string, { input: ParameterInput; index: number }>
-  /** True if an entry could not be read: what is missing then is not known. */
+  /** True if an entry could not be read, so that parameters may be missing here. */
   isBroken: boolean
 }
 
 export const NO_PARAMETERS: ParameterList = { byKey: new Map(), isBroken: false }
 
 const LOCATIONS = ['query', 'header', 'path', 'cookie', 'querystring']
-/** OpenAPI: header parameters of these names are ignored; the media type, the security scheme and the caller's token rule. */
+/** OpenAPI ignores header parameters with these names: the media type, the security scheme and the caller's token set them. */
 const RESERVED_HEADERS = new Set(['header accept', 'header content-type', 'header authorization'])
 
-/** The rules for what operations take in. What references lead to is read once. */
+/** Checks and reads parameters and bodies. Each referenced object is read once. */
 export class InputRules {
   private readonly lists = new Map<object, ParameterList>()
   private readonly parameters = new Map<object, ParameterInput | undefined>()
   private readonly bodies = new Map<object, BodyInput | undefined>()
-  /** By the body as it stands in an operation. */
+  /** Cache for `isIgnored`, by the body object. */
   private readonly ignored = new Map<object, boolean>()
 
   constructor(
@@ -59,7 +59,7 @@ export class InputRules {
     private readonly headerNames: ReadonlySet<string>,
   ) {}
 
-  /** The parameters of an operation or of a path item. */
+  /** Reads the parameter list of an operation or a path item. */
   readList(value: unknown, place: Place): ParameterList {
     if (value === undefined) return NO_PARAMETERS
     const known = Array.isArray(value) ? this.lists.get(value) : undefined
@@ -129,7 +129,7 @@ export class InputRules {
     return { name, in: location, key, value, place, isArgument }
   }
 
-  /** What an object means, itself or by references, and the description beside a reference, which 3.0 ignores. */
+  /** Follows references. Also returns the description next to a reference, which OpenAPI 3.0 ignores. */
   private follow(value: Record<string, unknown>, place: Place, part: string) {
     const start = { value, place }
     if (value.$ref === undefined) return { found: start, beside: {} }
@@ -141,7 +141,7 @@ export class InputRules {
     return { found, beside: described === undefined ? {} : { description: described.value.description as string } }
   }
 
-  /** The schema of a parameter stands in `schema`, or in the one media type of its `content`. */
+  /** Checks the schema of a parameter, which is in `schema` or in the one media type of `content`. */
   private checkSchemas({ value: { schema, content }, place }: Resolved): void {
     this.schemas.check(schema, place, 'schema')
     const at = placeUnder(place, 'content')
@@ -151,7 +151,7 @@ export class InputRules {
     if (name !== undefined && isObject(media)) this.readMediaType({ value: media, place: placeUnder(at, name) })
   }
 
-  /** `path_parameter_unused`: a path parameter that no placeholder names is never sent. */
+  /** Warns `path_parameter_unused`: a path parameter without a placeholder is never sent. */
   warnUnused(list: ParameterList, { declared, path }: PathTemplate, place: Place): void {
     for (const { input, index } of list.byKey.values()) {
       if (input.in !== 'path' || declared.has(input.key)) continue
@@ -167,7 +167,7 @@ export class InputRules {
     this.reader.findings.fault('too_many_parameters', msg, place)
   }
 
-  /** What an operation takes as its body; undefined without one, for one that is ignored, and for one at fault. */
+  /** Returns the body of an operation; undefined if it has none, or if the body is ignored or has a fault. */
   readBody(body: unknown, method: string, place: Place): BodyInput | undefined {
     if (body === undefined) return undefined
     const value = this.reader.object(body, place, 'request body')
@@ -180,8 +180,8 @@ export class InputRules {
   }
 
   /**
-   * HTTP gives a body of GET, HEAD and DELETE no meaning. OpenAPI 3.0 ignores it, later versions advise against it. The JSON body of a
-   * DELETE is an argument all the same, as many 3.0 documents need it. Another one that can be left out is ignored instead of refused.
+   * True if a body is ignored. HTTP gives a body of GET, HEAD and DELETE no meaning: OpenAPI 3.0 ignores it, later versions advise against
+   * it. A JSON body of a DELETE is still an argument, because many 3.0 documents need it. Any other optional body is ignored, not refused.
    */
   private isIgnored(value: Record<string, unknown>, method: string, place: Place): boolean {
     if (!/^(?:get|head|delete)$/i.test(method)) return false
@@ -209,7 +209,7 @@ export class InputRules {
     return isIgnored
   }
 
-  /** True for a schema that asks for nothing. */
+  /** True for a schema without any constraint. */
   private isEmpty(schema: unknown): boolean {
     if (!isObject(schema)) return true
     const end = typeof schema.$ref === 'string' ? this.reader.references.resolve(schema.$ref, undefined)?.value : schema
@@ -219,7 +219,7 @@ export class InputRules {
     return type === 'object' && ![properties, additionalProperties, others].some(asksFor)
   }
 
-  /** Of several JSON media types `application/json` is used, else the first; only that one becomes input and is looked into. */
+  /** Chooses `application/json`, else the first JSON media type. Only the chosen one is checked. */
   private readContent(body: Resolved): BodyInput | undefined {
     warnForms(body.value, BODY_FORMS, body.place, this.reader.findings)
     const at = placeUnder(body.place, 'content')
@@ -241,7 +241,7 @@ export class InputRules {
     return media && { value: body.value, media: media.value, mediaType: name, place: media.place }
   }
 
-  /** A media type, which may itself be a reference (3.2). */
+  /** Resolves a media type, which may be a reference in OpenAPI 3.2. */
   private readMediaType(media: Resolved): Resolved | undefined {
     if (this.reader.isMisplaced(media.value, media.place, 'media type')) return undefined
     const found = this.reader.follow(media, 'media type')
@@ -251,7 +251,7 @@ export class InputRules {
   }
 }
 
-/** What was probably meant by a location that there is not. */
+/** Returns a hint for an unknown parameter location. */
 function locationHint(value: unknown): string {
   if (typeof value !== 'string') return ''
   const text = value.trim().toLowerCase()
@@ -260,15 +260,15 @@ function locationHint(value: unknown): string {
   return meant === undefined ? '' : `; did you mean ${quote(meant)}?`
 }
 
-/** True for texts that differ by about a letter. */
+/** True for texts that differ by about one letter. */
 export function isNear(one: string, other: string): boolean {
   const letters = Math.min(new Set(one).size, new Set(other).size)
   return Math.abs(one.length - other.length) <= 1 && new Set(one + other).size <= letters + 1
 }
 
 /**
- * True for a header or cookie parameter that the model need not be asked for: OpenAPI ignores it by its name, or one of the tool's
- * custom headers (names in lower case) supplies it.
+ * True for a header or cookie parameter that the model does not fill in: OpenAPI ignores its name, or a custom header of the tool (names
+ * in lower case) supplies it.
  */
 export function isSupplied(
   { in: location, key }: Pick<ParameterInput, 'in' | 'key'>,
@@ -278,7 +278,7 @@ export function isSupplied(
   return location === 'header' && (RESERVED_HEADERS.has(key) || headerNames.has(key.slice('header '.length)))
 }
 
-/** `application/json` or `...+json`, in any case, with or without parameters such as a charset. */
+/** Returns the JSON media type: `application/json` or `...+json`, in any case, with or without parameters such as a charset. */
 export function jsonMediaType(content: Record<string, unknown>): string | undefined {
   if (Object.hasOwn(content, 'application/json')) return 'application/json'
   let suffixed: string | undefined

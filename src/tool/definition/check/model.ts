@@ -1,4 +1,7 @@
-/** The parts of a document and what their fields hold; `*` stands for each member of a map or list. Data and schemas are not looked into. */
+/**
+ * The parts of an OpenAPI document and the part in each of their fields; `*` means every member of a map or list. Data and schemas are not
+ * listed.
+ */
 const MODEL = modelOf(`
   document: info servers paths webhooks=paths components tags security
   info:
@@ -41,7 +44,7 @@ const MODEL = modelOf(`
   security: *=requirement
 `)
 
-/** Fields of several parts that hold texts, flags or small objects without parts of their own. */
+/** Fields, in several parts, that hold only texts, flags or small objects. */
 const PLAIN_FIELDS = new Set(
   `openapi title version termsOfService contact license operationId summary description deprecated externalDocs tags
   url name in required style explode`.split(/\s+/),
@@ -62,14 +65,14 @@ function modelOf(text: string): Map<string, Map<string, string>> {
   return model
 }
 
-/** What `key` holds in this part; undefined for what OpenAPI does not know. */
+/** Returns the part that `key` of a part holds; undefined for a key that OpenAPI does not define. */
 export function partUnder(part: string, key: string): string | undefined {
   const fields = MODEL.get(part)
   const known = fields?.get(key) ?? (part === 'path item' ? fields?.get(key.toLowerCase()) : fields?.get('*'))
   return known ?? (fields !== undefined && PLAIN_FIELDS.has(key) ? `"${key}"` : undefined)
 }
 
-/** What stands at a place of the document, as far as the place says it: undefined deep inside what is no component schema. */
+/** Returns the part at a path; undefined if the path does not determine it, as deep inside anything but a component schema. */
 export function partAt(steps: readonly string[]): string | undefined {
   const [section, kind] = steps
   if (steps.length > 3) return section === 'components' && kind === 'schemas' ? 'schema' : undefined

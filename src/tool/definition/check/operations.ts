@@ -14,20 +14,20 @@ import { isObject } from './references.js'
 import { checkServers, hostOf, leadsAway, openAddresses, partAfterPath } from './servers.js'
 import { isOrdinaryName, meantBy, type PathTemplate, templateOf } from './templates.js'
 
-/** One method of the answer. */
+/** One operation in the answer of a check. */
 export interface MethodRecord {
   /** The operationId as written. */
   name: string
   /** The summary, or else the description. */
   summary: string
   path: string
-  /** As written, so possibly in capitals. */
+  /** As written, so it may be in capitals. */
   method: string
   /** The operation object itself, verbatim. */
   spec: Record<string, unknown>
 }
 
-/** What a tool that is made from an operation takes in: path-level parameters merged, the operation's winning by name and place. */
+/** The input of the tool made from an operation. A parameter of the operation replaces the path's one with the same name and place. */
 export class OperationInput {
   constructor(
     readonly record: MethodRecord,
@@ -38,24 +38,24 @@ export class OperationInput {
     private readonly template: PathTemplate | undefined,
   ) {}
 
-  /** The parameters that a model fills in. Put together when asked for, as thousands of operations may share hundreds of parameters. */
+  /** The parameters that a model fills in. Computed on demand: thousands of operations may share hundreds of parameters. */
   get parameters(): ParameterInput[] {
-    // A path parameter that no placeholder of this path names is never sent.
+    // A path parameter without a placeholder in this path is never sent.
     const isSent = ({ in: location, key }: ParameterInput) => location !== 'path' || this.template?.declared.has(key)
     return merged(this.shared, this.own).filter(each => each.isArgument && isSent(each))
   }
 }
 
-/** One path and what holds for all its operations. */
+/** One path and what all its operations share. */
 interface PathUse {
   readonly path: string
   readonly place: Place
-  /** Undefined if the path itself is at fault. */
+  /** Undefined if the path itself has a fault. */
   readonly template: PathTemplate | undefined
-  /** The path item and those that it refers to, one after the other; what stands earlier wins. */
+  /** The path item and the path items that it refers to, in order of precedence. */
   readonly layers: readonly Resolved[]
   readonly shared: ParameterList
-  /** Says what is wrong with the shared parameters. */
+  /** Reports the faults of the shared parameters. */
   readonly report: () => void
 }
 
@@ -66,22 +66,22 @@ const NOT_IN_NAME = /[^A-Za-z0-9_-]/
 const NAME_CHARACTERS = 64
 
 /**
- * The rules for paths and operations (DECISIONS section 12), applied path by path. What is wrong inside a component is reported there,
- * once, however many operations use it. What is `null` where OpenAPI has an optional text or schema counts as absent.
+ * Checks paths and operations (DECISIONS section 12), path by path. A fault inside a component is reported once, however many operations
+ * use it. `null` counts as absent where OpenAPI has an optional text or schema.
  */
 export class OperationRules {
   readonly operations: OperationInput[] = []
   operationCount = 0
-  /** True once there are too many operations to go on. */
+  /** True once the limit of operations is exceeded. */
   isFull = false
   private readonly open: readonly string[]
   private readonly host: string | undefined
   private readonly ids = new Map<string, { use: string; operation: object }>()
-  /** Paths by what is left of them without the names of placeholders. */
+  /** Paths, by their text without placeholder names. */
   private readonly paths = new Map<string, string>()
-  /** What is read of an operation once, however many paths lead to it. */
+  /** Cached ids and summaries: many paths can lead to the same operation. */
   private readonly facts = new Map<object, { id: string | undefined; summary: string | undefined }>()
-  /** The methods and references of path items whose other keys were reported. */
+  /** The operation and `$ref` keys of path items whose other keys have been reported. */
   private readonly keys = new Map<object, string[]>()
 
   constructor(
@@ -93,7 +93,7 @@ export class OperationRules {
     this.host = hostOf(servers)
   }
 
-  /** One entry of `paths`. */
+  /** Checks one entry of `paths`. */
   checkPath(path: string, item: unknown, paths: Place): void {
     const place = placeUnder(paths, path)
     const value = this.reader.object(item, place, 'path item')
@@ -105,7 +105,8 @@ export class OperationRules {
     let shared = NO_PARAMETERS
     let report = () => {}
     if (holder !== undefined && layers.some(layer => this.keysOf(layer.value).some(isToolMethod))) {
-      // Path-level parameters may stand behind the methods, and what is wrong with them is said where they stand.
+      // Path-level parameters may follow the methods. Their faults are reported at their position, so they are held
+      // back here.
       report = this.reader.findings.heldBack(() => {
         const at = placeUnder(holder.place, 'parameters')
         shared = this.inputs.readList(holder.value.parameters, at)
@@ -146,7 +147,7 @@ export class OperationRules {
     return undefined
   }
 
-  /** Refuses a path with which one of these addresses would be another host's. */
+  /** Refuses a path that would change the host when it is appended to one of the `open` server URLs. */
   private checkHost(path: string, open: readonly string[], place: Place): void {
     const reason = leadsAway(open, path)
     if (reason === undefined) return
@@ -154,7 +155,7 @@ export class OperationRules {
     this.reader.findings.fault('server_url_invalid', msg, place)
   }
 
-  /** `path_template_repeated`: the names of placeholders do not tell two paths apart. */
+  /** Warns `path_template_repeated`: two paths differ only in the names of placeholders. */
   private warnEqual(path: string, bare: string, place: Place): void {
     const first = this.paths.get(bare)
     if (first === undefined) {
@@ -165,7 +166,7 @@ export class OperationRules {
     this.reader.findings.warn('path_template_repeated', msg, place)
   }
 
-  /** The keys of a path item in document order, those of the next layer in the place of its `$ref`. */
+  /** Checks the keys of a path item in document order. A `$ref` is replaced by the keys of its target. */
   private checkLayer(use: PathUse, depth: number): void {
     const layer = use.layers[depth]
     if (layer === undefined) return
@@ -205,7 +206,8 @@ export class OperationRules {
   private checkOperation(use: PathUse, layer: Resolved, method: string): void {
     const { findings } = this.reader
     const place = placeUnder(layer.place, method)
-    // Whatever stands at a method counts, so that a shared path item costs no more than the operations it may have.
+    // Every method key counts, even without a valid operation, so that a shared path item stays within the operation
+    // limit.
     this.operationCount++
     if (this.operationCount > DEFINITION_LIMITS.operations) {
       this.isFull = true
@@ -267,14 +269,14 @@ export class OperationRules {
     return id
   }
 
-  /** True if no operation before has this id. */
+  /** Records an operationId. False, with a fault, if an earlier operation has it. */
   private claimId(id: string, { value, place }: Resolved, method: string, use: PathUse): boolean {
     const owner = this.ids.get(id)
     if (owner === undefined) {
       this.ids.set(id, { use: `${method} ${use.path}`, operation: value })
       return true
     }
-    // An operation that a second path reaches through a $ref repeats itself: that $ref is the place to mend.
+    // If a second path reaches the same operation through a `$ref`, the fault is at that `$ref`.
     const isAgain = owner.operation === value && place.up !== use.place
     const at = isAgain ? placeUnder(use.place, '$ref') : placeUnder(place, 'operationId')
     const msg = `${quote(id)} is already the name of ${quote(owner.use)}`
@@ -295,7 +297,7 @@ export class OperationRules {
     return undefined
   }
 
-  /** What only the path, its parameters and those of the operation say together. */
+  /** Checks the rules that need the path and both parameter lists. */
   private checkTogether(own: ParameterList, { shared, template }: PathUse, place: Place): void {
     if (own.isBroken || shared.isBroken) return
     const most = DEFINITION_LIMITS.parametersPerOperation
@@ -336,7 +338,7 @@ export class OperationRules {
   }
 }
 
-/** The method that is probably meant by another word. */
+/** Returns the HTTP method that a misspelt key probably means. */
 function methodMeantBy(key: string): string | undefined {
   const word = key.slice(0, NAME_CHARACTERS).trim().toLowerCase()
   const near = [...TOOL_METHODS].filter(each => isNear(each, word))
@@ -348,7 +350,7 @@ export function isToolMethod(key: string): boolean {
   return TOOL_METHODS.has(key) || TOOL_METHODS.has(key.toLowerCase())
 }
 
-/** The parameters of an operation: those of its path, unless the operation has one of that place and name, then its own. */
+/** Merges parameter lists: the operation's own replace the path's with the same place and name. */
 function merged(shared: ParameterList, own: ParameterList): ParameterInput[] {
   const inherited = [...shared.byKey.values()].filter(({ input }) => !own.byKey.has(input.key))
   return [...inherited, ...own.byKey.values()].map(({ input }) => input)

@@ -5,20 +5,20 @@ import { isDangling, isObject, isReference, type References, type Target } from 
 
 type Schema = Record<string, unknown>
 
-/** The parts that may be references. */
+/** The parts that OpenAPI allows to be references. */
 const REFERABLE = new Set(
   ['path item', 'parameter', 'request body', 'response', 'header', 'schema', 'example', 'link', 'callback'].concat(
     'security scheme',
   ),
 )
 
-/** Parts that no tool reads, with all that is in them, in lower case. A path begins with a slash, so none of these is one. */
+/** Parts that no tool reads, including their content, in lower case. A path begins with a slash, so it is never one of these. */
 const UNREAD = new Set(
   `externaldocs tags contact license responses callbacks security links headers encoding webhooks components head options
   trace query additionaloperations`.split(/\s+/),
 )
 
-/** How the rules read a document: what is not of the form that OpenAPI asks for is reported here. */
+/** Reads parts of a document for the rules, and reports parts that do not have the form that OpenAPI requires. */
 export class Reader {
   constructor(
     readonly references: References,
@@ -26,27 +26,27 @@ export class Reader {
     private readonly hasReferableMedia: boolean,
   ) {}
 
-  /** References that were reported. */
+  /** References that have been reported as misplaced. */
   private readonly misplaced = new Set<object>()
 
-  /** The value if it is an object, else undefined and a fault. */
+  /** Returns the value if it is an object, else undefined and a fault. */
   object(value: unknown, place: Place, part: string): Record<string, unknown> | undefined {
     if (this.isMisplaced(value, place, part)) return undefined
-    // A reference without an address is none; nothing may be made up for what it should lead to.
+    // A `$ref` that is not a text is reported here: nothing is known of its target.
     if (isObject(value) && (value.$ref === undefined || this.isReferable(part))) return value
     if (isObject(value)) this.findings.faultOf('string_type', placeUnder(place, '$ref'))
     else this.findings.faultOf('dict_type', place)
     return undefined
   }
 
-  /** The value if it is a list, else undefined and a fault. */
+  /** Returns the value if it is a list, else undefined and a fault. */
   list(value: unknown, place: Place, part: string): unknown[] | undefined {
     if (Array.isArray(value)) return value
     if (!this.isMisplaced(value, place, part)) this.findings.faultOf('list_type', place)
     return undefined
   }
 
-  /** What `key` holds if it is a text, else undefined and a fault. */
+  /** Returns the text under `key`, else undefined and a fault. */
   text({ value, place }: Resolved, key: string): string | undefined {
     const text = value[key]
     if (typeof text === 'string') return text
@@ -59,7 +59,7 @@ export class Reader {
     return REFERABLE.has(part) || (part === 'media type' && this.hasReferableMedia)
   }
 
-  /** True, and a fault, if this part is a reference where none may stand: nothing of it can be read, and nothing may be made up for it. */
+  /** True, with a fault, if the part is a reference where OpenAPI allows none. Its content is then unknown. */
   isMisplaced(value: unknown, place: Place, part: string): boolean {
     if (!isReference(value) || this.isReferable(part)) return false
     const target = this.references.find(value.$ref)
@@ -69,7 +69,7 @@ export class Reader {
     return true
   }
 
-  /** Reports the references that stand where none may and no rule has read: a warning in parts that no tool reads. */
+  /** Reports misplaced references that no rule has read. In parts that no tool reads they are only a warning. */
   checkPlaces(document: Record<string, unknown>, root: Place, found: readonly Resolved[]): void {
     for (const { value, place } of found) {
       const steps = stepsBetween(root, place)
@@ -84,14 +84,14 @@ export class Reader {
     }
   }
 
-  /** The object that `start` means: itself, or what its references lead to; undefined, and a fault, where they lead nowhere. */
+  /** Returns `start`, or the object at the end of its references; undefined and a fault if a reference is broken. */
   follow(start: Resolved, part: string): Resolved | undefined {
     return start.value.$ref === undefined ? start : this.passed(start, part).end
   }
 
   /**
-   * All that the references from `start` lead through, without `start`. The fault of a circle stands at each use, as no single step of
-   * it is the wrong one; that of a broken link stands at the link.
+   * Returns every object on the reference chain from `start`, without `start`. A cycle is reported at each use, because no single link is
+   * wrong; a broken link is reported at the link.
    */
   passed(start: Resolved, part: string): { items: Resolved[]; end: Resolved | undefined } {
     const seen = new Set<object>()
@@ -112,7 +112,7 @@ export class Reader {
     return { items, end: items.at(-1) }
   }
 
-  /** What the reference under `key` points at, if that is the wanted part of a document; else undefined and a fault. */
+  /** Returns the target of the reference under `key` if it is the wanted part; else undefined and a fault. */
   target({ value, place }: Resolved, key: string, part: string, base?: Schema): Target | undefined {
     const ref = value[key]
     const target = typeof ref === 'string' ? this.references.find(ref, base) : undefined
@@ -133,7 +133,7 @@ function stepsBetween(root: Place, place: Place): (string | number)[] {
   return steps
 }
 
-/** The part at the end of these steps; undefined for schemas, data, extensions and what is inside a reference. */
+/** Returns the part at this path; undefined for schemas, data, extensions and the content of a reference. */
 function partOf(document: Record<string, unknown>, steps: readonly (string | number)[]): string | undefined {
   let part: string | undefined = 'document'
   let value: unknown = document
@@ -147,14 +147,14 @@ function partOf(document: Record<string, unknown>, steps: readonly (string | num
   return part
 }
 
-/** Where the place says nothing, an object that is named and placed nowhere is not a parameter but a schema. */
+/** True if the target is the wanted part. If its place does not say, an object with `name` and `in` is a parameter, any other a schema. */
 function isPart({ value, kind }: Target, part: string): boolean {
   if (typeof value === 'boolean') return part === 'schema' && (kind ?? part) === part
   if (!isObject(value) || kind !== undefined) return isObject(value) && kind === part
   return part !== 'parameter' || (value.$ref ?? value.name ?? value.in) !== undefined
 }
 
-/** The sentence about a part of a document that is a reference where none may stand. */
+/** Returns the message for a reference where OpenAPI allows none. */
 export function misplacedText(part: string, ref: string): string {
   return `this ${part} is a reference (${quote(ref)}), and OpenAPI allows none here: bundle the document first`
 }

@@ -3,23 +3,23 @@ import { DEFINITION_LIMITS } from './limits.js'
 import { partAt } from './model.js'
 import type { NamedSchemas } from './walk.js'
 
-/** Where a reference leads. */
+/** The target of a reference. */
 export interface Target {
   readonly value: unknown
   readonly place: Place
-  /** The part of a document that it is; undefined where the place alone does not say it. */
+  /** The part of OpenAPI that the target is; undefined if its place does not say. */
   readonly kind: string | undefined
-  /** The nearest object around the target that has an `$id`: fragments inside it may be meant relative to it. */
+  /** The nearest enclosing object with an `$id`. Fragments inside it may be relative to it. */
   readonly base: Record<string, unknown> | undefined
 }
 
-/** A reference that leads nowhere. */
+/** A broken reference. */
 export interface Dangling {
   readonly type: 'ref_unresolved' | 'ref_external'
   readonly ref: string
 }
 
-/** Where a document with a relative `$self` is taken to be. */
+/** The base URL assumed for a document with a relative `$self`. */
 const SOMEWHERE = 'https://relative.invalid/'
 
 /**
@@ -49,7 +49,7 @@ export class References {
     if (this.self !== undefined) this.self.hash = ''
   }
 
-  /** What `ref` points at; `base` is the nearest schema around it with an `$id`. */
+  /** Returns the target of `ref`; `base` is the nearest enclosing schema with an `$id`. */
   find(ref: string, base?: Record<string, unknown>): Target | Dangling {
     if (ref.length > DEFINITION_LIMITS.keyCharacters)
       return { type: ref.startsWith('#') ? 'ref_unresolved' : 'ref_external', ref }
@@ -63,13 +63,13 @@ export class References {
     return (absolute && this.at(absolute.href, ref)) ?? found
   }
 
-  /** The schema at the end of a chain of references; undefined for one that leads nowhere or through too many. */
+  /** Returns the schema at the end of a chain of references; undefined if the chain is broken or too long. */
   resolve(ref: string, base: Record<string, unknown> | undefined): Target | undefined {
     const end = this.endOf(this.find(ref, base))
     return typeof end === 'string' || isDangling(end) ? undefined : end
   }
 
-  /** The end of a chain of references that begins with `first`, or why it has none. */
+  /** Returns the end of the reference chain that begins with `first`, or why it has no end. */
   endOf(first: Target | Dangling): Target | Dangling | 'circle' | 'too far' {
     const passed = new Set<object>()
     let at = first
@@ -82,7 +82,7 @@ export class References {
     return at
   }
 
-  /** What is wrong with a reference, and the remedy. */
+  /** Returns the message of a broken reference, with the remedy. */
   messageOf({ type, ref }: Dangling): string {
     if (type === 'ref_external') {
       const bareName = /^[A-Za-z0-9_.-]{1,100}$/.test(ref) && !/\.(json|ya?ml)$/i.test(ref)
@@ -97,7 +97,7 @@ export class References {
     return `the reference ${quote(ref)} points at nothing in this document${hint}`
   }
 
-  /** What a URI means; undefined if its part before `#` is neither empty nor a name of the document or of a schema. */
+  /** Resolves a URI; undefined if its part before `#` is neither empty nor the name of the document or of a schema. */
   private at(uri: string, ref: string): Target | Dangling | undefined {
     const hash = uri.indexOf('#')
     const before = hash === -1 ? uri : uri.slice(0, hash)
@@ -109,7 +109,7 @@ export class References {
     return this.self !== undefined && parsedUrl(before, this.self.href)?.href === this.self.href
   }
 
-  /** What a fragment means in the document or in a schema: nothing, a pointer, an anchor, or a pointer whose very slashes are encoded. */
+  /** Resolves a fragment inside a document or schema: empty, a pointer, an anchor, or a pointer with encoded slashes. */
   private inside(root: Resolved, fragment: string): Target | undefined {
     if (fragment === '' || fragment.startsWith('/')) return this.follow(fragment, root)
     const schema = this.named.anchors.get(fragment)
@@ -118,7 +118,7 @@ export class References {
     return pointer === undefined ? undefined : this.follow(pointer, root)
   }
 
-  /** Walks a JSON pointer by own properties. More steps than the document has levels lead nowhere. */
+  /** Follows a JSON pointer by own properties. A pointer with more steps than the document has levels finds nothing. */
   private follow(pointer: string, root: Resolved): Target | undefined {
     const isDocument = root === this.document
     const steps = pointer.split('/', DEFINITION_LIMITS.nestingLevels + 2).slice(1)
@@ -146,12 +146,12 @@ export function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-/** True for an object that is a reference; where a map stands, a member named `$ref` is an object and no text. */
+/** True for a reference: an object with a text as `$ref`. In a map, a member named `$ref` can be an object instead. */
 export function isReference(value: unknown): value is { $ref: string } {
   return isObject(value) && typeof value.$ref === 'string'
 }
 
-/** The key or index that one step of a pointer means in `value`, if `value` has it: percent-decoded, else as written. */
+/** Returns the key or index for one pointer step if `value` has it: percent-decoded, else as written. */
 function ownKey(value: unknown, step: string): string | number | undefined {
   if (typeof value !== 'object' || value === null) return undefined
   for (const text of step.includes('%') ? [decoded(step) ?? step, step] : [step]) {
@@ -171,7 +171,7 @@ function decoded(step: string): string | undefined {
   }
 }
 
-/** A URL, or undefined. `URL.canParse` of Node 20 answers wrong for letters outside ASCII once it is optimized. */
+/** Parses a URL; undefined if invalid. `URL.canParse` of Node 20 is wrong for non-ASCII letters once optimized. */
 export function parsedUrl(url: string, base?: string): URL | undefined {
   try {
     return new URL(url, base)

@@ -4,19 +4,19 @@ import { isObject } from './references.js'
 
 type Schema = Record<string, unknown>
 
-/** Why something cannot be sent, and the keyword, or the item of its list, that says so. */
+/** Why no value is valid, and the keyword, or the list item under it, that causes it. */
 export interface Contradiction {
   readonly type: 'schema_unsatisfiable' | 'default_invalid' | 'value_ignored'
   readonly at: readonly (string | number)[]
   readonly msg: string
 }
 
-/** A bound and whether it is left out itself. */
+/** A bound, whether it is exclusive (`isOpen`), and the keyword that sets it. */
 type Bound = { readonly value: number | bigint; readonly isOpen: boolean; readonly key: string } | undefined
 
-/** What several schemas say together of one value. */
+/** The combined limits of several schemas on one value. */
 interface Limits {
-  /** Undefined where any is allowed; `null` is always among them if one schema allows it as a flag. */
+  /** Undefined if all types are allowed. Contains `null` if one schema allows it by `nullable`. */
   readonly types: ReadonlySet<string> | undefined
   readonly bounds: readonly { readonly type: string; readonly low: Bound; readonly high: Bound }[]
 }
@@ -31,10 +31,7 @@ const TYPES = new Set<unknown>(['string', 'number', 'integer', 'boolean', 'array
 const VALUES_COMPARED = 200
 const VALUES_JUDGED = 10_000
 
-/**
- * What nothing can satisfy in these schemas, which describe the same value; the first is the one that they are about. Patterns and
- * formats are not looked at.
- */
+/** Yields the contradictions of schemas that describe the same value. The first schema is the reported one. Patterns and formats are not examined. */
 export function* contradictionsIn(schemas: readonly Schema[]): Generator<Contradiction> {
   const [schema = {}] = schemas
   const limits = limitsOf(schemas)
@@ -73,7 +70,7 @@ function impossible({ types, bounds }: Limits, schemas: readonly Schema[]): { at
   return { at: [low.key], msg: `${low.key} ${low.value} is above ${high?.key} ${high?.value}` }
 }
 
-/** Bounds that limit values of another type than the schema has. */
+/** Yields bounds that do not apply to the schema's types. */
 function* uselessBounds(schema: Schema, { types }: Limits): Generator<Contradiction> {
   if (types === undefined) return
   const isOwn = (kind: string) => types.has(kind) || (kind === 'number' && types.has('integer'))
@@ -88,10 +85,10 @@ function* uselessBounds(schema: Schema, { types }: Limits): Generator<Contradict
   }
 }
 
-/** The values of an enumeration, or the constant, that the schemas exclude: all of them, or each with its index. */
+/** Yields enumerated values, or a constant, that the schemas exclude: one finding for all, or one for each index. */
 function* excludedValues(schemas: readonly Schema[], limits: Limits): Generator<Contradiction> {
   const type = 'schema_unsatisfiable'
-  // Of several schemas only short lists are compared: thousands may refer to one long list.
+  // With several schemas only short lists are compared, because thousands may refer to one long list.
   const most = schemas.length === 1 ? VALUES_JUDGED : VALUES_COMPARED
   const lists = schemas.flatMap(each => [valuesOf(each) ?? []]).filter(({ length }) => length > 0 && length <= most)
   const [values, ...others] = lists
@@ -142,7 +139,10 @@ function limitsOf(schemas: readonly Schema[]): Limits {
   return { types, bounds }
 }
 
-/** A lower bound (`side` 1) or an upper one, or what a schema says under `key`, and under its exclusive twin, which in 3.0 is a flag. */
+/**
+ * Returns the tighter of `best` and the schema's bound under `key`: a lower one (`side` 1) or an upper one (-1). `exclusive` names the
+ * exclusive keyword, which is a flag in OpenAPI 3.0.
+ */
 function tighter(best: Bound, schema: Schema, key: string, exclusive: string | undefined, side: 1 | -1): Bound {
   const [value, twin] = [schema[key], exclusive && schema[exclusive]]
   let bound = best
@@ -163,7 +163,7 @@ function common(one: ReadonlySet<string>, other: ReadonlySet<string>): Set<strin
   return new Set([...[...one].filter(type => within(other, type)), ...[...other].filter(type => within(one, type))])
 }
 
-/** Why a value is not within the limits. */
+/** Returns why a value is outside the limits, or undefined. */
 function misfit(value: unknown, { types, bounds }: Limits): string | undefined {
   const type = typeOf(value)
   if (types !== undefined && !types.has(type) && !(type === 'integer' && types.has('number')))
@@ -175,7 +175,7 @@ function misfit(value: unknown, { types, bounds }: Limits): string | undefined {
   return high !== undefined && isBeyond(size, high, 1) ? `is above ${high.key} ${high.value}` : undefined
 }
 
-/** True if a size is above a bound, or below it, or is the bound itself and that is left out. */
+/** True if a size is outside a bound, or equal to an exclusive one. */
 function isBeyond(size: number | bigint, bound: Bound, side: 1 | -1): boolean {
   if (bound === undefined) return false
   return size === bound.value ? bound.isOpen : size > bound.value === (side === 1)
@@ -198,12 +198,12 @@ function sizeOf(value: unknown): number | bigint {
   return Array.isArray(value) ? value.length : Object.keys(value ?? {}).length
 }
 
-/** Objects and lists are not compared. */
+/** True if the list contains the value. Objects and lists are not compared. */
 function isListed(value: unknown, list: readonly unknown[]): boolean {
   return typeof value === 'object' && value !== null ? true : list.includes(value)
 }
 
-/** What was meant by values of another type: the same in that type, or the type that they have. */
+/** Returns a hint for values of a wrong type: the converted values, or the type to declare. */
 function meantHint(values: readonly unknown[], { types }: Limits): string {
   const [type, ...others] = types ?? []
   if (type === undefined || others.length > 0) return ''

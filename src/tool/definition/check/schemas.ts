@@ -8,7 +8,7 @@ import type { Subtypes } from './subtypes.js'
 
 type Schema = Record<string, unknown>
 
-/** What keywords hold: a map of schemas, a list of them, one, or neither schema nor data. The content of all others is never read. */
+/** The form of each keyword that holds schemas: a map, a list, or one schema. The content of other keywords is never read. */
 const KEYWORDS = new Map(
   Object.entries({
     map: 'properties patternProperties dependentSchemas',
@@ -20,7 +20,7 @@ const KEYWORDS = new Map(
 )
 
 const TYPES = ['string', 'number', 'integer', 'boolean', 'array', 'object', 'null']
-/** Names that types have in other languages. */
+/** Names of types in other languages, and the JSON Schema types that they mean. */
 const OTHER_NAMES = new Map(
   Object.entries({
     string: 'str text char varchar uuid date datetime date-time timestamp time email uri url enum binary byte file',
@@ -34,42 +34,40 @@ const OTHER_NAMES = new Map(
 )
 const MISSPELT_TYPE = ['typ', 'Type', 'TYPE', 'types', 'tpye']
 
-/** Without one of these a schema contradicts nothing by itself. */
+/** A schema without one of these keywords cannot contradict itself. */
 const LIMITING = new Set(
   `enum const default not minimum maximum exclusiveMinimum exclusiveMaximum minLength maxLength minItems maxItems
   minProperties maxProperties`.split(/\s+/),
 )
-/** Schemas that describe the same value and are compared, and names that each requires. */
+/** The most schemas of one value, and the most required names in each, that are compared. */
 const PARTS_COMPARED = 50
 const NAMES_COMPARED = 200
 
-/** A schema that is to be visited, or what stands in the place of one. */
+/** A value to visit where a schema is expected. */
 interface Task {
   readonly value: unknown
   readonly place: Place
-  /** The nearest schema around it with an `$id`. */
+  /** The nearest enclosing schema with an `$id`. */
   readonly base: Schema | undefined
-  /** True for a member of an `allOf`: of a parent there no subtypes are offered. */
+  /** True for a member of an `allOf`: the subtypes of a parent there are not visited. */
   readonly isPart: boolean
-  /** True for what only the server sets: no function has it, so only its references matter. */
+  /** True inside a property that only the server sets. It is not part of the input, so only its references are checked. */
   readonly isHidden: boolean
 }
 
 /**
- * Visits every schema that can become part of a tool's input, following references, each schema once, in document order, without
- * recursion.
- *
- * References that lead nowhere useful are at fault at the place of the `$ref`. Circular schemas are legal. A `$ref` counts only where
- * a schema stands: one inside an example, a default, an extension or as the name of a property is not a reference. Beside a `$ref`,
- * 3.0 ignores everything; from 3.1 on its neighbours are visited too. `$dynamicRef` is followed like `$ref` to where it leads at first.
- * What is no schema constrains nothing, becomes "any value" and is the warning `schema_ignored`.
+ * Visits, in document order and without recursion, every schema that can become part of a tool's input. References are followed; each
+ * schema is visited once, so cycles are legal. A broken reference is a fault at the place of its `$ref`. A `$ref` counts only where a
+ * schema is expected: inside an example, a default or an extension, or as the name of a property, it is not a reference. OpenAPI 3.0
+ * ignores the keywords next to a `$ref`; from 3.1 on they are visited too. `$dynamicRef` is treated like `$ref`. A value that is not a
+ * schema allows any value, with the warning `schema_ignored`.
  */
 export class SchemaWalk {
   private readonly seen = new Set<object>()
   private readonly seenHidden = new Set<object>()
-  /** Schemas whose subtypes are visited. */
+  /** Schemas whose subtypes are visited already. */
   private readonly offered = new Set<object>()
-  /** The next one stands last. */
+  /** A stack: the last one is next. */
   private readonly tasks: Task[] = []
 
   constructor(
@@ -78,7 +76,7 @@ export class SchemaWalk {
     private readonly is30: boolean,
   ) {}
 
-  /** Visits what `key` holds in the object at `up`, if it holds anything, and all that is inside. */
+  /** Visits the schema under `key` of the object at `up`, if there is one, and every schema inside. */
   check(value: unknown, up: Place, key: string): void {
     if (value === undefined || value === null) return
     this.tasks.push({ value, place: placeUnder(up, key), base: undefined, isPart: false, isHidden: false })
@@ -112,7 +110,7 @@ export class SchemaWalk {
     if (this.tasks.length > from + 1) for (const task of this.tasks.splice(from).reverse()) this.tasks.push(task)
   }
 
-  /** Looks for references among a schema's own keywords; the schemas that they hold become tasks. */
+  /** Follows the references of a schema, and adds the schemas in its keywords as tasks. */
   private readKeywords(schema: Schema, { place, base, isHidden }: Task): void {
     for (const keyword in schema) {
       const kind = KEYWORDS.get(keyword)
@@ -143,7 +141,7 @@ export class SchemaWalk {
     }
   }
 
-  /** What of a schema is accepted and loses something. */
+  /** Warns about what is accepted in a schema although it loses something. */
   private warnOf(schema: Schema, { place, base, isPart }: Task): void {
     const { findings } = this.reader
     this.warnUnknownType(schema, place)
@@ -159,7 +157,7 @@ export class SchemaWalk {
       )
   }
 
-  /** Adds what a reference of a schema leads to. */
+  /** Adds the target of a reference as a task. */
   private follow(schema: Schema, key: string, { place: at, base, isPart, isHidden }: Task): void {
     const { references, findings } = this.reader
     const target = this.reader.target({ value: schema, place: at }, key, 'schema', base)
@@ -184,14 +182,14 @@ export class SchemaWalk {
     const together = schema.allOf === undefined ? '$ref' : 'allOf'
     if (first !== undefined)
       findings.warn(first.type, first.msg, place, first.type === 'default_invalid' ? 'default' : together)
-    // What a part requires may be a property of another one.
+    // A name that one part requires may be a property of another part.
     const missing = first === undefined && !isPart ? this.missingName(parts) : undefined
     if (missing === undefined) return
     const msg = `nothing satisfies this schema: ${quote(missing)} is required, and one part allows no properties but its own`
     findings.warn('schema_unsatisfiable', msg, place, parts.length === 1 ? 'required' : together)
   }
 
-  /** A name that is required where one part allows no other properties than its own. */
+  /** Returns a required name that a part with `additionalProperties: false` does not allow. */
   private missingName(parts: readonly { schema: Schema; base: Schema | undefined }[]): string | undefined {
     if (!parts.some(({ schema }) => schema.additionalProperties === false)) return undefined
     const lists = parts.map(({ schema: { required } }) =>
@@ -209,7 +207,7 @@ export class SchemaWalk {
     return undefined
   }
 
-  /** A schema and those that describe the same value with it, by `allOf` and references, some of them. */
+  /** Returns a schema and those that describe the same value through `allOf` and references, up to a limit. */
   private partsOf(schema: Schema, base: Schema | undefined): { schema: Schema; base: Schema | undefined }[] {
     const parts = [{ schema, base }]
     for (const { schema: part, base } of parts) {
@@ -227,7 +225,7 @@ export class SchemaWalk {
     return parts
   }
 
-  /** True for a property that only the server sets, by itself or by the schema that it refers to. */
+  /** True for a property that only the server sets: it, or the schema it refers to, is `readOnly`. */
   private isSetByServer(property: unknown, base: Schema | undefined): boolean {
     if (!isObject(property)) return false
     const target = typeof property.$ref === 'string' ? this.reader.references.find(property.$ref, base) : undefined
@@ -235,7 +233,7 @@ export class SchemaWalk {
     return property.readOnly === true || end.readOnly === true
   }
 
-  /** `schema_type_unknown`: a type that JSON Schema does not have constrains nothing. A word such as `typ` for the keyword is one too. */
+  /** Warns `schema_type_unknown`: an unknown type constrains nothing. Also reports a misspelt keyword such as `typ`. */
   private warnUnknownType(schema: Schema, place: Place): void {
     const { findings } = this.reader
     const { type } = schema
@@ -252,7 +250,7 @@ export class SchemaWalk {
   }
 }
 
-/** The type of JSON Schema that a name means, if it means one. */
+/** Returns the JSON Schema type that a name means, if any. */
 export function knownType(name: string): string | undefined {
   const text = name.trim().toLowerCase()
   return TYPES.includes(text) ? text : OTHER_NAMES.get(text)
@@ -262,7 +260,7 @@ function ownProperty(holder: unknown, name: string): unknown {
   return isObject(holder) && Object.hasOwn(holder, name) ? holder[name] : undefined
 }
 
-/** What was meant by something that is no schema. */
+/** Returns a hint for a value that is not a schema. */
 function schemaMeant(value: unknown): string {
   const type = typeof value === 'string' ? knownType(value) : undefined
   const meant = type === undefined ? flagMeant(value) : `{"type": "${type}"}`

@@ -4,27 +4,27 @@ import type { Reader } from './reader.js'
 import { isObject, parsedUrl } from './references.js'
 
 const RELATIVE_HOST = 'relative.invalid'
-/** An address without its scheme: a host with a port, or an IP address. */
+/** Matches an address without its scheme: a host with a port, or an IP address. */
 const SCHEMELESS = /^(?:[^\s/?#@\\:[\]]+:\d+|\[[\da-f:.%]+\](?::\d+)?|\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?)(?:[/?#]|$)/i
 const HOST_LIKE = /^[a-z\d-]+(?:\.[a-z\d-]+)*\.[a-z]{2,}(?:[/?#]|$)/i
 const SECRET_NAME =
   /^(?:x[_-]|ocp-apim-)?(?:api|app|access|auth|client|private|secret|service|subscription|user)?[_-]?(?:key|token|secret)$|^(?:password|passwd|pwd|sig|signature|authorization|credentials?)$/i
-/** How the secrets of some vendors begin. A value without such a beginning is no secret, however random it looks. */
+/** Prefixes of secrets of some vendors. A value without such a prefix does not count as a secret, however random it looks. */
 const SECRET_VALUE =
   /^(?:[sr]k[_-](?:live|test|proj|ant)[_-]|gh[opsur]_|github_pat_|glpat-|xox[abeoprs]-|xapp-|shp(?:at|ca|pa|ss)_|AIza|ya29\.|AKIA|ASIA|SG\.|eyJ[\w-]+\.)[\w.+/=-]{12,}/
-/** What stands for a value that is not there: a placeholder, an example, a flag. */
+/** Matches a placeholder, an example or a flag instead of a secret. */
 const STAND_IN = /^(?:[{<$%[*]|your|my[_-]|x{3}|\.{3}|example|changeme|variable$|true$|false$|\d{1,2}$)/i
-/** Addresses whose host every client reads alike: no variable, user info, backslash, space or control character in or before it. */
+/** Addresses whose host all clients read alike: no variable, user info, backslash, space or control character in or before it. */
 const PLAIN = /^(?:https?:\/\/[\w.:[\]-]+(?:[/?#][^\\\s]*)?|(?:\/(?![/\\])[^\\\s]*)?)$/i
-/** Addresses whose host no path changes that is put after them. */
+/** Addresses whose host cannot change when a path is appended. */
 const CLOSED = /^(?:https?:\/\/[^\0- /?#\\]+[/?#]|\/[^\0- /\\])/i
-/** Paths that change the host of an address only if it consists of slashes. */
+/** Paths that change the host only if the address consists of slashes. */
 const ORDINARY_PATH = /^\/(?![/\\\0- ])/
 
-/** Only the first is ever used. */
+/** The most servers that are checked. Only the first is used. */
 const SERVERS_JUDGED = 1000
 const URL_CHARACTERS = 8192
-/** Characters of all addresses that the values of a server's variables give together, each counted as at least 32. */
+/** The most characters of all addresses that the variables of one server produce, each address counted as at least 32. */
 const VARIANT_CHARACTERS = 64 * 1024
 const SHORT_CHARACTERS = 32
 const VARIABLE = /\{([^{}]*)\}/g
@@ -42,7 +42,7 @@ for (const [address, bits] of [
   const groups = address.replace(/(\d+)\.(\d+)\.(\d+)\.(\d+)/, (_, ...octets) =>
     [0, 2].map(i => (octets[i] * 256 + Number(octets[i + 1])).toString(16)).join(':'),
   )
-  // The same inside IPv6: compatible, mapped, translated, NAT64 and 6to4.
+  // The same networks inside IPv6: compatible, mapped, translated, NAT64 and 6to4.
   for (const prefix of ['::', '::ffff:', '::ffff:0:', '64:ff9b::'])
     FORBIDDEN.addSubnet(`${prefix}${groups}`, 96 + bits, 'ipv6')
   FORBIDDEN.addSubnet(`2002:${groups}::`, 16 + bits, 'ipv6')
@@ -55,12 +55,12 @@ for (const [address, bits] of [
 ] as const)
   FORBIDDEN.addSubnet(address, bits, 'ipv6')
 
-/** True for an address that begins with a host instead of a scheme: `localhost:8080`, `api.example.com/v1`. */
+/** True for an address that begins with a host, not a scheme: `localhost:8080`, `api.example.com/v1`. */
 export function lacksScheme(url: string): boolean {
   return SCHEMELESS.test(url) || HOST_LIKE.test(url)
 }
 
-/** The rules for a list of servers. Every entry is judged, the first is used; a missing or empty list is at fault only where it is `required`. */
+/** Checks a list of servers. All entries are checked, only the first is used. A missing or empty list is a fault only if `required`. */
 export function checkServers(servers: unknown, required: boolean, place: Place, reader: Reader): void {
   const { findings } = reader
   if (servers === undefined) {
@@ -80,7 +80,7 @@ function checkServer(entry: unknown, place: Place, reader: Reader): void {
   const { findings } = reader
   const server = reader.object(entry, place, 'server')
   if (server === undefined) return
-  // The empty text is a relative address: where the document stands, as "/" is in a document without servers.
+  // The empty text is a relative address, like "/", the default of a document without servers.
   if (server.url === undefined || (typeof server.url === 'string' && /^\s+$/.test(server.url))) {
     findings.fault('server_url_missing', 'the server has no url', place, 'url')
     return
@@ -122,7 +122,7 @@ function warnUrl(url: string, { text, unfilled: [variable] }: Address, place: Pl
   findings.warn('server_query', msg, place, 'url')
 }
 
-/** The query or fragment of an address or a path, and whether it holds a secret by its name or by how its value begins. */
+/** Returns the query or fragment of an address or path, and whether its name or the prefix of its value looks like a secret. */
 export function partAfterPath(text: string): { name: string; hasSecret: boolean } | undefined {
   const at = text.search(/[?#]/)
   if (at === -1) return undefined
@@ -134,22 +134,22 @@ export function partAfterPath(text: string): { name: string; hasSecret: boolean 
   return { name: text[at] === '?' ? 'query' : 'fragment', hasSecret }
 }
 
-/** Why calls cannot go to an absolute address that somebody names beside a definition, or undefined. */
+/** Returns why calls cannot go to an absolute address given outside a definition, or undefined. */
 export function unusableServer(url: string): string | undefined {
-  // A client leaves some of these out, and would send others.
+  // Some clients drop these characters and would call another address.
   return /[\0- \x7f]/.test(url) ? 'holds a space or a control character' : unusable({ text: url, unfilled: [] })
 }
 
-/** One of the addresses that a server may stand for. */
+/** One possible address of a server. */
 interface Address {
   readonly text: string
-  /** The variables without a value; a word that is legal there stands for each. */
+  /** The variables without a value. The text has a harmless word in their place. */
   readonly unfilled: readonly string[]
-  /** The variable, and the one of its listed values, that makes it another than the first. */
+  /** The variable with a value other than its default, and that value. */
   readonly chosen?: readonly [name: string, value: string]
 }
 
-/** The address of a server by the defaults of its variables, then by each listed value of one of them. `isWhole`: none is left out. */
+/** Returns a server's address with all defaults, then one for each listed value of each variable. `isWhole`: none is omitted. */
 function addressesOf({ url, variables }: Record<string, unknown>): { addresses: Address[]; isWhole: boolean } {
   if (typeof url !== 'string') return { addresses: [], isWhole: true }
   const named = isObject(variables) ? variables : {}
@@ -170,7 +170,7 @@ function addressesOf({ url, variables }: Record<string, unknown>): { addresses: 
   return { addresses, isWhole: true }
 }
 
-/** The address with the defaults of its variables filled in, except for one with a chosen value. */
+/** Fills in the defaults of the variables, or the chosen value of one. */
 function filled(url: string, variables: Record<string, unknown>, chosen?: readonly [string, string]): Address {
   const unfilled: string[] = []
   const text = url.replace(VARIABLE, (whole, name: string, at: number) => {
@@ -188,13 +188,13 @@ function wordOf(value: unknown): string | undefined {
   return typeof value === 'string' || typeof value === 'number' ? String(value).slice(0, URL_CHARACTERS) : undefined
 }
 
-/** The URL parser reads odd spellings (numbers, escapes, backslashes, tabs) as a client would. */
+/** Parses an address. The URL parser reads odd spellings (numbers, escapes, backslashes, tabs) as a client would. */
 function parse(url: string): URL | undefined {
-  // "http:host" names a host only where nothing of that scheme stands around it: no client has what is relative here.
+  // "http:host" is absolute unless it is resolved against an address with the same scheme, so it is parsed alone first.
   return parsedUrl(url) ?? parsedUrl(url, `http://${RELATIVE_HOST}/`)
 }
 
-/** Why nothing may be sent to an address, or undefined. One that only fails to parse with a stand-in for a value is not refused. */
+/** Returns why an address must not be called, or undefined. An address that fails to parse only because of an unfilled variable is accepted. */
 function unusable({ text, unfilled }: Address): string | undefined {
   if (SCHEMELESS.test(text)) return `is neither http(s) nor relative; did you mean ${quote(`http://${text}`)}?`
   const parsed = parse(text)
@@ -214,7 +214,7 @@ function isForbiddenHost(hostname: string): boolean {
   return METADATA_NAMES.some(name => host.includes(name))
 }
 
-/** The addresses of a list of servers whose host a path may change. */
+/** Returns the addresses of a server list whose host a path may change. */
 export function openAddresses(servers: unknown): string[] {
   const texts = (Array.isArray(servers) ? servers.slice(0, SERVERS_JUDGED) : [])
     .filter(isObject)
@@ -223,8 +223,8 @@ export function openAddresses(servers: unknown): string[] {
 }
 
 /**
- * Why a path names another host after one of these open addresses, or undefined. A server and a path are joined as texts, with one slash
- * between them. Some clients keep two, and some resolve the path like a link: for them "//a.example" names a host.
+ * Returns why a path would change the host of one of these open addresses, or undefined. Address and path are joined as texts with one
+ * slash between. Some clients keep two slashes and some resolve the path as a link; for them "//a.example" is a host.
  */
 export function leadsAway(open: readonly string[], path: string): string | undefined {
   const end = path.slice(0, URL_CHARACTERS)
@@ -243,12 +243,12 @@ export function leadsAway(open: readonly string[], path: string): string | undef
   return address === undefined ? undefined : `after the server ${quote(address)} names another host`
 }
 
-/** True for what a network can look up. An address such as 0.0.0.2, which a step "2" would be, is none. */
+/** True for a host name that can exist. An address such as 0.0.0.2, parsed from a path segment "2", cannot. */
 function canBeHost(host: string | undefined): boolean {
   return host !== undefined && host !== RELATIVE_HOST && !host.startsWith('0.') && /[.:]|^localhost$/.test(host)
 }
 
-/** The host that calls go to by a list of servers, if its first one is an absolute address without open questions. */
+/** Returns the host of the first server if that is an absolute address with only ordinary characters. */
 export function hostOf(servers: unknown): string | undefined {
   const [server] = Array.isArray(servers) ? servers : []
   const [address] = isObject(server) ? addressesOf(server).addresses : []
@@ -256,15 +256,15 @@ export function hostOf(servers: unknown): string | undefined {
   return host === RELATIVE_HOST ? undefined : host
 }
 
-/** The address of the first server of a definition, its variables by their defaults; empty without one. */
+/** Returns the address of the first server, with the defaults of its variables; empty if there is none. */
 export function firstAddress(definition: unknown): string {
   const [server] = isObject(definition) && Array.isArray(definition.servers) ? definition.servers : []
   return (isObject(server) ? addressesOf(server).addresses[0]?.text : undefined) ?? ''
 }
 
 /**
- * The origins to which calls by a definition may go, wherever a list of servers stands in it, as a reference may lead there. Where the
- * host is not plain to see (a variable, a backslash), the address as it is written, with the values of its variables, is one more.
+ * Returns the origins that calls may go to, from every list of servers anywhere in the definition, because a reference may lead to any. If
+ * the host is unclear (a variable, a backslash), the address as written, with the values of its variables, is included too.
  */
 export function originsOf(definition: unknown): Set<string> {
   const origins = new Set<string>()

@@ -3,14 +3,14 @@ import { isObject, isReference, type References, type Target } from './reference
 
 type Schema = Record<string, unknown>
 
-/** What a `discriminator` says: the property that selects a subtype, and the values of the schemas that its mapping names. */
+/** A parsed `discriminator`: the property that selects a subtype, and the values that its mapping gives to schemas. */
 interface Discriminator {
   readonly owner: Schema
   readonly property: string
   readonly mapped: ReadonlyMap<object, { target: Target; values: string[] }>
-  /** The schema of 3.2's `defaultMapping`: it is selected by every value that selects no other, and by none. */
+  /** The schema of `defaultMapping` (OpenAPI 3.2): selected if the value is absent or selects no other schema. */
   readonly fallback: Target | undefined
-  /** What leads nowhere, by its place inside the discriminator. */
+  /** Broken references, with their path inside the discriminator. */
   readonly lost: readonly [at: Loc, ref: unknown][]
 }
 
@@ -19,7 +19,7 @@ const MOST_ANCESTORS = 64
 const MOST_VALUES_NAMED = 5
 const NO_DISCRIMINATORS: readonly Discriminator[] = []
 
-/** The subtypes that the discriminators of a document declare, by `oneOf`, by a mapping, or by an `allOf` that names the parent. */
+/** Finds the subtypes that a document's discriminators declare: by `oneOf`, by a mapping, or by an `allOf` that refers to the parent. */
 export class Subtypes {
   private readonly parents = new Map<object, object[]>()
   private readonly children = new Map<object, Target[]>()
@@ -45,14 +45,14 @@ export class Subtypes {
     for (const target of this.components.values()) this.noteParents(target)
   }
 
-  /** The discriminator that stands in this schema. */
+  /** Returns the discriminator of this schema. */
   discriminatorOf(schema: Schema): Discriminator | undefined {
     if (schema.discriminator === undefined) return undefined
     if (!this.discriminators.has(schema)) this.discriminators.set(schema, this.read(schema))
     return this.discriminators.get(schema)
   }
 
-  /** The discriminators of all parents above this schema, the nearest first. */
+  /** Returns the discriminators of all ancestors of this schema, the nearest first. */
   rootsOf(schema: object): readonly Discriminator[] {
     if (!this.parents.has(schema)) return NO_DISCRIMINATORS
     const known = this.above.get(schema)
@@ -71,12 +71,12 @@ export class Subtypes {
     return found
   }
 
-  /** True if this schema is the parent or a subtype of others by a discriminator. */
+  /** True if this schema is a parent or a subtype in a discriminator's hierarchy. */
   has(schema: Schema): boolean {
     return this.rootsOf(schema).length > 0 || this.discriminatorOf(schema) !== undefined
   }
 
-  /** The component that this schema is. */
+  /** Returns the component with this schema. */
   targetOf(schema: object): Target | undefined {
     const name = this.names.get(schema)
     return name === undefined ? undefined : this.components.get(name)
@@ -86,7 +86,7 @@ export class Subtypes {
     return this.children.get(schema) ?? []
   }
 
-  /** The schemas that are offered for this one: its subtypes, except alternatives that it names itself. */
+  /** Returns the subtypes of a schema as alternatives for it, without those that its own `oneOf` or `anyOf` names. */
   offeredFor(schema: Schema): Target[] {
     const own = this.discriminatorOf(schema)
     if (own === undefined && this.rootsOf(schema).length === 0) return []
@@ -99,7 +99,10 @@ export class Subtypes {
     return [...children, ...mapped.filter(({ value }) => !values.has(value) && !isBelow(value))]
   }
 
-  /** Fixes the selector of each discriminator above a schema; of several by one property that which maps it, or the nearest. */
+  /**
+   * Returns a schema that fixes the value of each discriminator above a schema. If several use the same property, the one whose mapping
+   * names the schema wins, else the nearest.
+   */
   selectorsAbove(schema: Schema): Schema[] {
     const byProperty = new Map<string, Discriminator>()
     for (const each of this.rootsOf(schema)) {
@@ -111,8 +114,8 @@ export class Subtypes {
   }
 
   /**
-   * Fixes the selector of an alternative of a union; `instead` of what its own parents fix by the same property. Undefined where
-   * nothing names its value, and where the alternative or its subtypes fix that themselves.
+   * Fixes the discriminator value of a `oneOf` branch. `instead`: it replaces the value inherited from a parent with the same property.
+   * Undefined if no value is known, or if the branch or its subtypes fix the value themselves.
    */
   selectorIn(union: Discriminator, end: Schema): { selector: Schema; instead: boolean } | undefined {
     const instead = this.rootsOf(end).some(each => each.property === union.property && each.owner !== union.owner)
@@ -122,13 +125,13 @@ export class Subtypes {
     return selector && { selector, instead }
   }
 
-  /** True if subtypes by this property are offered for a schema. */
+  /** True if the alternatives of a schema are selected by this property. */
   private splitsBy(property: string, schema: Schema): boolean {
     const by = [this.discriminatorOf(schema), ...this.rootsOf(schema)]
     return by.some(each => each?.property === property) && this.offeredFor(schema).length > 0
   }
 
-  /** The property that would have to select several subtypes at once in the `allOf` of a schema. */
+  /** Returns the property that would have to select several subtypes at once in an `allOf`. */
   mixedBy(schema: Schema, base: Schema | undefined): string | undefined {
     if (!Array.isArray(schema.allOf) || this.parents.size === 0 || this.has(schema)) return undefined
     const seen = new Set<Discriminator>()
@@ -141,16 +144,13 @@ export class Subtypes {
     return undefined
   }
 
-  /**
-   * Fixes the selector of a schema to its mapped values, or else to the values or the name that it has itself; undefined where
-   * nothing names its value.
-   */
+  /** Fixes the discriminator value of a schema to its mapped values, else to the schema's own values or name; undefined if no value is known. */
   selectorOf(discriminator: Discriminator, schema: Schema): Schema | undefined {
     const { property, mapped, fallback } = discriminator
     if (schema === fallback?.value) return this.fallbackSelector(discriminator)
     const isUnion = this.discriminatorOf(schema)?.property === property && schema !== discriminator.owner
     if (isUnion && !mapped.has(schema) && !this.rootsOf(schema).includes(discriminator)) return undefined
-    // Where a nearer discriminator has another property, its owner may be named as well.
+    // If a nearer discriminator has another property, the mapping may also name the owner of that one.
     const between = this.rootsOf(schema).filter(
       each => each.property !== property && this.rootsOf(each.owner).includes(discriminator),
     )
@@ -170,7 +170,7 @@ export class Subtypes {
     return { type: 'object', properties: Object.fromEntries([[property, value]]), required: [property] }
   }
 
-  /** What selects the default: any value that selects no other, or none. */
+  /** Returns the selector of the default schema: no value, or any value that selects no other schema. */
   private fallbackSelector({ owner, property, mapped, fallback, ...others }: Discriminator): Schema {
     const alone = { owner, property, mapped, ...others, fallback: undefined }
     const base = typeof owner.$id === 'string' ? owner : undefined
@@ -191,7 +191,7 @@ export class Subtypes {
     return mapped.get(schema)?.values ?? (name === undefined ? [] : [name])
   }
 
-  /** Says what the discriminator of a schema names that cannot be offered, with its place inside the schema and what a model sees instead. */
+  /** Warns about discriminator entries that cannot become alternatives, with their path in the schema and the effect for a model. */
   warnUnresolved(schema: Schema, base: Schema | undefined, warn: (msg: string, at: Loc) => void): void {
     if (schema.discriminator === undefined) return
     const discriminator = this.discriminatorOf(schema)
@@ -241,7 +241,7 @@ export class Subtypes {
     }
   }
 
-  /** The values that a parent allows and no subtype has, some of them; none while a subtype has no selector. */
+  /** Returns values, up to a limit, that a parent allows and no subtype has; none if a subtype has no known selector. */
   private valuesNotOffered(discriminator: Discriminator, schema: Schema, subtypes: readonly Target[]): unknown[] {
     const { allowed = [] } = this.declared(schema, discriminator.property)
     const below = new Set(subtypes.map(each => each.value as Schema)) // targets of subtypes are objects
@@ -261,7 +261,7 @@ export class Subtypes {
     return isObject(properties) ? (properties[discriminator.property] as object) : {}
   }
 
-  /** True if the selector of an alternative can be fixed, or if the alternative does that itself or is not an object. */
+  /** True if the selector of an alternative can be fixed, or if the alternative fixes it or is not an object. */
   private isFixed(discriminator: Discriminator, schema: Schema): boolean {
     const types = Array.isArray(schema.type) ? schema.type : [schema.type ?? 'object']
     if (!types.includes('object')) return true
@@ -269,7 +269,7 @@ export class Subtypes {
     return isUnion || this.selectorOf(discriminator, schema) !== undefined
   }
 
-  /** The schema that a schema means, itself or by references; undefined where it is none, which is said elsewhere. */
+  /** Follows the references of a schema; undefined if they lead to none, which is reported elsewhere. */
   endOf(schema: unknown, base?: Schema): Schema | undefined {
     if (!isObject(schema)) return undefined
     const end = typeof schema.$ref === 'string' ? this.references.resolve(schema.$ref, base)?.value : schema
@@ -314,7 +314,7 @@ export class Subtypes {
     return { owner, property: propertyName, mapped, fallback, lost }
   }
 
-  /** What a mapping means: the name of a component, or a reference. */
+  /** Resolves the value of a mapping: the name of a component, or a reference. */
   private mappedTo(ref: string, base: Schema | undefined): Target | undefined {
     const named = this.components.get(ref)
     const next = isObject(named?.value) ? named.value.$ref : undefined
@@ -323,7 +323,7 @@ export class Subtypes {
       : this.references.resolve(typeof next === 'string' ? next : ref, base)
   }
 
-  /** The values to which a schema, or one that it is composed of, limits a property, and else its type. */
+  /** Returns the values that a schema, or one of its `allOf` parts, allows for a property, or else the property's type. */
   private declared(schema: Schema, property: string): { allowed?: unknown[]; type?: unknown } {
     let type: unknown
     const pending = [schema]
@@ -342,12 +342,12 @@ export class Subtypes {
   }
 }
 
-/** A value of the document as a mapping would name it. */
+/** Returns a value as the text that is its key in a mapping. */
 function textOf(value: unknown): string {
   return typeof value === 'string' ? value : show(value)
 }
 
-/** A value that a mapping names, as the type of the selector wants it. */
+/** Converts the key of a mapping to the type of the discriminator property. */
 function asTyped(type: unknown, text: string): unknown {
   if (type === 'boolean') return text === 'true' || (text === 'false' ? false : text)
   const isNumber = (type === 'integer' || type === 'number') && text.trim() !== '' && Number.isFinite(Number(text))

@@ -1,4 +1,4 @@
-/** The placeholders of a path, each with the keys of the parameters that declare it, and those of all. */
+/** The placeholders of a path, the parameter keys that declare each one, and the keys of all. */
 export interface PathTemplate {
   readonly path: string
   readonly keys: ReadonlyMap<string, readonly string[]>
@@ -7,16 +7,16 @@ export interface PathTemplate {
   readonly bare: string
 }
 
-/** In longer names and paths nothing is looked for. */
+/** Longer names and paths are not guessed at. */
 const NAME_CHARACTERS = 256
 
-/** What stands after a colon where it is a type of a framework's router and no name. */
+/** The types that frameworks' routers allow after the colon of a placeholder. */
 const ROUTE_TYPES =
   /^(?:u?int\d*|integer|long|float|double|decimal|number|str|string|text|uuid|guid|slug|path|bool|boolean|alpha|datetime|date)$/i
 
 /**
- * What the braces of a path say; undefined unless they pair, are not empty, and are nested only in a pattern such as `{year:\d{4}}`.
- * Anything else between them is a name.
+ * Parses the placeholders of a path; undefined if braces do not pair, are empty, or are nested other than in a pattern such as
+ * `{year:\d{4}}`. Any other text between braces is a name.
  */
 export function templateOf(path: string): PathTemplate | undefined {
   const keys = new Map<string, readonly string[]>()
@@ -37,7 +37,7 @@ export function templateOf(path: string): PathTemplate | undefined {
   return path.includes('}', end) ? undefined : { path, keys, declared, bare: bare + path.slice(end) }
 }
 
-/** The brace that closes the one at `open`; `open` itself where none does. */
+/** Returns the index of the brace that closes the one at `open`; `open` itself if none does. */
 function closeOf(path: string, open: number): number {
   const first = path.indexOf('}', open)
   if (first > open && path.lastIndexOf('{', first) === open) return first
@@ -52,7 +52,10 @@ function closeOf(path: string, open: number): number {
   return open
 }
 
-/** A placeholder is declared as it is written, or without the operators of RFC 6570 and API gateways: `{+name}`, `{name*}`, `{name+}`. */
+/**
+ * Returns the parameter keys that declare a placeholder: its name as written, or without the operators of RFC 6570 and API gateways:
+ * `{+name}`, `{name*}`, `{name+}`.
+ */
 function keysOfPlaceholder(name: string): string[] {
   const start = name.startsWith('+') ? 1 : 0
   const end = name.endsWith('*') || name.endsWith('+') ? -1 : undefined
@@ -60,17 +63,17 @@ function keysOfPlaceholder(name: string): string[] {
   return start === 0 && end === undefined ? [key] : [key, `path ${name.slice(start, end)}`]
 }
 
-/** What was meant by a placeholder that is not declared. */
+/** The probable meaning of an undeclared placeholder. */
 export interface Meant {
-  /** What belongs in its place: `{id}`, or nothing for the template of a query. */
+  /** The replacement: `{id}`, or the empty text for the template of a query. */
   readonly text: string
   readonly names: readonly string[]
 }
 
 /**
- * What a placeholder of another dialect means: `{id:int}`, `{id:[0-9]+}`, `{id?}`, `{name=projects/*}`, `{/path}`, `{?q}`, `{ id }`, and
- * `PetId` for `petId`. Undefined for an ordinary name, and where it is not certain. `declared` holds `query q` and `path id`, `unused` the
- * path parameters that no placeholder names.
+ * Returns the meaning of a placeholder in another dialect: `{id:int}`, `{id:[0-9]+}`, `{id?}`, `{name=projects/*}`, `{/path}`, `{?q}`, `{
+ * id }`, or `PetId` for `petId`. Undefined for an ordinary name and for doubtful cases. `declared` contains keys such as `query q` and
+ * `path id`; `unused` the names of path parameters without a placeholder.
  */
 export function meantBy(
   name: string,
@@ -98,12 +101,12 @@ export function meantBy(
   return meant === undefined || meant === name ? undefined : { text: `${lead}{${meant}}`, names: [meant] }
 }
 
-/** True for a name that no dialect explains otherwise: it can be declared as it is. */
+/** True for a name without the syntax of any dialect: it can be declared as it is. */
 export function isOrdinaryName(name: string): boolean {
   return /^[^\s:=?*+/;,&#<>{}]+$/.test(name)
 }
 
-/** How the router of another framework writes a path parameter in this path: `:id`, `<int:id>`, `[id]`. */
+/** Returns a path parameter in the syntax of another framework, as this path contains it: `:id`, `<int:id>`, `[id]`. */
 export function routeOf(path: string, name: string): string | undefined {
   if (path.length > NAME_CHARACTERS) return undefined
   return path

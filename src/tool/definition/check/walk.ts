@@ -1,32 +1,32 @@
 import { type Findings, type Place, placeUnder, quote, type Resolved } from './findings.js'
 import { DEFINITION_LIMITS } from './limits.js'
 
-/** The schemas of a document that name themselves for references; of several with one name the first. */
+/** The schemas that references can name. If several have the same name, the first counts. */
 export interface NamedSchemas {
   readonly ids: Map<string, Resolved>
   /** By `$anchor` and `$dynamicAnchor`. */
   readonly anchors: Map<string, Resolved>
-  /** Those with an `$id`. */
+  /** Schemas with an `$id`, by object. */
   readonly byObject: Map<object, Resolved>
-  /** The names of all schemas under `$defs` and `definitions`. */
+  /** All keys under `$defs` and `definitions`. */
   readonly definitions: Set<string>
 }
 
-/** Node 20 has it; the compiler's es2023 library does not know it yet. */
+/** Node 20 has the method; the compiler's es2023 library does not declare it. */
 interface WellFormedText {
   isWellFormed(): boolean
 }
 
-/** By these a schema, or the document, can be named. */
+/** Keywords that name a schema or the document. */
 const NAMES = new Set(['$id', '$anchor', '$dynamicAnchor', '$self'])
 
 /**
- * The first pass over a definition: it visits every value once, before any rule reads anything, and stops at the limits of levels
- * and values (`exceeded`). It finds what cannot be stored: NUL and lone surrogates, numbers beyond a double, keys that change a
- * prototype, keys and identifiers that are too long. A value that is shared (YAML aliases) counts at every place.
+ * The first pass over a definition: visits every value once before the rules run, and stops at the limits of levels and values
+ * (`exceeded`). Reports what cannot be stored: NUL and lone surrogates, numbers beyond a double, keys that change a prototype, and keys
+ * and identifiers that are too long. A value shared by YAML aliases counts at each place.
  */
 export class FirstWalk {
-  /** What is wrong with the definition as a whole, if a limit was exceeded. */
+  /** The limit that the definition exceeds, if any. */
   exceeded: { type: string; msg: string } | undefined
   readonly named: NamedSchemas = { ids: new Map(), anchors: new Map(), byObject: new Map(), definitions: new Set() }
   /** Every object with a text as `$ref`, in document order. */
@@ -49,7 +49,7 @@ export class FirstWalk {
       for (let i = 0; i < node.length && this.exceeded === undefined; i++)
         this.visitValue(node, i, node[i], place, level)
     } else {
-      // A JSON value inherits nothing that could be listed.
+      // `for in` is safe: a JSON value inherits no enumerable key.
       for (const key in node) {
         const value = (node as Record<string, unknown>)[key]
         this.checkKey(key, value, place)
@@ -109,7 +109,7 @@ export class FirstWalk {
     this.findings.fault('string_too_long', `${what} has more than ${limit} characters`, place, key)
   }
 
-  /** JSON text beyond a double's range arrives as infinity. */
+  /** Reports numbers beyond a double's range, which the parser returns as infinity. */
   private checkNumber(value: number, place: Place, key: string | number): void {
     if (!Number.isFinite(value)) {
       this.findings.faultOf('finite_number', place, key)

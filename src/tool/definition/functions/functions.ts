@@ -14,7 +14,7 @@ import {
 } from './json-schema.js'
 import { argumentNames, functionNames } from './names.js'
 
-/** What a language model is given of one method, and how a call of it is sent. */
+/** The function that a language model gets for one operation, and how a call of it is sent. */
 export interface FunctionView {
   /** Valid for the model providers: `^[A-Za-z0-9_-]{1,64}$`, unique among the functions of the definition. */
   name: string
@@ -25,9 +25,9 @@ export interface FunctionView {
   parameters: Record<string, unknown>
   method: string
   path: string
-  /** How each property of `parameters` is sent, in their order. */
+  /** How each property of `parameters` is sent, in the same order. */
   arguments: ArgumentView[]
-  /** For properties inside arguments that have another name on the wire: that name, by the one in `parameters`. */
+  /** Wire names of properties inside arguments, by their name in `parameters`; only those that differ. */
   wire_names?: Record<string, string>
 }
 
@@ -37,15 +37,15 @@ export interface ArgumentView {
   in: string
   /** The name of the parameter on the wire; absent for the body. */
   name?: string
-  /** The media type of the body, or of a parameter that has one. */
+  /** The media type of the body, or of a parameter with `content`. */
   media_type?: string
-  /** As in OpenAPI, where they are not what OpenAPI assumes. */
+  /** As in OpenAPI; absent for OpenAPI's default. */
   style?: string
   explode?: boolean
   allow_reserved?: boolean
 }
 
-/** The definition has faults, so that no functions can be made of it. */
+/** Thrown if the definition has faults, so no functions can be made from it. */
 export class DefinitionRefused extends Error {
   constructor(readonly faults: Fault[]) {
     super('the definition has faults')
@@ -53,15 +53,14 @@ export class DefinitionRefused extends Error {
 }
 
 const BODY_ARGUMENT = 'requestBody'
-/** Each function is complete in itself, so a few shared schemas could make gigabytes. */
+/** Limits all functions together: each repeats the schemas it uses, so a few shared ones could grow to gigabytes. */
 const MOST_CHARACTERS = 32 * 1024 * 1024
 
 /**
- * The functions that a model is given, one for each operation, in document order; each is complete in itself.
- *
- * An argument has the name of its parameter, made safe by `argumentNames`; of two that differ only in place, the second is `query_id`
- * and so on. The JSON body is the one argument `requestBody`. `headerNames` are the tool's custom headers: what they supply is left
- * out. Throws `DefinitionRefused` with the faults of `checkDefinition`, or with `functions_too_large`.
+ * Returns the functions for a model, one for each operation, in document order; each includes every schema it needs. An argument has its
+ * parameter's name, made safe by `argumentNames`; of two that differ only in place, the second is `query_id` and so on. The JSON body is
+ * the argument `requestBody`. `headerNames` are the tool's custom headers: parameters that they supply are left out. Throws
+ * `DefinitionRefused` with the faults of `checkDefinition`, or with `functions_too_large`.
  */
 export function toFunctions(definition: unknown, options: CheckOptions = {}): FunctionView[] {
   const inspected = inspection(definition, options)
@@ -72,12 +71,12 @@ export function toFunctions(definition: unknown, options: CheckOptions = {}): Fu
   throw new DefinitionRefused([{ loc: [...(options.at ?? DEFAULT_AT)], msg, type: 'functions_too_large' }])
 }
 
-/** A function and the operation that it is made of. */
+/** A function and its operation. */
 export interface ReadFunction extends FunctionView {
   readonly operation: OperationInput
 }
 
-/** The functions of those operations that can be read; undefined if none can, or if they are too large. */
+/** Returns the functions of all readable operations; undefined if there are none, or if they are too large. */
 export function readableFunctions(definition: unknown, options: CheckOptions): ReadFunction[] | undefined {
   return functionsOf(inspection(definition, options))
 }
@@ -125,11 +124,11 @@ function argumentView({ argument, in: location, name, mediaType, value }: Argume
   }
 }
 
-/** A parameter or the body of an operation, as a model fills it in. */
+/** A parameter or body that the model fills in. */
 interface Argument extends ConvertedSchema {
-  /** Its name for the model. */
+  /** The argument's name for the model. */
   readonly argument: string
-  /** Its place, `body` for the body, and its name on the wire. */
+  /** The parameter's place and its name on the wire; the body has the place `body`. */
   readonly in: string
   readonly name: string
   readonly isRequired: boolean
@@ -138,7 +137,7 @@ interface Argument extends ConvertedSchema {
   readonly value: Record<string, unknown>
 }
 
-/** Makes the arguments of the operations of one document; the schemas that operations share are converted once. */
+/** Converts the arguments of one document's operations. Shared schemas are converted once. */
 class ArgumentSchemas {
   private readonly converter: SchemaConverter
   private readonly made = new Map<object, ConvertedSchema>()
@@ -147,7 +146,7 @@ class ArgumentSchemas {
     this.converter = new SchemaConverter(readings)
   }
 
-  /** What a model fills in of one operation; the body is the last. */
+  /** Returns the arguments of one operation, with the body last. */
   argumentsOf({ parameters, body }: OperationInput): Argument[] {
     const inputs = parameters.map(each => ({
       ...each,
@@ -173,7 +172,7 @@ class ArgumentSchemas {
     })
   }
 
-  /** These arguments as one schema, and what properties inside them are called on the wire, where that differs. */
+  /** Returns the arguments as one schema, and the wire names of nested properties that differ. */
   parametersOf(inputs: readonly Argument[]): { parameters: Record<string, unknown>; wireNames: Map<string, string> } {
     const uses = new Set<Definition>()
     const wireNames = new Map<string, string>()
@@ -224,7 +223,7 @@ class ArgumentSchemas {
     return isDescribed ? made : withMembers(made, { description: value.description })
   }
 
-  /** A schema with the examples of the first of these objects that has any. */
+  /** Converts a schema, with the examples of the first holder that has any. */
   private described(schema: unknown, holders: readonly Record<string, unknown>[]): ConvertedSchema {
     const examples = holders.map(each => this.examplesOf(each)).find(each => each.length > 0)
     return withMembers(this.converter.convert(schema, examples), {})
@@ -238,7 +237,7 @@ class ArgumentSchemas {
     })
   }
 
-  /** An object, or what its references lead to. */
+  /** Returns an object, or the target of its references. */
   private resolved(value: unknown): Record<string, unknown> | undefined {
     if (!isObject(value)) return undefined
     if (typeof value.$ref !== 'string') return value

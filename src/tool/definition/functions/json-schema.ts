@@ -7,14 +7,14 @@ type Schema = Record<string, unknown>
 /** A JSON Schema of draft 2020-12. */
 export type JsonSchema = Schema | boolean
 
-/** A converted schema, the definitions that it refers to, and the names on the wire of properties that have a safe one here. */
+/** A converted schema, the definitions it refers to, and the wire names of its renamed properties. */
 export interface ConvertedSchema {
   readonly schema: JsonSchema
   readonly uses: ReadonlySet<Definition>
   readonly renamed: ReadonlyMap<string, string>
 }
 
-/** A schema that others refer to; it is converted after what refers to it. */
+/** A referenced schema. It is converted after the schema that refers to it. */
 export interface Definition {
   readonly name: string
   readonly target: Target
@@ -22,11 +22,11 @@ export interface Definition {
   converted?: ConvertedSchema
 }
 
-/** What is around a schema, in others that describe the same value. */
+/** What the enclosing schemas of the same value say. */
 interface Context {
   /** True for a parent inside the `allOf` of its subtype: only its own fields count, not its subtypes. */
   readonly isParent: boolean
-  /** Properties that the server sets. */
+  /** Names of properties that only the server sets. */
   readonly hidden: ReadonlySet<string>
 }
 
@@ -37,27 +37,27 @@ const COMPOSITES = ['$ref', 'allOf', 'anyOf', 'oneOf', 'not', 'const']
 const LONGEST_PATTERN_CHARACTERS = 2000
 const MOST_HOPS = 64
 const MOST_HIDDEN = 500
-/** Say something about a value without limiting it; what stays of the neighbours of a `$ref` in 3.0. */
+/** Keywords that describe a value without limiting it. In OpenAPI 3.0 only these are kept next to a `$ref`. */
 const ANNOTATIONS = new Set('title description default example examples deprecated readOnly writeOnly'.split(' '))
 
-/** How the schemas of one schema are converted. */
+/** Converters for the subschemas of one schema. */
 interface SchemaConverters {
-  /** A schema of another value, inside this one. */
+  /** Converts the schema of a value inside this one. */
   inside(schema: unknown): JsonSchema
-  /** A schema that describes the same value. */
+  /** Converts a schema that describes the same value. */
   beside(schema: unknown): JsonSchema
-  /** A member of `allOf`. */
+  /** Converts a member of `allOf`. */
   part(schema: unknown): JsonSchema
   alternative(schema: unknown): JsonSchema
 }
 
 interface Converters extends SchemaConverters {
-  /** The safe name of a property, and a value in which properties have theirs. */
+  /** Return the safe name of a property, and a value with safe property names. */
   name(wire: string): string
   data(value: unknown): unknown
 }
 
-/** Keywords whose value is a map of schemas, a list of them, or one, and how these are converted. */
+/** Keywords that hold a map of schemas, a list, or one schema, with the converter for each. */
 const SCHEMA_MAPS = new Map<string, keyof SchemaConverters>([
   ['properties', 'inside'],
   ['patternProperties', 'inside'],
@@ -78,7 +78,7 @@ const SCHEMAS = new Map<string, keyof SchemaConverters>([
 ])
 const COUNTS = 'minLength maxLength minItems maxItems minProperties maxProperties minContains maxContains'.split(' ')
 
-/** What a keyword's value must be to be taken over unchanged. */
+/** Tests for values of keywords that are copied unchanged. */
 const PLAIN_KEYWORDS = new Map<string, (value: unknown) => boolean>([
   ...['title', 'description', 'format', 'contentEncoding', 'contentMediaType'].map(key => [key, isText] as const),
   ...['uniqueItems', 'deprecated', 'readOnly', 'writeOnly'].map(key => [key, isFlag] as const),
@@ -89,9 +89,9 @@ const PLAIN_KEYWORDS = new Map<string, (value: unknown) => boolean>([
 const DATA = new Set(['const', 'default', 'examples'])
 
 /**
- * Turns the schemas of one OpenAPI document into JSON Schema 2020-12 that every validator compiles. References become `$defs`,
- * `nullable` the type "null", and a `discriminator` alternatives whose selector is fixed. `readOnly` properties are left out, and names
- * of properties that some vendor refuses become safe.
+ * Converts the schemas of one OpenAPI document to JSON Schema 2020-12. References become `$defs`, `nullable` becomes the type "null", and
+ * a `discriminator` becomes alternatives with a fixed value. `readOnly` properties are left out, and property names that some vendor
+ * refuses are replaced by safe ones.
  */
 export class SchemaConverter {
   private readonly definitions = new Map<object, Map<string, Definition>>()
@@ -99,7 +99,7 @@ export class SchemaConverter {
   private readonly pending: Definition[] = []
   private readonly hidden = new Map<object, ReadonlySet<string>>()
   private readonly safeNames: ReadonlyMap<string, string>
-  /** What the schema that is being converted uses and renames. */
+  /** The definitions used, and properties renamed, by the schema in conversion. */
   private uses = new Set<Definition>()
   private renamed = new Map<string, string>()
 
@@ -107,7 +107,7 @@ export class SchemaConverter {
     this.safeNames = safePropertyNames(readings.document)
   }
 
-  /** Converts one schema, with these examples, and every definition that it needs. The result is shared and not to be changed. */
+  /** Converts one schema, with these examples, and every definition it needs. The result is shared: do not change it. */
   convert(schema: unknown, examples: readonly unknown[] = []): ConvertedSchema {
     const converted = this.convertTree(schema, undefined, ALONE, examples)
     for (let next = this.pending.pop(); next !== undefined; next = this.pending.pop())
@@ -159,7 +159,7 @@ export class SchemaConverter {
     }
     for (const key of Object.keys(schema)) {
       if ((alternatives !== undefined || (typeof ref === 'string' && is30)) && !ANNOTATIONS.has(key)) continue
-      // The alternatives of a parent lead back to the subtype that names it.
+      // The parent's alternatives contain the subtype that refers to it.
       if (context.isParent && discriminator !== undefined && (key === 'oneOf' || key === 'anyOf')) continue
       const isAllowed = PLAIN_KEYWORDS.get(key)
       if (DATA.has(key)) {
@@ -181,7 +181,7 @@ export class SchemaConverter {
     return schema.nullable === true ? nullable(result) : result
   }
 
-  /** The alternatives that replace a parent of subtypes, one for each. Undefined for any other schema. */
+  /** Returns the alternatives that replace a parent schema, one for each subtype; undefined for other schemas. */
   private alternativesOf(
     schema: Schema,
     base: Schema | undefined,
@@ -203,7 +203,7 @@ export class SchemaConverter {
     const result: JsonSchema[] = []
     const roots = subtypes.rootsOf(schema)
     const hasOther = own !== undefined && roots.every(each => each.property !== own.property)
-    // Its own value too, so that no other alternative fits the same.
+    // The parent's own alternative also fixes its value, so that only one alternative matches.
     if (roots.length > 0 || own?.mapped.has(schema) || (own && own.fallback?.value === schema))
       result.push(
         all(
@@ -216,13 +216,13 @@ export class SchemaConverter {
       const value = target.value as Schema // a target of subtypes is an object
       const part = this.reference(target, { isParent: false, hidden })
       const isBelow = own === undefined || subtypes.rootsOf(value).includes(own)
-      // What only a mapping names says nothing of the parent's fields.
+      // A schema named only in a mapping does not include the parent's fields, so they are added.
       result.push(isBelow ? part : all(self(), part, ...selectorsOf(value)))
     }
     return result
   }
 
-  /** A reference to the definition of a target; `{}` where it means no schema. */
+  /** Returns a reference to the definition of a target; `{}` if the target is not a schema. */
   private reference(target: Target | Dangling, context: Context): Schema {
     const definition = this.definitionOf(target, context)
     if (definition === undefined) return {}
@@ -243,7 +243,7 @@ export class SchemaConverter {
     return Object.fromEntries(Object.entries(value).map(([key, each]) => [this.name(key), this.data(each)]))
   }
 
-  /** What fixes a selector, which names one property. */
+  /** Converts a selector: a schema that fixes one property. */
   private selector(fixed: Schema): Schema {
     const [[property = '', value] = []] = Object.entries(fixed.properties as Schema) // as `Subtypes` makes it
     const name = this.name(property)
@@ -255,7 +255,7 @@ export class SchemaConverter {
     const { value, base } = target
     if (!isObject(value)) return typeof value === 'boolean' ? this.newDefinition(target, ALONE) : undefined
     const isAlias = typeof value.$ref === 'string'
-    // A reference that leads only to references means nothing.
+    // A cycle of references without a schema allows any value.
     if (isAlias && this.readings.references.resolve(value.$ref as string, base) === undefined) return undefined
     const own = this.hiddenIn(value, base, 0)
     const added = [...hidden].filter(name => !own.has(name)).sort()
@@ -279,7 +279,7 @@ export class SchemaConverter {
   private newName(key: string): string {
     const written = key.replace(/[^A-Za-z0-9._-]/g, '_')
     const plain = written === '' || written === '__proto__' ? '_' : written
-    // Where many schemas have the same name, the search goes on where it ended.
+    // Continue after the last number, so that many schemas with the same name do not take quadratic time.
     let number = (this.taken.get(plain) ?? 0) + 1
     while (number > 1 && this.taken.has(`${plain}_${number}`)) number++
     this.taken.set(plain, number)
@@ -288,7 +288,7 @@ export class SchemaConverter {
     return `${plain}_${number}`
   }
 
-  /** The names that this schema, or a part of it, leaves to the server. Parts after many references are not looked at. */
+  /** Returns the names of server-set properties in a schema and its parts. Parts after too many references are ignored. */
   private hiddenIn(schema: Schema, base: Schema | undefined, hops: number): ReadonlySet<string> {
     const known = this.hidden.get(schema)
     if (known !== undefined || hops > MOST_HOPS) return known ?? NO_NAMES
@@ -305,17 +305,17 @@ export class SchemaConverter {
     return names
   }
 
-  /** True for a property that says of itself, or by the schema it refers to, that only the server sets it. */
+  /** True if a property, or the schema it refers to, is `readOnly`. */
   private isSetByServer(property: unknown, base: Schema | undefined): boolean {
     if (!isObject(property)) return false
-    // 3.0 ignores the neighbours of a reference, but their author means them.
+    // OpenAPI 3.0 ignores keywords next to a reference, but authors mean `readOnly` there.
     if (property.readOnly === true) return true
     const target = typeof property.$ref === 'string' ? this.readings.references.find(property.$ref, base) : undefined
     return target !== undefined && !isDangling(target) && isObject(target.value) && target.value.readOnly === true
   }
 }
 
-/** What a keyword becomes that is not taken over unchanged. */
+/** Converts a keyword that is not copied unchanged. */
 function convertKeyword(
   key: string,
   value: unknown,
@@ -354,13 +354,13 @@ function convertKeyword(
   }
 }
 
-/** The names in either set; beyond some hundreds only those of the first. */
+/** Returns the names in either set. With more than some hundreds, returns only those of the first. */
 function united(one: ReadonlySet<string>, other: ReadonlySet<string>): ReadonlySet<string> {
   if (other.size === 0 || one === other || one.size >= MOST_HIDDEN) return one
   return one.size === 0 ? other : new Set([...one, ...other])
 }
 
-/** A text that two JSON values share exactly if they are equal, whatever the order of keys. */
+/** Returns a canonical text: equal for equal JSON values, whatever the order of keys. */
 export function comparable(value: unknown): string {
   return JSON.stringify(value, (_, each) => {
     if (typeof each === 'bigint') return String(each)
@@ -369,7 +369,7 @@ export function comparable(value: unknown): string {
   })
 }
 
-/** `additionalItems` after a tuple is `items` since 2020-12. A list without `items` holds anything. */
+/** Converts a tuple: `additionalItems` is `items` since 2020-12. A list without `items` may contain anything. */
 function finishTuple(schema: Schema, result: Schema): void {
   const { additionalItems } = result
   delete result.additionalItems
@@ -378,7 +378,7 @@ function finishTuple(schema: Schema, result: Schema): void {
   if (isList && result.items === undefined) result.items = {}
 }
 
-/** In 3.0 `exclusiveMinimum` is a flag next to the bound. */
+/** In OpenAPI 3.0 `exclusiveMinimum` is a flag next to the bound. */
 function finishBounds(schema: Schema, result: Schema): void {
   for (const end of ['Minimum', 'Maximum']) {
     const bound = end.toLowerCase()
@@ -388,7 +388,7 @@ function finishBounds(schema: Schema, result: Schema): void {
   }
 }
 
-/** Adds properties that are flagged as required, takes away those that were left out. */
+/** Adds properties with `required: true`, and removes hidden ones. */
 function finishRequired(schema: Schema, result: Schema, hidden: ReadonlySet<string>, { name }: Converters): void {
   const named = Array.isArray(result.required) ? result.required : []
   const flagged = Object.entries(isObject(schema.properties) ? schema.properties : {})
@@ -411,7 +411,7 @@ function nullable(schema: Schema): Schema {
   return schema
 }
 
-/** A schema with its name on the wire as its title, if it has none: a name that ends with a hash does not say what is meant. */
+/** Adds the wire name as the title if the schema has none, because a name that ends with a hash is unclear. */
 export function titled<Value>(schema: Value, name: string, wire: string): Value {
   return name !== wire && /_[0-9a-f]{8}$/.test(name) && isObject(schema) ? { title: wire, ...schema } : schema
 }
@@ -429,7 +429,7 @@ function mapValues(
   )
 }
 
-/** A schema as an object, to which members can be added. */
+/** Returns a schema as an object that members can be added to. */
 export function asObject(schema: JsonSchema): Schema {
   if (typeof schema === 'object') return schema
   return schema ? {} : { not: {} }
@@ -443,7 +443,7 @@ function isFlag(value: unknown): boolean {
   return typeof value === 'boolean'
 }
 
-/** An integer that no double holds may be a BigInt. */
+/** An integer beyond a double's precision may be a BigInt. */
 function isNumber(value: unknown): value is number | bigint {
   return typeof value === 'bigint' || Number.isFinite(value)
 }
@@ -452,10 +452,10 @@ function isCount(value: unknown): boolean {
   return Number.isSafeInteger(value) && (value as number) >= 0
 }
 
-/** True for an ECMAScript pattern, with the Unicode flag that JSON Schema wants or, as people write them, without. It is not run. */
+/** True if the pattern compiles, with the Unicode flag that JSON Schema requires or without it. The pattern is not run. */
 function isPattern(value: unknown): value is string {
   if (typeof value !== 'string' || value.length > LONGEST_PATTERN_CHARACTERS) return false
-  // Without the flag more texts are patterns; those that change their meaning need it.
+  // More texts compile without the flag. Only patterns whose meaning it changes must compile with it.
   return parses(value, '') || (/\\[upP]|[\ud800-\udfff]/.test(value) && parses(value, 'u'))
 }
 

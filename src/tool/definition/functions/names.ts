@@ -4,28 +4,27 @@ import { isObject } from '../check/references.js'
 const NAME_CHARACTERS = 64
 const HASH_CHARACTERS = 8
 const FUNCTION_NAME = /^[A-Za-z0-9_-]{1,64}$/
-/** What every vendor takes as the name of an argument: Gemini wants a letter or `_` first, Anthropic at most 64 characters. */
+/** A name that every vendor accepts for an argument: Gemini requires a letter or `_` first, Anthropic at most 64 characters. */
 const ARGUMENT_NAME = /^[A-Za-z_][A-Za-z0-9_-]{0,63}$/
 
-/** What a function's name is made of: operationId, method and path. */
+/** The sources of a function's name: operationId, method and path. */
 interface NamedOperation {
   readonly name: string
   readonly method: string
   readonly path: string
 }
 
-/** A name as it is written, and the words that replace it if nothing of it is readable. */
+/** An original name, and the words to use if nothing of it is readable. */
 interface Wanted {
   readonly id: string
   readonly instead: string
 }
 
 /**
- * A name for each operation that every model provider takes (`^[A-Za-z0-9_-]{1,64}$`), all different, in the order given.
- *
- * An operationId that is such a name stays. Of any other, accents are taken off and every other character becomes `_`. The name
- * ends with a hash of the operationId if it was cut, if letters of another script were lost, or if two would be the same; if
- * nothing readable is left, method and path precede the hash.
+ * Returns a unique name for each operation, in the order given, that every model provider accepts (`^[A-Za-z0-9_-]{1,64}$`). A valid
+ * operationId is kept. In any other, accents are removed and every other character becomes `_`. A hash of the operationId is appended if
+ * the name was cut, lost letters of another script, or would be a duplicate. If nothing readable is left, method and path precede the
+ * hash.
  */
 export function functionNames(operations: readonly NamedOperation[]): string[] {
   const wanted = operations.map(({ name, method, path }) => ({
@@ -35,16 +34,13 @@ export function functionNames(operations: readonly NamedOperation[]): string[] {
   return namesFor(wanted, FUNCTION_NAME, text => text.replace(/[^A-Za-z0-9_-]/g, '_'))
 }
 
-/**
- * A name for each argument or property that every vendor takes, by the rules of `functionNames`: `page[size]` becomes `page_size`.
- * `ids` are all different.
- */
+/** Returns a safe name for each argument or property, by the rules of `functionNames`: `page[size]` becomes `page_size`. `ids` must be unique. */
 export function argumentNames(ids: readonly string[]): string[] {
   const wanted = ids.map(id => ({ id, instead: 'argument' }))
   return namesFor(wanted, ARGUMENT_NAME, text => tidied(text).replace(/^(?=[^A-Za-z_])/, '_'))
 }
 
-/** The safe names of those properties, of all that the schemas of a document name, that need one. */
+/** Returns the safe names of all properties in a document's schemas that need one. */
 export function safePropertyNames(document: unknown): Map<string, string> {
   const all = new Set<string>()
   const pending = [document]
@@ -76,23 +72,23 @@ function namesFor(wanted: readonly Wanted[], valid: RegExp, spelt: (text: string
   })
 }
 
-/** The name without a hash; `isWhole` is false if it leaves something out that tells names apart. */
+/** Returns the name without a hash. `isWhole` is false if it lost characters that distinguish names. */
 function readableName({ id, instead }: Wanted, valid: RegExp, spelt: (text: string) => string) {
   if (valid.test(id)) return { id, name: id, isWhole: true }
   const plain = id.slice(0, NAME_CHARACTERS).normalize('NFKD').replace(/\p{M}/gu, '')
-  // Signs and spaces only separate words; letters and digits say which one it is.
+  // ASCII punctuation only separates words; lost letters and digits would make names equal.
   const isWhole = id.length <= NAME_CHARACTERS && !/[^\x20-\x7e]/.test(plain)
   if (!/[A-Za-z0-9]/.test(plain)) return { id, name: instead, isWhole: false }
   const name = spelt(plain)
   return { id, name: name.slice(0, NAME_CHARACTERS), isWhole: isWhole && name.length <= NAME_CHARACTERS }
 }
 
-/** Runs of other characters as one `_`, none at either end. */
+/** Replaces each run of other characters by one `_`, and removes it at both ends. */
 function tidied(text: string): string {
   return text.replace(/[^A-Za-z0-9-]+/g, '_').replace(/^_|_$/g, '')
 }
 
-/** The hash of a long id is made once: hundreds of other names may have been chosen to collide with it. */
+/** Hashes the id once: hundreds of other names may have been chosen to collide with it. */
 function hashedName(name: string, id: string, taken: ReadonlySet<string>): string {
   const start = name.slice(0, NAME_CHARACTERS - 1 - HASH_CHARACTERS)
   const digest = hashOf(id)

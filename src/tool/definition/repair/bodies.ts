@@ -12,23 +12,23 @@ export interface DroppedOperation {
   msg: string
 }
 
-/** An operation, and a path that has it. */
+/** An operation and a path that leads to it. */
 interface Use {
   readonly place: Loc
   readonly path: string
 }
 
-/** Characters of the media types of a body that is left out, as they are named. */
+/** The most characters of media types in the message about a dropped operation. */
 const MOST_TYPE_CHARACTERS = 200
 const ANY_JSON = /^\s*(?:\*\/\*|application\/\*|text\/json|application\/x-json)\s*(?:;|$)/i
-/** With more operations nothing is left out: nobody could read all of it. */
+/** With more operations none is dropped, because nobody could read such a list. */
 const MOST_USES = 20_000
 
 /** The repairs of request bodies that a model cannot send. */
 export class BodyRepairs {
   readonly dropped: DroppedOperation[] = []
   private uses: Map<string, Use[]> | undefined
-  /** By the reference: thousands may go on by one long one. */
+  /** Cached by reference: thousands of operations may use the same long one. */
   private readonly places = new Map<string, { path: Loc; key: string }>()
 
   constructor(
@@ -36,12 +36,12 @@ export class BodyRepairs {
     private readonly dropsUnsupported: boolean,
   ) {}
 
-  /** Forgets the uses that were found in the document as it was. */
+  /** Drops the cached uses, because the document has changed since the last round. */
   beginRound(): void {
     this.uses = undefined
   }
 
-  /** A body of any type is JSON too. Otherwise the operations that send it are left out when that was asked for. */
+  /** Makes a body of any type JSON. Drops the operations with any other body if `dropsUnsupported` is set. */
   repair(path: Loc, content: unknown): void {
     const { document } = this
     const types = isObject(content) ? Object.keys(content) : []
@@ -60,12 +60,12 @@ export class BodyRepairs {
   }
 
   private drop({ place, path }: Use, msg: string): void {
-    // Several paths may have one operation.
+    // Several paths may lead to one operation, which may be dropped already.
     if (this.document.at(place) !== undefined) this.document.remove(place, 'operation_dropped', msg)
     this.dropped.push({ method: String(place.at(-1)), path, msg })
   }
 
-  /** The operations that send a body, directly or by references, by the place of the body. */
+  /** Returns the operations that use each body, directly or by reference, by the place of the body. */
   private usesOfBodies(): Map<string, Use[]> {
     const byBody = new Map<string, Use[]>()
     const paths = this.document.at(['paths'])
@@ -90,7 +90,7 @@ export class BodyRepairs {
     return byBody
   }
 
-  /** A place, and those to which the references from it lead, one after the other. */
+  /** Yields a place, then the places on its reference chain. */
   private *placesFrom(path: Loc): Generator<{ path: Loc; key: string }> {
     let at = { path, key: placeKey(path) }
     for (let hops = 0; hops <= DEFINITION_LIMITS.referenceHops; hops++) {

@@ -4,27 +4,27 @@ import { valueAt } from './pointers.js'
 
 /** One change that a repair makes. */
 export interface Edit {
-  /** `move` gives a key another name, at the same position. */
+  /** `move` renames a key and keeps its position. */
   op: 'add' | 'replace' | 'remove' | 'move'
-  /** The place in the definition after the edits before this one, from its root; empty for the definition as a whole. */
+  /** The path from the root after all earlier edits; empty for the whole definition. */
   path: Loc
-  /** The place before a `move`. */
+  /** The old path of a `move`. */
   from?: Loc
-  /** The values before and after the edit, if there are any. A `move` and a converted definition have neither. */
+  /** The values before and after the edit, if they exist. A `move` and a converted definition have neither. */
   before?: unknown
   after?: unknown
-  /** What kind of edit it is, for programs. */
+  /** The kind of edit, for programs. */
   type: string
-  /** Why, for people. */
+  /** The reason, for people. */
   msg: string
 }
 
 type Container = Record<string | number, unknown>
 
-/** A definition that is being edited. The one that was given is never changed: the first edit makes a copy. */
+/** A definition during a repair. The given one is never changed: the first edit makes a copy. */
 export class EditedDocument {
   readonly edits: Edit[] = []
-  /** Characters of all edits. */
+  /** Total characters of all edits. */
   editCharacters = 0
   private readonly root: { document: unknown }
   private isOwn = false
@@ -40,18 +40,18 @@ export class EditedDocument {
     return this.root.document
   }
 
-  /** Makes the copy, before values of it are taken for an edit. */
+  /** Makes the copy. Call it before you read values to edit. */
   open(): void {
     if (!this.isOwn) this.root.document = this.copyOf(this.given)
     this.isOwn = true
   }
 
-  /** The value at `path`, or undefined. */
+  /** Returns the value at `path`, or undefined. */
   at(path: Loc): unknown {
     return valueAt(this.value, path)
   }
 
-  /** Sets the value at `path`, whose container must exist; a list is extended by its length as the key. */
+  /** Sets the value at `path`. Its container must exist. The length of a list as the key appends. */
   set(path: Loc, after: unknown, type: string, msg: string): void {
     const [container, key] = this.own(path)
     if (container === undefined) return
@@ -61,7 +61,7 @@ export class EditedDocument {
     else this.push({ op: 'replace', path, before, after, type, msg })
   }
 
-  /** Takes away the value at `path`. Items of a list go from its end, so that none moves that another removal means. */
+  /** Removes the value at `path`. Remove the items of a list from its end, so that other indexes stay valid. */
   remove(path: Loc, type: string, msg: string): void {
     const [container, key] = this.own(path)
     const before = container?.[key]
@@ -71,7 +71,7 @@ export class EditedDocument {
     this.push({ op: 'remove', path, before, type, msg })
   }
 
-  /** Gives keys of the object at `holder` other names, all at once. A name that is there already is not given again. */
+  /** Renames keys of the object at `holder`, all at once. A name that is already in use is skipped. */
   rename(holder: Loc, names: ReadonlyMap<string, { to: string; type: string; msg: string }>): void {
     const [outer, last] = this.own(holder)
     const container = outer?.[last] as Container | undefined // the caller found an object there
@@ -96,12 +96,12 @@ export class EditedDocument {
     this.push({ op: 'replace', path: [], type, msg })
   }
 
-  /** Says why the value at a place is as it is. */
+  /** Records an edit that explains a value without changing it. */
   note(path: Loc, type: string, msg: string): void {
     this.push({ op: 'replace', path, after: this.at(path), type, msg })
   }
 
-  /** A copy that shares nothing: a value at two places is edited at one of them. */
+  /** Returns a deep copy without shared parts: an edit of one place must not change another. */
   copyOf(value: unknown): unknown {
     if (typeof value !== 'object' || value === null) return value
     const members = Object.entries(value).map(([key, each]) => [key, this.copyOf(each)] as const)
@@ -116,7 +116,7 @@ export class EditedDocument {
     this.edits.push(edit)
   }
 
-  /** The object or list that holds a place, and the key of the place in it. */
+  /** Makes the copy, and returns the container of a path and the last key. */
   private own(path: Loc): [container: Container | undefined, key: string | number] {
     this.open()
     const whole = ['document', ...path]

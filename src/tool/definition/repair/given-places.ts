@@ -5,7 +5,7 @@ import { stepsOf, valueAt } from './pointers.js'
 
 type Located = Pick<Fault, 'loc' | 'msg'>
 
-/** Where Swagger 2.0 has the components of OpenAPI 3. */
+/** Where Swagger 2.0 keeps each section of OpenAPI 3's components. */
 const SECTIONS = new Map([
   ['schemas', 'definitions'],
   ['parameters', 'parameters'],
@@ -14,7 +14,7 @@ const SECTIONS = new Map([
 ])
 const COMPONENT = /#\/components\/(schemas|parameters|responses|securitySchemes)\//g
 
-/** Finds what a check of a repaired definition says in the one that was given. */
+/** Maps places in a repaired definition back to the given definition. */
 export class GivenPlaces {
   private readonly isConverted: boolean
 
@@ -25,14 +25,14 @@ export class GivenPlaces {
     this.isConverted = edits.some(each => each.path.length === 0)
   }
 
-  /** The finding at its place in the given definition, in the words of that definition. `loc` begins at its root. */
+  /** Returns the finding with its place and names in the given definition. `loc` begins at the root. */
   located<Found extends Located>(found: Found): Found {
     const loc = this.nearestTo(found.loc)
     if (!this.isConverted) return { ...found, loc }
     return { ...found, loc, msg: found.msg.replace(COMPONENT, (_, section) => `#/${SECTIONS.get(section)}/`) }
   }
 
-  /** The place that is nearest to `path`, a place in the repaired definition. */
+  /** Returns the place in the given definition that is nearest to `path` in the repaired one. */
   nearestTo(path: Loc): Loc {
     let place = path
     for (const { op, path: at, from } of this.edits.toReversed()) {
@@ -48,14 +48,14 @@ export class GivenPlaces {
     let value = this.given
     for (const [i, key] of place.entries()) {
       if (typeof value !== 'object' || value === null) return place.slice(0, i)
-      // What is missing has its place too.
+      // The last key may be missing: the fault is then at that key.
       if (!Object.hasOwn(value, key)) return i === place.length - 1 ? place : place.slice(0, i)
       value = (value as Record<string | number, unknown>)[key]
     }
     return place
   }
 
-  /** The place in the Swagger 2.0 document of a place in what was made of it. */
+  /** Returns the place in the Swagger 2.0 document for a place in its conversion. */
   private beforeConversion(path: Loc): Loc {
     const [section = '', name = '', method = '', part, ...rest] = path
     if (section === 'servers') return ['host']
@@ -80,12 +80,12 @@ export class GivenPlaces {
     return body === undefined ? operation : [...body.place, 'schema', ...inner]
   }
 
-  /** A parameter says in itself what OpenAPI 3 has in its schema. */
+  /** A Swagger 2.0 parameter holds the keywords that OpenAPI 3 puts into its schema. */
   private ofParameter(isParameter: boolean, steps: Loc): Loc {
     return isParameter && steps[0] === 'schema' ? steps.slice(1) : steps
   }
 
-  /** The parameters of a path or an operation, each where its definition is. */
+  /** Returns the parameters of a path or operation, each with the place of its definition. */
   private entriesAt(holder: Loc): { entry: Record<string, unknown>; index: number; place: Loc }[] {
     const list = valueAt(this.given, [...holder, 'parameters'])
     return (Array.isArray(list) ? list : []).flatMap((each, index) => {

@@ -11,28 +11,27 @@ export interface Repair {
   definition: unknown
   edits: Edit[]
   dropped: DroppedOperation[]
-  /** What the check says of `definition`: its faults are what cannot be repaired. */
+  /** The check of `definition`. Its faults could not be repaired. */
   check: DefinitionCheck
 }
 
-/** A repair may uncover what another rule says of it. No real document was seen to need more than two rounds, no made one more than four. */
+/** A repair can uncover another fault. Real documents needed at most two rounds, made ones four. */
 const MOST_ROUNDS = 5
 
 /**
- * The smallest repair of a definition, as a list of edits. Only what is certain is repaired:
+ * Repairs a definition and returns the list of edits. Only unambiguous faults are repaired. The repair
  *
- * - Swagger 2.0 is converted as a whole. A version that was written as a number becomes a text.
- * - A missing server is the one given, else that of host and base path (a leftover of Swagger 2.0). Servers that cannot be used are
- *   taken out or replaced by the one given; a relative one is resolved by it.
- * - A missing operationId is made of path and method; one that is there already gets a number. A missing summary is the first
- *   sentence of the path item's description, else "METHOD path".
- * - A placeholder is renamed as the declared parameter that it means; one that means none is declared as a text. Entries that hold
- *   nothing (null) are taken out; keys of a path that cannot be operations become extensions; references in the way of Swagger 2.0,
- *   or by a bare name, lead to the component; a body of any type is JSON.
- * - With `dropsUnsupported`, operations whose body is not JSON are left out.
+ * - converts Swagger 2.0 as a whole, and quotes a version written as a number;
+ * - adds a missing server: `server`, else host and base path (left over from Swagger 2.0). It removes unusable servers or replaces
+ *   them by `server`, and resolves relative ones with it;
+ * - makes a missing operationId from path and method, and numbers a repeated one. A missing summary becomes the first sentence of the
+ *   path item's description, else "METHOD path";
+ * - renames a placeholder to the declared parameter that it means, or declares it as a text;
+ * - removes null entries, turns keys of a path that cannot be operations into extensions, rewrites references in Swagger 2.0 style or by
+ *   bare name, and makes a body of any type JSON;
+ * - with `dropsUnsupported`, drops operations whose body is not JSON.
  *
- * What is not listed here is left as it is, and its faults are in the answer's `check`: among them misspelt methods and bodies without
- * content. Nothing is stored, and the definition that was given is not changed. To repair a repaired definition changes nothing.
+ * All other faults remain in `check`, such as misspelt methods. The given definition is not changed. A second repair changes nothing.
  */
 export function repairDefinition(definition: unknown, options: RepairOptionsAndCheck = {}): Repair {
   const at = options.at ?? DEFAULT_AT

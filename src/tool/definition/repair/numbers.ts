@@ -1,15 +1,15 @@
-/** How the texts of numbers outlive an edit: `12345678901234567890` is not what JavaScript makes of it. */
+/** Keeps the texts of numbers through an edit: JavaScript would round `12345678901234567890`. */
 export interface NumberTexts {
-  /** Has a copy of an object or list remember the texts that the original does. */
+  /** Copies the remembered number texts of an object or list to its copy. */
   copied(original: object, copy: object): void
-  /** The text of the number at a key of an object or list. */
+  /** Returns the text of the number at a key of an object or list. */
   textOf(holder: object, key: string | number, value: number): string
-  /** For `JSON.stringify` and `JSON.parse`: what one writes the other reads with its texts. */
+  /** For `JSON.stringify` and `JSON.parse`: they keep number texts through a round trip. */
   replacer(this: unknown, key: string, value: unknown): unknown
   reviver(this: unknown, key: string, value: unknown): unknown
 }
 
-/** Numbers as JavaScript reads and writes them. */
+/** Reads and writes numbers as JavaScript does. */
 export const PLAIN_NUMBERS: NumberTexts = {
   copied: () => undefined,
   textOf: (_holder, _key, value) => String(value),

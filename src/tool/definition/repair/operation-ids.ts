@@ -4,13 +4,13 @@ import { valueAt } from './pointers.js'
 
 const NAME_CHARACTERS = 64
 const HASH_CHARACTERS = 8
-/** Room for a number after a name. */
+/** Characters reserved for a number after a name. */
 const NUMBER_CHARACTERS = 4
 
-/** Makes operationIds unlike every one of a document, also of those that are not used. */
+/** Makes operationIds that are unique in a document, including ids on unused operations. */
 export class OperationIds {
   private readonly taken = new Set<string>()
-  /** The last number that was given to an id, so that thousands of equal ones are not counted through each time. */
+  /** The last number given to each id, so that thousands of equal ids do not take quadratic time. */
   private readonly numbers = new Map<string, number>()
 
   constructor(document: unknown) {
@@ -23,7 +23,7 @@ export class OperationIds {
     }
   }
 
-  /** The id, or else with the first number that makes it unlike every one here; from now on it is one of them. */
+  /** Reserves and returns the id, with the first free number appended if it is taken. */
   take(id: string): string {
     let chosen = id
     let number = this.numbers.get(id) ?? 1
@@ -34,15 +34,15 @@ export class OperationIds {
   }
 
   /**
-   * An id of method and path: the words of the path, then the method, as FastAPI makes it (`items_item_id_get`). Longer than 64
-   * characters, or with letters of another script, it ends with a hash of both.
+   * Makes an id from the words of the path, then the method, as FastAPI does (`items_item_id_get`). Longer than 64 characters, or with
+   * letters of another script, it ends with a hash of both.
    */
   generate(method: string, path: string): string {
     const verb = method.toLowerCase()
     const bare = path.slice(0, 1024).normalize('NFKD').replace(/\p{M}/gu, '')
     const words = bare.replace(/[^A-Za-z0-9]+/g, '_').replace(/^_|_$/g, '')
     const whole = `${words === '' ? 'root' : words}_${verb}`
-    // What is left of another script is not a name: the hash tells one from the other.
+    // Letters of other scripts are lost; the hash keeps such ids different.
     const isWhole = !/[\p{L}\p{N}]/u.test(bare.replace(/[A-Za-z0-9]/g, ''))
     const most = this.taken.has(whole) ? NAME_CHARACTERS - NUMBER_CHARACTERS : NAME_CHARACTERS
     if (isWhole && whole.length <= most) return this.take(whole)

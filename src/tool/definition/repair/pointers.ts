@@ -1,23 +1,23 @@
 import type { Loc } from '../check/findings.js'
 
-/** The keys that a JSON pointer leads through, percent-decoded; those of any other reference lead nowhere. */
+/** Returns the keys of a JSON pointer, percent-decoded; an empty list for any other reference. */
 export function stepsOf(ref: string): string[] {
   if (!ref.startsWith('#/')) return [ref]
   let pointer = ref.slice('#/'.length)
   try {
     pointer = decodeURIComponent(pointer)
   } catch {
-    // Percent signs that encode nothing are themselves.
+    // Invalid percent-encoding is taken literally.
   }
   return pointer.split('/').map(step => step.replaceAll('~1', '/').replaceAll('~0', '~'))
 }
 
-/** The reference that leads through these keys. */
+/** Returns the reference with these keys as its JSON pointer. */
 export function referenceTo(steps: readonly string[]): string {
   return `#/${steps.map(step => step.replaceAll('~', '~0').replaceAll('/', '~1').replaceAll('%', '%25')).join('/')}`
 }
 
-/** The value at these keys, or undefined. */
+/** Returns the value at this path, or undefined. */
 export function valueAt(root: unknown, path: readonly Loc[number][]): unknown {
   let value = root
   for (const key of path) {
@@ -27,7 +27,7 @@ export function valueAt(root: unknown, path: readonly Loc[number][]): unknown {
   return value
 }
 
-/** A place as the key of a map. */
+/** Returns a path as the key of a map. */
 export function placeKey(path: Loc): string {
   return JSON.stringify(path.map(String))
 }

@@ -11,25 +11,25 @@ import { ServerRepairs } from './servers.js'
 import { convertSwagger, mostMadeOf, NotConvertible } from './swagger.js'
 
 export interface RepairOptions {
-  /** The absolute address for a definition that names none that can be used, or only a relative one. */
+  /** The absolute address for a definition without a usable server, or with only a relative one. */
   server?: string
-  /** True to leave out operations with a body that is not JSON, which no model can send. */
+  /** True drops operations whose body is not JSON, because no model can send it. */
   dropsUnsupported?: boolean
-  /** How numbers keep their texts. Default: as JavaScript writes them. */
+  /** Keeps the texts of numbers. Default: as JavaScript writes them. */
   numbers?: NumberTexts
 }
 
-/** A definition that needs more edits is repaired as far as these go: nobody could read them. */
+/** The repair stops after this many edits: nobody could read more. */
 export const MOST_EDITS = 20_000
-/** A key that is nearly one of these is misspelt, whatever it holds. */
+/** A key that nearly matches one of these is misspelt, whatever its value. */
 const FIELDS = 'get put post patch delete parameters servers summary description'.split(' ')
 const OWN_DEFINITIONS = '#/$defs/'
-/** Repairs in this order: operations that are left out need no other repair, and removals must not move what others mean. */
+/** `FIRST`: dropped operations need no other repair. `LAST`: removals would shift the indexes of other faults. */
 const FIRST = 'request_body_media_type_unsupported'
 const LAST = new Set(['dict_type', 'server_url_missing', 'server_url_invalid'])
-/** What no copy can be made of. */
+/** Faults of definitions that cannot be copied. */
 const BEYOND_REPAIR = new Set(['definition_too_deep', 'definition_too_large', 'key_forbidden'])
-/** The end of a key that was cut in a place: two long keys may share it. */
+/** Matches a key that was cut in a `loc`: two long keys may share it. */
 const CUT_KEY = /^.{246,}~[0-9a-f]{8}$/s
 
 /** The repairs of one definition. */
@@ -37,11 +37,11 @@ export class Repairs {
   readonly document: EditedDocument
   readonly servers: ServerRepairs
   readonly bodies: BodyRepairs
-  /** Why the document cannot be repaired at all. */
+  /** The fault that prevents any repair. */
   refusal: Fault | undefined
   private readonly numbers: NumberTexts
   private ids: OperationIds | undefined
-  /** New names of keys, by the place of their object: given at the end of a round, as other repairs know the old ones. */
+  /** New names of keys, by the place of their object. They are applied at the end of a round, because other repairs use the old paths. */
   private renames = new Map<string, { holder: Loc; names: Map<string, { to: string; type: string; msg: string }> }>()
   private mostCharacters: number | undefined
 
@@ -55,7 +55,7 @@ export class Repairs {
     this.bodies = new BodyRepairs(this.document, options.dropsUnsupported === true)
   }
 
-  /** Makes OpenAPI 3 of what can be read as such. True if it did: the faults of that version must be looked for. */
+  /** Converts the document to OpenAPI 3 if possible. True if it did: check again for that version. */
   prepare(faults: readonly Fault[]): boolean {
     const { document } = this
     if (!isObject(document.value) || faults.some(each => BEYOND_REPAIR.has(each.type))) return false
@@ -74,7 +74,7 @@ export class Repairs {
     return document.edits.length > before
   }
 
-  /** One round of repairs of these findings; true if it changed something. */
+  /** Runs one round of repairs; true if it changed something. */
   repair(faults: readonly Fault[], warnings: readonly Finding[]): boolean {
     const { edits } = this.document
     const before = edits.length
@@ -96,12 +96,12 @@ export class Repairs {
     for (const { loc } of unused) this.repairRoute(loc.slice(this.options.at.length))
     for (const { holder, names } of this.renames.values()) this.document.rename(holder, names)
     this.renames.clear()
-    // A repair may have made a relative server of what was none.
+    // A repair may have added a relative server.
     this.servers.resolveRelative()
     return edits.length > before
   }
 
-  /** True once the edits take more characters than may be made of the document. */
+  /** True once the edits exceed the character limit for this document's length. */
   private hasNoRoom(): boolean {
     const { editCharacters, given } = this.document
     if (editCharacters < mostMadeOf(0)) return false
@@ -124,7 +124,7 @@ export class Repairs {
     }
   }
 
-  /** The repairs of faults that concern one place, by their type. */
+  /** The repair for each type of fault. */
   private readonly repairs: Record<string, (path: Loc, value: unknown, data: FaultData) => void> = {
     missing: path => this.addTitle(path),
     string_type: (path, value, data) => this.repairText(path, value, data),
@@ -161,7 +161,7 @@ export class Repairs {
       document.remove(path, 'text_removed', 'what should be a text holds none')
   }
 
-  /** A number or boolean as it is written in the document. */
+  /** Returns a number or boolean as the document writes it. */
   private written(path: Loc, value: number | boolean): string {
     const holder = this.document.at(path.slice(0, -1)) as object // it holds the value
     return typeof value === 'number' ? this.numbers.textOf(holder, path.at(-1) ?? '', value) : String(value)
@@ -173,7 +173,7 @@ export class Repairs {
     this.document.set(path, id, 'operation_id_added', `${reason}; it is made of method and path`)
   }
 
-  /** Gives an operation with the id of another a number; not where the path that has the id refers to this very operation. */
+  /** Adds a number to a repeated operationId, unless the other path refers to this same operation. */
   private renumber(path: Loc, id: unknown, use: string): void {
     if (path.at(-1) !== 'operationId' || typeof id !== 'string') return
     const owner = use.slice(use.indexOf(' ') + 1)
@@ -207,7 +207,7 @@ export class Repairs {
   }
 
   private makeExtension(path: Loc, value: unknown): void {
-    // An object may be an operation whose method is misspelt, or a merge key of YAML: it would be gone with its key.
+    // An object may be an operation with a misspelt method, or a YAML merge key, and must not be lost.
     if (isObject(value)) return
     const key = String(path.at(-1))
     if (FIELDS.some(each => each === key.toLowerCase() || isNear(each, key.toLowerCase()))) return
@@ -230,7 +230,7 @@ export class Repairs {
     this.document.set(path, summary, 'summary_added', 'the operation had neither summary nor description')
   }
 
-  /** A placeholder of another dialect becomes the parameter that it means; one that means none is declared. */
+  /** Renames a placeholder to the parameter that it means, or declares it. */
   private repairPlaceholder(path: Loc, { name, placeholder, meant }: FaultData): void {
     if (placeholder !== undefined && meant !== undefined) this.replaceInPath(path, placeholder, meant)
     const list = this.document.at(path)
@@ -241,7 +241,7 @@ export class Repairs {
     else if (Array.isArray(list)) this.document.set([...path, list.length], parameter, 'parameter_added', reason)
   }
 
-  /** A path parameter that the path has in the way of another framework: `/:id`, `/<int:id>`. */
+  /** Converts a path parameter in another framework's syntax: `/:id`, `/<int:id>`. */
   private repairRoute(path: Loc): void {
     const entry = this.document.at(path)
     const parameter = isReference(entry) ? this.document.at(stepsOf(entry.$ref)) : entry
@@ -250,7 +250,7 @@ export class Repairs {
     if (route !== undefined) this.replaceInPath(path, `/${route}`, `/{${name}}`)
   }
 
-  /** Writes another text in the place of a placeholder of an operation's path. */
+  /** Replaces a placeholder in an operation's path. */
   private replaceInPath(path: Loc, placeholder: string, meant: string): void {
     const key = path[1]
     if (path[0] !== 'paths' || typeof key !== 'string') return
@@ -259,7 +259,7 @@ export class Repairs {
     if (to !== now) this.rename(['paths', key], to, 'path_renamed', 'placeholders have the names of parameters')
   }
 
-  /** True if a path parameter of the operation, or of its path, has no placeholder: it may be the one that is meant. */
+  /** True if a declared path parameter has no placeholder: it may be the intended one. */
   private hasUnusedParameter(path: Loc): boolean {
     const used = String(path.at(-3))
     const lists = [path, [...path.slice(0, -2), 'parameters']].map(place => this.document.at(place))
@@ -286,7 +286,7 @@ export class Repairs {
     this.document.set(path, target, 'reference_moved', msg)
   }
 
-  /** A schema that was written alone refers to its own `$defs` from its root. Its references are all moved at once. */
+  /** Moves all references of a pasted schema to its own `$defs`, which it addresses from its own root. */
   private repairOwnDefinitions(path: Loc, ref: string): boolean {
     const isIn = (defs: unknown, name: unknown) => isObject(defs) && Object.hasOwn(defs, String(name))
     const holds = (place: Loc) => isIn(this.document.at([...place, '$defs']), stepsOf(ref)[1])

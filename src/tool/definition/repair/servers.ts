@@ -4,14 +4,14 @@ import { lacksScheme, unusableServer } from '../check/servers.js'
 import type { EditedDocument } from './edits.js'
 import { serversOf } from './swagger.js'
 
-/** The repairs of the servers of a definition. `server` is the address that was given for it, if one was. */
+/** Repairs the servers of a definition. `server` is the address given for it, if any. */
 export class ServerRepairs {
   constructor(
     private readonly document: EditedDocument,
     private readonly server: string | undefined,
   ) {}
 
-  /** The first server, when it is relative or lacks its scheme and an address is given. */
+  /** Makes the first server absolute if it is relative or has no scheme and `server` is given. */
   resolveRelative(): void {
     const url = this.document.at(['servers', 0, 'url'])
     if (typeof url !== 'string' || url.includes('{') || /^[a-z][a-z0-9+.-]*:/i.test(url)) return
@@ -20,25 +20,25 @@ export class ServerRepairs {
     this.document.set(['servers', 0, 'url'], resolved, 'server_resolved', 'calls need an absolute address')
   }
 
-  /** A relative address by the server given, or that server itself in the place of an address that only lacks its scheme. */
+  /** Resolves a relative address with `server`, or returns `server` for an address that only lacks its scheme. */
   private absolute(url: string): string | undefined {
     if (this.server === undefined) return undefined
     if (url === '' || url === '/') return this.server
     const { host, protocol } = new URL(this.server)
     const isHost = lacksScheme(url)
     const resolved = isHost ? parsedUrl(`${protocol}//${url}`) : parsedUrl(url, this.server)
-    // Slashes of either kind may name another host, which is not relative then.
+    // Two slashes of either kind begin another host: the address is not relative then.
     return resolved?.host === host ? resolved.href : isHost ? this.server : undefined
   }
 
-  /** Names a server in a document that has none, if one is found. */
+  /** Adds a server to a document without one, if one is found. */
   add(): void {
     const found = this.serverFound()
     if (found === undefined) return
     this.document.set(['servers'], [{ url: found.url }], 'server_added', `no server was named; this is ${found.origin}`)
   }
 
-  /** A server that cannot be used is taken out; the last one of the document is replaced. */
+  /** Removes an unusable server, or replaces it if it is the last. */
   repair(path: Loc): void {
     const holder = path.slice(0, -1)
     const list = this.document.at(holder)
@@ -59,7 +59,7 @@ export class ServerRepairs {
     }
   }
 
-  /** The server given, else the one that the document names somewhere else. */
+  /** Returns `server`, else the one that the document names elsewhere. */
   private serverFound(): { url: string; origin: string } | undefined {
     if (this.server !== undefined) return { url: this.server, origin: 'the one given' }
     const document = this.document.value

@@ -8,14 +8,14 @@ import { referenceTo, stepsOf, valueAt } from './pointers.js'
 
 type Json = Record<string, unknown>
 
-/** A guess that the conversion made, with the place of its result. */
+/** A guess of the conversion, with the path of its result. */
 interface ConversionNote {
   path: Loc
   type: string
   msg: string
 }
 
-/** Why a document cannot be converted. The place of the fault is that in the document. */
+/** Thrown if a document cannot be converted. The path of the fault is that in the Swagger document. */
 export class NotConvertible extends Error {
   constructor(readonly fault: Fault) {
     super(fault.msg)
@@ -24,29 +24,29 @@ export class NotConvertible extends Error {
 
 const JSON_TYPE = 'application/json'
 const METHODS = new Set(['get', 'put', 'post', 'delete', 'options', 'head', 'patch'])
-/** Their keys are names and no keywords. */
+/** Objects under these keys are maps: their keys are names, not keywords. */
 const MAP_KEYS = new Set([
   ...'properties patternProperties definitions parameters responses headers securityDefinitions'.split(' '),
 ])
-/** Their values are data, without references and schemas. */
+/** Values under these keys are data, without references or schemas. */
 const DATA_KEYS = new Set(['example', 'default', 'enum'])
 const PLAIN_FORMATS: unknown[] = ['csv', 'ssv', 'pipes', 'multi']
 const REFERENCE_HOPS = 8
-/** A media type in the result is at least its name and an object. */
+/** The fewest characters that a media type adds to the result. */
 const MEMBER_CHARACTERS = 16
 const FREE_CHARACTERS = 256 * 1024
 const CHARACTERS_FOR_EACH = 16
 const MOST_CHARACTERS = 32 * 1024 * 1024
 
-/** Characters that may be made of a definition of this length: a few kilobytes that become megabytes are an attack. */
+/** Returns the most characters that a definition of this length may become: kilobytes that grow to megabytes are an attack. */
 export function mostMadeOf(characters: number): number {
   return Math.min(MOST_CHARACTERS, FREE_CHARACTERS + CHARACTERS_FOR_EACH * characters)
 }
 
 /**
- * Turns a Swagger 2.0 document into OpenAPI 3.0 by the upgrader of Scalar. What that would lose or mistake is put in order before:
- * shared bodies are copied to each operation, references into operations lead to a definition, data is hidden from it. Throws
- * `NotConvertible`, also where the result would be far larger than the document. `scheme` is that of a document that names none.
+ * Converts Swagger 2.0 to OpenAPI 3.0 with Scalar's upgrader. First it prepares what the upgrader would lose or misread: it copies shared
+ * bodies to each operation, redirects references into operations to a definition, and hides data. Throws `NotConvertible`, also if the
+ * result would be far larger than the document. `scheme` is used if the document names none.
  */
 export function convertSwagger(
   given: Json,
@@ -72,8 +72,8 @@ export function convertSwagger(
 }
 
 /**
- * The addresses that host, base path and schemes give, https first; without a host none is certain but the path. None where other
- * schemes than http and https are named.
+ * Returns the server addresses from host, base path and schemes, https first; only the path without a host. Empty if all schemes are other
+ * than http and https.
  */
 export function serversOf({ host, basePath, schemes }: Json, scheme = 'https'): { url: string }[] {
   const path = typeof basePath === 'string' ? basePath.replace(/\/$/, '') : ''
@@ -85,7 +85,7 @@ export function serversOf({ host, basePath, schemes }: Json, scheme = 'https'): 
   return chosen.map(each => ({ url: `${each}://${start}${path}` }))
 }
 
-/** Puts a copy of a document in order for the upgrader. */
+/** Prepares a copy of a document for the upgrader. */
 class Preparation {
   readonly notes: ConversionNote[] = []
   readonly servers: { url: string }[]
@@ -131,7 +131,7 @@ class Preparation {
     this.hideData(document, false)
   }
 
-  /** Swagger 2.0: the value of a discriminator is the name of the schema itself or of one that inherits it. */
+  /** Adds mappings: in Swagger 2.0 a discriminator's value is the name of the schema or of a schema that inherits it. */
   private mapParents(): void {
     for (const [name, schema] of entriesOf(this.document.definitions)) {
       const property = isObject(schema) ? schema.discriminator : undefined
@@ -147,15 +147,15 @@ class Preparation {
     }
   }
 
-  /** What was hidden in the place of its mark; any other value as it is. */
+  /** Returns the hidden value for a mark; any other value unchanged. */
   revealed(value: unknown): unknown {
     const isMark = typeof value === 'string' && value.startsWith(this.mark)
     return isMark ? this.hidden[Number(value.slice(this.mark.length))] : value
   }
 
   /**
-   * Copies the target of a reference where its place changes: inside `paths`, inside a shared parameter or response, and bodies, which
-   * each operation has itself.
+   * Copies the targets of references that the conversion moves: inside `paths`, inside shared parameters and responses, and bodies, which
+   * each operation has itself in OpenAPI 3.
    */
   private copyTargets(): void {
     const { document } = this
@@ -237,7 +237,7 @@ class Preparation {
     if (operation.schemes !== undefined) this.addServers(operation, at)
   }
 
-  /** An operation that goes by other schemes than the document has servers of its own. */
+  /** Gives an operation with its own schemes its own servers. */
   private addServers(operation: Json, at: Loc): void {
     const { schemes } = operation
     delete operation.schemes
@@ -251,7 +251,7 @@ class Preparation {
     }
   }
 
-  /** The parameters of an item or operation, put in order, without bodies. */
+  /** Returns the prepared parameters of a path item or operation, without bodies. */
   private parametersOf(holder: Json, at: Loc): unknown[] {
     const list = holder.parameters ?? []
     refuseReference(list, [...at, 'parameters'])
@@ -277,7 +277,7 @@ class Preparation {
     this.notes.push({ path: at, type: 'collection_format_replaced', msg })
   }
 
-  /** A shared response has the media types of the document, which the operations have of their own by now. */
+  /** Gives a response the media types of `produces`, because operations may differ from the document. */
   private prepareResponse(response: unknown, produces: readonly string[]): void {
     if (!isObject(response) || response.schema === undefined) return
     const { schema } = response
@@ -286,7 +286,7 @@ class Preparation {
     response.content = Object.fromEntries(produces.map(type => [type, { schema }]))
   }
 
-  /** A parameter, or the one that it refers to. */
+  /** Returns a parameter, or the target of its reference. */
   private resolved(entry: unknown): unknown {
     let at = entry
     for (let hops = 0; isObject(at) && typeof at.$ref === 'string' && hops < REFERENCE_HOPS; hops++)
@@ -294,7 +294,7 @@ class Preparation {
     return at
   }
 
-  /** Hides what the upgrader would take for a schema or stumble over, and says of schemas what it leaves as it was. */
+  /** Hides data that the upgrader would misread as schemas, and converts what it leaves unchanged in schemas. */
   private hideData(holder: Json | unknown[], isMap: boolean): void {
     for (const [key, value] of Object.entries(holder)) {
       const set = (to: unknown) => Object.assign(holder, { [key]: to })
@@ -330,14 +330,14 @@ class Preparation {
   }
 }
 
-/** Refuses a part that is a reference: the conversion would read it as if nothing stood there. */
+/** Refuses a part that is a reference, because the conversion would drop it. */
 function refuseReference(value: unknown, loc: Loc): void {
   if (!isObject(value) || typeof value.$ref !== 'string') return
   const type = value.$ref.startsWith('#') ? 'ref_not_allowed' : 'ref_external'
   throw new NotConvertible({ loc: [...loc, '$ref'], msg: misplacedText(`"${loc.at(-1)}"`, value.$ref), type })
 }
 
-/** The media types of a list; JSON where it names none. */
+/** Returns the media types of a list; JSON if it names none. */
 function typesOf(types: unknown): string[] {
   const named = Array.isArray(types) ? types.filter(each => typeof each === 'string' && each !== '') : []
   return named.length > 0 ? named : [JSON_TYPE]
@@ -351,7 +351,7 @@ function entriesOf(value: unknown): [string, unknown][] {
   return isObject(value) ? Object.entries(value) : []
 }
 
-/** Every object in a value. Nesting costs no stack. */
+/** Visits every object in a value, without recursion. */
 function forEachObject(value: unknown, visit: (object: Json) => void): void {
   const pending = [value]
   for (let at = pending.pop(); at !== undefined; at = pending.pop()) {
