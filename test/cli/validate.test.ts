@@ -61,6 +61,13 @@ t.test('--complete prints plain YAML, or JSON as it came; edits and findings sta
   })
   t.same(parseSource(stdout).value, definition)
   t.equal((await agentctl('validate', file('out.yaml', stdout))).status, 0)
+  const secret = INCOMPLETE.replace(
+    'paths:',
+    'servers: [{ url: "https://u:hunter2@a.example.com?key=hunter2" }]\npaths:',
+  )
+  const masked = await agentctl('validate', file('in.yaml', secret), ...REPAIR)
+  t.match(masked.stderr, /"https:\/\/\*{3}@a\.example\.com.* -> .*server_replaced/)
+  t.notMatch(masked.stderr, 'hunter2', 'logs of a pipeline show it')
   const json = file('in.json', `\uFEFF${JSON.stringify(parse(INCOMPLETE))}`)
   const piped = await agentctl('validate', json, ...REPAIR)
   t.match(JSON.parse(piped.stdout), { paths: { '/items/{id}': { get: { operationId: 'items_id_get' } } } })

@@ -132,7 +132,11 @@ const cases: [name: string, after: unknown, changes: string[], before?: unknown]
     ['changed : the address of the definition changed from "https://a.example.com" to "https://b.example.com"'],
     servers('a.example.com', 'b.example.com'),
   ],
-  ['a server of an operation', changed('list servers', [{ url: NEW }]), [`origin_changed : calls may go to "${NEW}"`]],
+  [
+    'a server of an operation',
+    changed('list servers', [{ url: NEW }]),
+    [`origin_changed listTickets: calls may go to "${NEW}"`],
+  ],
   [
     'security of an operation',
     changed('list security', [{ key: [] }]),
@@ -399,4 +403,23 @@ t.test('never throws: whatever is compared', async t => {
     t.doesNotThrow(() => definitionChanges(value, base))
     t.doesNotThrow(() => definitionChanges(base, value))
   }
+})
+
+t.test('a new origin has the place where it stands, and the operation if it is of one', t => {
+  const twice = { ...base, servers: [...base.servers, { url: NEW }] }
+  for (const [place, operation, after] of [
+    ['servers 1 url', '', twice],
+    ['paths /tickets servers 0 url', '', changed('paths /tickets servers', [{ url: NEW }])],
+    ['paths /tickets/{id} servers 0 url', 'getTicket', changed('paths /tickets/{id} servers', [{ url: NEW }])],
+    ['paths /tickets post servers 1 url', 'createTicket', changed('create servers', [base.servers[0], { url: NEW }])],
+    ['servers 0 url', '', changed('servers', [{ url: NEW }])],
+  ] as const) {
+    const changes = definitionChanges(base, after).filter(({ kind }) => kind === 'origin_changed')
+    const found = changes.map(({ operation, loc = [], added }) => [operation, loc.slice(2).join(' '), added])
+    t.strictSame(found, [[operation, place, [NEW]]])
+  }
+  t.match(definitionChanges(twice, base), [
+    { kind: 'origin_changed', loc: ['body', 'definition', 'servers', 0, 'url'] },
+  ])
+  t.end()
 })

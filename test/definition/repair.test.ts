@@ -179,8 +179,17 @@ t.test(
     t.equal(urlOf([{ url: '\\\\other.example.com/x' }]), '\\\\other.example.com/x', 'it names a host')
     t.equal(urlOf([{ url: 'given.example.com/v1' }]), 'https://given.example.com/v1', 'it lacks its scheme')
     t.equal(urlOf([{ url: 'given.example.com' }]), 'https://given.example.com/')
-    t.equal(urlOf([{ url: 'localhost:8080/v1' }]), server)
-    t.equal(urlOf([{ url: 'other.example.com/v1' }]), server)
+    // What is meant is known: it is never joined under another host, and never replaced by it.
+    for (const [url, meant = url] of [
+      ['localhost:8080/v1', 'http://localhost:8080/v1'],
+      ['other.example.net:8443/v2', 'https://other.example.net:8443/v2'],
+      ['http//other.example.com', 'http://other.example.com'],
+      ['htps://other.example.com/v1', 'https://other.example.com/v1'],
+      ['other.example.com/v1'],
+    ] as const)
+      t.equal(urlOf([{ url }]), meant)
+    t.equal(urlOf([{ url: 'given.example.com:443/v1' }]), 'https://given.example.com:443/v1')
+    t.equal(urlOf([{ url: '169.254.169.254/x' }]), server, 'what cannot be used is replaced')
     const none = repairDefinition(document({ servers: undefined }))
     t.same(
       [none.edits.length, none.check.ok || none.check.faults.map(each => each.type)],

@@ -413,14 +413,25 @@ t.test('accepted: a host with letters outside ASCII, however often it was looked
 
 t.test('refused: a server without its scheme, with what was meant', async t => {
   const urls = '10.225.26.25:7894 [::1]:8080 localhost:3000 my_host:8080/v1 10.0.0.1 a.example:80'
-  for (const url of urls.split(' ')) {
+  const meant = Object.fromEntries(urls.split(' ').map(url => [url, `http://${url}`]))
+  for (const url of ['a.example:443/v2', 'a.example:8443']) meant[url] = `https://${url}`
+  for (const scheme of ['http', 'htp:', 'ttp:', 'http;', 'http::'])
+    meant[`${scheme}//a.example.com`] = 'http://a.example.com'
+  for (const scheme of ['https', 'htps:', 'hhtps:', ':'])
+    meant[`${scheme}//a.example.com/v1`] = 'https://a.example.com/v1'
+  for (const [url, hint] of Object.entries(meant)) {
     const check = checkDefinition(withServer(url))
     t.same(faultsOf(check), ['server_url_invalid at servers 0 url'], url)
-    t.match(check.ok ? '' : check.faults[0]?.msg, `did you mean "http://${url}"?`, url)
+    t.match(check.ok ? '' : check.faults[0]?.msg, `did you mean "${hint}"?`, url)
+  }
+  for (const url of ['169.254.169.254/latest', 'htps://u:p@a.example.com']) {
+    const check = checkDefinition(withServer(url))
+    t.match(check, { ok: false, faults: [{ msg: /neither http\(s\) nor relative$/ }] }, url)
   }
   t.same(faultsOf(checkDefinition(withServer('10.0.0.1:{port}'))), ['server_url_invalid at servers 0 url'])
   t.same(warningsOf(checkDefinition(withServer('/v1'))), ['server_relative at servers 0 url'])
   t.match(allWarnings(withServer('api.example.com/v1')), [{ msg: 'did you mean "https://api.example.com/v1"?' }])
+  t.match(allWarnings(withServer('openapi.json')), [{ msg: /such as https:\S+$/ }], 'a file is no host')
 })
 
 t.test('warned: one slash behind the scheme, a slash at the end, a query or fragment', async t => {
@@ -469,6 +480,47 @@ t.test('refused: a secret in a server, in a value of its variables, or in a path
     t.same(faultsOf(checkDefinition(withServer(`https://t.example.com/v1${query}`))), there, query)
   t.same(faultsOf(checkDefinition(withServer('https://t.example.com?key={k}', { k: { default: 'abc' } }))), there)
   t.same(faultsOf(checkDefinition(at('/x?key=abc', { get: operation }))), ['server_url_invalid at paths /x?key=abc'])
+  const steps = [
+    'v1/sk_live_51HabcdefGHIJKLmnopqrSTUV',
+    `x/ghp_${'a'.repeat(36)}`,
+    'bot123456789:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw/sendMessage',
+    'x/eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abcdefghijklmnop',
+    `x/AKIA${'A'.repeat(16)}`,
+    'services/T00000000/B00000000/abcdefABCDEF1234567890ab',
+  ]
+  for (const step of steps) {
+    const [inServer, inPath] = [withServer(`https://t.example.com/${step}`), at(`/${step}`, { get: operation })].map(
+      each => checkDefinition(each),
+    )
+    t.same(inServer && faultsOf(inServer), there, step)
+    t.match(inPath, { ok: false, faults: [{ type: 'server_url_invalid', msg: /^the path carries a secret/ }] }, step)
+    const secret = step.split('/').find(each => each.length > 15) ?? ''
+    t.notMatch(inServer && !inServer.ok && inServer.faults[0]?.msg, secret, 'the secret is not repeated')
+  }
+  const words = 'asiapacificregions ASIAPACIFICREGIONSET sk-testing xapp-descriptor-list SG.Something bot123:analyze'
+  for (const word of [...words.split(' '), 'bot{token}/sendMessage'])
+    t.same(faultsOf(checkDefinition(withServer(`https://t.example.com/${word}`))), [], word)
+})
+
+t.test('no message repeats user info or a query of an address', async t => {
+  const path = { '/x': { get: { ...operation, responses: {} } } }
+  for (const definition of [
+    withServer('https://user:hunter2@a.example.com/v1?token=hunter2'),
+    withServer('user:hunter2@a.example.com/v1'),
+    withServer('https://a.example.com/v1?token=hunter2'),
+    withServer('https:/a.example.com/v1?v=hunter2'),
+    withServer('/v1?v=hunter2'),
+    withServer('localhost:8080/v1?v=hunter2'),
+    withServer('https://{h}', { h: { default: 'a', enum: ['u:hunter2@a'] } }),
+    withParameters([ref('https://u:hunter2@a.example.com/p.json?v=hunter2#/P')]),
+    document({ paths: path, servers: ref('https://u:hunter2@a.example.com/p.json?v=hunter2') }),
+    at('//a.example.com?v=hunter2', { get: operation }),
+  ]) {
+    const check = checkDefinition(definition)
+    const said = [...(check.ok ? [] : check.faults), ...check.warnings].map(({ msg }) => msg)
+    t.match(said.join(), /\*\*\*|carries a secret/, JSON.stringify(definition))
+    t.notMatch(said.join(), 'hunter2')
+  }
 })
 
 t.test(

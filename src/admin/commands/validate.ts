@@ -8,6 +8,7 @@ import {
   repairDefinition,
   toFunctions,
   unusableServer,
+  withoutSecrets,
 } from '../../tool/definition/index.js'
 import { jsonDocumentText, yamlText } from '../document-text.js'
 import { counted, EXIT, placeText } from '../refusal.js'
@@ -97,11 +98,12 @@ async function validateCommand(call: Call, options: ValidateOptions, file: strin
   return check.ok ? EXIT.ok : EXIT.findings
 }
 
-/** The value before and after an edit, cut. */
-function changeShown({ op, path, from, before, after }: Edit): string {
+/** The value before and after an edit, cut, without the secrets of addresses. */
+function changeShown({ op, path, from, before, after, type }: Edit): string {
   if (path.length === 0) return ''
   const [old, next] = [before, after].map(value => {
-    const text = stringifyExact(value)
+    const whole = stringifyExact(value)
+    const text = type.startsWith('server_') ? withoutSecrets(whole) : whole
     return text.length > EDIT_CHARACTERS ? `${text.slice(0, EDIT_CHARACTERS)}...` : text
   })
   if (op === 'move') return `${JSON.stringify(from?.at(-1))} -> ${JSON.stringify(path.at(-1))}`

@@ -1,8 +1,8 @@
 import { isDeepStrictEqual } from 'node:util'
 import { type CheckOptions, DEFAULT_AT } from './check/check.js'
-import { type Loc, locOf, quote } from './check/findings.js'
+import { type Loc, locOf, type Place, placeOf, quote } from './check/findings.js'
 import { isObject } from './check/references.js'
-import { firstAddress, originsOf } from './check/servers.js'
+import { firstAddress, originPlaces } from './check/servers.js'
 import { type ArgumentView, type FunctionView, type ReadFunction, readableFunctions } from './functions/functions.js'
 import { comparable, type JsonSchema } from './functions/json-schema.js'
 
@@ -26,12 +26,13 @@ export interface DefinitionChange {
   /** Removed values or origins, the first 100. */
   removed?: unknown[]
   added?: unknown[]
-  /** The path of the operation in the new definition; absent if it was removed. */
+  /** The path of the operation, or of the new address, in the new definition; absent if it was removed. */
   loc?: Loc
 }
 
 type Details = Partial<Omit<DefinitionChange, 'operation'>>
 type Report = (kind: DefinitionChange['kind'], details?: Details) => void
+type Reporter = (operation: string, loc?: Loc) => Report
 
 const MOST_CHANGES = 10_000
 /** The most arguments of one function, including the properties inside them. */
@@ -69,13 +70,15 @@ export function definitionChanges(
     return [{ kind: 'changed', operation: '', aspect: UNREADABLE, to: old === undefined ? 'old' : 'new' }]
   const changes: DefinitionChange[] = []
   let omitted = 0
-  const reporter =
-    (operation: string, loc?: Loc): Report =>
-    (kind, details) => {
-      if (changes.length >= MOST_CHANGES) omitted++
-      else changes.push({ kind, operation, ...(loc && { loc }), ...details })
-    }
-  compareAddresses(before, after, reporter('', [...at, 'servers', 0, 'url']), [...at, 'security'])
+  const reporter: Reporter = (operation, loc) => (kind, details) => {
+    if (changes.length >= MOST_CHANGES) omitted++
+    else changes.push({ kind, operation, ...(loc && { loc }), ...details })
+  }
+  compareOrigins(before, after, { at, next, reporter })
+  const report = reporter('', [...at, 'servers', 0, 'url'])
+  compareTexts('address', firstAddress(before), firstAddress(after), report)
+  if (!isDeepStrictEqual(securityOf(before), securityOf(after)))
+    report('changed', { aspect: 'security', loc: [...at, 'security'] })
   const byId = new Map(next.map(each => [each.operationId, each]))
   const oldIds = new Set(old.map(each => each.operationId))
   const newcomers = new Map(next.flatMap(each => (oldIds.has(each.operationId) ? [] : [[targetOf(each), each]])))
@@ -130,14 +133,33 @@ export function changeText({ kind, operation, argument, aspect, from, to, ...lis
   }
 }
 
-function compareAddresses(before: unknown, after: unknown, report: Report, loc: Loc): void {
+/** Reports a change for each address with new origins, at its place and for its operation. The first change also has the removed origins. */
+function compareOrigins(
+  before: unknown,
+  after: unknown,
+  { at, next, reporter }: { at: Loc; next: readonly ReadFunction[]; reporter: Reporter },
+): void {
   // An address with variables is listed for each of their values and once as written, which is dropped here.
-  const plain = (origins: ReadonlySet<string>) => new Set([...origins].filter(each => !each.includes('{')))
-  const [origins, nextOrigins] = [plain(originsOf(before)), plain(originsOf(after))]
-  const differing = { removed: missing(origins, nextOrigins), added: missing(nextOrigins, origins) }
-  if (differing.removed.length + differing.added.length > 0) report('origin_changed', differing)
-  compareTexts('address', firstAddress(before), firstAddress(after), report)
-  if (!isDeepStrictEqual(securityOf(before), securityOf(after))) report('changed', { aspect: 'security', loc })
+  const plain = (definition: unknown) =>
+    new Map([...originPlaces(definition, placeOf(at))].filter(([origin]) => !origin.includes('{')))
+  const [origins, nextOrigins] = [plain(before), plain(after)]
+  let removed = missing(origins, nextOrigins)
+  const added = new Map<Place | undefined, string[]>()
+  for (const origin of missing(nextOrigins, origins)) {
+    const place = nextOrigins.get(origin)
+    added.set(place, [...(added.get(place) ?? []), origin])
+  }
+  if (added.size === 0 && removed.length > 0) added.set(undefined, [])
+  for (const [place, each] of added) {
+    const loc = place === undefined ? [...at, 'servers', 0, 'url'] : locOf(place)
+    const holder = loc.slice(0, -3)
+    const users = next.filter(({ operation }) =>
+      isDeepStrictEqual(locOf(operation.place).slice(0, holder.length), holder),
+    )
+    const [user] = holder.length > at.length && users.length === 1 ? users : []
+    reporter(user?.operationId ?? '', loc)('origin_changed', { removed, added: each })
+    removed = []
+  }
 }
 
 function compareTexts(aspect: string, from: string, to: string, report: Report): void {

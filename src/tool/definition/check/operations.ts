@@ -11,6 +11,7 @@ import {
 import { DEFINITION_LIMITS } from './limits.js'
 import type { Reader } from './reader.js'
 import { isObject } from './references.js'
+import { hasSecret, quoteAddress } from './secrets.js'
 import { checkServers, hostOf, leadsAway, openAddresses, partAfterPath } from './servers.js'
 import { isOrdinaryName, meantBy, type PathTemplate, templateOf } from './templates.js'
 
@@ -124,19 +125,20 @@ export class OperationRules {
   private readPath(path: string, place: Place): PathTemplate | undefined {
     const { findings } = this.reader
     if (!path.startsWith('/')) {
-      findings.warn('path_without_slash', `the path ${quote(path)} does not begin with a slash`, place)
+      findings.warn('path_without_slash', `the path ${quoteAddress(path)} does not begin with a slash`, place)
     }
     this.checkHost(path, this.open, place)
     const template = templateOf(path)
-    const after = partAfterPath(template?.bare ?? path)
-    if (after?.hasSecret) {
+    const bare = template?.bare ?? path
+    const after = partAfterPath(bare)
+    if (hasSecret(bare)) {
       findings.fault('server_url_invalid', 'the path carries a secret: put secrets into custom headers', place)
     } else if (after !== undefined) {
-      const msg = `the path has a ${after.name}: declare query parameters instead, as a client may escape it or leave it out`
+      const msg = `the path has a ${after}: declare query parameters instead, as a client may escape it or leave it out`
       findings.warn('path_query', msg, place)
     }
     if (template === undefined) {
-      findings.fault('path_template_invalid', `the braces of the path ${quote(path)} do not pair`, place)
+      findings.fault('path_template_invalid', `the braces of the path ${quoteAddress(path)} do not pair`, place)
     } else if (template.keys.size > DEFINITION_LIMITS.parametersPerOperation) {
       const msg = `the path has more than ${DEFINITION_LIMITS.parametersPerOperation} placeholders`
       findings.fault('too_many_parameters', msg, place)
@@ -151,7 +153,7 @@ export class OperationRules {
   private checkHost(path: string, open: readonly string[], place: Place): void {
     const reason = leadsAway(open, path)
     if (reason === undefined) return
-    const msg = `the path ${quote(path)} ${reason}: begin paths with one slash, and name an absolute server`
+    const msg = `the path ${quoteAddress(path)} ${reason}: begin paths with one slash, and name an absolute server`
     this.reader.findings.fault('server_url_invalid', msg, place)
   }
 

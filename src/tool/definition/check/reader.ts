@@ -2,6 +2,7 @@ import { type Findings, type Place, placeUnder, quote, type Resolved } from './f
 import { DEFINITION_LIMITS } from './limits.js'
 import { partUnder } from './model.js'
 import { isDangling, isObject, isReference, type References, type Target } from './references.js'
+import { quoteAddress } from './secrets.js'
 
 type Schema = Record<string, unknown>
 
@@ -78,7 +79,7 @@ export class Reader {
       const first = steps.find(step => step === 'servers' || UNREAD.has(String(step).toLowerCase()))
       const isAboutDocument = steps[0] === 'info' && steps.length > 1 && steps[1] !== 'title'
       if (isAboutDocument || (first !== undefined && first !== 'servers')) {
-        const msg = `this ${part} is a reference (${quote(value.$ref as string)}) where OpenAPI allows none; no tool reads it` // only texts were found
+        const msg = `this ${part} is a reference (${quoteAddress(value.$ref as string)}) where OpenAPI allows none; no tool reads it` // only texts were found
         this.findings.warn('ref_not_read', msg, place, '$ref')
       } else this.isMisplaced(value, place, part)
     }
@@ -156,5 +157,5 @@ function isPart({ value, kind }: Target, part: string): boolean {
 
 /** Returns the message for a reference where OpenAPI allows none. */
 export function misplacedText(part: string, ref: string): string {
-  return `this ${part} is a reference (${quote(ref)}), and OpenAPI allows none here: bundle the document first`
+  return `this ${part} is a reference (${quoteAddress(ref)}), and OpenAPI allows none here: bundle the document first`
 }

@@ -1,6 +1,7 @@
 import { type Place, quote, type Resolved } from './findings.js'
 import { DEFINITION_LIMITS } from './limits.js'
 import { partAt } from './model.js'
+import { quoteAddress } from './secrets.js'
 import type { NamedSchemas } from './walk.js'
 
 /** The target of a reference. */
@@ -89,7 +90,7 @@ export class References {
       const hint = bareName
         ? `; if a schema of this document is meant, write ${quote(`#/components/schemas/${ref}`)}`
         : ''
-      return `the reference ${quote(ref)} points outside the document; nothing is fetched, so put its content into the document${hint}`
+      return `the reference ${quoteAddress(ref)} points outside the document; nothing is fetched, so put its content into the document${hint}`
     }
     const name = /^#\/(?:\$defs|definitions)\/([^/]+)$/.exec(ref)?.[1]
     const isInside = name !== undefined && this.named.definitions.has(name)

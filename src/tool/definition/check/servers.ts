@@ -1,19 +1,16 @@
 import { BlockList, isIP } from 'node:net'
-import { type Findings, type Place, placeUnder, quote } from './findings.js'
+import { type Findings, type Place, placeOf, placeUnder, quote } from './findings.js'
 import type { Reader } from './reader.js'
 import { isObject, parsedUrl } from './references.js'
+import { hasSecret, quoteAddress } from './secrets.js'
 
 const RELATIVE_HOST = 'relative.invalid'
 /** Matches an address without its scheme: a host with a port, or an IP address. */
 const SCHEMELESS = /^(?:[^\s/?#@\\:[\]]+:\d+|\[[\da-f:.%]+\](?::\d+)?|\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?)(?:[/?#]|$)/i
-const HOST_LIKE = /^[a-z\d-]+(?:\.[a-z\d-]+)*\.[a-z]{2,}(?:[/?#]|$)/i
-const SECRET_NAME =
-  /^(?:x[_-]|ocp-apim-)?(?:api|app|access|auth|client|private|secret|service|subscription|user)?[_-]?(?:key|token|secret)$|^(?:password|passwd|pwd|sig|signature|authorization|credentials?)$/i
-/** Prefixes of secrets of some vendors. A value without such a prefix does not count as a secret, however random it looks. */
-const SECRET_VALUE =
-  /^(?:[sr]k[_-](?:live|test|proj|ant)[_-]|gh[opsur]_|github_pat_|glpat-|xox[abeoprs]-|xapp-|shp(?:at|ca|pa|ss)_|AIza|ya29\.|AKIA|ASIA|SG\.|eyJ[\w-]+\.)[\w.+/=-]{12,}/
-/** Matches a placeholder, an example or a flag instead of a secret. */
-const STAND_IN = /^(?:[{<$%[*]|your|my[_-]|x{3}|\.{3}|example|changeme|variable$|true$|false$|\d{1,2}$)/i
+const HOST_LIKE =
+  /^[a-z\d-]+(?:\.[a-z\d-]+)*\.(?!(?:json|ya?ml|php|aspx?|jsp|svc|html?|xml)(?![a-z]))[a-z]{2,}(?:[/?#]|$)/i
+/** Matches an address whose scheme is misspelt: `http//`, `htps://`, `://`. */
+const MISSPELT = /^(?!https?:\/\/)(?:[ht]{1,6}[pt]{1,3}(s*)[\s:;.,]*|[:;])\/\/(?=[^/\\])/i
 /** Addresses whose host all clients read alike: no variable, user info, backslash, space or control character in or before it. */
 const PLAIN = /^(?:https?:\/\/[\w.:[\]-]+(?:[/?#][^\\\s]*)?|(?:\/(?![/\\])[^\\\s]*)?)$/i
 /** Addresses whose host cannot change when a path is appended. */
@@ -55,9 +52,24 @@ for (const [address, bits] of [
 ] as const)
   FORBIDDEN.addSubnet(address, bits, 'ipv6')
 
-/** True for an address that begins with a host, not a scheme: `localhost:8080`, `api.example.com/v1`. */
+/** True for an address that is not relative and lacks its scheme, or has it misspelt: `localhost:8080`, `http//api.example.com`. */
 export function lacksScheme(url: string): boolean {
-  return SCHEMELESS.test(url) || HOST_LIKE.test(url)
+  return SCHEMELESS.test(url) || MISSPELT.test(url)
+}
+
+/** Returns the absolute address that is meant by one that lacks its scheme or, like `api.example.com/v1`, may lack it. */
+export function addressMeant(url: string): string | undefined {
+  const [start, letters] = MISSPELT.exec(url) ?? ['']
+  const isPort = SCHEMELESS.test(url)
+  if (start === '' && !isPort && !HOST_LIKE.test(url)) return undefined
+  const isPlain = isPort ? !/^[^/?#]*443(?:[/?#]|$)/.test(url) : letters === ''
+  const meant = `${isPlain ? 'http' : 'https'}://${url.slice(start.length)}`
+  return unusable({ text: meant, unfilled: [] }) === undefined ? meant : undefined
+}
+
+function hintAt(url: string): string {
+  const meant = addressMeant(url)
+  return meant === undefined ? '' : `; did you mean ${quoteAddress(meant)}?`
 }
 
 /** Checks a list of servers. All entries are checked, only the first is used. A missing or empty list is a fault only if `required`. */
@@ -92,11 +104,11 @@ function checkServer(entry: unknown, place: Place, reader: Reader): void {
   if (url.length > URL_CHARACTERS) {
     findings.fault('server_url_invalid', `the url is longer than ${URL_CHARACTERS} characters`, place, 'url')
   } else if (!isWhole) {
-    const msg = `the url ${quote(url)} has variables with too many values to look at`
+    const msg = `the url ${quoteAddress(url)} has variables with too many values to look at`
     findings.fault('server_url_invalid', msg, place, 'url')
   } else if (wrong !== undefined) {
-    const chosen = wrong.chosen && ` when ${quote(wrong.chosen[0])} is ${quote(wrong.chosen[1])}`
-    findings.fault('server_url_invalid', `the url ${quote(url)} ${unusable(wrong)}${chosen ?? ''}`, place, 'url')
+    const chosen = wrong.chosen && ` when ${quote(wrong.chosen[0])} is ${quoteAddress(wrong.chosen[1])}`
+    findings.fault('server_url_invalid', `the url ${quoteAddress(url)} ${unusable(wrong)}${chosen ?? ''}`, place, 'url')
   } else if (addresses[0] !== undefined) warnUrl(url, addresses[0], place, findings)
   if (url.length > 1 && url.endsWith('/')) {
     const msg = 'the url ends with a slash, as paths begin with one: calls go to addresses with two slashes'
@@ -109,29 +121,22 @@ function warnUrl(url: string, { text, unfilled: [variable] }: Address, place: Pl
     const msg = `the url has a variable without a default: ${quote(variable)}; it must be filled in before a call`
     findings.warn('server_variable_unfilled', msg, place, 'url')
   } else if (parse(text)?.host === RELATIVE_HOST) {
-    const hint = HOST_LIKE.test(url) ? `; did you mean ${quote(`https://${url}`)}?` : ''
-    const msg = `the url ${quote(url)} is relative: calls need an absolute address such as https://api.example.com${hint}`
+    const msg = `the url ${quoteAddress(url)} is relative: calls need an absolute address such as https://api.example.com${hintAt(url)}`
     findings.warn('server_relative', msg, place, 'url')
   } else if (/^https?:(?!\/\/(?![/\\]))/i.test(text)) {
-    const msg = `the url ${quote(url)} lacks the two slashes after its scheme: not every client repairs that`
+    const msg = `the url ${quoteAddress(url)} lacks the two slashes after its scheme: not every client repairs that`
     findings.warn('server_url_slashes', msg, place, 'url')
   }
   const after = partAfterPath(text)
   if (after === undefined) return
-  const msg = `the url has a ${after.name}: the path of each call is put after it and becomes part of it`
+  const msg = `the url has a ${after}: the path of each call is put after it and becomes part of it`
   findings.warn('server_query', msg, place, 'url')
 }
 
-/** Returns the query or fragment of an address or path, and whether its name or the prefix of its value looks like a secret. */
-export function partAfterPath(text: string): { name: string; hasSecret: boolean } | undefined {
-  const at = text.search(/[?#]/)
-  if (at === -1) return undefined
-  const pairs = text.slice(at + 1, URL_CHARACTERS).split(/[?&;#]/)
-  const hasSecret = pairs.some(pair => {
-    const [, name = '', value = ''] = /^([^=]*)=?(.*)$/s.exec(pair) ?? []
-    return SECRET_VALUE.test(value || name) || (SECRET_NAME.test(name) && value !== '' && !STAND_IN.test(value))
-  })
-  return { name: text[at] === '?' ? 'query' : 'fragment', hasSecret }
+/** Returns what an address or a path has after its path. */
+export function partAfterPath(text: string): 'query' | 'fragment' | undefined {
+  const mark = /[?#]/.exec(text)?.[0]
+  return mark === undefined ? undefined : mark === '?' ? 'query' : 'fragment'
 }
 
 /** Returns why calls cannot go to an absolute address given outside a definition, or undefined. */
@@ -196,12 +201,12 @@ function parse(url: string): URL | undefined {
 
 /** Returns why an address must not be called, or undefined. An address that fails to parse only because of an unfilled variable is accepted. */
 function unusable({ text, unfilled }: Address): string | undefined {
-  if (SCHEMELESS.test(text)) return `is neither http(s) nor relative; did you mean ${quote(`http://${text}`)}?`
+  if (lacksScheme(text)) return `is neither http(s) nor relative${hintAt(text)}`
   const parsed = parse(text)
   if (parsed === undefined) return unfilled.length > 0 ? undefined : 'is not a usable URL'
   if (parsed.protocol !== 'http:' && parsed.protocol !== 'https:') return 'is neither http(s) nor relative'
   if (parsed.username !== '' || parsed.password !== '') return 'carries user info: put secrets into custom headers'
-  if (partAfterPath(text)?.hasSecret) return 'carries a secret: put secrets into custom headers'
+  if (hasSecret(text)) return 'carries a secret: put secrets into custom headers'
   if (isForbiddenHost(parsed.hostname)) return 'is a link-local or metadata address'
   if (parsed.host.includes('{')) return 'has a variable in a value of a variable'
   return undefined
@@ -240,7 +245,7 @@ export function leadsAway(open: readonly string[], path: string): string | undef
     const [own, joined, kept] = [text, start + end, text + end].map(url => parse(url)?.host)
     return (joined !== undefined && joined !== own) || (kept !== own && canBeHost(kept))
   })
-  return address === undefined ? undefined : `after the server ${quote(address)} names another host`
+  return address === undefined ? undefined : `after the server ${quoteAddress(address)} names another host`
 }
 
 /** True for a host name that can exist. An address such as 0.0.0.2, parsed from a path segment "2", cannot. */
@@ -262,32 +267,42 @@ export function firstAddress(definition: unknown): string {
   return (isObject(server) ? addressesOf(server).addresses[0]?.text : undefined) ?? ''
 }
 
-/**
- * Returns the origins that calls may go to, from every list of servers anywhere in the definition, because a reference may lead to any. If
- * the host is unclear (a variable, a backslash), the address as written, with the values of its variables, is included too.
- */
+/** Returns the origins that calls may go to. */
 export function originsOf(definition: unknown): Set<string> {
-  const origins = new Set<string>()
-  const pending: unknown[] = [definition]
-  while (pending.length > 0) {
-    const node = pending.pop()
+  return new Set(originPlaces(definition, placeOf(['definition'])).keys())
+}
+
+/**
+ * Returns the origins that calls may go to, each with the place of the first address that has it. They come from every list of servers
+ * anywhere in the definition, because a reference may lead to any. If the host is unclear (a variable, a backslash), the address as
+ * written, with the values of its variables, is included too.
+ */
+export function originPlaces(definition: unknown, root: Place): Map<string, Place> {
+  const origins = new Map<string, Place>()
+  const pending = [{ node: definition, place: root }]
+  for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
+    const { node, place } = next
     if (typeof node !== 'object' || node === null) continue
-    for (const value of Object.values(node)) pending.push(value)
-    if (isObject(node) && Array.isArray(node.servers))
-      for (const server of node.servers.filter(isObject)) addOrigins(server, origins)
+    const isList = Array.isArray(node)
+    for (const [key, value] of Object.entries(node).reverse())
+      if (typeof value === 'object') pending.push({ node: value, place: placeUnder(place, isList ? Number(key) : key) })
+    const { servers } = node as { servers?: unknown }
+    for (const [i, server] of Array.isArray(servers) ? servers.entries() : [])
+      if (isObject(server)) addOrigins(server, placeUnder(placeUnder(placeUnder(place, 'servers'), i), 'url'), origins)
   }
   return origins
 }
 
-function addOrigins(server: Record<string, unknown>, origins: Set<string>): void {
+function addOrigins(server: Record<string, unknown>, place: Place, origins: Map<string, Place>): void {
+  const add = (origin: string) => origins.has(origin) || origins.set(origin, place)
   const { url, variables } = server
   if (typeof url !== 'string') return
   const texts = addressesOf(server).addresses.map(({ text }) => text)
   for (const text of texts) {
     const parsed = parse(text)
-    origins.add(parsed === undefined || parsed.host === RELATIVE_HOST ? 'a relative address' : parsed.origin)
+    add(parsed === undefined || parsed.host === RELATIVE_HOST ? 'a relative address' : parsed.origin)
   }
   if ([url, ...texts].every(text => PLAIN.test(text))) return
   const names = isObject(variables) ? [...Object.keys(variables), 'default', 'enum'] : []
-  origins.add(`${url} ${JSON.stringify(variables, names) ?? ''}`)
+  add(`${url} ${JSON.stringify(variables, names) ?? ''}`)
 }

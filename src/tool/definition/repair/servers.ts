@@ -1,6 +1,6 @@
 import type { Loc } from '../check/findings.js'
 import { isObject, parsedUrl } from '../check/references.js'
-import { lacksScheme, unusableServer } from '../check/servers.js'
+import { addressMeant, lacksScheme, unusableServer } from '../check/servers.js'
 import type { EditedDocument } from './edits.js'
 import { serversOf } from './swagger.js'
 
@@ -11,24 +11,20 @@ export class ServerRepairs {
     private readonly server: string | undefined,
   ) {}
 
-  /** Makes the first server absolute if it is relative or has no scheme and `server` is given. */
+  /** Makes the first server absolute if it is relative and `server` is given. An address that may be another host is left. */
   resolveRelative(): void {
-    const url = this.document.at(['servers', 0, 'url'])
-    if (typeof url !== 'string' || url.includes('{') || /^[a-z][a-z0-9+.-]*:/i.test(url)) return
-    const resolved = this.absolute(url)
-    if (resolved === undefined) return
-    this.document.set(['servers', 0, 'url'], resolved, 'server_resolved', 'calls need an absolute address')
-  }
-
-  /** Resolves a relative address with `server`, or returns `server` for an address that only lacks its scheme. */
-  private absolute(url: string): string | undefined {
-    if (this.server === undefined) return undefined
-    if (url === '' || url === '/') return this.server
+    const path = ['servers', 0, 'url']
+    const url = this.document.at(path)
+    if (this.server === undefined || typeof url !== 'string' || url.includes('{') || /^[a-z][a-z0-9+.-]*:/i.test(url))
+      return
     const { host, protocol } = new URL(this.server)
-    const isHost = lacksScheme(url)
-    const resolved = isHost ? parsedUrl(`${protocol}//${url}`) : parsedUrl(url, this.server)
-    // Two slashes of either kind begin another host: the address is not relative then.
-    return resolved?.host === host ? resolved.href : isHost ? this.server : undefined
+    const meant = addressMeant(url)
+    if (meant === undefined && lacksScheme(url)) return
+    const resolved = parsedUrl(meant?.replace(/^https?:/, protocol) ?? url, this.server)
+    // Slashes of either kind may name another host, which is not relative then.
+    if (resolved?.host !== host) return
+    const after = url === '' || url === '/' ? this.server : resolved.href
+    this.document.set(path, after, 'server_resolved', 'calls need an absolute address')
   }
 
   /** Adds a server to a document without one, if one is found. */
@@ -38,14 +34,15 @@ export class ServerRepairs {
     this.document.set(['servers'], [{ url: found.url }], 'server_added', `no server was named; this is ${found.origin}`)
   }
 
-  /** Removes an unusable server, or replaces it if it is the last. */
+  /** A server whose scheme alone is wrong gets it; another that cannot be used is taken out; the last one of the document is replaced. */
   repair(path: Loc): void {
     const holder = path.slice(0, -1)
     const list = this.document.at(holder)
     const url = this.document.at([...path, 'url'])
-    const resolved = typeof url === 'string' && lacksScheme(url) ? this.absolute(url) : undefined
-    if (resolved !== undefined) {
-      this.document.set([...path, 'url'], resolved, 'server_resolved', 'calls need an absolute address')
+    const meant = typeof url === 'string' && lacksScheme(url) ? addressMeant(url) : undefined
+    if (meant !== undefined) {
+      const msg = 'the scheme of the address is left out or misspelt'
+      this.document.set([...path, 'url'], meant, 'server_scheme_added', msg)
       return
     }
     if (!Array.isArray(list)) return
