@@ -1,7 +1,7 @@
-/** Key counts that stay at zero are dropped when there are more keys than this. */
+/** Above this number of keys, keys with a count of zero are dropped. */
 const KEYS_MAX = 10_000
 
-/** Counts what is in hand at once, requests or bytes, in all and of each key. Nothing waits: what goes beyond a bound is refused. */
+/** Counts requests or bytes in work, in total and for each key. Nothing waits: an amount beyond a limit is refused. */
 export class InFlight {
   readonly max: number
   readonly maxPerKey: number
@@ -17,7 +17,7 @@ export class InFlight {
     return this.#total
   }
 
-  /** Takes an amount, or answers which bound it would exceed; then nothing is taken. What is taken is given back. */
+  /** Takes an amount, or returns the limit that it would exceed and takes nothing. Give back what you take. */
   take(key: string, amount: number): 'all' | 'key' | undefined {
     const ofKey = (this.#ofKey.get(key) ?? 0) + amount
     if (ofKey > this.maxPerKey && ofKey > amount) return 'key' // one alone is always let in
@@ -25,7 +25,7 @@ export class InFlight {
     return this.add(key, amount)
   }
 
-  /** Takes an amount whatever is taken already. What is taken is given back. */
+  /** Takes an amount regardless of the limits. Give back what you take. */
   add(key: string, amount: number): undefined {
     if (this.#ofKey.size > KEYS_MAX) for (const [name, count] of this.#ofKey) if (count === 0) this.#ofKey.delete(name)
     this.#ofKey.set(key, (this.#ofKey.get(key) ?? 0) + amount)

@@ -3,17 +3,16 @@ import { RateLimited, RETRY_AFTER_S } from '../errors.js'
 import type { Bounded, WorkBounds } from '../updates/resource.js'
 
 export interface SemaphoreLimits {
-  /** How much runs at once. */
   max: number
-  /** Of one key. */
+  /** The most work of one key that runs at once. */
   maxPerKey: number
-  /** How long one waits before it is refused. */
+  /** The wait, in milliseconds, after which work is refused. */
   waitMs: number
-  /** The error of a wait that took too long; `isOwn` where work of the same key was in the way. */
+  /** Makes the error of a wait that took too long. `isOwn`: work of the same key was in the way. */
   refusal(isOwn: boolean): Error
 }
 
-/** Bounds how much runs at once, in all and of each key; the rest waits in the order in which it came. */
+/** Limits the work that runs at once, in total and for each key. The rest waits in the order of arrival. */
 export class Semaphore {
   readonly #limits: SemaphoreLimits
   #running = 0
@@ -24,7 +23,7 @@ export class Semaphore {
     this.#limits = limits
   }
 
-  /** Runs work when the limits allow it. Throws what `refusal` answers where they do not in time; then it was not begun. */
+  /** Runs work when the limits allow it. Throws `refusal` if they do not in time; the work has not begun then. */
   readonly run: Bounded = async (key, work) => {
     await this.#enter(key)
     try {
@@ -70,7 +69,10 @@ export class Semaphore {
   }
 }
 
-/** One of a key at once, at most `max` of all. A wait that took too long is refused by its setting, to a token for its own work. */
+/**
+ * Allows one of each key and `max` in total. A wait that takes too long is `RateLimited` if the token's own work is in the way, else
+ * `WaitedInVain`.
+ */
 function oneOfKey(max: number, waitMs: number, setting: string, awaited: string): Bounded {
   const refusal = (isOwn: boolean) => {
     if (!isOwn) return new WaitedInVain(awaited, waitMs, setting)
@@ -80,12 +82,12 @@ function oneOfKey(max: number, waitMs: number, setting: string, awaited: string)
   return new Semaphore({ max, maxPerKey: 1, waitMs, refusal }).run
 }
 
-/** Connections that updates which wait for locked rows leave to everybody else. */
+/** Connections that stay free for others while updates wait for locked rows. */
 const UNLOCKED_CONNECTIONS = 2
 
 /**
- * The bounds of one process. Changes of one row, and creations by one person, take turns. Of updates whose row another session has locked, all but a few
- * connections may wait for it. Two expensive statements run at once, one of a token.
+ * Returns the limits of one process. Changes of one row take turns, and so do creations by one person. Updates that wait for rows locked
+ * by other sessions may use all but a few connections. At most two expensive statements run at once, one for each token.
  */
 export function workBounds({ poolSize, lockTimeoutMs }: { poolSize: number; lockTimeoutMs: number }): WorkBounds {
   const setting = 'LOCK_TIMEOUT_MS'
@@ -102,7 +104,7 @@ export function workBounds({ poolSize, lockTimeoutMs }: { poolSize: number; lock
   }
 }
 
-/** Bodies that workers are at: one of a token, so that a slow one holds up no other token's. */
+/** Limits the bodies in workers: one for each token, so that a slow one delays no other token. */
 export function bodyTurns(workersMax: number, waitMs: number): Bounded {
   return oneOfKey(workersMax, waitMs, 'DEFINITION_TIMEOUT_MS', 'a worker for large definitions')
 }

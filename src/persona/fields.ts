@@ -23,7 +23,7 @@ import {
 } from '../updates/field-table.js'
 import { RecencyBiasSetting, StarterMessage } from './nested-schemas.js'
 
-/* The table of an agent's fields, in the order of the interface document, faults and audit rows (DECISIONS 3, 9). */
+/* The fields of an agent, in the order of the interface document, faults and audit rows (DECISIONS 3, 9). */
 
 const DESCRIPTION_MAX_LENGTH = 10_000
 const PROMPT_MAX_LENGTH = 256_000
@@ -34,40 +34,40 @@ const shortText = () => text({ maxLength: SHORT_TEXT_MAX_LENGTH })
 const prompt = () => text({ maxLength: PROMPT_MAX_LENGTH })
 const ids = () => list(identifier(), { maxItems: LIST_ITEMS_MAX })
 const optional = Type.Optional
-/** A UUID is matched in every form, other ids as they are written. */
+/** Makes UUIDs canonical, so that every form matches; other ids stay as written. */
 const canonicalIds = (ids: string[]) => ids.map(id => canonicalUuid(id) ?? id)
 const nullableShortText = nullableColumn('text', { request: optional(nullable(shortText())), answer: nullable(text()) })
-/** No `default`: a client that fills it in would reset what is stored. */
+/** No `default` in the schema: a client that fills it in would reset stored values. */
 const keptWhenAbsent = { description: 'A new agent has `false`; what is absent stays as it is.' }
 
-/** Who may change a field. A change of an owner's field is refused; other fields are kept. */
+/** Who may change a field. A change of an `owner` field by another caller is refused; of other fields it is ignored. */
 interface Changeable {
   readonly changedBy?: 'owner' | 'admin' | 'admin once it is set'
-  /** An empty list from an editor who is not the owner keeps it, because the product's web form always sends one. */
+  /** An empty list from an editor who is not the owner changes nothing, because the product's web form always sends one. */
   readonly keptIfEmpty?: true
-  /** What `null` means without an `update_mask`, which makes it mean null: that the field is as if it were absent. */
+  /** Without an `update_mask` `null` counts as absent. */
   readonly nullWithoutMask?: 'kept'
 }
 
-/** A table that links agents to something else. `section` is that of the organisation document which the field refers to. */
+/** A table that links agents to other records. `section` is their section in the organisation document. */
 export interface Link {
   readonly table: LinkTable
   readonly column: string
   readonly idType: 'integer' | 'text' | 'uuid'
-  /** What a fault calls the other end. */
+  /** The name of the linked record in messages. */
   readonly noun: string
   readonly section: 'tools' | 'document_sets' | 'labels' | 'user_files' | 'users' | 'groups'
-  /** Each link has a level. */
+  /** Each link has a permission level. */
   readonly isShare?: true
-  /** The column that remembers who made a link. */
+  /** The column with the user who made the link. */
   readonly attacher?: 'attached_by'
-  /** Of a share, the key of a reference in the document. */
+  /** For a share: the key of a reference in the organisation document. */
   readonly key?: string
 }
 
 export type LinkTable = Extract<keyof Tables, `persona_${string}`>
 
-/** A link of a table to the record of a section that the column names; `more` is what else the table has. */
+/** Describes the table of a link to records of a section; `column` holds their id. */
 function link<const Table extends LinkTable, const Type extends Link['idType'], const More extends Partial<Link>>(
   table: Table,
   column: Exclude<keyof Tables[Table] & string, 'persona_id'>,
@@ -85,7 +85,7 @@ interface LinkField extends Changeable {
   readonly canonical?: (ids: never) => (string | number)[]
 }
 
-/** A field that is not stored: it says what to do with another. */
+/** A field that is not stored but changes another one. */
 interface CommandField {
   readonly command: string
   readonly request: TSchema
@@ -199,7 +199,7 @@ export const FIELDS = {
 
 type Fields = typeof FIELDS
 
-/** A column without a row, a row without its column, another type: each is an error of the compiler at this line. */
+/** A type error here means that `FIELDS` and the table's columns differ in names or types. */
 const columns: ColumnFields<Columns, Fields> = FIELDS
 
 export type PersonaColumn = keyof Columns
@@ -218,7 +218,7 @@ export interface Share<Id> {
 
 export type IdOf<R extends Relation> = Fields[R]['link']['idType'] extends 'integer' ? number : string
 
-/** Everything of an agent that can change, in the order of the table. */
+/** All changeable content of an agent, in the order of the table. */
 export type PersonaContent = {
   -readonly [F in Exclude<keyof Fields, 'remove_image'>]: F extends keyof Columns
     ? Columns[F]
@@ -229,7 +229,7 @@ export type PersonaContent = {
       : never
 }
 
-// A row has its kind by its keys; `Object.entries` loses the names, which are put back here.
+// `Object.entries` loses the literal names, which this cast restores.
 export const COLUMNS = Object.entries(FIELDS).filter(
   ([name]) => name in columns && 'column' in FIELDS[name as keyof Fields],
 ) as [PersonaColumn, AnyColumnField & Changeable][]
@@ -242,17 +242,17 @@ export const CONTENT_FIELDS = Object.keys(FIELDS).filter(name => name !== 'remov
 
 const RELATION_NAMES: ReadonlySet<string> = new Set(RELATIONS.map(([name]) => name))
 
-/** Whether a field is one of links. */
+/** True for a field that holds links. */
 export function isRelation(field: string): field is Relation {
   return RELATION_NAMES.has(field)
 }
 
-/** The link behind a relation. */
+/** Returns the link table of a relation. */
 export function linkOf(relation: Relation): Link {
   return FIELDS[relation].link
 }
 
-/** What the differences of a new agent start from. */
+/** The values that the changes of a new agent are compared with. */
 export const BLANK_AGENT = Object.fromEntries(
   CONTENT_FIELDS.map(name => {
     const field: object = FIELDS[name]
@@ -260,7 +260,7 @@ export const BLANK_AGENT = Object.fromEntries(
   }),
 ) as unknown as Readonly<PersonaContent>
 
-/** A new agent of which nothing was said: an update takes its values, so that what is read of it can be sent back. */
+/** The values of a new agent before any request. An update accepts them, so what is read can be sent back. */
 export const NEW_AGENT: Readonly<PersonaContent> = {
   ...BLANK_AGENT,
   num_chunks: 10,
@@ -268,21 +268,21 @@ export const NEW_AGENT: Readonly<PersonaContent> = {
   task_prompt: '',
 }
 
-/** What an agent holds of a relation: ids, or ids with a level. */
+/** One link of an agent: an id, or an id with a level. */
 export type StoredLink = number | string | Share<number | string>
 
-/** What a link leads to. */
+/** Returns the id of the linked record. */
 export function idOf(link: StoredLink): number | string {
   return typeof link === 'object' ? link.id : link
 }
 
-/** The ids of one relation, whatever the shape in which the content holds them. */
+/** Returns the ids of one relation, in either shape of the content. */
 export function idsOf(content: PersonaContent, relation: Relation): (number | string)[] {
   const links: StoredLink[] = content[relation]
   return links.map(idOf)
 }
 
-/** Numbers by size, texts by their UTF-8 bytes as the database does: JavaScript's own order is that of UTF-16. */
+/** Compares ids: numbers by size, texts by UTF-8 bytes as the database does. JavaScript's own order is that of UTF-16. */
 export function compareIds(a: string | number, b: string | number): number {
   if (typeof a === 'number' && typeof b === 'number') return a - b
   return Buffer.compare(Buffer.from(String(a)), Buffer.from(String(b)))

@@ -6,12 +6,12 @@ import { idOf, isRelation, RELATIONS, type Relation, type StoredLink } from './f
 import type { PersonaState } from './state.js'
 import { type RelationLists, readReferences } from './statements.js'
 
-/** Where the other ends of links have their names. */
+/** Tables with the names of linked records. */
 const NAMED = { tool_ids: 'tool', document_set_ids: 'document_set', label_ids: 'label', groups: 'user_group' } as const
 
 type Id = number | string
 
-/** What rows changed, with the names and emails of now for those ids whose names the viewer may know. */
+/** Returns the changes of audit rows, with current names and emails for ids whose names the viewer may know. */
 export async function personaChanges(
   db: Kysely<Tables>,
   state: PersonaState,
@@ -38,7 +38,7 @@ export async function personaChanges(
   }
 }
 
-/** By field and id. A name is known to those who could read it elsewhere: of a tool, and of a document set, not to all. */
+/** Reads names by field and id, only those that the viewer could read elsewhere: the names of some tools and document sets are restricted. */
 async function readNames(
   db: Kysely<Tables>,
   state: PersonaState,
@@ -79,7 +79,7 @@ async function readNames(
   return names
 }
 
-/** The ids that a field had in these rows, each once. */
+/** Returns the distinct ids of a field in these rows. */
 function idsIn(rows: readonly HistoryRow[], field: string): Id[] {
   const values = rows.flatMap(({ difference }) => {
     const change = difference?.[field]

@@ -6,12 +6,9 @@ import { type PersonaTypes, personaResource } from './resource.js'
 import { contentOf, decideDeletion, decisionFor, type PersonaDecision, requireDeletable } from './rules.js'
 import type { PersonaState } from './state.js'
 
-/* How agents come and go, for the engine of updates. */
-
-/** New agents. */
 export const personaCreation = creationOf(personaResource)
 
-/** Agents that are deleted: marked, and taken out of every relation. */
+/** Deletes agents: marks them and removes all their links. */
 export const personaDeletion: VersionedResource<PersonaTypes> = {
   ...personaResource,
   act: 'deletion',
@@ -23,7 +20,7 @@ export const personaDeletion: VersionedResource<PersonaTypes> = {
   requireRights: requireDeletable,
 }
 
-/** The tool leaves the agents that are deleted: each gets a version. Those that live keep it. */
+/** Detaches a tool from deleted agents, each with a new version. Other agents keep it. */
 export const releaseTool: ReleaseTool = async (trx, id, actor, viewer) => {
   const agents = await trx
     .selectFrom('persona as p')

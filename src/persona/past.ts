@@ -13,8 +13,8 @@ import type { PersonaState } from './state.js'
 import { REFERENCE_TYPES, type RelationLists, readReferences } from './statements.js'
 
 /**
- * The content of an agent as it was, of what still exists and the viewer's token may see: `notes` names the rest, `deleted` what is gone. `tools`
- * are its tools as they were, and the lost ones.
+ * Reads an earlier version of an agent, limited to what still exists and the viewer's token may see. `notes` names what is missing,
+ * `deleted` the deleted records, and `tools` the past tools and the lost ones.
  */
 export async function pastContent(
   executor: Executor,
@@ -63,7 +63,7 @@ function named(names: readonly string[]): string {
   return `${names.slice(0, NAMED_MAX).join(', ')}${more > 0 ? ` and ${more} more` : ''}`
 }
 
-/** An agent as it was, with its tools as they were. What was deleted or pruned since is named in `notes`. */
+/** Reads an earlier version of an agent with its tools of then. `notes` names what was deleted or pruned since. */
 export async function pastPersona(
   executor: Executor,
   state: PersonaState,
@@ -98,7 +98,7 @@ type PastParameters = ViewerParameters &
   CachedDefinitions &
   RelationLists & { id: number; columns: string; past_tools: string }
 
-/** Answers an agent as it was: with these columns, relations and differences of its tools. */
+/** Reads an agent's snapshot with these past columns, relations and tool values. */
 export const readPastSnapshot = statement<PastParameters, { snapshot: string }>(
   'past_persona',
   { ...REFERENCE_TYPES, cached_definitions: 'bytea[]', id: 'integer', columns: 'json', past_tools: 'json' },

@@ -26,7 +26,7 @@ import { PersonaSnapshot, PersonaSummary, PersonaUpsertRequest, personaFieldsUpd
 import { PERSONA_LOOKUP, type PersonaState } from './state.js'
 import { readPersonaPage } from './statements.js'
 
-/** `GET /persona/{persona_id}`: the agent as an update answers it. */
+/** `GET /persona/{persona_id}`: answers the agent as an update does. */
 export function registerReadPersona(app: FastifyInstance, { database, ...limits }: OperationOptions): void {
   app.withTypeProvider<SchemaTypes>().get(
     '/persona/:persona_id',
@@ -52,7 +52,7 @@ export function registerReadPersona(app: FastifyInstance, { database, ...limits 
       const { persona_id: id } = request.params
       const prefetched = request.prefetched as PersonaState | null // this route's lookup reads it
       if (id === undefined || prefetched === null) throw new ResourceNotFound('persona')
-      // Before more is read: the time of an answer must not tell that there is something.
+      // Checked before anything else is read, so that response time does not reveal a hidden agent.
       if (!personaResource.isVisible(prefetched, request.caller)) throw new ResourceNotFound('persona')
       const earlier = asOf(request.query)
       const isUpdateView = request.query.view === 'update'
@@ -82,12 +82,12 @@ export function registerReadPersona(app: FastifyInstance, { database, ...limits 
   )
 }
 
-/** `GET /persona`: the agents that the caller sees, as small records, a page at a time. */
+/** `GET /persona`: lists the agents that the caller sees as short records, by pages. */
 export function registerReadPersonas(app: FastifyInstance, options: OperationOptions): void {
   registerList(app, options, { resource: 'persona', title: 'agents', record: PersonaSummary, read: readPersonaPage })
 }
 
-/** `GET /persona/{persona_id}/history`: what its audit rows say, to those who may edit it. */
+/** `GET /persona/{persona_id}/history`: answers the changes of an agent to callers who may edit it. */
 export function registerReadPersonaHistory(app: FastifyInstance, { database, ...limits }: OperationOptions): void {
   const resource = { ...personaResource, requireHistory: requireVersions }
   registerHistory(app, {
@@ -108,7 +108,7 @@ const FIELDS_OF_UPDATE = REQUEST_FIELDS.flatMap(([name]) => {
   return name === 'remove_image' ? [] : [{ name, takes: TypeCompiler.Compile(PersonaUpsertRequest.properties[name]) }]
 })
 
-/** The body of an update that changes nothing, and its mask where the stored agent has a value that no update takes. */
+/** Returns an update body that changes nothing, and its mask if a stored value would not be accepted. */
 function updateView(content: PersonaContent): { text: string; mask: string[] | undefined } {
   const values = FIELDS_OF_UPDATE.map(({ name, takes }) => {
     const value = isRelation(name) ? idsOf(content, name) : content[name]

@@ -54,7 +54,7 @@ export interface PersonaTypes extends ResourceTypes {
   Row: { version: number; snapshot: AnswerText }
 }
 
-/** Agents, as the engine of updates knows them. */
+/** Implements agents for the engine of updates. */
 export const personaResource: VersionedResource<PersonaTypes> = {
   kind: 'persona',
   act: 'update',
@@ -71,7 +71,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     return row.references
   },
   isStorable: ({ attached }) => Object.values(attached).every(ids => ids.every(isStorable)),
-  // A new link waits for a deletion of its target; a removed or changed one for a deletion of the link.
+  // Not in a batch: a new link waits for a deletion of its target, a removed or changed one for a deletion of the link.
   isBatchable: ({ changes }) => !changes.some(({ field }) => isRelation(field)),
   definitionBytes: (state, decision) => decision?.toolBytes ?? bytesOfStored(state, state),
   requireAnswerable,
@@ -92,10 +92,10 @@ export const personaResource: VersionedResource<PersonaTypes> = {
       access: state.access,
       changed_columns: changedValues(COLUMNS, changes),
       field_versions: fieldVersions(state, changes),
-      // Where none is attached there is nothing to hold against what is left, which may be less than nothing.
+      // Without a new tool nothing is compared with the remaining bytes, which may be negative.
       tool_bytes_left: attached.tool_ids === undefined ? 0 : toolBytesLeft,
     }
-    // Added to the audit row, which was made for this: a copy of all properties takes twenty times as long.
+    // The audit row is reused as the parameters: copying all properties takes twenty times as long.
     const parameters = Object.assign(entry, viewer, allIds(content), own)
     for (const relation of relationsOf(written)) {
       Object.assign(parameters, linkChanges(relation, state, content), {
@@ -118,7 +118,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   pastSnapshot: pastPersona,
 }
 
-/** The whole content of an agent, for its hash. */
+/** Returns the content of an agent for the audit hash. */
 export function auditedPersona(content: PersonaContent): unknown[] {
   return auditedFields(CONTENT_FIELDS, content, BLANK_AGENT)
 }
@@ -137,7 +137,7 @@ function allIds(content: PersonaContent) {
   return ids as RelationLists // each of them is set
 }
 
-/** The links of one relation to take away, and those to put: of shares, also those whose level changes. */
+/** Returns the links of one relation to remove and to add. A share with a new level counts as added. */
 function linkChanges(relation: Relation, before: PersonaContent, after: PersonaContent) {
   const kept = new Set(idsOf(after, relation))
   const removed = idsOf(before, relation).filter(id => !kept.has(id))
@@ -154,7 +154,7 @@ function linksToPut(relation: Relation, before: PersonaContent, after: PersonaCo
   return JSON.stringify(sharesOf(after).filter(share => levels.get(share.id) !== share.level))
 }
 
-/** Ids of every relation that a column can hold. The others are nobody's. */
+/** Returns the ids that fit their column. No record can have the others. */
 function storableIds(attached: Attached) {
   const ids = RELATIONS.map(([relation]) => [relation, (attached[relation] ?? []).filter(isStorable)])
   return Object.fromEntries(ids) as unknown as RelationLists // one for each

@@ -28,18 +28,18 @@ import {
 } from './rules.js'
 import type { PersonaState } from './state.js'
 
-/* An agent becomes what it was in an earlier version: a new version with the content of that one. */
+/* Restores an earlier version of an agent as a new version. */
 
-/** A request to restore a version. `wanted` is what the agent was then; of a request that is not prepared yet it is absent. */
+/** A request to restore a version. `wanted` is the agent's content in that version, absent until it is prepared. */
 export interface PersonaRestore extends PersonaUpdate {
   version: number
   wanted?: PersonaContent
 }
 
 export interface RestoreDecision extends PersonaDecision {
-  /** The tools that come back with those who attached them then, and the version that says who. */
+  /** Tools whose original attachers are restored, and the version that names them. */
   attachers?: { tools: readonly number[]; version: number }
-  /** Fields that are not as they were, as the caller cannot change them so. */
+  /** Fields that are not restored, because the caller cannot set them. */
   left: string[]
 }
 
@@ -48,7 +48,7 @@ export interface RestoreTypes extends PersonaTypes {
   Decision: RestoreDecision
 }
 
-/** Agents that are restored by a caller, with the rights of an update; also those that are deleted. */
+/** Restores agents, also deleted ones, for callers with the rights of an update. */
 export const personaRestoration: VersionedResource<RestoreTypes> = {
   ...personaResource,
   act: 'restoration',
@@ -57,7 +57,7 @@ export const personaRestoration: VersionedResource<RestoreTypes> = {
     ...personaResource.asked(state, request),
     { field: 'deleted', from: state.deleted, to: false },
   ],
-  // Who attached a tool is set beside the statement that attaches it.
+  // A separate statement sets who attached a tool.
   isStorable: decision => personaResource.isStorable(decision) && decision.attachers === undefined,
   writing: (state, decision, viewer, entry, minimal) => {
     const query = personaResource.writing(state, decision, viewer, entry, minimal)
@@ -87,7 +87,10 @@ function requireRestorable(state: PersonaState, caller: Caller): void {
   else requireEditable(state, caller)
 }
 
-/** The update that a restoration is. Reads what the agent was. Throws what refuses it, `VersionUnusable` where something of then is gone. */
+/**
+ * Turns a restoration into an update by reading the past content. Throws the reason for a refusal, `VersionUnusable` if something of then
+ * is gone.
+ */
 export async function preparedRestoration(job: Job<RestoreTypes>, state: PersonaState): Promise<PersonaRestore> {
   const { request } = job
   const { id, version } = request
@@ -99,7 +102,7 @@ export async function preparedRestoration(job: Job<RestoreTypes>, state: Persona
   return { ...request, wanted, masked: true, fields: Object.fromEntries(fields) as PersonaUpdateFields } // as they are stored
 }
 
-/** What the agent was in a version. Throws `VersionNotFound`, `VersionGone`, `VersionUnusable`. */
+/** Reads the content of an agent in a version. Throws `VersionNotFound`, `VersionGone`, `VersionUnusable`. */
 async function contentThen(trx: Transaction<Tables>, state: PersonaState, version: number): Promise<PersonaContent> {
   const past = await readPastOf(trx, 'persona', state.id, { version })
   const { content, deleted } = await pastContent(trx, state, past)
@@ -136,7 +139,7 @@ function decideRestoration(
   }
 }
 
-/** Says of newly attached ids that cannot be attached that the version is unusable, instead of that the request is invalid. */
+/** Reports ids that cannot be attached as an unusable version, not as an invalid request. */
 function decidedUsable(version: number, fields: PersonaUpdateFields, decide: () => PersonaDecision): PersonaDecision {
   try {
     return decide()
@@ -152,13 +155,13 @@ function decidedUsable(version: number, fields: PersonaUpdateFields, decide: () 
   }
 }
 
-/** How the rows of restorations that kept attachers say what made them. */
+/** Patterns of the audit reason of restorations that kept attachers. */
 const KEEPING = ['agentctl rollback%', 'agentctl agent restore%', 'restore % --keep-attachers']
 
 /**
- * A tool that comes back is attached by the person who attached it then: the newest audit row up to that version that added it, other than
- * such a restoration, names them. Otherwise a group manager would get a tool into their scope that they attached themselves. Where
- * that row is pruned the person is `UNKNOWN_ATTACHER`, whose tools are in nobody's scope.
+ * Restores who attached the tools: the user of the newest audit row up to that version that added the tool, except for rows of such
+ * restorations. Otherwise a group manager could bring a tool that they attached themselves into their scope. If that row was pruned the
+ * user is `UNKNOWN_ATTACHER`, whose tools are in no scope.
  */
 async function restoreAttachers(
   trx: Transaction<Tables>,
@@ -177,7 +180,10 @@ async function restoreAttachers(
     where l.persona_id = ${id}::integer and l.tool_id = tool`.execute(trx)
 }
 
-/** Restores a version as the operator: every field, also those that only some callers may change. `plan`: nothing is stored. Throws `VersionUnusable` and the like. */
+/**
+ * Restores all fields of a version as the operator, without the limits of callers. `plan`: nothing is stored. Throws `VersionUnusable` and
+ * the like.
+ */
 export async function restoreAsOperator(
   database: Pick<Database, 'db'>,
   id: number,

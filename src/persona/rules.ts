@@ -32,7 +32,7 @@ import {
 import type { PersonaUpsertRequest } from './schema.js'
 import type { PersonaState, ToolSize } from './state.js'
 
-/** The fields that an update names, in the form in which they are stored. */
+/** The fields of an update, as they are stored. */
 export type PersonaUpdateFields = { -readonly [F in RequestField]?: PersonaUpsertRequest[F] | undefined }
 
 /** A request to update an agent. `masked`: an `update_mask` named the fields, so `null` means null (DECISIONS 3, 8). */
@@ -40,34 +40,37 @@ export interface PersonaUpdate extends UpdateRequest {
   fields: PersonaUpdateFields
   masked: boolean
   strict: boolean
-  /** The most bytes that the definitions of an agent's tools may take in an answer. */
+  /** The most bytes of an agent's tool definitions in an answer. */
   snapshotBytesMax: number
 }
 
-/** Ids that an update attaches and that were not attached before, by relation: what must exist and be allowed. */
+/** Newly attached ids by relation. They must exist and be allowed. */
 export type Attached = Partial<Record<Relation, (number | string)[]>>
 
-/** What the database says of newly attached ids. An id that is not listed does not exist for the caller. */
+/** Facts from the database about newly attached ids. An unlisted id does not exist for the caller. */
 export type References = Record<Exclude<Relation, 'tool_ids'>, (number | string)[]> & {
   tool_ids: (ToolSize & { id: number; enabled: boolean; attachable: boolean })[]
 }
 
-/** The decision on an update that may be made: what the agent becomes, and which named fields stay. */
+/** The decision on an allowed update: the agent's new content, and requested fields that stay unchanged. */
 export interface PersonaDecision extends Decision {
   content: PersonaContent
   attached: Attached
-  /** Of the tools that are attached, once their references are known. */
+  /** Sizes of newly attached tools, once references are known. */
   attachedSizes: ToolSize[]
   kept: RequestField[]
-  /** Fields that stay because `null` leaves them as they are, where the caller may have meant to clear them. */
+  /** Fields that `null` left unchanged, where the caller may have meant to clear them. */
   keptByNull: RequestField[]
-  /** What the tools take in the answer: those that stay and, once their references are known, those attached. */
+  /** Bytes of tools in the answer: of those that stay and, once references are known, of the attached ones. */
   toolBytes: number
-  /** What newly attached tools may take beside those that stay. */
+  /** The bytes left for newly attached tools. */
   toolBytesLeft: number
 }
 
-/** Decides an update against one state, in the order of DECISIONS section 2. Pure. `references` null takes new ids for granted. */
+/**
+ * Decides an update of a state, in the order of DECISIONS section 2, without side effects. With `references` null, new ids are assumed to
+ * be allowed.
+ */
 export function decidePersona(
   state: PersonaState,
   update: PersonaUpdate,
@@ -90,19 +93,19 @@ export function decidePersona(
   return { content, changes, conflicts, attached, attachedSizes, kept, keptByNull, toolBytes, toolBytesLeft }
 }
 
-/** The decision that makes a content of an agent without attaching anything that the caller has not checked. */
+/** Returns the decision for a content that attaches nothing new to check. */
 export function decisionFor(state: PersonaState, content: PersonaContent): PersonaDecision {
   const attached = { attached: {}, attachedSizes: [], toolBytes: 0, toolBytesLeft: 0 }
   return { content, changes: changedFields(state, content), ...attached, kept: [], keptByNull: [] }
 }
 
-/** Decides a deletion: the agent is marked, and leaves every relation. Its audit row holds what it had. */
+/** Decides a deletion, which marks the agent and removes its links. The audit row keeps them. */
 export function decideDeletion(state: PersonaState): PersonaDecision {
   const relations = Object.fromEntries(RELATIONS.map(([relation]) => [relation, []]))
   return decisionFor(state, { ...contentOf(state), ...relations, deleted: true })
 }
 
-/** That the caller sees the agent and may delete it. Throws `ResourceNotFound`, `Forbidden`, `Refused`. */
+/** Requires that the caller sees the agent and may delete it. Throws `ResourceNotFound`, `Forbidden`, `Refused`. */
 export function requireDeletable(state: PersonaState, caller: Caller): void {
   if (!isVisible(state, caller)) throw new ResourceNotFound('persona')
   if (state.access !== 'owner' && !isAdmin(caller))
@@ -110,23 +113,23 @@ export function requireDeletable(state: PersonaState, caller: Caller): void {
   if (state.builtin_persona) throw new Refused('BUILTIN_READ_ONLY', 'This agent is built in and cannot be deleted.')
 }
 
-/** Whether the caller sees the agent at all. An invisible one answers like one that is not there. */
+/** True if the caller sees the agent. The answer for a hidden agent is that for a missing one. */
 export function isVisible(state: PersonaState, caller: Caller): boolean {
   return !state.deleted && (state.access !== 'none' || isAdmin(caller))
 }
 
-/** That the caller sees the agent and may edit it. Throws `ResourceNotFound`, `Forbidden`, `Refused`. */
+/** Requires that the caller sees the agent and may edit it. Throws `ResourceNotFound`, `Forbidden`, `Refused`. */
 export function requireEditable(state: PersonaState, caller: Caller): void {
   requireEditor(state, caller, 'You can see this agent but not edit it')
   if (state.builtin_persona) throw new Refused('BUILTIN_READ_ONLY', 'This agent is built in and cannot be updated.')
 }
 
-/** That the caller may read earlier versions: these may be from before others could see the agent. Throws likewise. */
+/** Requires the right to edit, because earlier versions may not have been visible to others. Throws the same errors. */
 export function requireHistory(state: PersonaState, caller: Caller): void {
   requireEditor(state, caller, 'You can see this agent but not its earlier versions')
 }
 
-/** That the caller may list the versions: also of a deleted agent, to restore it, as its owner or an administrator. Throws likewise. */
+/** Requires the right to list versions. Owners and administrators may also list those of a deleted agent, to restore it. Throws the same errors. */
 export function requireVersions(state: PersonaState, caller: Caller): void {
   if (!state.deleted) requireHistory(state, caller)
   else if (state.access !== 'owner' && !isAdmin(caller)) throw new ResourceNotFound('persona')
@@ -138,7 +141,7 @@ function requireEditor(state: PersonaState, caller: Caller, refusal: string): vo
   throw new Forbidden(`${refusal}: that takes its owner, an editor share or an administrator.`)
 }
 
-/** What the agent becomes: of a merge, what the update makes of the version that it names, and what others made since. */
+/** Returns the requested content. For a merge: the update applied to the version that it names, plus later changes by others. */
 function requestedContent(state: PersonaState, update: PersonaUpdate): Merged & { kept: RequestField[] } {
   if (update.base === undefined) {
     const { content, kept } = appliedTo(state, update)
@@ -149,14 +152,14 @@ function requestedContent(state: PersonaState, update: PersonaUpdate): Merged & 
   return { kept, ...mergeContent(before, mine, contentOf(state)) }
 }
 
-/** The fields that the update names or changes, as they are and as it asks for them, whatever rules and rights say. */
+/** Returns the requested or changed fields with stored and requested values, before rules and rights apply. */
 export function askedChanges(state: PersonaState, update: PersonaUpdate): Change[] {
   const { content } = appliedTo(state, update)
   const asked = CONTENT_FIELDS.filter(field => field in update.fields || !sameValue(state[field], content[field]))
   return asked.map(field => ({ field, from: state[field], to: content[field] }))
 }
 
-/** `state` with the fields of the update. A value that the `present` state has already needs no right to change it. */
+/** Applies the update to `state`. A value that `present` already has needs no right to change it. */
 function appliedTo(state: PersonaState, { fields, masked, strict, caller }: PersonaUpdate, present = state) {
   const content: PersonaContent = { ...state } // and more: to copy all takes a twentieth of the time that a choice takes
   const values: Record<string, unknown> = content as object as Record<string, unknown>
@@ -177,19 +180,19 @@ function appliedTo(state: PersonaState, { fields, masked, strict, caller }: Pers
   return { content, kept }
 }
 
-/** What a field's value in a request becomes: of a relation the sorted ids, where `null` removes all. */
+/** Converts a requested value for storage: a relation becomes sorted ids, and `null` removes all. */
 function storedValue(name: Exclude<RequestField, 'remove_image'>, value: unknown, state: PersonaState): unknown {
   if (!('link' in FIELDS[name])) return value
   const ids = (value ?? []) as (number | string)[] // it passed its schema
   const relation = name as Relation
   if (relation === 'user_file_ids') {
-    // An id that was stored in another form of the same UUID is that file.
+    // A UUID in another form means the same stored file.
     const stored = new Map(state.user_file_ids.map(id => [canonicalUuid(id) ?? id, id]))
     return sorted(ids.map(id => stored.get(String(id)) ?? id))
   }
   if (!linkOf(relation).isShare) return sorted(ids)
   const before = new Map((state[relation] as Share<number | string>[]).map(share => [share.id, share.level]))
-  // A share keeps its level, a new one is viewer; the owner needs none (DECISIONS section 3).
+  // A share keeps its level; a new one is viewer. The owner needs none (DECISIONS section 3).
   const others = ids.filter(id => id !== state.owner_id)
   return sorted(others).map(id => ({ id, level: before.get(id) ?? 'viewer' }))
 }
@@ -217,7 +220,10 @@ function requirePublicDefault(state: PersonaState, content: PersonaContent): voi
   throw new InvalidRequest([defaultMustBePublic(['body', field])])
 }
 
-/** The fields whose `null` clears nothing. Told with `If-Match` or strict only: the published form always sends `null`. */
+/**
+ * Returns the fields whose `null` clears nothing. Reported only with `If-Match` or strict handling, because the published form always
+ * sends `null`.
+ */
 function nullsThatKeep(
   state: PersonaState,
   { fields, masked, strict, precondition, base }: PersonaUpdate,
@@ -236,12 +242,12 @@ function nullThatKeeps(field: RequestField): Fault {
   return { loc: ['body', field], msg, type: 'null_keeps' }
 }
 
-/** The fault of a default agent that is not public. */
+/** Returns the fault of a default agent that is not public. */
 export function defaultMustBePublic(loc: Fault['loc']): Fault {
   return { loc, msg: 'A default agent must be public', type: 'default_persona_private' }
 }
 
-/** The ids that one content of an agent has and another had not. */
+/** Returns the ids that `after` has and `before` does not, by relation. */
 export function attachedIds(before: PersonaContent, after: PersonaContent): Attached {
   const attached: Attached = {}
   for (const [relation] of RELATIONS) {
@@ -289,7 +295,7 @@ function toolFaults({ tool_ids }: References, isBound: boolean): FaultOf {
 
 const NOT_SEEN = 'Tool not found, or not one that this token is bound to'
 
-/** What those of the stored tools take in an answer that the content keeps. */
+/** Returns the bytes of the stored tools that the content keeps. */
 export function bytesOfStored(state: PersonaState, content: PersonaContent): number {
   return storedTools(state, content).reduce((sum, { bytes }) => sum + bytes, 0)
 }
@@ -310,7 +316,7 @@ function sizesOfAttached({ tool_ids = [] }: Attached, references: References | n
   return (references?.tool_ids ?? []).filter(({ id }) => added.has(id))
 }
 
-/** That the answer can be sent. A request that names the tools is at fault; another may go on without an answer. */
+/** Requires an answer that is small enough. A request that sets the tools gets a fault; others may ask for no content. */
 function requireAnswer(
   state: PersonaState,
   tools: SizedTool[],
@@ -326,7 +332,7 @@ function requireAnswer(
   throw new InvalidRequest([{ loc: ['body', 'tool_ids'], msg, type: 'snapshot_too_large' }])
 }
 
-/** That the answer for what is stored has a size that can be sent. Throws `SnapshotTooLarge`. */
+/** Requires that the stored agent fits into an answer. Throws `SnapshotTooLarge`. */
 export function requireAnswerable(state: PersonaState, bytesMax: number): void {
   const bytes = bytesOfStored(state, state)
   if (bytes > bytesMax) throw new SnapshotTooLarge(bytes, bytesMax, largestOf(storedTools(state, state)))
@@ -338,7 +344,7 @@ function largestOf(tools: SizedTool[]): SizedTool[] {
   return tools.sort((a, b) => b.bytes - a.bytes).slice(0, TOOLS_NAMED_MAX)
 }
 
-/** Every field of the content that differs, in the order of the table; relations compare as sets with their levels. */
+/** Returns the fields that differ, in the order of the table. Relations are compared as sets with levels. */
 export function changedFields(before: PersonaContent, after: PersonaContent): Change[] {
   return CONTENT_FIELDS.filter(field => !sameValue(before[field], after[field])).map(field => ({
     field,
@@ -347,7 +353,7 @@ export function changedFields(before: PersonaContent, after: PersonaContent): Ch
   }))
 }
 
-/** The changeable content alone, in the order of the table. */
+/** Returns only the changeable content, in the order of the table. */
 export function contentOf(state: PersonaContent): PersonaContent {
   const content: Record<string, unknown> = {}
   for (const field of CONTENT_FIELDS) content[field] = state[field]
@@ -358,13 +364,13 @@ function sorted<Id extends string | number>(ids: readonly Id[]): Id[] {
   return [...new Set(ids)].sort(compareIds)
 }
 
-/** The content after a merge, and the fields that both sides changed, each to something else: they stay. */
+/** The content after a merge, and the conflicts: fields that both sides changed to different values. These stay as stored. */
 export interface Merged {
   content: PersonaContent
   conflicts: string[]
 }
 
-/** Merges a change of an agent, `before` to `mine`, into `stored`: field by field, of a relation link by link. */
+/** Merges the change from `before` to `mine` into `stored`: field by field, and relations link by link. */
 export function mergeContent(before: PersonaContent, mine: PersonaContent, stored: PersonaContent): Merged {
   const content = { ...stored }
   const conflicts: string[] = []
@@ -377,7 +383,7 @@ export function mergeContent(before: PersonaContent, mine: PersonaContent, store
   return { content, conflicts }
 }
 
-/** A link that is stored stays as it is, with its level; the owner needs none. */
+/** Merges links. A stored link keeps its level; the owner needs none. */
 function mergedLinks(relation: Relation, before: PersonaContent, mine: PersonaContent, stored: PersonaContent) {
   const linksOf = (content: PersonaContent): StoredLink[] => content[relation]
   const setOf = (content: PersonaContent) => new Set(idsOf(content, relation))

@@ -27,7 +27,7 @@ export const PersonaUpsertRequest = Type.Object(PROPERTIES as unknown as Request
 })
 export type PersonaUpsertRequest = Static<typeof PersonaUpsertRequest>
 
-/** What an `update_mask` makes of the body: any of its fields. For the document; the mask decides which are read. */
+/** Returns the schema of a body with an `update_mask`, in which no field is required. Only for the document. */
 export function personaFieldsUpdate(whole: TObject): TObject {
   return Type.Partial(whole, {
     $id: 'PersonaFieldsUpdate',
@@ -35,7 +35,7 @@ export function personaFieldsUpdate(whole: TObject): TObject {
   })
 }
 
-/** What the snapshot shows in another shape than the agent's row has it. */
+/** Fields of the snapshot that differ from the agent's columns. */
 const PARTS = {
   id: identifier(),
   user_file_ids: list(text()),
@@ -48,7 +48,7 @@ const PARTS = {
 }
 export type SnapshotPart = keyof typeof PARTS
 
-/** The order of the interface document; fields that it does not name follow. */
+/** The field order of the interface document, followed by fields that it does not have. */
 const SNAPSHOT_ORDER: readonly (SnapshotPart | (keyof ColumnAnswers & PersonaColumn))[] = [
   ...words('id name description is_public is_visible uploaded_image_id icon_name user_file_ids display_priority'),
   ...words(
@@ -68,7 +68,7 @@ type ColumnAnswers = {
 
 const columnAnswers = COLUMNS.flatMap(([name, { answer }]) => (answer === undefined ? [] : [[name, answer] as const]))
 
-/** What the snapshot shows, in its order: parts and columns, each by its schema. */
+/** The schema of each field of the snapshot, in order. */
 export const SNAPSHOT_FIELDS = inOrder<SnapshotPart | keyof ColumnAnswers, TSchema>(SNAPSHOT_ORDER, {
   ...PARTS,
   ...(Object.fromEntries(columnAnswers) as ColumnAnswers), // by name
@@ -81,7 +81,6 @@ export const PersonaSnapshot = Type.Object(
 )
 
 export type PersonaSummary = Static<typeof PersonaSummary>
-/** An agent in a list. */
 export const PersonaSummary = Type.Object(
   {
     id: identifier(),

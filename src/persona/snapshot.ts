@@ -10,13 +10,13 @@ import { DOCUMENT_SOURCES } from './nested-schemas.js'
 import { SNAPSHOT_FIELDS, type SnapshotPart } from './schema.js'
 import { storedIds } from './state.js'
 
-/** Stored sources that the interface does not name, because the product has added them: they are answered as they stand. */
+/** Returns stored sources that the product added after the interface document. They are answered unchanged. */
 export async function addedSources(db: Kysely<Tables>): Promise<string[]> {
   const found = db.selectFrom('cc_pair').select('source').distinct().where('source', 'not in', DOCUMENT_SOURCES)
   return (await found.orderBy('source').execute()).map(({ source }) => source)
 }
 
-/** SQL expressions of the ids that each relation of an agent holds, as arrays. */
+/** SQL: the array of ids of each relation of an agent. */
 export type RelationIds = { [R in Relation]: Expression<IdOf<R>[]> }
 
 /** SQL: the stored relations of the agent `p`. */
@@ -24,12 +24,12 @@ export const storedRelations = Object.fromEntries(
   RELATIONS.map(([relation]) => [relation, storedIds(relation)]),
 ) as unknown as RelationIds // one for each
 
-/** SQL: the PersonaSnapshot of `p` as text for `withDefinitions`, with relations as arrays: a statement does not see its own writes. */
+/** SQL: the PersonaSnapshot of `p` as text for `withDefinitions`. Relations are passed in, because a statement does not see its own writes. */
 export function personaSnapshot(ids: RelationIds, viewer: Viewer, cached: Expression<string[]>): Expression<string> {
   return snapshotWith(ids, toolSnapshots(ids.tool_ids, viewer, cached))
 }
 
-/** SQL: the same of an agent as it was; `pastTools` is JSON of what was different of its tools. */
+/** SQL: the snapshot of an earlier version; `pastTools` is JSON of the tools' values that differed. */
 export function pastPersonaSnapshot(
   ids: RelationIds,
   viewer: Viewer,
@@ -39,7 +39,7 @@ export function pastPersonaSnapshot(
   return snapshotWith(ids, pastToolSnapshots(ids.tool_ids, pastTools, viewer, cached))
 }
 
-/** The agent `p` of the query around. */
+/** Expressions on the alias `p` of the enclosing query: an agent. */
 const { case: choose, fn, ref, selectFrom } = on<{ p: 'persona' }>()
 
 function snapshotWith(ids: RelationIds, tools: Expression<string>): Expression<string> {
@@ -63,7 +63,7 @@ function snapshotWith(ids: RelationIds, tools: Expression<string>): Expression<s
   return jsonWithText(fields, 'tools')
 }
 
-/** SQL: the starter messages made of their parts: the same messages are the same bytes, however they came into the row. */
+/** SQL: the starter messages rebuilt from their parts, so that equal messages have equal bytes. */
 const starterMessages = startersOf(ref('p.starter_messages'))
 
 function startersOf(stored: Expression<unknown>): Expression<unknown> {

@@ -8,28 +8,27 @@ import type { VersionedState } from '../updates/resource.js'
 import { columnValue, versionedState } from '../updates/statements.js'
 import { COLUMNS, linkOf, type PersonaColumn, type PersonaContent, RELATIONS, type Relation } from './fields.js'
 
-/** An agent as one statement found it, and what the caller may do with it by ownership and shares. */
+/** The state of an agent as one statement read it, with the caller's rights by ownership and shares. */
 export interface PersonaState extends PersonaContent, VersionedState {
   access: PersonaAccess
-  /** Of each of `tool_ids`. */
   tool_sizes: ToolSize[]
 }
 
-/** The agent `p` of the query around, and the bytes of its large texts. */
+/** Expressions on an agent (alias `p`) and the bytes of its large texts (alias `large`). */
 const persona = on<{ p: 'persona'; large: { bytes: number } }>()
 const { cast, fn, ref } = persona
 
-/** The columns whose texts may be large, and how many bytes they are. */
+/** Columns that may hold large texts, with their bytes. */
 const LARGE_COLUMNS: Partial<Record<PersonaColumn, Expression<number>>> = {
   system_prompt: fn('octet_length', ['p.system_prompt']),
   task_prompt: fn('octet_length', ['p.task_prompt']),
   starter_messages: fn('octet_length', [cast('p.starter_messages', 'text')]),
 }
 
-/** All of them together. The states of up to 32 requests travel together, and a byte may become six in JSON. */
+/** The most bytes of all large texts in a batch. A batch has up to 32 states, and a byte may become six in JSON. */
 const PREFETCHED_TEXT_BYTES_MAX = 16 * 1024
 
-/** SQL: the agent `p` as a `PersonaState`, as the user sees it. Not whole: without large texts (`large.bytes`). */
+/** SQL: the agent `p` as a `PersonaState` with the user's rights. `isWhole` false leaves out large texts (`large.bytes`). */
 export function personaState(user: Expression<string>, isWhole = true): AliasableExpression<PersonaState> {
   const isLarge = persona('large.bytes', '>', lit(PREFETCHED_TEXT_BYTES_MAX))
   const columns = COLUMNS.map(([name, { column }]) => {
@@ -47,7 +46,7 @@ export function personaState(user: Expression<string>, isWhole = true): Aliasabl
   })
 }
 
-/** SQL: the links `l` of the agent `p` of one relation, and the id to which each leads. */
+/** SQL: the links `l` of agent `p` in one relation, and the column of the linked ids. */
 function storedLinks(relation: Relation) {
   const { table, column } = linkOf(relation)
   const links = persona
@@ -56,7 +55,7 @@ function storedLinks(relation: Relation) {
   return { links, id: columnsOf<Record<string, never>>('l')(column) }
 }
 
-/** SQL: the ids that a relation of the agent `p` holds, in their order; texts in that of their bytes. */
+/** SQL: the sorted ids of a relation of agent `p`; texts by their bytes. */
 export function storedIds(relation: Relation): Expression<never[]> {
   const { links, id } = storedLinks(relation)
   const ids = links.select(id.as('id'))
@@ -68,13 +67,13 @@ function storedShares(relation: Relation): Expression<unknown> {
   return jsonArrayFrom(links.select([id.as('id'), 'l.level']).orderBy(id))
 }
 
-/* What an agent's tools take in its answer: from stored sizes, without reading the definitions. */
+/* Bytes of an agent's tools in an answer, from stored sizes: the definitions are not read. */
 
 /** SQL: tools `t` with their definitions `d`. */
 const toolsWithDefinitions = () =>
   queries().selectFrom('tool as t').leftJoin('tool_definition as d', 'd.hash', 't.definition_hash')
 
-/** What a tool of an agent takes in its answer, and the hash of its definition in hex. */
+/** The bytes of a tool in an agent's answer, and the hash of its definition in hex. */
 export interface ToolSize {
   bytes: number
   definition: string | null
@@ -91,7 +90,7 @@ const storedToolSizes: Expression<ToolSize[]> = jsonArrayFrom(
     .orderBy('l.tool_id'),
 )
 
-/** SQL: whether these tools take no more bytes. */
+/** SQL: true if these tools take at most `bytes`. */
 export function takeAtMost(ids: Expression<number[]>, bytes: Expression<number>): Expression<SqlBool> {
   const taken = toolsWithDefinitions()
     .select(({ fn }) => fn.coalesce(fn.sum<number>(snapshotBytes), lit(0)).as('bytes'))
@@ -99,7 +98,7 @@ export function takeAtMost(ids: Expression<number[]>, bytes: Expression<number>)
   return on()(taken, '<=', bytes)
 }
 
-/** SQL: these tools, and of each what `isAttachable` says, with its `ToolSize`. */
+/** SQL: these tools, each with `isAttachable` and its `ToolSize`. */
 export function toolsWithBytes(ids: Expression<number[]>, isAttachable: Expression<SqlBool>) {
   return jsonArrayFrom(
     toolsWithDefinitions()
@@ -109,7 +108,7 @@ export function toolsWithBytes(ids: Expression<number[]>, isAttachable: Expressi
   )
 }
 
-/** What the route of one agent reads along with its caller, in one statement. */
+/** The lookup of one agent's routes: reads the agent in the same statement as the caller. */
 export const PERSONA_LOOKUP = {
   parameter: 'persona_id',
   statement: callerStatement('caller_and_persona', id => {

@@ -34,7 +34,7 @@ import type { References } from './rules.js'
 import { personaSnapshot, type RelationIds, storedRelations } from './snapshot.js'
 import { type PersonaState, personaState, takeAtMost, toolsWithBytes } from './state.js'
 
-/** What a statement answers for an agent that is as expected: the version, and the snapshot for `withDefinitions`. */
+/** The row of an agent that is unchanged since the decision: the version, and the snapshot for `withDefinitions`. */
 export interface PersonaRow extends PersonaVersion {
   snapshot: string
 }
@@ -45,7 +45,7 @@ export interface PersonaVersion {
 
 type StateParameters = { id: number; user: string | null }
 
-/** Reads the state of one agent as a user sees it. */
+/** Reads the state of one agent with the user's rights. */
 export const readState = statement<StateParameters, { state: PersonaState }>(
   'persona_state',
   { id: 'integer', user: 'uuid' },
@@ -60,7 +60,7 @@ type ReadParameters = ViewerParameters & { id: number; version: number; access: 
 
 const READ_TYPES: RowTypes<ReadParameters> = { ...VIEWER_TYPES, id: 'integer', version: 'integer', access: 'text' }
 
-/** Answers each stored agent, if version, access and caller are still those that the request was decided on. */
+/** Reads agents whose version, visibility and caller's rights are unchanged since the decision. */
 export const readSnapshot = rowStatement<ReadParameters & CachedDefinitions, PersonaRow>(
   'persona_snapshot',
   { ...READ_TYPES, cached_definitions: 'bytea[]' },
@@ -70,12 +70,12 @@ export const readSnapshot = rowStatement<ReadParameters & CachedDefinitions, Per
   },
 )
 
-/** The same, and answers the version alone. */
+/** Like `readSnapshot`, but returns only the version. */
 export const readVersion = rowStatement<ReadParameters, PersonaVersion>('persona_version', READ_TYPES, (param, db) =>
   asDecidedOn(param, db).select(['input.position', 'p.version']),
 )
 
-/** SQL: the agents `p` of the input that are as decided on. */
+/** SQL: the agents `p` of the input that are unchanged since the decision. */
 function asDecidedOn(param: Param<ReadParameters>, db: QueryCreator<Tables & Input>) {
   return db
     .selectFrom('input')
@@ -97,7 +97,6 @@ type WriteParameters = ViewerParameters &
     Record<`${Relation}_removed` | `${Relation}_put` | `${Relation}_attached`, (number | string)[] | string>
   >
 
-/** The ids of each relation. */
 export type RelationLists = { [R in Relation]: IdOf<R>[] }
 
 const WRITE_TYPES: RowTypes<WriteParameters> = {
@@ -127,8 +126,8 @@ function relationTypes() {
 const writeStatements = new Map<string, ReturnType<typeof compileWrite>>()
 
 /**
- * Stores decided updates and answers the new snapshots, in one round trip and its own transaction: none for an agent that is locked or not
- * as decided on, or where an id may not be attached. It writes no relation, one, or all: a statement for each set would be 128.
+ * Stores decided updates and returns the new snapshots, in one round trip with its own transaction. Returns none if the agent is locked or
+ * changed, or an id may not be attached. It writes no relation, one, or all: a statement for each set would be 128.
  */
 export function writeStatement(relations: WrittenRelations, minimal = false) {
   const key = `${relations}${minimal ? ' minimal' : ''}`
@@ -139,16 +138,16 @@ export function writeStatement(relations: WrittenRelations, minimal = false) {
   return compiled
 }
 
-/** Which relations a statement writes. The ids of each that it writes may stay as they are. */
+/** The relations that a statement writes. Unchanged ids may be among them. */
 export type WrittenRelations = 'none' | Relation | 'all'
 
-/** The fewest that a statement can write of those that have these in them. */
+/** Returns the smallest set that a statement can write and that contains these relations. */
 export function writtenRelations([first, ...others]: readonly Relation[]): WrittenRelations {
   if (first === undefined) return 'none'
   return others.length === 0 ? first : 'all'
 }
 
-/** The relations that such a statement writes. */
+/** Returns the relations that a statement writes. */
 export function relationsOf(written: WrittenRelations): readonly Relation[] {
   if (written === 'none') return []
   return written === 'all' ? RELATIONS.map(([name]) => name) : [written]
@@ -190,7 +189,7 @@ function newSnapshot(param: Param<WriteParameters>): Expression<string> {
   return personaSnapshot(relations as unknown as RelationIds, viewerOf(param), param('cached_definitions')) // one for each
 }
 
-/** SQL: that all ids of a relation that are attached may be. */
+/** SQL: all newly attached ids of a relation exist and are allowed. */
 function mayAttach(relation: Relation, param: Param<WriteParameters>): Expression<SqlBool>[] {
   const { eb, fn } = on()
   const ids = param(`${relation}_attached`) as Expression<never[]> // of its relation
@@ -200,7 +199,7 @@ function mayAttach(relation: Relation, param: Param<WriteParameters>): Expressio
   return relation === 'tool_ids' ? [areUsable, takeAtMost(ids, param('tool_bytes_left'))] : [areUsable]
 }
 
-/** What takes away and puts the links of one relation; a share's level is put again when it changes. */
+/** Returns the parts of a statement that remove and add links of one relation. A share with a new level is added again. */
 function relationWrites(relation: Relation, param: Param<WriteParameters>): Record<string, Built<unknown>> {
   const { idType, isShare, attacher, ...link } = linkOf(relation)
   const [table, end] = [link.table as 'link', link.column as 'end'] // as far as they are alike
@@ -232,7 +231,7 @@ function relationWrites(relation: Relation, param: Param<WriteParameters>): Reco
   return { [`${relation}_removed`]: removed, [`${relation}_put`]: put }
 }
 
-/** The tables of links, as far as they are alike. `end` is the column of the other end. */
+/** The common columns of link tables. `end` is the column of the linked record. */
 interface LinkRow {
   persona_id: number
   end: never
@@ -247,7 +246,7 @@ type Attachable<R extends Relation> = (
 
 const db = queries()
 
-/** SQL: which of some ids exist and may be attached by the viewer, one row each (DECISIONS section 3). */
+/** SQL: one row for each id that exists and that the viewer may attach (DECISIONS section 3). */
 const ATTACHABLE: { [R in Relation]: Attachable<R> } = {
   tool_ids: (ids, viewer) => seenTools(ids, viewer).where('t.enabled', '=', lit(true)).where(attachableTool(viewer)),
   document_set_ids: (ids, { user, isAdmin }) =>
@@ -283,7 +282,7 @@ function seenTools(ids: Expression<number[]>, viewer: Viewer) {
   return db.selectFrom('tool as t').select('t.id').where('t.id', '=', anyOf(ids)).where(seesTool(viewer))
 }
 
-/** SQL: a tool of an MCP server can be attached by managers of all tools, and by the owner of the tool or its server. */
+/** SQL: the viewer may attach the tool. A tool of an MCP server needs a manager of all tools, or the owner of the tool or server. */
 function attachableTool({ managesAll, user }: Viewer): Expression<SqlBool> {
   const { eb, exists, or, selectFrom } = on<{ t: 'tool' }>()
   const servers = selectFrom('mcp_server as m').whereRef('m.id', '=', 't.mcp_server_id').where('m.owner_id', '=', user)
@@ -295,7 +294,7 @@ type ReferenceParameters = ViewerParameters & RelationLists
 /** The SQL types of a viewer and of the ids of each relation. */
 export const REFERENCE_TYPES = { ...VIEWER_TYPES, ...relationTypes() }
 
-/** Reads what newly attached ids refer to, for the faults of an update that may not attach them. */
+/** Reads the records of newly attached ids, to report those that may not be attached. */
 export const readReferences = statement<ReferenceParameters, { references: References }>(
   'persona_references',
   REFERENCE_TYPES,
@@ -311,7 +310,7 @@ export const readReferences = statement<ReferenceParameters, { references: Refer
   },
 )
 
-/* Lists of agents, a page at a time, by indexes. What a caller sees comes from four places. */
+/* Lists of agents, by pages. The agents that a caller sees come from four indexes. */
 
 interface Parameters {
   user: string
@@ -322,10 +321,10 @@ interface Parameters {
   ids: readonly number[]
 }
 
-/** A constant, so that the planner knows that a page is short. */
+/** A constant tells the planner that a page is short. */
 const MOST = lit(PAGE_RECORDS_MAX + 1)
 
-/** The agent `p` of the query around. */
+/** Expressions on the alias `p` of the enclosing query: an agent. */
 const persona = on<{ p: 'persona' }>()
 const OWNER = persona.selectFrom('user_account as u').select(['u.id', 'u.email']).whereRef('u.id', '=', 'p.owner_id')
 const column = <Name extends keyof PersonaTable>(name: Name) => persona.ref(`p.${name}`).as(name)
@@ -338,7 +337,7 @@ const RECORD = jsonText(
   ]),
 )
 
-/** Which agents are looked at: all (an administrator), those that a token is bound to, or those that the caller sees. */
+/** The agents of a list: all (for an administrator), those that a token is bound to, or those that the caller sees. */
 type Scope = 'all' | 'bound' | 'seen'
 
 const PAGE_TYPES = {
@@ -347,7 +346,7 @@ const PAGE_TYPES = {
 
 const PAGES = { all: pagesOf('all'), bound: pagesOf('bound'), seen: pagesOf('seen') }
 
-/** Reads `rows` agents after an id that the caller and the token may see. */
+/** Reads up to `rows` agents that the caller and the token may see, after an id. */
 export async function readPersonaPage(
   database: Database,
   caller: Caller,
@@ -384,8 +383,8 @@ function pageOf(scope: Scope, isNamed: boolean) {
 }
 
 /**
- * SQL: the first agents `p` that the user owns, that are public, or that are shared with them or a group. Each is read by its key: `offset 0`
- * keeps the planner from reading all agents in order.
+ * SQL: the first agents `p` that the user owns, that are public, or that are shared with the user or a group. Each is read by primary key:
+ * `offset 0` stops the planner from scanning all agents in order.
  */
 function seenAgents(param: Param<Parameters>) {
   const [user, after] = [param('user'), param('after')]
@@ -437,7 +436,7 @@ function seenAgents(param: Param<Parameters>) {
     .selectAll('p')
 }
 
-/** SQL: a query with an order and a limit of its own, as one of a union. */
+/** SQL: wraps a query that has its own order and limit, for use in a union. */
 function whole(query: Expression<{ id: number }> & { as(alias: 'one'): AliasedExpression<{ id: number }, 'one'> }) {
   return db.selectFrom(query.as('one')).select('one.id')
 }

@@ -80,7 +80,7 @@ export function registerUpdatePersona(app: FastifyInstance, options: OperationOp
   )
 }
 
-/** The fields that the request names, in the form in which they are stored. The body passed its schema before. */
+/** Returns the requested fields as they are stored. The body is already validated. */
 export function fieldsOf(body: Readonly<Record<string, unknown>>, mask?: string[]): PersonaUpdateFields {
   const fields = { ...body } // most bodies have all fields and no other: to put them together one by one takes longer
   for (const name in fields) {

@@ -5,13 +5,13 @@ import { collectFaults, declaredBeside, fault, faultsOfMasked, notDeclared, unkn
 import type { ParsedBody } from './json-body.js'
 import { SUGGESTIONS_MAX } from './nearest-name.js'
 
-/** What a client may say of its body elsewhere: the fields that are looked at, and that unknown fields are faults. */
+/** Options of a body check from the query and headers: the mask, and whether unknown fields are faults. */
 interface BodyOptions {
   mask: readonly string[] | undefined
   strict: boolean
 }
 
-/** Of a body that `standsAlone` no other part of the request is reported: it could not be read. */
+/** `standsAlone`: the body is unreadable, so no other part of the request is reported. */
 type BodyVerdict = { value: unknown } | { faults: Fault[]; standsAlone: boolean }
 
 /** Makes the check of one operation's body by its schema. */
@@ -24,7 +24,7 @@ export function bodyCheck(schema: TObject): (parsed: ParsedBody, options: BodyOp
   return (parsed, { mask, strict }) => {
     if (parsed.kind !== 'value') return { faults: parsed.faults, standsAlone: parsed.kind === 'refused' }
     const { value, forbidden } = parsed
-    // A key that is refused by its name is not told to be unknown, too.
+    // A forbidden key is not reported as unknown as well.
     const unknown = strict ? unknownWithin(schema, value, mask).filter(loc => loc.at(-1) !== '__proto__') : []
     const extra = unknown.map((loc, index) => {
       return notDeclared(['body', ...loc], index < SUGGESTIONS_MAX ? declaredBeside(schema, loc) : [])
@@ -36,7 +36,7 @@ export function bodyCheck(schema: TObject): (parsed: ParsedBody, options: BodyOp
   }
 }
 
-/** Faults in the order in which the schema declares their fields, in a list by index; those of other fields behind. */
+/** Sorts faults by the schema's field order and by list index. Faults of other fields come last. */
 function inPlace(schema: TObject, faults: readonly Fault[]): Fault[] {
   const fields = Object.keys(schema.properties)
   const rank = ({ loc }: Fault) => (fields.indexOf(String(loc[1])) + fields.length + 1) % (fields.length + 1)

@@ -1,21 +1,21 @@
 import { randomBytes } from 'node:crypto'
 
-/* JSON whose numbers keep their text, beside their object or list, where JavaScript would write them in another way. */
+/* JSON with exact numbers: where JavaScript would write a number differently, its text is kept in a map for its object or list. */
 
 const MARK = `number-${randomBytes(12).toString('base64url')}:`
 const MARKED = new RegExp(`(["']?)${MARK}([-+.\\deE]+)\\1`, 'g')
 
-/** The texts of the numbers to remember in an object or list, by key or index. Nobody changes them once it is read. */
+/** The number texts of one object or list, by key or index. Read values must not be changed. */
 type Texts = ReadonlyMap<string, string>
 
 const textsOf = new WeakMap<object, Texts>()
-/** What was read with such a number somewhere in it, and copies of it. */
+/** Root values, and their copies, that contain a number with a kept text. */
 const holders = new WeakSet<object>()
 
 /** An object or a list of JSON: every enumerable key is its own. */
 type Holder = Record<string | number, unknown>
 
-/** Reads JSON and remembers how numbers were written; `isPlain`: there is none to remember. Throws a `SyntaxError`. */
+/** Parses JSON and keeps number texts. `isPlain`: there are none to keep. Throws a `SyntaxError`. */
 export function parseExact(text: string, isPlain = false): unknown {
   const marked = isPlain ? text : withMarks(text)
   const outermost = [JSON.parse(marked)]
@@ -35,17 +35,17 @@ export function parseExact(text: string, isPlain = false): unknown {
   return remembered(outermost[0])
 }
 
-/** Reads JSON that is compared and not written again: `withBigInts` of it. Throws likewise. */
+/** Parses JSON for comparison only, with `withBigInts`. Throws a `SyntaxError`. */
 export function parseBigInts(text: string): unknown {
   return withBigInts(parseExact(text))
 }
 
-/** How to write what was made from something that was read: exactly if that held a number to remember, else plainly. */
+/** Returns the writer for values made from `read`: exact if `read` contains kept texts, else `JSON.stringify`. */
 export function writerFor(read: object): (value: unknown) => string {
   return holders.has(read) ? stringifyExact : JSON.stringify
 }
 
-/** Writes JSON with each number as it was read, and each BigInt as a number. */
+/** Writes JSON with kept number texts, and BigInts as numbers. */
 export function stringifyExact(value: unknown, indent = 0): string {
   return withoutMarks(JSON.stringify(value, numberReplacer, indent) ?? 'null')
 }
@@ -56,12 +56,12 @@ function rememberNumbers(original: object, copy: object): void {
   if (holders.has(original)) holders.add(copy)
 }
 
-/** A number as it was written, that stands under a key of an object or list. */
+/** Returns the text of the number under a key of an object or list. */
 export function writtenNumber(holder: object, key: string | number, value: number): string {
   return rememberedText(holder, key, value) ?? String(value)
 }
 
-/** For comparisons: puts a BigInt in the place of every integer that no double holds, and answers the value. */
+/** Replaces every integer beyond a double's precision by a BigInt, for comparisons. Returns the value. */
 export function withBigInts(value: unknown): unknown {
   forEachHolder(value, holder => {
     for (const [key, text] of textsOf.get(holder) ?? []) {
@@ -73,12 +73,12 @@ export function withBigInts(value: unknown): unknown {
   return value
 }
 
-/** The string that `numberReviver` makes this number of; undefined where JavaScript writes that number so by itself. */
+/** Returns the marked string that `numberReviver` turns into this number; undefined if JavaScript writes the number unchanged. */
 export function markedNumber(text: string): string | undefined {
   return isNumber.test(text) && String(Number(text)) !== text ? MARK + text : undefined
 }
 
-/** A reviver that makes numbers of marked strings, and remembers their texts. Give what it leads to to `remembered`. */
+/** A reviver that turns marked strings into numbers and keeps their texts. Pass its result to `remembered`. */
 export function numberReviver(this: unknown, key: unknown, value: unknown): unknown {
   if (typeof value !== 'string' || !value.startsWith(MARK)) return value
   const text = value.slice(MARK.length)
@@ -87,13 +87,13 @@ export function numberReviver(this: unknown, key: unknown, value: unknown): unkn
   return Number(text)
 }
 
-/** Notes that a value holds a number to remember. */
+/** Records that a value contains a number with a kept text. */
 export function remembered(value: unknown): unknown {
   if (typeof value === 'object' && value !== null) holders.add(value)
   return value
 }
 
-/** A replacer that puts a marked string in the place of each remembered number and each BigInt, for `withoutMarks`. */
+/** A replacer that turns numbers with kept texts, and BigInts, into marked strings for `withoutMarks`. */
 export function numberReplacer(this: unknown, key: unknown, value: unknown): unknown {
   if (typeof value === 'bigint') return MARK + String(value)
   if (typeof value !== 'number') return value
@@ -101,12 +101,12 @@ export function numberReplacer(this: unknown, key: unknown, value: unknown): unk
   return text === undefined ? value : MARK + text
 }
 
-/** A text of JSON or YAML with the numbers in the places of the marked strings. */
+/** Replaces the marked strings of a JSON or YAML text by their numbers. */
 export function withoutMarks(text: string): string {
   return text.includes(MARK) ? text.replaceAll(MARKED, '$2') : text
 }
 
-/** How completing a definition keeps the texts of its numbers. */
+/** Keeps number texts while a definition is completed. */
 export const numberTexts = {
   copied: rememberNumbers,
   textOf: writtenNumber,
@@ -114,7 +114,7 @@ export const numberTexts = {
   reviver: numberReviver,
 }
 
-/** The text of a number, as long as it is the one that was read. */
+/** Returns the kept text of a number if the number is unchanged. */
 function rememberedText(holder: object, key: string | number, value: number): string | undefined {
   const text = textsOf.get(holder)?.get(String(key))
   return text !== undefined && Number(text) === value ? text : undefined
@@ -124,7 +124,7 @@ const isNumber = /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/
 const numberAt = /-?\d[\d.eE+-]*/y
 const [QUOTE, MINUS, ZERO, NINE, BACKSLASH] = [0x22, 0x2d, 0x30, 0x39, 0x5c]
 
-/** A JSON text with a marked string in the place of each number to remember; the text itself where there is none. */
+/** Replaces each number to keep in a JSON text by a marked string; returns the same text if there is none. */
 function withMarks(text: string): string {
   const pieces: string[] = []
   let copied = 0

@@ -3,7 +3,7 @@ import type { Fault, Loc } from '../errors.js'
 import { suggestion } from './nearest-name.js'
 import { canonicalUuid, innerSchema, isJsonObject, parseDateTime, textProblem } from './vocabulary.js'
 
-/* What is wrong with a request, in pydantic v2's vocabulary, as the published service answers (DECISIONS section 2). */
+/* Faults of requests in pydantic v2's vocabulary, as the published service answers (DECISIONS section 2). */
 
 export const ValidationError = Type.Object(
   { loc: Type.Array(Type.Union([Type.String(), Type.Integer()])), msg: Type.String(), type: Type.String() },
@@ -13,29 +13,29 @@ export const ValidationError = Type.Object(
 /** The body of every 422. */
 export const HTTPValidationError = Type.Object({ detail: Type.Array(ValidationError) }, { $id: 'HTTPValidationError' })
 
-/** A fault whose sentence follows from its type alone. */
+/** Makes a fault whose message follows from its type. */
 export function fault(type: keyof typeof SENTENCES, loc: Loc): Fault {
   return { loc, msg: SENTENCES[type], type }
 }
 
-/** The fault of a name, the last of its place, that is none of those that are declared there. */
+/** Makes the fault of an undeclared name (the last part of `loc`). */
 export function notDeclared(loc: Loc, declared: readonly string[]): Fault {
   const type = 'extra_forbidden'
   return { loc, msg: `${SENTENCES[type]}${suggestion(String(loc.at(-1)), declared)}`, type }
 }
 
-/** The fault of a value that is none of the words that may stand there. */
+/** Makes the fault of a value that is not one of the allowed words. */
 export function notOneOf(words: readonly unknown[], loc: Loc): Fault {
   const alternatives = new Intl.ListFormat('en-GB', { type: 'disjunction' }).format(words.map(word => `'${word}'`))
   return { loc, msg: `Input should be ${alternatives}`, type: 'enum' }
 }
 
-/** Every fault of a value, in the order in which the schema declares its fields, list items by index. */
+/** Returns all faults of a value, in the schema's field order and by list index. */
 export function collectFaults(schema: TSchema, value: unknown, loc: Loc): Fault[] {
   return inspected(schema, value).map(found => ({ ...found, loc: [...loc, ...found.loc] }))
 }
 
-/** The faults of the named fields only, each of which is required: what an `update_mask` asks for. */
+/** Returns the faults of only the named fields, each of which is required, for an `update_mask`. */
 export function faultsOfMasked(
   schema: TObject,
   value: unknown,
@@ -46,7 +46,7 @@ export function faultsOfMasked(
   return collectFaults({ ...schema, properties, required: [...fields] }, value, loc)
 }
 
-/** The places of fields that the schema does not know, also in records of lists. Free-form values are not looked at. */
+/** Returns the paths of unknown fields, also in records of lists. Free-form values are skipped. */
 export function unknownFields(schema: TSchema, value: unknown): readonly Loc[] {
   if (typeof value !== 'object' || value === null) return NO_PLACES
   if (schema[Kind] === 'Nullable') return unknownFields(innerSchema(schema), value)
@@ -68,13 +68,13 @@ export function unknownFields(schema: TSchema, value: unknown): readonly Loc[] {
 
 const NO_PLACES: readonly Loc[] = []
 
-/** The unknown fields of a body: what is inside the fields that a mask leaves out is not looked at. */
+/** Returns the paths of unknown fields of a body, without the content of fields outside the mask. */
 export function unknownWithin(schema: TSchema, body: unknown, mask?: readonly string[]): readonly Loc[] {
   const places = unknownFields(schema, body)
   return mask === undefined ? places : places.filter(loc => loc.length === 1 || mask.includes(String(loc[0])))
 }
 
-/** The names that the record which holds an unknown field declares. */
+/** Returns the declared names of the record that holds an unknown field. */
 export function declaredBeside(schema: TSchema, loc: Loc): string[] {
   const record = loc.slice(0, -1).reduce<TSchema>((outer, key) => partOf(outer, key), schema)
   return Object.keys(bare(record).properties ?? {})
@@ -91,7 +91,7 @@ function bare(schema: TSchema): TSchema {
 
 const FAULTS_MAX = 100
 
-/** At most `limit` faults; where there are more, the last says how many are left out, in place of the first of them. */
+/** Returns at most `limit` faults. If there are more, the last one gives the number left out. */
 export function boundFaults(faults: readonly Fault[], limit = FAULTS_MAX): Fault[] {
   if (faults.length <= limit) return [...faults]
   const shown = faults.slice(0, limit - 1)
@@ -100,7 +100,7 @@ export function boundFaults(faults: readonly Fault[], limit = FAULTS_MAX): Fault
   return [...shown, { loc: [place], msg: `${leftOut} more faults are not listed`, type: 'too_many_faults' }]
 }
 
-/** Answers places that begin at the value: what holds it puts its own part before them. */
+/** Returns faults with paths relative to the value; the caller prepends its own path. */
 type Inspect = (schema: TSchema, value: unknown) => readonly Fault[]
 
 const NONE: readonly Fault[] = []
@@ -138,7 +138,7 @@ function recordFaults(schema: TSchema, value: unknown): readonly Fault[] {
   return faults
 }
 
-/** The fault of a field that is missing. An OpenAPI document that stands in the place of its wrapper is recognised. */
+/** Makes the fault of a missing field. Recognises an OpenAPI document sent without its wrapper object. */
 function lackOf(name: string, schema: TSchema, value: Record<string, unknown>): Fault {
   const missing = fault('missing', [name])
   const isBare = schema[Kind] === 'FreeForm' && (Object.hasOwn(value, 'openapi') || Object.hasOwn(value, 'swagger'))
@@ -201,7 +201,7 @@ function numberFaults(kind: 'int' | 'float', schema: TSchema, value: unknown): r
   return NONE
 }
 
-/** The faults of a text that has to be read: it is none, or it cannot be. */
+/** Returns the faults of a value that must be a readable text. */
 function readFaults(
   value: unknown,
   read: (text: string) => unknown,
@@ -216,7 +216,7 @@ function count(number: number, noun: string): string {
   return `${number} ${noun}${number === 1 ? '' : 's'}`
 }
 
-/** What a fault says whose sentence follows from its type alone, in pydantic v2's words. */
+/** Messages of fault types that have one fixed message, in pydantic v2's words. */
 export const SENTENCES = {
   missing: 'Field required',
   extra_forbidden: 'Extra inputs are not permitted',

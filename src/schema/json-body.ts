@@ -2,28 +2,27 @@ import type { Fault, Loc } from '../errors.js'
 import { parseExact } from './exact-json.js'
 import { fault } from './faults.js'
 
-/** What the bytes of a request body hold. */
+/** The result of parsing the bytes of a request body. */
 export type ParsedBody =
-  /** JSON, with the places of keys that reach into prototypes. */
+  /** JSON, with the paths of keys that could change a prototype. */
   | { kind: 'value'; value: unknown; forbidden: Loc[] }
   /** An empty body or `null`: reported together with the faults of path, query and headers. */
   | { kind: 'absent'; faults: Fault[] }
-  /** Not JSON, or beyond its bounds: reported alone. */
+  /** Not JSON, or beyond the limits: reported alone. */
   | { kind: 'refused'; faults: Fault[] }
 
-/** What a JSON text may hold at most. */
 export interface JsonBounds {
-  /** Objects and lists inside each other; the outermost is depth 1. */
+  /** Depth of nested objects and lists; the outermost is depth 1. */
   depthMax: number
-  /** Objects, lists, texts (keys too) and commas: a measure of how long the text takes to parse. */
+  /** Objects, lists, texts (including keys) and commas: a measure of parsing time. */
   nodesMax: number
-  /** Bytes between the quotes of a key. Long keys that differ at their end only are compared whole, each with each. */
+  /** Bytes between the quotes of a key. Comparing long keys that differ only at the end takes quadratic time. */
   keyBytesMax: number
 }
 
 const utf8 = new TextDecoder('utf-8', { fatal: true })
 
-/** Reads a JSON body: a byte order mark is skipped, duplicate keys give the last, numbers keep their text. Never throws. */
+/** Parses a JSON body: skips a byte order mark, keeps the last of duplicate keys, and keeps number texts. Never throws. */
 export function parseJsonBody(bytes: Uint8Array, bounds: JsonBounds): ParsedBody {
   if (bytes.length === 0) return absent()
   const { beyond, hasPlainNumbers, members } = scanJson(bytes, bounds)
@@ -52,8 +51,8 @@ function invalidAt(offset: number, reason: string): ParsedBody {
 }
 
 /**
- * Where a text stops being JSON: in UTF-16 units from 0, in lines and columns from 1, and why, in V8's words. V8 often omits the offset.
- * It is then the end of the longest beginning that is only unfinished. Give it a text that `JSON.parse` refuses.
+ * Returns the position where a text stops being JSON (offset in UTF-16 units from 0, line and column from 1) and V8's reason. V8 often
+ * omits the offset; then it is the end of the longest prefix that is only incomplete. Pass only text that `JSON.parse` refuses.
  */
 export function syntaxErrorIn(text: string): { offset: number; line: number; column: number; reason: string } {
   const said = messageFor(text)
@@ -69,7 +68,7 @@ export function syntaxErrorIn(text: string): { offset: number; line: number; col
   const before = text.slice(0, offset)
   const line = before.split('\n').length
   const found = String.fromCodePoint(text.codePointAt(offset) ?? 0x20)
-  // What V8 says of the beginning is what it expected there, except after the second name of an object.
+  // V8's message for the prefix says what it expected there, except after the second name of an object.
   const start = before.trimEnd()
   const isUnexpected = offset < text.length && /^Unexpected|is not valid JSON/.test(said)
   let reason = (isUnexpected ? messageFor(start) : '') || said
@@ -98,13 +97,13 @@ function isUnfinished(text: string): boolean {
 
 const repeated = new WeakMap<object, readonly Loc[]>()
 
-/** Notes the places of keys that stood more than once in their object: only the last of each is left in the body. Answers the body. */
+/** Records the paths of repeated keys, of which parsing kept only the last. Returns the body. */
 export function withRepetitions(body: object, places: readonly Loc[]): object {
   repeated.set(body, places)
   return body
 }
 
-/** The places of keys that a parsed body repeated, at most 100. */
+/** Returns the paths of repeated keys of a parsed body, at most 100. */
 export function repeatedKeys(body: object): readonly Loc[] {
   return repeated.get(body) ?? []
 }
@@ -126,7 +125,7 @@ function membersOf(value: unknown): number {
 
 function repeatedIn(text: string): Loc[] {
   const found: Loc[] = []
-  /** The objects and lists around a token, with the keys of an object. */
+  /** The enclosing objects and lists of a token, with the keys of each object. */
   const open: { at: string | number; keys?: Set<string>; isKey?: boolean }[] = []
   let start = -1 // of the text that is open
   for (const { 0: token, index } of text.matchAll(/\\.|["{}[\],]/gs)) {
@@ -157,15 +156,15 @@ function decoded(bytes: Uint8Array): string | undefined {
   }
 }
 
-/** A BOM counts as no character here, as in the text that was decoded. */
+/** Offsets do not count a byte order mark, because the decoded text has none. */
 function offsetOfInvalidUtf8(bytes: Uint8Array): number {
   return Math.max(0, new TextDecoder('utf-8').decode(bytes).indexOf('\ufffd'))
 }
 
-/** What a text with such a key holds; any letter of it may be written as an escape. */
+/** A text must match this to contain a forbidden key; any letter may be an escape. */
 const mayNameForbiddenKey = /__proto__|prototype|\\u00/
 
-/** The places where a value names `__proto__`, or `prototype` inside `constructor`, in the order of its text. */
+/** Returns the paths of `__proto__`, and of `prototype` inside `constructor`, in text order. */
 function forbiddenKeys(value: unknown, path: Loc = [], found: Loc[] = []): Loc[] {
   if (typeof value !== 'object' || value === null) return found
   const isInConstructor = path.at(-1) === 'constructor'
@@ -177,7 +176,7 @@ function forbiddenKeys(value: unknown, path: Loc = [], found: Loc[] = []): Loc[]
   return found
 }
 
-/** Any double is written with fewer, also in full; what has more takes long to read and says nothing. */
+/** Every double needs fewer digits; longer numbers only take time to read. */
 const NUMBER_DIGITS_MAX = 4_096
 /** A double holds every integer of at most 15 digits. */
 const PLAIN_DIGITS = 15
@@ -186,7 +185,7 @@ const [BLANK, QUOTE, PLUS, MINUS, POINT, ZERO, COLON, BACKSLASH, LOWER_E] = [
   0x20, 0x22, 0x2b, 0x2d, 0x2e, 0x30, 0x3a, 0x5c, 0x65,
 ]
 const [OPENS, CLOSES, COUNTS, NUMBERS] = [1, 2, 3, 4]
-/** What a byte outside texts is. Blanks, letters and what no JSON holds are 0. */
+/** The kind of each byte outside strings. Blanks, letters and invalid bytes are 0. */
 const KINDS = new Uint8Array(256)
 for (const [kind, characters] of [
   [OPENS, '[{'],
@@ -198,13 +197,13 @@ for (const [kind, characters] of [
 
 interface Scan {
   beyond?: Fault
-  /** JavaScript writes each number as it stands. */
+  /** True if JavaScript writes each number unchanged. */
   hasPlainNumbers: boolean
-  /** Members of all objects, repeated ones too. */
+  /** Members of all objects, including repeated ones. */
   members: number
 }
 
-/** Looks at the bytes of JSON before they are parsed. */
+/** Scans the bytes of JSON before they are parsed. */
 function scanJson(bytes: Uint8Array, { depthMax, nodesMax, keyBytesMax }: JsonBounds): Scan {
   let [depth, nodes, members, textAt, textBytes] = [0, 0, 0, 0, 0]
   let hasPlainNumbers = true
@@ -248,7 +247,7 @@ function scanJson(bytes: Uint8Array, { depthMax, nodesMax, keyBytesMax }: JsonBo
   return { beyond: { loc: ['body'], msg, type: 'json_too_many_nodes' }, hasPlainNumbers, members }
 }
 
-/** `at` counts bytes: nobody has read characters yet. */
+/** `at` counts bytes, because the text is not decoded yet. */
 function beyond(type: string, what: string, at: number): Scan {
   return { beyond: { loc: ['body'], msg: `Input ${what}, at byte ${at}`, type }, hasPlainNumbers: false, members: 0 }
 }

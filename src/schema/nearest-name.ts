@@ -1,12 +1,12 @@
-/** Longer names are compared with nothing. */
+/** Longer names get no suggestion. */
 const NAME_CHARACTERS = 64
 
-/** The nearest known name is suggested for at most 20 unknown names of one request. */
+/** The most unknown names of one request that get a suggestion. */
 export const SUGGESTIONS_MAX = 20
 
 const third = (written: string) => Math.floor(written.length / 3)
 
-/** Of `names` the nearest to `written` (optimal string alignment, whatever the case), if at most `editsMax` characters differ, by default a third. */
+/** Returns the name nearest to `written` (optimal string alignment, ignoring case) within `editsMax` edits, by default a third of its characters. */
 export function nearestName(written: string, names: readonly string[], editsMax = third): string | undefined {
   if (written.length > NAME_CHARACTERS) return undefined
   let nearest: string | undefined
@@ -22,7 +22,7 @@ export function nearestName(written: string, names: readonly string[], editsMax 
   return nearest
 }
 
-/** `: did you mean 'x'?`, behind what is said of a name that is none of these; nothing where none is near. */
+/** Returns `: did you mean 'x'?` to append to a message about an unknown name; empty if no name is near. */
 export function suggestion(written: string, names: readonly string[], editsMax = third): string {
   const nearest = nearestName(written, names, editsMax)
   return nearest === undefined ? '' : `: did you mean '${nearest}'?`

@@ -4,13 +4,13 @@ import { collectFaults, fault, notDeclared, notOneOf } from './faults.js'
 import { SUGGESTIONS_MAX, suggestion } from './nearest-name.js'
 import { INT4_MAX, text as textSchema } from './vocabulary.js'
 
-/* Parameters of a path, a query or a header: each kind says what the document shows of it and how its text is read. */
+/* Parameters of a path, query or header. Each kind has its schema for the document and a parser of its text. */
 
-/** Either what a parameter says, or what is wrong with it. */
+/** The value of a parameter, or its faults. */
 export type Parsed<Value> = { value: Value } | { faults: Fault[] }
 
 const Read = Symbol('read')
-/** Set on a mask: the body whose fields it names. */
+/** A symbol on a mask's schema: the body whose fields the mask names. */
 const Masked = Symbol('masked')
 
 export interface TParameter<Value> extends TSchema {
@@ -21,30 +21,28 @@ export interface TParameter<Value> extends TSchema {
 
 const shownNameLimit = 64
 
-/** The longest mask, in characters: more than twice what names all fields of an agent. */
+/** The most characters of a mask: more than twice the names of all fields of an agent. */
 const MASK_LENGTH_MAX = 1_000
 
-/** A parameter of a kind of its own: what the document says of it, and how its text is read. `loc` is its place. */
+/** Makes a parameter from its schema for the document and a parser of its text. The parser gets `loc`, the parameter's path. */
 export function parameter<Value>(document: SchemaOptions, read: TParameter<Value>[typeof Read]): TParameter<Value> {
   return { ...document, [Kind]: 'Parameter', [Read]: read } as TParameter<Value> // `static` is a type only
 }
 
-/** The id of a row in a path; undefined for an integer that no row can have. */
+/** A row id in a path; undefined for an integer beyond the id column. */
 export function pathId() {
   return parameter({ minimum: 1, maximum: INT4_MAX, type: 'integer' }, parseId)
 }
 
-/** The id of a row in a query; undefined for an integer that no row can have. */
+/** A row id in a query; undefined for an integer beyond the id column. */
 export function queryId(description: string) {
   return Type.Optional(parameter({ type: 'integer', description }, parseId))
 }
 
-/** A boolean in a query. */
 export function queryFlag(description: string) {
   return Type.Optional(parameter({ type: 'boolean', description }, parseFlag))
 }
 
-/** An integer in a query, within bounds. */
 export function queryInteger(minimum: number, maximum: number, description: string) {
   const schema = Type.Integer({ minimum, maximum, description })
   return Type.Optional(
@@ -70,7 +68,7 @@ export function queryChoice<const Word extends string>(words: readonly Word[], d
   )
 }
 
-/** A mask in a query: which fields of the body the request is about. The body is judged by the mask of its route. */
+/** A mask in a query: the fields of the body to update. The body is then checked by this mask. */
 export function queryMask(body: TObject, description: string) {
   const schema = textSchema({ maxLength: MASK_LENGTH_MAX, description })
   const mask = parameter({ ...schema, description }, (text, loc): Parsed<string[]> => {
@@ -85,20 +83,20 @@ function checked<Value>(schema: TSchema, value: Value, loc: Loc): Parsed<Value> 
   return faults.length > 0 ? { faults } : { value }
 }
 
-/** Reads an id. An integer that no row can have is `undefined`: it is not found, not wrong. */
+/** Parses an id. An integer beyond the id column is `undefined`, so it is answered as not found, not as invalid. */
 export function parseId(text: string, loc: Loc): Parsed<number | undefined> {
   if (!/^-?\d+$/.test(text)) return { faults: [fault('int_parsing', loc)] }
   const id = Number(text)
   return { value: id >= 1 && id <= INT4_MAX ? id : undefined }
 }
 
-/** Reads a boolean: `true` or `false`, nothing else, so that a mistyped `dry_run=1` never writes. */
+/** Parses `true` or `false` and nothing else, so that a mistyped `dry_run=1` never writes. */
 export function parseFlag(text: string, loc: Loc): Parsed<boolean> {
   if (text === 'true' || text === 'false') return { value: text === 'true' }
   return { faults: [fault('bool_parsing', loc)] }
 }
 
-/** Reads a mask: names of fields, each once, in the declared order. Each unknown name is a fault of its own. */
+/** Parses a mask: field names without repetition, in declared order. Each unknown name is a fault. */
 export function parseMask(text: string, body: TObject, loc: Loc): Parsed<string[]> {
   if (text.trim() === '') return { value: [] }
   const unknown = [...namesIn(text)].filter(name => !Object.hasOwn(body.properties, name))
@@ -106,10 +104,10 @@ export function parseMask(text: string, body: TObject, loc: Loc): Parsed<string[
   return { value: fieldsNamedIn(text, body) }
 }
 
-/** What a client sent for the parameters of one place: text, or texts where one is repeated. */
+/** The parameters of one place as sent: a text, or a list of texts if repeated. */
 export type ParameterTexts = Readonly<Record<string, string | string[] | undefined>>
 
-/** Makes the reader of all parameters of a path, a query or the headers. Only of a query unknown ones are faults. */
+/** Makes the parser of all parameters of a path, a query or headers. Only in a query are unknown ones faults. */
 export function parameterReader(schema: TObject, place: 'path' | 'query' | 'header') {
   const declared = new Map(Object.entries(schema.properties).map(([name, property]) => [name, readOf(name, property)]))
   return (texts: ParameterTexts): Parsed<Record<string, unknown>> => {
@@ -144,7 +142,7 @@ function readOf(name: string, schema: TSchema): TParameter<unknown>[typeof Read]
   return (schema as TParameter<unknown>)[Read] // the kind says so
 }
 
-/** Reads which fields a query's mask names, also of one that is refused; undefined where there is none. */
+/** Makes a function that returns the fields of a query's mask, even if the query is refused; undefined without a mask. */
 export function maskReader(query: TObject): (texts: ParameterTexts) => string[] | undefined {
   for (const [name, schema] of Object.entries(query.properties)) {
     const body = (schema as { [Masked]?: TObject })[Masked]
@@ -154,7 +152,7 @@ export function maskReader(query: TObject): (texts: ParameterTexts) => string[] 
   return () => undefined
 }
 
-/** The fields that a mask, or the beginning of a long one, names, in the order in which the schema declares them. */
+/** Returns the fields that a mask, or the first part of a long one, names, in declared order. */
 function fieldsNamedIn(mask: string, schema: TObject): string[] {
   const named = namesIn(mask.slice(0, MASK_LENGTH_MAX))
   return Object.keys(schema.properties).filter(name => named.has(name))
@@ -164,7 +162,7 @@ function namesIn(mask: string): Set<string> {
   return new Set(mask.split(',').map(name => name.trim()))
 }
 
-/** Which field was meant is looked for only of the first names: it takes longer than everything else. */
+/** Returns candidates for a suggestion, only for the first names: suggesting is the slowest step. */
 function meantOf({ properties }: TObject, index: number): string[] {
   return index < SUGGESTIONS_MAX ? Object.keys(properties) : []
 }

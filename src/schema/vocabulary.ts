@@ -3,17 +3,20 @@
 import { Kind, type SchemaOptions, type Static, type TSchema, Type, TypeRegistry } from '@sinclair/typebox'
 import { type TypeCheck, TypeCompiler } from '@sinclair/typebox/compiler'
 
-/* The words of schemas: JSON Schema for the document, and a TypeBox kind for the check and the faults. Private parts are symbols. */
+/*
+ * Builders of schemas: each is JSON Schema for the document, and a TypeBox kind for the check and its faults. Private settings are
+ * symbols.
+ */
 
-/** Set on a `text` whose length is judged, and which is stored, without the blanks around it. */
+/** A symbol on a `text` that is trimmed before its length is checked and before it is stored. */
 const Trimmed = Symbol('trimmed')
 const Inner = Symbol('inner')
 
 const INT4_MIN = -2_147_483_648
-/** The largest number of an `integer` column, and so the largest id. */
+/** The largest value of an `integer` column, and so the largest id. */
 export const INT4_MAX = 2_147_483_647
 
-/** A schema of a kind of ours, which checks values of this type. */
+/** A schema of a custom TypeBox kind for values of this type. */
 interface Own<Name extends string, Value> extends TSchema {
   [Kind]: Name
   static: Value
@@ -28,7 +31,7 @@ interface TextOptions extends SchemaOptions {
   minLength?: number
   /** In Unicode code points. */
   maxLength?: number
-  /** Judge the length without the blanks around the text. */
+  /** Trim blanks before checking the length. */
   trimmed?: boolean
 }
 
@@ -47,28 +50,28 @@ export function uuid(options: SchemaOptions = {}) {
   return brand<Own<'Uuid', string>>('Uuid', { ...options, type: 'string', format: 'uuid' })
 }
 
-/** A date that `parseDateTime` can read. */
+/** A date that `parseDateTime` accepts. */
 export function dateTime(options: SchemaOptions = {}) {
   return brand<Own<'DateTime', string>>('DateTime', { ...options, type: 'string', format: 'date-time' })
 }
 
-/** Whether an `integer` column can hold a number. */
+/** True if an `integer` column can hold the number. */
 export function isInt4(value: number): boolean {
   return value >= INT4_MIN && value <= INT4_MAX
 }
 
-/** A number that an `int4` column holds. */
+/** An integer that an `int4` column can hold. */
 export function int32(options: SchemaOptions = {}) {
   return Type.Integer({ ...options, minimum: INT4_MIN, maximum: INT4_MAX })
 }
 
 /**
- * `identifier` is the id of another row: one that no row can have is reported with the unknown ones, as `not_found`. A `list` over its
- * `maxItems` is one fault, and its items are not looked at.
+ * `identifier` is the id of another row. An id beyond the column is reported as `not_found`, like other unknown ids. A `list` longer than
+ * `maxItems` is one fault, and its items are not checked.
  */
 export { Array as list, Boolean as flag, Integer as identifier, Number as number } from '@sinclair/typebox'
 
-/** A JSON object that nobody looks into here: every property stays as it was sent. */
+/** A JSON object whose content is not checked: every property is kept as sent. */
 export function freeForm(options: SchemaOptions = {}) {
   return brand<Own<'FreeForm', Record<string, unknown>>>('FreeForm', {
     ...options,
@@ -77,14 +80,14 @@ export function freeForm(options: SchemaOptions = {}) {
   })
 }
 
-/** The schema or `null`, as a type list: a union reports a fault for each member. A named schema stays a reference. */
+/** The schema or `null`, as a type list, because a union reports one fault for each member. A named schema stays a reference. */
 export function nullable<Schema extends TSchema>(schema: Schema, options: SchemaOptions = {}): TNullable<Schema> {
   const { $id, ...inline } = schema
   const outside = $id === undefined ? { ...inline, type: [inline.type, 'null'] } : { anyOf: [schema, { type: 'null' }] }
   return brand<TNullable<Schema>>('Nullable', { ...outside, ...options, [Inner]: schema })
 }
 
-/** What `nullable` was made of. */
+/** Returns the schema inside `nullable`. */
 export function innerSchema(schema: TSchema): TSchema {
   return (schema as TNullable)[Inner] // the kind says so; TSchema does not
 }
@@ -102,7 +105,7 @@ export function component(schema: TSchema): Record<string, unknown> & { $id: str
   return { $id, ...(withReferences(content) as Record<string, unknown>) }
 }
 
-/** A schema, or a part of one, with a reference in the place of each named schema. */
+/** Replaces each named schema inside a schema by a reference. */
 export function withReferences(node: unknown): unknown {
   if (Array.isArray(node)) return node.map(withReferences)
   if (typeof node !== 'object' || node === null) return node
@@ -112,7 +115,7 @@ export function withReferences(node: unknown): unknown {
 
 export type TextProblem = 'string_nul' | 'string_unicode' | 'string_too_short' | 'string_too_long'
 
-/** Why a text is refused, the first reason only; nothing when it is fine. */
+/** Returns the first reason to refuse a text, or undefined. */
 export function textProblem(schema: TSchema, value: string): TextProblem | undefined {
   const problem = unstorable(value)
   if (problem !== undefined) return problem
@@ -124,14 +127,14 @@ export function textProblem(schema: TSchema, value: string): TextProblem | undef
   return undefined
 }
 
-/** Why PostgreSQL, or UTF-8 itself, cannot hold a text; nothing when it can. */
+/** Returns why PostgreSQL or UTF-8 cannot hold a text, or undefined. */
 function unstorable(value: string): 'string_nul' | 'string_unicode' | undefined {
   if (value.includes('\0')) return 'string_nul'
   if (!value.isWellFormed()) return 'string_unicode'
   return undefined
 }
 
-// UTF-16 gives each code point one or two units, so most texts are judged without counting.
+// A code point has one or two UTF-16 units, so most texts need no counting.
 function isShorter(value: string, codePoints: number): boolean {
   return value.length < codePoints || (value.length < codePoints * 2 && countCodePoints(value) < codePoints)
 }
@@ -146,11 +149,11 @@ function countCodePoints(value: string): number {
   return count
 }
 
-/** The forms that the published service reads: hyphened, bare digits, in braces, and as a lower-case URN. */
+/** UUID forms that the published service accepts: hyphenated, bare digits, in braces, and as a lower-case URN. */
 const uuidShape =
   /^(?:urn:uuid:|(\{))?([0-9A-Fa-f]{8})(-?)([0-9A-Fa-f]{4})\3([0-9A-Fa-f]{4})\3([0-9A-Fa-f]{4})\3([0-9A-Fa-f]{12})(\})?$/
 
-/** The one form in which UUIDs are stored and answered, or undefined for what is not a UUID. */
+/** Returns the canonical form of a UUID, which is stored and answered; undefined for other texts. */
 export function canonicalUuid(text: string): string | undefined {
   const found = uuidShape.exec(text)
   if (found === null) return undefined
@@ -199,7 +202,10 @@ const shape = /^(\d{4})-(\d\d)-(\d\d)(?:[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:
 
 const msPerMinute = 60_000
 
-/** Reads a date of RFC 3339, without an offset as UTC, or bare. Gives UTC with microseconds; undefined outside the years 1 to 9999. */
+/**
+ * Parses a date of RFC 3339, a date-time without an offset (as UTC), or a bare date. Returns UTC with microseconds; undefined outside the
+ * years 1 to 9999.
+ */
 export function parseDateTime(text: string): string | undefined {
   const parts = shape.exec(text)
   if (parts === null) return undefined
@@ -213,7 +219,7 @@ export function parseDateTime(text: string): string | undefined {
   return `${instant.toISOString().slice(0, 19)}.${fraction.slice(0, 6).padEnd(6, '0')}Z`
 }
 
-/** Milliseconds since 1970, or nothing when the calendar or the clock has no such place (30 February, 24:00). */
+/** Returns milliseconds since 1970; undefined for an impossible date or time (30 February, 24:00). */
 function utcInstant(year: number, month: number, day: number, hour: number, minute: number, second: number) {
   if (hour > 23 || minute > 59 || second > 59) return undefined
   const instant = new Date(0)

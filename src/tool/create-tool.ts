@@ -42,7 +42,7 @@ export function registerCreateTool(app: FastifyInstance, options: ToolOptions): 
       for (const hash of content.plain) noteFacts(hash, { isPlain: true })
       const vault = options.vault()
       const key = query.dry_run ? undefined : headers['idempotency-key']
-      // Only a repetition is compared with what is stored.
+      // Only a repeated request (with a key) is compared with stored values.
       if (key !== undefined) options.trials.count(caller.userId, key, fields.custom_headers ?? [])
       const asked = {
         kind: 'tool' as const,

@@ -2,16 +2,16 @@ import { LRUCache } from 'lru-cache'
 import type { RowQuery } from '../db/statements/row-statement.js'
 import { type DefinitionText, MARK } from '../updates/answer-text.js'
 
-/* What is known of definitions, by their hashes in hex. Definitions never change, so nothing kept here can be stale. */
+/* Caches of definition texts and of facts about definitions, by hash in hex. Definitions never change, so no entry can be stale. */
 
-/** Room for every definition that one answer can show, the largest included. */
+/** Large enough for all definitions of one answer. */
 const TEXT_BYTES_MAX = 32 * 1024 * 1024
 const texts = new LRUCache<string, Buffer>({ maxSize: TEXT_BYTES_MAX, maxEntrySize: TEXT_BYTES_MAX / 2 })
 
-/** Those of some definitions whose texts are cached here. The map stays as it is, whatever is dropped meanwhile. */
+/** A snapshot of the cached texts of some definitions, by hash. Later evictions do not change it. */
 export type CachedTexts = ReadonlyMap<string, Buffer>
 
-/** Those of these definitions whose texts are cached here. */
+/** Returns the cached texts among these definitions. */
 export function cachedTexts(hashes: readonly (string | null)[]): CachedTexts {
   const cached = new Map<string, Buffer>()
   for (const hash of hashes) {
@@ -21,17 +21,17 @@ export function cachedTexts(hashes: readonly (string | null)[]): CachedTexts {
   return cached
 }
 
-/** The hashes of definitions whose texts a statement may leave out, as `\\x` and hex. */
+/** The parameter of a statement: hashes, as `\\x` and hex, of definitions whose texts it leaves out. */
 export interface CachedDefinitions {
   cached_definitions: string[]
 }
 
-/** Tells a statement which definitions it may leave out. */
+/** Returns the statement parameter for these cached texts. */
 export function leavingOut(cached: CachedTexts): CachedDefinitions {
   return { cached_definitions: [...cached.keys()].map(hash => `\\x${hash}`) }
 }
 
-/** The query that leaves out those of the definitions that are cached here, and puts them into its answer. */
+/** Makes a query that omits the texts cached here, and adds them to its answer. */
 export function withCached<Row, Shown>(
   definitions: readonly { definition: string | null }[],
   query: (parameters: CachedDefinitions) => RowQuery<Row>,
@@ -41,7 +41,7 @@ export function withCached<Row, Shown>(
   return query(leavingOut(cached)).map(row => show(row, cached))
 }
 
-/** Keeps the text of the definition that has this hash as the bytes that are sent, and answers them. */
+/** Caches the text of a definition as UTF-8 and returns the bytes. */
 export function cacheText(hash: string, text: string): Buffer {
   const cached = texts.get(hash)
   if (cached !== undefined) return cached
@@ -52,34 +52,33 @@ export function cacheText(hash: string, text: string): Buffer {
 }
 
 interface Facts {
-  /** It was stored when this process last saw it. It may be pruned by now: what rests on it looks again. */
+  /** True if the definition was stored when last seen. It may be pruned since, so users check again. */
   isStored?: true
-  /** It has no number that JavaScript would write in another way. */
+  /** True if JavaScript writes all of its numbers as the text does. */
   isPlain?: true
-  /** Its server origins. */
   origins?: ReadonlySet<string>
-  /** It passed the check for a tool with these headers, with these notes. */
+  /** The headers for which the definition passed the check, and the notes. */
   checked?: { headers: string; notes: string[] }
 }
 
 const facts = new LRUCache<string, Facts>({ max: 2_000 })
 const NOTHING: Facts = {}
 
-/** What is known of a definition; of none, that it has no origins. */
+/** Returns the known facts of a definition. A tool without a definition has no origins. */
 export function factsOf(hash: string | null): Facts {
   return hash === null ? { origins: new Set() } : (facts.get(hash) ?? NOTHING)
 }
 
-/** Longer origins are read again rather than kept, all characters together. */
+/** A set of origins with more characters is not cached. */
 const ORIGIN_CHARACTERS_MAX = 2_000
 
-/** Keeps what was found out of a definition. */
+/** Adds facts about a definition. */
 export function noteFacts(hash: string, { origins, ...found }: Facts): void {
   const isKept = origins && [...origins].join('').length <= ORIGIN_CHARACTERS_MAX
   facts.set(hash, { ...facts.get(hash), ...found, ...(isKept && { origins }) })
 }
 
-/** What a statement answers with marks (`markedDefinition`), text by text: definitions that it left out are those cached. */
+/** Splits a statement's text at its marks (`markedDefinition`), and inserts the cached definitions that the statement left out. */
 export function withDefinitions(marked: string, cached: CachedTexts): (string | DefinitionText)[] {
   const pieces = marked.split(MARK)
   const texts: (string | DefinitionText)[] = pieces.slice(0, 1)

@@ -10,17 +10,17 @@ import {
 } from '../updates/field-table.js'
 import { Header } from './headers.js'
 
-/* The table of a tool's fields, in the order of audit rows. Requests change those with `request` (DECISIONS section 4). */
+/* The fields of a tool, in the order of audit rows. Requests can change those with `request` (DECISIONS section 4). */
 
 const optional = Type.Optional
 
-/** A field that is kept elsewhere than in the tool's own row. */
+/** A field that is stored outside the tool's own row. */
 interface OtherField {
   readonly request: TSchema
   readonly answer: TSchema
 }
 
-/** The columns that are fields. The generation of the secrets is bookkeeping; the definition is stored by its hash. */
+/** The columns that are fields. `secrets_generation` is bookkeeping; the definition is stored by its hash. */
 export type ToolColumns = Omit<ContentColumns<ToolTable>, 'secrets_generation' | 'definition_hash'>
 
 export const FIELDS = {
@@ -55,12 +55,12 @@ export const FIELDS = {
 
 type Fields = typeof FIELDS
 
-/** A column without a row, a row without its column, another type: each is an error of the compiler at this line. */
+/** A type error here means that `FIELDS` and the table's columns differ in names or types. */
 const columns: ColumnFields<ToolColumns, Fields> = FIELDS
 
 export type RequestField = { [F in keyof Fields]: Fields[F] extends { request: unknown } ? F : never }[keyof Fields]
 
-// A row has its kind by its keys; `Object.entries` loses the names, which are put back here.
+// `Object.entries` loses the literal names, which this cast restores.
 export const COLUMNS = Object.entries(columns).filter(([, field]) => 'column' in field) as [
   keyof ToolColumns,
   AnyColumnField,
@@ -70,10 +70,10 @@ export const REQUEST_FIELDS = Object.entries(FIELDS).filter(([, field]) => 'requ
   { request: TSchema },
 ][]
 
-/** What of a tool can change in its own row; the definition by the SHA-256 of its text, in hex. */
+/** The content of a tool's own row, with the definition as the SHA-256 of its text, in hex. */
 export type ToolContent = { -readonly [C in keyof ToolColumns]: ToolColumns[C] } & { definition_hash: string | null }
 
-/** A new tool before anybody says anything of it. */
+/** The field values of a new tool before any request sets them. */
 export const BLANK_TOOL = {
   ...Object.fromEntries(COLUMNS.map(([name, { blank }]) => [name, blank])),
   definition_hash: null,

@@ -7,20 +7,20 @@ const WINDOW_MS = 3_600_000
 const PAIRS_MAX = 10_000
 
 /**
- * Counts the sets of header values that a user sends for a tool, or to repeat a creation by its key, in an hour: each set is a guess at
- * a secret. Per process.
+ * Counts, per process and hour, the different sets of header values that a user sends for one tool or creation key: each set is a guess at
+ * a stored secret.
  */
 export class HeaderTrials {
   readonly #key = randomBytes(32)
   readonly #setsMax: number
   readonly #sets = new LRUCache<string, Set<string>>({ max: PAIRS_MAX, ttl: WINDOW_MS })
 
-  /** At most `setsMax` different sets of one user for one tool an hour; 0 is off. */
+  /** `setsMax`: different sets of one user for one tool in an hour; 0 turns the limit off. */
   constructor(setsMax: number) {
     this.#setsMax = setsMax
   }
 
-  /** Counts a request, and answers how many sets the user sent for the tool; 0 for redactions only. Throws `RateLimited`. */
+  /** Counts a request and returns the user's number of sets for the tool; 0 if all values are redactions. Throws `RateLimited`. */
   count(user: string, tool: number | string, headers: readonly { key: string; value: string }[]): number {
     const clear = headers.filter(({ value }) => !looksRedacted(value))
     if (clear.length === 0 || this.#setsMax === 0) return 0

@@ -3,14 +3,14 @@ import type { Fault, Loc } from '../errors.js'
 import { text } from '../schema/vocabulary.js'
 import { looksRedacted } from '../secrets/redaction.js'
 
-/** RFC 9110, section 5.6.2. */
+/** A header name: `token` of RFC 9110, section 5.6.2. */
 const token = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/
 
-/** Headers that frame a message or belong to one connection: the client that calls a tool sets them, never its configuration. */
+/** Headers of framing or of one connection: only the client that calls a tool sets them. */
 const FORBIDDEN =
   /^(?:host|content-length|transfer-encoding|connection|keep-alive|expect|upgrade|http2-settings|te|trailer|proxy-.*)$/
 
-/** The name that a gateway may read: many turn `_` and other signs into `-` (RFC 3875, section 4.1.18). */
+/** Normalises a name as gateways do: many turn `_` and other signs into `-` (RFC 3875, section 4.1.18). */
 function folded(name: string): string {
   return name.toLowerCase().replaceAll(/[^a-z0-9]/g, '-')
 }
@@ -19,7 +19,7 @@ const NAME_CHARACTERS_MAX = 256
 const VALUE_BYTES_MAX = 8192
 
 export type Header = Static<typeof Header>
-/** A custom header. The rules for names and values have fault types of their own: `headerFaults`. */
+/** A custom header. `headerFaults` checks names and values, because their faults have types of their own. */
 export const Header = Type.Object(
   {
     key: text({ description: `A token of RFC 9110 of at most ${NAME_CHARACTERS_MAX} characters.` }),
@@ -28,7 +28,7 @@ export const Header = Type.Object(
   { $id: 'Header' },
 )
 
-/** The faults of a tool's custom headers, in order (DECISIONS section 4). `loc` is the place of the list. */
+/** Returns the faults of custom headers, in order (DECISIONS section 4). `loc` is the path of the list. */
 export function headerFaults(headers: readonly Header[], loc: Loc = ['body', 'custom_headers']): Fault[] {
   const seen = new Set<string>()
   return headers.flatMap(({ key, value }, index) => [
@@ -55,10 +55,13 @@ function nameFaults(name: string, seen: Set<string>, loc: Loc): Fault[] {
   return []
 }
 
-/** What a field value may not hold: all but tab, printable ASCII, the upper half of Latin-1 (RFC 9110, section 5.5). */
+/**
+ * Matches a character that a header value must not contain: all except tab, printable ASCII and the upper half of Latin-1 (RFC 9110,
+ * section 5.5).
+ */
 const UNSENDABLE = /[^\t\x20-\x7e\xa0-\xff]/u
 
-/** No value: nothing, or blanks and soft hyphens only. */
+/** Matches an empty value: only blanks and soft hyphens. */
 const INVISIBLE = /^[\s\xad]*$/
 
 function valueFaults(value: string, loc: Loc): Fault[] {
@@ -80,28 +83,28 @@ function valueFaults(value: string, loc: Loc): Fault[] {
 const SCHEME = '(?:bearer|basic|digest|token|apikey|api-key)'
 const TWO_SCHEMES = new RegExp(`^${SCHEME}[ :=]+${SCHEME}(?:[ :=]|$)`, 'i')
 const SCHEME_ALONE = new RegExp(`^${SCHEME}:?$`, 'i')
-/** In brackets or as a variable: `<token>`, `{{API_KEY}}`, `$TOKEN`. */
+/** Placeholders in brackets or as a variable: `<token>`, `{{API_KEY}}`, `$TOKEN`. */
 const SLOT = String.raw`<[^<>]+>|\[[^[\]",]+\]|\$?\{{1,2}[^{}":,]+\}{1,2}|\$\([^()]+\)|\$[a-z_]\w*|%[a-z_]\w*%|__\w+__`
-/** In words of these alone, one of them of the first: `YOUR_API_KEY`, `insert-token-here`, `change me`. */
+/** Placeholders made only of listed words, with at least one of these: `YOUR_API_KEY`, `insert-token-here`, `change me`. */
 const TELLING_WORDS = 'your|my|insert|enter|put|paste|replace|change|here|example|dummy|sample|fake'
 const WORDS =
   `${TELLING_WORDS}|the|a|an|some|add|with|me|this|actual|real|new|test|api|access|auth|bearer|client|secret|private|app|user|` +
   'token|key|password|credentials?|value|goes'
 const LAST_WORD = 'key|token|secret|password|credentials?|value|me|this|here'
-/** What programs write where there is no value. */
+/** Texts that programs write for a missing value. */
 const NOTHING = String.raw`todo|tbd|fixme|placeholder|example|string|null|undefined|none|nil|nan|\[object object\]`
 const PLACEHOLDER = new RegExp(
   `^(?:${SCHEME}[ :=]+)?["']?(?:${SLOT}|(?=.*(?:${TELLING_WORDS}))(?:(?:${WORDS})[-_. ]*)*(?:${LAST_WORD})|${NOTHING})["']?$`,
   'i',
 )
-/** `API_KEY`. */
+/** Placeholders such as `API_KEY`. */
 const CONSTANT = /^(?:[A-Z]+_)*(?:KEY|TOKEN|SECRET|PASSWORD)$/
 const PLACEHOLDER_CHARACTERS_MAX = 100
 
-/** A whole line of a message, or an option of curl. */
+/** Matches a whole header line or an option of curl. */
 const HEADER_LINE = /^(?:-H\s*)?["']?([!#$%&'*+\-.^_`|~0-9a-z]+)\s*:\s*\S/i
 
-/** What looks wrong about values in clear text, in sentences without the values. They are stored as they are. */
+/** Returns warnings about suspicious values, without the values. They are stored unchanged. */
 export function headerNotes(headers: readonly Header[]): string[] {
   return headers.flatMap(({ key, value }) => {
     const doubt = looksRedacted(value) ? undefined : doubtOf(key, value)

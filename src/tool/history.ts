@@ -9,15 +9,18 @@ import type { ToolState } from './snapshot.js'
 /** Two definitions as JSON text, the older one first. */
 export type DefinitionPair = [before: string, after: string]
 
-/** What rows of a tool's history say: of definitions what is yet to be compared. */
+/** The changes in rows of a tool's history. Definitions still have to be compared. */
 export interface ToolChanges {
   changes: ShownChange[][]
-  /** Where two definitions are both kept: the change that they are of. */
+  /** For each change with both definitions still stored: the change and the two texts. */
   pairs: { change: ShownChange; texts: DefinitionPair }[]
   headerNames: string[]
 }
 
-/** What rows changed. Names are those of now: of an OAuth configuration for those who may link it, or who see it on the tool. */
+/**
+ * Returns the changes of audit rows, with current names. The name of an OAuth configuration is shown to callers who may link it or see it
+ * on the tool.
+ */
 export async function toolChanges(
   db: Kysely<Tables>,
   state: Pick<ToolState, 'id' | 'headers' | 'managed_as' | 'oauth_config_id'>,
@@ -59,7 +62,7 @@ export async function toolChanges(
   }
 }
 
-/** The texts of stored definitions by their hashes in hex. */
+/** Reads the texts of stored definitions by their hashes in hex. */
 async function readTexts(db: Kysely<Tables>, hashes: readonly string[]): Promise<Map<string, string>> {
   if (hashes.length === 0) return new Map()
   const found = await db
@@ -77,7 +80,7 @@ async function readTexts(db: Kysely<Tables>, hashes: readonly string[]): Promise
   return new Map(found.map(({ hash, text }) => [hash, text]))
 }
 
-/** Names by id. `ownerOf` an id: the user to whom it must belong; undefined where anybody's will do. */
+/** Reads names by id. `ownerOf` returns the user who must own an id, or undefined if any owner will do. */
 async function namesIn(
   db: Kysely<Tables>,
   table: 'user_account' | 'oauth_config',
@@ -98,7 +101,7 @@ async function namesIn(
 
 const OPERATIONS_MAX = 100
 
-/** Adds to a change of the definition what it changes for a model. */
+/** Adds the differences for a model to a change of the definition. */
 export function noteOperations(change: ShownChange, differences: readonly DefinitionChange[]): void {
   change.operations = differences.slice(0, OPERATIONS_MAX).map(each => {
     const { kind, operation, argument } = each

@@ -13,12 +13,9 @@ import { contentOf, requireManageable, type ToolDecision } from './rules.js'
 import type { ToolState } from './snapshot.js'
 import { requireUnused } from './tool-use.js'
 
-/* How tools come and go, for the engine of updates. */
-
-/** New tools. */
 export const toolCreation = creationOf(toolResource)
 
-/** Takes a tool off deleted agents, so that nothing refers to it. It is passed in, because tools do not know agents. */
+/** Detaches a tool from deleted agents. It is passed in because tools do not know agents. */
 export type ReleaseTool = (
   trx: Transaction<Tables>,
   id: number,
@@ -37,7 +34,7 @@ interface DeletionTypes extends Omit<ToolTypes, 'Request' | 'References' | 'Row'
   Row: ShownRow
 }
 
-/** Tools that are removed with their sealed secrets. Their audit rows stay. */
+/** Removes a tool with its sealed secrets. Its audit rows stay. */
 export const toolDeletion: VersionedResource<DeletionTypes> = {
   ...toolResource,
   act: 'deletion',
@@ -46,7 +43,7 @@ export const toolDeletion: VersionedResource<DeletionTypes> = {
     return decideRemoval(state)
   },
   asked: state => decideRemoval(state).changes,
-  // Whether agents have the tool is known only while none can get it.
+  // Never stored without a lock: only a lock keeps agents from attaching the tool.
   isStorable: () => false,
   references: async (trx, { release, actor, caller }, _, { id }) => {
     await trx.selectFrom('tool').select('id').where('id', '=', id).forUpdate().execute()
@@ -64,7 +61,7 @@ export const toolDeletion: VersionedResource<DeletionTypes> = {
   pastSnapshot: (...asked) => toolResource.pastSnapshot(...asked),
 }
 
-/** Decides a removal. The last row of the chain says that the tool was removed: `audit verify` knows by it why there is none. */
+/** Decides a removal. The last audit row records it, so `audit verify` knows why the tool is missing. */
 export function decideRemoval(state: ToolState): ToolDecision {
   const changes = [
     { field: 'definition', from: state.definition_hash, to: null },
@@ -78,7 +75,7 @@ export function decideRemoval(state: ToolState): ToolDecision {
   }
 }
 
-/** Undefined where the tool is another by now, or the viewer may not manage it any more. */
+/** Removes the row; undefined if its version changed or the viewer may no longer manage it. */
 async function removeRow(
   trx: Transaction<Tables>,
   { id, version }: ToolState,

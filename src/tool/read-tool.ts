@@ -30,7 +30,7 @@ interface ReadToolOptions extends OperationOptions {
   workers: BodyWorkers
 }
 
-/** `GET /tool/{tool_id}`: the tool as an update answers it; redactions of its header values for its managers. */
+/** `GET /tool/{tool_id}`: answers the tool as an update does. Only its managers see header redactions. */
 export function registerReadTool(app: FastifyInstance, { database, workers, ...limits }: ReadToolOptions): void {
   app.withTypeProvider<SchemaTypes>().get(
     '/tool/:tool_id',
@@ -85,7 +85,7 @@ export function registerReadTool(app: FastifyInstance, { database, workers, ...l
   }
 }
 
-/** `GET /tool/{tool_id}/history`: what its audit rows say, to those who may update it. */
+/** `GET /tool/{tool_id}/history`: answers the changes of a tool to callers who may update it. */
 export function registerReadToolHistory(app: FastifyInstance, { database, workers, ...limits }: ReadToolOptions): void {
   registerHistory(app, {
     resource: 'tool',
@@ -117,7 +117,7 @@ const PRESENT_ONLY = {
   type: 'as_of_conflict',
 }
 
-/** `GET /tool`: the tools that the caller sees, as small records, a page at a time. */
+/** `GET /tool`: lists the tools that the caller sees as short records, by pages. */
 export function registerReadTools(app: FastifyInstance, options: OperationOptions): void {
   registerList(app, options, { resource: 'tool', title: 'tools', record: ToolSummary, read: readToolPage })
 }

@@ -55,10 +55,10 @@ export interface ToolTypes extends ResourceTypes {
   Row: ShownRow
 }
 
-/** A tool as an answer shows it; without a definition where only its version is wanted. */
+/** A tool for an answer; without a definition if only the version is needed. */
 type ShownRow = Omit<ToolRow, 'definition'> & { definition?: DefinitionText | undefined }
 
-/** Custom tools, as the engine of updates knows them. */
+/** Implements custom tools for the engine of updates. */
 export const toolResource: VersionedResource<ToolTypes> = {
   kind: 'tool',
   act: 'update',
@@ -81,13 +81,14 @@ export const toolResource: VersionedResource<ToolTypes> = {
     const passed = turnsPassthroughOn(state, request) ? await readPassedOrigins(executor, state) : []
     return { oauthConfigLinkable: isLinkable, ...originsBeside(request, stored ?? new Set(), passed) }
   },
-  // Where secrets stay or come, the origins of the stored definition are read first, under the lock.
+  // If secrets stay or arrive, the stored origins must be read under the lock first.
   isStorable: ({ content: { oauth_config_id: id }, needsOrigins }) => (id === null || isInt4(id)) && !needsOrigins,
   definitionBytes: ({ definition_bytes }, decision) => (decision?.definition ? 0 : definition_bytes),
   requireAnswerable: ({ definition_bytes: bytes }, bytesMax) => {
     if (bytes > bytesMax) throw new SnapshotTooLarge(bytes, bytesMax)
   },
-  // A new link waits for a deletion of its target, a new definition for a request that stores the same.
+  // Not in a batch: a new link waits for a deletion of its target, and a new definition for another request that stores
+  // it.
   isBatchable: ({ linksOauthConfig, definition }) =>
     !linksOauthConfig && (definition === null || factsOf(definition.hash).isStored === true),
   reading: ({ id, version, managed_as, definition_hash }, viewer, minimal = false) => {
@@ -112,7 +113,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
       headers: JSON.stringify((headers ?? []).map(({ sealed, ...header }) => ({ ...header, ...encoded(sealed) }))),
       shown_headers: JSON.stringify(shownHeaders(headers ?? state.headers)),
     }
-    // Added to the audit row, which was made for this: a copy of all properties takes twenty times as long.
+    // The audit row is reused as the parameters: copying all properties takes twenty times as long.
     const parameters = Object.assign(entry, viewer, own)
     if (definition === null) {
       const shown = minimal ? [] : [{ definition: state.definition_hash }]
@@ -138,7 +139,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
   pastSnapshot: async (...asked) => ({ text: snapshotText(await pastRow(...asked)), notes: [] }),
 }
 
-/** The body of an update that makes a tool what it was, as far as a request can: secrets of then are not kept. */
+/** Returns the body of an update that restores an earlier version. Old header values are not kept, so they are left out. */
 export const pastUpdateText: ShowPast<ToolTypes> = async (executor, state, past, viewer, requireSize) => {
   const row = await pastRow(executor, state, past, viewer, requireSize)
   const hasOtherHeaders = row.custom_headers !== null && past.values.custom_headers !== undefined
@@ -159,7 +160,7 @@ async function pastRow(
   return shownRow(row, cached)
 }
 
-/** The whole content of a tool, for its hash: the definition by its own, header values by their fingerprints. */
+/** Returns the content of a tool for the audit hash: the definition as its hash, header values as fingerprints. */
 export function auditedTool(
   content: ToolContent,
   headers: readonly { name: string; fingerprint: string }[],
@@ -169,19 +170,19 @@ export function auditedTool(
   return [auditedFields(columns, content, BLANK_TOOL), content.definition_hash, marks]
 }
 
-/** Whether the database must say more than cached origins do: whose an OAuth configuration is, or where authentication went before. */
+/** True if a decision needs more than cached origins: the owner of an OAuth configuration, or where callers' credentials were sent before. */
 function needsDatabase(state: ToolState, request: ToolUpdate): boolean {
   const { oauth_config_id: id } = request.fields
   if (id !== undefined && id !== null && id !== state.oauth_config_id) return true
   return turnsPassthroughOn(state, request) || (state.managed_as === 'group' && state.oauth_config_id !== null)
 }
 
-/** Whether a group manager turns on what other managers only get a note of. */
+/** True if a group manager turns `passthrough_auth` on. Other managers only get a note. */
 function turnsPassthroughOn({ managed_as, passthrough_auth }: ToolState, { fields }: ToolUpdate): boolean {
   return managed_as === 'group' && !passthrough_auth && fields.passthrough_auth === true
 }
 
-/** What a decision asks of origins: those of the request's definition, the stored ones, and those that had callers' authentication. */
+/** Collects the origins for a decision: those of the request's definition, of the stored one, and those that callers' credentials were sent to. */
 export function originsBeside(
   { origins }: Pick<ToolUpdate, 'origins'>,
   stored: ReadonlySet<string>,
@@ -190,7 +191,7 @@ export function originsBeside(
   return { givenOrigins: [...origins], storedOrigins: [...stored], passedOrigins: [...passed] }
 }
 
-/** Where callers' own authentication went before it was turned off; nowhere if that is not known. */
+/** Returns the origins that callers' credentials were sent to before passthrough was turned off; none if that is unknown. */
 async function readPassedOrigins(executor: Executor, state: ToolState): Promise<Iterable<string>> {
   const turnedOff = state.field_versions.passthrough_auth
   if (turnedOff === undefined) return []
@@ -204,7 +205,7 @@ async function readPassedOrigins(executor: Executor, state: ToolState): Promise<
   }
 }
 
-/** The origins of a stored definition, read once in the life of this process. */
+/** Returns the origins of a stored definition. They are cached by its hash. */
 async function readOrigins(executor: Executor, hash: string | null): Promise<ReadonlySet<string>> {
   const row = hash === null ? undefined : await readDefinition.for({ hash }).single(executor)
   const stored = row === undefined ? new Set<string>() : originsOf(JSON.parse(row.definition))
@@ -227,13 +228,13 @@ function shownRow(row: ToolRow, cached: CachedTexts): ShownRow {
   return { ...row, definition: typeof definition === 'object' ? definition : undefined }
 }
 
-/** The wire's ToolSnapshot; the definition's own text is put in as it is stored. */
+/** Makes the wire's ToolSnapshot, with the definition's stored text. */
 function snapshotText(row: ShownRow & { position?: number }): AnswerText {
   const { position: _, version: __, definition, id, name, description, ...rest } = row
   return aroundDefinition({ id, name, description }, definition, rest)
 }
 
-/** The body of an update that changes nothing of a stored tool; without headers for callers who do not see them. */
+/** Returns an update body that changes nothing, without headers if the caller does not see them. */
 export function updateText(row: ShownRow): AnswerText {
   const { name, description, definition, custom_headers, passthrough_auth, oauth_config_id } = row
   const tail = { ...(custom_headers !== null && { custom_headers }), passthrough_auth, oauth_config_id }

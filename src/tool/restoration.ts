@@ -21,16 +21,16 @@ import {
 import type { ToolState } from './snapshot.js'
 import { readDefinition } from './statements.js'
 
-/* A tool becomes what it was in an earlier version, except for its secrets: a new version with the content of that one. */
+/* Restores an earlier version of a tool as a new version, without its secrets. */
 
-/** What a tool was: its columns, the text of its definition, and its headers as they are shown. */
+/** A past state of a tool: its columns, the text of its definition, and its redacted headers. */
 export interface ToolThen {
   content: ToolContent
   text: string | null
   headers: readonly Header[]
 }
 
-/** A request to restore a version; `then` is what the tool was, absent where the request is not prepared yet. */
+/** A request to restore a version. `then` is the tool's state in that version, absent until it is prepared. */
 export interface ToolRestore extends ToolUpdate {
   version: number
   strict: boolean
@@ -38,7 +38,7 @@ export interface ToolRestore extends ToolUpdate {
 }
 
 export interface RestoreDecision extends ToolDecision {
-  /** Fields that are not as they were, as no caller can change them so. */
+  /** Fields that are not restored, because no caller can set them. */
   left: string[]
 }
 
@@ -47,14 +47,14 @@ export interface RestoreTypes extends ToolTypes {
   Decision: RestoreDecision
 }
 
-/** Tools that are restored by a caller, with the rights of an update. */
+/** Restores tools for callers with the rights of an update. */
 export const toolRestoration: VersionedResource<RestoreTypes> = {
   ...toolResource,
   act: 'restoration',
   decide: decideRestoration,
 }
 
-/** What a tool was in a version. Throws `VersionNotFound`, and `VersionGone` also where only its definition is gone. */
+/** Reads the state of a tool in a version. Throws `VersionNotFound`, and `VersionGone` even if only the definition is gone. */
 export async function toolThen(db: Kysely<Tables>, state: ToolState, version: number): Promise<ToolThen> {
   const { values } = await readPastOf(db, 'tool', state.id, { version })
   const { definition = state.definition_hash, custom_headers = shownHeaders(state.headers), ...columns } = values
@@ -66,13 +66,12 @@ export async function toolThen(db: Kysely<Tables>, state: ToolState, version: nu
   return { content, text: row?.definition ?? null, headers: (custom_headers ?? []) as Header[] }
 }
 
-/** What the check of a definition found. */
 interface Checked {
   definitionFaults: Fault[]
   origins: ReadonlySet<string>
 }
 
-/** The update that a restoration is. `check` judges the definition by the rules of today. Throws what refuses it. */
+/** Turns a restoration into an update. `check` applies today's rules to the definition. Throws the reason for a refusal. */
 export async function preparedRestoration(
   job: Job<RestoreTypes>,
   state: ToolState,
@@ -92,7 +91,7 @@ export async function preparedRestoration(
 
 function decideRestoration(state: ToolState, request: ToolRestore, references: References | null): RestoreDecision {
   const { strict, version, then } = request
-  // A definition that stays is not judged: it stays also where rules became stricter.
+  // An unchanged definition is not checked: it stays even if rules became stricter.
   const isSame = then === undefined || then.content.definition_hash === state.definition_hash
   const decision = decidedUsable(request, () => {
     return toolResource.decide(state, isSame ? { ...request, definitionFaults: [] } : request, references)
@@ -110,7 +109,7 @@ function decideRestoration(state: ToolState, request: ToolRestore, references: R
   }
 }
 
-/** Says of an OAuth configuration that cannot be linked that the version is unusable, instead of that the request is invalid. */
+/** Reports an OAuth configuration that cannot be linked as an unusable version, not as an invalid request. */
 function decidedUsable({ version, fields }: ToolRestore, decide: () => ToolDecision): ToolDecision {
   try {
     return decide()
@@ -122,7 +121,7 @@ function decidedUsable({ version, fields }: ToolRestore, decide: () => ToolDecis
   }
 }
 
-/** Says to those who manage all tools that this one was removed, else that there is none. */
+/** Throws that the tool was removed for managers of all tools, and "not found" for others. */
 export async function refuseRemoved(db: Kysely<Tables>, id: number, caller: Caller): Promise<never> {
   const removal = managesActions(caller)
     ? await db

@@ -11,7 +11,7 @@ import { BLANK_TOOL, COLUMNS, FIELDS, type ToolContent } from './fields.js'
 import { type Header, headerFaults, headerNotes } from './headers.js'
 import type { StoredHeader, ToolState } from './snapshot.js'
 
-/** A definition that passed the check, as it will be stored: its JSON text and the SHA-256 of that text, in hex. */
+/** A definition that passed the check: its JSON text and the text's SHA-256 in hex. */
 export interface CheckedDefinition {
   text: string
   hash: string
@@ -27,36 +27,34 @@ export interface ToolUpdateFields {
   oauth_config_id?: number | null
 }
 
-/** What the rules need to know of an update of a tool. */
+/** The part of an update that the rules need. */
 export interface ToolUpdateContent {
   fields: ToolUpdateFields
-  /** What the check of the definition found; reported with the other faults of its stage. */
+  /** Faults of the definition, reported with the other faults of their stage. */
   definitionFaults: Fault[]
   vault: Vault
-  /** Of a merge, what the fields that others changed since the version that it names were then. */
+  /** For a merge: the old values of the fields that others changed since the version in `If-Match`. */
   base?: Past['values'] | undefined
 }
 
 /** A request to update a tool. */
 export interface ToolUpdate extends UpdateRequest, ToolUpdateContent {
   fields: ToolUpdateFields
-  /** Where calls by the definition that was sent go. */
+  /** The origins that calls by the request's definition go to. */
   origins: ReadonlySet<string>
 }
 
-/** What the database says of what an update links and replaces. */
+/** Facts from the database that a decision needs. */
 export interface References {
-  /** Whether the OAuth configuration exists and the caller may link it. */
+  /** True if the OAuth configuration exists and the caller may link it. */
   oauthConfigLinkable: boolean
-  /** Origins of the new definition. */
   givenOrigins: readonly string[]
-  /** Those of the stored definition. */
   storedOrigins: readonly string[]
-  /** Where callers' own authentication went when it last did; read only for a group manager who turns it on. */
+  /** Origins that callers' credentials were last sent to; read only if a group manager turns passthrough on. */
   passedOrigins: readonly string[]
 }
 
-/** A header as it will be stored: taken over from a stored position, or sealed anew. */
+/** A header to store: kept from a stored position, or sealed anew. */
 export interface PlannedHeader {
   name: string
   fingerprint: string
@@ -64,19 +62,19 @@ export interface PlannedHeader {
   sealed: SealedSecret | null
 }
 
-/** The decision on a tool update that may be made. `headers` is null when the stored ones stay as they are. */
+/** The decision on an allowed update. `headers` is null if the stored ones stay. */
 export interface ToolDecision extends Decision {
   content: ToolContent
   definition: CheckedDefinition | null
   headers: PlannedHeader[] | null
   linksOauthConfig: boolean
-  /** Whether origins decide (secrets stay, or come) and are yet to be read. */
+  /** True if the decision depends on origins (secrets stay or arrive) that are not read yet. */
   needsOrigins: boolean
-  /** What the caller should know: where secrets go now. */
+  /** Warnings for the caller about where secrets are now sent. */
   notes: string[]
 }
 
-/** Decides an update against one state, in the order of DECISIONS section 2. `references` null takes a new OAuth link for granted. */
+/** Decides an update of a state, in the order of DECISIONS section 2. With `references` null, a new OAuth link is assumed to be allowed. */
 export function decideTool(state: ToolState, update: ToolUpdateContent, references: References | null): ToolDecision {
   requireManageable(state)
   const { vault } = update
@@ -94,7 +92,7 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
   const sent = references === null ? [] : sentSecrets(state, references, { staying, passes, replacesDefinition })
   const headers = fields.custom_headers ? plannedHeaders(state, fields.custom_headers, vault) : null
   const changes = changedFields(state.isNew ? { ...state, ...BLANK_TOOL } : state, content, headers)
-  // A request with definition and values says itself where they go.
+  // A request that has both definition and values needs no note: the caller sees where the values go.
   const givesValues = fields.definition === undefined && state.definition_hash !== null && headers?.some(isSealedAnew)
   const given = givesValues ? givenSecrets(references?.storedOrigins ?? []) : []
   const notes = [...sent, ...given, ...headerNotes(fields.custom_headers ?? [])]
@@ -110,7 +108,7 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
   }
 }
 
-/** The fields to change and, of a merge onto `base`, those that both sides changed, each to something else. */
+/** Returns the fields to change and, for a merge onto `base`, those that both sides changed to different values. */
 function requestedFields(state: ToolState, update: ToolUpdateContent) {
   const { fields, base } = update
   if (base === undefined) return { fields, conflicts: [] }
@@ -125,7 +123,10 @@ function requestedFields(state: ToolState, update: ToolUpdateContent) {
   return { fields: Object.fromEntries(left) as ToolUpdateFields, conflicts } // each of them may be absent
 }
 
-/** The fields that the update names, as they are and as it asks for them, whatever rules and rights say. Throws `Unavailable` without its key. */
+/**
+ * Returns the requested fields with stored and requested values, before rules and rights apply. Throws `Unavailable` if the encryption key
+ * is missing.
+ */
 export function askedChanges(state: ToolState, update: ToolUpdateContent): Change[] {
   const asked: Record<string, unknown> = askedValues(state, update)
   const stored: Record<string, unknown> = auditedValues(state)
@@ -133,7 +134,7 @@ export function askedChanges(state: ToolState, update: ToolUpdateContent): Chang
   return named.map(field => ({ field, from: stored[field], to: asked[field] }))
 }
 
-/** The fields of an update as audit rows have them: the definition by its hash, header values by their redactions. */
+/** Returns requested values as audit rows store them: the definition by hash, header values redacted. */
 function askedValues(state: ToolState, { fields, vault }: ToolUpdateContent) {
   const { definition, custom_headers: headers, ...columns } = fields
   const marks = headers?.map(({ key, value }) => ({ key, value: shownValue(state.id, key, value, vault) }))
@@ -148,7 +149,7 @@ function shownValue(id: number, name: string, value: string, vault: Vault): stri
   return looksRedacted(value) ? value : redactionOf(fingerprint(requireDeploymentKey(vault), id, name, value))
 }
 
-/** Built-in tools and tools of an MCP server are not custom tools; of the others, the caller manages some or all. */
+/** Requires a custom tool (not built in, not of an MCP server) that the caller manages. */
 export function requireManageable(state: ToolState): void {
   if (state.in_code_tool_id !== null || state.mcp_server_id !== null) {
     throw new Refused(
@@ -159,7 +160,7 @@ export function requireManageable(state: ToolState): void {
   if (state.managed_as === null) throw new ToolOutOfScope()
 }
 
-/** That the caller may read earlier versions: who may update it, and of a built-in tool with `manage:actions`. Throws `Forbidden`. */
+/** Requires the right to read earlier versions: the right to update, or `manage:actions` for a built-in tool. Throws `Forbidden`. */
 export function requireHistory({ managed_as }: ToolState, caller: Caller): void {
   if (managed_as !== null || managesActions(caller)) return
   throw new Forbidden('You can see this tool but not its earlier versions: that takes the right to update it.')
@@ -206,17 +207,17 @@ function passthroughFaults(state: ToolState, fields: ToolUpdateFields): Fault[] 
   ]
 }
 
-/** The secrets that the caller does not give with the request and does not take away, in words. */
+/** Returns, in words, the secrets that stay: the request neither gives nor removes them. */
 function stayingSecrets(
   state: ToolState,
   { custom_headers }: ToolUpdateFields,
   content: ToolContent,
   references: References | null,
 ): string[] {
-  // A value in clear text is given for what the request makes of the tool, also where it is the stored one.
+  // A value in clear text counts as given by the caller, even if it equals the stored one.
   const headersStay = custom_headers?.some(({ value }) => looksRedacted(value)) ?? state.headers.length > 0
   const { oauth_config_id: config, passthrough_auth: passes } = content
-  // A group manager may link their own configuration to any tool, so they may move a tool with it.
+  // A group manager's own OAuth configuration may move with a tool, because they may link it to any tool.
   const isOwn = state.managed_as === 'group' && references?.oauthConfigLinkable === true
   return [
     ...(headersStay ? ['stored header values'] : []),
@@ -228,8 +229,8 @@ function stayingSecrets(
 const AUTHENTICATION = "callers' own authentication"
 
 /**
- * A secret stays with its origin (DECISIONS section 5): a group manager may send none to an origin that does not have it, in one step or in
- * several; others get the answered notes. Callers' own authentication may come back to where it was before.
+ * Keeps each secret at its origins (DECISIONS section 5). A group manager must not send one to a new origin, in one step or several; other
+ * managers get the returned notes. Callers' credentials may be sent again to their previous origins.
  */
 function sentSecrets(
   state: ToolState,
@@ -256,7 +257,7 @@ function sentSecrets(
   })
 }
 
-/** Where values go that are given without the definition: somebody else may have changed its servers. */
+/** Returns the note about values given without a definition, because somebody else may have changed its servers. */
 function givenSecrets(origins: readonly string[]): string[] {
   return origins.length === 0 ? [] : [`calls of this tool take the new header values to ${shortened(origins)}`]
 }
@@ -275,13 +276,13 @@ function mergedContent(state: ToolState, fields: ToolUpdateFields): ToolContent 
   return { ...contentOf(state), ...columns, definition_hash: definition?.hash ?? state.definition_hash }
 }
 
-/** What an update or the operator can change in a tool's own row. */
+/** Returns only the content of a tool's own row. */
 export function contentOf(state: ToolContent): ToolContent {
   const columns = COLUMNS.map(([name]) => [name, state[name]])
   return { ...Object.fromEntries(columns), definition_hash: state.definition_hash }
 }
 
-/** A redaction keeps the stored secret; so does the same value sent again, so that sending it twice changes nothing. */
+/** A redaction keeps the stored secret. So does the same value, so that a repeated request changes nothing. */
 function plannedHeaders(state: ToolState, headers: Header[], vault: Vault): PlannedHeader[] {
   return headers.map(({ key, value }) => {
     const byRedaction = keptPosition(state, key, value)
@@ -309,12 +310,12 @@ function sameName(header: StoredHeader, name: string): boolean {
   return header.name.toLowerCase() === name.toLowerCase()
 }
 
-/** The redaction that answers show for a stored header. */
+/** Returns the redaction of a stored header. */
 export function shownRedaction(header: { fingerprint: string }): string {
   return redactionOf(Buffer.from(header.fingerprint, 'hex'))
 }
 
-/** Every field that differs, in the order of the table. `headers` is null where the stored ones stay. */
+/** Returns the fields that differ, in the order of the table. `headers` is null if the stored ones stay. */
 export function changedFields(state: ToolState, content: ToolContent, headers: PlannedHeader[] | null): Change[] {
   return FIELD_NAMES.flatMap((field): Change[] => {
     if (field === 'custom_headers') {
@@ -328,18 +329,18 @@ export function changedFields(state: ToolState, content: ToolContent, headers: P
 
 const FIELD_NAMES = Object.keys(FIELDS) as (keyof typeof FIELDS)[] // the keys of this very table
 
-/** Also of an unchanged value when the key of the stored one is gone: it must be stored again, or it stays lost. */
+/** True if a value is stored anew. An unchanged value is too if its old key is gone, because it cannot be decrypted. */
 function isSealedAnew(header: PlannedHeader): boolean {
   return header.sealed !== null
 }
 
-/** By the whole fingerprint, not by the redaction, which is too short to tell that two secrets are the same. */
+/** Compares whole fingerprints: redactions are too short to prove that two secrets are equal. */
 function sameHeaders(before: { name: string; fingerprint: string }[], after: typeof before): boolean {
   const marks = (list: typeof before) => JSON.stringify(list.map(header => [header.name, header.fingerprint]))
   return marks(before) === marks(after)
 }
 
-/** Headers as answers and audit rows show them: name and redaction. */
+/** Returns headers as answers and audit rows show them: name and redaction. */
 export function shownHeaders(headers: { name: string; fingerprint: string }[]): Header[] {
   return headers.map(header => ({ key: header.name, value: shownRedaction(header) }))
 }

@@ -15,7 +15,7 @@ export const CustomToolUpdate = Type.Object(
   { $id: 'CustomToolUpdate', description: 'What is absent or `null` stays as it is, except `oauth_config_id: null`.' },
 )
 
-/** The body of a creation: as that of an update, but what a tool needs must come. */
+/** The body of a creation: that of an update, with required fields. */
 export const CustomToolCreate = Type.Object(
   {
     ...CustomToolUpdate.properties,
@@ -26,7 +26,7 @@ export const CustomToolCreate = Type.Object(
   { $id: 'CustomToolCreate', description: 'What is absent or `null` has the value of a new tool.' },
 )
 
-/** The order of the interface document; fields that it does not name follow. */
+/** The field order of the interface document, followed by fields that it does not have. */
 const SNAPSHOT_ORDER: readonly (keyof ToolColumns | keyof typeof PARTS | 'definition' | 'custom_headers')[] = [
   ...words(
     'id name description definition display_name in_code_tool_id custom_headers passthrough_auth mcp_server_id user_id',
@@ -37,7 +37,7 @@ const SNAPSHOT_ORDER: readonly (keyof ToolColumns | keyof typeof PARTS | 'defini
 const PARTS = { id: identifier(), oauth_config_name: Type.Optional(nullable(text())) }
 type Answers = { [F in keyof typeof FIELDS]: (typeof FIELDS)[F]['answer'] }
 
-/** What the snapshot shows, in its order, each by its schema. */
+/** The schema of each field of the snapshot, in order. */
 export const SNAPSHOT_FIELDS = inOrder<keyof typeof PARTS | keyof typeof FIELDS, TSchema>(SNAPSHOT_ORDER, {
   ...PARTS,
   ...(Object.fromEntries(Object.entries(FIELDS).map(([name, { answer }]) => [name, answer])) as Answers), // by name
@@ -50,7 +50,6 @@ export const ToolSnapshot = Type.Object(
 )
 
 export type ToolSummary = Static<typeof ToolSummary>
-/** A tool in a list. */
 export const ToolSummary = Type.Object(
   {
     id: identifier(),
@@ -81,7 +80,7 @@ export const MethodSpec = Type.Object(
 )
 
 export type ToolFunction = Static<typeof ToolFunction>
-/** What a model is given of one operation. */
+/** The function that a model gets for one operation. */
 export const ToolFunction = Type.Object(
   {
     name: text(),
@@ -116,7 +115,6 @@ const place = (description?: string) =>
   Type.Array(Type.Union([Type.String(), Type.Integer()]), description === undefined ? {} : { description })
 
 export type ToolFunctions = Static<typeof ToolFunctions>
-/** The functions of a tool. */
 export const ToolFunctions = Type.Object(
   {
     functions: list(ToolFunction),

@@ -29,17 +29,16 @@ export interface StoredHeader {
   fingerprint: string
 }
 
-/** A tool as one statement found it. The definition only by its hash. */
+/** The state of a tool as one statement read it, with the definition only as its hash. */
 export interface ToolState extends ToolContent, VersionedState {
   secrets_generation: number
   headers: StoredHeader[]
-  /** By what the viewer manages it; null where they do not. */
+  /** The right by which the viewer manages the tool; null without one. */
   managed_as: 'all' | 'owner' | 'group' | null
-  /** The size of its definition. */
   definition_bytes: number
 }
 
-/** The tool `t` of the query around. */
+/** Expressions on the alias `t` of the enclosing query: a tool. */
 const tool = on<{ t: 'tool' }>()
 const { case: choose, cast, fn, ref, selectFrom } = tool
 
@@ -69,7 +68,7 @@ export function toolState(viewer: Viewer): AliasableExpression<ToolState> {
   })
 }
 
-/** What the route of one tool reads along with its caller, in one statement. */
+/** The lookup of one tool's routes: reads the tool in the same statement as the caller. */
 export const TOOL_LOOKUP = {
   parameter: 'tool_id',
   statement: callerStatement('caller_and_tool', id =>
@@ -88,14 +87,14 @@ export const redactedHeaders: Expression<unknown> = jsonRows(
     .orderBy('h.position'),
 )
 
-/** SQL: about how many bytes the tool `t` with the definition `d` takes in an answer, without reading them. */
+/** SQL: the approximate bytes of tool `t` with definition `d` in an answer, without reading the texts. */
 export const snapshotBytes: Expression<number> = on<{ t: 'tool'; d: 'tool_definition' }>()(
   fn.coalesce(on<{ d: 'tool_definition' }>().ref('d.size_bytes'), lit(0)),
   '+',
   fn<number>('octet_length', ['t.description']),
 )
 
-/** SQL: each field of the wire's ToolSnapshot of the tool `t`, in its order; `parts` are no columns of its row. */
+/** SQL: the fields of the wire's ToolSnapshot of tool `t`, in order. `parts` are the fields that are not columns. */
 export function snapshotFields(
   parts: Record<'definition' | 'oauth_config_name' | 'custom_headers', Expression<unknown>>,
 ): [string, Expression<unknown>][] {
@@ -103,10 +102,10 @@ export function snapshotFields(
   return SNAPSHOT_FIELDS.map(([name]) => [name, isIn(expressions, name) ? expressions[name] : ref(`t.${name}`)])
 }
 
-/** SQL: a character that no JSON text holds. It is on each side of what is said of a definition. */
+/** SQL: a separator around definitions: a character that no JSON text contains. */
 const MARK = fn<string>('chr', [lit(1)])
 
-/** SQL: the definition of the tool `t` for `withDefinitions`: its hash and, unless that is `cached`, its text. */
+/** SQL: the definition of tool `t` for `withDefinitions`: its hash and, unless in `cached`, its text. */
 export function markedDefinition(cached: Expression<string[]>): Expression<string> {
   const content = selectFrom('tool_definition as d').whereRef('d.hash', '=', 't.definition_hash')
   const text = choose()
@@ -125,7 +124,7 @@ export function toolSnapshots(ids: Expression<number[]>, viewer: Viewer, cached:
   return snapshotsOf(queries().selectFrom('tool as t').where('t.id', '=', anyOf(ids)), headers, cached)
 }
 
-/** SQL: the same as they were, byte for byte: `past` is JSON of what was different then (`pastRecords`). */
+/** SQL: the snapshots of earlier versions, byte for byte. `past` is JSON of the values that differed (`pastRecords`). */
 export function pastToolSnapshots(
   ids: Expression<number[]>,
   past: Expression<string>,
@@ -156,7 +155,7 @@ function snapshotsOf(
   return joined(lit('['), fn.coalesce(all, lit('')), lit(']'))
 }
 
-/** SQL: the tools `t` with these ids as they were, each `stored` now. Rights to see header names are those of now. */
+/** SQL: tools `t` with the values of `past`, and the current row as `stored`. Header names are visible by current rights. */
 export function pastTools(ids: Expression<number[]>, past: Expression<string>, viewer: Viewer) {
   const stored = queries()
     .selectFrom('tool as t')
@@ -191,7 +190,7 @@ function pastHeadersOf(): Expression<unknown> {
   return choose().when(ref('stored.manageable')).then(own).end()
 }
 
-/** SQL: the text of a JSON object with these fields without blanks between; one of them is given as JSON text. */
+/** SQL: the text of a JSON object without blanks between fields. `textField` is JSON text already. */
 export function jsonWithText(fields: readonly [string, Expression<unknown>][], textField: string): Expression<string> {
   const pieces = fields.flatMap(([name, value], i) => {
     const key = lit(`${i === 0 ? '{' : ','}"${name}":`)

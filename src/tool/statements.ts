@@ -46,14 +46,14 @@ import {
   toolState,
 } from './snapshot.js'
 
-/** The tool `t` of the query around. */
+/** Expressions on the alias `t` of the enclosing query: a tool. */
 const tool = on<{ t: 'tool' }>()
 const { case: choose, exists, not, or } = tool
 
-/** The columns of a tool that an answer shows. `definition` is what `markedDefinition` says, null when it was sent. */
+/** The columns of a tool in an answer. `definition` is the text of `markedDefinition`, or null if the request sent it. */
 export type ToolRow = Omit<ToolSnapshot, 'definition'> & { version: number; definition: string | null }
 
-/** Reads the state of one tool as a caller sees it. */
+/** Reads the state of one tool with the viewer's rights. */
 export const readState = statement<ViewerParameters & { id: number }, { state: ToolState }>(
   'tool_state',
   { ...VIEWER_TYPES, id: 'integer' },
@@ -71,19 +71,19 @@ const READ_TYPES = {
   ...{ id: 'integer', version: 'integer', managed: 'boolean', cached_definitions: 'bytea[]' },
 } satisfies RowTypes<ReadParameters>
 
-/** Answers a tool if version and caller are still those decided on; header names only where `managed`. */
+/** Reads a tool if its version and the caller's rights are unchanged since the decision; header names only if `managed`. */
 export const readTool = rowStatement<ReadParameters, ToolRow>('tool_row', READ_TYPES, (param, db) => {
   const headers = choose().when(param('managed')).then(redactedHeaders).end()
   const columns = answerColumns(markedDefinition(param('cached_definitions')), headers)
   return storedTools(param, db).select(columns).$castTo<Positioned<ToolRow>>()
 })
 
-/** The same, and answers the version alone. */
+/** Like `readTool`, but returns only the version. */
 export const readVersion = rowStatement<ReadParameters, ToolRow>('tool_version', READ_TYPES, (param, db) =>
   storedTools(param, db).select('t.version').$castTo<Positioned<ToolRow>>(),
 )
 
-/** SQL: the tools `t` of the input that are as decided on. */
+/** SQL: the tools `t` of the input whose version and rights are unchanged since the decision. */
 function storedTools(param: Param<ReadParameters>, db: QueryCreator<Tables & Input>) {
   const viewer = viewerOf(param)
   const isManager = or([not(param('managed')), tool(viewer.user, 'is', null), managesTool(viewer)])
@@ -95,7 +95,7 @@ function storedTools(param: Param<ReadParameters>, db: QueryCreator<Tables & Inp
     .where(isManager)
 }
 
-/** Whether an OAuth configuration exists that the viewer may link. */
+/** Returns a row if the OAuth configuration exists and the viewer may link it. */
 export const readOauthConfig = statement<ViewerParameters & { id: number }, { id: number }>(
   'oauth_config',
   { ...VIEWER_TYPES, id: 'integer' },
@@ -107,12 +107,12 @@ export const readOauthConfig = statement<ViewerParameters & { id: number }, { id
       .where(isLinkable(viewerOf(param))),
 )
 
-/** SQL: the OAuth configuration `o` is linked by its owner, and with `manage:actions` (DECISIONS section 6). */
+/** SQL: the viewer may link the OAuth configuration `o`: its owner, and everybody with `manage:actions` (DECISIONS section 6). */
 function isLinkable({ managesAll, user }: Viewer): Expression<SqlBool> {
   return or([managesAll, on<{ o: 'oauth_config' }>()('o.owner_id', '=', user)])
 }
 
-/** A stored definition as JSON text, by its hash in hex. */
+/** Reads a stored definition as JSON text, by its hash in hex. */
 export const readDefinition = rowStatement<{ hash: string }, { definition: string }>(
   'tool_definition',
   { hash: 'text' },
@@ -157,17 +157,17 @@ const WRITE_TYPES: RowTypes<WriteParameters> = {
   cached_definitions: 'bytea[]',
 }
 
-/** Which parts of a tool a write touches besides its row. A `shared` definition is stored already: see `isStored`. */
+/** The parts of a tool that a write stores besides its row. A `shared` definition is stored already: see `isStored`. */
 export interface WriteShape {
   definition: false | 'single' | 'shared'
   headers: boolean
-  /** Whether only the version is answered. */
+  /** True to return only the version. */
   minimal: boolean
 }
 
 const writeStatements = new Map<string, ReturnType<typeof compileWrite>>()
 
-/** Stores decided updates and answers the new rows: none for a tool that is locked, moved, no longer manageable or encrypted again. */
+/** Stores decided updates and returns the new rows. Returns none if the tool is locked, changed, no longer manageable or re-encrypted. */
 export function writeStatement(shape: WriteShape) {
   const parts = [shape.definition && `${shape.definition} definition`, shape.headers && 'headers']
   const key = `${parts.map(part => part || '').join('+')}${shape.minimal ? ' minimal' : ''}`
@@ -179,13 +179,13 @@ export function writeStatement(shape: WriteShape) {
 }
 
 function compileWrite(shape: WriteShape, key: string) {
-  // One that may be large travels by itself, without the copies that a list costs.
+  // A large definition is a parameter of its own: in a list it would be copied.
   const types = shape.definition === 'single' ? { ...WRITE_TYPES, definition_text: { single: 'text' } } : WRITE_TYPES
   return rowStatement<WriteParameters, ToolRow>(
     `tool_write(${key})`,
     types,
     (param, db) => {
-      // A definition that is sent is put into the answer here.
+      // The caller adds a definition from the request itself.
       const definition = shape.definition ? lit(null) : markedDefinition(param('cached_definitions'))
       const answer = shape.minimal
         ? [tool.ref('t.version').as('version')]
@@ -215,7 +215,7 @@ function compileWrite(shape: WriteShape, key: string) {
   )
 }
 
-/** SQL: the rows of the input whose tools are as decided on. The tools are locked, without a wait. */
+/** SQL: the input rows whose tools are unchanged since the decision. Locks the tools without waiting. */
 function lockedTools(param: Param<WriteParameters>, db: QueryCreator<Tables & Input>, { definition }: WriteShape) {
   const viewer = viewerOf(param)
   const linked = on<{ t: 'tool' }>()
@@ -236,7 +236,7 @@ function lockedTools(param: Param<WriteParameters>, db: QueryCreator<Tables & In
     .skipLocked()
 }
 
-/** A definition is stored once for each hash. A shared statement stores none, but takes the lock against pruning. */
+/** Stores a definition once for each hash. A `shared` statement only locks it against pruning. */
 function storeDefinitions(param: Param<WriteParameters>) {
   const given = queries<{ locked: object }>()
     .selectFrom('locked as input')
@@ -253,14 +253,14 @@ function storeDefinitions(param: Param<WriteParameters>) {
     .onConflict(conflict => conflict.column('hash').doNothing())
 }
 
-/** SQL: the definition is stored. A batch refers only to such: storing one could wait for another that stores the same. */
+/** SQL: the definition is stored. A batch uses only stored ones, because storing could wait for another transaction. */
 function storedDefinition(param: Param<WriteParameters>) {
   return queries()
     .selectFrom('tool_definition as d')
     .where('d.hash', '=', bytesOf(param('definition_hash')))
 }
 
-/** Positions are put in place rather than deleted and inserted: one statement must not do both to one key. */
+/** Upserts headers by position: one statement must not delete and insert the same key. */
 function replaceHeaders(param: Param<WriteParameters>) {
   const header = on<{ g: { value: string } }>()
   const text = (name: keyof SentHeader) => memberText(header.ref('g.value'), lit(name))
@@ -314,18 +314,18 @@ interface SentHeader {
   ciphertext: string
 }
 
-/** SQL: the columns of a `ToolRow` of the tool `t`. */
+/** SQL: the columns of a `ToolRow` for tool `t`. */
 export function answerColumns(definition: Expression<unknown>, customHeaders: Expression<unknown>) {
   const fields = snapshotFields({ definition, oauth_config_name: oauthConfigName, custom_headers: customHeaders })
   return [tool.ref('t.version').as('version'), ...fields.map(([name, value]) => named(value, name))]
 }
 
-/* Tools as they were, by themselves or in the answer of an agent. */
+/* Earlier versions of tools, alone or in an agent's answer. */
 
-/** A tool, and what the fields that changed since were then. */
+/** A tool and the old values of fields that changed since. */
 type PastTool = Pick<Past, 'id' | 'values'>
 
-/** What was different then, as JSON text: of each tool by its id the columns and the headers as they are shown. */
+/** Returns the values that differed as JSON text: for each tool its id, columns and redacted headers. */
 export function pastRecords(pasts: readonly PastTool[]): string {
   return JSON.stringify(Object.fromEntries(pasts.map(({ id, values }) => [id, pastRecord(values)])))
 }
@@ -335,7 +335,7 @@ function pastRecord({ definition, ...columns }: Past['values']): object {
   return { ...columns, definition_hash: definition === null ? null : `\\x${definition}` }
 }
 
-/** About how many bytes the tools took then, the hashes of their definitions, and the tools whose one is gone. */
+/** Reads the approximate bytes of past tools, the hashes of their definitions, and the tools whose definition is gone. */
 export async function pastToolSizes(executor: Executor, pasts: readonly PastTool[]): Promise<PastSizes> {
   const ids = pasts.map(({ id }) => id)
   const [row] = await readPastSizes.run(executor, { ids, past: pastRecords(pasts) })
@@ -374,7 +374,7 @@ const readPastSizes = statement<PastParameters, PastSizes>('past_tools_size', PA
 
 type PastToolParameters = ViewerParameters & PastParameters & CachedDefinitions
 
-/** One tool as it was; its version is that of now. */
+/** Reads an earlier version of one tool. `version` in the row is the current one. */
 export const readPastTool = statement<PastToolParameters, ToolRow>(
   'past_tool',
   { ...VIEWER_TYPES, ...PAST_TYPES, cached_definitions: 'bytea[]' },
@@ -393,7 +393,7 @@ interface Parameters {
   ids: readonly number[]
 }
 
-/** A constant, so that the planner knows that a page is short. */
+/** A constant tells the planner that a page is short. */
 const MOST = lit(PAGE_RECORDS_MAX + 1)
 
 const OWNER = tool.selectFrom('user_account as u').select(['u.id', 'u.email']).whereRef('u.id', '=', 't.user_id')
@@ -413,13 +413,13 @@ function columnsAs(names: readonly (keyof ToolTable)[]) {
   return names.map(name => tool.ref(`t.${name}`).as(name))
 }
 
-/** The statements of a page, and of one of a name: of all tools, and of those that a token is bound to. */
+/** The statements of a page, and of a page filtered by name: of all tools, or of those that a token is bound to. */
 const PAGES = {
   all: [pageOf('all', false), pageOf('all', true)],
   bound: [pageOf('bound', false), pageOf('bound', true)],
 } as const
 
-/** Reads `rows` tools after an id that the token may see. */
+/** Reads up to `rows` tools that the token may see, after an id. */
 export async function readToolPage(
   database: Database,
   { token }: Caller,

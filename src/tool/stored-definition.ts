@@ -8,13 +8,13 @@ import { cachedTexts } from './definition-cache.js'
 import type { ToolState } from './snapshot.js'
 import { pastToolSizes, readDefinition } from './statements.js'
 
-/** A stored definition by its hash in hex, and about its size. */
+/** A stored definition: its hash in hex and its approximate size in bytes. */
 export interface StoredDefinition {
   hash: string
   bytes: number
 }
 
-/** The text of a stored definition; undefined where it is gone by now. A large one is read by itself. */
+/** Reads the text of a stored definition; undefined if it was pruned. A large one is read alone. */
 export async function textOf(database: Database, { hash, bytes }: StoredDefinition): Promise<string | undefined> {
   const cached = cachedTexts([hash]).get(hash)
   if (cached !== undefined) return cached.toString()
@@ -24,7 +24,7 @@ export async function textOf(database: Database, { hash, bytes }: StoredDefiniti
   return row?.definition
 }
 
-/** The definition that a request was made from: the stored one or, of a merge, that of the version in `If-Match`. */
+/** Returns the definition that a request edits: the stored one or, for a merge, that of the version in `If-Match`. */
 export async function baseOf(
   { db }: Database,
   { id, version, definition_hash: hash, definition_bytes: bytes }: ToolState,

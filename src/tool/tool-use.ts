@@ -16,17 +16,17 @@ import { textOf } from './stored-definition.js'
 import type { StoredText } from './worker/pool.js'
 import type { ToolUse } from './worker/tasks.js'
 
-/** How many agents have a tool, by what keeps it from a group manager or brings it to them. */
+/** Numbers of agents that have a tool, by their effect on a group manager's scope. */
 interface Scope {
   private: number
   shared: number
   public: number
-  /** Agents inside the manager's groups to which the manager attached the tool. */
+  /** Agents in the manager's groups that got the tool from the manager. */
   own: number
   all: number
 }
 
-/** Does `work`, and tells a group manager which kinds of agents keep a tool out of scope: how many, never which. */
+/** Runs `work`. Its refusal of a group manager reports how many agents of each kind keep the tool out of scope, never which. */
 export async function withScopeTold<T>(
   database: Database,
   { caller, bounds }: Pick<ReadRequest, 'caller' | 'bounds'>,
@@ -112,10 +112,10 @@ const readScope = statement<ViewerParameters & { id: number }, Scope>(
 
 const AGENTS_LISTED_MAX = 1_000
 
-/** At most this many agents of a tool are read: reading all of a larger number would make others wait. */
+/** The most agents of a tool that are read: more would delay other requests. */
 const AGENTS_MAX = 10_000
 
-/** Reads what the caller may know of a tool's use, under the permission of its update. Throws `ResourceNotFound`, `Forbidden`. */
+/** Reads the agents of a tool that the caller may see, with the rights of an update. Throws `ResourceNotFound`, `Forbidden`. */
 export async function readToolUse(
   { database, bounds }: OperationOptions,
   request: { authenticateAgain(lookup: Lookup): Promise<CallerNow> },
@@ -143,10 +143,9 @@ export async function readToolUse(
   })
 }
 
-/** How many of the agents that use a tool are named. */
 const AGENTS_NAMED_MAX = 100
 
-/** That no agent has the tool. Deleted agents do not count. Throws `ToolInUse`, which names the agents that the caller sees. */
+/** Requires that no agent has the tool; deleted agents do not count. Throws `ToolInUse` with the agents that the caller sees. */
 export async function requireUnused(trx: Transaction<Tables>, id: number, caller: Caller): Promise<void> {
   const asked = { id, user: caller.userId, sees_all: isAdmin(caller), agents: visibleAgents(caller.token) }
   const [use] = await readUse.run(trx, asked)
@@ -159,14 +158,14 @@ export async function requireUnused(trx: Transaction<Tables>, id: number, caller
   throw new ToolInUse(agents, use.ids.length + use.others - agents.length)
 }
 
-/** What `impact` leaves out. */
+/** Returns notes about agents that `impact` leaves out. */
 export function useNotes(use: ToolUse | null): string[] {
   return use === null || use.isWhole
     ? []
     : [`more than ${AGENTS_MAX} agents have the tool: impact.agents counts ${AGENTS_MAX} of them`]
 }
 
-/** A token bound to resources learns nothing of others; the path of validation names none, so it is checked here. */
+/** A token bound to resources must name one of them. The path of a validation has no id, so this checks it. */
 function requireBinding({ token }: Caller, id: number | undefined): void {
   if (token.toolIds !== null && (id === undefined || !token.toolIds.includes(id))) {
     throw new Forbidden('This token is bound to other resources.')

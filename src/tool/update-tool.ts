@@ -27,7 +27,7 @@ import type { BodyWorkers } from './worker/pool.js'
 import type { UpdateContent } from './worker/tasks.js'
 import type { RoundedNumber } from './written-numbers.js'
 
-/** The bounds of a body and of the definition in it, for the OpenAPI document. */
+/** Describes the limits of a body and its definition for the OpenAPI document. */
 export function boundsOf({ bodyLimitBytes }: { bodyLimitBytes: number }): string {
   const { nestingLevels, values, operations, parametersPerOperation, referenceHops } = DEFINITION_LIMITS
   const definition =
@@ -36,7 +36,6 @@ export function boundsOf({ bodyLimitBytes }: { bodyLimitBytes: number }): string
   return bodyBounds(bodyLimitBytes, JSON_BOUNDS.tool.depthMax, definition)
 }
 
-/** What the operations on definitions work with. */
 export interface ToolOptions extends OperationOptions {
   bodyLimitBytes: number
   workers: BodyWorkers
@@ -91,7 +90,7 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
       if (fields.definition) noteFacts(fields.definition.hash, { origins })
       for (const hash of content.plain) noteFacts(hash, { isPlain: true })
       const given = fields.custom_headers ?? []
-      // What is refused before a value is compared tells nothing of the stored one.
+      // A request refused before any comparison reveals nothing about stored values.
       const isCompared = mayTell && definitionFaults.length === 0 && headerFaults(given).length === 0
       const sets = isCompared ? trials.count(caller.userId, id, given) : 0
       if (sets > 0) {
@@ -132,7 +131,7 @@ function roundedFault({ path, stored, sent }: RoundedNumber): Fault {
   return { loc: ['body', 'definition', ...path], msg, type: 'number_rounded' }
 }
 
-/** What makes a repetition the same request, of a creation with 0 as the id: the definition by its hash, header values by keyed fingerprints. */
+/** Returns the identity of a request for its idempotency key (id 0 for a creation): the definition by hash, header values by keyed fingerprints. */
 export function askedBy(
   id: number,
   { fields, sentHash, definitionFaults }: UpdateContent,

@@ -90,7 +90,7 @@ export function registerValidateTool(app: FastifyInstance, options: ToolOptions)
   )
 }
 
-/** Reads the address that a completion uses where the definition names none. It is judged like any other server. */
+/** Parses the server to use for a definition without one. It is checked like any other server. */
 function parseServer(text: string, loc: Loc): Parsed<string> {
   const isAddress = text.length <= SERVER_CHARACTERS && /^https?:\/\//i.test(text) && parsedUrl(text) !== undefined
   if (!isAddress) {
@@ -103,7 +103,7 @@ function parseServer(text: string, loc: Loc): Parsed<string> {
     : { faults: [{ loc, msg: `the address ${reason}`, type: 'server_url_invalid' }] }
 }
 
-/** What says how to complete is refused where nothing is to be completed: it would be dropped in silence. */
+/** Refuses completion options without `complete`, because they would be ignored. */
 function requireCompletion(query: ValidationQuery): void {
   const names = (['server', 'drop'] as const).filter(name => query[name] !== undefined)
   if (query.complete || names.length === 0) return

@@ -1,8 +1,8 @@
 import { parseExact, writerFor, writtenNumber } from '../schema/exact-json.js'
 
-/* JavaScript writes 1 for a stored 1.0, the same number, and 12345678901234568 for 12345678901234567, which nobody asked for. */
+/* Clients in JavaScript send back 1 for a stored 1.0, which is equal, and 12345678901234568 for 12345678901234567, which is not. */
 
-/** A number of a stored definition that came back as JavaScript writes it, and is another one so. */
+/** A stored number that a client's JavaScript sent back rounded. */
 export interface RoundedNumber {
   path: (string | number)[]
   stored: string
@@ -12,8 +12,8 @@ export interface RoundedNumber {
 const ROUNDED_MAX = 100
 
 /**
- * Compares a definition with the JSON text of the one that it was made from. `isPlain`: that has no number which JavaScript would write in
- * another way, and nothing was compared. `isSame`: both differ at most in how numbers are written.
+ * Compares a definition with the JSON text it was made from. `isPlain`: JavaScript writes all numbers of that text unchanged, so nothing
+ * was compared. `isSame`: both differ at most in how numbers are written.
  */
 export function compareNumbers(stored: string, sent: object) {
   const before = parseExact(stored)
@@ -24,7 +24,7 @@ export function compareNumbers(stored: string, sent: object) {
 
 type Holder = Readonly<Record<string | number, unknown>>
 
-/** Whether two objects or lists differ at most in how numbers are written; notes what was rounded. */
+/** True if two objects or lists differ at most in how numbers are written. Collects rounded numbers. */
 function isSameBut(before: Holder, after: Holder, path: RoundedNumber['path'], rounded: RoundedNumber[]): boolean {
   if (Array.isArray(before) !== Array.isArray(after)) return false
   const [keys, others] = [Object.keys(before), Object.keys(after)]
@@ -50,12 +50,12 @@ function isHolder(value: unknown): value is Holder {
   return typeof value === 'object' && value !== null
 }
 
-/** Whether two numbers of JSON are mathematically the same, however they are written: exactly, not as doubles. */
+/** True if two JSON numbers are exactly equal, however they are written; not compared as doubles. */
 export function isSameNumber(one: string, other: string): boolean {
   return one === other || decimal(one) === decimal(other)
 }
 
-/** A number as its sign, its digits without zeros at either end, and the power of ten of the last one. */
+/** Returns a canonical text: the sign, the digits without zeros at either end, and the exponent of the last digit. */
 function decimal(text: string): string {
   const [, sign, whole = '', fraction = '', power = '0'] = NUMBER.exec(text) ?? []
   const all = whole + fraction

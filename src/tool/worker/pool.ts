@@ -16,45 +16,44 @@ import {
   type TaskResult,
 } from './tasks.js'
 
-/** How many bodies are worked on at once. */
 export const WORKERS_MAX = Math.min(2, availableParallelism())
 
 const IDLE_MS = 60_000
 
-/** What the heap of a worker may hold: for each byte that a body may have, and at least. */
+/** The heap of a worker: bytes for each byte of a body, and a minimum. */
 const HEAP_BYTES_PER_BODY_BYTE = 64
 const HEAP_MIB_MIN = 64
 
-/** What of a request its task needs. */
+/** The part of a request that its task needs. */
 export interface TaskRequest {
   body: unknown
   caller: Caller
-  /** Its connection: when that is gone, nobody waits for the result. */
+  /** The connection. If it is closed, nobody waits for the result. */
   raw: { socket: { destroyed: boolean } }
 }
 
-/** A stored definition that a task needs. It is read when the task begins: what waits holds none. */
+/** A stored definition for a task. It is read when the task begins, so waiting tasks hold no text. */
 export interface StoredText {
   bytes: number
-  /** Undefined where it is gone by now. */
+  /** Undefined if the definition was pruned. */
   text(): Promise<string | undefined>
 }
 
 export interface BodyWorkersOptions {
   bodyLimitBytes: number
-  /** How long the work on one body may take. */
+  /** The most milliseconds for one body. */
   deadlineMs: number
-  /** Bounds how many bodies are worked on at once, of all and of one token. */
+  /** Limits bodies in work, of all tokens and of one. */
   turn: Bounded
 }
 
-/** Threads that run one function of data, each with a bound on its memory and its time. */
+/** Worker threads that run one pure function, with limits on memory and time. */
 export class BoundedWorkers<Work, Result> {
   readonly #deadlineMs: number
   readonly #heapMibMax: number
   readonly #pool: Piscina<Work, Result>
 
-  /** `name` is the function that the module at `filename` exports. */
+  /** `name`: the exported function of the module `filename`. */
   constructor(
     { bodyLimitBytes, deadlineMs }: Omit<BodyWorkersOptions, 'turn'>,
     { filename, name, maxThreads }: { filename: URL; name: string; maxThreads: number },
@@ -97,7 +96,7 @@ export class BoundedWorkers<Work, Result> {
   }
 }
 
-/** Works on the bodies of tool operations: small ones at once, those with large definitions in workers. */
+/** Runs tasks on bodies: small ones in this thread, large ones in workers. */
 export class BodyWorkers {
   readonly #turn: Bounded
   readonly #workers: BoundedWorkers<Job, Outcome>
@@ -109,7 +108,10 @@ export class BodyWorkers {
     this.#workers = new BoundedWorkers(options, { filename, name, maxThreads: WORKERS_MAX })
   }
 
-  /** Runs a task on a request's body, `inWorker` however small it is. Throws `InvalidRequest` for faults or too much memory, `Unavailable` for too much time. */
+  /**
+   * Runs a task on a body, in a worker if the body is large or `inWorker`. Throws `InvalidRequest` for faults or too much memory,
+   * `Unavailable` for too much time.
+   */
   async run<Name extends TaskName>(
     name: Name,
     request: TaskRequest,

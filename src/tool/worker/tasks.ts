@@ -33,30 +33,29 @@ import type { ToolUpdateFields } from '../rules.js'
 import { CustomToolCreate, CustomToolUpdate, ValidateToolRequest } from '../schema.js'
 import { compareNumbers, type RoundedNumber } from '../written-numbers.js'
 
-/** More unknown fields are not counted: an answer names five. */
+/** The most unknown fields collected; an answer names five. */
 const UNKNOWN_FIELDS_MAX = 1000
 
-/** What the body of a tool update asks for. */
+/** The parsed content of a tool update. */
 export interface UpdateContent {
   fields: ToolUpdateFields
-  /** The hash of the definition as it was sent. */
+  /** The hash of the definition in the request. */
   sentHash: string | undefined
-  /** The hashes of definitions of which JavaScript writes each number as it is written there. */
+  /** Hashes of definitions whose numbers JavaScript writes unchanged. */
   plain: string[]
-  /** Numbers of the definition that the request was made from, which JavaScript rounded on their way back. */
+  /** Numbers of the edited definition that the client rounded. */
   rounded: RoundedNumber[]
   /** The server origins of the definition. */
   origins: ReadonlySet<string>
   definitionFaults: Fault[]
-  /** What the answer says as a `Warning`. */
+  /** Texts for the `Warning` header. */
   notes: string[]
-  /** The places of unknown fields, at most `UNKNOWN_FIELDS_MAX`. */
   unknown: Loc[]
 }
 
 /**
- * Reads a valid body. `null` keeps a field, except `oauth_config_id`. A definition that differs from `stored` only in how numbers are
- * written is that one. `storedHeaders` are the names of the headers that the tool has.
+ * Parses a valid body. `null` keeps a field, except `oauth_config_id`. A definition that differs from `stored` only in how numbers are
+ * written (`1.0` and `1`) counts as `stored`. `storedHeaders` are the tool's header names.
  */
 function updateContentOf(
   body: CustomToolUpdate,
@@ -97,7 +96,7 @@ function updateContentOf(
   }
 }
 
-/** The faults and notes of a definition. What was found good for tools with these headers is not checked again. */
+/** Checks a definition, and caches success by its hash and header names. */
 function checkedOnce(hash: string, definition: unknown, headerNames: readonly string[]) {
   const headers = JSON.stringify(headerNames)
   const known = factsOf(hash).checked
@@ -108,7 +107,7 @@ function checkedOnce(hash: string, definition: unknown, headerNames: readonly st
   return { faults: check.ok ? [] : check.faults, notes }
 }
 
-/** The findings of keys that a definition repeats. Reading it left only the last of each. */
+/** Returns a warning for each repeated key of a definition. Parsing kept only the last value. */
 function repetitionsIn(body: object): Finding[] {
   const msg = 'this key is repeated in its object: only the last one counts'
   return repeatedKeys(body)
@@ -124,7 +123,7 @@ function repetitionNotes(body: object): string[] {
     : [`the definition repeats the key ${shortened(first.loc.slice(1).join('.'))}${more}: the last one counts`]
 }
 
-/** What is said of a document that was sent without its wrapper. */
+/** Returns the note about a document sent without its wrapper object. */
 function wrapperNotes(body: object): string[] {
   const isBare = ['openapi', 'swagger'].some(key => Object.hasOwn(body, key)) && !Object.hasOwn(body, 'definition')
   return isBare ? ['to store an OpenAPI document, wrap it as {"definition": ...}'] : []
@@ -134,7 +133,7 @@ function definitionOf(text: string) {
   return { text, hash: sha256(text) }
 }
 
-/** What an answer says, as a `Warning`, of a definition that was accepted with warnings. */
+/** Returns the warnings of an accepted definition for the `Warning` header. */
 function definitionNotes(checked: DefinitionCheck): string[] {
   const count = checked.warnings.length
   const warnings =
@@ -154,20 +153,20 @@ interface ValidationInput {
   headerNames?: string[]
 }
 
-/** What the query asks to be said of a definition. */
+/** The options of a validation, from the query. */
 export interface ValidationQuery {
   report?: 'full'
   complete?: boolean
   server?: string
   drop?: 'unsupported'
   view?: 'functions'
-  /** Methods have their name also as `raw_name`, as clients of the newer wire read it. No query of the root says so. */
+  /** Adds `raw_name` to methods for clients of the newer wire. Only that wire sets this. */
   raw_names?: true
 }
 
 /**
- * Validates the definition of a valid body, for the tool with this `use`, `stored` definition and `headerNames`, if one is asked for. Answers JSON text,
- * a long one as bytes, and what its `Warning` says. Throws `InvalidRequest` for a definition that is not accepted.
+ * Validates a definition, for the tool with this `use`, `stored` definition and `headerNames` if one is given. Returns JSON text, as bytes
+ * if long, and the texts of its `Warning`. Throws `InvalidRequest` if the definition is not accepted.
  */
 function validationOf(
   body: ValidateToolRequest,
@@ -213,7 +212,7 @@ function completed(definition: unknown, { server, drop }: ValidationQuery, heade
   })
 }
 
-/** A fault that is left after all repairs, at its place in the request: the repaired definition is not answered. */
+/** Maps a fault that no repair removed to its place in the request, because the repaired definition is not returned. */
 function inGiven(fault: Fault, places: GivenPlaces, { drop }: ValidationQuery): Fault {
   const { loc, msg, type } = places.located({ ...fault, loc: fault.loc.slice(AT.length) })
   const canBeDropped = type === 'request_body_media_type_unsupported' && drop === undefined
@@ -229,7 +228,7 @@ function shownCompletion({ definition, edits, dropped }: Repair) {
   return { definition, edits: shown, dropped }
 }
 
-/** The functions that a tool with this `stored` definition and these headers gives a model, as JSON text. */
+/** Returns the functions of a tool with this `stored` definition and these headers, as JSON text. */
 function functionsOf(_: unknown, { headerNames, stored }: { headerNames: string[]; stored?: string }): string {
   if (stored === undefined) return '{"functions":[]}'
   try {
@@ -240,7 +239,7 @@ function functionsOf(_: unknown, { headerNames, stored }: { headerNames: string[
   }
 }
 
-/** What the check says of a stored definition that comes back, for a tool with these headers. */
+/** Checks a stored definition that is restored, for a tool with these headers. */
 function storedCheckOf(
   _: unknown,
   { stored = '', hash, headerNames }: { stored?: string; hash: string; headerNames: string[] },
@@ -250,12 +249,12 @@ function storedCheckOf(
   return { definitionFaults: faults, notes, origins: originsOf(definition) }
 }
 
-/** What each pair of definitions changes for a model, for a tool with these headers. */
+/** Compares each pair of definitions for a model, for a tool with these headers. */
 function comparisonOf(_: unknown, { pairs, headerNames }: { pairs: DefinitionPair[]; headerNames: string[] }) {
   return pairs.map(([before, after]) => definitionChanges(parseBigInts(before), parseBigInts(after), { headerNames }))
 }
 
-/** What is done with the body of a tool operation: the check of its schema, and a function of data without behaviour. */
+/** The tasks on bodies of tool operations: each has the body's schema and a pure function. */
 export const TASKS = {
   update_custom_tool: { check: bodyCheck(CustomToolUpdate), run: updateContentOf },
   create_custom_tool: { check: bodyCheck(CustomToolCreate), run: updateContentOf },
@@ -273,16 +272,16 @@ export type TaskResult<Name extends TaskName> = ReturnType<(typeof TASKS)[Name][
 /** One body to work on. `strict`: unknown fields are faults. */
 export interface Job {
   name: TaskName
-  /** Bytes as they came, or the text of a body that was checked already. */
+  /** The received bytes, or the text of a body that is already checked. */
   body: { bytes: Uint8Array } | { text: string; repeated: readonly Loc[] }
   strict: boolean
   input: object
 }
 
-/** `failure` is an error of the program, as text. */
+/** The result of a job. `failure` is the text of a program error. */
 export type Outcome = { result: unknown } | { faults: Fault[] } | { failure: string }
 
-/** Parses, checks and works on one body, in a worker. Never throws. */
+/** Parses and checks one body and runs its task, in a worker. Never throws. */
 export function outcomeOf({ name, body, strict, input }: Job): Outcome {
   try {
     const { check, run } = TASKS[name]
@@ -301,18 +300,19 @@ export function outcomeOf({ name, body, strict, input }: Job): Outcome {
 
 /** The agents that use a tool. */
 export interface ToolUse {
-  /** Those that the caller may see, in the order of their ids, at most a thousand. */
+  /** Ids of the agents that the caller may see, ascending, at most 1,000. */
   ids: number[]
-  /** How many more of those looked at use it. */
+  /** The number of other agents examined. */
   others: number
-  /** Whether all of them were looked at. */
+  /** True if all agents of the tool were examined. */
   isWhole: boolean
 }
 
-/** What a definition that passed the check would change. `stored` is the tool's own as JSON text, or null. */
+/** Returns the effect of a valid definition. `stored` is the tool's current one as JSON text, or null. */
 function impactOf(use: Omit<ToolUse, 'isWhole'>, stored: string | null, definition: unknown, headerNames: string[]) {
   const { ids, others } = use
-  // Where no definition is stored yet, every operation is new, and nothing else has changed. What passed is an object.
+  // Without a stored definition, every operation is new and nothing else changes. The cast: a valid definition is an
+  // object.
   const before = stored === null ? { ...(definition as object), paths: {} } : parseBigInts(stored)
   const changes = definitionChanges(before, withBigInts(definition), { headerNames })
   return { changes: changes.map(each => ({ ...each, msg: changeText(each) })), agents: { ids, others } }

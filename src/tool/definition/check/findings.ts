@@ -39,7 +39,6 @@ export interface Place {
   readonly key: string | number
 }
 
-/** An object of the document and its place. */
 export interface Resolved {
   readonly value: Record<string, unknown>
   readonly place: Place

@@ -6,7 +6,6 @@ export interface NamedSchemas {
   readonly ids: Map<string, Resolved>
   /** By `$anchor` and `$dynamicAnchor`. */
   readonly anchors: Map<string, Resolved>
-  /** Schemas with an `$id`, by object. */
   readonly byObject: Map<object, Resolved>
   /** All keys under `$defs` and `definitions`. */
   readonly definitions: Set<string>

@@ -71,7 +71,6 @@ export function toFunctions(definition: unknown, options: CheckOptions = {}): Fu
   throw new DefinitionRefused([{ loc: [...(options.at ?? DEFAULT_AT)], msg, type: 'functions_too_large' }])
 }
 
-/** A function and its operation. */
 export interface ReadFunction extends FunctionView {
   readonly operation: OperationInput
 }

@@ -26,7 +26,6 @@ export interface Definition {
 interface Context {
   /** True for a parent inside the `allOf` of its subtype: only its own fields count, not its subtypes. */
   readonly isParent: boolean
-  /** Names of properties that only the server sets. */
   readonly hidden: ReadonlySet<string>
 }
 

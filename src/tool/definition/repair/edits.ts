@@ -24,7 +24,6 @@ type Container = Record<string | number, unknown>
 /** A definition during a repair. The given one is never changed: the first edit makes a copy. */
 export class EditedDocument {
   readonly edits: Edit[] = []
-  /** Total characters of all edits. */
   editCharacters = 0
   private readonly root: { document: unknown }
   private isOwn = false

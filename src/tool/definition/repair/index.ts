@@ -7,7 +7,6 @@ export interface RepairOptionsAndCheck extends CheckOptions, RepairOptions {}
 
 /** A definition with the edits that repair it. */
 export interface Repair {
-  /** The definition with the edits applied. */
   definition: unknown
   edits: Edit[]
   dropped: DroppedOperation[]
