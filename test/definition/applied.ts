@@ -2,7 +2,7 @@ import type { Repair } from '../../src/tool/definition/index.js'
 
 type Json = Record<string, unknown>
 
-/** The definition with the edits applied one after the other, by another reading of what an edit is. */
+/** Applies edits one after the other, independently of the repair's own code. */
 export function applied(definition: unknown, { edits }: Repair): unknown {
   const copy = structuredClone(definition) as Json
   for (const { op, path, from = path, after } of edits) {

@@ -15,7 +15,7 @@ const documents = [...MADE, ...vendors].flatMap(({ name, definition }) =>
   checkDefinition(definition).ok ? [{ name, definition: definition as Record<string, unknown> }] : [],
 )
 
-/** The arguments of all functions, and of them those that a custom header could supply. */
+/** Returns the arguments of all functions, and those that a custom header could supply. */
 function argumentsOf(functions: readonly FunctionView[]) {
   const all = functions.flatMap(view => view.arguments.map(each => ({ ...each, of: view.operationId })))
   return {
@@ -24,7 +24,7 @@ function argumentsOf(functions: readonly FunctionView[]) {
   }
 }
 
-t.test('validation, the update, apply, the functions and impact agree on what is an argument', async t => {
+t.test('validation, the update, apply, the functions and impact agree on the arguments', async t => {
   let supplied = 0
   for (const { name, definition } of documents) {
     const without = argumentsOf(toFunctions(definition))

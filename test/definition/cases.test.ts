@@ -17,7 +17,7 @@ t.test('made documents: exact methods, or exact loc and type of every fault in o
   }
 })
 
-t.test('made documents: whole functions, each beneath the first document that gives it', async t => {
+t.test('made documents: whole functions, each listed under the first document that has it', async t => {
   const known = new Set<string>()
   const lines = MADE.filter(({ expect }) => expect.ok).flatMap(({ name, definition }) => {
     const functions = toFunctions(definition).map(view => JSON.stringify(view))

@@ -55,7 +55,7 @@ const PLACES = {
 
 type Step = Record<string, unknown>
 
-/** The base with another value at a place that begins with one of the words above; without a value the part is removed. */
+/** Returns the base with another value at a place, which begins with one of the words above. Without a value the part is removed. */
 function changed(place: string, ...value: unknown[]): unknown {
   const copy: unknown = structuredClone(base)
   const [first = '', ...rest] = place.split(' ')
@@ -68,7 +68,7 @@ function changed(place: string, ...value: unknown[]): unknown {
   return copy
 }
 
-/** A change in one line: its kind, the operation, and what is said of it. */
+/** Formats a change in one line: kind, operation and details. */
 function seen(changes: readonly DefinitionChange[]): string[] {
   return changes.map(change => `${change.kind} ${change.operation}: ${changeText(change)}`)
 }
@@ -95,7 +95,7 @@ const OLD = 'https://tickets.example.com'
 const NEW = 'https://new.example.com'
 const [INTEGER, NUMBER, TEXT, NULL] = [{ type: 'integer' }, { type: 'number' }, { type: 'string' }, { type: 'null' }]
 
-/** What changes, the definition afterwards (and before, where it is not the base), and the changes that are seen. */
+/** Each row: a name, the definition after the change (and before it, if not the base), and the expected changes. */
 const cases: [name: string, after: unknown, changes: string[], before?: unknown][] = [
   ['nothing', structuredClone(base), []],
   ['the order of keys', Object.fromEntries(Object.entries(base).reverse()), []],
@@ -326,7 +326,7 @@ for (const [name, after, expected, before = base] of cases) {
   t.test(`changes: ${name}`, async t => t.same(seen(definitionChanges(before, after)), expected))
 }
 
-t.test('changes inside alternatives and what they refer to are seen, those of names are not', async t => {
+t.test('changes inside alternatives and their references are reported, new names of schemas are not', async t => {
   const withLabel = (name: string, type: string) =>
     changed('components schemas', {
       Ticket: { properties: { label: { oneOf: [{ $ref: `#/components/schemas/${name}` }, INTEGER] } } },
@@ -338,7 +338,7 @@ t.test('changes inside alternatives and what they refer to are seen, those of na
   ])
 })
 
-t.test('schemas that contain themselves, by references alone and inside other schemas', async t => {
+t.test('recursive schemas, by references alone and inside other schemas', async t => {
   const Ticket = { $ref: '#/components/schemas/Ticket' }
   const withNote = (note: object) =>
     changed('ticket properties', {
@@ -364,7 +364,7 @@ t.test('places inside a schema: items, members of maps, parts of allOf', async t
   )
 })
 
-t.test('what custom headers supply is no argument: to have such a parameter or not is the same', async t => {
+t.test('a parameter that a custom header supplies is not an argument: adding it changes nothing', async t => {
   const withKey = changed('list parameters 2', { name: 'X-Key', in: 'header', required: true })
   t.same(seen(definitionChanges(base, withKey)), [
     'argument_added listTickets: the argument "X-Key" is new and required',
@@ -375,7 +375,7 @@ t.test('what custom headers supply is no argument: to have such a parameter or n
   ])
 })
 
-t.test('left out: the last change counts what is more than 10,000', async t => {
+t.test('left out: the last change counts those beyond 10,000', async t => {
   const operation = (i: number, summary: string) => ({
     get: { operationId: `o${i}`, summary, security: [{ [summary]: [] }] },
   })
@@ -389,7 +389,7 @@ t.test('left out: the last change counts what is more than 10,000', async t => {
   t.equal(changeText(changes.at(-1) as DefinitionChange), '1 more changes are left out')
 })
 
-t.test('loc: the operation in the new definition, also where a path refers to it', async t => {
+t.test('loc: the operation in the new definition, even if its path item is a reference', async t => {
   const { get } = item
   const shared = changed('paths /tickets/{id}', { $ref: '#/components/pathItems/P' }) as { components: Step }
   shared.components.pathItems = { P: { ...item, get: { ...get, summary: 'G' } } }
@@ -397,7 +397,7 @@ t.test('loc: the operation in the new definition, also where a path refers to it
   t.same(definitionChanges(base, changed('create'))[0]?.loc, undefined)
 })
 
-t.test('never throws: whatever is compared', async t => {
+t.test('never throws, whatever is compared', async t => {
   const unnamed = { openapi: '3.1.0', paths: { '/x': { get: { operationId: 'x' } } } }
   for (const value of [null, 1, 'x', [], {}, { openapi: '3.1.0' }, unnamed]) {
     t.doesNotThrow(() => definitionChanges(value, base))

@@ -33,12 +33,12 @@ t.test('valid JSON Schema: Ajv compiles every function of the made documents', a
   }
 })
 
-t.test('refused: a definition with faults throws them, each with its place', async t => {
+t.test('refused: a definition with faults throws all of them, each with its place', async t => {
   const fault = { loc: ['body', 'definition', 'openapi'], msg: 'Field required', type: 'missing' }
   t.throws(() => toFunctions({}), { name: 'Error', faults: [fault] })
 })
 
-t.test('schemas: keywords of 2020-12 are taken over unchanged, each with the schemas in it', async t => {
+t.test('schemas: keywords of 2020-12 are copied unchanged, with the schemas inside', async t => {
   const [text, THEN] = [{ type: 'string' }, 'then']
   const kept = {
     ...{ title: 'T', description: 'D', format: 'uuid', contentEncoding: 'base64', contentMediaType: 'a/b' },
@@ -86,7 +86,7 @@ t.test('schemas: keywords of 2020-12 are taken over unchanged, each with the sch
   t.strictSame(bodyOf(wrong, '3.1.0'), { description: 'Pattern: (', patternProperties: {} })
 })
 
-t.test('parameters and bodies: what they say in addition to their schemas, and how they are sent', async t => {
+t.test('parameters and bodies: their own keywords outside the schema, and how they are sent', async t => {
   const parameters = [
     { name: 'old', in: 'query', deprecated: true, description: 'D', schema: { type: 'string', description: 'S' } },
     { name: 'deep', in: 'query', style: 'deepObject', explode: true, allowReserved: true, schema: { type: 'object' } },
@@ -120,7 +120,7 @@ t.test('parameters and bodies: what they say in addition to their schemas, and h
   ])
 })
 
-t.test('parameters: several of one name, and some that are called as another would be', async t => {
+t.test('parameters: several with one name, and some named like a generated name', async t => {
   const parameters = [
     ...['id_', 'query_id'].map(name => ({ name, in: 'header' })),
     ...['header', 'query', 'cookie'].map(place => ({ name: 'id', in: place })),
@@ -209,7 +209,7 @@ t.test(
   },
 )
 
-t.test('arguments: names that some vendor refuses are safe, unique, and mapped to those on the wire', async t => {
+t.test('arguments: names that some vendor refuses become safe and unique, and map to the wire names', async t => {
   const query = (...names: string[]) => names.map(name => ({ name, in: 'query', schema: { type: 'string' } }))
   const long = 'x'.repeat(70)
   const parameters = query('filter[state]', '$top', 'tags[]', 'tags', '2fa', 'a.b', '菜', 'größe', long, '-', 'okay_1')
@@ -294,7 +294,7 @@ t.test('examples: of parameters and media types, by reference, and in the form o
   )
 })
 
-t.test('descriptions: beside a reference they override those of parameters and bodies from 3.1 on', async t => {
+t.test('descriptions: next to a reference they override those of parameters and bodies from 3.1 on', async t => {
   const refer = (kind: string) => ({ $ref: `#/components/${kind}/A`, description: 'here' })
   const components = {
     parameters: {
@@ -321,7 +321,7 @@ t.test('descriptions: beside a reference they override those of parameters and b
   t.strictSame(described('3.1.0', plain), ['between', 'own'])
 })
 
-t.test('schemas: circular ones stay references in $defs, only what is used is carried', async t => {
+t.test('schemas: recursive ones stay references in $defs, and only used ones are included', async t => {
   const schemas = {
     Node: { type: 'object', required: ['next'], properties: { next: { $ref: '#/components/schemas/Node' } } },
     'A b/c': { type: 'string' },
@@ -382,7 +382,7 @@ t.test('schemas: 3.0 becomes 2020-12', async t => {
   })
 })
 
-t.test('schemas: what JSON Schema does not allow is left out or mended', async t => {
+t.test('schemas: keywords that JSON Schema does not allow are left out or corrected', async t => {
   t.same(bodyOf({ type: 'file', enum: [], required: 'a', minLength: -1, pattern: '(?i)a', items: null, allOf: [] }), {
     description: 'Pattern: (?i)a',
   })
@@ -402,7 +402,7 @@ t.test('schemas: what JSON Schema does not allow is left out or mended', async t
   t.same(bodyOf(false, '3.1.0'), { not: {} })
 })
 
-t.test('schemas: what only the server sets is left out of what a model fills in', async t => {
+t.test('schemas: server-set properties are left out of the arguments', async t => {
   const schemas = { Id: { type: 'string', readOnly: true }, Name: { type: 'string' } }
   const body = {
     type: 'object',
@@ -421,7 +421,7 @@ t.test('schemas: what only the server sets is left out of what a model fills in'
   })
 })
 
-t.test('names: any script is kept apart, readable where it can be, whatever else is in the definition', async t => {
+t.test('names: unique in any script, readable if possible, independent of the rest of the definition', async t => {
   const named = (...ids: string[]) =>
     toFunctions({
       ...definitionWith({}),
@@ -467,8 +467,8 @@ t.test('a parameter called __proto__ is a property like any other', async t => {
   t.same(Object.values(component?.parameters.$defs as object), [{ type: 'integer' }], 'nor is a definition lost')
 })
 
-t.test('functions_too_large: what all functions hold together is bounded, before it is made', async t => {
-  // Each function is complete in itself, so that a schema that many operations share is in all of them.
+t.test('functions_too_large: the size of all functions together is limited before they are made', async t => {
+  // Each function includes every schema it needs, so a shared schema is in each of them.
   const properties = Object.fromEntries(Array.from({ length: 5000 }, (_, i) => [`p${i}`, { type: 'string' }]))
   const body = { content: { 'application/json': { schema: { $ref: '#/components/schemas/S' } } } }
   const post = (i: number) => ({ operationId: `o${i}`, summary: 'S', requestBody: body })

@@ -10,7 +10,7 @@ const X = { operationId: 'x', summary: 'X' }
 const METHODS = ['get', 'put', 'post', 'patch', 'delete']
 const ref = (name: string) => ({ $ref: `#/components/schemas/${name}` })
 
-/** An object with this number of members. */
+/** Makes an object with this number of members. */
 function record(count: number, member: (i: number) => [string, unknown]): Json {
   return Object.fromEntries(Array.from({ length: count }, (_, i) => member(i)))
 }
@@ -32,7 +32,7 @@ function itself(): Json {
   return withBody(schema)
 }
 
-/** Every schema refers to every schema. */
+/** Makes schemas that each refer to all others. */
 function meshed(): Json {
   const properties = record(300, i => [`p${i}`, ref(`s${i}`)])
   return withBody(
@@ -52,7 +52,7 @@ const remote = () => withBody({ properties: record(50_000, i => [`p${i}`, { $ref
 const manyPaths = () => record(100_000, i => [`/p${i}`, { get: { operationId: `o${i}`, summary: 'X' } }])
 const chain = () => record(10_000, i => [`s${i}`, ref(`s${i + 1}`)])
 
-/** Texts that a careless pattern reads once for each of their characters. */
+/** Texts that a careless pattern matches in quadratic time. */
 function longTexts(): Json {
   const [dots, blanks, slashes] = ['.'.repeat(4000), ' '.repeat(500_000), '/'.repeat(4000)]
   const paths = record(500, i => [`p${i}{${dots}x${dots}}`, { get: { operationId: `o${i}`, summary: 'X' } }])
@@ -72,7 +72,7 @@ function sharedLists(): Json {
   return withBody({ properties: record(2000, i => [`p${i}`, ref(`s${i}`)]) }, { ...values, ...users })
 }
 
-/** Documents made to hurt a reader, and the type of a fault that each must have; `null` for one that is accepted. */
+/** Documents made to be slow or large to check, with the expected type of fault; `null` if accepted. */
 const HOSTILE: [name: string, make: () => unknown, type: string | null][] = [
   ['100,000 levels', () => withBody(nested(100_000, not => ({ not }))), 'definition_too_deep'],
   ['levels at the limit', () => withBody(nested(100, not => ({ not }))), null],
@@ -90,7 +90,7 @@ const HOSTILE: [name: string, make: () => unknown, type: string | null][] = [
   ['keys that change a prototype', () => JSON.parse('{"openapi":"3.1.0","__proto__":{"polluted":1}}'), 'key_forbidden'],
 ]
 
-/** Counts the files and connections that are opened while `run` is under way. */
+/** Counts the files and connections opened during `run`. */
 function outsideCalls(run: () => void): number {
   let calls = 0
   const watched = [
@@ -109,7 +109,7 @@ function outsideCalls(run: () => void): number {
   return calls
 }
 
-t.test('hostile documents: answered, small, without a look outside', async t => {
+t.test('hostile documents: a small answer, no file or connection opened', async t => {
   for (const [name, make, type] of HOSTILE) {
     const definition = make()
     let check = checkDefinition(null)
@@ -122,7 +122,7 @@ t.test('hostile documents: answered, small, without a look outside', async t => 
     t.ok(Buffer.byteLength(JSON.stringify(check.ok ? [] : check.faults)) < 64 * 1024, `${name}: faults`)
     t.ok(Buffer.byteLength(JSON.stringify(check.warnings)) < 1024 * 1024, `${name}: warnings`)
     const changes = definitionChanges(definition, definition)
-    // One that cannot be read cannot be compared, and that is all that is said.
+    // A definition that cannot be read is reported as incomparable, and nothing else.
     const said = changes.map(({ kind, operation }) => `${kind} ${operation}`)
     t.ok(said.length === 0 || said.join() === 'changed ', `${name}: compared with itself`)
   }

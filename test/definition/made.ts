@@ -2,22 +2,22 @@ import { readFileSync } from 'node:fs'
 
 interface MadeCase {
   name: string
-  /** What the document has to teach. */
+  /** What the document demonstrates. */
   note?: string
-  /** What differs from the base: places, keys apart by blanks, with the new value; without one the member goes. */
+  /** Differences from the base: a path with keys separated by blanks, and the new value; without a value the member is removed. */
   edits: [place: string, value?: unknown][]
   expect:
     | { ok: true; methods: [name: string, method: string, path: string][] }
     | { ok: false; detail: { loc: (string | number)[]; type: string }[] }
 }
 
-// The file is our own: its shape is what is said here.
+// The cast is safe: the file belongs to these tests.
 const { base, cases } = JSON.parse(readFileSync('test/fixtures/definitions.json', 'utf8')) as {
   base: object
   cases: MadeCase[]
 }
 
-/** Definitions made for the tests, each some edits away from a good one, with what the check must find. */
+/** Definitions made for the tests by edits of a valid one, with the expected result of the check. */
 export const MADE = cases.map(({ name, edits, expect }) => ({ name, expect, definition: edited(edits) }))
 
 function edited(edits: MadeCase['edits']): unknown {

@@ -35,7 +35,7 @@ function documentOf(openapi = '3.0.3'): Json {
   }
 }
 
-/** The document with a reference in place of what stands, or does not stand yet, at `path`. */
+/** Returns the document with a reference at `path`, whether or not it has a value there. */
 function withReference(path: (string | number)[], ref: unknown, openapi?: string): Json {
   const document = documentOf(openapi)
   let at = document
@@ -46,7 +46,7 @@ function withReference(path: (string | number)[], ref: unknown, openapi?: string
 
 const faultsOf = (check: DefinitionCheck) => (check.ok ? [] : check.faults.map(({ loc, type }) => ({ loc, type })))
 
-/** The faults that are left after a completion, where they stand in what was given. */
+/** Returns the faults left after a completion, with their paths in the given document. */
 function leftOf(definition: unknown) {
   const options = { server: 'https://given.example.com', dropsUnsupported: true }
   const { check, edits } = repairDefinition(definition, options)
@@ -99,7 +99,7 @@ t.test('a reference where OpenAPI allows none: one fault at its place, and nothi
   t.same(leftOf({ $ref: FILE }), [{ loc: [...AT, '$ref'], type: 'ref_external' }])
 })
 
-t.test('a reference where no tool reads: a warning at its place, and the same functions', async t => {
+t.test('a reference in a part that no tool reads: a warning at its place, and the same functions', async t => {
   const without = toFunctions(documentOf())
   for (const path of placesIn(UNREAD)) {
     const document = withReference(path, FILE)
@@ -117,7 +117,7 @@ t.test('a reference where no tool reads: a warning at its place, and the same fu
   t.same(faultsOf(checkDefinition(schema)), [])
 })
 
-t.test('a reference that is no text: its fault alone, and nothing is completed', async t => {
+t.test('a $ref that is not a text: only its own fault, and nothing is completed', async t => {
   for (const path of [['info'], ['paths'], OPERATION, [...BODY, 'application/json']]) {
     for (const given of [null, ['x'], { a: 1 }]) {
       const expected = [{ loc: [...AT, ...path, '$ref'], type: 'string_type' }]
@@ -136,7 +136,7 @@ t.test('an operation of a shared path item that is a reference', async t => {
   t.same(leftOf(document), [{ loc, type: 'ref_external' }])
 })
 
-t.test('Swagger 2.0: neither the operation nor the paths are made up', async t => {
+t.test('Swagger 2.0: no operation and no path is invented', async t => {
   const operation = { operationId: 'a', summary: 'A', responses: {} }
   const swagger = { swagger: '2.0', info: { title: 'Probe', version: '1' }, host: 'api.example.com' }
   const parts = ['get', 'get parameters', 'get consumes', 'get produces', 'get schemes', 'parameters']
@@ -150,7 +150,7 @@ t.test('Swagger 2.0: neither the operation nor the paths are made up', async t =
   }
 })
 
-t.test('accepted: references where they may stand, members named $ref, and data that holds one', async t => {
+t.test('accepted: references where OpenAPI allows them, members named $ref, and data that holds one', async t => {
   const document = documentOf()
   const { paths } = document as { paths: Record<string, { put: Json }> }
   const put = paths['/things/{id}']?.put as Json // the document above has it

@@ -17,13 +17,13 @@ import { applied } from './applied.js'
 
 type Json = Record<string, unknown>
 
-/** The JSON values of a text, which have no spaces. */
+/** Parses a text of JSON values separated by blanks. */
 const parsed = (text: string): unknown[] => text.split(/\s+/).map(each => JSON.parse(each))
 
 const AT: Loc = ['body', 'definition']
 const TOOL_METHODS = new Set(['get', 'post', 'put', 'patch', 'delete'])
 
-/** A schema of generated shape whose references all lead somewhere. */
+/** Generates a schema with valid references. */
 const schema: fc.Arbitrary<unknown> = fc.letrec(tie => ({
   schema: fc.oneof(
     { maxDepth: 3, withCrossShrink: true },
@@ -45,7 +45,7 @@ const schema: fc.Arbitrary<unknown> = fc.letrec(tie => ({
   ),
 })).schema
 
-/** What one operation is made of; ids and paths are added by number, so that they are unique. */
+/** The parts of one operation. Ids and paths get a number, so they are unique. */
 const operation = fc.record({
   method: fc.constantFrom('get', 'post', 'put', 'patch', 'delete', 'GET', 'Post'),
   text: fc.constantFrom('summary', 'description'),
@@ -95,7 +95,7 @@ function build(openapi: string, operations: readonly Operation[]): { definition:
       pathItems,
     },
   }
-  // As text, so that nothing is shared: what stands in two places can be changed in one.
+  // Copied through text, so that a change in one place affects no other.
   return { definition: JSON.parse(JSON.stringify(definition)), methods }
 }
 
@@ -103,7 +103,7 @@ function listed(check: DefinitionCheck): string[] {
   return check.ok ? check.methods.map(each => `${each.name} ${each.method} ${each.path}`) : []
 }
 
-/** Another reading of the same rules, short and without checks: the methods of a document that is known to be good. */
+/** An independent implementation of the rules without checks: returns the methods of a valid document. */
 function methodsOf(definition: Json): string[] {
   const found: string[] = []
   for (const [path, item] of Object.entries(definition.paths as Record<string, Json>)) {
@@ -125,7 +125,7 @@ function resolve(value: unknown, steps: readonly (string | number)[]): unknown {
   return at
 }
 
-/** True if the place is in the document, or what should hold it is. */
+/** True if the path, or its parent, exists in the document. */
 function isPlace(definition: unknown, loc: Loc): boolean {
   const steps = loc.slice(AT.length)
   if (steps.length === 0) return true
@@ -156,7 +156,7 @@ const replacement = fc.constantFrom<unknown>(
   '\ud800',
   Number.POSITIVE_INFINITY,
 )
-/** Types of faults that stand where something is used, not where what was used is gone. */
+/** Types of faults that are reported at the use, not at the missing definition. */
 const AT_THE_USE = new Set(
   `ref_unresolved ref_target_type ref_cycle path_parameter_undeclared operation_id_duplicate operations_missing
   summary_missing`.split(/\s+/),
@@ -167,7 +167,7 @@ function isNear(one: Loc, other: Loc): boolean {
   return one.slice(0, length).every((step, i) => step === other[i])
 }
 
-/** JSON made of the words of OpenAPI, so that it gets far into the rules. */
+/** Generates JSON with OpenAPI's keywords, to reach deep into the rules. */
 const vocabulary = fc.constantFrom(
   ...`openapi info title servers url paths /x /{id} get post head parameters name in schema content application/json
   requestBody $ref $id $anchor items properties allOf components schemas A operationId summary constructor
@@ -222,7 +222,7 @@ t.test('valid documents: accepted with the right methods, same for functions', a
   )
 })
 
-t.test('one mutation: the methods stay right, or a fault stands at its place or where it is missed', async t => {
+t.test('one mutation: the methods stay right, or a fault is at its place or at its use', async t => {
   const runs = repetitions(500)
   let refused = 0
   fc.assert(
@@ -234,7 +234,7 @@ t.test('one mutation: the methods stay right, or a fault stands at its place or 
       const check = checkDefinition(definition)
       if (check.ok) return isDeepStrictEqual(methodsOf(definition), listed(check).sort())
       refused++
-      // What is left of an object whose `$ref` is gone is at fault for what it lacks itself.
+      // An object without its `$ref` has faults for its own missing fields.
       const near = how === REMOVED ? place.slice(0, -1) : place
       const isNamed = check.faults.some(fault => isNear(fault.loc.slice(AT.length), near) || AT_THE_USE.has(fault.type))
       if (!isNamed) throw new Error(`${place.join(' ')}: ${JSON.stringify(check.faults)}`)
@@ -244,7 +244,7 @@ t.test('one mutation: the methods stay right, or a fault stands at its place or 
   t.ok(refused > runs / 10, `${refused} mutations were refused`)
 })
 
-t.test('repairs: what is completed is accepted, differs at the listed edits only, and needs no more', async t => {
+t.test('repairs: the result is accepted, differs only at the listed edits, and needs no more', async t => {
   const runs = repetitions(200)
   let repaired = 0
   const damage = fc.array(fc.tuple(fc.nat(), replacement), { maxLength: 2 })
@@ -254,7 +254,7 @@ t.test('repairs: what is completed is accepted, differs at the listed edits only
     place => place.at(-1) === 'parameters' && place[0] === 'paths',
   )
   const options = { server: 'https://given.example.com', dropsUnsupported: true }
-  // Paths that share a path item, referred to before it stands and after, as strangers wrote them.
+  // Paths that share a path item, with the reference before or after it, as in real documents.
   const sharing = fc.tuple(validDocument, fc.boolean()).map(([{ definition }, isBefore]) => {
     const paths = definition.paths as Json
     const target = Object.keys(paths).find(path => path.startsWith('/')) ?? ''
@@ -319,7 +319,7 @@ t.test('any JSON: never throws, every loc resolves or its parent does, the answe
   t.ok(deep > runs / 30, `${deep} documents had a fault inside paths`)
 })
 
-t.test('any schema: what is accepted becomes valid JSON Schema, and comparing it never throws', async t => {
+t.test('any schema: an accepted one becomes valid JSON Schema, and comparing it never throws', async t => {
   const runs = repetitions(100)
   let accepted = 0
   fc.assert(
@@ -339,7 +339,7 @@ t.test('any schema: what is accepted becomes valid JSON Schema, and comparing it
   t.ok(accepted > runs / 4, `${accepted} documents were accepted`)
 })
 
-/** No part of these may be turned into text without looking at what it is. */
+/** None of these may be converted to a text without a check of its type. */
 const NO_TEXT = JSON.parse('{"toString":"x","valueOf":"x","toJSON":1,"length":-1}')
 const animals = {
   openapi: '3.1.0',
@@ -420,7 +420,7 @@ const swagger = {
   },
 }
 
-t.test('a server and a path that are accepted never name the host of another', async t => {
+t.test('an accepted path never changes the host of an accepted server', async t => {
   const piece = fc.constantFrom(
     ...'/ // \\ \t . .. @ : ? # { } {v} {w} http: https: https:// a.example b.example v1 localhost'.split(' '),
     '',
@@ -460,7 +460,7 @@ t.test('a server and a path that are accepted never name the host of another', a
   t.ok(accepted > 100, `${accepted} were accepted`)
 })
 
-t.test('an object in the place of each part, which has no text: nothing throws', async t => {
+t.test('an object without toString in the place of each part: nothing throws', async t => {
   for (const whole of [animals, swagger]) {
     const places = placesOf(whole)
     t.ok(places.length > 40, `${places.length} places`)

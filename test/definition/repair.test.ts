@@ -38,12 +38,12 @@ const shared = (item: Json, paths: Json = {}) =>
     components: { pathItems: { P: item } },
   })
 
-/** Definitions with the edits that mend them, and sometimes the paths that come out. */
+/** Definitions with the expected edits, and sometimes the resulting paths. */
 const REPAIRED: { name: string; definition: Json; edits: string[]; paths?: Json }[] = JSON.parse(
   readFileSync('test/fixtures/repairs.json', 'utf8'),
 )
 
-t.test('repaired: accepted, changed at the listed edits only, and complete then', async t => {
+t.test('repaired: accepted, changed only at the listed edits, and complete', async t => {
   for (const { name, definition, edits, paths } of REPAIRED) {
     const given = JSON.stringify(definition)
     const same = JSON.parse(given)
@@ -58,7 +58,7 @@ t.test('repaired: accepted, changed at the listed edits only, and complete then'
   }
 })
 
-t.test('what is not certain stays a fault, and no edit touches it', async t => {
+t.test('an ambiguous fault stays, and no edit touches it', async t => {
   const own = [{ url: 'https://uploads.example.net' }]
   const upload = { ...operation, servers: own, requestBody: { description: 'The picture' } }
   const cases: [string, Json, string[]][] = [
@@ -106,7 +106,7 @@ t.test('what is not certain stays a fault, and no edit touches it', async t => {
   t.match(check.ok ? '' : check.faults[0]?.msg, /did you mean "post"/)
 })
 
-t.test('operationIds that are made have at most 64 characters, and stay apart', async t => {
+t.test('generated operationIds have at most 64 characters and are unique', async t => {
   const idsOf = (...paths: string[]) => {
     const { definition } = repairDefinition(
       withPaths(Object.fromEntries(paths.map(path => [path, { get: { summary: 'S' } }]))),
@@ -122,7 +122,7 @@ t.test('operationIds that are made have at most 64 characters, and stay apart', 
   t.strictSame(idsOf('/', '/a/b', '/a-b', '/a_b'), ['root_get', 'a_b_get', 'a_b_get_2', 'a_b_get_3'])
 })
 
-t.test('references that lead outside, and extensions among the paths, are in no way of a repair', async t => {
+t.test('external references and extensions among the paths do not prevent a repair', async t => {
   const outside = { ...operation, parameters: [{ $ref: 'p.json' }] }
   const { check } = repairDefinition(withPaths({ '/x/{id}': { get: outside } }))
   t.match(check, { ok: false, faults: [{ type: 'ref_external' }] })
@@ -131,7 +131,7 @@ t.test('references that lead outside, and extensions among the paths, are in no 
   t.match(definition, { paths: { 'x-a': paths['x-a'] } })
 })
 
-t.test('versions that are no OpenAPI 3 stay faults; shared parameters of Swagger 2.0 are put in order too', async t => {
+t.test('versions other than OpenAPI 3 stay faults; shared parameters of Swagger 2.0 are prepared too', async t => {
   for (const openapi of [2.5, 4, 4.1]) {
     const { edits, check } = repairDefinition(document({ openapi }))
     t.match([edits, check.ok], [[{ type: 'text_quoted', after: String(openapi) }], false], String(openapi))
@@ -144,7 +144,7 @@ t.test('versions that are no OpenAPI 3 stay faults; shared parameters of Swagger
   ])
 })
 
-t.test('each edit has the value before and after it; what is renamed keeps its position', async t => {
+t.test('each edit has the value before and after it; a renamed key keeps its position', async t => {
   const { edits, definition } = repairDefinition(
     document({ openapi: 3.1, paths: { '/x': { tags: ['a'], get: operation, put: null, post: { operationId: 'y' } } } }),
   )
@@ -220,7 +220,7 @@ t.test('drop=unsupported: operations whose body is not JSON are left out and nam
     { method: 'post', path: '/x', msg: 'its body is multipart/form-data: a model sends JSON only' },
     { method: 'put', path: '/y', msg: 'its body is multipart/form-data: a model sends JSON only' },
   ])
-  // What is left out is not repaired before.
+  // A dropped operation is not repaired first.
   t.same(editsOf(dropped), ['remove operation_dropped at paths /x post', 'remove operation_dropped at paths /y put'])
 })
 
@@ -256,7 +256,7 @@ t.test(
   },
 )
 
-t.test('numbers that become texts keep their digits; a place that is cut is nobody else', async t => {
+t.test('numbers that become texts keep their digits; a cut place matches no other key', async t => {
   const text =
     '{"openapi":3.10,"info":{"title":12345678901234567890},"servers":[{"url":"https://t.example.com"}],"paths":{' +
     '"/a":{"get":{"operationId":20230101000000000001,"summary":1.10}},"/b":{"get":{"operationId":20230101000000000002,"summary":"S"}}}}'
@@ -274,7 +274,7 @@ t.test('numbers that become texts keep their digits; a place that is cut is nobo
   t.same(twins.edits, [])
 })
 
-t.test('what cannot be repaired is said as the check says it', async t => {
+t.test('a fault that cannot be repaired is reported as by the check', async t => {
   const definition = document({
     paths: {
       '/{a': { get: operation },
@@ -413,7 +413,7 @@ t.test('Swagger 2.0 is converted', async t => {
 const swagger = { swagger: '2.0', info: { title: 'T', version: '1' }, host: 'h.example.com', schemes: ['https'] }
 const numbered = (count: number, name: (i: number) => string) => Array.from({ length: count }, (_, i) => name(i))
 
-t.test('a small document makes a small answer: what multiplies is refused or left', async t => {
+t.test('a small document makes a small answer: parts that multiply are refused or kept', async t => {
   const responses = Object.fromEntries(numbered(550, i => `x${i}`).map(code => [code, { schema: {} }]))
   const produces = numbered(550, i => `a/${i}`)
   const multiplied = repairDefinition({ ...swagger, produces, paths: { '/a': { get: { ...operation, responses } } } })
@@ -445,7 +445,7 @@ t.test('a small document makes a small answer: what multiplies is refused or lef
   t.ok(JSON.stringify([dropped.edits, dropped.dropped]).length < 500_000, 'a long media type is not repeated')
 })
 
-t.test('Swagger 2.0: a reference by index leads to what it led to', async t => {
+t.test('Swagger 2.0: a reference by index keeps its target', async t => {
   const body = { in: 'body', name: 'b', schema: { type: 'object', properties: { name: { type: 'string' } } } }
   const q = { in: 'query', name: 'q', type: 'integer' }
   const r = { in: 'query', name: 'r', type: 'array', items: { type: 'string' } }
@@ -586,7 +586,7 @@ t.test('Swagger 2.0: methods in capitals, extensions as they are, and every gues
   t.match(repairDefinition(proto).edits, [], 'a forbidden key does not go in silence')
 })
 
-t.test('Swagger 2.0: data, numbers and what holds nothing stay; an operation has its own media types', async t => {
+t.test('Swagger 2.0: data, numbers and empty values stay; an operation has its own media types', async t => {
   const text = `{
     "swagger": "2.0", "info": { "title": "T", "version": "1" }, "host": "h.example.com", "schemes": ["https"],
     "produces": ["application/json"], "responses": { "R": { "description": "R", "schema": { "type": "string" } } },
@@ -607,7 +607,7 @@ t.test('Swagger 2.0: data, numbers and what holds nothing stay; an operation has
   t.match(written.components.responses.R, { content: { 'application/json': { schema: { type: 'string' } } } })
 })
 
-t.test('Swagger 2.0: faults of what was made of it have the place and the names of the document', async t => {
+t.test('Swagger 2.0: faults of the conversion have the place and names of the original document', async t => {
   const dangling = (name: string) => ({ $ref: `#/definitions/${name}` })
   const given = {
     ...swagger,
@@ -646,7 +646,7 @@ t.test('Swagger 2.0: faults of what was made of it have the place and the names 
   )
 })
 
-t.test('places: what was renamed and taken out before is counted back', async t => {
+t.test('places: earlier renamings and removals are undone in the path', async t => {
   const given = withPaths(
     { '/x': { tags: [1], get: operation } },
     { servers: [{}, {}, { url: 'https://t.example.com' }] },
@@ -658,7 +658,7 @@ t.test('places: what was renamed and taken out before is counted back', async t 
   t.strictSame(places.nearestTo(['paths', '/x', 'get', 'a', 'b']), ['paths', '/x', 'get'])
 })
 
-t.test('Swagger 2.0 that breaks its rules is not converted: the fault says where', async t => {
+t.test('Swagger 2.0 that breaks its rules is not converted: the fault has its place', async t => {
   const faultOf = (paths: unknown) => {
     const { check, edits } = repairDefinition({ ...swagger, paths })
     t.same(edits, [])
@@ -670,7 +670,7 @@ t.test('Swagger 2.0 that breaks its rules is not converted: the fault says where
   t.same(faultOf({ '/a': { get: { parameters } } }), [['paths /a get parameters 0 in $ref', 'ref_not_allowed']])
 })
 
-t.test('made documents: one that is accepted is not changed; what is repaired is accepted', async t => {
+t.test('made documents: an accepted one is not changed; a repaired one is accepted', async t => {
   let count = 0
   for (const { name, definition: made } of MADE) {
     const definition = made as Json
@@ -691,12 +691,12 @@ t.test('made documents: one that is accepted is not changed; what is repaired is
   t.ok(count >= 40, `${count} are accepted`)
 })
 
-t.test('nobody could read more edits than 20,000', async t => {
+t.test('a repair stops at 20,000 edits', async t => {
   const many = Object.fromEntries(numbered(30_000, i => `m${i}`).map(name => [name, 1]))
   t.equal(repairDefinition(withPaths({ '/x': many })).edits.length, 20_000)
 })
 
-t.test('references to the own $defs of a schema lead there, however deep they are nested', async t => {
+t.test('references of a schema to its own $defs are corrected at any depth', async t => {
   const next = (i: number) => ({ properties: { next: { $ref: `#/$defs/D${(i + 1) % 9}` } } })
   const $defs = Object.fromEntries(numbered(9, i => `D${i}`).map((name, i) => [name, next(i)]))
   const schema = { $defs, type: 'object', properties: { first: { $ref: '#/$defs/D0' } } }

@@ -18,7 +18,7 @@ function document(more: Json = {}): Json {
 }
 
 const at = (path: string, item: unknown, more: Json = {}) => document({ paths: { [path]: item }, ...more })
-/** The operation of `GET /x`, and of `POST /x`. */
+/** The operations of `GET /x` and `POST /x`. */
 const get = (more: Json, top: Json = {}) => at('/x', { get: { ...operation, responses: {}, ...more } }, top)
 const post = (more: Json, top: Json = {}) => at('/x', { post: { ...operation, responses: {}, ...more } }, top)
 const withContent = (content: unknown, top: Json = {}) => post({ requestBody: { content } }, top)
@@ -30,7 +30,7 @@ const withServer = (url: unknown, variables: Json = {}) => document({ servers: [
 const many = (count: number, member: (i: number) => [string, unknown]) =>
   Object.fromEntries(Array.from({ length: count }, (_, i) => member(i)))
 
-/** `type at place` of every fault, the place from the definition on. */
+/** Formats every fault as `type at path`, with the path from the definition's root. */
 function faultsOf(check: DefinitionCheck): string[] {
   return check.ok ? [] : check.faults.map(fault => `${fault.type} at ${fault.loc.slice(2).join(' ')}`.trim())
 }
@@ -39,7 +39,7 @@ function warningsOf(check: DefinitionCheck): string[] {
   return check.warnings.map(warning => `${warning.type} at ${warning.loc.slice(2).join(' ')}`)
 }
 
-/** A long key as a place shows it. */
+/** A long key as it is cut in a `loc`. */
 function cutKey(key: string): string {
   return `${key.slice(0, 247)}~${createHash('sha256').update(key).digest('hex').slice(0, 8)}`
 }
@@ -57,7 +57,7 @@ const NO_PARAMETER = `ref_target_type at ${GET} parameters 0 $ref`
 const NO_JSON = `request_body_media_type_unsupported at ${POST} requestBody content`
 
 const METADATA = '169.254.169.254'
-/** Servers that are refused, with their variables: other schemes, and metadata addresses in every form. */
+/** Refused servers with their variables: other schemes, and metadata addresses in every form. */
 const BAD_SERVERS: [url: string, variables?: Json][] = [
   ['ws://a.example.com'],
   ['localhost:8080/v1'],
@@ -304,7 +304,7 @@ t.test('accepted', async t => {
   }
 })
 
-t.test('warned: what is accepted but worth knowing, at its place', async t => {
+t.test('warned: what is accepted, but with a warning at its place', async t => {
   const parameters = [
     { name: 'a', in: 'path' },
     { name: 'b', in: 'path' },
@@ -357,14 +357,14 @@ t.test('warned: servers of a path or operation on another host, and an API key i
   )
 })
 
-t.test('msg: what stands in the place of paths is said', async t => {
+t.test('msg: the message names the wrong key, or what the document has instead of paths', async t => {
   const check = checkDefinition(document({ paths: undefined, webhooks: {} }))
   t.match(check.ok ? '' : check.faults[0]?.msg, /only webhooks/)
   const method = checkDefinition(at('/x', { psot: {}, get: operation }))
   t.match(method.ok ? '' : method.faults[0]?.msg, /^"psot" is not a method/)
 })
 
-t.test('limits: at each one accepted, beyond it refused; the last fault says how many more', async t => {
+t.test('limits: at each one accepted, beyond it refused; the last fault gives the number left out', async t => {
   const check = checkDefinition(document({ paths: many(130, i => [`/p${i}`, null]) }), { at: ['body'] })
   t.equal(check.ok ? 0 : check.faults.length, 100)
   t.match(check.ok ? {} : check.faults.at(-1), { loc: ['body', 'paths', '/p99'], msg: '(and 30 more)' })
@@ -404,14 +404,14 @@ const allWarnings = (definition: unknown) => {
   return check.warnings.map(({ type, loc, msg }) => ({ type, at: loc.slice(2).join(' '), msg }))
 }
 
-t.test('accepted: a host with letters outside ASCII, however often it was looked at', async t => {
+t.test('accepted: a host with non-ASCII letters, on every repeated check', async t => {
   const definition = withServer('https://bücher.example.com')
   let refused = 0
   for (let i = 0; i < 10_000; i++) if (!checkDefinition(definition).ok) refused++
   t.equal(refused, 0)
 })
 
-t.test('refused: a server without its scheme, with what was meant', async t => {
+t.test('refused: a server without its scheme; the message suggests the address', async t => {
   const urls = '10.225.26.25:7894 [::1]:8080 localhost:3000 my_host:8080/v1 10.0.0.1 a.example:80'
   const meant = Object.fromEntries(urls.split(' ').map(url => [url, `http://${url}`]))
   for (const url of ['a.example:443/v2', 'a.example:8443']) meant[url] = `https://${url}`
@@ -434,7 +434,7 @@ t.test('refused: a server without its scheme, with what was meant', async t => {
   t.match(allWarnings(withServer('openapi.json')), [{ msg: /such as https:\S+$/ }], 'a file is no host')
 })
 
-t.test('warned: one slash behind the scheme, a slash at the end, a query or fragment', async t => {
+t.test('warned: one slash after the scheme, a trailing slash, a query or fragment', async t => {
   for (const [url, types] of [
     ['https:/t.example.com', ['server_url_slashes']],
     ['https:t.example.com', ['server_url_slashes']],
@@ -564,7 +564,7 @@ t.test(
   },
 )
 
-t.test('refused: placeholders of other dialects and spellings, with what was meant', async t => {
+t.test('refused: placeholders of other dialects and spellings; the message suggests the name', async t => {
   const id = { name: 'id', in: 'path' }
   const undeclared = (path: string, parameters: Json[] = [id]) => {
     const { faults } = inspection(at(path, { get: { ...operation, parameters } }), {})
@@ -613,7 +613,7 @@ t.test('refused: placeholders of other dialects and spellings, with what was mea
     ])
 })
 
-t.test('refused: a path that names another host when it is put after a server', async t => {
+t.test('refused: a path that changes the host when it is appended to a server', async t => {
   const empty = { v: { default: '' } }
   for (const [url, path, variables] of [
     ['/', '/evil.example/x'],
@@ -651,7 +651,7 @@ t.test('refused: a path that names another host when it is put after a server', 
     t.same(faultsOf(checkDefinition(at(path, { get: operation }, { servers: [{ url }] }))), [], `${url} ${path}`)
 })
 
-t.test('warned: types that do not exist, with what was meant', async t => {
+t.test('warned: unknown types; the message suggests one', async t => {
   const meant = 'int integer String string float number datetime string str string bool boolean dict object'
   for (const [, type = '', known] of meant.matchAll(/(\S+) (\S+)/g)) {
     const [warning] = allWarnings(withParameters([{ name: 'a', in: 'query', schema: { type } }]))
@@ -665,7 +665,7 @@ t.test('warned: types that do not exist, with what was meant', async t => {
   t.same(allWarnings(withBody({ type: ['string', 'null'], properties: { type: { type: 'integer' } } })), [])
 })
 
-t.test('warned: a type beside the schema of a parameter, and a place that does not exist', async t => {
+t.test('warned: a type next to the schema of a parameter, and an unknown location', async t => {
   const at = `${GET} parameters 0`
   t.match(allWarnings(withParameters([{ name: 'a', in: 'query', type: 'int' }])), [
     { type: 'parameter_type_misplaced', at: `${at} type`, msg: '{"type": "integer"}' },
@@ -678,13 +678,13 @@ t.test('warned: a type beside the schema of a parameter, and a place that does n
   t.match(allWarnings(withParameters([{ name: 'a', in: 'formData' }])), [{ msg: 'requestBody' }])
 })
 
-/** Warnings of a schema as a parameter: `type at place: msg`, from the schema on. */
+/** Formats the warnings of a parameter's schema as `type at path: msg`, with the path from the schema. */
 const saidOf = (schema: unknown, openapi = '3.0.3') =>
   allWarnings(withParameters([{ name: 'a', in: 'query', schema }], {}, { openapi })).map(
     ({ type, at, msg }) => `${type} ${at.replace(`${GET} parameters 0 schema`, '').trim()}: ${msg}`,
   )
 
-t.test('warned: values of a form that nothing reads, with what was meant', async t => {
+t.test('warned: values in a form that nothing reads; the message suggests one', async t => {
   for (const [schema, place, meant] of [
     [{ nullable: 'yes' }, 'nullable', 'true'],
     [{ readOnly: 'true' }, 'readOnly', 'true'],
@@ -735,7 +735,7 @@ t.test('warned: values of a form that nothing reads, with what was meant', async
   ])
 })
 
-t.test('warned: schemas that nothing satisfies, and defaults that they exclude', async t => {
+t.test('warned: schemas without a valid value, and defaults outside them', async t => {
   for (const [schema, ...said] of [
     [{ type: 'string', enum: [1, 2] }, 'schema_unsatisfiable enum: .*"1", "2"'],
     [{ type: 'integer', enum: ['a', 'b'] }, 'schema_unsatisfiable enum: .*the type string'],
@@ -788,7 +788,7 @@ t.test('warned: schemas that nothing satisfies, and defaults that they exclude',
     )
 })
 
-t.test('no warning of fields that only the server sets, as no function has them', async t => {
+t.test('no warning about fields that only the server sets: no function has them', async t => {
   const wrong = { type: 'string', enum: [1], nullable: 'yes', properties: { a: { type: 'thing' } } }
   const properties = {
     id: { readOnly: true, ...wrong },
@@ -804,7 +804,7 @@ t.test('no warning of fields that only the server sets, as no function has them'
   t.same(faultsOf(checkDefinition(withBody(dangling))), [`ref_unresolved at ${SCHEMA} properties id items $ref`])
 })
 
-t.test('#/$defs/X of a schema inside the document: the place and what to write', async t => {
+t.test('#/$defs/X of a schema inside the document: the fault has its place and the correct reference', async t => {
   const check = checkDefinition(withBody({ properties: { a: ref('#/$defs/X') }, $defs: { X: { type: 'string' } } }))
   t.same(faultsOf(check), [`ref_unresolved at ${SCHEMA} properties a $ref`])
   t.match(check.ok ? '' : check.faults[0]?.msg, '#/components/schemas/X')
@@ -820,7 +820,7 @@ t.test('warned: a merge key, which only YAML has', async t => {
   ])
 })
 
-t.test('warned: two templates of one path', async t => {
+t.test('warned: two path templates that match the same paths', async t => {
   const get = (id: string, name: string) => ({
     get: { ...operation, operationId: id, responses: {}, parameters: [{ name, in: 'path' }] },
   })
@@ -828,7 +828,7 @@ t.test('warned: two templates of one path', async t => {
   t.same(warningsOf(checkDefinition(document({ paths }))), ['path_template_repeated at paths /order/{number}'])
 })
 
-t.test('warned: an allOf of closed objects that nothing satisfies', async t => {
+t.test('warned: an allOf of closed objects without a valid value', async t => {
   const closed = (name: string) => ({ additionalProperties: false, required: [name], properties: { [name]: {} } })
   const both = { allOf: [ref('#/components/schemas/A'), closed('b')] }
   t.same(warningsOf(checkDefinition(withBody(both, { A: closed('a') }))), [`schema_unsatisfiable at ${SCHEMA} allOf`])

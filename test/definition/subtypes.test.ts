@@ -48,7 +48,7 @@ function documentOf(body: object, schemas: object, openapi: string) {
   }
 }
 
-/** The function that is made of a body's schema, as a check of values. */
+/** Returns a validator of a body from the function made of its schema. */
 function accepts(body: object, schemas: object, openapi = '3.0.3') {
   return functionOf(documentOf(body, schemas, openapi))
 }
@@ -65,7 +65,7 @@ const [CAT, DOG] = [
 ]
 
 for (const openapi of ['3.0.3', '3.1.0']) {
-  t.test(`${openapi}: subtypes are offered wherever their parent stands, each with its selector`, async t => {
+  t.test(`${openapi}: subtypes replace their parent everywhere, each with its discriminator value`, async t => {
     const forms: [string, object, (pet: object) => unknown][] = [
       ['alone', ref('Pet'), pet => pet],
       ['in a list', { type: 'array', items: ref('Pet') }, pet => [pet]],
@@ -98,7 +98,7 @@ for (const openapi of ['3.0.3', '3.1.0']) {
   })
 }
 
-t.test('without a mapping the selector is the name of the schema, or what the schema itself says', async t => {
+t.test('without a mapping the discriminator value is the name of the schema or its own constant', async t => {
   const accept = accepts(ref('Pet'), { Pet: PET, ...SUBTYPES })
   t.ok(accept({ kind: 'Cat', meow: 1 }) && accept({ kind: 'Dog', size: 1 }))
   t.notOk(accept({ kind: 'cat', meow: 1 }) || accept({ kind: 'Dog', meow: 1 }) || accept({ kind: 'Pet' }))
@@ -112,14 +112,14 @@ t.test('without a mapping the selector is the name of the schema, or what the sc
   t.notOk(direct({ kind: 'cat', size: 1 }), 'a subtype alone fixes its selector too')
 })
 
-t.test('a selector that no schema declares has a safe name too', async t => {
+t.test('an undeclared discriminator property gets a safe name too', async t => {
   const parent = { type: 'object', discriminator: { propertyName: '@kind' } }
   const accept = accepts(ref('Pet'), { Pet: parent, Cat: { allOf: [ref('Pet')], required: ['meow'] } })
   t.ok(accept({ kind: 'Cat', meow: 1 }))
   t.notOk(accept({ kind: 'Dog', meow: 1 }) || accept({ '@kind': 'Cat', meow: 1 }))
 })
 
-t.test('subtypes of subtypes, and a subtype that leads back to its parent', async t => {
+t.test('subtypes of subtypes, and a subtype that refers to its parent', async t => {
   const schemas = {
     Pet: PET,
     ...SUBTYPES,
@@ -154,7 +154,7 @@ t.test('Swagger 2.0: the subtypes of a parent after conversion', async t => {
   t.notOk(accept({ kind: 'Cat' }) || accept({ kind: 'bird' }))
 })
 
-t.test('what the server sets is required nowhere, however a schema is composed', async t => {
+t.test('server-set properties are never required, however a schema is composed', async t => {
   const base = { type: 'object', properties: { id: { type: 'string', readOnly: true } } }
   const more = { type: 'object', required: ['id', 'name'], properties: { name: { type: 'string' } } }
   const bodies: [string, object, object][] = [
@@ -174,7 +174,7 @@ t.test('what the server sets is required nowhere, however a schema is composed',
   t.notOk(alone({ name: 'a' }), 'elsewhere the same schema demands it')
 })
 
-t.test('discriminator_unresolved: accepted, and said where a selector or a subtype is lost', async t => {
+t.test('discriminator_unresolved: accepted with a warning at each lost value or subtype', async t => {
   const validated = (body: object, schemas: object) => {
     const { ok, warnings } = checkDefinition(documentOf(body, schemas, '3.0.3'))
     t.ok(ok)
@@ -242,7 +242,7 @@ t.test('discriminator_unresolved: accepted, and said where a selector or a subty
   t.same(validated(ref('Dog'), { Pet: PET, ...SUBTYPES, Cat: broken }), [], 'its parent alone offers nothing else')
 })
 
-t.test('below two discriminators: the selectors of both', async t => {
+t.test('below two discriminators: the values of both are fixed', async t => {
   const persian = { allOf: [ref('Cat'), { required: ['fur'], properties: { fur: { type: 'integer' } } }] }
   const nested = {
     Pet: MAPPED,
@@ -301,7 +301,7 @@ t.test('alternatives whose parent has a discriminator by the same property', asy
   t.ok(accepts(union, cars)({ kind: 'boat' }))
 })
 
-t.test('3.2: the default of a mapping is selected by every value that selects no other, and by none', async t => {
+t.test('3.2: the default of a mapping matches a missing value and every value that selects no other', async t => {
   const discriminator = { propertyName: 'kind', mapping: { cat: ref('Cat').$ref }, defaultMapping: 'Other' }
   const Other = {
     type: 'object',
@@ -320,7 +320,7 @@ t.test('3.2: the default of a mapping is selected by every value that selects no
   )
 })
 
-t.test('selectors of other types than text', async t => {
+t.test('discriminator values of other types than text', async t => {
   for (const [type, one, other] of [
     ['integer', 1, 2],
     ['boolean', true, false],

@@ -15,13 +15,13 @@ const FOLDER = 'test/fixtures/vendors/'
 const folder = fileURLToPath(new URL(`../../../${FOLDER}`, import.meta.url))
 const documents = readdirSync(folder).filter(file => /\.(json|yaml)$/.test(file) && !file.includes('.golden.'))
 
-/** The documents that need it are completed with this address. */
+/** The server for documents that need one to be completed. */
 const SERVER = 'https://api.example.com'
 const CHARACTERS_A_LINE = 140
-/** Functions of each document that a validator compiles. */
+/** The number of functions of each document that Ajv compiles. */
 const COMPILED = 10
 
-/** What a check found, each with its type and its place in the definition. */
+/** Formats the findings of a check, each with type and path. */
 function foundBy(check: DefinitionCheck): string[] {
   const shown = (kind: string, found: { type: string; loc: readonly (string | number)[] }) =>
     `${kind} ${found.type} at ${found.loc.slice(2).join(' > ')}`
@@ -29,14 +29,14 @@ function foundBy(check: DefinitionCheck): string[] {
   return [...faults, ...check.warnings.map(warning => shown('warning', warning))]
 }
 
-/** Integers that no double holds become BigInts, as the service reads them for functions. */
+/** Integers beyond a double's precision become BigInts, as in the service. */
 function withBigInts(text: string): unknown {
   const plain = (_: unknown, value: unknown) =>
     typeof value === 'bigint' && Number.isSafeInteger(Number(value)) ? Number(value) : value
   return parse(text, plain, { intAsBigInt: true })
 }
 
-/** JSON in which everything that fits on a line is on one. */
+/** Formats JSON with each value on one line if it fits. */
 function written(value: unknown, indent = ''): string {
   if (typeof value === 'bigint') return String(value)
   const flat = JSON.stringify(value, (_, each) => (typeof each === 'bigint' ? '#'.repeat(CHARACTERS_A_LINE) : each))
@@ -50,7 +50,7 @@ function written(value: unknown, indent = ''): string {
 }
 
 for (const file of documents) {
-  t.test(`${file}: findings, completion and functions are those on record`, async t => {
+  t.test(`${file}: findings, completion and functions match the golden file`, async t => {
     const text = readFileSync(folder + file, 'utf8')
     const isJson = file.endsWith('.json')
     const definition: unknown = isJson ? JSON.parse(text) : parse(text)
