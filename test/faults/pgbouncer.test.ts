@@ -45,7 +45,8 @@ t.test(
       await updates.more('200', 100)
       await updates.stop()
       t.strictSame(await updates.wrong(cluster), [])
-      t.equal(updates.count('200'), updates.told.size)
+      // On a busy machine one of them may wait longer than LOCK_TIMEOUT_MS.
+      t.equal(updates.count('200') + updates.count('503 not_applied'), updates.told.size)
     })
 
     t.test('503, not applied: the lock and statement timeouts hold for single statements too', async t => {

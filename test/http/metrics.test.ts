@@ -65,7 +65,7 @@ t.test('200 /metrics counts requests, refusals, statements, pool and state', asy
   t.equal(metricIn(body, 'agents_database_pool_waiting'), 0)
   t.ok(Number(metricIn(body, 'agents_database_pool_wait_seconds_count')) > 3)
   t.equal(metricIn(body, 'agents_http_requests_in_work'), 0)
-  t.equal(metricIn(body, 'agents_ready'), 1)
+  await eventually(async () => metricIn((await metricsOf(service)).body, 'agents_ready') === 1)
   t.equal(metricIn(body, 'agents_database_accepts_writes'), 1, 'in the first answer')
   t.equal(metricIn(body, 'agents_key_missing'), 0)
 })
@@ -222,10 +222,13 @@ t.test(
   '200 /metrics on METRICS_PORT of the process, the probes and nothing else there; 404 on PORT; 503 /readyz on both while it drains',
   async t => {
     const { service, port } = await started({ DRAIN_DELAY_MS: '2000' })
-    const shown = await fetch(`http://127.0.0.1:${port}/metrics`)
-    t.equal(shown.status, 200)
-    const text = await shown.text()
-    t.match(text, /^agents_ready 1$/m)
+    let text = ''
+    await eventually(async () => {
+      const shown = await fetch(`http://127.0.0.1:${port}/metrics`)
+      t.equal(shown.status, 200)
+      text = await shown.text()
+      return /^agents_ready 1$/m.test(text)
+    })
     t.match(text, /^process_cpu_seconds_total /m, 'what Node says of the process is there')
     t.match(text, /^agents_database_pool_wait_seconds_count [1-9]/m)
     t.equal(await statusOf('127.0.0.1', port, '/metrics', PROXY), 200, 'the port needs no token')
