@@ -90,6 +90,16 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
       if (fields.definition) noteFacts(fields.definition.hash, { origins })
       for (const hash of content.plain) noteFacts(hash, { isPlain: true })
       const given = fields.custom_headers ?? []
+      const names = new Set(given.map(({ key }) => key.toLowerCase()))
+      const isDropped =
+        fields.custom_headers !== undefined && storedHeaders.some(name => !names.has(name.toLowerCase()))
+      if (isDropped && !isAboutDefinition && prefetched?.definition_hash) {
+        const { definition_hash: hash, definition_bytes: bytes } = prefetched
+        const work = { strict: false, hash, headerNames: given.map(({ key }) => key) }
+        const text = { bytes, text: () => textOf(database, { hash, bytes }) }
+        const checked = await options.workers.run('check_stored', { body: {}, caller, raw: request.raw }, work, text)
+        notes.push(...checked.notes)
+      }
       // A request refused before any comparison reveals nothing about stored values.
       const isCompared = mayTell && definitionFaults.length === 0 && headerFaults(given).length === 0
       const sets = isCompared ? trials.count(caller.userId, id, given) : 0

@@ -244,3 +244,16 @@ t.test('a rename that is made while apply waits for the row is not undone by an 
     await applyOrganisation(database, world(), options)
   }
 })
+
+t.test('a plan that only drops a header says which argument that makes', async t => {
+  const get = { operationId: 'g', summary: 'G', parameters: [{ name: 'X-Key', in: 'header', required: true }] }
+  const servers = [{ url: 'https://rota.example.com' }]
+  const definition = { openapi: '3.1.0', info: { title: 'T' }, servers, paths: { '/x': { get } } }
+  const impactOf = async (custom_headers: object[], plan: boolean) => {
+    const document = { version: 1, tools: [{ name: 'Keyed', description: 'D', definition, custom_headers }] }
+    const { outcomes } = await applyOrganisation(database, document, { ...options, plan })
+    return outcomes.flatMap(({ impact }) => impact ?? [])
+  }
+  await impactOf([{ key: 'X-Key', value: 'v' }], false)
+  t.strictSame(await impactOf([], true), ['g: the argument "X-Key" is new and required'])
+})

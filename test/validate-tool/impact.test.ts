@@ -176,4 +176,18 @@ t.test('what a change of the stored definition means', async t => {
   await store({ custom_headers: [{ key: 'x-key', value: 'secret' }] })
   const supplied = await impactOf(withKey)
   t.strictSame([supplied.impact.changes, warns(supplied)], [[], false], "the tool's own header supplies it")
+
+  await store({ definition: withKey })
+  const warningsOf = async (...names: string[]) => {
+    const of = async (beside: object) => {
+      const body = { custom_headers: names.map(key => ({ key, value: 'v' })), ...beside }
+      const { headers } = await call('PUT', '/admin/tool/custom/10?dry_run=true', { token: admin, body })
+      return /the definition has \d warnings/.exec(String(headers.warning))?.[0]
+    }
+    return [await of({}), await of({ definition: withKey })]
+  }
+  const three = 'the definition has 3 warnings'
+  t.strictSame(await warningsOf(), [three, three], 'of headers alone as with the definition beside them')
+  t.strictSame(await warningsOf('X-Other'), [three, three])
+  t.strictSame(await warningsOf('X-Other', 'X-KEY'), [undefined, 'the definition has 2 warnings'])
 })

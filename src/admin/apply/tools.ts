@@ -110,20 +110,21 @@ export async function changeNotes(
   return decideAsOperator(state, given, vault, { oauthConfigLinkable: true, ...beside }).notes
 }
 
-/** What a definition that replaces another changes for the model that calls the tool, in words; of a first one its operations. */
+/** What another definition, or other headers, change for the model that calls the tool, in words; of a first definition its operations. */
 export async function definitionImpact(
   db: Kysely<Tables>,
   state: ToolState | undefined,
   given: GivenTool,
 ): Promise<string[]> {
-  const { definition } = given.fields
-  if (definition === undefined || definition.hash === state?.definition_hash) return []
+  const { definition, custom_headers } = given.fields
+  const headerNamesBefore = state?.headers.map(({ name }) => name) ?? []
+  const headerNames = custom_headers?.map(({ key }) => key) ?? headerNamesBefore
+  const hash = definition?.hash ?? state?.definition_hash
+  if (hash === state?.definition_hash && headerNames.join() === headerNamesBefore.join()) return []
   const stored = state && (await definitionText(db, state.definition_hash))
   if (stored === undefined) return given.operations ?? []
-  const headerNamesBefore = state?.headers.map(({ name }) => name) ?? []
-  const headerNames = given.fields.custom_headers?.map(({ key }) => key) ?? headerNamesBefore
   const options = { headerNames, headerNamesBefore }
-  const changes = definitionChanges(parseBigInts(stored), parseBigInts(definition.text), options)
+  const changes = definitionChanges(parseBigInts(stored), parseBigInts(definition?.text ?? stored), options)
   return changes.map(change => [change.operation, changeText(change)].filter(Boolean).join(': '))
 }
 
