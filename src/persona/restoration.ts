@@ -128,7 +128,7 @@ function decideRestoration(
   })
   const content = { ...decision.content, deleted: false }
   const left = CONTENT_FIELDS.filter(field => !sameValue(content[field], { ...wanted, deleted: false }[field]))
-  if (strict && left.length > 0) throw new Forbidden(`Restoring ${left.join(' and ')} is not yours to do.`)
+  if (strict && left.length > 0) throw new Forbidden(`You do not have the right to restore ${left.join(' and ')}.`)
   const { tool_ids: tools = [] } = decision.attached
   const keeps = tools.length > 0 && managesActions(caller)
   return {

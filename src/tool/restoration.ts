@@ -100,7 +100,7 @@ function decideRestoration(state: ToolState, request: ToolRestore, references: R
   const left = Object.entries(decision.content).flatMap(([column, value]) => {
     return sameValue(value, wanted[column]) ? [] : [column === 'definition_hash' ? 'definition' : column]
   })
-  if (strict && left.length > 0) throw new Forbidden(`Restoring ${left.join(' and ')} is not yours to do.`)
+  if (strict && left.length > 0) throw new Forbidden(`You do not have the right to restore ${left.join(' and ')}.`)
   const keepsOthers = then !== undefined && !sameValue(then.headers, shownHeaders(state.headers))
   return {
     ...decision,

@@ -137,7 +137,7 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
 }
 
 function roundedFault({ path, stored, sent }: RoundedNumber): Fault {
-  const msg = `${sent} is what JavaScript makes of the stored ${stored}: send that, or leave the definition out`
+  const msg = `${sent} is the stored ${stored} as rounded by JavaScript: send the stored number, or leave the definition out`
   return { loc: ['body', 'definition', ...path], msg, type: 'number_rounded' }
 }
 

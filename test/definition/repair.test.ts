@@ -525,7 +525,7 @@ t.test('Swagger 2.0: a reference by index keeps its target', async t => {
   const refused = repairDefinition({ ...swagger, paths: lost })
   t.match(refused.check, {
     ok: false,
-    faults: [{ type: 'ref_unresolved', msg: /parameters\/0" leads to what has no such place/ }],
+    faults: [{ type: 'ref_unresolved', msg: /parameters\/0" has a target that OpenAPI 3 cannot reference/ }],
   })
   t.same(refused.edits, [])
 })

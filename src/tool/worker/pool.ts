@@ -85,7 +85,7 @@ export class BoundedWorkers<Work, Result> {
         throw new InvalidRequest([{ loc: ['body', 'definition'], msg, type: 'definition_too_large' }])
       }
       const why = name === 'AbortError' ? `took more than ${deadlineMs / 1_000} s` : 'was broken off'
-      const message = `Checking the definition ${why}. ${TRY_AGAIN} If it comes again, send a smaller one.`
+      const message = `Checking the definition ${why}. ${TRY_AGAIN} If that fails again, send a smaller one.`
       throw new Unavailable('overloaded', message, 'not_applied', { cause: error, setting: 'DEFINITION_TIMEOUT_MS' })
     }
   }

@@ -78,7 +78,7 @@ export class InputRules {
       if (input === undefined) {
         list.isBroken = true
       } else if (list.byKey.has(input.key)) {
-        const msg = `the ${input.in} parameter ${quote(input.name)} stands twice in this list; the first is used`
+        const msg = `the ${input.in} parameter ${quote(input.name)} is in this list twice; the first is used`
         this.reader.findings.warn('parameter_duplicate', msg, place, index)
       } else list.byKey.set(input.key, { input, index })
     }
@@ -102,7 +102,7 @@ export class InputRules {
     this.checkSchemas(parameter)
     if (typeof value.type === 'string') {
       const type = quote(knownType(value.type) ?? value.type)
-      const msg = `the type of a parameter stands in its schema: did you mean "schema": {"type": ${type}}?`
+      const msg = `the type of a parameter belongs in its schema: did you mean "schema": {"type": ${type}}?`
       findings.warn('parameter_type_misplaced', msg, place, 'type')
     }
     if (value.name === undefined || value.name === '') {
@@ -117,7 +117,7 @@ export class InputRules {
     const isArgument = isSendable && !isSupplied({ in: location, key }, this.headerNames)
     if (!isSendable) {
       const hint = locationHint(value.in)
-      const msg = `the parameter ${quote(name)} says by its "in" neither query, header, path nor cookie: it cannot be sent${hint}`
+      const msg = `the parameter ${quote(name)} has an "in" other than query, header, path or cookie: it cannot be sent${hint}`
       findings.warn('parameter_location_unknown', msg, place, 'in')
     } else if (isArgument && (location === 'header' || location === 'cookie')) {
       findings.warn(
@@ -202,7 +202,7 @@ export class InputRules {
       const msg = `HTTP gives a body of ${verb} no meaning: some clients and servers drop it`
       findings.warn('body_discouraged', msg, place)
     } else if (!isEmpty) {
-      const msg = `the body of ${verb} is left out, as HTTP gives it no meaning: declare query parameters, or use POST`
+      const msg = `the body of ${verb} is ignored, because HTTP gives it no meaning: declare query parameters, or use POST`
       findings.warn('body_ignored', msg, place)
     }
     this.ignored.set(value, isIgnored)

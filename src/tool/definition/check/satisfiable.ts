@@ -37,7 +37,7 @@ export function* contradictionsIn(schemas: readonly Schema[]): Generator<Contrad
   const limits = limitsOf(schemas)
   const reason = impossible(limits, schemas)
   if (reason !== undefined) {
-    yield { type: 'schema_unsatisfiable', ...reason, msg: `nothing satisfies this schema: ${reason.msg}` }
+    yield { type: 'schema_unsatisfiable', ...reason, msg: `no value is valid for this schema: ${reason.msg}` }
     return
   }
   yield* uselessBounds(schema, limits)
@@ -53,7 +53,7 @@ export function* contradictionsIn(schemas: readonly Schema[]): Generator<Contrad
 }
 
 function impossible({ types, bounds }: Limits, schemas: readonly Schema[]): { at: string[]; msg: string } | undefined {
-  if (types?.size === 0) return { at: ['type'], msg: 'no value is of all its types at once' }
+  if (types?.size === 0) return { at: ['type'], msg: 'no type is allowed by all of its parts' }
   if (schemas.some(({ not }) => not === true || (isObject(not) && Object.keys(not).length === 0)))
     return { at: ['not'], msg: '"not" excludes every value' }
   const crossed = bounds.filter(
@@ -106,7 +106,7 @@ function* excludedValues(schemas: readonly Schema[], limits: Limits): Generator<
   if (excluded.length === values.length) {
     const isMeantForItems = limits.types?.has('array') && !Array.isArray(first.value)
     const hint = isMeantForItems ? ': put "enum" into "items"' : meantHint(values, limits)
-    yield { type, at: [key], msg: `nothing satisfies this schema: ${show(first.value)} ${first.reason}${hint}` }
+    yield { type, at: [key], msg: `no value is valid for this schema: ${show(first.value)} ${first.reason}${hint}` }
   } else if (valuesOf(schemas[0] ?? {}) === values)
     for (const { i, value, reason } of excluded.slice(0, VALUES_COMPARED))
       yield { type, at: [key, i], msg: `${show(value)} ${reason} and can never be sent${meantHint([value], limits)}` }

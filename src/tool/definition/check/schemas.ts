@@ -148,7 +148,7 @@ export class SchemaWalk {
     this.warnUnsatisfiable(schema, place, base, isPart)
     const mixed = this.subtypes.mixedBy(schema, base)
     if (mixed !== undefined) {
-      const msg = `these are several subtypes by ${quote(mixed)} at once: the model sees no selector`
+      const msg = `these are several subtypes by ${quote(mixed)} at once: the model does not see how they differ`
       findings.warn('discriminator_unresolved', msg, place, 'allOf')
     }
     if (schema.discriminator !== undefined)
@@ -185,7 +185,7 @@ export class SchemaWalk {
     // A name that one part requires may be a property of another part.
     const missing = first === undefined && !isPart ? this.missingName(parts) : undefined
     if (missing === undefined) return
-    const msg = `nothing satisfies this schema: ${quote(missing)} is required, and one part allows no properties but its own`
+    const msg = `no value is valid for this schema: ${quote(missing)} is required, and one part allows no other properties than its own`
     findings.warn('schema_unsatisfiable', msg, place, parts.length === 1 ? 'required' : together)
   }
 

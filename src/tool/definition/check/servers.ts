@@ -104,7 +104,7 @@ function checkServer(entry: unknown, place: Place, reader: Reader): void {
   if (url.length > URL_CHARACTERS) {
     findings.fault('server_url_invalid', `the url is longer than ${URL_CHARACTERS} characters`, place, 'url')
   } else if (!isWhole) {
-    const msg = `the url ${quoteAddress(url)} has variables with too many values to look at`
+    const msg = `the url ${quoteAddress(url)} has variables with too many values to check`
     findings.fault('server_url_invalid', msg, place, 'url')
   } else if (wrong !== undefined) {
     const chosen = wrong.chosen && ` when ${quote(wrong.chosen[0])} is ${quoteAddress(wrong.chosen[1])}`
@@ -124,7 +124,7 @@ function warnUrl(url: string, { text, unfilled: [variable] }: Address, place: Pl
     const msg = `the url ${quoteAddress(url)} is relative: calls need an absolute address such as https://api.example.com${hintAt(url)}`
     findings.warn('server_relative', msg, place, 'url')
   } else if (/^https?:(?!\/\/(?![/\\]))/i.test(text)) {
-    const msg = `the url ${quoteAddress(url)} lacks the two slashes after its scheme: not every client repairs that`
+    const msg = `the url ${quoteAddress(url)} lacks the two slashes after its scheme: some clients refuse it`
     findings.warn('server_url_slashes', msg, place, 'url')
   }
   const after = partAfterPath(text)

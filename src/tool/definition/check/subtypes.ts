@@ -196,14 +196,14 @@ export class Subtypes {
     if (schema.discriminator === undefined) return
     const discriminator = this.discriminatorOf(schema)
     if (discriminator === undefined) {
-      warn('the discriminator names no property: the model sees no selector', ['discriminator'])
+      warn('the discriminator names no property: the model does not see how they differ', ['discriminator'])
       return
     }
     const { property, mapped, lost } = discriminator
     for (const [at, ref] of lost) {
       const what = typeof ref === 'string' ? `${quote(ref)} is no schema of this document` : 'this is not a reference'
       const loss = at.length > 1 ? quote(String(at[1])) : 'other values'
-      warn(`${what}: the model is not offered ${loss}`, ['discriminator', ...at])
+      warn(`${what}: the model cannot choose ${loss}`, ['discriminator', ...at])
     }
     const key = Array.isArray(schema.oneOf) ? 'oneOf' : 'anyOf'
     const branches = schema[key]
@@ -212,12 +212,12 @@ export class Subtypes {
       for (const [i, end] of ends.entries()) {
         if (end !== undefined && end !== schema && mapped.has(end) && this.splitsBy(property, end)) {
           const own = (mapped.get(end)?.values ?? []).map(quote).join(', ')
-          warn(`this alternative has subtypes by ${quote(property)} itself: the model is not offered ${own}`, [key, i])
+          warn(`this alternative has subtypes by ${quote(property)} itself: the model cannot choose ${own}`, [key, i])
         } else if (end !== undefined && !this.isFixed(discriminator, end))
           warn(`nothing says which ${quote(property)} selects this alternative: the model may send any`, [key, i])
       }
       const offered = new Set<unknown>([...ends, schema])
-      const msg = 'the mapping names what is not an alternative: the model is not offered it'
+      const msg = 'the mapping names a schema that is not an alternative: the model cannot choose it'
       for (const [value, { values }] of mapped)
         for (const name of offered.has(value) ? [] : values) warn(msg, ['discriminator', 'mapping', name])
       if (discriminator.fallback && !offered.has(discriminator.fallback.value))
@@ -226,12 +226,12 @@ export class Subtypes {
     }
     const subtypes = this.offeredFor(schema)
     if (subtypes.length === 0 && !this.rootsOf(schema).some(each => each.property === property)) {
-      const msg = `no schema of this document is a subtype by ${quote(property)}: the model sees the fields of this schema alone`
+      const msg = `no schema of this document is a subtype by ${quote(property)}: the model sees only the fields of this schema`
       warn(msg, ['discriminator'])
     }
     const lostValues = this.valuesNotOffered(discriminator, schema, subtypes)
     if (lostValues.length > 0)
-      warn(`no subtype is selected by ${lostValues.map(show).join(', ')}: the model is not offered it`, [
+      warn(`no subtype is selected by ${lostValues.map(show).join(', ')}: the model cannot choose it`, [
         'discriminator',
       ])
     for (const { value } of subtypes) {

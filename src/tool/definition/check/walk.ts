@@ -113,7 +113,7 @@ export class FirstWalk {
     if (!Number.isFinite(value)) {
       this.findings.faultOf('finite_number', place, key)
     } else if (Number.isInteger(value) && !Number.isSafeInteger(value)) {
-      const msg = `this integer is beyond 2^53: it is kept as it is written, and a client that reads it as a double has another`
+      const msg = `this integer is beyond 2^53: it is stored exactly, but clients that read numbers as doubles round it`
       this.findings.warn('integer_precision', msg, place, key)
     }
   }

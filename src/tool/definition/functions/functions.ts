@@ -67,7 +67,7 @@ export function toFunctions(definition: unknown, options: CheckOptions = {}): Fu
   if (!inspected.check.ok) throw new DefinitionRefused(inspected.check.faults)
   const functions = functionsOf(inspected)
   if (functions !== undefined) return functions.map(({ operation: _, ...view }) => view)
-  const msg = `the functions of this definition together hold more than ${MOST_CHARACTERS} characters: divide it into several`
+  const msg = `the functions of this definition have more than ${MOST_CHARACTERS} characters together: split it into several definitions`
   throw new DefinitionRefused([{ loc: [...(options.at ?? DEFAULT_AT)], msg, type: 'functions_too_large' }])
 }
 

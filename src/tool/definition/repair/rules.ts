@@ -282,7 +282,7 @@ export class Repairs {
     const named = /^[\w.-]+$/.test(ref) ? `#/components/schemas/${ref}` : ref
     const target = [moved, named].find(each => each !== ref && this.document.at(stepsOf(each)) !== undefined)
     if (target === undefined) return
-    const msg = `${JSON.stringify(ref.slice(0, 100))} leads nowhere; this is the component`
+    const msg = `${JSON.stringify(ref.slice(0, 100))} has no target; this component has the name`
     this.document.set(path, target, 'reference_moved', msg)
   }
 
@@ -303,7 +303,7 @@ export class Repairs {
         if (key !== '$ref' || typeof member !== 'string' || !member.startsWith(OWN_DEFINITIONS)) {
           pending.push([member, place])
         } else if (isIn(defs, stepsOf(member)[1]) && this.document.edits.length < MOST_EDITS) {
-          const msg = `${quote(member)} is meant from the schema that holds "$defs"`
+          const msg = `${quote(member)} is relative to the schema that holds "$defs"`
           const target = `${referenceTo(holder.map(String))}${member.slice(1)}`
           this.document.set(place, target, 'reference_moved', msg)
         }

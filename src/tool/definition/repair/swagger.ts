@@ -111,7 +111,7 @@ class Preparation {
       refuseReference(document[key], [key])
     if (this.servers.length > 0 && document.schemes === undefined && typeof document.host === 'string') {
       const origin = this.scheme === undefined ? 'https is assumed' : 'that of the server given is taken'
-      const msg = `the document names a host and no scheme: ${origin}`
+      const msg = `the document names a host without a scheme; used ${origin}`
       this.notes.push({ path: ['servers', 0, 'url'], type: 'scheme_assumed', msg })
     }
     this.mapParents()
@@ -186,7 +186,7 @@ class Preparation {
         delete holder.$ref
         Object.assign(holder, copyOf(target))
       } else if (isNumbered) {
-        const msg = `the reference ${quote(ref)} leads to what has no such place in OpenAPI 3: put it under "definitions" and refer to it there`
+        const msg = `the reference ${quote(ref)} has a target that OpenAPI 3 cannot reference: move it to "definitions" and refer to it there`
         throw new NotConvertible({ loc: [], msg, type: 'ref_unresolved' })
       } else if (steps.length > (isOfPath ? 5 : 2) || (isOfPath && steps[2] === 'parameters')) {
         if (!copies.has(ref)) copies.set(ref, this.newDefinition(steps, copyOf(target)))
@@ -243,7 +243,7 @@ class Preparation {
     delete operation.schemes
     const servers = typeof this.where.host === 'string' ? serversOf({ ...this.where, schemes }, this.scheme) : []
     if (servers.length === 0) {
-      const msg = 'the schemes of the operation give no http(s) address: it is called as the others are'
+      const msg = 'the schemes of the operation give no http(s) address: the servers of the document are used'
       this.notes.push({ path: at, type: 'schemes_removed', msg })
     } else if (JSON.stringify(servers) !== JSON.stringify(this.servers)) {
       this.pay(JSON.stringify(servers).length)
