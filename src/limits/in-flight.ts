@@ -20,7 +20,7 @@ export class InFlight {
   /** Takes an amount, or returns the limit that it would exceed and takes nothing. Give back what you take. */
   take(key: string, amount: number): 'all' | 'key' | undefined {
     const ofKey = (this.#ofKey.get(key) ?? 0) + amount
-    if (ofKey > this.maxPerKey && ofKey > amount) return 'key' // one alone is always let in
+    if (ofKey > this.maxPerKey && ofKey > amount) return 'key' // a single amount is always allowed
     if (this.#total + amount > this.max && this.#total > 0) return 'all'
     return this.add(key, amount)
   }

@@ -45,7 +45,7 @@ export function registerCreatePersona(app: FastifyInstance, options: OperationOp
         masked: false,
         key: requestKey(caller, key, () => ['persona', 'create', body]),
         ...updaterOf(request, query, { prefer: headers.prefer, 'if-match': ANY_STATE }, options),
-        id: 0, // not known yet
+        id: 0, // the id is not known yet
       }
       const created = await createOnce(options.database, personaCreation, asked)
       const warnings = [

@@ -36,7 +36,7 @@ export function registerDeletePersona(app: FastifyInstance, options: OperationOp
       const { persona_id: id } = request.params
       if (id === undefined) throw new ResourceNotFound('persona')
       const asked = { ...deleterOf('persona', id, request, request.query, request.headers, options), masked: false }
-      const prefetched = request.prefetched as PersonaState | null // this route's lookup reads it
+      const prefetched = request.prefetched as PersonaState | null // the route's lookup sets it
       const deleted = await deleteOnce(options.database, personaDeletion, asked, prefetched)
       return answerUpdate(reply, 'persona', asked, deleted, deleted.overwritten.map(overwriteWarning), { isGone: true })
     },

@@ -38,7 +38,7 @@ const optional = Type.Optional
 const canonicalIds = (ids: string[]) => ids.map(id => canonicalUuid(id) ?? id)
 const nullableShortText = nullableColumn('text', { request: optional(nullable(shortText())), answer: nullable(text()) })
 /** No `default` in the schema: a client that fills it in would reset stored values. */
-const keptWhenAbsent = { description: 'A new agent has `false`; what is absent stays as it is.' }
+const keptWhenAbsent = { description: 'A new agent has `false`; an absent field stays as it is.' }
 
 /** Who may change a field. A change of an `owner` field by another caller is refused; of other fields it is ignored. */
 interface Changeable {
@@ -100,7 +100,7 @@ export const FIELDS = {
       minLength: 1,
       maxLength: SHORT_TEXT_MAX_LENGTH,
       trimmed: true,
-      description: 'Judged and stored without the blanks around it.',
+      description: 'Blanks at both ends are removed before the length is checked and the value is stored.',
     }),
     canonical: (name: string) => name.trim(),
     answer: text(),
@@ -156,7 +156,7 @@ export const FIELDS = {
   icon_name: nullableShortText,
   search_start_date: nullableColumn('timestamptz', {
     request: optional(
-      nullable(dateTime(), { description: 'RFC 3339; UTC where it names no offset; a bare date is its midnight.' }),
+      nullable(dateTime(), { description: 'RFC 3339. Without an offset it is UTC; a bare date means midnight.' }),
     ),
     canonical: (date: string) => parseDateTime(date) ?? null,
   }),

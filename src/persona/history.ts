@@ -56,7 +56,7 @@ async function readNames(
   }
   const [row] = await readReferences.run(db, {
     ...viewer,
-    ...(ids as RelationLists), // each of its relation
+    ...(ids as RelationLists), // each list has its relation's type
     users: [],
     groups: [],
     label_ids: [],
@@ -68,7 +68,7 @@ async function readNames(
   }
   for (const [field, table] of Object.entries(NAMED) as [keyof typeof NAMED, 'label'][]) {
     const known = new Set([...(seen[field] ?? ids[field]), ...state[field].map(idOf)])
-    const wanted = ids[field].filter(id => known.has(id)) as number[] // of files texts, as their table has them
+    const wanted = ids[field].filter(id => known.has(id)) as number[] // file ids are texts, as in their table
     if (wanted.length > 0)
       note(field, await db.selectFrom(table).select(['id', 'name']).where('id', 'in', wanted).execute())
   }

@@ -80,7 +80,7 @@ export async function pastPersona(
   const ids = RELATIONS.map(([relation]) => [relation, idsOf(content, relation)])
   const [row] = await readPastSnapshot.run(executor, {
     ...viewer,
-    ...(Object.fromEntries(ids) as RelationLists), // one for each relation
+    ...(Object.fromEntries(ids) as RelationLists), // has one entry for each relation
     tool_ids: shown.map(({ id }) => id),
     id: state.id,
     columns: JSON.stringify(past.values),
@@ -103,7 +103,7 @@ export const readPastSnapshot = statement<PastParameters, { snapshot: string }>(
   'past_persona',
   { ...REFERENCE_TYPES, cached_definitions: 'bytea[]', id: 'integer', columns: 'json', past_tools: 'json' },
   param => {
-    const ids = Object.fromEntries(RELATIONS.map(([relation]) => [relation, param(relation)])) as unknown as RelationIds // one for each
+    const ids = Object.fromEntries(RELATIONS.map(([relation]) => [relation, param(relation)])) as unknown as RelationIds // has one entry for each
     const cached = param('cached_definitions')
     return queries()
       .selectFrom('persona as stored')

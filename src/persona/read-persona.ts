@@ -50,7 +50,7 @@ export function registerReadPersona(app: FastifyInstance, { database, ...limits 
     },
     async (request, reply) => {
       const { persona_id: id } = request.params
-      const prefetched = request.prefetched as PersonaState | null // this route's lookup reads it
+      const prefetched = request.prefetched as PersonaState | null // the route's lookup sets it
       if (id === undefined || prefetched === null) throw new ResourceNotFound('persona')
       // Checked before anything else is read, so that response time does not reveal a hidden agent.
       if (!personaResource.isVisible(prefetched, request.caller)) throw new ResourceNotFound('persona')
@@ -94,7 +94,7 @@ export function registerReadPersonaHistory(app: FastifyInstance, { database, ...
     resource: 'persona',
     lookup: PERSONA_LOOKUP,
     async read({ caller }, id, prefetched, asked) {
-      requireVersions(prefetched as PersonaState, caller) // of this lookup
+      requireVersions(prefetched as PersonaState, caller) // the route's lookup sets it
       const job = { database, resource, request: { caller, ...limits } }
       const { page, shown: changes } = await historyOf(job, id, asked, personaChanges)
       return { page, changes }

@@ -134,7 +134,7 @@ function shownRow({ version, snapshot }: PersonaRow, cached: CachedTexts): Perso
 function allIds(content: PersonaContent) {
   const ids: Partial<Record<Relation, (number | string)[]>> = {}
   for (const [relation] of RELATIONS) ids[relation] = idsOf(content, relation)
-  return ids as RelationLists // each of them is set
+  return ids as RelationLists // every relation is set
 }
 
 /** Returns the links of one relation to remove and to add. A share with a new level counts as added. */
@@ -149,7 +149,7 @@ function linksToPut(relation: Relation, before: PersonaContent, after: PersonaCo
     const had = new Set(idsOf(before, relation))
     return idsOf(after, relation).filter(id => !had.has(id))
   }
-  const sharesOf = (content: PersonaContent) => content[relation] as Share<number | string>[] // isShare says so
+  const sharesOf = (content: PersonaContent) => content[relation] as Share<number | string>[] // `isShare` proves that levels exist
   const levels = new Map(sharesOf(before).map(share => [share.id, share.level]))
   return JSON.stringify(sharesOf(after).filter(share => levels.get(share.id) !== share.level))
 }
@@ -157,7 +157,7 @@ function linksToPut(relation: Relation, before: PersonaContent, after: PersonaCo
 /** Returns the ids that fit their column. No record can have the others. */
 function storableIds(attached: Attached) {
   const ids = RELATIONS.map(([relation]) => [relation, (attached[relation] ?? []).filter(isStorable)])
-  return Object.fromEntries(ids) as unknown as RelationLists // one for each
+  return Object.fromEntries(ids) as unknown as RelationLists // has one entry for each
 }
 
 function isStorable(id: number | string): boolean {

@@ -66,7 +66,7 @@ export const personaRestoration: VersionedResource<RestoreTypes> = {
     return new RowQuery(
       async executor => {
         const row = await query.single(executor)
-        if (row !== undefined) await restoreAttachers(executor as Transaction<Tables>, state.id, attachers) // by `isStorable`
+        if (row !== undefined) await restoreAttachers(executor as Transaction<Tables>, state.id, attachers) // `isStorable` forces a transaction
         return row
       },
       () => Promise.reject(new Error('attachers are restored only under the lock')),
@@ -99,7 +99,7 @@ export async function preparedRestoration(job: Job<RestoreTypes>, state: Persona
   const fields = REQUEST_FIELDS.flatMap(([name]) => {
     return name === 'remove_image' ? [] : [[name, isRelation(name) ? idsOf(wanted, name) : wanted[name]]]
   })
-  return { ...request, wanted, masked: true, fields: Object.fromEntries(fields) as PersonaUpdateFields } // as they are stored
+  return { ...request, wanted, masked: true, fields: Object.fromEntries(fields) as PersonaUpdateFields } // the values have their stored types
 }
 
 /** Reads the content of an agent in a version. Throws `VersionNotFound`, `VersionGone`, `VersionUnusable`. */

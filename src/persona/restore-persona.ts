@@ -50,7 +50,7 @@ export function registerRestorePersona(app: FastifyInstance, options: OperationO
       const { body, query, headers } = request
       const restorer = restorerOf(['persona', id], request, body.version, query, headers, options)
       const asked = { ...restorer, fields: {}, masked: true }
-      const prefetched = request.prefetched as PersonaState | null // this route's lookup reads it
+      const prefetched = request.prefetched as PersonaState | null // the route's lookup sets it
       const restored = await updateOnce(database, personaRestoration, asked, prefetched, state =>
         preparedRestoration({ database, resource: personaRestoration, request: asked }, state),
       )

@@ -71,12 +71,12 @@ const columnAnswers = COLUMNS.flatMap(([name, { answer }]) => (answer === undefi
 /** The schema of each field of the snapshot, in order. */
 export const SNAPSHOT_FIELDS = inOrder<SnapshotPart | keyof ColumnAnswers, TSchema>(SNAPSHOT_ORDER, {
   ...PARTS,
-  ...(Object.fromEntries(columnAnswers) as ColumnAnswers), // by name
+  ...(Object.fromEntries(columnAnswers) as ColumnAnswers), // keyed by field name
 })
 
 export type PersonaSnapshot = Static<typeof PersonaSnapshot>
 export const PersonaSnapshot = Type.Object(
-  Object.fromEntries(SNAPSHOT_FIELDS) as unknown as typeof PARTS & ColumnAnswers, // made of these two above
+  Object.fromEntries(SNAPSHOT_FIELDS) as unknown as typeof PARTS & ColumnAnswers, // built from these two types above
   { $id: 'PersonaSnapshot' },
 )
 

@@ -22,7 +22,7 @@ export type RelationIds = { [R in Relation]: Expression<IdOf<R>[]> }
 /** SQL: the stored relations of the agent `p`. */
 export const storedRelations = Object.fromEntries(
   RELATIONS.map(([relation]) => [relation, storedIds(relation)]),
-) as unknown as RelationIds // one for each
+) as unknown as RelationIds // has one entry for each
 
 /** SQL: the PersonaSnapshot of `p` as text for `withDefinitions`. Relations are passed in, because a statement does not see its own writes. */
 export function personaSnapshot(ids: RelationIds, viewer: Viewer, cached: Expression<string[]>): Expression<string> {

@@ -50,7 +50,7 @@ export function personaState(user: Expression<string>, isWhole = true): Aliasabl
 function storedLinks(relation: Relation) {
   const { table, column } = linkOf(relation)
   const links = persona
-    .selectFrom(`${table as 'persona_user'} as l`) // all of them link agents, and shares have a level
+    .selectFrom(`${table as 'persona_user'} as l`) // all link tables have these columns, and shares a level
     .where('l.persona_id', '=', ref('p.id'))
   return { links, id: columnsOf<Record<string, never>>('l')(column) }
 }

@@ -186,13 +186,13 @@ function compileWrite(relations: readonly Relation[], key: string, minimal: bool
 
 function newSnapshot(param: Param<WriteParameters>): Expression<string> {
   const relations = Object.fromEntries(RELATIONS.map(([relation]) => [relation, param(relation)]))
-  return personaSnapshot(relations as unknown as RelationIds, viewerOf(param), param('cached_definitions')) // one for each
+  return personaSnapshot(relations as unknown as RelationIds, viewerOf(param), param('cached_definitions')) // has one entry for each
 }
 
 /** SQL: all newly attached ids of a relation exist and are allowed. */
 function mayAttach(relation: Relation, param: Param<WriteParameters>): Expression<SqlBool>[] {
   const { eb, fn } = on()
-  const ids = param(`${relation}_attached`) as Expression<never[]> // of its relation
+  const ids = param(`${relation}_attached`) as Expression<never[]> // the ids have the relation's type
   const usable = queries().selectFrom(ATTACHABLE[relation](ids, viewerOf(param)).as('usable'))
   const count = usable.select(({ fn }) => fn.countAll<number>().as('count'))
   const areUsable = eb(count, '=', fn<number>('cardinality', [ids]))
@@ -202,7 +202,7 @@ function mayAttach(relation: Relation, param: Param<WriteParameters>): Expressio
 /** Returns the parts of a statement that remove and add links of one relation. A share with a new level is added again. */
 function relationWrites(relation: Relation, param: Param<WriteParameters>): Record<string, Built<unknown>> {
   const { idType, isShare, attacher, ...link } = linkOf(relation)
-  const [table, end] = [link.table as 'link', link.column as 'end'] // as far as they are alike
+  const [table, end] = [link.table as 'link', link.column as 'end'] // only the common columns are used
   const gone = param(`${relation}_removed`) as Expression<never[]>
   const given = param(`${relation}_put`) as Expression<never[]>
   const db = queries<{ link: LinkRow; changed: Input['input']; locked: Input['input'] }>()

@@ -82,7 +82,7 @@ export function registerUpdatePersona(app: FastifyInstance, options: OperationOp
 
 /** Returns the requested fields as they are stored. The body is already validated. */
 export function fieldsOf(body: Readonly<Record<string, unknown>>, mask?: string[]): PersonaUpdateFields {
-  const fields = { ...body } // most bodies have all fields and no other: to put them together one by one takes longer
+  const fields = { ...body } // most bodies have exactly these fields, so a copy is faster than selecting them
   for (const name in fields) {
     if (!FIELD_NAMES.has(name) || (mask !== undefined && !mask.includes(name))) delete fields[name]
   }

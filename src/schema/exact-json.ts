@@ -82,7 +82,7 @@ export function markedNumber(text: string): string | undefined {
 export function numberReviver(this: unknown, key: unknown, value: unknown): unknown {
   if (typeof value !== 'string' || !value.startsWith(MARK)) return value
   const text = value.slice(MARK.length)
-  const holder = this as object // what reads YAML calls it on the object or list
+  const holder = this as object // the YAML reader calls it with the object or list as `this`
   textsOf.set(holder, new Map(textsOf.get(holder)).set(String(key), text))
   return Number(text)
 }
@@ -97,7 +97,7 @@ export function remembered(value: unknown): unknown {
 export function numberReplacer(this: unknown, key: unknown, value: unknown): unknown {
   if (typeof value === 'bigint') return MARK + String(value)
   if (typeof value !== 'number') return value
-  const text = rememberedText(this as object, String(key), value) // it is called on the object or list
+  const text = rememberedText(this as object, String(key), value) // `JSON.stringify` calls it with the object or list as `this`
   return text === undefined ? value : MARK + text
 }
 

@@ -57,7 +57,7 @@ export function unknownFields(schema: TSchema, value: unknown): readonly Loc[] {
     }
   }
   if (schema[Kind] !== 'Object' || !isJsonObject(value)) return unknown
-  const { properties } = schema as TObject // the kind says so
+  const { properties } = schema as TObject // the kind proves it
   for (const name in value) {
     const property = Object.hasOwn(properties, name) ? properties[name] : undefined
     if (property === undefined) unknown.push([name])
@@ -129,7 +129,7 @@ function inspected(schema: TSchema, value: unknown): readonly Fault[] {
 
 function recordFaults(schema: TSchema, value: unknown): readonly Fault[] {
   if (!isJsonObject(value)) return [fault('model_attributes_type', [])]
-  const { properties, required = [] } = schema as TObject // the kind says so
+  const { properties, required = [] } = schema as TObject // the kind proves it
   const faults: Fault[] = []
   for (const name in properties) {
     if (Object.hasOwn(value, name)) addPart(faults, name, inspected(properties[name] as TSchema, value[name]))

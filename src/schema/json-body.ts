@@ -85,7 +85,7 @@ function messageFor(text: string): string {
     JSON.parse(text)
     return ''
   } catch (error) {
-    return (error as SyntaxError).message // it throws no other
+    return (error as SyntaxError).message // `JSON.parse` throws nothing else
   }
 }
 
@@ -127,7 +127,7 @@ function repeatedIn(text: string): Loc[] {
   const found: Loc[] = []
   /** The enclosing objects and lists of a token, with the keys of each object. */
   const open: { at: string | number; keys?: Set<string>; isKey?: boolean }[] = []
-  let start = -1 // of the text that is open
+  let start = -1 // the start of the open string
   for (const { 0: token, index } of text.matchAll(/\\.|["{}[\],]/gs)) {
     const around = open.at(-1)
     if (start >= 0 || token === '"') {
@@ -208,7 +208,7 @@ function scanJson(bytes: Uint8Array, { depthMax, nodesMax, keyBytesMax }: JsonBo
   let [depth, nodes, members, textAt, textBytes] = [0, 0, 0, 0, 0]
   let hasPlainNumbers = true
   for (let at = 0; at < bytes.length; at++) {
-    const byte = bytes[at] as number // within its length
+    const byte = bytes[at] as number // the index is below the length
     const kind = KINDS[byte]
     if (kind === 0 || kind === CLOSES) {
       if (kind === CLOSES) depth--

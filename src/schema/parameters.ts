@@ -139,7 +139,7 @@ export function parameterReader(schema: TObject, place: 'path' | 'query' | 'head
 
 function readOf(name: string, schema: TSchema): TParameter<unknown>[typeof Read] {
   if (schema[Kind] !== 'Parameter') throw new Error(`the schema of ${name} does not say how its text is read`)
-  return (schema as TParameter<unknown>)[Read] // the kind says so
+  return (schema as TParameter<unknown>)[Read] // the kind proves it
 }
 
 /** Makes a function that returns the fields of a query's mask, even if the query is refused; undefined without a mask. */

@@ -89,7 +89,7 @@ export function nullable<Schema extends TSchema>(schema: Schema, options: Schema
 
 /** Returns the schema inside `nullable`. */
 export function innerSchema(schema: TSchema): TSchema {
-  return (schema as TNullable)[Inner] // the kind says so; TSchema does not
+  return (schema as TNullable)[Inner] // the kind proves it; TSchema is untyped
 }
 
 /** `{ $ref }` to a component, typed as what it refers to. For routes: the document then names it once. */

@@ -46,7 +46,7 @@ export function registerCreateTool(app: FastifyInstance, options: ToolOptions): 
       if (key !== undefined) options.trials.count(caller.userId, key, fields.custom_headers ?? [])
       const asked = {
         kind: 'tool' as const,
-        id: 0, // not known yet
+        id: 0, // the id is not known yet
         ...{ fields, origins, definitionFaults, vault },
         key: requestKey(caller, key, () => ['tool', 'create', ...askedBy(0, content, vault)]),
         ...creator,

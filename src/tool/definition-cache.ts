@@ -45,7 +45,7 @@ export function withCached<Row, Shown>(
 export function cacheText(hash: string, text: string): Buffer {
   const cached = texts.get(hash)
   if (cached !== undefined) return cached
-  const bytes = Buffer.allocUnsafeSlow(Buffer.byteLength(text)) // a part of a pool would keep the whole pool alive
+  const bytes = Buffer.allocUnsafeSlow(Buffer.byteLength(text)) // a slice of the pool would keep the whole pool in memory
   bytes.write(text)
   texts.set(hash, bytes, { size: bytes.length })
   return bytes

@@ -38,7 +38,7 @@ export function registerDeleteTool(app: FastifyInstance, options: OperationOptio
       const { tool_id: id } = request.params
       if (id === undefined) throw new ResourceNotFound('tool')
       const asked = { ...deleterOf('tool', id, request, request.query, request.headers, options), release }
-      const prefetched = request.prefetched as ToolState | null // this route's lookup reads it
+      const prefetched = request.prefetched as ToolState | null // the route's lookup sets it
       const deleted = await withScopeTold(database, asked, id, () =>
         deleteOnce(database, toolDeletion, asked, prefetched),
       )

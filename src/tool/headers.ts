@@ -65,7 +65,7 @@ const UNSENDABLE = /[^\t\x20-\x7e\xa0-\xff]/u
 const INVISIBLE = /^[\s\xad]*$/
 
 function valueFaults(value: string, loc: Loc): Fault[] {
-  if (looksRedacted(value)) return [] // refused as `mask_mismatch`
+  if (looksRedacted(value)) return [] // reported as `mask_mismatch` elsewhere
   const fault = (msg: string): Fault[] => [{ loc, msg: `Header value should ${msg}`, type: 'header_value_invalid' }]
   if (INVISIBLE.test(value)) return fault('not be empty: leave the header out of the list to remove it')
   if (Buffer.byteLength(value) > VALUE_BYTES_MAX) return fault(`have at most ${VALUE_BYTES_MAX} bytes`)

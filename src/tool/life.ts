@@ -23,7 +23,6 @@ export type ReleaseTool = (
   viewer: ViewerParameters,
 ) => Promise<void>
 
-/** A request to delete a tool. */
 interface ToolDeletion extends UpdateRequest {
   release: ReleaseTool
 }
@@ -52,7 +51,7 @@ export const toolDeletion: VersionedResource<DeletionTypes> = {
     return 'unused'
   },
   writing: (state, _, viewer, entry) => {
-    const single = (executor: Executor) => removeRow(executor as Transaction<Tables>, state, viewer, entry) // by `isStorable`
+    const single = (executor: Executor) => removeRow(executor as Transaction<Tables>, state, viewer, entry) // `isStorable` forces a transaction
     const batched = () => Promise.reject(new Error('a tool is deleted only under its lock'))
     return new RowQuery<ShownRow>(single, batched)
   },

@@ -53,7 +53,7 @@ export function registerReadTool(app: FastifyInstance, { database, workers, ...l
     },
     async (request, reply) => {
       const { tool_id: id } = request.params
-      const prefetched = request.prefetched as ToolState | null // this route's lookup reads it
+      const prefetched = request.prefetched as ToolState | null // the route's lookup sets it
       if (id === undefined || prefetched === null) throw new ResourceNotFound('tool')
       const earlier = asOf(request.query)
       const ifNoneMatch = request.headers['if-none-match'] ?? NO_PRECONDITION
@@ -91,7 +91,7 @@ export function registerReadToolHistory(app: FastifyInstance, { database, worker
     resource: 'tool',
     lookup: TOOL_LOOKUP,
     async read({ caller, raw }, id, prefetched, asked) {
-      requireHistory(prefetched as ToolState, caller) // of this lookup
+      requireHistory(prefetched as ToolState, caller) // the route's lookup sets it
       const job = { database, resource: toolResource, request: { caller, ...limits } }
       const { page, shown } = await historyOf(job, id, asked, toolChanges)
       const { changes, pairs, headerNames } = shown

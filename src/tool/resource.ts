@@ -125,7 +125,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
       executor => statement('single').for(sent).single(executor),
       (database, onSend) => statement('shared').for(sent).batched(database, onSend),
     ).map(row => {
-      noteFacts(hash, { isStored: true }) // also where it is rolled back: what rests on it looks again
+      noteFacts(hash, { isStored: true }) // set even if rolled back, because users check again
       return { ...row, definition: { hash, text: cacheText(hash, text) } }
     })
   },
@@ -198,7 +198,7 @@ async function readPassedOrigins(executor: Executor, state: ToolState): Promise<
   try {
     const { values } = await readPastOf(executor, 'tool', state.id, { version: turnedOff - 1 })
     const { passthrough_auth: passed, definition = state.definition_hash } = values
-    return passed === true ? await readOrigins(executor, definition as string | null) : [] // a hash in hex
+    return passed === true ? await readOrigins(executor, definition as string | null) : [] // the value is a hash in hex
   } catch (error) {
     if (error instanceof VersionGone || error instanceof VersionNotFound) return []
     throw error
@@ -224,7 +224,7 @@ function encoded(sealed: PlannedHeader['sealed']) {
 }
 
 function shownRow(row: ToolRow, cached: CachedTexts): ShownRow {
-  const [, definition] = withDefinitions(row.definition ?? '', cached) // alone, behind an empty text
+  const [, definition] = withDefinitions(row.definition ?? '', cached) // the first piece is an empty text
   return { ...row, definition: typeof definition === 'object' ? definition : undefined }
 }
 

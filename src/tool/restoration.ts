@@ -58,7 +58,7 @@ export const toolRestoration: VersionedResource<RestoreTypes> = {
 export async function toolThen(db: Kysely<Tables>, state: ToolState, version: number): Promise<ToolThen> {
   const { values } = await readPastOf(db, 'tool', state.id, { version })
   const { definition = state.definition_hash, custom_headers = shownHeaders(state.headers), ...columns } = values
-  const hash = definition as string | null // as audit rows have it
+  const hash = definition as string | null // audit rows store the hash
   const row = hash === null ? undefined : await readDefinition.for({ hash }).single(db)
   if (hash !== null && row === undefined)
     throw new VersionGone('pruned', `The definition that tool ${state.id} had then is no longer kept.`)

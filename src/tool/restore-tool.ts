@@ -49,7 +49,7 @@ export function registerRestoreTool(app: FastifyInstance, options: ToolOptions):
       const { tool_id: id } = request.params
       if (id === undefined) throw new ResourceNotFound('tool')
       const { body, query, headers, caller, raw } = request
-      const prefetched = request.prefetched as ToolState | null // this route's lookup reads it
+      const prefetched = request.prefetched as ToolState | null // the route's lookup sets it
       if (prefetched === null) return await refuseRemoved(database.db, id, caller)
       const asked = {
         ...restorerOf(['tool', id], request, body.version, query, headers, options),

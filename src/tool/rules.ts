@@ -37,7 +37,6 @@ export interface ToolUpdateContent {
   base?: Past['values'] | undefined
 }
 
-/** A request to update a tool. */
 export interface ToolUpdate extends UpdateRequest, ToolUpdateContent {
   fields: ToolUpdateFields
   /** The origins that calls by the request's definition go to. */
@@ -120,7 +119,7 @@ function requestedFields(state: ToolState, update: ToolUpdateContent) {
     if (!Object.hasOwn(base, name) || sameValue(stored[name], base[name])) left.push([name, value])
     else if (!sameValue(wanted[name], base[name]) && !sameValue(wanted[name], stored[name])) conflicts.push(name)
   }
-  return { fields: Object.fromEntries(left) as ToolUpdateFields, conflicts } // each of them may be absent
+  return { fields: Object.fromEntries(left) as ToolUpdateFields, conflicts } // every field is optional
 }
 
 /**
@@ -327,7 +326,7 @@ export function changedFields(state: ToolState, content: ToolContent, headers: P
   })
 }
 
-const FIELD_NAMES = Object.keys(FIELDS) as (keyof typeof FIELDS)[] // the keys of this very table
+const FIELD_NAMES = Object.keys(FIELDS) as (keyof typeof FIELDS)[] // these are the table's own keys
 
 /** True if a value is stored anew. An unchanged value is too if its old key is gone, because it cannot be decrypted. */
 function isSealedAnew(header: PlannedHeader): boolean {

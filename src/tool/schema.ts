@@ -12,7 +12,10 @@ type RequestProperties = { [F in RequestField]: (typeof FIELDS)[F]['request'] }
 export type CustomToolUpdate = Static<typeof CustomToolUpdate>
 export const CustomToolUpdate = Type.Object(
   Object.fromEntries(REQUEST_FIELDS.map(([name, { request }]) => [name, request])) as unknown as RequestProperties,
-  { $id: 'CustomToolUpdate', description: 'What is absent or `null` stays as it is, except `oauth_config_id: null`.' },
+  {
+    $id: 'CustomToolUpdate',
+    description: 'Absent and `null` fields stay as they are, except `oauth_config_id: null`.',
+  },
 )
 
 /** The body of a creation: that of an update, with required fields. */
@@ -23,7 +26,7 @@ export const CustomToolCreate = Type.Object(
     definition: freeForm({ description: 'An OpenAPI 3.x document.' }),
     passthrough_auth: flag(),
   },
-  { $id: 'CustomToolCreate', description: 'What is absent or `null` has the value of a new tool.' },
+  { $id: 'CustomToolCreate', description: 'Absent and `null` fields get the value of a new tool.' },
 )
 
 /** The field order of the interface document, followed by fields that it does not have. */
@@ -40,12 +43,12 @@ type Answers = { [F in keyof typeof FIELDS]: (typeof FIELDS)[F]['answer'] }
 /** The schema of each field of the snapshot, in order. */
 export const SNAPSHOT_FIELDS = inOrder<keyof typeof PARTS | keyof typeof FIELDS, TSchema>(SNAPSHOT_ORDER, {
   ...PARTS,
-  ...(Object.fromEntries(Object.entries(FIELDS).map(([name, { answer }]) => [name, answer])) as Answers), // by name
+  ...(Object.fromEntries(Object.entries(FIELDS).map(([name, { answer }]) => [name, answer])) as Answers), // keyed by field name
 })
 
 export type ToolSnapshot = Static<typeof ToolSnapshot>
 export const ToolSnapshot = Type.Object(
-  Object.fromEntries(SNAPSHOT_FIELDS) as unknown as typeof PARTS & Answers, // made of these two above
+  Object.fromEntries(SNAPSHOT_FIELDS) as unknown as typeof PARTS & Answers, // built from these two types above
   { $id: 'ToolSnapshot' },
 )
 
@@ -97,7 +100,7 @@ export const ToolFunction = Type.Object(
         in: Type.String({ enum: ['path', 'query', 'header', 'cookie', 'querystring', 'body'] }),
         name: Type.Optional(text({ description: 'The name on the wire.' })),
         media_type: Type.Optional(text()),
-        style: Type.Optional(text({ description: 'Where it is not what OpenAPI assumes; `explode` likewise.' })),
+        style: Type.Optional(text({ description: 'Absent for the default of OpenAPI; so is `explode`.' })),
         explode: Type.Optional(Type.Boolean()),
         allow_reserved: Type.Optional(Type.Boolean()),
       }),
@@ -135,10 +138,10 @@ export const ValidateToolResponse = Type.Object(
           msg: text(),
           type: text(),
         }),
-        { description: 'With `report=full`: what is accepted but worth knowing.' },
+        { description: 'With `report=full`: the warnings about the accepted definition.' },
       ),
     ),
-    functions: Type.Optional(list(ToolFunction, { description: 'With `view=functions`: what a model is given.' })),
+    functions: Type.Optional(list(ToolFunction, { description: 'With `view=functions`: the functions for a model.' })),
     completed: Type.Optional(
       Type.Object(
         {
@@ -169,13 +172,16 @@ export const ValidateToolResponse = Type.Object(
         {
           changes: list(
             Type.Object({
-              kind: Type.String({ enum: CHANGE_KINDS, description: '`changed` is what has no kind of its own.' }),
+              kind: Type.String({
+                enum: CHANGE_KINDS,
+                description: '`changed` is any difference without its own kind.',
+              }),
               operation: text({
                 description:
                   'The operationId, the one before for a renamed operation; empty for the document as a whole.',
               }),
               argument: Type.Optional(text({ description: 'The argument, or a property inside it.' })),
-              aspect: Type.Optional(text({ description: 'What of it is `changed`.' })),
+              aspect: Type.Optional(text({ description: 'The part that is `changed`.' })),
               from: Type.Optional(text()),
               to: Type.Optional(text()),
               removed: Type.Optional(Type.Array(Type.Unknown(), { description: 'Values or origins, at most 100.' })),

@@ -111,7 +111,7 @@ export function markedDefinition(cached: Expression<string[]>): Expression<strin
   const text = choose()
     .when('t.definition_hash', 'is', null)
     .then(lit('null'))
-    .when('t.definition_hash', '=', anyOf(cached as Expression<never[]>)) // `bytea[]`
+    .when('t.definition_hash', '=', anyOf(cached as Expression<never[]>)) // the array has the type `bytea[]`
     .then(lit(''))
     .else(content.select(({ cast }) => cast<string>('d.content', 'text').as('text')))
     .end()

@@ -124,7 +124,7 @@ export async function readToolUse(
   const { caller, prefetched } = await request.authenticateAgain({ statement: TOOL_LOOKUP.statement, id })
   requireBinding(caller, id)
   if (id === undefined || prefetched === null) throw new ResourceNotFound('tool')
-  const state = prefetched as ToolState // of this lookup
+  const state = prefetched as ToolState // the route's lookup sets it
   return await withScopeTold(database, { caller, bounds }, id, async () => {
     requireManageable(state)
     const [agents, sees_all] = [visibleAgents(caller.token), isAdmin(caller)]

@@ -76,7 +76,7 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
       const { strict, dryRun } = updater
       // This route's lookup reads the tool along with the caller.
       const prefetched = request.prefetched as ToolState | null
-      const mayTell = prefetched !== null && prefetched.managed_as !== null // others learn nothing
+      const mayTell = prefetched !== null && prefetched.managed_as !== null // other callers must learn nothing
       const isAboutDefinition = request.body instanceof UnparsedBody || Boolean(request.body.definition)
       const base = mayTell && isAboutDefinition ? await baseOf(database, prefetched, updater) : undefined
       const stored =

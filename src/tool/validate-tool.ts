@@ -26,7 +26,7 @@ export const Server = Type.Optional(
     {
       type: 'string',
       format: 'uri',
-      description: 'With `complete=true`: the address of a definition that names none that can be used.',
+      description: 'With `complete=true`: the server for a definition without a usable one.',
     },
     parseServer,
   ),
@@ -64,7 +64,7 @@ export function registerValidateTool(app: FastifyInstance, options: ToolOptions)
         response: {
           200: {
             ...reference(ValidateToolResponse),
-            description: 'The methods that the definition gives a model.',
+            description: 'The methods of the definition.',
             headers: answerHeaders,
           },
           ...invalidResponse('definition'),

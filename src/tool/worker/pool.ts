@@ -68,7 +68,7 @@ export class BoundedWorkers<Work, Result> {
       idleTimeout: IDLE_MS,
       recordTiming: false,
       execArgv: [],
-      env: {}, // it needs no secrets
+      env: {}, // a worker needs no secrets
       resourceLimits: { maxOldGenerationSizeMb: this.#heapMibMax },
     })
   }
@@ -120,7 +120,7 @@ export class BodyWorkers {
   ): Promise<TaskResult<Name>> {
     const { body } = request
     if (!inWorker && !(body instanceof UnparsedBody) && (stored?.bytes ?? 0) <= INLINE_BYTES_MAX) {
-      const run = TASKS[name].run as (body: unknown, input: unknown) => TaskResult<Name> // validated by this task's schema
+      const run = TASKS[name].run as (body: unknown, input: unknown) => TaskResult<Name> // the body passed the task's schema
       return run(body as TaskBody<Name>, await withStored(input, stored))
     }
     return await this.#turn(String(request.caller.token.id), async () => {
@@ -132,7 +132,7 @@ export class BodyWorkers {
       const outcome = await this.#workers.run({ name, body: sent, strict, input: await withStored(input, stored) })
       if ('faults' in outcome) throw new InvalidRequest(outcome.faults)
       if ('failure' in outcome) throw new Error(outcome.failure)
-      return outcome.result as TaskResult<Name> // the worker answers what the task answers
+      return outcome.result as TaskResult<Name> // the worker returns the task's result
     })
   }
 

@@ -149,7 +149,6 @@ interface ValidationInput {
   query: ValidationQuery
   use: ToolUse | null
   stored?: string
-  /** The names of the tool's custom headers. */
   headerNames?: string[]
 }
 
@@ -269,7 +268,7 @@ export type TaskBody<Name extends TaskName> = Parameters<(typeof TASKS)[Name]['r
 export type TaskInput<Name extends TaskName> = Parameters<(typeof TASKS)[Name]['run']>[1]
 export type TaskResult<Name extends TaskName> = ReturnType<(typeof TASKS)[Name]['run']>
 
-/** One body to work on. `strict`: unknown fields are faults. */
+/** A body and its task. `strict`: unknown fields are faults. */
 export interface Job {
   name: TaskName
   /** The received bytes, or the text of a body that is already checked. */
@@ -290,7 +289,7 @@ export function outcomeOf({ name, body, strict, input }: Job): Outcome {
         ? { value: withRepetitions(parseExact(body.text) as object, body.repeated) }
         : check(parseJsonBody(body.bytes, JSON_BOUNDS.tool), { mask: undefined, strict })
     if ('faults' in verdict) return { faults: boundFaults(verdict.faults) }
-    const work = run as (body: unknown, input: unknown) => unknown // it passed this task's schema
+    const work = run as (body: unknown, input: unknown) => unknown // the body passed the task's schema
     return { result: work(verdict.value, input) }
   } catch (error) {
     if (error instanceof InvalidRequest || error instanceof DefinitionRefused) return { faults: error.faults }
@@ -298,7 +297,6 @@ export function outcomeOf({ name, body, strict, input }: Job): Outcome {
   }
 }
 
-/** The agents that use a tool. */
 export interface ToolUse {
   /** Ids of the agents that the caller may see, ascending, at most 1,000. */
   ids: number[]

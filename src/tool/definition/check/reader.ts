@@ -79,7 +79,7 @@ export class Reader {
       const first = steps.find(step => step === 'servers' || UNREAD.has(String(step).toLowerCase()))
       const isAboutDocument = steps[0] === 'info' && steps.length > 1 && steps[1] !== 'title'
       if (isAboutDocument || (first !== undefined && first !== 'servers')) {
-        const msg = `this ${part} is a reference (${quoteAddress(value.$ref as string)}) where OpenAPI allows none; no tool reads it` // only texts were found
+        const msg = `this ${part} is a reference (${quoteAddress(value.$ref as string)}) where OpenAPI allows none; no tool reads it` // only references with a text are collected
         this.findings.warn('ref_not_read', msg, place, '$ref')
       } else this.isMisplaced(value, place, part)
     }

@@ -24,17 +24,16 @@ export interface Dangling {
 const SOMEWHERE = 'https://relative.invalid/'
 
 /**
- * Finds what the references of one document point at: own-property look-up only, memoised, nothing fetched.
+ * Resolves the references of one document by own properties only, with a cache. Nothing is fetched. The rules, in order:
  *
- * What a reference means, in this order:
- * - `#` and `#/...` are JSON pointers from the document's root, percent-decoded, then `~1` and `~0`; a key that is written
- *   with a literal percent sign is found too, and a pointer whose slashes are percent-encoded.
- * - if that finds nothing and the reference stands inside a schema with an `$id`, the pointer is tried from that schema,
- *   because JSON Schemas that were pasted into a document mean it so; `#` alone means that schema first.
+ * - `#` and `#/...` are JSON pointers from the document's root: percent-decoded, then `~1` and `~0`. A key with a literal percent sign
+ *   is found too, and so is a pointer whose slashes are percent-encoded.
+ * - If that finds nothing and the reference is inside a schema with an `$id`, the pointer is tried from that schema, because pasted JSON
+ *   Schemas mean it so. `#` alone means that schema first.
  * - `#name` is a schema with that `$anchor` or `$dynamicAnchor`, anywhere in the document.
- * - a reference whose part before `#` equals the `$id` of a schema in the document (as written, or resolved against the `$id`
- *   around it), or the document's own `$self` (3.2, absolute or relative), is inside the document.
- * - everything else (URLs, files, `data:`, a bare name such as `Pet`) is outside: `ref_external`, never looked at.
+ * - A reference whose part before `#` equals a schema's `$id` (as written, or resolved against the enclosing `$id`), or the document's
+ *   own `$self` (3.2, absolute or relative), is inside the document.
+ * - All others (URLs, files, `data:`, a bare name such as `Pet`) are `ref_external` and never followed.
  */
 export class References {
   private readonly memo = new Map<string, Target | Dangling>()
@@ -130,7 +129,7 @@ export class References {
     for (const [i, step] of steps.entries()) {
       const key = ownKey(value, step)
       if (key === undefined) return undefined
-      value = (value as Record<string | number, unknown>)[key] // ownKey found it, so value is an object or a list that has it
+      value = (value as Record<string | number, unknown>)[key] // `ownKey` found the key, so the value is an object or list
       place = { up: place, key }
       steps[i] = String(key)
       if (isObject(value) && typeof value.$id === 'string') base = value

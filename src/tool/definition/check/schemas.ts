@@ -127,7 +127,7 @@ export class SchemaWalk {
       } else if (kind === 'single' && !(keyword === 'items' && Array.isArray(value))) {
         this.tasks.push({ value, place: at, base, isPart: false, isHidden })
       } else if (kind === 'map' ? isObject(value) && !isReference(value) : Array.isArray(value)) {
-        const members = value as Record<string | number, unknown> // a map or a list, as the keyword wants it
+        const members = value as Record<string | number, unknown> // the keyword's form is a map or a list
         for (const key of Array.isArray(value) ? value.keys() : Object.keys(members))
           this.tasks.push({
             value: members[key],

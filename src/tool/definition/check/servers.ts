@@ -48,7 +48,7 @@ for (const [address, bits] of [
   ['fe80::', 10],
   ['fd00:ec2::254', 128],
   ['fd20:ce::254', 128],
-  ['64:ff9b:1::', 48], // the local NAT64 prefix, which holds IPv4 addresses in several ways
+  ['64:ff9b:1::', 48], // the local NAT64 prefix, which embeds IPv4 addresses in several ways
 ] as const)
   FORBIDDEN.addSubnet(address, bits, 'ipv6')
 

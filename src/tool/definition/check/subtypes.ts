@@ -62,7 +62,7 @@ export class Subtypes {
     for (const at of ancestors) {
       for (const parent of this.parents.get(at) ?? []) {
         if (ancestors.size > MOST_ANCESTORS) break
-        const discriminator = ancestors.has(parent) ? undefined : this.discriminatorOf(parent as Schema) // only objects were noted
+        const discriminator = ancestors.has(parent) ? undefined : this.discriminatorOf(parent as Schema) // it contains only objects
         ancestors.add(parent)
         if (discriminator !== undefined) found.push(discriminator)
       }
@@ -95,7 +95,7 @@ export class Subtypes {
     const values = new Set([schema, ...children.map(each => each.value)])
     const mapped = [...(own?.mapped.values() ?? [])].map(each => each.target)
     if (own?.fallback !== undefined && !own.mapped.has(own.fallback.value as object)) mapped.push(own.fallback)
-    const isBelow = (value: unknown) => own !== undefined && this.rootsOf(value as Schema).includes(own) // mapped are objects
+    const isBelow = (value: unknown) => own !== undefined && this.rootsOf(value as Schema).includes(own) // mapped values are objects
     return [...children, ...mapped.filter(({ value }) => !values.has(value) && !isBelow(value))]
   }
 
@@ -178,7 +178,7 @@ export class Subtypes {
     const rivals = new Set<unknown>([...branches, ...mapped.keys(), ...this.childrenOf(owner).map(each => each.value)])
     rivals.delete(fallback?.value)
     const values = [...rivals].flatMap(each => {
-      const { const: only, enum: some = [only] } = this.selectorValue(alone, each as Schema) // only objects were noted
+      const { const: only, enum: some = [only] } = this.selectorValue(alone, each as Schema) // it contains only objects
       return some.filter(value => value !== undefined)
     })
     const value = values.length === 0 ? {} : { not: { enum: [...new Set(values)] } }
@@ -235,7 +235,7 @@ export class Subtypes {
         'discriminator',
       ])
     for (const { value } of subtypes) {
-      if (this.isFixed(discriminator, value as Schema)) continue // a target of subtypes is an object
+      if (this.isFixed(discriminator, value as Schema)) continue // a subtype's target is always an object
       const name = quote(this.names.get(value as Schema) ?? '')
       warn(`nothing says which ${quote(property)} selects ${name}: the model may send any`, ['discriminator'])
     }
@@ -244,7 +244,7 @@ export class Subtypes {
   /** Returns values, up to a limit, that a parent allows and no subtype has; none if a subtype has no known selector. */
   private valuesNotOffered(discriminator: Discriminator, schema: Schema, subtypes: readonly Target[]): unknown[] {
     const { allowed = [] } = this.declared(schema, discriminator.property)
-    const below = new Set(subtypes.map(each => each.value as Schema)) // targets of subtypes are objects
+    const below = new Set(subtypes.map(each => each.value as Schema)) // a subtype's target is always an object
     if (allowed.length === 0 || below.size === 0) return []
     const offered = new Set<unknown>(discriminator.mapped.get(schema)?.values)
     for (const each of below) {
@@ -277,7 +277,7 @@ export class Subtypes {
   }
 
   private noteParents(target: Target): void {
-    const schema = target.value as Schema // only objects were noted
+    const schema = target.value as Schema // it contains only objects
     const parts: unknown[] = Array.isArray(schema.allOf) ? schema.allOf : []
     const parents = new Set(parts.filter(isReference).flatMap<Schema>(part => this.endOf(part, target.base) ?? []))
     parents.delete(schema)
@@ -305,7 +305,7 @@ export class Subtypes {
     for (const [value, ref] of Object.entries(isObject(mapping) ? mapping : {})) {
       const target = targetOf(['mapping', value], ref)
       if (target === undefined) continue
-      const named = target.value as Schema // as was looked for
+      const named = target.value as Schema // the search only matches objects
       const known = mapped.get(named)
       if (known === undefined) mapped.set(named, { target, values: [value] })
       else known.values.push(value)

@@ -4,7 +4,7 @@ import { DEFINITION_LIMITS } from './limits.js'
 /** The schemas that references can name. If several have the same name, the first counts. */
 export interface NamedSchemas {
   readonly ids: Map<string, Resolved>
-  /** By `$anchor` and `$dynamicAnchor`. */
+  /** Schemas by `$anchor` and `$dynamicAnchor`. */
   readonly anchors: Map<string, Resolved>
   readonly byObject: Map<object, Resolved>
   /** All keys under `$defs` and `definitions`. */

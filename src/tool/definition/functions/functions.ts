@@ -93,7 +93,7 @@ function functionsOf({ operations, readings }: Inspection): ReadFunction[] | und
     characters += comparable(parameters).length
     if (characters > MOST_CHARACTERS) return undefined
     functions.push({
-      name: names[i] as string, // one for each operation
+      name: names[i] as string, // there is one name for each operation
       operationId,
       description: describe(summary, spec.description),
       parameters,
@@ -166,7 +166,7 @@ class ArgumentSchemas {
     }
     const names = argumentNames([...labels])
     return inputs.map((each, i) => {
-      const argument = names[i] as string // one for each
+      const argument = names[i] as string // has one entry for each
       return { ...each, argument, schema: titled(each.schema, argument, each.name) }
     })
   }

@@ -4,7 +4,6 @@ import { safePropertyNames } from './names.js'
 
 type Schema = Record<string, unknown>
 
-/** A JSON Schema of draft 2020-12. */
 export type JsonSchema = Schema | boolean
 
 /** A converted schema, the definitions it refers to, and the wire names of its renamed properties. */
@@ -212,7 +211,7 @@ export class SchemaConverter {
         ),
       )
     for (const target of offered) {
-      const value = target.value as Schema // a target of subtypes is an object
+      const value = target.value as Schema // a subtype's target is always an object
       const part = this.reference(target, { isParent: false, hidden })
       const isBelow = own === undefined || subtypes.rootsOf(value).includes(own)
       // A schema named only in a mapping does not include the parent's fields, so they are added.
@@ -244,7 +243,7 @@ export class SchemaConverter {
 
   /** Converts a selector: a schema that fixes one property. */
   private selector(fixed: Schema): Schema {
-    const [[property = '', value] = []] = Object.entries(fixed.properties as Schema) // as `Subtypes` makes it
+    const [[property = '', value] = []] = Object.entries(fixed.properties as Schema) // `Subtypes` makes selectors of this shape
     const name = this.name(property)
     return { ...fixed, properties: { [name]: value }, ...(fixed.required !== undefined && { required: [name] }) }
   }
@@ -291,7 +290,7 @@ export class SchemaConverter {
   private hiddenIn(schema: Schema, base: Schema | undefined, hops: number): ReadonlySet<string> {
     const known = this.hidden.get(schema)
     if (known !== undefined || hops > MOST_HOPS) return known ?? NO_NAMES
-    this.hidden.set(schema, NO_NAMES) // for a circle
+    this.hidden.set(schema, NO_NAMES) // ends a cycle
     const entries = isObject(schema.properties) ? Object.entries(schema.properties) : []
     const own = entries.filter(([, property]) => this.isSetByServer(property, base)).map(([name]) => name)
     let names: ReadonlySet<string> = own.length === 0 ? NO_NAMES : new Set(own)

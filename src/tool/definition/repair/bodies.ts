@@ -5,7 +5,6 @@ import { isObject } from '../check/references.js'
 import type { EditedDocument } from './edits.js'
 import { placeKey, stepsOf } from './pointers.js'
 
-/** An operation that was left out. */
 export interface DroppedOperation {
   method: string
   path: string
@@ -24,7 +23,7 @@ const ANY_JSON = /^\s*(?:\*\/\*|application\/\*|text\/json|application\/x-json)\
 /** With more operations none is dropped, because nobody could read such a list. */
 const MOST_USES = 20_000
 
-/** The repairs of request bodies that a model cannot send. */
+/** Repairs request bodies that a model cannot send. */
 export class BodyRepairs {
   readonly dropped: DroppedOperation[] = []
   private uses: Map<string, Use[]> | undefined

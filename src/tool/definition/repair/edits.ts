@@ -73,7 +73,7 @@ export class EditedDocument {
   /** Renames keys of the object at `holder`, all at once. A name that is already in use is skipped. */
   rename(holder: Loc, names: ReadonlyMap<string, { to: string; type: string; msg: string }>): void {
     const [outer, last] = this.own(holder)
-    const container = outer?.[last] as Container | undefined // the caller found an object there
+    const container = outer?.[last] as Container | undefined // the caller has checked that it is an object
     if (container === undefined) return
     const members = Object.entries(container)
     const taken = new Set(members.map(([key]) => key))

@@ -74,7 +74,7 @@ export class GivenPlaces {
     if (part === 'responses')
       return [...operation, part, ...rest.filter((_, i) => rest[1] !== 'content' || (i !== 1 && i !== 2))]
     if (part !== 'requestBody') return path
-    const [, , , ...inner] = rest // after content, media type and schema; the schemas of forms are not read
+    const [, , , ...inner] = rest // skips content, media type and schema; form schemas are not read
     const holders = [operation, operation.slice(0, 2)]
     const body = holders.flatMap(holder => this.entriesAt(holder)).find(({ entry }) => entry.in === 'body')
     return body === undefined ? operation : [...body.place, 'schema', ...inner]

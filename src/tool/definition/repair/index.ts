@@ -5,7 +5,7 @@ import { MOST_EDITS, type RepairOptions, Repairs } from './rules.js'
 
 export interface RepairOptionsAndCheck extends CheckOptions, RepairOptions {}
 
-/** A definition with the edits that repair it. */
+/** A repaired definition and its edits. */
 export interface Repair {
   definition: unknown
   edits: Edit[]

@@ -32,7 +32,6 @@ const BEYOND_REPAIR = new Set(['definition_too_deep', 'definition_too_large', 'k
 /** Matches a key that was cut in a `loc`: two long keys may share it. */
 const CUT_KEY = /^.{246,}~[0-9a-f]{8}$/s
 
-/** The repairs of one definition. */
 export class Repairs {
   readonly document: EditedDocument
   readonly servers: ServerRepairs
@@ -163,7 +162,7 @@ export class Repairs {
 
   /** Returns a number or boolean as the document writes it. */
   private written(path: Loc, value: number | boolean): string {
-    const holder = this.document.at(path.slice(0, -1)) as object // it holds the value
+    const holder = this.document.at(path.slice(0, -1)) as object // the container of an existing value is an object
     return typeof value === 'number' ? this.numbers.textOf(holder, path.at(-1) ?? '', value) : String(value)
   }
 

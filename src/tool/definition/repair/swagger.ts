@@ -176,7 +176,7 @@ class Preparation {
     }
     lookInto(document)
     for (const holder of holders) {
-      const ref = holder.$ref as string // only such were found
+      const ref = holder.$ref as string // only objects with a text as `$ref` are collected
       const steps = stepsOf(ref)
       const isOfPath = steps[0] === 'paths'
       const isNumbered = isOfPath && steps.length <= 5 && steps.at(-2) === 'parameters'
