@@ -205,12 +205,10 @@ const columns: ColumnFields<Columns, Fields> = FIELDS
 export type PersonaColumn = keyof Columns
 export type RequestField = { [F in keyof Fields]: Fields[F] extends { request: unknown } ? F : never }[keyof Fields]
 export type Relation = { [F in keyof Fields]: Fields[F] extends { link: Link } ? F : never }[keyof Fields]
-/** The relations whose links have a level. */
 export type ShareRelation = {
   [R in Relation]: Fields[R]['link'] extends { isShare: true } ? R : never
 }[Relation]
 
-/** A person with whom an agent is shared. */
 export interface Share<Id> {
   id: Id
   level: ShareLevel

@@ -25,10 +25,10 @@ const LARGE_COLUMNS: Partial<Record<PersonaColumn, Expression<number>>> = {
   starter_messages: fn('octet_length', [cast('p.starter_messages', 'text')]),
 }
 
-/** The most bytes of all large texts in a batch. A batch has up to 32 states, and a byte may become six in JSON. */
+/** The most bytes of one agent's large texts together. A batch has up to 32 states, and a byte may become six in JSON. */
 const PREFETCHED_TEXT_BYTES_MAX = 16 * 1024
 
-/** SQL: the agent `p` as a `PersonaState` with the user's rights. `isWhole` false leaves out large texts (`large.bytes`). */
+/** SQL: the agent `p` as a `PersonaState` with the user's rights. `isWhole` false leaves out texts that are too large to prefetch. */
 export function personaState(user: Expression<string>, isWhole = true): AliasableExpression<PersonaState> {
   const isLarge = persona('large.bytes', '>', lit(PREFETCHED_TEXT_BYTES_MAX))
   const columns = COLUMNS.map(([name, { column }]) => {

@@ -291,7 +291,6 @@ function attachableTool({ managesAll, user }: Viewer): Expression<SqlBool> {
 
 type ReferenceParameters = ViewerParameters & RelationLists
 
-/** The SQL types of a viewer and of the ids of each relation. */
 export const REFERENCE_TYPES = { ...VIEWER_TYPES, ...relationTypes() }
 
 /** Reads the records of newly attached ids, to report those that may not be attached. */

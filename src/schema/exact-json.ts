@@ -5,7 +5,7 @@ import { randomBytes } from 'node:crypto'
 const MARK = `number-${randomBytes(12).toString('base64url')}:`
 const MARKED = new RegExp(`(["']?)${MARK}([-+.\\deE]+)\\1`, 'g')
 
-/** The number texts of one object or list, by key or index. Read values must not be changed. */
+/** The number texts of one object or list, by key or index. The map never changes after parsing. */
 type Texts = ReadonlyMap<string, string>
 
 const textsOf = new WeakMap<object, Texts>()

@@ -76,7 +76,6 @@ export const ValidateToolRequest = Type.Object(
 )
 
 export type MethodSpec = Static<typeof MethodSpec>
-/** One operation of a definition, as a tool would call it. */
 export const MethodSpec = Type.Object(
   { name: text(), summary: text(), path: text(), method: text(), spec: freeForm() },
   { $id: 'MethodSpec' },

@@ -132,7 +132,6 @@ interface Argument extends ConvertedSchema {
   readonly name: string
   readonly isRequired: boolean
   readonly mediaType: string | undefined
-  /** The parameter or the body itself. */
   readonly value: Record<string, unknown>
 }
 

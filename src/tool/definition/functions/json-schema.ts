@@ -21,7 +21,7 @@ export interface Definition {
   converted?: ConvertedSchema
 }
 
-/** What the enclosing schemas of the same value say. */
+/** Facts about a schema from the enclosing schemas of the same value. */
 interface Context {
   /** True for a parent inside the `allOf` of its subtype: only its own fields count, not its subtypes. */
   readonly isParent: boolean
