@@ -29,7 +29,7 @@ const db = queries()
 const nobody = lit(null).$castTo<string | null>().as('person')
 const { cast } = on()
 
-/** The state of what decides on access, as JSON text: an event records it, and `audit verify` compares the last with what is stored. */
+/** SQL: what decides on access, as one JSON object per subject. An event records it; `audit verify` compares the last event with the stored rows. */
 export const STATES = {
   user: db
     .selectFrom('user_account as u')
@@ -88,7 +88,7 @@ export const STATES = {
 
 function ownedBy(table: 'mcp_server' | 'oauth_config' | 'user_file') {
   return db
-    .selectFrom(`${table as 'mcp_server'} as owned`) // the others have these columns too
+    .selectFrom(`${table as 'mcp_server'} as owned`) // the other tables have the same two columns
     .select(({ cast, ref }) => {
       const detail = jsonBuildObject({ owner: ref('owned.owner_id') })
       return [cast<string>('owned.id', 'text').as('subject'), nobody, detail.as('detail')]
@@ -96,21 +96,21 @@ function ownedBy(table: 'mcp_server' | 'oauth_config' | 'user_file') {
 }
 
 export type StatefulKind = keyof typeof STATES
-/** What an event is about. `keys`, `apply`, `prune` and `erasure` are acts without a state of their own. */
+/** The kind of subject of an event. `keys`, `apply`, `prune` and `erasure` are operations without a stored state. */
 export type AccessKind = StatefulKind | 'keys' | 'apply' | 'prune' | 'erasure'
 
-export const STATEFUL_KINDS = Object.keys(STATES) as StatefulKind[] // the keys of this very record
+export const STATEFUL_KINDS = Object.keys(STATES) as StatefulKind[]
 export const ACCESS_KINDS: readonly AccessKind[] = [...STATEFUL_KINDS, 'keys', 'apply', 'prune', 'erasure']
 
-/** A change of access. `subject` is an id, or of a kind without subjects the empty text. */
+/** A change of access. `subject` is an id, or empty for a kind without subjects. */
 export interface AccessChange {
   kind: AccessKind
   subject: string
-  /** In the past: `created`, `deactivated`. */
+  /** A past participle: `created`, `deactivated`. */
   action: string
-  /** Whom it concerns, in clear text, where no state says so any more. */
+  /** The email of the person concerned, if the stored state no longer has it. */
   person?: string
-  /** What to record where the kind has no state. */
+  /** The details to record for a kind without a stored state. */
   detail?: unknown
 }
 
@@ -119,7 +119,7 @@ export type AccessEvent = { [Column in keyof AccessEventTable]: Shown<Selectable
   detail: string
 }
 
-/** The state of a subject as JSON text, and its clear text. */
+/** The state of a subject as JSON text, and the email of its person. */
 interface AccessState {
   subject: string
   person: string | null
@@ -128,7 +128,7 @@ interface AccessState {
 
 const CHANGES_AT_ONCE = 500
 
-/** Adds an event for each change to the chain of its subject, in the transaction of the change, which then holds the chains. */
+/** Adds an event for each change to the chain of its subject. The chains stay locked until the transaction of the change ends. */
 export async function recordAccess(
   trx: Transaction<Tables>,
   actor: Actor,
@@ -164,7 +164,7 @@ export async function appendEvents(
   await store(trx, events, [...chains.values()])
 }
 
-/** The end of a chain, and the time now. */
+/** The last event of a chain, and the current time `at`. */
 interface ChainHead {
   kind: string
   subject: string
@@ -177,7 +177,7 @@ function nameOf(kind: string, subject: string): string {
   return `${kind} ${subject}`
 }
 
-/** Locks the chains, new ones too, always in one order. */
+/** Locks the chains, and creates those that are missing. Sorted by kind and subject, so that two transactions cannot deadlock. */
 export async function lockChains(
   trx: Transaction<Tables>,
   changes: readonly Pick<AccessChange, 'kind' | 'subject'>[],
@@ -205,7 +205,7 @@ export async function lockChains(
   return new Map(rows.map(row => [nameOf(row.kind, row.subject), row]))
 }
 
-/** SQL: some records as the rows `given`. */
+/** SQL: JSON records as the rows `given`. */
 function records<Row>(rows: readonly object[], types: SqlTypes<Row>) {
   return recordsOf<Row, 'given'>(cast(val(JSON.stringify(rows)), 'jsonb'), 'given', types)
 }
@@ -253,12 +253,12 @@ function accessEvent(
   return { ...event, hash: eventHash(event) }
 }
 
-/** SQL: the columns of access events. */
+/** SQL: the columns of an access event as `AccessEvent` has them. */
 export const EVENT_COLUMNS = sql`kind, subject, number, at, action, actor, request_id, client_address, command, salt,
   encode(identity_hash, 'hex') as identity_hash, person, person_salt, encode(person_hash, 'hex') as person_hash,
   detail::text as detail, encode(previous_hash, 'hex') as previous_hash, encode(hash, 'hex') as hash`
 
-/** The hash of an event: SHA-256 over its fields in a fixed order, people by their commitments. Hex. */
+/** The hash of an event in hex: SHA-256 of its fields in a fixed order. People are covered by their commitments, so that they can be erased. */
 export function eventHash(event: Omit<AccessEvent, 'hash'>): string {
   const { kind, subject, number, at, action, identity_hash, request_id, command, person_hash, previous_hash } = event
   const said = [kind, subject, number, at, action, identity_hash, request_id, command, person_hash]

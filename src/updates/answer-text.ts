@@ -1,15 +1,15 @@
 import { hash } from 'node:crypto'
 
-/** Stands on each side of a definition's hash. JSON text never holds it: in texts it is escaped. */
+/** Encloses a definition's hash in a digest. JSON text cannot contain this character unescaped. */
 export const MARK = '\u0001'
 
-/** The JSON text of a stored definition, or the bytes that are sent of it, and its hash in hex. */
+/** A stored definition: its JSON text or UTF-8 bytes, and its hash in hex. */
 export interface DefinitionText {
   hash: string
   text: string | Buffer
 }
 
-/** The JSON text of an answer that is not joined: texts, and definitions where they stand among them. */
+/** The JSON text of an answer in pieces: texts, and definitions at their places between them. */
 export class AnswerText {
   readonly #texts: readonly (string | DefinitionText)[]
 
@@ -17,12 +17,11 @@ export class AnswerText {
     this.#texts = texts
   }
 
-  /** All of it, in order. */
   get pieces(): (string | Buffer)[] {
     return this.#texts.map(text => (typeof text === 'string' ? text : text.text))
   }
 
-  /** The bytes that are sent. Definitions come as bytes: to join texts with them would make texts of all of it first. */
+  /** The UTF-8 bytes of the answer. Definitions are copied as bytes: joining strings would decode all of them first. */
   toBuffer(): Buffer {
     const { pieces } = this
     const bytes = Buffer.allocUnsafe(pieces.reduce((sum, piece) => sum + Buffer.byteLength(piece), 0))
@@ -31,12 +30,12 @@ export class AnswerText {
     return bytes
   }
 
-  /** The SHA-256 of what is shown, in hex, the same in every process: each definition stands in it by its own hash. */
+  /** The SHA-256 of the answer in hex, the same in every process. Each definition is replaced by its own hash. */
   digest(): string {
     const texts = this.#texts.map(text => (typeof text === 'string' ? text : MARK + text.hash + MARK))
     return hash('sha256', texts.join(''))
   }
 }
 
-/** Where nobody wants to see a snapshot. */
+/** The snapshot of an answer without a body. */
 export const NOTHING = new AnswerText([])

@@ -4,7 +4,7 @@ import type { Param, SqlTypes } from '../db/statements/statement.js'
 import type { AuditTable, ResourceKind } from '../db/tables.js'
 import { type AuditEntry, NO_KEY, type RequestKey } from './audit.js'
 
-/** How the columns of an audit row travel: as their SQL type, bytes as hex. What is read and written follows from here. */
+/** The SQL types in which the columns of an audit row are sent; `hex` is bytes as hex text. All statements on audit rows derive from this table. */
 const COLUMNS = {
   resource_kind: 'text',
   resource_id: 'integer',
@@ -34,27 +34,27 @@ const COLUMNS = {
 }
 
 type ColumnName = keyof typeof COLUMNS
-const NAMES = Object.keys(COLUMNS) as ColumnName[] // the keys of this very record
+const NAMES = Object.keys(COLUMNS) as ColumnName[]
 
-/** The values of an audit row in a row statement. */
+/** The parameter types of an audit row in a row statement. */
 export const AUDIT_TYPES = Object.fromEntries(
   NAMES.map(name => [name, COLUMNS[name] === 'hex' ? 'text' : COLUMNS[name]]),
 ) as SqlTypes<AuditEntry & RequestKey>
 
 type Written = { id: number; version: number; user: string | null; token: number | null }
 
-/** SQL: the audit rows `a` of a resource. */
+/** SQL: the audit rows of a resource, as `a`. */
 export function changesOf(kind: ResourceKind, id: Expression<number>) {
   return queries().selectFrom('audit as a').where('a.resource_kind', '=', lit(kind)).where('a.resource_id', '=', id)
 }
 
-/** SQL: the rows that a statement changed, with their values as `input`. `locked` is what it found and locked. */
+/** SQL: the rows that a statement changed, joined with their parameters as `input`. `locked` has the rows that it found and locked. */
 export function changedRows() {
   const db = queries<{ changed: { position: number }; locked: { position: number } }>()
   return db.selectFrom('changed').innerJoin('locked as input', 'input.position', 'changed.position')
 }
 
-/** SQL: adds the audit row of each of `changedRows`. */
+/** SQL: inserts an audit row for each of `changedRows`. */
 export function insertAudit(kind: ResourceKind, param: Param<AuditEntry & RequestKey & Written>) {
   const known: Partial<Record<ColumnName, Expression<unknown>>> = {
     resource_kind: lit(kind),
@@ -70,7 +70,7 @@ export function insertAudit(kind: ResourceKind, param: Param<AuditEntry & Reques
   return queries().insertInto('audit').columns(NAMES).expression(changedRows().select(values))
 }
 
-/** The columns of an audit row for an insert without a writing statement. */
+/** The columns of an audit row, for an insert outside a row statement. */
 export function auditColumns(entry: AuditEntry & RequestKey) {
   const values = NAMES.map(name => {
     const value = entry[name]
@@ -79,19 +79,19 @@ export function auditColumns(entry: AuditEntry & RequestKey) {
   return Object.fromEntries(values) as Insertable<AuditTable>
 }
 
-/** SQL: the columns of the chain without the difference, which may have megabytes. */
+/** SQL: the columns that the hash chain covers, except the difference, which can have megabytes. */
 export const ROW_COLUMNS = sql.join(
   NAMES.filter(name => isInChain(name) && name !== 'difference').map(name => shownColumn(name, COLUMNS[name])),
 )
 
-/** SQL: a column as the program sees it: bytes as hex, JSON as its text. */
+/** SQL: a column as the program reads it: bytes as hex, JSON as text. */
 function shownColumn(name: string, type: string): RawBuilder<unknown> {
   const column = sql.ref<Buffer>(name)
   if (type === 'hex') return sql`${hexOf(column)} as ${column}`
   return type === 'json' ? sql`${column}::text as ${column}` : column
 }
 
-/** Whether the chain has this column: the key of a request is no part of it. */
+/** True for columns of the hash chain. It does not cover the idempotency key. */
 function isInChain(name: ColumnName): name is keyof AuditEntry {
   return !(name in NO_KEY)
 }

@@ -3,14 +3,14 @@ import type { Selectable } from 'kysely'
 import { instantText, instantUs } from '../db/clock.js'
 import type { AuditTable, ResourceKind } from '../db/tables.js'
 
-/** Who makes a change, for the audit trail. `name` is an email, or `agentctl` for a change by the operator. */
+/** The author of a change, for the audit trail. `name` is an email, or `agentctl` for a change by the operator. */
 export interface Actor {
   id: string | null
   name: string
   tokenId: number | null
   requestId: string
   clientAddress: string
-  /** The command line of `agentctl` without values that may be secret or personal; null for a request. */
+  /** The command line of `agentctl` without secret or personal values; null for a request. */
   command: string | null
 }
 
@@ -21,7 +21,7 @@ export interface Change {
   to: unknown
 }
 
-/** The resource before the change: the end of its chain. `audit_head` is hex; `made_at` is when that version was made, if known. */
+/** The resource before the change. `audit_head` is the hash of its last audit row in hex; `made_at` is the time of that version, if known. */
 interface ChainEnd {
   kind: ResourceKind
   id: number
@@ -30,7 +30,7 @@ interface ChainEnd {
   made_at?: string | null
 }
 
-/** What the program sees of a column: bytes as hex. */
+/** The type of a column as the program reads it: bytes are hex. */
 export type Shown<Value> = Value extends Buffer ? string : Value
 
 /** An audit row as it is stored, without its difference. Bytes are hex, `at` is UTC with microseconds. */
@@ -38,10 +38,10 @@ export type StoredRow = {
   [Column in Exclude<keyof AuditTable, keyof RequestKey | 'difference'>]: Shown<Selectable<AuditTable>[Column]>
 }
 
-/** A new audit row, from which nothing was pruned or erased. `difference` is JSON text. */
+/** A new audit row, before any pruning or erasure. `difference` is JSON text. */
 export type AuditEntry = StoredRow & { difference: string; salt: string; identity_hash: string }
 
-/** SHA-256 of the caller's id with the `Idempotency-Key`, and of what is asked, in hex; null without a key. No part of the chain. */
+/** SHA-256 in hex of the caller's id with the `Idempotency-Key`, and of the request; null without a key. The hash chain does not cover them. */
 export interface RequestKey {
   idempotency_key: string | null
   request_fingerprint: string | null
@@ -52,15 +52,15 @@ export const NO_KEY: RequestKey = { idempotency_key: null, request_fingerprint: 
 export const GENESIS_HASH = '0'.repeat(64)
 
 /**
- * The audit row of one change, linked to the row before it of the same resource. The hash covers the difference by its hash and the
- * author by a salted commitment: either can be taken away, and the chain still verifies (DECISIONS section 10).
+ * Makes the audit row of one change, linked to the previous row of the same resource. Its hash covers only the hash of the difference and a
+ * salted commitment to the author, so that both can be removed and the chain still verifies (DECISIONS section 10).
  */
 export function auditEntry(
   end: ChainEnd,
   changes: Change[],
   actor: Actor,
   atMs: number,
-  /** What it says of the content; the replaced definition is kept alive by it. */
+  /** Hashes in hex. A stored definition is kept while an audit row names it as `definitionBefore`. */
   content: { definitionBefore: string | null; contentHash: string | null },
 ): AuditEntry {
   const difference = JSON.stringify(Object.fromEntries(changes.map(({ field, from, to }) => [field, { from, to }])))
@@ -90,12 +90,12 @@ export function auditEntry(
   return Object.assign(entry, { hash: auditHash(entry) })
 }
 
-/** The time of an audit row, later than `after` also where the database's clock was set back: versions are found by it. */
+/** The time of an audit row. It is always later than `after`, even if the database's clock was set back: versions are looked up by time. */
 export function auditTime(atMs: number, after: string | null): string {
   return instantText(Math.max(Math.floor(atMs * 1_000), after ? instantUs(after) + 1 : 0))
 }
 
-/** The hash of an audit row in hex. Not of `definition_before`, which goes when the difference, that names it too, is pruned. */
+/** The hash of an audit row in hex. It leaves out `definition_before`, which pruning removes together with the difference. */
 export function auditHash(entry: Omit<StoredRow, 'salt' | 'definition_before' | 'hash'>): string {
   const { resource_kind, resource_id, version_before, version_after, at, actor_id, identity_hash, token_id } = entry
   const { request_id, command, difference_bytes, content_hash, fields, difference_hash, previous_hash } = entry
@@ -107,7 +107,7 @@ export function auditHash(entry: Omit<StoredRow, 'salt' | 'definition_before' | 
   )
 }
 
-/** What stands for texts that may have to be erased: to guess them from it takes the salt. Hex. */
+/** A salted hash in hex of texts that may have to be erased later. Without the salt the texts cannot be guessed from it. */
 export function commitment(salt: string, ...texts: readonly string[]): string {
   return sha256(JSON.stringify([salt, ...texts]))
 }

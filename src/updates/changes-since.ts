@@ -7,8 +7,8 @@ import { readPastOf } from './past.js'
 import type { UpdateRequest, VersionedState } from './resource.js'
 
 /**
- * What changed since a version, by whom and when (the last change of each field); null when that is no longer known. `applied` is the
- * version in which the caller's own content was stored since, if it was, and if that is still known.
+ * `changed` has the last change of each field since a version; null if that is no longer known. `applied` is the later version that stored
+ * the content of this same request, if one did.
  */
 interface Since {
   changed: FieldChange[] | null
@@ -19,8 +19,8 @@ const NEVER: Since = { changed: null, applied: 'none' }
 const UNKNOWN: Since = { changed: null, applied: 'unknown' }
 
 /**
- * What happened after version `since`, as far as the audit rows tell. The caller's own update was stored when the row after `since` is
- * theirs and the state after it had every value that the request asks for (`asked`): its answer was lost.
+ * Reads what changed after version `since`. The caller's own update was stored, and only its answer lost, if the row after `since` is
+ * theirs and the state after it has every value that the request asks for (`asked`).
  */
 export async function changesSince(
   db: Kysely<Tables>,
@@ -57,5 +57,5 @@ export async function changesSince(
   }
 }
 
-/** More changes since a version are not worth listing. */
+/** More changes are reported as unknown. */
 const CHANGES_READ_AT_MOST = 1000

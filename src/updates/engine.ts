@@ -30,38 +30,35 @@ import { runStatement } from './run-statement.js'
 import { entryOf, lockRow, setTimeOfNow, tryLockRow } from './write.js'
 
 /*
- * How an agent or a tool is created, updated and deleted, all or nothing. This is the one home of the algorithm:
+ * Creates, updates and deletes agents and tools, each in one transaction. The algorithm:
  *
- *   1. Decide on the state that came with the authentication, and write with one statement. It checks under the row's
- *      lock that version, access (ownership and shares) and caller (token, user, permission, groups, bindings) are
- *      still those that were decided on, and answers nothing where they are not. It never waits for the row.
- *   2. Where it answered nothing, or where only the lock can tell: lock the row, establish the caller again, read the
- *      row again, decide again, write.
- *      What is created is a row of which nothing is said yet, in the same transaction; a deletion is a change.
- *   3. Where a commit is not confirmed: settle. The audit row of the write says whether it was applied.
+ *   1. Decide on the state that was read with the authentication, and write with one statement. Under the row's lock it checks that
+ *      version, access (ownership and shares) and caller (token, user, permission, groups, bindings) have not changed since; if they have,
+ *      it returns no row. It never waits for the row's lock.
+ *   2. If it returned no row, or if the decision needs the lock: lock the row, authenticate again, read the row again, decide again, write.
+ *      A creation inserts a blank row in the same transaction and updates it; a deletion is an update.
+ *   3. If the commit is not confirmed: settle. The audit row shows whether the write was applied.
  *
- * Invariants: one effective change makes one version and one audit row, in one transaction. A decision is never written
- * to another state than the one it was made on. An unconfirmed commit is never repeated, and no outcome is ever
- * guessed.
+ * Invariants: each effective change makes one version and one audit row, in one transaction. A decision is only written to the state that
+ * it was made on. An unconfirmed commit is never repeated, and an outcome is never guessed.
  *
- * What an agent or a tool gives to it is in `resource.ts`, what `If-Match` means in `precondition.ts`, and what every write has in
- * `write.ts`.
+ * `resource.ts` has the interface of a resource, `precondition.ts` the meaning of `If-Match`, `write.ts` the parts of every write.
  */
 
 /**
- * Updates a resource from its prefetched state. Throws `ResourceNotFound`, `PreconditionFailed`, `Refused` without a precondition, what `decide` and
- * the bounds throw, for a key `IdempotencyKeyInUse` and `KeyTaken`, and `Unavailable`, which says what became of the update.
+ * Updates a resource, starting from its prefetched state. Throws `ResourceNotFound`, `PreconditionFailed`, `Refused` (no precondition),
+ * `IdempotencyKeyInUse`, `KeyTaken`, `Unavailable` with the outcome, and what `decide` and the bounds throw.
  */
 export async function update<T extends ResourceTypes>(job: Job<T>, prefetched: T['State']): Promise<Updated<T>> {
   return await settled(job, async () => (await decideAndWrite(job, prefetched)) ?? (await lockAndDecideAgain(job)))
 }
 
-/** Give up after 5 ids that rows inserted by others have already: the next request goes on after them. */
+/** Give up after 5 ids that other rows have already. The next request tries the ids after them. */
 const IDS_TRIED_MAX = 5
 
 /**
- * Creates a resource in one transaction: inserts a row of the caller's, then updates it. The result has its id. A creation that fails uses up
- * an id, and so does a dry run. Throws as `update` does.
+ * Creates a resource in one transaction: inserts a blank row that the caller owns, then updates it. Returns its id. A failed creation and a
+ * dry run use up an id. Throws as `update` does.
  */
 export async function create<T extends ResourceTypes>(job: Job<T>): Promise<Updated<T>> {
   const { database, resource, request } = job
@@ -78,7 +75,7 @@ export async function create<T extends ResourceTypes>(job: Job<T>): Promise<Upda
   })
 }
 
-/** Repeats an attempt that stored nothing for sure, and settles a commit that was not confirmed. */
+/** Repeats an attempt that certainly stored nothing, and settles an unconfirmed commit. */
 async function settled<T extends ResourceTypes>(job: Job<T>, attempt: () => Promise<Updated<T>>): Promise<Updated<T>> {
   try {
     return await withRetries(owningKey(attempt))
@@ -88,14 +85,14 @@ async function settled<T extends ResourceTypes>(job: Job<T>, attempt: () => Prom
   }
 }
 
-/** What a decision on `state` leads to. */
+/** A decision on `state`, with the audit row to store. */
 interface Write<T extends ResourceTypes> {
   entry: AuditEntry
   decision: T['Decision']
   state: T['State']
 }
 
-/** The commit of an attempt was not confirmed. `write` is what it stored, if it stored anything but a key. */
+/** The commit of an attempt was not confirmed. `write` is what the attempt stored; undefined if it stored at most a key. */
 class InDoubt<T extends ResourceTypes = ResourceTypes> extends Error {
   constructor(
     readonly doubt: CommitUnknown,
@@ -109,7 +106,10 @@ function inDoubt<T extends ResourceTypes>(error: unknown, write: Write<T> | unde
   return error instanceof CommitUnknown ? new InDoubt(error, write) : error
 }
 
-/** The server may hold the key of an attempt that lost its connection a moment longer: the next attempt waits for its own key. */
+/**
+ * After a lost connection the server may hold the attempt's key for a moment. So the next attempt waits for the key instead of reporting it
+ * as in use.
+ */
 function owningKey<Result>(attempt: () => Promise<Result>): () => Promise<Result> {
   let hasLostConnection = false
   return async () => {
@@ -123,21 +123,21 @@ function owningKey<Result>(attempt: () => Promise<Result>): () => Promise<Result
   }
 }
 
-/** Step 1. Undefined where only the lock can tell, or where the statement found another state than the one decided on. */
+/** Step 1. Undefined if the decision needs the lock, or if the state changed since it was read. */
 async function decideAndWrite<T extends ResourceTypes>(
   job: Job<T>,
   state: T['State'],
 ): Promise<Updated<T> | undefined> {
   const { database, resource, request } = job
   if (request.merges && isStale(request, state)) {
-    resource.requireRights(state, request.caller) // before a lock is taken for it
+    resource.requireRights(state, request.caller) // checked before a lock is taken
     return undefined
   }
   const decision = decidedUnlessStale(request, state, () => resource.decide(state, request, null))
   if (decision === undefined || !resource.isStorable(decision)) return undefined
   if (preconditionOf(request, state, decision.changes) !== 'holds') return undefined
   const changes = decision.changes.length > 0
-  if (!changes && request.key.idempotency_key !== null) return undefined // the key alone is stored under the lock
+  if (!changes && request.key.idempotency_key !== null) return undefined // without a change only the key is stored, which needs the lock
   const { write, query, onSend } = statementFor(job, state, decision)
   const asked = {
     bytes: isMinimal(request, state, decision) ? 0 : resource.definitionBytes(state, decision),
@@ -151,7 +151,7 @@ async function decideAndWrite<T extends ResourceTypes>(
   return row && updatedBy(job, state, decision, row)
 }
 
-/** What `decide` answers; undefined where a redaction belongs to another state, as the tag does: only the lock tells what happened since. */
+/** The result of `decide`. Undefined if both tag and redaction belong to an older state: step 2 then reports what changed since. */
 function decidedUnlessStale<D>(request: UpdateRequest, state: VersionedState, decide: () => D): D | undefined {
   try {
     return decide()
@@ -179,7 +179,7 @@ async function lockAndDecideAgain<T extends ResourceTypes>(job: Job<T>): Promise
 /** Give up after 5 attempts if shares or rights keep changing while the row is locked. */
 const LOCKED_TRIES_MAX = 5
 
-/** Undefined where `lock` did not lock the row. */
+/** Step 2 in one transaction. Undefined if `lock` did not lock the row. */
 async function inLockingTransaction<T extends ResourceTypes>(
   { database, resource, request }: Job<T>,
   lock: typeof lockRow,
@@ -191,7 +191,7 @@ async function inLockingTransaction<T extends ResourceTypes>(
       if (!(await takeKey(trx, key))) throw new IdempotencyKeyInUse()
       if (!(await lock(trx, resource.kind, request.id))) return undefined
       if ((await firstAnswer(key, query => query.single(trx))) !== undefined) throw new KeyTaken()
-      // The lock holds the row. What else a decision rests on, shares and rights, may change until the statement that writes.
+      // The lock covers only the row. Shares and rights may still change before the write, which checks them: then decide again.
       for (let tries = 0; tries < LOCKED_TRIES_MAX; tries++) {
         const asOfNow = { database, resource, request: { ...request, caller: await request.callerNow(trx) } }
         const { state, decision, base } = await decidedUnderLock(trx, asOfNow)
@@ -214,7 +214,7 @@ async function inLockingTransaction<T extends ResourceTypes>(
 
 const IF_MATCH_REQUIRED = 'This update must carry If-Match. A GET of the agent or tool answers its current ETag.'
 
-/** The state under the lock, the decision on it, and what a merge starts from. Throws what refuses the update. */
+/** Reads the state under the lock and decides on it. `base` is the start of a merge. Throws the refusal. */
 async function decidedUnderLock<T extends ResourceTypes>(trx: Transaction<Tables>, { resource, request }: Job<T>) {
   const { kind } = resource
   const state = await resource.read(trx, request.id, viewerParameters(request.caller))
@@ -234,7 +234,7 @@ async function decidedUnderLock<T extends ResourceTypes>(trx: Transaction<Tables
   throw await preconditionFailed(trx, request, state, resource.asked(state, request), base && conflicts)
 }
 
-/** The statement that answers the update, and what it writes. */
+/** The statement that answers the update, and the decision that it stores, if any. */
 function statementFor<T extends ResourceTypes>(
   { resource, request }: Job<T>,
   state: T['State'],
@@ -252,7 +252,7 @@ function statementFor<T extends ResourceTypes>(
   return request.dryRun ? { query, write } : { query, write, onSend: () => setTimeOfNow(entry, state) }
 }
 
-/** Whether the answer is the version alone: not with a stale tag, or the caller would overwrite what they never saw. */
+/** True if the answer has the version only. A caller with a stale tag gets the snapshot, or they would next overwrite changes that they never saw. */
 function isMinimal(request: UpdateRequest, state: VersionedState, { changes }: Decision): boolean {
   return request.minimal && (changes.length > 0 || !isStale(request, state))
 }
@@ -269,7 +269,7 @@ function updatedBy<T extends ResourceTypes>(
   return { snapshot, id: state.id, version, decision, overwritten, merged: false, notes: [] }
 }
 
-/** Step 3: finds out what became of a write, and answers it if it was applied. Throws `Unavailable` else, and `KeyTaken`. */
+/** Step 3: finds out whether a write was applied, and answers it if it was. Throws `Unavailable` otherwise, and `KeyTaken`. */
 async function settle<T extends ResourceTypes>(job: Job<T>, { doubt, write }: InDoubt<T>): Promise<Updated<T>> {
   const { database, request } = job
   const outcome = write === undefined ? 'unknown' : await database.settle(doubt, auditRow.bind(write.entry))
@@ -280,7 +280,7 @@ async function settle<T extends ResourceTypes>(job: Job<T>, { doubt, write }: In
   return answer
 }
 
-/** The answer of the caller's own version: by now others may have made later ones, which they have not seen. */
+/** The answer for the version that the caller made: there may be later versions, whose tag would hide others' changes. */
 async function answerStored<T extends ResourceTypes>(
   job: Job<T>,
   { entry: { resource_id: id, version_after: version }, decision, state }: Write<T>,
@@ -289,7 +289,7 @@ async function answerStored<T extends ResourceTypes>(
   const { caller, prefetched } = await request.authenticateAgain()
   const updated = { id, version, decision, overwritten: overwrittenBy(request, state, decision.changes), merged: false }
   if (request.minimal) {
-    // The lookup of its route. Of what it created or deleted, the caller knows.
+    // `prefetched` is of the resource type of this route. After a creation or deletion the caller may see the minimal answer in any case.
     const isVisible = prefetched !== null && resource.isVisible(prefetched as T['State'], caller)
     return isVisible || resource.act !== 'update' ? { ...updated, snapshot: null, notes: [] } : undefined
   }
@@ -325,7 +325,7 @@ function lost<T extends ResourceTypes>(outcome: Outcome, doubt: CommitUnknown, j
   return new Unavailable('database_unreachable', message, outcome, { cause: doubt })
 }
 
-/** Answers a row if this very audit row was stored; its hash covers the moment and everything before it. */
+/** Returns a row if exactly this audit row was stored: its hash covers the time and all rows before it. */
 const auditRow = statement<AuditEntry, { version_after: number }>('audit_row', AUDIT_TYPES, param =>
   queries()
     .selectFrom('audit')

@@ -2,80 +2,79 @@ import type { TSchema } from '@sinclair/typebox'
 import type { Selectable } from 'kysely'
 import type { VersionedTable } from '../db/tables.js'
 
-/* The words of a table of fields, from whose rows follows what is requested, stored, answered, audited, applied and exported. */
+/* Types and functions for a table of fields. From its rows follow the schemas, statements, audit rows and documents of a resource. */
 
 export type SqlType = 'text' | 'boolean' | 'integer' | 'double precision' | 'json' | 'timestamptz' | 'uuid'
 
-/** The columns of a versioned table that hold content, with the types that reading them gives. */
+/** The content columns of a versioned table, with the types in which they are read. */
 export type ContentColumns<Table> = Omit<Selectable<Table>, 'id' | keyof VersionedTable>
 
-/** Ids of one list. */
+/** The most ids in one list. */
 export const LIST_ITEMS_MAX = 1_000
 
 /** A field that is a column of the resource's own row. */
 export interface AnyColumnField {
   readonly column: SqlType
-  /** Whether the column may hold null. */
   readonly nullable: boolean
-  /** What a new resource has where nobody says anything. */
+  /** The value of a new resource if the request names none. */
   readonly blank: unknown
-  /** What a request may send, `Optional` where it may be absent. Without it only the operator changes the field. */
+  /** Schema of the value in a request, `Optional` if it may be absent. Without it only the operator changes the field. */
   readonly request?: TSchema
-  /** The form in which a value that passed the schema is stored; undefined for one that is as if it were absent. */
+  /** Makes the stored form of a value that passed the schema; undefined if the value counts as absent. */
   readonly canonical?: (value: never) => unknown
-  /** How the snapshot shows it. Without it the snapshot does not. */
+  /** Schema of the value in a snapshot. Without it snapshots leave the field out. */
   readonly answer?: TSchema
-  /** What the organisation document takes, where that is not what a request takes. */
+  /** Schema of the value in an organisation document, if it differs from `request`. */
   readonly document?: TSchema
 }
 
-/** A row of such a table for a column that is never null. */
+/** A field whose column is never null. */
 export function column<const Type extends SqlType, const Blank, Rest>(column: Type, blank: Blank, rest: Rest) {
   return { column, nullable: false as const, blank, ...rest }
 }
 
-/** A row for a column that may be null, and is where nobody says anything. */
+/** A field whose column may be null, and is null by default. */
 export function nullableColumn<const Type extends SqlType, Rest>(column: Type, rest: Rest) {
   return { column, nullable: true as const, blank: null, ...rest }
 }
 
-/** The same where `Value` is what the table's type says that the column holds: the compiler compares the two. */
+/** An `AnyColumnField` whose blank and stored values must have the type `Value` of the table's column. */
 interface ColumnField<Value> extends AnyColumnField {
   readonly nullable: null extends Value ? true : false
   readonly blank: Value
   readonly canonical?: (value: never) => Value | undefined
 }
 
-/** Of all rows a row for each column of a table, and none for a column that the table does not have. */
+/** Requires a field for each column of a table, and forbids fields for other columns. */
 export type ColumnFields<Columns, Rows> = { readonly [C in keyof Columns]: ColumnField<Columns[C]> } & {
   readonly [R in Exclude<ColumnRow<Rows>, keyof Columns>]: never
 }
 
 type ColumnRow<Rows> = { [R in keyof Rows]: Rows[R] extends { column: SqlType } ? R : never }[keyof Rows]
 
-/** The words of a text, each by its type. */
+/** Splits a text into its words, typed as literals. */
 export function words<const Text extends string>(text: Text): Words<Text>[] {
-  return text.split(' ') as Words<Text>[] // the same, as the compiler sees it
+  return text.split(' ') as Words<Text>[] // the runtime twin of `Words`
 }
 
 type Words<Text extends string> = Text extends `${infer Word} ${infer Rest}` ? Word | Words<Rest> : Text
 
-/** Whether a record has this name. */
+/** Narrows a name to the keys of a record. */
 export function isIn<Name extends string>(record: Readonly<Record<Name, unknown>>, name: string): name is Name {
   return Object.hasOwn(record, name)
 }
 
-/** The entries of a record in this order; those that it does not name follow. */
+/** The entries of a record in the given order, followed by those that `order` does not name. */
 export function inOrder<Name extends string, Value>(
   order: readonly NoInfer<Name>[],
   entries: Record<Name, Value>,
 ): [Name, Value][] {
   const place = (name: Name) => (order.includes(name) ? order.indexOf(name) : order.length)
-  const named = Object.entries(entries) as [Name, Value][] // its own names
+  const named = Object.entries(entries) as [Name, Value][] // its own keys
   return named.sort(([a], [b]) => place(a) - place(b))
 }
 
-/** What the hash of a content covers: fields that are not blank, with their names. A field added later changes no stored hash. */
+/** The name and value of each field that is not blank, for the content hash. A field that is added later changes no stored hash. */
 export function auditedFields<Content extends object>(
   fields: readonly (keyof Content & string)[],
   content: Content,
@@ -84,7 +83,7 @@ export function auditedFields<Content extends object>(
   return fields.filter(field => !sameValue(content[field], blank[field])).map(field => [field, content[field]])
 }
 
-/** Equality of stored values: scalars by identity, lists and records by their JSON, whose key order is fixed. */
+/** Equality of stored values. Lists and records are compared by their JSON text, whose key order is fixed. */
 export function sameValue(a: unknown, b: unknown): boolean {
   if (a === b || typeof a !== 'object' || typeof b !== 'object') return a === b
   const areLists = Array.isArray(a) && Array.isArray(b)

@@ -6,9 +6,9 @@ import { sha256 } from './audit.js'
 import { inSnapshot } from './read-past.js'
 import type { Job, ReadRequest, ResourceTypes } from './resource.js'
 
-/* The history of an agent or a tool: what each of its audit rows says, newest first. */
+/* The history of an agent or a tool: the contents of its audit rows, newest first. */
 
-/** One audit row. `difference` is null where its content was pruned. */
+/** One audit row. `difference` is null if it was pruned. */
 export interface HistoryRow {
   version: number
   version_before: number
@@ -21,7 +21,7 @@ export interface HistoryRow {
   difference: Record<string, { from: unknown; to: unknown }> | null
 }
 
-/** One change as it is shown. Of a definition, `operations` says what it changes for a model; `more` counts those left out. */
+/** One change as the history shows it. `operations` describes the effect of a changed definition on a model; `more` counts operations left out. */
 export interface ShownChange {
   field: string
   from: unknown
@@ -30,7 +30,7 @@ export interface ShownChange {
   more?: number
 }
 
-/** One entry of a history. `changes` is null where they are no longer kept. */
+/** One entry of a history. `changes` is null if they were pruned. */
 export interface HistoryEntry {
   version: number
   at: string
@@ -41,27 +41,27 @@ export interface HistoryEntry {
   changes: ShownChange[] | null
 }
 
-/** Which part of a history: at most `limit` entries, those before a version. */
+/** Selects the newest `limit` entries, or the newest before version `before`. */
 export interface AskedHistory {
   limit: number
   before?: number | undefined
 }
 
-/** Some rows of a history. Versions from `keptFrom` on can be read and restored. */
+/** A page of a history. Versions from `keptFrom` on can be read and restored. */
 export interface HistoryPage {
   rows: HistoryRow[]
   hasMore: boolean
   keptFrom: number
-  /** The stored version, or that of what was removed; undefined where there never was one. */
+  /** The current version, or the last one of a removed resource; undefined if it never existed. */
   current: number | undefined
-  /** The version that removed the tool which had this id before, or 0. */
+  /** The version that removed an earlier tool with the same id, or 0. */
   removed: number
 }
 
-/** A page ends early where its rows and the definitions that they replaced take more. */
+/** A page ends early once its rows and their replaced definitions have this many bytes. */
 const PAGE_BYTES_MAX = 4 * 2 ** 20
 
-/** Rows of a history. What another tool of the same id was before is left out, unless `withOthers`. */
+/** Reads a page of a history. Rows of an earlier tool with the same id are left out unless `withOthers`. */
 export async function readHistory(
   db: Kysely<Tables>,
   kind: ResourceKind,
@@ -124,7 +124,7 @@ export async function readHistory(
   return { rows: read, hasMore: (read[0]?.found ?? 0) > read.length, keptFrom, removed, current }
 }
 
-/** The history of a resource that the caller may edit. `show` says what the rows changed. Throws `ResourceNotFound`, `Forbidden`. */
+/** The history of a resource that the caller may edit. `show` turns its rows into the changes to show. Throws `ResourceNotFound`, `Forbidden`. */
 export async function historyOf<T extends ResourceTypes, Shown>(
   job: Job<T, ReadRequest>,
   id: number,
@@ -137,10 +137,10 @@ export async function historyOf<T extends ResourceTypes, Shown>(
   })
 }
 
-/** What `agentctl` writes into audit rows of restores, before and since 2.1, and what the service writes. */
+/** Matches the `command` of an audit row that a restore made, by `agentctl` (before and since 2.1) or by the service. */
 const RESTORES = /^(?:agentctl (?:rollback|agent restore|tool restore)|restore )/
 
-/** A row as it is shown, with these changes. */
+/** The history entry of a row, with its changes. */
 export function entryOf(row: HistoryRow, { removed }: HistoryPage, changes: ShownChange[] | undefined): HistoryEntry {
   const { version, at, actor, actor_id: id, command, request_id, fields, difference } = row
   const by = id === null ? { id, command: command ?? actor } : { id, email: actor }
@@ -162,10 +162,10 @@ function actionOf({ version_before, actor_id, command, fields, difference }: His
   return actor_id === null ? 'applied' : 'updated'
 }
 
-/** What is shown whole. */
+/** Longer values are shown as a digest with a link. */
 export const SHOWN_BYTES_MAX = 4 * 1024
 
-/** A value of some version, or where to read it. The address is relative to that of the history. */
+/** The value, or a digest with a link if it is long. The link is relative to the address of the history. */
 export function shownValue(value: unknown, id: number, version: number): unknown {
   const text = typeof value === 'string' ? value : (JSON.stringify(value) ?? '')
   const bytes = Buffer.byteLength(text)

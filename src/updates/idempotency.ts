@@ -9,11 +9,12 @@ import { InvalidRequest } from '../errors.js'
 import { NO_KEY, type RequestKey, sha256 } from './audit.js'
 
 /*
- * Repeated requests with an `Idempotency-Key`. The audit row of a change holds its key: both are committed together or not at all. The key
- * of an update that changes nothing is a row of its own. An advisory lock tells of a first request under way; a unique index has the last word.
+ * Repeated requests with an `Idempotency-Key`. The audit row of a change stores its key, so both are committed together. The key of an
+ * update without a change is a row of `unchanged_update`. An advisory lock detects that the first request is still running; a unique index
+ * guarantees that only one succeeds.
  */
 
-/** What a request with this key is found again by. `asked` answers everything that makes it the same request. */
+/** Makes the key under which a request is stored and found again. `asked` returns everything that makes two requests the same. */
 export function requestKey(caller: Caller, key: string | undefined, asked: () => readonly unknown[]): RequestKey {
   if (key === undefined) return NO_KEY
   return {
@@ -22,23 +23,23 @@ export function requestKey(caller: Caller, key: string | undefined, asked: () =>
   }
 }
 
-/** Somebody stored an update with this key meanwhile. */
+/** Another request stored an update with this key in the meantime. */
 export class KeyTaken extends Error {}
 
-/** Whether a write failed because an update with its key is stored. */
+/** True if a write failed because an update with its key is already stored. */
 export function isKeyTaken(error: unknown): boolean {
   return error instanceof KeyTaken || classifyDatabaseError(error).constraint === 'audit_idempotency_key_unique'
 }
 
-/** What the first request with a key was answered. `shownAt`: when, where it made no version of its own. */
+/** The answer to the first request with a key. `shownAt` is its time if it stored no version of its own. */
 export interface FirstAnswer {
-  /** Of which agent or tool; null where it changed nothing: then it is the one that the request names. */
+  /** The id of the resource; null if the request changed nothing, and then the id is the one in its path. */
   id: number | null
   version: number
   shownAt: string | null
 }
 
-/** The answer that the first request with this key had, if any. Throws `InvalidRequest` where another request had the key. */
+/** Returns the answer that the first request with this key had, if any. Throws `InvalidRequest` if that was a different request. */
 export async function firstAnswer(
   key: RequestKey,
   run: (query: RowQuery<StoredAnswer>) => Promise<StoredAnswer | undefined>,
@@ -50,34 +51,37 @@ export async function firstAnswer(
   throw new InvalidRequest([{ loc: ['header', 'idempotency-key'], msg, type: 'idempotency_key_reused' }])
 }
 
-/** Stores the key of an update that changed nothing of this version, in the transaction that holds the key and the row's lock. */
+/** Stores the key of an update that changed nothing in this version. The transaction must hold the key and the row's lock. */
 export async function storeKey(trx: Transaction<Tables>, key: RequestKey, version: number): Promise<void> {
   const { idempotency_key, request_fingerprint } = key
   if (idempotency_key !== null) await storeUnchanged.run(trx, { idempotency_key, request_fingerprint, version })
 }
 
-/** Whether an update with this key is under way. */
+/** True if an update with this key is running. */
 export async function isKeyInUse(database: BatchRunner, key: RequestKey): Promise<boolean> {
   if (key.idempotency_key === null) return false
   const row = await tryKeyShared.for({ idempotency_key: key.idempotency_key }).batched(database)
   return row?.taken !== true
 }
 
-/** Takes the key until the transaction ends; false where an update with it is under way. */
+/** Takes the key until the transaction ends. False if an update with it is running. */
 export async function takeKey(executor: Executor, key: RequestKey): Promise<boolean> {
   if (key.idempotency_key === null) return true
   const [row] = await tryKey.run(executor, { idempotency_key: key.idempotency_key })
   return row?.taken === true
 }
 
-/** SQL: that this key (hex, or null) stands for no update that changed nothing, nor for one that another transaction stores until this one ends. */
+/**
+ * SQL: takes the lock of this key (hex, or null) until the transaction ends. True if no other transaction has it, and no update without a
+ * change is stored under it.
+ */
 export function keyIsFree(key: Expression<string>): Expression<SqlBool> {
   const { and, eb, exists, not, or, selectFrom } = on()
   const stored = selectFrom('unchanged_update as u').where('u.idempotency_key', '=', bytesOf(key))
   return or([eb(key, 'is', null), and([lockKey('pg_try_advisory_xact_lock', key), not(exists(stored))])])
 }
 
-/** SQL: takes the advisory lock of a key, and whether it could. */
+/** SQL: tries to take the advisory lock of a key; true if it did. */
 function lockKey(take: `pg_try_advisory_xact_lock${'' | '_shared'}`, key: Expression<string>) {
   return on().fn<boolean>(take, [sql`('x' || left(${key}, 16))::bit(64)::bigint`])
 }

@@ -3,9 +3,9 @@ import type { ResourceKind, Tables } from '../db/tables.js'
 import { VersionGone } from '../errors.js'
 import { type Past, readPastOf } from './past.js'
 
-/* A stale update with `merge=fields` changes the present version, unless somebody else changed the same field since. */
+/* A stale update with `merge=fields` is applied to the current version, unless someone else changed one of its fields since. */
 
-/** What became of a resource since a version: what the fields that changed were then, and who made each later version. */
+/** The start of a merge: the values that changed fields had in the caller's version, and the author of each later version. */
 export interface MergeBase {
   values: Past['values']
   between: { version: number; by: string; fields: string[] }[]
@@ -13,7 +13,7 @@ export interface MergeBase {
 
 const VERSIONS_MAX = 1_000
 
-/** The base of a merge since a version, read under the row's lock; undefined where that is unknown or too much. */
+/** Reads the start of a merge under the row's lock. Undefined if it is unknown, or if there are too many versions since. */
 export async function readMergeBase(
   trx: Kysely<Tables>,
   kind: ResourceKind,
@@ -42,7 +42,7 @@ export async function readMergeBase(
 const AUTHORS_NAMED_MAX = 5
 const AUTHOR_LENGTH_MAX = 64
 
-/** Names the versions that were merged over, and for each field who changed it last. */
+/** The note for the caller: the versions merged with, and the last author of each changed field. */
 export function mergeNote({ between }: MergeBase): string {
   const last = new Map(between.flatMap(({ by, fields }) => fields.map(field => [field, by] as const)))
   const fieldsOf = new Map<string, string[]>()

@@ -3,7 +3,7 @@ import type { PersonaTable, ResourceKind, Tables, ToolTable } from '../db/tables
 import { readMarks, UNPRUNED } from './prune.js'
 import type { ResourceTypes, VersionedResource } from './resource.js'
 
-/** The resource with a row that this transaction inserted: its first update is the creation. */
+/** Adapts a resource for a creation: its row was inserted by this transaction, and its first update creates it. */
 export function creationOf<T extends ResourceTypes>(resource: VersionedResource<T>): VersionedResource<T> {
   const read: typeof resource.read = async (...asked) => {
     const state = await resource.read(...asked)
@@ -12,7 +12,7 @@ export function creationOf<T extends ResourceTypes>(resource: VersionedResource<
   return { ...resource, act: 'creation', read }
 }
 
-/** An id that no resource of this kind has had. It is used up, whatever becomes of the transaction. */
+/** Takes the next id of this kind from the sequence. The id is used up even if the transaction fails. */
 export async function nextId(db: Kysely<Tables>, kind: ResourceKind): Promise<number> {
   const { id } = await db
     .selectNoFrom(({ cast, fn, val }) => {
@@ -24,8 +24,8 @@ export async function nextId(db: Kysely<Tables>, kind: ResourceKind): Promise<nu
 }
 
 /**
- * Inserts an agent or a tool of which nothing is said yet, at version 0: its first version is stored as a change, with an audit row.
- * An id that was removed before continues its old chain. False where another row has the id.
+ * Inserts an agent or a tool with blank fields at version 0: the creation then updates it to version 1 with an audit row. A removed id
+ * continues its old chain. False if another row has the id.
  */
 export async function insertBlank(
   trx: Transaction<Tables>,
@@ -35,7 +35,7 @@ export async function insertBlank(
 ): Promise<boolean> {
   const { version, head, anchor_version, anchor } = await endOfChain(trx, kind, id)
   const chain = { audit_count: version, audit_head: head, audit_anchor_version: anchor_version, audit_anchor: anchor }
-  const row: unknown = { ...newRow(owner), ...chain, id, version } // the table of fields has each column with its blank
+  const row: unknown = { ...newRow(owner), ...chain, id, version } // the table of fields names every column and its blank
   const insert =
     kind === 'persona'
       ? trx.insertInto('persona').values(row as Insertable<PersonaTable>)
@@ -46,7 +46,7 @@ export async function insertBlank(
   return numInsertedOrUpdatedRows > 0n
 }
 
-/** Where the chain of an id continues, and where its kept rows begin. If all rows are pruned, the newest pruning tells. */
+/** The end of the chain of an id, and the start of its remaining rows. If all were pruned, the newest pruning mark has both. */
 async function endOfChain(trx: Transaction<Tables>, kind: ResourceKind, id: number) {
   const rows = trx
     .selectFrom('audit')

@@ -4,36 +4,36 @@ import type { ResourceKind } from '../db/tables.js'
 import { InvalidRequest, ResourceNotFound, VersionGone, VersionNotFound } from '../errors.js'
 import { changesOf } from './audit-rows.js'
 
-/* The past: what is stored now, with what the audit rows since say that each field was before. It reaches as far as they do. */
+/* Earlier versions. They are rebuilt from the current row and the old values in the audit rows since, so they reach as far back as these. */
 
 /**
- * Which state is asked for: a version (undefined: one that no row can have), or what was stored at a time (RFC 3339). `shownAt`: the time of
- * what a version shows besides its own content, where that is not the time at which it was made.
+ * Selects a state by its version (undefined: a version that cannot exist) or by a time (RFC 3339). `shownAt` is the time for data shown
+ * next to the version's own content, if that is not the time of the version.
  */
 export type AsOf = { version: number | undefined; shownAt?: string | null } | { at: string }
 
-/** An earlier version, and what the fields that changed since were, by name, as audit rows have them. */
+/** An earlier version, and the old value of each field that changed since, as in the audit rows. */
 export interface Past {
   id: number
   version: number
-  /** The time asked for; of a version, when it was made. UTC with microseconds. */
+  /** The requested time, or the time at which the requested version was made. UTC with microseconds. */
   at: string
   values: Readonly<Record<string, unknown>>
 }
 
 const NOUN = { persona: 'agent', tool: 'tool' } as const
 
-/** Some resources as they were, in the order of their ids; of the others why nothing can be shown. */
+/** Earlier states of several resources, sorted by id. `lost` has the resources that cannot be shown. */
 export interface Pasts {
   pasts: Past[]
   lost: { id: number; reason: VersionGone['reason'] }[]
 }
 
-/** The settings by which contents and whole audit rows are pruned. */
+/** The setting that limits how many old contents are kept. `ROW_SETTINGS` does so for whole audit rows. */
 export const CONTENT_SETTINGS = 'HISTORY_VERSIONS_MAX'
 const ROW_SETTINGS = 'AUDIT_RETENTION_DAYS'
 
-/** One resource as it was. Throws `VersionNotFound`, `VersionGone`, `InvalidRequest` for a time to come. */
+/** Reads one earlier state. Throws `ResourceNotFound`, `VersionNotFound`, `VersionGone`, and `InvalidRequest` for a time in the future. */
 export async function readPastOf(executor: Executor, kind: ResourceKind, id: number, asOf: AsOf): Promise<Past> {
   const [row] = await readRows(executor, kind, [id], asOf)
   if (row === undefined) throw new ResourceNotFound(kind)
@@ -45,7 +45,7 @@ export async function readPastOf(executor: Executor, kind: ResourceKind, id: num
   return past
 }
 
-/** Resources as they were at a time. */
+/** Reads the states of several resources at a time. */
 export async function readPasts(
   executor: Executor,
   kind: ResourceKind,
@@ -90,7 +90,7 @@ function pastOf(kind: ResourceKind, row: PastRow): Past | VersionNotFound | Vers
   if (values.removed !== undefined) {
     return new VersionGone('deleted', `The ${name} of that time was deleted, and made anew since.`)
   }
-  // Nothing that is there is without a name: so is a tool between its removal and its being made anew.
+  // Every existing resource has a name. A tool without one was removed at that time and created again later.
   if (values.deleted === true || values.name === '') {
     return new VersionNotFound(`There was no ${name} then: it had been deleted, and came back later.`)
   }
@@ -104,15 +104,15 @@ function pastOf(kind: ResourceKind, row: PastRow): Past | VersionNotFound | Vers
 interface PastRow {
   id: number
   current: number
-  /** The oldest version that the audit trail still tells of; 0 when it tells of all. */
+  /** The oldest version that the audit rows reach; 0 if they are complete. */
   kept_from: number
   is_future: boolean
   is_asked_later: boolean
-  /** The version, and when it was made; null where neither a row nor the anchor of the pruned ones tells. */
+  /** The version and its time; null if neither an audit row nor the pruning anchor has them. */
   version: number | null
   at: string | null
   values: Record<string, unknown>
-  /** The newest version since whose difference is no longer kept, which is the oldest that can be shown; null where all are. */
+  /** The oldest version that can be shown, because differences up to it were pruned; null if all can be shown. */
   pruned_to: number | null
 }
 
@@ -122,7 +122,10 @@ interface PastParameters {
   at: string | null
 }
 
-/** By version or by time. The first change of each field since tells what it was; field names alone tell which, so few contents are read. */
+/**
+ * SQL: finds the version by number or time. The old value of a field is in its first change since. Field names are scanned first, so that
+ * few differences are read.
+ */
 function pastStatement(kind: ResourceKind) {
   const types = { ids: 'integer[]', version: 'integer', at: 'timestamptz' }
   return statement<PastParameters, PastRow>(`${kind}_past`, types, param => {
@@ -200,5 +203,4 @@ function pastStatement(kind: ResourceKind) {
   })
 }
 
-/** The statements for the golden file. */
 export const pastStatements = { persona: pastStatement('persona'), tool: pastStatement('tool') }

@@ -6,12 +6,11 @@ import { changesSince } from './changes-since.js'
 import type { RecentChange, UpdateRequest, VersionedState } from './resource.js'
 import { entityTag, namesState, preconditionHolds, versionsInTags } from './tag.js'
 
-/* What `If-Match` and `If-None-Match` of an update mean for the state that it finds. */
+/* The meaning of `If-Match` and `If-None-Match` for an update. */
 
 type Asked = Pick<UpdateRequest, 'kind' | 'precondition' | 'merges'>
 type Stored = Pick<VersionedState, 'id' | 'version'>
 
-/** The tag of a state. */
 export function tagOf({ kind }: Pick<UpdateRequest, 'kind'>, { id, version }: Stored): string {
   return entityTag(kind, id, version)
 }
@@ -21,23 +20,23 @@ export function isStale(request: Asked, state: Stored): boolean {
   return !preconditionHolds(request.precondition, tagOf(request, state))
 }
 
-/** Whether an update that would make these changes may go on: `matched` is what `If-None-Match` excludes, `failed` what `If-Match` does. */
+/** Checks the preconditions of an update that would make these changes: `failed` by `If-Match`, `matched` by `If-None-Match`. */
 export function preconditionOf(
   request: UpdateRequest,
   state: Stored,
   changes: readonly Change[],
 ): 'holds' | 'failed' | 'matched' | 'required' {
   const { precondition, ifNoneMatch, preconditionRequired, caller, fields } = request
-  // A request that names no field is a read: where If-Match is required, it is how a client learns the tag.
+  // A request without fields is a read. It needs no If-Match, because clients use it to learn the tag.
   const isRequired = preconditionRequired || caller.token.requiresIfMatch
   if (isRequired && precondition.kind === 'none' && Object.keys(fields).length > 0) return 'required'
   if (namesState(ifNoneMatch, tagOf(request, state))) return 'matched'
   if (!isStale(request, state)) return 'holds'
-  // A retry after a lost answer finds its own change already stored: that is success, not a conflict.
+  // A retry after a lost answer finds its own change already stored: that is a success, not a conflict.
   return changes.length === 0 && namedVersion(request, state) !== undefined ? 'holds' : 'failed'
 }
 
-/** The newest past version that a failed precondition names, for a merge the oldest; undefined where there never was one. */
+/** The newest past version (for a merge the oldest) in a failed precondition; undefined if it names none. */
 export function namedVersion({ kind, precondition, merges }: Asked, { id, version }: Stored): number | undefined {
   const versions = versionsInTags(precondition, kind, id, version)
   if (versions.length === 0) return undefined
@@ -45,8 +44,8 @@ export function namedVersion({ kind, precondition, merges }: Asked, { id, versio
 }
 
 /**
- * The refusal of an update whose `If-Match` is stale. `asked` is all that the request would change, not what a merge leaves of it: only that
- * tells whether it was stored before. `conflicts` are those of a merge; undefined where there was none.
+ * The refusal of an update with a stale `If-Match`. `asked` are all requested changes, also those that a merge would skip: only the full
+ * list shows if this request was stored before. `conflicts` are those of a merge, undefined without one.
  */
 export async function preconditionFailed(
   trx: Kysely<Tables>,
@@ -66,7 +65,7 @@ export async function preconditionFailed(
   )
 }
 
-/** The changes of others that an update replaces without having named a version. */
+/** The recent changes of others that an update without a precondition replaces. */
 export function overwrittenBy(
   { precondition }: Asked,
   { recent }: VersionedState,

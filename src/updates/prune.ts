@@ -11,24 +11,24 @@ import { type Actor, GENESIS_HASH } from './audit.js'
 import { beLong, patiently, RESOURCE_KINDS, resourcePages } from './resource-pages.js'
 import { tryLockRow } from './write.js'
 
-/** `bytesMax`: size of the old contents kept of one agent or tool; 64 MiB unless said otherwise. */
+/** `bytesMax` limits the old contents of one agent or tool; 64 MiB by default. */
 export type Retention = Config['history'] & { readonly bytesMax?: number }
 
 const BYTES_MAX = 64 * 2 ** 20
 
 const ROWS_AT_ONCE = 500
 const DEFINITIONS_AT_ONCE = 100
-/** Removing a large text takes its time, in which writers of definitions wait. */
+/** Writers of definitions wait while large texts are deleted, so limit the bytes per transaction. */
 const DEFINITION_BYTES_AT_ONCE = 8 * 2 ** 20
 
-/** A writer of a definition is done in milliseconds. */
+/** A writer of a definition holds its lock for milliseconds. */
 const LOCK_TRIES = 20
 const LOCK_PAUSE_MS = 25
 
 /**
- * Removes what is beyond the retention (DECISIONS section 10), in small transactions that wait for no lock. Each leaves chains that
- * verify, so it may be interrupted and run in several processes. `progress` hears how many resources were gone through. Answers how many
- * audit rows were removed and emptied of their difference, and definitions removed to which nothing refers.
+ * Removes history beyond the retention (DECISIONS section 10) in small transactions that wait for no lock. Each leaves valid chains, so
+ * pruning may be interrupted and may run in several processes. `progress` receives the number of resources done. Returns how many audit
+ * rows were removed, how many lost their difference, and how many unused definitions were removed.
  */
 export async function pruneHistory(
   db: Kysely<Tables>,
@@ -51,7 +51,7 @@ export async function pruneHistory(
   return pruned
 }
 
-/** Removes the keys of updates that changed nothing, which are kept as long as audit rows. */
+/** Removes the keys of updates that changed nothing. They are kept as long as audit rows. */
 async function pruneKeys(db: Kysely<Tables>, days: number): Promise<void> {
   for (let removed = ROWS_AT_ONCE; removed === ROWS_AT_ONCE; ) {
     const rows = await patiently(db, trx => {
@@ -70,11 +70,11 @@ function daysAgo(days: number): RawBuilder<string> {
   return sql`clock_timestamp() - make_interval(days => ${days}::integer)`
 }
 
-/** What was stored of a resource in these minutes is looked at where it is more than this share of what may be kept. */
+/** A resource is checked if it grew by more than 1/64 of its limit in the last two minutes. */
 const LATELY_MINUTES = 2
 const LATELY_SHARE = 64
 
-/** Drops old contents of agents and tools that grew much lately, between two runs of `pruneHistory`; answers of how many versions. */
+/** Prunes old contents of agents and tools that grew much lately, between two runs of `pruneHistory`. Returns the number of versions pruned. */
 export async function pruneGrowing(db: Kysely<Tables>, retention: Retention): Promise<number> {
   const bytesMax = Math.floor((retention.bytesMax ?? BYTES_MAX) / LATELY_SHARE)
   const growing = await patiently(db, trx => {
@@ -97,7 +97,6 @@ export async function pruneGrowing(db: Kysely<Tables>, retention: Retention): Pr
   return differences
 }
 
-/** The audit rows of a kind. */
 function rowsOf(db: Kysely<Tables>, kind: ResourceKind) {
   return db.selectFrom('audit').where('resource_kind', '=', kind)
 }
@@ -122,7 +121,7 @@ async function pruneRows(
   return removed
 }
 
-/** Removes the oldest rows of one chain, up to the first within the retention, and moves the anchor to the last of them. */
+/** Removes the rows of one chain that are older than the retention, and moves the anchor to the last of them. */
 async function pruneChain(
   trx: Transaction<Tables>,
   kind: ResourceKind,
@@ -131,9 +130,9 @@ async function pruneChain(
   actor: Actor,
 ): Promise<number> {
   await beLong(trx)
-  // The row's lock keeps writers of this resource out, so that head, count and anchor move together.
+  // The lock keeps writers out, so that head, count and anchor change together.
   const isThere = await trx.selectFrom(kind).select('id').where('id', '=', id).executeTakeFirst()
-  if (isThere && !(await tryLockRow(trx, kind, id))) return 0 // somebody writes it: the next run finds it again
+  if (isThere && !(await tryLockRow(trx, kind, id))) return 0 // a writer holds the row: the next run will prune it
   const chain = () => rowsOf(trx, kind).where('resource_id', '=', id)
   const rows = await trx
     .with('old', () => {
@@ -181,7 +180,7 @@ async function pruneDifferences(
   { versionsMax, bytesMax = BYTES_MAX }: Retention,
   actor: Actor,
 ): Promise<number> {
-  // The newest difference stays whatever its size: without it the last change could not be told or taken back.
+  // The newest difference stays whatever its size: the last change can always be shown and reverted.
   const rows = await patiently(db, trx => {
     const kept = trx
       .selectFrom('audit as a')
@@ -227,7 +226,7 @@ async function pruneDifferences(
         .whereRef('a.resource_id', '=', 'gone.resource_id')
         .whereRef('a.version_after', '=', 'gone.version_after')
         .execute()
-      // In the order of versions: the last of a resource counts.
+      // Sorted by version, so the map keeps the last mark of each resource.
       const marks = page.map(row => [`${kind}:${row.resource_id}`, { emptied_to: row.version_after }] as const)
       await recordPruning(trx, new Map(marks), actor)
     })
@@ -243,15 +242,14 @@ const MARK = Type.Object({
 })
 const MARK_CHECK = TypeCompiler.Compile(MARK)
 
-/** What pruning took of a resource: rows up to `anchor_version`, the last with these hashes, and differences up to `emptied_to`. */
+/** What was pruned of a resource: rows up to `anchor_version`, whose last row had these hashes, and differences up to `emptied_to`. */
 export type PruningMark = Static<typeof MARK>
 
-/** Whether an event of pruning can be read. */
 export function isPruningMark(value: unknown): value is PruningMark {
   return MARK_CHECK.Check(value)
 }
 
-/** The server itself. */
+/** The author of pruning by the service itself. */
 export const PRUNER: Actor = {
   id: null,
   name: 'pruning',
@@ -261,10 +259,10 @@ export const PRUNER: Actor = {
   command: null,
 }
 
-/** Nothing was taken yet. */
+/** The mark of a resource that was never pruned. */
 export const UNPRUNED: PruningMark = { anchor_version: 0, anchor_hash: GENESIS_HASH, content_hash: null, emptied_to: 0 }
 
-/** The last mark of each resource, by `persona:12`. */
+/** The newest mark of each subject, such as `persona:12`. */
 export async function readMarks(db: Kysely<Tables>, subjects: readonly string[]): Promise<Map<string, PruningMark>> {
   const rows = await db
     .selectFrom('access_chain as c')
@@ -278,7 +276,7 @@ export async function readMarks(db: Kysely<Tables>, subjects: readonly string[])
   return new Map(rows.flatMap(({ subject, detail }) => (isPruningMark(detail) ? [[subject, detail]] : [])))
 }
 
-/** Notes what was pruned in events of the resources. The last event says everything; earlier ones name the actor and the time. */
+/** Records the pruning as an event of each resource. The newest event has the complete mark; earlier ones keep author and time. */
 async function recordPruning(
   trx: Transaction<Tables>,
   pruned: ReadonlyMap<string, Partial<PruningMark>>,
@@ -293,7 +291,7 @@ async function recordPruning(
   await appendEvents(trx, actor, changes, heads)
 }
 
-/** Looks for definitions without a lock, and removes a few at a time under one, after looking at those few again. */
+/** Finds unused definitions without a lock, then removes a few at a time under the lock after checking them again. */
 async function pruneDefinitions(db: Kysely<Tables>): Promise<number> {
   let removed = 0
   for (let after: Buffer | undefined = Buffer.alloc(0); after !== undefined; ) {
@@ -337,8 +335,8 @@ const isUnused = and([
 ])
 
 /**
- * A writer refers to a stored definition without writing it. So the lock is taken when no writer is in work, without standing in line,
- * where everybody would wait behind.
+ * A writer may refer to a stored definition without writing its row, so removal locks the table. `nowait`: a queued lock would make all
+ * writers wait too.
  */
 async function removeDefinitions(db: Kysely<Tables>, hashes: readonly Buffer[]): Promise<number> {
   for (let tries = 0; tries < LOCK_TRIES; tries++) {

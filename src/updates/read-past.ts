@@ -8,7 +8,7 @@ import { inOneSnapshot } from './read.js'
 import type { Job, ReadRequest, ResourceTypes, ShowPast } from './resource.js'
 
 /**
- * Answers a resource as it was, to callers who may update it now; names of labels, people and document sets are those of now. Throws also
+ * Reads an earlier version for a caller who may update the resource now. Names of labels, people and document sets are current. Throws also
  * `Forbidden`, `VersionNotFound`, `VersionGone`, and `InvalidRequest` for a time in the future.
  */
 export async function readPast<T extends ResourceTypes>(
@@ -28,7 +28,7 @@ export async function readPast<T extends ResourceTypes>(
   })
 }
 
-/** Reads the past in one snapshot of the database, where the caller may edit the resource now. Throws `ResourceNotFound`, `Forbidden`. */
+/** Runs `read` in one database snapshot if the caller may edit the resource now. Throws `ResourceNotFound`, `Forbidden`. */
 export async function inSnapshot<T extends ResourceTypes, Result>(
   { database, resource, request: { caller, bounds } }: Job<T, ReadRequest>,
   id: number,

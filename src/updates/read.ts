@@ -8,7 +8,7 @@ import type { AnswerText } from './answer-text.js'
 import type { Job, ReadRequest, ResourceTypes } from './resource.js'
 import { bounded, runStatement } from './run-statement.js'
 
-/** The prefetched state, or the whole one where large texts were left out. Throws `ResourceNotFound`, errors of the database. */
+/** The prefetched state, read again in full if large texts were left out. Throws `ResourceNotFound` and database errors. */
 export async function wholeState<T extends ResourceTypes>(
   { database, resource, request }: Job<T, ReadRequest>,
   prefetched: T['State'] | null,
@@ -25,8 +25,8 @@ export async function wholeState<T extends ResourceTypes>(
 }
 
 /**
- * Answers the stored resource: its snapshot, or what `textOf` makes of it, and its version. Where somebody wrote since `prefetched`, all is
- * read again in one snapshot of the database. Throws `ResourceNotFound`, `SnapshotTooLarge`, what the bounds throw, errors of the database.
+ * Answers the stored resource: its version, and its snapshot or what `textOf` makes of the row. If it changed since `prefetched`, reads all
+ * again in one database snapshot. Throws `ResourceNotFound`, `SnapshotTooLarge`, what the bounds throw, and database errors.
  */
 export async function readResource<T extends ResourceTypes>(
   job: Job<T, ReadRequest>,
@@ -35,7 +35,7 @@ export async function readResource<T extends ResourceTypes>(
 ): Promise<{ snapshot: AnswerText; version: number }> {
   const { database, resource, request } = job
   const { caller, snapshotBytesMax } = request
-  // No body lies between the statement that established the caller and this: it need not be done again.
+  // The caller was authenticated by the previous statement, and no body was awaited since: the token is not checked again.
   const viewer = { ...viewerParameters(caller), token: null }
   const state = await wholeState(job, prefetched)
   requireShown(state)
@@ -61,7 +61,7 @@ export async function readResource<T extends ResourceTypes>(
   }
 }
 
-/** Runs work on one snapshot of the database: what is stored, and what differs from it, must be of one moment. */
+/** Runs work in one database snapshot, so that state and row are of the same moment. */
 export async function inOneSnapshot<Result>(
   { db }: Pick<Database, 'db'>,
   work: (trx: Transaction<Tables>) => Promise<Result>,

@@ -3,19 +3,19 @@ import { on, queries } from '../db/statements/queries.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
 import { limitStatements } from '../db/time-limit.js'
 
-/** Nobody waits for work in pages as for a request: a page has its own time, whatever a request may take. */
+/** No client waits for a page, so it has its own statement timeout. */
 const STATEMENT_TIMEOUT_MS = 60_000
 const RESOURCES_AT_ONCE = 500
 
 export const RESOURCE_KINDS = ['persona', 'tool'] as const satisfies readonly ResourceKind[]
 
-/** Gives the statements of a transaction the time of a page, and every way to read it: a page is more than a few keys. */
+/** Sets the timeout of a page for this transaction, and allows sequential and bitmap scans, which suit its many keys. */
 export async function beLong(trx: Transaction<Tables>): Promise<void> {
   await limitStatements(trx, STATEMENT_TIMEOUT_MS, 'transaction')
   await sql`set local enable_seqscan = on; set local enable_bitmapscan = on`.execute(trx)
 }
 
-/** Runs work in a transaction whose statements have the time of a page. */
+/** Runs work in a transaction with the statement timeout of a page. */
 export async function patiently<Result>(
   db: Kysely<Tables>,
   work: (trx: Transaction<Tables>) => Promise<Result>,
@@ -26,7 +26,7 @@ export async function patiently<Result>(
   })
 }
 
-/** The resources that have audit rows, in pages: from one to the next by the index, without reading the rows between. */
+/** Pages of ids that have audit rows. It jumps from id to id in the index, without reading the rows between. */
 export async function* resourcePages(db: Kysely<Tables>, kind: ResourceKind): AsyncGenerator<number[]> {
   for (let after = 0; ; ) {
     const next = (than: Expression<number>) =>

@@ -11,73 +11,70 @@ import type { Actor, AuditEntry, Change, RequestKey } from './audit.js'
 import type { Past } from './past.js'
 import type { Precondition } from './tag.js'
 
-/* A kind of resource, for reads and updates: its state, a request, a decision, and what it does with them. */
+/* The interface between the engine and a kind of resource: state, request, decision and statements. */
 
-/** A field that somebody else than the caller changed in the last fifteen minutes. */
+/** A change of a field by someone other than the caller in the last fifteen minutes. */
 export interface RecentChange {
   field: string
   by: string
   age_s: number
 }
 
-/** An agent or a tool as one statement found it. Times are milliseconds, hashes are hex. */
+/** An agent or a tool as one statement read it. Times are milliseconds, hashes are hex. */
 export interface VersionedState {
   id: number
   name: string
   version: number
   audit_head: string
-  /** When this version was made; null where neither an audit row nor the anchor of the pruned ones tells. */
+  /** The time of this version; null if neither an audit row nor the pruning anchor has it. */
   made_at: string | null
   /** The version in which each field last changed. */
   field_versions: Record<string, number>
-  /** What others changed lately. */
   recent: RecentChange[]
-  /** The database's clock when the state was read. */
+  /** The database's clock at the read. */
   read_at_ms: number
-  /** When the state arrived here, by this process's own clock: makes the database's time of any later moment. */
+  /** This process's monotonic clock when the state arrived. With `read_at_ms` it gives the database's time at any later moment. */
   received_ms: number
-  /** The row was made by this very transaction, and has no version yet. */
+  /** The row was inserted by this transaction and has no version yet. */
   isNew?: true
-  /** What texts take that were left out, being large: they are null. Absent where nothing is ever left out. */
+  /** Size of the large texts that were left out and are null. Absent if nothing is ever left out. */
   left_out_bytes?: number
 }
 
-/** What an update would change. Each kind of resource adds what its statements need. */
+/** The changes that an update would make. Each kind of resource adds what its statements need. */
 export interface Decision {
   changes: Change[]
-  /** Of a merge the fields that both sides changed, each to something else: such a decision is not made. */
+  /** The fields that both sides of a merge changed to different values. A decision with conflicts is not stored. */
   conflicts?: readonly string[]
-  /** What the audit row says of how it was made, instead of the actor's command. */
+  /** The command for the audit row, instead of the actor's. */
   command?: string
 }
 
-/** Runs work when there is room for it: bounded by key and in all. Throws `RateLimited`, or `WaitedInVain`, where the wait is too long. */
+/** Runs work when there is room for it, per key and in total. Throws `RateLimited`, or `WaitedInVain` if the wait is too long. */
 export type Bounded = <Result>(key: string, work: () => Promise<Result>) => Promise<Result>
 
 export interface WorkBounds {
-  /** For updates that lock a row; the key names the row. */
+  /** For updates that lock a row. The key names the row. */
   rowTurn: Bounded
-  /** For those that wait for a row that another session has locked, with the same key. */
+  /** For updates that wait for a row locked by another session, with the same key. */
   lockedRow: Bounded
-  /** For statements that read much; the key names the token. */
+  /** For statements that read many bytes. The key names the token. */
   expensive: Bounded
 }
 
-/** What bounds reads and updates. */
 export interface ReadLimits {
   bounds: WorkBounds
-  /** The most bytes that the definitions of an answer may take. */
+  /** The most bytes of definitions in one answer. */
   snapshotBytesMax: number
 }
 
-/** What every operation on agents and tools works with. */
+/** The dependencies of every operation on agents and tools. */
 export interface OperationOptions extends ReadLimits {
   database: Database
-  /** Whether every update must carry a precondition. */
+  /** True if every update must carry a precondition. */
   requireIfMatch: boolean
 }
 
-/** One authenticated request to read a resource. */
 export interface ReadRequest extends ReadLimits {
   caller: Caller
 }
@@ -86,60 +83,56 @@ export interface ReadRequest extends ReadLimits {
 export interface UpdateRequest extends ReadRequest {
   kind: ResourceKind
   id: number
-  /** The caller as they are by now, and the state of the resource as the route's lookup finds it, in a batch. Throws what refuses them. */
+  /** Authenticates the caller again and reads the resource as the route's lookup does, in a batch. Throws a refusal. */
   authenticateAgain(): Promise<CallerNow>
-  /** The caller as a transaction sees them by now. Throws likewise. */
+  /** Authenticates the caller again within a transaction. Throws likewise. */
   callerNow(trx: Executor): Promise<Caller>
   actor: Actor
-  /** The fields that the request names, in the form in which they are stored. One that names none is a read. */
+  /** The fields in the request, in their stored form. A request without fields is a read. */
   fields: object
-  /** `If-Match`. */
   precondition: Precondition
   ifNoneMatch: Precondition
-  /** Whether every update must carry a precondition; a caller's token may ask for it too. */
+  /** True if every update must carry a precondition. A token may require it too. */
   preconditionRequired: boolean
   dryRun: boolean
-  /** Whether a stale precondition asks for a merge. */
+  /** True if a stale precondition asks for a merge. */
   merges: boolean
-  /** Of a merge, what the fields that others changed since the version that the precondition names were then. */
+  /** For a merge: the old values of the fields that changed since the version in the precondition. */
   base?: Past['values'] | undefined
-  /** The caller wants no snapshot: none is made. */
+  /** True if the caller wants no snapshot. */
   minimal: boolean
-  /** What an `Idempotency-Key` makes of the request. */
   key: RequestKey
 }
 
-/** The types that belong to one kind of resource. */
+/** The types of one kind of resource. */
 export interface ResourceTypes {
   State: VersionedState
   Request: UpdateRequest
   Decision: Decision
-  /** What the database says of what a decision attaches. */
+  /** What the database knows about references that the decision adds. */
   References: unknown
-  /** What the statements answer. */
   Row: ShownRow
 }
 
-/** What every statement of a resource answers. */
+/** The columns that every statement of a resource returns. */
 export interface ShownRow {
   version: number
 }
 
-/** What a request does with a resource. */
 export type Act = 'update' | 'creation' | 'deletion' | 'restoration'
 
-/** What a kind of resource gives to the algorithm: how it decides, and its statements. */
+/** A kind of resource: how it decides, and its statements. */
 export interface VersionedResource<T extends ResourceTypes> {
   readonly kind: ResourceKind
-  /** What its requests do, in the words of messages. */
+  /** The noun for its requests in messages. */
   readonly act: Act
-  /** The columns of a new row of this owner; null for the operator's. */
+  /** The columns of a new row of this owner; null if the operator owns it. */
   newRow(owner: string | null): Readonly<Record<string, unknown>>
-  /** Reads the state as the viewer sees it; undefined when there is none. */
+  /** Reads the state as the viewer sees it; undefined if it does not exist. */
   read(executor: Executor, id: number, viewer: ViewerParameters): Promise<T['State'] | undefined>
-  /** Decides without a database. With `references` null what is newly attached is left to the writing statement. Throws domain errors. */
+  /** Decides without a database. If `references` is null, the writing statement checks the added references. Throws domain errors. */
   decide(state: T['State'], request: T['Request'], references: T['References'] | null): T['Decision']
-  /** The fields that the request names or changes, as they are and as it asks for them, whatever rules, rights and a merge make of it. */
+  /** The requested value of each field that the request names or changes, before rules, rights and a merge are applied. */
   asked(state: T['State'], request: T['Request']): readonly Change[]
   references(
     trx: Transaction<Tables>,
@@ -147,17 +140,17 @@ export interface VersionedResource<T extends ResourceTypes> {
     decision: T['Decision'],
     state: T['State'],
   ): Promise<T['References']>
-  /** Whether the writing statement can check the rest of the decision itself; else it is made anew under the lock. */
+  /** True if the writing statement can check the rest of the decision itself. Otherwise the engine decides again under the lock. */
   isStorable(decision: T['Decision']): boolean
-  /** Whether the writing statement may run in a batch: not where it may wait for a lock of others. */
+  /** False if the writing statement could wait for a lock: then it must not hold up a batch. */
   isBatchable(decision: T['Decision']): boolean
-  /** What stored definitions take of the answer, after the decision or, where it is null, as stored. */
+  /** Bytes of stored definitions in the answer after the decision, or of the stored state if the decision is null. */
   definitionBytes(state: T['State'], decision: T['Decision'] | null): number
-  /** That they take no more than one answer may. Throws `SnapshotTooLarge`. */
+  /** Throws `SnapshotTooLarge` if the definitions exceed `bytesMax`. */
   requireAnswerable(state: T['State'], bytesMax: number): void
-  /** The statement that answers the stored state, or its version alone, if it is still this one. */
+  /** The statement that reads the row, or its version alone. It returns no row if the state has changed. */
   reading(state: T['State'], viewer: ViewerParameters, minimal?: boolean): RowQuery<T['Row']>
-  /** The statement that stores the decision on an unchanged state; answers the new state or its version. Changes `entry`. */
+  /** The statement that stores the decision if the state is unchanged, and returns the new row or its version. It may change `entry`. */
   writing(
     state: T['State'],
     decision: T['Decision'],
@@ -165,32 +158,30 @@ export interface VersionedResource<T extends ResourceTypes> {
     entry: AuditEntry & RequestKey,
     minimal: boolean,
   ): RowQuery<T['Row']>
-  /** The snapshot that a row stands for. */
   snapshot(row: T['Row']): AnswerText
-  /** The hash of the tool definition that the decision replaces, which the audit row keeps alive. */
+  /** The hash of the replaced tool definition. The audit row keeps it stored. */
   replacedDefinition(state: T['State'], decision: T['Decision']): string | null
-  /** What the audit trail vouches for, in one order: after the decision or, where it is null, as stored. */
+  /** The values covered by the content hash, in a fixed order: after the decision, or as stored if it is null. */
   audited(state: T['State'], decision: T['Decision'] | null): readonly unknown[] | null
-  /** Whether all of it is in the state: from a prefetched one large texts are left out, and long lists are cut. */
+  /** False for a prefetched state from which large texts or long lists were cut. */
   isWhole(state: T['State']): boolean
-  /** Whether the caller may still be shown this state. */
+  /** True if the caller may see this state. */
   isVisible(state: T['State'], caller: Caller): boolean
-  /** That the caller may update it at all. Throws what `decide` throws for that. */
+  /** Throws what `decide` throws if the caller must not update the resource at all. */
   requireRights(state: T['State'], caller: Caller): void
-  /** That the caller may read earlier versions. Throws `ResourceNotFound`, `Forbidden`. */
+  /** Throws `ResourceNotFound` or `Forbidden` if the caller must not read earlier versions. */
   requireHistory(state: T['State'], caller: Caller): void
-  /** The snapshot of an earlier version. */
   readonly pastSnapshot: ShowPast<T>
 }
 
-/** A request, and what it is carried out with. */
+/** A request with its dependencies. */
 export interface Job<T extends ResourceTypes, Request extends ReadRequest = T['Request']> {
   database: Database
   resource: VersionedResource<T>
   request: Request
 }
 
-/** Shows an earlier version. Calls `requireSize` with the size of its definitions before it is made. Throws `VersionGone`. */
+/** Makes the snapshot of an earlier version. Calls `requireSize` with the bytes of its definitions first. Throws `VersionGone`. */
 export type ShowPast<T extends ResourceTypes> = (
   executor: Executor,
   state: T['State'],
@@ -199,15 +190,15 @@ export type ShowPast<T extends ResourceTypes> = (
   requireSize: (bytes: number) => void,
 ) => Promise<{ text: AnswerText; notes: string[] }>
 
-/** What an update led to; `snapshot` is null where none is wanted. */
+/** The result of an update. `snapshot` is null if none is wanted. */
 export interface Updated<T extends ResourceTypes> {
   snapshot: AnswerText | null
   id: number
   version: number
   decision: T['Decision']
   overwritten: RecentChange[]
-  /** Whether it was merged into what others made since the version that the precondition names. */
+  /** True if the update was merged with later changes of others. */
   merged: boolean
-  /** What the caller should know of the answer. */
+  /** Notes for the caller. */
   notes: string[]
 }

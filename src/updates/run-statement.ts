@@ -3,14 +3,14 @@ import type { RowQuery } from '../db/statements/row-statement.js'
 import { inTransaction } from '../db/transaction.js'
 import type { ReadRequest } from './resource.js'
 
-/** An answer with more bytes of stored definitions comes from a statement of its own, not from a batch. */
+/** An answer with more bytes of stored definitions gets its own statement, outside a batch. */
 export const BATCHED_BYTES_MAX = 128 * 1024
-/** Few requests at a time may read more than this. */
+/** The number of concurrent requests that read more than this is limited. */
 const EXPENSIVE_BYTES = 1024 * 1024
 
 /**
- * Runs a statement whose answer has `bytes` of stored definitions: in a batch if they are small and `isBatchable`, for a dry run in a
- * transaction that is rolled back. `onSend` is called before it is sent.
+ * Runs a statement whose answer has `bytes` of stored definitions: in a batch if it is small and `isBatchable`. A dry run is rolled back.
+ * Calls `onSend` just before the statement is sent.
  */
 export async function runStatement<Row>(
   database: Database,
@@ -27,7 +27,7 @@ export async function runStatement<Row>(
   })
 }
 
-/** Runs work that reads `bytes`, when there is room for it. */
+/** Runs work that reads `bytes`; many bytes wait for a place among the expensive requests. */
 export async function bounded<Result>(
   { caller, bounds }: Pick<ReadRequest, 'caller' | 'bounds'>,
   bytes: number,

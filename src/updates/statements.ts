@@ -29,7 +29,7 @@ interface Versioned extends VersionedTable {
 }
 type VersionedRow = ReturnType<typeof columnsOf<Versioned>>
 
-/** SQL: the row `alias` as JSON of the shape `VersionedState`, as the user sees it, with the members that its kind adds. */
+/** SQL: the row `alias` as `VersionedState` JSON, as the user sees it, plus the given members. */
 export function versionedState<State extends VersionedState>(
   kind: ResourceKind,
   alias: string,
@@ -50,18 +50,18 @@ export function versionedState<State extends VersionedState>(
   return jsonObjectFrom(queries().selectNoFrom(columns)).$castTo<State>()
 }
 
-/** SQL: when the stored version of the row was made, as its audit row or the anchor of the pruned ones says; null where neither does. */
+/** SQL: the time of the row's version, from its audit row or the pruning anchor; null if neither has it. */
 function madeAt(kind: ResourceKind, row: VersionedRow): Expression<string> {
   const made = changesOf(kind, row('id')).select('a.at').where('a.version_after', '=', row('version'))
   return fn('greatest', [row('audit_anchor_at'), made])
 }
 
-/** SQL: a column of a row as state and audit rows show it: timestamps as UTC text with microseconds. */
+/** SQL: a column as states and audit rows have it. A timestamp is UTC text with microseconds. */
 export function columnValue(column: Expression<unknown>, type: SqlType): Expression<unknown> {
-  return type === 'timestamptz' ? instant(column as Expression<string>) : column // as the type says
+  return type === 'timestamptz' ? instant(column as Expression<string>) : column // the type of the other columns stays
 }
 
-/** What every write sets on the row `alias` of a versioned table, beside its content. */
+/** The columns that every write sets on the row `alias` in addition to its content. */
 export function nextVersion(alias: string, param: Param<AuditEntry & { field_versions: string }>) {
   const row = columnsOf<Versioned>(alias)
   return {
@@ -72,7 +72,7 @@ export function nextVersion(alias: string, param: Param<AuditEntry & { field_ver
   }
 }
 
-/** The version in which each changed field changes last, for `nextVersion`, as JSON text. Of what is new nothing was changed yet. */
+/** JSON text that maps each changed field to the new version, for `nextVersion`. Empty for a creation. */
 export function fieldVersions(
   { version, isNew }: Pick<VersionedState, 'version' | 'isNew'>,
   changes: readonly Change[],
@@ -81,7 +81,7 @@ export function fieldVersions(
   return JSON.stringify(Object.fromEntries(changes.map(({ field }) => [field, version + 1])))
 }
 
-/** What sets each column of the row `alias` to its new value where the JSON names it, else to itself: a fixed text for every set of columns. */
+/** SQL: for each column, the new value if the JSON has one, else the old value. One SQL text fits every set of changes. */
 export function changedColumns<Column extends string>(
   alias: string,
   columns: readonly (readonly [Column, AnyColumnField])[],
@@ -94,10 +94,10 @@ export function changedColumns<Column extends string>(
     const value = type === 'json' ? cast<never>(json, type) : cast<never>(memberText(changed, key), type)
     return [name, choose().when(changed, '?', key).then(value).else(own(name)).end()]
   })
-  return Object.fromEntries(values) // a value for each column, as the table of fields has them
+  return Object.fromEntries(values) // one value per column of the table of fields
 }
 
-/** The new values of the changed columns, for `changedColumns`, as JSON text. */
+/** The new values of the changed columns as JSON text, for `changedColumns`. */
 export function changedValues(
   columns: readonly (readonly [string, AnyColumnField])[],
   changes: readonly Change[],
@@ -109,8 +109,8 @@ export function changedValues(
 }
 
 /**
- * SQL: the fields of a resource row that somebody else than the user changed in the last fifteen minutes, as JSON. `offset 0`
- * keeps the look-up of each change by its version: joined freely, the planner reads the resource's whole history.
+ * SQL: the fields that someone other than the user changed in the last fifteen minutes, as JSON. `offset 0` makes the planner look up each
+ * change by its version: without it, it reads the whole history of the resource.
  */
 function recentChanges(kind: ResourceKind, row: VersionedRow, user: Expression<string>): Expression<RecentChange[]> {
   const version = cast<number>(on<{ last_change: { value: string } }>().ref('last_change.value'), 'integer')
@@ -122,7 +122,7 @@ function recentChanges(kind: ResourceKind, row: VersionedRow, user: Expression<s
       const age = fn<number>('floor', [seconds(eb(NOW, '-', eb.ref('a.at')))])
       return ['last_change.key as field', 'a.actor as by', fn<number>('greatest', [lit(0), age]).as('age_s')]
     })
-    .where('a.at', '>', ago('15 minutes')) // how far an overwrite notice looks back (DECISIONS section 8)
+    .where('a.at', '>', ago('15 minutes')) // DECISIONS section 8
     .where('a.actor_id', 'is distinct from', user)
   return jsonArrayFrom(recent)
 }

@@ -1,20 +1,20 @@
 import type { ResourceKind } from '../db/tables.js'
 import type { AnswerText } from './answer-text.js'
 
-/** What `If-Match` or `If-None-Match` names: nothing, any stored state, or states by their tags (with their quotes). */
+/** The value of `If-Match` or `If-None-Match`: absent, `*`, or a list of tags with their quotes. */
 export type Precondition = { kind: 'none' } | { kind: 'any' } | { kind: 'tags'; tags: string[] }
 
-/** The strong entity tag of one version, with its quotes: `"persona-12-7"` (DECISIONS section 8). */
+/** The strong entity tag of a version, with its quotes: `"persona-12-7"` (DECISIONS section 8). */
 export function entityTag(kind: ResourceKind, id: number, version: number): string {
   return `"${kind}-${id}-${version}"`
 }
 
-/** The tag of a representation: `"persona-12-7.5f0c3a91b2d4"`, with a digest of what is shown. In `If-Match` it means the version. */
+/** The tag of a representation: `"persona-12-7.5f0c3a91b2d4"`, the version with a digest of the body. `If-Match` ignores the digest. */
 export function representationTag(tag: string, shown: AnswerText): string {
   return `${tag.slice(0, -1)}.${shown.digest().slice(0, 12)}"`
 }
 
-/** The strong tag of an answer that is no version of a resource: `"5f0c3a91b2d4"`. */
+/** The strong tag of a body that is not a version of a resource: `"5f0c3a91b2d4"`. */
 export function contentTag(text: AnswerText): string {
   return `"${text.digest().slice(0, 12)}"`
 }
@@ -23,17 +23,17 @@ function versionTag(tag: string): string {
   return tag.replace(/\.[0-9a-f]{12}"$/, '"')
 }
 
-/** Whether `If-Match` lets a write of the state with this tag through. Without the header every write passes. */
+/** True if `If-Match` allows a write to the state with this tag, or if the header is absent. */
 export function preconditionHolds(precondition: Precondition, currentTag: string): boolean {
   return precondition.kind === 'none' || namesState(precondition, currentTag)
 }
 
-/** Whether a header names the state with this tag: with `If-None-Match` it must not be written (RFC 9110, section 13.1.2). */
+/** True if a header names the state with this tag. `If-None-Match` then forbids the write (RFC 9110, section 13.1.2). */
 export function namesState(named: Precondition, currentTag: string): boolean {
   return named.kind === 'any' || (named.kind === 'tags' && named.tags.some(tag => versionTag(tag) === currentTag))
 }
 
-/** The versions of this resource before `current` that the tags of a precondition name. */
+/** The versions of this resource before `current` that the precondition names. */
 export function versionsInTags(precondition: Precondition, kind: ResourceKind, id: number, current: number): number[] {
   if (precondition.kind !== 'tags') return []
   return precondition.tags

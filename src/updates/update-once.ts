@@ -11,15 +11,16 @@ import { readResource, wholeState } from './read.js'
 import { readPast } from './read-past.js'
 import type { Job, ResourceTypes, Updated, VersionedResource } from './resource.js'
 
-/** What a request that stores something is answered with. */
+/** The answer to a request that stores something. */
 export interface Answered<T extends ResourceTypes> extends Omit<Updated<T>, 'decision'> {
-  /** Null where the same request was answered before: then the answer is that of the version which it made. */
+  /** Null for a repetition: then the answer shows the version that the first request made. */
   decision: T['Decision'] | null
 }
 
 /**
- * Updates as `update` does, or answers what a request with this key was answered before. `prepare` makes of the request what is updated: of a
- * restoration, which must not be made for a repetition. Throws `InvalidRequest` for another request.
+ * Updates as `update` does, or answers a repetition as the first request with this key was answered. `prepare` turns the request into the
+ * update, for example by reading the version to restore; it is skipped for a repetition. Throws `InvalidRequest` if the key belongs to a
+ * different request.
  */
 export async function updateOnce<T extends ResourceTypes>(
   database: Database,
@@ -37,14 +38,14 @@ export async function updateOnce<T extends ResourceTypes>(
     async first => {
       const { caller, prefetched } = await request.authenticateAgain()
       if (prefetched === null) throw new ResourceNotFound(resource.kind)
-      const stored = prefetched as T['State'] // the lookup of its route; without large texts, as for a read
+      const stored = prefetched as T['State'] // the state of the route's lookup, without large texts
       resource.requireRights(stored, caller)
       return await contentOf({ ...job, request: { ...request, caller } }, first, stored)
     },
   )
 }
 
-/** Creates as `create` does, or answers likewise. Throws `VersionGone` where what it created is not the caller's to edit any more. */
+/** Creates as `create` does, or answers a repetition. Throws `VersionGone` if the caller must not edit the created resource any more. */
 export async function createOnce<T extends ResourceTypes>(
   database: Database,
   resource: VersionedResource<T>,
@@ -63,7 +64,7 @@ export async function createOnce<T extends ResourceTypes>(
         resource.requireHistory(state, caller)
       } catch (error) {
         if (!(error instanceof ResourceNotFound || error instanceof Forbidden)) throw error
-        // One answer for what is deleted and for what is hidden: they must not differ.
+        // Deleted and hidden resources get the same answer, so that hidden ones are not revealed.
         throw new VersionGone(
           'deleted',
           `What this request created before, ${id}, is deleted by now or not yours to edit.`,
@@ -74,7 +75,7 @@ export async function createOnce<T extends ResourceTypes>(
   )
 }
 
-/** Deletes as `update` does, or answers likewise. */
+/** Deletes as `update` does, or answers a repetition. */
 export async function deleteOnce<T extends ResourceTypes>(
   database: Database,
   resource: VersionedResource<T>,
@@ -86,7 +87,7 @@ export async function deleteOnce<T extends ResourceTypes>(
   return await once(job, attempt, async () => ({ snapshot: null, notes: [] }))
 }
 
-/** Stores by `attempt`, unless a request with this key did: then answers what `repeat` makes of its first answer. */
+/** Runs `attempt`. If a request with this key was stored before, returns what `repeat` makes of its answer instead. */
 async function once<T extends ResourceTypes>(
   job: Job<T>,
   attempt: () => Promise<Updated<T>>,
@@ -106,7 +107,7 @@ async function once<T extends ResourceTypes>(
   }
 }
 
-/** What failed after something was stored: it must not say that it was not. */
+/** Reports that the change was applied if its answer could not be read. */
 function asApplied<T extends ResourceTypes>({ resource: { act } }: Job<T>, error: unknown): never {
   const failure = error instanceof Unavailable ? error : unavailableFor(error)
   if (failure === undefined || failure.outcome === 'applied') throw failure ?? error
@@ -114,7 +115,7 @@ function asApplied<T extends ResourceTypes>({ resource: { act } }: Job<T>, error
   throw new Unavailable(failure.reason, message, 'applied', { cause: error })
 }
 
-/** The answer that the first request with this key had, made anew; undefined where there was none. */
+/** Rebuilds the answer to the first request with this key; undefined if this request is the first. */
 async function answerBefore<T extends ResourceTypes>(
   job: Job<T>,
   repeat: (first: FirstAnswer) => Promise<Shown>,
@@ -136,7 +137,7 @@ interface Shown {
   notes: string[]
 }
 
-/** The snapshot of a version; where it is no longer kept, that of `stored`, which is the present state, and a note. */
+/** The snapshot of a version. If it is no longer kept, the current state `stored` with a note. */
 async function contentOf<T extends ResourceTypes>(
   job: Job<T>,
   { version, shownAt }: FirstAnswer,

@@ -18,9 +18,9 @@ import {
 } from './audit.js'
 import type { ResourceTypes, VersionedResource, VersionedState } from './resource.js'
 
-/* The parts of every write of an agent or a tool: the lock of its row, and its audit row. */
+/* The parts that every write of an agent or a tool shares: the lock of its row, and its audit row. */
 
-/** Locks a resource's row against other writers and reads its state, which is final until the transaction ends. */
+/** Locks a row against other writers and reads its state. Nobody else can change it until the transaction ends. */
 export async function lockState<T extends ResourceTypes>(
   trx: Transaction<Tables>,
   resource: VersionedResource<T>,
@@ -28,10 +28,10 @@ export async function lockState<T extends ResourceTypes>(
   viewer: ViewerParameters,
 ): Promise<T['State'] | undefined> {
   await lockRow(trx, resource.kind, id)
-  return await resource.read(trx, id, viewer) // only now: a read that began before the wait would show the old state
+  return await resource.read(trx, id, viewer) // read after the lock: an earlier read would miss a change made while waiting
 }
 
-/** Stores a decision of such a viewer in a transaction that holds the row's lock, with its audit row; answers the stored version. */
+/** Stores a decision with its audit row in a transaction that holds the row's lock. Returns the stored version. */
 export async function storeDecision<T extends ResourceTypes>(
   trx: Transaction<Tables>,
   resource: VersionedResource<T>,
@@ -48,8 +48,8 @@ export async function storeDecision<T extends ResourceTypes>(
 }
 
 /**
- * A change by the operator, or in the name of another viewer, whatever their rights, with its audit row. `decide` judges what is stored
- * then. Throws `ResourceNotFound`.
+ * Changes a resource as the operator or as another viewer, without checking rights, and adds its audit row. `decide` receives the locked
+ * state. Throws `ResourceNotFound`.
  */
 export async function changeAsOperator<T extends ResourceTypes>(
   trx: Transaction<Tables>,
@@ -66,7 +66,7 @@ export async function changeAsOperator<T extends ResourceTypes>(
   return { name: state.name, version, changes: decision.changes }
 }
 
-/** The audit row of a decision; its time is later than that of the version before. */
+/** The audit row of a decision. Its time is later than that of the previous version. */
 export function entryOf<T extends ResourceTypes>(
   resource: VersionedResource<T>,
   state: T['State'],
@@ -82,18 +82,18 @@ export function entryOf<T extends ResourceTypes>(
   return Object.assign(auditEntry(end, changes, { ...actor, command }, databaseTimeMs(state), content), key)
 }
 
-/** Gives an audit row that is sent only now the time of now, which is later than that of the version before. */
+/** Sets the time of an audit row to now, just before it is sent. */
 export function setTimeOfNow(entry: AuditEntry, state: VersionedState): void {
   entry.at = auditTime(databaseTimeMs(state), state.made_at)
   entry.hash = auditHash(entry)
 }
 
-/** Locks a row against other writers until the transaction ends. False where the row does not exist. */
+/** Locks a row against other writers until the transaction ends. False if the row does not exist. */
 export async function lockRow(trx: Transaction<Tables>, kind: ResourceKind, id: number): Promise<boolean> {
   return (await LOCKS[kind].run(trx, { id })).length > 0
 }
 
-/** The same without a wait: false also where another session has locked the row. */
+/** The same without waiting: false also if another session holds the lock. */
 export async function tryLockRow(trx: Transaction<Tables>, kind: ResourceKind, id: number): Promise<boolean> {
   return (await TRY_LOCKS[kind].run(trx, { id })).length > 0
 }
