@@ -21,31 +21,31 @@ import { InFlight } from '../limits/in-flight.js'
 import { KEYS_MAX, Rate } from '../limits/rate.js'
 import { requestFault } from './request.js'
 
-/** Both quotas count over this time (DECISIONS section 9). */
+/** The window of both quotas (DECISIONS section 9). */
 const WINDOW_S = 60
 
 export interface AdmissionOptions extends Pick<Config, 'auth' | 'limits'> {
   service: { current(): Readiness }
   /** Requests that are not answered yet. */
   requests: InFlight
-  /** Whether a request is part of another one, which counts. */
+  /** True for a request that is part of another one (MCP), which is counted instead. */
   isInner: (raw: IncomingMessage) => boolean
   authenticate: Authenticate
 }
 
-/** Smaller answers are sent whatever is held: as many as there may be requests take little memory. */
+/** Smaller answers are always sent: even for the most allowed requests they need little memory. */
 const SMALL_ANSWER_BYTES = 64 * 1024
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** Counts an answer in the place of the body. Answers why one that is too much for the bounds is not sent. */
+    /** Counts the bytes of the answer instead of those of the body. Returns the error to send instead if they exceed the limit. */
     holdAnswer: ((payload: unknown, reply: FastifyReply) => Error | undefined) | undefined
   }
 }
 
 /**
- * Lets requests in before their bodies are read: while the service can serve, within the bounds of work and rate, with a good token.
- * Failures are counted by address; beyond their quota only tokens are looked up that may well be valid.
+ * Admits requests before their bodies are read: the service can serve, the limits on concurrent work and rate hold, and the token is valid.
+ * Counts failed authentications per network address.
  */
 export async function registerAdmission(scope: FastifyInstance, options: AdmissionOptions): Promise<void> {
   const { auth, limits, service, requests, isInner, authenticate } = options
@@ -83,7 +83,7 @@ function requireServing(found: Readiness): void {
   throw new Unavailable(found.reason, found.detail, 'not_applied')
 }
 
-/** Takes a request into work, until its exchange is over. `key` is its token or address. */
+/** Counts a request as in work until its exchange is over. `key` is its token or address. */
 function enterWork(request: FastifyRequest, key: string, requests: InFlight, bytes: InFlight): void {
   let held = announcedBytes(request)
   const met = requests.take(key, 1)
@@ -115,7 +115,7 @@ function sizeOf(payload: unknown): number {
   return typeof payload === 'string' || Buffer.isBuffer(payload) ? Buffer.byteLength(payload) : 0
 }
 
-/** The error in the place of an answer that is not sent. An update that was stored says so. */
+/** The error to send instead of an answer. After an update that was stored, it reports that. */
 function unsent({ policy }: FastifyRequest, reply: FastifyReply, refused: Error): Error {
   const isStored = policy?.writes && !reply.hasHeader('dry-run')
   if (!isStored) {
@@ -127,7 +127,7 @@ function unsent({ policy }: FastifyRequest, reply: FastifyReply, refused: Error)
   return new Unavailable('overloaded', message, 'applied', { setting: 'TRANSFER_BYTES_MAX' })
 }
 
-/** What a body may take of memory: as announced, or the route's limit where nothing is. */
+/** The most bytes that the body can need: its Content-Length, or the route's limit for a chunked body. */
 function announcedBytes({ headers, routeOptions }: FastifyRequest): number {
   const limit = routeOptions.bodyLimit ?? 0
   const length = headers['content-length']
@@ -145,7 +145,7 @@ function refusal(met: 'all' | 'key', { max, maxPerKey }: InFlight, unit: string,
   return new RateLimited({ limit, quota: maxPerKey, unit: quotaUnit, remaining: 0, resetS: RETRY_AFTER_S, setting })
 }
 
-/** Counts requests of a key and says in the answer's headers what is left; throws `RateLimited` beyond the quota. 0 is none. */
+/** Counts requests per key, and sets the RateLimit headers. Throws `RateLimited` beyond the quota; a quota of 0 means no limit. */
 function counter(limit: RateLimit, setting: string, quota: number, rate = new Rate(WINDOW_S * 1000)) {
   return (key: string, reply: FastifyReply): void => {
     if (quota === 0) return
@@ -157,15 +157,15 @@ function counter(limit: RateLimit, setting: string, quota: number, rate = new Ra
 }
 
 /**
- * Bounds the failed authentications of a network. Beyond the quota a token is refused without a look-up, except a token that was
- * valid when it was looked up last, and one unknown token every few seconds: a new token has a way in, also behind the address of a
- * client that sends a dead one for ever.
+ * Limits the failed authentications per network. Beyond the quota a token is refused without a lookup, except a token that was valid when
+ * last looked up, and one unknown token every few seconds. So a new token can still be used from an address that another client floods with
+ * an invalid one.
  */
 class Failures {
   readonly #rate = new Rate(WINDOW_S * 1000)
   readonly #unknown: Rate
   readonly #count: ReturnType<typeof counter>
-  /** Whether a token was valid, by its hash. */
+  /** True if a token was valid when last looked up, by its hash. */
   readonly #seen = new LRUCache<string, boolean>({ max: KEYS_MAX })
 
   constructor(readonly quota: number) {
@@ -173,7 +173,7 @@ class Failures {
     this.#unknown = new Rate((WINDOW_S * 1000) / Math.max(1, quota))
   }
 
-  /** Authenticates a request with this token, if it has one, unless that is refused. */
+  /** Authenticates a request with this token, unless it is refused by the quota. */
   async bound(token: string | undefined, network: string, reply: FastifyReply, authenticate: () => Promise<void>) {
     if (token !== undefined && !this.#isLookedUp(token, network)) this.#count(network, reply)
     try {
@@ -196,7 +196,7 @@ class Failures {
   }
 }
 
-/** One IPv6 client has a whole /64: the first four groups. */
+/** An IPv6 client usually has a whole /64 network: take the first four groups. */
 function networkOf(address: string): string {
   if (!address.includes(':')) return address
   const [head = '', tail] = address.split('::')
@@ -204,7 +204,7 @@ function networkOf(address: string): string {
   return [...head.split(':'), ...zeros].slice(0, 4).join(':')
 }
 
-/** Refuses operations while the event loop is late: whatever would be answered then would be answered late. */
+/** Refuses requests while the event loop is late. */
 function pressureLimits(maxEventLoopDelay: number): underPressure.FastifyUnderPressureOptions {
   const detail = `The service is busy: its event loop is more than ${maxEventLoopDelay} ms late. ${TRY_AGAIN}`
   const setting = 'EVENT_LOOP_DELAY_MAX_MS'

@@ -6,26 +6,26 @@ import { entityTag, type Precondition, representationTag } from '../updates/tag.
 import { NO_PRECONDITION } from './parameters.js'
 import { addWarnings } from './warnings.js'
 
-/** The media type of answers, as it is sent: to one without its charset Fastify would add that, each time anew. */
+/** The media type of answers with its charset: Fastify would append a missing charset to each answer. */
 export const JSON_TYPE = 'application/json; charset=utf-8'
 
-/** What an update led to. `version` is the stored one, also after a dry run. */
+/** The result of an update. `version` is the stored one, also after a dry run. */
 interface Updated {
   id: number
   version: number
-  /** Sent as it is; null where the caller wants none. */
+  /** Sent unchanged; null if the caller wants no body. */
   snapshot: AnswerText | null
-  /** Null where it answers the repetition of a request that was stored before. */
+  /** Null for the repetition of a stored request. */
   decision: object | null
-  /** Whether it was merged into what others made since. */
+  /** True if the update was merged with later changes of others. */
   merged: boolean
-  /** What the caller should know of the answer as a whole: beside the warnings, which may be cut. */
+  /** Notes on the whole answer. They are added after the warnings, whose number is limited. */
   notes: readonly string[]
 }
 
 /**
- * The 200 of an update, or the 204 where no record is wanted: sets the headers, answers the bytes to send. Of a creation the 201, with the address
- * below which it is read, unless a dry run created nothing; of a deletion the 204.
+ * Sets status and headers of an update, and returns the body: 200, or 204 without a body. A creation is 201 with the address below `below`,
+ * unless it was a dry run; a deletion (`isGone`) is 204.
  */
 export function answerUpdate(
   reply: FastifyReply,
@@ -43,7 +43,7 @@ export function answerUpdate(
   addWarnings(reply, notes)
   if (dryRun) reply.header('dry-run', 'true')
   const isMinimal = snapshot === null && !isGone
-  const isStrict = strict && decision !== null // what was stored before is not judged again
+  const isStrict = strict && decision !== null // a repetition is not checked again
   const applied = [isStrict && 'handling=strict', merged && 'merge=fields', isMinimal && 'return=minimal']
   notePreferences(
     reply,
@@ -55,7 +55,7 @@ export function answerUpdate(
   return snapshot.toBuffer()
 }
 
-/** Says which preferences of the request were applied, and that the answer depends on them (RFC 7240, sections 2 and 3). */
+/** Reports which preferences were applied, and that the answer depends on them (RFC 7240, sections 2 and 3). */
 export function notePreferences(reply: FastifyReply, applied: readonly string[]): void {
   if (applied.length === 0) return
   const others = reply.getHeader('vary')
@@ -63,30 +63,29 @@ export function notePreferences(reply: FastifyReply, applied: readonly string[])
   reply.header('vary', others === undefined ? 'Prefer' : `${String(others)}, Prefer`)
 }
 
-/** The `Link` to where an edited body goes, relative to the address that was read; `mask` names its fields unless it is whole. */
+/** The `Link` to the address for an edited body, relative to the address that was read. `mask` lists the body's fields if it is partial. */
 export function editLink(path: string, mask?: readonly string[]): string {
   return `<${path}${mask === undefined ? '' : `?update_mask=${mask.join(',')}`}>; rel="edit"`
 }
 
-/** What a read found. */
+/** The result of a read. */
 export interface ReadAnswer {
   kind: ResourceKind
   id: number
   version: number
-  /** Sent as it is. */
   snapshot: AnswerText
-  /** Of the past: what the caller should know of it. */
+  /** Notes on an earlier version. */
   notes?: readonly string[]
 }
 
-/** The 200 of a read, or its 304. The tag holds a digest of the body: a snapshot also shows what changes without a new version. */
+/** The 200 of a read, or its 304. The tag includes a digest of the body, because some data of a snapshot changes without a new version. */
 export function answerRead(reply: FastifyReply, answer: ReadAnswer, ifNoneMatch: Precondition): Buffer | FastifyReply {
   const { kind, id, version, snapshot, notes = [] } = answer
   addWarnings(reply, notes)
   return answerTagged(reply, representationTag(entityTag(kind, id, version), snapshot), snapshot, ifNoneMatch)
 }
 
-/** The 200 with this JSON text, or the 304 where the caller has what its tag stands for. */
+/** The 200 with this JSON text, or a 304 if the caller already has it. */
 export function answerTagged(
   reply: FastifyReply,
   tag: string,
@@ -95,8 +94,8 @@ export function answerTagged(
 ): Buffer | FastifyReply {
   reply.header('etag', tag)
   if (ifNoneMatch.kind === 'any' || (ifNoneMatch.kind === 'tags' && ifNoneMatch.tags.includes(tag))) {
-    // Nothing: an empty text would have a type and a length of its own. To HEAD even nothing would have one, which is not that of
-    // the 200 (RFC 9110, section 8.6); of a stream none is said.
+    // A 304 to GET is sent without a body: an empty text would get a type and length. To HEAD, Fastify would add a length that is not that
+    // of the 200 (RFC 9110, section 8.6), except for a stream.
     return reply.code(304).send(reply.request.method === 'HEAD' ? Readable.from([]) : undefined)
   }
   reply.type(JSON_TYPE)

@@ -8,37 +8,37 @@ import { handleError, statusOf } from './error-handler.js'
 import { Exchange } from './exchange.js'
 import { HEADER_FIELDS_MAX } from './request.js'
 
-/** What is refused before its body has come is read to its end, so that a client which sends first hears of it; beyond this not. */
+/** The rest of a refused body is read up to this size, because some clients read the answer only after sending. Beyond it the connection is closed. */
 const DROPPED_BYTES_MAX = 8 * 2 ** 20
 
-/** After the time for a shutdown, how long the last answers have to leave. */
+/** Time to send the last answers, after the shutdown timeout. */
 export const LAST_ANSWERS_MS = 500
 
-/** The request of each connection that came last, until it has come whole and is over. */
+/** The newest request of each connection, until all of it has arrived and it is answered. */
 const latest = new WeakMap<Socket, FastifyRequest>()
 
 export interface ConnectionOptions {
   service: { isDraining(): boolean }
   shutdownTimeoutMs: number
-  /** How long a client has to read an answer. */
+  /** Time for a client to read an answer. */
   readTimeoutMs: number
-  /** Called for a request whose connection closes before its whole answer. */
+  /** Called for a request whose connection closes before its complete answer. */
   onCut: (exchange: Exchange) => void
 }
 
 /**
- * Gives each request its exchange. Closes connections while draining, after an answer to a large body that was not read, and when an
- * answer is not read in time. A request in work at the end of the time for a shutdown is answered 503.
+ * Gives each request its exchange. Closes connections while draining, after the answer to a large unread body, and if an answer is not read
+ * in time. A request that is unfinished at the shutdown timeout is answered 503.
  */
 export function registerConnections(
   app: FastifyInstance,
   { service, shutdownTimeoutMs, readTimeoutMs, onCut }: ConnectionOptions,
 ): void {
-  app.server.maxHeadersCount = HEADER_FIELDS_MAX + 1 // Node drops those beyond; one more shows that there are too many
-  app.server.on('connection', socket => socket.setMaxListeners(0)) // one for each pipelined request
+  app.server.maxHeadersCount = HEADER_FIELDS_MAX + 1 // Node drops further fields; one more shows that there are too many
+  app.server.on('connection', socket => socket.setMaxListeners(0)) // each pipelined request adds one
   const open = new Set<Exchange>()
   let isClosing = false
-  // Typed as always set: the first hook of every request sets it.
+  // The first hook of every request sets it, so the type is not nullable.
   app.decorateRequest('exchange', null as unknown as Exchange)
   app.addHook('onRequest', (request, reply, done) => {
     const { socket } = request.raw
@@ -48,7 +48,7 @@ export function registerConnections(
     open.add(exchange)
     exchange.atEnd(() => {
       open.delete(exchange)
-      // A request holds its answer, and its connection may stay open for long.
+      // A request holds the memory of its answer, and the connection may stay open for long.
       if (request.raw.complete && latest.get(socket) === request) latest.delete(socket)
     })
     done()
@@ -69,12 +69,12 @@ export function registerConnections(
   app.addHook('preClose', async () => {
     isClosing = true
     setTimeout(endLate, shutdownTimeoutMs).unref()
-    // To close a server cuts answers that are made and not read yet.
+    // Closing the server would cut answers that are not read yet.
     await Promise.all([...open].map(exchange => new Promise<void>(resolve => exchange.atEnd(resolve))))
   })
 }
 
-/** The requests that it waits for are answered late, and what they say is its answer. */
+/** True for a request that consists of inner requests: these get the 503, and it answers with their results. */
 function asksWithin({ request }: Exchange): boolean {
   return request.policy?.asksWithin === true && request.body !== undefined
 }
@@ -82,7 +82,7 @@ function asksWithin({ request }: Exchange): boolean {
 const IN_DOUBT =
   'Whether the update is stored is not known. Repeat it with its If-Match or Idempotency-Key; if it had none, read the resource first.'
 
-/** Answers a request that the end of the process comes before. The work of one whose body was read, or that has none, may still be stored. */
+/** Answers a request that is unfinished when the process ends. If its work may have begun, its outcome is unknown. */
 function answerLate({ request, reply }: Exchange): void {
   const mayBeAtWork = request.body !== undefined || request.method === 'DELETE'
   const isUnknown = mayBeAtWork && request.policy?.writes === true
@@ -90,7 +90,7 @@ function answerLate({ request, reply }: Exchange): void {
   handleError(new Unavailable('draining', message, isUnknown ? 'unknown' : 'not_applied'), request, reply)
 }
 
-/** Answers what never became a whole request, in the shape of every other error. What was sent is neither answered nor logged. */
+/** Answers a request that could not be parsed, in the shape of every other error. Its text is neither echoed nor logged. */
 export function answerClientError(
   app: FastifyInstance,
   error: NodeJS.ErrnoException,
@@ -99,13 +99,13 @@ export function answerClientError(
 ): void {
   const request = latest.get(socket)
   const isUnused = error.code === TIMEOUT && socket.bytesRead === 0
-  // The client of a whole request would take this for its answer, that of an answered one for a second.
+  // A client with a complete unanswered request would take this for its answer; after an answer it would be a second one.
   const isToldElsewhere = request !== undefined && request.raw.complete !== request.exchange.isAnswered
   if (error.code === 'ECONNRESET' || isUnused || !socket.writable || isToldElsewhere) {
     socket.destroy()
     return
   }
-  // A body that nothing reads yet waits for this service, not for its client.
+  // If nothing has read the body yet, the service caused the timeout, not the client.
   const hasBody = request?.exchange.isAnswered === false
   const isOurs = error.code === TIMEOUT && hasBody && request.raw.readableFlowing === null
   const answer = isOurs ? NOT_READ : brokenRequest(error.code, hasBody, app.server)
@@ -127,7 +127,7 @@ const NOT_READ = new Refused(
   },
 )
 
-/** What is wrong, by Node's error code, and whether it had come as far as its body. */
+/** The refusal for an error code of Node. `hasBody`: the headers had arrived. */
 function brokenRequest(
   code: string | undefined,
   hasBody: boolean,

@@ -11,8 +11,8 @@ import { PAGE_CONTENT_POLICY, PAGE_HEADERS } from './headers.js'
 import { documented, ERROR_ANSWERS } from './openapi.js'
 
 /**
- * Makes the OpenAPI document from the schemas of the routes that follow. `components` are the features' named records. Answers where
- * its text is found once the application is ready.
+ * Builds the OpenAPI document from the schemas of the routes registered after it. `components` are the named records. The returned function
+ * gives its text once the application is ready.
  */
 export async function registerDocument(
   app: FastifyInstance,
@@ -36,7 +36,7 @@ export async function registerDocument(
         contact: { name: 'the agent-tool-management authors' },
         license: { name: 'MIT', identifier: 'MIT' },
         'x-interface-version': 'Development',
-      } as { title: string; version: string }, // the specification allows the extension and the identifier, the type does not
+      } as { title: string; version: string }, // the specification allows the extension and the identifier, but the type does not
       tags: [{ name: 'public', description: 'Agents and custom tools.' }],
       components: {
         securitySchemes: {
@@ -50,10 +50,10 @@ export async function registerDocument(
     },
     transformObject: described => {
       if (!('openapiObject' in described)) return described.swaggerObject
-      described.openapiObject.servers = [{ url: '.' }] // relative to the document, whatever prefix a proxy serves it under
+      described.openapiObject.servers = [{ url: '.' }] // relative to the document, so that it works behind any path prefix
       addExamples(described.openapiObject)
       document = Buffer.from(JSON.stringify(described.openapiObject))
-      return {} // what is returned is kept for as long as the process runs
+      return {} // the plugin would keep the returned object for the life of the process
     },
     transform: ({ schema, url, route }) => {
       return { schema: schema.operationId === undefined ? schema : documented(schema, route.config), url }
@@ -66,7 +66,7 @@ export async function registerDocument(
   return () => document
 }
 
-/** The page at `/docs`: nothing inline, and every address is relative, so that a path prefix of a proxy works. */
+/** The page at `/docs`. It has no inline scripts, and relative addresses work behind a proxy's path prefix. */
 const PAGE_TEXT = `<!doctype html>
 <html lang="en">
 <head>
@@ -85,24 +85,24 @@ const PAGE_TEXT = `<!doctype html>
 </html>
 `
 
-/** A token given at "Authorize" is kept in the page alone. No validator: the page asks nobody else. */
+/** `validatorUrl: null`: the page contacts no other server. A token entered at "Authorize" stays in the page. */
 const PAGE_SCRIPT = `SwaggerUIBundle({ url: 'openapi.json', dom_id: '#reference', tryItOutEnabled: true, validatorUrl: null })
 `
 
-/** Where the library that draws the page keeps what a browser loads. */
+/** The folder of the files that a browser loads. */
 const LIBRARY = join(dirname(createRequire(import.meta.url).resolve('@fastify/swagger-ui/package.json')), 'static')
 
-/** The library's files that the page loads: nothing else below `/docs/` exists, so no path has to be resolved. */
+/** The files that the page loads, with their media types. Only these names exist below `/docs/`, so no path is resolved. */
 const LIBRARY_FILES: Record<string, string> = {
   'favicon-32x32.png': 'image/png',
   'swagger-ui.css': 'text/css; charset=utf-8',
   'swagger-ui-bundle.js': 'text/javascript; charset=utf-8',
 }
 
-/** They change only with the package: a browser keeps them so long, in s. */
+/** Cache time for a browser, in s. The files change only with the package. */
 const LIBRARY_KEPT_S = 3_600
 
-/** What the routes of pages have alike: open to everybody, no part of the document, and with HEAD. */
+/** Options of page routes: public, not in the document, with HEAD. */
 export const PAGE = {
   exposeHeadRoute: true,
   config: { policy: { permission: 'public' } },
@@ -110,8 +110,8 @@ export const PAGE = {
 } as const
 
 /**
- * `GET /openapi.json`; `GET /docs` with its files, a page to read and try it that needs no network; and `GET /`, which leads there, or a
- * browser to `browserPage`.
+ * Registers `GET /openapi.json`, `GET /docs` with its files (a page to read and try the API without network access), and `GET /`, which
+ * redirects there, or a browser to `browserPage`.
  */
 export function registerDocs(app: FastifyInstance, document: () => Buffer, browserPage = 'docs'): void {
   app.get('/openapi.json', PAGE, (_, reply) => reply.type('application/json').send(document()))
@@ -128,7 +128,7 @@ export function registerDocs(app: FastifyInstance, document: () => Buffer, brows
   app.get('/docs/page.js', PAGE, (_, reply) => {
     return reply.headers(own).type('text/javascript; charset=utf-8').send(PAGE_SCRIPT)
   })
-  const read = new Map<string, Promise<Buffer>>() // read once, so that an answer costs no memory of its own
+  const read = new Map<string, Promise<Buffer>>() // read once and shared by all answers
   for (const [name, type] of Object.entries(LIBRARY_FILES)) {
     app.get(`/docs/${name}`, PAGE, async (_, reply) => {
       const content = read.get(name) ?? readFile(join(LIBRARY, name))

@@ -22,14 +22,14 @@ const STATUSES = new Map<ErrorCode, number>(
   Object.entries(ERROR_CODES).flatMap(([status, codes]) => codes.map(code => [code, Number(status)] as const)),
 )
 
-/** The status that a code comes with. */
+/** The HTTP status of an error code. */
 export function statusOf(code: ErrorCode): number {
   return STATUSES.get(code) ?? 500
 }
 
 /**
- * Turns every error of a request into its answer: 422 `{"detail":[...]}` for faults of the content, else `{"error_code","detail",
- * "request_id"}`. It never holds SQL, paths or stack traces; the log has the cause.
+ * Turns every error of a request into its answer: 422 `{"detail":[...]}` for an invalid request, else
+ * `{"error_code","detail","request_id"}`. Answers never contain SQL, paths or stack traces; the log has the cause.
  */
 export function handleError(thrown: unknown, request: FastifyRequest, reply: FastifyReply): void {
   const error = inOurWords(thrown, request)
@@ -47,19 +47,19 @@ export function handleError(thrown: unknown, request: FastifyRequest, reply: Fas
   const answer = answerFor(error, request)
   const { code, extra, setting } = answer
   const status = statusOf(code)
-  // The closing line has the cause of a 503, which is understood: where in the program it was met helps nobody.
+  // A 503 is logged with its cause but without a stack: it is an expected failure.
   const told = status === 503 ? { cause: error, outcome: extra.outcome } : {}
   request.toldOfRefusal = () => ({ setting, ...told })
   if (status === 500) request.log.error({ err: error, error_code: code, ...extra }, 'the request failed')
   sendError(request, reply, answer)
 }
 
-/** The setting whose bound the content of a request met, for the log; undefined where it was refused for anything else. */
+/** The setting that limits the request, for the log; undefined if the faults have another reason. */
 function settingOf(faults: readonly Fault[]): string | undefined {
   return faults.some(({ type }) => type === 'snapshot_too_large') ? 'SNAPSHOT_BYTES_MAX' : undefined
 }
 
-/** An error of Fastify in our words; any other as it is. */
+/** Translates errors of Fastify into our own; others are returned unchanged. */
 function inOurWords(error: unknown, request: FastifyRequest): unknown {
   const { code, statusCode } = error as Partial<FastifyError>
   switch (code) {
@@ -72,7 +72,7 @@ function inOurWords(error: unknown, request: FastifyRequest): unknown {
     case 'ERR_STREAM_PREMATURE_CLOSE': // a stream of ours ends early only with its connection
       return new ClientGone()
     case 'FST_ERR_BAD_URL':
-    case 'FST_ERR_MAX_PARAM_LENGTH': // no id is that long
+    case 'FST_ERR_MAX_PARAM_LENGTH': // an id is never that long
       return new Refused('NOT_FOUND', NOTHING_HERE)
   }
   if (statusCode !== 400 || error instanceof InvalidRequest) return error
@@ -81,7 +81,7 @@ function inOurWords(error: unknown, request: FastifyRequest): unknown {
 
 const MASK_HINT = 'to change single fields, name them in update_mask, such as ?update_mask=name'
 
-/** What helps where required fields are missing: that a mask lets them be absent, and which field a misspelt one means. */
+/** Hints for missing required fields: use a mask, and which field a misspelt one means. */
 function hintsOf(faults: readonly Fault[], request: FastifyRequest): string[] {
   const missing = faults.filter(lacksField).map(({ loc }) => String(loc[1]))
   if (missing.length === 0) return []
@@ -91,13 +91,10 @@ function hintsOf(faults: readonly Fault[], request: FastifyRequest): string[] {
   return lacksMask(request) ? [MASK_HINT, ...meant] : meant
 }
 
-/** How many fields the hint at a mask names. */
+/** The most fields in the hint about a mask. */
 const MASKED_MAX = 5
 
-/**
- * The faults of an update that lacks only other required fields than it has: the first one says how to change those fields alone, for
- * clients that show no headers.
- */
+/** If an update only lacks required fields, adds the mask of the given ones to the first fault, for clients that do not show headers. */
 function withMaskNamed(faults: Fault[], request: FastifyRequest): Fault[] {
   const [first, ...others] = faults
   if (first === undefined || others.length === 0 || !faults.every(lacksField) || !lacksMask(request)) return faults
@@ -112,7 +109,7 @@ function lacksField({ type, loc }: Fault): boolean {
   return type === 'missing' && loc[0] === 'body' && loc.length === 2
 }
 
-/** True for an update that could have a mask and has none. */
+/** True if the operation has a mask and the request does not use it. */
 function lacksMask(request: FastifyRequest): boolean {
   const { querystring = {} } = schemasOf(request)
   return declares(querystring, 'update_mask') && !Object.hasOwn(request.query as object, 'update_mask')
@@ -126,16 +123,16 @@ interface Schemas {
 }
 
 function schemasOf({ routeOptions }: FastifyRequest): Schemas {
-  return (routeOptions.schema ?? {}) as Schemas // the schemas of routes are ours
+  return (routeOptions.schema ?? {}) as Schemas // all routes have TypeBox schemas
 }
 
 const SCHEMA_OF = { path: 'params', query: 'querystring', header: 'headers', body: 'body' } as const
 
-/** How many faults a line of the log names, of the first that a request has. */
+/** The most faults in one log line. */
 const TOLD_FAULTS_MAX = 5
 const FAULTS_LOOKED_AT_MAX = 20
 
-/** The places and types of faults for the log: a name that the schema of the route does not have is the caller's, and left out. */
+/** The places and types of faults for the log. Names that the schema does not have come from the caller, and are left out. */
 function toldFaults(faults: readonly Fault[], request: FastifyRequest): string[] {
   const schemas = schemasOf(request)
   const told = faults.slice(0, FAULTS_LOOKED_AT_MAX).map(({ loc: [part, name], type }) => {
@@ -149,7 +146,7 @@ function declares({ properties = {} }: Partial<TObject>, name: string): boolean 
   return Object.hasOwn(properties, name)
 }
 
-/** Sends an error in the one shape that everything but 422 has. */
+/** Sends an error in the shape of all errors except 422. */
 function sendError(request: FastifyRequest, reply: FastifyReply, { code, message, extra, headers }: Refused): void {
   request.refusal = code === 'SERVICE_UNAVAILABLE' ? String(extra.reason) : code
   const isUnchanged = code === 'SNAPSHOT_TOO_LARGE' && request.policy?.writes
@@ -161,7 +158,6 @@ function sendError(request: FastifyRequest, reply: FastifyReply, { code, message
     .send(JSON.stringify({ error_code: code, detail, request_id: request.id, ...extra }))
 }
 
-/** What is said at an address that no route has. */
 export const NOTHING_HERE = 'There is nothing at this address.'
 
 function answerFor(error: unknown, request: FastifyRequest): Refused {
@@ -172,7 +168,7 @@ function answerFor(error: unknown, request: FastifyRequest): Refused {
   return refused ?? new Refused('INTERNAL_ERROR', detail)
 }
 
-/** The same for an operation that stores something: its answer says what became of that. */
+/** The 503 of an operation. If it writes, the answer has the outcome. */
 function unavailable(error: Unavailable, request: FastifyRequest): Refused {
   if (!request.policy?.writes) return error
   const { code, message, headers, setting, reason, outcome } = error
@@ -188,10 +184,10 @@ function unavailable(error: Unavailable, request: FastifyRequest): Refused {
 const KEY_NOT_LOOKED_UP =
   'Whether a request with this Idempotency-Key was stored before could not be read: repeat it with the same key.'
 
-/** Whether it may be the repetition of an update that is stored: then "not applied" would be said of that, too. */
+/** True if the request may repeat an update that is stored. Then "not applied" would be wrong. */
 function isRepeatable(request: FastifyRequest): boolean {
   const { policy, headers, query } = request
-  const { dry_run: dryRun } = query as { dry_run?: unknown } // text, or what validation made of it
+  const { dry_run: dryRun } = query as { dry_run?: unknown } // text, or a boolean after validation
   const isDry = dryRun === true || dryRun === 'true'
   return policy?.writes === true && headers['idempotency-key'] !== undefined && !isDry
 }

@@ -1,9 +1,9 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 
-/** A played example of `openapi/examples`: a request to the demo organisation and what the service answered. */
+/** A recorded example of `openapi/examples`: a request to the demo organisation, and its answer. */
 interface Example {
-  /** The file's name without its ending: the operation, then what is special, such as `update_persona-whole`. */
+  /** The file's name without extension: the operation, optionally with a variant, such as `update_persona-whole`. */
   name: string
   about: string
   request: { path: string; headers: Record<string, string>; body: unknown }
@@ -19,11 +19,11 @@ interface Parameter {
   in: string
   schema?: { type?: string }
   example?: unknown
-  /** It says something also when it is empty. */
+  /** True if an empty value has a meaning. */
   allowEmptyValue?: boolean
 }
 
-/** What this file reads and writes of an operation in the OpenAPI document. */
+/** The parts of an operation in the OpenAPI document that this file uses. */
 interface Operation {
   operationId: string
   parameters?: Parameter[]
@@ -31,27 +31,27 @@ interface Operation {
   responses: Record<string, { content?: Record<string, Media> }>
 }
 
-/** A refusal that every operation answers alike is shown once: files of this operation's name stand for all. */
+/** The operation name of examples that apply to every operation. */
 const EVERY_OPERATION = 'any_operation'
 
 const FOLDER = fileURLToPath(new URL('../../../openapi/examples/', import.meta.url))
 
-/** The examples of the package, the plain one of each operation first. */
+/** Reads the examples, sorted so that the plain one of each operation comes first. */
 function readExamples(): Example[] {
   return readdirSync(FOLDER)
     .filter(file => file.endsWith('.json'))
     .map(file => {
-      const example = JSON.parse(readFileSync(`${FOLDER}${file}`, 'utf8')) as Omit<Example, 'name'> // the package's own
+      const example = JSON.parse(readFileSync(`${FOLDER}${file}`, 'utf8')) as Omit<Example, 'name'> // the package's own files
       return { ...example, name: file.replace(/\.json$/, '') }
     })
-    .filter(example => 'answer' in example) // a new one is yet to be played
+    .filter(example => 'answer' in example) // a new example has no recorded answer yet
     .sort((one, other) => (one.name < other.name ? -1 : 1))
 }
 
-/** Puts the examples into an OpenAPI document, which it changes: accepted requests with their parameters, and answers by status. */
+/** Adds the examples to an OpenAPI document in place: accepted requests with their parameters, and answers by status. */
 export function addExamples(document: { paths?: object }): void {
   const examples = readExamples()
-  const items = Object.values(document.paths ?? {}) as Record<string, Operation>[] // the document's own shape
+  const items = Object.values(document.paths ?? {}) as Record<string, Operation>[] // the shape of an OpenAPI document
   for (const operation of items.flatMap(item => Object.values(item))) {
     const own = examples.filter(({ name }) => name.split('-')[0] === operation.operationId)
     const accepted = own.filter(({ answer }) => answer.status < 300)
@@ -70,10 +70,10 @@ export function addExamples(document: { paths?: object }): void {
   }
 }
 
-/** What a request presupposes of earlier ones. */
+/** Headers whose values depend on earlier requests. */
 const OF_THE_PAST: readonly string[] = ['if-match', 'idempotency-key']
 
-/** Whether the request works on any demo organisation, whatever was sent before. */
+/** True if the request works on any demo organisation, independent of earlier requests. */
 function hasNoPast({ request }: Example): boolean {
   return !OF_THE_PAST.some(header => header in request.headers)
 }

@@ -2,35 +2,34 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** The request with its answer on their connection; set before any hook of an operation runs. */
+    /** The request and its answer on their connection. It is set before any other hook runs. */
     exchange: Exchange
   }
 }
 
-/** Why an exchange ended without a whole answer: the client left, did not read the answer in time, or the service shut down. */
+/** The reason for an incomplete answer: the client left, did not read the answer in time, or the service shut down. */
 export type Cut = 'left' | 'unread' | 'shutdown'
 
 /**
- * A request with its answer, and the one place that knows when it is over. It is in work from its headers until its answer was
- * handed to the system whole; if the connection closes before, until the connection is closed and the handler has settled. Work that
- * still runs for a client that left counts, so that nobody piles up work by leaving. Every handler settles, that is, reaches
- * `onSend`: no body of a closed connection is waited for, and each wait of a handler (pool, row, worker, statement) has a deadline.
- * What a request holds of the bounds is given back in `atEnd`, once.
+ * A request with its answer. It alone decides when a request is over: when the whole answer was handed to the system or, if the connection
+ * closes earlier, when the handler has settled too. So work that continues for a client that left still counts against the limits. Every
+ * handler settles (reaches `onSend`): it does not wait for the body of a closed connection, and its other waits (pool, row, worker,
+ * statement) have deadlines. `atEnd` releases what the request holds, once.
  */
 export class Exchange {
   /** True once the whole answer was handed to the system. */
   isAnswered = false
-  /** True once the connection is closed, if that came before the whole answer. */
+  /** True once the connection closed before the whole answer. */
   isGone = false
-  /** True once there is an answer: nothing works on the request any more. */
+  /** True once there is an answer: the handler has finished. */
   isSettled = false
-  /** True once nothing is held for it any more. */
+  /** True once `atEnd` has run. */
   isOver = false
-  /** Why the connection closes before the whole answer, if it does. */
+  /** The reason for an incomplete answer. */
   cut: Cut = 'left'
   /**
-   * Settles once the request before it on its connection is over, if that is not yet. Pipelined requests are served one after the other:
-   * what is made of one would be held until the answers before it are read.
+   * Resolves when the previous request on the connection is over; undefined if it already is. Pipelined requests run one at a time:
+   * otherwise their answers would be held in memory until the earlier ones are read.
    */
   readonly turn: Promise<void> | undefined
   #unread: NodeJS.Timeout | undefined
@@ -50,9 +49,9 @@ export class Exchange {
   ) {
     if (before?.isOver === false) this.turn = new Promise(resolve => before.atEnd(resolve))
     const { socket } = request.raw
-    // The response's own `close` does not come for a pipelined request that waits behind another one.
+    // The response does not emit `close` for a pipelined request that waits for another one.
     socket.once('close', this.#onClose)
-    // Node also emits `finish` when a connection is destroyed; its own listener destroys one that is to be closed.
+    // Node emits `finish` also for a destroyed connection. This listener runs before Node's own, which may destroy the connection.
     reply.raw.prependOnceListener('finish', () => {
       if (socket.destroyed) return
       this.isAnswered = true
@@ -60,12 +59,12 @@ export class Exchange {
     })
   }
 
-  /** Registers what is called at the end, once. */
+  /** Registers a listener for the end of the exchange. */
   atEnd(listener: () => void): void {
     this.#listeners.push(listener)
   }
 
-  /** There is an answer, and the client has this long to read it. */
+  /** Marks the request as answered, and starts the timeout for reading the answer. */
   settle(readTimeoutMs: number): void {
     if (this.isSettled) return
     this.isSettled = true
@@ -73,7 +72,7 @@ export class Exchange {
     else this.#unread = setTimeout(() => this.close('unread'), readTimeoutMs).unref()
   }
 
-  /** Closes the connection from this side. */
+  /** Closes the connection. */
   close(cut: Cut): void {
     this.cut = cut
     this.request.raw.socket.destroy()

@@ -2,15 +2,15 @@ import cors from '@fastify/cors'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { addWarnings } from './warnings.js'
 
-/** What `/docs` may load: its own files, also over plain HTTP; `data:` is for icons in its style sheet. */
+/** The content policy of `/docs`: only its own files, also over plain HTTP. `data:` is for icons in its style sheet. */
 export const PAGE_CONTENT_POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self' data:; connect-src 'self'; " +
   "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-/** What only a page of its own window can mean. */
+/** Headers that only apply to pages. */
 export const PAGE_HEADERS = { 'cross-origin-opener-policy': 'same-origin', 'origin-agent-cluster': '?1' }
 
-/** Headers of every answer: JSON loads nothing, and the pages set their own policy. Strict-Transport-Security is the proxy's. */
+/** Headers of every answer. JSON loads nothing, and pages set their own policy. Strict-Transport-Security belongs to the proxy. */
 const COMMON_HEADERS = {
   'cache-control': 'no-store',
   'content-security-policy': "default-src 'none';frame-ancestors 'none'",
@@ -22,7 +22,7 @@ const COMMON_HEADERS = {
 
 const REPLACED_REQUEST_ID = 'X-Request-ID was replaced: it takes 1 to 64 letters, digits, - and _'
 
-/** Sets the headers that every answer has, whatever becomes of the request. */
+/** Sets the common headers of every answer. */
 export function registerCommonHeaders(app: FastifyInstance): void {
   app.addHook('onRequest', (request, reply, done) => {
     setCommonHeaders(request, reply)
@@ -30,27 +30,27 @@ export function registerCommonHeaders(app: FastifyInstance): void {
   })
 }
 
-/** The same for a request of which no hook hears. */
+/** The same for a request that skips the hooks. */
 export function setCommonHeaders(request: FastifyRequest, reply: FastifyReply): void {
   reply.header('x-request-id', request.id).headers(COMMON_HEADERS)
   const { 'x-request-id': given } = request.headers
   if (given !== undefined && given !== request.id) addWarnings(reply, [REPLACED_REQUEST_ID])
 }
 
-/** What a client of the operations sends, beside what every browser may send. */
+/** Request headers of the operations, in addition to those that browsers always allow. */
 const REQUEST_HEADERS =
   'authorization, content-type, idempotency-key, if-match, if-none-match, mcp-method, mcp-name, mcp-protocol-version, prefer, ' +
   'traceparent, x-onyx-authorization, x-request-id'
 
-/** What a client needs to read of an answer. */
+/** The answer headers that clients need to read. */
 const ANSWER_HEADERS =
   'dry-run, etag, idempotent-replayed, link, location, preference-applied, ratelimit, ratelimit-policy, retry-after, token-expires-at, ' +
   'warning, www-authenticate, x-request-id'
 
-/** How long a browser may keep the answer to a preflight, in seconds. */
+/** Cache time of a preflight answer, in seconds. */
 const PREFLIGHT_AGE_S = 600
 
-/** Lets pages of these origins, and of no other, call the service from a browser, without the browser's credentials. */
+/** Allows pages of these origins only to call the service from a browser, without the browser's credentials. */
 export async function registerCors(app: FastifyInstance, origins: readonly string[]): Promise<void> {
   if (origins.length === 0) return
   await app.register(cors, {
@@ -59,6 +59,6 @@ export async function registerCors(app: FastifyInstance, origins: readonly strin
     allowedHeaders: REQUEST_HEADERS,
     exposedHeaders: ANSWER_HEADERS,
     maxAge: PREFLIGHT_AGE_S,
-    strictPreflight: false, // its refusal of other OPTIONS requests has not our form
+    strictPreflight: false, // its refusal of other OPTIONS requests is not in our error shape
   })
 }

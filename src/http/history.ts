@@ -17,10 +17,9 @@ import { addWarnings } from './warnings.js'
 
 const ENTRIES = 20
 const ENTRIES_MAX = 100
-/** A page ends early where its entries take more. */
+/** A page ends early after this many bytes. */
 const ANSWER_BYTES_MAX = 2 ** 20
 
-/** One change of an agent or a tool. */
 export const HistoryEntry = Type.Object(
   {
     version: Type.Integer(),
@@ -59,11 +58,11 @@ export const HistoryEntry = Type.Object(
   { $id: 'HistoryEntry' },
 )
 
-/** A history of one kind of resource. */
+/** The history of one kind of resource. */
 interface HistoryRoute {
   resource: ResourceKind
   lookup: NonNullable<RoutePolicy['lookup']>
-  /** Reads a page and what its rows changed. `prefetched` is what the lookup found. Throws `Forbidden`, `ResourceNotFound`. */
+  /** Reads a page, and the changes of each row. `prefetched` is the result of the lookup. Throws `Forbidden`, `ResourceNotFound`. */
   read(
     request: FastifyRequest,
     id: number,

@@ -8,12 +8,12 @@ import { parseId } from '../schema/parameters.js'
 import type { Cut, Exchange } from './exchange.js'
 import { pathOf } from './request.js'
 
-/** Names of what carries secrets, wherever an object that has one is handed to the log. */
+/** Property names whose values may contain secrets. The log replaces these values in every object. */
 const SECRET_BEARING = new Set(['authorization', 'headers', 'body', 'custom_headers', 'parameters'])
 
 /**
- * The log: one JSON line an event, without bodies and headers; the redaction is a second net. Not by pino's own stream, which tries for
- * ever to write to a terminal that was closed.
+ * The log: one JSON line per event, without bodies and headers. Redaction is a second safeguard. It does not use pino's own stream, which
+ * retries forever when a terminal was closed.
  */
 export function makeLogger(level: string, destination: DestinationStream = process.stdout): Logger {
   const options = {
@@ -26,17 +26,17 @@ export function makeLogger(level: string, destination: DestinationStream = proce
   return pino(options, destination)
 }
 
-/** A line without values that are named like secrets. Pino's own option reads its paths anew for each value. */
+/** Replaces the values of secret names. Pino's `redact` option is slower: it parses its paths for every value. */
 function redacted(line: object, isInner = false): Record<string, unknown> {
   const shown: Record<string, unknown> = {}
   for (const name in line) {
-    const value: unknown = line[name as keyof typeof line] // whatever it is
+    const value: unknown = line[name as keyof typeof line] // any type
     shown[name] = SECRET_BEARING.has(name) ? '[redacted]' : !isInner && isRecord(value) ? redacted(value, true) : value
   }
   return shown
 }
 
-/** Errors are described by their serializer, and what has a form of its own takes it. */
+/** False for values with their own serialization: arrays, errors, and objects with `toJSON`. */
 function isRecord(value: unknown): value is object {
   return (
     typeof value === 'object' &&
@@ -45,7 +45,7 @@ function isRecord(value: unknown): value is object {
   )
 }
 
-/** The log of one request: each of its lines carries its id and, if the caller sent a trace context, the trace's id. */
+/** The logger of one request. Its lines have the request id and, if the caller sent a trace context, the trace id. */
 export function requestLogger(
   log: FastifyBaseLogger,
   bindings: Record<string, unknown>,
@@ -53,19 +53,19 @@ export function requestLogger(
   request: IncomingMessage,
 ): FastifyBaseLogger {
   const traceId = traceIdOf(request)
-  // Without options, of which no route has any, pino has far less to do.
+  // Pino creates a child much faster without options, and no route has any.
   return log.child(traceId === undefined ? bindings : { ...bindings, trace_id: traceId })
 }
 
-/** One line for each answered request: the caller, the operation, how it ended and how long it took; of a refused one also its address. */
+/** Logs one line for each answered request: caller, operation, outcome and duration; for a refused one also the client address. */
 export function registerRequestLog(app: FastifyInstance): void {
   app.addHook('onResponse', (request, reply, done) => {
     const { exchange, refusal } = request
-    if (!exchange.isAnswered && !exchange.isGone) return done() // it is being cut, and that has its own line
+    if (!exchange.isAnswered && !exchange.isGone) return done() // `logCut` logs this one
     const level = reply.statusCode >= 500 ? 'warn' : 'info'
     if (!isWritten(request.log, level)) return done()
     const { caller, token, token_digest } = callerOf(request)
-    // What is undefined is left out of the line.
+    // Undefined values are left out of the line.
     request.log[level](
       {
         method: request.method,
@@ -88,18 +88,18 @@ export function registerRequestLog(app: FastifyInstance): void {
   })
 }
 
-/** How many parts of an address that has no route are logged. */
+/** The most parts of an unknown address in the log. */
 const PATH_PARTS_MAX = 8
 
-/** The path of a request, without parts that are long enough to be a token. */
+/** The path of a request. Parts that are long enough to be a token are masked. */
 function shownPath(request: FastifyRequest): string {
   const parts = pathOf(request).split('/').slice(0, PATH_PARTS_MAX)
   return parts.map(part => (/^[\w.-]{0,20}$/.test(part) ? part : '*')).join('/')
 }
 
-/** Whether a line of this level is written: to put it together takes a fiftieth of a short request. */
+/** True if lines of this level are written. Assembling one takes 2% of a short request. */
 function isWritten(log: FastifyBaseLogger, level: 'info' | 'warn'): boolean {
-  return !('isLevelEnabled' in log) || (log as Logger).isLevelEnabled(level) // Fastify's own type leaves pino's method out
+  return !('isLevelEnabled' in log) || (log as Logger).isLevelEnabled(level) // Fastify's type lacks pino's method
 }
 
 const CUT = {
@@ -108,7 +108,7 @@ const CUT = {
   shutdown: 'the process ended before its answer was read',
 } as const satisfies Record<Cut, string>
 
-/** The line of a request whose connection closed before its whole answer. What it asked for may go on, and be stored. */
+/** Logs a request whose connection closed before its whole answer. Its work may continue and be stored. */
 export function logCut({ request, reply, cut }: Exchange): void {
   request.log.info(
     {
@@ -127,21 +127,21 @@ function durationMs({ elapsedTime }: FastifyReply): number {
   return Math.round(elapsedTime * 100) / 100
 }
 
-/** The caller. A request that is refused before its token is looked up has the token's digest instead of its number. */
+/** The caller, or the digest of the token for a request that was refused before authentication. */
 function callerOf({ caller, tokenHash }: FastifyRequest): Record<string, unknown> {
   if (caller) return { caller: caller.userId, token: caller.token.id }
   return { token_digest: Buffer.isBuffer(tokenHash) ? tokenDigest(tokenHash) : undefined }
 }
 
-/** The id of the agent or tool that the path names; undefined where it names none, or what is no id. */
+/** The id of the agent or tool in the path; undefined without a valid one. */
 function resourceIdOf({ policy, params }: FastifyRequest): number | undefined {
   if (policy?.lookup === undefined) return undefined
-  const { [policy.lookup.parameter]: named } = params as Record<string, unknown> // text, or what validation made of it
+  const { [policy.lookup.parameter]: named } = params as Record<string, unknown> // text, or a number after validation
   const id = parseId(String(named), [])
   return 'value' in id ? id.value : undefined
 }
 
-/** The trace id of a W3C `traceparent` header; undefined when there is none, or none that the recommendation allows. */
+/** The trace id of a W3C `traceparent` header; undefined without a valid one. */
 function traceIdOf({ headers }: IncomingMessage): string | undefined {
   const header = headers.traceparent
   if (typeof header !== 'string') return undefined
@@ -149,7 +149,7 @@ function traceIdOf({ headers }: IncomingMessage): string | undefined {
   return version === 'ff' || traceId === undefined || /^0+$/.test(traceId) ? undefined : traceId
 }
 
-/** What the log says of an error: never its parameters or detail, which may repeat what a caller sent. */
+/** Describes an error for the log, without its parameters or detail, which may contain caller input. */
 function describeError(error: Error & { code?: unknown; constraint?: unknown }): Record<string, unknown> {
   return {
     type: error.constructor?.name ?? error.name,
@@ -162,21 +162,21 @@ function describeError(error: Error & { code?: unknown; constraint?: unknown }):
   }
 }
 
-/** The innermost error of an expected failure in one line, without its stack: `DatabaseError 57P01: ...`. A text stays as it is. */
+/** The innermost error of an expected failure in one line, without a stack: `DatabaseError 57P01: ...`. Texts are unchanged. */
 function describeCause(cause: unknown): unknown {
   if (!(cause instanceof Error)) return cause
   if (cause.cause instanceof Error) return describeCause(cause.cause)
-  const { code } = cause as Error & { code?: unknown } // of the system or of PostgreSQL, where there is one
+  const { code } = cause as Error & { code?: unknown } // of the system or of PostgreSQL, if any
   return `${[cause.constructor.name, code].filter(Boolean).join(' ')}: ${messageOf(cause)}`
 }
 
-/** A message up to its first quotation mark, where PostgreSQL or the JSON parser quotes what a caller sent. */
+/** A message up to its first quotation mark, after which PostgreSQL and the JSON parser quote caller input. */
 function messageOf(error: Error): string {
   const quotes = error instanceof pg.DatabaseError || error instanceof SyntaxError
   return quotes ? (error.message.split(/["'`]/, 1)[0] ?? '') : error.message
 }
 
-/** The stack begins with the message, whole: only the frames that follow are kept. */
+/** The frames of a stack, without the message that precedes them. */
 function framesOf({ stack = '' }: Error): string {
   return stack
     .split('\n')

@@ -6,22 +6,22 @@ import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom
 import type { Readiness } from '../errors.js'
 import { Forbidden, RATE_LIMITS, REFUSALS } from '../errors.js'
 
-/** Upper bounds of the time buckets, in seconds. The longest waits end at 20, and then there is work. */
+/** Upper bounds of the time buckets, in seconds. The longest wait is 20 s, followed by work. */
 const BUCKETS_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30]
 
-/** How long the metrics wait for the state of the database; then they show the last known one. */
+/** How long the metrics wait for the state of the database. After that they show the last known one. */
 const STATE_WAIT_MS = 250
 
-/** Of these statuses every operation has a series from the start; the others are told apart by `agents_http_refusals_total`. */
+/** Every operation has series of these statuses from the start. `agents_http_refusals_total` counts the others by reason. */
 const STATUSES_FROM_THE_START = [200, 500, 503]
 
-/** One round trip to the database, as its connection reports it. */
+/** One round trip to the database. */
 export interface DatabaseExchange {
   durationMs: number
   ok: boolean
 }
 
-/** What a metric is read from when somebody asks for the metrics. */
+/** The sources that are read when metrics are requested. */
 export interface MetricSources {
   database: {
     readonly pool: { readonly totalCount: number; readonly idleCount: number; readonly waitingCount: number }
@@ -32,7 +32,7 @@ export interface MetricSources {
   version: string
 }
 
-/** The metrics of one application, in a registry of its own. No label has a value that a caller can make up. */
+/** The metrics of one application, in their own registry. No label has a value that a caller can choose. */
 export class Metrics {
   readonly #registry = new Registry()
   #page: Promise<{ type: string; body: string }> | undefined
@@ -70,40 +70,38 @@ export class Metrics {
     'Time until a connection of the pool was free or made, or refused.',
   )
 
-  /** Counters stand at 0 from the start: `rate` does not see a first value. */
+  /** Counters start at 0, because `rate` ignores the first value of a new series. */
   constructor() {
     for (const reason of REFUSALS) this.#refused.inc({ reason }, 0)
     for (const limit of RATE_LIMITS) this.#rateLimited.inc({ limit }, 0)
     for (const outcome of ['ok', 'failed']) this.#exchange.zero({ outcome })
   }
 
-  /** Adds what Node and the operating system say of this process, event-loop delay included. Once a process. */
+  /** Adds Node's and the system's metrics of this process, such as event-loop delay. Call it once per process. */
   collectProcess(): void {
     collectDefaultMetrics({ register: this.#registry })
   }
 
-  /** For the database's `onStatement`. */
   databaseExchange({ durationMs, ok }: DatabaseExchange): void {
     this.#statements.inc()
     this.#exchange.observe({ outcome: ok ? 'ok' : 'failed' }, durationMs / 1000)
   }
 
-  /** For the database's `onPoolWait`. */
   poolWait(durationMs: number): void {
     this.#poolWait.observe(durationMs / 1000)
   }
 
-  /** A request that never became one: malformed, too slow, headers too large. */
+  /** Counts a request that could not be parsed: malformed, too slow, headers too large. */
   brokenRequest(code: string): void {
     this.#refused.inc({ reason: code })
   }
 
-  /** The client of this request left before its answer. */
+  /** Counts a request whose client left before the answer. */
   abandoned({ operation }: FastifyRequest): void {
     this.#abandoned.inc({ operation })
   }
 
-  /** Observes every request of an application, and reads the sources whenever the metrics are asked for. */
+  /** Observes every request of an application, and reads the sources when metrics are requested. */
   watch(app: FastifyInstance, sources: MetricSources): void {
     app.server.on('drop', () => this.#refusedConnections.inc())
     app.addHook('onRoute', ({ schema }) => {
@@ -148,7 +146,7 @@ export class Metrics {
     const missing = '1 while stored secrets need a key that the ring lacks; agentctl keys status names it.'
     this.#gauge('agents_key_missing', missing, gauge =>
       whenKnown(({ status }) => {
-        // A database that does not answer says nothing of keys: the last word stands.
+        // Without an answer of the database the last known value stays.
         if (status !== 'unavailable') gauge.set(Number(status === 'degraded'))
       }),
     )
@@ -161,7 +159,7 @@ export class Metrics {
     this.#gauge('agents_build_info', 'Always 1.', version, 'version')
   }
 
-  /** The text exposition format, and its media type. Pages that are asked for at once are one. */
+  /** The text exposition format with its media type. Concurrent calls share one page. */
   text(): Promise<{ type: string; body: string }> {
     const type = this.#registry.contentType
     const making = async () => ({ type, body: await this.#registry.metrics() })
@@ -179,7 +177,7 @@ export class Metrics {
     return new Histogram({ name, help, labelNames, buckets: BUCKETS_S, registers: [this.#registry] })
   }
 
-  /** A value that is set anew whenever the metrics are asked for. */
+  /** A gauge that `set` updates when metrics are requested. */
   #gauge<Label extends string>(
     name: string,
     help: string,
@@ -191,7 +189,7 @@ export class Metrics {
   }
 }
 
-/** `GET /metrics` with the token, from this machine too: a proxy looks local. Without a configured token it is always refused. */
+/** `GET /metrics` with the token, also for local clients, because a proxy looks local. Without a configured token it is always refused. */
 export function registerMetrics(app: FastifyInstance, metrics: Metrics, token: string | undefined): void {
   app.get(
     '/metrics',
@@ -206,7 +204,7 @@ export function registerMetrics(app: FastifyInstance, metrics: Metrics, token: s
   )
 }
 
-/** Whether a request has this bearer token. Compared by their hashes, in the same time wherever they differ. */
+/** True if a request has this bearer token. Compares the hashes in constant time. */
 export function carriesToken({ headers }: IncomingMessage, token: string | undefined): boolean {
   const received = /^bearer +(\S+) *$/i.exec(headers.authorization ?? '')?.[1]
   if (token === undefined || received === undefined) return false

@@ -5,19 +5,17 @@ import { namesNothing } from './body.js'
 import { handleError, NOTHING_HERE } from './error-handler.js'
 import { pathOf } from './request.js'
 
-/** The methods that an address takes; its parts, of which those that begin with a colon stand for any. */
+/** A path as its parts, where a part with a colon matches any value, and its methods. */
 interface Address {
   parts: readonly string[]
   methods: Set<string>
 }
 
-/**
- * A known address asked with another method answers 405 and what it allows; everything else answers 404 and names the nearest address.
- */
+/** Answers a known address with another method with 405 and the allowed methods. Other addresses get 404 with the nearest known one. */
 export function registerNotFound(app: FastifyInstance): void {
   const known = new Map<string, Address>()
   app.addHook('onRoute', ({ url, method }) => {
-    if (url === '*') return // preflights: every address and none
+    if (url === '*') return // preflights match every address
     const entry = known.get(url) ?? { parts: url.split('/').slice(1), methods: new Set<string>() }
     for (const one of [method].flat()) entry.methods.add(one)
     known.set(url, entry)
@@ -35,7 +33,7 @@ export function registerNotFound(app: FastifyInstance): void {
   }
   app.setNotFoundHandler((request, reply) => handleError(refusalOf(request), request, reply))
   app.addHook('preParsing', (request, _reply, payload, done) => {
-    // Before its body is read.
+    // refused before the body is read
     if (request.is404 || namesNothing(request)) done(refusalOf(request))
     else done(null, payload)
   })
@@ -48,10 +46,10 @@ function isAt({ parts }: Address, asked: readonly string[]): boolean {
   )
 }
 
-/** How much of an address is compared. */
+/** The most parts of an address that are compared. */
 const PARTS_MAX = 8
 
-/** Where a path leads without a prefix such as `/api`, slashes too many, and misspelt parts; undefined where that is nowhere. */
+/** The address that a path probably means, without extra prefixes such as `/api`, extra slashes and misspelt parts; undefined if none is near. */
 function nearestAddress(addresses: readonly Address[], asked: readonly string[]): string | undefined {
   const parts = asked.filter(part => part !== '')
   if (parts.length > PARTS_MAX) return undefined

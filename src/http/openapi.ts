@@ -4,9 +4,9 @@ import { ERROR_CODES, STALE_REASONS, UNAVAILABLE_REASONS } from '../errors.js'
 import { HTTPValidationError } from '../schema/faults.js'
 import { reference, withReferences } from '../schema/vocabulary.js'
 
-/* What the OpenAPI document says of every operation alike: headers and error answers. */
+/* The parts of the OpenAPI document that all operations share: headers and error answers. */
 
-/** What each status is called in the document; generated clients tell refusals apart by these types. */
+/** The schema name of each status. Generated clients distinguish refusals by these types. */
 const ERROR_NAMES = {
   400: 'BadRequestError',
   401: 'UnauthorizedError',
@@ -25,7 +25,7 @@ const ERROR_NAMES = {
 
 type ErrorStatus = keyof typeof ERROR_NAMES
 
-/** What the body of a status has beside code, sentence and request id. */
+/** Properties of an error body in addition to code, sentence and request id. */
 const ERROR_EXTRAS: { [status in ErrorStatus]?: TProperties } = {
   409: {
     agents: Type.Optional(
@@ -85,7 +85,7 @@ const ERROR_EXTRAS: { [status in ErrorStatus]?: TProperties } = {
   },
 }
 
-/** The body of an error with that status; 422 has its own. */
+/** The schema of an error body with that status; 422 has its own. */
 function errorAnswer(status: ErrorStatus): TObject {
   return Type.Object(
     {
@@ -100,7 +100,7 @@ function errorAnswer(status: ErrorStatus): TObject {
 
 const ERROR_STATUSES = Object.keys(ERROR_NAMES).map(status => Number(status) as ErrorStatus) // the keys of the table above
 
-/** The bodies of all errors but 422, for the components of the document. */
+/** The schemas of all error bodies except 422, for the components of the document. */
 export const ERROR_ANSWERS: readonly TObject[] = ERROR_STATUSES.map(errorAnswer)
 
 const MEANING = {
@@ -127,36 +127,35 @@ const MEANING = {
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** The bodies that the document shows for the route, any of which it takes; else the body of its schema. */
+    /** The alternative bodies that the document shows for the route; by default the body of its schema. */
     documentedBodies?: readonly TObject[]
   }
 }
 
-/** An operation as the document shows it: named schemas by reference, and what every operation has alike. */
+/** An operation for the document: named schemas become references, and the common parts are added. */
 export function documented(schema: FastifySchema, { documentedBodies }: FastifyContextConfig = {}): FastifySchema {
-  const { properties = {} } = (schema.headers ?? {}) as Partial<TObject> // the schemas of routes are ours
+  const { properties = {} } = (schema.headers ?? {}) as Partial<TObject> // all routes have TypeBox schemas
   const headers = Type.Object({ ...properties, 'x-request-id': Type.Optional(requestId) })
   const shown = { tags: ['public'], security: [{ bearer: [] }], ...schema, headers }
   if (documentedBodies !== undefined) return { ...shown, body: { anyOf: documentedBodies.map(reference) } }
   return schema.body === undefined ? shown : { ...shown, body: withReferences(schema.body) }
 }
 
-/** No route's schema holds it: a header that has not this form is replaced, not refused. */
+/** Only documented, not validated: an invalid request id is replaced instead of refused. */
 const requestId = Type.String({ pattern: '^[A-Za-z0-9_-]{1,64}$', description: 'Echoed and logged.' })
 
-/** What bounds an operation's body: its bytes, and how deep it may nest. `others` says what else does. */
+/** A sentence on the limits of a body: its size in bytes and its nesting depth. `others` has further limits. */
 export function bodyBounds(bytes: number, depth: number, others = ''): string {
   const said = `The body takes at most ${bytes} bytes (else 413) and nests at most ${depth} deep (else 422).`
   return others === '' ? said : `${said} ${others}`
 }
 
-/** A header as the document's plugin takes it: a schema, whose description becomes the header's. */
+/** A header for the document's plugin, which turns the schema's description into the header's. */
 const text = (description: string) => ({ description, type: 'string' })
 
-/** What every answer carries. */
 const everyAnswer = { 'x-request-id': text('The id of this request, in every answer and every log line of it.') }
 
-/** In the form of draft-ietf-httpapi-ratelimit-headers; absent where a limit is switched off. */
+/** The fields of draft-ietf-httpapi-ratelimit-headers; absent if a limit is disabled. */
 const rateLimitHeaders = {
   'ratelimit-policy': text(
     'The quota that this request counted against: `"token";q=600;w=60` is 600 requests in 60 s. Of a 429 the limit that refused it.',
@@ -212,7 +211,6 @@ export const readOneHeaders = {
   warning: text('What of an earlier version is left out, because it was deleted since or is no longer kept.'),
 }
 
-/** What `view=update` says beside. */
 export const editHeader = {
   link: text('With `view=update`: where to send the body to, relative to this address, with `rel="edit"`.'),
 }
@@ -232,7 +230,7 @@ const ERROR_HEADERS: { [status in ErrorStatus]?: object } = {
   503: retryAfter,
 }
 
-/** The answer to a request that breaks a rule of its own content; `of` says of what. */
+/** The 422 of an operation. `of` names the checked part in its description. */
 export function invalidResponse(of: string) {
   const headers = {
     warning: text(
@@ -254,7 +252,7 @@ export function errorResponses(...statuses: ErrorStatus[]) {
   )
 }
 
-/** What a read answers: `found`, a 304 where the caller has that already, and errors. */
+/** The answers of a read: `found`, 304 for an unchanged one, and errors. */
 export function readResponses(found: object, headers: object, unchanged: string, statuses: ErrorStatus[]) {
   return {
     200: { headers, ...found },

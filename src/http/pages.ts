@@ -14,25 +14,24 @@ import { IfNoneMatch } from './parameters.js'
 import type { SchemaTypes } from './validation.js'
 import { addWarnings } from './warnings.js'
 
-/** Records of one page, at most, and where nobody says how many. */
+/** The most records of a page; `PAGE_RECORDS` is the default. */
 export const PAGE_RECORDS_MAX = 100
 const PAGE_RECORDS = 50
 
-/** The query of a list: by name, and a page at a time. */
+/** The query of a list: a name filter and the page. */
 const PageQuery = Type.Object({
   name: queryText(255, 'Only those with exactly this name.'),
   limit: queryInteger(1, PAGE_RECORDS_MAX, `Records of the page; ${PAGE_RECORDS} unless it is said.`),
   after: queryInteger(0, INT4_MAX, 'Only those with a larger id: where the page before ended.'),
 })
 
-/** What a query asks for. */
 export interface AskedPage {
   name?: string
   limit?: number
   after?: number
 }
 
-/** A record of a list: its id, and its JSON text; null where the page ended before. */
+/** A record of a list: its id, and its JSON text; null if it did not fit on the page. */
 export interface PageRow {
   id: number
   record: string | null
@@ -41,15 +40,14 @@ export interface PageRow {
 /** A list of resources of one kind. */
 interface List {
   resource: ResourceKind
-  /** What a sentence calls the resources. */
+  /** The plural noun in messages. */
   title: 'agents' | 'tools'
-  /** The schema of one record. */
   record: TSchema
-  /** Reads at most `rows` rows that the caller sees, with larger ids than `after`, in the order of their ids. */
+  /** Reads at most `rows` visible rows with larger ids than `after`, sorted by id. */
   read(database: Database, caller: Caller, asked: AskedPage, after: number, rows: number): Promise<PageRow[]>
 }
 
-/** `GET /persona` or `GET /tool`: what the caller sees of a kind, as small records, a page at a time. */
+/** `GET /persona` or `GET /tool`: the resources that the caller sees, as small records in pages. */
 export function registerList(app: FastifyInstance, { database, bounds }: OperationOptions, list: List): void {
   const { resource, title, record, read } = list
   app.withTypeProvider<SchemaTypes>().get(
@@ -87,13 +85,13 @@ export function registerList(app: FastifyInstance, { database, bounds }: Operati
         addWarnings(reply, [`there are more ${title}: Link names the next page`])
       const texts = ['[', ...shown.flatMap(({ record }, i) => (i === 0 ? [record ?? ''] : [',', record ?? ''])), ']']
       const text = new AnswerText(texts)
-      const tag = contentTag(new AnswerText([link, ...texts])) // whether there is a next page is news too
+      const tag = contentTag(new AnswerText([link, ...texts])) // the tag changes when a next page appears
       return answerTagged(reply, tag, text, headers['if-none-match'])
     },
   )
 }
 
-/** Relative to the address of this page (RFC 8288, section 3.1): below the path of a proxy it leads there too. */
+/** The link is relative to this page, so that it works behind a proxy's path prefix (RFC 8288, section 3.1). */
 function nextLink({ name, limit }: AskedPage, after: number): string {
   const query = new URLSearchParams({
     ...(name !== undefined && { name }),

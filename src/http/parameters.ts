@@ -7,9 +7,8 @@ import { parseDateTime } from '../schema/vocabulary.js'
 import type { AsOf } from '../updates/past.js'
 import type { Precondition } from '../updates/tag.js'
 
-/* Parameters of several operations, each for a route's schema. Those of one operation stand beside its route. */
+/* Parameters that several operations share, for the schemas of routes. Parameters of one operation are in its file. */
 
-/** `dry_run` of what stores something. */
 export const DryRun = queryFlag(
   'Every check and the same answer as the real request, but nothing is stored. ETag is the stored state; a creation has neither ETag nor ' +
     'Location then, and nothing ever gets the `id` of its answer.',
@@ -24,7 +23,6 @@ export function updateMask(body: TObject) {
   )
 }
 
-/** The header `if-match` of an update. */
 export const IfMatch = Type.Optional(
   parameter(
     {
@@ -35,10 +33,8 @@ export const IfMatch = Type.Optional(
   ),
 )
 
-/** The header `if-none-match` of a read. */
 export const IfNoneMatch = ifNoneMatch('`*`, or entity tags: 304 without a body where one is that of the answer.')
 
-/** The header `if-none-match` of an update. */
 export const IfNoneMatchOfUpdate = ifNoneMatch(
   '`*`, or entity tags: 412 where one is the stored state, as `*` always is; nothing is written then.',
 )
@@ -47,12 +43,12 @@ function ifNoneMatch(description: string) {
   return Type.Optional(
     parameter(
       { type: 'string', description },
-      (header, loc) => parseIfMatch(header.replaceAll(/(^|[\s,])W\/(?=")/g, '$1'), loc), // weak comparison: RFC 9110, 13.1.2
+      (header, loc) => parseIfMatch(header.replaceAll(/(^|[\s,])W\/(?=")/g, '$1'), loc), // weak comparison: RFC 9110, section 13.1.2
     ),
   )
 }
 
-/** The header `idempotency-key`: a quoted string (RFC 8941, section 3.3.3), or bare without blank, quote, comma, `;` or backslash. */
+/** The header `idempotency-key`: a quoted string (RFC 8941, section 3.3.3), or a bare one without blank, quote, comma, `;` or backslash. */
 export const IdempotencyKey = Type.Optional(
   parameter(
     {
@@ -67,7 +63,7 @@ export const IdempotencyKey = Type.Optional(
 
 const KEY = String.raw`(?:"((?:[ !#-[\]-~]|\\["\\]){1,255})"|[!#-+\--:<-[\]-~]{1,255})`
 const ONE_KEY = new RegExp(`^${KEY}$`)
-/** Node joins headers of one name with a comma, and to HTTP both forms are the same (RFC 9110, section 5.3). */
+/** Node joins repeated headers with a comma. HTTP does not distinguish that from a list (RFC 9110, section 5.3). */
 const SEVERAL_KEYS = new RegExp(`^${KEY}(?:[ \t]*,[ \t]*${KEY})+$`)
 
 function parseIdempotencyKey(header: string, loc: Loc): Parsed<string> {
@@ -78,7 +74,7 @@ function parseIdempotencyKey(header: string, loc: Loc): Parsed<string> {
   return { faults: [{ loc, msg, type: 'string_pattern_mismatch' }] }
 }
 
-/** The query of a read: an earlier version, or another view of the present one. */
+/** The query of a read: an earlier version, or another view of the current one. */
 export const ReadQuery = {
   view: queryChoice(['update'], '`update`: the body of an update that changes nothing, instead of the record.'),
   version: queryId(
@@ -98,7 +94,7 @@ export const ReadQuery = {
 
 const ENCODE_PLUS = 'a + in an address stands for a blank: write it as %2B, or the time in UTC with Z'
 
-/** Reads a time in a query. One whose offset lost its `+` on the way is refused as every other, and says why. */
+/** Reads a time in a query. If the `+` of its offset was decoded to a blank, the fault explains how to encode it. */
 function parseTime(text: string, loc: Loc): Parsed<string> {
   const at = parseDateTime(text)
   if (at !== undefined) return { value: at }
@@ -107,7 +103,7 @@ function parseTime(text: string, loc: Loc): Parsed<string> {
   return { faults: [lostPlus ? { ...refused, msg: `${refused.msg}; ${ENCODE_PLUS}` } : refused] }
 }
 
-/** Which earlier version a query asks for; undefined where it asks for the present one. Throws `InvalidRequest` for two. */
+/** The earlier version that a query selects; undefined for the current one. Throws `InvalidRequest` if it selects by version and by time. */
 export function asOf(query: { version?: number | undefined; at?: string | undefined }): AsOf | undefined {
   const { version, at } = query
   if (!Object.hasOwn(query, 'version')) return at === undefined ? undefined : { at }
@@ -115,7 +111,7 @@ export function asOf(query: { version?: number | undefined; at?: string | undefi
   throw new InvalidRequest([{ loc: ['query', 'at'], msg: 'version and at exclude each other', type: 'as_of_conflict' }])
 }
 
-/** What an update without `if-match` asks for. */
+/** The precondition of an update without `if-match`. */
 export const NO_PRECONDITION: Precondition = { kind: 'none' }
 
 /** The header `prefer` of an operation with a body (RFC 7240). */
@@ -142,23 +138,26 @@ export const Prefer = Type.Optional(
   ),
 )
 
-/** Lets the requests of a scope prefer strict handling, unless they say `handling=lenient`. */
+/** Makes strict handling the default of a scope. A request can still send `handling=lenient`. */
 export function preferStrict(scope: FastifyInstance): void {
   scope.addHook('onRequest', ({ raw: { headers } }, _reply, done) => {
-    // Of two values the first counts.
+    // The first of two values counts.
     headers.prefer = headers.prefer === undefined ? 'handling=strict' : `${String(headers.prefer)}, handling=strict`
     done()
   })
 }
 
-/** What a request without `prefer` asks for. */
+/** The preferences of a request without `prefer`. */
 export const NO_PREFERENCE = { strict: false, merges: false, minimal: false }
 
 const ENTITY_TAG = String.raw`(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"`
-/** Elements of a list may be empty (RFC 9110, section 5.6.1), but between two tags there is a comma. */
+/** List elements may be empty (RFC 9110, section 5.6.1), but two tags need a comma between them. */
 const LIST_OF_TAGS = new RegExp(String.raw`^[ \t,]*${ENTITY_TAG}(?:[ \t]*,[ \t,]*${ENTITY_TAG})*[ \t,]*$`)
 
-/** Reads `If-Match` (RFC 9110, section 13.1.1). Weak tags never match. A damaged tag is a fault: it must not be an unguarded write. */
+/**
+ * Reads `If-Match` (RFC 9110, section 13.1.1). Weak tags never match. A malformed tag is a fault, because ignoring it would allow an
+ * unguarded write.
+ */
 function parseIfMatch(header: string, loc: Loc): Parsed<Precondition> {
   if (header.trim() === '*') return { value: { kind: 'any' } }
   if (!LIST_OF_TAGS.test(header)) {
@@ -169,12 +168,12 @@ function parseIfMatch(header: string, loc: Loc): Parsed<Precondition> {
   return { value: { kind: 'tags', tags: tags.filter(tag => !tag.startsWith('W/')) } }
 }
 
-/** Whether a `Prefer` header asks for strict handling (RFC 7240): unknown and kept fields become errors. */
+/** True if a `Prefer` header asks for strict handling (RFC 7240): unknown and kept fields become errors. */
 export function prefersStrict(header: string | string[] | undefined): boolean {
   return header !== undefined && preferencesIn(String(header)).get('handling') === 'strict'
 }
 
-/** The preferences of a header that have a value; of one with two values the first counts. Parameters are left out. */
+/** The preferences of a header that have a value, without their parameters. The first of two values counts. */
 function preferencesIn(header: string): Map<string, string> {
   const preferences = new Map<string, string>()
   for (const preference of elementsOf(header)) {
@@ -185,7 +184,7 @@ function preferencesIn(header: string): Map<string, string> {
   return preferences
 }
 
-/** The elements of a list; a comma in quotes parts none. Linear: a regular expression takes the square of the length. */
+/** Splits a list at commas outside quotes. A regular expression would take quadratic time. */
 function elementsOf(list: string): string[] {
   const elements: string[] = []
   let start = 0

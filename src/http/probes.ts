@@ -10,7 +10,7 @@ import { requestIdOf } from './request.js'
 
 type ReadinessSource = { readiness(): Promise<Readiness> }
 
-/** `GET /healthz`: the process lives. `GET /readyz`: it can serve; 503 says why not. A missing key is 200 `degraded`. */
+/** `GET /healthz`: the process runs. `GET /readyz`: it can serve, or 503 with the reason. A missing key is 200 `degraded`. */
 export function registerProbes(app: FastifyInstance, service: ReadinessSource): void {
   const options = {
     exposeHeadRoute: true,
@@ -27,16 +27,16 @@ export function registerProbes(app: FastifyInstance, service: ReadinessSource): 
   })
 }
 
-/** Open connections of this port: those of the main one are counted for themselves, so that its callers leave room for these. */
+/** The most open connections of the metrics port. They do not count against the main port's limit. */
 const CONNECTIONS_MAX = 100
 
-/** A server with `/metrics` and the probes, for `METRICS_PORT`. Rejects when the address cannot be listened on. */
+/** Starts a server with `/metrics` and the probes on `METRICS_PORT`. Rejects if it cannot listen on the address. */
 export async function listenForMetrics(
   metrics: Metrics,
   { host, metricsPort: port, metricsToken: token }: Config['server'],
   service: ReadinessSource,
 ): Promise<Server> {
-  // Idle sockets take the room of others no longer than these say.
+  // Close idle sockets soon, so that they do not use up the connections.
   const http = { headersTimeout: 5_000, connectionsCheckingInterval: 1_000 }
   const app = fastify({ genReqId: requestIdOf, requestTimeout: 10_000, exposeHeadRoutes: false, http })
   app.addHook('onRequest', (_, reply, done) => {

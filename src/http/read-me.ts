@@ -12,7 +12,6 @@ import { readHeaders, readResponses } from './openapi.js'
 import { IfNoneMatch } from './parameters.js'
 import type { SchemaTypes } from './validation.js'
 
-/** The caller, and what the token allows. */
 export const CallerRecord = Type.Object(
   {
     user: Type.Object({ id: uuid(), email: text(), kind: enumeration(['person', 'service_account']) }),
@@ -34,7 +33,7 @@ export const CallerRecord = Type.Object(
   { $id: 'CallerRecord' },
 )
 
-/** `GET /me`: the caller, and what this token allows. */
+/** `GET /me`: the caller, and the rights of the token. */
 export function registerReadMe(app: FastifyInstance, database: Database): void {
   app.withTypeProvider<SchemaTypes>().get(
     '/me',
@@ -59,7 +58,7 @@ export function registerReadMe(app: FastifyInstance, database: Database): void {
       const { userId, email, kind, permission, managedGroupIds, token } = request.caller
       const question = { token: token.id, groups: managedGroupIds }
       const record = await readTokenRecord.for(question).batched(database)
-      if (record === undefined) throw invalidToken() // deleted since it was looked up
+      if (record === undefined) throw invalidToken() // deleted after the authentication
       const answer: typeof CallerRecord.static = {
         user: { id: userId, email, kind },
         permission,

@@ -5,14 +5,14 @@ import { Refused } from '../errors.js'
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** The operation id of the request's route, or its pattern for a page; `none` at an address that is not there. */
+    /** The operation id of the route, the address pattern of a page, or `none` for an unknown address. */
     readonly operation: string
-    /** The access that the route declares; undefined at an address that is not there. */
+    /** The access policy of the route; undefined for an unknown address. */
     readonly policy: FastifyContextConfig['policy']
   }
 }
 
-/** Makes what a route says of its requests readable on each of them. */
+/** Adds getters for the route's operation and policy to each request. */
 export function decorateRequests(app: FastifyInstance): void {
   app.decorateRequest('operation', {
     getter(this: FastifyRequest) {
@@ -22,7 +22,7 @@ export function decorateRequests(app: FastifyInstance): void {
   })
   app.decorateRequest('policy', {
     getter(this: FastifyRequest) {
-      const { config } = this.routeOptions as Partial<FastifyRequest['routeOptions']> // a broken address has none
+      const { config } = this.routeOptions as Partial<FastifyRequest['routeOptions']> // a malformed address has no route config
       return config?.policy
     },
   })
@@ -34,7 +34,7 @@ export function pathOf({ url }: Pick<FastifyRequest, 'url'>): string {
 }
 
 const ID_BYTES = 12
-/** Random bytes for the next ids: asking the system for each id costs more than everything else about it. */
+/** Random bytes for the next ids. One system call per id would be its main cost. */
 const supply = Buffer.alloc(ID_BYTES * 256)
 let used = supply.length
 
@@ -50,16 +50,16 @@ export function requestIdOf({ headers }: Pick<IncomingMessage, 'headers'>): stri
   return supply.toString('base64url', used - ID_BYTES, used)
 }
 
-/** The longest path and query together. A name of 255 characters of four bytes, all written with percent signs, takes 3,060. */
+/** The longest path and query together. A name of 255 four-byte characters takes 3,060 percent-encoded. */
 const ADDRESS_LENGTH_MAX = 4_096
 
-/** Node drops fields beyond its own bound: that is one more, so that too many are seen. */
+/** Node drops fields beyond its own limit, which is one more, so that the excess is detected. */
 export const HEADER_FIELDS_MAX = 100
 
-/** Node drops all but the first of these, and a proxy before us may have gone by another. */
+/** Node keeps only the first of these, but a proxy may have used another one. */
 const SINGLE_HEADERS = ['host', 'authorization']
 
-/** Why a request is refused for its address or its headers, whatever it asks for; undefined where it is not. */
+/** The refusal of a request for its address or headers; undefined if they are valid. */
 export function requestFault({ originalUrl, raw }: FastifyRequest): Error | undefined {
   const { httpVersion, headers, rawHeaders } = raw
   if (originalUrl.length > ADDRESS_LENGTH_MAX) {
@@ -68,7 +68,7 @@ export function requestFault({ originalUrl, raw }: FastifyRequest): Error | unde
   }
   if (rawHeaders.length / 2 > HEADER_FIELDS_MAX)
     return new Refused('HEADERS_TOO_LARGE', `The request has more than ${HEADER_FIELDS_MAX} header fields.`)
-  // HTTP/1.1 demands a Host (RFC 9112, section 3.2): Node would refuse its absence with an empty answer.
+  // HTTP/1.1 requires a Host (RFC 9112, section 3.2). Node's own refusal would have no body.
   if (httpVersion === '1.1' && headers.host === undefined)
     return new Refused('BAD_REQUEST', 'The request has no Host header.')
   const repeated = SINGLE_HEADERS.find(name => isRepeated(rawHeaders, name))
@@ -76,7 +76,7 @@ export function requestFault({ originalUrl, raw }: FastifyRequest): Error | unde
   return new Refused('BAD_REQUEST', `The request has more than one ${repeated} header.`)
 }
 
-/** Every second text is the name of a header. */
+/** True if a header is repeated. Even indexes of `rawHeaders` are names. */
 function isRepeated(rawHeaders: readonly string[], name: string): boolean {
   let count = 0
   for (let index = 0; index < rawHeaders.length; index += 2) {

@@ -22,9 +22,9 @@ import {
 } from './openapi.js'
 import { IdempotencyKey, IfMatch, IfNoneMatchOfUpdate, NO_PRECONDITION, NO_PREFERENCE, Prefer } from './parameters.js'
 
-/* What reads and updates of agents and tools take and answer alike. */
+/* Headers, answers and requests that the routes of agents and tools share. */
 
-/** The headers that an update takes. */
+/** The request headers of an update. */
 export const UpdateHeaders = Type.Object({
   'if-match': IfMatch,
   'if-none-match': IfNoneMatchOfUpdate,
@@ -32,11 +32,11 @@ export const UpdateHeaders = Type.Object({
   prefer: Prefer,
 })
 
-/** The headers that a creation takes, and those that a deletion takes. */
+/** The request headers of a creation and of a deletion. */
 export const CreationHeaders = Type.Pick(UpdateHeaders, ['idempotency-key', 'prefer'])
 export const DeletionHeaders = Type.Omit(UpdateHeaders, ['prefer'])
 
-/** What a creation answers. */
+/** The answers of a creation. */
 export function creationResponses(snapshot: TSchema, title: 'agent' | 'tool') {
   const description = `The new ${title}; without it where \`return=minimal\` was preferred.`
   return {
@@ -46,7 +46,7 @@ export function creationResponses(snapshot: TSchema, title: 'agent' | 'tool') {
   }
 }
 
-/** What a deletion answers. */
+/** The answers of a deletion. */
 export function deletionResponses() {
   return {
     204: { description: 'It is deleted.', type: 'null', headers: deletionHeaders },
@@ -55,7 +55,7 @@ export function deletionResponses() {
   }
 }
 
-/** What an update answers. */
+/** The answers of an update. */
 export function updateResponses(snapshot: TSchema, title: 'agent' | 'tool') {
   return {
     200: { ...reference(snapshot), description: `The ${title} as it is now.`, headers: updateHeaders },
@@ -65,7 +65,6 @@ export function updateResponses(snapshot: TSchema, title: 'agent' | 'tool') {
   }
 }
 
-/** The body of a restoration. */
 export const RestoreRequest = Type.Object(
   { version: identifier({ description: 'A version of the history.' }) },
   { $id: 'RestoreRequest' },
@@ -73,12 +72,12 @@ export const RestoreRequest = Type.Object(
 
 export const RESTORE_BYTES_MAX = 4 * 1024
 
-/** What a restoration answers. */
+/** The answers of a restoration. */
 export function restoreResponses(snapshot: TSchema, title: 'agent' | 'tool') {
   return { ...updateResponses(snapshot, title), ...errorResponses(410) }
 }
 
-/** The request that a restoration is made of. It takes every field: there is nothing to merge. */
+/** The engine's request for a restoration. It sets every field, so `merge=fields` is ignored. */
 export function restorerOf<Kind extends ResourceKind>(
   [kind, id]: readonly [Kind, number],
   request: FastifyRequest,
@@ -92,7 +91,7 @@ export function restorerOf<Kind extends ResourceKind>(
   return { ...asked, merges: false, kind, id, version: isInt4(version) ? version : 0, key: used }
 }
 
-/** What a read answers: the record, or the body of an update. */
+/** The answers of a read: the record, or the body of an update. */
 export function readOneResponses(shown: readonly TSchema[], title: 'agent' | 'tool') {
   const description = `The ${title} as it is now; with \`view=update\` the body of an update that changes nothing.`
   return readResponses(
@@ -103,7 +102,7 @@ export function readOneResponses(shown: readonly TSchema[], title: 'agent' | 'to
   )
 }
 
-/** An update as the engine knows it, with what its query and headers ask for. */
+/** The engine's request for an update, from the query and headers. */
 export function updaterOf(
   request: FastifyRequest,
   query: { dry_run?: boolean | undefined },
@@ -130,7 +129,7 @@ export function updaterOf(
   }
 }
 
-/** A deletion, likewise. It is no read, and nothing is shown of what is gone. */
+/** The engine's request for a deletion. Its answer has no body. */
 export function deleterOf<Kind extends ResourceKind>(
   kind: Kind,
   id: number,
@@ -144,10 +143,10 @@ export function deleterOf<Kind extends ResourceKind>(
   return { ...asked, minimal: true, kind, id, fields: { deleted: true } as object, key: used }
 }
 
-/** The precondition of a creation, which has no state before. */
+/** The precondition of a creation, which has no earlier state. */
 export const ANY_STATE: Precondition = { kind: 'any' }
 
-/** The caller of a request as the audit trail names them. */
+/** The caller as author for the audit trail. */
 function actorOf(request: FastifyRequest): Actor {
   const { caller } = request
   return {
@@ -160,7 +159,7 @@ function actorOf(request: FastifyRequest): Actor {
   }
 }
 
-/** An id that the client chose may come twice: behind a dot, which no client's id has, stands one of ours. */
+/** A client may reuse its request ids. So a dot, which they cannot contain, and a random suffix are appended. */
 function uniqueId({ id, headers }: FastifyRequest): string {
   return headers['x-request-id'] === id ? `${id}.${randomBytes(OWN_ID_BYTES).toString('base64url')}` : id
 }

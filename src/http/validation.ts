@@ -8,12 +8,12 @@ import { isJsonObject } from '../schema/vocabulary.js'
 import { type ReceivedBody, UnparsedBody } from './body.js'
 import { prefersStrict } from './parameters.js'
 
-/** What the handler of a route with TypeBox schemas gets: `app.withTypeProvider<SchemaTypes>()`. */
+/** The types for handlers of routes with TypeBox schemas: `app.withTypeProvider<SchemaTypes>()`. */
 export interface SchemaTypes extends FastifyTypeProvider {
   validator: this['schema'] extends TSchema ? Static<this['schema']> : unknown
 }
 
-/** A part of a request that its schema refuses. A body that cannot be read `standsAlone`: no other part is reported. */
+/** The faults of one part of a request. `standsAlone`: the body is unreadable, and no other part is reported. */
 class InvalidPart extends InvalidRequest {
   constructor(
     readonly part: Part,
@@ -24,37 +24,37 @@ class InvalidPart extends InvalidRequest {
   }
 }
 
-/** In the order in which Fastify validates them. */
+/** The order in which Fastify validates the parts. */
 const VALIDATED = ['params', 'body', 'querystring', 'headers'] as const
 type Part = (typeof VALIDATED)[number]
 
-/** In the order in which their faults are answered (DECISIONS section 2). */
+/** The order of the faults in the answer (DECISIONS section 2). */
 const ANSWERED: readonly Part[] = ['params', 'querystring', 'headers', 'body']
 
-/** What the places of faults in a part begin with. */
+/** The first element of `loc` for faults of a part. */
 const PLACE = { params: 'path', querystring: 'query', headers: 'header' } as const
 
 const NO_PARAMETERS = Type.Object({})
 
-/** What Fastify takes from a validator. A value takes the place of what came. */
+/** The result of a Fastify validator. `value` replaces the input. */
 type Verdict = { value: unknown } | { error: InvalidPart }
 
-/** Makes the schemas of routes act. The body stays as it was sent. An operation takes only the query parameters that it declares. */
+/** Validates requests against the schemas of their routes. Bodies are not changed. An undeclared query parameter is a fault. */
 export function registerRequestValidation(app: FastifyInstance): void {
   app.addHook('onRoute', route => {
     const schema = route.schema
     if (schema === undefined) return
     if (schema.operationId !== undefined) schema.querystring ??= NO_PARAMETERS
-    // Each route has a compiler of its own, because a mask in its query decides what its body must hold.
+    // Each route has its own compiler, because the mask in its query decides which body fields are required.
     route.validatorCompiler = ({ schema: own, httpPart }) => {
-      const part = own as TObject // these schemas are ours
+      const part = own as TObject // all routes have TypeBox schemas
       if (httpPart === 'body') return bodyValidator(part, schema)
-      return parameterValidator(part, httpPart as keyof typeof PLACE) // Fastify has no others
+      return parameterValidator(part, httpPart as keyof typeof PLACE) // Fastify has no other parts
     }
   })
 }
 
-/** Every fault of the request in the order of the answer. Fastify stops at the first wrong part: those behind it are checked here. */
+/** All faults of a request in the order of the answer. Fastify stops at the first invalid part, so the later parts are checked here. */
 export function faultsOfAllParts(error: InvalidRequest, request: FastifyRequest): Fault[] {
   if (!(error instanceof InvalidPart)) return error.faults
   const behind = VALIDATED.slice(VALIDATED.indexOf(error.part) + 1).map(part => invalidPart(part, request))
@@ -64,15 +64,15 @@ export function faultsOfAllParts(error: InvalidRequest, request: FastifyRequest)
   return ANSWERED.flatMap(part => invalid.find(found => found.part === part)?.faults ?? [])
 }
 
-/** The names of the fields of a body that its schema refuses; none of one that is not an object. */
+/** The field names of an invalid body; empty if it is not an object. */
 export function fieldsOfInvalidBody({ body }: FastifyRequest): string[] {
-  const { parsed } = (body ?? {}) as Partial<ReceivedBody> // as the parser made it: only a valid body takes its place
+  const { parsed } = (body ?? {}) as Partial<ReceivedBody> // the parser's result: only a valid body replaces it
   if (parsed === undefined || parsed instanceof UnparsedBody || parsed.kind !== 'value') return []
   return isJsonObject(parsed.value) ? Object.keys(parsed.value) : []
 }
 
 function invalidPart(part: Part, request: FastifyRequest): InvalidPart | undefined {
-  const validate = request.getValidationFunction(part) as ((input: unknown) => Verdict) | undefined // made above
+  const validate = request.getValidationFunction(part) as ((input: unknown) => Verdict) | undefined // made by `validatorCompiler` above
   const verdict = validate?.(part === 'querystring' ? request.query : (request[part] ?? null))
   return verdict !== undefined && 'error' in verdict ? verdict.error : undefined
 }
@@ -92,7 +92,7 @@ function bodyValidator(schema: TObject, route: FastifySchema) {
   return (received: ReceivedBody | null): Verdict => {
     if (received === null) return { error: new InvalidPart('body', [fault('missing', ['body'])]) }
     const { parsed, query, headers } = received
-    if (parsed instanceof UnparsedBody) return { value: parsed } // its operation has it checked
+    if (parsed instanceof UnparsedBody) return { value: parsed } // the operation's worker checks it
     const verdict = check(parsed, { mask: maskIn(query), strict: takesPrefer && prefersStrict(headers.prefer) })
     return 'value' in verdict ? verdict : { error: new InvalidPart('body', verdict.faults, verdict.standsAlone) }
   }

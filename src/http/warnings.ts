@@ -9,7 +9,7 @@ const WARNINGS_MAX = 5
 const NAME_LENGTH_MAX = 64
 const PLACE_LENGTH_MAX = 200
 
-/** Adds warnings to an answer (RFC 7234 form `299 - "text"`, ASCII only): at most five at once, the last says how many more. */
+/** Adds warnings to an answer (RFC 7234 form `299 - "text"`, ASCII only). Of more than five, the fifth gives the number left out. */
 export function addWarnings(reply: FastifyReply, texts: readonly string[]): void {
   if (texts.length === 0) return
   const shown =
@@ -21,7 +21,7 @@ export function addWarnings(reply: FastifyReply, texts: readonly string[]): void
   reply.header('warning', before === undefined ? header : `${before}, ${header}`)
 }
 
-/** What is said of unknown fields at these places of a body; of the first ones also which field was meant. */
+/** Warnings about unknown fields at these places of a body. The first ones suggest the field that was meant. */
 export function unknownFieldWarnings(body: TObject, places: readonly Loc[]): string[] {
   return places.map((loc, index) => {
     const meant = index < WARNINGS_MAX ? suggestion(String(loc.at(-1)), declaredBeside(body, loc)) : ''
@@ -29,7 +29,7 @@ export function unknownFieldWarnings(body: TObject, places: readonly Loc[]): str
   })
 }
 
-/** The same of a field where one of nearly that name is missing: nothing where none is. */
+/** The warning about an unknown field that resembles a missing one; empty if none is similar. */
 export function misspeltFieldWarning(name: string, missing: readonly string[]): string[] {
   const meant = suggestion(name, missing)
   return meant === '' ? [] : [`unknown field ${shortened(name)}${meant}`]
@@ -39,22 +39,22 @@ export function outsideMaskWarning(name: string): string {
   return `field ${shortened(name)} is outside the update_mask and was ignored`
 }
 
-/** `byOwner`: the resource's owner may change the field, too. */
+/** `byOwner`: the resource's owner may change the field too. */
 export function keptFieldWarning(name: string, byOwner = false): string {
   return `field ${name} was kept: changing it takes ${byOwner ? 'the owner or ' : ''}an administrator`
 }
 
-/** Of a field that a restoration left as it was. */
+/** The warning about a field that a restoration did not change. */
 export function notRestoredWarning(name: string): string {
   return `field ${name} was not restored: that is not yours to do`
 }
 
-/** Of a field that the creator of an agent may not set. */
+/** The warning about a field that the creator of an agent must not set. */
 export function newFieldWarning(name: string): string {
   return `field ${name} has the value of a new agent: setting it takes an administrator`
 }
 
-/** Of a number that came back as JavaScript writes a stored one, and is another one so: where it stands, and both. */
+/** The warning about a number that JavaScript rounded: the client read the stored one and sent it back. It has the place and both numbers. */
 export function roundedNumberWarning(at: { path: readonly (string | number)[]; stored: string; sent: string }): string {
   const place = at.path.join('.')
   const shown = place.length <= PLACE_LENGTH_MAX ? place : `...${place.slice(-PLACE_LENGTH_MAX)}`
@@ -73,7 +73,7 @@ export function shortened(name: string): string {
   return name.length <= NAME_LENGTH_MAX ? name : `${name.slice(0, NAME_LENGTH_MAX)}...`
 }
 
-/** Printable ASCII without what would end the quoted string; the rest as `?`, so that no header breaks. */
+/** Printable ASCII for a quoted header value. Other characters become `?`, quotes and backslashes `'`. */
 function quotable(text: string): string {
   return text.replaceAll(/[^\x20-\x7e]/g, '?').replaceAll(/["\\]/g, "'")
 }
