@@ -18,32 +18,31 @@ import { keepingAdministrator } from './people.js'
 import { InvalidDocument, Refusal } from './refusal.js'
 
 export interface ApplyOptions extends ToolSurroundings {
-  /** Decide only; nothing is stored. */
+  /** Only decide; store nothing. */
   plan?: boolean
-  /** Remove what no entry names, in the lists that the document has. */
+  /** In the lists that the document has, remove rows without an entry. */
   prune?: boolean
-  /** The rows that may be removed, as `tools 7`; what else would be removed by now is refused. Without it, all may. */
+  /** The rows that may be removed, such as `tools 7`; the removal of any other is refused. If absent, all may be removed. */
   removable?: ReadonlySet<string>
-  /** Who applies it, for the audit trail. */
+  /** The author for the audit trail. */
   actor?: Actor
 }
 
-/** What was applied; with `planned` nothing was. */
+/** The result of applying a document. `planned`: nothing was stored. */
 export interface ApplyReport {
   planned: boolean
   outcomes: Outcome[]
 }
 
-/** Two documents at once would each make what the other makes as well. */
+/** Serializes documents: two at once could both create the same row. */
 const APPLY_LOCK = 7_153_002
 
 /**
- * Brings the database to what an organisation document says, in one transaction: rows are found by id or name, made when they are
- * missing, and changed where a field that the document names differs. Applying it again changes nothing. A plan is the same
- * transaction, rolled back. Each agent and tool that changes gets a version and an audit row. One document at a time.
+ * Makes the database match an organisation document, in one transaction: rows are found by id or name, created if missing, and updated
+ * where a field of the document differs. Applying it again changes nothing. A plan is the same transaction, rolled back. Each changed agent
+ * or tool gets a version and an audit row.
  *
- * Throws, with nothing stored, `InvalidDocument` with every fault, `Refusal` when a needed key is missing or nobody would
- * administer afterwards.
+ * Throws, with nothing stored, `InvalidDocument` with all faults, or `Refusal` if a key is missing or no administrator would remain.
  */
 export async function applyOrganisation(
   database: Pick<Database, 'db'>,
@@ -76,7 +75,7 @@ export async function applyOrganisation(
     for (const outcome of outcomes) outcome.fields = changesInWords(outcome.fields, refer)
     const counts = countOutcomes({ outcomes })
     if (counts.created + counts.changed + counts.removed === 0) return outcomes
-    // Header values stay out of the digest: they are secrets.
+    // Header values are secrets, so the digest leaves them out.
     const text = JSON.stringify(wanted, (key, value) => (key === 'custom_headers' ? undefined : value))
     const detail = { ...counts, document_sha256: sha256(text) }
     await recordAccess(trx, actor, [{ kind: 'apply', subject: '', action: 'applied', detail }])
@@ -92,7 +91,7 @@ function requireRemovable(outcomes: readonly Outcome[], removable: ReadonlySet<s
   throw new Refusal(`meanwhile ${other.section} ${other.id} ${other.name} would be removed as well; nothing was stored`)
 }
 
-/** Waits until no document is being applied, however long that takes. The lock ends with the transaction. */
+/** Waits without limit until no other document is being applied. The lock ends with the transaction. */
 export async function lockApplies(trx: Transaction<Tables>): Promise<void> {
   await sql`set local lock_timeout = 0`.execute(trx)
   await sql`select pg_advisory_xact_lock(${sql.lit(APPLY_LOCK)})`.execute(trx)
@@ -103,16 +102,16 @@ function mayTakeAccess({ section, action }: Outcome): boolean {
   return (section === 'users' || section === 'groups') && (action === 'changed' || action === 'removed')
 }
 
-/** How many rows met each fate, in the order of the report. */
+/** Counts the rows by outcome. */
 export function countOutcomes({ outcomes }: Pick<ApplyReport, 'outcomes'>): Record<Outcome['action'], number> {
   const counts = { created: 0, changed: 0, unchanged: 0, removed: 0, kept: 0 }
   for (const { action } of outcomes) counts[action]++
   return counts
 }
 
-/** The document, or `InvalidDocument` with every fault of its shape: types, limits and unknown names. */
+/** Checks the shape of a document: types, limits and unknown names. Throws `InvalidDocument` with all faults. */
 function checkedDocument(document: unknown): OrganisationDocument {
-  // A mistyped field would silently leave things as they are.
+  // An unknown name is a fault, because a mistyped field would silently change nothing.
   const unknown = unknownFields(OrganisationDocument, document)
   const faults = [
     ...collectFaults(OrganisationDocument, document, []),

@@ -2,41 +2,41 @@ import { type Kysely, sql } from 'kysely'
 import type { Tables } from '../db/tables.js'
 import { ACCESS_KINDS } from '../updates/access-events.js'
 
-/** What `--kind` takes. */
+/** The values of `--kind`. */
 export const LISTED_KINDS = ['agent', 'tool', ...ACCESS_KINDS] as const
 
-/** Which rows and events of the audit trail to list. `since` is ISO 8601. */
+/** Selects rows and events of the audit trail. `since` is ISO 8601. */
 export interface AuditFilter {
   kind?: (typeof LISTED_KINDS)[number]
-  /** An id, or the email of whom it concerns. */
+  /** An id, or the email of the person concerned. */
   subject?: string
   since?: string
   limit?: number
 }
 
-/** An audit row of an agent or tool, or an access event; what the other one has is null. */
+/** An audit row of an agent or tool, or an access event. Fields that it does not have are null. */
 export interface ListedChange {
   at: string
   kind: string
   subject: string
-  /** The version, or of an event the number in its chain. */
+  /** The version, or the number of an event in its chain. */
   number: number
   action: string
-  /** Whom an event concerns. */
+  /** The email of the person that an event concerns. */
   person: string | null
   actor: string
   token_id: number | null
   request_id: string
   client_address: string
   command: string | null
-  /** The state of access after the event, or what it did. */
+  /** The state of access after the event, or its details. */
   detail: unknown
   fields: string[] | null
   difference: unknown
   hash: string
 }
 
-/** Rows and events of the audit trail, newest first. */
+/** Lists rows and events of the audit trail, newest first. */
 export async function listAudit(db: Kysely<Tables>, filter: AuditFilter): Promise<ListedChange[]> {
   const { kind, subject, since, limit } = filter
   const conditions = [

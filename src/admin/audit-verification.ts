@@ -13,9 +13,9 @@ import { checkpointFindings, headFindings } from './checkpoint.js'
 import { scan } from './scan.js'
 
 /**
- * Recomputes every chain, in one snapshot of the database, and compares it with what is stored: rows and events that were edited,
- * emptied, erased, deleted (the last one too) or reordered, except as pruning and erasure say that they did it; content and
- * access that changed without a row; and the chains of a checkpoint, where the path of one is given whose signature was checked.
+ * Recomputes every chain in one database snapshot. Reports rows and events that were edited, emptied, erased, deleted or reordered without
+ * a pruning or erasure event; content and access that changed without a row; and differences from a checkpoint. `checkpoint` is the path of
+ * a file whose signature was checked.
  */
 export async function verifyAudit(db: Kysely<Tables>, checkpoint?: string): Promise<AuditVerification> {
   const verify = async (trx: Transaction<Tables>) => {
@@ -32,10 +32,10 @@ export async function verifyAudit(db: Kysely<Tables>, checkpoint?: string): Prom
     )
     return result
   }
-  return await (db.isTransaction ? verify(db as Transaction<Tables>) : inOneSnapshot({ db }, verify)) // it says so
+  return await (db.isTransaction ? verify(db as Transaction<Tables>) : inOneSnapshot({ db }, verify)) // `isTransaction` is true
 }
 
-/** Definitions are kept once under the SHA-256 of their text, which is what rows name: the text must still be that one. */
+/** Each definition is stored under the SHA-256 of its text: recompute it. */
 async function definitionFindings(trx: Transaction<Tables>): Promise<AuditFinding[]> {
   const { rows } = await sql<Pick<AuditFinding, 'kind' | 'subject' | 'msg'>>`
     select 'tool_definition' as kind, encode(hash, 'hex') as subject,
@@ -55,11 +55,11 @@ interface EventChain {
   subject: string
   number: number
   hash: string
-  /** Versions up to 1.3 kept only the last pruning of a resource: up to here the first ones may be missing. */
+  /** Versions up to 1.3 kept only the last pruning event of a resource. Earlier ones may be missing up to this number. */
   upgraded_number: number
 }
 
-/** Verifies the chain of each subject of access events, and adds to the result. */
+/** Verifies the chain of access events of each subject, and adds to the result. */
 async function verifyEvents(trx: Transaction<Tables>, erasures: Erasures, result: AuditVerification): Promise<void> {
   const chains = scan(
     trx,
@@ -111,16 +111,16 @@ function problemOf(event: AccessEvent, erasures: Erasures): Problem | undefined 
   return erasure === event.hash ? undefined : EDITED
 }
 
-/** Whether what the event says can be used where verification relies on it. */
+/** True if the details that verification relies on have the expected shape. */
 function isReadable({ kind, detail }: AccessEvent): boolean {
   if (kind === 'prune') return isPruningMark(JSON.parse(detail))
   return kind !== 'erasure' || ERASURE.Check(JSON.parse(detail))
 }
 
-/** What an erasure says, as far as verification uses it: the place and the hash of each row and event. */
+/** The details of an erasure event: the place and hash of each erased row or event. */
 const ERASURE = TypeCompiler.Compile(Type.Object({ erased: Type.Array(Type.Tuple([Type.String(), Type.String()])) }))
 
-/** What the events of erasures say. */
+/** Reads the erasure events. */
 async function readErasures(trx: Transaction<Tables>): Promise<Erasures> {
   const { rows } = await sql<{ detail: string }>`
     select detail::text as detail from access_event where kind = 'erasure'`.execute(trx)
@@ -128,7 +128,7 @@ async function readErasures(trx: Transaction<Tables>): Promise<Erasures> {
   return new Map(details.flatMap(({ erased }) => erased))
 }
 
-/** Compares the rights with the last event of each user, group, token and so on: each has one. */
+/** Compares the stored access of each user, group, token and so on with its last event. */
 async function accessFindings(trx: Transaction<Tables>): Promise<AuditFinding[]> {
   const findings: AuditFinding[] = []
   for (const kind of STATEFUL_KINDS) {

@@ -8,24 +8,24 @@ import { Refusal } from './refusal.js'
 import { readText, reasonOf } from './source.js'
 
 /*
- * A checkpoint is a file: a line for the last row of each chain, as JSON [kind, subject, number, hash], then a line with time,
- * counts and the SHA-256 of the lines before it, then the Ed25519 signature of that line. Kept where nobody who can write the
- * database can write, it shows which chains were cut, removed or rewritten since.
+ * A checkpoint is a file: a line [kind, subject, number, hash] for the last row of each chain, a line with time, counts and the SHA-256 of
+ * the lines before, and the Ed25519 signature of that line. If it is stored out of reach of everyone who can write to the database, it
+ * proves which chains were cut, removed or rewritten later.
  */
 
-/** What the signed line of a checkpoint says. `rows` are audit rows and events. */
+/** The signed line of a checkpoint. `rows` counts audit rows and access events. */
 export interface Checkpoint {
   at: string
   chains: number
   rows: number
   heads_sha256: string
-  /** Of what the upgrade to 2.0 noted: nobody adds to it. */
+  /** SHA-256 of the chain heads recorded by the upgrade to 2.0, which never change. */
   upgrade_sha256: string
 }
 
 type Head = [kind: string, subject: string, number: number, hash: string]
 
-/** The last row of each chain: as an agent or tool names it, of those that are gone the last one that is there. */
+/** SQL: the last row of each chain, as the resource names it. For a removed resource, its last remaining audit row. */
 const HEADS = sql<Head>`
   select json_build_array(kind, subject, number, encode(hash, 'hex')) as head from (
     select 'persona' as kind, id::text as subject, version as number, audit_head as hash from persona
@@ -44,22 +44,25 @@ const UPGRADE_SHA256 = sql<string>`(
     concat_ws(' ', kind, subject, number, encode(hash, 'hex')), ',' order by kind, subject), ''), 'UTF8')), 'hex')
   from audit_upgrade_head)`
 
-/** Reads a private or public key in PEM, as openssl writes it. Throws `Refusal`, without the text. */
+/** Reads an Ed25519 key in PEM. Throws `Refusal`, without quoting the text. */
 export function readSigningKey(pem: string, half: 'private' | 'public'): KeyObject {
   try {
     const key = half === 'private' ? createPrivateKey(pem) : createPublicKey(pem)
     if (key.asymmetricKeyType === 'ed25519') return key
   } catch {
-    // Not a key: said below, without what was given.
+    // Refused below, without quoting the text.
   }
   throw new Refusal(
     `this is not the ${half} half of an Ed25519 key in PEM: openssl genpkey -algorithm ed25519 makes one`,
   )
 }
 
-/** Writes a signed checkpoint into a new file: an older one is evidence. Throws `Refusal` where it cannot be written. */
+/**
+ * Writes a signed checkpoint to a new file; an existing file is never overwritten, because it is evidence. Throws `Refusal` if it cannot be
+ * written.
+ */
 export async function writeCheckpoint(db: Kysely<Tables>, key: KeyObject, path: string): Promise<Checkpoint> {
-  // One statement, so that all of it is of one moment.
+  // One statement, so that all parts are of the same moment.
   const { rows } = await sql<{ at: string; rows: number; upgrade_sha256: string; heads: Head[] }>`
     select to_char(now() at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as at,
       ((select count(*) from audit) + (select count(*) from access_event))::float8 as rows,
@@ -79,21 +82,21 @@ export async function writeCheckpoint(db: Kysely<Tables>, key: KeyObject, path: 
   return checkpoint
 }
 
-/** Checks the signature of a checkpoint. Throws `Refusal` where it is not one, or not signed by this key. */
+/** Checks the signature of a checkpoint. Throws `Refusal` if it is malformed or signed by another key. */
 export async function checkSignature(path: string, key: KeyObject): Promise<Checkpoint> {
   const lines = readText(path).trimEnd().split('\n')
   const [said = '', signature = ''] = lines.splice(-2)
   if (!verify(null, Buffer.from(said), key, Buffer.from(signature, 'base64'))) {
     throw new Refusal(`${path} is not a checkpoint that was signed by this key`)
   }
-  const checkpoint: Checkpoint = JSON.parse(said) // it is signed
+  const checkpoint: Checkpoint = JSON.parse(said) // its signature is valid
   if (checkpoint.heads_sha256 !== sha256(lines.map(line => `${line}\n`).join(''))) {
     throw new Refusal(`${path} was changed: its lines are not those that were signed`)
   }
   return checkpoint
 }
 
-/** The chains of a checkpoint whose last row of that time is gone now, or another. Its signature was checked. */
+/** Reports chains whose last row at the checkpoint is missing or different now. The signature must be checked before. */
 export async function checkpointFindings(trx: Transaction<Tables>, path: string): Promise<AuditFinding[]> {
   const problem = 'checkpoint_mismatch'
   const lines = readText(path).trimEnd().split('\n').slice(0, -1)
@@ -111,7 +114,7 @@ export async function checkpointFindings(trx: Transaction<Tables>, path: string)
   return findings
 }
 
-/** Which of some rows that once ended their chains are gone without a pruning, or others now. `heads`: kind, subject, number, hash. */
+/** Reports the given rows that are missing without a pruning event, or have another hash now. `heads` has kind, subject, number, hash. */
 export async function headFindings(
   trx: Transaction<Tables>,
   heads: RawBuilder<unknown>,

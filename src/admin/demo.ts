@@ -7,13 +7,10 @@ import { createToken } from './tokens.js'
 
 const ADMINISTRATOR = 'admin@example.com'
 
-/**
- * The demo organisation of `fixtures/`, as a document for `applyOrganisation`. Each entry has an id: examples name them, and on
- * an empty database nobody else has them.
- */
+/** The demo organisation of `fixtures/`, as a document for `applyOrganisation`. Each entry has an explicit id, because the examples refer to it. */
 export function demoOrganisation(): unknown {
   const path = fileURLToPath(new URL('../../../fixtures/organisation.yaml', import.meta.url))
-  const { version, ...lists } = readSource(path).value as { version: number } & Record<string, object[]> // our own file
+  const { version, ...lists } = readSource(path).value as { version: number } & Record<string, object[]> // the package's own file
   const withIds = Object.entries(lists).map(([list, entries]) => [
     list,
     entries.map((entry, index) => ({ id: list === 'users' ? userIdOf(index + 1) : index + 1, ...entry })),
@@ -25,10 +22,7 @@ function userIdOf(number: number): string {
   return `d0000000-0000-4000-8000-${String(number).padStart(12, '0')}`
 }
 
-/**
- * Loads the demo organisation into an empty database and makes its administrator a token of 90 days, which is answered. Null
- * when the database is not empty.
- */
+/** Loads the demo organisation into an empty database. Returns a token of its administrator, valid for 90 days; null if the database is not empty. */
 export async function loadDemo(database: Database, vault: Vault): Promise<string | null> {
   const user = await database.db.selectFrom('user_account').select('id').limit(1).executeTakeFirst()
   if (user !== undefined) return null

@@ -2,18 +2,21 @@ import { Document, Scalar, visit } from 'yaml'
 import { numberReplacer, stringifyExact, withoutMarks } from '../schema/exact-json.js'
 
 /*
- * Documents and definitions as text, for any reader of JSON or YAML, of version 1.1 too: a plain scalar begins with a letter, has
- * no character that YAML gives a meaning, and is no word that some reader takes for another value. Everything else is quoted.
+ * Writes documents and definitions as text that any reader of JSON or YAML understands, also YAML 1.1. A plain scalar starts with a letter,
+ * has no special character, and is no word that a reader takes for another value. All other texts are quoted.
  */
 
-/** Control and format characters, ends of line other than "\\n", and what no text should hold. */
+/**
+ * Control and format characters, line ends other than "\
+ * ", and characters that no text should contain.
+ */
 const INVISIBLE = /(?!\n)[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}\p{Noncharacter_Code_Point}]/gu
 const PLAIN = /^\p{L}[\p{L}\p{M}\p{N}_.,;()'/@+!?=-]*(?: [\p{L}\p{M}\p{N}_.,;()'/@+!?=-]+)*$/u
 const OTHER_VALUES = /^(?:y|yes|n|no|on|off|true|false|null|nan|inf)$/i
-/** Texts of several lines that a block shows as they are. */
+/** Texts of several lines that a YAML block can hold. */
 const BLOCK = /^\S.*\n/
 
-/** A value as YAML text, numbers as they were read. */
+/** A value as YAML text. Numbers keep the form in which they were read. */
 export function yamlText(value: unknown): string {
   const document = new Document(value, numberReplacer, { aliasDuplicateObjects: false })
   visit(document, {
@@ -26,7 +29,7 @@ export function yamlText(value: unknown): string {
     blockQuote: 'literal',
     doubleQuotedMinMultiLineLength: Number.MAX_SAFE_INTEGER,
   })
-  // Only quoted text has such characters: there each has an escape. The end of the last line is left to the caller.
+  // Only quoted text has such characters, so each can be escaped. The caller adds the last newline.
   return withoutMarks(text.replace(INVISIBLE, yamlEscape)).replace(/\n$/, '')
 }
 

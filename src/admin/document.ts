@@ -7,11 +7,11 @@ import { Header } from '../tool/headers.js'
 import type { AnyColumnField } from '../updates/field-table.js'
 
 /*
- * The organisation document: what `agentctl apply` takes in and `agentctl export` writes. Limits of texts are those of the API.
- * In an entry for an existing row an absent field stays as it is; where the entry has an id, its name may be absent too.
+ * The organisation document, which `agentctl apply` reads and `agentctl export` writes. Texts have the limits of the API. In an entry for
+ * an existing row, absent fields stay unchanged; an entry with an id needs no name.
  */
 
-/** Another entry: text is a name (of a user the email, of a file the id), a number is an id. */
+/** A reference to another entry: a text is a name (the email of a user, the id of a file), a number is an id. */
 export type Reference = string | number
 
 const reference = () =>
@@ -94,7 +94,7 @@ const Tool = Type.Object({
 
 const level = () => optional(enumeration(['viewer', 'editor']))
 
-/** The columns of an agent: what a request takes, absent where nothing is said, `null` where it may be. */
+/** The columns of an agent: optional, and nullable if the column is. */
 const agentColumns = Object.fromEntries(
   COLUMNS.flatMap(([name, { request, document, nullable: mayBeNull }]: readonly [string, AnyColumnField]) => {
     const schema = document ?? (request && withoutNull(request))
@@ -123,7 +123,7 @@ const Agent = Type.Object({
 
 export type OrganisationDocument = Static<typeof OrganisationDocument>
 export const OrganisationDocument = Type.Object({
-  /** For editors of JSON: where the schema is. */
+  /** The address of the schema, for JSON editors. */
   $schema: optional(text({ maxLength: 4096 })),
   version: Type.Integer({ minimum: 1, maximum: 1 }),
   users: optional(list(User)),

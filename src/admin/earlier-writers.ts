@@ -5,9 +5,9 @@ import type { Tables } from '../db/tables.js'
 import { StoredInDoubt } from './refusal.js'
 
 /**
- * Waits until every transaction that writes to the audit trail now has ended: afterwards nothing is stored by rights that were
- * taken before. Does nothing inside a transaction, whose change nobody sees yet. Throws `StoredInDoubt` after `limitMs`, or when the
- * connection is lost: the change stays, and the command can be repeated.
+ * Waits until every running transaction that writes to the audit trail has ended. Afterwards nothing more is stored with the old rights.
+ * Does nothing inside a transaction, whose changes are not visible yet. Throws `StoredInDoubt` after `limitMs` or if the connection is
+ * lost: the change is stored, and the command can be repeated.
  */
 export async function earlierWritersEnded(db: Kysely<Tables>, limitMs = 60_000): Promise<void> {
   if (db.isTransaction) return
@@ -34,7 +34,7 @@ export async function earlierWritersEnded(db: Kysely<Tables>, limitMs = 60_000):
   }
 }
 
-/** A writing statement holds the table's lock from before its snapshot until the end of its transaction. */
+/** Lists the writers. A writing statement takes the table's lock before its snapshot, and holds it until the transaction ends. */
 async function writers(db: Kysely<Tables>): Promise<{ id: string; pid: number | null }[]> {
   const { rows } = await sql<{ id: string; pid: number | null }>`
     select distinct virtualtransaction as id, pid from pg_locks

@@ -10,14 +10,14 @@ import { operatorActor } from './operator.js'
 import { isErased, keepingAdministrator, nameOfErased } from './people.js'
 import { Refusal } from './refusal.js'
 
-/** What stands in place of the clear text of somebody who was erased. */
+/** Replaces the names and addresses of an erased person. */
 export const ERASED = 'erased'
 
 const ROWS_AT_ONCE = 500
 
 /**
- * What erasing a person would take away. They are named by the email that they have now, or by their id, which stays in the audit
- * trail when the account is gone; `email` is that id then. Throws `Refusal` when nothing is kept of them.
+ * Counts what erasing a person would remove. `named` is their current email or their id. If the account is gone, `email` is the id. Throws
+ * `Refusal` if nothing is stored about them.
  */
 export async function planErasure(db: Kysely<Tables>, named: string) {
   const uuid = canonicalUuid(named) ?? null
@@ -39,13 +39,14 @@ export async function planErasure(db: Kysely<Tables>, named: string) {
 }
 
 /**
- * Erases a person: the account is shut and loses its email, clear text and salts go from audit rows and events, in pages; it may
- * be called again. The commitments stay, so every chain verifies. Throws `Refusal`, also when nobody would administer then.
+ * Erases a person: deactivates the account, removes its email, and removes names, addresses and salts from audit rows and events, page by
+ * page. It may be repeated. Every chain still verifies, because the commitments stay. Throws `Refusal`, also if no administrator would
+ * remain.
  */
 export async function eraseUser(db: Kysely<Tables>, named: string, actor: Actor = operatorActor()) {
   const plan = await planErasure(db, named)
   await joined(db, async trx => {
-    // A document that is being applied might give the account its email back.
+    // A document that is being applied could restore the email.
     await lockApplies(trx)
     await keepingAdministrator(trx, () => shutAccount(trx, plan.id, actor))
   })
@@ -75,8 +76,8 @@ function ownRows(id: string) {
 }
 
 /**
- * Events that name them, by any email that they had. An email may have been another's at another time: an event is about the person
- * who had it then, which is the subject of the last event of a user with it.
+ * SQL: the events that concern a person, by any of their emails. If others had the same email at other times, an event belongs to the
+ * person who had it at that time, which the nearest user event shows.
  */
 function aboutThem(id: string) {
   return sql`(kind, subject, number) in (
@@ -92,7 +93,7 @@ function aboutThem(id: string) {
       order by h.at > e.at, abs(extract(epoch from h.at - e.at)) limit 1) end)`
 }
 
-/** SQL that erases up to 500 rows or events, and answers place and hash of each, such as `persona:12:7`. */
+/** SQL that erases at most 500 rows or events. Returns their places, such as `persona:12:7`, and hashes. */
 type ErasePage = (id: string) => RawBuilder<{ place: string; hash: string }>
 
 const eraseRows: ErasePage = id => sql`

@@ -9,11 +9,11 @@ import { RECORD_SECTIONS, readSection } from './apply/records.js'
 import { entryInWords, type Refer, readReferences } from './apply/words.js'
 
 /**
- * The organisation as a document that `apply` takes back with an empty plan: every row with its id, references by name or email, a
- * variable in the place of each secret. Tokens, history and versions are not part of it.
+ * Exports the organisation as a document that `apply` accepts without changes: rows with ids, references by name or email, and a variable
+ * for each secret. Tokens, history and versions are left out.
  */
 export async function exportOrganisation(db: Kysely<Tables>): Promise<Record<string, unknown>> {
-  // One snapshot for all lists: without it, what changes meanwhile could leave references to rows that are not there.
+  // One snapshot for all lists, so that no reference points to a missing row.
   return await inOneSnapshot({ db }, async trx => {
     const refer = await readReferences(trx)
     const document: Record<string, unknown> = { version: 1 }

@@ -27,8 +27,8 @@ import { Refusal } from './refusal.js'
 import { deletionOf, NOUN } from './resources.js'
 
 /**
- * The versions of an agent or tool that are still listed, newest first, as the service answers them, and from which on (`kept_from`) contents
- * are kept: these can be restored. `deleted` tells when and by whom it was deleted. Throws `Refusal` when there never was one of this id.
+ * The listed versions of an agent or tool, newest first. Versions from `kept_from` on can be restored. `deleted` has time and author of a
+ * deletion. Throws `Refusal` if the id never existed.
  */
 export async function listHistory(db: Kysely<Tables>, kind: ResourceKind, id: number, limit = 100) {
   return await inOneSnapshot({ db }, async trx => {
@@ -67,16 +67,15 @@ async function changesOf(trx: Transaction<Tables>, kind: ResourceKind, id: numbe
   return state === undefined ? [] : await personaChanges(trx, state, rows, OPERATOR)
 }
 
-/** `plan`: only decide, nothing is stored. */
+/** `plan`: only decide, store nothing. */
 interface Options {
   plan?: boolean
   actor?: Actor
 }
 
 /**
- * Makes a new version of an agent with the content of an old one, with the same checks and audit row as any change. `left` names
- * fields that were not set back. Throws `Refusal` when the version is not kept, the agent is built in, or something that it
- * referred to is gone.
+ * Restores an old version of an agent as a new version, with the checks and audit row of any change. `left` names fields that were not
+ * restored. Throws `Refusal` if the version is not kept, the agent is built in, or a referenced row is gone.
  */
 export async function restorePersona(
   database: Pick<Database, 'db'>,
@@ -90,8 +89,8 @@ export async function restorePersona(
 }
 
 /**
- * Makes a new version of a tool with the content of an old one; the definition comes back text for text and is checked again.
- * Secrets are not restored: the headers stay as they are now. Throws `Refusal`, `InvalidRequest` when it breaks a rule of today.
+ * Restores an old version of a tool as a new version. The definition keeps its exact text and is checked again. Secrets are not restored:
+ * the headers stay as they are. Throws `Refusal`, or `InvalidRequest` if it breaks a current rule.
  */
 export async function restoreTool(
   database: Pick<Database, 'db'>,
@@ -130,7 +129,7 @@ async function givenByHistory(trx: Transaction<Tables>, state: ToolState, { cont
   }
   if (hash !== state.definition_hash && text !== null) {
     const headerNames = state.headers.map(header => header.name)
-    // The stored text, not the one that was checked: nothing about it may change, not even how a number is written.
+    // Stores the original text, not the parsed value: even the form of numbers must not change.
     giveDefinition(given, parseExact(text), headerNames, ['body', 'definition'], text)
   }
   const id = content.oauth_config_id

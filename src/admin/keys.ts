@@ -21,11 +21,11 @@ import { operatorActor } from './operator.js'
 import { Refusal } from './refusal.js'
 import { scan } from './scan.js'
 
-/** A stored secret that does not open where it stands, or is not the one that its redaction was made of. */
+/** A stored secret that cannot be decrypted, or does not match its redaction. */
 export interface SecretFinding {
   /** `the deployment key`, or `the header X-Key of tool 7`. */
   place: string
-  /** The id of the key that it is sealed with; null for what is not there. */
+  /** The id of its key; null for a missing secret. */
   key: string | null
   problem: 'key_missing' | 'does_not_open' | 'other_value' | 'not_there'
 }
@@ -34,8 +34,8 @@ const VALUES_AT_ONCE = 500
 const SEALED = ['key_id as keyId', 'nonce', 'ciphertext'] as const
 
 /**
- * Opens every stored secret in its place and compares it with its redaction: finds damage, swaps and values of before. Answers that
- * with the keys of the ring and of stored secrets, and how many header values each seals.
+ * Decrypts every stored secret and compares it with its redaction, which finds damaged, swapped and outdated values. Returns these
+ * findings, the keys of the ring and of stored secrets, and the number of header values per key.
  */
 export async function keyStatus(db: Kysely<Tables>, ring: KeyRing) {
   const findings: SecretFinding[] = []
@@ -94,9 +94,9 @@ function problemOf(holds: () => boolean): SecretFinding['problem'] | undefined {
 }
 
 /**
- * Encrypts every stored secret anew with the ring's first key, under traffic, a transaction for each tool. It may be started
- * again; tools whose key is missing or does not open a value are left and named. Throws `Refusal` when the deployment key
- * cannot be read, or the first key does not open what is sealed under its id.
+ * Encrypts all stored secrets with the ring's first key, in one transaction per tool, while the service runs. It may be repeated. Tools
+ * whose key is missing or does not decrypt a value are skipped and listed. Throws `Refusal` if the deployment key cannot be read, or if the
+ * first key does not decrypt what has its id.
  */
 export async function rotateKeys(db: Kysely<Tables>, ring: KeyRing, actor: Actor = operatorActor()) {
   const { findings } = await keyStatus(db, ring)
@@ -130,8 +130,8 @@ export async function rotateKeys(db: Kysely<Tables>, ring: KeyRing, actor: Actor
 }
 
 /**
- * Answers how many values were encrypted anew, under the tool's lock; its `secrets_generation` moves, so that an update that
- * keeps a value decides again. Throws `KeyMissing` or `SecretCorrupt`.
+ * Encrypts the values of one tool again under its lock, and returns their number. `secrets_generation` is raised, so that a concurrent
+ * update decides again. Throws `KeyMissing` or `SecretCorrupt`.
  */
 async function rotateTool(trx: Transaction<Tables>, ring: KeyRing, toolId: number): Promise<number> {
   await sql`select from tool where id = ${toolId} for no key update`.execute(trx)
@@ -149,7 +149,7 @@ async function rotateTool(trx: Transaction<Tables>, ring: KeyRing, toolId: numbe
   return headers.length
 }
 
-/** Also notes that a rotation begins, as it may be killed before its end. */
+/** Encrypts the deployment key again; true if it did. Also records the start of a rotation, which may be killed before its end. */
 async function rotateDeploymentKey(db: Kysely<Tables>, ring: KeyRing, actor: Actor): Promise<boolean> {
   return await db.transaction().execute(async trx => {
     const stored = await trx.selectFrom('deployment_key').select(SEALED).forUpdate().executeTakeFirst()

@@ -3,8 +3,8 @@ import { hostname, userInfo } from 'node:os'
 import type { Actor } from '../updates/audit.js'
 
 /**
- * The operator at the command line, as the audit trail names them: the operating system's user, the host, and the command
- * without values, which may be secret or personal. One per command: its request id marks what belongs together.
+ * The operator as author in the audit trail: the system's user and host, and the command without its values, which may be secret or
+ * personal. Each command has its own request id, which groups its changes.
  */
 export function operatorActor(command: string | null = null): Actor {
   return {
@@ -21,6 +21,6 @@ function userName(): string {
   try {
     return userInfo().username
   } catch {
-    return `uid ${process.getuid?.()}` // as in a container: no entry in the password file
+    return `uid ${process.getuid?.()}` // a container may have no entry in the password file
   }
 }

@@ -8,7 +8,7 @@ import { earlierWritersEnded } from './earlier-writers.js'
 import { operatorActor } from './operator.js'
 import { Refusal } from './refusal.js'
 
-/** Makes a user and answers the id. Throws `Refusal` when the email is taken. */
+/** Creates a user and returns the id. Throws `Refusal` if the email is taken. */
 export async function createUser(
   db: Kysely<Tables>,
   user: { email: string; kind: UserKind; permissions: Permission[] },
@@ -27,7 +27,7 @@ export async function createUser(
   })
 }
 
-/** The users, by email. */
+/** The users, sorted by email. */
 export async function listUsers(db: Kysely<Tables>) {
   const groups = sql<string[]>`array(
     select g.name from user_group_member m join user_group g on g.id = m.user_group_id where m.user_id = u.id order by 1)`
@@ -38,7 +38,7 @@ export async function listUsers(db: Kysely<Tables>) {
     .execute()
 }
 
-/** Whether somebody administers, by a permission of their own or of a group. Answers the first by email. */
+/** The first active administrator by email, by their own permission or a group's; undefined without one. */
 export async function firstAdministrator(db: Kysely<Tables>): Promise<string | undefined> {
   const { rows } = await sql<{ email: string }>`
     select u.email from user_account u
@@ -49,13 +49,10 @@ export async function firstAdministrator(db: Kysely<Tables>): Promise<string | u
   return rows[0]?.email
 }
 
-/** Held by each transaction that may remove the last administrator: two at once would each see the other's. */
+/** Locked by each transaction that may remove an administrator, because two at once could remove the last two. */
 const ADMINISTRATORS_LOCK = 7_153_001
 
-/**
- * Does what changes who administers, in a transaction. Throws `Refusal`, with nothing changed, when somebody administered before
- * and nobody would afterwards.
- */
+/** Runs work that may change who is an administrator, in a transaction. Throws `Refusal`, with nothing changed, if it would remove the last one. */
 export async function keepingAdministrator<T>(
   db: Kysely<Tables>,
   work: (trx: Transaction<Tables>) => Promise<T>,
@@ -73,7 +70,7 @@ export async function keepingAdministrator<T>(
   })
 }
 
-/** Shuts a user out; the next request sees it. Answers false when they were shut out already. Throws `Refusal`. */
+/** Deactivates a user with immediate effect. Returns false if they were inactive already. Throws `Refusal`. */
 export async function deactivateUser(
   db: Kysely<Tables>,
   email: string,
@@ -90,19 +87,19 @@ export async function deactivateUser(
   return wasActive
 }
 
-/** What the account of somebody who was erased is called: no address, and no two alike. */
+/** The email of an erased account. It is unique, and no valid address. */
 export function nameOfErased(id: string): string {
   return `erased-${id}@erased.invalid`
 }
 
-/** Whether this is the account of somebody who was erased: it stays shut. */
+/** True for the account of an erased person, which stays inactive. */
 export function isErased({ id, email }: { id: string; email: string }): boolean {
   return email === nameOfErased(id)
 }
 
 /**
- * The user with an email, in any case, or with an id, locked until the transaction ends: an erasure waits, so that no event names
- * them after it. Throws `Refusal`.
+ * The user with this email (in any case) or id, locked until the transaction ends. The lock delays an erasure, so that no later event names
+ * the person. Throws `Refusal`.
  */
 export async function lockUser(
   trx: Transaction<Tables>,

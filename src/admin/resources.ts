@@ -8,10 +8,7 @@ import { Refusal } from './refusal.js'
 
 export const NOUN = { persona: 'agent', tool: 'tool' } as const
 
-/**
- * The id of an agent or tool that is named by its id, or by its name where only one has it; with `deleted` also of one that was
- * deleted. Throws `Refusal`, which tells of a deletion.
- */
+/** Finds the id of an agent or tool by its id or unique name; with `deleted` also of a deleted one. Throws `Refusal`, which mentions a deletion. */
 export async function resourceId(
   db: Kysely<Tables>,
   kind: ResourceKind,
@@ -37,7 +34,7 @@ export async function resourceId(
   return id
 }
 
-/** The ids of what was deleted and had this id or, at last, this name. Of a removed tool only the audit trail tells. */
+/** The ids of deleted resources with this id or last name. A removed tool is only in the audit trail. */
 async function deletedIds(db: Kysely<Tables>, kind: ResourceKind, text: string, isId: boolean) {
   const rows =
     kind === 'persona'
@@ -52,7 +49,7 @@ async function deletedIds(db: Kysely<Tables>, kind: ResourceKind, text: string, 
   return (await rows.execute(db)).rows
 }
 
-/** When and by whom an agent or tool was deleted, as the end of a sentence; undefined for one that is there. */
+/** Time and author of a deletion, as the end of a sentence; undefined for an existing resource. */
 export async function deletionOf(db: Kysely<Tables>, kind: ResourceKind, id: number): Promise<string | undefined> {
   const [field, isThere] =
     kind === 'persona' ? ['deleted', sql`not p.deleted and p.id = ${id}`] : ['removed', sql`p.id = ${id}`]
@@ -64,7 +61,7 @@ export async function deletionOf(db: Kysely<Tables>, kind: ResourceKind, id: num
   return rows[0] && `deleted at ${rows[0].at} by ${rows[0].actor} (${rows[0].client_address})`
 }
 
-/** One tool: its version, the entry that a document has for it with masks for secrets, and the agents that have it. Throws `Refusal`. */
+/** One tool: its version, its entry in a document with redactions for secrets, and its agents. Throws `Refusal`. */
 export async function showTool(db: Kysely<Tables>, id: number): Promise<Record<string, unknown>> {
   const state = (await readToolStates(db, [id])).get(id)
   if (state === undefined) throw new Refusal(`there is no tool ${id}`)
@@ -73,7 +70,7 @@ export async function showTool(db: Kysely<Tables>, id: number): Promise<Record<s
   return { version: state.version, ...entry, custom_headers, agents: await agentsWithTool(db, id), definition }
 }
 
-/** The agents that have a tool, with what decides on its group managers: whose they are, who attached it, and their groups. */
+/** The agents that have a tool, with what decides whether its group managers may change it: owner, who attached it, and groups. */
 async function agentsWithTool(db: Kysely<Tables>, id: number): Promise<object[]> {
   const { rows } = await sql<object>`
     select p.id, p.name, o.email as owner, coalesce(u.email, l.attached_by::text) as attached_by, p.is_public,

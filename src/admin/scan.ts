@@ -1,7 +1,7 @@
 import { type RawBuilder, sql, type Transaction } from 'kysely'
 import type { Tables } from '../db/tables.js'
 
-/** The rows of a query, `rowsAtOnce` in each round trip, on the snapshot of its transaction. `query` has no parameters: a cursor takes none. */
+/** Reads the rows of a query with a cursor, `rowsAtOnce` per round trip. `query` must not have parameters, because a cursor takes none. */
 export async function* scan<Row>(
   trx: Transaction<Tables>,
   name: string,

@@ -5,24 +5,24 @@ import { markedNumber, numberReviver, parseExact, remembered } from '../schema/e
 import { syntaxErrorIn } from '../schema/json-body.js'
 import { Refusal } from './refusal.js'
 
-/** A JSON or YAML text with the lines of its parts. */
+/** A parsed JSON or YAML text. */
 export interface Source {
   value: unknown
-  /** The YAML document, with its comments; undefined for JSON, which YAML is a superset of. */
+  /** The YAML document with its comments; undefined for JSON. */
   document?: Document
-  /** The lines (from 1) of the values at these places, or of what is nearest around each. */
+  /** The lines (from 1) of the values at these places, or of their nearest parents. */
   linesOf(locs: readonly Loc[]): number[]
 }
 
-/** What is read of a file or of standard input at most: a device or a pipe may never end. */
+/** The most bytes read from a file or standard input. A device or pipe may never end. */
 const BYTES_MAX = 256 * 2 ** 20
 
-/** Reads a file of JSON or YAML. Throws `Refusal` when it cannot be read or is neither. */
+/** Reads a JSON or YAML file. Throws `Refusal` if it is unreadable or neither. */
 export function readSource(path: string): Source {
   return parseSource(readText(path))
 }
 
-/** The text of a file. Throws `Refusal` when it cannot be read, is too large, or is not text. */
+/** The text of a file. Throws `Refusal` if it is unreadable, too large, or not text. */
 export function readText(path: string): string {
   const pieces = new Pieces(path)
   try {
@@ -47,20 +47,20 @@ function readPiece(file: number): Buffer {
 /** `readSource` for an argument of the command line, where `-` is standard input. */
 export async function readGivenSource(path: string): Promise<Source> {
   if (path !== '-') return readSource(path)
-  // A pipe whose writer is slower may not be one that waits: it is read as a stream.
+  // Read as a stream: synchronous reads fail on a non-blocking pipe.
   const pieces = new Pieces('standard input')
   for await (const piece of process.stdin) pieces.add(piece)
   return parseSource(pieces.text())
 }
 
-/** What was read so far of something with a name for messages. */
+/** Collects the pieces of an input. `name` is for messages. */
 class Pieces {
   readonly #pieces: Buffer[] = []
   #bytes = 0
 
   constructor(readonly name: string) {}
 
-  /** Answers false at the end. Throws `Refusal` when there is too much. */
+  /** Returns false at the end. Throws `Refusal` if there is too much. */
   add(piece: Buffer): boolean {
     this.#pieces.push(piece)
     this.#bytes += piece.length
@@ -69,8 +69,8 @@ class Pieces {
   }
 
   /**
-   * UTF-8, or UTF-16 with its byte order mark, as the shell of Windows writes it. Throws `Refusal` for anything else: to guess an
-   * encoding could store other text than was written.
+   * Decodes UTF-8, or UTF-16 with its byte order mark, which Windows shells write. Throws `Refusal` for other encodings: a guess could
+   * store another text than was written.
    */
   text(): string {
     const bytes = Buffer.concat(this.#pieces)
@@ -80,7 +80,7 @@ class Pieces {
     const text = decoded(bytes, encoding)
     if (text !== undefined && !text.includes('\0')) return text
     if (encoding !== 'utf-8') throw new Refusal(`${this.name} has the byte order mark of UTF-16, and is not UTF-16`)
-    // Neither a newline nor a NUL is ever a part of another character.
+    // In UTF-8 a newline or NUL byte is never part of another character.
     for (let line = 1, start = 0; ; line++) {
       const end = bytes.indexOf('\n', start)
       const content = decoded(bytes.subarray(start, end < 0 ? bytes.length : end), encoding)
@@ -101,21 +101,21 @@ function decoded(bytes: Buffer, encoding: string): string | undefined {
   }
 }
 
-/** How a system error is called, without the path. */
+/** The code of a system error, without the path. */
 export function reasonOf(error: unknown): string {
   return error instanceof Error && 'code' in error ? String(error.code) : String(error)
 }
 
 /**
- * Parses JSON or YAML. A text that is JSON is read by JSON's own rules (duplicate keys give the last, as over HTTP); one that begins
- * as JSON does, with a brace and a quoted key, must be JSON; any other is YAML 1.2 with merge keys (`<<`), as other tools read it.
- * Throws `Refusal` with every syntax fault and its line, never with a piece of the text, which may be a secret.
+ * Parses JSON or YAML. Valid JSON is read by the rules of JSON, as over HTTP (the last of duplicate keys counts). A text that starts like
+ * JSON, with a brace and a quoted key, must be JSON. Other texts are YAML 1.2 with merge keys (`<<`). Throws `Refusal` with the line of
+ * each syntax fault. Messages never quote the text, which may contain a secret.
  */
 export function parseSource(given: string): Source {
-  const text = given.replace(/^\uFEFF/, '') // editors and shells of Windows begin a file with this mark
+  const text = given.replace(/^\uFEFF/, '') // editors and shells of Windows write this mark
   const json = jsonValue(text)
   const counter = new LineCounter()
-  // Its warnings would go to standard error by themselves; they, and the messages of faults, quote the text.
+  // `yaml` would print its warnings, and its messages quote the text.
   const options = { lineCounter: counter, logLevel: 'error', merge: true } as const
   if (json !== undefined) {
     return { value: json.value, linesOf: locs => linesInJson(text, locs) }
@@ -134,14 +134,14 @@ export function parseSource(given: string): Source {
   return { value: plainValue(document), document, linesOf }
 }
 
-/** What is said of a syntax fault by the code that `yaml` gives it; of others the words of the code. */
+/** Messages for the error codes of `yaml`. Other codes are shown as words. */
 const SYNTAX: Readonly<Record<string, string>> = {
   DUPLICATE_KEY: 'this key stands in its mapping twice',
   TAB_AS_INDENT: 'a tab indents this line: indent with spaces',
 }
 const wordsOf = (code: string) => code.toLowerCase().replaceAll('_', ' ')
 
-/** A text cannot be read as JSON or YAML. Carries every syntax fault, with its line from 1. */
+/** A text is neither JSON nor YAML. `faults` has all syntax faults, with lines from 1. */
 export class UnreadableText extends Refusal {
   constructor(readonly faults: { line: number; msg: string }[]) {
     super(`the text cannot be read: ${faults.map(({ line, msg }) => `line ${line}: ${msg}`).join('; ')}`)
@@ -156,14 +156,14 @@ function jsonValue(text: string): { value: unknown } | undefined {
   }
 }
 
-/** The value of a YAML document, numbers as they are written. Throws `Refusal` where aliases lead nowhere, or too far. */
+/** The value of a YAML document, with numbers as written. Throws `Refusal` for aliases that are unresolved, circular or too many. */
 export function plainValue(document: Document): unknown {
   try {
     visit(document, { Scalar: (_, scalar) => markNumber(scalar) })
-    // Aliases of aliases can make a few lines fill the memory: their number is bounded.
+    // Nested aliases can expand a few lines to gigabytes, so their number is limited.
     return remembered(document.toJS({ maxAliasCount: 100, reviver: numberReviver }))
   } catch (error) {
-    // The message of an alias without its anchor names it.
+    // The library's message contains the name of the alias, which is replaced.
     if (error instanceof ReferenceError)
       throw new Refusal('the text has a YAML alias (*name) without its anchor, or too many')
     if (error instanceof RangeError)
@@ -172,18 +172,21 @@ export function plainValue(document: Document): unknown {
   }
 }
 
-/** A number that JavaScript would write in another way is read as JSON reads it there. */
+/** Marks a number that JavaScript would write differently, so that its form is kept as in JSON. */
 function markNumber(scalar: Scalar): void {
   if (typeof scalar.value === 'number') scalar.value = markedNumber(scalar.source ?? '') ?? scalar.value
 }
 
-/** A key or an index that is looked for in a JSON text, where it was found, and those that are looked for below it. */
+/** A key or index to find in a JSON text, its offset once found, and the steps below it. */
 interface Step {
   offset?: number | undefined
   next: Map<string, Step>
 }
 
-/** Reads a JSON text once. Each line is that of the key or item at a place, or of what is nearest around it; of a repeated key the last. */
+/**
+ * Finds the line of each place in one pass over a JSON text. If a place does not exist, it is the line of its nearest parent; of repeated
+ * keys the last counts.
+ */
 function linesInJson(text: string, locs: readonly Loc[]): number[] {
   const root: Step = { offset: Math.max(0, text.search(/\S/)), next: new Map() }
   const ways = locs.map(loc => {
@@ -233,7 +236,7 @@ function lineAt(root: unknown, loc: Loc, counter: LineCounter): number {
     const pair = isMap(node)
       ? node.items.find(item => isScalar(item.key) && String(item.key.value) === String(step))
       : undefined
-    // The key's own line, as the value of a map may begin on a later one.
+    // The line of the key, because the value may begin on a later one.
     if (isScalar(pair?.key) && pair.key.range) offset = pair.key.range[0]
     node = pair === undefined ? node.get(step, true) : pair.value
     if (node === undefined) break
@@ -246,5 +249,5 @@ function hasRange(node: unknown): node is { range: [number, number, number] } {
   return typeof node === 'object' && node !== null && 'range' in node && Array.isArray(node.range)
 }
 
-/** Warnings of what would be left out: half of a secret that begins with "!" is not a secret. The others lose nothing. */
+/** Warnings about parts that `yaml` would drop. A secret that begins with "!" would be cut, for example. */
 const LOSING: ReadonlySet<string> = new Set(['TAG_RESOLVE_FAILED', 'BAD_DIRECTIVE', 'BAD_COLLECTION_TYPE'])

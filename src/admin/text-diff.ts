@@ -1,11 +1,11 @@
 import { diffWordsWithSpace } from 'diff'
 
-/** How many words may differ for a comparison by words; above that both texts are shown whole. */
+/** If more words differ, both texts are shown in full. */
 const DIFFERENCES_MAX = 2_000
-/** How much of what stays is shown around what changes. */
+/** The characters of unchanged text shown around a change. */
 const CONTEXT = 60
 
-/** What changed in a text, as `[-before-]{+after+}` with some of what stays around it. Nothing of a change is left out. */
+/** The changes of a text as `[-before-]{+after+}`, with some unchanged text around them. Changes are never cut. */
 export function changedWords(from: string, to: string): string {
   const parts = diffWordsWithSpace(from, to, { maxEditLength: DIFFERENCES_MAX })
   if (parts === undefined) return `[-${from}-]\n{+${to}+}`

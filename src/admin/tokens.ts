@@ -13,24 +13,24 @@ const DEFAULT_TOKEN_LIFE_S = 90 * 86_400
 
 export interface TokenRequest {
   email: string
-  /** Narrow what the user may do; absent: no narrowing. */
+  /** Restrict the token to these scopes; absent or empty: all rights of the user. */
   scopes?: readonly Scope[]
-  /** Bind the token to these resources; absent: no binding. */
+  /** Bind the token to these resources; absent or empty: not bound. */
   personaIds?: readonly number[]
   toolIds?: readonly number[]
-  /** Seconds from the database's now; null never expires. Default: 90 days. */
+  /** Seconds until it expires; null for never. Default: 90 days. */
   expiresInS?: number | null
   requireIfMatch?: boolean
 }
 
-/** A token as it is shown once: the secret cannot be had again. `expires_at` is ISO 8601 in UTC. */
+/** A new token, which is shown only once. `expires_at` is ISO 8601 in UTC. */
 export interface IssuedToken {
   id: number
   token: string
   expires_at: string | null
 }
 
-/** Makes a token for an active user, by email or id. Throws `Refusal` when there is none. */
+/** Creates a token for an active user, by email or id. Throws `Refusal` for any other. */
 export async function createToken(
   db: Kysely<Tables>,
   request: TokenRequest,
@@ -56,7 +56,7 @@ function requireActive({ email, active }: { email: string; active: boolean }): v
   if (!active) throw new Refusal(`${email} is inactive: a token would not work`)
 }
 
-/** All tokens, or those of one user, without secrets; `digest` is what the log has of a token that it does not know. */
+/** The tokens of all users or of one, without secrets. `digest` is the value that the log has for an unknown token. */
 export async function listTokens(db: Kysely<Tables>, email: string | null = null) {
   return await db
     .selectFrom('token as t')
@@ -69,7 +69,7 @@ export async function listTokens(db: Kysely<Tables>, email: string | null = null
     .execute()
 }
 
-/** Revokes a token: afterwards nothing is stored by it any more. Answers false when it was revoked before. Throws `Refusal`. */
+/** Revokes a token. When it returns, nothing is stored with it any more. Returns false if it was revoked before. Throws `Refusal`. */
 export async function revokeToken(db: Kysely<Tables>, id: number, actor: Actor = operatorActor()): Promise<boolean> {
   const revoked = await joined(db, async trx => {
     const token = await trx.selectFrom('token').select('revoked_at').where('id', '=', id).forUpdate().executeTakeFirst()
@@ -84,9 +84,8 @@ export async function revokeToken(db: Kysely<Tables>, id: number, actor: Actor =
 }
 
 /**
- * Makes a new token with the rights and the length of life of an old one; the old one lives on for `overlapS` seconds, or
- * until it would have expired if that is sooner. Throws `Refusal` for a token that is gone, revoked or expired, or of an
- * inactive user.
+ * Creates a token with the rights and lifetime of an old one. The old one stays valid for `overlapS` seconds, or until it expires. Throws
+ * `Refusal` for a missing, revoked or expired token, or an inactive user.
  */
 export async function rotateToken(
   db: Kysely<Tables>,

@@ -2,21 +2,21 @@ import { createCipheriv, createDecipheriv, createSecretKey, type KeyObject, rand
 import { encodeFields } from './encoding.js'
 import type { KeyRing } from './key-ring.js'
 
-/** Where a header value belongs. A sealed value opens only for the tool and header it was sealed for. */
+/** The tool and header that a value belongs to. An encrypted value can be decrypted only with the same place. */
 export interface HeaderPlace {
   toolId: number
-  /** Case does not matter. */
+  /** Not case-sensitive. */
   headerName: string
 }
 
-/** What is stored of a secret: the id of its key, the 12-byte nonce, the ciphertext with its 16-byte tag at the end. */
+/** A stored secret: the id of its key, a 12-byte nonce, and the ciphertext with a 16-byte tag at its end. */
 export interface SealedSecret {
   keyId: string
   nonce: Buffer
   ciphertext: Buffer
 }
 
-/** A stored secret needs a key that the ring lacks. Other secrets are not affected. */
+/** A stored secret needs a key that is not in the ring. Other secrets are not affected. */
 export class KeyMissing extends Error {
   override readonly name = 'KeyMissing'
 
@@ -25,7 +25,7 @@ export class KeyMissing extends Error {
   }
 }
 
-/** A stored secret does not open: it was damaged, moved to another place, or sealed by another key of the same id. */
+/** A stored secret cannot be decrypted: it was damaged, moved to another place, or encrypted with another key of the same id. */
 export class SecretCorrupt extends Error {
   override readonly name = 'SecretCorrupt'
 
@@ -41,7 +41,7 @@ const HEADER_VALUE_PURPOSE = 'custom-header-value/1'
 const DEPLOYMENT_KEY_PURPOSE = 'deployment-key/1'
 const DEPLOYMENT_KEY_BYTES = 32
 
-/** Encrypts a header value with the ring's first key, AES-256-GCM under a fresh random nonce, bound to its place. */
+/** Encrypts a header value with the ring's first key: AES-256-GCM with a random nonce, bound to its place. */
 export function encryptSecret(ring: KeyRing, plaintext: string, place: HeaderPlace): SealedSecret {
   return seal(ring, Buffer.from(plaintext, 'utf8'), placeData(place))
 }
@@ -51,7 +51,7 @@ export function decryptSecret(ring: KeyRing, sealed: SealedSecret, place: Header
   return open(ring, sealed, placeData(place)).toString('utf8')
 }
 
-/** Makes the 32 random bytes under which redactions are computed. Made once for a deployment and never changed. */
+/** Creates the 32-byte key for redactions. It is created once per deployment and never changes. */
 export function generateDeploymentKey(): KeyObject {
   return createSecretKey(randomBytes(DEPLOYMENT_KEY_BYTES))
 }

@@ -5,17 +5,17 @@ import type { Config } from '../config.js'
 import { makeDataDir } from '../db/embedded/home.js'
 import { generateKey, InvalidKeyRing, type KeyRing, parseKeyRing } from './key-ring.js'
 
-/** There is no key ring, or none that can be used. The message says how to make one. */
+/** The key ring is missing or unusable. The message has the remedy. */
 export class KeyRingMissing extends Error {}
 
-/** The key file of the embedded database cannot be made: the disk is full. */
+/** The key file of the embedded database cannot be created: the disk is full. */
 export class KeyFileDiskFull extends KeyRingMissing {}
 
 const FILE_NAME = 'secret-keys'
 
 /**
- * The key ring of the configuration or, with the embedded database only, of a file beside its data, made when it is new. An external
- * database needs a ring: a key that appears by itself would be lost by itself. Throws `KeyRingMissing`.
+ * The key ring of the configuration. With the embedded database only, it defaults to a file next to its data, which is created if missing;
+ * for an external database such a file could be lost with the container. Throws `KeyRingMissing`.
  */
 export async function configuredKeyRing({ secrets, database }: Config): Promise<KeyRing> {
   try {
@@ -36,14 +36,14 @@ export async function configuredKeyRing({ secrets, database }: Config): Promise<
   )
 }
 
-/** What makes the key file unsafe: who can read it can read every secret. Sentences for the log; none for keys in a variable. */
+/** Warnings for the log about an unsafe key file: anyone who can read it can read every secret. None if the keys are in a variable. */
 export function keyFileWarnings({ secrets, database }: Config): string[] {
   const path = secrets.keysFile ?? join(database.dataDir, FILE_NAME)
   if (secrets.keys !== undefined || (secrets.keysFile === undefined && database.url !== undefined)) return []
   const name = secrets.keysFile === undefined ? `the key file ${path}` : 'the file of SECRET_KEYS_FILE'
   const { uid, mode } = statSync(path)
   const self = process.geteuid?.() ?? uid
-  // Secrets that systemd and Kubernetes hand to a service are root's, and its group may read them.
+  // Files that systemd and Kubernetes provide belong to root and are readable by the service's group.
   const isHandedOver = uid === 0 && self !== 0 && (mode & 0o077) === 0o040
   return [
     ...(lstatSync(path).isSymbolicLink() ? [`${name} is a link: name the file itself`] : []),
@@ -54,9 +54,9 @@ export function keyFileWarnings({ secrets, database }: Config): string[] {
   ]
 }
 
-/** What SECRET_KEYS_FILE holds is not shown: somebody may have put the key itself there. */
+/** Does not show the value of SECRET_KEYS_FILE, because it may be the key itself by mistake. */
 function fileFault(keysFile: string | undefined, dataDir: string, error: Error): string {
-  const reason = error.message.split(', ', 1)[0] // a system error goes on with the path
+  const reason = error.message.split(', ', 1)[0] // the rest of a system error is the path
   if (keysFile === undefined) {
     const path = join(dataDir, FILE_NAME)
     return `the key file ${path} cannot be read or made (${reason}): set DATA_DIR to a folder that this user can write`
@@ -65,7 +65,7 @@ function fileFault(keysFile: string | undefined, dataDir: string, error: Error):
   return `SECRET_KEYS_FILE: the file cannot be read (${reason}). ${advice}`
 }
 
-/** Reads the key file beside the embedded data, or makes it: written whole under another name, then linked to its own. */
+/** Reads the key file of the embedded database, or creates it: written under a temporary name, then linked, so that it is never incomplete. */
 async function ownKeyFile(dataDir: string): Promise<string> {
   const path = join(dataDir, FILE_NAME)
   if (!existsSync(path)) {
@@ -75,7 +75,7 @@ async function ownKeyFile(dataDir: string): Promise<string> {
     try {
       await file.writeFile(`${generateKey()}\n`)
       await file.sync()
-      // Two processes that start together must end with one key: a link fails where the other's file already stands.
+      // If two processes start at once, `link` fails for the second, so that both use the same key.
       await link(draft, path).catch(error => {
         if (error.code !== 'EEXIST') throw error
       })

@@ -1,4 +1,4 @@
-/** Joins texts into bytes, each behind its length (4 bytes, big endian): `['ab','c']` and `['a','bc']` differ. */
+/** Joins texts as bytes, each prefixed with its length (4 bytes, big endian), so that `['ab','c']` and `['a','bc']` differ. */
 export function encodeFields(fields: readonly string[]): Buffer {
   const parts: Buffer[] = []
   for (const field of fields) {

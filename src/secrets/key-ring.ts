@@ -1,12 +1,12 @@
 import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto'
 
 const KEY_BYTES = 32
-// Shorter than any spelling of a 32-byte key (base64 has 43 characters, hexadecimal 64), so that a key written where its
-// id belongs is never taken for an id and shown.
+// Ids are shorter than any encoded 32-byte key (43 characters in base64, 64 in hex). So a key written in place of an id is not accepted as
+// an id and shown.
 const KEY_ID = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,31}$/
 const BASE_64 = /^[A-Za-z0-9+/]+={0,2}$/
 
-/** The text of a key ring is unusable. `faults` names every fault by the entry's place and id, never by its key. */
+/** The text of a key ring is invalid. `faults` names entries by position and id, never by key. */
 export class InvalidKeyRing extends Error {
   override readonly name = 'InvalidKeyRing'
 
@@ -15,15 +15,15 @@ export class InvalidKeyRing extends Error {
   }
 }
 
-/** The keys that protect stored secrets: the current one encrypts, all decrypt. A `KeyObject` shows nothing of its key when it is printed. */
+/** The keys of stored secrets. The current one encrypts, all decrypt. Printing a `KeyObject` does not reveal its key. */
 export interface KeyRing {
   /** The id of the first key. */
   currentId: string
-  /** By id, in the order of the ring. */
+  /** The keys by id, in the order of the ring. */
   keys: ReadonlyMap<string, KeyObject>
 }
 
-/** Reads a key ring: entries `id:base64` of 32 bytes, parted by commas or blanks, with `#` comments. Throws `InvalidKeyRing`. */
+/** Parses a key ring: entries `id:base64` of 32 bytes, separated by commas or blanks, with `#` comments. Throws `InvalidKeyRing`. */
 export function parseKeyRing(text: string): KeyRing {
   const faults: string[] = []
   const keys = new Map<string, KeyObject>()
@@ -34,7 +34,7 @@ export function parseKeyRing(text: string): KeyRing {
   return { currentId, keys }
 }
 
-/** A new random entry for a key ring, `id:base64`. Without an id it gets one of today's date and four random digits. */
+/** A random entry for a key ring, `id:base64`. The default id is today's date with four random digits. */
 export function generateKey(id: string = datedId()): string {
   if (!KEY_ID.test(id)) throw new InvalidKeyRing(['a key id is 1 to 32 letters, digits, "_", "." or "-"'])
   return `${id}:${randomBytes(KEY_BYTES).toString('base64')}`
@@ -64,7 +64,7 @@ function readEntry(entry: string, place: string, keys: Map<string, KeyObject>, f
 
 function keyFault(encoded: string): string | undefined {
   const bytes = Buffer.from(encoded, 'base64')
-  // Buffer.from skips what it cannot read; only the way back shows that nothing was lost.
+  // Buffer.from skips invalid characters: encode again to detect them.
   if (!BASE_64.test(encoded) || bytes.toString('base64') !== encoded) return 'the key is not base64'
   if (bytes.length !== KEY_BYTES) return `the key has ${bytes.length} bytes, not ${KEY_BYTES}`
   return undefined

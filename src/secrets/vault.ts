@@ -5,19 +5,19 @@ import { Unavailable } from '../errors.js'
 import { generateDeploymentKey, KeyMissing, openDeploymentKey, sealDeploymentKey } from './cipher.js'
 import type { KeyRing } from './key-ring.js'
 
-/** The key ring, and the deployment key by which redactions are computed; the latter null when its own key is missing from the ring. */
+/** The key ring with the deployment key for redactions. The latter is null if the ring lacks the key that encrypts it. */
 export interface Vault {
   ring: KeyRing
   deploymentKey: KeyObject | null
 }
 
 /**
- * Opens the vault of a database: reads its deployment key, or makes it. A ring without that key opens a vault that seals nothing new.
- * `SecretCorrupt` passes through: another key under the same id is a mistake of the operator.
+ * Reads the deployment key of a database, or creates it. If the ring lacks its key, the vault can encrypt nothing new. Throws
+ * `SecretCorrupt` if the ring has another key with the same id.
  */
 export async function openVault(db: Kysely<Tables>, ring: KeyRing): Promise<Vault> {
   const readStored = () => db.selectFrom('deployment_key').select(['key_id', 'nonce', 'ciphertext']).executeTakeFirst()
-  let stored = await readStored() // a standby takes no insert, and has the key already
+  let stored = await readStored() // a standby is read-only, and has the key already
   if (stored === undefined) {
     const sealed = sealDeploymentKey(ring, generateDeploymentKey())
     await db
@@ -37,13 +37,13 @@ export async function openVault(db: Kysely<Tables>, ring: KeyRing): Promise<Vaul
   }
 }
 
-/** The deployment key, or the refusal of a request that cannot be carried out without it. */
+/** The deployment key. Throws `secretUnavailable` without one. */
 export function requireDeploymentKey(vault: Vault): KeyObject {
   if (vault.deploymentKey === null) throw secretUnavailable()
   return vault.deploymentKey
 }
 
-/** The refusal of a request that touches a secret whose key is missing from the ring. Names no key and no tool. */
+/** The refusal of a request that needs a missing key. It names neither the key nor the tool. */
 export function secretUnavailable(): Unavailable {
   return new Unavailable(
     'key_missing',

@@ -13,32 +13,32 @@ import { type Origin, readOrigins } from './origin.js'
 
 export type Id = number | string
 
-/** A row as the database has it: all columns of a small table, id, name and fate of a tool or agent. */
+/** A database row: all columns of a small table; of a tool or agent only id, name and `deleted`. */
 export type StoredRow = Readonly<Record<string, unknown>> & { id: Id }
 
-/** An entry of the document and the row it stands for. `stored` undefined: the row is to be made with this id. */
+/** An entry of the document with its row. If `stored` is undefined, the row will be created with this id. */
 export interface Matched {
   entry: Readonly<Record<string, unknown>>
   loc: Loc
   id: Id
-  /** What the row is called then, by the document or as it is stored. */
+  /** The name in the document, or else the stored one. */
   name: string
   stored: StoredRow | undefined
 }
 
-/** The ids of the agents or tools that are there. */
+/** The ids of the agents or tools that exist. */
 export function storedIds(matches: readonly Matched[]): number[] {
   return matches.filter(({ stored }) => stored !== undefined).map(({ id }) => Number(id))
 }
 
-/** Throws `Refusal` when a row that the document calls by its name, and not by its id, has another name by now. */
+/** Throws `Refusal` if a row that the document names by its name was renamed in the meantime. */
 export function requireSameName({ entry, stored }: Matched, now: string): void {
   if (stored === undefined || entry.id !== undefined || now === stored.name) return
   const renamed = `${JSON.stringify(stored.name)} (id ${stored.id}) was renamed to ${JSON.stringify(now)} meanwhile`
   throw new Refusal(`${renamed}; nothing was stored. Call it by its id or by its new name`)
 }
 
-/** A field that changes. Of a list also what comes and goes. */
+/** A changed field. For a list also the items added and removed. */
 export interface FieldChange {
   field: string
   from: unknown
@@ -47,37 +47,37 @@ export interface FieldChange {
   removed?: unknown[]
 }
 
-/** What applying a document did, or would do, with one row. */
+/** The effect of a document on one row. */
 export interface Outcome {
   section: SectionName
   id: Id
   name: string
-  /** `kept`: pruning would have removed it, but `reason` forbids that. */
+  /** `kept`: pruning cannot remove it, for `reason`. */
   action: 'created' | 'changed' | 'unchanged' | 'removed' | 'kept'
-  /** The fields that change, with what they were and become; of a new row what differs from an empty one. Secrets as redactions. */
+  /** The changed fields with old and new values; for a new row those that differ from a blank one. Secrets are redactions. */
   fields: FieldChange[]
-  /** What a new definition changes for the model that calls the tool. */
+  /** The effect of a new definition on the model that calls the tool. */
   impact?: string[]
   reason?: string
-  /** Where secrets go that did not go there; warnings about a definition. */
+  /** Warnings: secrets that will be sent to new addresses, or faults of a definition. */
   notes?: string[]
 }
 
-/** What becomes of the rows of some lists, and what stores that. */
+/** The planned outcomes of some lists. `store` writes them. */
 export interface Plan {
   outcomes: Outcome[]
   store(trx: Transaction<Tables>, actor: Actor): Promise<void>
 }
 
-/** A list of a document in the database: what an entry is called, its table, the column by which text refers to a row. */
+/** A list of a document: the noun for an entry, its table, and the column for references by text. */
 export interface Table {
   noun: string
   table: keyof Tables
   named: 'name' | 'email' | 'id'
-  /** What makes ids. */
+  /** The source of new ids. */
   ids: 'sequence' | 'uuid' | 'document'
   uniqueNames: boolean
-  /** The kind of its access events, of lists that decide on access. */
+  /** The kind of its access events, if the list affects access. */
   access: AccessKind | undefined
 }
 
@@ -85,7 +85,7 @@ function named(noun: string, table: keyof Tables, access?: AccessKind, uniqueNam
   return { noun, table, named: 'name', ids: 'sequence', uniqueNames, access }
 }
 
-/** The lists in the order in which they can refer to each other. */
+/** The lists, sorted so that each comes after those that it refers to. */
 export const TABLES: Readonly<Record<SectionName, Table>> = {
   users: { noun: 'user', table: 'user_account', named: 'email', ids: 'uuid', uniqueNames: true, access: 'user' },
   groups: named('group', 'user_group', 'group'),
@@ -100,14 +100,14 @@ export const TABLES: Readonly<Record<SectionName, Table>> = {
   agents: named('agent', 'persona', undefined, false),
 }
 
-export const SECTIONS = Object.keys(TABLES) as SectionName[] // the keys of this very record
+export const SECTIONS = Object.keys(TABLES) as SectionName[]
 
-/** Reads all lists and matches the entries of a document with them. Notes faults in the catalogue. */
+/** Reads all lists and matches the entries of a document with them. Faults are added to the catalogue. */
 export async function readCatalogue(db: Kysely<Tables>, document: OrganisationDocument): Promise<Catalogue> {
   const catalogue = new Catalogue()
   for (const section of SECTIONS) {
     const { table, ids } = TABLES[section]
-    // Agents and tools by id and name only: they are many and large.
+    // Agents and tools are many and large, so read only id and name.
     const columns = section === 'tools' ? sql`id, name` : section === 'agents' ? sql`id, name, deleted` : sql`*`
     const { rows } = await sql<StoredRow>`select ${columns} from ${sql.table(table)} order by id`.execute(db)
     const last = ids === 'sequence' && document[section] !== undefined ? await lastId(db, table) : 0
@@ -117,7 +117,7 @@ export async function readCatalogue(db: Kysely<Tables>, document: OrganisationDo
   return catalogue
 }
 
-/** The names by which a document may mean a row of one list: of its entries, and everything that may be a reference. */
+/** The names in a document that may refer to rows of one list: names of its entries, and references. */
 function namesIn(document: OrganisationDocument, section: SectionName): ReadonlySet<string> {
   const names: unknown[] = (document[section] ?? []).map(entry => ('name' in entry ? entry.name : undefined))
   if (section === 'tools')
@@ -125,7 +125,7 @@ function namesIn(document: OrganisationDocument, section: SectionName): Readonly
   return new Set(names.filter(name => typeof name === 'string'))
 }
 
-/** Ids are int4, and each sequence goes on behind the largest: behind these nearly none would be left. */
+/** The largest new id. Ids are int4, and the sequence continues after the largest one. */
 const NEW_ID_MAX = 2_146_483_647
 
 async function lastId(db: Kysely<Tables>, table: string): Promise<number> {
@@ -134,32 +134,32 @@ async function lastId(db: Kysely<Tables>, table: string): Promise<number> {
   return rows[0]?.id ?? 0
 }
 
-/** One list, matched. `names` has the ids of a name, as references are compared. */
+/** One matched list. `names` maps each name, folded for comparison, to its ids. */
 interface List {
   matched: readonly Matched[]
   unnamed: StoredRow[]
   ids: Set<Id>
   names: Map<string, Id[]>
-  /** What is known of the rows of other people that have a name of the document. */
+  /** The origins of rows whose names occur in the document. */
   origins: ReadonlyMap<Id, Origin>
 }
 
-/** The document matched with the database: which row each entry is, and which row each reference means. */
+/** Matches a document with the database: entries with rows, and references with ids. */
 export class Catalogue {
   readonly faults: Fault[] = []
   readonly #lists = new Map<SectionName, List>()
 
-  /** The entries of one list with their rows, in the document's order. */
+  /** The entries of one list with their rows, in document order. */
   entries(section: SectionName): readonly Matched[] {
     return this.#lists.get(section)?.matched ?? []
   }
 
-  /** The rows of one list that no entry of the document names. */
+  /** The rows of one list without an entry in the document. */
   unnamed(section: SectionName): readonly StoredRow[] {
     return this.#lists.get(section)?.unnamed ?? []
   }
 
-  /** The id that a reference means. Notes a fault and answers null when it means nothing, or more than one row. */
+  /** The id of a referenced row. Adds a fault and returns null if the reference matches no row, or several. */
   resolve(section: SectionName, given: unknown, loc: Loc): Id | null {
     const { noun, ids } = TABLES[section]
     const list = this.#lists.get(section)
@@ -170,7 +170,7 @@ export class Catalogue {
     const byId = ids === 'uuid' ? canonicalUuid(String(reference)) : reference
     if (byId !== undefined && list?.ids.has(byId)) return byId
     const named = (typeof reference === 'string' && list?.names.get(folded(section, reference))) || []
-    // An entry of the document is meant first; a row of somebody else is never meant by its name.
+    // Entries of the document have priority. Rows that were not named by the operator are never matched by name.
     const operators = named.filter(id => list?.origins.get(id)?.isOperators !== false)
     const isClear = named.length === 1 && operators.length === 1
     const entries = isClear ? [] : named.filter(id => list?.matched.some(match => match.id === id))
@@ -190,13 +190,13 @@ export class Catalogue {
     return this.fault(loc, msg, 'name_of_another')
   }
 
-  /** The ids of a list of references, each once, in ascending order. */
+  /** The distinct ids of a list of references, ascending. */
   resolveAll(section: SectionName, references: readonly Reference[], loc: Loc): Id[] {
     const ids = references.map((reference, index) => this.resolve(section, reference, [...loc, index]))
     return ascending(ids.filter(id => id !== null))
   }
 
-  /** Matches one list with the stored rows. What is new gets ids behind `lastId`, which `storeInOrder` refuses if others took them meanwhile. */
+  /** Matches one list with the stored rows. New rows get ids after `lastId`; `storeInOrder` refuses them if they were taken in the meantime. */
   match(
     section: SectionName,
     stored: readonly StoredRow[],
@@ -256,8 +256,8 @@ export class Catalogue {
   }
 
   /**
-   * The rows of one name that an entry may mean: those that the operator named, else those of the owner whom the entry names.
-   * Otherwise a program could rename its own row to the name of an entry, and what the entry says would be written into it.
+   * The rows with one name that an entry may update: those named by the operator, else those of the owner in the entry. Otherwise a program
+   * could give its own row the name of an entry and receive its content.
    */
   #adoptable(
     namesakes: readonly StoredRow[],
@@ -291,7 +291,7 @@ export class Catalogue {
     return { matched, unnamed, ids: new Set([...unnamed.map(row => row.id), ...indexed.keys()]), names: new Map(names) }
   }
 
-  /** Moves the sequences behind the ids of this document, so that none of them is given again. */
+  /** Advances the sequences past the ids of this document, so that none is assigned twice. */
   async takeIds(trx: Transaction<Tables>): Promise<void> {
     for (const section of SECTIONS) {
       const { ids, table } = TABLES[section]
@@ -304,14 +304,14 @@ export class Catalogue {
     }
   }
 
-  /** Notes a fault. Answers null. */
+  /** Adds a fault and returns null. */
   fault(loc: Loc, msg: string, type: string): null {
     this.faults.push({ loc, msg, type })
     return null
   }
 }
 
-/** The rows that are not deleted, by name, as references are compared. */
+/** The existing rows by name, folded for comparison. */
 function grouped(section: SectionName, rows: readonly StoredRow[]): Map<string, StoredRow[]> {
   const groups = new Map<string, StoredRow[]>()
   for (const row of rows.filter(({ deleted }) => deleted !== true)) {
@@ -328,7 +328,7 @@ function folded(section: SectionName, text: string): string {
   return named === 'email' ? text.toLowerCase() : text
 }
 
-/** The order in which the database lists ids: numbers by size, texts by their UTF-8 bytes. */
+/** Sorts ids as the database does, without duplicates: numbers by value, texts by their UTF-8 bytes. */
 export function ascending<T extends Id>(ids: readonly T[]): T[] {
   return [...new Set(ids)].sort((a, b) =>
     typeof a === 'number' && typeof b === 'number'
@@ -337,7 +337,7 @@ export function ascending<T extends Id>(ids: readonly T[]): T[] {
   )
 }
 
-/** Makes what is new and changes agents or tools one by one: always in the same order of locks. Throws `Refusal` for an id that others took. */
+/** Creates and changes agents or tools in the order of their ids, so that row locks cannot deadlock. Throws `Refusal` if another row took a new id. */
 export async function storeInOrder<Changed extends { id: number; match: Matched }>(
   trx: Transaction<Tables>,
   resource: Pick<VersionedResource<ResourceTypes>, 'kind' | 'newRow'>,

@@ -11,18 +11,18 @@ interface List {
   access: AccessKind | undefined
 }
 
-/** Who named a row: an entry finds only rows by name that the operator named, or whose owner the entry names. */
+/** The origin of a row's name. An entry matches by name only rows that the operator named, or that the entry's owner owns. */
 export interface Origin {
   isOperators: boolean
   owner_id: string | null
-  /** Whose the row is and who else reaches it, for the operator to decide by. */
+  /** Owner and shares of the row in words, for the message to the operator. */
   described: string
 }
 
 /**
- * The origins of the rows that one of these names may mean. Programs can rename agents and tools, so the newest audit row that
- * changed the name tells who gave it. Other rows are the operator's if an access event records them: without one, they were put
- * there by SQL. People, labels and connections have no origin: an email is the person, and nothing else grants or keeps a secret.
+ * Reads the origins of the rows with one of these names. Programs can rename agents and tools, so the newest audit row that changed the
+ * name decides. Other rows are the operator's if they have an access event; without one they were inserted by SQL. People, labels and
+ * connections need no origin: an email identifies the person, and the others neither grant access nor hold secrets.
  */
 export async function readOrigins(
   db: Kysely<Tables>,
@@ -69,7 +69,7 @@ function queryOf(section: SectionName, { table, access }: List) {
     from ${sql.table(table)} r`
 }
 
-/** Where the audit row is pruned: what has no owner was made by the operator, and has its name still if nobody changed that. */
+/** SQL: true if the operator gave the name. If that audit row is pruned: true if the row has no owner and its name never changed. */
 function namedByOperator(kind: 'persona' | 'tool', owner: string) {
   return sql`coalesce((
     select a.actor_id is null from audit a

@@ -29,7 +29,7 @@ import {
   storeInOrder,
 } from './catalogue.js'
 
-/** Decides what becomes of the agents of a document. Notes faults in the catalogue. */
+/** Plans the changes of a document's agents. Faults are added to the catalogue. */
 export async function planPersonas(db: Kysely<Tables>, catalogue: Catalogue): Promise<Plan> {
   const matches = catalogue.entries('agents')
   const states = await readPersonaStates(db, storedIds(matches))
@@ -58,7 +58,7 @@ export async function planPersonas(db: Kysely<Tables>, catalogue: Catalogue): Pr
   }
 }
 
-/** The states of some agents, by id. */
+/** Reads the states of agents by id. */
 export async function readPersonaStates(
   db: Kysely<Tables>,
   ids: readonly number[],
@@ -99,11 +99,11 @@ function mergeRelations(content: PersonaContent, entry: Fields, { loc }: Matched
       : catalogue.resolveAll(section, listed as Reference[], [...loc, section])
     Object.assign(content, { [relation]: ids })
   }
-  // The owner has every right already; the update operation drops them as well.
+  // The owner has all rights already. The update operation drops this share too.
   content.users = content.users.filter(share => share.id !== content.owner_id)
 }
 
-/** A share in a document: who, by the link's key, and the level. */
+/** A share in a document: a user or group under the link's key, and the level. */
 type DocumentShare = Readonly<Record<string, Reference>> & { level?: ShareLevel }
 
 function sharesOf(relation: Relation, shares: readonly DocumentShare[], loc: Loc, catalogue: Catalogue): Share<Id>[] {

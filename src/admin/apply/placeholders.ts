@@ -1,4 +1,4 @@
-/** How the names of the variables begin that a document may read, beside those that an export names. */
+/** Prefix of the environment variables that a document may read, in addition to those named by an export. */
 export const PREFIX = 'AGENTS_'
 
 export const PLACEHOLDER = /\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}/g
@@ -6,7 +6,7 @@ export const PLACEHOLDER = /\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}/g
 /** A misspelt placeholder. */
 export const LIKE_PLACEHOLDER = /\$\{?\s*env:/i
 
-/** The variables of an exported tool's secrets, one for each header: `TOOL_7_AUTHORIZATION`; a number tells two apart. */
+/** The variables for the secrets of an exported tool, one per header: `TOOL_7_AUTHORIZATION`, with a number if two would be equal. */
 export function headerVariables(toolId: number, names: readonly string[]): string[] {
   const taken = new Set<string>()
   return names.map(name => {
@@ -18,7 +18,7 @@ export function headerVariables(toolId: number, names: readonly string[]): strin
   })
 }
 
-/** The placeholder of a variable, as a document writes it. */
+/** The placeholder of a variable in a document. */
 export function placeholder(variable: string): string {
   return `\${env:${variable}}`
 }

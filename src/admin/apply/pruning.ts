@@ -14,16 +14,15 @@ import { type Catalogue, type Id, type Outcome, type Plan, SECTIONS, TABLES } fr
 import { linksOf } from './records.js'
 
 /**
- * Removes the rows that no entry names, in the lists that the document has: agents are deleted as the service deletes them
- * (marked, and taken out of every relation), users are deactivated, as the audit trail and what they own refer to them;
- * everything else is removed, unless something that stays refers to it.
+ * Plans the removal of rows without an entry, in the lists that the document has. Agents are marked as deleted, as the service does. Users
+ * are deactivated, because the audit trail and their resources refer to them. Other rows are removed unless a remaining row refers to them.
  */
 export async function planPruning(
   db: Kysely<Tables>,
   catalogue: Catalogue,
   document: OrganisationDocument,
 ): Promise<Plan> {
-  // What refers to others goes before them.
+  // Rows are removed before those that they refer to.
   const lists = SECTIONS.filter(section => document[section] !== undefined).reverse()
   const outcomes = lists.flatMap(section =>
     catalogue
@@ -57,7 +56,7 @@ export async function planPruning(
   return { outcomes, store }
 }
 
-/** What keeps a row, by the table that refers to it. */
+/** Describes the referring row by its table. */
 function userIn(table = ''): string {
   if (table.startsWith('persona')) return 'an agent'
   return `a ${table
@@ -66,7 +65,7 @@ function userIn(table = ''): string {
     .replaceAll('_', ' ')}`
 }
 
-/** Removes one row as pruning does: an agent is marked deleted, a user deactivated, what belongs to any other row goes with it. */
+/** Removes one row with its dependent rows. An agent is marked as deleted, a user is deactivated. */
 export async function removeRow(trx: Transaction<Tables>, section: SectionName, id: Id, actor: Actor): Promise<void> {
   if (section === 'agents') {
     await changeAsOperator(trx, personaDeletion, Number(id), decideDeletion, actor)

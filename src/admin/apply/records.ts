@@ -9,23 +9,23 @@ import { entryInWords, type Refer } from './words.js'
 type Row = Record<string, unknown>
 type Section = Exclude<SectionName, 'tools' | 'agents'>
 
-/** Rows of another table that belong to a row, as a field of the document names them. */
+/** Rows of another table that belong to a row, and their field in the document. */
 interface Link {
   field: string
   table: keyof Tables
   owner: 'user_group_id' | 'document_set_id'
-  /** The rows without the owner's column; undefined where the document leaves the field as it is. */
+  /** The wanted rows without the owner's column; undefined if the document does not have the field. */
   rows(match: Matched, catalogue: Catalogue, current: readonly Row[]): Row[] | undefined
-  /** The rows as fields of the document; by default one, with the ids that the rows have. */
+  /** The rows as fields of the document; by default one field with their values. */
   fields?: (rows: readonly Row[]) => Record<string, unknown[]>
 }
 
 interface Shape {
-  /** What a new row has where the document is silent. */
+  /** Column values of a new row if the document has none. */
   defaults?: Row
-  /** Columns that the document names as they are. */
+  /** Columns that have the same name and value in the document. */
   columns: readonly string[]
-  /** Whether `owner` names a user. */
+  /** True if the row has an `owner`, which is a user. */
   isOwned?: true
   links?: readonly Link[]
 }
@@ -81,12 +81,12 @@ const SHAPES: Record<Section, Shape> = {
 
 export const RECORD_SECTIONS = Object.keys(SHAPES) as Section[]
 
-/** What goes with the rows of a list when they are removed. */
+/** The dependent rows that are removed with a row. */
 export function linksOf(section: Section): readonly Link[] {
   return SHAPES[section].links ?? []
 }
 
-/** The entries of one list, by id. */
+/** Reads the entries of one list, sorted by id (users by email). */
 export async function readSection(db: Kysely<Tables>, section: Section, refer: Refer): Promise<object[]> {
   const { columns, isOwned, links = [] } = SHAPES[section]
   const { table, named } = TABLES[section]
@@ -105,12 +105,12 @@ export async function readSection(db: Kysely<Tables>, section: Section, refer: R
   return [...entries.values()].map(entry => entryInWords(entry, refer))
 }
 
-/** The rows of a link by their owners, whose column they lack. */
+/** Reads the rows of a link by owner, without the owner's column. */
 async function readLinked(db: Kysely<Tables>, link: Link, ids: readonly Id[]): Promise<Map<Id, Row[]>> {
   const linked = new Map<Id, Row[]>(ids.map(id => [id, []]))
   const { rows } =
     await sql<Row>`select * from ${sql.table(link.table)} where ${owns(link, ids)} order by 1, 2`.execute(db)
-  for (const { [link.owner]: owner, ...row } of rows) linked.get(owner as Id)?.push(row) // its key
+  for (const { [link.owner]: owner, ...row } of rows) linked.get(owner as Id)?.push(row) // the owner's id
   return linked
 }
 
@@ -118,7 +118,7 @@ function fieldsOf(link: Link, rows: readonly Row[]): Record<string, unknown[]> {
   return link.fields?.(rows) ?? { [link.field]: rows.flatMap(row => Object.values(row)) }
 }
 
-/** Decides what becomes of one list of rows that have no versions. Notes faults in the catalogue. */
+/** Plans the changes of a list without versions. Faults are added to the catalogue. */
 export async function planRecords(db: Kysely<Tables>, section: Section, catalogue: Catalogue): Promise<Plan> {
   const { defaults = {} } = SHAPES[section]
   const { table } = TABLES[section]
@@ -163,7 +163,7 @@ export async function planRecords(db: Kysely<Tables>, section: Section, catalogu
   }
 }
 
-/** Inserts rows that all have the same columns. */
+/** Inserts rows with equal columns. */
 async function insertRows(trx: Transaction<Tables>, table: keyof Tables, rows: readonly Row[]): Promise<void> {
   const names = sql.join(Object.keys(rows[0] ?? {}).map(name => sql.ref(name)))
   if (rows.length === 0) return
@@ -185,12 +185,12 @@ function valuesOf(section: Section, { entry, loc }: Matched, catalogue: Catalogu
   return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined))
 }
 
-/** Lists of words are sets here: their order says nothing. */
+/** Lists of words are sets: their order has no meaning. */
 function canonical(value: unknown): unknown {
   return Array.isArray(value) ? [...new Set(value)].sort() : value
 }
 
-/** The owners whose linked rows differ, and all rows that they have then. Adds the change to their outcomes. */
+/** Finds the owners whose linked rows change, with all their wanted rows. Adds the changes to their outcomes. */
 async function planLink(
   db: Kysely<Tables>,
   section: Section,
@@ -219,7 +219,7 @@ async function planLink(
   return plan
 }
 
-/** A list as text, whatever the order of its items. */
+/** A list as text, independent of its order. */
 function inOrder(items: readonly unknown[] = []): string {
   return items.map(comparable).sort().join()
 }
@@ -236,13 +236,13 @@ function linkOf(field: 'users' | 'groups' | 'cc_pairs', table: keyof Tables, col
   }
 }
 
-/** Managers are members with a flag; each of the two lists leaves the other as it is. */
+/** The members of a group; managers are members with a flag. A list that the document omits stays unchanged. */
 function membership({ entry, loc }: Matched, catalogue: Catalogue, current: readonly Row[]): Row[] | undefined {
   if (!Array.isArray(entry.members) && !Array.isArray(entry.managers)) return undefined
   const listed = (field: 'members' | 'managers', isManager: boolean): Id[] => {
     const list = entry[field]
     if (Array.isArray(list)) return catalogue.resolveAll('users', list, [...loc, field])
-    return current.filter(row => row.is_manager === isManager).map(row => row.user_id as Id) // its key
+    return current.filter(row => row.is_manager === isManager).map(row => row.user_id as Id) // the user's id
   }
   const managing = new Set(listed('managers', true))
   const all = ascending([...listed('members', false), ...managing])
@@ -250,7 +250,7 @@ function membership({ entry, loc }: Matched, catalogue: Catalogue, current: read
 }
 
 function federatedConnectors({ entry, loc }: Matched, catalogue: Catalogue): Row[] | undefined {
-  const list = entry.federated_connectors as { connector: unknown; entities: unknown }[] | undefined // by the schema
+  const list = entry.federated_connectors as { connector: unknown; entities: unknown }[] | undefined // it passed the document's schema
   const entities = new Map<Id, unknown>()
   for (const [index, item] of list?.entries() ?? []) {
     const at = [...loc, 'federated_connectors', index, 'connector']
@@ -260,7 +260,7 @@ function federatedConnectors({ entry, loc }: Matched, catalogue: Catalogue): Row
   return list && [...entities].map(([id, value]) => ({ federated_connector_id: id, entities: value }))
 }
 
-/** A value as text that is the same for the same value, whatever the order of its keys. */
+/** A value as text that does not depend on the order of its keys. */
 function comparable(value: unknown): string {
   return JSON.stringify(value, (_, part: unknown) =>
     typeof part === 'object' && part !== null && !Array.isArray(part)

@@ -36,16 +36,16 @@ import {
 } from './catalogue.js'
 import { headerVariables, LIKE_PLACEHOLDER, PLACEHOLDER, PREFIX, placeholder } from './placeholders.js'
 
-/** What tools need besides the document. */
+/** The context that tools need in addition to the document. */
 export interface ToolSurroundings {
   vault: Vault
-  /** Where the values of `${env:NAME}` come from. */
+  /** The values of `${env:NAME}`. */
   env: Readonly<Record<string, string | undefined>>
-  /** The folder from which `definition_file` starts; without it none can be named. */
+  /** The folder for relative paths in `definition_file`; without it that field is refused. */
   baseDir?: string
 }
 
-/** Decides what becomes of the tools of a document. Notes faults in the catalogue. */
+/** Plans the changes of a document's tools. Faults are added to the catalogue. */
 export async function planTools(db: Kysely<Tables>, catalogue: Catalogue, around: ToolSurroundings): Promise<Plan> {
   const matches = catalogue.entries('tools')
   const states = await readToolStates(db, storedIds(matches))
@@ -85,17 +85,17 @@ export async function planTools(db: Kysely<Tables>, catalogue: Catalogue, around
   }
 }
 
-/** What the operator asks of one tool: the fields of an update, and any column beside them. What is absent stays. */
+/** The operator's request for one tool: fields of an update, and other columns. Absent ones stay unchanged. */
 export interface GivenTool {
   fields: ToolUpdateFields
   columns: Partial<ToolContent>
   definitionFaults: Fault[]
-  /** How many warnings the check of the definition has, and which operations it makes. */
+  /** The number of warnings about the definition, and the operations that it defines. */
   warnings?: number
   operations?: string[]
 }
 
-/** What the operator should know of a change that may be made: where secrets go. Throws as `decideAsOperator` does. */
+/** Warnings about a change, such as secrets that will be sent to a new address. Throws as `decideAsOperator` does. */
 export async function changeNotes(
   db: Kysely<Tables>,
   state: ToolState,
@@ -110,7 +110,7 @@ export async function changeNotes(
   return decideAsOperator(state, given, vault, { oauthConfigLinkable: true, ...beside }).notes
 }
 
-/** What another definition, or other headers, change for the model that calls the tool, in words; of a first definition its operations. */
+/** Describes the effect of a new definition, or of other headers, on the model that calls the tool. For a first definition, lists its operations. */
 export async function definitionImpact(
   db: Kysely<Tables>,
   state: ToolState | undefined,
@@ -128,14 +128,14 @@ export async function definitionImpact(
   return changes.map(change => [change.operation, changeText(change)].filter(Boolean).join(': '))
 }
 
-/** The text of a definition by its hash in hex; undefined where it is no longer kept, or there is none. */
+/** Reads the text of a definition by its hash in hex; undefined if it is not stored. */
 export async function definitionText(db: Kysely<Tables>, hash: string | null): Promise<string | undefined> {
   const { rows } = await sql<{ text: string }>`
     select content::text as text from tool_definition where hash = decode(${hash}, 'hex')`.execute(db)
   return rows[0]?.text
 }
 
-/** The stored definition where the document has the same: it keeps its text, and stays even where rules became stricter. */
+/** The stored definition if the document has an equal one. It keeps its stored text, and is not refused by rules that became stricter. */
 async function sameDefinition(db: Kysely<Tables>, state: ToolState | undefined, text: string) {
   const hash = state?.definition_hash ?? null
   if (hash === null) return undefined
@@ -145,7 +145,7 @@ async function sameDefinition(db: Kysely<Tables>, state: ToolState | undefined, 
     : undefined
 }
 
-/** Judges what the operator asks of a tool by the API's own rules, built-in tools included. Throws `InvalidRequest`. */
+/** Applies the rules of the API to the operator's request, also to built-in tools. Throws `InvalidRequest`. */
 export function decideAsOperator(
   state: ToolState,
   given: GivenTool,
@@ -160,7 +160,7 @@ export function decideAsOperator(
   return { ...decision, content, changes: changedFields(state, content, decision.headers) }
 }
 
-/** A tool as it is before anybody says anything of it. */
+/** The state of a tool before its creation. */
 function blankTool(id: number): ToolState {
   return {
     ...BLANK_TOOL,
@@ -179,7 +179,7 @@ function blankTool(id: number): ToolState {
   }
 }
 
-/** Gives a definition, or the faults that the check of the API finds. `at` is where it stands, `text` how it is stored. */
+/** Adds a checked definition to `given`, or its faults. `at` is its place in the document; `text` is the text to store. */
 export function giveDefinition(
   given: GivenTool,
   definition: unknown,
@@ -195,7 +195,7 @@ export function giveDefinition(
   given.operations = checked.methods.map(({ name, method, path }) => `${name}: ${method.toUpperCase()} ${path}`)
 }
 
-/** The states of some tools, by id, as the operator sees them. */
+/** Reads the states of tools by id, as the operator sees them. */
 export async function readToolStates(db: Kysely<Tables>, ids: readonly number[]): Promise<Map<number, ToolState>> {
   const rows = await db
     .selectFrom('tool as t')
@@ -243,8 +243,8 @@ const COLUMNS_AS_WRITTEN = [
 ] as const
 
 /**
- * The headers of a document with their secrets filled in. The placeholder that an export writes for a header keeps the stored
- * secret when its variable is not set or empty: an exported document applies to its own database with an empty plan.
+ * The headers of a document with their secrets filled in. If the variable that an export wrote for a header is unset or empty, the stored
+ * secret is kept: so an export applies to its own database without changes.
  */
 function givenHeaders(match: Matched, catalogue: Catalogue, around: ToolSurroundings, state: ToolState | undefined) {
   const { custom_headers = [] } = match.entry as ToolEntry // it passed the document's schema
@@ -318,7 +318,7 @@ async function takeDefinition(
   return giveDefinition(given, value, headerNames, [...loc, field])
 }
 
-/** Notes what the API's rules find wrong with a tool at its place in the document. */
+/** Runs a decision, and adds its faults to the catalogue at the entry's place. */
 function noteFaults(catalogue: Catalogue, { loc }: Matched, decide: () => ToolDecision): ToolDecision | undefined {
   try {
     return decide()

@@ -4,12 +4,12 @@ import { RELATIONS } from '../../persona/fields.js'
 import type { SectionName } from '../document.js'
 import { type FieldChange, type Id, SECTIONS, TABLES } from './catalogue.js'
 
-/* The words of documents for what columns and audit rows call otherwise: exports and plans speak them. */
+/* Translates between the names of columns and audit rows and those of documents, for exports and plans. */
 
-/** How a document refers to a row: by name or email; where that is not one row's alone, by an object with the id. */
+/** Returns a document's reference to a row: its name or email, or an object with the id if the name is not unique. */
 export type Refer = (section: SectionName, id: Id | null) => unknown
 
-/** Reads the names of all rows that a document can refer to; `others` answers for rows that are gone. */
+/** Reads the names of all rows for references. `others` answers for deleted rows. */
 export async function readReferences(db: Kysely<Tables>, others: Refer = (_, id) => id): Promise<Refer> {
   const names = new Map<string, string | null>()
   const counts = new Map<string, number>()
@@ -29,7 +29,7 @@ export async function readReferences(db: Kysely<Tables>, others: Refer = (_, id)
   }
 }
 
-/** What a field refers to: its word in the document, the list, and the key of the reference in a share. */
+/** For each column with references: the field of the document, the referenced list, and the key in a share. */
 const REFERENCES: Readonly<Record<string, { word: string; section: SectionName; key?: string }>> = {
   owner_id: { word: 'owner', section: 'users' },
   user_id: { word: 'owner', section: 'users' },
@@ -47,25 +47,25 @@ const REFERENCES: Readonly<Record<string, { word: string; section: SectionName; 
   ),
 }
 
-/** A field with its value, by the names of the database, as a document has them. */
+/** A column and its value as the document has them. */
 export function inWords(field: string, value: unknown, refer: Refer): [word: string, value: unknown] {
   const reference = REFERENCES[field]
   if (reference === undefined) return [field, value]
   const { word, section, key = 'id' } = reference
   const named = (item: unknown) => {
-    if (typeof item !== 'object' || item === null) return refer(section, item as Id | null) // a column of ids
+    if (typeof item !== 'object' || item === null) return refer(section, item as Id | null) // a list of ids
     const { id, ...rest } = item as { id: Id } // a share
     return { [key]: refer(section, id), ...rest }
   }
   return [word, Array.isArray(value) ? value.map(named) : named(value ?? null)]
 }
 
-/** All fields of a row as an entry of a document has them. */
+/** All columns of a row as fields of a document's entry. */
 export function entryInWords(row: object, refer: Refer): Record<string, unknown> {
   return Object.fromEntries(Object.entries(row).map(([field, value]) => inWords(field, value, refer)))
 }
 
-/** Changes in the words of documents; of lists with what comes and goes. */
+/** Changes in the terms of documents. Changes of lists have the items added and removed. */
 export function changesInWords(changes: readonly FieldChange[], refer: Refer): FieldChange[] {
   return changes.map(change => {
     const [field, from] = inWords(change.field, change.from, refer)

@@ -1,4 +1,4 @@
-/** Something wrong with the audit trail. `number` is the version, or of an event its number. */
+/** A fault of the audit trail. `number` is the version, or the number of an event. */
 export interface AuditFinding {
   /** `persona` for an agent, `tool`, `tool_definition`, or the kind of an event. */
   kind: string
@@ -27,8 +27,8 @@ export interface AuditVerification {
   findings: AuditFinding[]
 }
 
-/** What is wrong with one row or event, and how to say so. */
+/** The fault of one row or event, with its message. */
 export type Problem = readonly [problem: AuditFinding['problem'], msg: string]
 
-/** By place, such as `persona:12:7`: the hash of each row and event from which an erasure took somebody's name. */
+/** Maps places such as `persona:12:7` to the hash of the row or event that an erasure cleared. */
 export type Erasures = ReadonlyMap<string, string>

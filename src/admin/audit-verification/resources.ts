@@ -17,28 +17,28 @@ import { scan } from '../scan.js'
 import type { AuditFinding, AuditVerification, Erasures, Problem } from './finding.js'
 
 const ROWS_AT_ONCE = 50
-/** Longer differences are hashed by the database alone: they are never here. */
+/** Longer differences are hashed by the database and not loaded. */
 const DIFFERENCE_BYTES_MAX = 64 * 1024
 const CONTENTS_AT_ONCE = 100
 const CONTENT_BYTES_AT_ONCE = 4 * 2 ** 20
 
-/** An agent or tool as it says of its own chain, with what pruning says that it took. Hashes are hex. */
+/** The end of a resource's chain as its row has it, with its pruning mark. Hashes are hex. */
 interface Head {
   id: number
-  /** What the row takes as text. */
+  /** The size of the row as text. */
   bytes: number | null
-  /** Null where the agent or tool was removed, as are the next four. */
+  /** Null if the resource was removed; the next four fields too. */
   version: number | null
   audit_head: string
   audit_count: number
   audit_anchor: string
   audit_anchor_version: number
   mark: unknown
-  /** Up to this version a row may have the form of version 1.1 or older, of which only its links are verified. */
+  /** Rows up to this version may have the format of version 1.1 or older, for which only the links are verified. */
   upgraded_version: number
 }
 
-/** An audit row with what the database found of its difference, which is JSON text where it is short. */
+/** An audit row with the results of the database's checks. `difference` is JSON text, if it is short. */
 type Row = StoredRow & { has_difference: boolean; is_hashed: boolean; difference: string | null }
 
 /** Verifies the chain and the content of each agent or tool, and adds to the result. */
@@ -99,11 +99,11 @@ const EDITED: Problem = ['edited', 'the row does not have the content that its h
 const EMPTIED: Problem = ['emptied', 'what changed is gone, and no pruning says so']
 const ERASED_BY_HAND: Problem = ['erased', 'who made the change was erased, and no erasure says so']
 
-/** The chain of one agent or tool, as far as its rows were followed. */
+/** Verifies the chain of one agent or tool, row by row. */
 class Chain {
   readonly findings: AuditFinding[] = []
   readonly #mark: PruningMark
-  /** Where the kept rows begin: behind the version that this one of pruning names. */
+  /** The mark at which the remaining rows begin. */
   readonly #start: PruningMark
   #version: number
   #hash: string
@@ -126,7 +126,7 @@ class Chain {
     this.findings.push({ kind: this.kind, subject: String(this.head.id), number, problem, msg })
   }
 
-  /** Verifies the next row by itself and as what follows the row before it. */
+  /** Verifies the next row, and its link to the previous one. */
   follow(row: Row): void {
     const problem = this.#problemOf(row)
     if (problem) this.note(row.version_after, ...problem)
@@ -145,7 +145,7 @@ class Chain {
     this.#last = row
   }
 
-  /** A pruned difference stands by its hash, an erased person by the commitment. */
+  /** The fault of a row. The hash covers a pruned difference by its hash, and an erased person by the commitment. */
   #problemOf(row: Row): Problem | undefined {
     if (row.identity_hash === null) return row.version_after > this.head.upgraded_version ? EDITED : undefined
     const isErased = row.salt === null && row.actor === ERASED && row.client_address === ERASED
@@ -162,7 +162,7 @@ class Chain {
     return replacedDefinition(row.difference) === row.definition_before ? undefined : EDITED
   }
 
-  /** Verifies the end of the chain, where its last row was followed. */
+  /** Verifies the end of the chain after its last row. */
   end(): void {
     const { version, audit_head, audit_count, audit_anchor, audit_anchor_version: anchor } = this.head
     if (version === null) {
@@ -189,7 +189,7 @@ class Chain {
     }
   }
 
-  /** The hash of the content by the last row; null where it has none; undefined where the chain is not whole. */
+  /** The content hash of the last row; null if it has none; undefined if the chain is incomplete. */
   get contentHash(): string | null | undefined {
     const { version_after: end, content_hash } = this.#last ?? {
       ...this.#mark,
@@ -199,15 +199,15 @@ class Chain {
   }
 }
 
-/** The hash of the definition that a difference names as replaced; undefined where the program writes none like it. */
+/** The hash of the replaced definition in a difference; undefined if the difference is malformed. */
 function replacedDefinition(text: string): unknown {
   const difference: unknown = JSON.parse(text)
   if (!isJsonObject(difference) || !Object.values(difference).every(isJsonObject)) return undefined
-  const { definition } = difference as { definition?: { from?: unknown } } // each of its values is an object
+  const { definition } = difference as { definition?: { from?: unknown } } // all values are objects
   return definition?.from ?? null
 }
 
-/** Compares what is stored with the hash of the last row; where that is older than such hashes, with the kept changes. */
+/** Compares the stored content with the content hash of the last row. Older rows have no such hash; for them it compares the remaining differences. */
 async function compareContents(trx: Transaction<Tables>, kind: ResourceKind, chains: readonly Chain[]): Promise<void> {
   const compared = chains.filter(chain => chain.contentHash !== undefined)
   const ids = compared.map(({ head }) => head.id)
@@ -226,7 +226,7 @@ async function compareContents(trx: Transaction<Tables>, kind: ResourceKind, cha
   }
 }
 
-/** True if each field is what its last kept change made of it. */
+/** True if each field has the value of its last change that is still stored. */
 async function agreesWithChanges(
   trx: Transaction<Tables>,
   { kind, head }: Chain,
@@ -235,7 +235,7 @@ async function agreesWithChanges(
   const shown =
     'headers' in state ? { definition: state.definition_hash, custom_headers: shownHeaders(state.headers) } : {}
   const fields = new Map<string, unknown>(Object.entries({ ...state, ...shown }))
-  // Read here and not by the database, which cannot take apart every JSON that it stores.
+  // Parsed here because PostgreSQL cannot unpack all JSON that it stores.
   const rows = sql<{ difference: string }>`
     select difference::text as difference from audit
     where resource_kind = ${sql.lit(kind)} and resource_id = ${sql.lit(head.id)} and json_typeof(difference) = 'object'

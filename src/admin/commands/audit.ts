@@ -34,7 +34,7 @@ export function addAuditCommands(program: Command, line: CommandLine): void {
 }
 
 async function listCommand(call: Call, { limit, ...filter }: AuditFilter & { limit: number }): Promise<undefined> {
-  // One more than is shown tells that there are more.
+  // One extra row shows that there are more.
   const rows = await listAudit(await call.db(), { ...filter, limit: limit + 1 })
   call.list(rows.slice(0, limit), {
     TIME: row => row.at,
@@ -66,7 +66,7 @@ async function verifyCommand(call: Call, options: { checkpoint?: string; publicK
   return result.findings.length > 0 ? EXIT.findings : EXIT.ok
 }
 
-/** What a row or event is of, as people read and name it: `agent:12`, `user:ID`, `prune:agent:12`. */
+/** The subject of a row or event as agentctl names it: `agent:12`, `user:ID`, `prune:agent:12`. */
 function placeOf({ kind, subject }: { kind: string; subject: string }): string {
   const place = subject === '' ? kind : `${kind}:${subject}`
   return place.replace(/^(prune:)?persona:/, '$1agent:')
@@ -77,7 +77,7 @@ async function checkpointCommand(call: Call, { key }: { key?: string }, file: st
   call.answer(made, `${file}: ${counted(made.chains, 'chain')}, ${made.rows} rows and events`)
 }
 
-/** A half of the key pair that signs checkpoints, from the file of an option. */
+/** Reads one half of the key pair for checkpoints from the file of an option. */
 function keyOf(file: string | undefined, half: 'private' | 'public'): KeyObject {
   if (file === undefined) {
     const option = half === 'private' ? 'key' : 'public-key'

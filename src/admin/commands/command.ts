@@ -14,32 +14,32 @@ import { operatorActor } from '../operator.js'
 import { EXIT, StoredInDoubt } from '../refusal.js'
 import { type Cell, harmless, harmlessLines, jsonText, tableLines } from '../terminal.js'
 
-/** The command line is not one of ours. */
+/** The command line is invalid. */
 export class UsageError extends Error {}
 
-/** The schema does not fit this program, or no database is named. */
+/** The schema does not fit this program, or no database is configured. */
 export class NotConfigured extends Error {}
 
-/** Where a command writes to, and whether a person reads it. */
+/** The output of a command. */
 export interface Output {
-  /** Text to standard output, which ends its line. */
+  /** Writes a line to standard output. */
   print(text: string): void
-  /** The same to standard error. */
+  /** Writes a line to standard error. */
   remark(text: string): void
-  /** Whether standard output is a terminal. */
+  /** True if standard output is a terminal. */
   isTerminal: boolean
-  /** Asks a person, where one is at the terminal. */
+  /** Asks the user a question; absent without a terminal. */
   ask?: (question: string) => Promise<string>
 }
 
-/** The words of a command behind `agentctl`: `token create`. */
+/** The words of a command after `agentctl`: `token create`. */
 export function nameOf(command: Command): string {
   return command.parent === null ? '' : `${nameOf(command.parent)} ${command.name()}`.trim()
 }
 
 export type Environment = Readonly<Record<string, string | undefined>>
 
-/** Commands that share one environment and one output. */
+/** Commands that share an environment and an output. */
 export class CommandLine {
   /** The exit status of the command that was run. */
   status: number = EXIT.ok
@@ -50,8 +50,8 @@ export class CommandLine {
   ) {}
 
   /**
-   * Adds a command: `usage` is its name and arguments, `example` its arguments in the example. `run` is given the options and
-   * arguments as commander parsed them, and answers the exit status, undefined for success.
+   * Adds a command. `usage` is its name and arguments, `example` the arguments in its help. `run` receives the parsed options and
+   * arguments, and returns the exit status, or undefined for success.
    */
   add<Options extends object, Arguments extends unknown[]>(
     parent: Command,
@@ -64,7 +64,7 @@ export class CommandLine {
     return command.action(async () => {
       const call = new Call(command, this.env, this.output)
       try {
-        const args = command.processedArgs as Arguments // as `usage` and its parsers say
+        const args = command.processedArgs as Arguments // their types follow from `usage` and its parsers
         this.status = (await run(call, command.opts<Options>(), ...args)) ?? EXIT.ok
       } finally {
         await call.close()
@@ -73,10 +73,10 @@ export class CommandLine {
   }
 }
 
-/** A command may take minutes, such as a migration or a check of the whole audit trail. */
+/** A command such as a migration or an audit verification may take minutes. */
 const PATIENCE = { STATEMENT_TIMEOUT_MS: '600000' }
 
-/** One call of a command: its output, and the way to the database. */
+/** One call of a command, with its output and database. */
 export class Call {
   #actor: Actor | undefined
   #config: Config | undefined
@@ -88,14 +88,14 @@ export class Call {
     readonly output: Output,
   ) {}
 
-  /** The configuration, read when it is first needed. Throws `InvalidConfiguration`. */
+  /** The configuration, read on first use. Throws `InvalidConfiguration`. */
   get config(): Config {
     const given = Object.entries(this.env).filter(([, value]) => value !== '')
     this.#config ??= readConfig({ ...PATIENCE, ...Object.fromEntries(given) })
     return this.#config
   }
 
-  /** Who gives this command, for the audit trail: its name with the options that were given, without their values. */
+  /** The author of this command for the audit trail: its name with the given options, without their values. */
   get actor(): Actor {
     const given = this.command.options.filter(
       option => this.command.getOptionValueSource(option.attributeName()) === 'cli',
@@ -109,58 +109,58 @@ export class Call {
     return this.command.opts<{ json?: boolean }>().json === true
   }
 
-  /** One line for people. A control character in it shows as an escape, an end of line too. */
+  /** Prints one line. Control characters, including newlines, are escaped. */
   print(text: string): void {
     this.output.print(harmless(text))
   }
 
-  /** A field with lines below it, indented so that none can pass for one of ours. */
+  /** Prints a field with its lines indented, so that they cannot be mistaken for output of the program. */
   printBlock(field: string, lines: readonly string[]): void {
     this.print(`    ${field}:`)
     for (const line of lines) this.print(`      ${line}`)
   }
 
-  /** Rows for people, in columns. */
+  /** Prints rows in columns. */
   printTable(rows: readonly (readonly Cell[])[]): void {
     for (const line of tableLines(rows)) this.print(line)
   }
 
-  /** A value as JSON: exactly that value. */
+  /** Prints a value as JSON. */
   printJson(value: unknown): void {
     this.output.print(jsonText(value))
   }
 
-  /** What a command found or did: the value where JSON is asked for, else what people are shown. */
+  /** Prints the value with `--json`, else `shown`. */
   answer(value: unknown, shown: string | (() => void)): undefined {
     if (this.json) this.printJson(value)
     else if (typeof shown === 'string') this.print(shown)
     else shown()
   }
 
-  /** Rows as JSON, or as a table with these columns. */
+  /** Prints rows as JSON, or as a table with these columns. */
   list<Row>(rows: readonly Row[], columns: Readonly<Record<string, (row: Row) => Cell>>): undefined {
     const cells = rows.map(row => Object.values(columns).map(cell => cell(row)))
     this.answer(rows, () => this.printTable([Object.keys(columns), ...cells]))
   }
 
-  /** A text for a program: exactly as it is, but on a terminal, where a person reads it. */
+  /** Prints a text unchanged. On a terminal control characters are escaped. */
   printExact(text: string): void {
     this.output.print(this.output.isTerminal ? harmlessLines(text) : text)
   }
 
-  /** A remark to standard error. */
+  /** Writes a remark to standard error. */
   remark(text: string): void {
     this.output.remark(harmlessLines(text))
   }
 
-  /** The database of DATABASE_URL, or the embedded one that a service runs, whatever its schema. Throws `NoDatabase`. */
+  /** The database of DATABASE_URL, or the embedded one of a running service, with any schema. Throws `NoDatabase`. */
   async rawDatabase(): Promise<OpenedDatabase> {
     if (this.#opened === undefined) for (const warning of misspeltWarning(this.env)) this.remark(warning)
     this.#opened ??= openConfiguredDatabase(this.config, {}, () => undefined, 'command')
     return await this.#opened
   }
 
-  /** The database with the schema that this program needs. Throws `NotConfigured`. */
+  /** The database, if it has the schema that this program needs. Throws `NotConfigured`. */
   async database(): Promise<Database> {
     const { database } = await this.rawDatabase()
     const state = await schemaState(database.db, VERSION)
@@ -172,12 +172,11 @@ export class Call {
     return database
   }
 
-  /** The queries of `database`. */
   async db(): Promise<Database['db']> {
     return (await this.database()).db
   }
 
-  /** The key ring. An embedded database comes first: its key file is made beside it, never without it. */
+  /** The key ring. An embedded database is opened first, because its key file is created next to its data. */
   async ring(): Promise<KeyRing> {
     if (this.config.database.url === undefined) await this.rawDatabase()
     return await configuredKeyRing(this.config)
@@ -188,7 +187,7 @@ export class Call {
     return await openVault((await this.database()).db, ring)
   }
 
-  /** Runs what is stored in several transactions. Throws `StoredInDoubt` where the connection is lost between them. */
+  /** Runs work of several transactions. Throws `StoredInDoubt` if the connection is lost between them. */
   async inSteps<T>(work: () => Promise<T>): Promise<T> {
     try {
       return await work()
@@ -201,7 +200,7 @@ export class Call {
     }
   }
 
-  /** Closes what was opened. */
+  /** Closes the database if it was opened. */
   async close(): Promise<void> {
     const opened = await this.#opened?.catch(() => undefined)
     await opened?.close()
@@ -212,23 +211,21 @@ export function schemaAhead({ oldestProgram }: { oldestProgram: string }): NotCo
   return new NotConfigured(`the schema needs at least version ${oldestProgram} of this program: update it`)
 }
 
-/*
- * Parsers of options and arguments for commander, which names the option in front of what they throw.
- */
+/* Parsers of options and arguments. Commander prefixes their errors with the option. */
 
 /** Collects the values of an option that may be repeated. */
 export function collected(value: string, before: string[] = []): string[] {
   return [...before, value]
 }
 
-/** A whole number from 1 that is an id. */
+/** Parses an id: a whole number from 1. */
 export function wholeNumber(text: string): number {
   if (!/^[1-9]\d{0,9}$/.test(text) || Number(text) > 2_147_483_647)
     throw new InvalidArgumentError('It must be a whole number from 1.')
   return Number(text)
 }
 
-/** A time in UTC. */
+/** Parses a time in UTC. */
 export function dateTime(text: string): string {
   const date = parseDateTime(text)
   if (date === undefined)
@@ -238,7 +235,7 @@ export function dateTime(text: string): string {
 
 const UNIT_S: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3600, d: 86_400 }
 
-/** Seconds of a length of time such as `90d`, `12h`, `30m`, `45s`; at most ten years. */
+/** Parses a duration such as `90d`, `12h`, `30m` or `45s` to seconds; at most ten years. */
 export function durationS(text: string): number {
   const [, count, unit] = /^(\d{1,9})([smhd])$/.exec(text) ?? []
   const seconds = Number(count) * (UNIT_S[unit ?? ''] ?? Number.NaN)

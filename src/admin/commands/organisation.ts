@@ -71,7 +71,7 @@ async function applyCommand(
   }
 }
 
-/** Names what pruning will remove, and answers it once that is confirmed. Throws `UsageError` without a confirmation. */
+/** Lists the rows that pruning will remove, and returns them after confirmation. Throws `UsageError` without one. */
 async function confirmed(call: Call, { outcomes }: ApplyReport, yes: boolean): Promise<ReadonlySet<string>> {
   const removed = outcomes.filter(({ action }) => action === 'removed')
   const rows = new Set(removed.map(({ section, id }) => `${section} ${id}`))
@@ -103,7 +103,7 @@ function printReport(call: Call, report: ApplyReport): void {
   call.print(`${counts.join(', ')}${report.planned ? ' (a plan: nothing was stored)' : ''}`)
 }
 
-/** One outcome for people: a line with its sign, then what each field was and becomes. */
+/** Prints one outcome: a line with its sign, then each field with its old and new value. */
 export function printOutcome(call: Call, outcome: Outcome): void {
   const { section, id, name, action, fields, reason, impact = [], notes = [] } = outcome
   const row = section === 'users' ? [section, name] : [section, id, name]
@@ -115,7 +115,7 @@ export function printOutcome(call: Call, outcome: Outcome): void {
   for (const note of notes) call.print(`    ${note}`)
 }
 
-/** Texts that do not fit a line are shown by their words that change. */
+/** Longer texts are shown as a word diff. */
 const SHORT_TEXT = 80
 
 function printChange(call: Call, { field, from, to, added, removed }: FieldChange, isNew: boolean): void {

@@ -35,7 +35,7 @@ export function addPeopleCommands(program: Command, line: CommandLine): void {
     .option('--plan', 'only show what would be erased; exit status 2')
 }
 
-/** An email that documents take too. Throws `UsageError`. */
+/** Returns an email that documents accept too. Throws `UsageError`. */
 export function checkedEmail(text: string): string {
   if (text.length <= EMAIL_LENGTH_MAX && /^[^\s\p{Cc}@]+@[^\s\p{Cc}@]+$/u.test(text)) return text
   throw new UsageError(`not an email: ${text}`)
@@ -92,7 +92,7 @@ async function eraseCommand(
     const rows = `${counted(goes.audit_rows, 'audit row')} and ${counted(goes.events, 'event')}`
     call.print(`${account}${rows} would lose name and addresses, for good`)
   }
-  // By the id: since the plan was read, the email may have gone to somebody else.
+  // By id, because another person may have taken the email since the plan.
   if (!plan) await call.inSteps(() => eraseUser(db, goes.id, call.actor))
   call.answer(goes, plan ? 'a plan: nothing was erased' : `erased ${goes.email}`)
   return plan ? EXIT.differs : EXIT.ok

@@ -117,7 +117,7 @@ async function listAgentsCommand(call: Call): Promise<undefined> {
   })
 }
 
-/** Shows the version, and the entry that a document has for the agent. */
+/** Shows the version of an agent, and its entry in a document. */
 async function showAgentCommand(call: Call, _: object, name: string): Promise<undefined> {
   const db = await call.db()
   const id = await resourceId(db, 'persona', name)
@@ -164,14 +164,14 @@ async function showToolCommand(
   call.printJson(toFunctions(parseBigInts(stringifyExact(definition)), { headerNames }))
 }
 
-/** A record for people: one field a line, texts of several lines below their name. */
+/** Prints a record with one field per line. Texts of several lines follow below their name. */
 function showRecord(call: Call, record: Record<string, unknown>): undefined {
   call.answer(record, () => {
     for (const [field, value] of Object.entries(record)) {
       const text = typeof value === 'string' ? value : stringifyExact(value, isJsonObject(value) ? 2 : 0)
       if (text.includes('\n')) {
         call.print(`${field}:`)
-        // Indented, so that no line can pass for one of ours.
+        // Indented, so that no line can be mistaken for output of the program.
         call.output.print(harmlessLines(text).replace(/^/gm, '    '))
       } else call.print(`${field}: ${text}`)
     }

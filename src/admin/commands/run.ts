@@ -33,7 +33,7 @@ not, look first; 78 settings.
 Destructive, for good: apply --prune, user erase, token revoke.
 agentctl COMMAND --help has an example of each; agentctl --version.`
 
-/** Runs one command line and answers the exit status, as `EXIT` lists them. Never throws. */
+/** Runs one command line. Returns an exit status of `EXIT`, and never throws. */
 export async function run(args: readonly string[], env: Environment, output: Output): Promise<number> {
   const line = new CommandLine(env, output)
   const program = programOf(line)
@@ -52,19 +52,19 @@ export async function run(args: readonly string[], env: Environment, output: Out
     const { message, status } = explained(error, env)
     const name = `agentctl ${nameOf(namedBy(program, args))}`.trimEnd()
     if (status === EXIT.usage) output.remark(`See: ${name} --help`)
-    // The reason stands last, where the eye is.
+    // The reason comes last, where it is seen first.
     output.remark(harmlessLines(`${name}: ${message}`))
     return status
   }
 }
 
-/** The command lines of before, as they are written now. */
+/** The current form of commands that were renamed. */
 const MOVED: Readonly<Record<string, (words: readonly string[]) => string>> = {
   history: ([kind = 'agent', ...others]) => [kind, 'history', ...others].join(' '),
   rollback: ([kind = 'agent', ...others]) => [kind, 'restore', ...others].join(' ').replace(/ --to\b/, ' --version'),
 }
 
-/** Throws `UsageError` where words do not name a command or a group. */
+/** Throws `UsageError` if the words do not name a command or a group. */
 function requireCommand(from: Command, [word, ...others]: readonly string[]): void {
   if (word === undefined) return
   const next = from.commands.find(command => command.name() === word)
@@ -107,7 +107,7 @@ export function programOf(line: CommandLine): Command {
   return program
 }
 
-/** All commands that can be run. */
+/** The commands that can be run, without the groups. */
 export function allCommands(from: Command): Command[] {
   return from.commands.flatMap(command => (command.commands.length > 0 ? allCommands(command) : [command]))
 }
@@ -131,7 +131,7 @@ function explained(error: unknown, env: Environment): { message: string; status:
     return as(EXIT.usage, harmless(message.replace(/^error: /, '').replace(/\n/g, ' ')))
   }
   if (error instanceof UsageError) return as(EXIT.usage, harmless(message))
-  // One sentence, with names in it that other people chose: none of them ends the line.
+  // One sentence. Names in it were chosen by others and may contain newlines.
   if ([Refusal, Refused].some(kind => error instanceof kind)) return as(EXIT.error, harmless(message))
   if (error instanceof InvalidRequest || error instanceof DefinitionRefused) {
     return as(EXIT.error, error.faults.map(({ loc, msg }) => harmless(`${placeText(loc)}: ${msg}`)).join('\n  '))

@@ -27,7 +27,7 @@ export function addSetupCommands(program: Command, line: CommandLine): void {
 
 async function initCommand(call: Call, _: object, given: string): Promise<undefined> {
   const email = checkedEmail(given)
-  // A missing key ring is said before anything is made.
+  // Report a missing key ring before anything is created.
   await call.ring()
   const { database, description } = await call.rawDatabase()
   const state = await schemaState(database.db, VERSION)
@@ -50,7 +50,7 @@ async function initCommand(call: Call, _: object, given: string): Promise<undefi
   })
 }
 
-/** Says on standard error what a migration waits for. */
+/** Reports on standard error what a migration waits for. */
 function waiting(call: Call): { onWait(sentence: string): void } {
   return { onWait: sentence => call.remark(sentence) }
 }
@@ -78,7 +78,7 @@ async function statusCommand(call: Call): Promise<undefined> {
   const { db } = database
   const schema = await schemaState(db, VERSION)
   if (schema.kind === 'ahead') throw schemaAhead(schema)
-  // Without the schema of this program its tables cannot be counted.
+  // The tables can be counted only if the schema is current.
   const counts = schema.kind === 'current' ? await countRows(db) : undefined
   const { rows } = await sql<{ size: string; read_only: boolean }>`
     select pg_size_pretty(pg_database_size(current_database())) as size,

@@ -29,7 +29,7 @@ export function addValidateCommand(program: Command, line: CommandLine): void {
     .option('--drop-unsupported', 'with --complete: leave out operations whose body is not JSON')
 }
 
-/** Characters of a value that are shown of an edit. */
+/** The most characters of a value in the description of an edit. */
 const EDIT_CHARACTERS = 100
 
 interface ValidateOptions {
@@ -54,7 +54,7 @@ async function validateCommand(call: Call, options: ValidateOptions, file: strin
     : undefined
   const check = completion?.check ?? checkDefinition(value, { at })
   const edits = completion?.edits ?? []
-  // Faults are shown where they stand in the text that was given.
+  // Faults are shown at their places in the given text.
   const places = new GivenPlaces(value, edits)
   const located = <Found extends { loc: Loc; msg: string }>(findings: readonly Found[]) => {
     const inGiven = findings.map(found => places.located({ ...found, loc: found.loc.slice(1) }))
@@ -76,7 +76,7 @@ async function validateCommand(call: Call, options: ValidateOptions, file: strin
     }),
   }
   call.answer(answer, () => {
-    // Where standard output is the definition or its functions, nothing else may be there.
+    // If standard output is the definition or its functions, everything else goes to standard error.
     const print = (text: string) => ((completion || asFunctions) && check.ok ? call.remark(text) : call.print(text))
     const table = (rows: readonly (readonly Cell[])[]) => tableLines(rows).forEach(print)
     if (completion) {
@@ -98,7 +98,7 @@ async function validateCommand(call: Call, options: ValidateOptions, file: strin
   return check.ok ? EXIT.ok : EXIT.findings
 }
 
-/** The value before and after an edit, cut, without the secrets of addresses. */
+/** The shortened values before and after an edit. */
 function changeShown({ op, path, from, before, after, type }: Edit): string {
   if (path.length === 0) return ''
   const [old, next] = [before, after].map(value => {
@@ -110,7 +110,7 @@ function changeShown({ op, path, from, before, after, type }: Edit): string {
   return op === 'add' ? String(next) : op === 'remove' ? String(old) : `${old} -> ${next}`
 }
 
-/** An option without effect is a mistake. */
+/** Refuses options that have no effect. */
 function requireTogether({ complete, server, dropUnsupported }: ValidateOptions): void {
   if (server !== undefined && !complete) throw new UsageError('--server goes together with --complete')
   if (dropUnsupported && !complete) throw new UsageError('--drop-unsupported goes together with --complete')
