@@ -51,26 +51,26 @@ import { registerUpdateTool } from './tool/update-tool.js'
 import { registerValidateTool } from './tool/validate-tool.js'
 import { BodyWorkers, WORKERS_MAX } from './tool/worker/pool.js'
 
-/** Open client connections; more are closed without an answer. */
+/** The most open client connections. Further ones are closed without an answer. */
 const CONNECTIONS_MAX = 5_000
 
 const HEADERS_TIMEOUT_MS = 10_000
 
-/** A client has twice as long to read an answer as to send a request: answers are larger. */
+/** A client has twice as long to read an answer as to send a request, because answers are larger. */
 const READ_TIMES = 2
 
-/** Everything that the application works with. Nothing is read from the environment or the disk behind its back. */
+/** The dependencies of the application. It reads nothing else from the environment or disk at a later time. */
 export interface AppOptions {
   config: Config
   version: string
   database: Database
   service: Pick<Lifecycle, 'acceptsWrites' | 'current' | 'isDraining' | 'readiness' | 'requireSchema' | 'vault'>
   logger: FastifyBaseLogger | false
-  /** Where the process counts what happened before the application was built; without it the application has its own. */
+  /** The process's metrics, which may contain earlier events. Default: new ones. */
   metrics?: Metrics
 }
 
-/** Builds the HTTP application, for production and tests alike: hooks for every request, then the pages, then the operations. */
+/** Builds the HTTP application, for production and tests: hooks for every request, then pages, then operations. */
 export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const { config, database, service, version, metrics = new Metrics() } = options
   const { server, auth, limits } = config
@@ -167,28 +167,28 @@ function serverOptions({ config: { server }, logger }: AppOptions): FastifyHttpO
     requestIdHeader: false,
     exposeHeadRoutes: false,
     return503OnClosing: false,
-    pluginTimeout: 0, // what is in work has its own time to end
+    pluginTimeout: 0, // disabled: requests have their own time limit
     routerOptions: { maxParamLength: 256 },
-    // Without these Fastify loads compilers of its own, for schemas of which there are none here: each route has its validator.
+    // Prevents Fastify from loading its default compilers: each route has its own validator.
     schemaController: {
       compilersFactory: { buildValidator: () => noValidator, buildSerializer: () => () => JSON.stringify },
     },
     frameworkErrors: (error, request, reply) => {
-      setCommonHeaders(request, reply) // no hook runs for these
+      setCommonHeaders(request, reply) // no hook runs for these errors
       handleError(requestFault(request) ?? error, request, reply)
     },
     requestTimeout: server.requestTimeoutMs,
     keepAliveTimeout: server.keepAliveTimeoutMs,
     http: {
       headersTimeout,
-      // How often the two timeouts are looked at: they act at most this much too late.
+      // How often Node checks the two timeouts, and so their largest delay.
       connectionsCheckingInterval: Math.min(1_000, headersTimeout),
-      requireHostHeader: false, // `requestFault` answers in our shape
+      requireHostHeader: false, // `requestFault` refuses it in our error shape
     },
   }
 }
 
-/** Every part of a request that has a schema has the validator that `registerRequestValidation` makes of it. */
+/** Never called: `registerRequestValidation` sets a validator for each part with a schema. */
 function noValidator(): never {
   throw new Error('a schema of a route has no validator of ours')
 }

@@ -3,17 +3,17 @@ import { createInterface } from 'node:readline/promises'
 import { run } from './admin/commands/run.js'
 import { EXIT } from './admin/refusal.js'
 
-// A reader such as `head` may close the pipe before everything is written: it has what it wanted.
+// A reader such as `head` may close the pipe early. That is no error.
 process.stdout.on('error', error => {
   const code = 'code' in error ? String(error.code) : error.message
   if (code === 'EPIPE') process.exit(EXIT.ok)
   process.stderr.write(`agentctl: standard output cannot be written (${code})\n`)
   process.exit(EXIT.error)
 })
-// Where nobody reads standard error, the exit status still tells.
+// If standard error cannot be written, the exit status still shows the result.
 process.stderr.on('error', () => undefined)
 
-/** Asks on standard error, as standard output may be a file. */
+/** Asks on standard error, because standard output may be a file. */
 async function ask(question: string): Promise<string> {
   const terminal = createInterface({ input: process.stdin, output: process.stderr })
   const answer = await terminal.question(question)

@@ -4,24 +4,24 @@ import { parseDatabaseUrl } from './db/connection/database-url.js'
 import { suggestion } from './schema/nearest-name.js'
 import { InvalidKeyRing, parseKeyRing } from './secrets/key-ring.js'
 
-/** One setting: the variable that names it, and how its text becomes a value. `Value` is undefined where it may be absent. */
+/** One setting: its variable, and how its text becomes a value. `Value` includes undefined if the setting may be absent. */
 interface Setting<Value> {
   env: string
-  /** What an absent variable stands for, as text; the empty text for none. */
+  /** The text used if the variable is absent; empty for none. */
   default: string
-  /** For people: what it does, its unit if the name does not say it. */
+  /** Description for the documentation: what it does, and its unit if the name lacks it. */
   description: string
-  /** For people: which texts are taken, such as `0 to 65535`. */
+  /** Accepted texts for the documentation, such as `0 to 65535`. */
   takes: string
-  /** Another variable, which may name a file that holds the value: for what should not stand in the environment. */
+  /** Another variable with the path of a file that has the value, for secrets that should not be in the environment. */
   fileEnv?: string
-  /** The value. `refuse` hears why there is none; it is never told a text that may be secret. */
+  /** Parses the value. It reports faults to `refuse`, without quoting a text that may be secret. */
   read(text: string, refuse: (fault: string) => void): Value
 }
 
 const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const
 
-/** Every setting by group, with its default and its bounds; the unit is in the name. ops/configuration.md lists them all. */
+/** All settings by group, with defaults and limits. Names include the unit. ops/configuration.md lists them all. */
 const SETTINGS = {
   server: {
     host: text('HOST', '127.0.0.1', 'Address to listen on.'),
@@ -152,21 +152,21 @@ const SETTINGS = {
 
 type Groups = typeof SETTINGS
 
-/** The configuration, by group: `config.database.poolSize`. Lists are split, `on` and `off` are booleans. */
+/** The configuration by group: `config.database.poolSize`. Lists are split; `on` and `off` are booleans. */
 export type Config = {
   readonly [G in keyof Groups]: {
     readonly [S in keyof Groups[G]]: Groups[G][S] extends Setting<infer Value> ? Value : never
   }
 }
 
-/** The environment does not make a configuration. Names every fault, never a value that may be secret. */
+/** The environment is invalid. `faults` has all faults, without values that may be secret. */
 export class InvalidConfiguration extends Error {
   constructor(readonly faults: string[]) {
     super(`The environment is not usable:\n${faults.map(fault => `  ${fault}`).join('\n')}`)
   }
 }
 
-/** Makes the configuration from an environment and the files that it names; empty is absent. Throws `InvalidConfiguration`. */
+/** Reads the configuration from an environment and the files that it names. Empty variables count as absent. Throws `InvalidConfiguration`. */
 export function readConfig(env: Record<string, string | undefined>): Config {
   const faults: string[] = []
   const readGroup = (group: Record<string, Setting<unknown>>) =>
@@ -176,13 +176,13 @@ export function readConfig(env: Record<string, string | undefined>): Config {
       return [name, value]
     })
   const groups = Object.entries(SETTINGS).map(([name, group]) => [name, Object.fromEntries(readGroup(group))])
-  const config = Object.fromEntries(groups) as Config // each value was read by its own setting above
+  const config = Object.fromEntries(groups) as Config // each value was parsed by its setting
   faults.push(...contradictions(config), ...unnamedDatabase(env))
   if (faults.length > 0) throw new InvalidConfiguration([...faults, ...misspeltWarning(env)])
   return config
 }
 
-/** The text that the environment gives for a setting, in the variable or in the file that another one names. */
+/** The text of a setting, from its variable or from the file in its `fileEnv`. */
 function givenText(
   env: Record<string, string | undefined>,
   { env: name, fileEnv }: Setting<unknown>,
@@ -198,14 +198,14 @@ function givenText(
     if (content !== '' && !/[\r\n]/.test(content)) return content
     refuse(`${fileEnv}: the file ${content === '' ? 'is empty' : 'has more than one line'}`)
   } catch (error) {
-    // A system error goes on with the path, and somebody may have put the secret itself there.
+    // A system error ends with the path, which may be the secret itself by mistake.
     const reason = error instanceof Error ? error.message.split(', ', 1)[0] : 'unknown'
     refuse(`${fileEnv}: the file cannot be read (${reason})`)
   }
   return ''
 }
 
-/** What no setting shows by itself. A setting that was refused is undefined here and contradicts nothing. */
+/** Faults of settings in combination. A refused setting is undefined here, and has no further faults. */
 function contradictions({ server, secrets }: Config): string[] {
   const faults: string[] = []
   if (secrets.keys !== undefined && secrets.keysFile !== undefined) {
@@ -217,7 +217,7 @@ function contradictions({ server, secrets }: Config): string[] {
   return faults
 }
 
-/** The demo is for trying: in production a forgotten or misspelt DATABASE_URL must not start an empty one. */
+/** In production a missing or misspelt DATABASE_URL must not start an empty demo database. */
 function unnamedDatabase(env: Record<string, string | undefined>): string[] {
   if (env.NODE_ENV !== 'production' || env.DATABASE_URL || env.DATABASE_URL_FILE || env.DATA_DIR) return []
   return ['DATABASE_URL is not set: with NODE_ENV=production an embedded database needs a DATA_DIR that is set']
@@ -246,7 +246,7 @@ const REMOVED: Readonly<Record<string, string>> = {
   TRANSFER_PER_TOKEN_BYTES_MAX: 'it is always a quarter of TRANSFER_BYTES_MAX',
 }
 
-/** What an operator should know of settings that are taken: sentences for the log, without values. */
+/** Warnings about accepted settings, as sentences for the log without values. */
 export function settingWarnings(env: Record<string, string | undefined>, { database }: Config): string[] {
   const removed = removedSettings(env)
   const parsed = database.url === undefined ? undefined : parseDatabaseUrl(database.url)
@@ -258,13 +258,13 @@ export function settingWarnings(env: Record<string, string | undefined>, { datab
   ]
 }
 
-/** One sentence that names the misspelt variables of this environment, or none. */
+/** A sentence with the misspelt variables of this environment; empty if there are none. */
 export function misspeltWarning(env: Record<string, string | undefined>): string[] {
   const misspelt = misspeltSettings(env)
   return misspelt.length > 0 ? [`variables that no setting has are not read: ${misspelt.join('; ')}`] : []
 }
 
-/** Variables whose names are close to a setting: `DATABSE_URL: did you mean 'DATABASE_URL'?`. */
+/** Variables that resemble a setting: `DATABSE_URL: did you mean 'DATABASE_URL'?`. */
 export function misspeltSettings(env: Record<string, string | undefined>): string[] {
   const names = describeSettings().map(({ name }) => name)
   const isKnown = (name: string) => names.includes(name) || Object.hasOwn(REMOVED, name)
@@ -274,15 +274,15 @@ export function misspeltSettings(env: Record<string, string | undefined>): strin
   })
 }
 
-/** A variable of another program may be as close as this to a setting with a short name, so those must be closer. */
+/** Short names allow only one edit, because variables of other programs could be as similar. */
 const NAME_EDITS_MAX = (name: string) => (name.length < 8 ? 1 : 2)
 
-/** What to tell of settings in this environment that the program no longer has: `NAME (what to do instead)`. */
+/** Variables of settings that were removed: `NAME (remedy)`. */
 export function removedSettings(env: Record<string, string | undefined>): string[] {
   return Object.entries(REMOVED).flatMap(([name, remedy]) => (env[name] ? [`${name} (${remedy})`] : []))
 }
 
-/** Every setting for people, in the order in which they are declared: its default, what it takes, and its meaning. */
+/** All settings for the documentation, in order of declaration: default, accepted values and description. */
 export function describeSettings() {
   return Object.entries(SETTINGS).flatMap(([group, settings]) =>
     Object.values<Setting<unknown>>(settings).flatMap(({ env, fileEnv, default: byDefault, takes, description }) => {
@@ -297,7 +297,7 @@ function text(env: string, byDefault: string, description: string): Setting<stri
   return { env, default: byDefault, description, takes: 'text', read: value => value }
 }
 
-/** One that may be absent, and may stand in a file that `..._FILE` names. */
+/** An optional setting that may be in a file named by `..._FILE`. */
 function secret<Value>(setting: Setting<Value>): Setting<Value | undefined> {
   return { ...optional(setting), fileEnv: `${setting.env}_FILE` }
 }
@@ -310,7 +310,7 @@ function checked(env: string, description: string, faultsOf: (text: string) => s
   return { ...text(env, '', description), read }
 }
 
-/** Whole numbers in decimal text, and nothing else. */
+/** A whole number in decimal digits. */
 function count(env: string, byDefault: number, minimum: number, maximum: number, description: string): Setting<number> {
   const read: Setting<number>['read'] = (text, refuse) => {
     const value = /^\d{1,15}$/.test(text) ? Number(text) : Number.NaN
@@ -340,7 +340,7 @@ function toggle(env: string, byDefault: boolean, description: string): Setting<b
   return { ...words, read: (text, refuse) => words.read(text, refuse) === 'on' }
 }
 
-/** Entries with commas between, without blanks. `faultOf` says what is wrong with one, of which 64 characters are shown. */
+/** A comma-separated list. `faultOf` returns the fault of an entry. Messages show at most 64 characters of it. */
 function list(env: string, description: string, faultOf: (entry: string) => string | undefined): Setting<string[]> {
   const read: Setting<string[]>['read'] = (text, refuse) => {
     const entries = text.split(',').map(entry => entry.trim())
@@ -372,7 +372,7 @@ function isOrigin(text: string): boolean {
   return /^https?:/.test(text) && URL.canParse(text) && new URL(text).origin === text
 }
 
-/** Names of networks that Fastify knows: 127.0.0.1/8 and ::1; 169.254.0.0/16; the private networks. */
+/** The names of networks that `trustIn` knows. */
 const PROXY_NAMES = ['loopback', 'linklocal', 'uniquelocal']
 
 function isProxy(text: string): boolean {

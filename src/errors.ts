@@ -1,6 +1,6 @@
-/** What can go wrong. Messages are written for the client: no SQL, no path, no secret. `http/error-handler.ts` answers them. */
+/** The errors of requests. Messages are for clients: they contain no SQL, path or secret. `http/error-handler.ts` answers them. */
 
-/** Every `error_code` of the wire, by the status that it comes with; 422 has none (DECISIONS section 2). */
+/** All `error_code`s by status; 422 has none (DECISIONS section 2). */
 export const ERROR_CODES = {
   400: ['BUILTIN_READ_ONLY', 'BAD_REQUEST'],
   401: ['UNAUTHENTICATED', 'INVALID_TOKEN', 'TOKEN_EXPIRED'],
@@ -26,40 +26,40 @@ export type ErrorCode = (typeof ERROR_CODES)[keyof typeof ERROR_CODES][number]
 /** A place in a request: `body`, `path`, `query` or `header`, then property names and array indexes. */
 export type Loc = (string | number)[]
 
-/** One fault of a request, in the words of the 422 answer. `type` and `msg` use pydantic v2's vocabulary. */
+/** One fault in a 422 answer. `type` and `msg` follow pydantic v2. */
 export interface Fault {
   loc: Loc
   msg: string
   type: string
 }
 
-/** One field that changed since a version, for the answer to a stale precondition. `by` is the actor's email. */
+/** A field that changed since a version, for the answer to a stale precondition. `by` is the actor's email. */
 export interface FieldChange {
   field: string
   by: string
   at: string
 }
 
-/** The request breaks a rule of its own content. Carries every fault of the stage that found it. */
+/** The content of a request breaks rules. `faults` has all faults of the first check that failed. */
 export class InvalidRequest extends Error {
   constructor(readonly faults: Fault[]) {
     super('the request is invalid')
   }
 }
 
-/** A redaction that is not one of the stored ones: where the request names an older state in `If-Match`, it may be one of that. */
+/** A redaction that matches no stored secret. If `If-Match` names an older state, it may belong to that. */
 export class UnknownRedaction extends InvalidRequest {}
 
-/** What a refusal has in addition to its code and its sentence. */
+/** Optional properties of a refusal. */
 export interface RefusalOptions extends ErrorOptions {
   /** Further members of the answer's body. */
   extra?: Readonly<Record<string, unknown>>
   headers?: Readonly<Record<string, string>>
-  /** The setting whose bound was met, for the log. */
+  /** The setting with the exceeded limit, for the log. */
   setting?: string | undefined
 }
 
-/** Every other refusal: it has a code. */
+/** Any refusal other than `InvalidRequest`, with an error code. */
 export class Refused extends Error {
   readonly extra: Readonly<Record<string, unknown>>
   readonly headers: Readonly<Record<string, string>>
@@ -77,10 +77,10 @@ export class Refused extends Error {
   }
 }
 
-/** Realm of the bearer challenge (DECISIONS section 2). */
+/** The bearer challenge with its realm (DECISIONS section 2). */
 const REALM = 'Bearer realm="agents"'
 
-/** No caller could be established. */
+/** The caller could not be authenticated. */
 export class NotAuthenticated extends Refused {
   constructor(code: (typeof ERROR_CODES)[401][number], message: string) {
     const fault = code === 'UNAUTHENTICATED' ? '' : `, error="invalid_token", error_description="${message}"`
@@ -88,14 +88,14 @@ export class NotAuthenticated extends Refused {
   }
 }
 
-/** The connection is gone, and nothing was begun: nobody reads the answer, but the log has it. */
+/** The connection closed before the request began. Only the log shows this error. */
 export class ClientGone extends Refused {
   constructor() {
     super('BAD_REQUEST', 'The connection was closed before the answer.')
   }
 }
 
-/** The caller is known and may not do this. `scope` is the permission that would have been enough, if one would. */
+/** The caller must not make this request. `scope` is the permission that would allow it, if any. */
 export class Forbidden extends Refused {
   constructor(message: string, scope?: string) {
     const challenge = `${REALM}, error="insufficient_scope", scope="${scope}"`
@@ -107,7 +107,7 @@ export class Forbidden extends Refused {
   }
 }
 
-/** The tool is beyond a group manager (DECISIONS section 6). `reason` says why, without naming what they may not see. */
+/** A group manager must not manage this tool (DECISIONS section 6). `reason` must not name resources that they cannot see. */
 export class ToolOutOfScope extends Forbidden {
   constructor(reason = '') {
     super(
@@ -118,7 +118,7 @@ export class ToolOutOfScope extends Forbidden {
   }
 }
 
-/** The resource does not exist, or the caller may not know that it does: the two must not differ. */
+/** The resource does not exist or is hidden from the caller. Both answers are equal, so that hidden ones are not revealed. */
 export class ResourceNotFound extends Refused {
   constructor(kind: 'persona' | 'tool') {
     const isAgent = kind === 'persona'
@@ -126,9 +126,9 @@ export class ResourceNotFound extends Refused {
   }
 }
 
-/** The agent's answer would be larger than the service sends, for what is stored and not for what was asked. */
+/** The answer would exceed the size limit because of what is stored, not because of the request. */
 export class SnapshotTooLarge extends Refused {
-  /** `largest` are those of the tools that take the most. */
+  /** `largest` are the largest tools with their sizes. */
   constructor(bytes: number, bytesMax: number, largest: readonly { id: number; bytes: number }[] = []) {
     super(
       'SNAPSHOT_TOO_LARGE',
@@ -139,7 +139,7 @@ export class SnapshotTooLarge extends Refused {
   }
 }
 
-/** The end of a sentence about the size of tools. */
+/** Names the largest tools, as the end of a sentence. */
 export function mostOf(largest: readonly { id: number; bytes: number }[]): string {
   const named = largest.map(tool => `tool ${tool.id} (${tool.bytes})`).join(', ')
   return named === '' ? '' : `, most of them ${named}`
@@ -148,13 +148,12 @@ export function mostOf(largest: readonly { id: number; bytes: number }[]): strin
 export const STALE_REASONS = ['changed', 'unknown_tag', 'matched'] as const
 
 /**
- * `If-Match` names another version (`changed`), or no version that the resource ever had (`unknown_tag`), or `If-None-Match` names the
- * stored one (`matched`). `changed` is null when the
- * changes since then are no longer kept. `applied` is the tag of the version in which the caller's own content was stored since,
- * as when the answer to it was lost; else whether that is no longer known.
+ * A precondition failed: `If-Match` names another version (`changed`) or one that never existed (`unknown_tag`), or `If-None-Match` names
+ * the stored one (`matched`). `changed` is null if the changes since are not kept. `applied` is the tag of the version that stored this
+ * same update earlier, if its answer was lost; `unknown` if that is not known any more.
  */
 export class PreconditionFailed extends Refused {
-  /** `merge`, where one was asked for: the fields that both sides changed; null where the history does not reach back so far. */
+  /** `merge` is set if a merge was requested: the fields that both sides changed; null if the history does not reach back far enough. */
   constructor(
     reason: (typeof STALE_REASONS)[number],
     currentTag: string,
@@ -189,7 +188,7 @@ function notMerged({ conflicts }: { conflicts: string[] | null }): string {
   return `It cannot be merged: both sides changed ${conflicts.join(', ')}.`
 }
 
-/** Another request with the same `Idempotency-Key` is under way. */
+/** Another request with the same `Idempotency-Key` is running. */
 export class IdempotencyKeyInUse extends Refused {
   constructor() {
     const message = 'A request with this Idempotency-Key is under way. Send it again when that one has been answered.'
@@ -197,7 +196,7 @@ export class IdempotencyKeyInUse extends Refused {
   }
 }
 
-/** Agents use the tool. `agents` are of those that the caller sees, `others` is how many more there are. */
+/** Agents use the tool. `agents` are those that the caller sees, `others` is the number of the rest. */
 export class ToolInUse extends Refused {
   constructor(agents: readonly { id: number; name: string }[], others: number) {
     const named = agents.slice(0, AGENTS_NAMED_MAX).map(({ id, name }) => `${JSON.stringify(name)} (${id})`)
@@ -211,14 +210,14 @@ export class ToolInUse extends Refused {
 
 const AGENTS_NAMED_MAX = 5
 
-/** There is no such version of the resource, or it did not exist at the time asked for. */
+/** The resource has no such version, or did not exist at the requested time. */
 export class VersionNotFound extends Refused {
   constructor(message: string) {
     super('VERSION_NOT_FOUND', message)
   }
 }
 
-/** The resource had this version, and its content is no longer there. */
+/** The version existed, but its content is not stored any more. */
 export class VersionGone extends Refused {
   constructor(
     readonly reason: 'pruned' | 'deleted',
@@ -228,7 +227,10 @@ export class VersionGone extends Refused {
   }
 }
 
-/** What an earlier version refers to does not exist any more, or is not the caller's to attach: the two must not differ. */
+/**
+ * An earlier version refers to resources that do not exist or that the caller must not attach. Both cases have the same message, so that
+ * hidden ones are not revealed.
+ */
 export class VersionUnusable extends Refused {
   constructor(version: number, names: readonly string[]) {
     const named = new Intl.ListFormat('en-GB').format(names.slice(0, REFERENCES_NAMED_MAX))
@@ -247,18 +249,18 @@ const REFERENCES_NAMED_MAX = 20
 export interface RateLimitState {
   limit: RateLimit
   quota: number
-  /** What is counted; absent: requests. */
+  /** The counted unit; absent: requests. */
   unit?: 'content-bytes' | 'concurrent-requests'
-  /** The length of the window in seconds; absent: at once. */
+  /** The length of the window in seconds; absent: the limit is on concurrent use. */
   windowS?: number
   remaining: number
-  /** Seconds until there is more. */
+  /** Seconds until more is available. */
   resetS: number
-  /** The setting that bounds it. */
+  /** The setting with the limit. */
   setting: string
 }
 
-/** What an answer says of a limit and of what is left of it: draft-ietf-httpapi-ratelimit-headers since its version 8. */
+/** The headers of a limit, as in draft-ietf-httpapi-ratelimit-headers since version 8. */
 export function rateLimitHeaders({ limit, quota, unit, windowS, remaining, resetS }: RateLimitState) {
   const counted = unit === undefined ? '' : `;qu="${unit}"`
   const window = windowS === undefined ? '' : `;w=${windowS}`
@@ -268,7 +270,7 @@ export function rateLimitHeaders({ limit, quota, unit, windowS, remaining, reset
   }
 }
 
-/** A caller has used up what one may use: `state` says what, and when there is more; the message says the same in words. */
+/** A caller exceeded a limit. `state` has the limit and the time to wait; the message describes them. */
 export class RateLimited extends Refused {
   constructor(
     readonly state: RateLimitState,
@@ -293,12 +295,12 @@ const RATE_LIMITED = {
     `More than ${quota} requests of one minute from this address had no valid token.`,
 } as const
 
-/** What a caller may use up. `token-memory` and `token-requests` are what is under way at once, the others count by the minute. */
+/** The limits by name. `token-memory` and `token-requests` limit concurrent use, the others use within a window. */
 export type RateLimit = keyof typeof RATE_LIMITED
 
 export const RATE_LIMITS = Object.keys(RATE_LIMITED) as readonly RateLimit[] // the keys of the table above
 
-/** How soon a client may try again what the service cannot do now, in seconds; the same as the end of a message. */
+/** Seconds after which a client may retry a 503. `TRY_AGAIN` is the same as a sentence. */
 export const RETRY_AFTER_S = 1
 const RETRY_AFTER = { 'retry-after': String(RETRY_AFTER_S) }
 export const TRY_AGAIN = `Try again in ${RETRY_AFTER_S} s.`
@@ -315,25 +317,25 @@ export const UNAVAILABLE_REASONS = [
 ] as const
 export type UnavailableReason = (typeof UNAVAILABLE_REASONS)[number]
 
-/** Why a request is refused, as log and metrics say it: a code, for 503 its reason, for 422 one word of its own. */
+/** The reasons for refusals in log and metrics: an error code, the reason of a 503, or `INVALID_REQUEST` for a 422. */
 export const REFUSALS: readonly string[] = [
   'INVALID_REQUEST',
   ...Object.values(ERROR_CODES).flat(),
   ...UNAVAILABLE_REASONS,
 ]
 
-/** Whether the service can do its work now, and if not, why and what helps. */
+/** Whether the service can serve. `detail` has cause and remedy. */
 export type Readiness =
   | { status: 'ready' }
   | { status: 'degraded'; reason: 'key_missing'; detail: string }
   | { status: 'unavailable'; reason: UnavailableReason; detail: string }
 
-/** What became of an update whose commit was not confirmed, or that was not answered. */
+/** The outcome of an update whose commit was not confirmed, or that was not answered. */
 export type Outcome = 'applied' | 'not_applied' | 'unknown'
 
-/** The service cannot do it now. `outcome` says what became of the update, if it is one. */
+/** The service cannot serve this request now. `outcome` is that of the update, if it is one. */
 export class Unavailable extends Refused {
-  /** Whether the `Idempotency-Key` of the request, if it has one, was looked up before, and stood for no stored update. */
+  /** True if the request's `Idempotency-Key`, if any, was looked up and no update was stored with it. */
   isKeyLookedUp = false
 
   constructor(

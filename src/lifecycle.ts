@@ -16,14 +16,14 @@ import { SecretCorrupt } from './secrets/cipher.js'
 import type { KeyRing } from './secrets/key-ring.js'
 import { missingKeys, openVault, type Vault } from './secrets/vault.js'
 
-/** How long to wait between attempts to reach a database that is not there: doubling between these, in ms. */
+/** The pause between attempts to reach the database, in ms. It doubles from the minimum to the maximum. */
 const RETRY_MIN_MS = 100
 const RETRY_MAX_MS = 2_000
 
-/** How long an answer about missing keys may be used again: finding them reads a large index. */
+/** How long a result about missing keys is reused, because finding them reads a large index. */
 const KEY_CHECK_AGE_MS = 10_000
 
-/** A database that is silent for longer is not ready, whatever it says later. */
+/** A database that is silent for longer counts as not ready. */
 const PROBE_TIMEOUT_MS = 2_000
 
 const STARTING = unavailable('database_unreachable', 'The service is starting and has not reached its database yet.')
@@ -33,21 +33,21 @@ export interface StartupOptions {
   version: string
   database: Database
   ring: KeyRing
-  /** Whether this process brings the schema up to date before it serves. */
+  /** True if this process migrates the schema before it serves. */
   migrates: boolean
   log: Logger
-  /** Whether the disk of the embedded server, if that is the one, is full. */
+  /** True if the disk of the embedded server is full. */
   isDiskFull?: () => boolean
 }
 
-/** Whether this process can serve: waits for the database, checks or migrates the schema, opens the vault, answers probes. */
+/** Decides whether this process can serve: waits for the database, checks or migrates the schema, opens the vault, and answers probes. */
 export class Lifecycle {
   readonly #options: StartupOptions
   #state: Readiness = STARTING
   #vault: Vault | null = null
   #draining = false
   #told: Readiness = STARTING
-  /** What was found of the schema when it had this many steps. */
+  /** The result of the last schema check, and the number of steps that it was made for. */
   #checked: { steps: number; state: Promise<Readiness> } | undefined
   #keys: { checkedAt: number; missing: boolean } = { checkedAt: Number.NEGATIVE_INFINITY, missing: false }
   #probing: Promise<Readiness> | undefined
@@ -57,7 +57,10 @@ export class Lifecycle {
     this.#options = options
   }
 
-  /** Tries until the database is there and the schema fits; false once it drains. Throws `SecretCorrupt` and `ServerUnfit`: no wait helps. */
+  /**
+   * Tries until the database is reachable and the schema fits; false once the service drains. Throws `SecretCorrupt` and `ServerUnfit`,
+   * which waiting cannot resolve.
+   */
   async start(): Promise<boolean> {
     for (let pauseMs = RETRY_MIN_MS; !this.#draining; pauseMs = Math.min(pauseMs * 2, RETRY_MAX_MS)) {
       if (await this.#tryToServe()) return !this.#draining
@@ -66,18 +69,21 @@ export class Lifecycle {
     return false
   }
 
-  /** The state as last seen, without asking the database. */
+  /** The last known state, without a query. */
   current(): Readiness {
     return this.#draining ? DRAINING : this.#state
   }
 
-  /** The vault; throws `Unavailable` while the service has not started. */
+  /** The vault. Throws `Unavailable` until the service has started. */
   vault(): Vault {
     if (this.#vault === null) throw new Unavailable('database_unreachable', 'The service is starting.', 'not_applied')
     return this.#vault
   }
 
-  /** Whether requests can be answered now. Writes nothing, never throws. Probes share one check: a hung database holds one connection. */
+  /**
+   * Checks whether requests can be answered now, without writing. Never throws. Concurrent probes share one check, so that a hung database
+   * occupies one connection.
+   */
   async readiness(): Promise<Readiness> {
     if (this.#draining || this.#vault === null) return this.current()
     this.#probing ??= this.#answerInTime(this.#probe(this.#vault))
@@ -89,7 +95,7 @@ export class Lifecycle {
     return found ?? this.#note(this.#unreachable())
   }
 
-  /** Throws `Unavailable` for a schema that this program does not fit. Only another number of steps than before is looked at anew. */
+  /** Throws `Unavailable` if the schema does not fit this program. Checks again only if the number of steps has changed. */
   async requireSchema(steps: number): Promise<void> {
     if (this.#checked?.steps !== steps) {
       this.#checked = { steps, state: this.#changedSchema(steps) }
@@ -101,17 +107,16 @@ export class Lifecycle {
     if (found.status === 'unavailable') throw new Unavailable(found.reason, found.detail, 'not_applied')
   }
 
-  /** Whether the database took changes at the last probe, and stored the last one: else updates answer 503. */
+  /** True if the database accepted changes at the last probe and stored the last one. Otherwise updates answer 503. */
   acceptsWrites(): boolean {
     return this.#writes && this.#options.database.storesChanges
   }
 
-  /** Whether the service is on its way out. */
   isDraining(): boolean {
     return this.#draining
   }
 
-  /** From now on the service is on its way out: probes fail, requests in work go on. */
+  /** Starts the shutdown: probes fail from now on, and running requests continue. */
   drain(): void {
     this.#draining = true
   }
@@ -125,7 +130,7 @@ export class Lifecycle {
     )
   }
 
-  /** A server without space starts, and lets nobody in; one that is read-only takes no migration. */
+  /** A server without disk space starts but refuses connections; a read-only one refuses migrations. */
   #whyUnreachable(error: unknown): Readiness {
     if (error instanceof ServerUnfit)
       return unavailable('database_unreachable', `The database cannot be used: ${error.message}.`)
@@ -147,7 +152,7 @@ export class Lifecycle {
       this.#state = this.#note(schema)
       return schema.status === 'ready'
     } catch (error) {
-      if (this.#draining) return false // the pool is closed under it
+      if (this.#draining) return false // the pool was closed by the shutdown
       if (error instanceof SecretCorrupt || error instanceof ServerUnfit) throw error
       log.debug({ err: error }, 'the database cannot be used yet')
       this.#state = this.#note(this.#whyUnreachable(error), error)
@@ -207,7 +212,7 @@ export class Lifecycle {
     return this.#keys.missing
   }
 
-  /** Logs how things stand where that is not what the log was told last. */
+  /** Logs a readiness that differs from the last logged one. */
   #note(found: Readiness, error?: unknown): Readiness {
     const before = this.#told
     this.#told = found

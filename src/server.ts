@@ -27,16 +27,16 @@ import { configuredKeyRing, KeyFileDiskFull, KeyRingMissing, keyFileWarnings } f
 import { pruneGrowing, pruneHistory } from './updates/prune.js'
 import { VERSION } from './version.js'
 
-/** The first requests of a process run code that is not compiled yet: they have the thread for themselves. */
+/** Pruning starts after the first requests, which run code that is not compiled yet. */
 const FIRST_PRUNE_MS = 2_000
 const PRUNE_INTERVAL_MS = 3_600_000
 const PRUNE_GROWING_INTERVAL_MS = 60_000
 
-/** The process. The port is open before the database is there: until then every operation answers 503 and says why. */
+/** Starts the process. The port opens before the database is reachable: until then every operation answers 503 with the reason. */
 async function main(): Promise<void> {
   const config = readConfig(process.env)
   const ring = await configuredKeyRing(config)
-  // A terminal that was closed, or a reader that left, takes no more lines: that ends no service.
+  // A closed terminal or pipe must not end the service.
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => undefined)
   const log = makeLogger(config.server.logLevel)
   for (const warning of [...settingWarnings(process.env, config), ...keyFileWarnings(config)]) log.warn(warning)
@@ -67,7 +67,7 @@ async function main(): Promise<void> {
   await welcome(app, service, opened, config, log)
 }
 
-/** Takes away history beyond its retention, outside of requests. Several instances may do it at once. */
+/** Prunes history beyond the retention in the background. Several instances may do it at once. */
 function pruneRegularly({ database: { db } }: OpenedDatabase, { history }: Config, log: Logger): void {
   const logged = (work: () => Promise<object>) => async () => {
     try {
@@ -79,12 +79,12 @@ function pruneRegularly({ database: { db } }: OpenedDatabase, { history }: Confi
   }
   const prune = logged(() => pruneHistory(db, history))
   const pruneLately = logged(async () => ({ differences: await pruneGrowing(db, history) }))
-  setTimeout(prune, FIRST_PRUNE_MS).unref() // also where the process runs for less than an hour at a time
-  setInterval(prune, PRUNE_INTERVAL_MS).unref() // holds up no shutdown
+  setTimeout(prune, FIRST_PRUNE_MS).unref() // also for processes that run for less than an hour
+  setInterval(prune, PRUNE_INTERVAL_MS).unref() // `unref`: does not delay a shutdown
   setInterval(pruneLately, PRUNE_GROWING_INTERVAL_MS).unref()
 }
 
-/** Opens the port of the metrics, if they have one of their own, and answers it. It ends with the process and holds up no shutdown. */
+/** Opens the separate metrics port if it is configured. It does not delay a shutdown. */
 async function showMetrics(metrics: Metrics, service: Lifecycle, config: Config, log: Logger): Promise<void> {
   if (config.server.metricsPort === undefined) return
   const open = () => listenForMetrics(metrics, config.server, service)
@@ -93,14 +93,14 @@ async function showMetrics(metrics: Metrics, service: Lifecycle, config: Config,
   log.info(server.address() as AddressInfo, 'the metrics are listening') // it listens on TCP
 }
 
-/** The address that the configuration names cannot be listened on. The message says why and which setting to change. */
+/** The configured address cannot be listened on. The message has the reason and the setting to change. */
 class CannotListen extends Error {}
 
 async function listening<T>(config: Config, setting: 'PORT' | 'METRICS_PORT', open: () => Promise<T>): Promise<T> {
   try {
     return await open()
   } catch (error) {
-    const { code, message } = error as NodeJS.ErrnoException // what Node's listen rejects with
+    const { code, message } = error as NodeJS.ErrnoException // the error of Node's `listen`
     const reason = code === 'EADDRINUSE' ? 'is in use' : `cannot be listened on (${code ?? message})`
     const { host, port, metricsPort } = config.server
     const place = `${host} port ${setting === 'PORT' ? port : metricsPort}`
@@ -108,7 +108,7 @@ async function listening<T>(config: Config, setting: 'PORT' | 'METRICS_PORT', op
   }
 }
 
-/** Ends the service in order at the first signal. Only one that comes later than the same stop could send it twice forces the end. */
+/** Shuts the service down at the first signal. A second signal exits at once, unless it comes so soon that it is a duplicate of the first. */
 function closeOnSignal(app: FastifyInstance, service: Lifecycle, opened: OpenedDatabase, config: Config, log: Logger) {
   const { shutdownTimeoutMs, drainDelayMs } = config.server
   let first: { signal: NodeJS.Signals; at: number } | undefined
@@ -121,7 +121,7 @@ function closeOnSignal(app: FastifyInstance, service: Lifecycle, opened: OpenedD
     if (err) log.fatal({ err }, 'an error nobody caught; shutting down')
     else log.info({ signal: first?.signal }, 'shutting down')
     service.drain()
-    // A balancer needs a moment to see the failing probe; until it does, its requests are still answered.
+    // A load balancer needs a moment to notice the failing probe. Until then its requests are answered.
     if (first?.signal === 'SIGTERM' || first?.signal === 'SIGHUP') await sleep(drainDelayMs)
     await app.close()
     await opened.close()
@@ -140,20 +140,20 @@ function closeOnSignal(app: FastifyInstance, service: Lifecycle, opened: OpenedD
   }
 }
 
-/** After the time for requests in work, how long the last answers and the connections to the database have to end. */
+/** The time for the last answers and database connections to end, after the shutdown timeout. */
 const END_MS = 2 * LAST_ANSWERS_MS
 
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT', 'SIGUSR2'] satisfies NodeJS.Signals[]
 
-/** A fault of the process itself ends it: a listener would let the same instruction fail for ever. */
+/** Signals of faults in the process itself. A listener would repeat the faulty instruction for ever. */
 const FAULT_SIGNALS = ['SIGILL', 'SIGTRAP', 'SIGABRT', 'SIGBUS', 'SIGFPE', 'SIGSEGV'] satisfies NodeJS.Signals[]
 
-/** A signal to a whole process group arrives twice, as npm hands its own on. */
+/** A signal to a process group may arrive twice, because npm forwards its own. */
 const ECHO_MS = 1_000
 
 const WELCOME_PAUSE_MS = 2_000
 
-/** Says where the service is and how to make the first call, once the database can tell: the service runs meanwhile. */
+/** Prints the address and how to make the first call, once the database is reachable. The service runs meanwhile. */
 async function welcome(app: FastifyInstance, service: Lifecycle, opened: OpenedDatabase, config: Config, log: Logger) {
   while (!service.isDraining()) {
     try {
@@ -169,16 +169,16 @@ async function welcome(app: FastifyInstance, service: Lifecycle, opened: OpenedD
   }
 }
 
-/** Text for a person: standard output may be a log of JSON lines. */
+/** Written to standard error, because standard output may be a log of JSON lines. */
 async function welcomeText(app: FastifyInstance, service: Lifecycle, opened: OpenedDatabase, config: Config) {
   const { port } = app.server.address() as AddressInfo // it listens on TCP
   const { host } = config.server
-  const reached = { '0.0.0.0': '127.0.0.1', '::': '::1' }[host] ?? host // an address to listen on is none to call
+  const reached = { '0.0.0.0': '127.0.0.1', '::': '::1' }[host] ?? host // a wildcard address cannot be called
   const base = `http://${reached.includes(':') ? `[${reached}]` : reached}:${port}`
   const page = config.server.console ? `   page: ${base}/console` : ''
   const lines = [`\n  Listening on ${base}${page}   documentation: ${base}/docs   database: ${opened.description}`]
   const wantsDemo = opened.embedded !== null && config.database.demo
-  // Loaded where it is wanted: it brings all that reads an organisation from a file.
+  // Imported on demand, because it loads the parsers of organisation files.
   const demo = wantsDemo ? await (await import('./admin/demo.js')).loadDemo(opened.database, service.vault()) : null
   if (demo !== null) {
     lines.push(
@@ -200,7 +200,7 @@ async function welcomeText(app: FastifyInstance, service: Lifecycle, opened: Ope
   return `${lines.join('\n')}\n`
 }
 
-/** What ends the start, for people: only an error of the program has its stack. */
+/** The message and exit status of a failed start. Only unexpected errors show a stack. */
 function explain(error: unknown): { message: string; code: number } {
   const isOne = (...classes: (abstract new (...args: never[]) => Error)[]) => classes.some(of => error instanceof of)
   const isFull = isOne(EmbeddedDiskFull, KeyFileDiskFull)

@@ -1,15 +1,15 @@
 import type { Expression, SqlBool } from 'kysely'
 import { anyOf, arrayOf, isOnly, itemsOf, listOf, lit, materialized, on, queries } from '../db/statements/queries.js'
 
-/* Rights on one agent or tool, as SQL (DECISIONS section 6). The first look and the check under the lock are one expression. */
+/* Rights on one agent or tool, as SQL (DECISIONS section 6). Reads and the check under the lock use the same expressions. */
 
-/** The most that a caller may do with an agent by ownership and shares; `none` means that they cannot see it. */
+/** The access that ownership and shares give a caller to an agent; `none` means that they cannot see it. */
 export type PersonaAccess = 'owner' | 'editor' | 'viewer' | 'none'
 
 const persona = on<{ p: 'persona' }>()
 const level = (access: PersonaAccess) => lit(access)
 
-/** SQL: what the user may do with the agent `p`, by ownership and by shares to them or their groups. */
+/** SQL: the user's access to the agent `p`, by ownership and by shares with them or their groups. */
 export function personaAccess(user: Expression<string>): Expression<PersonaAccess> {
   const toUser = persona
     .selectFrom('persona_user as s')
@@ -34,7 +34,10 @@ export function personaAccess(user: Expression<string>): Expression<PersonaAcces
   return persona.case().when('p.owner_id', '=', user).then(level('owner')).else(otherwise).end()
 }
 
-/** SQL expressions of the viewer: the user, whether they manage every custom tool, their groups, the tools that their token may see (null: all). */
+/**
+ * SQL expressions for the viewer: user id, whether they manage all custom tools, the groups that they manage, and the tools that their
+ * token can see (null: all).
+ */
 export interface Viewer {
   user: Expression<string>
   managesAll: Expression<SqlBool>
@@ -45,17 +48,17 @@ export interface Viewer {
 const tool = on<{ t: 'tool' }>()
 const id = tool.ref('t.id')
 
-/** SQL: whether the viewer's token may see the tool `t`. */
+/** SQL: true if the viewer's token can see the tool `t`. */
 export function seesTool({ tools }: Viewer): Expression<SqlBool> {
   return tool.or([tool(tools, 'is', null), tool('t.id', '=', anyOf(tools))])
 }
 
-/** A tool that more agents use is beyond group managers: what a look at each of them costs, others would wait for. */
+/** Group managers cannot manage a tool used by more agents, because checking each agent would take too long. */
 export const MANAGED_TOOL_AGENTS_MAX = 1_000
 
 /**
- * SQL: whether the viewer may manage the tool `t` (DECISIONS section 6): a group manager who owns it, or where somebody else attached it to
- * agents of their groups and to no other. `ids` are all tools that the statement asks about: their agents are looked at once.
+ * SQL: true if the viewer may manage the tool `t` (DECISIONS section 6). A group manager may if they own it, or if others attached it to
+ * agents of their groups and it is on no other agent. `ids` are all tools of the statement, so that each agent is checked once.
  */
 export function managesTool(viewer: Viewer, ids: Expression<number[]> = listOf(id)) {
   const isInScope = tool('t.id', '=', anyOf(toolsInScope(viewer, ids)))
@@ -76,7 +79,7 @@ export function managesTool(viewer: Viewer, ids: Expression<number[]> = listOf(i
 /** Most tools used outside the groups appear on one of their first 20 agents, so check those first. */
 const FIRST_AGENTS = 20
 
-/** SQL: which of these tools the viewer may manage for the agents that have them. Each agent is looked up once, in hash tables. */
+/** SQL: the tools among `ids` that the viewer may manage because of the agents that use them. Agents are looked up once, by hash joins. */
 function toolsInScope(viewer: Viewer, ids: Expression<number[]>): Expression<number[]> {
   const { exists, not, and } = tool
   const inScope = queries()
@@ -151,14 +154,14 @@ function toolsInScope(viewer: Viewer, ids: Expression<number[]>): Expression<num
   )
 }
 
-/** In `attached_by` of a link that came back when nobody knew any more who had made it: it brings its tool into no scope. */
+/** The value of `attached_by` if a restored link has no known author. Such a link gives no group manager rights on its tool. */
 export const UNKNOWN_ATTACHER = '00000000-0000-0000-0000-000000000000'
 
 interface Id {
   id: number
 }
 
-/** SQL: the links `l` of a tool. Its id is asked for twice, else the planner reads all links for a tool on some hundred agents. */
+/** SQL: the links `l` of a tool. The redundant second condition keeps the planner from reading all links for a tool with hundreds of agents. */
 export function linksOf(tool: Expression<number>) {
   return queries()
     .selectFrom('persona_tool as l')
@@ -166,7 +169,7 @@ export function linksOf(tool: Expression<number>) {
     .where(({ ref }) => isOnly(ref('l.tool_id'), tool))
 }
 
-/** SQL: the agents `a` that have the tool `t`, at most `most`, with the link `used`. */
+/** SQL: at most `most` agents `a` that use the tool `t`, with the link `used`. */
 export function usedBy(most: number) {
   const links = linksOf(id).select(['l.persona_id', 'l.attached_by']).limit(lit(most))
   return queries()
@@ -177,13 +180,13 @@ export function usedBy(most: number) {
 
 const used = on<{ a: 'persona'; used: { attached_by: string | null } }>()
 
-/** SQL: whether the agent `a` is shared with a group that the viewer manages. */
+/** SQL: true if the agent `a` is shared with a group that the viewer manages. */
 export function isInside({ managedGroups }: Viewer) {
   const shares = used.selectFrom('persona_group as s').whereRef('s.persona_id', '=', 'a.id')
   return used.exists(shares.where('s.user_group_id', '=', anyOf(managedGroups)))
 }
 
-/** SQL: whether the viewer made the link `used` of the agent `a` themselves; one without a name is its owner's. */
+/** SQL: true if the viewer made the link `used` of the agent `a`. A link without a name counts as made by the agent's owner. */
 export function isAttachedBy({ user }: Viewer) {
   return used(used.fn.coalesce('used.attached_by', 'a.owner_id'), 'is not distinct from', user)
 }

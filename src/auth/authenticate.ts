@@ -10,7 +10,7 @@ import { type Caller, PERMISSIONS } from './caller.js'
 import { callersWhere } from './grants.js'
 import { invalidToken } from './token.js'
 
-/** A resource to read along with the caller. An undefined id is one that no row can have: only the caller is read. */
+/** A resource to read together with the caller. If the id is undefined (not a valid id), only the caller is read. */
 export interface Lookup {
   statement: CallerStatement
   id: number | undefined
@@ -18,11 +18,11 @@ export interface Lookup {
 
 export interface Authenticated {
   caller: Caller
-  /** The state of the resource as the statement builds it, null when there is none. */
+  /** The state of the resource; null if it does not exist. */
   prefetched: object | null
-  /** Whether the token's last use is long enough ago to be written again. */
+  /** True if the token's last use should be written again. */
   useIsStale: boolean
-  /** How many steps the schema has: another number than before says that somebody migrates it. */
+  /** The number of steps of the schema. A change means that the schema is being migrated. */
   schemaSteps: number
 }
 
@@ -43,20 +43,20 @@ interface CallerRow {
   permission: 1 | 2 | 3
   managed_groups: number[]
   grants: string
-  /** JSON, parsed by the request that it is for. */
+  /** JSON text, parsed when its row is used. */
   state: string | null
   schema_steps: number
 }
 
-/** A token's hash, and the id of the resource to read along. */
+/** A token's hash, and the id of the resource to read. */
 interface Question {
   hash: Buffer
   resource: number | null
 }
 
 /**
- * The caller of a request by the hash of its token, with the resource that it names, in one batched statement. Nothing is remembered: a
- * revocation works on the next request. Throws `NotAuthenticated`; database errors pass through.
+ * Reads the caller by the hash of the token, together with the resource, in one batched statement. Nothing is cached, so a revocation takes
+ * effect with the next request. Throws `NotAuthenticated` and database errors.
  */
 export async function authenticate(
   database: BatchRunner,
@@ -69,13 +69,13 @@ export async function authenticate(
   requireValid(row)
   return {
     caller: callerOf(row),
-    prefetched: row.state === null ? null : markReceived(JSON.parse(row.state) as object), // as its statement builds it
+    prefetched: row.state === null ? null : markReceived(JSON.parse(row.state) as object), // its statement determines the type
     useIsStale: row.use_is_stale,
     schemaSteps: row.schema_steps,
   }
 }
 
-/** The caller of a request that has begun before, as they are now, in a transaction. Throws `NotAuthenticated`. */
+/** Authenticates the caller of a running request again, in a transaction. Throws `NotAuthenticated`. */
 export async function authenticateWithin(trx: Executor, hash: Buffer): Promise<Caller> {
   const row = await callerOnly.for({ hash, resource: null }).single(trx)
   requireValid(row)
@@ -111,10 +111,10 @@ export type CallerStatement = RowStatement<Question, CallerRow>
 
 const caller = on<{ caller: CallerRow }>()
 
-/** SQL: the caller's user id, for what rides on a caller statement. */
+/** SQL: the caller's user id, for expressions in a caller statement. */
 export const userOfCaller: Expression<string> = caller.ref('caller.user_id')
 
-/** SQL: the caller as a viewer of tools, likewise. */
+/** SQL: the caller as a viewer of tools, for expressions in a caller statement. */
 export const viewerOfCaller: Viewer = {
   user: userOfCaller,
   managesAll: caller('caller.permission', '>=', lit(2)),
@@ -124,12 +124,10 @@ export const viewerOfCaller: Viewer = {
     .when(caller.or([caller('caller.persona_ids', 'is not', null), caller('caller.tool_ids', 'is not', null)]))
     .then(caller.fn.coalesce('caller.tool_ids', noItems<number>()))
     .end()
-    .$notNull(), // as any parameter may be null
+    .$notNull(), // any parameter may be null
 }
 
-/**
- * A statement that reads the caller of each known token, as `callersWhere` says, and a resource.
- */
+/** A statement that reads the caller of each token, by `callersWhere`, and a resource. */
 export function callerStatement(
   name: string,
   resource: (id: Expression<number>) => Expression<unknown>,
@@ -147,5 +145,5 @@ export function callerStatement(
   )
 }
 
-/** Reads the callers alone. */
+/** Reads only the caller. */
 export const callerOnly = callerStatement('caller', () => on().lit(null))

@@ -1,45 +1,44 @@
 import type { Permission, Scope, UserKind } from '../db/tables.js'
 
-/** The bearer token of a request, without the token. `expiresAt` is ISO 8601 in UTC, null when it never expires. */
+/** The properties of a request's bearer token, without the token itself. `expiresAt` is ISO 8601 in UTC, null if it never expires. */
 export interface CallerToken {
   id: number
   personaIds: number[] | null
   toolIds: number[] | null
   requiresIfMatch: boolean
-  /** Whether it stores nothing, whatever its user may do. */
+  /** True if the token stores nothing, whatever its user may do. */
   readOnly: boolean
   expiresAt: string | null
 }
 
-/** An authenticated caller. `permission` is what person, groups and scopes leave; `managedGroupIds` is empty below the tool scopes. */
+/** An authenticated caller. `permission` combines user, groups and scopes; `managedGroupIds` is empty if the scopes exclude tool operations. */
 export interface Caller {
   userId: string
   email: string
   kind: UserKind
   permission: Permission
   managedGroupIds: number[]
-  /** Everything of this that decisions rest on, as one text: what is stored by them is stored only while it is the same. */
+  /** All rights that decisions depend on, as one text. A write checks that it is still the same. */
   grants: string
   token: CallerToken
 }
 
-/** The tools that a token may see, besides those of its agents; null where it is not bound. */
+/** The tools that a token is bound to; null if the token is unbound. It also sees the tools of its agents. */
 export function visibleTools({ personaIds, toolIds }: CallerToken): number[] | null {
   return personaIds === null && toolIds === null ? null : (toolIds ?? [])
 }
 
-/** The agents that a token may see; null where it is not bound. */
+/** The agents that a token is bound to; null if the token is unbound. */
 export function visibleAgents({ personaIds, toolIds }: CallerToken): number[] | null {
   return personaIds === null && toolIds === null ? null : (personaIds ?? [])
 }
 
-/** Permissions in rising order; each includes the ones before (DECISIONS section 7). */
+/** Permissions in ascending order. Each includes the previous ones (DECISIONS section 7). */
 export const PERMISSIONS = ['basic', 'manage:actions', 'admin'] as const satisfies readonly Permission[]
 
-/** What a token can be narrowed to; `read` to requests that store nothing. */
+/** The scopes of a token. `read` allows only requests that store nothing. */
 export const SCOPES = ['read', ...PERMISSIONS] as const satisfies readonly Scope[]
 
-/** Whether a held permission includes another. */
 export function includesPermission(held: Permission, wanted: Permission): boolean {
   return PERMISSIONS.indexOf(held) >= PERMISSIONS.indexOf(wanted)
 }
@@ -48,12 +47,12 @@ export function isAdmin(caller: Caller): boolean {
   return caller.permission === 'admin'
 }
 
-/** Whether the caller may manage every custom tool. */
+/** True if the caller may manage all custom tools. */
 export function managesActions(caller: Caller): boolean {
   return includesPermission(caller.permission, 'manage:actions')
 }
 
-/** Whether the caller may use the tool operations at all: by permission, or as the manager of a group. */
+/** True if the caller may use tool operations at all, by permission or as a group manager. */
 export function mayUseToolOperations(caller: Caller): boolean {
   return managesActions(caller) || caller.managedGroupIds.length > 0
 }

@@ -2,9 +2,9 @@ import type { Expression, SqlBool } from 'kysely'
 import { ago, anyOf, instant, listOf, lit, NOW, noItems, on, queries } from '../db/statements/queries.js'
 import type { Scope } from '../db/tables.js'
 
-/* What a token grants, as SQL: read when a request comes, and again by the statement that stores, because rights may end meanwhile. */
+/* The rights of a token, as SQL. They are read with each request, and checked again by the statement that stores, because rights may end in between. */
 
-/** The rows of `callersWhere`, by their aliases. */
+/** The aliases of the rows in `callersWhere`. */
 const rows = on<{
   t: 'token'
   u: 'user_account'
@@ -14,8 +14,8 @@ const rows = on<{
 const { case: choose, cast, fn, ref } = rows
 
 /**
- * SQL: each token `t` for which `which` holds, with its user and what user, groups and scopes permit together (DECISIONS sections 6, 7).
- * `grants` is what decisions rest on, as one text. `offset 0` has the user looked up by key: the planner may read all users else.
+ * SQL: each token `t` that matches `which`, with its user and the combined rights of user, groups and scopes (DECISIONS sections 6, 7).
+ * `grants` has these rights as one text. `offset 0` makes the planner look up the user by key instead of reading all users.
  */
 export function callersWhere(which: Expression<SqlBool>) {
   const user = queries().selectFrom('user_account').selectAll().where('user_account.id', '=', ref('t.user_id'))
@@ -64,7 +64,7 @@ export function callersWhere(which: Expression<SqlBool>) {
 const READ = lit('read' as Scope)
 const scopes: Expression<Scope[]> = ref('t.scopes').$notNull()
 
-/** SQL: whether the token `t` only reads. */
+/** SQL: true if the token `t` is read-only. */
 const isReadOnly = fn.coalesce(rows(scopes, '@>', listOf(READ)), lit(false))
 
 const GRANTED = [
@@ -73,10 +73,10 @@ const GRANTED = [
   isReadOnly,
 ]
 
-/** SQL: whether the last use of the token `t` was written long enough ago to be written again. */
+/** SQL: true if the last use of the token `t` was not written within the last minute. */
 export const useIsStale = fn.coalesce(rows('t.last_used_at', '<', ago('1 minute')), lit(true))
 
-/** SQL: whether a token still grants what it did when the caller was established; null is the operator, who needs none. */
+/** SQL: true if a token still has the rights `grants`. A null token is the operator, who needs none. */
 export function grantsAsBefore(token: Expression<number>, grants: Expression<string>): Expression<SqlBool> {
   const same = queries()
     .selectFrom(callersWhere(rows('t.id', '=', token)).as('caller'))
@@ -86,7 +86,7 @@ export function grantsAsBefore(token: Expression<number>, grants: Expression<str
   return rows.or([rows(token, 'is', null), rows.exists(same)])
 }
 
-/** SQL: the place of the highest of these permissions in `PERMISSIONS`, from 1. */
+/** SQL: the rank of the highest of these permissions in `PERMISSIONS`, from 1. */
 function rank(permissions: Expression<Scope[]>): Expression<number> {
   const holds = (permission: Scope) => rows(lit(permission), '=', anyOf(permissions))
   return choose().when(holds('admin')).then(lit(3)).when(holds('manage:actions')).then(lit(2)).else(lit(1)).end()

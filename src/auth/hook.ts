@@ -16,36 +16,36 @@ import { type Caller, includesPermission, mayUseToolOperations } from './caller.
 import { recordLastUse } from './last-use.js'
 import { bearerTokenHash } from './token.js'
 
-/** The access that a route declares; every route has one (a test fails when one does not). */
+/** The access policy of a route. The application does not start with a route that has none. */
 export interface RoutePolicy {
-  /** `public` asks for no token. `manage:actions` also lets group managers through (DECISIONS section 6). */
+  /** `public` needs no token. `manage:actions` also admits group managers (DECISIONS section 6). */
   permission: Permission | 'public'
   /** The kind of resource that the route works on. */
   resource?: 'persona' | 'tool'
-  /** Whether the route stores something: its 503 then says what became of that. */
+  /** True if the route stores something. Its 503 then has the outcome. */
   writes?: true
-  /** Whether its work is requests to other routes, which say what became of it. */
+  /** True if the route sends requests to other routes, whose answers have the outcome. */
   asksWithin?: true
-  /** Whether it makes a new resource: a token that is bound to some cannot, nor can a manager of groups. */
+  /** True if it creates a resource. Bound tokens and group managers must not create any. */
   creates?: true
-  /** Whether `X-Onyx-Authorization` is read before `Authorization`, whatever the settings say. */
+  /** True if `X-Onyx-Authorization` takes precedence over `Authorization`, whatever the settings are. */
   takesOnyxHeader?: true
-  /** The path parameter that names one, and the statement that reads it along with the caller. */
+  /** The path parameter with the resource's id, and the statement that reads the resource with the caller. */
   lookup?: { parameter: string; statement: CallerStatement }
 }
 
-/** The caller of this moment, and the state of the requested resource; null when there is none. */
+/** The current caller, and the state of the requested resource; null if it does not exist. */
 export type CallerNow = Pick<Authenticated, 'caller' | 'prefetched'>
 
-/** What the log says of a refusal beside its code. */
+/** Details of a refusal for the log, in addition to its code. */
 export interface ToldOfRefusal {
-  /** The setting that bounds what it was refused for, if one does. */
+  /** The setting with the exceeded limit, if any. */
   setting: string | undefined
-  /** What a 422 finds fault with: nothing that the caller wrote. */
+  /** The faults of a 422, without caller input. */
   faults?: readonly string[]
   /** The error behind a 503. */
   cause?: unknown
-  /** Whether the update of a 503 is stored. */
+  /** The outcome of the update of a 503. */
   outcome?: unknown
 }
 
@@ -56,38 +56,39 @@ declare module 'fastify' {
   interface FastifyRequest {
     /** The caller. Set on every route that is not public, before the body is read. */
     caller: Caller
-    /** The state of the resource that the path names, as the route's `lookup` found it; null when there is none. */
+    /** The state of the resource in the path, read by the route's `lookup`; null if it does not exist. */
     prefetched: object | null
-    /** The caller by now, because a body may take long, and what a `lookup` reads. Throws `NotAuthenticated`, `Forbidden`. */
+    /** Authenticates again, because receiving a body may take long, and reads the resource of the `lookup`. Throws `NotAuthenticated`, `Forbidden`. */
     authenticateAgain(lookup?: Lookup): Promise<CallerNow>
-    /** The caller as they are by now, likewise, as a transaction sees them. */
+    /** Authenticates again within a transaction. Throws likewise. */
     callerNow(trx: Executor): Promise<Caller>
-    /** The SHA-256 of the bearer token, or why there is none, once it was asked for. */
+    /** The SHA-256 of the bearer token, or the refusal if there is none; undefined until it is first needed. */
     tokenHash: Buffer | NotAuthenticated | undefined
-    /** Why the request was refused, for the metrics: an error code or the reason of a 503. */
+    /** The reason for a refusal, for metrics: an error code or the reason of a 503. */
     refusal: string | undefined
-    /** What the log says of its refusal; put together only for a line that is written. */
+    /** Makes the details of a refusal; called only for a log line that is written. */
     toldOfRefusal: (() => ToldOfRefusal) | undefined
     limit: RateLimitState | undefined
   }
 }
 
-/** Establishes the caller, and that token and path allow the request. Throws `NotAuthenticated`, `Forbidden`. */
+/** Authenticates a request, and checks that token and path allow it. Throws `NotAuthenticated`, `Forbidden`. */
 export type Authenticate = (request: FastifyRequest, reply: FastifyReply) => Promise<void>
 
-/** The name of the decoration of scopes whose requests are authenticated. */
+/** The decorator that marks scopes whose requests are authenticated. */
 export const REQUIRES_TOKEN = 'requiresToken'
 
 /**
- * Gives requests their caller. Answers what authenticates a request before its body is read, for the scope with `REQUIRES_TOKEN`, whose
- * routes ask for a permission, as no others may. `requireSchema` throws if a schema with this number of steps does not fit.
+ * Adds the caller to requests. Returns the function that authenticates a request before its body is read, for the scope with
+ * `REQUIRES_TOKEN`. Only routes of that scope may declare a permission. `requireSchema` throws if the schema with this number of steps does
+ * not fit.
  */
 export function registerAuthentication(
   app: FastifyInstance,
   database: Database,
   requireSchema: (steps: number) => Promise<void>,
 ): Authenticate {
-  // Typed as always set: authentication sets it before any handler of a route that is not public runs.
+  // Authentication sets it before the handler of any route that is not public, so the type is not nullable.
   app.decorateRequest('caller', null as unknown as Caller)
   app.decorateRequest('tokenHash', undefined)
   app.decorateRequest('prefetched', null)
@@ -106,14 +107,14 @@ export function registerAuthentication(
   return (request, reply) => admit(request, reply, database, requireSchema)
 }
 
-/** The SHA-256 of a request's bearer token, made once. Throws `NotAuthenticated` when it has none of our form. */
+/** The SHA-256 of a request's bearer token, computed once. Throws `NotAuthenticated` without a well-formed token. */
 export function tokenHashOf(request: FastifyRequest): Buffer {
   const found = tokenHashIn(request)
   if (found instanceof NotAuthenticated) throw found
   return found
 }
 
-/** The same without a throw. `authorization`: the header's value, or that of another header that takes its place. */
+/** The same, returning the error. `authorization` may come from another header. */
 export function tokenHashIn(
   request: FastifyRequest,
   authorization = request.headers.authorization,
@@ -122,13 +123,13 @@ export function tokenHashIn(
   return request.tokenHash
 }
 
-/** Does not start an application with a route that says nothing of its callers, or asks for a permission that nothing checks. */
+/** Prevents the start of an application that has a route without a permission, or with one that no hook checks. */
 function requireDeclaredPolicies(app: FastifyInstance): void {
   const undeclared: string[] = []
   app.addHook('onRoute', function ({ url, config }) {
     const permission = config?.policy?.permission
     const isDeclared = permission !== undefined && (permission !== 'public') === this.hasDecorator(REQUIRES_TOKEN)
-    if (url !== '*' && !isDeclared) undeclared.push(url) // preflights: every address and none
+    if (url !== '*' && !isDeclared) undeclared.push(url) // preflights match every address
   })
   app.addHook('onReady', async () => {
     if (undeclared.length > 0) throw new Error(`no permission is declared for ${undeclared.join(', ')}`)
@@ -168,7 +169,7 @@ async function authenticateAgain(
   return found
 }
 
-/** Throws where the caller may not do what the request asks, as far as the token and the path tell. */
+/** Throws if the caller must not make this request, judging by token and path. */
 function requireAdmitted(request: FastifyRequest, caller: Caller): void {
   const policy = policyOf(request)
   requirePermission(caller, policy)
@@ -183,7 +184,7 @@ function policyOf({ policy }: FastifyRequest): RoutePolicy {
 
 function lookupFor(request: FastifyRequest, { lookup }: RoutePolicy): Lookup | undefined {
   if (lookup === undefined) return undefined
-  const parameters = request.params as Record<string, string> // the router's own: every value is text
+  const parameters = request.params as Record<string, string> // path parameters are always text
   const id = parseId(parameters[lookup.parameter] ?? '', [])
   return { statement: lookup.statement, id: 'value' in id ? id.value : undefined }
 }
@@ -194,14 +195,14 @@ function requirePermission(caller: Caller, { permission, creates }: RoutePolicy)
   throw new Forbidden(`This operation takes the permission ${permission}.`, permission)
 }
 
-/** A token that only reads may try a change: a dry run stores nothing. */
+/** A read-only token may make dry runs, which store nothing. */
 function requireWriting({ token }: Caller, { writes }: RoutePolicy, { query }: Pick<FastifyRequest, 'query'>): void {
-  const { dry_run: dryRun } = query as { dry_run?: unknown } // text, or what validation made of it
+  const { dry_run: dryRun } = query as { dry_run?: unknown } // text, or a boolean after validation
   if (!writes || !token.readOnly || dryRun === true || dryRun === 'true') return
   throw new Forbidden('This token is read-only: with it nothing is stored. A dry run (dry_run=true) is answered.')
 }
 
-/** A token bound to agents only cannot call tool operations, and the reverse; validation needs no one tool. */
+/** A token bound only to agents cannot call tool operations, and vice versa. Validation works on no particular tool. */
 function requireBinding({ token }: Caller, { resource, creates }: RoutePolicy, lookup: Lookup | undefined): void {
   if (resource === undefined || (token.personaIds === null && token.toolIds === null)) return
   if (creates) throw new Forbidden('This token is bound to some agents and tools, and cannot create others.')
@@ -210,7 +211,7 @@ function requireBinding({ token }: Caller, { resource, creates }: RoutePolicy, l
   throw new Forbidden('This token is bound to other resources.')
 }
 
-/** Whether a route with this policy lets the caller in, as far as the token tells. */
+/** True if a route with this policy admits the caller, judging by the token alone. */
 export function admits(policy: RoutePolicy, caller: Caller): boolean {
   try {
     requirePermission(caller, policy)
@@ -222,7 +223,7 @@ export function admits(policy: RoutePolicy, caller: Caller): boolean {
   }
 }
 
-/** Writes the token's last use, at most once a minute; nobody waits for it and its failure fails no request. */
+/** Writes the token's last use, at most once a minute. The request does not wait for it, and does not fail with it. */
 function recordUse(request: FastifyRequest, database: Database, id: number): void {
   recordLastUse
     .for({ id })

@@ -2,7 +2,7 @@ import { materialized, NOW } from '../db/statements/queries.js'
 import { rowStatement } from '../db/statements/row-statement.js'
 import { useIsStale } from './grants.js'
 
-/** Writes that tokens were used, at most once a minute each. It waits for no row: the next use is early enough. */
+/** Writes the last use of tokens, at most once a minute each. It skips locked rows: the next use will be written. */
 export const recordLastUse = rowStatement<{ id: number }, object>(
   'token_use',
   { id: 'integer' },

@@ -2,7 +2,7 @@ import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import { rowStatement } from '../db/statements/row-statement.js'
 import type { Scope } from '../db/tables.js'
 
-/** Reads a token's scopes, null for all that its user may do, and the names of groups, in the order of their ids. */
+/** Reads a token's scopes (null: all rights of its user), and the names of these groups, sorted by id. */
 export const readTokenRecord = rowStatement<
   { token: number; groups: readonly number[] },
   { scopes: Scope[] | null; managed_groups: { id: number; name: string }[] }

@@ -1,7 +1,7 @@
 /**
- * The form of an access token (DECISIONS section 7): `pat_` of a person, `sa_` of a service account or `ro_` of either that only reads, 22 random
- * characters of base 62, and the CRC-32 of all that in 6: a mistyped token is refused without a look-up, and scanners find tokens by
- * `\b(?:pat|sa|ro)_[0-9A-Za-z]{28}\b`. Only the SHA-256 is stored; 131 random bits leave nothing to guess.
+ * The format of an access token (DECISIONS section 7): `pat_` (person), `sa_` (service account) or `ro_` (read-only), 22 random base-62
+ * characters, and 6 characters with the CRC-32 of the rest. So a mistyped token is refused without a lookup, and scanners can find tokens
+ * by `\b(?:pat|sa|ro)_[0-9A-Za-z]{28}\b`. Only the SHA-256 is stored; 131 random bits make guessing impossible.
  */
 import { hash, randomInt } from 'node:crypto'
 import { crc32 } from 'node:zlib'
@@ -18,14 +18,14 @@ const PREFIX = { person: 'pat_', service_account: 'sa_', read_only: 'ro_' } as c
 const KINDS = { pat: 'person', sa: 'service_account', ro: 'read_only' } as const
 const TOKEN_FORM = /^(pat|sa|ro)_[0-9A-Za-z]{28}$/
 
-/** Makes a new token and the bytes to store for it. The token cannot be had again from the hash. */
+/** Makes a new token and the hash to store. The token cannot be recovered from the hash. */
 export function mintToken(kind: TokenKind): { token: string; hash: Buffer } {
   const body = PREFIX[kind] + randomCharacters(RANDOM_LENGTH)
   const token = body + checksumOf(body)
   return { token, hash: hashToken(token) }
 }
 
-/** Reads a token. `ok` says that form and checksum are right, not that the token exists; `hash` is the key for the look-up. */
+/** Parses a token. `ok` means that format and checksum are right, not that the token exists. `hash` is the lookup key. */
 export function parseToken(text: string): ParsedToken {
   const match = TOKEN_FORM.exec(text)
   if (!match) return { ok: false }
@@ -34,7 +34,7 @@ export function parseToken(text: string): ParsedToken {
   return { ok: true, kind: KINDS[match[1] as keyof typeof KINDS], hash: hashToken(text) }
 }
 
-/** The SHA-256 of the bearer token in an `Authorization` header, or the refusal of a header without a token of our form. */
+/** The SHA-256 of the bearer token in an `Authorization` header, or the refusal if it has no well-formed token. */
 export function bearerTokenHash(authorization: string | undefined): Buffer | NotAuthenticated {
   if (authorization === undefined) {
     return new NotAuthenticated('UNAUTHENTICATED', 'Send a token: Authorization: Bearer <token>.')
@@ -47,20 +47,20 @@ export function bearerTokenHash(authorization: string | undefined): Buffer | Not
   return parsed.ok ? parsed.hash : invalidToken()
 }
 
-/** The refusal of a token that is unknown, revoked, or not one of ours. */
+/** The refusal of an unknown, revoked or malformed token. */
 export function invalidToken(): NotAuthenticated {
   return new NotAuthenticated('INVALID_TOKEN', 'This token is not valid. Make one with: agentctl token create.')
 }
 
-/** How many hexadecimal digits of a token's SHA-256 tell an operator which one it is. */
+/** The number of hex digits of a token's SHA-256 that identify it in the log. */
 export const DIGEST_DIGITS = 12
 
-/** The beginning of a token's SHA-256 in hexadecimal, for the log: `agentctl token list` finds the token by it. */
+/** The first hex digits of a token's SHA-256, for the log. `agentctl token list` shows them too. */
 export function tokenDigest(hash: Buffer): string {
   return hash.toString('hex').slice(0, DIGEST_DIGITS)
 }
 
-/** The SHA-256 of a token: what is stored and looked up. That of a token that only reads has a zero byte in front (migration 0015). */
+/** The stored SHA-256 of a token. A read-only token gets a zero byte in front (migration 0015). */
 export function hashToken(token: string): Buffer {
   const digest = hash('sha256', token, 'buffer')
   return token.startsWith(PREFIX.read_only) ? Buffer.concat([Buffer.alloc(1), digest]) : digest

@@ -5,15 +5,15 @@ import type { Viewer } from './access.js'
 import { type Caller, isAdmin, managesActions, visibleTools } from './caller.js'
 import { grantsAsBefore } from './grants.js'
 
-/** The viewer of a resource, as parameters of a statement. `user` is null for the operator at the command line. */
+/** The viewer of a resource, as statement parameters. `user` is null for the operator. */
 export interface ViewerParameters {
   user: string | null
   manages_all: boolean
   is_admin: boolean
   managed_groups: number[]
-  /** The tools that the viewer's token may see; null: all. */
+  /** The tools that the viewer's token can see; null: all. */
   tools: number[] | null
-  /** The token by which the viewer calls, and what it granted then; null where nothing rests on a token. */
+  /** The viewer's token and the rights that it had; null if no token is checked. */
   token: number | null
   grants: string | null
 }
@@ -28,7 +28,7 @@ export const VIEWER_TYPES: SqlTypes<ViewerParameters> = {
   grants: 'text',
 }
 
-/** The viewer that may do everything: the operator at the command line. */
+/** The operator at the command line, who may do everything. */
 export const OPERATOR: ViewerParameters = {
   user: null,
   manages_all: true,
@@ -39,7 +39,7 @@ export const OPERATOR: ViewerParameters = {
   grants: null,
 }
 
-/** A caller as the statements' parameters name them. */
+/** The caller as statement parameters. */
 export function viewerParameters(caller: Caller): ViewerParameters {
   return {
     user: caller.userId,
@@ -58,14 +58,14 @@ export function viewerOf(param: Param<ViewerParameters>): Viewer & { isAdmin: Ex
   return { user, managesAll, managedGroups, tools: param('tools'), isAdmin: param('is_admin') }
 }
 
-/** SQL: the viewer of a query that is built for these values, and whether their token still grants what it did. */
+/** SQL: the viewer of a query with these values, and whether their token still has the same rights. */
 export function viewerWithValues(parameters: ViewerParameters): Viewer & { grantsStand: Expression<SqlBool> } {
   const { cast, val } = on()
   const value: Param<ViewerParameters> = name => cast(val(parameters[name]), sql.raw(VIEWER_TYPES[name]))
   return { ...viewerOf(value), grantsStand: grantsStand(value) }
 }
 
-/** SQL: whether the viewer's token still grants what it did when the decision was made. */
+/** SQL: true if the viewer's token still has the rights that the decision was based on. */
 export function grantsStand(param: Param<ViewerParameters>): Expression<SqlBool> {
   return grantsAsBefore(param('token'), param('grants'))
 }

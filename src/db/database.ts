@@ -29,26 +29,26 @@ import {
 import type { Tables } from './tables.js'
 
 /**
- * The database: pools of connections, and what runs on them. Connects lazily: the first statement reports a server that cannot be
- * reached. Making it reads the certificate files of the URL, and throws when they cannot be read.
+ * The database: its pools and batches. It connects at the first statement, which reports an unreachable server. The constructor reads the
+ * certificate files of the URL, and throws if they are unreadable.
  */
 export class Database implements BatchRunner {
   readonly db: Kysely<Tables>
-  /** One connection of its own, for readiness: it tells a pool that is busy from a server that does not answer. */
+  /** A separate connection for readiness probes, which works while the pool is busy. */
   readonly probe: Kysely<Tables>
-  /** For its counts of connections; statements go through `db` and `batched`. */
+  /** For its connection counts. Run statements with `db` and `batched`. */
   readonly pool: pg.Pool
   readonly #probePool: pg.Pool
-  /** How many statements went to the database since it was opened. */
+  /** The number of statements sent since the start. */
   readonly counters = { statements: 0 }
   readonly #options: DatabaseOptions
   readonly #settings: SessionSettings
   readonly #sessions = new Map<pg.PoolClient, Session>()
-  /** One for each statement that ever ran in batches: the program has a fixed set of them. */
+  /** One batcher per statement; the program has a fixed set of them. */
   readonly #batchers = new Map<unknown, unknown>()
   readonly #config: pg.PoolConfig
   #server: DatabaseServer | undefined
-  /** Whether the last change that was sent was stored; true before the first. */
+  /** False if the last change could not be stored; true before the first. */
   storesChanges = true
   #renewedAt = Number.NEGATIVE_INFINITY
   #closed: Promise<void> | undefined
@@ -64,10 +64,10 @@ export class Database implements BatchRunner {
   }
 
   /**
-   * Runs a statement for one row in a batch with those of other requests; answers undefined where it answered nothing for the row.
-   * `onSend` is called when there is a connection: the last moment to put values onto the row. An error of the server about one row
-   * is only that row's, a lost connection everybody's: `ConnectionLost` when nothing was applied for certain, `CommitUnknown` when
-   * the loss left that open. A statement that may wait long for a lock does not belong here.
+   * Runs a statement for one row in a batch with rows of other requests. Returns undefined if the statement returned nothing for the row.
+   * `onSend` is called once there is a connection: the row may be changed until then. An error about one row affects only that row; a lost
+   * connection affects all: `ConnectionLost` if certainly nothing was applied, else `CommitUnknown`. Do not batch a statement that may wait
+   * long for a lock.
    */
   batched<P extends object, R>(
     statement: RowStatement<P, R>,
@@ -79,7 +79,7 @@ export class Database implements BatchRunner {
   }
 
   #batcherOf<P extends object, R>(statement: RowStatement<P, R>): Batcher<P, Positioned<R> | undefined> {
-    // The map's types cannot say that a statement and its batcher belong together: this is where they are put in.
+    // The map's type cannot relate a statement to its batcher. Only this function adds entries.
     let batcher = this.#batchers.get(statement) as Batcher<P, Positioned<R> | undefined> | undefined
     if (batcher === undefined) {
       batcher = new Batcher(
@@ -105,14 +105,14 @@ export class Database implements BatchRunner {
       const answer = await session.executeQuery<Positioned<R>>(statement.bind(rows))
       return byPosition(answer.rows, rows.length)
     } finally {
-      await cancelling // or it could meet the next statement on this connection
+      await cancelling // or it could cancel the next statement on this connection
       session.release()
     }
   }
 
   /**
-   * Has the server cancel what runs on a connection, where another one is free for that. What waits for the standby has committed
-   * already: to end that wait would show a change that a failover loses. Never rejects.
+   * Asks the server to cancel the running statement, if a connection is free for that. Does not cancel a wait for the standby: the change
+   * has been committed, and a failover could lose it. Never rejects.
    */
   async #cancel({ server }: Session): Promise<void> {
     const { idleCount, totalCount } = this.pool
@@ -123,14 +123,14 @@ export class Database implements BatchRunner {
   }
 
   /**
-   * Finds out what became of a transaction whose commit was not confirmed: `trace` answers a row if, and only if, it was applied.
-   * `unknown` when that cannot be known within `withinMs`. Never throws.
+   * Finds out whether a transaction with an unconfirmed commit was applied: `trace` must return a row if and only if it was. `unknown` if
+   * that cannot be found out within `withinMs`. Never throws.
    */
   settle(doubt: CommitUnknown, trace: Query, withinMs = SETTLE_WITHIN_MS): Promise<Outcome> {
     return settle(() => this.#acquire(this.pool), doubt, trace, withinMs)
   }
 
-  /** Whether the database takes changes now: it is no standby and not set to read only. Asks it, on the connection of probes. */
+  /** Asks the database, on the probe connection, whether it accepts changes: it is no standby and not read-only. */
   async acceptsWrites(): Promise<boolean> {
     const { rows } = await sql<{ accepts: boolean }>`
       select current_setting('transaction_read_only') = 'off' and not pg_is_in_recovery() as accepts`.execute(
@@ -139,7 +139,7 @@ export class Database implements BatchRunner {
     return rows[0]?.accepts ?? false
   }
 
-  /** Where it is, for people and logs: no password, no certificate files. */
+  /** The address of the database for logs, without password and certificate files. */
   get description(): string {
     return describeDatabase(this.#options.url)
   }
@@ -150,8 +150,8 @@ export class Database implements BatchRunner {
   }
 
   /**
-   * Closes: refuses new work, waits for statements under way at most `graceMs`, then cuts their connections. Resolves when
-   * every socket is closed. May be called again.
+   * Closes the pools: refuses new work, waits up to `graceMs` for running statements, then cuts their connections. Resolves when every
+   * socket is closed. It may be called again.
    */
   close(graceMs = 5_000): Promise<void> {
     this.#closed ??= this.#close(graceMs)
@@ -162,7 +162,7 @@ export class Database implements BatchRunner {
     const cut = setTimeout(() => {
       for (const client of this.#sessions.keys()) client.connection.stream.destroy()
     }, graceMs)
-    // pg's pool is done when it has told its connections to close; the sockets close later.
+    // pg's pool resolves before the sockets are closed.
     const ended = [...this.#sessions.values()].map(session => session.ended)
     await Promise.all([this.pool.end(), this.#probePool.end()])
     await Promise.all(ended)
@@ -185,7 +185,7 @@ export class Database implements BatchRunner {
     }
   }
 
-  /** Leaves all connections; not again and again where new ones are no better. */
+  /** Replaces all connections, at most once per `RENEW_PAUSE_MS`, because new ones may be no better. */
   #renew(): void {
     if (performance.now() < this.#renewedAt + RENEW_PAUSE_MS) return
     this.#renewedAt = performance.now()
@@ -197,7 +197,7 @@ export class Database implements BatchRunner {
       ...this.#config,
       Client: ClosingClient,
       max: connectionsMax,
-      // Awaited by the pool before it hands the connection out, though its declaration says void.
+      // The pool awaits it before it hands out the connection, although its type says void.
       onConnect: client => this.#begin(client),
     })
     pool.on('remove', client => this.#sessions.delete(client))
@@ -207,10 +207,10 @@ export class Database implements BatchRunner {
     return pool
   }
 
-  /** Makes the session of a new connection. Refuses a server that the service cannot work with. */
+  /** Creates the session of a new connection. Refuses a server that the service cannot use. */
   async #begin(client: pg.ClientBase): Promise<void> {
     const name = connectionName(this.#config.application_name ?? '')
-    const session = new Session(client as pg.Client, name, this.#settings) // the pool makes clients of this class
+    const session = new Session(client as pg.Client, name, this.#settings) // the pool creates clients of this class
     const limitMs = this.#options.connectTimeoutMs
     const server = await readServer(client as pg.Client, name, limitMs, startupSettings(this.#options)).catch(error => {
       session.cut()
@@ -223,7 +223,7 @@ export class Database implements BatchRunner {
     this.#server = server
   }
 
-  /** A usable session. Leaves connections that became stale while they were idle. */
+  /** Returns a usable session. Closes connections that became stale while idle. */
   async #acquire(pool: pg.Pool): Promise<Session> {
     const start = performance.now()
     try {
@@ -240,12 +240,15 @@ export class Database implements BatchRunner {
     }
   }
 
-  /** Why the pool gave no connection. Its own errors have no class: one without a cause that took so long waited for a free one. */
+  /**
+   * The reason why the pool gave no connection. Its errors have no class: one without a cause after the whole timeout means that no
+   * connection became free.
+   */
   #connectFault(error: unknown, waitedMs: number): unknown {
     if (this.pool.ending) return new DatabaseClosed({ cause: error })
     if (isConnectFault(error)) return error
     if (!(error instanceof Error)) return new ConnectionLost({ cause: error })
-    // The pool wraps a connection that took too long.
+    // The pool wraps the error of a connection that took too long.
     if (isConnectFault(error.cause)) return error.cause
     const limitMs = this.#config.connectionTimeoutMillis ?? 0
     const isWait = error.cause === undefined && !('code' in error) && waitedMs > limitMs - TIMER_MS
@@ -260,13 +263,13 @@ export class Database implements BatchRunner {
       commitTransaction: session => own(session).commit(),
       rollbackTransaction: session => own(session).rollback(),
       releaseConnection: async session => own(session).release(),
-      destroy: async () => {}, // the pool is closed by `close`, in its order
+      destroy: async () => {}, // `close` closes the pool
     }
     return kyselyOn(driver)
   }
 }
 
-/** A connection that the driver is given is one that it acquired. */
+/** Kysely passes only connections that this driver acquired. */
 function own(connection: unknown): Session {
   return connection as Session
 }
@@ -275,7 +278,7 @@ function isConnectFault(error: unknown): boolean {
   return error instanceof pg.DatabaseError || error instanceof DatabaseFault
 }
 
-/** Closes its socket when it cannot begin, as without a password: the pool forgets such a client and leaves it open. */
+/** Closes its socket if it cannot connect, for example without a password. The pool would leave it open. */
 class ClosingClient extends pg.Client {
   override connect(): Promise<pg.Client>
   override connect(callback: (error: Error) => void): void
@@ -289,7 +292,7 @@ class ClosingClient extends pg.Client {
   }
 }
 
-/** What every connection of the pool is made with. Reads the certificate files. */
+/** The pool's configuration. Reads the certificate files. */
 function poolConfig(options: DatabaseOptions): pg.PoolConfig {
   const { url } = options
   return {
@@ -307,30 +310,30 @@ function poolConfig(options: DatabaseOptions): pg.PoolConfig {
     connectionTimeoutMillis: url.connectTimeoutMs ?? options.connectTimeoutMs,
     idleTimeoutMillis: CONNECTION_AGE_MAX_MS,
     maxLifetimeSeconds: CONNECTION_AGE_MAX_MS / 1_000,
-    // What is given later wins: ours.
+    // Later options take precedence: ours.
     options: [url.options ?? '', optionsOf(startupSettings(options))].join(' ').trim(),
   }
 }
 
 /**
- * A name that no other connection has: by it a lost one is found on the server, whatever process id it had. The server keeps a
- * `?` in place of what is not printable ASCII: sent as it is, the name would never be found.
+ * A unique `application_name`, by which a lost connection is found on the server. Other characters than printable ASCII become `?` here,
+ * because the server would replace them and the name would not be found.
  */
 function connectionName(base: string): string {
   const mark = `/${randomBytes(9).toString('base64url')}`
   return base.replaceAll(/[^ -~]/g, '?').slice(0, NAME_BYTES_MAX - mark.length) + mark
 }
 
-/** PostgreSQL cuts an `application_name` to this length. */
+/** PostgreSQL truncates an `application_name` to this length. */
 const NAME_BYTES_MAX = 63
 
-/** After so long a silence TCP asks whether the server is there. */
+/** The idle time before TCP keep-alive probes. */
 const KEEP_ALIVE_IDLE_MS = 10_000
 
-/** A timer may ring so much earlier than the clock says. */
+/** A timer may fire this much early. */
 const TIMER_MS = 20
 
-/** How long an update waits at most to learn what became of it. */
+/** The longest time in which an update waits to be settled. */
 const SETTLE_WITHIN_MS = 2_500
 
 const RENEW_PAUSE_MS = 500

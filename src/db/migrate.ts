@@ -9,71 +9,71 @@ import type { Tables } from './tables.js'
 import { limitStatements } from './time-limit.js'
 
 /**
- * One step of the schema. `oldestProgram` is the oldest version that can live with the schema after it.
+ * One step of the schema. `oldestProgram` is the oldest version that can run with the schema after it.
  *
- * A step that only expands (an index, a table, a column that no resource shows) says the version before it, and goes in while
- * that version serves. A column of a resource's content says the version that brings it: an older program would write audit
- * hashes without it, and the trail would no longer verify. Nothing in it may hold a lock for as long as a table is large: see `up` and `prepare`.
+ * A step that only adds (an index, a table, a column that no resource shows) names the previous version, and can run while that version
+ * serves. A new column of a resource's content names the version that introduces it: an older program would write content hashes without
+ * it, and the audit trail would no longer verify. No step may hold a lock for a time that depends on the size of a table: see `up` and
+ * `prepare`.
  */
 export interface SchemaStep {
   /**
-   * What takes effect at once, in a transaction of its own: a new table, a column that may be null, a constraint `not valid`.
-   * It waits at most 100 ms for a lock, then makes way and tries again.
+   * Changes that take effect at once, in their own transaction: a new table, a nullable column, a constraint `not valid`. It waits at most
+   * 100 ms for a lock, then pauses and tries again.
    */
   up(db: Kysely<unknown>): Promise<void>
   /**
-   * What takes long and blocks nobody, before `up`, on one connection and in no transaction: `create index concurrently`,
-   * a backfill in batches, `validate constraint`. It may have been cut short before, so it first removes or passes over
-   * what is there (an index that is not `indisvalid`). What it needs belongs to an earlier step.
+   * Long work that blocks nobody, before `up`, on one connection and outside a transaction: `create index concurrently`, a backfill in
+   * batches, `validate constraint`. An earlier run may have been interrupted, so it must remove or skip what exists (such as an index that
+   * is not `indisvalid`). It must not depend on the `up` of the same step.
    */
   prepare?(db: Kysely<unknown>): Promise<void>
   oldestProgram: string
-  /** What it locks, in words for the operator. */
+  /** The locks that it takes, in words for the operator. */
   locks: readonly string[]
 }
 
-/** Every migration by name, in order. */
+/** All migrations by name, in order. */
 export const MIGRATIONS: Readonly<Record<string, SchemaStep>> = migrations
 
 export type SchemaState =
   | { kind: 'current' }
-  /** `isEmpty`: no step was ever run there. */
+  /** `isEmpty`: no step was ever run. */
   | { kind: 'behind'; pending: string[]; isEmpty: boolean }
   | { kind: 'ahead'; oldestProgram: string }
 
-/** A number for the lock of `migrate`, without meaning. */
+/** The key of the advisory lock of `migrate`; an arbitrary number. */
 const LOCK_ID = 7_140_312
 const LOCK_POLL_MS = 100
-/** How long another process may hold the lock of `migrate`. */
+/** How long to wait while another process holds the lock of `migrate`. */
 const LOCK_PATIENCE_MS = 60_000
 
-/** How long a step may wait for a lock: writers of its table wait as long. */
+/** The lock timeout of a step. Writers of the table are blocked for this long while the step waits. */
 const LOCK_WAIT_MS = 100
-/** How long those writers then have the table for themselves. */
+/** The pause between two tries for a lock, in which writers can use the table. */
 const MAKE_WAY_MS = 400
-/** How long a step tries to get its lock on a table. */
+/** How long a step keeps trying to lock a table. */
 const STEP_PATIENCE_MS = 60_000
 
-/** The newest step of version 1.15.1, the oldest version whose databases are upgraded. */
+/** The last step of version 1.15.1, the oldest version that can be upgraded. */
 const OLDEST_UPGRADED = { version: '1.15.1', step: '0011_leaf_positions' }
 
-/** The comment on `schema_requirement` in databases that were not made by a version before 2.1. */
+/** The comment on the table `schema_requirement` that marks databases created by version 2.1 or later. */
 const MADE_SINCE = 'made by version 2.1 or later'
 
-/** What a migration runs, and what it waits for. */
 export interface MigrationOptions {
   steps?: Readonly<Record<string, SchemaStep>>
-  /** How long another process may hold the lock of migrations. */
+  /** How long to wait while another process holds the lock of migrations. */
   patienceMs?: number
-  /** Called with a sentence for the operator when a wait begins. */
+  /** Called with a message for the operator when a wait begins. */
   onWait?: (sentence: string) => void
 }
 
 /**
- * Brings the schema up to date, forward only, and answers the names of the migrations that ran. Of several processes one works and
- * the others wait. Throws when a migration fails, with 55P03 when a table was not to be had within a minute, `Unavailable` when
- * another process held the lock for too long; what ran before it stays, and of the failed one only what its `prepare` made. Throws
- * `ServerUnfit` through a pooler, whose connections are not one session: the lock would not hold, and would stay behind.
+ * Brings the schema up to date, forward only, and returns the names of the migrations that ran. Of several processes, one migrates and the
+ * others wait. Throws if a migration fails, with code 55P03 if a table could not be locked within a minute, and `Unavailable` if another
+ * process held the lock of migrations for too long. Completed migrations stay; of a failed one only the effects of `prepare` stay. Throws
+ * `ServerUnfit` through a pooler, where the session-level lock would neither hold nor be released.
  */
 export async function migrate(database: Database, options: MigrationOptions = {}): Promise<string[]> {
   const { steps = MIGRATIONS } = options
@@ -88,7 +88,7 @@ export async function migrate(database: Database, options: MigrationOptions = {}
     locked(connection, options, async () => {
       const pending = await pendingSteps(connection, steps)
       for (const name of pending) {
-        const step = steps[name] as SchemaStep // one of them
+        const step = steps[name] as SchemaStep // one of its keys
         await prepareStep(connection, step)
         await runStep(connection, name, step, options)
       }
@@ -102,7 +102,7 @@ async function pendingSteps(db: Kysely<Tables>, steps: Readonly<Record<string, S
   return Object.keys(steps).filter(name => !applied.has(name))
 }
 
-/** Polls instead of waiting: `create index concurrently` would wait for the snapshot of a waiting session. */
+/** Takes the lock of migrations by polling. A session that waits for it would hold a snapshot, which blocks `create index concurrently`. */
 async function locked<T>(
   connection: Kysely<Tables>,
   { patienceMs = LOCK_PATIENCE_MS, onWait }: MigrationOptions,
@@ -129,7 +129,7 @@ async function locked<T>(
   }
 }
 
-/** Who holds the lock of migrations, in words for the operator. */
+/** Describes the session that holds the lock of migrations. */
 async function lockHolder(connection: Kysely<Tables>): Promise<string> {
   const { rows } = await sql<{ holder: string }>`
     select format('process %s of the server (%s, role %s, from %s, connected since %s)',
@@ -142,18 +142,18 @@ async function lockHolder(connection: Kysely<Tables>): Promise<string> {
 
 async function prepareStep(connection: Kysely<Tables>, step: SchemaStep): Promise<void> {
   if (step.prepare === undefined) return
-  // It waits for the transactions before it, which may be long, and nobody waits for it.
+  // No timeout: it waits for earlier transactions, which may be long, and blocks nobody.
   await sql`set lock_timeout = 0`.execute(connection)
   await limitStatements(connection, 0, 'connection')
   try {
-    await step.prepare(connection as Kysely<unknown>) // a step knows its tables itself: ours are those of today
+    await step.prepare(connection as Kysely<unknown>) // a step knows its own tables; `Tables` are those of the current version
   } finally {
     await limitStatements(connection, undefined, 'connection')
     await sql`reset lock_timeout`.execute(connection)
   }
 }
 
-/** Runs one step in a transaction; repeats it while a lock is not to be had. */
+/** Runs one step in a transaction. Repeats it while it cannot get a lock. */
 async function runStep(
   connection: Kysely<Tables>,
   name: string,
@@ -166,7 +166,7 @@ async function runStep(
       await connection.transaction().execute(async trx => {
         await noteStep(trx, name, step)
         await sql`set local lock_timeout = ${sql.lit(LOCK_WAIT_MS)}`.execute(trx)
-        await step.up(trx as unknown as Kysely<unknown>) // last: what it locks, writers wait for until the commit
+        await step.up(trx as unknown as Kysely<unknown>) // last, because its locks block writers until the commit
       })
       return
     } catch (error) {
@@ -194,8 +194,8 @@ function isLockTimeout(error: unknown): boolean {
 }
 
 /**
- * What this program, of version `version`, finds: a schema that it knows whole, one that lacks steps, or one that newer
- * steps made unfit for it. Newer steps that say they are fit for this version do not matter.
+ * Compares the schema with this program's version: current, behind, or ahead because a newer step requires a newer program. Newer steps
+ * that allow this version do not matter.
  */
 export async function schemaState(db: Kysely<Tables>, version: string, steps = MIGRATIONS): Promise<SchemaState> {
   const applied = await appliedSteps(db)
@@ -206,7 +206,7 @@ export async function schemaState(db: Kysely<Tables>, version: string, steps = M
   return pending.length > 0 ? { kind: 'behind', pending, isEmpty: applied.size === 0 } : { kind: 'current' }
 }
 
-/** What a schema that is behind lacks, and the command that mends it. */
+/** What an outdated schema lacks, and the command to update it. */
 export function schemaAdvice({ pending, isEmpty }: SchemaState & { kind: 'behind' }): {
   lack: string
   command: string
@@ -216,14 +216,14 @@ export function schemaAdvice({ pending, isEmpty }: SchemaState & { kind: 'behind
     : { lack: `the schema lacks ${pending.join(', ')}`, command: 'agentctl migrate' }
 }
 
-/** How many steps the schema has. A statement that reads it along learns for nothing whether somebody has migrated since. */
+/** The number of applied steps. Each request compares it, to detect a migration. */
 export async function schemaSteps(db: Kysely<Tables>): Promise<number> {
   return (await appliedSteps(db)).size
 }
 
 const byVersion = (a: string, b: string) => a.localeCompare(b, 'en', { numeric: true })
 
-/** The steps that were run, and the oldest program that each allows. Throws `ServerUnfit` for a database that is too old. */
+/** The applied steps with the oldest program that each allows. Throws `ServerUnfit` if the database is too old to upgrade. */
 async function appliedSteps(db: Kysely<Tables>): Promise<Map<string, string>> {
   const { rows: tables } = await sql<{ found: string | null; note: string | null }>`
     select name::text as found, obj_description(name, 'pg_class') as note
@@ -233,7 +233,7 @@ async function appliedSteps(db: Kysely<Tables>): Promise<Map<string, string>> {
     select migration, oldest_program from schema_requirement`.execute(db)
   const applied = new Map(rows.map(row => [row.migration, row.oldest_program]))
   const { version, step } = OLDEST_UPGRADED
-  // One that this program has only begun to make lacks the step too.
+  // A database that this version has begun to create lacks the step too.
   if (applied.size > 0 && !applied.has(step) && tables[0].note !== MADE_SINCE) {
     throw new ServerUnfit(
       `the database is of a version before ${version}: upgrade it to ${version} first (agentctl migrate of that version), ` +

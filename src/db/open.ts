@@ -6,26 +6,25 @@ import { Database } from './database.js'
 import { type Embedded, startEmbedded } from './embedded/embedded.js'
 import { existingHome, urlOf } from './embedded/home.js'
 
-/** The database that the configuration names, opened. `close` also stops the embedded server, if this process runs it. */
+/** The opened database of the configuration. `close` also stops the embedded server if this process runs it. */
 export interface OpenedDatabase {
   database: Database
   /** The server that this process runs; null for any other. */
   embedded: Embedded | null
-  /** For people and logs: never a password. */
+  /** For logs, without a password. */
   description: string
   close(): Promise<void>
 }
 
-/** No database is named, and there is no embedded one to join. The message says what to set. */
+/** No database is configured, and there is no embedded one. The message has the remedy. */
 export class NoDatabase extends Error {}
 
 export type ConnectionHooks = Pick<DatabaseOptions, 'onStatement' | 'onPoolWait' | 'onError' | 'onServer'>
 
 /**
- * Opens the external database of `DATABASE_URL`, or runs the embedded one below `DATA_DIR`. The pool connects
- * at its first statement: an external server that is not there yet is not an error here. A `command` uses the
- * embedded server of a running service. Throws `InvalidConfiguration` for a bad `DATABASE_URL`,
- * `EmbeddedUnavailable` where the embedded server cannot run, `NoDatabase` where a command finds none.
+ * Opens the database of `DATABASE_URL`, or runs the embedded one below `DATA_DIR`. The pool connects at its first statement, so an
+ * unreachable server is not an error here. A `command` uses the embedded server of a running service. Throws `InvalidConfiguration` for an
+ * invalid `DATABASE_URL`, `EmbeddedUnavailable` if the embedded server cannot run, and `NoDatabase` if a command finds none.
  */
 export async function openConfiguredDatabase(
   config: Config,
@@ -59,8 +58,8 @@ export async function openConfiguredDatabase(
 }
 
 /**
- * What helps a person whose database does not answer, or refuses, as the end of a sentence that repeats nothing of the server's
- * words. `url` is what names the database, if anything does.
+ * Advice for an operator whose database does not answer or refuses, as the end of a sentence. It quotes nothing from the server. `url` is
+ * the configured address, if any.
  */
 export function connectAdvice(url: string | undefined, error?: unknown): string {
   const cause: Error & { code?: unknown } = innermost(error)
@@ -71,13 +70,13 @@ export function connectAdvice(url: string | undefined, error?: unknown): string 
     : 'it is the embedded PostgreSQL, which the service (npm start) runs and starts again; if it stays away, the file log beside its data says why'
 }
 
-/** Whether a server answered, and refused. */
+/** True if a server answered and refused. */
 export function isRefusedByServer(error: unknown): boolean {
   const cause = innermost(error)
   return cause instanceof pg.DatabaseError && /^(?:28|3D|42501|53300|0A|08P01)/.test(cause.code ?? '')
 }
 
-/** How code and message of a failure tell it, and what to do then. pg and OpenSSL have no classes for theirs. */
+/** Patterns for code and message of a failure, with the advice. pg and OpenSSL have no classes for these errors. */
 const ADVICE: readonly [told: RegExp, advice: string][] = [
   [
     /unsupported startup parameter/,
@@ -108,14 +107,14 @@ function innermost(error: unknown): Error {
   return error.cause instanceof Error ? innermost(error.cause) : error
 }
 
-/** Opens one database by its URL with the limits of the configuration. Throws `InvalidConfiguration` for a bad URL. */
+/** Opens one database by its URL with the configured limits. Throws `InvalidConfiguration` for an invalid URL. */
 export function openUrl(url: string, { database }: Config, hooks: ConnectionHooks = {}): Database {
   const parsed = parseDatabaseUrl(url)
   if (!parsed.ok) throw new InvalidConfiguration(parsed.faults.map(fault => `DATABASE_URL: ${fault}`))
   try {
     return new Database({ ...database, ...hooks, url: parsed.url })
   } catch (error) {
-    if (!(error instanceof Error && 'code' in error)) throw error // only reading a file has a code
+    if (!(error instanceof Error && 'code' in error)) throw error // only errors of reading a file have a code
     throw new InvalidConfiguration([`DATABASE_URL: a certificate or key cannot be read: ${error.message}`])
   }
 }

@@ -1,15 +1,15 @@
 import type { ColumnType, Generated, GeneratedAlways } from 'kysely'
 
-/** A timestamp: read as ISO 8601 text in UTC with microseconds, written as any text that PostgreSQL reads. */
+/** A timestamp: read as ISO 8601 text in UTC with microseconds, written as any text that PostgreSQL accepts. */
 type Timestamp = ColumnType<string, string, string>
 type CreatedAt = ColumnType<string, string | undefined, never>
 
-/** A `json` column: read parsed, written as JSON text, so that keys keep their order. */
+/** A `json` column: read as a parsed value, written as JSON text, so that keys keep their order. */
 type JsonText<T> = ColumnType<T, string, string>
 
 export type Permission = 'basic' | 'manage:actions' | 'admin'
 
-/** What narrows a token: to permissions, to reading. */
+/** A restriction of a token: to a permission, or to reading. */
 export type Scope = Permission | 'read'
 export type UserKind = 'person' | 'service_account'
 export type ShareLevel = 'viewer' | 'editor'
@@ -31,7 +31,7 @@ export interface CcPairTable {
   access_type: 'public' | 'private' | 'sync'
 }
 
-/** What moves with each effective change of an agent or a tool, together with one audit row. */
+/** Columns that change with each effective update of an agent or a tool. */
 export interface VersionedTable {
   created_at: CreatedAt
   version: Generated<number>
@@ -129,17 +129,17 @@ export interface AuditTable {
   request_id: string
   client_address: string
   command: string | null
-  /** Makes `identity_hash` unguessable; gone, with the clear text, once the person is erased. */
+  /** Makes `identity_hash` impossible to guess. It is removed with the clear text when the person is erased. */
   salt: string | null
-  /** The commitment to actor and client address that `hash` covers in their place; null in rows of versions before 1.2. */
+  /** The commitment to actor and client address, which `hash` covers instead of their text; null in rows from versions before 1.2. */
   identity_hash: Buffer | null
   fields: string[]
   difference: JsonText<Record<string, { from: unknown; to: unknown }>> | null
   difference_bytes: number
   difference_hash: Buffer
-  /** The definition that the change replaced, which keeps that text alive. */
+  /** The replaced definition, which stays stored while a row refers to it. */
   definition_before: Buffer | null
-  /** The hash of the whole content after the change; null where nothing is left, and in rows of versions before 1.2. */
+  /** The hash of the whole content after the change; null after a removal and in rows from versions before 1.2. */
   content_hash: Buffer | null
   previous_hash: Buffer
   hash: Buffer
@@ -218,7 +218,7 @@ interface ToolDefinitionTable {
   created_at: CreatedAt
 }
 
-/** The newest event of each chain. `audit_upgrade_head` has those of the time of an upgrade. */
+/** The newest event of each chain. `audit_upgrade_head` has those at the time of an upgrade. */
 interface ChainTable {
   kind: string
   subject: string

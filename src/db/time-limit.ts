@@ -3,8 +3,8 @@ import type { Query } from './connection/session.js'
 import type { Executor } from './statements/statement.js'
 
 /**
- * Limits how long each statement may take: of a transaction, or of a connection until it is set again (undefined: as at its
- * start). 0 is no limit. The program waits for an answer as long.
+ * Limits the time of each statement of a transaction, or of a connection until it is set again (undefined: as at its start). 0 is no limit.
+ * The program waits for an answer as long.
  */
 export async function limitStatements(
   executor: Executor,

@@ -9,8 +9,8 @@ class Rollback<T> extends Error {
 }
 
 /**
- * Runs `work` in one transaction at READ COMMITTED and answers what it answers. With `rollback` the transaction is
- * rolled back after the work succeeded: a dry run takes the same steps as the real one.
+ * Runs `work` in a transaction at READ COMMITTED and returns its result. With `rollback` the transaction is rolled back afterwards, so that
+ * a dry run takes the same steps as the real one.
  */
 export async function inTransaction<T>(
   { db }: Pick<Database, 'db'>,
@@ -24,12 +24,12 @@ export async function inTransaction<T>(
       return result
     })
   } catch (error) {
-    if (error instanceof Rollback) return error.result as T // thrown above with what `work` answered
+    if (error instanceof Rollback) return error.result as T // thrown above with the result of `work`
     throw error
   }
 }
 
-/** Runs `work` in the transaction that there is, or in one of its own. */
+/** Runs `work` in the current transaction, or in a new one. */
 export async function joined<T>(db: Kysely<Tables>, work: (trx: Transaction<Tables>) => Promise<T>): Promise<T> {
   return await (db.isTransaction ? work(db as Transaction<Tables>) : db.transaction().execute(work))
 }

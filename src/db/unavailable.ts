@@ -6,7 +6,7 @@ import {
   WaitedInVain,
 } from './connection/database-error.js'
 
-/** By kind, the reason that the answer names, and its sentence. */
+/** The reason and the sentence of the answer, by kind of error. */
 const UNAVAILABLE: Partial<Record<DatabaseErrorKind, readonly [UnavailableReason, sentence: string]>> = {
   no_table: [
     'schema_behind',
@@ -30,16 +30,16 @@ const UNAVAILABLE: Partial<Record<DatabaseErrorKind, readonly [UnavailableReason
 
 const UNREACHABLE = ['database_unreachable', `The database cannot be reached. ${TRY_AGAIN}`] as const
 
-/** The setting that ended the wait. */
+/** The setting of the timeout. */
 const SETTINGS: Partial<Record<DatabaseErrorKind, string>> = {
   lock_timeout: 'LOCK_TIMEOUT_MS',
   statement_timeout: 'STATEMENT_TIMEOUT_MS',
 }
 
 /**
- * A failure of the database as what the client may conclude from it, never in the database's own words; undefined for what
- * is not a failure of the database. The one place that says of a failed statement whether its transaction was applied:
- * every error but `CommitUnknown` means that it was not. After a first write, a later error must not be passed through.
+ * Translates a database failure into what the client may conclude from it, without the database's own text; undefined for other errors.
+ * Only here is it decided whether a failed transaction was applied: with any error but `CommitUnknown` it was not. After a first write, a
+ * later error must not be passed through.
  */
 export function unavailableFor(error: unknown): Unavailable | undefined {
   const { kind } = classifyDatabaseError(error)

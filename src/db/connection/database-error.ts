@@ -1,7 +1,7 @@
 import pg from 'pg'
 import type { DatabaseServer } from './database-server.js'
 
-/** SQLSTATE codes that are looked for by themselves. Source of all: PostgreSQL documentation, appendix A. */
+/** SQLSTATE codes that the program compares by name (PostgreSQL documentation, appendix A). */
 export const SQLSTATE = {
   foreignKeyViolation: '23503',
   insufficientPrivilege: '42501',
@@ -9,9 +9,9 @@ export const SQLSTATE = {
   queryCanceled: '57014',
 } as const
 
-/** The kinds of database errors, with the codes that tell them by themselves. */
+/** The kinds of database errors, with the codes that identify them. */
 const CODES = {
-  // The timeouts of an idle transaction, of a transaction, of an idle session.
+  // Timeouts of an idle transaction, of a transaction, and of an idle session.
   connection_lost: ['25P03', '25P04', '57P05'],
   serialization: ['40001', '40P01'],
   lock_timeout: [SQLSTATE.lockNotAvailable],
@@ -19,14 +19,14 @@ const CODES = {
   read_only: ['25006'],
   disk_full: ['53100'],
   too_many_connections: ['53300'],
-  // By an administrator, by a crash, not up yet, the database dropped.
+  // Ended by an administrator, after a crash, during a start, or because the database was dropped.
   shutting_down: ['57P01', '57P02', '57P03', '57P04'],
-  // A prepared statement that the server does not know, or knows already: the session is not the one it was made in.
+  // The server does not know a prepared statement, or knows it already: the session is not the one that prepared it.
   cached_plan: ['26000', '42P05'],
   no_table: ['42P01'],
   out_of_resources: [],
   constraint: [],
-  // A wait of the program itself, and its closed pool.
+  // Thrown by the program: a wait that timed out, and a closed pool.
   waited: [],
   closed: [],
   other: [],
@@ -34,7 +34,7 @@ const CODES = {
 
 export type DatabaseErrorKind = keyof typeof CODES
 
-/** What can go wrong between the service and its database in addition to the errors that the server reports (`DatabaseError` of pg). */
+/** Errors between the service and its database, in addition to those that the server reports (`DatabaseError` of pg). */
 export abstract class DatabaseFault extends Error {
   constructor(
     readonly kind: DatabaseErrorKind,
@@ -46,7 +46,7 @@ export abstract class DatabaseFault extends Error {
   }
 }
 
-/** The connection failed or was lost, and it is certain that nothing of the statement or transaction was applied. */
+/** The connection failed or was lost, and certainly nothing was applied. */
 export class ConnectionLost extends DatabaseFault {
   constructor(options?: ErrorOptions) {
     super('connection_lost', 'the connection to the database was lost; nothing was applied', options)
@@ -54,15 +54,14 @@ export class ConnectionLost extends DatabaseFault {
 }
 
 /**
- * The connection was lost when the transaction, or a writing statement outside one, may already have been committed.
- * Also thrown when the server committed but gave up waiting for its synchronous standby. Must never be repeated blindly;
- * `Database.settle` finds out what became of it.
+ * The connection was lost after a commit, or a write outside a transaction, may have been applied. Also thrown if the server committed but
+ * stopped waiting for its synchronous standby. Do not repeat the work without `Database.settle`, which finds out the outcome.
  */
 export class CommitUnknown extends DatabaseFault {
   constructor(
-    /** The name under which the server lists the connection. */
+    /** The `application_name` of the lost connection. */
     readonly session: string,
-    /** Where the commit was sent to; undefined when that server was never asked what it is. */
+    /** The server of the lost connection; undefined if it was not identified. */
     readonly server: DatabaseServer | undefined,
     options?: ErrorOptions,
   ) {
@@ -70,9 +69,9 @@ export class CommitUnknown extends DatabaseFault {
   }
 }
 
-/** A wait ended in vain, for a connection or for a turn. Nothing was sent. */
+/** Waiting for a connection or a turn timed out. Nothing was sent. */
 export class WaitedInVain extends DatabaseFault {
-  /** `awaited`: what it waited for, in words for the client; `setting`: the one that ended the wait. */
+  /** `awaited`: what it waited for, in words for the client. `setting`: the setting with the timeout. */
   constructor(
     readonly awaited: string,
     readonly waitMs: number,
@@ -83,7 +82,7 @@ export class WaitedInVain extends DatabaseFault {
   }
 }
 
-/** All connections of the pool are taken and none came free in time. */
+/** No connection of the pool became free in time. */
 export class PoolExhausted extends WaitedInVain {
   constructor(waitMs: number, options?: ErrorOptions) {
     super('a connection to the database', waitMs, 'DATABASE_CONNECT_TIMEOUT_MS', options)
@@ -97,14 +96,14 @@ export class DatabaseClosed extends DatabaseFault {
   }
 }
 
-/** The server accepts connections but no writes: a standby, or a primary being demoted. Nothing was sent. */
+/** The server accepts no writes: a standby, or a primary that is being demoted. Nothing was sent. */
 export class ServerReadOnly extends DatabaseFault {
   constructor() {
     super('read_only', 'the database server accepts no writes')
   }
 }
 
-/** The server is not one that the service can work with: another engine, too old, of another encoding. Says what it is. */
+/** The service cannot use this server: another engine, too old, or another encoding. The message has the reason. */
 export class ServerUnfit extends DatabaseFault {
   constructor(message: string) {
     super('connection_lost', message)
@@ -113,11 +112,11 @@ export class ServerUnfit extends DatabaseFault {
 
 export interface DatabaseErrorClass {
   kind: DatabaseErrorKind
-  /** The name of the violated constraint, where the server gave one. */
+  /** The violated constraint, if the server named one. */
   constraint?: string
   /**
-   * Nothing was applied, and the same transaction may succeed when repeated on another connection. False for timeouts and a
-   * full disk: the time for waiting is spent. False for an unknown commit and a closed pool.
+   * True if nothing was applied and a repetition on another connection may succeed. False for timeouts and a full disk, because the client
+   * has waited long enough, for an unknown commit, and for a closed pool.
    */
   transient: boolean
 }
@@ -135,7 +134,7 @@ const TRANSIENT: ReadonlySet<DatabaseErrorKind> = new Set([
   'cached_plan',
 ])
 
-/** Tells what kind of database error this is, by class and SQLSTATE. Anything else is `other`. Never throws. */
+/** Classifies a database error by class and SQLSTATE; other errors are `other`. Never throws. */
 export function classifyDatabaseError(error: unknown): DatabaseErrorClass {
   const kind = kindOf(error)
   const constraint = error instanceof pg.DatabaseError ? error.constraint : undefined
@@ -148,26 +147,26 @@ function kindOf(error: unknown): DatabaseErrorKind {
   return error instanceof pg.DatabaseError ? kindByCode(error) : 'other'
 }
 
-/** Of a FATAL these classes say why the connection ends: no room for it, the server stops, it may not write. */
+/** Codes that give the reason why a FATAL error ends the connection: no resources, or the server stops. */
 const SAID_AT_AN_END = /^(?:25|53|57)/
 
 function kindByCode({ code = '', routine, severity }: pg.DatabaseError): DatabaseErrorKind {
-  // Whatever it is about, as a login that is refused: it ends the connection.
+  // Any other FATAL error, such as a refused login, ends the connection.
   if (isFatal(severity) && !SAID_AT_AN_END.test(code)) return 'connection_lost'
   const kind = KIND_OF_CODE.get(code)
   if (kind) return kind
-  // 0A000 stands for many things; only the plan cache's own routine says "cached plan must not change result type".
+  // 0A000 has many meanings. Only this routine reports "cached plan must not change result type".
   if (code === '0A000' && routine === 'RevalidateCachedQuery') return 'cached_plan'
   if (code.startsWith('23')) return 'constraint'
   if (code.startsWith('08')) return 'connection_lost'
-  // Out of memory, descriptors or locks; the operating system failed a read or write.
+  // Out of memory, descriptors or locks, or an I/O error of the operating system.
   if (code.startsWith('53') || code.startsWith('58')) return 'out_of_resources'
   return 'other'
 }
 
 /**
- * Whether this may be a pooler speaking in the server's name (08P01, 08006, 58000, 57P01) or the end of the connection (FATAL): what
- * was sent may have been applied all the same.
+ * True if a pooler may have sent the error in the server's name (08P01, 08006, 58000, 57P01), or if it ends the connection (FATAL). The
+ * statement may have been applied nevertheless.
  */
 export function maySpeakForServer({ code = '', severity }: pg.DatabaseError): boolean {
   return isFatal(severity) || /^(?:08|57P0|58000)/.test(code)
@@ -177,16 +176,13 @@ function isFatal(severity: string | undefined): boolean {
   return severity === 'FATAL' || severity === 'PANIC'
 }
 
-/**
- * Whether it is the server that lets nobody in, or cannot be reached: then its words tell an operator what to do. Those
- * about a statement may quote what is stored.
- */
+/** True if the server is unreachable or refuses the connection. Such messages help an operator; messages about a statement may quote stored data. */
 export function isAboutConnecting(error: unknown): boolean {
   if (error instanceof pg.DatabaseError) return /^(?:08|28|3D|53|57)/.test(error.code ?? '')
   return kindOf(error) !== 'other'
 }
 
-/** The message of the innermost cause of an error: what to tell an operator. It may quote what the server was sent. */
+/** The message of the innermost cause, for an operator. It may quote data that was sent to the server. */
 export function rootCause(error: unknown): string {
   if (error instanceof Error && error.cause instanceof Error) return rootCause(error.cause)
   if (error instanceof AggregateError) return error.errors.map(rootCause).join('; ')

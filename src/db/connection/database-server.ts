@@ -1,24 +1,24 @@
-/** The server at the other end of a connection, as it said of itself when the connection was made. */
+/** The server of a connection, as it identified itself at the start. */
 export interface DatabaseServer {
-  /** What `version()` says, for people and logs. */
+  /** The result of `version()`. */
   version: string
-  /** Neither a standby nor a server whose transactions are read-only. */
+  /** False for a standby and a server with read-only transactions. */
   acceptsWrites: boolean
-  /** The process of this connection as its start said, on the server or on a pooler. */
+  /** The process id that the start of the connection reported, of the server or of a pooler. */
   processId: number | undefined
-  /** False behind a pooler, which has server connections of its own. */
+  /** False through a pooler, which has its own server connections. */
   isDirect: boolean
-  /** Of the cluster: standbys and a promoted server have the same. Null where the server does not tell its past. */
+  /** The system identifier of the cluster, shared by its standbys. Null if the server does not report it. */
   system: string | null
-  /** Each promotion begins a new one: of two servers that accept writes, the one with the higher number was promoted later. */
+  /** Each promotion raises it: of two servers that accept writes, the higher one was promoted later. */
   timeline: number
-  /** When the server was started, in seconds since 1970: tells two servers of one cluster apart. */
+  /** The start time of the server in seconds since 1970. It distinguishes the servers of one cluster. */
   startedAt: number
-  /** Its own address and port as it sees them; null on a Unix socket. */
+  /** The server's own address and port; null on a Unix socket. */
   place: string | null
 }
 
-/** The server for people and logs: its version, its own address, and what keeps an update in doubt from being settled. */
+/** Describes the server in one line for logs: version, address, and what prevents settling an unconfirmed commit. */
 export function describeServer({ version, isDirect, system, place }: DatabaseServer): string {
   const [engine = version] = version.split(' on ')
   const name = place === null ? engine : `${engine} at ${place.replace(/\/\d+ /, ' port ')}`

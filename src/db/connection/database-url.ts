@@ -1,31 +1,31 @@
 import { readFileSync } from 'node:fs'
 import type { ConnectionOptions } from 'node:tls'
 
-/** How the server of `DATABASE_URL` is reached. */
+/** The parsed `DATABASE_URL`. */
 export interface DatabaseUrl {
   /** A name, an address, or the folder of a Unix socket (it starts with `/`). */
   host: string
   port: number
   user?: string
-  /** Not enumerable: printing the object, copying it by spread or turning it into JSON leaves it out. */
+  /** Not enumerable, so that printing, spreading or serializing the object leaves it out. */
   readonly password?: string
   database?: string
-  /** Whether a server that accepts no writes is refused. */
+  /** True if a server that accepts no writes is refused. */
   writesOnly: boolean
   ssl: { mode: (typeof SSL_MODES)[number]; rootCertFile?: string; certFile?: string; keyFile?: string }
-  /** Whether the login is bound to the encrypted connection where the server offers that. */
+  /** True if the login is bound to the encrypted connection, provided that the server offers it. */
   channelBinding: boolean
   applicationName?: string
   /** From `connect_timeout`, which is in seconds. */
   connectTimeoutMs?: number
-  /** Options for the start of a session, as `-c search_path=agents`. */
+  /** Options for the start of a session, such as `-c search_path=agents`. */
   options?: string
 }
 
-/** How a connection is encrypted. `require` encrypts without checking the server's certificate, as libpq does. */
+/** The supported values of `sslmode`. `require` encrypts without checking the server's certificate, as in libpq. */
 const SSL_MODES = ['disable', 'require', 'verify-ca', 'verify-full'] as const
 
-/** `warnings` are sentences for the operator about a URL that is taken. */
+/** `warnings` are sentences for the operator about an accepted URL. */
 export type ParsedDatabaseUrl = { ok: true; url: DatabaseUrl; warnings: string[] } | { ok: false; faults: string[] }
 
 const PARAMETERS = [
@@ -49,9 +49,9 @@ const NOT_A_URL =
   'it is not a URL like postgresql://user:password@host:5432/database with one host; ' +
   'characters such as / ? # @ and % in a password are written as %2F %3F %23 %40 and %25'
 
-/** Reads `DATABASE_URL`. Reports every fault at once, in sentences without secrets. Never throws. */
+/** Parses `DATABASE_URL`. Returns all faults as sentences without secrets. Never throws. */
 export function parseDatabaseUrl(given: string): ParsedDatabaseUrl {
-  const url = urlOf(given.trim()) // a secret that was made with `echo` ends with a new line
+  const url = urlOf(given.trim()) // a secret written with `echo` ends with a newline
   if (url === undefined) return { ok: false, faults: [NOT_A_URL] }
   const faults: string[] = []
   const values: Partial<Record<string, string>> = {}
@@ -96,7 +96,7 @@ export function parseDatabaseUrl(given: string): ParsedDatabaseUrl {
     ...(values.dbname !== undefined && { database: values.dbname }),
     writesOnly: target !== 'any',
     ssl: {
-      // With a root certificate, libpq's `require` checks it.
+      // If a root certificate is given, libpq's `require` checks it.
       mode: mode === 'require' && sslrootcert !== undefined ? 'verify-ca' : mode,
       ...(sslrootcert !== undefined && { rootCertFile: sslrootcert }),
       ...(sslcert !== undefined && { certFile: sslcert }),
@@ -116,24 +116,24 @@ export function parseDatabaseUrl(given: string): ParsedDatabaseUrl {
   return { ok: true, url: read, warnings }
 }
 
-/** Whether nothing leaves this machine on the way to a host. */
+/** True if the connection does not leave this machine. */
 function isLocal(host: string): boolean {
   return host === 'localhost' || host === '::1' || host.startsWith('127.') || host.startsWith('/')
 }
 
-/** The same place in words for a log line: no password, no certificate files. */
+/** The URL for a log line, without password and certificate files. */
 export function describeDatabase({ user, host, port, database = '', ssl }: DatabaseUrl): string {
   const at = user === undefined ? '' : `${user}@`
   return `postgresql://${at}${host.includes(':') ? `[${host}]` : host}:${port}/${database} (sslmode=${ssl.mode})`
 }
 
-/** What pg wants to know of the encryption. Reads the certificate files, and throws when one cannot be read. */
+/** The TLS options for pg. Reads the certificate files, and throws if one is unreadable. */
 export function sslOptions({ ssl }: DatabaseUrl): false | ConnectionOptions {
   if (ssl.mode === 'disable') return false
   return {
     rejectUnauthorized: ssl.mode !== 'require',
     ...(ssl.mode === 'verify-ca' && { checkServerIdentity: () => undefined }),
-    // `system` means the certificates that the runtime trusts, as with libpq.
+    // `system` means the certificates that the runtime trusts, as in libpq.
     ...(ssl.rootCertFile && ssl.rootCertFile !== 'system' && { ca: readFileSync(ssl.rootCertFile) }),
     ...(ssl.certFile && { cert: readFileSync(ssl.certFile) }),
     ...(ssl.keyFile && { key: readFileSync(ssl.keyFile) }),
@@ -146,7 +146,7 @@ function urlOf(text: string): URL | undefined {
   return url.pathname.slice(1).includes('/') ? undefined : url
 }
 
-/** An unknown name is shown only where it cannot be the tail of a password with an unencoded `?`. */
+/** Shows an unknown name only if it cannot be part of a password with an unencoded `?`. */
 function unsupported(name: string, url: URL): string {
   const shown = /^\w{1,40}$/.test(name) && !url.search.includes('@') ? ` ${name}` : ''
   return `the parameter${shown} is not supported; these are: ${PARAMETERS.join(', ')}`

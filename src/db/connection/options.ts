@@ -2,79 +2,78 @@ import type { DatabaseServer } from './database-server.js'
 import type { DatabaseUrl } from './database-url.js'
 import type { Exchange } from './session.js'
 
-/** How a database is reached, and within which limits. */
+/** The address of a database, and the limits for it. */
 export interface DatabaseOptions {
   url: DatabaseUrl
   poolSize: number
   statementTimeoutMs: number
   lockTimeoutMs: number
-  /** Bounds both making a connection and waiting for a free one. `connect_timeout` of the URL wins. */
+  /** Limits both opening a connection and waiting for a free one. `connect_timeout` in the URL takes precedence. */
   connectTimeoutMs: number
-  /** A server silent for so long after the timeout of the statement is taken for lost. Default: two seconds. */
+  /** If the server is silent this long after the statement timeout, the connection counts as lost. Default: two seconds. */
   responseMarginMs?: number
   /**
-   * False behind PgBouncer in transaction mode, which keeps neither prepared statements nor the settings of a session: the
-   * limits, and what else results depend on, go with every `begin` as `SET LOCAL`, in the same round trip. A single query,
-   * or statement with parameters, gets a transaction for it; others have the role's or the server's settings.
+   * False behind PgBouncer in transaction mode, which keeps neither prepared statements nor session settings. Then each `begin` sets the
+   * timeouts and other settings with `SET LOCAL` in the same round trip. A single query that reads or has parameters runs in its own
+   * transaction; others run with the settings of the role or server.
    */
   preparedStatements: boolean
   /** Called after every round trip. Must not throw. */
   onStatement?: (exchange: Exchange) => void
-  /** Called whenever a connection was asked for: how long it took until there was one, or an error. Must not throw. */
+  /** Called with the time until a connection was available, or an error. Must not throw. */
   onPoolWait?: (durationMs: number) => void
-  /** Called when a connection is lost while nobody uses it. */
+  /** Called when an idle connection is lost. */
   onError?: (error: Error) => void
-  /** Called when connections go to another server than before. Must not throw. */
+  /** Called when new connections reach another server than before. Must not throw. */
   onServer?: (server: DatabaseServer) => void
 }
 
-/** A transaction may pause so long, or as long as a statement may take where that is more. */
+/** The idle timeout of a transaction is this, or the statement timeout if that is longer. */
 const IDLE_MIN_MS = 10_000
 
-/** How statements are planned. */
+/** Planner settings. */
 const PLANNING = {
-  // Left to itself the server plans the large statements anew at every execution, because it takes lists of ids for longer
-  // than they are, and planning costs several times what running does. Every statement finds its rows by keys, so one
-  // plan fits all values.
+  // By default the server would plan large statements again at every execution, because it overestimates the length of id lists. Planning
+  // costs several times as much as running. All statements find rows by keys, so one plan fits all values.
   plan_cache_mode: 'force_generic_plan',
-  // That plan is kept: one that reads a table whole, because it is small, would go on when it has grown.
+  // The plan is kept. A plan made while a table is small must not read the whole table later.
   enable_seqscan: 'off',
   enable_bitmapscan: 'off',
-  // Compiling expressions never pays for a handful of rows.
+  // JIT compilation never pays for few rows.
   jit: 'off',
 }
 
 /**
- * What results depend on, whatever the server, the database or the role is set to (`ALTER DATABASE ... SET`): how values
- * become text, what a transaction sees, which plans are made, and how long a statement may take.
+ * Settings that results depend on, which override those of the server, database or role (`ALTER DATABASE ... SET`): text formats, planning,
+ * and timeouts.
  */
 function sessionSettings(options: DatabaseOptions): Record<string, string> {
   return {
     statement_timeout: String(Math.trunc(options.statementTimeoutMs)),
     lock_timeout: String(Math.trunc(options.lockTimeoutMs)),
     idle_in_transaction_session_timeout: String(Math.trunc(Math.max(options.statementTimeoutMs, IDLE_MIN_MS))),
-    // The server ends a statement soon after its client has gone.
+    // End a statement soon after its client is gone.
     client_connection_check_interval: '1000',
     client_encoding: 'UTF8',
     DateStyle: 'ISO, MDY',
     TimeZone: 'UTC',
     bytea_output: 'hex',
-    // From 1 on, a number is written so that reading it gives the same one.
+    // From 1 on, numbers are written exactly.
     extra_float_digits: '1',
     standard_conforming_strings: 'on',
-    // That a commit gave up waiting for its standby is told by a warning.
+    // A warning reports that a commit stopped waiting for its standby.
     client_min_messages: 'warning',
     ...PLANNING,
   }
 }
 
-/** The settings that the start of a connection brings, by name, as `pg_settings` shows them; none where each transaction does. */
+/** The session settings that the start of a connection sends, as `pg_settings` shows them; empty if each transaction sets them. */
 export function startupSettings(options: DatabaseOptions): Record<string, string> {
   if (!options.preparedStatements) return {}
   return { ...sessionSettings(options), default_transaction_isolation: 'read committed' }
 }
 
-/** Settings as the server's command line options. */
+/** Formats settings as the server's command-line options. */
 export function optionsOf(settings: Readonly<Record<string, string>>): string {
   return Object.entries(settings)
     .map(([name, value]) => `-c ${name}=${value.replaceAll(' ', '\\ ')}`)
@@ -82,8 +81,8 @@ export function optionsOf(settings: Readonly<Record<string, string>>): string {
 }
 
 /**
- * The same for one transaction, sent behind its `begin`; undefined for a connection that has them. How much a transaction
- * sees is said by its `begin`, for that cannot be changed behind a query.
+ * A query that makes the settings for one transaction, sent after its `begin`; undefined if the session has them. The isolation level is
+ * part of `begin`, because it cannot be changed after a query.
  */
 export function transactionPrelude(options: DatabaseOptions): string | undefined {
   if (options.preparedStatements) return undefined

@@ -2,12 +2,12 @@ import pg from 'pg'
 import { ConnectionLost, ServerUnfit } from './database-error.js'
 import type { DatabaseServer } from './database-server.js'
 
-/** The oldest server that the statements of the service run on. */
+/** The oldest supported major version. */
 const OLDEST_MAJOR = 15
 
 /**
- * What a server tells of its past; managed engines may lack some. The timeline is read from the name of the file that is being
- * written: it changes with the promotion itself, `pg_control_checkpoint` only with the next checkpoint.
+ * SQL: the identity of a server; managed engines may lack parts of it. The timeline is read from the name of the current WAL file, which
+ * changes with a promotion at once. `pg_control_checkpoint` changes only with the next checkpoint.
  */
 const PAST = `
   (select system_identifier::text from pg_control_system()) as system,
@@ -18,7 +18,7 @@ const PAST = `
 
 const NO_PAST = `null as system, 0 as timeline, '0' as "startedAt", null as place`
 
-/** The statement of the identification; with it the session's settings of these names come as one JSON text. */
+/** SQL: identifies the server, and returns the session's settings with these names as JSON text. */
 function readStatement(past: string, name: string, names: readonly string[]): string {
   const listed = names.map(name => `'${name}'`).join(', ') || 'null'
   return `
@@ -37,9 +37,8 @@ interface Found extends Omit<DatabaseServer, 'processId' | 'isDirect'> {
 }
 
 /**
- * Names a new connection, asks its server what it is, and whether the session has the settings that its start brought. Throws
- * `ServerUnfit` where the service cannot work with it, `ConnectionLost` or the server's own error where it does not answer
- * within `limitMs`.
+ * Names a new connection, identifies its server, and checks that the session has the settings sent at its start. Throws `ServerUnfit` if
+ * the service cannot use the server, and `ConnectionLost` or the server's error if it does not answer within `limitMs`.
  */
 export async function readServer(
   client: pg.Client,
@@ -61,7 +60,7 @@ export async function readServer(
     requireFit(found)
     requireSettings(found.settings, settings)
     const { version, acceptsWrites, system, timeline, startedAt, place, pid } = found
-    // Set by pg from the server's BackendKeyData; missing in its declarations.
+    // pg sets it from the server's BackendKeyData. Its type declaration lacks it.
     const { processID: processId } = client as pg.Client & { processID?: number }
     return { version, acceptsWrites, system, timeline, startedAt, place, processId, isDirect: processId === pid }
   } finally {
@@ -70,7 +69,7 @@ export async function readServer(
 }
 
 function requireFit({ version, number, encoding }: Found): void {
-  // Engines that only speak PostgreSQL's protocol lack locks that are passed over, or one list of all sessions.
+  // Other engines with PostgreSQL's protocol lack `skip locked` or a list of all sessions.
   if (!/^(?:PostgreSQL|EnterpriseDB) /.test(version)) {
     throw new ServerUnfit(`the database is ${version.slice(0, 80)}, and the service needs PostgreSQL itself`)
   }
@@ -82,9 +81,9 @@ function requireFit({ version, number, encoding }: Found): void {
   }
 }
 
-/** A pooler may take the settings of the start and drop them, as PgBouncer does with `ignore_startup_parameters = options`. */
+/** A pooler may drop the settings of the start, such as PgBouncer with `ignore_startup_parameters = options`. */
 function requireSettings(settings: string | null, wanted: Readonly<Record<string, string>>): void {
-  const actual = JSON.parse(settings ?? '{}') as Record<string, string> // as `json_object_agg` made it of two texts
+  const actual = JSON.parse(settings ?? '{}') as Record<string, string> // `json_object_agg` of two texts
   const lost = Object.keys(wanted).filter(name => actual[name] !== wanted[name])
   if (lost.length === 0) return
   throw new ServerUnfit(
@@ -92,7 +91,7 @@ function requireSettings(settings: string | null, wanted: Readonly<Record<string
   )
 }
 
-/** Whether the server does not know, or does not allow, what was asked. */
+/** True if the server lacks or forbids the requested functions. */
 function isLacking(error: unknown): boolean {
   return error instanceof pg.DatabaseError && /^(?:0A|42)/.test(error.code ?? '')
 }

@@ -5,12 +5,12 @@ import { classifyDatabaseError, SQLSTATE } from './database-error.js'
 const RETRIES_MAX = 2
 const FIRST_PAUSE_MS = 20
 
-/** Work that failed later than this is not tried again: the client has waited long enough. */
+/** Work that fails later than this is not repeated, because the client has waited long enough. */
 const RETRY_WITHIN_MS = 2_000
 
 /**
- * Runs work on the database, and again, at most twice and after a short random pause, when it failed in a way that passes by itself
- * and nothing was committed for certain. A reference that somebody deleted at the same moment is tried again once.
+ * Runs database work. Repeats it at most twice, after short random pauses, if the error is transient and certainly nothing was committed. A
+ * foreign key violation, such as a row that was just deleted, is retried once.
  */
 export async function withRetries<T>(work: () => Promise<T>): Promise<T> {
   const latest = performance.now() + RETRY_WITHIN_MS

@@ -9,68 +9,68 @@ import {
 } from './database-error.js'
 import type { DatabaseServer } from './database-server.js'
 
-/** A compiled query, and what its author says of it beyond its text. */
+/** A compiled query with further properties. */
 export interface Query<R = unknown> extends CompiledQuery<R> {
-  /** Whether it changes something; undefined where the form of the query tells. */
+  /** True if it changes data; undefined if the form of the query decides. */
   readonly writes?: boolean
-  /** The name under which it may be prepared on a connection: no other text has it. */
+  /** The name for preparing it on a connection, unique to its text. */
   readonly name?: string
-  /** The new `statement_timeout` of the session or, if `isLocal`, of the transaction; undefined ends the session's own. */
+  /** The query sets `statement_timeout` for the session or, if `isLocal`, for the transaction. Undefined resets that of the session. */
   readonly sets?: { timeoutMs: number | undefined; isLocal: boolean }
 }
 
-/** One round trip, for metrics and slow-statement logs. Never holds a value. */
+/** One round trip, for metrics and logs. It contains no parameter values. */
 export interface Exchange {
   text: string
   /** From sending to the last answer. */
   durationMs: number
   ok: boolean
-  /** Whether it shows that changes are stored, or that they cannot be; undefined where it shows neither. */
+  /** True if it shows that changes are stored, false if they cannot be; undefined if it shows neither. */
   stores: boolean | undefined
 }
 
-/** What all sessions of a pool share. */
+/** The settings that all sessions of a pool share. */
 export interface SessionSettings {
-  /** Whether statements are prepared by name. */
+  /** True if statements are prepared by name. */
   prepares: boolean
   /** The `statement_timeout` of a new connection. */
   statementTimeoutMs: number
-  /** A server that has not answered so long after the `statement_timeout` is taken for lost, and its connection is cut. */
+  /** A server that is silent this long after the `statement_timeout` counts as lost, and its connection is cut. */
   responseMarginMs: number
   /** Sent after every `begin`, in the same round trip. */
   transactionPrelude: string | undefined
   onExchange(exchange: Exchange): void
-  /** Called when what this session met concerns all connections of the pool that are open now. */
+  /** Called if an error of this session concerns all open connections of the pool. */
   onStale(): void
 }
 
 /**
- * The routine of the server that warns when somebody cancelled its wait for a synchronous standby: COMMIT then succeeds
- * here, but a failover would lose it. (No statement timeout runs during a commit: the response timeout bounds it.)
+ * The server routine that warns when a commit stopped waiting for its synchronous standby. The COMMIT succeeds, but a failover would lose
+ * it. (No statement timeout applies to a commit; the response timeout limits it.)
  */
 const SYNC_REPLICATION_WAIT = 'SyncRepWaitForLSN'
 
-/** Errors that mean: no change is stored at present, whatever it is. */
+/** Errors that mean that no change can be stored at present. */
 const NOT_STORED: ReadonlySet<DatabaseErrorKind> = new Set(['disk_full', 'read_only'])
 
 /**
- * One connection of the pool while it is open, for Kysely and for batches. Runs queries, prepares them by name, bounds the
- * time of each, and turns the loss of the connection into `ConnectionLost` or `CommitUnknown`.
+ * An open connection of the pool, for Kysely and for batches. Runs and prepares queries, limits their time, and reports a lost connection
+ * as `ConnectionLost` or `CommitUnknown`.
  */
 export class Session implements DatabaseConnection {
   readonly #client: pg.Client
   readonly #settings: SessionSettings
-  /** The name under which the server lists this connection, and no other (`application_name`). */
+  /** The unique `application_name` of this connection. */
   readonly name: string
   /** Resolves when the connection's socket is closed. Never rejects. */
   readonly ended: Promise<void>
   #loss: unknown
   #isStale = false
   #isUnreplicated = false
-  /** What the server gives to a statement on this connection, and in this transaction where it is set there; 0: no limit. */
+  /** The statement timeouts of this session and of its transaction, if set there; 0 is no limit. */
   #statementTimeoutMs: number
   #localTimeoutMs: number | undefined
-  /** Set when the connection was made; undefined before. */
+  /** Set when the connection is made; undefined before. */
   server: DatabaseServer | undefined
 
   constructor(client: pg.Client, name: string, settings: SessionSettings) {
@@ -78,7 +78,7 @@ export class Session implements DatabaseConnection {
     this.name = name
     this.#settings = settings
     this.#statementTimeoutMs = settings.statementTimeoutMs
-    // Without a listener of its own, a client that is checked out would end the process when its server dies.
+    // An `error` event without a listener would end the process when the server dies.
     client.on('error', error => this.#lose(error))
     client.on('notice', ({ routine }) => {
       if (routine === SYNC_REPLICATION_WAIT) this.#isUnreplicated = true
@@ -91,25 +91,25 @@ export class Session implements DatabaseConnection {
     })
   }
 
-  /** Whether the connection may be used again. */
+  /** True if the connection can be used again. */
   get isUsable(): boolean {
     return this.#loss === undefined && !this.#isStale
   }
 
-  /** Has the connection closed when it is released. */
+  /** Closes the connection when it is released. */
   markStale(): void {
     this.#isStale = true
   }
 
-  /** Closes the connection at once: what is under way on it is lost. */
+  /** Closes the connection at once. Running work is lost. */
   cut(): void {
     this.#client.connection.stream.destroy()
   }
 
-  /** Runs one query in a round trip of its own. Where settings live in transactions only, a query outside one gets one. */
+  /** Runs one query in its own round trip. If settings are per transaction, a query outside one runs in its own transaction. */
   async executeQuery<R>(query: Query): Promise<QueryResult<R>> {
     const isAlone = this.#settings.transactionPrelude !== undefined && !this.#isInTransaction
-    // A text without values may be a list of statements, or one that cannot run in a transaction: unless it reads, it stays as it is.
+    // A text without parameters may be several statements, or one that cannot run in a transaction. It runs unchanged unless it only reads.
     if (!isAlone || (query.parameters.length === 0 && changes(query))) return await this.#run<R>(query)
     await this.begin()
     try {
@@ -127,21 +127,21 @@ export class Session implements DatabaseConnection {
     throw new Error('no query is streamed')
   }
 
-  /** Begins a transaction; at READ COMMITTED, whatever the default of the server is, unless another level is asked for. */
+  /** Begins a transaction, at READ COMMITTED by default, whatever the server's default is. */
   async begin({ isolationLevel = 'read committed', accessMode }: TransactionSettings = {}): Promise<void> {
     const begin = `begin isolation level ${isolationLevel}${accessMode === undefined ? '' : ` ${accessMode}`}`
     const { transactionPrelude: prelude } = this.#settings
     await this.#run(CompiledQuery.raw(prelude === undefined ? begin : `${begin}; ${prelude}`), false)
   }
 
-  /** Commits. Throws `CommitUnknown` when the connection was lost meanwhile, and an error where the server rolled back. */
+  /** Commits. Throws `CommitUnknown` if the connection was lost meanwhile, and an error if the server rolled back. */
   async commit(): Promise<void> {
     const { command } = await this.#exchange({ text: 'commit' }, true)
     this.#localTimeoutMs = undefined
     if (command === 'ROLLBACK') throw new Error('a statement of the transaction had failed: it was rolled back')
   }
 
-  /** Rolls back; the server does so itself with a connection that is lost. Closes the connection where it fails. */
+  /** Rolls back; for a lost connection the server does. Marks the connection stale if it fails. */
   async rollback(): Promise<void> {
     if (this.#loss !== undefined) return
     try {
@@ -152,7 +152,7 @@ export class Session implements DatabaseConnection {
     }
   }
 
-  /** Gives the connection back to the pool, or closes it when it is lost, stale or to be destroyed. */
+  /** Returns the connection to the pool, or closes it if it is lost, stale or `destroy` is set. */
   release(destroy = false): void {
     // The pool adds this method when it hands the client out.
     const { release } = this.#client as pg.Client & Pick<pg.PoolClient, 'release'>
@@ -161,7 +161,7 @@ export class Session implements DatabaseConnection {
 
   async #run<R>(query: Query, mayApply = changes(query) && !this.#isInTransaction): Promise<QueryResult<R>> {
     const { sql: text, parameters, name, sets, writes = false } = query
-    // Nothing is prepared by name through a pooler: which server gets the next statement, only the pooler knows.
+    // Behind a pooler nothing is prepared by name, because the next statement may reach another server connection.
     const isNamed = name !== undefined && this.#settings.prepares && this.server?.isDirect
     const values = parameters as unknown[] // pg only reads them
     const sent = values.length === 0 ? { text } : { text, values, ...(isNamed && { name }) }
@@ -172,9 +172,9 @@ export class Session implements DatabaseConnection {
     return { rows, ...(isCounted && { numAffectedRows: BigInt(rowCount ?? 0) }) }
   }
 
-  /** Sends one round trip, bounds its time, reports it, and says in its error what may have become of it. */
+  /** Sends one round trip with a time limit and reports it. An error tells whether the statement may have been applied. */
   async #exchange<R>(sent: pg.QueryConfig, mayApply: boolean, writes = false) {
-    // What is not sent cannot have been applied, be it a commit.
+    // If nothing was sent, nothing was applied, not even by a commit.
     if (this.#loss !== undefined) throw new ConnectionLost({ cause: this.#loss })
     const start = performance.now()
     const timer = this.#responseTimer()
@@ -188,7 +188,7 @@ export class Session implements DatabaseConnection {
       }
       ok = true
       if (writes) stores = true
-      // pg answers several statements with a list, never empty, which its declaration does not say.
+      // pg returns a non-empty list for several statements, which its type does not declare.
       return Array.isArray(result) ? (result.at(-1) as typeof result) : result
     } catch (error) {
       if (NOT_STORED.has(classifyDatabaseError(error).kind)) stores = false
@@ -200,7 +200,7 @@ export class Session implements DatabaseConnection {
     }
   }
 
-  /** Cuts the connection when the server is silent for longer than it may work; it then ends the statement by itself. */
+  /** Cuts the connection if the server is silent for too long. The server then ends the statement by itself. */
   #responseTimer(): NodeJS.Timeout | undefined {
     const limitMs = this.#localTimeoutMs ?? this.#statementTimeoutMs
     if (limitMs === 0) return undefined
@@ -212,14 +212,14 @@ export class Session implements DatabaseConnection {
     return status === 'T' || status === 'E'
   }
 
-  /** What to tell of an error, when what was sent may have been applied unless the server itself refused it. */
+  /** Translates an error. Unless the server itself refused the statement, it may have been applied. */
   async #translated(error: unknown, mayApply: boolean): Promise<unknown> {
     const isServers = error instanceof pg.DatabaseError
     if (isServers && !maySpeakForServer(error)) return this.#refused(error)
-    // The server may be lost: a rollback after the error then finds the connection closed.
+    // The server may be lost: cut the connection, so that a rollback does not wait for it.
     if (isServers) this.cut()
     if (this.#client.connection.stream.destroyed) await this.ended
-    // pg has no class for a lost connection: what counts is that the connection has reported its end.
+    // pg has no class for a lost connection, so check whether the connection reported its end.
     if (this.#loss === undefined) return error
     this.markStale()
     if (!mayApply) return isServers ? error : new ConnectionLost({ cause: error })
@@ -240,7 +240,7 @@ export class Session implements DatabaseConnection {
   }
 }
 
-/** Whether a query may change something: as its author or its builder says. Raw SQL does, unless it is a `select`. */
+/** True if a query may change data, as declared or by its kind. Raw SQL counts as changing unless it is a `select`. */
 function changes({ writes, query, sql }: Query): boolean {
   if (writes !== undefined) return writes
   return query.kind === 'RawNode'

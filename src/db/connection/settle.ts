@@ -8,9 +8,9 @@ import type { Query, Session } from './session.js'
 const POLL_MS = 50
 
 /**
- * Settles an unconfirmed commit: ends the server process of the lost connection, then looks for the trace of the transaction on
- * the same connection. A found trace counts when a later commit is confirmed; a missing one counts only where this server can
- * say that the process is gone (`speaksFor`). Never throws; errors are tried again until the time is over.
+ * Settles an unconfirmed commit: ends the server process of the lost connection, then looks for the trace of the transaction. A found trace
+ * counts once a later commit is confirmed. A missing trace counts only if this server certainly has no such process any more (`speaksFor`).
+ * Never throws; errors are retried until `withinMs` is over.
  */
 export async function settle(
   acquire: () => Promise<Session>,
@@ -22,7 +22,7 @@ export async function settle(
   const deadline = performance.now() + withinMs
   const settling = async () => {
     while (performance.now() < deadline) {
-      // Whatever fails here is the fault that brought the doubt: it may pass.
+      // An error here has the same cause as the doubt, and may be temporary.
       const outcome = await look(acquire, doubt, trace).catch(() => 'unknown' as const)
       if (outcome !== 'unknown') return outcome
       await sleep(POLL_MS)
@@ -51,16 +51,13 @@ async function look(acquire: () => Promise<Session>, doubt: CommitUnknown, trace
   }
 }
 
-/**
- * Writes to the log and leaves no trace. Its commit waits for the synchronous standby, if there is one, and when it is
- * confirmed every earlier one has been too.
- */
+/** Writes to the WAL without other effects. Its commit waits for the synchronous standby, if any. Once it is confirmed, all earlier commits are too. */
 const CONFIRMED_WRITE = CompiledQuery.raw(`select pg_logical_emit_message(true, 'agent-tool-management', '')`)
 
 /**
- * A process that waits for the standby has committed here already: to end its wait would show a change that a failover loses.
- * $2 is the process of this connection as it was told at the start (behind a pooler another one), $3 its name: a server that does
- * not list this connection would not list the lost one either.
+ * Does not end a process that waits for the standby: it has committed already, and ending its wait would show a change that a failover
+ * could lose. $2 is the process id from this connection's start (another one behind a pooler), $3 its name: a server that does not list
+ * this connection would not list the lost one either.
  */
 const END = `
   select pg_backend_pid() = $2::integer as direct, pg_is_in_recovery() as recovering,
@@ -77,7 +74,7 @@ interface EndRow {
   found: number
 }
 
-/** Ends the server process of a lost connection. True when this server says for certain that there is none any more. */
+/** Ends the server process of a lost connection. True if this server certainly has no such process any more. */
 async function endServerProcess(session: Session, lost: string): Promise<boolean> {
   const end = CompiledQuery.raw(END, [lost, session.server?.processId ?? 0, session.name])
   const { rows } = await session.executeQuery<EndRow>(end)
@@ -86,8 +83,8 @@ async function endServerProcess(session: Session, lost: string): Promise<boolean
 }
 
 /**
- * Whether what this server does not have was not applied: it is the one that was lost, or that one started again, or one
- * that was promoted since. Of several primaries, or behind a pooler, another one may have it.
+ * True if a change that this server does not have was not applied: it is the lost server, the same one restarted, or one that was promoted
+ * since. With several primaries or a pooler, another server may have the change.
  */
 function speaksFor(server: DatabaseServer | undefined, lost: DatabaseServer | undefined): boolean {
   if (!server?.isDirect || !lost?.isDirect || server.system === null || server.system !== lost.system) return false

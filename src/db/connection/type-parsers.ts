@@ -1,11 +1,11 @@
 import pg from 'pg'
 
 /**
- * How values of the database become values of the program, for one pool and nobody else:
- * - `int8` is a number while that is exact, else its digits as text (so it stays exact and can be written as JSON);
- * - `timestamptz` is ISO 8601 with microseconds, `2024-01-02T03:04:05.123456Z`: sessions are in UTC;
- *   `infinity` and years before Christ stay as PostgreSQL writes them;
- * - `json` and `jsonb` are parsed (select `::text` to have the text); everything else is as pg has it.
+ * Converts database values for one pool:
+ * - `int8` becomes a number if it is exact, else its digits as text;
+ * - `timestamptz` becomes ISO 8601 with microseconds, `2024-01-02T03:04:05.123456Z`, because sessions are in UTC; `infinity` and years BC
+ *   stay as PostgreSQL writes them;
+ * - `json` and `jsonb` are parsed (select `::text` for the text); all others are as in pg.
  */
 export const VALUES = new pg.TypeOverrides()
 VALUES.setTypeParser(pg.types.builtins.INT8, parseInt8)

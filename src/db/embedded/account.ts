@@ -15,7 +15,7 @@ import { createRequire } from 'node:module'
 import { tmpdir } from 'node:os'
 import { basename, dirname, join } from 'node:path'
 
-/** The embedded PostgreSQL cannot run here. The message is one sentence: the reason, and what helps. */
+/** The embedded PostgreSQL cannot run here. The message is one sentence with reason and remedy. */
 export class EmbeddedUnavailable extends Error {
   constructor(
     readonly reason: string,
@@ -27,14 +27,14 @@ export class EmbeddedUnavailable extends Error {
   }
 }
 
-/** The user that runs the server in the place of root; undefined where this user runs it. */
+/** The user that runs the server if this process is root; else undefined. */
 export type Account = { name: string; uid: number; gid: number } | undefined
 
-/** Programs of a PostgreSQL that the account of the server can execute. */
+/** The programs of a PostgreSQL that the server's account can execute. */
 export interface Binaries {
   /** The folder of `postgres` and `initdb`. */
   dir: string
-  /** As the server calls itself: `18.4`, `15.13 (Debian 15.13-0+deb12u1)`. */
+  /** As the server reports it: `18.4`, `15.13 (Debian 15.13-0+deb12u1)`. */
   version: string
   major: number
 }
@@ -42,9 +42,9 @@ export interface Binaries {
 const COMMAND_TIMEOUT_MS = 120_000
 
 /**
- * The account that runs a cluster: this user or, because PostgreSQL refuses to run as root, the `owner` of an existing one,
- * `postgres` or else `nobody`.
- * @throws EmbeddedUnavailable when the password file has no such user
+ * The account that runs a cluster. PostgreSQL refuses to run as root, so for root it is the `owner` of an existing cluster, else
+ * `postgres`, else `nobody`.
+ * @throws EmbeddedUnavailable if the password file has none of them
  */
 export function accountFor(owner?: number): Account {
   if (process.geteuid?.() !== 0) return undefined
@@ -58,23 +58,22 @@ export function accountFor(owner?: number): Account {
   throw new EmbeddedUnavailable('it must not run as root, and there is neither a user postgres nor a user nobody')
 }
 
-/** The identity options of `node:child_process` that make a child run as this account. */
+/** The options of `node:child_process` that run a child as this account. */
 export function identity(account: Account): { uid?: number; gid?: number } {
   return account ? { uid: account.uid, gid: account.gid } : {}
 }
 
-/** The account in words. */
 export function nameOf(account: Account): string {
   return account ? `the user ${account.name}` : 'this user'
 }
 
-/** The environment of the server's processes: ours holds secrets, and variables such as PGPORT would change what they do. */
+/** The environment of the server's processes. Ours has secrets, and variables such as PGPORT would change their behaviour. */
 export function serverEnvironment(): NodeJS.ProcessEnv {
   const { PATH = '/usr/local/bin:/usr/bin:/bin', TZ } = process.env
   return { PATH, LC_ALL: 'C.UTF-8', ...(TZ === undefined ? {} : { TZ }) }
 }
 
-/** Runs a command as an account. `failed` is why it could not be started, or was ended. */
+/** Runs a command as an account. `failed` is the code of the error if it could not be started, or was ended. */
 export function runAs(account: Account, command: string, args: string[]) {
   const options = { ...identity(account), cwd: '/', env: serverEnvironment(), timeout: COMMAND_TIMEOUT_MS }
   const { status, stdout, stderr, error } = spawnSync(command, args, { ...options, encoding: 'utf8' })
@@ -88,9 +87,9 @@ export function errorCode(error: unknown): string | undefined {
 }
 
 /**
- * Finds PostgreSQL for an account: the folder that the operator names (`PG_BIN_DIR`), else the platform package that npm
- * installed. Where root's account cannot execute the installed files, a copy under a temporary folder is used.
- * @throws EmbeddedUnavailable when there is none or it does not run here
+ * Finds PostgreSQL for an account: in the folder of `PG_BIN_DIR`, else in the platform package that npm installed. If the account of root
+ * cannot execute the installed files, uses a copy in a temporary folder.
+ * @throws EmbeddedUnavailable if it is missing or does not run here
  */
 export function findBinaries(account: Account, binDir?: string): Binaries {
   if (binDir !== undefined) return binariesIn(account, binDir)
@@ -104,12 +103,12 @@ export function findBinaries(account: Account, binDir?: string): Binaries {
   }
 }
 
-/** A folder for what an account cannot reach elsewhere: one that survives a restart of the machine where there is one. */
+/** A folder that every account can reach, if possible one that survives a restart of the machine. */
 export function temporaryRoot(): string {
   return existsSync('/var/tmp') ? '/var/tmp' : tmpdir()
 }
 
-/** Whether there is a folder that root alone made: anybody can make one under a temporary folder. */
+/** True if root owns the folder and nobody else can write to it. In a temporary folder anyone could create one. */
 export function isRoots(folder: string): boolean {
   const stats = lstatSync(folder, { throwIfNoEntry: false })
   return stats?.isDirectory() === true && stats.uid === 0 && (stats.mode & 0o022) === 0
@@ -124,19 +123,19 @@ function installedNative(): string {
   }
 }
 
-/** The binaries of a folder. Throws `EmbeddedUnavailable` where the account cannot run them. */
+/** The binaries of a folder. Throws `EmbeddedUnavailable` if the account cannot run them. */
 function binariesIn(account: Account, dir: string): Binaries {
   const program = join(dir, 'postgres')
   const { stdout, stderr, failed } = runAs(account, program, ['--version'])
   const [, version, major] = /\(PostgreSQL\) ((\d+).*)/.exec(stdout) ?? []
   if (version !== undefined) return { dir, version: version.trim(), major: Number(major) }
-  // The kernel says "no such file" of a program whose loader is missing, as on a system with musl instead of glibc.
+  // The kernel reports "no such file" for a program whose loader is missing, for example with musl instead of glibc.
   const needsGlibc = failed === 'ENOENT' && existsSync(program)
   const reason = needsGlibc ? 'it needs glibc' : (failed ?? stderr.trim().split('\n', 1)[0])
   throw new EmbeddedUnavailable(`${nameOf(account)} cannot run ${program}: ${reason}`)
 }
 
-/** Makes the library links of the package's install script, which npm does not always run. */
+/** Creates the library links of the package's install script, which npm does not always run. */
 function makeLinks(native: string): void {
   const list = join(native, 'pg-symlinks.json')
   if (!existsSync(list)) return
@@ -144,12 +143,12 @@ function makeLinks(native: string): void {
     try {
       symlinkSync(basename(source), join(native, '..', target))
     } catch {
-      // It is there already, or is not ours to write: then the programs do not run, and that is said.
+      // It exists already or is not writable. In the latter case running the programs will report it.
     }
   }
 }
 
-/** A copy that everybody can execute, made once for each installed version; it appears under its name when it is whole. */
+/** A copy that every account can execute, one per installed version. It is renamed into place when complete. */
 function copyOf(native: string): string {
   const { size, mtimeMs } = statSync(join(native, 'bin', 'postgres'))
   const digest = createHash('sha256').update(`${native} ${size} ${mtimeMs}`).digest('hex').slice(0, 12)

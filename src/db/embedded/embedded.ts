@@ -17,7 +17,7 @@ import { type Home, openHome, SOCKET_NAME, urlOf } from './home.js'
 
 export { EmbeddedUnavailable }
 
-/** There is no space for the embedded PostgreSQL: it runs again once there is, and nothing is to be configured. */
+/** The disk is too full for the embedded PostgreSQL. It runs again once there is space. */
 export class EmbeddedDiskFull extends EmbeddedUnavailable {
   constructor(path: string, options?: ErrorOptions) {
     super(`the disk of ${path} is full`, options, 'make space there and start again')
@@ -25,37 +25,37 @@ export class EmbeddedDiskFull extends EmbeddedUnavailable {
   }
 }
 
-/** How to run the embedded PostgreSQL. */
+/** Options for the embedded PostgreSQL. */
 export interface EmbeddedOptions {
-  /** The cluster lives in the folder `postgresql` below this one, which is made when it is missing. */
+  /** The cluster is in the folder `postgresql` below this one, which is created if missing. */
   dataDir: string
   /** How long to wait for another process that runs a server on the same data. Default 10,000. */
   patienceMs?: number
   /** Settings of the server (`postgres -c name=value`). */
   settings?: Record<string, string>
-  /** A folder with `postgres` and `initdb` of another PostgreSQL, from version 15 (`PG_BIN_DIR`). */
+  /** The folder with `postgres` and `initdb` of another PostgreSQL, from version 15 (`PG_BIN_DIR`). */
   binDir?: string
-  /** Gets sentences for the operator: where the data is, and what is unusual. */
+  /** Receives messages for the operator: where the data is, and unusual events. */
   log?: (line: string, level?: 'warn') => void
 }
 
 /** A server that this process runs. */
 export interface Embedded {
-  /** The folder of the Unix socket; there is no password. */
+  /** The folder of the Unix socket. There is no password. */
   host: string
   /** `postgres:///postgres?user=postgres&host=<folder>&port=5432`. */
   url: string
   /** The server's version: `18.4`. */
   version: string
-  /** Whether its disk has no room for it. */
+  /** True if its disk is full. */
   isDiskFull(): boolean
-  /** Stops the server. End all pools before. */
+  /** Stops the server. Close all pools before. */
   stop(): Promise<void>
 }
 
 /**
- * Runs as the server's account and becomes the server; the loop beside it stops the server when the pipe ends without a line,
- * because the process that started it was killed. The signal is repeated: a server that has only begun to start ignores it.
+ * Runs as the server's account and becomes the server. The background loop stops the server if the pipe closes without a line, that is, if
+ * the parent process was killed. It repeats the signal, because a starting server ignores it.
  */
 const BECOME_SERVER = `
 umask 077
@@ -77,13 +77,13 @@ const PATIENCE_MS = 10_000
 const POLL_MS = 20
 const CHECK_MS = 500
 const GONE = 'its data are gone: put them back, or stop the service to begin with an empty database'
-/** The size of a file of the write-ahead log: a server starts only where it can write a new one. */
+/** The size of a WAL file. A server starts only if it can write a new one. */
 const WAL_FILE_BYTES = 16 * 1024 * 1024
 
 /**
- * Runs the embedded PostgreSQL on a Unix socket. PostgreSQL's own `postmaster.pid` is the lock: one process at a time runs a
- * server on the data. It is started again whenever it ends, until `stop`, and it ends with this process, however that ends.
- * @throws EmbeddedUnavailable with one sentence when it cannot run here, `EmbeddedDiskFull` when it lacks only space
+ * Runs the embedded PostgreSQL on a Unix socket. PostgreSQL's `postmaster.pid` ensures that one process at a time runs a server on the
+ * data. The server is restarted whenever it ends, until `stop`, and it ends with this process, even if that is killed.
+ * @throws EmbeddedUnavailable if it cannot run here, `EmbeddedDiskFull` if only space is missing
  */
 export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded> {
   try {
@@ -105,7 +105,7 @@ async function startAlone(home: Home, options: EmbeddedOptions): Promise<Embedde
       try {
         return await start(home, options)
       } catch (error) {
-        // The sessions of a killed server end by themselves, but not at once.
+        // The sessions of a killed server take a moment to end.
         const isLate = Date.now() > deadline || !String(error).includes('pre-existing shared memory block')
         if (isLate && runningServer(home) === undefined) throw error // else another process was faster
       }
@@ -118,7 +118,7 @@ async function startAlone(home: Home, options: EmbeddedOptions): Promise<Embedde
   }
 }
 
-/** Starts the server, and again whenever it cannot be used, until it is stopped. */
+/** Starts the server, and restarts it whenever it is unusable, until it is stopped. */
 async function start(home: Home, { settings = {}, binDir, log = () => undefined }: EmbeddedOptions): Promise<Embedded> {
   const binaries = findBinaries(home.account, binDir)
   makeData(home, binaries, settings)
@@ -170,11 +170,11 @@ async function start(home: Home, { settings = {}, binDir, log = () => undefined 
 
 function whyUnusable(home: Home, server: ChildProcess): string | undefined {
   if (hasEnded(server)) return 'has ended'
-  // A smart shutdown (SIGTERM) takes no new session, and waits for open ones, maybe for ever.
+  // A smart shutdown (SIGTERM) accepts no new session and waits for open ones, possibly for ever.
   return readPidFile(home).state === 'stopping' ? 'was told to stop, and waits for its sessions' : undefined
 }
 
-/** Makes the data where there is none, whole before it has its name: of two processes, the first one's stays. */
+/** Creates the data if missing. It is complete before it is renamed into place; of two processes, the first one's data stays. */
 function makeData(home: Home, { dir, major }: Binaries, settings: Record<string, string>): void {
   const data = join(home.path, 'data')
   const stored = readText(join(data, 'PG_VERSION')).trim()
@@ -200,13 +200,13 @@ function makeData(home: Home, { dir, major }: Binaries, settings: Record<string,
   }
 }
 
-/** Starts the server on data that are there and waits until it is ready. Throws `EmbeddedUnavailable`. */
+/** Starts the server on existing data, and waits until it is ready. Throws `EmbeddedUnavailable`. */
 async function spawnServer(home: Home, command: string[]): Promise<ChildProcess> {
   const deadline = Date.now() + START_LIMIT_MS
   const log = join(home.path, 'log')
   removeStalePidFile(home)
   const logged = readText(log).length
-  // In a session of its own: Ctrl-C reaches this process only.
+  // `detached` starts a new session, so that Ctrl-C reaches only this process.
   const server = spawn('/bin/sh', ['-c', BECOME_SERVER, 'embedded-postgresql', home.path, ...command], {
     ...identity(home.account),
     cwd: '/',
@@ -216,7 +216,7 @@ async function spawnServer(home: Home, command: string[]): Promise<ChildProcess>
   })
   let failed: Error | undefined
   server.once('error', error => (failed = error))
-  server.stdin?.on('error', () => undefined) // the shell has ended before the line came
+  server.stdin?.on('error', () => undefined) // the shell ended before the line was written
   server.once('exit', () => server.stdin?.end('ended\n'))
   while (failed === undefined && !hasEnded(server)) {
     const { pid, state } = readPidFile(home)
@@ -234,7 +234,7 @@ async function spawnServer(home: Home, command: string[]): Promise<ChildProcess>
   throw new EmbeddedUnavailable(`the server ended: ${reason}, see ${log}`)
 }
 
-/** Lets this process end without waiting for the server, and takes away what killed processes left behind. */
+/** Allows this process to end without waiting for the server, and removes what killed processes left behind. */
 function released(home: Home, server: ChildProcess): ChildProcess {
   server.unref()
   if (server.stdin && 'unref' in server.stdin) (server.stdin as import('node:net').Socket).unref()
@@ -242,13 +242,13 @@ function released(home: Home, server: ChildProcess): ChildProcess {
     try {
       rmSync(join(home.path, name), { recursive: true, force: true })
     } catch {
-      // Another process is still writing there: it finds that it is late, and removes it.
+      // Another process is still writing there. It will remove the folder itself.
     }
   }
   return server
 }
 
-/** Ends a server: its sessions are cut, and what they had not committed is rolled back. One that hangs is killed. */
+/** Ends a server with a fast shutdown: uncommitted work is rolled back. Kills it if it hangs. */
 async function end(server: ChildProcess): Promise<void> {
   const deadline = Date.now() + STOP_LIMIT_MS
   server.kill('SIGINT')
@@ -262,7 +262,7 @@ function hasEnded(server: ChildProcess): boolean {
   return server.exitCode !== null || server.signalCode !== null
 }
 
-/** The process id of the server that runs on the data, whichever process started it, and not of a program that was given it since. */
+/** The process id of the server that runs on the data, started by any process. On Linux it checks that the id was not reused by another program. */
 function runningServer(home: Home): number | undefined {
   const { pid } = readPidFile(home)
   if (pid === undefined) return undefined
@@ -274,14 +274,14 @@ function runningServer(home: Home): number | undefined {
   }
 }
 
-/** PostgreSQL takes any process with the old process id for its server. */
+/** PostgreSQL would mistake any process with the old id for its server. */
 function removeStalePidFile(home: Home): void {
   if (readPidFile(home).pid === undefined || runningServer(home) !== undefined) return
   rmSync(join(home.path, 'data', 'postmaster.pid'), { force: true })
   rmSync(join(home.sockets, `${SOCKET_NAME}.lock`), { force: true })
 }
 
-/** Of `postmaster.pid`: the process id, and the state (`starting`, `ready`, `stopping`). */
+/** Reads the process id and the state (`starting`, `ready`, `stopping`) from `postmaster.pid`. */
 function readPidFile(home: Home): { pid: number | undefined; state: string | undefined } {
   const lines = readText(join(home.path, 'data', 'postmaster.pid')).split('\n')
   return { pid: Number(lines[0]) || undefined, state: lines[7]?.trim() }
@@ -301,14 +301,14 @@ function isDiskFull({ path }: Home): boolean {
   return bavail * bsize < WAL_FILE_BYTES
 }
 
-/** The last error that a program wrote, or its first line, without the time and the process id. */
+/** The last error that a program wrote, or else its first line, without time and process id. */
 function causeIn(output: string): string {
   const lines = output.split('\n').filter(line => line.trim() !== '')
   const isCause = (line: string) => /(FATAL|PANIC|error): /i.test(line) && !/FATAL: +the database system is /.test(line)
   return (lines.findLast(isCause) ?? lines[0])?.replace(/^\S+ \S+ \S+ \[\d+\] /, '').trim() ?? 'it wrote nothing'
 }
 
-/** Waits, holding up no shutdown; false when `signal` cut it short. */
+/** Waits without delaying a shutdown; false if `signal` ended the wait. */
 async function pause(ms: number, signal: AbortSignal): Promise<boolean> {
   await sleep(ms, undefined, { signal, ref: false }).catch(() => undefined)
   return !signal.aborted

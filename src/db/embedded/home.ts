@@ -14,8 +14,8 @@ import {
 } from './account.js'
 
 /**
- * The folder of one cluster: `data` (the cluster itself), `run` (its socket) and `log`. It has mode 0700 and belongs to the
- * account that runs the server; that mode is what makes `trust` authentication safe.
+ * The folder of one cluster: `data` (the cluster), `run` (its socket) and `log`. It belongs to the server's account with mode 0700, which
+ * makes `trust` authentication safe.
  */
 export interface Home {
   path: string
@@ -27,12 +27,12 @@ export interface Home {
 /** The name that PostgreSQL gives the socket of port 5432. */
 export const SOCKET_NAME = '.s.PGSQL.5432'
 const FOLDER = 'postgresql'
-/** The address of a socket holds 108 bytes on Linux and 104 elsewhere, one of them for the final NUL. */
+/** A socket address has 108 bytes on Linux and 104 elsewhere, one of them for the final NUL. */
 const SOCKET_PATH_LIMIT_BYTES = process.platform === 'linux' ? 107 : 103
 
 /**
- * Makes a folder and those above it where they are missing, so that the account of the server can pass through, whatever the
- * umask says. Each step is one call: Node's own recursion never ends below /proc. Throws the system's error.
+ * Creates a folder and its parents, so that the server's account can enter them regardless of the umask. It calls `mkdir` per step, because
+ * Node's own recursion never ends below /proc. Throws the system's error.
  */
 export async function makeDataDir(path: string): Promise<void> {
   if (existsSync(path)) return
@@ -41,11 +41,11 @@ export async function makeDataDir(path: string): Promise<void> {
     await mkdir(path)
     await chmod(path, 0o711)
   } catch (error) {
-    if (errorCode(error) !== 'EEXIST') throw error // else by another process at the same time
+    if (errorCode(error) !== 'EEXIST') throw error // else created by another process at the same time
   }
 }
 
-/** The folder of the cluster that was made for this `dataDir`, wherever it lies; undefined where there is none. */
+/** The existing cluster folder for this `dataDir`, or undefined. */
 export function existingHome(dataDir: string): string | undefined {
   const [wanted, spare] = [wantedHome(dataDir), spareHome(dataDir)]
   if (existsSync(join(wanted, 'data'))) return wanted
@@ -56,14 +56,14 @@ function wantedHome(dataDir: string): string {
   return join(resolve(dataDir), FOLDER)
 }
 
-/** Where the account of root cannot reach `dataDir`. Its name follows from that, so that the next start finds it. */
+/** The folder to use if root's account cannot reach `dataDir`. Its name is derived from `dataDir`, so that the next start finds it. */
 function spareHome(dataDir: string): string {
   return join(temporaryRoot(), `agent-embedded-data-${digest(resolve(dataDir))}`, FOLDER)
 }
 
 /**
- * Opens the cluster's folder below `dataDir`, making it when it is new. As root it belongs to the account that runs the server;
- * where that account cannot reach `dataDir`, a folder under a temporary one takes its place.
+ * Opens the cluster's folder below `dataDir`, or creates it. For root it belongs to the server's account; if that cannot reach `dataDir`, a
+ * temporary folder is used.
  * @throws EmbeddedUnavailable
  */
 export async function openHome(dataDir: string, log: (line: string) => void): Promise<Home> {
@@ -90,10 +90,10 @@ async function made(folder: string): Promise<void> {
   })
 }
 
-/** Makes a home and gives it to the account, which makes the rest: that proves that it can reach the folder and write there. */
+/** Creates a home and gives it to the account. The account creates the subfolders, which proves that it can write there. */
 async function prepared(path: string, account: Account): Promise<Home> {
   await mkdir(path, { recursive: true, mode: 0o700 })
-  // The owner of the folder above might have put a link here.
+  // The owner of the parent folder could have placed a link here, so do not follow it.
   if (account && lstatSync(path).uid === 0) await lchown(path, account.uid, account.gid)
   const home = realpathSync(path)
   const sockets = socketsOf(home)
@@ -108,14 +108,13 @@ async function prepared(path: string, account: Account): Promise<Home> {
   return { path: home, account, sockets }
 }
 
-/** The folder of the socket: `run`, unless its path is too long for one. */
 function socketsOf(home: string): string {
   const run = join(home, 'run')
   const isShort = Buffer.byteLength(join(run, SOCKET_NAME)) <= SOCKET_PATH_LIMIT_BYTES
   return isShort ? run : join(realpathSync('/tmp'), `agent-embedded-${digest(home)}`)
 }
 
-/** The address of a home's server; there is no password. */
+/** The URL of a home's server. There is no password. */
 export function urlOf(home: string): string {
   return `postgres:///postgres?user=postgres&host=${encodeURIComponent(socketsOf(realpathSync(home)))}&port=5432`
 }

@@ -2,8 +2,8 @@ import pg from 'pg'
 import { PoolExhausted, SQLSTATE } from '../connection/database-error.js'
 
 /**
- * Runs one statement for several rows, and answers one result for each, in their order. It calls `onConnection` when it has a
- * connection, and reads the rows only after that. `cancel` has the statement cancelled if that can be.
+ * Runs one statement for several rows, and returns one result per row in the same order. It calls `onConnection` once it has a connection,
+ * and reads the rows only after that. `cancel` cancels the statement if possible.
  */
 export type RunBatch<Row, Result> = (
   rows: readonly Row[],
@@ -13,18 +13,18 @@ export type RunBatch<Row, Result> = (
 /** A row to run the statement for. */
 export interface Entry<Row> {
   row: Row
-  /** Rows with the same key go in different batches; undefined where all may share one. */
+  /** Rows with equal keys are put into different batches; undefined if all may share one. */
   key?: unknown
-  /** About how many bytes it sends. */
+  /** The approximate size in bytes. */
   sizeBytes: number
-  /** Called when a batch with it has a connection, before its rows are read. */
+  /** Called once its batch has a connection, before the rows are read. */
   onSend?: (() => void) | undefined
 }
 
 interface Waiting<Row, Result> extends Entry<Row> {
-  /** Whether it was in a batch that took too long, or that one row made fail. */
+  /** True after a batch with it took too long or failed because of one row: then it is sent alone. */
   isAlone: boolean
-  /** Refuses it when it has waited long enough for earlier batches. */
+  /** Rejects the row if it waits too long for earlier batches. */
   timer?: NodeJS.Timeout
   resolve(result: Result): void
   reject(error: unknown): void
@@ -32,28 +32,27 @@ interface Waiting<Row, Result> extends Entry<Row> {
 
 const BATCH_ROWS_MAX = 32
 const BATCH_BYTES_MAX = 256 * 1024
-/** How many batches of one statement hold up the rows that come after them. Few at once make batches large. */
+/** The number of running batches of a statement that make later rows wait. Few concurrent batches are larger ones. */
 const HOLDING_MAX = 2
 
-/** A batch that has had its connection for longer holds up nobody: another one may start on a connection of its own. */
+/** After this time with a connection, a batch no longer makes others wait: another batch may start on its own connection. */
 const HOLD_MS = 40
 
-/** A batch that takes longer, and much longer than others of its statement, is cancelled. */
+/** A batch is cancelled if it takes longer than this, and ten times as long as usual for its statement. */
 const CANCEL_MIN_MS = 150
 const CANCEL_TIMES_USUAL = 10
 
 /**
- * Runs a statement once for the rows that are added in the same turn of the event loop, or while earlier batches are under
- * way. Every result is as fresh as that of a statement of its own, which would begin no earlier. While connections are free,
- * a slow row holds up no other one: batches that come later wait for `HOLD_MS` at most, and its own batch is cancelled. The rows of a
- * batch that is cancelled, or that the server refuses for one of them, are sent again, each alone.
+ * Runs a statement once for all rows added in the same turn of the event loop, or while earlier batches run. Each result is as fresh as
+ * that of a separate statement. While connections are free, a slow row delays no others: later batches wait at most `HOLD_MS`, and its own
+ * batch is cancelled. The rows of a batch that was cancelled, or refused because of one row, are sent again one by one.
  */
 export class Batcher<Row, Result> {
   readonly #run: RunBatch<Row, Result>
   readonly #waitMs: number
   #waiting: Waiting<Row, Result>[] = []
   #holding = 0
-  /** How long a batch takes, as a moving average. */
+  /** The moving average of a batch's duration. */
   #usualMs = 0
   #turn: NodeJS.Immediate | undefined
 
@@ -62,10 +61,7 @@ export class Batcher<Row, Result> {
     this.#waitMs = waitMs
   }
 
-  /**
-   * Answers the result for a row, or rejects with the error of the statement that should have given it, or with
-   * PoolExhausted where it was never sent.
-   */
+  /** Resolves to the result for a row. Rejects with the statement's error, or with PoolExhausted if it was never sent. */
   add(entry: Entry<Row>): Promise<Result> {
     return new Promise((resolve, reject) => {
       this.#waiting.push({ ...entry, isAlone: false, resolve, reject })
@@ -86,7 +82,7 @@ export class Batcher<Row, Result> {
     late.reject(new PoolExhausted(this.#waitMs))
   }
 
-  /** As many of the waiting rows, in their order, as one batch may hold: the first in any case. */
+  /** Takes the waiting rows that fit into one batch, in order, but at least one. */
   #nextBatch(): Waiting<Row, Result>[] {
     const batch: Waiting<Row, Result>[] = []
     const rest: Waiting<Row, Result>[] = []
@@ -134,7 +130,7 @@ export class Batcher<Row, Result> {
         batch.map(({ row }) => row),
         onConnection,
       )
-      for (const [i, { resolve }] of batch.entries()) resolve(results[i] as Result) // one for each: the contract of `RunBatch`
+      for (const [i, { resolve }] of batch.entries()) resolve(results[i] as Result) // one per row: the contract of `RunBatch`
     } catch (error) {
       const isAgain = isShared && (isAboutOneRow(error) || (isCancelled && isCancellation(error)))
       for (const { timer: _, ...entry } of batch) {
@@ -152,7 +148,7 @@ function isCancellation(error: unknown): boolean {
   return error instanceof pg.DatabaseError && error.code === SQLSTATE.queryCanceled
 }
 
-/** Whether the server refused the statement for what one row holds: errors of data, constraints, limits and triggers. */
+/** True if the server refused the statement because of one row's values: errors of data, constraints, limits and triggers. */
 function isAboutOneRow(error: unknown): boolean {
   return error instanceof pg.DatabaseError && /^(?:2[123]|44|54|P0)/.test(error.code ?? '')
 }

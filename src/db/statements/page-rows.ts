@@ -1,14 +1,11 @@
 import { type Expression, type RawBuilder, sql } from 'kysely'
 
-/**
- * A page ends where the descriptions before take more than this: to read and to hold a page costs little, whatever others wrote.
- * JSON makes six times as much of them at most.
- */
+/** A page ends once its descriptions have this many bytes, to limit the cost of reading it. JSON can make them six times as long. */
 const PAGE_BYTES = 256 * 1024
 
 /**
- * SQL: the rows of a page, in the order of their ids: the first of `found`, a query of whole rows of a table. `record` is made of each, which
- * it calls `row`; it is null after the end of the page.
+ * SQL: the first `rows` rows of `found`, sorted by id. `found` selects whole table rows; `record` builds the JSON of each from the alias
+ * `row`, and is null after the end of the page.
  */
 export function pageRows(
   found: Expression<{ id: number; description: string }>,

@@ -5,44 +5,44 @@ import { materialized, queries } from './queries.js'
 import { type Built, boundValue, compile, type Executor, type Param, typed } from './statement.js'
 
 /**
- * The SQL type of each value of a row. A value of an array type is a list, one of a JSON type its text. `{ single }` is the type of
- * one that may be large: it is a parameter of its own, so its statement takes one row at a time.
+ * The SQL type of each value of a row. An array type takes a list, a JSON type takes text. `{ single }` marks a value that may be large: it
+ * is a separate parameter, so the statement takes one row at a time.
  */
 export type RowTypes<P> = { readonly [K in keyof P & string]-?: string | { readonly single: string } }
 
-/** The rows of a batch: their values are named by `param`, and `position` is their place in the list, from 1. */
+/** The rows of a batch. `param` refers to their values; `position` is the index in the list, from 1. */
 export interface Input {
   input: { position: number }
 }
 
 /**
- * Builds a row statement on `db`, which has `input`. It selects from `input`, or from what carries its `position`, and answers at most
- * one row for each position.
+ * Builds a row statement with `db`, which has the table `input`. It selects from `input` or from rows with its `position`, and returns at
+ * most one row per position.
  */
 export type BuildRows<P, R> = (param: Param<P>, db: QueryCreator<Tables & Input>) => Built<Positioned<R>>
 
-/** A statement that does the same for each row of a list, and answers each by its place. */
+/** A statement that runs for each row of a list, and returns results by position. */
 export interface RowStatement<P, R> {
   readonly name: string
   readonly sql: string
-  /** The column that names the row which it writes: no two rows of a batch may have the same. Undefined where it only reads. */
+  /** The column that identifies the written row: two rows with equal values must not share a batch. Undefined if the statement only reads. */
   readonly written: (keyof P & string) | undefined
-  /** The statement with these rows. Throws when a value is undefined, or when it takes one row and gets several. */
+  /** Binds the statement to these rows. Throws if a value is undefined, or if it takes one row and gets several. */
   bind(rows: readonly P[]): Query<Positioned<R>>
-  /** The statement with one row, to be run in one way or another. */
+  /** Binds the statement to one row, to run it alone or in a batch. */
   for(row: P): RowQuery<Positioned<R>>
 }
 
-/** A statement with the one row that somebody asks it for. Each way answers undefined where the statement answers nothing. */
+/** A statement with one row. Both methods resolve to undefined if the statement returned nothing. */
 export class RowQuery<Answer> {
   constructor(
-    /** Runs it by itself, in a transaction for instance. */
+    /** Runs it alone, for example in a transaction. */
     readonly single: (executor: Executor) => Promise<Answer | undefined>,
-    /** Runs it with the rows that others ask for at the same time: see `Database.batched`. */
+    /** Runs it in a batch with rows of other requests: see `Database.batched`. */
     readonly batched: (database: BatchRunner, onSend?: () => void) => Promise<Answer | undefined>,
   ) {}
 
-  /** The same with what `then` makes of its answer. */
+  /** The same with its result mapped by `then`. */
   map<Next>(then: (answer: Answer) => Next): RowQuery<Next> {
     const mapped = (answer: Promise<Answer | undefined>) =>
       answer.then(found => (found === undefined ? undefined : then(found)))
@@ -53,7 +53,7 @@ export class RowQuery<Answer> {
   }
 }
 
-/** What of a database runs rows in batches. */
+/** The part of `Database` that runs rows in batches. */
 export interface BatchRunner {
   batched<P extends object, R>(
     statement: RowStatement<P, R>,
@@ -62,13 +62,10 @@ export interface BatchRunner {
   ): Promise<Positioned<R> | undefined>
 }
 
-/** An answer, and which of the rows it belongs to, from 1. */
+/** A result with the position of its row, from 1. */
 export type Positioned<R> = R & { position: number }
 
-/**
- * Compiles a statement over a list of rows. `build` names the values of a row, each of which is a column of `input`. The rows are one
- * parameter, a JSON list.
- */
+/** Compiles a statement over a list of rows, which is one JSON parameter. In `build` each value of a row is a column of `input`. */
 export function rowStatement<P extends object, R>(
   name: string,
   types: RowTypes<P>,
@@ -86,14 +83,14 @@ export function rowStatement<P extends object, R>(
     const db = queries().with(materialized('input'), () => input)
     return build(param, db)
   }
-  over(sql`(select)`) // finds the values that are used
+  over(sql`(select)`) // collects the used values
   const columns = [...listed].map(
     key => sql`${sql.id(key)} ${sql.raw(isJson(types[key]) ? 'text' : String(types[key]))}`,
   )
   const compiled = compile<P & { rows: string }, Positioned<R>>(name, over(inputOf(columns)), written !== undefined)
   const { sql: text, parameterNames, queryOf } = compiled
   const members = [...listed].map(key => [key, `${JSON.stringify(key)}:`] as const)
-  // Put together by hand: an object of this many members costs twice as much. What is absent is null to the server.
+  // Written by hand: building an object with this many members costs twice as much. The server reads absent members as null.
   const jsonOf = (row: P) => {
     const texts: string[] = []
     for (const [key, member] of members) {
@@ -125,8 +122,8 @@ export function rowStatement<P extends object, R>(
 }
 
 /**
- * SQL: the rows of a batch. The condition holds for every row. The planner expects a hundred rows of the list, and by the condition one:
- * each is found by key.
+ * SQL: the rows of a batch. The condition is always true. It changes the planner's estimate from a hundred rows to one, so that it looks
+ * rows up by key.
  */
 function inputOf(columns: readonly RawBuilder<unknown>[]): RawBuilder<{ position: number }> {
   return sql`(
@@ -135,23 +132,23 @@ function inputOf(columns: readonly RawBuilder<unknown>[]): RawBuilder<{ position
         where ordinality = ordinality + 0)`
 }
 
-/** Its text is cast where it is used: a column of the type itself would hold the text as a JSON string. */
+/** JSON columns are passed as text and cast where used: `json_to_recordset` would read the text as a JSON string. */
 function isJson(type: unknown): type is 'json' | 'jsonb' {
   return type === 'json' || type === 'jsonb'
 }
 
-/** What a statement answered, by the place of the row that it belongs to; undefined where it answered nothing. */
+/** Orders results by position; undefined for rows without a result. */
 export function byPosition<R>(answers: readonly Positioned<R>[], count: number): (Positioned<R> | undefined)[] {
   const inOrder = new Array<Positioned<R> | undefined>(count).fill(undefined)
   for (const answer of answers) inOrder[answer.position - 1] = answer
   return inOrder
 }
 
-/** What a short text and every value other than a text or a list counts. */
+/** The size assumed for short texts, and for values other than texts and lists. */
 const SHORT_BYTES = 16
 const SHORT_TEXT_LENGTH = 64
 
-/** About how many bytes a row or a list sends. Called for each request: to list all values first takes three times as long. */
+/** The approximate size of a row or list in bytes. It runs for each request; `Object.values` would take three times as long. */
 export function weightOf(values: object): number {
   let bytes = 0
   for (const name in values) {

@@ -11,37 +11,37 @@ import {
 } from 'kysely'
 import type { Query } from '../connection/session.js'
 
-/** Names a parameter inside a statement. The same name may be in several places: it is sent once. Any parameter may be null. */
+/** Refers to a parameter within a statement. A name may be used several times and is sent once. Any parameter may be null. */
 export type Param<P> = <K extends keyof P & string>(key: K) => Expression<NonNullable<P[K]>>
 
-/** The SQL type of each parameter. A value of an array type is a list. */
+/** The SQL type of each parameter. An array type takes a list. */
 export type SqlTypes<P> = { readonly [K in keyof P & string]-?: string }
 
-/** A query that is built and not run: its rows are of this type. */
+/** A query that was built but not run, with rows of this type. */
 export type Built<R> = (Expression<R> | Compilable<R>) & OperationNodeSource
 
-/** Whatever runs SQL: the database or a transaction. */
+/** Runs SQL: the database or a transaction. */
 export interface Executor {
   executeQuery<R>(query: CompiledQuery<R>): Promise<{ rows: R[] }>
 }
 
-/** A statement compiled once: its SQL, and how its named parameters become positions. */
+/** A statement compiled once, with its SQL and the order of its named parameters. */
 export interface Statement<P, R> {
   readonly name: string
   readonly sql: string
-  /** The names of the parameters by position: the first is `$1`. */
+  /** The parameter names by position: the first is `$1`. */
   readonly parameterNames: readonly (keyof P & string)[]
-  /** The statement with these values, in the order of the names. */
+  /** The statement with values in the order of the names. */
   queryOf(values: unknown[]): Query<R>
-  /** The statement with its values, for an executor. Throws when a parameter is undefined. */
+  /** The statement with named values. Throws if a parameter is undefined. */
   bind(parameters: P): Query<R>
-  /** Runs the statement in a round trip of its own and answers its rows. */
+  /** Runs the statement in its own round trip and returns its rows. */
   run(executor: Executor, parameters: P): Promise<R[]>
 }
 
 /**
- * Compiles a statement once, at start-up or first use: building a large statement costs more than sending it. `build` builds it with
- * `queries` and names the parameters. `writes`: it changes something. Throws when it holds a value that is not a named parameter.
+ * Compiles a statement once, at start-up or first use, because building a large statement costs more than sending it. `build` builds it
+ * with `queries` and named parameters. `writes`: it changes data. Throws if it contains a value that is not a named parameter.
  */
 export function statement<P extends object, R>(
   name: string,
@@ -57,7 +57,7 @@ export function statement<P extends object, R>(
   return { name, ...compiled, bind, run }
 }
 
-/** The SQL of what was built, and the names of its parameters by position. */
+/** The SQL of a built statement, and its parameter names by position. */
 export function compile<P, R>(
   name: string,
   built: OperationNodeSource,
@@ -69,7 +69,7 @@ export function compile<P, R>(
   return {
     sql,
     parameterNames: [...compiler.names] as (keyof P & string)[], // named by `Param<P>`
-    queryOf: values => ({ ...(CompiledQuery.raw(sql, values) as CompiledQuery<R>), name: textName, writes }), // `build` says its rows
+    queryOf: values => ({ ...(CompiledQuery.raw(sql, values) as CompiledQuery<R>), name: textName, writes }), // `build` declares the type of its rows
   }
 }
 
@@ -82,7 +82,7 @@ class Named {
   constructor(readonly key: string) {}
 }
 
-/** Gives each named parameter one position, so that it travels once and PostgreSQL finds one type for it. */
+/** Numbers each named parameter once, so that it is sent once and has one type. */
 class NamedParameters extends PostgresQueryCompiler {
   readonly names = new Set<string>()
 
@@ -90,7 +90,7 @@ class NamedParameters extends PostgresQueryCompiler {
     super()
   }
 
-  /** A value that is not a parameter would be frozen at the first use. */
+  /** A value that is not a parameter would keep its first value for ever. */
   protected override appendValue(value: unknown): void {
     if (!(value instanceof Named))
       throw new Error(`statement ${this.statementName} holds a value that is not a named parameter`)
@@ -98,7 +98,7 @@ class NamedParameters extends PostgresQueryCompiler {
   }
 }
 
-/** The value of a named parameter. Throws when it is undefined. */
+/** The value of a named parameter. Throws if it is undefined. */
 export function boundValue<P extends object>(name: string, parameters: P, key: keyof P & string): unknown {
   const value = parameters[key]
   if (value === undefined) throw new Error(`statement ${name} lacks its parameter ${key}`)
