@@ -607,10 +607,19 @@ t.test('refused: placeholders of other dialects and spellings; the message sugge
   t.match(undeclared('/x/{no:id2}', [id]).data, { name: undefined, renamed: undefined }, 'either could be the name')
   t.match(undeclared('/x/{pet:[a-z]+}', []).data, { renamed: '/x/{pet}' })
   t.match(undeclared('/x/{pet}').data, { name: 'pet' }, 'an ordinary name is to be declared')
-  for (const step of [':id', '<id>', '<int:id>', '[id]'])
-    t.match(allWarnings(at(`/x/${step}`, { get: { ...operation, responses: {}, parameters: [id] } })), [
-      { type: 'path_parameter_unused', msg: `write "{id}" for "${step}"` },
+  for (const step of [':id', ':id(\\d+)', ':id?', '<id>', '<int:id>', '[id]']) {
+    const declared = at(`/x/${step}`, { get: { ...operation, responses: {}, parameters: [id] } })
+    const [unused, ...others] = allWarnings(declared).filter(({ type }) => type !== 'path_query')
+    t.match([unused, others.length], [{ type: 'path_parameter_unused', msg: 'write "{id}" for' }, 0])
+    t.match(allWarnings(at(`/x/${step}/y`, { get: { ...operation, responses: {} } })).slice(-1), [
+      {
+        type: 'path_parameter_undeclared',
+        msg: `the path has ${JSON.stringify(step)}, which is sent as it is: write "{id}"`,
+      },
     ])
+  }
+  for (const path of ['/x:verb', '/:8080', '/$count', '/x/a:b', '/<>'])
+    t.same(allWarnings(at(path, { get: { ...operation, responses: {} } })), [], path)
 })
 
 t.test('refused: a path that changes the host when it is appended to a server', async t => {

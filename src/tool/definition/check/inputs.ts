@@ -4,7 +4,7 @@ import { DEFINITION_LIMITS } from './limits.js'
 import type { Reader } from './reader.js'
 import { isObject } from './references.js'
 import { knownType, type SchemaWalk } from './schemas.js'
-import { type PathTemplate, routeOf } from './templates.js'
+import { type PathTemplate, routesOf } from './templates.js'
 
 /** A parameter of an operation, with references resolved. */
 export interface ParameterInput {
@@ -155,7 +155,7 @@ export class InputRules {
   warnUnused(list: ParameterList, { declared, path }: PathTemplate, place: Place): void {
     for (const { input, index } of list.byKey.values()) {
       if (input.in !== 'path' || declared.has(input.key)) continue
-      const route = routeOf(path, input.name)
+      const route = routesOf(path).get(input.name)
       const hint = route === undefined ? '' : `: write ${quote(`{${input.name}}`)} for ${quote(route)}`
       const msg = `the path has no placeholder for the path parameter ${quote(input.name)}${hint}`
       this.reader.findings.warn('path_parameter_unused', msg, place, index)

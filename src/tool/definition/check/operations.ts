@@ -13,7 +13,7 @@ import type { Reader } from './reader.js'
 import { isObject } from './references.js'
 import { hasSecret, quoteAddress } from './secrets.js'
 import { checkServers, hostOf, leadsAway, openAddresses, partAfterPath } from './servers.js'
-import { isOrdinaryName, meantBy, type PathTemplate, templateOf } from './templates.js'
+import { isOrdinaryName, meantBy, type PathTemplate, routesOf, templateOf } from './templates.js'
 
 /** One operation in the answer of a check. */
 export interface MethodRecord {
@@ -308,6 +308,11 @@ export class OperationRules {
     const isDeclared = (key: string) => own.byKey.has(key) || shared.byKey.has(key)
     for (const [name, keys] of template.keys)
       if (!keys.some(isDeclared)) this.reportUndeclared(name, template, [own, shared], place)
+    for (const [name, step] of routesOf(template.path)) {
+      if (step.startsWith('$') || isDeclared(`path ${name}`)) continue
+      const msg = `the path has ${quote(step)}, which is sent as it is: write ${quote(`{${name}}`)} and declare the path parameter ${quote(name)}`
+      this.reader.findings.warn('path_parameter_undeclared', msg, place)
+    }
   }
 
   private reportUndeclared(name: string, template: PathTemplate, lists: readonly ParameterList[], place: Place): void {

@@ -14,6 +14,10 @@ const NAME_CHARACTERS = 256
 const ROUTE_TYPES =
   /^(?:u?int\d*|integer|long|float|double|decimal|number|str|string|text|uuid|guid|slug|path|bool|boolean|alpha|datetime|date)$/i
 
+/** Matches a step that is a path parameter for the router of another framework: `:id`, `:id(\\d+)`, `<int:id>`, `[id]`, `$id`. */
+const ROUTE =
+  /^(?::([a-z_][\w.-]*)(?:\(.*\))?[?*+]?|<(?:[^<>]*:)?([a-z_][\w.-]*)>|\[(?:\.{3})?([a-z_][\w.-]*)\]|\$([a-z_][\w.-]*))$/i
+
 /**
  * Parses the placeholders of a path; undefined if braces do not pair, are empty, or are nested other than in a pattern such as
  * `{year:\d{4}}`. Any other text between braces is a name.
@@ -106,16 +110,14 @@ export function isOrdinaryName(name: string): boolean {
   return /^[^\s:=?*+/;,&#<>{}]+$/.test(name)
 }
 
-/** Returns a path parameter in the syntax of another framework, as this path contains it: `:id`, `<int:id>`, `[id]`. */
-export function routeOf(path: string, name: string): string | undefined {
-  if (path.length > NAME_CHARACTERS) return undefined
-  return path
-    .split('/')
-    .find(
-      step =>
-        [`:${name}`, `<${name}>`, `[${name}]`, `$${name}`].includes(step) ||
-        (step.startsWith('<') && step.endsWith(`:${name}>`)),
-    )
+/** Returns the steps of a path that are path parameters in the syntax of other frameworks, by the name that they mean. */
+export function routesOf(path: string): Map<string, string> {
+  const routes = new Map<string, string>()
+  for (const step of path.length > NAME_CHARACTERS ? [] : path.split('/')) {
+    const name = ROUTE.exec(step)?.slice(1).find(Boolean)
+    if (name !== undefined) routes.set(name, step)
+  }
+  return routes
 }
 
 function clean(text: string): string {

@@ -1,7 +1,7 @@
 import { type Fault, type FaultData, type Finding, type Loc, quote } from '../check/findings.js'
 import { isNear } from '../check/inputs.js'
 import { isObject, isReference } from '../check/references.js'
-import { routeOf } from '../check/templates.js'
+import { routesOf } from '../check/templates.js'
 import { BodyRepairs } from './bodies.js'
 import { EditedDocument } from './edits.js'
 import { type NumberTexts, PLAIN_NUMBERS } from './numbers.js'
@@ -231,7 +231,8 @@ export class Repairs {
 
   /** Renames a placeholder to the parameter that it means, or declares it. */
   private repairPlaceholder(path: Loc, { name, placeholder, meant }: FaultData): void {
-    if (placeholder !== undefined && meant !== undefined) this.replaceInPath(path, placeholder, meant)
+    if (placeholder !== undefined && meant !== undefined)
+      this.replaceInPath(path, now => now.replace(placeholder, () => meant))
     const list = this.document.at(path)
     if (name === undefined || this.hasUnusedParameter(path)) return
     const parameter = { name, in: 'path', required: true, schema: { type: 'string' } }
@@ -245,16 +246,17 @@ export class Repairs {
     const entry = this.document.at(path)
     const parameter = isReference(entry) ? this.document.at(stepsOf(entry.$ref)) : entry
     const name = isObject(parameter) && typeof parameter.name === 'string' ? parameter.name : undefined
-    const route = name === undefined ? undefined : routeOf(String(path[1]), name)
-    if (route !== undefined) this.replaceInPath(path, `/${route}`, `/{${name}}`)
+    const route = name === undefined ? undefined : routesOf(String(path[1])).get(name)
+    const renamed = (step: string) => (step === route ? `{${name}}` : step)
+    if (route !== undefined) this.replaceInPath(path, now => now.split('/').map(renamed).join('/'))
   }
 
   /** Replaces a placeholder in an operation's path. */
-  private replaceInPath(path: Loc, placeholder: string, meant: string): void {
+  private replaceInPath(path: Loc, replaced: (now: string) => string): void {
     const key = path[1]
     if (path[0] !== 'paths' || typeof key !== 'string') return
     const now = this.renames.get(placeKey(['paths']))?.names.get(key)?.to ?? key
-    const to = now.replace(placeholder, () => meant)
+    const to = replaced(now)
     if (to !== now) this.rename(['paths', key], to, 'path_renamed', 'placeholders have the names of parameters')
   }
 
