@@ -142,6 +142,8 @@ t.test('versions other than OpenAPI 3 stay faults; shared parameters of Swagger 
     'replace swagger_converted at',
     'replace collection_format_replaced at components parameters P',
   ])
+  const odd = repairDefinition({ ...swagger, paths, parameters: { P: { ...P, collectionFormat: { a: 'b' } } } })
+  t.match(odd.edits.at(-1)?.msg, 'the collectionFormat is an object, which OpenAPI 3 does not have for "query"')
 })
 
 t.test('each edit has the value before and after it; a renamed key keeps its position', async t => {

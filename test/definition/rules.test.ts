@@ -715,6 +715,8 @@ t.test('warned: values in a form that nothing reads; the message suggests one', 
       t.match(saidOf(schema)[0], `did you mean ${meant}?`)
   for (const schema of [{ enum: [] }, { maxItems: -1 }, { maxItems: 1.5 }, { multipleOf: 0 }, { format: {} }])
     t.match(saidOf(schema), [/^value_ignored/], JSON.stringify(schema))
+  t.match(saidOf({ enum: [] }), ['"enum" is an empty list, and a list of values is wanted'])
+  t.match(saidOf({ required: ['a', 1] }), ['"required" holds 1, and a list of texts is wanted'])
   t.match(saidOf({ properties: { tag: { required: 'true' } } }), ['"required": ["tag"] in the object around'])
   t.match(
     saidOf({ additionalProperties: 'false' }),
@@ -752,7 +754,20 @@ t.test('warned: schemas without a valid value, and defaults outside them', async
     [{ type: 'string', enum: [1, 'x'] }, 'schema_unsatisfiable enum 0: .*did you mean "1"'],
     [{ type: 'array', items: {}, enum: ['a'] }, 'schema_unsatisfiable enum: .*put "enum" into "items"'],
     [{ type: 'string', const: 1 }, 'schema_unsatisfiable const: '],
-    [{ type: 'string', enum: ['a'], maxLength: 0 }, 'schema_unsatisfiable enum: .*above maxLength 0'],
+    [{ type: 'string', enum: ['a'], maxLength: 0 }, 'schema_unsatisfiable enum: .*"a" is longer than maxLength 0$'],
+    [{ type: 'integer', enum: [1], minimum: 3 }, 'schema_unsatisfiable enum: .*1 is below minimum 3$'],
+    [
+      { type: 'string', enum: ['a'], pattern: '^b$' },
+      'schema_unsatisfiable enum: .*does not match the pattern "\\^b\\$"$',
+    ],
+    [{ type: 'string', enum: ['a', 'b'], pattern: '^(b|c)$' }, 'schema_unsatisfiable enum 0: '],
+    [
+      { type: 'integer', exclusiveMinimum: 3, exclusiveMaximum: 4 },
+      'schema_unsatisfiable exclusiveMinimum: .*3 leaves no integer below exclusiveMaximum 4$',
+    ],
+    [{ type: 'integer', minimum: 3.2, maximum: 3.8 }, 'schema_unsatisfiable minimum: '],
+    [{ type: 'object', required: ['a'], properties: { a: false } }, 'schema_unsatisfiable properties a: '],
+    [{ type: 'string', maxLength: 1, default: 'ab' }, 'default_invalid default: .*longer than maxLength 1$'],
     [{ type: 'integer', minimum: 10, maximum: 1 }, 'schema_unsatisfiable minimum: '],
     [{ type: 'number', minimum: 1, maximum: 1, exclusiveMaximum: true }, 'schema_unsatisfiable minimum: '],
     [{ type: 'number', exclusiveMinimum: 1, maximum: 1 }, 'schema_unsatisfiable exclusiveMinimum: '],
@@ -787,7 +802,11 @@ t.test('warned: schemas without a valid value, and defaults outside them', async
     { type: 'number', minimum: 1, maximum: 1 },
     { type: 'array', items: {}, enum: [['a']] },
     { allOf: [{ type: 'number' }, { type: 'integer', enum: [1] }] },
-    { type: 'string', enum: ['a'], pattern: '^b$' },
+    { type: 'string', enum: ['b', 'c'], pattern: '^(b|c)$' },
+    { type: 'string', enum: ['a'], pattern: '^[b-d]$' },
+    { type: 'integer', exclusiveMinimum: 3, exclusiveMaximum: 5 },
+    { type: 'number', exclusiveMinimum: 3, exclusiveMaximum: 4 },
+    { type: 'object', required: ['a'], properties: { a: {}, b: false } },
     { type: 'object', required: ['a'], properties: { a: {} }, additionalProperties: false },
   ])
     t.same(
@@ -819,6 +838,23 @@ t.test('#/$defs/X of a schema inside the document: the fault has its place and t
   t.match(check.ok ? '' : check.faults[0]?.msg, '#/components/schemas/X')
   const other = checkDefinition(withBody({ properties: { a: ref('#/$defs/Y') }, $defs: { X: {} } }))
   t.notMatch(other.ok ? '' : other.faults[0]?.msg, '#/components/schemas/Y')
+})
+
+t.test('a sentence names what stands there', async t => {
+  const msgOf = (definition: unknown) => {
+    const check = checkDefinition(definition)
+    return (check.ok ? check.warnings : check.faults).map(({ msg }) => msg)
+  }
+  t.match(msgOf({ swagger: { toString: 1 } }), [/^"swagger" is an object, which is no version: convert/])
+  t.match(msgOf({ swagger: '1.2' }), [/^Swagger "1.2" is not supported/])
+  const item = { get: { ...operation, responses: {} } }
+  for (const paths of [{ '<<': item }, { '/x': { ...item, '<<': item } }])
+    t.match(msgOf(document({ paths })), [/^only YAML merges by the key "<<"/])
+  const required = { name: 'q', in: 'query', required: true, schema: false }
+  t.match(msgOf(withParameters([required])), ['nothing satisfies the schema false'])
+  t.match(msgOf(withParameters([{ ...required, required: false }])), [])
+  const requestBody = { required: true, content: { 'application/json': { schema: false } } }
+  t.match(msgOf(post({ requestBody })), ['nothing satisfies the schema false'])
 })
 
 t.test('warned: a merge key, which only YAML has', async t => {

@@ -9,6 +9,7 @@ import {
   placeUnder,
   quote,
   SENTENCES,
+  show,
 } from './findings.js'
 import { InputRules } from './inputs.js'
 import { DEFINITION_LIMITS } from './limits.js'
@@ -122,7 +123,11 @@ function checkVersion({ openapi, swagger }: Record<string, unknown>, root: Place
     const remedy = /^2(\.0)?$/.test(version)
       ? 'complete=true (agentctl validate --complete) converts it'
       : 'convert the document to OpenAPI 3'
-    const msg = `Swagger ${quote(version)} is not supported: ${remedy}`
+    const what =
+      version === ''
+        ? `"swagger" is ${show(swagger)}, which is no version`
+        : `Swagger ${quote(version)} is not supported`
+    const msg = `${what}: ${remedy}`
     findings.fault('openapi_version_unsupported', msg, root, 'swagger')
   } else if (openapi === undefined) {
     findings.faultOf('missing', root, 'openapi')

@@ -89,7 +89,7 @@ export function quote(text: string): string {
 /** Formats any value of the document for a message. `String(value)` could throw: the value may be `{"toString": 1}`. */
 export function show(value: unknown): string {
   if (typeof value === 'string') return quote(value)
-  if (Array.isArray(value)) return 'a list'
+  if (Array.isArray(value)) return value.length === 0 ? 'an empty list' : 'a list'
   return typeof value === 'object' && value !== null ? 'an object' : String(value)
 }
 

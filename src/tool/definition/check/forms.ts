@@ -103,7 +103,9 @@ export function warnForm(key: string, value: unknown, form: Form, place: Place, 
   if (value === null || value === undefined || form.fits(value) || isReference(value)) return
   const meant = form.meant(value)
   const hint = meant === undefined ? '' : `; did you mean ${shown(meant)}?`
-  let msg = `${quote(key)} is ${show(value)}, and ${form.words} is wanted: it is ignored${hint}`
+  const held =
+    form === texts && Array.isArray(value) ? `holds ${show(value.find(each => !isText(each)))}` : `is ${show(value)}`
+  let msg = `${quote(key)} ${held}, and ${form.words} is wanted: it is ignored${hint}`
   if (form === texts && (typeof value === 'boolean' || flagMeant(value) !== undefined)) {
     if (value === false) return
     const name = place.up?.key === 'properties' ? show(place.key) : '...'

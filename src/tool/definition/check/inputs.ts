@@ -142,8 +142,8 @@ export class InputRules {
   }
 
   /** Checks the schema of a parameter, which is in `schema` or in the one media type of `content`. */
-  private checkSchemas({ value: { schema, content }, place }: Resolved): void {
-    this.schemas.check(schema, place, 'schema')
+  private checkSchemas({ value: { schema, content, required }, place }: Resolved): void {
+    this.schemas.check(schema, place, 'schema', required === true)
     const at = placeUnder(place, 'content')
     if (this.reader.isMisplaced(content, at, 'content') || !isObject(content)) return
     const [name] = Object.keys(content)
@@ -237,16 +237,16 @@ export class InputRules {
     const place = placeUnder(at, name)
     if (content[name] === null) return { value: body.value, media: {}, mediaType: name, place }
     const value = this.reader.object(content[name], place, 'media type')
-    const media = value && this.readMediaType({ value, place })
+    const media = value && this.readMediaType({ value, place }, body.value.required === true)
     return media && { value: body.value, media: media.value, mediaType: name, place: media.place }
   }
 
   /** Resolves a media type, which may be a reference in OpenAPI 3.2. */
-  private readMediaType(media: Resolved): Resolved | undefined {
+  private readMediaType(media: Resolved, isRequired = false): Resolved | undefined {
     if (this.reader.isMisplaced(media.value, media.place, 'media type')) return undefined
     const found = this.reader.follow(media, 'media type')
     for (const key of ['schema', 'itemSchema'])
-      if (found !== undefined) this.schemas.check(found.value[key], found.place, key)
+      if (found !== undefined) this.schemas.check(found.value[key], found.place, key, isRequired)
     return found
   }
 }

@@ -14,6 +14,7 @@ import { isObject } from './references.js'
 import { hasSecret, quoteAddress } from './secrets.js'
 import { checkServers, hostOf, leadsAway, openAddresses, partAfterPath } from './servers.js'
 import { isOrdinaryName, meantBy, type PathTemplate, routesOf, templateOf } from './templates.js'
+import { MERGE_KEY } from './walk.js'
 
 /** One operation in the answer of a check. */
 export interface MethodRecord {
@@ -127,6 +128,10 @@ export class OperationRules {
     if (!path.startsWith('/')) {
       findings.warn('path_without_slash', `the path ${quoteAddress(path)} does not begin with a slash`, place)
     }
+    if (path === '<<') {
+      findings.fault('path_template_invalid', MERGE_KEY, place)
+      return undefined
+    }
     this.checkHost(path, this.open, place)
     const template = templateOf(path)
     const bare = template?.bare ?? path
@@ -201,7 +206,7 @@ export class OperationRules {
       const meant = isObject(layer.value[key]) ? methodMeantBy(key) : undefined
       const cure = meant === undefined ? '' : `; did you mean ${quote(meant)}?`
       const msg = `${quote(key)} is not a method: get, post, put, patch and delete become tools, extensions begin with "x-"${cure}`
-      findings.fault('method_unsupported', msg, layer.place, key)
+      findings.fault('method_unsupported', key === '<<' ? MERGE_KEY : msg, layer.place, key)
     }
   }
 

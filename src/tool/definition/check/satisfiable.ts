@@ -1,4 +1,4 @@
-import { show } from './findings.js'
+import { quote, show } from './findings.js'
 import { flagMeant, numberMeant } from './forms.js'
 import { isObject } from './references.js'
 
@@ -29,9 +29,10 @@ const BOUNDED = [
 ] as const
 const TYPES = new Set<unknown>(['string', 'number', 'integer', 'boolean', 'array', 'object', 'null'])
 const VALUES_COMPARED = 200
+const PATTERN_CHARACTERS = 256
 const VALUES_JUDGED = 10_000
 
-/** Yields the contradictions of schemas that describe the same value. The first schema is the reported one. Patterns and formats are not examined. */
+/** Yields the contradictions of schemas that describe the same value. The first schema is the reported one. Of patterns only lists of words are examined. */
 export function* contradictionsIn(schemas: readonly Schema[]): Generator<Contradiction> {
   const [schema = {}] = schemas
   const limits = limitsOf(schemas)
@@ -56,18 +57,30 @@ function impossible({ types, bounds }: Limits, schemas: readonly Schema[]): { at
   if (types?.size === 0) return { at: ['type'], msg: 'no type is allowed by all of its parts' }
   if (schemas.some(({ not }) => not === true || (isObject(not) && Object.keys(not).length === 0)))
     return { at: ['not'], msg: '"not" excludes every value' }
+  const isWhole = types !== undefined && !types.has('number')
   const crossed = bounds.filter(
     ({ low, high }) =>
-      low !== undefined && high !== undefined && (isBeyond(low.value, high, 1) || isBeyond(high.value, low, -1)),
+      low !== undefined &&
+      high !== undefined &&
+      (isBeyond(low.value, high, 1) || isBeyond(high.value, low, -1) || (isWhole && !hasInteger(low, high))),
   )
   const [first] = crossed
-  if (first?.low === undefined) return undefined
+  if (first?.low === undefined || first.high === undefined) return undefined
   const open = [...(types ?? ['any'])].filter(
     type => type !== 'null' && !crossed.some(each => each.type === kindOf(type)),
   )
   if (open.length > 0) return undefined
   const { low, high } = first
-  return { at: [low.key], msg: `${low.key} ${low.value} is above ${high?.key} ${high?.value}` }
+  const kind = isWhole && first.type === 'number' ? 'integer' : 'value'
+  const said = low.value > high.value ? 'is above' : `leaves no ${kind} below`
+  return { at: [low.key], msg: `${low.key} ${low.value} ${said} ${high.key} ${high.value}` }
+}
+
+/** True if an integer is between two bounds. */
+function hasInteger(low: NonNullable<Bound>, high: NonNullable<Bound>): boolean {
+  const [above, below] = [Number(low.value), Number(high.value)]
+  const first = low.isOpen ? Math.floor(above) + 1 : Math.ceil(above)
+  return first <= (high.isOpen ? Math.ceil(below) - 1 : Math.floor(below))
 }
 
 /** Yields bounds that do not apply to the schema's types. */
@@ -93,11 +106,16 @@ function* excludedValues(schemas: readonly Schema[], limits: Limits): Generator<
   const lists = schemas.flatMap(each => [valuesOf(each) ?? []]).filter(({ length }) => length > 0 && length <= most)
   const [values, ...others] = lists
   if (values === undefined) return
+  const patterns = schemas.flatMap(({ pattern }) => wordsOf(pattern))
   const excluded: { i: number; value: unknown; reason: string }[] = []
   for (let i = 0; i < values.length; i++) {
     const value = values[i]
     const isElsewhere = others.every(list => isListed(value, list))
-    const reason = misfit(value, limits) ?? (isElsewhere ? undefined : 'is not in the other list of values')
+    const unmatched = typeof value === 'string' && patterns.find(({ words }) => !words.includes(value))
+    const reason =
+      misfit(value, limits) ??
+      (isElsewhere ? undefined : 'is not in the other list of values') ??
+      (unmatched ? `does not match the pattern ${quote(unmatched.pattern)}` : undefined)
     if (reason !== undefined) excluded.push({ i, value, reason })
   }
   const [first] = excluded
@@ -115,6 +133,13 @@ function* excludedValues(schemas: readonly Schema[], limits: Limits): Generator<
 function valuesOf({ const: only, enum: listed }: Schema): readonly unknown[] | undefined {
   if (only !== undefined) return [only]
   return Array.isArray(listed) && listed.length > 0 ? listed : undefined
+}
+
+/** Parses a pattern that only lists words, such as `^(a|b)$`. No pattern is run. */
+function wordsOf(pattern: unknown): { pattern: string; words: string[] }[] {
+  if (typeof pattern !== 'string' || pattern.length > PATTERN_CHARACTERS) return []
+  const [, group, word = group] = /^\^(?:\((?:\?:)?([\w -]+(?:\|[\w -]+)*)\)|([\w -]+))\$$/.exec(pattern) ?? []
+  return word === undefined ? [] : [{ pattern, words: word.split('|') }]
 }
 
 function limitsOf(schemas: readonly Schema[]): Limits {
@@ -166,13 +191,18 @@ function common(one: ReadonlySet<string>, other: ReadonlySet<string>): Set<strin
 /** Returns why a value is outside the limits, or undefined. */
 function misfit(value: unknown, { types, bounds }: Limits): string | undefined {
   const type = typeOf(value)
-  if (types !== undefined && !types.has(type) && !(type === 'integer' && types.has('number')))
-    return `is not of the type ${[...types].join(' or ')}`
+  if (types !== undefined && !isOf(types, value)) return `is not of the type ${[...types].join(' or ')}`
   const { low, high } = bounds.find(each => each.type === kindOf(type)) ?? {}
   if (low === undefined && high === undefined) return undefined
   const size = sizeOf(value)
-  if (low !== undefined && isBeyond(size, low, -1)) return `is below ${low.key} ${low.value}`
-  return high !== undefined && isBeyond(size, high, 1) ? `is above ${high.key} ${high.value}` : undefined
+  const [smaller, larger] = type === 'string' ? ['shorter than', 'longer than'] : ['below', 'above']
+  if (low !== undefined && isBeyond(size, low, -1)) return `is ${smaller} ${low.key} ${low.value}`
+  return high !== undefined && isBeyond(size, high, 1) ? `is ${larger} ${high.key} ${high.value}` : undefined
+}
+
+function isOf(types: ReadonlySet<string>, value: unknown): boolean {
+  const type = typeOf(value)
+  return types.has(type) || (type === 'integer' && types.has('number'))
 }
 
 /** True if a size is outside a bound, or equal to an exclusive one. */
@@ -204,9 +234,9 @@ function isListed(value: unknown, list: readonly unknown[]): boolean {
 }
 
 /** Returns a hint for values of a wrong type: the converted values, or the type to declare. */
-function meantHint(values: readonly unknown[], { types }: Limits): string {
-  const [type, ...others] = types ?? []
-  if (type === undefined || others.length > 0) return ''
+function meantHint(values: readonly unknown[], { types = new Set() }: Limits): string {
+  const [type, ...others] = types
+  if (type === undefined || others.length > 0 || values.some(value => isOf(types, value))) return ''
   const meant = values.slice(0, 5).map(value => {
     if (type === 'array') return `[${show(value)}]`
     if (type === 'string') return typeof value === 'object' ? undefined : show(String(value))

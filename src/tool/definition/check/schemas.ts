@@ -32,6 +32,7 @@ const OTHER_NAMES = new Map(
     null: 'none nil undefined',
   }).flatMap(([type, names]) => names.split(' ').map(name => [name, type] as const)),
 )
+const REQUIRED_FALSE = 'nothing satisfies the schema false, and a value is required'
 const MISSPELT_TYPE = ['typ', 'Type', 'TYPE', 'types', 'tpye']
 
 /** A schema without one of these keywords cannot contradict itself. */
@@ -77,8 +78,9 @@ export class SchemaWalk {
   ) {}
 
   /** Visits the schema under `key` of the object at `up`, if there is one, and every schema inside. */
-  check(value: unknown, up: Place, key: string): void {
+  check(value: unknown, up: Place, key: string, isRequired = false): void {
     if (value === undefined || value === null) return
+    if (value === false && isRequired) this.reader.findings.warn('schema_unsatisfiable', REQUIRED_FALSE, up, key)
     this.tasks.push({ value, place: placeUnder(up, key), base: undefined, isPart: false, isHidden: false })
     for (let task = this.tasks.pop(); task !== undefined; task = this.tasks.pop()) this.visit(task)
   }
@@ -128,7 +130,9 @@ export class SchemaWalk {
         this.tasks.push({ value, place: at, base, isPart: false, isHidden })
       } else if (kind === 'map' ? isObject(value) && !isReference(value) : Array.isArray(value)) {
         const members = value as Record<string | number, unknown> // the keyword's form is a map or a list
-        for (const key of Array.isArray(value) ? value.keys() : Object.keys(members))
+        for (const key of Array.isArray(value) ? value.keys() : Object.keys(members)) {
+          if (members[key] === false && keyword === 'properties' && requiredOf(schema).includes(key))
+            this.reader.findings.warn('schema_unsatisfiable', REQUIRED_FALSE, at, key)
           this.tasks.push({
             value: members[key],
             place: placeUnder(at, key),
@@ -136,6 +140,7 @@ export class SchemaWalk {
             isPart: keyword === 'allOf',
             isHidden: isHidden || (keyword === 'properties' && this.isSetByServer(members[key], base)),
           })
+        }
       } else if (!this.reader.isMisplaced(value, at, quote(keyword)))
         this.tasks.push({ value: null, place: at, base, isPart: false, isHidden })
     }
@@ -192,10 +197,7 @@ export class SchemaWalk {
   /** Returns a required name that a part with `additionalProperties: false` does not allow. */
   private missingName(parts: readonly { schema: Schema; base: Schema | undefined }[]): string | undefined {
     if (!parts.some(({ schema }) => schema.additionalProperties === false)) return undefined
-    const lists = parts.map(({ schema: { required } }) =>
-      Array.isArray(required) ? required.slice(0, NAMES_COMPARED) : [],
-    )
-    const required = new Set(lists.flat())
+    const required = new Set(parts.flatMap(({ schema }) => requiredOf(schema)))
     const isSetByServer = (name: string) =>
       parts.some(({ schema, base }) => this.isSetByServer(ownProperty(schema.properties, name), base))
     for (const { schema } of parts) {
@@ -254,6 +256,10 @@ export class SchemaWalk {
 export function knownType(name: string): string | undefined {
   const text = name.trim().toLowerCase()
   return TYPES.includes(text) ? text : OTHER_NAMES.get(text)
+}
+
+function requiredOf({ required }: Schema): unknown[] {
+  return Array.isArray(required) ? required.slice(0, NAMES_COMPARED) : []
 }
 
 function ownProperty(holder: unknown, name: string): unknown {

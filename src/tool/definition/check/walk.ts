@@ -11,6 +11,9 @@ export interface NamedSchemas {
   readonly definitions: Set<string>
 }
 
+/** The sentence about a key `<<`. */
+export const MERGE_KEY = 'only YAML merges by the key "<<": what it holds here is ignored, so put its members beside it'
+
 /** Node 20 has the method; the compiler's es2023 library does not declare it. */
 interface WellFormedText {
   isWellFormed(): boolean
@@ -78,8 +81,7 @@ export class FirstWalk {
     if (key.length > DEFINITION_LIMITS.keyCharacters)
       this.reportLength('a key', DEFINITION_LIMITS.keyCharacters, place, key)
     this.checkText(key, 'a key', place, key)
-    const merge = 'only YAML merges by the key "<<": what it holds here is ignored, so put its members beside it'
-    if (key === '<<') this.findings.warn('merge_key_ignored', merge, place, key)
+    if (key === '<<') this.findings.warn('merge_key_ignored', MERGE_KEY, place, key)
     const isConstructor = key === 'constructor' && typeof value === 'object' && value !== null
     if (key !== '__proto__' && !(isConstructor && Object.hasOwn(value, 'prototype'))) return
     const reason = key === '__proto__' ? 'is not allowed' : 'may not hold an object with the key "prototype"'

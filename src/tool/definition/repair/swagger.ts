@@ -273,7 +273,7 @@ class Preparation {
     if (entry.type !== 'array' || format === undefined) return
     if (entry.in === 'query' ? PLAIN_FORMATS.includes(format) : format === 'csv') return
     delete entry.collectionFormat
-    const msg = `OpenAPI 3 has no collectionFormat ${show(format)} for ${quote(entry.in)}: the values are separated by commas`
+    const msg = `the collectionFormat is ${show(format)}, which OpenAPI 3 does not have for ${quote(entry.in)}: the values are separated by commas`
     this.notes.push({ path: at, type: 'collection_format_replaced', msg })
   }
 
