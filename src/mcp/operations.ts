@@ -3,7 +3,7 @@ import { type Static, type TObject, Type } from '@sinclair/typebox'
 import type { RoutePolicy } from '../auth/hook.js'
 import { REQUEST_FIELDS as AGENT_FIELDS } from '../persona/fields.js'
 import { bodyCheck } from '../schema/body-check.js'
-import { enumeration, identifier } from '../schema/vocabulary.js'
+import { enumeration, freeForm, identifier, text } from '../schema/vocabulary.js'
 import { REQUEST_FIELDS as TOOL_FIELDS } from '../tool/fields.js'
 import { entityTag } from '../updates/tag.js'
 import { type Answer, type Body, faulty, readFirst, refusal, refused, result, type ToolKind } from './answers.js'
@@ -32,8 +32,7 @@ const KINDS = {
 
 const VALIDATE = '/admin/tool/custom/validate'
 const KIND = enumeration(['agent', 'tool'])
-const ETAG = Type.Optional(Type.String())
-const OBJECT = (description?: string) => Type.Record(Type.String(), Type.Unknown(), description ? { description } : {})
+const OPENAPI = { description: 'An OpenAPI 3.x document.' }
 
 /** Makes a tool whose arguments are checked by its schema. */
 function operation<Input extends TObject>(
@@ -47,8 +46,7 @@ function operation<Input extends TObject>(
   const { writes = false } = policy
   const annotations = { readOnlyHint: !writes, destructiveHint: writes, idempotentHint: true, openWorldHint: false }
   const required = [...(input.required ?? []), ...('etag' in input.properties ? ['etag'] : [])] // missing: see withoutEtag
-  const plain = (key: string, value: unknown) => (key === 'patternProperties' ? undefined : value) // some clients refuse them
-  const inputSchema = JSON.parse(JSON.stringify({ ...input, required }, plain)) as Tool['inputSchema'] // an object's
+  const inputSchema = JSON.parse(JSON.stringify({ ...input, required })) as Tool['inputSchema'] // an object's
   return {
     policy,
     tool: { name, description, inputSchema, annotations },
@@ -62,7 +60,7 @@ function operation<Input extends TObject>(
 
 function listed(kind: ToolKind): Operation {
   const { resource, read } = KINDS[kind]
-  const input = Type.Object({ name: Type.Optional(Type.String()), after: Type.Optional(identifier()) })
+  const input = Type.Object({ name: Type.Optional(text()), after: Type.Optional(identifier()) })
   const description = `Lists ${kind}s with their etags, 50 at a time. name: exactly this; after: next of the page before.`
   return operation(`list_${kind}s`, { permission: 'basic', resource }, description, input, async (ask, query) => {
     const answer = await ask('GET', read + queryOf(query))
@@ -92,15 +90,15 @@ function brief(snapshot: Body | null): Body {
 function updating(kind: ToolKind, isPlan: boolean): Operation {
   const { resource, permission, read, write, method } = KINDS[kind]
   const names = (kind === 'agent' ? AGENT_FIELDS : TOOL_FIELDS).map(([name]) => name)
-  const fields = OBJECT(isPlan ? `Only what changes, of: ${names.join(' ')}` : undefined)
+  const fields = freeForm(isPlan ? { description: `Only what changes, of: ${names.join(' ')}` } : {})
   const description = isPlan
     ? `Tries an update of one ${kind} and answers the difference${kind === 'tool' ? ', also for models and agents' : ''}. Stores nothing.`
     : `Stores an update of one ${kind} if it is as the etag says. Takes what plan_${kind}_update takes: try that first.`
   const policy: RoutePolicy = { permission, resource, ...(!isPlan && { writes: true }) }
-  const input = Type.Object({ id: identifier(), etag: ETAG, fields })
+  const input = Type.Object({ id: identifier(), etag: Type.Optional(text()), fields })
   const name = isPlan ? `plan_${kind}_update` : `update_${kind}`
-  return operation(name, policy, description, input, async (ask, { id, etag, fields }) => {
-    if (etag === undefined) return withoutEtag(kind, id)
+  return operation(name, policy, description, input, async (ask, { id, etag = '', fields }) => {
+    if (!isTagOf(kind, id, etag)) return withoutEtag(kind, id)
     const query = queryOf({ update_mask: kind === 'agent' ? Object.keys(fields).join() : undefined, dry_run: isPlan })
     const prefer = isPlan ? 'handling=strict' : 'handling=strict, return=minimal'
     const before = isPlan ? await ask('GET', `${read}/${id}`) : undefined
@@ -140,6 +138,10 @@ function shortened(value: unknown = null): unknown {
   return Array.isArray(value) ? value.map(({ id, name }: Body) => ({ id, name })) : { bytes: Buffer.byteLength(text) }
 }
 
+/** Whether this is the etag of one record: the operations also take `*` and lists, which name versions that nobody has read. */
+const isTagOf = (kind: ToolKind, id: number, etag: string) =>
+  etag.startsWith(`"${KINDS[kind].resource}-${id}-`) && !etag.includes(',')
+
 function withoutEtag(kind: ToolKind, id: number): CallToolResult {
   return refusal(`${readFirst(kind, id)}: then nothing that you have not seen is overwritten.`)
 }
@@ -148,7 +150,7 @@ const validation = operation(
   'validate_definition',
   { permission: 'manage:actions', resource: 'tool' },
   'Checks a definition: every fault with its place, else its operations. tool_id: also what storing it there would change.',
-  Type.Object({ definition: OBJECT('An OpenAPI 3.x document.'), tool_id: Type.Optional(identifier()) }),
+  Type.Object({ definition: freeForm(OPENAPI), tool_id: Type.Optional(identifier()) }),
   async (ask, { definition, tool_id }) => {
     const answer = await ask('POST', VALIDATE + queryOf({ report: 'full', tool_id }), { body: { definition } })
     if (answer.status !== 200) return refused(answer, 'tool', tool_id)
@@ -177,9 +179,9 @@ const restoration = operation(
   'restore',
   { permission: 'basic', writes: true },
   'Makes a new version with the content of an earlier one (see history) if it is as the etag says.',
-  Type.Object({ kind: KIND, id: identifier(), version: identifier(), etag: ETAG }),
-  async (ask, { kind, id, version, etag }) => {
-    if (etag === undefined) return withoutEtag(kind, id)
+  Type.Object({ kind: KIND, id: identifier(), version: identifier(), etag: Type.Optional(text()) }),
+  async (ask, { kind, id, version, etag = '' }) => {
+    if (!isTagOf(kind, id, etag)) return withoutEtag(kind, id)
     const headers = { 'if-match': etag, prefer: 'return=minimal' }
     const answer = await ask('POST', `${KINDS[kind].write}/${id}/restore`, { body: { version }, headers })
     return answer.status < 300 ? result({ id, etag: answer.etag }, answer) : refused(answer, kind, id)

@@ -16,10 +16,7 @@ type McpOptions = { version: string; origins: readonly string[]; toolBodyBytes: 
 /** A definition of this size is more than a model writes; larger ones go to the operations, which check them in a worker. */
 const BODY_BYTES_MAX = 2 ** 20
 
-const SERVES = {
-  capabilities: { tools: {} },
-  instructions: 'Read for the etag, plan, then store with the same etag. A repeated call changes nothing twice.',
-}
+const SERVES = { capabilities: { tools: {} }, instructions: 'Read for the etag, plan, then store with this etag.' }
 
 /** Loaded with the first call: most processes serve none, and it takes a quarter of a second and 24 MB. */
 let sdk: Promise<typeof import('@modelcontextprotocol/server')> | undefined
@@ -66,7 +63,7 @@ function serveTools(server: Server, request: FastifyRequest, app: FastifyInstanc
       return await operation.call(askFor(app, request), args)
     } catch (error) {
       request.log.error({ err: error }, 'a tool of MCP failed')
-      return refusal('Something went wrong here. The log has the cause under this id.', { request_id: request.id })
+      return refusal(`Something went wrong here. The log has the cause under the request id ${request.id}.`)
     }
   })
   return server

@@ -11,9 +11,9 @@ import { words } from '../updates/field-table.js'
 const KEPT = words('num_chunks recency_bias llm_filter_extraction llm_relevance_filter is_public users groups')
 
 /** What the product keeps and this service does not, each with what it takes. */
+const EMPTY = 'an empty list'
 const NOT_KEPT = {
-  ...{ hierarchy_node_ids: 'an empty list', document_ids: 'an empty list', skill_ids: 'an empty list' },
-  default_model_configuration_id: 'null',
+  ...{ hierarchy_node_ids: EMPTY, document_ids: EMPTY, skill_ids: EMPTY, default_model_configuration_id: 'null' },
 }
 
 /** A field that may be absent or null. */
@@ -50,12 +50,12 @@ export function rootRequest(
   return { ...(creates && { num_chunks: NEW_AGENT.num_chunks }), ...body, ...named }
 }
 
-/** The faults of fields that hold something and are not kept; `fields` says what each takes. */
+/** The faults of fields that are not kept and hold anything but null or what `fields` says they take. An empty list of shares would remove them. */
 export function notKept(body: Readonly<Record<string, unknown>>, fields: Readonly<Record<string, string>>): Fault[] {
-  const isNothing = (value: unknown) => (value ?? null) === null || (Array.isArray(value) && value.length === 0)
   return Object.entries(fields).flatMap(([name, taken]) => {
-    const msg = `This service keeps no ${name}: send ${taken}`
-    return isNothing(body[name]) ? [] : [{ loc: ['body', name], msg, type: 'not_kept' }]
+    const value = body[name] ?? null
+    if (value === null || (taken === EMPTY && Array.isArray(value) && value.length === 0)) return []
+    return [{ loc: ['body', name], msg: `This service keeps no ${name}: send ${taken}`, type: 'not_kept' }]
   })
 }
 

@@ -119,6 +119,13 @@ t.test('an update without an etag names the call to make; a stale one says what 
     t.match(text, new RegExp(`^Call get_${kind} with id 1, send the etag of its answer`))
   }
   t.match((await call('restore', { kind: 'tool', id: 1, version: 1 })).text, /^Call get_tool with id 1/)
+  for (const unread of ['*', '', 'persona-1-1', '"persona-1-1", "persona-1-2"', '"persona-2-1"', '"tool-1-1"']) {
+    for (const [name, others] of [
+      ['update_agent', { fields }],
+      ['restore', { kind: 'agent', version: 1 }],
+    ] as const)
+      t.match((await call(name, { id: 1, etag: unread, ...others })).text, /^Call get_agent with id 1/, unread)
+  }
   const { etag } = (await call('get_agent', { id: 1 })).content
   const patch = async (body: object) => {
     const url = `/persona/1?update_mask=${Object.keys(body).join(',')}`
@@ -152,7 +159,15 @@ t.test('refusals are results in words, with the place of each fault in the argum
     ['history', { kind: 'person', id: 1 }, /\n- kind: Input should be 'agent' or 'tool'/],
     ['update_agent', { id: 1, etag, fields: { name: '' } }, /\n- name: /],
     ['update_agent', { id: 1, etag, fields: { colour: 'red' } }, /\n- fields: .*'colour' is not a field/],
-    ['update_agent', { id: 1, etag: 'persona-1', fields: { name: 'x' } }, /\n- etag: Input should be/],
+    [
+      'update_agent',
+      { id: '2', etag: 3, fields: 'x' },
+      /\n- id: .*\n- etag: .*\n- fields: Input should be a valid dict/,
+    ],
+    ['update_tool', { id: 1, etag }, /\n- fields: Field required/],
+    ['list_agents', { name: 5 }, /\n- name: Input should be a valid string/],
+    ['restore', { kind: 'agent', id: 1, version: '3', etag }, /\n- version: /],
+    ['validate_definition', { definition: 'openapi: 3.0.0' }, /\n- definition: .*send the object itself/],
     ['update_tool', { id: 1, etag: '"tool-1-1"', fields: { colour: 'red' } }, /\n- colour: Extra inputs/],
     [
       'validate_definition',
