@@ -622,9 +622,18 @@ t.test('Swagger 2.0: faults of the conversion have the place and names of the or
             { in: 'query', name: 'r', type: 'string' },
             { in: 'body', name: 'b', schema: { allOf: [dangling('Doc'), dangling('Gone')] } },
             { in: 'query', name: '', type: 'string' },
+            { $ref: '#/parameters/None' },
           ],
         },
         put: { ...operation, operationId: 'y', parameters: [{ $ref: '#/parameters/B' }] },
+        delete: {
+          ...operation,
+          operationId: 'd',
+          parameters: [
+            { in: 'body', name: 'b', required: 'true', schema: { minLength: '1' } },
+            { in: 'query', name: 's', type: 'string', required: 'true' },
+          ],
+        },
         patch: { ...operation, operationId: 'z', parameters: [{ in: 'formData', name: 'f', type: 'file' }] },
       },
     },
@@ -633,6 +642,13 @@ t.test('Swagger 2.0: faults of the conversion have the place and names of the or
   }
   const { edits, check } = repairDefinition(given)
   const places = new GivenPlaces(given, edits)
+  const warned = check.warnings.filter(({ type }) => type === 'value_ignored')
+  t.strictSame(
+    warned.map(({ loc }) => places.nearestTo(loc.slice(2)).join(' ')),
+    ['parameters 1 required', 'parameters 0 required', 'parameters 0 schema minLength'].map(
+      each => `paths /a delete ${each}`,
+    ),
+  )
   t.strictSame(
     (check.ok ? [] : check.faults).map(fault => {
       const { loc, msg } = places.located({ ...fault, loc: fault.loc.slice(2) })
@@ -640,6 +656,7 @@ t.test('Swagger 2.0: faults of the conversion have the place and names of the or
     }),
     [
       'paths /a post parameters 2 name: missing',
+      'paths /a post parameters 3 $ref: "#/parameters/None"',
       'definitions Doc properties owner $ref: "#/definitions/Owner"',
       'paths /a post parameters 1 schema allOf 1 $ref: "#/definitions/Gone"',
       'parameters B schema items $ref: "#/definitions/Lost"',

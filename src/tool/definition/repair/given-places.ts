@@ -73,11 +73,13 @@ export class GivenPlaces {
     }
     if (part === 'responses')
       return [...operation, part, ...rest.filter((_, i) => rest[1] !== 'content' || (i !== 1 && i !== 2))]
+    if (part === 'servers') return [...operation, 'schemes']
     if (part !== 'requestBody') return path
-    const [, , , ...inner] = rest // skips content, media type and schema; form schemas are not read
+    // In place of content, media type and schema there is a schema; form schemas are not read.
+    const inner = rest[0] === 'content' ? ['schema', ...rest.slice(3)] : rest
     const holders = [operation, operation.slice(0, 2)]
     const body = holders.flatMap(holder => this.entriesAt(holder)).find(({ entry }) => entry.in === 'body')
-    return body === undefined ? operation : [...body.place, 'schema', ...inner]
+    return body === undefined ? operation : [...body.place, ...inner]
   }
 
   /** A Swagger 2.0 parameter holds the keywords that OpenAPI 3 puts into its schema. */
@@ -89,9 +91,11 @@ export class GivenPlaces {
   private entriesAt(holder: Loc): { entry: Record<string, unknown>; index: number; place: Loc }[] {
     const list = valueAt(this.given, [...holder, 'parameters'])
     return (Array.isArray(list) ? list : []).flatMap((each, index) => {
-      const isReference = isObject(each) && typeof each.$ref === 'string'
-      const place = isReference ? stepsOf(String(each.$ref)) : [...holder, 'parameters', index]
-      const entry = isReference ? valueAt(this.given, place) : each
+      const target = isObject(each) && typeof each.$ref === 'string' ? stepsOf(each.$ref) : undefined
+      const found = target && valueAt(this.given, target)
+      const own = { entry: each, index, place: [...holder, 'parameters', index] }
+      // A reference that leads nowhere is its own entry.
+      const { entry, place } = target && isObject(found) ? { entry: found, place: target } : own
       return isObject(entry) ? [{ entry, index, place }] : []
     })
   }
