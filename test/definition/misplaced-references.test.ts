@@ -39,7 +39,10 @@ function documentOf(openapi = '3.0.3'): Json {
 function withReference(path: (string | number)[], ref: unknown, openapi?: string): Json {
   const document = documentOf(openapi)
   let at = document
-  for (const key of path.slice(0, -1)) at = at[key] as Json // each path below leads through objects
+  for (const key of path.slice(0, -1)) {
+    at[key] ??= {}
+    at = at[key] as Json // each path below leads through objects
+  }
   at[path.at(-1) as string] = { $ref: ref }
   return document
 }
@@ -116,6 +119,39 @@ t.test('a reference in a part that no tool reads: a warning at its place, and th
   const schema = withReference([...BODY, 'application/json', 'schema', 'externalDocs'], FILE)
   t.same(faultsOf(checkDefinition(schema)), [])
 })
+
+t.test(
+  'a reference that leads nowhere, in a part that no tool reads: a warning; none for one that leads somewhere',
+  async t => {
+    const done = [...OPERATION, 'responses', '200']
+    for (const path of [
+      [...done, 'content', 'application/json', 'schema'],
+      [...done, 'headers', 'X'],
+      [...done, 'links', 'l'],
+      [...OPERATION, 'callbacks', 'c'],
+      ['components', 'responses', 'r'],
+      ['components', 'schemas', 's'],
+      ['paths', '/things/{id}', 'head', 'requestBody'],
+    ])
+      for (const ref of [FILE, '#/components/callbacks/none']) {
+        const loc = [...AT, ...path, '$ref']
+        const { warnings, ok } = checkDefinition(withReference(path, ref))
+        t.match([ok, warnings.filter(({ type }) => type === 'ref_not_read')], [true, [{ loc, msg: /leads nowhere/ }]])
+        const found = checkDefinition(withReference(path, `#/${path[0]}`)).warnings
+        t.notOk(
+          found.some(({ type }) => type === 'ref_not_read'),
+          'it leads somewhere',
+        )
+      }
+    const read = withReference([...BODY, 'application/json', 'schema'], '#/components/schemas/s')
+    read.components = { schemas: { s: { $ref: FILE } } }
+    const { warnings } = checkDefinition(read)
+    t.match(
+      [faultsOf(checkDefinition(read)), warnings.some(({ type }) => type === 'ref_not_read')],
+      [[{ type: 'ref_external' }], false],
+    )
+  },
+)
 
 t.test('a $ref that is not a text: only its own fault, and nothing is completed', async t => {
   for (const path of [['info'], ['paths'], OPERATION, [...BODY, 'application/json']]) {

@@ -28,7 +28,7 @@ export class Reader {
   ) {}
 
   /** References that have been reported as misplaced. */
-  private readonly misplaced = new Set<object>()
+  private readonly reported = new Set<object>()
 
   /** Returns the value if it is an object, else undefined and a fault. */
   object(value: unknown, place: Place, part: string): Record<string, unknown> | undefined {
@@ -66,22 +66,31 @@ export class Reader {
     const target = this.references.find(value.$ref)
     const type = isDangling(target) && target.type === 'ref_external' ? 'ref_external' : 'ref_not_allowed'
     this.findings.fault(type, misplacedText(part, value.$ref), place, '$ref')
-    this.misplaced.add(value)
+    this.reported.add(value)
     return true
   }
 
-  /** Reports misplaced references that no rule has read. In parts that no tool reads they are only a warning. */
+  /** Reports misplaced references that no rule has read. In parts that no tool reads they are only a warning, and so are broken ones. */
   checkPlaces(document: Record<string, unknown>, root: Place, found: readonly Resolved[]): void {
     for (const { value, place } of found) {
       const steps = stepsBetween(root, place)
-      const part = this.misplaced.has(value) ? undefined : partOf(document, steps)
-      if (part === undefined || this.isReferable(part)) continue
+      const part = this.reported.has(value) ? undefined : partOf(document, steps)
+      if (part === undefined) continue
       const first = steps.find(step => step === 'servers' || UNREAD.has(String(step).toLowerCase()))
       const isAboutDocument = steps[0] === 'info' && steps.length > 1 && steps[1] !== 'title'
-      if (isAboutDocument || (first !== undefined && first !== 'servers')) {
-        const msg = `this ${part} is a reference (${quoteAddress(value.$ref as string)}) where OpenAPI allows none; no tool reads it` // only references with a text are collected
-        this.findings.warn('ref_not_read', msg, place, '$ref')
-      } else this.isMisplaced(value, place, part)
+      const isUnread = isAboutDocument || (first !== undefined && first !== 'servers')
+      const ref = value.$ref as string // only references with a text are collected
+      const isAllowed = this.isReferable(part)
+      if (!isUnread) this.isMisplaced(value, place, part)
+      else if (!isAllowed || isDangling(this.references.find(ref, value))) {
+        const why = isAllowed ? 'that leads nowhere' : 'where OpenAPI allows none'
+        this.findings.warn(
+          'ref_not_read',
+          `this ${part} is a reference (${quoteAddress(ref)}) ${why}; no tool reads it`,
+          place,
+          '$ref',
+        )
+      }
     }
   }
 
@@ -118,8 +127,10 @@ export class Reader {
     const ref = value[key]
     const target = typeof ref === 'string' ? this.references.find(ref, base) : undefined
     if (target === undefined) this.findings.faultOf('string_type', place, key)
-    else if (isDangling(target)) this.findings.fault(target.type, this.references.messageOf(target), place, key)
-    else if (isPart(target, part)) return target
+    else if (isDangling(target)) {
+      this.findings.fault(target.type, this.references.messageOf(target), place, key)
+      this.reported.add(value)
+    } else if (isPart(target, part)) return target
     else {
       const msg = `the reference ${quote(String(ref))} points at something that is not a ${part}`
       this.findings.fault('ref_target_type', msg, place, key)
@@ -134,15 +145,15 @@ function stepsBetween(root: Place, place: Place): (string | number)[] {
   return steps
 }
 
-/** Returns the part at this path; undefined for schemas, data, extensions and the content of a reference. */
+/** Returns the part at this path; undefined inside schemas, for data, extensions and the content of a reference. */
 function partOf(document: Record<string, unknown>, steps: readonly (string | number)[]): string | undefined {
   let part: string | undefined = 'document'
   let value: unknown = document
-  for (const step of steps) {
+  for (const [i, step] of steps.entries()) {
     const isList = Array.isArray(value)
     if (isReference(value) || String(step).startsWith('x-')) return undefined
     part = partUnder(part, String(step)) ?? (isList ? part : undefined)
-    if (part === undefined || part === 'schema' || part === 'data') return undefined
+    if (part === undefined || part === 'data' || (part === 'schema' && i < steps.length - 1)) return undefined
     value = (value as Record<string | number, unknown>)[step]
   }
   return part
