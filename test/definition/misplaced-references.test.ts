@@ -126,6 +126,7 @@ t.test(
     const done = [...OPERATION, 'responses', '200']
     for (const path of [
       [...done, 'content', 'application/json', 'schema'],
+      [...done, 'content', 'application/json', 'schema', 'properties', 'title', 'items'],
       [...done, 'headers', 'X'],
       [...done, 'links', 'l'],
       [...OPERATION, 'callbacks', 'c'],

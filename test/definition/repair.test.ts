@@ -413,6 +413,13 @@ t.test('Swagger 2.0 is converted', async t => {
 })
 
 const swagger = { swagger: '2.0', info: { title: 'T', version: '1' }, host: 'h.example.com', schemes: ['https'] }
+
+t.test('Swagger 2.0: a misspelt scheme in the host is no host', async t => {
+  for (const host of ['https//h.example.com', 'htps://h.example.com', 'https://h.example.com', 'h.example.com/'])
+    t.match(repairDefinition({ ...swagger, host, paths: {} }).definition, {
+      servers: [{ url: 'https://h.example.com' }],
+    })
+})
 const numbered = (count: number, name: (i: number) => string) => Array.from({ length: count }, (_, i) => name(i))
 
 t.test('a small document makes a small answer: parts that multiply are refused or kept', async t => {

@@ -34,6 +34,9 @@ const MODEL = modelOf(`
   components: schemas responses parameters=list-of-parameters examples requestBodies=request-bodies headers
   components: securitySchemes=security-schemes links callbacks pathItems=paths mediaTypes=content
   schemas: *=schema
+  schema: properties=schemas patternProperties=schemas items=schema additionalProperties=schema not=schema
+  schema: allOf=list-of-schemas anyOf=list-of-schemas oneOf=list-of-schemas
+  list-of-schemas: *=schema
   request-bodies: *=request-body
   security-schemes: *=security-scheme
   security-scheme: flows

@@ -145,15 +145,16 @@ function stepsBetween(root: Place, place: Place): (string | number)[] {
   return steps
 }
 
-/** Returns the part at this path; undefined inside schemas, for data, extensions and the content of a reference. */
+/** Returns the part at this path; undefined for data, extensions, and the content of a reference or of a schema with an `$id`. */
 function partOf(document: Record<string, unknown>, steps: readonly (string | number)[]): string | undefined {
   let part: string | undefined = 'document'
   let value: unknown = document
-  for (const [i, step] of steps.entries()) {
+  for (const step of steps) {
     const isList = Array.isArray(value)
-    if (isReference(value) || String(step).startsWith('x-')) return undefined
+    if (isReference(value) || (isObject(value) && value.$id !== undefined) || String(step).startsWith('x-'))
+      return undefined
     part = partUnder(part, String(step)) ?? (isList ? part : undefined)
-    if (part === undefined || part === 'data' || (part === 'schema' && i < steps.length - 1)) return undefined
+    if (part === undefined || part === 'data') return undefined
     value = (value as Record<string | number, unknown>)[step]
   }
   return part

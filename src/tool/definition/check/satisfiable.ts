@@ -123,7 +123,7 @@ function* excludedValues(schemas: readonly Schema[], limits: Limits): Generator<
   const key = schemas[0]?.const === undefined ? 'enum' : 'const'
   if (excluded.length === values.length) {
     const isMeantForItems = limits.types?.has('array') && !Array.isArray(first.value)
-    const hint = isMeantForItems ? ': put "enum" into "items"' : meantHint(values, limits)
+    const hint = isMeantForItems ? `: put ${quote(key)} into "items"` : meantHint(values, limits)
     yield { type, at: [key], msg: `no value is valid for this schema: ${show(first.value)} ${first.reason}${hint}` }
   } else if (valuesOf(schemas[0] ?? {}) === values)
     for (const { i, value, reason } of excluded.slice(0, VALUES_COMPARED))

@@ -6,7 +6,8 @@ import { hasSecret, quoteAddress } from './secrets.js'
 
 const RELATIVE_HOST = 'relative.invalid'
 /** Matches an address without its scheme: a host with a port, or an IP address. */
-const SCHEMELESS = /^(?:[^\s/?#@\\:[\]]+:\d+|\[[\da-f:.%]+\](?::\d+)?|\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?)(?:[/?#]|$)/i
+const SCHEMELESS =
+  /^(?:localhost|[^\s/?#@\\:[\]]+:\d+|\[[\da-f:.%]+\](?::\d+)?|\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?)(?:[/?#]|$)/i
 const HOST_LIKE =
   /^[a-z\d-]+(?:\.[a-z\d-]+)*\.(?!(?:json|ya?ml|php|aspx?|jsp|svc|html?|xml)(?![a-z]))[a-z]{2,}(?:[/?#]|$)/i
 /** Matches an address whose scheme is misspelt: `http//`, `htps://`, `://`. */

@@ -3,6 +3,7 @@ import { upgradeFromTwoToThree } from '@scalar/openapi-upgrader/2.0-to-3.0'
 import { type Fault, type Loc, quote, SENTENCES, show } from '../check/findings.js'
 import { misplacedText } from '../check/reader.js'
 import { isObject } from '../check/references.js'
+import { addressMeant } from '../check/servers.js'
 import type { NumberTexts } from './numbers.js'
 import { referenceTo, stepsOf, valueAt } from './pointers.js'
 
@@ -80,7 +81,7 @@ export function serversOf({ host, basePath, schemes }: Json, scheme = 'https'): 
   if (typeof host !== 'string' || host.trim() === '') return path === '' ? [] : [{ url: path }]
   const named = Array.isArray(schemes) && schemes.length > 0 ? schemes : [scheme]
   const chosen = [...new Set(named.filter(each => each === 'https' || each === 'http'))].sort().reverse()
-  const name = host.trim().replace(/^https?:\/\//, '')
+  const name = (addressMeant(host.trim()) ?? host.trim()).replace(/^https?:\/\//, '')
   const start = `${name.replace(/\/$/, '')}${path.startsWith('/') || path === '' ? '' : '/'}`
   return chosen.map(each => ({ url: `${each}://${start}${path}` }))
 }
