@@ -35,7 +35,10 @@ export function registerConnections(
   { service, shutdownTimeoutMs, readTimeoutMs, onCut }: ConnectionOptions,
 ): void {
   app.server.maxHeadersCount = HEADER_FIELDS_MAX + 1 // Node drops further fields; one more shows that there are too many
-  app.server.on('connection', socket => socket.setMaxListeners(0)) // each pipelined request adds one
+  app.server.on('connection', socket => {
+    socket.setMaxListeners(0) // each pipelined request adds one
+    void socket.remoteAddress // Node caches it here, so the log can name the client after the connection has closed
+  })
   const open = new Set<Exchange>()
   let isClosing = false
   // The first hook of every request sets it, so the type is not nullable.

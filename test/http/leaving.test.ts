@@ -95,6 +95,9 @@ t.test('whatever a client has sent when it leaves, and whatever it then waits fo
     await whenInWork(service, 0)
     for (const operation of OPERATIONS) t.equal(await statusOf(service, operation), '200', `${operation.path}: ${name}`)
   }
+  const unnamed = service.log.filter(line => line.includes('"client":""'))
+  t.strictSame(unnamed, [], 'the log names the clients that left')
+  t.ok(service.log.some(line => line.includes('"client":"127.0.0.1"')))
 })
 
 t.test('60 clients with a timeout during a stall of 4 s leave nothing in work, and refuse nobody', async t => {
