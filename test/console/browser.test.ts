@@ -131,6 +131,21 @@ t.test('people look at everything, check a definition and take a change back', {
     await title(/^This token does not allow that/)
     await page.reload()
     await signIn(tokens.admin)
+    await page.getByLabel('OpenAPI definition').waitFor()
+    const sent: string[] = []
+    page.on('request', request => sent.push(`${request.method()} ${request.url()}`))
+    for (const link of [
+      'tools/1\\restore#/restore/1',
+      'agents/..\\tool\\1/restore/1',
+      'constructor',
+      'tools/1/compare/x',
+    ]) {
+      await page.goto(`${origin}/console#/${link}`)
+      await page.waitForURL(`${origin}/console#/agents`)
+    }
+    const others = sent.filter(each => !/^GET \S+\/(?:me|persona\?\S+|icon\.svg)$/.test(each))
+    t.strictSame(others, [], 'a link with anything but numbers asks for nothing but the list')
+    await page.goto(`${origin}/console#/definition`)
     const megabytes = (count: number) => page.evaluate<number>(putText(count * 2 ** 20))
     const box = page.getByLabel('OpenAPI definition')
     await box.waitFor()

@@ -1,8 +1,8 @@
 /* The page for people. It adds no rules: each view shows what the service answers any program. The token is in memory alone. */
-const LINE_PX = 20
-const [ROWS, TRIES] = [100, 10]
+const [LINE_PX, ROWS, TRIES] = [20, 100, 10]
 const MAX = { rows: 5_000, shown: 20_000, words: 100_000, differences: 1_000, fileBytes: 2 ** 24 } // texts in characters
 const KINDS = { agents: ['persona', 'Agent', 'persona'], tools: ['tool', 'Tool', 'admin/tool/custom'] }
+const ADDRESS = /^#\/(agents|tools)(\/\d+(\/(compare|restore)(\/\d+)+)?)?$/ // numbers alone: they become parts of requests
 const $ = id => document.getElementById(id)
 const box = $('box')
 const isNarrow = matchMedia('(max-width: 70rem)')
@@ -94,7 +94,7 @@ function route() {
   tell({ problem: [] })
   if (caller === undefined) show('signIn', 'Sign in')
   else if (view === 'definition') show('definition', 'Check a definition')
-  else if (KINDS[view] === undefined) location.replace('#/agents')
+  else if (!ADDRESS.test(location.hash)) location.replace('#/agents')
   else if (id === undefined) doing(() => openList(view))
   else if (action === undefined) doing(() => openOne(view, id))
   else doing(() => openPair(view, id, ...versions))
