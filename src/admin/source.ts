@@ -1,5 +1,17 @@
 import { closeSync, openSync, readSync } from 'node:fs'
-import { type Document, isCollection, isMap, isScalar, LineCounter, parseDocument, type Scalar, visit } from 'yaml'
+import {
+  Composer,
+  type CST,
+  type Document,
+  isCollection,
+  isMap,
+  isScalar,
+  Lexer,
+  LineCounter,
+  Parser,
+  type Scalar,
+  visit,
+} from 'yaml'
 import type { Loc } from '../errors.js'
 import { markedNumber, numberReviver, parseExact, remembered } from '../schema/exact-json.js'
 import { syntaxErrorIn } from '../schema/json-body.js'
@@ -114,9 +126,6 @@ export function reasonOf(error: unknown): string {
 export function parseSource(given: string): Source {
   const text = given.replace(/^\uFEFF/, '') // editors and shells of Windows write this mark
   const json = jsonValue(text)
-  const counter = new LineCounter()
-  // `yaml` would print its warnings, and its messages quote the text.
-  const options = { lineCounter: counter, logLevel: 'error', merge: true } as const
   if (json !== undefined) {
     return { value: json.value, linesOf: locs => linesInJson(text, locs) }
   }
@@ -124,14 +133,35 @@ export function parseSource(given: string): Source {
     const { line, column, reason } = syntaxErrorIn(text)
     throw new UnreadableText([{ line, msg: `it begins as JSON, and is not JSON from column ${column} on: ${reason}` }])
   }
-  const document = parseDocument(text, options)
-  const found = [...document.errors, ...document.warnings.filter(({ code }) => LOSING.has(code))]
-  if (found.length > 0)
-    throw new UnreadableText(
-      found.map(({ code, linePos }) => ({ line: linePos?.[0].line ?? 1, msg: SYNTAX[code] ?? wordsOf(code) })),
-    )
+  const counter = new LineCounter()
+  counter.addNewLine(0)
+  const [document, ...others] = new Composer({ merge: true }).compose(tokensOf(text, counter), true, text.length)
+  if (document === undefined) throw new Error('a text has one document at least') // as the composer is asked for it
+  const found = [...document.errors, ...document.warnings.filter(({ code }) => LOSING.has(code))].map(
+    ({ code, pos: [offset] }) => ({ line: counter.linePos(offset).line, msg: SYNTAX[code] ?? wordsOf(code) }),
+  )
+  for (const { range } of others) found.push({ line: counter.linePos(range[0]).line, msg: 'a second document begins' })
+  if (found.length > 0) throw new UnreadableText(found)
   const linesOf = (locs: readonly Loc[]) => locs.map(loc => lineAt(document.contents, loc, counter))
   return { value: plainValue(document), document, linesOf }
+}
+
+/** The deepest nesting of a YAML text, as of a JSON body. */
+const YAML_DEPTH_MAX = 256
+
+/**
+ * The syntax tokens of a YAML text. Throws `UnreadableText` where it nests too deep, before anything recursive reads it: a recursion to the
+ * end of the stack can end the process.
+ */
+function* tokensOf(text: string, counter: LineCounter): Generator<CST.Token, void> {
+  const parser = new Parser(counter.addNewLine)
+  for (const lexeme of new Lexer().lex(text)) {
+    yield* parser.next(lexeme)
+    if (parser.stack.length <= YAML_DEPTH_MAX) continue
+    const { line } = counter.linePos(parser.offset)
+    throw new UnreadableText([{ line, msg: `it nests more than ${YAML_DEPTH_MAX} deep` }])
+  }
+  yield* parser.end()
 }
 
 /** Messages for the error codes of `yaml`. Other codes are shown as words. */

@@ -112,6 +112,10 @@ t.test('YAML: merges are taken over, losses and keys that stand twice are faults
   ] as const) {
     t.throws(() => parseSource(text), { message: `the text cannot be read: ${fault}` }, text)
   }
+  const indented = Array.from({ length: 300 }, (_, i) => `${' '.repeat(i)}a:`).join('\n')
+  t.throws(() => parseSource(indented), { message: 'the text cannot be read: line 256: it nests more than 256 deep' })
+  const two = { message: 'the text cannot be read: line 2: a second document begins' }
+  t.throws(() => parseSource('a: 1\n---\nb: 2\n'), two)
   const lists = ['l0: &l0 [1, 1, 1, 1, 1, 1, 1, 1, 1]']
   for (let i = 1; i < 9; i++)
     lists.push(

@@ -72,6 +72,9 @@ t.test('a check of a text takes the rights of a validation, and has its limits',
   t.equal((await check('a'.repeat(11 * 2 ** 20))).statusCode, 413)
   const bomb = `a: &a [1,1,1,1,1,1,1,1]\n${[...'bcdefghi'].map((key, i) => `${key}: &${key} [${`*${'abcdefgh'[i]},`.repeat(8)}]`).join('\n')}`
   t.match((await check(bomb)).json(), { verdict: /cannot be read/, notes: [{ line: 1, msg: /alias/i }] })
+  const texts = ['- '.repeat(20_000), '['.repeat(10_000), '{a: '.repeat(10_000), '? '.repeat(10_000), '[ '.repeat(1e5)]
+  for (const deep of [...texts, ...texts])
+    t.match((await check(deep)).json(), { notes: [{ line: 1, msg: /nests more than 256 deep/ }] }, deep.slice(0, 10))
 })
 
 t.test('what it finds in documents of vendors, and the functions, are those of the validation', async t => {
