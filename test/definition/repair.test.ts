@@ -186,6 +186,9 @@ t.test(
       ['localhost:8080/v1', 'http://localhost:8080/v1'],
       ['other.example.net:8443/v2', 'https://other.example.net:8443/v2'],
       ['http//other.example.com', 'http://other.example.com'],
+      ['http//given.example.com/v1', 'http://given.example.com/v1'],
+      ['https//{h}/v1', 'https://{h}/v1'],
+      ['h ttps://other.example.com'],
       ['htps://other.example.com/v1', 'https://other.example.com/v1'],
       ['other.example.com/v1'],
     ] as const)

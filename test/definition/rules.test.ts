@@ -418,7 +418,7 @@ t.test('refused: a server without its scheme; the message suggests the address',
   for (const url of ['a.example:443/v2', 'a.example:8443']) meant[url] = `https://${url}`
   for (const scheme of ['http', 'htp:', 'ttp:', 'http;', 'http::'])
     meant[`${scheme}//a.example.com`] = 'http://a.example.com'
-  for (const scheme of ['https', 'htps:', 'hhtps:', ':'])
+  for (const scheme of ['https', 'htps:', 'hhtps:', ':', 'http://https:'])
     meant[`${scheme}//a.example.com/v1`] = 'https://a.example.com/v1'
   for (const [url, hint] of Object.entries(meant)) {
     const check = checkDefinition(withServer(url))
@@ -430,6 +430,10 @@ t.test('refused: a server without its scheme; the message suggests the address',
     t.match(check, { ok: false, faults: [{ msg: /neither http\(s\) nor relative$/ }] }, url)
   }
   t.same(faultsOf(checkDefinition(withServer('10.0.0.1:{port}'))), ['server_url_invalid at servers 0 url'])
+  t.match(checkDefinition(withServer('{h}:80/v1')), {
+    ok: false,
+    faults: [{ msg: 'did you mean "http://{h}:80/v1"?' }],
+  })
   t.same(warningsOf(checkDefinition(withServer('/v1'))), ['server_relative at servers 0 url'])
   t.match(allWarnings(withServer('api.example.com/v1')), [{ msg: 'did you mean "https://api.example.com/v1"?' }])
   t.match(allWarnings(withServer('openapi.json')), [{ msg: /such as https:\S+$/ }], 'a file is no host')
@@ -609,14 +613,14 @@ t.test('refused: placeholders of other dialects and spellings; the message sugge
   t.match(undeclared('/x/{no:id2}', [id]).data, { name: undefined, renamed: undefined }, 'either could be the name')
   t.match(undeclared('/x/{pet:[a-z]+}', []).data, { renamed: '/x/{pet}' })
   t.match(undeclared('/x/{pet}').data, { name: 'pet' }, 'an ordinary name is to be declared')
-  for (const step of [':id', ':id(\\d+)', ':id?', '<id>', '<int:id>', '[id]']) {
+  for (const step of [':id', ':id(\\d+)', ':id.json', ':id?', '<id>', '<int:id>', '[id]']) {
     const declared = at(`/x/${step}`, { get: { ...operation, responses: {}, parameters: [id] } })
     const [unused, ...others] = allWarnings(declared).filter(({ type }) => type !== 'path_query')
-    t.match([unused, others.length], [{ type: 'path_parameter_unused', msg: 'write "{id}" for' }, 0])
+    t.match([unused, others.length], [{ type: 'path_parameter_unused', msg: /write "\{id\}(\.json)?" for/ }, 0])
     t.match(allWarnings(at(`/x/${step}/y`, { get: { ...operation, responses: {} } })).slice(-1), [
       {
         type: 'path_parameter_undeclared',
-        msg: `the path has ${JSON.stringify(step)}, which is sent as it is: write "{id}"`,
+        msg: `the path has ${JSON.stringify(step)}, which is sent as it is: write "{id}`,
       },
     ])
   }

@@ -156,7 +156,7 @@ export class InputRules {
     for (const { input, index } of list.byKey.values()) {
       if (input.in !== 'path' || declared.has(input.key)) continue
       const route = routesOf(path).get(input.name)
-      const hint = route === undefined ? '' : `: write ${quote(`{${input.name}}`)} for ${quote(route)}`
+      const hint = route === undefined ? '' : `: write ${quote(route.written)} for ${quote(route.step)}`
       const msg = `the path has no placeholder for the path parameter ${quote(input.name)}${hint}`
       this.reader.findings.warn('path_parameter_unused', msg, place, index)
     }

@@ -313,9 +313,9 @@ export class OperationRules {
     const isDeclared = (key: string) => own.byKey.has(key) || shared.byKey.has(key)
     for (const [name, keys] of template.keys)
       if (!keys.some(isDeclared)) this.reportUndeclared(name, template, [own, shared], place)
-    for (const [name, step] of routesOf(template.path)) {
+    for (const [name, { step, written }] of routesOf(template.path)) {
       if (step.startsWith('$') || isDeclared(`path ${name}`)) continue
-      const msg = `the path has ${quote(step)}, which is sent as it is: write ${quote(`{${name}}`)} and declare the path parameter ${quote(name)}`
+      const msg = `the path has ${quote(step)}, which is sent as it is: write ${quote(written)} and declare the path parameter ${quote(name)}`
       this.reader.findings.warn('path_parameter_undeclared', msg, place)
     }
   }

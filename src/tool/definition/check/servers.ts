@@ -10,8 +10,8 @@ const SCHEMELESS =
   /^(?:localhost|[^\s/?#@\\:[\]]+:\d+|\[[\da-f:.%]+\](?::\d+)?|\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?)(?:[/?#]|$)/i
 const HOST_LIKE =
   /^[a-z\d-]+(?:\.[a-z\d-]+)*\.(?!(?:json|ya?ml|php|aspx?|jsp|svc|html?|xml)(?![a-z]))[a-z]{2,}(?:[/?#]|$)/i
-/** Matches an address whose scheme is misspelt: `http//`, `htps://`, `://`. */
-const MISSPELT = /^(?!https?:\/\/)(?:[ht]{1,6}[pt]{1,3}(s*)[\s:;.,]*|[:;])\/\/(?=[^/\\])/i
+/** Matches an address whose scheme is misspelt or repeated: `http//`, `htps://`, `://`. */
+const MISSPELT = /^(?!https?:\/\/(?!https?:\/\/))(?:[ht]{1,6}[pt]{1,3}(s*)[\s:;.,]*|[:;])\/\/(?=[^/\\])/i
 /** Addresses whose host all clients read alike: no variable, user info, backslash, space or control character in or before it. */
 const PLAIN = /^(?:https?:\/\/[\w.:[\]-]+(?:[/?#][^\\\s]*)?|(?:\/(?![/\\])[^\\\s]*)?)$/i
 /** Addresses whose host cannot change when a path is appended. */
@@ -64,8 +64,9 @@ export function addressMeant(url: string): string | undefined {
   const isPort = SCHEMELESS.test(url)
   if (start === '' && !isPort && !HOST_LIKE.test(url)) return undefined
   const isPlain = isPort ? !/^[^/?#]*443(?:[/?#]|$)/.test(url) : letters === ''
-  const meant = `${isPlain ? 'http' : 'https'}://${url.slice(start.length)}`
-  return unusable({ text: meant, unfilled: [] }) === undefined ? meant : undefined
+  const rest = url.slice(start.length)
+  const meant = /^https?:\/\//i.test(rest) ? rest : `${isPlain ? 'http' : 'https'}://${rest}`
+  return unusable({ text: meant.replace(VARIABLE, 'variable'), unfilled: [] }) === undefined ? meant : undefined
 }
 
 function hintAt(url: string): string {
@@ -109,7 +110,12 @@ function checkServer(entry: unknown, place: Place, reader: Reader): void {
     findings.fault('server_url_invalid', msg, place, 'url')
   } else if (wrong !== undefined) {
     const chosen = wrong.chosen && ` when ${quote(wrong.chosen[0])} is ${quoteAddress(wrong.chosen[1])}`
-    findings.fault('server_url_invalid', `the url ${quoteAddress(url)} ${unusable(wrong)}${chosen ?? ''}`, place, 'url')
+    findings.fault(
+      'server_url_invalid',
+      `the url ${quoteAddress(url)} ${unusable(wrong)}${chosen ?? ''}${lacksScheme(url) ? hintAt(url) : ''}`,
+      place,
+      'url',
+    )
   } else if (addresses[0] !== undefined) warnUrl(url, addresses[0], place, findings)
   if (url.length > 1 && url.endsWith('/')) {
     const msg = 'the url ends with a slash, as paths begin with one: calls go to addresses with two slashes'
@@ -202,7 +208,7 @@ function parse(url: string): URL | undefined {
 
 /** Returns why an address must not be called, or undefined. An address that fails to parse only because of an unfilled variable is accepted. */
 function unusable({ text, unfilled }: Address): string | undefined {
-  if (lacksScheme(text)) return `is neither http(s) nor relative${hintAt(text)}`
+  if (lacksScheme(text)) return 'is neither http(s) nor relative'
   const parsed = parse(text)
   if (parsed === undefined) return unfilled.length > 0 ? undefined : 'is not a usable URL'
   if (parsed.protocol !== 'http:' && parsed.protocol !== 'https:') return 'is neither http(s) nor relative'
@@ -285,8 +291,13 @@ export function originPlaces(definition: unknown, root: Place): Map<string, Plac
     const { node, place } = next
     if (typeof node !== 'object' || node === null) continue
     const isList = Array.isArray(node)
-    for (const [key, value] of Object.entries(node).reverse())
-      if (typeof value === 'object') pending.push({ node: value, place: placeUnder(place, isList ? Number(key) : key) })
+    const keys = Object.keys(node)
+    // The first key is on top of the stack.
+    for (let i = keys.length - 1; i >= 0; i--) {
+      const value = (node as Record<string, unknown>)[keys[i] ?? '']
+      const key = isList ? i : (keys[i] ?? '')
+      if (typeof value === 'object') pending.push({ node: value, place: placeUnder(place, key) })
+    }
     const { servers } = node as { servers?: unknown }
     for (const [i, server] of Array.isArray(servers) ? servers.entries() : [])
       if (isObject(server)) addOrigins(server, placeUnder(placeUnder(placeUnder(place, 'servers'), i), 'url'), origins)

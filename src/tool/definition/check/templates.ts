@@ -16,7 +16,7 @@ const ROUTE_TYPES =
 
 /** Matches a step that is a path parameter for the router of another framework: `:id`, `:id(\\d+)`, `<int:id>`, `[id]`, `$id`. */
 const ROUTE =
-  /^(?::([a-z_][\w.-]*)(?:\(.*\))?[?*+]?|<(?:[^<>]*:)?([a-z_][\w.-]*)>|\[(?:\.{3})?([a-z_][\w.-]*)\]|\$([a-z_][\w.-]*))$/i
+  /^(?::([a-z_][\w-]*)(?:\(.*\))?[?*+]?|<(?:[^<>]*:)?([a-z_][\w-]*)>|\[(?:\.{3})?([a-z_][\w-]*)\]|\$([a-z_][\w-]*))(\.[a-z]+)?$/i
 
 /**
  * Parses the placeholders of a path; undefined if braces do not pair, are empty, or are nested other than in a pattern such as
@@ -96,7 +96,7 @@ export function meantBy(
     colon === -1 ? [clean(whole), ''] : [clean(whole.slice(0, colon)), clean(whole.slice(colon + 1))]
   const candidates = [before, after].filter(each => each !== '')
   const isTyped = value !== undefined || after === '' || /[^\w-]/.test(after) || ROUTE_TYPES.test(after)
-  const alone = isTyped && before !== '' && before !== name ? before : undefined
+  const alone = isTyped && before !== name && isOrdinaryName(before) ? before : undefined
   const meant =
     candidates.find(each => declared(`path ${each}`)) ??
     unused.find(each => candidates.some(candidate => letters(candidate) === letters(each))) ??
@@ -107,15 +107,17 @@ export function meantBy(
 
 /** True for a name without the syntax of any dialect: it can be declared as it is. */
 export function isOrdinaryName(name: string): boolean {
-  return /^[^\s:=?*+/;,&#<>{}]+$/.test(name)
+  return /^[^\s:=?*+/;,&#<>{}\\]+$/.test(name)
 }
 
-/** Returns the steps of a path that are path parameters in the syntax of other frameworks, by the name that they mean. */
-export function routesOf(path: string): Map<string, string> {
-  const routes = new Map<string, string>()
+/** Returns the steps of a path that are path parameters in the syntax of other frameworks, by their names, and what OpenAPI has for them. */
+export function routesOf(path: string): Map<string, { step: string; written: string }> {
+  const routes = new Map<string, { step: string; written: string }>()
   for (const step of path.length > NAME_CHARACTERS ? [] : path.split('/')) {
-    const name = ROUTE.exec(step)?.slice(1).find(Boolean)
-    if (name !== undefined) routes.set(name, step)
+    const [, ...names] = ROUTE.exec(step) ?? []
+    const suffix = names.pop() ?? ''
+    const name = names.find(Boolean)
+    if (name !== undefined) routes.set(name, { step, written: `{${name}}${suffix}` })
   }
   return routes
 }

@@ -247,7 +247,7 @@ export class Repairs {
     const parameter = isReference(entry) ? this.document.at(stepsOf(entry.$ref)) : entry
     const name = isObject(parameter) && typeof parameter.name === 'string' ? parameter.name : undefined
     const route = name === undefined ? undefined : routesOf(String(path[1])).get(name)
-    const renamed = (step: string) => (step === route ? `{${name}}` : step)
+    const renamed = (step: string) => (step === route?.step ? route.written : step)
     if (route !== undefined) this.replaceInPath(path, now => now.split('/').map(renamed).join('/'))
   }
 

@@ -15,11 +15,10 @@ export class ServerRepairs {
   resolveRelative(): void {
     const path = ['servers', 0, 'url']
     const url = this.document.at(path)
-    if (this.server === undefined || typeof url !== 'string' || url.includes('{') || /^[a-z][a-z0-9+.-]*:/i.test(url))
-      return
+    if (this.server === undefined || typeof url !== 'string' || /[{\s]|.\/\/|^[a-z][a-z0-9+.-]*:/i.test(url)) return
+    if (lacksScheme(url)) return
     const { host, protocol } = new URL(this.server)
     const meant = addressMeant(url)
-    if (meant === undefined && lacksScheme(url)) return
     const resolved = parsedUrl(meant?.replace(/^https?:/, protocol) ?? url, this.server)
     // Slashes of either kind may name another host, which is not relative then.
     if (resolved?.host !== host) return
