@@ -46,7 +46,7 @@ export function keptFieldWarning(name: string, byOwner = false): string {
 
 /** The warning about a field that a restoration did not change. */
 export function notRestoredWarning(name: string): string {
-  return `field ${name} was not restored: that is not yours to do`
+  return `field ${name} was not restored: you may not change it, or no restoration does`
 }
 
 /** The warning about a field that the creator of an agent must not set. */

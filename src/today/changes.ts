@@ -117,7 +117,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     const { kind } = resource
     const [code, title] = NOT_FOUND[kind]
     const asked = updaterOf(request, request.query as { dry_run?: boolean }, request.headers as object, options)
-    requireNoTag(asked)
+    requireNoPromise(request, asked)
     const inOrder = ids.toSorted((a, b) => a - b)
     const attempt = () =>
       inTransaction(options.database, { rollback: asked.dryRun }, async trx => {
@@ -144,13 +144,12 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
 
 const NOT_FOUND = { persona: ['PERSONA_NOT_FOUND', 'agent'], tool: ['NOT_FOUND', 'tool'] } as const
 
-/** What is set here is named by the request: it overwrites nothing unseen, and one tag would not stand for several. */
-function requireNoTag({ precondition, preconditionRequired, caller }: ReturnType<typeof updaterOf>): void {
-  const msg = 'This address takes no If-Match'
-  if (precondition.kind !== 'none')
-    throw new InvalidRequest([{ loc: ['header', 'if-match'], msg, type: 'extra_forbidden' }])
-  if (preconditionRequired || caller.token.requiresIfMatch)
-    throw new Refused('PRECONDITION_REQUIRED', `${msg}, which is demanded here.`)
+/** Refuses headers that promise something of one resource: a tag, and a key, which finds the answer of the first request. */
+function requireNoPromise({ headers }: FastifyRequest, asked: ReturnType<typeof updaterOf>): void {
+  const sent = ['if-match', 'if-none-match', 'idempotency-key'].filter(name => headers[name] !== undefined)
+  if (sent.length > 0) throw new InvalidRequest(sent.map(name => fault('extra_forbidden', ['header', name])))
+  if (asked.preconditionRequired || asked.caller.token.requiresIfMatch)
+    throw new Refused('PRECONDITION_REQUIRED', 'This address takes no If-Match, which is demanded here.')
 }
 
 function requirePriorities(map: Readonly<Record<string, unknown>>): void {

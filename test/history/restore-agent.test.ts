@@ -122,7 +122,7 @@ t.test('fields that the caller may not change stay, with a Warning; strict handl
   t.same(
     warningsOf(byEditor).filter(text => text.startsWith('field')),
     ['is_public', 'groups', 'is_default_persona', 'display_priority'].map(
-      name => `field ${name} was not restored: that is not yours to do`,
+      name => `field ${name} was not restored: you may not change it, or no restoration does`,
     ),
   )
   t.match((await restore(id, 2, { token: admin })).json(), {

@@ -113,6 +113,9 @@ t.test('200: listed and featured, with a version and an audit row where somethin
   t.strictSame(faultsOf(await patch(listed, { is_listed: true }, admin, { 'if-match': '*' })), [
     'header.if-match extra_forbidden',
   ])
+  t.strictSame(faultsOf(await patch(listed, { is_listed: true }, admin, { 'idempotency-key': '"k"' })), [
+    'header.idempotency-key extra_forbidden',
+  ])
   const careful = await world.token('admin@example.com', { requireIfMatch: true })
   t.equal((await patch(listed, { is_listed: true }, careful)).statusCode, 428)
 })
