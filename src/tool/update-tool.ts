@@ -93,7 +93,7 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
       const names = new Set(given.map(({ key }) => key.toLowerCase()))
       const isDropped =
         fields.custom_headers !== undefined && storedHeaders.some(name => !names.has(name.toLowerCase()))
-      if (isDropped && !isAboutDefinition && prefetched?.definition_hash) {
+      if (isDropped && fields.definition === undefined && prefetched?.definition_hash) {
         const { definition_hash: hash, definition_bytes: bytes } = prefetched
         const work = { strict: false, hash, headerNames: given.map(({ key }) => key) }
         const text = { bytes, text: () => textOf(database, { hash, bytes }) }

@@ -644,7 +644,12 @@ t.test('Swagger 2.0: faults of the conversion have the place and names of the or
             { in: 'query', name: 's', type: 'string', required: 'true' },
           ],
         },
-        patch: { ...operation, operationId: 'z', parameters: [{ in: 'formData', name: 'f', type: 'file' }] },
+        patch: {
+          ...operation,
+          operationId: 'z',
+          consumes: ['text/csv'],
+          parameters: [{ in: 'formData', name: 'f', type: 'file' }],
+        },
       },
     },
     parameters: { B: { in: 'body', name: 'b', schema: { items: dangling('Lost') } } },
@@ -670,7 +675,7 @@ t.test('Swagger 2.0: faults of the conversion have the place and names of the or
       'definitions Doc properties owner $ref: "#/definitions/Owner"',
       'paths /a post parameters 1 schema allOf 1 $ref: "#/definitions/Gone"',
       'parameters B schema items $ref: "#/definitions/Lost"',
-      'paths /a patch: request_body_media_type_unsupported',
+      'paths /a patch consumes: request_body_media_type_unsupported',
     ],
   )
 })

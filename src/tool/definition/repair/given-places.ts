@@ -75,6 +75,10 @@ export class GivenPlaces {
       return [...operation, part, ...rest.filter((_, i) => rest[1] !== 'content' || (i !== 1 && i !== 2))]
     if (part === 'servers') return [...operation, 'schemes']
     if (part !== 'requestBody') return path
+    if (rest.join() === 'content') {
+      const places = [[...operation, 'consumes'], ['consumes']]
+      return places.find(each => valueAt(this.given, each) !== undefined) ?? operation
+    }
     // In place of content, media type and schema there is a schema; form schemas are not read.
     const inner = rest[0] === 'content' ? ['schema', ...rest.slice(3)] : rest
     const holders = [operation, operation.slice(0, 2)]
