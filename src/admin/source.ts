@@ -141,10 +141,15 @@ export function parseSource(given: string): Source {
     ({ code, pos: [offset] }) => ({ line: counter.linePos(offset).line, msg: SYNTAX[code] ?? wordsOf(code) }),
   )
   for (const { range } of others) found.push({ line: counter.linePos(range[0]).line, msg: 'a second document begins' })
+  const [left = { line: 0 }] = found.splice(FAULTS_MAX)
+  if (left.line > 0) found.push({ line: left.line, msg: 'more faults follow, which are not listed' })
   if (found.length > 0) throw new UnreadableText(found)
   const linesOf = (locs: readonly Loc[]) => locs.map(loc => lineAt(document.contents, loc, counter))
   return { value: plainValue(document), document, linesOf }
 }
+
+/** The most syntax faults that are listed. */
+const FAULTS_MAX = 100
 
 /** The deepest nesting of a YAML text, as of a JSON body. */
 const YAML_DEPTH_MAX = 256
@@ -186,7 +191,7 @@ function jsonValue(text: string): { value: unknown } | undefined {
   }
 }
 
-/** The value of a YAML document, with numbers as written. Throws `Refusal` for aliases that are unresolved, circular or too many. */
+/** The value of a YAML document, with numbers as written. Throws `Refusal` for aliases that are unresolved, circular or too many, and for a merge of something else than mappings. */
 export function plainValue(document: Document): unknown {
   try {
     visit(document, { Scalar: (_, scalar) => markNumber(scalar) })
@@ -198,6 +203,8 @@ export function plainValue(document: Document): unknown {
       throw new Refusal('the text has a YAML alias (*name) without its anchor, or too many')
     if (error instanceof RangeError)
       throw new Refusal('a YAML alias (*name) leads into itself, or the text nests too deep')
+    if (error instanceof Error && error.message.startsWith('Merge sources'))
+      throw new Refusal('a YAML merge (<<) takes a mapping, an alias of one, or a list of these')
     throw error
   }
 }

@@ -114,6 +114,15 @@ t.test('YAML: merges are taken over, losses and keys that stand twice are faults
   }
   const indented = Array.from({ length: 300 }, (_, i) => `${' '.repeat(i)}a:`).join('\n')
   t.throws(() => parseSource(indented), { message: 'the text cannot be read: line 256: it nests more than 256 deep' })
+  for (const merge of ['<<: *q', '<<: 5', '<<: [1]', 'a: &a [1]\n<<: *a'])
+    t.throws(
+      () => parseSource(`openapi: 3.0.0\n${merge}\n`),
+      { message: /^(?:the text has )?a YAML (?:merge|alias) / },
+      merge,
+    )
+  t.throws(() => parseSource('a: 1\n'.repeat(1_000)), {
+    message: /; line 101: [^;]+; line 102: more faults follow, which are not listed$/,
+  })
   const two = { message: 'the text cannot be read: line 2: a second document begins' }
   t.throws(() => parseSource('a: 1\n---\nb: 2\n'), two)
   const lists = ['l0: &l0 [1, 1, 1, 1, 1, 1, 1, 1, 1]']
