@@ -857,10 +857,10 @@ t.test('a sentence names what stands there', async t => {
   for (const paths of [{ '<<': item }, { '/x': { ...item, '<<': item } }])
     t.match(msgOf(document({ paths })), [/^only YAML merges by the key "<<"/])
   const required = { name: 'q', in: 'query', required: true, schema: false }
-  t.match(msgOf(withParameters([required])), ['nothing satisfies the schema false'])
+  t.match(msgOf(withParameters([required])), ['no value is valid for the schema false'])
   t.match(msgOf(withParameters([{ ...required, required: false }])), [])
   const requestBody = { required: true, content: { 'application/json': { schema: false } } }
-  t.match(msgOf(post({ requestBody })), ['nothing satisfies the schema false'])
+  t.match(msgOf(post({ requestBody })), ['no value is valid for the schema false'])
 })
 
 t.test('warned: a merge key, which only YAML has', async t => {

@@ -32,7 +32,7 @@ const OTHER_NAMES = new Map(
     null: 'none nil undefined',
   }).flatMap(([type, names]) => names.split(' ').map(name => [name, type] as const)),
 )
-const REQUIRED_FALSE = 'nothing satisfies the schema false, and a value is required'
+const REQUIRED_FALSE = 'no value is valid for the schema false, and one is required'
 const MISSPELT_TYPE = ['typ', 'Type', 'TYPE', 'types', 'tpye']
 
 /** A schema without one of these keywords cannot contradict itself. */

@@ -112,7 +112,7 @@ class Preparation {
       refuseReference(document[key], [key])
     if (this.servers.length > 0 && document.schemes === undefined && typeof document.host === 'string') {
       const origin = this.scheme === undefined ? 'https is assumed' : 'that of the server given is taken'
-      const msg = `the document names a host without a scheme; used ${origin}`
+      const msg = `the document names a host without a scheme: ${origin}`
       this.notes.push({ path: ['servers', 0, 'url'], type: 'scheme_assumed', msg })
     }
     this.mapParents()
