@@ -286,7 +286,7 @@ export class RateLimited extends Refused {
 const RATE_LIMITED = {
   token: ({ quota }: RateLimitState) => `This token has made all ${quota} requests that one minute allows.`,
   'header-values': ({ quota }: RateLimitState) =>
-    `You have sent this tool all ${quota} different sets of header values that one hour allows. Masks go on working.`,
+    `You have sent this tool all ${quota} different sets of header values that one hour allows. Masks of stored values are still taken.`,
   'token-memory': ({ quota }: RateLimitState) =>
     `The request bodies and unread answers of this token would have more than ${quota} bytes together.`,
   'token-requests': ({ quota }: RateLimitState) =>

@@ -240,13 +240,13 @@ const MIGRATING = unavailable('migrating', 'The schema is being brought up to da
 
 const DISK_FULL = unavailable(
   'database_full',
-  'The database has no space left: its disk is full. Make space there; nothing else is to be done.',
+  'The database has no space left: its disk is full. Make space there; nothing else is needed.',
 )
 
 const NO_WRITES: Partial<Record<DatabaseErrorKind, Readiness>> = {
   read_only: unavailable(
     'database_unreachable',
-    'The database accepts no changes: it is a standby, was deposed, or is set to read only.',
+    'The database accepts no changes: it is a standby, was replaced as the primary, or is set to read only.',
   ),
   disk_full: DISK_FULL,
 }

@@ -23,7 +23,7 @@ export async function verifyAudit(db: Kysely<Tables>, checkpoint?: string): Prom
     const erasures = await readErasures(trx)
     for (const kind of RESOURCE_KINDS) await verifyResources(trx, kind, erasures, result)
     await verifyEvents(trx, erasures, result)
-    const msg = 'the last row of before the upgrade to 2.0 is gone, or another'
+    const msg = 'the last row from before the upgrade to 2.0 is missing or was replaced'
     result.findings.push(
       ...(await definitionFindings(trx)),
       ...(await accessFindings(trx)),
@@ -142,7 +142,7 @@ async function accessFindings(trx: Transaction<Tables>): Promise<AuditFinding[]>
         else coalesce(state.detail::text, 'null') <> e.detail::text or (${kind} = 'user' and state.person <> e.person) end
       order by subject`.execute(trx)
     for (const { subject, number } of rows) {
-      const unrecorded = { problem: 'unrecorded', msg: 'it is there, and no event says so' } as const
+      const unrecorded = { problem: 'unrecorded', msg: 'it exists, and no event records its creation' } as const
       const other = { problem: 'content_mismatch', msg: 'what is stored is not what the last event says' } as const
       findings.push({ kind, subject, number: number ?? 0, ...(number === null ? unrecorded : other) })
     }

@@ -104,7 +104,7 @@ export async function checkpointFindings(trx: Transaction<Tables>, path: string)
   const heads = sql`(
     select h ->> 0 as kind, h ->> 1 as subject, (h ->> 2)::integer as number, decode(h ->> 3, 'hex') as hash
     from json_array_elements(${`[${lines.join()}]`}::json) h)`
-  const msg = 'what was the last row at the checkpoint is gone, or another'
+  const msg = 'the row that was last at the checkpoint is missing or was replaced'
   const findings = await headFindings(trx, heads, { problem, msg })
   const { rows } = await sql<{ upgrade: string }>`select ${UPGRADE_SHA256} as upgrade`.execute(trx)
   if (rows[0]?.upgrade !== upgrade_sha256) {

@@ -135,7 +135,11 @@ export function parseSource(given: string): Source {
   }
   const counter = new LineCounter()
   counter.addNewLine(0)
-  const [document, ...others] = new Composer({ merge: true }).compose(tokensOf(text, counter), true, text.length)
+  const [document, ...others] = new Composer({ merge: true, logLevel: 'error' }).compose(
+    tokensOf(text, counter),
+    true,
+    text.length,
+  )
   if (document === undefined) throw new Error('a text has one document at least') // as the composer is asked for it
   const found = [...document.errors, ...document.warnings.filter(({ code }) => LOSING.has(code))].map(
     ({ code, pos: [offset] }) => ({ line: counter.linePos(offset).line, msg: SYNTAX[code] ?? wordsOf(code) }),

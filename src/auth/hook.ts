@@ -22,6 +22,8 @@ export interface RoutePolicy {
   permission: Permission | 'public'
   /** The kind of resource that the route works on. */
   resource?: 'persona' | 'tool'
+  /** True if the body may hold a definition: a large one is parsed by the worker that checks it. */
+  takesDefinition?: true
   /** True if the route stores something. Its 503 then has the outcome. */
   writes?: true
   /** True if the route sends requests to other routes, whose answers have the outcome. */

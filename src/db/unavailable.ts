@@ -46,7 +46,7 @@ export function unavailableFor(error: unknown): Unavailable | undefined {
   if (kind === 'other' || kind === 'constraint') return undefined
   const options = { cause: error, setting: SETTINGS[kind] }
   if (error instanceof WaitedInVain) {
-    const sentence = `This request waited as long as one may, ${error.waitMs / 1_000} s, and in vain for ${error.awaited}.`
+    const sentence = `This request waited ${error.waitMs / 1_000} s, the longest that is allowed, for ${error.awaited}, in vain.`
     return new Unavailable('overloaded', `${sentence} ${TRY_AGAIN}`, 'not_applied', {
       ...options,
       setting: error.setting,

@@ -137,7 +137,7 @@ function announcedBytes({ headers, routeOptions }: FastifyRequest): number {
 
 function refusal(met: 'all' | 'key', { max, maxPerKey }: InFlight, unit: string, setting: string): Error {
   if (met === 'all') {
-    const message = `${max} ${unit} of all callers are in work, and no more may. ${TRY_AGAIN}`
+    const message = `${max} ${unit} of all callers are in work, which is the most at once. ${TRY_AGAIN}`
     return new Unavailable('overloaded', message, 'not_applied', { setting })
   }
   const limit = setting === 'TRANSFER_BYTES_MAX' ? 'token-memory' : 'token-requests'

@@ -11,7 +11,7 @@ export const JSON_BOUNDS = {
   tool: { depthMax: 256, nodesMax: 1_000_000, keyBytesMax: 48 * 1_024 },
 } as const satisfies Record<ResourceKind, JsonBounds>
 
-/** A large body of a tool operation, as bytes. A worker parses and checks it. */
+/** A large body that may hold a definition, as bytes. A worker parses and checks it. */
 export class UnparsedBody {
   constructor(readonly bytes: Buffer) {}
 }
@@ -43,11 +43,11 @@ export function registerBodyParser(app: FastifyInstance): void {
   })
   app.removeAllContentTypeParsers()
   app.addContentTypeParser('*', { parseAs: 'buffer' }, (request, bytes: Buffer, done) => {
-    const isAboutTool = request.policy?.resource === 'tool'
+    const { takesDefinition = false } = request.policy ?? {}
     const parsed =
-      isAboutTool && bytes.length > INLINE_BYTES_MAX
+      takesDefinition && bytes.length > INLINE_BYTES_MAX
         ? new UnparsedBody(bytes)
-        : parseJsonBody(bytes, isAboutTool ? JSON_BOUNDS.tool : JSON_BOUNDS.persona)
+        : parseJsonBody(bytes, takesDefinition ? JSON_BOUNDS.tool : JSON_BOUNDS.persona)
     const query = request.query as ParameterTexts // made by the query parser: a text, or a list for a repeated parameter
     done(null, { parsed, query, headers: request.headers } satisfies ReceivedBody)
   })
@@ -80,7 +80,7 @@ function refusalBefore(request: FastifyRequest): Error | undefined {
 export function bodyTooLarge({ routeOptions, policy }: FastifyRequest, bytes?: number): Refused {
   const found = bytes ?? 'more'
   const message = `The body has ${found} bytes, and this operation takes at most ${routeOptions.bodyLimit ?? 0}.`
-  const setting = policy?.resource === 'tool' ? 'TOOL_BODY_LIMIT_BYTES' : undefined
+  const setting = policy?.takesDefinition ? 'TOOL_BODY_LIMIT_BYTES' : undefined
   return new Refused('PAYLOAD_TOO_LARGE', message, { setting })
 }
 

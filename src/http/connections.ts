@@ -146,7 +146,7 @@ function brokenRequest(
     case 'HPE_CHUNK_EXTENSIONS_OVERFLOW':
       return new Refused('PAYLOAD_TOO_LARGE', 'The chunk extensions are too large.')
     default:
-      return new Refused('BAD_REQUEST', 'This is not HTTP that can be read.')
+      return new Refused('BAD_REQUEST', 'This request is not valid HTTP.')
   }
 }
 

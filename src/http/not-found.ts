@@ -26,7 +26,7 @@ export function registerNotFound(app: FastifyInstance): void {
     const allowed = addresses.flatMap(address => (isAt(address, parts) ? [...address.methods] : []))
     if (allowed.length > 0 && !allowed.includes(request.method)) {
       const allow = [...new Set(allowed)].sort().join(', ')
-      return new Refused('METHOD_NOT_ALLOWED', `This address takes ${allow}.`, { headers: { allow } })
+      return new Refused('METHOD_NOT_ALLOWED', `This address supports ${allow}.`, { headers: { allow } })
     }
     const near = nearestAddress(addresses, parts)
     return new Refused('NOT_FOUND', near === undefined ? NOTHING_HERE : `${NOTHING_HERE} Did you mean ${near}?`)

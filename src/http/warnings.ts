@@ -41,7 +41,7 @@ export function outsideMaskWarning(name: string): string {
 
 /** `byOwner`: the resource's owner may change the field too. */
 export function keptFieldWarning(name: string, byOwner = false): string {
-  return `field ${name} was kept: changing it takes ${byOwner ? 'the owner or ' : ''}an administrator`
+  return `field ${name} was kept: only ${byOwner ? 'the owner or ' : ''}an administrator may change it`
 }
 
 /** The warning about a field that a restoration did not change. */

@@ -206,11 +206,11 @@ function requireRights(
   const owns = state.access === 'owner' || isAdmin(update.caller)
   for (const [name, { changedBy }] of owns ? [] : REQUEST_FIELDS) {
     if (changedBy === 'owner' && name !== 'remove_image' && !sameValue(content[name], state[name])) {
-      throw new Forbidden(`Changing ${name} takes the agent's owner or an administrator.`)
+      throw new Forbidden(`Only the agent's owner or an administrator may change ${name}.`)
     }
   }
   if (update.strict && kept.length > 0) {
-    throw new Forbidden(`Changing ${kept.join(' and ')} takes an administrator.`, 'admin')
+    throw new Forbidden(`Only an administrator may change ${kept.join(' and ')}.`, 'admin')
   }
 }
 

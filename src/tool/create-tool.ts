@@ -22,7 +22,9 @@ export function registerCreateTool(app: FastifyInstance, options: ToolOptions): 
     '/admin/tool/custom',
     {
       bodyLimit: options.bodyLimitBytes,
-      config: { policy: { permission: 'manage:actions', resource: 'tool', writes: true, creates: true } },
+      config: {
+        policy: { permission: 'manage:actions', resource: 'tool', writes: true, creates: true, takesDefinition: true },
+      },
       schema: {
         operationId: 'create_custom_tool',
         summary: 'Create Custom Tool',

@@ -82,7 +82,7 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
   const content = mergedContent(state, fields)
   const linksOauthConfig = content.oauth_config_id !== null && content.oauth_config_id !== state.oauth_config_id
   if (linksOauthConfig && references?.oauthConfigLinkable === false) {
-    const msg = 'OAuth configuration not found, or not yours to link'
+    const msg = 'OAuth configuration not found, or you may not link it'
     throw new InvalidRequest([{ loc: ['body', 'oauth_config_id'], msg, type: 'not_found' }])
   }
   const staying = stayingSecrets(state, fields, content, references)

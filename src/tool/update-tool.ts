@@ -56,7 +56,15 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
     '/admin/tool/custom/:tool_id',
     {
       bodyLimit: options.bodyLimitBytes,
-      config: { policy: { permission: 'manage:actions', resource: 'tool', writes: true, lookup: TOOL_LOOKUP } },
+      config: {
+        policy: {
+          permission: 'manage:actions',
+          resource: 'tool',
+          writes: true,
+          takesDefinition: true,
+          lookup: TOOL_LOOKUP,
+        },
+      },
       schema: {
         operationId: 'update_custom_tool',
         summary: 'Update Custom Tool',

@@ -38,7 +38,7 @@ export function registerValidateTool(app: FastifyInstance, options: ToolOptions)
     '/admin/tool/custom/validate',
     {
       bodyLimit: options.bodyLimitBytes,
-      config: { policy: { permission: 'manage:actions', resource: 'tool' } },
+      config: { policy: { permission: 'manage:actions', resource: 'tool', takesDefinition: true } },
       schema: {
         operationId: 'validate_tool',
         summary: 'Validate Tool',

@@ -212,7 +212,7 @@ async function inLockingTransaction<T extends ResourceTypes>(
   }
 }
 
-const IF_MATCH_REQUIRED = 'This update must carry If-Match. A GET of the agent or tool answers its current ETag.'
+const IF_MATCH_REQUIRED = 'This update must have If-Match. A GET of the agent or tool returns its current ETag.'
 
 /** Reads the state under the lock and decides on it. `base` is the start of a merge. Throws the refusal. */
 async function decidedUnderLock<T extends ResourceTypes>(trx: Transaction<Tables>, { resource, request }: Job<T>) {
@@ -302,10 +302,10 @@ function waysToRepeat<T extends ResourceTypes>({ resource, request }: Job<T>): s
   const { merges, key, precondition } = request
   if (key.idempotency_key !== null) return 'Repeat it with the same Idempotency-Key: it is applied once.'
   if (resource.act === 'creation')
-    return 'Look for it in the list before you repeat it, or there may be two. Send an Idempotency-Key with the next.'
+    return 'Look for it in the list before you repeat it: a second one may be created. Send an Idempotency-Key with the next.'
   if (resource.act === 'deletion') return 'Repeat it: 404 then says that it was applied.'
   if (merges)
-    return 'A merge that is repeated is a new one: read the resource first, and send an Idempotency-Key with the next.'
+    return 'A repeated merge is applied again: read the resource first, and send an Idempotency-Key with the next.'
   if (precondition.kind !== 'tags')
     return 'Read the resource before you repeat it: a repetition could overwrite what others changed since.'
   return (

@@ -85,10 +85,10 @@ function pastOf(kind: ResourceKind, row: PastRow): Past | VersionNotFound | Vers
   if (version === null || at === null) {
     if (row.is_asked_later) return new VersionNotFound(`The versions of ${name} go to ${current}.`)
     if (kept_from === 0) return new VersionNotFound(`There was no ${name} at that time.`)
-    return new VersionGone('pruned', `Of ${name} the history is kept from version ${kept_from} on (${ROW_SETTINGS}).`)
+    return new VersionGone('pruned', `The history of ${name} is kept from version ${kept_from} on (${ROW_SETTINGS}).`)
   }
   if (values.removed !== undefined) {
-    return new VersionGone('deleted', `The ${name} of that time was deleted, and made anew since.`)
+    return new VersionGone('deleted', `The ${name} of that time was deleted; another one has its id now.`)
   }
   // Every existing resource has a name. A tool without one was removed at that time and created again later.
   if (values.deleted === true || values.name === '') {

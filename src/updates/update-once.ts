@@ -67,7 +67,7 @@ export async function createOnce<T extends ResourceTypes>(
         // Deleted and hidden resources get the same answer, so that hidden ones are not revealed.
         throw new VersionGone(
           'deleted',
-          `What this request created before, ${id}, is deleted by now or not yours to edit.`,
+          `What this request created before, ${id}, has been deleted, or you may no longer edit it.`,
         )
       }
       return await contentOf({ ...job, request: { ...request, id, caller } }, first, state)
@@ -151,6 +151,6 @@ async function contentOf<T extends ResourceTypes>(
   } catch (error) {
     if (!(error instanceof VersionGone || error instanceof VersionNotFound)) throw error
     const { snapshot } = await readResource(job, stored)
-    return { snapshot, notes: [`${error.message.replace(/\.$/, '')}: the body is the present state`] }
+    return { snapshot, notes: [`${error.message.replace(/\.$/, '')}: the body shows the present state`] }
   }
 }

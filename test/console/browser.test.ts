@@ -9,7 +9,7 @@ import { listening } from '../test-service.js'
 const CHROMIUM = process.env['CHROMIUM'] ?? '/usr/bin/chromium'
 const skip = existsSync(CHROMIUM) ? false : `no ${CHROMIUM} on this machine: apt-get install chromium, or set CHROMIUM`
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
-const SCRIPT = '<img src=x onerror="document.title=\'run\'"><script>document.title="run"</script>\u202e'
+const SCRIPT = '<img src=x onerror="document.title=\'run\'"><script>document.title="run"</script>\u202e\u{e0041}'
 
 const BROKEN = `openapi: 3.0.3
 info: { title: Orders }

@@ -172,7 +172,7 @@ t.test('a key creates once and deletes once, whatever became of the agent', asyn
   t.equal((await remove(id)).statusCode, 404)
   t.match((await post(NEW, key)).json(), {
     error_code: 'VERSION_GONE',
-    detail: new RegExp(`created before, ${id}, is deleted`),
+    detail: new RegExp(`created before, ${id}, has been deleted`),
   })
   t.equal((await auditRows(database.db, 'persona', id)).length, 3)
 })

@@ -173,6 +173,7 @@ t.test('200 or nothing: tools are enabled and disabled; their secrets stay', asy
     patch('/admin/tool/status', { tool_ids, enabled }, token)
   const masks = (await get(`/tool/${one}`)).custom_headers
   t.same((await send([two, one, two], false)).json(), { updated_count: 2, tool_ids: [two, one] })
+  t.same((await send(Array(5_000).fill(one), false)).json().detail[0].type, 'too_long', 'of any size')
   t.match(await get(`/tool/${one}`), { enabled: false, custom_headers: masks })
   const before = await hashOfEverything(database.db)
   t.same((await send([two, one], false)).json(), { updated_count: 2, tool_ids: [two, one] })

@@ -65,12 +65,12 @@ t.test(
     const whole = { ...REQUIRED_FIELDS, document_set_ids: [], tool_ids: [], groups: [] }
     const kept = await world.call('PATCH', '/persona/13', { token: editor, body: whole })
     t.equal(kept.statusCode, 200, kept.body)
-    t.match(kept.headers.warning, /^299 - "field groups was kept: changing it takes the owner or an administrator"$/)
+    t.match(kept.headers.warning, /^299 - "field groups was kept: only the owner or an administrator may change it"$/)
     t.strictSame((await storedAgent(world, 13)).groups, groups)
     t.match(await patch(world, editor, 13, { groups: [] }), { status: 200, warning: /groups was kept/ })
     t.match(await patch(world, editor, 13, { groups: [] }, { prefer: 'handling=strict' }), {
       status: 403,
-      body: { detail: /Changing groups takes the agent's owner or an administrator/ },
+      body: { detail: /Only the agent's owner or an administrator may change groups/ },
     })
     t.strictSame((await storedAgent(world, 13)).groups, groups)
     const owner = await world.token('alice@example.com')
@@ -153,7 +153,7 @@ t.test(
     const world = await worldApp(t)
     const alice = await world.token('alice@example.com')
     const basic = await world.token('admin@example.com', { scopes: ['basic'] })
-    const kept = (field: string) => `299 - "field ${field} was kept: changing it takes an administrator"`
+    const kept = (field: string) => `299 - "field ${field} was kept: only an administrator may change it"`
 
     const isDefault = await patch(world, alice, 2, { is_default_persona: true, name: 'Renamed' })
     t.match(isDefault, {

@@ -195,7 +195,7 @@ for (const [name, place] of Object.entries(PLACES)) {
     )
     const again = await send({ description: 'pruned later' }, { key: `"old-${name}"` })
     t.match(again, { statusCode: 200, headers: { etag: first.headers.etag, 'idempotent-replayed': 'true' } })
-    t.match(again.headers.warning, /no longer kept .*: the body is the present state/)
+    t.match(again.headers.warning, /no longer kept .*: the body shows the present state/)
     t.equal(again.json().description, 'newer')
   })
 }

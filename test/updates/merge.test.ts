@@ -261,7 +261,7 @@ t.test(
       }
     }
     const kept = await merge({ display_priority: 4 }, 'handling=lenient')
-    t.match(kept.headers.warning, /field display_priority was kept: changing it takes an administrator/)
+    t.match(kept.headers.warning, /field display_priority was kept: only an administrator may change it/)
     t.match(kept.json(), { display_priority: 5 })
     t.equal((await merge({ display_priority: 4 }, 'handling=strict')).statusCode, 403)
     await set(AGENT, { is_default_persona: false })

@@ -278,7 +278,7 @@ export class Catalogue {
     for (const [index, { id, entry, name, loc }] of matched.entries()) {
       const key = folded(section, name)
       const bothHaveIds = entry.id !== undefined && indexedNames.get(key) === true
-      if (indexed.has(id)) this.fault(loc, `stands for the same as ${section}[${indexed.get(id)}]`, 'duplicate')
+      if (indexed.has(id)) this.fault(loc, `is the same row as ${section}[${indexed.get(id)}]`, 'duplicate')
       else if (indexedNames.has(key) && (uniqueNames || !bothHaveIds)) {
         this.fault([...loc, named], 'another entry has this name: give both their ids, or other names', 'duplicate')
       }

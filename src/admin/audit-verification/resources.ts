@@ -96,7 +96,7 @@ function rowsOf(kind: ResourceKind): RawBuilder<Row> {
 }
 
 const EDITED: Problem = ['edited', 'the row does not have the content that its hash was made of']
-const EMPTIED: Problem = ['emptied', 'what changed is gone, and no pruning says so']
+const EMPTIED: Problem = ['emptied', 'its changes are missing, and no pruning is recorded']
 const ERASED_BY_HAND: Problem = ['erased', 'who made the change was erased, and no erasure says so']
 
 /** Verifies the chain of one agent or tool, row by row. */
@@ -133,7 +133,7 @@ class Chain {
     const isEdited = problem?.[0] === 'edited'
     if (row.version_before > this.#version) {
       const gone = counted(row.version_before - this.#version, 'row')
-      const msg = `missing before version ${row.version_after}: ${gone}, and no pruning says so`
+      const msg = `missing before version ${row.version_after}: ${gone}, and no pruning is recorded`
       this.note(this.#version + 1, 'deleted', msg)
     } else if (row.previous_hash !== this.#hash && !isEdited && !this.#wasEdited) {
       const msg = 'the row does not follow the one before it: one of the two was replaced or moved'
@@ -171,7 +171,7 @@ class Chain {
       return
     }
     if (anchor !== this.#start.anchor_version || audit_anchor !== this.#start.anchor_hash) {
-      const msg = `the resource says that rows up to version ${anchor} were pruned, and no pruning says so`
+      const msg = `the resource says that rows up to version ${anchor} were pruned, and no pruning is recorded`
       this.note(anchor, 'anchor_mismatch', msg)
     }
     if (version < 1) this.note(version, 'unrecorded', 'it is there, and no row says that it was made')

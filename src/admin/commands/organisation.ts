@@ -29,7 +29,7 @@ export function addOrganisationCommands(program: Command, line: CommandLine): vo
     .add(program, 'export', '> organisation.yaml', exportCommand)
     .description(
       'Writes the organisation as a document that apply takes back.\n' +
-        'In the place of each secret stands a variable, TOOL_<id>_<HEADER>. Applied to its own database with the ' +
+        'Each secret is replaced by a variable, TOOL_<id>_<HEADER>. Applied to its own database with the ' +
         'variable unset, the stored secret is kept; in another database the variable must be set.',
     )
 }

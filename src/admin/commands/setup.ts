@@ -22,7 +22,9 @@ export function addSetupCommands(program: Command, line: CommandLine): void {
     .add(program, 'migrate', '--plan', migrateCommand)
     .description('Brings the schema of the database up to date.\nForward only; several processes may run it at once.')
     .option('--plan', 'only name the migrations and what they lock; exit status 2 where there are some')
-  line.add(program, 'status', '--json', statusCommand).description('Says how things stand: versions, schema, counts.')
+  line
+    .add(program, 'status', '--json', statusCommand)
+    .description('Shows the version, the state of the schema and counts.')
 }
 
 async function initCommand(call: Call, _: object, given: string): Promise<undefined> {

@@ -10,7 +10,7 @@ let [token, caller, findings, lines, place, drawnAt, timer] = ['', undefined, []
 let turn = new AbortController() // of what the page does now; what comes later ends it
 
 /** What a reader cannot see, or what changes the order of the text around it, is shown by its number. */
-const UNSEEN = /(?![\n\t])[\p{Cc}\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/gu
+const UNSEEN = /(?![\n\t])[\p{Cc}\p{Default_Ignorable_Code_Point}\u2028-\u202e\u2066-\u2069\ufff9-\ufffb]/gu
 const numbered = found => `[U+${found.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}]`
 const visible = text => String(text ?? '').replace(UNSEEN, numbered)
 const counted = (count, noun) => `${count.toLocaleString('en')} ${noun}${count === 1 ? '' : 's'}`
