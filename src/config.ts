@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { parseDatabaseUrl } from './db/connection/database-url.js'
-import { suggestion } from './schema/nearest-name.js'
 import { InvalidKeyRing, parseKeyRing } from './secrets/key-ring.js'
+import { suggestion } from './validation/nearest-name.js'
 
 /** One setting: its variable, and how its text becomes a value. `Value` includes undefined if the setting may be absent. */
 interface Setting<Value> {

@@ -43,7 +43,7 @@ const LAYERS = [
     'version.ts',
     ...['nearest-name', 'database-url', 'key-ring'],
     'config.ts',
-    'schema',
+    'validation',
     'db',
     'secrets',
     'auth',
@@ -71,7 +71,7 @@ const FORMS = ['nearest-name', 'database-url', 'key-ring']
 
 /** Layers that know fewer, or that fewer know. */
 const APART: Record<string, { knows?: string[]; isKnownBy?: string[] }> = {
-  schema: { knows: ['errors.ts', 'nearest-name'] },
+  validation: { knows: ['errors.ts', 'nearest-name'] },
   'tool/definition': { knows: [], isKnownBy: ['tool', 'admin'] },
   tool: { isKnownBy: ['persona', 'today', 'mcp', 'admin', 'console', 'app.ts'] },
   today: { isKnownBy: ['app.ts'] },
@@ -83,7 +83,7 @@ const APART: Record<string, { knows?: string[]; isKnownBy?: string[] }> = {
 
 function layerOf(path: string): string {
   if (path.startsWith('tool/definition/')) return 'tool/definition'
-  if (path === 'schema/nearest-name.ts') return 'nearest-name'
+  if (path === 'validation/nearest-name.ts') return 'nearest-name'
   if (path === 'db/connection/database-url.ts') return 'database-url'
   if (path === 'secrets/key-ring.ts') return 'key-ring'
   return path.includes('/') ? (path.split('/')[0] ?? '') : path

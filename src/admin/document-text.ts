@@ -1,5 +1,5 @@
 import { Document, Scalar, visit } from 'yaml'
-import { numberReplacer, stringifyExact, withoutMarks } from '../schema/exact-json.js'
+import { numberReplacer, stringifyExact, withoutMarks } from '../validation/exact-json.js'
 
 /*
  * Writes documents and definitions as text that any reader of JSON or YAML understands, also YAML 1.1. A plain scalar starts with a letter,

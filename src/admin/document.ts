@@ -2,9 +2,19 @@ import { Kind, OptionalKind, type Static, type TSchema, Type } from '@sinclair/t
 import { COLUMNS, RELATIONS } from '../persona/fields.js'
 import { DocumentSource, FederatedConnectorSource } from '../persona/nested-schemas.js'
 import { PersonaUpsertRequest } from '../persona/schema.js'
-import { enumeration, flag, freeForm, INT4_MAX, innerSchema, list, nullable, text, uuid } from '../schema/vocabulary.js'
 import { Header } from '../tool/headers.js'
 import type { AnyColumnField } from '../updates/field-table.js'
+import {
+  enumeration,
+  flag,
+  freeForm,
+  INT4_MAX,
+  innerSchema,
+  list,
+  nullable,
+  text,
+  uuid,
+} from '../validation/vocabulary.js'
 
 /*
  * The organisation document, which `agentctl apply` reads and `agentctl export` writes. Texts have the limits of the API. In an entry for

@@ -13,8 +13,8 @@ import {
   visit,
 } from 'yaml'
 import type { Loc } from '../errors.js'
-import { markedNumber, numberReviver, parseExact, remembered } from '../schema/exact-json.js'
-import { syntaxErrorIn } from '../schema/json-body.js'
+import { markedNumber, numberReviver, parseExact, remembered } from '../validation/exact-json.js'
+import { syntaxErrorIn } from '../validation/json-body.js'
 import { Refusal } from './refusal.js'
 
 /** A parsed JSON or YAML text. */

@@ -1,4 +1,4 @@
-import { stringifyExact } from '../schema/exact-json.js'
+import { stringifyExact } from '../validation/exact-json.js'
 
 /*
  * Escapes text for a terminal. Names, prompts and emails come from other people. A control character in them could forge a row, set the

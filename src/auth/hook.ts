@@ -4,7 +4,7 @@ import type { Database } from '../db/database.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { Permission } from '../db/tables.js'
 import { Forbidden, NotAuthenticated, type RateLimitState } from '../errors.js'
-import { parseId } from '../schema/parameters.js'
+import { parseId } from '../validation/parameters.js'
 import {
   type Authenticated,
   authenticate,

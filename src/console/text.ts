@@ -5,12 +5,12 @@ import { counted, placeText, Refusal } from '../admin/refusal.js'
 import { parseSource, plainValue, type Source, UnreadableText } from '../admin/source.js'
 import type { Fault, Loc } from '../errors.js'
 import { JSON_BOUNDS } from '../http/body.js'
-import { bodyCheck } from '../schema/body-check.js'
-import { numberReplacer, parseExact, stringifyExact, withoutMarks } from '../schema/exact-json.js'
-import { parseJsonBody } from '../schema/json-body.js'
-import { text as textSchema } from '../schema/vocabulary.js'
 import type { ToolFunction, ValidateToolResponse } from '../tool/schema.js'
 import { outcomeOf, type ToolUse, type ValidationQuery } from '../tool/worker/tasks.js'
+import { bodyCheck } from '../validation/body-check.js'
+import { numberReplacer, parseExact, stringifyExact, withoutMarks } from '../validation/exact-json.js'
+import { parseJsonBody } from '../validation/json-body.js'
+import { text as textSchema } from '../validation/vocabulary.js'
 
 /** The body of a check: a definition as a person writes it. */
 export const TextRequest = Type.Object({ text: textSchema() }, { $id: 'TextRequest' })

@@ -4,12 +4,12 @@ import { ClientGone, InvalidRequest } from '../errors.js'
 import { JSON_TYPE } from '../http/answer.js'
 import { UnparsedBody } from '../http/body.js'
 import type { SchemaTypes } from '../http/validation.js'
-import { queryChoice, queryFlag, queryId } from '../schema/parameters.js'
 import { readToolUse, useNotes } from '../tool/tool-use.js'
 import type { ToolOptions } from '../tool/update-tool.js'
 import { Server } from '../tool/validate-tool.js'
 import { BoundedWorkers } from '../tool/worker/pool.js'
 import type { Bounded } from '../updates/resource.js'
+import { queryChoice, queryFlag, queryId } from '../validation/parameters.js'
 import { type TextJob, type TextOutcome, TextRequest } from './text.js'
 
 /** A text inside JSON is longer than the text: each quote and each end of line has an escape. */

@@ -2,8 +2,8 @@ import type { IncomingHttpHeaders } from 'node:http'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import type { ResourceKind } from '../db/tables.js'
 import { ClientGone, Refused } from '../errors.js'
-import { type JsonBounds, type ParsedBody, parseJsonBody } from '../schema/json-body.js'
-import type { ParameterTexts } from '../schema/parameters.js'
+import { type JsonBounds, type ParsedBody, parseJsonBody } from '../validation/json-body.js'
+import type { ParameterTexts } from '../validation/parameters.js'
 
 /** Limits on bodies, by kind of resource. A tool's definition has further limits, which report the place of a fault. */
 export const JSON_BOUNDS = {

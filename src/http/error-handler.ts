@@ -11,8 +11,8 @@ import {
   Refused,
   Unavailable,
 } from '../errors.js'
-import { boundFaults } from '../schema/faults.js'
-import { SUGGESTIONS_MAX } from '../schema/nearest-name.js'
+import { boundFaults } from '../validation/faults.js'
+import { SUGGESTIONS_MAX } from '../validation/nearest-name.js'
 import { JSON_TYPE } from './answer.js'
 import { bodyTooLarge, notJson } from './body.js'
 import { faultsOfAllParts, fieldsOfInvalidBody } from './validation.js'

@@ -4,7 +4,7 @@ import pg from 'pg'
 import { type DestinationStream, type Logger, pino } from 'pino'
 import { clientAddressOf } from '../auth/client-address.js'
 import { tokenDigest } from '../auth/token.js'
-import { parseId } from '../schema/parameters.js'
+import { parseId } from '../validation/parameters.js'
 import type { Cut, Exchange } from './exchange.js'
 import { pathOf } from './request.js'
 

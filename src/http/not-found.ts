@@ -1,6 +1,6 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { Refused } from '../errors.js'
-import { nearestName } from '../schema/nearest-name.js'
+import { nearestName } from '../validation/nearest-name.js'
 import { namesNothing } from './body.js'
 import { handleError, NOTHING_HERE } from './error-handler.js'
 import { pathOf } from './request.js'

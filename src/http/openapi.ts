@@ -1,8 +1,8 @@
 import { type TObject, type TProperties, Type } from '@sinclair/typebox'
 import type { FastifyContextConfig, FastifySchema } from 'fastify'
 import { ERROR_CODES, STALE_REASONS, UNAVAILABLE_REASONS } from '../errors.js'
-import { HTTPValidationError } from '../schema/faults.js'
-import { reference, withReferences } from '../schema/vocabulary.js'
+import { HTTPValidationError } from '../validation/faults.js'
+import { reference, withReferences } from '../validation/vocabulary.js'
 
 /* The parts of the OpenAPI document that all operations share: headers and error answers. */
 

@@ -1,11 +1,11 @@
 import { type TObject, Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import { InvalidRequest, type Loc } from '../errors.js'
-import { fault } from '../schema/faults.js'
-import { type Parsed, parameter, queryChoice, queryFlag, queryId, queryMask } from '../schema/parameters.js'
-import { parseDateTime } from '../schema/vocabulary.js'
 import type { AsOf } from '../updates/past.js'
 import type { Precondition } from '../updates/tag.js'
+import { fault } from '../validation/faults.js'
+import { type Parsed, parameter, queryChoice, queryFlag, queryId, queryMask } from '../validation/parameters.js'
+import { parseDateTime } from '../validation/vocabulary.js'
 
 /* Parameters that several operations share, for the schemas of routes. Parameters of one operation are in its file. */
 

@@ -4,9 +4,19 @@ import { PERMISSIONS, SCOPES } from '../auth/caller.js'
 import { invalidToken } from '../auth/token.js'
 import { readTokenRecord } from '../auth/token-record.js'
 import type { Database } from '../db/database.js'
-import { dateTime, enumeration, flag, identifier, list, nullable, reference, text, uuid } from '../schema/vocabulary.js'
 import { AnswerText } from '../updates/answer-text.js'
 import { contentTag } from '../updates/tag.js'
+import {
+  dateTime,
+  enumeration,
+  flag,
+  identifier,
+  list,
+  nullable,
+  reference,
+  text,
+  uuid,
+} from '../validation/vocabulary.js'
 import { answerTagged } from './answer.js'
 import { readHeaders, readResponses } from './openapi.js'
 import { IfNoneMatch } from './parameters.js'

@@ -4,12 +4,12 @@ import type { FastifyRequest } from 'fastify'
 import { clientAddressOf } from '../auth/client-address.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { ResourceKind } from '../db/tables.js'
-import { HTTPValidationError } from '../schema/faults.js'
-import { identifier, isInt4, reference } from '../schema/vocabulary.js'
 import type { Actor } from '../updates/audit.js'
 import { requestKey } from '../updates/idempotency.js'
 import type { OperationOptions } from '../updates/resource.js'
 import type { Precondition } from '../updates/tag.js'
+import { HTTPValidationError } from '../validation/faults.js'
+import { identifier, isInt4, reference } from '../validation/vocabulary.js'
 import {
   creationHeaders,
   deletionHeaders,

@@ -1,9 +1,9 @@
 import type { TObject } from '@sinclair/typebox'
 import type { FastifyReply } from 'fastify'
 import type { Loc } from '../errors.js'
-import { declaredBeside } from '../schema/faults.js'
-import { suggestion } from '../schema/nearest-name.js'
 import type { RecentChange } from '../updates/resource.js'
+import { declaredBeside } from '../validation/faults.js'
+import { suggestion } from '../validation/nearest-name.js'
 
 const WARNINGS_MAX = 5
 const NAME_LENGTH_MAX = 64

@@ -1,6 +1,6 @@
 import type { CallToolResult } from '@modelcontextprotocol/server'
 import type { Fault } from '../errors.js'
-import { numberReplacer, stringifyExact } from '../schema/exact-json.js'
+import { numberReplacer, stringifyExact } from '../validation/exact-json.js'
 
 /* What a model reads of an answer: what it asked for, or why not and what to do about it. */
 

@@ -2,10 +2,10 @@ import type { CallToolResult, Tool } from '@modelcontextprotocol/server'
 import { type Static, type TObject, Type } from '@sinclair/typebox'
 import type { RoutePolicy } from '../auth/hook.js'
 import { REQUEST_FIELDS as AGENT_FIELDS } from '../persona/fields.js'
-import { bodyCheck } from '../schema/body-check.js'
-import { enumeration, freeForm, identifier, text } from '../schema/vocabulary.js'
 import { REQUEST_FIELDS as TOOL_FIELDS } from '../tool/fields.js'
 import { entityTag } from '../updates/tag.js'
+import { bodyCheck } from '../validation/body-check.js'
+import { enumeration, freeForm, identifier, text } from '../validation/vocabulary.js'
 import { type Answer, type Body, faulty, readFirst, refusal, refused, result, type ToolKind } from './answers.js'
 
 /* The tools that a model calls. Each is a few requests to the operations, which have all rules. */

@@ -1,6 +1,14 @@
 import { type TSchema, Type } from '@sinclair/typebox'
 import type { PersonaTable, ShareLevel, Tables } from '../db/tables.js'
 import {
+  type AnyColumnField,
+  type ColumnFields,
+  type ContentColumns,
+  column,
+  LIST_ITEMS_MAX,
+  nullableColumn,
+} from '../updates/field-table.js'
+import {
   canonicalUuid,
   dateTime,
   flag,
@@ -12,15 +20,7 @@ import {
   parseDateTime,
   text,
   uuid,
-} from '../schema/vocabulary.js'
-import {
-  type AnyColumnField,
-  type ColumnFields,
-  type ContentColumns,
-  column,
-  LIST_ITEMS_MAX,
-  nullableColumn,
-} from '../updates/field-table.js'
+} from '../validation/vocabulary.js'
 import { RecencyBiasSetting, StarterMessage } from './nested-schemas.js'
 
 /* The fields of an agent, in the order of the interface document, faults and audit rows (DECISIONS 3, 9). */

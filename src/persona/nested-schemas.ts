@@ -1,5 +1,5 @@
 import { type Static, Type } from '@sinclair/typebox'
-import { enumeration, flag, freeForm, identifier, list, nullable, text, uuid } from '../schema/vocabulary.js'
+import { enumeration, flag, freeForm, identifier, list, nullable, text, uuid } from '../validation/vocabulary.js'
 
 /* Enumerations and records inside an agent, as in the interface document. */
 

@@ -1,11 +1,11 @@
 import { viewerParameters } from '../auth/viewer.js'
 import { markReceived } from '../db/clock.js'
-import { isInt4 } from '../schema/vocabulary.js'
 import { type CachedDefinitions, type CachedTexts, withCached, withDefinitions } from '../tool/definition-cache.js'
 import { AnswerText, NOTHING } from '../updates/answer-text.js'
 import { auditedFields } from '../updates/field-table.js'
 import type { ResourceTypes, VersionedResource } from '../updates/resource.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
+import { isInt4 } from '../validation/vocabulary.js'
 import {
   BLANK_AGENT,
   COLUMNS,

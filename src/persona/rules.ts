@@ -8,10 +8,10 @@ import {
   ResourceNotFound,
   SnapshotTooLarge,
 } from '../errors.js'
-import { canonicalUuid } from '../schema/vocabulary.js'
 import type { Change } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
 import type { Decision, UpdateRequest } from '../updates/resource.js'
+import { canonicalUuid } from '../validation/vocabulary.js'
 import {
   BLANK_AGENT,
   CONTENT_FIELDS,

@@ -1,7 +1,7 @@
 import { type Static, type TObject, type TSchema, Type } from '@sinclair/typebox'
-import { flag, identifier, list, nullable, text } from '../schema/vocabulary.js'
 import { ToolSnapshot } from '../tool/schema.js'
 import { inOrder, words } from '../updates/field-table.js'
+import { flag, identifier, list, nullable, text } from '../validation/vocabulary.js'
 import { COLUMNS, type FIELDS, type PersonaColumn, REQUEST_FIELDS, type RequestField } from './fields.js'
 import {
   AccessType,

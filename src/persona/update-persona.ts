@@ -14,11 +14,11 @@ import {
   overwriteWarning,
   unknownFieldWarnings,
 } from '../http/warnings.js'
-import { unknownWithin } from '../schema/faults.js'
-import { pathId } from '../schema/parameters.js'
 import { requestKey } from '../updates/idempotency.js'
 import type { OperationOptions, RecentChange } from '../updates/resource.js'
 import { updateOnce } from '../updates/update-once.js'
+import { unknownWithin } from '../validation/faults.js'
+import { pathId } from '../validation/parameters.js'
 import { REQUEST_FIELDS } from './fields.js'
 import { personaResource } from './resource.js'
 import type { PersonaDecision, PersonaUpdateFields } from './rules.js'

@@ -2,8 +2,8 @@ import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { type Fault, InvalidRequest } from '../errors.js'
 import { NEW_AGENT } from '../persona/fields.js'
 import { PersonaUpsertRequest } from '../persona/schema.js'
-import { flag, identifier, list, nullable, text } from '../schema/vocabulary.js'
 import { words } from '../updates/field-table.js'
+import { flag, identifier, list, nullable, text } from '../validation/vocabulary.js'
 
 /* The newer form of requests and answers, and what it is at the root. */
 

@@ -1,6 +1,5 @@
 import { type TSchema, Type } from '@sinclair/typebox'
 import type { ToolTable } from '../db/tables.js'
-import { flag, freeForm, identifier, list, nullable, text } from '../schema/vocabulary.js'
 import {
   type AnyColumnField,
   type ColumnFields,
@@ -8,6 +7,7 @@ import {
   column,
   nullableColumn,
 } from '../updates/field-table.js'
+import { flag, freeForm, identifier, list, nullable, text } from '../validation/vocabulary.js'
 import { Header } from './headers.js'
 
 /* The fields of a tool, in the order of audit rows. Requests can change those with `request` (DECISIONS section 4). */

@@ -1,7 +1,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import type { Fault, Loc } from '../errors.js'
-import { text } from '../schema/vocabulary.js'
 import { looksRedacted } from '../secrets/redaction.js'
+import { text } from '../validation/vocabulary.js'
 
 /** A header name: `token` of RFC 9110, section 5.6.2. */
 const token = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/

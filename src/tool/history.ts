@@ -1,8 +1,8 @@
 import type { Kysely } from 'kysely'
 import type { ViewerParameters } from '../auth/viewer.js'
 import type { Tables } from '../db/tables.js'
-import { parseExact } from '../schema/exact-json.js'
 import { type HistoryRow, hrefOf, SHOWN_BYTES_MAX, type ShownChange, shownValue } from '../updates/history.js'
+import { parseExact } from '../validation/exact-json.js'
 import { changeText, type DefinitionChange } from './definition/index.js'
 import type { ToolState } from './snapshot.js'
 

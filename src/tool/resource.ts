@@ -3,12 +3,12 @@ import { markReceived } from '../db/clock.js'
 import { RowQuery } from '../db/statements/row-statement.js'
 import type { Executor } from '../db/statements/statement.js'
 import { SnapshotTooLarge, VersionGone, VersionNotFound } from '../errors.js'
-import { isInt4 } from '../schema/vocabulary.js'
 import { AnswerText, type DefinitionText } from '../updates/answer-text.js'
 import { auditedFields } from '../updates/field-table.js'
 import { readPastOf } from '../updates/past.js'
 import type { ResourceTypes, ShowPast, VersionedResource } from '../updates/resource.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
+import { isInt4 } from '../validation/vocabulary.js'
 import { originsOf } from './definition/index.js'
 import {
   type CachedTexts,

@@ -1,4 +1,4 @@
-import { parseExact, writerFor, writtenNumber } from '../schema/exact-json.js'
+import { parseExact, writerFor, writtenNumber } from '../validation/exact-json.js'
 
 /* Clients in JavaScript send back 1 for a stored 1.0, which is equal, and 12345678901234568 for 12345678901234567, which is not. */
 

@@ -1,7 +1,7 @@
 import type { Kysely, Transaction } from 'kysely'
 import type { ViewerParameters } from '../auth/viewer.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
-import { INT4_MAX } from '../schema/vocabulary.js'
+import { INT4_MAX } from '../validation/vocabulary.js'
 import { sha256 } from './audit.js'
 import { inSnapshot } from './read-past.js'
 import type { Job, ReadRequest, ResourceTypes } from './resource.js'

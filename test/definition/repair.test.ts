@@ -1,7 +1,6 @@
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import t from 'tap'
-import { numberTexts, parseExact, stringifyExact } from '../../src/schema/exact-json.js'
 import {
   checkDefinition,
   GivenPlaces,
@@ -9,6 +8,7 @@ import {
   repairDefinition,
   toFunctions,
 } from '../../src/tool/definition/index.js'
+import { numberTexts, parseExact, stringifyExact } from '../../src/validation/exact-json.js'
 import { applied } from './applied.js'
 import { MADE } from './made.js'
 

@@ -1,6 +1,5 @@
 import type { Command } from 'commander'
 import type { Loc } from '../../errors.js'
-import { numberTexts, parseBigInts, stringifyExact } from '../../schema/exact-json.js'
 import {
   checkDefinition,
   type Edit,
@@ -10,6 +9,7 @@ import {
   unusableServer,
   withoutSecrets,
 } from '../../tool/definition/index.js'
+import { numberTexts, parseBigInts, stringifyExact } from '../../validation/exact-json.js'
 import { jsonDocumentText, yamlText } from '../document-text.js'
 import { counted, EXIT, placeText } from '../refusal.js'
 import { readGivenSource } from '../source.js'

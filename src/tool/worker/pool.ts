@@ -3,9 +3,9 @@ import { Piscina } from 'piscina'
 import type { Caller } from '../../auth/caller.js'
 import { ClientGone, InvalidRequest, TRY_AGAIN, Unavailable } from '../../errors.js'
 import { INLINE_BYTES_MAX, UnparsedBody } from '../../http/body.js'
-import { writerFor } from '../../schema/exact-json.js'
-import { repeatedKeys } from '../../schema/json-body.js'
 import type { Bounded } from '../../updates/resource.js'
+import { writerFor } from '../../validation/exact-json.js'
+import { repeatedKeys } from '../../validation/json-body.js'
 import {
   type Job,
   type Outcome,

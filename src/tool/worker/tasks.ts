@@ -2,7 +2,8 @@ import { Type } from '@sinclair/typebox'
 import { type Fault, InvalidRequest, type Loc } from '../../errors.js'
 import { JSON_BOUNDS } from '../../http/body.js'
 import { shortened, unknownFieldWarnings } from '../../http/warnings.js'
-import { bodyCheck } from '../../schema/body-check.js'
+import { sha256 } from '../../updates/audit.js'
+import { bodyCheck } from '../../validation/body-check.js'
 import {
   numberTexts,
   parseBigInts,
@@ -10,10 +11,9 @@ import {
   stringifyExact,
   withBigInts,
   writerFor,
-} from '../../schema/exact-json.js'
-import { boundFaults, unknownFields } from '../../schema/faults.js'
-import { parseJsonBody, repeatedKeys, withRepetitions } from '../../schema/json-body.js'
-import { sha256 } from '../../updates/audit.js'
+} from '../../validation/exact-json.js'
+import { boundFaults, unknownFields } from '../../validation/faults.js'
+import { parseJsonBody, repeatedKeys, withRepetitions } from '../../validation/json-body.js'
 import {
   changeText,
   checkDefinition,
