@@ -177,6 +177,12 @@ function* tokensOf(text: string, counter: LineCounter): Generator<CST.Token, voi
 const SYNTAX: Readonly<Record<string, string>> = {
   DUPLICATE_KEY: 'this key stands in its mapping twice',
   TAB_AS_INDENT: 'a tab indents this line: indent with spaces',
+  BAD_INDENT: 'this line is not indented as its neighbours are',
+  MISSING_CHAR: 'a character is missing, such as a closing quote or bracket',
+  BLOCK_AS_IMPLICIT_KEY: 'a value on the line of its key begins another mapping: quote it',
+  MULTILINE_IMPLICIT_KEY: 'a key or its quotes do not end on their line',
+  UNEXPECTED_TOKEN: 'this is not expected here',
+  TAG_RESOLVE_FAILED: 'the tag (!name) of this value is not known',
 }
 const wordsOf = (code: string) => code.toLowerCase().replaceAll('_', ' ')
 

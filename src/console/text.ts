@@ -26,8 +26,8 @@ export interface TextJob {
   notes: string[]
 }
 
-/** `answer` is the JSON text of an `Answer`; `faults` are those of the request. */
-export type TextOutcome = { answer: string } | { faults: Fault[] }
+/** `answer` is the JSON text of an `Answer`; `faults` are those of the request; `failure` is the stack of an unexpected error. */
+export type TextOutcome = { answer: string } | { faults: Fault[] } | { failure: string }
 
 /** What the page shows, by its places there: texts and rows. */
 interface Answer {
@@ -94,10 +94,14 @@ const checkRequest = bodyCheck(TextRequest)
 /** Reads a text, and validates the definition in it. Throws only what is an error of the program. */
 export function outcomeOfText(job: TextJob): TextOutcome {
   const { body } = job
-  if (!(body instanceof Uint8Array)) return { answer: stringifyExact(answerFor(body.text, job)) }
-  const verdict = checkRequest(parseJsonBody(body, JSON_BOUNDS.tool), { mask: undefined, strict: false })
-  if ('faults' in verdict) return verdict
-  return { answer: stringifyExact(answerFor((verdict.value as typeof TextRequest.static).text, job)) }
+  try {
+    if (!(body instanceof Uint8Array)) return { answer: stringifyExact(answerFor(body.text, job)) }
+    const verdict = checkRequest(parseJsonBody(body, JSON_BOUNDS.tool), { mask: undefined, strict: false })
+    if ('faults' in verdict) return verdict
+    return { answer: stringifyExact(answerFor((verdict.value as typeof TextRequest.static).text, job)) }
+  } catch (error) {
+    return { failure: error instanceof Error ? (error.stack ?? error.message) : String(error) }
+  }
 }
 
 function answerFor(text: string, job: TextJob): Answer {

@@ -33,7 +33,7 @@ export function registerValidateText(app: FastifyInstance, options: TextOptions)
     '/console/validate',
     {
       bodyLimit: ESCAPED_TIMES * bodyLimitBytes,
-      config: { policy: { permission: 'manage:actions', resource: 'tool' } },
+      config: { policy: { permission: 'manage:actions', resource: 'tool', takesDefinition: true } },
       schema: {
         hide: true,
         querystring: Type.Object({
@@ -61,6 +61,7 @@ export function registerValidateText(app: FastifyInstance, options: TextOptions)
           ...(stored !== undefined && { stored }),
         })
       })
+      if ('failure' in outcome) throw new Error(outcome.failure)
       if ('faults' in outcome) throw new InvalidRequest(outcome.faults)
       return reply.type(JSON_TYPE).send(outcome.answer)
     },

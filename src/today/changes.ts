@@ -121,12 +121,12 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     const inOrder = ids.toSorted((a, b) => a - b)
     const attempt = () =>
       inTransaction(options.database, { rollback: asked.dryRun }, async trx => {
-        for (const id of inOrder.filter(isInt4)) await lockRow(trx, kind, id)
         const caller = await request.callerNow(trx)
         const viewer = viewerParameters(caller)
         const bound = kind === 'persona' ? visibleAgents(caller.token) : visibleTools(caller.token)
         for (const id of inOrder) {
-          const isSeen = isInt4(id) && (bound?.includes(id) ?? true)
+          // One after the other: a caller without the right to the first of them locks no other.
+          const isSeen = isInt4(id) && (bound?.includes(id) ?? true) && (await lockRow(trx, kind, id))
           const state = isSeen ? await resource.read(trx, id, viewer) : undefined
           if (state === undefined || !resource.isVisible(state, caller))
             throw new Refused(code, `No ${title} ${id} exists. Nothing was changed.`)

@@ -102,7 +102,7 @@ t.test('YAML: merges are taken over, losses and keys that stand twice are faults
   t.strictSame(parseSource('\uFEFFa: 1\n').value, { a: 1 })
   t.strictSame(parseSource('- &a 1\n- *a\n- &a 2\n- [*a]\n').value, [1, 1, 2, [2]])
   for (const [text, fault] of [
-    ['value: !s3cr3t word', 'line 1: tag resolve failed'],
+    ['value: !s3cr3t word', 'line 1: the tag (!name) of this value is not known'],
     ['%s3cr3t word\n---\na: 1', 'line 1: bad directive'],
     ['a: 1\nb: 2\na: 3\n', 'line 3: this key stands in its mapping twice'],
     [
