@@ -13,8 +13,8 @@ import { type Ask, OPERATIONS } from './operations.js'
 
 type McpOptions = { version: string; origins: readonly string[]; toolBodyBytes: number }
 
-/** A definition of this size is more than a model writes; larger ones go to the operations, which check them in a worker. */
-const BODY_BYTES_MAX = 2 ** 20
+/** More than a model writes, and than it reads: parsing more would hold up other requests. Both have their addresses over HTTP. */
+const [BODY_BYTES_MAX, ANSWER_BYTES_MAX] = [2 ** 20, 2 ** 21]
 
 const SERVES = { capabilities: { tools: {} }, instructions: 'Read for the etag, plan, then store with this etag.' }
 
@@ -75,9 +75,11 @@ function askFor(app: FastifyInstance, outer: FastifyRequest): Ask {
     const response = await askWithin(app, outer, { method, url, ...sent })
     const { etag, link, warning } = response.headers
     const next = /[?&](?:after|before)=(\d+)>; rel="next"$/.exec(String(link))?.[1]
+    const isLarge = response.rawPayload.length > ANSWER_BYTES_MAX
+    const text = isLarge ? JSON.stringify({ detail: 'It has more than 2 MiB: read it over HTTP.' }) : response.payload
     return {
-      status: response.statusCode,
-      body: response.payload === '' ? null : (parseExact(response.payload) as Body), // our own answers
+      status: isLarge ? 413 : response.statusCode,
+      body: text === '' ? null : (parseExact(text) as Body), // our own answers
       warnings: warningsIn(String(warning ?? '')),
       etag: etag === undefined ? undefined : String(etag),
       next: next === undefined ? undefined : Number(next),
@@ -92,9 +94,8 @@ function warningsIn(header: string): string[] {
 
 /** The headers that the protocol reads. */
 function headersOf({ headers }: FastifyRequest): Record<string, string> {
-  const read = Object.entries(headers).filter(([name]) => name.startsWith('mcp-') || name === 'accept')
-  const sent = read.map(([name, value]) => [name, String(value)])
-  return { ...Object.fromEntries(sent), 'content-type': 'application/json' }
+  const kept = Object.entries(headers).filter(([name]) => name.startsWith('mcp-') || name === 'accept')
+  return { ...Object.fromEntries(kept.map(each => each.map(String))), 'content-type': 'application/json' }
 }
 
 /** The message of a body. A list of messages is refused: it would count as one request. */

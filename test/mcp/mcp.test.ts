@@ -183,6 +183,15 @@ t.test('refusals are results in words, with the place of each fault in the argum
     t.equal(content.message, text)
     if (content.status === 422) t.match(content.faults[0], { place: /^\w/, msg: /^\w/ })
   }
+  const { definition } = (await call('get_tool', { id: 1 })).content.tool
+  const put = (body: object) => demo.call('PUT', '/admin/tool/custom/1', { token: demo.tokens.admin, body })
+  t.equal((await put({ definition: { ...definition, 'x-note': 'x'.repeat(2 ** 21) } })).statusCode, 200)
+  t.match(await call('get_tool', { id: 1 }), {
+    isError: true,
+    content: { status: 413 },
+    text: /^It has more than 2 MiB/,
+  })
+  t.equal((await put({ definition })).statusCode, 200)
   const many = Object.fromEntries(Array.from({ length: 1_000 }, (_, i) => [`field_${i}`, i]))
   const short = await call('get_agent', { id: 1, ...many })
   t.match(short.text, /\n- and 900 more$/)
