@@ -145,7 +145,7 @@ t.test('a batch that meets a timeout fails as one: 64 rows make two statements',
   t.equal(statements, 2)
 })
 
-t.test('rows that are tried singly go one behind the other', async t => {
+t.test('rows that are tried singly run one after the other', async t => {
   const { url } = await testDatabase(t)
   const database = openUrl(url, readConfig({}))
   t.teardown(() => database.close())
