@@ -34,6 +34,8 @@ const FILE_LIMIT_S = 60
 
 /** Files with a longer limit, and the reason. */
 const LONGER: Record<string, { limitS: number; reason: string }> = {
+  'console/browser': { limitS: 180, reason: 'walks through every view in a browser, at two widths' },
+  'faults/outcome': { limitS: 180, reason: 'cuts the connection at one message after the other' },
   'oldest-postgresql': { limitS: 120, reason: 'runs several other files on PostgreSQL 15' },
 }
 

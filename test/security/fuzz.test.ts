@@ -224,6 +224,8 @@ function exchange(port: number, bytes: Buffer): Promise<string> {
 }
 
 t.test('stored and returned exactly, or refused: texts that look like SQL, paths, prototypes, Unicode', async t => {
+  const world = await worldApp(t) // requests before may have deleted an agent
+  const admin = await world.token('admin@example.com')
   const fields = ['description', 'system_prompt', 'task_prompt', 'icon_name', 'llm_model_version_override', 'name']
   for (const text of NASTY_TEXTS) {
     const title = JSON.stringify(text).replaceAll(/[^\x20-\x7e]/g, '?') // some line separators end a line of the report
