@@ -22,7 +22,7 @@ export const EXIT = {
 /** The request cannot be carried out. The message tells the operator why. */
 export class Refusal extends Error {}
 
-/** A change is stored, but a later step may not be. The message has the remedy. */
+/** A change is stored, but it is unknown whether a later step succeeded. The message has the remedy. */
 export class StoredInDoubt extends Error {}
 
 /** A document breaks rules. `faults` has all faults of the first check that failed. */

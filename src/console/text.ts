@@ -115,7 +115,7 @@ function answerFor(text: string, job: TextJob): Answer {
     const findings = found.map(({ line = 1, msg }) => ({ kind: 'fault' as const, line, place: '', msg }))
     return refused(findings, 'This text cannot be read.')
   }
-  // A JSON text goes on as it is, so that its check sees keys that it repeats.
+  // Keep JSON text unparsed, so that its check finds repeated keys.
   const definition = source.document === undefined ? text.replace(/^\uFEFF/, '') : stringifyExact(source.value)
   const bytes = Buffer.from(`{"definition":${definition}}`)
   const found = validated(bytes, job, job.query)

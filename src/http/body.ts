@@ -62,7 +62,7 @@ export function namesNothing({ params, method }: FastifyRequest): boolean {
   return Object.values(params ?? {}).some(part => part === '' || (isRead && NO_ID.includes(part)))
 }
 
-/** Returns the refusal of a body by its headers, before it is read. */
+/** Returns an error if the headers show that the body must be refused, before it is read. */
 function refusalBefore(request: FastifyRequest): Error | undefined {
   const { headers, routeOptions } = request
   const { 'content-type': type, 'content-encoding': coding, 'content-length': length } = headers

@@ -81,7 +81,7 @@ function inOurWords(error: unknown, request: FastifyRequest): unknown {
 
 const MASK_HINT = 'to change single fields, name them in update_mask, such as ?update_mask=name'
 
-/** Hints for missing required fields: use a mask, and which field a misspelt one means. */
+/** Hints for missing required fields: use a mask, or correct a misspelt name. */
 function hintsOf(faults: readonly Fault[], request: FastifyRequest): string[] {
   const missing = faults.filter(lacksField).map(({ loc }) => String(loc[1]))
   if (missing.length === 0) return []

@@ -14,7 +14,7 @@ export function isInner(raw: IncomingMessage): boolean {
 /** Headers of the request outside that the one inside has, too. */
 const KEPT = ['authorization', 'x-onyx-authorization', 'traceparent'] as const
 
-/** Sends the application a request of the same caller, without a socket: every hook, check and rule of its route acts. */
+/** Sends the application a request of the same caller, without a socket: all hooks and checks of the route run. */
 export async function askWithin(
   app: FastifyInstance,
   outer: FastifyRequest,

@@ -29,7 +29,7 @@ export function personaSnapshot(ids: RelationIds, viewer: Viewer, cached: Expres
   return snapshotWith(ids, toolSnapshots(ids.tool_ids, viewer, cached))
 }
 
-/** SQL: the snapshot of an earlier version; `pastTools` is JSON of the tools' values that differed. */
+/** SQL: the snapshot of an earlier version. `pastTools`: JSON of the earlier values of tools that changed since. */
 export function pastPersonaSnapshot(
   ids: RelationIds,
   viewer: Viewer,

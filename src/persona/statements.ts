@@ -34,7 +34,7 @@ import type { References } from './rules.js'
 import { personaSnapshot, type RelationIds, storedRelations } from './snapshot.js'
 import { type PersonaState, personaState, takeAtMost, toolsWithBytes } from './state.js'
 
-/** The row of an agent that is unchanged since the decision: the version, and the snapshot for `withDefinitions`. */
+/** An agent whose row did not change since the update was decided: its version, and its snapshot for `withDefinitions`. */
 export interface PersonaRow extends PersonaVersion {
   snapshot: string
 }

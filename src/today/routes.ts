@@ -17,7 +17,7 @@ import { registerChanges } from './changes.js'
 import { inNewerNames, NewerPersonaRequest, rootRequest, withNewerFields } from './forms.js'
 import { registerLists } from './lists.js'
 
-/* The published product's newer wire for its clients of today (DECISIONS section 14), over the operations of the root. */
+/* The newer API of the published product (DECISIONS section 14), mapped to this service's operations. */
 
 const PREFIX = '/api'
 

@@ -393,7 +393,7 @@ interface Parameters {
   ids: readonly number[]
 }
 
-/** A constant tells the planner that a page is short. */
+/** A constant, not a parameter, so that the planner knows that a page is short. */
 const MOST = lit(PAGE_RECORDS_MAX + 1)
 
 const OWNER = tool.selectFrom('user_account as u').select(['u.id', 'u.email']).whereRef('u.id', '=', 't.user_id')

@@ -21,7 +21,7 @@ const DEFINITIONS_AT_ONCE = 100
 /** Writers of definitions wait while large texts are deleted, so limit the bytes per transaction. */
 const DEFINITION_BYTES_AT_ONCE = 8 * 2 ** 20
 
-/** A writer of a definition holds its lock for milliseconds. */
+/** 20 tries are enough, because a writer of a definition holds its lock only for milliseconds. */
 const LOCK_TRIES = 20
 const LOCK_PAUSE_MS = 25
 

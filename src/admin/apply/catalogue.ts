@@ -170,7 +170,7 @@ export class Catalogue {
     const byId = ids === 'uuid' ? canonicalUuid(String(reference)) : reference
     if (byId !== undefined && list?.ids.has(byId)) return byId
     const named = (typeof reference === 'string' && list?.names.get(folded(section, reference))) || []
-    // Entries of the document have priority. Rows that were not named by the operator are never matched by name.
+    // Prefer the entries of the document. A name never matches a row that somebody else named.
     const operators = named.filter(id => list?.origins.get(id)?.isOperators !== false)
     const isClear = named.length === 1 && operators.length === 1
     const entries = isClear ? [] : named.filter(id => list?.matched.some(match => match.id === id))

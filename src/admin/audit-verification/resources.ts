@@ -145,7 +145,7 @@ class Chain {
     this.#last = row
   }
 
-  /** The fault of a row. The hash covers a pruned difference by its hash, and an erased person by the commitment. */
+  /** Returns the fault of a row. The row's hash stays valid after pruning and erasure: it covers hashes of the difference and the person. */
   #problemOf(row: Row): Problem | undefined {
     if (row.identity_hash === null) return row.version_after > this.head.upgraded_version ? EDITED : undefined
     const isErased = row.salt === null && row.actor === ERASED && row.client_address === ERASED

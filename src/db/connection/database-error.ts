@@ -115,8 +115,8 @@ export interface DatabaseErrorClass {
   /** The violated constraint, if the server named one. */
   constraint?: string
   /**
-   * True if nothing was applied and a repetition on another connection may succeed. False for timeouts and a full disk, because the client
-   * has waited long enough, for an unknown commit, and for a closed pool.
+   * True if nothing was applied and a retry on another connection may succeed. False for an unknown commit and a closed pool. Also false
+   * for timeouts and a full disk, because the client has waited long enough.
    */
   transient: boolean
 }

@@ -25,7 +25,7 @@ export interface Exchange {
   /** From sending to the last answer. */
   durationMs: number
   ok: boolean
-  /** True if it shows that changes are stored, false if they cannot be; undefined if it shows neither. */
+  /** True if the answer proves that changes are stored, false if it proves that they are not; else undefined. */
   stores: boolean | undefined
 }
 

@@ -22,7 +22,7 @@ export async function settle(
   const deadline = performance.now() + withinMs
   const settling = async () => {
     while (performance.now() < deadline) {
-      // An error here has the same cause as the doubt, and may be temporary.
+      // The fault that lost the answer may also cause an error here. It may be temporary, so try again.
       const outcome = await look(acquire, doubt, trace).catch(() => 'unknown' as const)
       if (outcome !== 'unknown') return outcome
       await sleep(POLL_MS)

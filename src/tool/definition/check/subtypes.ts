@@ -261,7 +261,7 @@ export class Subtypes {
     return isObject(properties) ? (properties[discriminator.property] as object) : {}
   }
 
-  /** True if the selector of an alternative can be fixed, or if the alternative fixes it or is not an object. */
+  /** True if the discriminator of a `oneOf` branch has or can get a fixed value, or if the branch is not an object. */
   private isFixed(discriminator: Discriminator, schema: Schema): boolean {
     const types = Array.isArray(schema.type) ? schema.type : [schema.type ?? 'object']
     if (!types.includes('object')) return true

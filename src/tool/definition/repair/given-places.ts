@@ -98,7 +98,7 @@ export class GivenPlaces {
       const target = isObject(each) && typeof each.$ref === 'string' ? stepsOf(each.$ref) : undefined
       const found = target && valueAt(this.given, target)
       const own = { entry: each, index, place: [...holder, 'parameters', index] }
-      // A reference that leads nowhere is its own entry.
+      // If the target of a reference does not exist, return the reference.
       const { entry, place } = target && isObject(found) ? { entry: found, place: target } : own
       return isObject(entry) ? [{ entry, index, place }] : []
     })
