@@ -44,6 +44,7 @@ const LAYERS = [
     ...['nearest-name', 'database-url', 'key-ring'],
     'config.ts',
     'validation',
+    'definition',
     'db',
     'secrets',
     'auth',
@@ -52,7 +53,6 @@ const LAYERS = [
   ...[
     'limits',
     'http',
-    'tool/definition',
     'tool',
     'persona',
     'today',
@@ -72,7 +72,7 @@ const FORMS = ['nearest-name', 'database-url', 'key-ring']
 /** Layers that know fewer, or that fewer know. */
 const APART: Record<string, { knows?: string[]; isKnownBy?: string[] }> = {
   validation: { knows: ['errors.ts', 'nearest-name'] },
-  'tool/definition': { knows: [], isKnownBy: ['tool', 'admin'] },
+  definition: { knows: [], isKnownBy: ['tool', 'admin'] },
   tool: { isKnownBy: ['persona', 'today', 'mcp', 'admin', 'console', 'app.ts'] },
   today: { isKnownBy: ['app.ts'] },
   mcp: { isKnownBy: ['app.ts'] },
@@ -82,7 +82,6 @@ const APART: Record<string, { knows?: string[]; isKnownBy?: string[] }> = {
 }
 
 function layerOf(path: string): string {
-  if (path.startsWith('tool/definition/')) return 'tool/definition'
   if (path === 'validation/nearest-name.ts') return 'nearest-name'
   if (path === 'db/connection/database-url.ts') return 'database-url'
   if (path === 'secrets/key-ring.ts') return 'key-ring'
@@ -144,7 +143,7 @@ t.test('only the web layer, the hook and the operations know Fastify', async t =
 
 t.test('operations, schemas and the web layer hold no SQL; rules decide without a database', async t => {
   const without =
-    /^(http\/.*|(?:persona|tool)\/(?:(?:update|validate|read|create|delete|restore)-[\w-]+|schema|rules)\.ts|tool\/(definition\/.*|headers\.ts)|app\.ts|cli\.ts|server\.ts)$/
+    /^(http\/.*|definition\/.*|(?:persona|tool)\/(?:(?:update|validate|read|create|delete|restore)-[\w-]+|schema|rules)\.ts|tool\/headers\.ts|app\.ts|cli\.ts|server\.ts)$/
   for (const { path, packages, code } of files.filter(({ path }) => without.test(path))) {
     // The log names the class of a database error, which is pg's own.
     t.strictSame(
@@ -159,7 +158,7 @@ t.test('operations, schemas and the web layer hold no SQL; rules decide without 
 t.test('the definition check knows neither database nor network nor files', async t => {
   // Of node:net it takes what an address is; the upgrader turns one value into another.
   const taken = ['node:crypto', 'node:net', 'node:util', '@scalar/openapi-upgrader/2.0-to-3.0']
-  for (const { path, packages } of files.filter(({ path }) => path.startsWith('tool/definition/'))) {
+  for (const { path, packages } of files.filter(({ path }) => path.startsWith('definition/'))) {
     t.strictSame(
       packages.filter(name => !taken.includes(name)),
       [],

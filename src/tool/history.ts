@@ -1,9 +1,9 @@
 import type { Kysely } from 'kysely'
 import type { ViewerParameters } from '../auth/viewer.js'
 import type { Tables } from '../db/tables.js'
+import { changeText, type DefinitionChange } from '../definition/index.js'
 import { type HistoryRow, hrefOf, SHOWN_BYTES_MAX, type ShownChange, shownValue } from '../updates/history.js'
 import { parseExact } from '../validation/exact-json.js'
-import { changeText, type DefinitionChange } from './definition/index.js'
 import type { ToolState } from './snapshot.js'
 
 /** Two definitions as JSON text, the older one first. */

@@ -2,6 +2,7 @@ import { viewerParameters } from '../auth/viewer.js'
 import { markReceived } from '../db/clock.js'
 import { RowQuery } from '../db/statements/row-statement.js'
 import type { Executor } from '../db/statements/statement.js'
+import { originsOf } from '../definition/index.js'
 import { SnapshotTooLarge, VersionGone, VersionNotFound } from '../errors.js'
 import { AnswerText, type DefinitionText } from '../updates/answer-text.js'
 import { auditedFields } from '../updates/field-table.js'
@@ -9,7 +10,6 @@ import { readPastOf } from '../updates/past.js'
 import type { ResourceTypes, ShowPast, VersionedResource } from '../updates/resource.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
 import { isInt4 } from '../validation/vocabulary.js'
-import { originsOf } from './definition/index.js'
 import {
   type CachedTexts,
   cachedTexts,

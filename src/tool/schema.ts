@@ -1,7 +1,7 @@
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
+import { CHANGE_KINDS } from '../definition/index.js'
 import { inOrder, words } from '../updates/field-table.js'
 import { flag, freeForm, identifier, list, nullable, text, uuid } from '../validation/vocabulary.js'
-import { CHANGE_KINDS } from './definition/index.js'
 import { FIELDS, REQUEST_FIELDS, type RequestField, type ToolColumns } from './fields.js'
 import { Header } from './headers.js'
 

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import t from 'tap'
 import { parse } from 'yaml'
 import { parseSource } from '../../src/admin/source.js'
-import { repairDefinition } from '../../src/tool/definition/index.js'
+import { repairDefinition } from '../../src/definition/index.js'
 import { agentctl as agentctlOf } from './agentctl.js'
 
 const folder = t.testdir()

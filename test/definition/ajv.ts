@@ -1,5 +1,5 @@
 import { createRequire } from 'node:module'
-import type { FunctionView } from '../../src/tool/definition/index.js'
+import type { FunctionView } from '../../src/definition/index.js'
 
 // Ajv is CommonJS; this project's module settings do not find its types.
 const { default: Ajv } = createRequire(import.meta.url)('ajv/dist/2020.js') as {

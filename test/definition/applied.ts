@@ -1,4 +1,4 @@
-import type { Repair } from '../../src/tool/definition/index.js'
+import type { Repair } from '../../src/definition/index.js'
 
 type Json = Record<string, unknown>
 

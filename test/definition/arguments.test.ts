@@ -3,7 +3,7 @@ import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { parse } from 'yaml'
 import { type GivenTool, giveDefinition } from '../../src/admin/apply/tools.js'
-import { checkDefinition, definitionChanges, type FunctionView, toFunctions } from '../../src/tool/definition/index.js'
+import { checkDefinition, definitionChanges, type FunctionView, toFunctions } from '../../src/definition/index.js'
 import { TASKS } from '../../src/tool/worker/tasks.js'
 import { MADE } from './made.js'
 

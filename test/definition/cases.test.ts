@@ -1,5 +1,5 @@
 import t from 'tap'
-import { checkDefinition, toFunctions } from '../../src/tool/definition/index.js'
+import { checkDefinition, toFunctions } from '../../src/definition/index.js'
 import { matchesGolden } from '../golden.js'
 import { MADE } from './made.js'
 

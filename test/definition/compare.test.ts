@@ -1,5 +1,5 @@
 import t from 'tap'
-import { changeText, type DefinitionChange, definitionChanges } from '../../src/tool/definition/index.js'
+import { changeText, type DefinitionChange, definitionChanges } from '../../src/definition/index.js'
 
 const base = {
   openapi: '3.0.3',

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { checkDefinition, type FunctionView, toFunctions } from '../../src/tool/definition/index.js'
+import { checkDefinition, type FunctionView, toFunctions } from '../../src/definition/index.js'
 import { compile } from './ajv.js'
 import { MADE } from './made.js'
 

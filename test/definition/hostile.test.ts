@@ -1,7 +1,7 @@
 import fs from 'node:fs'
 import { Socket } from 'node:net'
 import t from 'tap'
-import { checkDefinition, definitionChanges } from '../../src/tool/definition/index.js'
+import { checkDefinition, definitionChanges } from '../../src/definition/index.js'
 
 type Json = Record<string, unknown>
 

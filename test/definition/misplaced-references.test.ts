@@ -5,7 +5,7 @@ import {
   GivenPlaces,
   repairDefinition,
   toFunctions,
-} from '../../src/tool/definition/index.js'
+} from '../../src/definition/index.js'
 
 type Json = Record<string, unknown>
 

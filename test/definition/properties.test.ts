@@ -1,7 +1,6 @@
 import { isDeepStrictEqual } from 'node:util'
 import fc from 'fast-check'
 import t from 'tap'
-import type { Loc } from '../../src/errors.js'
 import {
   checkDefinition,
   type DefinitionCheck,
@@ -10,7 +9,8 @@ import {
   originsOf,
   repairDefinition,
   toFunctions,
-} from '../../src/tool/definition/index.js'
+} from '../../src/definition/index.js'
+import type { Loc } from '../../src/errors.js'
 import { repetitions } from '../updates/stored-state.js'
 import { compile } from './ajv.js'
 import { applied } from './applied.js'

@@ -1,13 +1,7 @@
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import t from 'tap'
-import {
-  checkDefinition,
-  GivenPlaces,
-  type Repair,
-  repairDefinition,
-  toFunctions,
-} from '../../src/tool/definition/index.js'
+import { checkDefinition, GivenPlaces, type Repair, repairDefinition, toFunctions } from '../../src/definition/index.js'
 import { numberTexts, parseExact, stringifyExact } from '../../src/validation/exact-json.js'
 import { applied } from './applied.js'
 import { MADE } from './made.js'

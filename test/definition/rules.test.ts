@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import t from 'tap'
-import { inspection } from '../../src/tool/definition/check/check.js'
-import { checkDefinition, type DefinitionCheck } from '../../src/tool/definition/index.js'
+import { inspection } from '../../src/definition/check/check.js'
+import { checkDefinition, type DefinitionCheck } from '../../src/definition/index.js'
 
 type Json = Record<string, unknown>
 

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { checkDefinition, repairDefinition, toFunctions } from '../../src/tool/definition/index.js'
+import { checkDefinition, repairDefinition, toFunctions } from '../../src/definition/index.js'
 import { compile } from './ajv.js'
 
 const ref = (name: string) => ({ $ref: `#/components/schemas/${name}` })

@@ -2,12 +2,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { parse } from 'yaml'
-import {
-  checkDefinition,
-  type DefinitionCheck,
-  repairDefinition,
-  toFunctions,
-} from '../../src/tool/definition/index.js'
+import { checkDefinition, type DefinitionCheck, repairDefinition, toFunctions } from '../../src/definition/index.js'
 import { matchesGolden } from '../golden.js'
 import { compile } from './ajv.js'
 

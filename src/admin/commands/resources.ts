@@ -1,7 +1,7 @@
 import type { Command } from 'commander'
 import { sql } from 'kysely'
 import type { ResourceKind } from '../../db/tables.js'
-import { toFunctions } from '../../tool/definition/index.js'
+import { toFunctions } from '../../definition/index.js'
 import type { Header } from '../../tool/headers.js'
 import { parseBigInts, stringifyExact } from '../../validation/exact-json.js'
 import { isJsonObject } from '../../validation/vocabulary.js'

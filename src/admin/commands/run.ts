@@ -8,10 +8,10 @@ import {
   SQLSTATE,
 } from '../../db/connection/database-error.js'
 import { connectAdvice, NoDatabase } from '../../db/open.js'
+import { DefinitionRefused } from '../../definition/index.js'
 import { InvalidRequest, Refused } from '../../errors.js'
 import { SecretCorrupt } from '../../secrets/cipher.js'
 import { KeyRingMissing } from '../../secrets/configured-ring.js'
-import { DefinitionRefused } from '../../tool/definition/index.js'
 import { VERSION } from '../../version.js'
 import { EXIT, placeText, Refusal, StoredInDoubt } from '../refusal.js'
 import { harmless, harmlessLines } from '../terminal.js'

@@ -1,5 +1,4 @@
 import type { Command } from 'commander'
-import type { Loc } from '../../errors.js'
 import {
   checkDefinition,
   type Edit,
@@ -8,7 +7,8 @@ import {
   toFunctions,
   unusableServer,
   withoutSecrets,
-} from '../../tool/definition/index.js'
+} from '../../definition/index.js'
+import type { Loc } from '../../errors.js'
 import { numberTexts, parseBigInts, stringifyExact } from '../../validation/exact-json.js'
 import { jsonDocumentText, yamlText } from '../document-text.js'
 import { counted, EXIT, placeText } from '../refusal.js'

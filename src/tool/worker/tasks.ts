@@ -1,4 +1,17 @@
 import { Type } from '@sinclair/typebox'
+import {
+  changeText,
+  checkDefinition,
+  type DefinitionCheck,
+  DefinitionRefused,
+  definitionChanges,
+  type Finding,
+  GivenPlaces,
+  originsOf,
+  type Repair,
+  repairDefinition,
+  toFunctions,
+} from '../../definition/index.js'
 import { type Fault, InvalidRequest, type Loc } from '../../errors.js'
 import { JSON_BOUNDS } from '../../http/body.js'
 import { shortened, unknownFieldWarnings } from '../../http/warnings.js'
@@ -14,19 +27,6 @@ import {
 } from '../../validation/exact-json.js'
 import { boundFaults, unknownFields } from '../../validation/faults.js'
 import { parseJsonBody, repeatedKeys, withRepetitions } from '../../validation/json-body.js'
-import {
-  changeText,
-  checkDefinition,
-  type DefinitionCheck,
-  DefinitionRefused,
-  definitionChanges,
-  type Finding,
-  GivenPlaces,
-  originsOf,
-  type Repair,
-  repairDefinition,
-  toFunctions,
-} from '../definition/index.js'
 import { factsOf, noteFacts } from '../definition-cache.js'
 import type { DefinitionPair } from '../history.js'
 import type { ToolUpdateFields } from '../rules.js'
