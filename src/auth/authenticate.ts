@@ -1,8 +1,7 @@
 import type { Expression } from 'kysely'
 import { markReceived } from '../db/clock.js'
-import { lit, noItems, on } from '../db/statements/queries.js'
-import { type BatchRunner, type RowStatement, rowStatement } from '../db/statements/row-statement.js'
-import type { Executor } from '../db/statements/statement.js'
+import { lit, noItems, on, queries } from '../db/statements/queries.js'
+import { type Executor, type Statement, statement } from '../db/statements/statement.js'
 import type { UserKind } from '../db/tables.js'
 import { NotAuthenticated } from '../errors.js'
 import type { Viewer } from './access.js'
@@ -55,17 +54,13 @@ interface Question {
 }
 
 /**
- * Reads the caller by the hash of the token, together with the resource, in one batched statement. Nothing is cached, so a revocation takes
+ * Reads the caller by the hash of the token, together with the resource, in one statement. Nothing is cached, so a revocation takes
  * effect with the next request. Throws `NotAuthenticated` and database errors.
  */
-export async function authenticate(
-  database: BatchRunner,
-  hash: Buffer,
-  lookup: Lookup | undefined,
-): Promise<Authenticated> {
+export async function authenticate(db: Executor, hash: Buffer, lookup: Lookup | undefined): Promise<Authenticated> {
   const row = await (lookup?.id === undefined
-    ? database.batched(callerOnly, { hash, resource: null })
-    : database.batched(lookup.statement, { hash, resource: lookup.id }))
+    ? callerOnly.first(db, { hash, resource: null })
+    : lookup.statement.first(db, { hash, resource: lookup.id }))
   requireValid(row)
   return {
     caller: callerOf(row),
@@ -77,7 +72,7 @@ export async function authenticate(
 
 /** Authenticates the caller of a running request again, in a transaction. Throws `NotAuthenticated`. */
 export async function authenticateWithin(trx: Executor, hash: Buffer): Promise<Caller> {
-  const row = await callerOnly.for({ hash, resource: null }).single(trx)
+  const row = await callerOnly.first(trx, { hash, resource: null })
   requireValid(row)
   return callerOf(row)
 }
@@ -107,7 +102,7 @@ function callerOf(row: CallerRow): Caller {
   }
 }
 
-export type CallerStatement = RowStatement<Question, CallerRow>
+export type CallerStatement = Statement<Question, CallerRow>
 
 const caller = on<{ caller: CallerRow }>()
 
@@ -127,18 +122,16 @@ export const viewerOfCaller: Viewer = {
     .$notNull(), // any parameter may be null
 }
 
-/** A statement that reads the caller of each token, by `callersWhere`, and a resource. */
+/** A statement that reads the caller of a token, by `callersWhere`, and a resource. */
 export function callerStatement(
   name: string,
   resource: (id: Expression<number>) => Expression<unknown>,
 ): CallerStatement {
-  return rowStatement<Question, CallerRow>(name, { hash: 'bytea', resource: 'integer' }, (param, db) =>
-    db
-      .selectFrom('input')
-      .crossJoinLateral(callersWhere(on<{ t: 'token' }>()('t.hash', '=', param('hash'))).as('caller'))
+  return statement<Question, CallerRow>(name, { hash: 'bytea', resource: 'integer' }, param =>
+    queries()
+      .selectFrom(callersWhere(on<{ t: 'token' }>()('t.hash', '=', param('hash'))).as('caller'))
       .selectAll('caller')
       .select(({ cast, fn, selectFrom }) => [
-        'input.position',
         cast<string | null>(resource(param('resource')), 'text').as('state'),
         selectFrom('schema_requirement').select(cast<number>(fn.countAll(), 'integer').as('steps')).as('schema_steps'),
       ]),

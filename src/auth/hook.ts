@@ -148,7 +148,7 @@ async function admit(
   const policy = policyOf(request)
   const lookup = lookupFor(request, policy)
   const { caller, prefetched, useIsStale, schemaSteps } = await withRetries(() => {
-    return authenticate(database, hash, lookup)
+    return authenticate(database.db, hash, lookup)
   })
   await requireSchema(schemaSteps)
   request.caller = caller
@@ -166,7 +166,7 @@ async function authenticateAgain(
   lookup = lookupFor(request, policyOf(request)),
 ): Promise<CallerNow> {
   const hash = tokenHashOf(request)
-  const found = await withRetries(() => authenticate(database, hash, lookup))
+  const found = await withRetries(() => authenticate(database.db, hash, lookup))
   requireAdmitted(request, found.caller)
   return found
 }
@@ -228,7 +228,6 @@ export function admits(policy: RoutePolicy, caller: Caller): boolean {
 /** Writes the token's last use, at most once a minute. The request does not wait for it, and does not fail with it. */
 function recordUse(request: FastifyRequest, database: Database, id: number): void {
   recordLastUse
-    .for({ id })
-    .batched(database)
+    .run(database.db, { id })
     .catch(error => request.log.debug({ err: error }, 'the last use of a token was not recorded'))
 }

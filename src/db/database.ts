@@ -17,26 +17,18 @@ import { readServer } from './connection/read-server.js'
 import { type Query, Session, type SessionSettings } from './connection/session.js'
 import { settle } from './connection/settle.js'
 import { VALUES } from './connection/type-parsers.js'
-import { Batcher } from './statements/batcher.js'
 import { kyselyOn } from './statements/queries.js'
-import {
-  type BatchRunner,
-  byPosition,
-  type Positioned,
-  type RowStatement,
-  weightOf,
-} from './statements/row-statement.js'
 import type { Tables } from './tables.js'
 
 /**
- * The database: its pools and batches. It connects at the first statement, which reports an unreachable server. The constructor reads the
+ * The database: its pools. It connects at the first statement, which reports an unreachable server. The constructor reads the
  * certificate files of the URL, and throws if they are unreadable.
  */
-export class Database implements BatchRunner {
+export class Database {
   readonly db: Kysely<Tables>
   /** A separate connection for readiness probes, which works while the pool is busy. */
   readonly probe: Kysely<Tables>
-  /** For its connection counts. Run statements with `db` and `batched`. */
+  /** For its connection counts. Run statements with `db`. */
   readonly pool: pg.Pool
   readonly #probePool: pg.Pool
   /** The number of statements sent since the start. */
@@ -44,8 +36,6 @@ export class Database implements BatchRunner {
   readonly #options: DatabaseOptions
   readonly #settings: SessionSettings
   readonly #sessions = new Map<pg.PoolClient, Session>()
-  /** One batcher per statement; the program has a fixed set of them. */
-  readonly #batchers = new Map<unknown, unknown>()
   readonly #config: pg.PoolConfig
   #server: DatabaseServer | undefined
   /** False if the last change could not be stored; true before the first. */
@@ -61,65 +51,6 @@ export class Database implements BatchRunner {
     this.#probePool = this.#makePool(1)
     this.db = this.#kyselyOn(this.pool)
     this.probe = this.#kyselyOn(this.#probePool)
-  }
-
-  /**
-   * Runs a statement for one row in a batch with rows of other requests. Returns undefined if the statement returned nothing for the row.
-   * `onSend` is called once there is a connection: the row may be changed until then. An error about one row affects only that row; a lost
-   * connection affects all: `ConnectionLost` if certainly nothing was applied, else `CommitUnknown`. Do not batch a statement that may wait
-   * long for a lock.
-   */
-  batched<P extends object, R>(
-    statement: RowStatement<P, R>,
-    row: P,
-    onSend?: () => void,
-  ): Promise<Positioned<R> | undefined> {
-    const key = statement.written && row[statement.written]
-    return this.#batcherOf(statement).add({ row, key, sizeBytes: weightOf(row), onSend })
-  }
-
-  #batcherOf<P extends object, R>(statement: RowStatement<P, R>): Batcher<P, Positioned<R> | undefined> {
-    // The map's type cannot relate a statement to its batcher. Only this function adds entries.
-    let batcher = this.#batchers.get(statement) as Batcher<P, Positioned<R> | undefined> | undefined
-    if (batcher === undefined) {
-      batcher = new Batcher(
-        (rows, onConnection) => this.#runBatch(statement, rows, onConnection),
-        this.#config.connectionTimeoutMillis ?? 0,
-      )
-      this.#batchers.set(statement, batcher)
-    }
-    return batcher
-  }
-
-  async #runBatch<P extends object, R>(
-    statement: RowStatement<P, R>,
-    rows: readonly P[],
-    onConnection: (cancel: () => void) => void,
-  ): Promise<(Positioned<R> | undefined)[]> {
-    const session = await this.#acquire(this.pool)
-    let cancelling: Promise<void> | undefined
-    try {
-      onConnection(() => {
-        cancelling = this.#cancel(session)
-      })
-      const answer = await session.executeQuery<Positioned<R>>(statement.bind(rows))
-      return byPosition(answer.rows, rows.length)
-    } finally {
-      await cancelling // or it could cancel the next statement on this connection
-      session.release()
-    }
-  }
-
-  /**
-   * Asks the server to cancel the running statement, if a connection is free for that. Does not cancel a wait for the standby: the change
-   * has been committed, and a failover could lose it. Never rejects.
-   */
-  async #cancel({ server }: Session): Promise<void> {
-    const { idleCount, totalCount } = this.pool
-    if (!server?.isDirect || (idleCount === 0 && totalCount >= this.#options.poolSize)) return
-    const cancel = sql`select pg_cancel_backend(pid) from pg_stat_activity
-      where pid = ${server.processId}::integer and state = 'active' and wait_event is distinct from 'SyncRep'`
-    await cancel.execute(this.db).catch(() => undefined)
   }
 
   /**

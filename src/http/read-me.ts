@@ -67,7 +67,7 @@ export function registerReadMe(app: FastifyInstance, database: Database): void {
     async (request, reply) => {
       const { userId, email, kind, permission, managedGroupIds, token } = request.caller
       const question = { token: token.id, groups: managedGroupIds }
-      const record = await readTokenRecord.for(question).batched(database)
+      const record = await readTokenRecord.first(database.db, question)
       if (record === undefined) throw invalidToken() // deleted after the authentication
       const answer: typeof CallerRecord.static = {
         user: { id: userId, email, kind },

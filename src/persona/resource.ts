@@ -1,6 +1,6 @@
 import { viewerParameters } from '../auth/viewer.js'
 import { markReceived } from '../db/clock.js'
-import { type CachedDefinitions, type CachedTexts, withCached, withDefinitions } from '../tool/definition-cache.js'
+import { type CachedTexts, withCached, withDefinitions } from '../tool/definition-cache.js'
 import { AnswerText, NOTHING } from '../updates/answer-text.js'
 import { auditedFields } from '../updates/field-table.js'
 import type { ResourceTypes, VersionedResource } from '../updates/resource.js'
@@ -11,7 +11,6 @@ import {
   COLUMNS,
   CONTENT_FIELDS,
   idsOf,
-  isRelation,
   linkOf,
   type PersonaContent,
   RELATIONS,
@@ -71,15 +70,13 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     return row.references
   },
   isStorable: ({ attached }) => Object.values(attached).every(ids => ids.every(isStorable)),
-  // Not in a batch: a new link waits for a deletion of its target, a removed or changed one for a deletion of the link.
-  isBatchable: ({ changes }) => !changes.some(({ field }) => isRelation(field)),
   definitionBytes: (state, decision) => decision?.toolBytes ?? bytesOfStored(state, state),
   requireAnswerable,
   reading: (state, viewer, minimal = false) => {
     const { id, version, access } = state
-    if (minimal) return readVersion.for({ id, version, access, ...viewer }).map(versionRow)
-    const query = (cached: CachedDefinitions) => readSnapshot.for({ id, version, access, ...viewer, ...cached })
-    return withCached(state.tool_sizes, query, shownRow)
+    if (minimal)
+      return async executor => versionRow(await readVersion.first(executor, { id, version, access, ...viewer }))
+    return withCached(state.tool_sizes, readSnapshot, { id, version, access, ...viewer }, shownRow)
   },
   writing: (state, decision, viewer, entry, minimal) => {
     const { content, changes, attached, attachedSizes, toolBytesLeft } = decision
@@ -103,10 +100,11 @@ export const personaResource: VersionedResource<PersonaTypes> = {
       })
     }
     const statement = writeStatement(written, minimal)
-    const query = (cached: CachedDefinitions) => statement.for(Object.assign(parameters, cached))
-    return minimal
-      ? query({ cached_definitions: [] }).map(versionRow)
-      : withCached([...state.tool_sizes, ...attachedSizes], query, shownRow)
+    if (minimal) {
+      const own = Object.assign(parameters, { cached_definitions: [] })
+      return async executor => versionRow(await statement.first(executor, own))
+    }
+    return withCached([...state.tool_sizes, ...attachedSizes], statement, parameters, shownRow)
   },
   snapshot: row => row.snapshot,
   replacedDefinition: () => null,
@@ -123,8 +121,8 @@ export function auditedPersona(content: PersonaContent): unknown[] {
   return auditedFields(CONTENT_FIELDS, content, BLANK_AGENT)
 }
 
-function versionRow({ version }: PersonaVersion): PersonaTypes['Row'] {
-  return { version, snapshot: NOTHING }
+function versionRow(row: PersonaVersion | undefined): PersonaTypes['Row'] | undefined {
+  return row && { version: row.version, snapshot: NOTHING }
 }
 
 function shownRow({ version, snapshot }: PersonaRow, cached: CachedTexts): PersonaTypes['Row'] {

@@ -2,7 +2,6 @@ import { sql, type Transaction } from 'kysely'
 import { UNKNOWN_ATTACHER } from '../auth/access.js'
 import { type Caller, isAdmin, managesActions } from '../auth/caller.js'
 import type { Database } from '../db/database.js'
-import { RowQuery } from '../db/statements/row-statement.js'
 import type { Tables } from '../db/tables.js'
 import { inTransaction } from '../db/transaction.js'
 import { Forbidden, InvalidRequest, Refused, VersionNotFound, VersionUnusable } from '../errors.js'
@@ -63,14 +62,11 @@ export const personaRestoration: VersionedResource<RestoreTypes> = {
     const query = personaResource.writing(state, decision, viewer, entry, minimal)
     const { attachers } = decision
     if (attachers === undefined) return query
-    return new RowQuery(
-      async executor => {
-        const row = await query.single(executor)
-        if (row !== undefined) await restoreAttachers(executor as Transaction<Tables>, state.id, attachers) // `isStorable` forces a transaction
-        return row
-      },
-      () => Promise.reject(new Error('attachers are restored only under the lock')),
-    )
+    return async executor => {
+      const row = await query(executor)
+      if (row !== undefined) await restoreAttachers(executor as Transaction<Tables>, state.id, attachers) // `isStorable` forces a transaction
+      return row
+    }
   },
   isVisible: (state, caller) =>
     personaResource.isVisible(state, caller) || (state.deleted && ownsOrAdministers(state, caller)),

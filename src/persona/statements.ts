@@ -1,4 +1,4 @@
-import type { AliasedExpression, Expression, QueryCreator, SelectQueryBuilder, SqlBool } from 'kysely'
+import type { AliasedExpression, Expression, SelectQueryBuilder, SqlBool } from 'kysely'
 import { sql } from 'kysely'
 import { jsonBuildObject, jsonObjectFrom } from 'kysely/helpers/postgres'
 import { type PersonaAccess, personaAccess, seesTool, type Viewer } from '../auth/access.js'
@@ -20,13 +20,12 @@ import {
   recordsOf,
   withParts,
 } from '../db/statements/queries.js'
-import { type Input, type Positioned, type RowTypes, rowStatement } from '../db/statements/row-statement.js'
 import { type Built, type Param, type SqlTypes, statement } from '../db/statements/statement.js'
 import type { PersonaTable, ShareLevel, Tables } from '../db/tables.js'
 import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/pages.js'
 import type { CachedDefinitions } from '../tool/definition-cache.js'
 import type { AuditEntry, RequestKey } from '../updates/audit.js'
-import { AUDIT_TYPES, changedRows, insertAudit } from '../updates/audit-rows.js'
+import { AUDIT_TYPES, changedRow, insertAudit } from '../updates/audit-rows.js'
 import { keyIsFree } from '../updates/idempotency.js'
 import { changedColumns, nextVersion } from '../updates/statements.js'
 import { COLUMNS, type IdOf, linkOf, RELATIONS, type Relation } from './fields.js'
@@ -58,28 +57,29 @@ export const readState = statement<StateParameters, { state: PersonaState }>(
 
 type ReadParameters = ViewerParameters & { id: number; version: number; access: PersonaAccess }
 
-const READ_TYPES: RowTypes<ReadParameters> = { ...VIEWER_TYPES, id: 'integer', version: 'integer', access: 'text' }
+const READ_TYPES: SqlTypes<ReadParameters> = { ...VIEWER_TYPES, id: 'integer', version: 'integer', access: 'text' }
 
-/** Reads agents whose version, visibility and caller's rights are unchanged since the decision. */
-export const readSnapshot = rowStatement<ReadParameters & CachedDefinitions, PersonaRow>(
+/** Reads an agent whose version, visibility and caller's rights are unchanged since the decision. */
+export const readSnapshot = statement<ReadParameters & CachedDefinitions, PersonaRow>(
   'persona_snapshot',
   { ...READ_TYPES, cached_definitions: 'bytea[]' },
-  (param, db) => {
+  param => {
     const snapshot = personaSnapshot(storedRelations, viewerOf(param), param('cached_definitions'))
-    return asDecidedOn(param, db).select(['input.position', 'p.version', named(snapshot, 'snapshot')])
+    return asDecidedOn(param).select(['p.version', named(snapshot, 'snapshot')])
   },
 )
 
 /** Like `readSnapshot`, but returns only the version. */
-export const readVersion = rowStatement<ReadParameters, PersonaVersion>('persona_version', READ_TYPES, (param, db) =>
-  asDecidedOn(param, db).select(['input.position', 'p.version']),
+export const readVersion = statement<ReadParameters, PersonaVersion>('persona_version', READ_TYPES, param =>
+  asDecidedOn(param).select('p.version'),
 )
 
-/** SQL: the agents `p` of the input that are unchanged since the decision. */
-function asDecidedOn(param: Param<ReadParameters>, db: QueryCreator<Tables & Input>) {
-  return db
-    .selectFrom('input')
-    .innerJoin('persona as p', join => join.on('p.id', '=', param('id')).on('p.version', '=', param('version')))
+/** SQL: the agent `p` if it is unchanged since the decision. */
+function asDecidedOn(param: Param<ReadParameters>) {
+  return queries()
+    .selectFrom('persona as p')
+    .where('p.id', '=', param('id'))
+    .where('p.version', '=', param('version'))
     .where(personaAccess(param('user')), '=', param('access'))
     .where(grantsStand(param))
 }
@@ -99,7 +99,7 @@ type WriteParameters = ViewerParameters &
 
 export type RelationLists = { [R in Relation]: IdOf<R>[] }
 
-const WRITE_TYPES: RowTypes<WriteParameters> = {
+const WRITE_TYPES: SqlTypes<WriteParameters> = {
   ...VIEWER_TYPES,
   ...AUDIT_TYPES,
   id: 'integer',
@@ -154,15 +154,15 @@ export function relationsOf(written: WrittenRelations): readonly Relation[] {
 }
 
 function compileWrite(relations: readonly Relation[], key: string, minimal: boolean) {
-  return rowStatement<WriteParameters, PersonaRow>(
+  return statement<WriteParameters, PersonaRow>(
     `persona_write(${key})`,
     WRITE_TYPES,
-    (param, db) => {
+    param => {
       const answer = minimal ? [] : [named(newSnapshot(param), 'snapshot')]
-      const changed = db
-        .with(materialized('locked'), db =>
-          asDecidedOn(param, db)
-            .selectAll('input')
+      const changed = queries()
+        .with(materialized('locked'), () =>
+          asDecidedOn(param)
+            .select('p.id')
             .where(keyIsFree(param('idempotency_key')))
             .where(({ and }) => and(relations.flatMap(relation => mayAttach(relation, param))))
             .forNoKeyUpdate('p')
@@ -171,16 +171,16 @@ function compileWrite(relations: readonly Relation[], key: string, minimal: bool
         .with('changed', db =>
           db
             .updateTable('persona as p')
-            .from('locked as input')
+            .from('locked')
             .set({ ...changedColumns('p', COLUMNS, param('changed_columns')), ...nextVersion('p', param) })
-            .where('p.id', '=', param('id'))
-            .returning(['input.position', 'p.version', ...answer]),
+            .whereRef('p.id', '=', 'locked.id')
+            .returning(['p.version', ...answer]),
         )
       const writes = Object.assign({}, ...relations.map(relation => relationWrites(relation, param)))
       const parts = { ...writes, audited: insertAudit('persona', param) }
-      return withParts(changed, parts).selectFrom('changed').selectAll().$castTo<Positioned<PersonaRow>>()
+      return withParts(changed, parts).selectFrom('changed').selectAll().$castTo<PersonaRow>()
     },
-    'id',
+    true,
   )
 }
 
@@ -205,22 +205,21 @@ function relationWrites(relation: Relation, param: Param<WriteParameters>): Reco
   const [table, end] = [link.table as 'link', link.column as 'end'] // only the common columns are used
   const gone = param(`${relation}_removed`) as Expression<never[]>
   const given = param(`${relation}_put`) as Expression<never[]>
-  const db = queries<{ link: LinkRow; changed: Input['input']; locked: Input['input'] }>()
+  const db = queries<{ link: LinkRow; changed: PersonaVersion }>()
   const removed = db
     .deleteFrom(`${table} as l`)
     .using('changed')
-    .innerJoin('locked as input', 'input.position', 'changed.position')
     .where('l.persona_id', '=', param('id'))
     .where(`l.${end}`, '=', anyOf(gone))
   const agent = named(param('id'), 'persona_id')
-  const links = changedRows().crossJoin(itemsOf(given, 'put')).select([agent, 'put.id'])
+  const links = changedRow().crossJoin(itemsOf(given, 'put')).select([agent, 'put.id'])
   const byViewer = attacher ? links.select(named(param('user'), attacher)) : links
   const shares = recordsOf<{ id: number; level: ShareLevel }, 'share'>(given, 'share', { id: idType, level: 'text' })
   const put = isShare
     ? db
         .insertInto(table)
         .columns(['persona_id', end, 'level'])
-        .expression(changedRows().crossJoin(shares).select([agent, 'share.id', 'share.level']))
+        .expression(changedRow().crossJoin(shares).select([agent, 'share.id', 'share.level']))
         .onConflict(conflict =>
           conflict.columns(['persona_id', end]).doUpdateSet(({ ref }) => ({ level: ref('excluded.level') })),
         )

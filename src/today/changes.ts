@@ -133,7 +133,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
           const decision = decide(state, { ...asked, caller })
           if (decision.changes.length === 0) continue
           const entry = entryOf(resource, state, decision, asked.actor, NO_KEY)
-          const stored = await resource.writing(state, decision, viewer, entry, true).single(trx)
+          const stored = await resource.writing(state, decision, viewer, entry, true)(trx)
           if (stored === undefined)
             throw new Unavailable('overloaded', `Rights changed meanwhile. ${TRY_AGAIN}`, 'not_applied')
         }

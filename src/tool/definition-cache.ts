@@ -1,5 +1,5 @@
 import { LRUCache } from 'lru-cache'
-import type { RowQuery } from '../db/statements/row-statement.js'
+import type { Ask, Statement } from '../db/statements/statement.js'
 import { type DefinitionText, MARK } from '../updates/answer-text.js'
 
 /* Caches of definition texts and of facts about definitions, by hash in hex. Definitions never change, so no entry can be stale. */
@@ -32,13 +32,18 @@ export function leavingOut(cached: CachedTexts): CachedDefinitions {
 }
 
 /** Makes a query that omits the texts cached here, and adds them to its answer. */
-export function withCached<Row, Shown>(
+export function withCached<P extends object, Row, Shown>(
   definitions: readonly { definition: string | null }[],
-  query: (parameters: CachedDefinitions) => RowQuery<Row>,
+  statement: Statement<P & CachedDefinitions, Row>,
+  parameters: P,
   show: (row: Row, cached: CachedTexts) => Shown,
-): RowQuery<Shown> {
+): Ask<Shown> {
   const cached = cachedTexts(definitions.map(({ definition }) => definition))
-  return query(leavingOut(cached)).map(row => show(row, cached))
+  const asked = Object.assign(parameters, leavingOut(cached))
+  return async executor => {
+    const row = await statement.first(executor, asked)
+    return row && show(row, cached)
+  }
 }
 
 /** Caches the text of a definition as UTF-8 and returns the bytes. */
@@ -52,8 +57,6 @@ export function cacheText(hash: string, text: string): Buffer {
 }
 
 interface Facts {
-  /** True if the definition was stored when last seen. It may be pruned since, so users check again. */
-  isStored?: true
   /** True if JavaScript writes all of its numbers as the text does. */
   isPlain?: true
   origins?: ReadonlySet<string>
@@ -90,7 +93,6 @@ export function withDefinitions(marked: string, cached: CachedTexts): (string | 
 
 function definitionOf(hash = '', text = '', cached: CachedTexts): DefinitionText {
   if (hash === '') return { hash, text } // there is none
-  if (!factsOf(hash).isStored) noteFacts(hash, { isStored: true })
   if (text !== '') return { hash, text: cacheText(hash, text) }
   const known = cached.get(hash)
   if (known === undefined) throw new Error(`a statement left out the definition ${hash}, which is not cached`)

@@ -1,7 +1,6 @@
 import { sql, type Transaction } from 'kysely'
 import { managesTool } from '../auth/access.js'
 import { type ViewerParameters, viewerParameters, viewerWithValues } from '../auth/viewer.js'
-import { RowQuery } from '../db/statements/row-statement.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
 import type { Actor, AuditEntry, RequestKey } from '../updates/audit.js'
@@ -51,9 +50,7 @@ export const toolDeletion: VersionedResource<DeletionTypes> = {
     return 'unused'
   },
   writing: (state, _, viewer, entry) => {
-    const single = (executor: Executor) => removeRow(executor as Transaction<Tables>, state, viewer, entry) // `isStorable` forces a transaction
-    const batched = () => Promise.reject(new Error('a tool is deleted only under its lock'))
-    return new RowQuery<ShownRow>(single, batched)
+    return (executor: Executor) => removeRow(executor as Transaction<Tables>, state, viewer, entry) // `isStorable` forces a transaction
   },
   replacedDefinition: state => state.definition_hash,
   audited: (state, decision) => (decision === null ? toolResource.audited(state, null) : null),

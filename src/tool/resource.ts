@@ -1,6 +1,5 @@
 import { viewerParameters } from '../auth/viewer.js'
 import { markReceived } from '../db/clock.js'
-import { RowQuery } from '../db/statements/row-statement.js'
 import type { Executor } from '../db/statements/statement.js'
 import { originsOf } from '../definition/index.js'
 import { SnapshotTooLarge, VersionGone, VersionNotFound } from '../errors.js'
@@ -43,7 +42,6 @@ import {
   readTool,
   readVersion,
   type ToolRow,
-  type WriteShape,
   writeStatement,
 } from './statements.js'
 
@@ -87,19 +85,14 @@ export const toolResource: VersionedResource<ToolTypes> = {
   requireAnswerable: ({ definition_bytes: bytes }, bytesMax) => {
     if (bytes > bytesMax) throw new SnapshotTooLarge(bytes, bytesMax)
   },
-  // Not in a batch: a new link waits for a deletion of its target, and a new definition for another request that stores
-  // it.
-  isBatchable: ({ linksOauthConfig, definition }) =>
-    !linksOauthConfig && (definition === null || factsOf(definition.hash).isStored === true),
   reading: ({ id, version, managed_as, definition_hash }, viewer, minimal = false) => {
     const shown = minimal ? [] : [{ definition: definition_hash }]
     const statement = minimal ? readVersion : readTool
     const asked = { id, version, managed: managed_as !== null, ...viewer }
-    return withCached(shown, cached => statement.for({ ...asked, ...cached }), shownRow)
+    return withCached(shown, statement, asked, shownRow)
   },
   writing: (state, { content, definition, headers, changes }, viewer, entry, minimal) => {
-    const statement = (stored: WriteShape['definition']) =>
-      writeStatement({ definition: stored, headers: headers !== null, minimal })
+    const statement = writeStatement({ definition: definition !== null, headers: headers !== null, minimal })
     const own = {
       id: state.id,
       version: state.version,
@@ -117,17 +110,14 @@ export const toolResource: VersionedResource<ToolTypes> = {
     const parameters = Object.assign(entry, viewer, own)
     if (definition === null) {
       const shown = minimal ? [] : [{ definition: state.definition_hash }]
-      return withCached(shown, cached => statement(false).for(Object.assign(parameters, cached)), shownRow)
+      return withCached(shown, statement, parameters, shownRow)
     }
     const { hash, text } = definition
     const sent = Object.assign(parameters, { cached_definitions: [] })
-    return new RowQuery(
-      executor => statement('single').for(sent).single(executor),
-      (database, onSend) => statement('shared').for(sent).batched(database, onSend),
-    ).map(row => {
-      noteFacts(hash, { isStored: true }) // set even if rolled back, because users check again
-      return { ...row, definition: { hash, text: cacheText(hash, text) } }
-    })
+    return async executor => {
+      const row = await statement.first(executor, sent)
+      return row && { ...row, definition: { hash, text: cacheText(hash, text) } }
+    }
   },
   snapshot: snapshotText,
   replacedDefinition: (state, { definition }) => (definition === null ? null : state.definition_hash),
@@ -207,7 +197,7 @@ async function readPassedOrigins(executor: Executor, state: ToolState): Promise<
 
 /** Returns the origins of a stored definition. They are cached by its hash. */
 async function readOrigins(executor: Executor, hash: string | null): Promise<ReadonlySet<string>> {
-  const row = hash === null ? undefined : await readDefinition.for({ hash }).single(executor)
+  const row = hash === null ? undefined : await readDefinition.first(executor, { hash })
   const stored = row === undefined ? new Set<string>() : originsOf(JSON.parse(row.definition))
   if (hash !== null) noteFacts(hash, { origins: stored })
   return stored
@@ -229,8 +219,8 @@ function shownRow(row: ToolRow, cached: CachedTexts): ShownRow {
 }
 
 /** Makes the wire's ToolSnapshot, with the definition's stored text. */
-function snapshotText(row: ShownRow & { position?: number }): AnswerText {
-  const { position: _, version: __, definition, id, name, description, ...rest } = row
+function snapshotText(row: ShownRow): AnswerText {
+  const { version: _, definition, id, name, description, ...rest } = row
   return aroundDefinition({ id, name, description }, definition, rest)
 }
 

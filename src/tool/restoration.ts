@@ -59,7 +59,7 @@ export async function toolThen(db: Kysely<Tables>, state: ToolState, version: nu
   const { values } = await readPastOf(db, 'tool', state.id, { version })
   const { definition = state.definition_hash, custom_headers = shownHeaders(state.headers), ...columns } = values
   const hash = definition as string | null // audit rows store the hash
-  const row = hash === null ? undefined : await readDefinition.for({ hash }).single(db)
+  const row = hash === null ? undefined : await readDefinition.first(db, { hash })
   if (hash !== null && row === undefined)
     throw new VersionGone('pruned', `The definition that tool ${state.id} had then is no longer kept.`)
   const content = { ...contentOf(state), ...columns, definition_hash: hash }

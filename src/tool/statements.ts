@@ -1,4 +1,4 @@
-import type { Expression, QueryCreator, SqlBool } from 'kysely'
+import type { Expression, SqlBool } from 'kysely'
 import { jsonObjectFrom } from 'kysely/helpers/postgres'
 import { managesTool, type Viewer } from '../auth/access.js'
 import type { Caller } from '../auth/caller.js'
@@ -22,12 +22,11 @@ import {
   queries,
   withParts,
 } from '../db/statements/queries.js'
-import { type Input, type Positioned, type RowTypes, rowStatement } from '../db/statements/row-statement.js'
-import { type Executor, type Param, statement } from '../db/statements/statement.js'
-import type { Tables, ToolTable } from '../db/tables.js'
+import { type Executor, type Param, type SqlTypes, statement } from '../db/statements/statement.js'
+import type { ToolTable } from '../db/tables.js'
 import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/pages.js'
 import type { AuditEntry, RequestKey } from '../updates/audit.js'
-import { AUDIT_TYPES, changedRows, insertAudit } from '../updates/audit-rows.js'
+import { AUDIT_TYPES, changedRow, insertAudit } from '../updates/audit-rows.js'
 import { keyIsFree } from '../updates/idempotency.js'
 import type { Past } from '../updates/past.js'
 import { changedColumns, nextVersion } from '../updates/statements.js'
@@ -69,28 +68,28 @@ type ReadParameters = ViewerParameters & CachedDefinitions & { id: number; versi
 const READ_TYPES = {
   ...VIEWER_TYPES,
   ...{ id: 'integer', version: 'integer', managed: 'boolean', cached_definitions: 'bytea[]' },
-} satisfies RowTypes<ReadParameters>
+} satisfies SqlTypes<ReadParameters>
 
 /** Reads a tool if its version and the caller's rights are unchanged since the decision; header names only if `managed`. */
-export const readTool = rowStatement<ReadParameters, ToolRow>('tool_row', READ_TYPES, (param, db) => {
+export const readTool = statement<ReadParameters, ToolRow>('tool_row', READ_TYPES, param => {
   const headers = choose().when(param('managed')).then(redactedHeaders).end()
   const columns = answerColumns(markedDefinition(param('cached_definitions')), headers)
-  return storedTools(param, db).select(columns).$castTo<Positioned<ToolRow>>()
+  return storedTool(param).select(columns).$castTo<ToolRow>()
 })
 
 /** Like `readTool`, but returns only the version. */
-export const readVersion = rowStatement<ReadParameters, ToolRow>('tool_version', READ_TYPES, (param, db) =>
-  storedTools(param, db).select('t.version').$castTo<Positioned<ToolRow>>(),
+export const readVersion = statement<ReadParameters, ToolRow>('tool_version', READ_TYPES, param =>
+  storedTool(param).select('t.version').$castTo<ToolRow>(),
 )
 
-/** SQL: the tools `t` of the input whose version and rights are unchanged since the decision. */
-function storedTools(param: Param<ReadParameters>, db: QueryCreator<Tables & Input>) {
+/** SQL: the tool `t` if its version and the viewer's rights are unchanged since the decision. */
+function storedTool(param: Param<ReadParameters>) {
   const viewer = viewerOf(param)
   const isManager = or([not(param('managed')), tool(viewer.user, 'is', null), managesTool(viewer)])
-  return db
-    .selectFrom('input')
-    .innerJoin('tool as t', join => join.on('t.id', '=', param('id')).on('t.version', '=', param('version')))
-    .select('input.position')
+  return queries()
+    .selectFrom('tool as t')
+    .where('t.id', '=', param('id'))
+    .where('t.version', '=', param('version'))
     .where(grantsStand(param))
     .where(isManager)
 }
@@ -113,14 +112,14 @@ function isLinkable({ managesAll, user }: Viewer): Expression<SqlBool> {
 }
 
 /** Reads a stored definition as JSON text, by its hash in hex. */
-export const readDefinition = rowStatement<{ hash: string }, { definition: string }>(
+export const readDefinition = statement<{ hash: string }, { definition: string }>(
   'tool_definition',
   { hash: 'text' },
-  (param, db) =>
-    db
-      .selectFrom('input')
-      .innerJoin('tool_definition as d', join => join.on('d.hash', '=', bytesOf(param('hash'))))
-      .select(({ cast }) => ['input.position', cast<string>('d.content', 'text').as('definition')]),
+  param =>
+    queries()
+      .selectFrom('tool_definition as d')
+      .select(({ cast }) => cast<string>('d.content', 'text').as('definition'))
+      .where('d.hash', '=', bytesOf(param('hash'))),
 )
 
 type WriteParameters = ViewerParameters &
@@ -140,7 +139,7 @@ type WriteParameters = ViewerParameters &
     shown_headers: string
   }
 
-const WRITE_TYPES: RowTypes<WriteParameters> = {
+const WRITE_TYPES: SqlTypes<WriteParameters> = {
   ...VIEWER_TYPES,
   ...AUDIT_TYPES,
   id: 'integer',
@@ -157,9 +156,9 @@ const WRITE_TYPES: RowTypes<WriteParameters> = {
   cached_definitions: 'bytea[]',
 }
 
-/** The parts of a tool that a write stores besides its row. A `shared` definition is stored already: see `isStored`. */
-export interface WriteShape {
-  definition: false | 'single' | 'shared'
+/** The parts of a tool that a write stores besides its row. */
+interface WriteShape {
+  definition: boolean
   headers: boolean
   /** True to return only the version. */
   minimal: boolean
@@ -169,7 +168,7 @@ const writeStatements = new Map<string, ReturnType<typeof compileWrite>>()
 
 /** Stores decided updates and returns the new rows. Returns none if the tool is locked, changed, no longer manageable or re-encrypted. */
 export function writeStatement(shape: WriteShape) {
-  const parts = [shape.definition && `${shape.definition} definition`, shape.headers && 'headers']
+  const parts = [shape.definition && 'definition', shape.headers && 'headers']
   const key = `${parts.map(part => part || '').join('+')}${shape.minimal ? ' minimal' : ''}`
   const existing = writeStatements.get(key)
   if (existing) return existing
@@ -179,67 +178,65 @@ export function writeStatement(shape: WriteShape) {
 }
 
 function compileWrite(shape: WriteShape, key: string) {
-  // A large definition is a parameter of its own: in a list it would be copied.
-  const types = shape.definition === 'single' ? { ...WRITE_TYPES, definition_text: { single: 'text' } } : WRITE_TYPES
-  return rowStatement<WriteParameters, ToolRow>(
+  return statement<WriteParameters, ToolRow>(
     `tool_write(${key})`,
-    types,
-    (param, db) => {
+    WRITE_TYPES,
+    param => {
       // The caller adds a definition from the request itself.
       const definition = shape.definition ? lit(null) : markedDefinition(param('cached_definitions'))
       const answer = shape.minimal
         ? [tool.ref('t.version').as('version')]
         : answerColumns(definition, param('shown_headers'))
-      const changed = db
-        .with(materialized('locked'), db => lockedTools(param, db, shape))
+      const changed = queries()
+        .with(materialized('locked'), () => lockedTool(param))
         .with('changed', db =>
           db
             .updateTable('tool as t')
-            .from('locked as input')
+            .from('locked')
             .set({
               ...changedColumns('t', COLUMNS, param('changed_columns')),
               definition_hash: bytesOf(param('definition_hash')),
               ...nextVersion('t', param),
             })
-            .where('t.id', '=', param('id'))
-            .returning(['input.position', ...answer]),
+            .whereRef('t.id', '=', 'locked.id')
+            .returning(answer),
         )
       const parts = {
         ...(shape.definition && { stored_definitions: storeDefinitions(param) }),
         ...(shape.headers && replaceHeaders(param)),
         audited: insertAudit('tool', param),
       }
-      return withParts(changed, parts).selectFrom('changed').selectAll().$castTo<Positioned<ToolRow>>()
+      return withParts(changed, parts).selectFrom('changed').selectAll().$castTo<ToolRow>()
     },
-    'id',
+    true,
   )
 }
 
-/** SQL: the input rows whose tools are unchanged since the decision. Locks the tools without waiting. */
-function lockedTools(param: Param<WriteParameters>, db: QueryCreator<Tables & Input>, { definition }: WriteShape) {
+/** SQL: the tool `t` if it is unchanged since the decision. Locks it without waiting. */
+function lockedTool(param: Param<WriteParameters>) {
   const viewer = viewerOf(param)
   const linked = on<{ t: 'tool' }>()
     .selectFrom('oauth_config as o')
     .where('o.id', '=', param('oauth_config_id'))
     .where(({ eb }) => or([eb('o.id', '=', eb.ref('t.oauth_config_id')), isLinkable(viewer)]))
-  return db
-    .selectFrom('input')
-    .innerJoin('tool as t', join => join.on('t.id', '=', param('id')).on('t.version', '=', param('version')))
-    .selectAll('input')
+  return queries()
+    .selectFrom('tool as t')
+    .select('t.id')
+    .where('t.id', '=', param('id'))
+    .where('t.version', '=', param('version'))
     .where('t.secrets_generation', '=', param('secrets_generation'))
     .where(keyIsFree(param('idempotency_key')))
     .where(grantsStand(param))
     .where(or([tool(viewer.user, 'is', null), managesTool(viewer)]))
     .where(or([tool(param('oauth_config_id'), 'is', null), exists(linked)]))
-    .$if(definition === 'shared', query => query.where(exists(storedDefinition(param))))
     .forNoKeyUpdate('t')
     .skipLocked()
 }
 
-/** Stores a definition once for each hash. A `shared` statement only locks it against pruning. */
+/** Stores a definition once for each hash. */
 function storeDefinitions(param: Param<WriteParameters>) {
   const given = queries<{ locked: object }>()
-    .selectFrom('locked as input')
+    .selectFrom('locked')
     .select(({ cast }) => [
       bytesOf(param('definition_hash')).as('hash'),
       cast<string>(param('definition_text'), 'json').as('content'),
@@ -253,7 +250,7 @@ function storeDefinitions(param: Param<WriteParameters>) {
     .onConflict(conflict => conflict.column('hash').doNothing())
 }
 
-/** SQL: the definition is stored. A batch uses only stored ones, because storing could wait for another transaction. */
+/** SQL: the stored definition. */
 function storedDefinition(param: Param<WriteParameters>) {
   return queries()
     .selectFrom('tool_definition as d')
@@ -264,7 +261,7 @@ function storedDefinition(param: Param<WriteParameters>) {
 function replaceHeaders(param: Param<WriteParameters>) {
   const header = on<{ g: { value: string } }>()
   const text = (name: keyof SentHeader) => memberText(header.ref('g.value'), lit(name))
-  const sent = changedRows()
+  const sent = changedRow()
     .crossJoin(elementsOf(param('headers'), 'g'))
     .select(({ cast, eb }) => [
       named(param('id'), 'tool_id'),
@@ -285,10 +282,9 @@ function replaceHeaders(param: Param<WriteParameters>) {
       bytesOf(ref('g.fingerprint')).as('fingerprint'),
     ])
   const kept = ['name', 'key_id', 'nonce', 'ciphertext', 'fingerprint'] as const
-  const removed = queries<{ changed: { position: number }; locked: { position: number } }>()
+  const removed = queries<{ changed: { version: number } }>()
     .deleteFrom('tool_header as h')
     .using('changed')
-    .innerJoin('locked as input', 'input.position', 'changed.position')
     .where('h.tool_id', '=', param('id'))
     .where('h.position', '>=', tool.fn<number>('json_array_length', [param('headers')]))
   const putting = queries()

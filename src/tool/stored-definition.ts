@@ -2,7 +2,6 @@ import { withRetries } from '../db/connection/retry.js'
 import type { Database } from '../db/database.js'
 import { readMergeBase } from '../updates/merge.js'
 import type { UpdateRequest } from '../updates/resource.js'
-import { BATCHED_BYTES_MAX } from '../updates/run-statement.js'
 import { versionsInTags } from '../updates/tag.js'
 import { cachedTexts } from './definition-cache.js'
 import type { ToolState } from './snapshot.js'
@@ -14,14 +13,11 @@ export interface StoredDefinition {
   bytes: number
 }
 
-/** Reads the text of a stored definition; undefined if it was pruned. A large one is read alone. */
-export async function textOf(database: Database, { hash, bytes }: StoredDefinition): Promise<string | undefined> {
+/** Reads the text of a stored definition; undefined if it was pruned. */
+export async function textOf({ db }: Database, { hash }: StoredDefinition): Promise<string | undefined> {
   const cached = cachedTexts([hash]).get(hash)
   if (cached !== undefined) return cached.toString()
-  const query = readDefinition.for({ hash })
-  const isBatchable = bytes <= BATCHED_BYTES_MAX
-  const row = await withRetries(() => (isBatchable ? query.batched(database) : query.single(database.db)))
-  return row?.definition
+  return (await withRetries(() => readDefinition.first(db, { hash })))?.definition
 }
 
 /** Returns the definition that a request edits: the stored one or, for a merge, that of the version in `If-Match`. */

@@ -36,7 +36,7 @@ const COLUMNS = {
 type ColumnName = keyof typeof COLUMNS
 const NAMES = Object.keys(COLUMNS) as ColumnName[]
 
-/** The parameter types of an audit row in a row statement. */
+/** The parameter types of an audit row in a statement. */
 export const AUDIT_TYPES = Object.fromEntries(
   NAMES.map(name => [name, COLUMNS[name] === 'hex' ? 'text' : COLUMNS[name]]),
 ) as SqlTypes<AuditEntry & RequestKey>
@@ -48,13 +48,12 @@ export function changesOf(kind: ResourceKind, id: Expression<number>) {
   return queries().selectFrom('audit as a').where('a.resource_kind', '=', lit(kind)).where('a.resource_id', '=', id)
 }
 
-/** SQL: the rows that a statement changed, joined with their parameters as `input`. `locked` has the rows that it found and locked. */
-export function changedRows() {
-  const db = queries<{ changed: { position: number }; locked: { position: number } }>()
-  return db.selectFrom('changed').innerJoin('locked as input', 'input.position', 'changed.position')
+/** SQL: the row that a statement changed; none if it changed nothing. */
+export function changedRow() {
+  return queries<{ changed: { version: number } }>().selectFrom('changed')
 }
 
-/** SQL: inserts an audit row for each of `changedRows`. */
+/** SQL: inserts an audit row for `changedRow`. */
 export function insertAudit(kind: ResourceKind, param: Param<AuditEntry & RequestKey & Written>) {
   const known: Partial<Record<ColumnName, Expression<unknown>>> = {
     resource_kind: lit(kind),
@@ -67,10 +66,10 @@ export function insertAudit(kind: ResourceKind, param: Param<AuditEntry & Reques
   const sent = (name: ColumnName) =>
     COLUMNS[name] === 'hex' ? bytesOf(param(name) as Expression<string>) : param(name)
   const values = NAMES.map(name => named(known[name] ?? sent(name), name))
-  return queries().insertInto('audit').columns(NAMES).expression(changedRows().select(values))
+  return queries().insertInto('audit').columns(NAMES).expression(changedRow().select(values))
 }
 
-/** The columns of an audit row, for an insert outside a row statement. */
+/** The columns of an audit row, for an insert by values. */
 export function auditColumns(entry: AuditEntry & RequestKey) {
   const values = NAMES.map(name => {
     const value = entry[name]

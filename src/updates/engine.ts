@@ -3,8 +3,7 @@ import { viewerParameters } from '../auth/viewer.js'
 import { CommitUnknown, ConnectionLost, classifyDatabaseError } from '../db/connection/database-error.js'
 import { withRetries } from '../db/connection/retry.js'
 import { bytesOf, queries } from '../db/statements/queries.js'
-import type { RowQuery } from '../db/statements/row-statement.js'
-import { statement } from '../db/statements/statement.js'
+import { type Ask, statement } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
 import { inTransaction } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
@@ -63,7 +62,7 @@ const IDS_TRIED_MAX = 5
 export async function create<T extends ResourceTypes>(job: Job<T>): Promise<Updated<T>> {
   const { database, resource, request } = job
   return await settled(job, async () => {
-    if (await isKeyInUse(database, request.key)) throw new IdempotencyKeyInUse()
+    if (await isKeyInUse(database.db, request.key)) throw new IdempotencyKeyInUse()
     const make: typeof lockRow = (trx, _, id) => insertBlank(trx, resource, id, request.caller.userId)
     for (let tries = 0; tries < IDS_TRIED_MAX; tries++) {
       const own = { ...job, request: { ...request, id: await nextId(database.db, resource.kind) } }
@@ -141,7 +140,6 @@ async function decideAndWrite<T extends ResourceTypes>(
   const { write, query, onSend } = statementFor(job, state, decision)
   const asked = {
     bytes: isMinimal(request, state, decision) ? 0 : resource.definitionBytes(state, decision),
-    isBatchable: resource.isBatchable(decision),
     isDryRun: request.dryRun && changes,
     onSend,
   }
@@ -164,7 +162,7 @@ function decidedUnlessStale<D>(request: UpdateRequest, state: VersionedState, de
 /** Step 2. */
 async function lockAndDecideAgain<T extends ResourceTypes>(job: Job<T>): Promise<Updated<T>> {
   const { database, resource, request } = job
-  if (await isKeyInUse(database, request.key)) throw new IdempotencyKeyInUse()
+  if (await isKeyInUse(database.db, request.key)) throw new IdempotencyKeyInUse()
   const row = `${resource.kind} ${request.id}`
   const { rowTurn, lockedRow } = request.bounds
   const updated = await rowTurn(row, async () => {
@@ -190,7 +188,7 @@ async function inLockingTransaction<T extends ResourceTypes>(
     return await inTransaction(database, { rollback: request.dryRun }, async trx => {
       if (!(await takeKey(trx, key))) throw new IdempotencyKeyInUse()
       if (!(await lock(trx, resource.kind, request.id))) return undefined
-      if ((await firstAnswer(key, query => query.single(trx))) !== undefined) throw new KeyTaken()
+      if ((await firstAnswer(trx, key)) !== undefined) throw new KeyTaken()
       // The lock covers only the row. Shares and rights may still change before the write, which checks them: then decide again.
       for (let tries = 0; tries < LOCKED_TRIES_MAX; tries++) {
         const asOfNow = { database, resource, request: { ...request, caller: await request.callerNow(trx) } }
@@ -198,7 +196,7 @@ async function inLockingTransaction<T extends ResourceTypes>(
         const planned = statementFor(asOfNow, state, decision)
         write = planned.write
         planned.onSend?.()
-        const row = await planned.query.single(trx)
+        const row = await planned.query(trx)
         if (row === undefined) continue
         if (write === undefined) await storeKey(trx, key, row.version)
         const updated = updatedBy(asOfNow, state, decision, row)
@@ -239,7 +237,7 @@ function statementFor<T extends ResourceTypes>(
   { resource, request }: Job<T>,
   state: T['State'],
   decision: T['Decision'],
-): { query: RowQuery<T['Row']>; write?: Write<T>; onSend?: () => void } {
+): { query: Ask<T['Row']>; write?: Write<T>; onSend?: () => void } {
   const viewer = viewerParameters(request.caller)
   if (decision.changes.length === 0) {
     const minimal = isMinimal(request, state, decision)

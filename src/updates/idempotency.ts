@@ -2,7 +2,6 @@ import { type Expression, type SqlBool, sql, type Transaction } from 'kysely'
 import type { Caller } from '../auth/caller.js'
 import { classifyDatabaseError } from '../db/connection/database-error.js'
 import { bytesOf, hexOf, instant, lit, on, queries } from '../db/statements/queries.js'
-import { type BatchRunner, type RowQuery, rowStatement } from '../db/statements/row-statement.js'
 import { type Executor, statement } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
 import { InvalidRequest } from '../errors.js'
@@ -40,12 +39,9 @@ export interface FirstAnswer {
 }
 
 /** Returns the answer that the first request with this key had, if any. Throws `InvalidRequest` if that was a different request. */
-export async function firstAnswer(
-  key: RequestKey,
-  run: (query: RowQuery<StoredAnswer>) => Promise<StoredAnswer | undefined>,
-): Promise<FirstAnswer | undefined> {
+export async function firstAnswer(executor: Executor, key: RequestKey): Promise<FirstAnswer | undefined> {
   if (key.idempotency_key === null) return undefined
-  const first = await run(storedKey.for({ idempotency_key: key.idempotency_key }))
+  const first = await storedKey.first(executor, { idempotency_key: key.idempotency_key })
   if (first === undefined || first.request_fingerprint === key.request_fingerprint) return first
   const msg = 'This key was used for another request; a key stands for one request and its repetitions'
   throw new InvalidRequest([{ loc: ['header', 'idempotency-key'], msg, type: 'idempotency_key_reused' }])
@@ -58,9 +54,9 @@ export async function storeKey(trx: Transaction<Tables>, key: RequestKey, versio
 }
 
 /** True if an update with this key is running. */
-export async function isKeyInUse(database: BatchRunner, key: RequestKey): Promise<boolean> {
+export async function isKeyInUse(executor: Executor, key: RequestKey): Promise<boolean> {
   if (key.idempotency_key === null) return false
-  const row = await tryKeyShared.for({ idempotency_key: key.idempotency_key }).batched(database)
+  const row = await tryKeyShared.first(executor, { idempotency_key: key.idempotency_key })
   return row?.taken !== true
 }
 
@@ -96,7 +92,7 @@ interface StoredAnswer extends FirstAnswer {
 
 const KEY_TYPES = { idempotency_key: 'text' }
 
-const storedKey = rowStatement<StoredKey, StoredAnswer>('stored_key', KEY_TYPES, (param, db) => {
+const storedKey = statement<StoredKey, StoredAnswer>('stored_key', KEY_TYPES, param => {
   const key = bytesOf(param('idempotency_key'))
   const version = queries()
     .selectFrom('audit')
@@ -116,11 +112,10 @@ const storedKey = rowStatement<StoredKey, StoredAnswer>('stored_key', KEY_TYPES,
       'request_fingerprint',
     ])
     .where('idempotency_key', '=', key)
-  return db
-    .selectFrom('input')
-    .crossJoinLateral(version.unionAll(unchanged).limit(lit(1)).as('first'))
+  return queries()
+    .selectFrom(version.unionAll(unchanged).limit(lit(1)).as('first'))
     .select(({ ref }) => [
-      ...(['input.position', 'first.id', 'first.version', 'first.shownAt'] as const),
+      ...(['first.id', 'first.version', 'first.shownAt'] as const),
       hexOf(ref('first.request_fingerprint')).as('request_fingerprint'),
     ])
 })
@@ -142,8 +137,6 @@ const tryKey = statement<StoredKey, { taken: boolean }>('try_key', KEY_TYPES, pa
   queries().selectNoFrom(lockKey('pg_try_advisory_xact_lock', param('idempotency_key')).as('taken')),
 )
 
-const tryKeyShared = rowStatement<StoredKey, { taken: boolean }>('try_key_shared', KEY_TYPES, (param, db) =>
-  db
-    .selectFrom('input')
-    .select(['input.position', lockKey('pg_try_advisory_xact_lock_shared', param('idempotency_key')).as('taken')]),
+const tryKeyShared = statement<StoredKey, { taken: boolean }>('try_key_shared', KEY_TYPES, param =>
+  queries().selectNoFrom(lockKey('pg_try_advisory_xact_lock_shared', param('idempotency_key')).as('taken')),
 )

@@ -40,8 +40,7 @@ export async function readResource<T extends ResourceTypes>(
   const state = await wholeState(job, prefetched)
   requireShown(state)
   const bytes = resource.definitionBytes(state, null)
-  const asked = { bytes, isBatchable: true }
-  const row = await runStatement(database, resource.reading(state, viewer), request, asked)
+  const row = await runStatement(database, resource.reading(state, viewer), request, { bytes })
   const shown = row ?? (await bounded(request, bytes, readAgain))
   return { snapshot: textOf(shown), version: shown.version }
 
@@ -54,7 +53,7 @@ export async function readResource<T extends ResourceTypes>(
     return await inOneSnapshot(database, async trx => {
       const state = await resource.read(trx, prefetched.id, viewer)
       requireShown(state)
-      const row = await resource.reading(state, viewer).single(trx)
+      const row = await resource.reading(state, viewer)(trx)
       if (row === undefined) throw new Error(`${resource.kind} ${prefetched.id} changed within one snapshot`)
       return row
     })

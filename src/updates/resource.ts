@@ -3,8 +3,7 @@ import type { Caller } from '../auth/caller.js'
 import type { CallerNow } from '../auth/hook.js'
 import type { ViewerParameters } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
-import type { RowQuery } from '../db/statements/row-statement.js'
-import type { Executor } from '../db/statements/statement.js'
+import type { Ask, Executor } from '../db/statements/statement.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
 import type { AnswerText } from './answer-text.js'
 import type { Actor, AuditEntry, Change, RequestKey } from './audit.js'
@@ -83,7 +82,7 @@ export interface ReadRequest extends ReadLimits {
 export interface UpdateRequest extends ReadRequest {
   kind: ResourceKind
   id: number
-  /** Authenticates the caller again and reads the resource as the route's lookup does, in a batch. Throws a refusal. */
+  /** Authenticates the caller again and reads the resource as the route's lookup does. Throws a refusal. */
   authenticateAgain(): Promise<CallerNow>
   /** Authenticates the caller again within a transaction. Throws likewise. */
   callerNow(trx: Executor): Promise<Caller>
@@ -142,14 +141,12 @@ export interface VersionedResource<T extends ResourceTypes> {
   ): Promise<T['References']>
   /** True if the writing statement can check the rest of the decision itself. Otherwise the engine decides again under the lock. */
   isStorable(decision: T['Decision']): boolean
-  /** False if the writing statement could wait for a lock: then it must not hold up a batch. */
-  isBatchable(decision: T['Decision']): boolean
   /** Bytes of stored definitions in the answer after the decision, or of the stored state if the decision is null. */
   definitionBytes(state: T['State'], decision: T['Decision'] | null): number
   /** Throws `SnapshotTooLarge` if the definitions exceed `bytesMax`. */
   requireAnswerable(state: T['State'], bytesMax: number): void
   /** The statement that reads the row, or its version alone. It returns no row if the state has changed. */
-  reading(state: T['State'], viewer: ViewerParameters, minimal?: boolean): RowQuery<T['Row']>
+  reading(state: T['State'], viewer: ViewerParameters, minimal?: boolean): Ask<T['Row']>
   /** The statement that stores the decision if the state is unchanged, and returns the new row or its version. It may change `entry`. */
   writing(
     state: T['State'],
@@ -157,7 +154,7 @@ export interface VersionedResource<T extends ResourceTypes> {
     viewer: ViewerParameters,
     entry: AuditEntry & RequestKey,
     minimal: boolean,
-  ): RowQuery<T['Row']>
+  ): Ask<T['Row']>
   snapshot(row: T['Row']): AnswerText
   /** The hash of the replaced tool definition. The audit row keeps it stored. */
   replacedDefinition(state: T['State'], decision: T['Decision']): string | null

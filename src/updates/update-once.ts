@@ -121,7 +121,7 @@ async function answerBefore<T extends ResourceTypes>(
   repeat: (first: FirstAnswer) => Promise<Shown>,
 ): Promise<Answered<T> | undefined> {
   const { database, request } = job
-  const first = await withRetries(() => firstAnswer(request.key, query => query.batched(database)))
+  const first = await withRetries(() => firstAnswer(database.db, request.key))
   if (first === undefined) return undefined
   const { id, version } = first
   try {

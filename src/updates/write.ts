@@ -42,7 +42,7 @@ export async function storeDecision<T extends ResourceTypes>(
 ): Promise<number> {
   if (decision.changes.length === 0) return state.version
   const entry = entryOf(resource, state, decision, actor, NO_KEY)
-  const row = await resource.writing(state, decision, viewer, entry, true).single(trx)
+  const row = await resource.writing(state, decision, viewer, entry, true)(trx)
   if (row === undefined) throw new Error(`${resource.kind} ${state.id} changed under its lock`)
   return row.version
 }

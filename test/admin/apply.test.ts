@@ -145,7 +145,7 @@ t.test('every fault of a document is reported at once, at its place, and nothing
 
 t.test('a token made for a user authenticates that user', async t => {
   const text = await token('alice@example.com', { scopes: ['basic'], requireIfMatch: true })
-  const { caller } = await authenticate(database, hashToken(text), undefined)
+  const { caller } = await authenticate(database.db, hashToken(text), undefined)
   t.match(caller, { email: 'alice@example.com', permission: 'basic', token: { requiresIfMatch: true } })
 })
 

@@ -171,7 +171,7 @@ t.test('a token is made, bound by name, works, is rotated and revoked', async t 
   const args = ['--for', 'alice@example.com', '--scope', 'basic', '--agent', '2', '--expires', '12h']
   const made = await json('token', 'create', ...args)
   t.match(made.expires_at, /^\d{4}-/)
-  const callerOf = async (secret: string) => await authenticate(database, hashToken(secret), undefined)
+  const callerOf = async (secret: string) => await authenticate(database.db, hashToken(secret), undefined)
   const reading = await json('token', 'create', '--for', 'alice@example.com', '--read-only', '--scope', 'basic')
   t.match(await callerOf(reading.token), { caller: { permission: 'basic', token: { readOnly: true } } })
   t.match(await callerOf(made.token), { caller: { email: 'alice@example.com', token: { personaIds: [2] } } })

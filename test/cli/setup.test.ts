@@ -26,7 +26,7 @@ t.test('init: an empty database has its schema, an administrator and a token; a 
   t.equal(status, 0, stderr)
   const database = openUrl(url, readConfig({}))
   t.teardown(() => database.close())
-  const { caller } = await authenticate(database, hashToken(stdout.trim()), undefined)
+  const { caller } = await authenticate(database.db, hashToken(stdout.trim()), undefined)
   t.match(caller, { email: 'alice@example.com', permission: 'admin' })
   const again = await agentctl({ url, args: ['init', 'bob@example.com'] })
   t.match(again, { status: 1, stderr: /there is an administrator already, alice@example.com/ })

@@ -10,7 +10,7 @@ const MARGIN_MS = 8_000
 
 const UPDATES = 200
 
-/** What the default settings give: 5 s for a connection or for earlier batches, 12 s for a statement, 2.5 s to settle. */
+/** What the default settings give: 5 s for a connection, 12 s for a statement, 2.5 s to settle. */
 const BOUNDS_MS = { overloaded: 5_000, database_unreachable: 17_000, unsettled: 14_500, probe: 2_000 }
 
 const cluster = await Cluster.create()

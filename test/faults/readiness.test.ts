@@ -53,7 +53,7 @@ t.test(
   },
 )
 
-t.test('200 for updates of a batch that waits for a standby: nothing ends that wait, however long it is', async t => {
+t.test('200 for updates that wait for a standby: nothing ends that wait, however long it is', async t => {
   const cluster = await Cluster.create()
   t.teardown(() => cluster.remove())
   const { service, update } = await serve(cluster)
@@ -65,12 +65,12 @@ t.test('200 for updates of a batch that waits for a standby: nothing ends that w
     await cluster.query('select pg_reload_conf()', [], 'postgres')
   }
   await wait('nobody')
-  const updates = Promise.all(ids.map(id => update('in a batch', id)))
+  const updates = Promise.all(ids.map(id => update('awaited', id)))
   await until(async () => {
     const waiting = `select from pg_stat_activity where wait_event = 'SyncRep' and clock_timestamp() > query_start + '1 s'::interval`
     return (await cluster.query(waiting)).length > 0
   })
-  const shown = await cluster.query(`select from persona where description = 'in a batch'`)
+  const shown = await cluster.query(`select from persona where description = 'awaited'`)
   t.equal(shown.length, 0, 'no reader sees what a failover would lose')
   await wait('')
   t.strictSame(

@@ -122,7 +122,7 @@ const agent = '/persona/101?update_mask='
 const tool = '/admin/tool/custom/204'
 const WAYS: Record<string, Way[]> = {
   persona: [
-    { title: 'batched', method: 'PATCH', url: `${agent}description`, body: n => ({ description: `d${n}` }) },
+    { title: 'by one statement', method: 'PATCH', url: `${agent}description`, body: n => ({ description: `d${n}` }) },
     { title: 'single', method: 'PATCH', url: `${agent}label_ids`, body: n => ({ label_ids: [1 + (n % 2)] }) },
     {
       title: 'dry run',
@@ -134,7 +134,7 @@ const WAYS: Record<string, Way[]> = {
     { title: 'minimal read', method: 'PATCH', url: agent, body: () => ({}), headers: MINIMAL },
   ],
   tool: [
-    { title: 'batched', method: 'PUT', url: tool, body: n => ({ description: `d${n}` }) },
+    { title: 'by one statement', method: 'PUT', url: tool, body: n => ({ description: `d${n}` }) },
     {
       title: 'single',
       method: 'PUT',

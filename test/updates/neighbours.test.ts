@@ -57,7 +57,7 @@ t.test('200 for an update while slow statements of other agents run on all conne
   })
   await waiting(slow.length)
   const [beside, slowToo] = [patch(8, { description: 'sent together' }), patch(9, { description: 'slow 9' })]
-  t.equal((await beside).statusCode, 200, 'from the batch of a slow one')
+  t.equal((await beside).statusCode, 200, 'beside a slow one')
   for (let round = 0; round < 5; round++) t.equal((await patch(5, { description: `of ${round}` })).statusCode, 200)
   await holder.end()
   t.strictSame(

@@ -54,7 +54,7 @@ const SYNC_REPLICATION_WAIT = 'SyncRepWaitForLSN'
 const NOT_STORED: ReadonlySet<DatabaseErrorKind> = new Set(['disk_full', 'read_only'])
 
 /**
- * An open connection of the pool, for Kysely and for batches. Runs and prepares queries, limits their time, and reports a lost connection
+ * An open connection of the pool, for Kysely. Runs and prepares queries, limits their time, and reports a lost connection
  * as `ConnectionLost` or `CommitUnknown`.
  */
 export class Session implements DatabaseConnection {

@@ -37,7 +37,12 @@ export interface Statement<P, R> {
   bind(parameters: P): Query<R>
   /** Runs the statement in its own round trip and returns its rows. */
   run(executor: Executor, parameters: P): Promise<R[]>
+  /** Runs it and returns the first row, if any. */
+  first(executor: Executor, parameters: P): Promise<R | undefined>
 }
+
+/** Runs a statement with one row. Its parameters are read when it is sent. */
+export type Ask<Row> = (executor: Executor) => Promise<Row | undefined>
 
 /**
  * Compiles a statement once, at start-up or first use, because building a large statement costs more than sending it. `build` builds it
@@ -54,7 +59,8 @@ export function statement<P extends object, R>(
   const bind = (parameters: P) =>
     compiled.queryOf(compiled.parameterNames.map(key => boundValue(name, parameters, key)))
   const run = async (executor: Executor, parameters: P) => (await executor.executeQuery<R>(bind(parameters))).rows
-  return { name, ...compiled, bind, run }
+  const first = async (executor: Executor, parameters: P) => (await run(executor, parameters))[0]
+  return { name, ...compiled, bind, run, first }
 }
 
 /** The SQL of a built statement, and its parameter names by position. */
