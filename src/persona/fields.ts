@@ -115,7 +115,7 @@ export const FIELDS = {
     answer: nullable(number()),
   }),
   is_public: column('boolean', false, { request: flag(), changedBy: 'owner', answer: flag() }),
-  recency_bias: column('text', 'base_decay', { request: RecencyBiasSetting }),
+  recency_bias: column('text', 'base_decay', { request: RecencyBiasSetting, read: RecencyBiasSetting }),
   llm_filter_extraction: column('boolean', true, { request: flag(), answer: flag() }),
   llm_relevance_filter: column('boolean', false, { request: flag(), answer: flag() }),
   tool_ids: {
@@ -159,6 +159,7 @@ export const FIELDS = {
       nullable(dateTime(), { description: 'RFC 3339. Without an offset it is UTC; a bare date means midnight.' }),
     ),
     canonical: (date: string) => parseDateTime(date) ?? null,
+    read: nullable(dateTime()),
   }),
   label_ids: {
     link: link('persona_label', 'label_id', 'integer', 'Label', 'labels', {}),

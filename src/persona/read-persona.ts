@@ -22,11 +22,11 @@ import { personaChanges } from './history.js'
 import { pastContent } from './past.js'
 import { personaResource } from './resource.js'
 import { requireVersions } from './rules.js'
-import { PersonaSnapshot, PersonaSummary, PersonaUpsertRequest, personaFieldsUpdate } from './schema.js'
+import { PersonaRecord, PersonaSummary, PersonaUpsertRequest, personaFieldsUpdate, READ_FIELDS } from './schema.js'
 import { PERSONA_LOOKUP, type PersonaState } from './state.js'
 import { readPersonaPage } from './statements.js'
 
-/** `GET /persona/{persona_id}`: answers the agent as an update does. */
+/** `GET /persona/{persona_id}`: answers the agent as an update does, with the fields that updates leave out. */
 export function registerReadPersona(app: FastifyInstance, { database, ...limits }: OperationOptions): void {
   app.withTypeProvider<SchemaTypes>().get(
     '/persona/:persona_id',
@@ -45,7 +45,7 @@ export function registerReadPersona(app: FastifyInstance, { database, ...limits 
         params: Type.Object({ persona_id: pathId() }),
         querystring: Type.Object(ReadQuery),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
-        response: readOneResponses([PersonaSnapshot, personaFieldsUpdate(PersonaUpsertRequest)], 'agent'),
+        response: readOneResponses([PersonaRecord, personaFieldsUpdate(PersonaUpsertRequest)], 'agent'),
       },
     },
     async (request, reply) => {
@@ -58,14 +58,15 @@ export function registerReadPersona(app: FastifyInstance, { database, ...limits 
       const isUpdateView = request.query.view === 'update'
       const job = { database, resource: personaResource, request: { caller: request.caller, ...limits } }
       const readNow = async () => {
-        if (!isUpdateView) return await readResource(job, prefetched)
+        if (!isUpdateView)
+          return await readResource(job, prefetched, ({ snapshot }, state) => snapshot.with(readFields(state)))
         const state = await wholeState(job, prefetched)
         return { version: state.version, snapshot: editable(state) }
       }
       const read =
         earlier === undefined
           ? await readNow()
-          : await readPast(job, id, earlier, isUpdateView ? showEditable : undefined)
+          : await readPast(job, id, earlier, isUpdateView ? showEditable : showRecord)
       return answerRead(reply, { kind: 'persona', id, ...read }, request.headers['if-none-match'] ?? NO_PRECONDITION)
 
       function editable(content: PersonaContent): AnswerText {
@@ -80,6 +81,15 @@ export function registerReadPersona(app: FastifyInstance, { database, ...limits 
       }
     },
   )
+}
+
+const showRecord: typeof personaResource.pastSnapshot = async (executor, state, past, ...limits) => {
+  const { text, notes } = await personaResource.pastSnapshot(executor, state, past, ...limits)
+  return { text: text.with(readFields({ ...state, ...past.values })), notes }
+}
+
+function readFields(content: PersonaContent): object {
+  return Object.fromEntries(READ_FIELDS.map(([name]) => [name, content[name]]))
 }
 
 /** `GET /persona`: lists the agents that the caller sees as short records, by pages. */

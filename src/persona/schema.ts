@@ -80,6 +80,14 @@ export const PersonaSnapshot = Type.Object(
   { $id: 'PersonaSnapshot' },
 )
 
+/** The fields that only a read of one agent has: with them it shows all that a whole update replaces. */
+export const READ_FIELDS = COLUMNS.flatMap(([name, { read }]) => (read === undefined ? [] : [[name, read] as const]))
+
+export const PersonaRecord = Type.Object(
+  { ...PersonaSnapshot.properties, ...Object.fromEntries(READ_FIELDS) },
+  { $id: 'PersonaRecord' },
+)
+
 export type PersonaSummary = Static<typeof PersonaSummary>
 export const PersonaSummary = Type.Object(
   {
@@ -111,5 +119,6 @@ export const personaComponents = [
   FederatedConnectorSummary,
   DocumentSetSummary,
   PersonaSnapshot,
+  PersonaRecord,
   PersonaSummary,
 ]

@@ -21,6 +21,12 @@ export class AnswerText {
     return this.#texts.map(text => (typeof text === 'string' ? text : text.text))
   }
 
+  /** The same JSON object with these members at its end. */
+  with(members: object): AnswerText {
+    const last = String(this.#texts.at(-1)) // of an object the piece with its closing brace
+    return new AnswerText([...this.#texts.slice(0, -1), `${last.slice(0, -1)},${JSON.stringify(members).slice(1)}`])
+  }
+
   /** The UTF-8 bytes of the answer. Definitions are copied as bytes: joining strings would decode all of them first. */
   toBuffer(): Buffer {
     const { pieces } = this

@@ -24,6 +24,8 @@ export interface AnyColumnField {
   readonly canonical?: (value: never) => unknown
   /** Schema of the value in a snapshot. Without it snapshots leave the field out. */
   readonly answer?: TSchema
+  /** Schema of the value in a read of one resource, if snapshots leave the field out. */
+  readonly read?: TSchema
   /** Schema of the value in an organisation document, if it differs from `request`. */
   readonly document?: TSchema
 }

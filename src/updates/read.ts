@@ -25,13 +25,13 @@ export async function wholeState<T extends ResourceTypes>(
 }
 
 /**
- * Answers the stored resource: its version, and its snapshot or what `textOf` makes of the row. If it changed since `prefetched`, reads all
+ * Answers the stored resource: its version, and its snapshot or what `textOf` makes of the row and the state. If it changed since `prefetched`, reads all
  * again in one database snapshot. Throws `ResourceNotFound`, `SnapshotTooLarge`, what the bounds throw, and database errors.
  */
 export async function readResource<T extends ResourceTypes>(
   job: Job<T, ReadRequest>,
   prefetched: T['State'],
-  textOf: (row: T['Row']) => AnswerText = row => job.resource.snapshot(row),
+  textOf: (row: T['Row'], state: T['State']) => AnswerText = row => job.resource.snapshot(row),
 ): Promise<{ snapshot: AnswerText; version: number }> {
   const { database, resource, request } = job
   const { caller, snapshotBytesMax } = request
@@ -41,21 +41,21 @@ export async function readResource<T extends ResourceTypes>(
   requireShown(state)
   const bytes = resource.definitionBytes(state, null)
   const row = await runStatement(database, resource.reading(state, viewer), request, { bytes })
-  const shown = row ?? (await bounded(request, bytes, readAgain))
-  return { snapshot: textOf(shown), version: shown.version }
+  if (row === undefined) return await bounded(request, bytes, readAgain)
+  return { snapshot: textOf(row, state), version: row.version }
 
   function requireShown(state: T['State'] | undefined): asserts state is T['State'] {
     if (state === undefined || !resource.isVisible(state, caller)) throw new ResourceNotFound(resource.kind)
     resource.requireAnswerable(state, snapshotBytesMax)
   }
 
-  async function readAgain(): Promise<T['Row']> {
+  async function readAgain() {
     return await inOneSnapshot(database, async trx => {
       const state = await resource.read(trx, prefetched.id, viewer)
       requireShown(state)
       const row = await resource.reading(state, viewer)(trx)
       if (row === undefined) throw new Error(`${resource.kind} ${prefetched.id} changed within one snapshot`)
-      return row
+      return { snapshot: textOf(row, state), version: row.version }
     })
   }
 }

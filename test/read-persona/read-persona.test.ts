@@ -1,6 +1,8 @@
 import { sql } from 'kysely'
 import t from 'tap'
 import { applyOrganisation } from '../../src/admin/apply.js'
+import { REQUEST_FIELDS as AGENT_FIELDS } from '../../src/persona/fields.js'
+import { REQUEST_FIELDS as TOOL_FIELDS } from '../../src/tool/fields.js'
 import { linked, type WorldApp, worldApp } from '../app.js'
 import { DEFINITION, matrixCallers, matrixOrganisation } from '../matrix-organisation.js'
 
@@ -14,7 +16,7 @@ t.test('200: the agent as an update answers it, with a tag that an update takes 
   const read = await call('GET', PATH, { token: admin })
   t.equal(read.statusCode, 200)
   const unchanged = await call('PATCH', `${PATH}?update_mask=&dry_run=true`, { token: admin, body: {} })
-  t.strictSame(read.json(), unchanged.json())
+  t.match(read.json(), unchanged.json())
   const written = await call('PATCH', `${PATH}?update_mask=name`, {
     token: admin,
     body: { name: 'Read before' },
@@ -29,6 +31,44 @@ t.test('200: the agent as an update answers it, with a tag that an update takes 
   t.equal(stale.statusCode, 412)
   t.match(stale.json().changed, [{ field: 'name' }], 'the tag says which version was read')
 })
+
+t.test('200: a read has all that a whole update replaces, and changes nothing when it is sent back', async t => {
+  const [agentFields, toolFields] = [AGENT_FIELDS, TOOL_FIELDS].map(fields => fields.map(([name]) => name))
+  const dated = { search_start_date: '2024-01-02T03:04:05.000000Z', recency_bias: 'favor_recent' }
+  await call('PATCH', `${PATH}?update_mask=${Object.keys(dated)}`, { token: admin, body: dated })
+  const { version } = (await call('GET', `${PATH}/history?limit=1`, { token: admin })).json()[0]
+  const resources = [
+    ...[PATH, `/api${PATH}`].map(path => ({ path, method: 'PATCH', write: path, fields: agentFields })),
+    ...['', '/api'].map(prefix => {
+      return { path: `${prefix}/tool/10`, method: 'PUT', write: `${prefix}/admin/tool/custom/10`, fields: toolFields }
+    }),
+  ] as const
+  for (const { path, method, write, fields = [] } of resources) {
+    const read = await call('GET', path, { token: admin })
+    const record = read.json()
+    const body = Object.fromEntries(
+      fields.filter(name => name !== 'remove_image').map(name => [name, valueIn(record, name)]),
+    )
+    t.strictSame(
+      Object.keys(body).filter(name => body[name] === undefined),
+      [],
+      `${path} shows each field`,
+    )
+    const tag = String(read.headers.etag).replace(/\..*/, '"')
+    const sent = await call(method, write, { token: admin, body })
+    t.match(sent, { statusCode: 200, headers: { etag: tag } }, `${write} ${sent.body}`)
+  }
+  t.match((await call('GET', PATH, { token: admin })).json(), dated)
+  await call('PATCH', `${PATH}?update_mask=search_start_date`, { token: admin, body: { search_start_date: null } })
+  t.match((await call('GET', `${PATH}?version=${version}`, { token: admin })).json(), dated, 'also an earlier version')
+})
+
+/** The value of a request's field in a record: itself, or the ids of the records in its place. */
+function valueIn(record: Record<string, unknown>, name: string): unknown {
+  const value = record[name] ?? record[name.replace(/_ids$/, 's')] ?? (name in record ? null : undefined)
+  if (!Array.isArray(value) || !/_ids$|^users$/.test(name)) return value
+  return value.map(item => item.id ?? item)
+}
 
 t.test('200: every name in an agent is that of its own id, where no two tables have an id in common', async t => {
   const world = await worldApp(t)
