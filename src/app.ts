@@ -9,7 +9,6 @@ import { trustIn } from './auth/client-address.js'
 import { registerAuthentication } from './auth/hook.js'
 import type { Config } from './config.js'
 import { registerReadPage } from './console/read-page.js'
-import { registerValidateText } from './console/validate-text.js'
 import type { Database } from './db/database.js'
 import { registerAdmission } from './http/admission.js'
 import { registerBodyParser } from './http/body.js'
@@ -152,7 +151,6 @@ function registerOperations(app: FastifyInstance, { config, database, service, v
   registerDeleteTool(app, { ...options, release: releaseTool })
   registerValidateTool(app, toolOptions)
   registerToday(app, toolOptions)
-  if (config.server.console) registerValidateText(app, { ...toolOptions, deadlineMs, turn: bodyTurns(1, deadlineMs) })
   registerMcp(app, { version, origins: config.server.corsOrigins, toolBodyBytes: bodyLimitBytes })
 }
 

@@ -1,12 +1,11 @@
 /* The page for people. It adds no rules: each view shows what the service answers any program. The token is in memory alone. */
-const [LINE_PX, ROWS, TRIES] = [20, 100, 10]
+const [ROWS, TRIES] = [100, 10]
 const MAX = { rows: 5_000, shown: 20_000, words: 100_000, differences: 1_000, fileBytes: 2 ** 24 } // texts in characters
 const KINDS = { agents: ['persona', 'Agent', 'persona'], tools: ['tool', 'Tool', 'admin/tool/custom'] }
 const ADDRESS = /^#\/(agents|tools)(\/\d+(\/(compare|restore)(\/\d+)+)?)?$/ // numbers alone: they become parts of requests
 const $ = id => document.getElementById(id)
 const box = $('box')
-const isNarrow = matchMedia('(max-width: 70rem)')
-let [token, caller, findings, lines, place, drawnAt, timer] = ['', undefined, [], 1, 0, 0, undefined]
+let [token, caller, timer] = ['', undefined, undefined]
 let turn = new AbortController() // of what the page does now; what comes later ends it
 
 /** What a reader cannot see, or what changes the order of the text around it, is shown by its number. */
@@ -49,12 +48,16 @@ function exact(_, value, context) {
 }
 
 /** Sends a request. Throws `{ status, ...body }` for an answer that is not a success, or answers it as `problem`; 0 is no answer at all. */
-async function ask(method, path, { body, headers, signal = turn.signal, known = [] } = {}) {
-  const sent = { authorization: `Bearer ${token}`, ...(body && { 'content-type': 'application/json' }), ...headers }
-  const asked = fetch(path, { method, headers: sent, body: body && JSON.stringify(body), signal })
+async function ask(
+  method,
+  path,
+  { body, text = body && JSON.stringify(body), headers, signal = turn.signal, known = [] } = {},
+) {
+  const sent = { authorization: `Bearer ${token}`, ...(text && { 'content-type': 'application/json' }), ...headers }
+  const asked = fetch(path, { method, headers: sent, body: text, signal })
   const read = asked.then(async answer => [answer, await answer.text()])
-  const [answer, text] = await read.catch(() => Promise.reject({ status: 0 }))
-  const data = /^[[{]/.test(text) ? JSON.parse(text, exact) : {}
+  const [answer, received] = await read.catch(() => Promise.reject({ status: 0 }))
+  const data = /^[[{]/.test(received) ? JSON.parse(received, exact) : {}
   const problem = { ...data, status: answer.status, retryS: Number(answer.headers.get('retry-after')) }
   if (known.includes(answer.status)) return { problem }
   if (!answer.ok) throw problem
@@ -306,69 +309,76 @@ function scheduleCheck() {
   turn.abort()
   clearTimeout(timer)
   $('editor').className = 'stale'
-  lines = box.value.split('\n').length
-  drawLines()
   timer = setTimeout(() => $('definition').hidden || doing(check), 300 + box.value.length / 10_000)
 }
 box.oninput = scheduleCheck
 $('against').oninput = scheduleCheck
 const setText = text => scheduleCheck(Object.assign(box, { value: text }))
 
+/** Validates the text in the box, as JSON, by the route that programs use. Its numbers are sent as they are written. */
 async function validated(more) {
   const tool = $('against').value.trim()
-  const query = new URLSearchParams({ ...(tool && { tool_id: tool }), ...more })
-  return (await ask('POST', `console/validate?${query}`, { body: { text: box.value } })).data
+  const query = new URLSearchParams({ report: 'full', view: 'functions', ...(tool && { tool_id: tool }), ...more })
+  const text = `{"definition":${box.value}}`
+  const { data, warnings, problem } = await ask('POST', `admin/tool/custom/validate?${query}`, { text, known: [422] })
+  const found = (kind, list) => list.map(({ loc, msg }) => ({ kind, msg, place: placeOf(loc) }))
+  if (problem) return { notes: found('fault', problem.detail), functions: [], warnings: [] }
+  return { ...data, notes: found('warning', data.warnings), warnings }
+}
+
+const placeOf = loc => loc.slice(2).join('.')
+
+/** What keeps the text in the box from being JSON. */
+function unreadable() {
+  if (box.value.trim() === '') return 'Paste a definition, or drop a file on the box.'
+  try {
+    JSON.parse(box.value)
+    return ''
+  } catch ({ message }) {
+    return `This is not JSON: ${message}`
+  }
 }
 
 async function check() {
-  tell({ verdict: 'Not checked yet.' })
-  const found = await validated()
-  tell({ ...found, next: found.notes.length > 1, impact: found.use !== '', repairPanel: false })
-  findings = found.notes.map(({ line, kind }, i) => ({ line, kind, note: $('notes').children[i] }))
-  for (const { line, note } of findings) note.querySelector('button').onclick = () => goTo({ line, note })
+  const reason = unreadable()
+  tell({ verdict: reason || 'Not checked yet.', notes: [], functions: [], size: '', impact: false, repairPanel: false })
+  if (reason) return tell({ repair: false })
+  const { notes, functions, impact, warnings } = await validated()
+  const faults = notes.filter(({ kind }) => kind === 'fault').length
+  tell({
+    verdict: `${counted(faults, 'fault')}, ${counted(notes.length - faults, 'warning')}.`,
+    notes,
+    repair: faults > 0,
+  })
+  const shown = functions.slice(0, ROWS).map(each => ({ ...each, text: JSON.stringify(each.parameters, null, 2) }))
+  tell({ functions: shown, size: functions.length > 0 ? `${counted(functions.length, 'function')}.` : '' })
+  if (impact) showImpact(impact, warnings)
   $('editor').className = ''
-  drawLines()
 }
 
-/** Draws what is beside the visible lines, and nothing else: a text may have a hundred thousand. */
-function drawLines() {
-  const { scrollTop, clientHeight } = box
-  const first = Math.floor(scrollTop / LINE_PX)
-  drawnAt = scrollTop
-  const count = Math.max(0, Math.min(Math.ceil(clientHeight / LINE_PX) + 1, lines - first))
-  const kinds = new Map(findings.toReversed().map(({ line, kind }) => [line, kind]))
-  tell({ gutter: Array.from({ length: count }, (_, i) => ({ line: first + i + 1, kind: kinds.get(first + i + 1) })) })
-  $('gutter').style.marginTop = `${-(scrollTop % LINE_PX)}px`
-  const heights = findings.map(({ note }) => note.offsetHeight) // before anything moves: one layout is enough
-  let free = Number.NEGATIVE_INFINITY
-  for (const [i, { line, note }] of findings.entries()) {
-    const beside = (line - 1) * LINE_PX - scrollTop
-    note.style.top = `${line > first ? Math.max(beside, free) : beside - heights[i]}px`
-    free = line > first ? Math.max(beside, free) + heights[i] + 4 : free
-  }
-  $('notes').scrollTop = (isNarrow.matches && findings.find(({ line }) => line > first)?.note.offsetTop) || 0
+function showImpact({ changes, agents: { ids, others } }, warnings) {
+  const shown = changes.map(({ operation, msg }) => `${operation}: ${msg}`)
+  const use = `${counted(ids.length + others, 'agent')} with the tool; this token sees ${ids.length}. ${warnings.join(' ')}`
+  tell({ impact: true, changes: shown.length > 0 ? shown : ['A model would notice nothing.'], use })
+  tell({ agents: ids.map(id => ({ id })) })
 }
-box.onscroll = () => box.scrollTop === drawnAt || requestAnimationFrame(drawLines)
-
-function goTo({ line, note }) {
-  const start = [...box.value.split('\n', line - 1), ''].join('\n').length
-  box.focus()
-  box.setSelectionRange(start, start)
-  box.scrollTo(0, Math.max(0, line - 4) * LINE_PX)
-  drawLines()
-  note.scrollIntoView({ block: 'nearest' })
-}
-$('next').onclick = () => goTo(findings[place++ % findings.length])
 
 async function lookForRepair() {
-  const [server, drop] = [$('server').value.trim(), $('drop').checked]
+  const server = $('server').value.trim()
   tell({ repairPanel: true, repairNote: 'Looking for a repair.', edits: [], left: [], useRepaired: false })
   $('repairTitle').focus()
-  const query = { complete: true, ...(server && { server }), ...(drop && { drop: 'unsupported' }) }
-  const { repairNote, edits, left, repaired } = await validated(query)
-  tell({ repairNote, edits, left, useRepaired: repaired !== undefined })
+  const { notes, completed } = await validated({ complete: true, ...(server && { server }) })
+  if (!completed)
+    return tell({ repairNote: 'No repair is known yet. Correct these by hand:', left: notes.map(({ msg }) => msg) })
+  const shown = value => value && JSON.stringify(value, null, 2)
+  const edits = completed.edits.map(({ op, loc, from, before, after, msg }) => {
+    const [old, next] = op === 'move' ? [placeOf(from), placeOf(loc)] : [shown(before), shown(after)]
+    return { op, msg, place: placeOf(loc), before: old, after: next }
+  })
+  tell({ repairNote: `${counted(edits.length, 'edit')}.`, edits, useRepaired: true })
   $('useRepaired').onclick = () => {
     box.select() // what is inserted so can be undone by keyboard; a long text would take seconds
+    const repaired = JSON.stringify(completed.definition, null, 2)
     if (repaired.length > MAX.words || !document.execCommand('insertText', false, repaired)) setText(repaired)
   }
 }

@@ -47,65 +47,30 @@ export interface BodyWorkersOptions {
   turn: Bounded
 }
 
-/** Worker threads that run one pure function, with limits on memory and time. */
-export class BoundedWorkers<Work, Result> {
+/** Runs tasks on bodies: small ones in this thread, large ones in workers with limits on memory and time. */
+export class BodyWorkers {
+  readonly #turn: Bounded
   readonly #deadlineMs: number
   readonly #heapMibMax: number
-  readonly #pool: Piscina<Work, Result>
+  readonly #pool: Piscina<Job, Outcome>
 
-  /** `name`: the exported function of the module `filename`. */
-  constructor(
-    { bodyLimitBytes, deadlineMs }: Omit<BodyWorkersOptions, 'turn'>,
-    { filename, name, maxThreads }: { filename: URL; name: string; maxThreads: number },
-  ) {
+  constructor({ bodyLimitBytes, deadlineMs, turn }: BodyWorkersOptions) {
+    this.#turn = turn
     this.#deadlineMs = deadlineMs
     this.#heapMibMax = Math.max(HEAP_MIB_MIN, Math.ceil((bodyLimitBytes * HEAP_BYTES_PER_BODY_BYTE) / 2 ** 20))
-    this.#pool = new Piscina<Work, Result>({
-      filename: filename.href,
-      name,
+    this.#pool = new Piscina<Job, Outcome>({
+      filename: new URL('./tasks.js', import.meta.url).href,
+      name: 'outcomeOf' satisfies keyof typeof import('./tasks.js'),
       minThreads: 0,
-      maxThreads,
+      maxThreads: WORKERS_MAX,
       idleTimeout: IDLE_MS,
       recordTiming: false,
       execArgv: [],
       env: {}, // a worker needs no secrets
       resourceLimits: { maxOldGenerationSizeMb: this.#heapMibMax },
     })
-  }
-
-  /** Throws `InvalidRequest` for too much memory, `Unavailable` for too much time. */
-  async run(work: Work): Promise<Result> {
-    const deadlineMs = this.#deadlineMs
-    try {
-      return await this.#pool.run(work, { signal: AbortSignal.timeout(deadlineMs) })
-    } catch (error) {
-      const { name, code } = error as NodeJS.ErrnoException
-      if (code === 'ERR_WORKER_OUT_OF_MEMORY') {
-        const msg = `Checking it takes more than ${this.#heapMibMax} MiB of memory: give it fewer values`
-        throw new InvalidRequest([{ loc: ['body', 'definition'], msg, type: 'definition_too_large' }])
-      }
-      const why = name === 'AbortError' ? `took more than ${deadlineMs / 1_000} s` : 'was broken off'
-      const message = `Checking the definition ${why}. ${TRY_AGAIN} If that fails again, send a smaller one.`
-      throw new Unavailable('overloaded', message, 'not_applied', { cause: error, setting: 'DEFINITION_TIMEOUT_MS' })
-    }
-  }
-
-  /** Ends the workers, and what they are at. */
-  async close(): Promise<void> {
-    await this.#pool.destroy()
-  }
-}
-
-/** Runs tasks on bodies: small ones in this thread, large ones in workers. */
-export class BodyWorkers {
-  readonly #turn: Bounded
-  readonly #workers: BoundedWorkers<Job, Outcome>
-
-  constructor({ turn, ...options }: BodyWorkersOptions) {
-    this.#turn = turn
-    const name = 'outcomeOf' satisfies keyof typeof import('./tasks.js')
-    const filename = new URL('./tasks.js', import.meta.url)
-    this.#workers = new BoundedWorkers(options, { filename, name, maxThreads: WORKERS_MAX })
+    // A worker that fails after its task was given up: its request is answered already. Without a listener the process would end.
+    this.#pool.on('error', () => {})
   }
 
   /**
@@ -129,16 +94,33 @@ export class BodyWorkers {
         body instanceof UnparsedBody
           ? { bytes: body.bytes }
           : { text: writerFor(body as object)(body), repeated: repeatedKeys(body as object) }
-      const outcome = await this.#workers.run({ name, body: sent, strict, input: await withStored(input, stored) })
+      const outcome = await this.#outcome({ name, body: sent, strict, input: await withStored(input, stored) })
       if ('faults' in outcome) throw new InvalidRequest(outcome.faults)
       if ('failure' in outcome) throw new Error(outcome.failure)
       return outcome.result as TaskResult<Name> // the worker returns the task's result
     })
   }
 
-  /** Ends the workers, and what they are at. */
+  /** Throws `InvalidRequest` for too much memory, `Unavailable` for too much time. */
+  async #outcome(job: Job): Promise<Outcome> {
+    const deadlineMs = this.#deadlineMs
+    try {
+      return await this.#pool.run(job, { signal: AbortSignal.timeout(deadlineMs) })
+    } catch (error) {
+      const { name, code } = error as NodeJS.ErrnoException
+      if (code === 'ERR_WORKER_OUT_OF_MEMORY') {
+        const msg = `Checking it takes more than ${this.#heapMibMax} MiB of memory: give it fewer values`
+        throw new InvalidRequest([{ loc: ['body', 'definition'], msg, type: 'definition_too_large' }])
+      }
+      const why = name === 'AbortError' ? `took more than ${deadlineMs / 1_000} s` : 'was broken off'
+      const message = `Checking the definition ${why}. ${TRY_AGAIN} If that fails again, send a smaller one.`
+      throw new Unavailable('overloaded', message, 'not_applied', { cause: error, setting: 'DEFINITION_TIMEOUT_MS' })
+    }
+  }
+
+  /** Ends the workers and their tasks. */
   async close(): Promise<void> {
-    await this.#workers.close()
+    await this.#pool.destroy()
   }
 }
 

@@ -1,0 +1,33 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import threads from 'node:worker_threads'
+
+/* Loaded before the service by `--import`: ends its first worker threads, each at another moment after its start, and prints each end. */
+
+const KILLS = Number(process.env['WORKER_KILLS'] ?? 0)
+const [STEP_MS, RANGE_MS] = [7, 420]
+const outOfMemory = Object.assign(new Error('out of memory'), { code: 'ERR_WORKER_OUT_OF_MEMORY' })
+let [started, killed] = [0, 0]
+
+class KilledWorker extends threads.Worker {
+  readonly #turn = started++
+
+  constructor(...given: ConstructorParameters<typeof threads.Worker>) {
+    super(...given)
+    if (this.#turn < KILLS) void this.#kill()
+  }
+
+  /** Fails once more while it is ended, as a worker does that runs out of memory just after its deadline. */
+  override terminate(): Promise<number> {
+    if (this.#turn < KILLS && this.threadId > 0) this.emit('error', outOfMemory)
+    return super.terminate()
+  }
+
+  async #kill(): Promise<void> {
+    await sleep((this.#turn * STEP_MS) % RANGE_MS)
+    if (this.#turn % 2 === 0 && this.threadId > 0) this.emit('error', outOfMemory)
+    await super.terminate()
+    process.stdout.write(`killed ${++killed}\n`)
+  }
+}
+
+if (threads.isMainThread) threads.Worker = KilledWorker
