@@ -1,7 +1,7 @@
 import type { Kysely } from 'kysely'
 import type { ViewerParameters } from '../auth/viewer.js'
 import type { Tables } from '../db/tables.js'
-import { changeText, type DefinitionChange } from '../definition/index.js'
+import type { DefinitionChange } from '../definition/index.js'
 import { type HistoryRow, hrefOf, SHOWN_BYTES_MAX, type ShownChange, shownValue } from '../updates/history.js'
 import { parseExact } from '../validation/exact-json.js'
 import type { ToolState } from './snapshot.js'
@@ -103,9 +103,11 @@ const OPERATIONS_MAX = 100
 
 /** Adds the differences for a model to a change of the definition. */
 export function noteOperations(change: ShownChange, differences: readonly DefinitionChange[]): void {
-  change.operations = differences.slice(0, OPERATIONS_MAX).map(each => {
-    const { kind, operation, argument } = each
-    return { kind, operation, ...(argument !== undefined && { argument }), msg: changeText(each) }
-  })
+  change.operations = differences.slice(0, OPERATIONS_MAX).map(({ kind, operation, argument, msg }) => ({
+    kind,
+    operation,
+    ...(argument !== undefined && { argument }),
+    msg,
+  }))
   if (differences.length > OPERATIONS_MAX) change.more = differences.length - OPERATIONS_MAX
 }

@@ -173,18 +173,20 @@ export const ValidateToolResponse = Type.Object(
             Type.Object({
               kind: Type.String({
                 enum: CHANGE_KINDS,
-                description: '`changed` is any difference without its own kind.',
+                description: '`changed` is any other difference.',
               }),
               operation: text({
-                description:
-                  'The operationId, the one before for a renamed operation; empty for the document as a whole.',
+                description: 'The operationId; empty for the document as a whole.',
               }),
-              argument: Type.Optional(text({ description: 'The argument, or a property inside it.' })),
-              aspect: Type.Optional(text({ description: 'The part that is `changed`.' })),
-              from: Type.Optional(text()),
-              to: Type.Optional(text()),
-              removed: Type.Optional(Type.Array(Type.Unknown(), { description: 'Values or origins, at most 100.' })),
-              added: Type.Optional(Type.Array(Type.Unknown(), { description: 'Likewise.' })),
+              argument: Type.Optional(text({ description: 'The argument, or a property of it.' })),
+              from: Type.Optional(text({ description: 'The type or address before.' })),
+              to: Type.Optional(
+                text({ description: 'The type or address after; for a new argument, `required` or `optional`.' }),
+              ),
+              removed: Type.Optional(
+                Type.Array(Type.Unknown(), { description: 'Values that are no longer listed, at most 100.' }),
+              ),
+              added: Type.Optional(Type.Array(Type.Unknown(), { description: 'Newly listed values, at most 100.' })),
               loc: Type.Optional(place('The operation in the new definition.')),
               msg: text(),
             }),

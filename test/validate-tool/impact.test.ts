@@ -145,7 +145,6 @@ const CHANGES: [what: string, after: unknown, changes: object[]][] = [
       {
         kind: 'changed',
         operation: '',
-        aspect: 'security',
         loc: ['body', 'definition', 'security'],
         msg: 'the security of the definition changed',
       },

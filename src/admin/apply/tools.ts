@@ -4,7 +4,7 @@ import { OPERATOR, viewerWithValues } from '../../auth/viewer.js'
 import { markReceived } from '../../db/clock.js'
 import { anyOf, val } from '../../db/statements/queries.js'
 import type { Tables } from '../../db/tables.js'
-import { changeText, checkDefinition, definitionChanges, originsOf } from '../../definition/index.js'
+import { checkDefinition, definitionChanges, originsOf } from '../../definition/index.js'
 import { type Fault, InvalidRequest, type Loc, Unavailable } from '../../errors.js'
 import type { Vault } from '../../secrets/vault.js'
 import { BLANK_TOOL, type ToolContent } from '../../tool/fields.js'
@@ -125,7 +125,7 @@ export async function definitionImpact(
   if (stored === undefined) return given.operations ?? []
   const options = { headerNames, headerNamesBefore }
   const changes = definitionChanges(parseBigInts(stored), parseBigInts(definition?.text ?? stored), options)
-  return changes.map(change => [change.operation, changeText(change)].filter(Boolean).join(': '))
+  return changes.map(change => [change.operation, change.msg].filter(Boolean).join(': '))
 }
 
 /** Reads the text of a definition by its hash in hex; undefined if it is not stored. */

@@ -1,6 +1,5 @@
 import { Type } from '@sinclair/typebox'
 import {
-  changeText,
   checkDefinition,
   type DefinitionCheck,
   DefinitionRefused,
@@ -313,5 +312,5 @@ function impactOf(use: Omit<ToolUse, 'isWhole'>, stored: string | null, definiti
   // object.
   const before = stored === null ? { ...(definition as object), paths: {} } : parseBigInts(stored)
   const changes = definitionChanges(before, withBigInts(definition), { headerNames })
-  return { changes: changes.map(each => ({ ...each, msg: changeText(each) })), agents: { ids, others } }
+  return { changes, agents: { ids, others } }
 }
