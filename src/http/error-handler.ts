@@ -170,7 +170,7 @@ function answerFor(error: unknown, request: FastifyRequest): Refused {
 
 /** The 503 of an operation. If it writes, the answer has the outcome. */
 function unavailable(error: Unavailable, request: FastifyRequest): Refused {
-  if (!request.policy?.writes) return error
+  if (!request.policy?.writes && !request.policy?.asksWithin) return error
   const { code, message, headers, setting, reason, outcome } = error
   const mayBeStored = isRepeatable(request) && outcome === 'not_applied' && !error.isKeyLookedUp
   const detail = mayBeStored ? `${message} ${KEY_NOT_LOOKED_UP}` : message

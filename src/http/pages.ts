@@ -18,9 +18,12 @@ import { addWarnings } from './warnings.js'
 export const PAGE_RECORDS_MAX = 100
 const PAGE_RECORDS = 50
 
+/** The most characters of a name that is looked for. */
+export const NAME_LENGTH_MAX = 255
+
 /** The query of a list: a name filter and the page. */
 const PageQuery = Type.Object({
-  name: queryText(255, 'Only those with exactly this name.'),
+  name: queryText(NAME_LENGTH_MAX, 'Only those with exactly this name.'),
   limit: queryInteger(1, PAGE_RECORDS_MAX, `Records of the page; ${PAGE_RECORDS} unless it is said.`),
   after: queryInteger(0, INT4_MAX, 'Only those with a larger id: where the page before ended.'),
 })

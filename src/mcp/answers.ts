@@ -1,6 +1,5 @@
 import type { CallToolResult } from '@modelcontextprotocol/server'
 import type { Fault } from '../errors.js'
-import { numberReplacer, stringifyExact } from '../validation/exact-json.js'
 
 /* What a model reads of an answer: what it asked for, or why not and what to do about it. */
 
@@ -19,50 +18,61 @@ export interface Answer {
   next?: number | undefined
 }
 
+/** What a call was about, for the words of its refusal. */
+export interface Call {
+  kind: ToolKind
+  id?: number | undefined
+  /** The argument that the body of its request came from; the body's members are arguments themselves if it is absent. */
+  argument?: 'fields'
+  /** The call that answers the etag. */
+  first?: string
+}
+
 /** A result whose text and structure say the same. */
 export function result(content: Body, { warnings, next }: Partial<Answer> = {}): CallToolResult {
-  const whole = { ...content, ...(next !== undefined && { next }), ...(warnings?.[0] && { warnings }) }
-  return { content: [{ type: 'text', text: stringifyExact(whole) }], structuredContent: marked(whole) }
+  const structuredContent = { ...content, ...(next !== undefined && { next }), ...(warnings?.[0] && { warnings }) }
+  return { content: [{ type: 'text', text: JSON.stringify(structuredContent) }], structuredContent }
 }
 
 /** A refusal in words. `more` has the members that a program reads. */
 export function refusal(message: string, more: Body = {}): CallToolResult {
-  return { content: [{ type: 'text', text: message }], structuredContent: marked({ message, ...more }), isError: true }
+  return { content: [{ type: 'text', text: message }], structuredContent: { message, ...more }, isError: true }
 }
 
-/** The same with marks in the place of numbers that JavaScript writes otherwise: the text of the answer has them as they were. */
-function marked(content: Body): Body {
-  return JSON.parse(JSON.stringify(content, numberReplacer)) as Body // an object stays one
-}
-
-/** What an operation refused, for the model. `id`: of the agent or tool, where the call names one. */
-export function refused({ status, body, warnings }: Answer, kind: ToolKind, id?: number): CallToolResult {
+/** What an operation refused, for the model. */
+export function refused({ status, body, warnings }: Answer, call: Call): CallToolResult {
   const { detail, ...members } = body ?? {}
   const more = { status, ...members, ...(warnings.length > 0 && { warnings }) }
-  if (Array.isArray(detail)) return faulty(detail as Pick<Fault, 'loc' | 'msg'>[], more) // of a 422
-  return refusal(sentence(String(detail), members, kind, id), more)
+  if (!Array.isArray(detail)) return refusal(sentence(String(detail), members, call), more)
+  const faults = detail as Pick<Fault, 'loc' | 'msg'>[] // of a 422
+  return refusal(...faulty(faults, loc => placeOf(loc, call), more))
 }
 
 /** The faults of a refusal; more are counted. */
 const FAULTS_MAX = 100
 
-/** Every fault of a call, with its place. */
-export function faulty(found: readonly Pick<Fault, 'loc' | 'msg'>[], more: Body = {}): CallToolResult {
+/** Every fault of a call in words and for programs. `placeOf` says where in the arguments it is. */
+export function faulty(
+  found: readonly Pick<Fault, 'loc' | 'msg'>[],
+  placeOf: (loc: Fault['loc']) => string = loc => loc.slice(1).join('.') || 'message',
+  more: Body = {},
+): [string, Body] {
   const faults = found.slice(0, FAULTS_MAX).map(({ loc, msg }) => ({ place: placeOf(loc), msg }))
   const lines = faults.map(({ place, msg }) => `\n- ${place}: ${msg}`)
   if (found.length > FAULTS_MAX) lines.push(`\n- and ${found.length - FAULTS_MAX} more`)
-  return refusal(`Refused, and nothing was changed. Correct this and call again:${lines.join('')}`, { ...more, faults })
+  return [`Refused, and nothing was changed. Correct this and call again:${lines.join('')}`, { ...more, faults }]
 }
 
-function sentence(detail: string, members: Body, kind: ToolKind, id?: number): string {
+function sentence(detail: string, members: Body, { kind, first }: Call): string {
   switch (members.error_code) {
     case 'PERSONA_NOT_FOUND':
+      return `${detail} list_agents names those that you see; history and restore take deleted agents too.`
     case 'NOT_FOUND':
       return `${detail} list_${kind}s names those that you see.`
     case 'SERVICE_UNAVAILABLE':
       return `${detail} ${OUTCOMES[String(members.outcome)] ?? ''}`.trimEnd()
     case 'PRECONDITION_FAILED':
-      return `Nothing was changed by this call. ${changedSince(members)} ${readFirst(kind, id)} and apply your change to what it answers.`
+      return `Nothing was changed by this call. ${changedSince(members)} ${first}`
     default:
       return detail
   }
@@ -83,14 +93,10 @@ function changedSince({ reason, changed, applied_etag: applied }: Body): string 
   return typeof applied === 'string' ? `Your change was stored before, as ${applied}. ${since}` : since
 }
 
-/** The call that answers the etag. */
-export function readFirst(kind: ToolKind, id?: number): string {
-  return `Call get_${kind}${id === undefined ? '' : ` with id ${id}`}, send the etag of its answer`
-}
-
 /** The argument that a place of a request comes from. */
-function placeOf([part, ...path]: (string | number)[]): string {
+function placeOf([part, ...path]: Fault['loc'], { argument }: Call): string {
   if (part === 'header') return 'etag'
   if (part === 'path') return 'id'
-  return path[0] === 'update_mask' || path.length === 0 ? 'fields' : path.join('.')
+  if (part === 'query') return argument ?? String(path[0])
+  return [...(argument ? [argument] : []), ...path].join('.')
 }

@@ -1,12 +1,15 @@
 import type { CallToolResult, Tool } from '@modelcontextprotocol/server'
-import { type Static, type TObject, Type } from '@sinclair/typebox'
+import { type Static, type TObject, type TSchema, Type } from '@sinclair/typebox'
 import type { RoutePolicy } from '../auth/hook.js'
+import type { Loc } from '../errors.js'
+import { NAME_LENGTH_MAX } from '../http/pages.js'
 import { REQUEST_FIELDS as AGENT_FIELDS } from '../persona/fields.js'
 import { REQUEST_FIELDS as TOOL_FIELDS } from '../tool/fields.js'
 import { entityTag } from '../updates/tag.js'
 import { bodyCheck } from '../validation/body-check.js'
-import { enumeration, freeForm, identifier, text } from '../validation/vocabulary.js'
-import { type Answer, type Body, faulty, readFirst, refusal, refused, result, type ToolKind } from './answers.js'
+import { enumeration, freeForm, INT4_MAX, identifier, nullable, text } from '../validation/vocabulary.js'
+import { type Answer, type Body, type Call, faulty, refusal, refused, result, type ToolKind } from './answers.js'
+import { type Change, differences } from './differences.js'
 
 /* The tools that a model calls. Each is a few requests to the operations, which have all rules. */
 
@@ -22,7 +25,8 @@ export interface Operation {
   tool: Tool
   /** The access that its requests take: it is listed for tokens that have it. */
   policy: RoutePolicy
-  call(ask: Ask, args: unknown): Promise<CallToolResult>
+  /** `forbidden`: paths of keys in the arguments that could change a prototype. */
+  call(ask: Ask, args: unknown, forbidden: Loc[]): Promise<CallToolResult>
 }
 
 const KINDS = {
@@ -32,7 +36,32 @@ const KINDS = {
 
 const VALIDATE = '/admin/tool/custom/validate'
 const KIND = enumeration(['agent', 'tool'])
-const OPENAPI = { description: 'An OpenAPI 3.x document.' }
+const ID = identifier({ minimum: 1, maximum: INT4_MAX })
+/** Models call no object without named properties. The operations check what is in the document. */
+const named = (properties: Record<string, object>, more = {}) => ({ type: 'object', properties, ...more })
+const TEXT = { type: 'string' }
+const CALL = named({ operationId: TEXT, summary: TEXT })
+const DEFINITION = {
+  description: 'An OpenAPI 3.x document, whole.',
+  properties: {
+    openapi: TEXT,
+    info: named({ title: TEXT, version: TEXT }),
+    servers: { type: 'array', items: named({ url: TEXT }) },
+    paths: {
+      type: 'object',
+      additionalProperties: named({ get: CALL, post: CALL, put: CALL, patch: CALL, delete: CALL }),
+    },
+  },
+}
+const FIELDS = {
+  agent: fieldsOf(AGENT_FIELDS),
+  tool: fieldsOf(TOOL_FIELDS, { definition: nullable(freeForm(DEFINITION)) }),
+}
+
+function fieldsOf(rows: readonly (readonly [string, { request: TSchema }])[], shown: Record<string, TSchema> = {}) {
+  const fields = Object.fromEntries(rows.map(([name, { request }]) => [name, shown[name] ?? request]))
+  return Type.Partial(Type.Object(fields, { description: 'Only what changes.' })) as TObject
+}
 
 /** Makes a tool whose arguments are checked by its schema. */
 function operation<Input extends TObject>(
@@ -45,26 +74,39 @@ function operation<Input extends TObject>(
   const check = bodyCheck(input)
   const { writes = false } = policy
   const annotations = { readOnlyHint: !writes, destructiveHint: writes, idempotentHint: true, openWorldHint: false }
-  const required = [...(input.required ?? []), ...('etag' in input.properties ? ['etag'] : [])] // missing: see withoutEtag
-  const inputSchema = JSON.parse(JSON.stringify({ ...input, required })) as Tool['inputSchema'] // an object's
+  const required = [...(input.required ?? []), ...('etag' in input.properties ? ['etag'] : [])] // missing: see `tagOf`
   return {
     policy,
-    tool: { name, description, inputSchema, annotations },
-    async call(ask, args = {}) {
-      const verdict = check({ kind: 'value', value: args, forbidden: [] }, { mask: undefined, strict: true })
+    tool: { name, description, inputSchema: shownSchema({ ...input, required }), annotations },
+    async call(ask, args = {}, forbidden) {
+      const verdict = check({ kind: 'value', value: args, forbidden }, { mask: undefined, strict: true })
       if ('value' in verdict) return await run(ask, verdict.value as Static<Input>) // as its schema says
-      return faulty(verdict.faults)
+      return refusal(...faulty(verdict.faults))
     },
   }
 }
 
+/** The schema as models read it: strict checks refuse unknown names, and names of schemas occur once in a list. */
+function shownSchema(schema: object): Tool['inputSchema'] {
+  return JSON.parse(JSON.stringify(schema), (key, node: unknown) => {
+    if (key === '$id') return undefined
+    const isClosed = typeof node === 'object' && node !== null && 'properties' in node && 'type' in node
+    return isClosed ? { additionalProperties: false, ...node } : node
+  })
+}
+
 function listed(kind: ToolKind): Operation {
   const { resource, read } = KINDS[kind]
-  const input = Type.Object({ name: Type.Optional(text()), after: Type.Optional(identifier()) })
+  const input = Type.Object({
+    name: Type.Optional(text({ maxLength: NAME_LENGTH_MAX })),
+    after: Type.Optional(identifier({ minimum: 0, maximum: INT4_MAX })),
+  })
   const description = `Lists ${kind}s with their etags, 50 at a time. name: exactly this; after: next of the page before.`
   return operation(`list_${kind}s`, { permission: 'basic', resource }, description, input, async (ask, query) => {
     const answer = await ask('GET', read + queryOf(query))
-    return answer.status === 200 ? result({ [`${kind}s`]: answer.body }, { next: answer.next }) : refused(answer, kind)
+    return answer.status === 200
+      ? result({ [`${kind}s`]: answer.body }, { next: answer.next })
+      : refused(answer, { kind })
   })
 }
 
@@ -72,10 +114,10 @@ function shown(kind: ToolKind): Operation {
   const { resource, read } = KINDS[kind]
   const more = kind === 'agent' ? '; definitions of its tools are left out' : ''
   const description = `Reads one ${kind} and its etag${more}. Header values are redactions: send one back to keep its value.`
-  const input = Type.Object({ id: identifier() })
+  const input = Type.Object({ id: ID })
   return operation(`get_${kind}`, { permission: 'basic', resource }, description, input, async (ask, { id }) => {
     const answer = await ask('GET', `${read}/${id}`)
-    if (answer.status !== 200) return refused(answer, kind, id)
+    if (answer.status !== 200) return refused(answer, { kind, id })
     return result({ etag: answer.etag, [kind]: brief(answer.body) }, answer)
   })
 }
@@ -89,21 +131,21 @@ function brief(snapshot: Body | null): Body {
 
 function updating(kind: ToolKind, isPlan: boolean): Operation {
   const { resource, permission, read, write, method } = KINDS[kind]
-  const names = (kind === 'agent' ? AGENT_FIELDS : TOOL_FIELDS).map(([name]) => name)
-  const fields = freeForm(isPlan ? { description: `Only what changes, of: ${names.join(' ')}` } : {})
   const description = isPlan
     ? `Tries an update of one ${kind} and answers the difference${kind === 'tool' ? ', also for models and agents' : ''}. Stores nothing.`
     : `Stores an update of one ${kind} if it is as the etag says. Takes what plan_${kind}_update takes: try that first.`
   const policy: RoutePolicy = { permission, resource, ...(!isPlan && { writes: true }) }
-  const input = Type.Object({ id: identifier(), etag: Type.Optional(text()), fields })
+  const input = Type.Object({ id: ID, etag: Type.Optional(text()), fields: FIELDS[kind] })
   const name = isPlan ? `plan_${kind}_update` : `update_${kind}`
-  return operation(name, policy, description, input, async (ask, { id, etag = '', fields }) => {
-    if (!isTagOf(kind, id, etag)) return withoutEtag(kind, id)
+  return operation(name, policy, description, input, async (ask, { id, etag: sent, fields }) => {
+    const [etag, first] = [tagOf(kind, id, sent), `Call get_${kind} with id ${id}, send the etag of its answer`]
+    if (etag === undefined) return refusal(`${first}: ${UNSEEN}`)
+    const call: Call = { kind, id, argument: 'fields', first: `${first} and apply your change to what it answers.` }
     const query = queryOf({ update_mask: kind === 'agent' ? Object.keys(fields).join() : undefined, dry_run: isPlan })
     const prefer = isPlan ? 'handling=strict' : 'handling=strict, return=minimal'
     const before = isPlan ? await ask('GET', `${read}/${id}`) : undefined
     const answer = await ask(method, `${write}/${id}${query}`, { body: fields, headers: { 'if-match': etag, prefer } })
-    if (answer.status >= 300) return refused(answer, kind, id)
+    if (answer.status >= 300) return refused(answer, call)
     if (!isPlan) return result({ id, etag: answer.etag }, answer)
     const changes = differences(brief(before?.body ?? null), brief(answer.body))
     const more = kind === 'agent' ? await hiddenChanges(ask, id, fields, answer.body) : []
@@ -115,7 +157,7 @@ function updating(kind: ToolKind, isPlan: boolean): Operation {
 }
 
 /** Changes of fields that no snapshot shows, by themselves or as the records of their ids. */
-async function hiddenChanges(ask: Ask, id: number, fields: Body, snapshot: Body | null): Promise<Body[]> {
+async function hiddenChanges(ask: Ask, id: number, fields: Body, snapshot: Body | null): Promise<Change[]> {
   const hidden = ([name]: [string, unknown]) =>
     name !== 'remove_image' && ![name, name.replace(/_ids$/, 's')].some(shown => shown in (snapshot ?? {}))
   const asked = Object.fromEntries(Object.entries(fields).filter(hidden))
@@ -124,51 +166,37 @@ async function hiddenChanges(ask: Ask, id: number, fields: Body, snapshot: Body 
   return differences(body ?? {}, asked)
 }
 
-function differences(before: Body, after: Body): Body[] {
-  const changed = Object.keys(after).filter(field => JSON.stringify(before[field]) !== JSON.stringify(after[field]))
-  return changed.map(field => ({ field, from: shortened(before[field]), to: shortened(after[field]) }))
-}
+const UNSEEN = 'then nothing that you have not seen is overwritten.'
 
-/** Longer values are named, or reported by their size. */
-const VALUE_CHARACTERS = 4_096
-
-function shortened(value: unknown = null): unknown {
-  const text = JSON.stringify(value)
-  if (text.length <= VALUE_CHARACTERS) return value
-  return Array.isArray(value) ? value.map(({ id, name }: Body) => ({ id, name })) : { bytes: Buffer.byteLength(text) }
-}
-
-/** Whether this is the etag of one record: the operations also take `*` and lists, which name versions that nobody has read. */
-const isTagOf = (kind: ToolKind, id: number, etag: string) =>
-  etag.startsWith(`"${KINDS[kind].resource}-${id}-`) && !etag.includes(',')
-
-function withoutEtag(kind: ToolKind, id: number): CallToolResult {
-  return refusal(`${readFirst(kind, id)}: then nothing that you have not seen is overwritten.`)
+/** The etag of one record, with or without its quotes. The operations also take `*` and lists, which name versions that nobody has read. */
+function tagOf(kind: ToolKind, id: number, etag = ''): string | undefined {
+  const tag = etag.replace(/^"(.*)"$/, '$1')
+  return tag.startsWith(`${KINDS[kind].resource}-${id}-`) && /^[\w.-]+$/.test(tag) ? `"${tag}"` : undefined
 }
 
 const validation = operation(
   'validate_definition',
   { permission: 'manage:actions', resource: 'tool' },
   'Checks a definition: every fault with its place, else its operations. tool_id: also what storing it there would change.',
-  Type.Object({ definition: freeForm(OPENAPI), tool_id: Type.Optional(identifier()) }),
+  Type.Object({ definition: freeForm(DEFINITION), tool_id: Type.Optional(ID) }),
   async (ask, { definition, tool_id }) => {
     const answer = await ask('POST', VALIDATE + queryOf({ report: 'full', tool_id }), { body: { definition } })
-    if (answer.status !== 200) return refused(answer, 'tool', tool_id)
+    if (answer.status !== 200) return refused(answer, { kind: 'tool', id: tool_id })
     const { methods, ...more } = answer.body ?? {}
-    const named = (methods as Body[]).map(({ spec: _, ...method }) => method) // of a 200
-    return result({ methods: named, ...more })
+    const brief = (methods as Body[]).map(({ spec: _, ...method }) => method) // of a 200
+    return result({ methods: brief, ...more })
   },
 )
 
 const history = operation(
   'history',
   { permission: 'basic' },
-  'Who changed what of an agent or tool, newest first, and its etag. before: next of the page before.',
-  Type.Object({ kind: KIND, id: identifier(), before: Type.Optional(identifier()) }),
+  'Who changed what of an agent, also a deleted one, or of a tool, newest first, and its etag. before: next of the page before.',
+  Type.Object({ kind: KIND, id: ID, before: Type.Optional(ID) }),
   async (ask, { kind, id, before }) => {
     const { resource, read } = KINDS[kind]
     const answer = await ask('GET', `${read}/${id}/history${queryOf({ before })}`)
-    if (answer.status !== 200) return refused(answer, kind, id)
+    if (answer.status !== 200) return refused(answer, { kind, id })
     const [newest] = answer.body as unknown as { version: number }[] // the list of a 200
     const etag = before === undefined && newest ? { etag: entityTag(resource, id, newest.version) } : {}
     return result({ ...etag, entries: answer.body }, { next: answer.next })
@@ -179,12 +207,16 @@ const restoration = operation(
   'restore',
   { permission: 'basic', writes: true },
   'Makes a new version with the content of an earlier one (see history) if it is as the etag says.',
-  Type.Object({ kind: KIND, id: identifier(), version: identifier(), etag: Type.Optional(text()) }),
-  async (ask, { kind, id, version, etag = '' }) => {
-    if (!isTagOf(kind, id, etag)) return withoutEtag(kind, id)
+  Type.Object({ kind: KIND, id: ID, version: ID, etag: Type.Optional(text()) }),
+  async (ask, { kind, id, version, etag: sent }) => {
+    const etag = tagOf(kind, id, sent)
+    const first = `Call history with kind ${kind} and id ${id}, send the etag of its answer` // reads refuse a deleted agent
+    if (etag === undefined) return refusal(`${first}: ${UNSEEN}`)
     const headers = { 'if-match': etag, prefer: 'return=minimal' }
     const answer = await ask('POST', `${KINDS[kind].write}/${id}/restore`, { body: { version }, headers })
-    return answer.status < 300 ? result({ id, etag: answer.etag }, answer) : refused(answer, kind, id)
+    return answer.status < 300
+      ? result({ id, etag: answer.etag }, answer)
+      : refused(answer, { kind, id, first: `${first}.` })
   },
 )
 

@@ -1,66 +1,105 @@
 import { isIP } from 'node:net'
+import type { Readable } from 'node:stream'
 import type { Server } from '@modelcontextprotocol/server'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { admits } from '../auth/hook.js'
-import { Forbidden, InvalidRequest, Refused } from '../errors.js'
+import { type Fault, Forbidden, InvalidRequest, type Loc } from '../errors.js'
 import { JSON_BOUNDS } from '../http/body.js'
-import { parseExact, stringifyExact, withoutMarks } from '../validation/exact-json.js'
 import { fault } from '../validation/faults.js'
-import { type ParsedBody, parseJsonBody } from '../validation/json-body.js'
-import { type Answer, type Body, refusal } from './answers.js'
+import { type Answer, type Body, faulty, refusal } from './answers.js'
 import { askWithin } from './inner.js'
+import { type Message, type MessageId, readMessage } from './message.js'
 import { type Ask, OPERATIONS } from './operations.js'
 
 type McpOptions = { version: string; origins: readonly string[]; toolBodyBytes: number }
 
-/** More than a model writes, and than it reads: parsing more would hold up other requests. Both have their addresses over HTTP. */
+/** More than a model writes, and than it reads: parsing more would hold up other requests. Larger ones go over HTTP. */
 const [BODY_BYTES_MAX, ANSWER_BYTES_MAX] = [2 ** 20, 2 ** 21]
 
 const SERVES = { capabilities: { tools: {} }, instructions: 'Read for the etag, plan, then store with this etag.' }
 
 /** Loaded with the first call: most processes serve none, and it takes a quarter of a second and 24 MB. */
-let sdk: Promise<typeof import('@modelcontextprotocol/server')> | undefined
+type Sdk = typeof import('@modelcontextprotocol/server')
+let sdk: Promise<Sdk> | undefined
 
 /** `POST /mcp`: the Model Context Protocol, stateless. What a tool does is a request of its caller to an operation of this application. */
 export function registerMcp(app: FastifyInstance, { version, origins, toolBodyBytes }: McpOptions): void {
+  const bytesMax = Math.min(BODY_BYTES_MAX, toolBodyBytes)
+  const bounds = { ...JSON_BOUNDS.tool, nodesMax: JSON_BOUNDS.persona.nodesMax }
+  const ids = new WeakMap<FastifyRequest, MessageId | undefined>()
   app.register(async scope => {
     scope.removeAllContentTypeParsers()
-    scope.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, bytes: Buffer, done) => {
-      done(null, parseJsonBody(bytes, { ...JSON_BOUNDS.tool, nodesMax: JSON_BOUNDS.persona.nodesMax }))
+    scope.addContentTypeParser('*', async (request: FastifyRequest, stream: Readable) => {
+      return await readMessage(stream, bytesMax, bounds, id => ids.set(request, id))
+    })
+    scope.addHook('onSend', async (request, reply, payload) => {
+      if (request.refusal === undefined) return payload
+      const refused = inProtocol(ids.get(request), reply.statusCode, JSON.parse(String(payload)) as Body) // of `handleError`
+      if (ids.get(request) !== undefined) reply.code(200) // clients end a session with another status
+      return refused
     })
     scope.post(
       '/mcp',
       {
-        bodyLimit: Math.min(BODY_BYTES_MAX, toolBodyBytes),
+        bodyLimit: Number.MAX_SAFE_INTEGER, // see `readMessage`
         config: { policy: { permission: 'basic', asksWithin: true } },
         schema: { hide: true, operationId: 'mcp' },
         onRequest: async request => requireOrigin(request, origins),
       },
       async (request, reply) => {
-        const message = messageIn(request.body as ParsedBody | undefined) // of the parser above
+        const message = request.body as Message | undefined // of the parser above
+        if (message === undefined) throw new InvalidRequest([fault('missing', ['body'])])
         sdk ??= import('@modelcontextprotocol/server')
-        const { createMcpHandler, Server } = await sdk
-        const serve = () => serveTools(new Server({ name: 'agents', version }, SERVES), request, app)
-        // Its errors quote the client, so the log has only the status.
-        const { fetch } = createMcpHandler(serve, { maxSubscriptions: 0, keepAliveMs: 0 })
-        const received = new Request('http://localhost/mcp', { method: 'POST', headers: headersOf(request) })
-        const response = await fetch(received, { parsedBody: message })
-        const text = withoutMarks(await response.text())
+        const loaded = await sdk
+        const server = () =>
+          serveTools(new loaded.Server({ name: 'agents', version }, SERVES), request, app, message.forbidden)
+        const response = await answer(loaded, server, request, message.value)
         reply.code(response.status).type(response.headers.get('content-type') ?? 'application/json')
+        const text = await response.text()
         return reply.send(text === '' ? undefined : text)
       },
     )
   })
 }
 
-function serveTools(server: Server, request: FastifyRequest, app: FastifyInstance): Server {
+/** The protocol's own answer to a message, in JSON also for clients of earlier versions that take a stream. */
+async function answer(sdk: Sdk, server: () => Server, { headers }: FastifyRequest, message: object): Promise<Response> {
+  const read = Object.entries(headers).filter(([name]) => name.startsWith('mcp-'))
+  const received = new Request('http://localhost/mcp', {
+    method: 'POST',
+    headers: {
+      ...Object.fromEntries(read.map(each => each.map(String))),
+      accept: 'application/json, text/event-stream', // whatever the client takes, it reads the answer to its own message
+      'content-type': 'application/json',
+    },
+  })
+  if (!(await sdk.isLegacyRequest(received, message))) {
+    // Its errors quote the client, so the log has only the status.
+    const { fetch } = sdk.createMcpHandler(server, { legacy: 'reject', maxSubscriptions: 0 })
+    return await fetch(received, { parsedBody: message })
+  }
+  const transport = new sdk.WebStandardStreamableHTTPServerTransport({ enableJsonResponse: true })
+  await server().connect(transport)
+  return await transport.handleRequest(received, { parsedBody: message })
+}
+
+/** A refusal of this service as an answer of the protocol. `data` is what the HTTP API answers. */
+function inProtocol(id: MessageId | undefined, status: number, body: Body): string {
+  const { detail } = body
+  const isInvalid = Array.isArray(detail)
+  const [message] = isInvalid ? faulty(detail as Fault[]) : [String(detail)] // of a 422
+  const code = isInvalid ? -32_602 : -32_000
+  return JSON.stringify({ jsonrpc: '2.0', id: id ?? null, error: { code, message, data: { status, ...body } } })
+}
+
+function serveTools(server: Server, request: FastifyRequest, app: FastifyInstance, forbidden: Loc[]): Server {
   const tools = OPERATIONS.filter(({ policy }) => admits(policy, request.caller)).map(({ tool }) => tool)
   server.setRequestHandler('tools/list', () => ({ tools }))
   server.setRequestHandler('tools/call', async ({ params: { name, arguments: args } }) => {
     const operation = OPERATIONS.find(({ tool }) => tool.name === name)
     if (!operation) throw Object.assign(new Error(`There is no tool ${name.slice(0, 100)}.`), { code: -32_602 })
     try {
-      return await operation.call(askFor(app, request), args)
+      return await operation.call(askFor(app, request), args, forbidden)
     } catch (error) {
       request.log.error({ err: error }, 'a tool of MCP failed')
       return refusal(`Something went wrong here. The log has the cause under the request id ${request.id}.`)
@@ -71,7 +110,7 @@ function serveTools(server: Server, request: FastifyRequest, app: FastifyInstanc
 
 function askFor(app: FastifyInstance, outer: FastifyRequest): Ask {
   return async (method, url, { body, headers } = {}): Promise<Answer> => {
-    const sent = body && { payload: stringifyExact(body), headers: { ...headers, 'content-type': 'application/json' } }
+    const sent = body && { payload: JSON.stringify(body), headers: { ...headers, 'content-type': 'application/json' } }
     const response = await askWithin(app, outer, { method, url, ...sent })
     const { etag, link, warning } = response.headers
     const next = /[?&](?:after|before)=(\d+)>; rel="next"$/.exec(String(link))?.[1]
@@ -79,7 +118,7 @@ function askFor(app: FastifyInstance, outer: FastifyRequest): Ask {
     const text = isLarge ? JSON.stringify({ detail: 'It has more than 2 MiB: read it over HTTP.' }) : response.payload
     return {
       status: isLarge ? 413 : response.statusCode,
-      body: text === '' ? null : (parseExact(text) as Body), // our own answers
+      body: text === '' ? null : (JSON.parse(text) as Body), // our own answers
       warnings: warningsIn(String(warning ?? '')),
       etag: etag === undefined ? undefined : String(etag),
       next: next === undefined ? undefined : Number(next),
@@ -90,22 +129,6 @@ function askFor(app: FastifyInstance, outer: FastifyRequest): Ask {
 /** The texts of a `Warning` header: `199 - "text"`, several with commas between. */
 function warningsIn(header: string): string[] {
   return [...header.matchAll(/"((?:[^"\\]|\\.)*)"/g)].map(([, text = '']) => text.replaceAll(/\\(.)/g, '$1'))
-}
-
-/** The headers that the protocol reads. */
-function headersOf({ headers }: FastifyRequest): Record<string, string> {
-  const kept = Object.entries(headers).filter(([name]) => name.startsWith('mcp-') || name === 'accept')
-  return { ...Object.fromEntries(kept.map(each => each.map(String))), 'content-type': 'application/json' }
-}
-
-/** The message of a body. A list of messages is refused: it would count as one request. */
-function messageIn(parsed: ParsedBody | undefined): object {
-  if (parsed?.kind !== 'value') throw new InvalidRequest(parsed?.faults ?? [fault('missing', ['body'])])
-  const { value, forbidden } = parsed
-  const isMessage = typeof value === 'object' && value !== null && !Array.isArray(value)
-  if (!isMessage) throw new Refused('BAD_REQUEST', 'Send one message: a JSON object.')
-  if (forbidden.length === 0) return value
-  throw new InvalidRequest(forbidden.map(loc => fault('key_forbidden', ['body', ...loc])))
 }
 
 /**

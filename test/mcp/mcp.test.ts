@@ -1,4 +1,3 @@
-import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client'
 import { sql } from 'kysely'
 import t from 'tap'
 import { createToken } from '../../src/admin/tokens.js'
@@ -6,37 +5,13 @@ import { refused } from '../../src/mcp/answers.js'
 import { OPERATIONS } from '../../src/mcp/operations.js'
 import { demoApp } from '../demo-app.js'
 import { RawConnection, type Running, running, whenInWork } from '../http/running.js'
-import { listening } from '../test-service.js'
+import { connectedTo, META } from './connected.js'
 
 const PAGE = 'https://console.example.com'
 const demo = await demoApp(t, { CORS_ORIGINS: PAGE })
-const port = await listening(demo.app)
+const connected = await connectedTo(demo.app)
 const tokenOf = async (email: string, more: object = {}) =>
   (await createToken(demo.database.db, { email, ...more })).token
-
-/** What a model gets of a call: the text, and the structure. */
-interface Told {
-  isError: boolean
-  text: string
-  // biome-ignore lint/suspicious/noExplicitAny: what each tool answers is looked at by its test
-  content: any
-}
-
-const MODES = { '2026-07-28': { pin: '2026-07-28' }, '2025-11-25': 'legacy' } as const
-
-async function connected(token: string, version: keyof typeof MODES = '2026-07-28') {
-  const client = new Client({ name: 'test', version: '1' }, { versionNegotiation: { mode: MODES[version] } })
-  const url = new URL(`http://127.0.0.1:${port}/mcp`)
-  const requestInit = { headers: { authorization: `Bearer ${token}` } }
-  await client.connect(new StreamableHTTPClientTransport(url, { requestInit }))
-  const call = async (name: string, args: Record<string, unknown>): Promise<Told> => {
-    const answer = await client.callTool({ name, arguments: args })
-    const [first] = answer.content as { text: string }[]
-    return { text: first?.text ?? '', content: answer.structuredContent, isError: answer.isError === true }
-  }
-  const names = async () => (await client.listTools()).tools.map(({ name }) => name)
-  return { client, call, names }
-}
 
 /** A call in the text of its request. */
 const message = (name: string, args: string) =>
@@ -58,10 +33,10 @@ for (const version of ['2026-07-28', '2025-11-25'] as const) {
     for (const { name, inputSchema } of tools) {
       const { required = [], properties = {} } = inputSchema
       t.equal(required.includes('etag'), 'etag' in properties, name)
-      t.notMatch(JSON.stringify(inputSchema), /patternProperties/)
+      t.notMatch(JSON.stringify(inputSchema), /patternProperties|\$ref|\$id/)
     }
     const bytes = Buffer.byteLength(JSON.stringify({ tools }))
-    t.ok(bytes <= 6_144, `tools/list takes ${bytes} bytes`)
+    t.ok(bytes <= 16_384, `tools/list takes ${bytes} bytes`)
     for (const { name, annotations } of tools) {
       const hints = { readOnlyHint: !WRITING.includes(name), destructiveHint: WRITING.includes(name) }
       t.match(annotations, { ...hints, idempotentHint: true, openWorldHint: false }, name)
@@ -79,10 +54,10 @@ for (const version of ['2026-07-28', '2025-11-25'] as const) {
     t.notOk('definition' in agent.tools[0])
     const fields = { description: `By ${version}`, recency_bias: 'auto', tool_ids: [] }
     const plan = await succeeds('plan_agent_update', { id, etag, fields })
-    const changed = plan.changes.map(({ field, to }: { field: string; to: unknown }) => [field, to])
-    t.strictSame(new Map(changed).get('description'), fields.description)
-    t.strictSame(new Map(changed).get('tools'), [])
-    t.equal(new Map(changed).get('recency_bias'), 'auto')
+    const changed = new Map(plan.changes.map((change: { field: string }) => [change.field, change]))
+    t.match(changed.get('description'), { to: fields.description })
+    t.match(changed.get('tools'), { at: 0, from: [{ name: 'chapters' }], to: [] })
+    t.match(changed.get('recency_bias'), { to: 'auto' })
     const stored = await succeeds('update_agent', { id, etag, fields })
     t.not(stored.etag, agents[0].etag)
     t.strictSame(await succeeds('update_agent', { id, etag, fields }), stored, 'repeated after a lost answer')
@@ -118,13 +93,13 @@ t.test('an update without an etag names the call to make; a stale one says what 
     t.ok(isError)
     t.match(text, new RegExp(`^Call get_${kind} with id 1, send the etag of its answer`))
   }
-  t.match((await call('restore', { kind: 'tool', id: 1, version: 1 })).text, /^Call get_tool with id 1/)
-  for (const unread of ['*', '', 'persona-1-1', '"persona-1-1", "persona-1-2"', '"persona-2-1"', '"tool-1-1"']) {
-    for (const [name, others] of [
-      ['update_agent', { fields }],
-      ['restore', { kind: 'agent', version: 1 }],
+  t.match((await call('restore', { kind: 'tool', id: 1, version: 1 })).text, /^Call history with kind tool and id 1/)
+  for (const unread of ['*', '', '"persona-1-1", "persona-1-2"', '"persona-2-1"', '"tool-1-1"']) {
+    for (const [name, others, first] of [
+      ['update_agent', { fields }, /^Call get_agent with id 1/],
+      ['restore', { kind: 'agent', version: 1 }, /^Call history with kind agent and id 1/],
     ] as const)
-      t.match((await call(name, { id: 1, etag: unread, ...others })).text, /^Call get_agent with id 1/, unread)
+      t.match((await call(name, { id: 1, etag: unread, ...others })).text, first, unread)
   }
   const { etag } = (await call('get_agent', { id: 1 })).content
   const patch = async (body: object) => {
@@ -132,7 +107,7 @@ t.test('an update without an etag names the call to make; a stale one says what 
     t.equal((await demo.call('PATCH', url, { token: demo.tokens.admin, body })).statusCode, 200)
   }
   await patch({ name: 'Theirs' })
-  const stale = await call('update_agent', { id: 1, etag, fields })
+  const stale = await call('update_agent', { id: 1, etag: etag.replaceAll('"', ''), fields })
   t.match(
     stale.text,
     /^Nothing was changed by this call\. Changed since: name \(admin@example\.com, .*\)\. Call get_agent with id 1/,
@@ -155,10 +130,10 @@ t.test('refusals are results in words, with the place of each fault in the argum
   const said: [string, Record<string, unknown>, RegExp][] = [
     ['get_agent', { id: 'x' }, /^Refused.*\n- id: Input should be a valid integer/],
     ['get_agent', { id: 1, colour: 'red' }, /\n- colour: Extra inputs/],
-    ['get_agent', { id: 999_999 }, /^No agent with this id\. list_agents names those that you see\.$/],
+    ['get_agent', { id: 999_999 }, /^No agent with this id\. list_agents names those that you see/],
     ['history', { kind: 'person', id: 1 }, /\n- kind: Input should be 'agent' or 'tool'/],
-    ['update_agent', { id: 1, etag, fields: { name: '' } }, /\n- name: /],
-    ['update_agent', { id: 1, etag, fields: { colour: 'red' } }, /\n- fields: .*'colour' is not a field/],
+    ['update_agent', { id: 1, etag, fields: { name: '' } }, /\n- fields\.name: /],
+    ['update_agent', { id: 1, etag, fields: { colour: 'red' } }, /\n- fields\.colour: Extra inputs/],
     [
       'update_agent',
       { id: '2', etag: 3, fields: 'x' },
@@ -168,7 +143,10 @@ t.test('refusals are results in words, with the place of each fault in the argum
     ['list_agents', { name: 5 }, /\n- name: Input should be a valid string/],
     ['restore', { kind: 'agent', id: 1, version: '3', etag }, /\n- version: /],
     ['validate_definition', { definition: 'openapi: 3.0.0' }, /\n- definition: .*send the object itself/],
-    ['update_tool', { id: 1, etag: '"tool-1-1"', fields: { colour: 'red' } }, /\n- colour: Extra inputs/],
+    ['update_tool', { id: 1, etag: '"tool-1-1"', fields: { colour: 'red' } }, /\n- fields\.colour: Extra inputs/],
+    ['update_agent', { id: 1, etag, fields: { tool_ids: [999_999] } }, /\n- fields\.tool_ids\.0: /],
+    ['history', { kind: 'agent', id: 1, before: 0 }, /\n- before: /],
+    ['list_tools', { limit: 5 }, /\n- limit: Extra inputs/],
     [
       'validate_definition',
       { definition: { openapi: '3.1.0', info: { title: 'x' } } },
@@ -254,20 +232,6 @@ t.test('the log has the call and its requests, and nothing of what they hold', a
     ['read_tool 200', 'update_custom_tool 200', 'mcp 200'],
   )
   t.notMatch(log.join(''), /a-secret/)
-})
-
-t.test('numbers keep their text in both directions', async t => {
-  const { call } = await connected(demo.tokens.admin)
-  const { tool, etag } = (await call('get_tool', { id: 2 })).content
-  const definition = JSON.stringify(tool.definition).replace(
-    '"type":"string"',
-    '"type":"number","maximum":9007199254740993.0',
-  )
-  const headers = { accept: 'application/json, text/event-stream', 'content-type': 'application/json' }
-  const send = (body: string) => demo.call('POST', '/mcp', { token: demo.tokens.admin, headers, body })
-  await send(message('update_tool', `{"id":2,"etag":${JSON.stringify(etag)},"fields":{"definition":${definition}}}`))
-  const { body } = await send(message('get_tool', '{"id":2}'))
-  t.equal(body.split('9007199254740993.0').length, 3, 'as text and in the structure')
 })
 
 t.test('tools that write are listed for tokens that may write, and the operations decide', async t => {
@@ -415,10 +379,9 @@ t.test('401, 403, 405, 400: who may call, from which pages, and how', async t =>
   ]
   for (const [status, origin, host] of origins) t.equal(await post({ origin, host }), status, `${origin} at ${host}`)
   t.equal(await post({}, [body, body]), 400, 'no batches: they would count as one request')
-  for (const broken of ['{', '{"__proto__": {}}']) t.equal(await post({}, broken), 422)
+  for (const broken of ['{', '', '{"__proto__": {}}']) t.equal(await post({}, broken), 422)
   t.equal(await post({ 'content-type': 'text/plain' }), 415)
   t.equal(await post({}, 'x'.repeat(2 ** 20 + 1)), 413)
-  t.equal(await post({}, `[${'1,'.repeat(20_001)}1]`), 422, 'more values than are parsed here')
   const listen = { ...body, method: 'subscriptions/listen', params: { _meta: META, notifications: {} } }
   const modern = { 'mcp-protocol-version': '2026-07-28', 'mcp-method': 'subscriptions/listen' }
   const refused = await demo.call('POST', '/mcp', { token, body: listen, headers: { accept, ...modern } })
@@ -441,7 +404,10 @@ t.test(
     t.match((await plan()).headers, { ratelimit: /r=1/ })
     t.match((await post('update_agent', { name: 'Once' })).body, /persona-1-2/)
     const { statusCode, body } = await plan()
-    t.match([statusCode, JSON.parse(body)], [429, { error_code: 'RATE_LIMITED' }])
+    t.match(
+      [statusCode, JSON.parse(body)],
+      [429, { jsonrpc: '2.0', id: null, error: { data: { error_code: 'RATE_LIMITED' } } }],
+    )
     const row = await bounded.database.db
       .selectFrom('audit')
       .selectAll()
@@ -454,16 +420,10 @@ t.test(
 t.test('503: what became of the change, and what to do', t => {
   const said = (outcome: string) => {
     const body = { detail: 'Busy.', error_code: 'SERVICE_UNAVAILABLE', reason: 'overloaded', outcome }
-    return refused({ status: 503, body, warnings: [] }, 'agent').content
+    return refused({ status: 503, body, warnings: [] }, { kind: 'agent' }).content
   }
   t.match(said('unknown'), [{ text: /^Busy\. It may be stored: call again with the same arguments and etag/ }])
   t.match(said('not_applied'), [{ text: /^Busy\. Nothing was changed: call again/ }])
   t.match(said('applied'), [{ text: /^Busy\. Do not call again/ }])
   t.end()
 })
-
-const META = {
-  'io.modelcontextprotocol/protocolVersion': '2026-07-28',
-  'io.modelcontextprotocol/clientInfo': { name: 'test', version: '1' },
-  'io.modelcontextprotocol/clientCapabilities': {},
-}

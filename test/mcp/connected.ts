@@ -1,0 +1,37 @@
+import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client'
+import type { FastifyInstance } from 'fastify'
+import { listening } from '../test-service.js'
+
+/** What a model gets of a call: the text, and the structure. */
+export interface Told {
+  isError: boolean
+  text: string
+  // biome-ignore lint/suspicious/noExplicitAny: what each tool answers is looked at by its test
+  content: any
+}
+
+const MODES = { '2026-07-28': { pin: '2026-07-28' }, '2025-11-25': 'legacy' } as const
+
+/** Makes the function that connects the official client with a token. */
+export async function connectedTo(app: FastifyInstance) {
+  const url = new URL(`http://127.0.0.1:${await listening(app)}/mcp`)
+  return async (token: string, version: keyof typeof MODES = '2026-07-28') => {
+    const client = new Client({ name: 'test', version: '1' }, { versionNegotiation: { mode: MODES[version] } })
+    const requestInit = { headers: { authorization: `Bearer ${token}` } }
+    await client.connect(new StreamableHTTPClientTransport(url, { requestInit }))
+    const call = async (name: string, args: Record<string, unknown>): Promise<Told> => {
+      const answer = await client.callTool({ name, arguments: args })
+      const [first] = answer.content as { text: string }[]
+      return { text: first?.text ?? '', content: answer.structuredContent, isError: answer.isError === true }
+    }
+    const names = async () => (await client.listTools()).tools.map(({ name }) => name)
+    return { client, call, names }
+  }
+}
+
+/** What a request of 2026-07-28 says of its client. */
+export const META = {
+  'io.modelcontextprotocol/protocolVersion': '2026-07-28',
+  'io.modelcontextprotocol/clientInfo': { name: 'test', version: '1' },
+  'io.modelcontextprotocol/clientCapabilities': {},
+}
