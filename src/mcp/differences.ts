@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { isJsonObject } from '../validation/vocabulary.js'
 
 /** A change inside a field: of the member at `place`, or of the lines or items from `at` on. What is absent was or is not there. */
-export interface Change {
+interface Change {
   field: string
   place?: (string | number)[]
   at?: number

@@ -9,7 +9,7 @@ import { entityTag } from '../updates/tag.js'
 import { bodyCheck } from '../validation/body-check.js'
 import { enumeration, freeForm, INT4_MAX, identifier, nullable, text } from '../validation/vocabulary.js'
 import { type Answer, type Body, type Call, faulty, refusal, refused, result, type ToolKind } from './answers.js'
-import { type Change, differences } from './differences.js'
+import { differences } from './differences.js'
 
 /* The tools that a model calls. Each is a few requests to the operations, which have all rules. */
 
@@ -147,23 +147,14 @@ function updating(kind: ToolKind, isPlan: boolean): Operation {
     const answer = await ask(method, `${write}/${id}${query}`, { body: fields, headers: { 'if-match': etag, prefer } })
     if (answer.status >= 300) return refused(answer, call)
     if (!isPlan) return result({ id, etag: answer.etag }, answer)
-    const changes = differences(brief(before?.body ?? null), brief(answer.body))
-    const more = kind === 'agent' ? await hiddenChanges(ask, id, fields, answer.body) : []
-    const found = { id, etag: answer.etag, changes: [...changes, ...more] }
+    const stored = before?.body ?? {}
+    const unseen = Object.keys(fields).filter(name => name in stored && !(name in (answer.body ?? {}))) // only reads have them
+    const planned = { ...brief(answer.body), ...Object.fromEntries(unseen.map(name => [name, fields[name]])) }
+    const found = { id, etag: answer.etag, changes: differences(brief(stored), planned) }
     if (kind === 'agent' || !fields.definition) return result(found, answer)
     const { body } = await ask('POST', `${VALIDATE}?tool_id=${id}`, { body: { definition: fields.definition } })
     return result({ ...found, impact: body?.impact }, answer)
   })
-}
-
-/** Changes of fields that no snapshot shows, by themselves or as the records of their ids. */
-async function hiddenChanges(ask: Ask, id: number, fields: Body, snapshot: Body | null): Promise<Change[]> {
-  const hidden = ([name]: [string, unknown]) =>
-    name !== 'remove_image' && ![name, name.replace(/_ids$/, 's')].some(shown => shown in (snapshot ?? {}))
-  const asked = Object.fromEntries(Object.entries(fields).filter(hidden))
-  if (Object.keys(asked).length === 0) return []
-  const { body } = await ask('GET', `/persona/${id}?view=update`)
-  return differences(body ?? {}, asked)
 }
 
 const UNSEEN = 'then nothing that you have not seen is overwritten.'
