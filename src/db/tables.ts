@@ -143,8 +143,6 @@ export interface AuditTable {
   content_hash: Buffer | null
   previous_hash: Buffer
   hash: Buffer
-  idempotency_key: Buffer | null
-  request_fingerprint: Buffer | null
 }
 
 export interface AccessEventTable {
@@ -226,10 +224,12 @@ interface ChainTable {
   hash: Buffer
 }
 
-interface UnchangedUpdateTable {
-  idempotency_key: Buffer
-  request_fingerprint: Buffer
-  version: number
+interface RequestKeyTable {
+  key: Buffer
+  fingerprint: Buffer | null
+  resource_id: number | null
+  version: number | null
+  unchanged: Generated<boolean>
   at: Generated<string>
 }
 
@@ -274,7 +274,7 @@ export interface Tables {
   access_chain: ChainTable
   access_event: AccessEventTable
   audit_upgrade_head: ChainTable
-  unchanged_update: UnchangedUpdateTable
+  request_key: RequestKeyTable
   deployment_key: DeploymentKeyTable
   schema_requirement: SchemaRequirementTable
 }

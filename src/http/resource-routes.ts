@@ -61,7 +61,7 @@ export function updateResponses(snapshot: TSchema, title: 'agent' | 'tool') {
     200: { ...reference(snapshot), description: `The ${title} as it is now.`, headers: updateHeaders },
     204: { description: 'It is stored; `return=minimal` was preferred.', type: 'null', headers: updateHeaders },
     ...invalidResponse('request'),
-    ...errorResponses(400, 401, 403, 404, 409, 412, 413, 415, 428, 429, 500, 503),
+    ...errorResponses(400, 401, 403, 404, 409, 410, 412, 413, 415, 428, 429, 500, 503),
   }
 }
 
@@ -74,7 +74,7 @@ export const RESTORE_BYTES_MAX = 4 * 1024
 
 /** The answers of a restoration. */
 export function restoreResponses(snapshot: TSchema, title: 'agent' | 'tool') {
-  return { ...updateResponses(snapshot, title), ...errorResponses(410) }
+  return updateResponses(snapshot, title)
 }
 
 /** The engine's request for a restoration. It sets every field, so `merge=fields` is ignored. */

@@ -82,26 +82,10 @@ function oneOfKey(max: number, waitMs: number, setting: string, awaited: string)
   return new Semaphore({ max, maxPerKey: 1, waitMs, refusal }).run
 }
 
-/** Connections that stay free for others while updates wait for locked rows. */
-const UNLOCKED_CONNECTIONS = 2
-
-/**
- * Returns the limits of one process. Changes of one row take turns, and so do creations by one person. Updates that wait for rows locked
- * by other sessions may use all but a few connections. At most two expensive statements run at once, one for each token.
- */
+/** Returns the limits of one process. At most two expensive statements run at once, one for each token. */
 export function workBounds({ poolSize, lockTimeoutMs }: { poolSize: number; lockTimeoutMs: number }): WorkBounds {
-  const setting = 'LOCK_TIMEOUT_MS'
-  const refusedFor = (awaited: string) => () => new WaitedInVain(awaited, lockTimeoutMs, setting)
-  const limits = { maxPerKey: 1, waitMs: lockTimeoutMs }
-  const rowTurn = refusedFor('other changes of the same agent or tool, or other creations by the same person')
-  const lockedRow = refusedFor('updates of other agents or tools, which wait for locks of other sessions')
-  const lockWaitsMax = Math.max(1, poolSize - UNLOCKED_CONNECTIONS)
   const expensiveMax = Math.min(2, Math.max(1, Math.floor(poolSize / 4)))
-  return {
-    rowTurn: new Semaphore({ ...limits, max: Number.POSITIVE_INFINITY, refusal: rowTurn }).run,
-    lockedRow: new Semaphore({ ...limits, max: lockWaitsMax, refusal: lockedRow }).run,
-    expensive: oneOfKey(expensiveMax, lockTimeoutMs, setting, 'other requests that read much'),
-  }
+  return { expensive: oneOfKey(expensiveMax, lockTimeoutMs, 'LOCK_TIMEOUT_MS', 'other requests that read much') }
 }
 
 /** Limits the bodies in workers: one for each token, so that a slow one delays no other token. */

@@ -24,9 +24,8 @@ import { type Built, type Param, type SqlTypes, statement } from '../db/statemen
 import type { PersonaTable, ShareLevel, Tables } from '../db/tables.js'
 import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/pages.js'
 import type { CachedDefinitions } from '../tool/definition-cache.js'
-import type { AuditEntry, RequestKey } from '../updates/audit.js'
+import type { AuditEntry } from '../updates/audit.js'
 import { AUDIT_TYPES, changedRow, insertAudit } from '../updates/audit-rows.js'
-import { keyIsFree } from '../updates/idempotency.js'
 import { changedColumns, nextVersion } from '../updates/statements.js'
 import { COLUMNS, type IdOf, linkOf, RELATIONS, type Relation } from './fields.js'
 import type { References } from './rules.js'
@@ -86,8 +85,7 @@ function asDecidedOn(param: Param<ReadParameters>) {
 
 type WriteParameters = ViewerParameters &
   CachedDefinitions &
-  AuditEntry &
-  RequestKey & {
+  AuditEntry & {
     id: number
     version: number
     access: PersonaAccess
@@ -163,7 +161,6 @@ function compileWrite(relations: readonly Relation[], key: string, minimal: bool
         .with(materialized('locked'), () =>
           asDecidedOn(param)
             .select('p.id')
-            .where(keyIsFree(param('idempotency_key')))
             .where(({ and }) => and(relations.flatMap(relation => mayAttach(relation, param))))
             .forNoKeyUpdate('p')
             .skipLocked(),

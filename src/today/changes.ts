@@ -15,7 +15,6 @@ import { contentOf, decisionFor, requireEditable } from '../persona/rules.js'
 import { PERSONA_LOOKUP } from '../persona/state.js'
 import { toolResource } from '../tool/resource.js'
 import { requireManageable, contentOf as toolContentOf } from '../tool/rules.js'
-import { NO_KEY } from '../updates/audit.js'
 import { LIST_ITEMS_MAX } from '../updates/field-table.js'
 import type { OperationOptions, ResourceTypes, VersionedResource } from '../updates/resource.js'
 import { entryOf, lockRow } from '../updates/write.js'
@@ -64,7 +63,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     requirePriorities(map)
     await together(request, personaResource, Object.keys(map).map(Number), (state, asked) => {
       const fields = { display_priority: map[state.id] as number }
-      const own = { ...asked, kind: 'persona' as const, id: state.id, fields, masked: true, key: NO_KEY }
+      const own = { ...asked, kind: 'persona' as const, id: state.id, fields, masked: true, key: null }
       return personaResource.decide(state, own, null)
     })
     return null
@@ -132,13 +131,13 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
             throw new Refused(code, `No ${title} ${id} exists. Nothing was changed.`)
           const decision = decide(state, { ...asked, caller })
           if (decision.changes.length === 0) continue
-          const entry = entryOf(resource, state, decision, asked.actor, NO_KEY)
+          const entry = entryOf(resource, state, decision, asked.actor)
           const stored = await resource.writing(state, decision, viewer, entry, true)(trx)
           if (stored === undefined)
             throw new Unavailable('overloaded', `Rights changed meanwhile. ${TRY_AGAIN}`, 'not_applied')
         }
       })
-    await options.bounds.rowTurn(`several of ${kind}`, () => withRetries(attempt))
+    await withRetries(attempt)
   }
 }
 

@@ -3,7 +3,7 @@ import { managesTool } from '../auth/access.js'
 import { type ViewerParameters, viewerParameters, viewerWithValues } from '../auth/viewer.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
-import type { Actor, AuditEntry, RequestKey } from '../updates/audit.js'
+import type { Actor, AuditEntry } from '../updates/audit.js'
 import { auditColumns } from '../updates/audit-rows.js'
 import { creationOf } from '../updates/new-row.js'
 import type { ShownRow, UpdateRequest, VersionedResource } from '../updates/resource.js'
@@ -76,7 +76,7 @@ async function removeRow(
   trx: Transaction<Tables>,
   { id, version }: ToolState,
   viewer: ViewerParameters,
-  entry: AuditEntry & RequestKey,
+  entry: AuditEntry,
 ): Promise<ShownRow | undefined> {
   const may = viewerWithValues(viewer)
   const removed = await trx

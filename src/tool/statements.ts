@@ -25,9 +25,8 @@ import {
 import { type Executor, type Param, type SqlTypes, statement } from '../db/statements/statement.js'
 import type { ToolTable } from '../db/tables.js'
 import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/pages.js'
-import type { AuditEntry, RequestKey } from '../updates/audit.js'
+import type { AuditEntry } from '../updates/audit.js'
 import { AUDIT_TYPES, changedRow, insertAudit } from '../updates/audit-rows.js'
-import { keyIsFree } from '../updates/idempotency.js'
 import type { Past } from '../updates/past.js'
 import { changedColumns, nextVersion } from '../updates/statements.js'
 import type { CachedDefinitions } from './definition-cache.js'
@@ -124,8 +123,7 @@ export const readDefinition = statement<{ hash: string }, { definition: string }
 
 type WriteParameters = ViewerParameters &
   CachedDefinitions &
-  AuditEntry &
-  RequestKey & {
+  AuditEntry & {
     id: number
     version: number
     secrets_generation: number
@@ -225,7 +223,6 @@ function lockedTool(param: Param<WriteParameters>) {
     .where('t.id', '=', param('id'))
     .where('t.version', '=', param('version'))
     .where('t.secrets_generation', '=', param('secrets_generation'))
-    .where(keyIsFree(param('idempotency_key')))
     .where(grantsStand(param))
     .where(or([tool(viewer.user, 'is', null), managesTool(viewer)]))
     .where(or([tool(param('oauth_config_id'), 'is', null), exists(linked)]))

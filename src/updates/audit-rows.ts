@@ -2,7 +2,7 @@ import { type Expression, type Insertable, type RawBuilder, type Selectable, sql
 import { bytesOf, hexOf, lit, named, on, queries } from '../db/statements/queries.js'
 import type { Param, SqlTypes } from '../db/statements/statement.js'
 import type { AuditTable, ResourceKind } from '../db/tables.js'
-import { type AuditEntry, NO_KEY, type RequestKey } from './audit.js'
+import type { AuditEntry } from './audit.js'
 
 /** The SQL types in which the columns of an audit row are sent; `hex` is bytes as hex text. All statements on audit rows derive from this table. */
 const COLUMNS = {
@@ -27,8 +27,6 @@ const COLUMNS = {
   content_hash: 'hex',
   previous_hash: 'hex',
   hash: 'hex',
-  idempotency_key: 'hex',
-  request_fingerprint: 'hex',
 } as const satisfies {
   [Column in keyof AuditTable]: Buffer extends Selectable<AuditTable>[Column] ? 'hex' : string
 }
@@ -39,7 +37,7 @@ const NAMES = Object.keys(COLUMNS) as ColumnName[]
 /** The parameter types of an audit row in a statement. */
 export const AUDIT_TYPES = Object.fromEntries(
   NAMES.map(name => [name, COLUMNS[name] === 'hex' ? 'text' : COLUMNS[name]]),
-) as SqlTypes<AuditEntry & RequestKey>
+) as SqlTypes<AuditEntry>
 
 type Written = { id: number; version: number; user: string | null; token: number | null }
 
@@ -54,7 +52,7 @@ export function changedRow() {
 }
 
 /** SQL: inserts an audit row for `changedRow`. */
-export function insertAudit(kind: ResourceKind, param: Param<AuditEntry & RequestKey & Written>) {
+export function insertAudit(kind: ResourceKind, param: Param<AuditEntry & Written>) {
   const known: Partial<Record<ColumnName, Expression<unknown>>> = {
     resource_kind: lit(kind),
     resource_id: param('id'),
@@ -70,7 +68,7 @@ export function insertAudit(kind: ResourceKind, param: Param<AuditEntry & Reques
 }
 
 /** The columns of an audit row, for an insert by values. */
-export function auditColumns(entry: AuditEntry & RequestKey) {
+export function auditColumns(entry: AuditEntry) {
   const values = NAMES.map(name => {
     const value = entry[name]
     return [name, COLUMNS[name] === 'hex' && value !== null ? Buffer.from(String(value), 'hex') : value]
@@ -80,7 +78,7 @@ export function auditColumns(entry: AuditEntry & RequestKey) {
 
 /** SQL: the columns that the hash chain covers, except the difference, which can have megabytes. */
 export const ROW_COLUMNS = sql.join(
-  NAMES.filter(name => isInChain(name) && name !== 'difference').map(name => shownColumn(name, COLUMNS[name])),
+  NAMES.filter(name => name !== 'difference').map(name => shownColumn(name, COLUMNS[name])),
 )
 
 /** SQL: a column as the program reads it: bytes as hex, JSON as text. */
@@ -88,9 +86,4 @@ function shownColumn(name: string, type: string): RawBuilder<unknown> {
   const column = sql.ref<Buffer>(name)
   if (type === 'hex') return sql`${hexOf(column)} as ${column}`
   return type === 'json' ? sql`${column}::text as ${column}` : column
-}
-
-/** True for columns of the hash chain. It does not cover the idempotency key. */
-function isInChain(name: ColumnName): name is keyof AuditEntry {
-  return !(name in NO_KEY)
 }

@@ -35,19 +35,11 @@ export type Shown<Value> = Value extends Buffer ? string : Value
 
 /** An audit row as it is stored, without its difference. Bytes are hex, `at` is UTC with microseconds. */
 export type StoredRow = {
-  [Column in Exclude<keyof AuditTable, keyof RequestKey | 'difference'>]: Shown<Selectable<AuditTable>[Column]>
+  [Column in Exclude<keyof AuditTable, 'difference'>]: Shown<Selectable<AuditTable>[Column]>
 }
 
 /** A new audit row, before any pruning or erasure. `difference` is JSON text. */
 export type AuditEntry = StoredRow & { difference: string; salt: string; identity_hash: string }
-
-/** SHA-256 in hex of the caller's id with the `Idempotency-Key`, and of the request; null without a key. The hash chain does not cover them. */
-export interface RequestKey {
-  idempotency_key: string | null
-  request_fingerprint: string | null
-}
-
-export const NO_KEY: RequestKey = { idempotency_key: null, request_fingerprint: null }
 
 export const GENESIS_HASH = '0'.repeat(64)
 

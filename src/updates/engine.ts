@@ -1,6 +1,6 @@
 import type { Transaction } from 'kysely'
 import { viewerParameters } from '../auth/viewer.js'
-import { CommitUnknown, ConnectionLost, classifyDatabaseError } from '../db/connection/database-error.js'
+import { CommitUnknown } from '../db/connection/database-error.js'
 import { withRetries } from '../db/connection/retry.js'
 import { bytesOf, queries } from '../db/statements/queries.js'
 import { type Ask, statement } from '../db/statements/statement.js'
@@ -8,7 +8,6 @@ import type { Tables } from '../db/tables.js'
 import { inTransaction } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
 import {
-  IdempotencyKeyInUse,
   type Outcome,
   PreconditionFailed,
   Refused,
@@ -19,14 +18,14 @@ import {
 } from '../errors.js'
 import type { AuditEntry } from './audit.js'
 import { AUDIT_TYPES } from './audit-rows.js'
-import { firstAnswer, isKeyInUse, KeyTaken, storeKey, takeKey } from './idempotency.js'
+import { fillKey, Repeated, takeKey } from './idempotency.js'
 import { mergeNote, readMergeBase } from './merge.js'
 import { insertBlank, nextId } from './new-row.js'
 import { isStale, namedVersion, overwrittenBy, preconditionFailed, preconditionOf, tagOf } from './precondition.js'
 import { readPast } from './read-past.js'
 import type { Decision, Job, ResourceTypes, Updated, UpdateRequest, VersionedState } from './resource.js'
 import { runStatement } from './run-statement.js'
-import { entryOf, lockRow, setTimeOfNow, tryLockRow } from './write.js'
+import { entryOf, lockRow, setTimeOfNow } from './write.js'
 
 /*
  * Creates, updates and deletes agents and tools, each in one transaction. The algorithm:
@@ -46,10 +45,13 @@ import { entryOf, lockRow, setTimeOfNow, tryLockRow } from './write.js'
 
 /**
  * Updates a resource, starting from its prefetched state. Throws `ResourceNotFound`, `PreconditionFailed`, `Refused` (no precondition),
- * `IdempotencyKeyInUse`, `KeyTaken`, `Unavailable` with the outcome, and what `decide` and the bounds throw.
+ * `IdempotencyKeyInUse`, `Repeated`, `Unavailable` with the outcome, and what `decide` and the bounds throw.
  */
 export async function update<T extends ResourceTypes>(job: Job<T>, prefetched: T['State']): Promise<Updated<T>> {
-  return await settled(job, async () => (await decideAndWrite(job, prefetched)) ?? (await lockAndDecideAgain(job)))
+  return await settled(
+    job,
+    async progress => (await decideAndWrite(job, prefetched)) ?? (await lockAndDecideAgain(job, progress)),
+  )
 }
 
 /** Give up after 5 ids that other rows have already. The next request tries the ids after them. */
@@ -61,13 +63,11 @@ const IDS_TRIED_MAX = 5
  */
 export async function create<T extends ResourceTypes>(job: Job<T>): Promise<Updated<T>> {
   const { database, resource, request } = job
-  return await settled(job, async () => {
-    if (await isKeyInUse(database.db, request.key)) throw new IdempotencyKeyInUse()
+  return await settled(job, async progress => {
     const make: typeof lockRow = (trx, _, id) => insertBlank(trx, resource, id, request.caller.userId)
     for (let tries = 0; tries < IDS_TRIED_MAX; tries++) {
       const own = { ...job, request: { ...request, id: await nextId(database.db, resource.kind) } }
-      const turn = `${resource.kind}s of ${request.caller.userId}`
-      const made = await request.bounds.rowTurn(turn, () => inLockingTransaction(own, make))
+      const made = await inLockingTransaction(own, make, progress)
       if (made !== undefined) return made
     }
     throw new Unavailable('overloaded', `Each new id was in use already. ${TRY_AGAIN}`, 'not_applied')
@@ -75,13 +75,27 @@ export async function create<T extends ResourceTypes>(job: Job<T>): Promise<Upda
 }
 
 /** Repeats an attempt that certainly stored nothing, and settles an unconfirmed commit. */
-async function settled<T extends ResourceTypes>(job: Job<T>, attempt: () => Promise<Updated<T>>): Promise<Updated<T>> {
+async function settled<T extends ResourceTypes>(
+  job: Job<T>,
+  attempt: (progress: Progress) => Promise<Updated<T>>,
+): Promise<Updated<T>> {
+  const progress = { isKeyTaken: false }
   try {
-    return await withRetries(owningKey(attempt))
+    return await withRetries(() => {
+      progress.isKeyTaken = false
+      return attempt(progress)
+    })
   } catch (error) {
     if (error instanceof InDoubt) return await settle(job, error as InDoubt<T>)
-    throw unavailableFor(error) ?? error
+    const failure = unavailableFor(error) ?? error
+    if (failure instanceof Unavailable) failure.isKeyLookedUp = progress.isKeyTaken
+    throw failure
   }
+}
+
+/** What an attempt did. `isKeyTaken`: no earlier request with its key was stored. */
+interface Progress {
+  isKeyTaken: boolean
 }
 
 /** A decision on `state`, with the audit row to store. */
@@ -105,29 +119,13 @@ function inDoubt<T extends ResourceTypes>(error: unknown, write: Write<T> | unde
   return error instanceof CommitUnknown ? new InDoubt(error, write) : error
 }
 
-/**
- * After a lost connection the server may hold the attempt's key for a moment. So the next attempt waits for the key instead of reporting it
- * as in use.
- */
-function owningKey<Result>(attempt: () => Promise<Result>): () => Promise<Result> {
-  let hasLostConnection = false
-  return async () => {
-    try {
-      return await attempt()
-    } catch (error) {
-      if (hasLostConnection && error instanceof IdempotencyKeyInUse) throw new ConnectionLost({ cause: error })
-      hasLostConnection ||= classifyDatabaseError(error).kind === 'connection_lost'
-      throw error
-    }
-  }
-}
-
-/** Step 1. Undefined if the decision needs the lock, or if the state changed since it was read. */
+/** Step 1. Undefined if the request has a key, if the decision needs the lock, or if the state changed since it was read. */
 async function decideAndWrite<T extends ResourceTypes>(
   job: Job<T>,
   state: T['State'],
 ): Promise<Updated<T> | undefined> {
   const { database, resource, request } = job
+  if (request.key !== null) return undefined
   if (request.merges && isStale(request, state)) {
     resource.requireRights(state, request.caller) // checked before a lock is taken
     return undefined
@@ -136,7 +134,6 @@ async function decideAndWrite<T extends ResourceTypes>(
   if (decision === undefined || !resource.isStorable(decision)) return undefined
   if (preconditionOf(request, state, decision.changes) !== 'holds') return undefined
   const changes = decision.changes.length > 0
-  if (!changes && request.key.idempotency_key !== null) return undefined // without a change only the key is stored, which needs the lock
   const { write, query, onSend } = statementFor(job, state, decision)
   const asked = {
     bytes: isMinimal(request, state, decision) ? 0 : resource.definitionBytes(state, decision),
@@ -160,17 +157,9 @@ function decidedUnlessStale<D>(request: UpdateRequest, state: VersionedState, de
 }
 
 /** Step 2. */
-async function lockAndDecideAgain<T extends ResourceTypes>(job: Job<T>): Promise<Updated<T>> {
-  const { database, resource, request } = job
-  if (await isKeyInUse(database.db, request.key)) throw new IdempotencyKeyInUse()
-  const row = `${resource.kind} ${request.id}`
-  const { rowTurn, lockedRow } = request.bounds
-  const updated = await rowTurn(row, async () => {
-    return (
-      (await inLockingTransaction(job, tryLockRow)) ?? (await lockedRow(row, () => inLockingTransaction(job, lockRow)))
-    )
-  })
-  if (updated === undefined) throw new ResourceNotFound(resource.kind)
+async function lockAndDecideAgain<T extends ResourceTypes>(job: Job<T>, progress: Progress): Promise<Updated<T>> {
+  const updated = await inLockingTransaction(job, lockRow, progress)
+  if (updated === undefined) throw new ResourceNotFound(job.resource.kind)
   return updated
 }
 
@@ -181,14 +170,15 @@ const LOCKED_TRIES_MAX = 5
 async function inLockingTransaction<T extends ResourceTypes>(
   { database, resource, request }: Job<T>,
   lock: typeof lockRow,
+  progress: Progress,
 ): Promise<Updated<T> | undefined> {
   const { key } = request
   let write: Write<T> | undefined
   try {
     return await inTransaction(database, { rollback: request.dryRun }, async trx => {
-      if (!(await takeKey(trx, key))) throw new IdempotencyKeyInUse()
+      if (key !== null) await takeKey(trx, key)
+      progress.isKeyTaken = true
       if (!(await lock(trx, resource.kind, request.id))) return undefined
-      if ((await firstAnswer(trx, key)) !== undefined) throw new KeyTaken()
       // The lock covers only the row. Shares and rights may still change before the write, which checks them: then decide again.
       for (let tries = 0; tries < LOCKED_TRIES_MAX; tries++) {
         const asOfNow = { database, resource, request: { ...request, caller: await request.callerNow(trx) } }
@@ -198,7 +188,8 @@ async function inLockingTransaction<T extends ResourceTypes>(
         planned.onSend?.()
         const row = await planned.query(trx)
         if (row === undefined) continue
-        if (write === undefined) await storeKey(trx, key, row.version)
+        if (key !== null)
+          await fillKey(trx, key, { id: state.id, version: row.version, isUnchanged: write === undefined })
         const updated = updatedBy(asOfNow, state, decision, row)
         return base === undefined ? updated : { ...updated, merged: true, notes: [mergeNote(base)] }
       }
@@ -244,7 +235,7 @@ function statementFor<T extends ResourceTypes>(
     if (!minimal) resource.requireAnswerable(state, request.snapshotBytesMax)
     return { query: resource.reading(state, viewer, minimal) }
   }
-  const entry = entryOf(resource, state, decision, request.actor, request.key)
+  const entry = entryOf(resource, state, decision, request.actor)
   const query = resource.writing(state, decision, viewer, entry, request.minimal)
   const write = { entry, decision, state }
   return request.dryRun ? { query, write } : { query, write, onSend: () => setTimeOfNow(entry, state) }
@@ -272,7 +263,8 @@ async function settle<T extends ResourceTypes>(job: Job<T>, { doubt, write }: In
   const { database, request } = job
   const outcome = write === undefined ? 'unknown' : await database.settle(doubt, auditRow.bind(write.entry))
   if (outcome !== 'applied' || write === undefined) throw lost(outcome, doubt, job)
-  if (request.key.idempotency_key !== null) throw new KeyTaken()
+  if (request.key !== null)
+    throw new Repeated({ id: write.entry.resource_id, version: write.entry.version_after, isUnchanged: false })
   const answer = await withRetries(() => answerStored(job, write)).catch(() => undefined)
   if (answer === undefined) throw lost('applied', doubt, job, write.entry.resource_id)
   return answer
@@ -298,7 +290,7 @@ async function answerStored<T extends ResourceTypes>(
 /** How to repeat a request whose outcome is not known, by what it carried. */
 function waysToRepeat<T extends ResourceTypes>({ resource, request }: Job<T>): string {
   const { merges, key, precondition } = request
-  if (key.idempotency_key !== null) return 'Repeat it with the same Idempotency-Key: it is applied once.'
+  if (key !== null) return 'Repeat it with the same Idempotency-Key: it is applied once.'
   if (resource.act === 'creation')
     return 'Look for it in the list before you repeat it: a second one may be created. Send an Idempotency-Key with the next.'
   if (resource.act === 'deletion') return 'Repeat it: 404 then says that it was applied.'

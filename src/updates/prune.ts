@@ -9,7 +9,6 @@ import type { ResourceKind, Tables } from '../db/tables.js'
 import { appendEvents, lockChains } from './access-events.js'
 import { type Actor, GENESIS_HASH } from './audit.js'
 import { beLong, patiently, RESOURCE_KINDS, resourcePages } from './resource-pages.js'
-import { tryLockRow } from './write.js'
 
 /** `bytesMax` limits the old contents of one agent or tool; 64 MiB by default. */
 export type Retention = Config['history'] & { readonly bytesMax?: number }
@@ -51,16 +50,12 @@ export async function pruneHistory(
   return pruned
 }
 
-/** Removes the keys of updates that changed nothing. They are kept as long as audit rows. */
+/** Removes old keys of requests. They are kept as long as audit rows. */
 async function pruneKeys(db: Kysely<Tables>, days: number): Promise<void> {
   for (let removed = ROWS_AT_ONCE; removed === ROWS_AT_ONCE; ) {
     const rows = await patiently(db, trx => {
-      const old = trx
-        .selectFrom('unchanged_update')
-        .select('idempotency_key')
-        .where('at', '<', daysAgo(days))
-        .limit(ROWS_AT_ONCE)
-      return trx.deleteFrom('unchanged_update').where('idempotency_key', 'in', old).returning('version').execute()
+      const old = trx.selectFrom('request_key').select('key').where('at', '<', daysAgo(days)).limit(ROWS_AT_ONCE)
+      return trx.deleteFrom('request_key').where('key', 'in', old).returning('version').execute()
     })
     removed = rows.length
   }
@@ -132,7 +127,8 @@ async function pruneChain(
   await beLong(trx)
   // The lock keeps writers out, so that head, count and anchor change together.
   const isThere = await trx.selectFrom(kind).select('id').where('id', '=', id).executeTakeFirst()
-  if (isThere && !(await tryLockRow(trx, kind, id))) return 0 // a writer holds the row: the next run will prune it
+  const free = trx.selectFrom(kind).select('id').where('id', '=', id).forNoKeyUpdate().skipLocked()
+  if (isThere && (await free.execute()).length === 0) return 0 // a writer holds the row: the next run will prune it
   const chain = () => rowsOf(trx, kind).where('resource_id', '=', id)
   const rows = await trx
     .with('old', () => {

@@ -6,7 +6,8 @@ import type { Database } from '../db/database.js'
 import type { Ask, Executor } from '../db/statements/statement.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
 import type { AnswerText } from './answer-text.js'
-import type { Actor, AuditEntry, Change, RequestKey } from './audit.js'
+import type { Actor, AuditEntry, Change } from './audit.js'
+import type { RequestKey } from './idempotency.js'
 import type { Past } from './past.js'
 import type { Precondition } from './tag.js'
 
@@ -53,10 +54,6 @@ export interface Decision {
 export type Bounded = <Result>(key: string, work: () => Promise<Result>) => Promise<Result>
 
 export interface WorkBounds {
-  /** For updates that lock a row. The key names the row. */
-  rowTurn: Bounded
-  /** For updates that wait for a row locked by another session, with the same key. */
-  lockedRow: Bounded
   /** For statements that read many bytes. The key names the token. */
   expensive: Bounded
 }
@@ -100,7 +97,8 @@ export interface UpdateRequest extends ReadRequest {
   base?: Past['values'] | undefined
   /** True if the caller wants no snapshot. */
   minimal: boolean
-  key: RequestKey
+  /** Null without an `Idempotency-Key`. */
+  key: RequestKey | null
 }
 
 /** The types of one kind of resource. */
@@ -152,7 +150,7 @@ export interface VersionedResource<T extends ResourceTypes> {
     state: T['State'],
     decision: T['Decision'],
     viewer: ViewerParameters,
-    entry: AuditEntry & RequestKey,
+    entry: AuditEntry,
     minimal: boolean,
   ): Ask<T['Row']>
   snapshot(row: T['Row']): AnswerText

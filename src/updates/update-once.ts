@@ -5,7 +5,7 @@ import { unavailableFor } from '../db/unavailable.js'
 import { Forbidden, ResourceNotFound, Unavailable, VersionGone, VersionNotFound } from '../errors.js'
 import type { AnswerText } from './answer-text.js'
 import { create, update } from './engine.js'
-import { type FirstAnswer, firstAnswer, isKeyTaken } from './idempotency.js'
+import { type FirstAnswer, firstAnswer, Repeated } from './idempotency.js'
 import { isStale } from './precondition.js'
 import { readResource, wholeState } from './read.js'
 import { readPast } from './read-past.js'
@@ -30,14 +30,16 @@ export async function updateOnce<T extends ResourceTypes>(
   prepare: (state: T['State']) => T['Request'] | Promise<T['Request']> = () => request,
 ): Promise<Answered<T>> {
   const job = { database, resource, request }
-  const state = await wholeState(job, prefetched)
-  if (request.key.idempotency_key !== null) resource.requireRights(state, request.caller)
   return await once(
     job,
-    async () => await update({ ...job, request: await prepare(state) }, state),
+    async () => {
+      const state = await wholeState(job, prefetched)
+      return await update({ ...job, request: await prepare(state) }, state)
+    },
     async first => {
       const { caller, prefetched } = await request.authenticateAgain()
-      if (prefetched === null) throw new ResourceNotFound(resource.kind)
+      if (prefetched === null)
+        throw new VersionGone('deleted', `What this request changed, ${request.id}, has been deleted.`)
       const stored = prefetched as T['State'] // the state of the route's lookup, without large texts
       resource.requireRights(stored, caller)
       return await contentOf({ ...job, request: { ...request, caller } }, first, stored)
@@ -93,17 +95,16 @@ async function once<T extends ResourceTypes>(
   attempt: () => Promise<Updated<T>>,
   repeat: (first: FirstAnswer) => Promise<Shown>,
 ): Promise<Answered<T>> {
-  const before = await answerBefore(job, repeat)
-  if (before !== undefined) return before
+  const { database, request } = job
+  const { key } = request
+  const before = key && (await withRetries(() => firstAnswer(database.db, key)))
+  if (before) return await repeated(job, before, repeat)
   try {
     return await attempt()
   } catch (error) {
-    if (error instanceof Unavailable) error.isKeyLookedUp = true
-    if (!isKeyTaken(error)) throw error
-    // The request that took the key has stored its audit row.
-    const meanwhile = await answerBefore(job, repeat).catch(error => asApplied(job, error))
-    if (meanwhile === undefined) throw error
-    return meanwhile
+    // Another request with this key was stored meanwhile.
+    if (error instanceof Repeated) return await repeated(job, error.first, repeat)
+    throw error
   }
 }
 
@@ -115,18 +116,16 @@ function asApplied<T extends ResourceTypes>({ resource: { act } }: Job<T>, error
   throw new Unavailable(failure.reason, message, 'applied', { cause: error })
 }
 
-/** Rebuilds the answer to the first request with this key; undefined if this request is the first. */
-async function answerBefore<T extends ResourceTypes>(
+/** The answer to a repetition of a stored request. */
+async function repeated<T extends ResourceTypes>(
   job: Job<T>,
+  first: FirstAnswer,
   repeat: (first: FirstAnswer) => Promise<Shown>,
-): Promise<Answered<T> | undefined> {
-  const { database, request } = job
-  const first = await withRetries(() => firstAnswer(database.db, request.key))
-  if (first === undefined) return undefined
+): Promise<Answered<T>> {
   const { id, version } = first
   try {
     const shown = await repeat(first)
-    return { ...shown, id: id ?? request.id, version, decision: null, overwritten: [], merged: false }
+    return { ...shown, id: id ?? job.request.id, version, decision: null, overwritten: [], merged: false }
   } catch (error) {
     return asApplied(job, error)
   }
@@ -140,16 +139,19 @@ interface Shown {
 /** The snapshot of a version. If it is no longer kept, the current state `stored` with a note. */
 async function contentOf<T extends ResourceTypes>(
   job: Job<T>,
-  { version, shownAt }: FirstAnswer,
+  { version, isUnchanged }: FirstAnswer,
   stored: T['State'],
 ): Promise<Shown> {
   const { request } = job
-  const wasShown = shownAt !== null && isStale(request, { id: request.id, version })
-  if (request.minimal && !wasShown) return { snapshot: null, notes: [] }
+  const isMinimal = request.minimal && !(isUnchanged && isStale(request, { id: request.id, version }))
   try {
-    return await readPast(job, request.id, { version, shownAt })
+    const shown = await readPast(job, request.id, { version })
+    return isMinimal ? { snapshot: null, notes: [] } : shown
   } catch (error) {
-    if (!(error instanceof VersionGone || error instanceof VersionNotFound)) throw error
+    // Another resource may have the id now.
+    const isLost = error instanceof VersionGone && error.reason === 'deleted'
+    if (isLost || !(error instanceof VersionGone || error instanceof VersionNotFound)) throw error
+    if (isMinimal) return { snapshot: null, notes: [] }
     const { snapshot } = await readResource(job, stored)
     return { snapshot, notes: [`${error.message.replace(/\.$/, '')}: the body shows the present state`] }
   }

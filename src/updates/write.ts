@@ -5,17 +5,7 @@ import { queries } from '../db/statements/queries.js'
 import { statement } from '../db/statements/statement.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
 import { ResourceNotFound } from '../errors.js'
-import {
-  type Actor,
-  type AuditEntry,
-  auditEntry,
-  auditHash,
-  auditTime,
-  type Change,
-  NO_KEY,
-  type RequestKey,
-  sha256,
-} from './audit.js'
+import { type Actor, type AuditEntry, auditEntry, auditHash, auditTime, type Change, sha256 } from './audit.js'
 import type { ResourceTypes, VersionedResource, VersionedState } from './resource.js'
 
 /* The parts that every write of an agent or a tool shares: the lock of its row, and its audit row. */
@@ -41,7 +31,7 @@ export async function storeDecision<T extends ResourceTypes>(
   viewer = OPERATOR,
 ): Promise<number> {
   if (decision.changes.length === 0) return state.version
-  const entry = entryOf(resource, state, decision, actor, NO_KEY)
+  const entry = entryOf(resource, state, decision, actor)
   const row = await resource.writing(state, decision, viewer, entry, true)(trx)
   if (row === undefined) throw new Error(`${resource.kind} ${state.id} changed under its lock`)
   return row.version
@@ -72,14 +62,13 @@ export function entryOf<T extends ResourceTypes>(
   state: T['State'],
   decision: T['Decision'],
   actor: Actor,
-  key: RequestKey,
-): AuditEntry & RequestKey {
+): AuditEntry {
   const audited = resource.audited(state, decision)
   const contentHash = audited && sha256(JSON.stringify(audited))
   const content = { definitionBefore: resource.replacedDefinition(state, decision), contentHash }
   const end = { kind: resource.kind, ...state }
   const { changes, command = actor.command } = decision
-  return Object.assign(auditEntry(end, changes, { ...actor, command }, databaseTimeMs(state), content), key)
+  return auditEntry(end, changes, { ...actor, command }, databaseTimeMs(state), content)
 }
 
 /** Sets the time of an audit row to now, just before it is sent. */
@@ -93,17 +82,10 @@ export async function lockRow(trx: Transaction<Tables>, kind: ResourceKind, id: 
   return (await LOCKS[kind].run(trx, { id })).length > 0
 }
 
-/** The same without waiting: false also if another session holds the lock. */
-export async function tryLockRow(trx: Transaction<Tables>, kind: ResourceKind, id: number): Promise<boolean> {
-  return (await TRY_LOCKS[kind].run(trx, { id })).length > 0
-}
-
 const LOCKS = { persona: lockStatement('persona'), tool: lockStatement('tool') }
-const TRY_LOCKS = { persona: lockStatement('persona', true), tool: lockStatement('tool', true) }
 
-function lockStatement(kind: ResourceKind, skips = false) {
+function lockStatement(kind: ResourceKind) {
   return statement<{ id: number }, { id: number }>(`${kind}_lock`, { id: 'integer' }, param => {
-    const locked = queries().selectFrom(kind).select('id').where('id', '=', param('id')).forNoKeyUpdate()
-    return skips ? locked.skipLocked() : locked
+    return queries().selectFrom(kind).select('id').where('id', '=', param('id')).forNoKeyUpdate()
   })
 }

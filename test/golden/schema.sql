@@ -50,8 +50,6 @@ create table audit (
   salt text,
   identity_hash bytea,
   content_hash bytea,
-  idempotency_key bytea,
-  request_fingerprint bytea,
   constraint audit_resource_kind_known CHECK ((resource_kind = ANY (ARRAY['persona'::text, 'tool'::text]))),
   constraint audit_definition_before_fk FOREIGN KEY (definition_before) REFERENCES tool_definition(hash),
   constraint audit_pk PRIMARY KEY (resource_kind, resource_id, version_after)
@@ -59,7 +57,6 @@ create table audit (
 CREATE INDEX audit_by_actor ON public.audit USING btree (actor_id, at);
 CREATE INDEX audit_by_definition ON public.audit USING btree (definition_before) WHERE (definition_before IS NOT NULL);
 CREATE INDEX audit_by_time ON public.audit USING brin (at);
-CREATE UNIQUE INDEX audit_idempotency_key_unique ON public.audit USING btree (idempotency_key) WHERE (idempotency_key IS NOT NULL);
 
 create table audit_upgrade_head (
   kind text not null,
@@ -273,6 +270,16 @@ create table persona_user_file (
 );
 CREATE INDEX persona_user_file_by_file ON public.persona_user_file USING btree (user_file_id);
 
+create table request_key (
+  key bytea not null,
+  fingerprint bytea,
+  resource_id integer,
+  version integer,
+  unchanged boolean not null default false,
+  at timestamp with time zone not null default clock_timestamp(),
+  constraint request_key_pk PRIMARY KEY (key)
+);
+
 create table schema_requirement (
   migration text not null,
   oldest_program text not null,
@@ -356,14 +363,6 @@ create table tool_header (
   constraint tool_header_pk PRIMARY KEY (tool_id, "position")
 );
 CREATE INDEX tool_header_by_key ON public.tool_header USING btree (key_id, tool_id);
-
-create table unchanged_update (
-  idempotency_key bytea not null,
-  request_fingerprint bytea not null,
-  version integer not null,
-  at timestamp with time zone not null default clock_timestamp(),
-  constraint unchanged_update_pk PRIMARY KEY (idempotency_key)
-);
 
 create table user_account (
   id uuid not null default gen_random_uuid(),

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { Semaphore, workBounds } from '../../src/limits/semaphore.js'
+import { Semaphore } from '../../src/limits/semaphore.js'
 
 t.test('of all and of one key no more runs at once than may, in the order in which it came', async t => {
   const semaphore = new Semaphore({ max: 2, maxPerKey: 1, waitMs: 60_000, refusal: () => new Error('refused') })
@@ -50,20 +50,3 @@ t.test('work that waits too long is refused, and told whether its own key was in
   )
   t.equal(await semaphore.run('a', async () => 2), 2, 'a failure frees its turn')
 })
-
-t.test(
-  'all but two connections may wait for locked rows, one for each row, and the refusal says what was in the way',
-  async t => {
-    const { rowTurn, lockedRow } = workBounds({ poolSize: 4, lockTimeoutMs: 10 })
-    const ends: (() => void)[] = []
-    const held = () => new Promise<void>(resolve => ends.push(resolve))
-    const running = [rowTurn('a', held), lockedRow('a', held), lockedRow('b', held)]
-    t.equal(await rowTurn('c', async () => 'another row'), 'another row')
-    await t.rejects(rowTurn('a', held), { message: /other changes of the same agent or tool/ })
-    await t.rejects(lockedRow('c', held), {
-      message: /updates of other agents or tools, which wait for locks of other sessions/,
-    })
-    for (const end of ends) end()
-    await Promise.all(running)
-  },
-)

