@@ -238,7 +238,7 @@ export class VersionUnusable extends Refused {
     const what = `Version ${version} refers to what does not exist, or what you cannot attach, now: ${named}${more}.`
     super(
       'VERSION_UNUSABLE',
-      `${what} Read that version with view=update, take it out, and send the rest as an update.`,
+      `${what} A read with ?version=${version} leaves it out: send what you want of the rest as an update.`,
     )
   }
 }

@@ -63,11 +63,6 @@ export function notePreferences(reply: FastifyReply, applied: readonly string[])
   reply.header('vary', others === undefined ? 'Prefer' : `${String(others)}, Prefer`)
 }
 
-/** The `Link` to the address for an edited body, relative to the address that was read. `mask` lists the body's fields if it is partial. */
-export function editLink(path: string, mask?: readonly string[]): string {
-  return `<${path}${mask === undefined ? '' : `?update_mask=${mask.join(',')}`}>; rel="edit"`
-}
-
 /** The result of a read. */
 export interface ReadAnswer {
   kind: ResourceKind

@@ -31,8 +31,7 @@ export async function registerDocument(
         version,
         description:
           'Updates agents (the wire calls them personas) and custom tools, and validates tool definitions. An update ' +
-          'never resets what was not sent. To change single fields of an agent, name them in `update_mask`. A read with ' +
-          '`view=update` answers the body of an update, to be edited and sent back.',
+          'never resets what was not sent. To change single fields of an agent, name them in `update_mask`.',
         contact: { name: 'the agent-tool-management authors' },
         license: { name: 'MIT', identifier: 'MIT' },
         'x-interface-version': 'Development',

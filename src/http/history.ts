@@ -20,6 +20,12 @@ const ENTRIES_MAX = 100
 /** A page ends early after this many bytes. */
 const ANSWER_BYTES_MAX = 2 ** 20
 
+const ShortenedValue = Type.Object({
+  digest: text({ description: 'SHA-256 in hex.' }),
+  bytes: nullable(Type.Integer()),
+  href: text({ description: 'Leads to the version that has the value, relative to this address.' }),
+})
+
 export const HistoryEntry = Type.Object(
   {
     version: Type.Integer(),
@@ -40,12 +46,19 @@ export const HistoryEntry = Type.Object(
       description: 'Null where the content is no longer kept.',
       items: Type.Object({
         field: text(),
-        from: Type.Unknown({
-          description:
-            'As a snapshot shows it, with names beside ids; a text or definition above 4 KiB as `{digest, bytes, href}`, where `href` ' +
-            'leads to the version that has it.',
-        }),
-        to: Type.Unknown({ description: 'Likewise.' }),
+        from: Type.Optional(
+          Type.Unknown({
+            description:
+              'As a snapshot shows it, with names beside ids (`null` for a file that the caller may not see). Absent where it is shortened.',
+          }),
+        ),
+        to: Type.Optional(Type.Unknown({ description: 'Likewise.' })),
+        shortened: Type.Optional(
+          Type.Object(
+            { from: Type.Optional(ShortenedValue), to: Type.Optional(ShortenedValue) },
+            { description: 'In place of a `from` or `to` above 4 KiB.' },
+          ),
+        ),
         operations: Type.Optional(
           list(Type.Object({ kind: text(), operation: text(), argument: Type.Optional(text()), msg: text() }), {
             description: 'Of a definition: what it changes for a model, the first 100.',

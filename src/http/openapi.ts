@@ -208,11 +208,7 @@ export const readHeaders = {
 /** The headers of a 200 and a 304 of one agent or tool. */
 export const readOneHeaders = {
   ...readHeaders,
-  warning: text('What of an earlier version is left out, because it was deleted since or is no longer kept.'),
-}
-
-export const editHeader = {
-  link: text('With `view=update`: where to send the body to, relative to this address, with `rel="edit"`.'),
+  warning: text('What of an earlier version is left out, because it was deleted since or the caller may not see it.'),
 }
 
 /** The headers of a page of a list. */

@@ -1,11 +1,9 @@
 import { type TObject, Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
-import { InvalidRequest, type Loc } from '../errors.js'
-import type { AsOf } from '../updates/past.js'
+import type { Loc } from '../errors.js'
 import type { Precondition } from '../updates/tag.js'
 import { fault } from '../validation/faults.js'
-import { type Parsed, parameter, queryChoice, queryFlag, queryId, queryMask } from '../validation/parameters.js'
-import { parseDateTime } from '../validation/vocabulary.js'
+import { type Parsed, parameter, queryFlag, queryId, queryMask } from '../validation/parameters.js'
 
 /* Parameters that several operations share, for the schemas of routes. Parameters of one operation are in its file. */
 
@@ -74,42 +72,10 @@ function parseIdempotencyKey(header: string, loc: Loc): Parsed<string> {
   return { faults: [{ loc, msg, type: 'string_pattern_mismatch' }] }
 }
 
-/** The query of a read: an earlier version, or another view of the current one. */
-export const ReadQuery = {
-  view: queryChoice(['update'], '`update`: the body of an update that changes nothing, instead of the record.'),
-  version: queryId(
-    'Answers this version, to callers who may edit: what the number in an `ETag` such as `"persona-12-7"` names.',
-  ),
-  at: Type.Optional(
-    parameter(
-      {
-        type: 'string',
-        format: 'date-time',
-        description: 'Answers what was stored at this time, to callers who may edit (RFC 3339; without an offset UTC).',
-      },
-      parseTime,
-    ),
-  ),
-}
-
-const ENCODE_PLUS = 'a + in an address stands for a blank: write it as %2B, or the time in UTC with Z'
-
-/** Reads a time in a query. If the `+` of its offset was decoded to a blank, the fault explains how to encode it. */
-function parseTime(text: string, loc: Loc): Parsed<string> {
-  const at = parseDateTime(text)
-  if (at !== undefined) return { value: at }
-  const refused = fault('datetime_from_date_parsing', loc)
-  const lostPlus = parseDateTime(text.replace(/ (?=\d\d:\d\d$)/, '+')) !== undefined
-  return { faults: [lostPlus ? { ...refused, msg: `${refused.msg}; ${ENCODE_PLUS}` } : refused] }
-}
-
-/** The earlier version that a query selects; undefined for the current one. Throws `InvalidRequest` if it selects by version and by time. */
-export function asOf(query: { version?: number | undefined; at?: string | undefined }): AsOf | undefined {
-  const { version, at } = query
-  if (!Object.hasOwn(query, 'version')) return at === undefined ? undefined : { at }
-  if (at === undefined) return { version }
-  throw new InvalidRequest([{ loc: ['query', 'at'], msg: 'version and at exclude each other', type: 'as_of_conflict' }])
-}
+/** The query parameter of a read that names an earlier version. */
+export const PastVersion = queryId(
+  'Answers this version, to callers who may edit: what the number in an `ETag` such as `"persona-12-7"` names.',
+)
 
 /** The precondition of an update without `if-match`. */
 export const NO_PRECONDITION: Precondition = { kind: 'none' }

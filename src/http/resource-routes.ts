@@ -13,7 +13,6 @@ import { identifier, isInt4, reference } from '../validation/vocabulary.js'
 import {
   creationHeaders,
   deletionHeaders,
-  editHeader,
   errorResponses,
   invalidResponse,
   readOneHeaders,
@@ -91,11 +90,12 @@ export function restorerOf<Kind extends ResourceKind>(
   return { ...asked, merges: false, kind, id, version: isInt4(version) ? version : 0, key: used }
 }
 
-/** The answers of a read: the record, or the body of an update. */
+/** The answers of a read: the record, or another view of it. */
 export function readOneResponses(shown: readonly TSchema[], title: 'agent' | 'tool') {
-  const description = `The ${title} as it is now; with \`view=update\` the body of an update that changes nothing.`
+  const [one, ...others] = shown.map(reference)
+  const shownAs = others.length === 0 ? one : { anyOf: [one, ...others] }
   return readResponses(
-    { anyOf: shown.map(reference), description, headers: { ...readOneHeaders, ...editHeader } },
+    { ...shownAs, description: `The ${title} as it is now, or as \`version\` says.`, headers: readOneHeaders },
     readOneHeaders,
     `The ${title} is still what the caller has.`,
     [400, 401, 403, 404, 409, 410, 429, 500, 503],

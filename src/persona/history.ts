@@ -1,10 +1,11 @@
 import type { Kysely } from 'kysely'
 import type { ViewerParameters } from '../auth/viewer.js'
 import type { Tables } from '../db/tables.js'
-import { type HistoryRow, type ShownChange, shownValue } from '../updates/history.js'
+import { type HistoryRow, type ShownChange, shownChange, sideOf } from '../updates/history.js'
 import { idOf, isRelation, RELATIONS, type Relation, type StoredLink } from './fields.js'
+import { visibleReferences } from './past.js'
 import type { PersonaState } from './state.js'
-import { type RelationLists, readReferences } from './statements.js'
+import type { RelationLists } from './statements.js'
 
 /** Tables with the names of linked records. */
 const NAMED = { tool_ids: 'tool', document_set_ids: 'document_set', label_ids: 'label', groups: 'user_group' } as const
@@ -21,15 +22,15 @@ export async function personaChanges(
   const names = await readNames(db, state, rows, viewer)
   return rows.map(({ version, version_before, difference }) =>
     Object.entries(difference ?? {}).map(([field, { from, to }]) => {
-      const [before, after] = [inWords(field, from), inWords(field, to)]
-      if (before !== from || after !== to) return { field, from: before, to: after }
-      return { field, from: shownValue(from, state.id, version_before), to: shownValue(to, state.id, version) }
+      if (field === 'owner_id' || isRelation(field))
+        return { field, from: inWords(field, from), to: inWords(field, to) }
+      return shownChange(field, { from: sideOf(from, state.id, version_before), to: sideOf(to, state.id, version) })
     }),
   )
 
-  function inWords(field: string, value: unknown): unknown {
+  function inWords(field: 'owner_id' | Relation, value: unknown): unknown {
     if (field === 'owner_id') return value === null ? null : { id: value, email: names.get(`users ${value}`) ?? null }
-    if (!isRelation(field) || field === 'user_file_ids') return value
+    if (field === 'user_file_ids') return (value as string[]).map(id => names.get(`${field} ${id}`) ?? null)
     const key = field === 'users' ? 'email' : 'name'
     return (value as StoredLink[]).map(link => {
       const { id, ...level } = typeof link === 'object' ? link : { id: link }
@@ -38,7 +39,7 @@ export async function personaChanges(
   }
 }
 
-/** Reads names by field and id, only those that the viewer could read elsewhere: the names of some tools and document sets are restricted. */
+/** Reads names by field and id, only those that the viewer could read elsewhere. The name of a file is its id, which is private. */
 async function readNames(
   db: Kysely<Tables>,
   state: PersonaState,
@@ -54,24 +55,13 @@ async function readNames(
   const note = (field: string, found: readonly { id: unknown; name: unknown }[]) => {
     for (const { id, name } of found) names.set(`${field} ${id}`, String(name))
   }
-  const [row] = await readReferences.run(db, {
-    ...viewer,
-    ...(ids as RelationLists), // each list has its relation's type
-    users: [],
-    groups: [],
-    label_ids: [],
-    user_file_ids: [],
-  })
-  const seen: Partial<Record<Relation, Id[]>> = {
-    tool_ids: row?.references.tool_ids.map(({ id }) => id) ?? [],
-    document_set_ids: row?.references.document_set_ids ?? [],
-  }
+  const seen = await visibleReferences(db, state, ids as RelationLists, viewer) // each list has its relation's type
   for (const [field, table] of Object.entries(NAMED) as [keyof typeof NAMED, 'label'][]) {
-    const known = new Set([...(seen[field] ?? ids[field]), ...state[field].map(idOf)])
-    const wanted = ids[field].filter(id => known.has(id)) as number[] // file ids are texts, as in their table
+    const wanted = field === 'tool_ids' ? seen.tool_ids.map(({ id }) => id) : (seen[field] as number[])
     if (wanted.length > 0)
       note(field, await db.selectFrom(table).select(['id', 'name']).where('id', 'in', wanted).execute())
   }
+  for (const id of seen.user_file_ids) names.set(`user_file_ids ${id}`, String(id))
   if (ids.users.length > 0) {
     const users = db.selectFrom('user_account').select(['id', 'email as name']).where('id', 'in', ids.users.map(String))
     note('users', await users.execute())

@@ -1,28 +1,22 @@
 import { Type } from '@sinclair/typebox'
-import { TypeCompiler } from '@sinclair/typebox/compiler'
 import type { FastifyInstance } from 'fastify'
-import type { ViewerParameters } from '../auth/viewer.js'
-import type { Executor } from '../db/statements/statement.js'
 import { ResourceNotFound } from '../errors.js'
-import { answerRead, editLink } from '../http/answer.js'
+import { answerRead } from '../http/answer.js'
 import { registerHistory } from '../http/history.js'
 import { registerList } from '../http/pages.js'
-import { asOf, IfNoneMatch, NO_PRECONDITION, ReadQuery } from '../http/parameters.js'
+import { IfNoneMatch, NO_PRECONDITION, PastVersion } from '../http/parameters.js'
 import { readOneResponses } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
-import { AnswerText } from '../updates/answer-text.js'
 import { historyOf } from '../updates/history.js'
-import type { Past } from '../updates/past.js'
-import { readResource, wholeState } from '../updates/read.js'
-import { readPast } from '../updates/read-past.js'
+import { answerPast } from '../updates/past.js'
+import { readResource } from '../updates/read.js'
 import type { OperationOptions } from '../updates/resource.js'
 import { pathId } from '../validation/parameters.js'
-import { idsOf, isRelation, type PersonaContent, REQUEST_FIELDS } from './fields.js'
+import type { PersonaContent } from './fields.js'
 import { personaChanges } from './history.js'
-import { pastContent } from './past.js'
 import { personaResource } from './resource.js'
 import { requireVersions } from './rules.js'
-import { PersonaRecord, PersonaSummary, PersonaUpsertRequest, personaFieldsUpdate, READ_FIELDS } from './schema.js'
+import { PersonaRecord, PersonaSummary, READ_FIELDS } from './schema.js'
 import { PERSONA_LOOKUP, type PersonaState } from './state.js'
 import { readPersonaPage } from './statements.js'
 
@@ -39,13 +33,12 @@ export function registerReadPersona(app: FastifyInstance, { database, ...limits 
         operationId: 'read_persona',
         summary: 'Read Persona',
         description:
-          'Answers an agent that the caller sees. Its `ETag` is what an update takes as `If-Match`. With `version` or `at` the agent ' +
-          'as it was, with its tools as they were then. With `view=update` what an update takes, to be sent back with edits to ' +
-          'the address that `Link` with `rel="edit"` names.',
+          'Answers an agent that the caller sees. Its `ETag` is what an update takes as `If-Match`. With `version` the agent ' +
+          'as it was, with what it refers to as the caller may see it now.',
         params: Type.Object({ persona_id: pathId() }),
-        querystring: Type.Object(ReadQuery),
+        querystring: Type.Object({ version: PastVersion }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
-        response: readOneResponses([PersonaRecord, personaFieldsUpdate(PersonaUpsertRequest)], 'agent'),
+        response: readOneResponses([PersonaRecord], 'agent'),
       },
     },
     async (request, reply) => {
@@ -54,31 +47,13 @@ export function registerReadPersona(app: FastifyInstance, { database, ...limits 
       if (id === undefined || prefetched === null) throw new ResourceNotFound('persona')
       // Checked before anything else is read, so that response time does not reveal a hidden agent.
       if (!personaResource.isVisible(prefetched, request.caller)) throw new ResourceNotFound('persona')
-      const earlier = asOf(request.query)
-      const isUpdateView = request.query.view === 'update'
+      const { version } = request.query
       const job = { database, resource: personaResource, request: { caller: request.caller, ...limits } }
-      const readNow = async () => {
-        if (!isUpdateView)
-          return await readResource(job, prefetched, ({ snapshot }, state) => snapshot.with(readFields(state)))
-        const state = await wholeState(job, prefetched)
-        return { version: state.version, snapshot: editable(state) }
-      }
       const read =
-        earlier === undefined
-          ? await readNow()
-          : await readPast(job, id, earlier, isUpdateView ? showEditable : showRecord)
+        'version' in request.query
+          ? await answerPast(job, id, version, showRecord)
+          : await readResource(job, prefetched, ({ snapshot }, state) => snapshot.with(readFields(state)))
       return answerRead(reply, { kind: 'persona', id, ...read }, request.headers['if-none-match'] ?? NO_PRECONDITION)
-
-      function editable(content: PersonaContent): AnswerText {
-        const { text, mask } = updateView(content)
-        reply.header('link', editLink(String(id), mask))
-        return new AnswerText([text])
-      }
-
-      async function showEditable(executor: Executor, state: PersonaState, past: Past, viewer: ViewerParameters) {
-        const { content, notes } = await pastContent(executor, state, past, viewer)
-        return { text: editable(content), notes }
-      }
     },
   )
 }
@@ -110,22 +85,4 @@ export function registerReadPersonaHistory(app: FastifyInstance, { database, ...
       return { page, changes }
     },
   })
-}
-
-const required = new Set<string>(PersonaUpsertRequest.required)
-
-const FIELDS_OF_UPDATE = REQUEST_FIELDS.flatMap(([name]) => {
-  return name === 'remove_image' ? [] : [{ name, takes: TypeCompiler.Compile(PersonaUpsertRequest.properties[name]) }]
-})
-
-/** Returns an update body that changes nothing, and its mask if a stored value would not be accepted. */
-function updateView(content: PersonaContent): { text: string; mask: string[] | undefined } {
-  const values = FIELDS_OF_UPDATE.map(({ name, takes }) => {
-    const value = isRelation(name) ? idsOf(content, name) : content[name]
-    return { name, value, isTaken: takes.Check(value) }
-  })
-  const taken = values.filter(({ isTaken }) => isTaken)
-  const isWhole = values.every(({ name, isTaken }) => isTaken || !required.has(name))
-  const text = JSON.stringify(Object.fromEntries(taken.map(({ name, value }) => [name, value])))
-  return { text, mask: isWhole ? undefined : taken.map(({ name }) => name) }
 }

@@ -1,21 +1,30 @@
 import { sql, type Transaction } from 'kysely'
 import { UNKNOWN_ATTACHER } from '../auth/access.js'
 import { type Caller, isAdmin, managesActions } from '../auth/caller.js'
+import { OPERATOR } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
 import type { Tables } from '../db/tables.js'
 import { inTransaction } from '../db/transaction.js'
 import { Forbidden, InvalidRequest, Refused, VersionNotFound, VersionUnusable } from '../errors.js'
 import type { Actor } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
-import { readPastOf } from '../updates/past.js'
-import { inSnapshot } from '../updates/read-past.js'
+import { inSnapshot, type Past, readPast } from '../updates/past.js'
 import type { Job, VersionedResource } from '../updates/resource.js'
 import { changeAsOperator } from '../updates/write.js'
-import { CONTENT_FIELDS, idsOf, isRelation, linkOf, type PersonaContent, REQUEST_FIELDS } from './fields.js'
-import { pastContent } from './past.js'
+import {
+  CONTENT_FIELDS,
+  idsOf,
+  isRelation,
+  type PersonaContent,
+  RELATIONS,
+  REQUEST_FIELDS,
+  type Relation,
+} from './fields.js'
+import { inWords, pastContent } from './past.js'
 import { type PersonaTypes, personaResource } from './resource.js'
 import {
   changedFields,
+  contentOf,
   decidePersona,
   decisionFor,
   type PersonaDecision,
@@ -91,21 +100,22 @@ export async function preparedRestoration(job: Job<RestoreTypes>, state: Persona
   const { request } = job
   const { id, version } = request
   requireRestorable(state, request.caller)
-  const wanted = await inSnapshot(job, id, (trx, now) => contentThen(trx, now, version))
+  const wanted = await inSnapshot(job, id, async (trx, now): Promise<PersonaContent> => {
+    const { values } = await readRestorable(trx, now, version)
+    return { ...contentOf(now), ...values }
+  })
   const fields = REQUEST_FIELDS.flatMap(([name]) => {
     return name === 'remove_image' ? [] : [[name, isRelation(name) ? idsOf(wanted, name) : wanted[name]]]
   })
   return { ...request, wanted, masked: true, fields: Object.fromEntries(fields) as PersonaUpdateFields } // the values have their stored types
 }
 
-/** Reads the content of an agent in a version. Throws `VersionNotFound`, `VersionGone`, `VersionUnusable`. */
-async function contentThen(trx: Transaction<Tables>, state: PersonaState, version: number): Promise<PersonaContent> {
-  const past = await readPastOf(trx, 'persona', state.id, { version })
-  const { content, deleted } = await pastContent(trx, state, past)
-  if (content.deleted)
+/** Reads a version of an agent to restore. Throws `VersionNotFound`, also if the agent was deleted in it, and `VersionGone`. */
+async function readRestorable(trx: Transaction<Tables>, state: PersonaState, version: number): Promise<Past> {
+  const past = await readPast(trx, 'persona', state.id, version)
+  if ({ ...state, ...past.values }.deleted)
     throw new VersionNotFound(`In version ${version} agent ${state.id} was deleted: name an earlier one.`)
-  if (deleted.length > 0) throw new VersionUnusable(version, deleted)
-  return content
+  return past
 }
 
 function decideRestoration(
@@ -141,12 +151,16 @@ function decidedUsable(version: number, fields: PersonaUpdateFields, decide: () 
     return decide()
   } catch (error) {
     if (!(error instanceof InvalidRequest)) throw error
-    const names = error.faults.flatMap(({ loc: [, field = '', index], type }) => {
-      if (typeof index !== 'number' || !isRelation(String(field))) return []
-      const relation = field as Parameters<typeof linkOf>[0]
-      const name = `${linkOf(relation).noun.toLowerCase()} ${fields[relation]?.[index]}`
-      return [type === 'tool_disabled' ? `${name} (disabled)` : name]
-    })
+    const faulty = (relation: Relation, isDisabled: boolean) =>
+      error.faults.flatMap(({ loc: [, field, index], type }) => {
+        const isMeant = field === relation && (type === 'tool_disabled') === isDisabled
+        const id = isMeant && typeof index === 'number' ? fields[relation]?.[index] : undefined
+        return id === undefined ? [] : [id]
+      })
+    const names = RELATIONS.flatMap(([relation]) => [
+      ...inWords(relation, faulty(relation, false)),
+      ...inWords(relation, faulty(relation, true)).map(name => `${name} (disabled)`),
+    ])
     throw names.length > 0 ? new VersionUnusable(version, names) : error
   }
 }
@@ -189,7 +203,8 @@ export async function restoreAsOperator(
   return await inTransaction(database, { rollback: plan }, async trx => {
     const decide = async (state: PersonaState): Promise<RestoreDecision> => {
       if (state.builtin_persona) throw new Refused('BUILTIN_READ_ONLY', 'This agent is built in and cannot be updated.')
-      const content = await contentThen(trx, state, version)
+      const { content, left } = await pastContent(trx, state, await readRestorable(trx, state, version), OPERATOR)
+      if (left.length > 0) throw new VersionUnusable(version, left)
       const tools = content.tool_ids.filter(tool => !state.tool_ids.includes(tool))
       const disabled = trx
         .selectFrom('tool')

@@ -3,7 +3,7 @@ import { jsonObjectFrom } from 'kysely/helpers/postgres'
 import type { Viewer } from '../auth/access.js'
 import { anyOf, arrayOf, elementsOf, jsonRows, lit, memberText, on, queries } from '../db/statements/queries.js'
 import type { Tables } from '../db/tables.js'
-import { jsonWithText, pastToolSnapshots, toolSnapshots } from '../tool/snapshot.js'
+import { jsonWithText, toolSnapshots } from '../tool/snapshot.js'
 import { isIn } from '../updates/field-table.js'
 import { type IdOf, RELATIONS, type Relation } from './fields.js'
 import { DOCUMENT_SOURCES } from './nested-schemas.js'
@@ -24,30 +24,16 @@ export const storedRelations = Object.fromEntries(
   RELATIONS.map(([relation]) => [relation, storedIds(relation)]),
 ) as unknown as RelationIds // has one entry for each
 
-/** SQL: the PersonaSnapshot of `p` as text for `withDefinitions`. Relations are passed in, because a statement does not see its own writes. */
-export function personaSnapshot(ids: RelationIds, viewer: Viewer, cached: Expression<string[]>): Expression<string> {
-  return snapshotWith(ids, toolSnapshots(ids.tool_ids, viewer, cached))
-}
-
-/** SQL: the snapshot of an earlier version. `pastTools`: JSON of the earlier values of tools that changed since. */
-export function pastPersonaSnapshot(
-  ids: RelationIds,
-  viewer: Viewer,
-  pastTools: Expression<string>,
-  cached: Expression<string[]>,
-): Expression<string> {
-  return snapshotWith(ids, pastToolSnapshots(ids.tool_ids, pastTools, viewer, cached))
-}
-
 /** Expressions on the alias `p` of the enclosing query: an agent. */
 const { case: choose, fn, ref, selectFrom } = on<{ p: 'persona' }>()
 
-function snapshotWith(ids: RelationIds, tools: Expression<string>): Expression<string> {
+/** SQL: the PersonaSnapshot of `p` as text for `withDefinitions`. Relations are passed in, because a statement does not see its own writes. */
+export function personaSnapshot(ids: RelationIds, viewer: Viewer, cached: Expression<string[]>): Expression<string> {
   const people = selectFrom('user_account as u').select(['u.id', 'u.email'])
   const parts: Record<SnapshotPart, Expression<unknown>> = {
     id: ref('p.id'),
     user_file_ids: ids.user_file_ids,
-    tools,
+    tools: toolSnapshots(ids.tool_ids, viewer, cached),
     labels: jsonRows(
       selectFrom('label as l').select(['l.id', 'l.name']).where('l.id', '=', anyOf(ids.label_ids)).orderBy('l.id'),
     ),

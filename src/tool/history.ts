@@ -2,7 +2,15 @@ import type { Kysely } from 'kysely'
 import type { ViewerParameters } from '../auth/viewer.js'
 import type { Tables } from '../db/tables.js'
 import type { DefinitionChange } from '../definition/index.js'
-import { type HistoryRow, hrefOf, SHOWN_BYTES_MAX, type ShownChange, shownValue } from '../updates/history.js'
+import {
+  type HistoryRow,
+  hrefOf,
+  SHOWN_BYTES_MAX,
+  type ShownChange,
+  type Side,
+  shownChange,
+  sideOf,
+} from '../updates/history.js'
 import { parseExact } from '../validation/exact-json.js'
 import type { ToolState } from './snapshot.js'
 
@@ -40,7 +48,7 @@ export async function toolChanges(
   const pairs: ToolChanges['pairs'] = []
   const changes = rows.map(({ version, version_before, difference }) =>
     Object.entries(difference ?? {}).map(([field, { from, to }]): ShownChange => {
-      const change = { field, from: shown(field, from, version_before), to: shown(field, to, version) }
+      const change = shownChange(field, { from: shown(field, from, version_before), to: shown(field, to, version) })
       const [before, after] = [texts.get(String(from)), texts.get(String(to))]
       if (field === 'definition' && before !== undefined && after !== undefined)
         pairs.push({ change, texts: [before, after] })
@@ -49,16 +57,16 @@ export async function toolChanges(
   )
   return { changes, pairs, headerNames: state.headers.map(({ name }) => name) }
 
-  function shown(field: string, value: unknown, version: number): unknown {
-    if (value === null) return null
-    if (field === 'user_id') return { id: value, email: emails.get(value) ?? null }
-    if (field === 'oauth_config_id') return { id: value, name: configs.get(value) ?? null }
-    if (field === 'custom_headers') return state.managed_as === null ? null : value
-    if (field !== 'definition') return shownValue(value, state.id, version)
+  function shown(field: string, value: unknown, version: number): Side {
+    if (value === null) return { value }
+    if (field === 'user_id') return { value: { id: value, email: emails.get(value) ?? null } }
+    if (field === 'oauth_config_id') return { value: { id: value, name: configs.get(value) ?? null } }
+    if (field === 'custom_headers') return { value: state.managed_as === null ? null : value }
+    if (field !== 'definition') return sideOf(value, state.id, version)
     const text = texts.get(String(value))
     const bytes = text === undefined ? null : Buffer.byteLength(text)
-    if (text !== undefined && bytes !== null && bytes <= SHOWN_BYTES_MAX) return parseExact(text)
-    return { digest: value, bytes, href: hrefOf(state.id, version) }
+    if (text !== undefined && bytes !== null && bytes <= SHOWN_BYTES_MAX) return { value: parseExact(text) }
+    return { shortened: { digest: String(value), bytes, href: hrefOf(state.id, version) } }
   }
 }
 

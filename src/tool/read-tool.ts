@@ -1,30 +1,27 @@
 import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import { InvalidRequest, ResourceNotFound, SnapshotTooLarge, Unavailable } from '../errors.js'
-import { answerRead, editLink } from '../http/answer.js'
+import { answerRead } from '../http/answer.js'
 import { INLINE_BYTES_MAX } from '../http/body.js'
 import { registerHistory } from '../http/history.js'
 import { registerList } from '../http/pages.js'
-import { asOf, IfNoneMatch, NO_PRECONDITION, ReadQuery } from '../http/parameters.js'
+import { IfNoneMatch, NO_PRECONDITION, PastVersion } from '../http/parameters.js'
 import { readOneResponses } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { AnswerText } from '../updates/answer-text.js'
 import { historyOf } from '../updates/history.js'
+import { answerPast } from '../updates/past.js'
 import { readResource } from '../updates/read.js'
-import { readPast } from '../updates/read-past.js'
 import type { OperationOptions } from '../updates/resource.js'
 import { pathId, queryChoice } from '../validation/parameters.js'
 import { noteOperations, toolChanges } from './history.js'
-import { pastUpdateText, toolResource, updateText } from './resource.js'
+import { toolResource } from './resource.js'
 import { requireHistory } from './rules.js'
-import { CustomToolUpdate, ToolFunctions, ToolSnapshot, ToolSummary } from './schema.js'
+import { ToolFunctions, ToolSnapshot, ToolSummary } from './schema.js'
 import { TOOL_LOOKUP, type ToolState } from './snapshot.js'
 import { readToolPage } from './statements.js'
 import { textOf } from './stored-definition.js'
 import type { BodyWorkers, TaskRequest } from './worker/pool.js'
-
-const VIEWS =
-  '`update`: the body of an update that changes nothing, instead of the record. `functions`: the functions that a model is given.'
 
 interface ReadToolOptions extends OperationOptions {
   workers: BodyWorkers
@@ -42,34 +39,31 @@ export function registerReadTool(app: FastifyInstance, { database, workers, ...l
         summary: 'Read Tool',
         description:
           'Answers a tool. Header values are masks for callers who may manage it, else `null`. Its `ETag` is what an update ' +
-          'takes as `If-Match`. With `version` or `at` the tool as it was. With `view=update` what an update takes, to be ' +
-          'sent back with edits to the address that `Link` with `rel="edit"` names. With `view=functions` the functions that a ' +
+          'takes as `If-Match`. With `version` the tool as it was. With `view=functions` the functions that a ' +
           'model is given, each with the way its arguments are sent; `faults` where the stored definition is no longer accepted.',
         params: Type.Object({ tool_id: pathId() }),
-        querystring: Type.Object({ ...ReadQuery, view: queryChoice(['update', 'functions'], VIEWS) }),
+        querystring: Type.Object({
+          version: PastVersion,
+          view: queryChoice(['functions'], '`functions`: the functions that a model is given, instead of the record.'),
+        }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
-        response: readOneResponses([ToolSnapshot, CustomToolUpdate, ToolFunctions], 'tool'),
+        response: readOneResponses([ToolSnapshot, ToolFunctions], 'tool'),
       },
     },
     async (request, reply) => {
       const { tool_id: id } = request.params
       const prefetched = request.prefetched as ToolState | null // the route's lookup sets it
       if (id === undefined || prefetched === null) throw new ResourceNotFound('tool')
-      const earlier = asOf(request.query)
+      const isPast = 'version' in request.query
       const ifNoneMatch = request.headers['if-none-match'] ?? NO_PRECONDITION
       if (request.query.view === 'functions') {
-        if (earlier !== undefined) throw new InvalidRequest([PRESENT_ONLY])
+        if (isPast) throw new InvalidRequest([PRESENT_ONLY])
         const { version } = prefetched
         const snapshot = await functionsText(request, prefetched)
         return answerRead(reply, { kind: 'tool', id, version, snapshot }, ifNoneMatch)
       }
-      const isUpdateView = request.query.view === 'update'
       const job = { database, resource: toolResource, request: { caller: request.caller, ...limits } }
-      const read =
-        earlier === undefined
-          ? await readResource(job, prefetched, isUpdateView ? updateText : undefined)
-          : await readPast(job, id, earlier, isUpdateView ? pastUpdateText : undefined)
-      if (isUpdateView) reply.header('link', editLink(`../admin/tool/custom/${id}`))
+      const read = isPast ? await answerPast(job, id, request.query.version) : await readResource(job, prefetched)
       return answerRead(reply, { kind: 'tool', id, ...read }, ifNoneMatch)
     },
   )
@@ -113,8 +107,8 @@ export function registerReadToolHistory(app: FastifyInstance, { database, worker
 
 const PRESENT_ONLY = {
   loc: ['query', 'view'],
-  msg: 'view=functions shows the functions of now: leave version and at out',
-  type: 'as_of_conflict',
+  msg: 'view=functions shows the functions of now: leave version out',
+  type: 'view_conflict',
 }
 
 /** `GET /tool`: lists the tools that the caller sees as short records, by pages. */

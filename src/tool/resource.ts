@@ -5,7 +5,7 @@ import { originsOf } from '../definition/index.js'
 import { SnapshotTooLarge, VersionGone, VersionNotFound } from '../errors.js'
 import { AnswerText, type DefinitionText } from '../updates/answer-text.js'
 import { auditedFields } from '../updates/field-table.js'
-import { readPastOf } from '../updates/past.js'
+import { readPast } from '../updates/past.js'
 import type { ResourceTypes, ShowPast, VersionedResource } from '../updates/resource.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
 import { isInt4 } from '../validation/vocabulary.js'
@@ -33,9 +33,8 @@ import {
 } from './rules.js'
 import type { ToolState } from './snapshot.js'
 import {
-  pastRecords,
-  pastToolSizes,
   readDefinition,
+  readDefinitionBytes,
   readOauthConfig,
   readPastTool,
   readState,
@@ -126,28 +125,29 @@ export const toolResource: VersionedResource<ToolTypes> = {
   isVisible: () => true, // tools are not secret to a signed-in caller (DECISIONS section 6)
   requireRights: requireManageable,
   requireHistory,
-  pastSnapshot: async (...asked) => ({ text: snapshotText(await pastRow(...asked)), notes: [] }),
+  pastSnapshot: pastTool,
 }
 
-/** Returns the body of an update that restores an earlier version. Old header values are not kept, so they are left out. */
-export const pastUpdateText: ShowPast<ToolTypes> = async (executor, state, past, viewer, requireSize) => {
-  const row = await pastRow(executor, state, past, viewer, requireSize)
-  const hasOtherHeaders = row.custom_headers !== null && past.values.custom_headers !== undefined
-  const notes = hasOtherHeaders ? ['custom_headers are left out: header values of an earlier version are not kept'] : []
-  return { text: updateText({ ...row, custom_headers: hasOtherHeaders ? null : row.custom_headers }), notes }
-}
-
-async function pastRow(
-  ...[executor, { id }, past, viewer, requireSize]: Parameters<ShowPast<ToolTypes>>
-): Promise<ShownRow> {
-  const { bytes, definitions, gone } = await pastToolSizes(executor, [past])
-  if (gone.length > 0) throw new VersionGone('pruned', `The definition that tool ${id} had then is no longer kept.`)
-  requireSize(bytes)
-  const cached = cachedTexts(definitions)
-  const asked = { ids: [id], past: pastRecords([past]), ...leavingOut(cached) }
+async function pastTool(
+  ...[executor, state, { values }, viewer, requireSize]: Parameters<ShowPast<ToolTypes>>
+): Promise<{ text: AnswerText; notes: string[] }> {
+  const { definition: hash = state.definition_hash, ...past } = values as Partial<ToolContent> & { definition?: string }
+  const { description = state.description, oauth_config_id: config = null } = past
+  const [stored] = hash === null ? [] : await readDefinitionBytes.run(executor, { hash })
+  if (hash !== null && stored === undefined)
+    throw new VersionGone('pruned', `The definition that tool ${state.id} had then is no longer kept.`)
+  requireSize((stored?.bytes ?? 0) + Buffer.byteLength(description))
+  const isHidden =
+    config !== null &&
+    config !== state.oauth_config_id &&
+    (await readOauthConfig.run(executor, { ...viewer, id: config })).length === 0
+  const columns = { ...past, definition_hash: hash && `\\x${hash}`, ...(isHidden && { oauth_config_id: null }) }
+  const cached = cachedTexts([hash])
+  const asked = { id: state.id, past: JSON.stringify(columns), ...leavingOut(cached) }
   const [row] = await readPastTool.run(executor, { ...viewer, ...asked })
   if (row === undefined) throw new Error('the statement of an earlier tool answered no row')
-  return shownRow(row, cached)
+  const notes = isHidden ? [`left out, deleted since or not visible to you: OAuth configuration ${config}`] : []
+  return { text: snapshotText(shownRow(row, cached)), notes }
 }
 
 /** Returns the content of a tool for the audit hash: the definition as its hash, header values as fingerprints. */
@@ -186,7 +186,7 @@ async function readPassedOrigins(executor: Executor, state: ToolState): Promise<
   const turnedOff = state.field_versions.passthrough_auth
   if (turnedOff === undefined) return []
   try {
-    const { values } = await readPastOf(executor, 'tool', state.id, { version: turnedOff - 1 })
+    const { values } = await readPast(executor, 'tool', state.id, turnedOff - 1)
     const { passthrough_auth: passed, definition = state.definition_hash } = values
     return passed === true ? await readOrigins(executor, definition as string | null) : [] // the value is a hash in hex
   } catch (error) {
@@ -222,13 +222,6 @@ function shownRow(row: ToolRow, cached: CachedTexts): ShownRow {
 function snapshotText(row: ShownRow): AnswerText {
   const { version: _, definition, id, name, description, ...rest } = row
   return aroundDefinition({ id, name, description }, definition, rest)
-}
-
-/** Returns an update body that changes nothing, without headers if the caller does not see them. */
-export function updateText(row: ShownRow): AnswerText {
-  const { name, description, definition, custom_headers, passthrough_auth, oauth_config_id } = row
-  const tail = { ...(custom_headers !== null && { custom_headers }), passthrough_auth, oauth_config_id }
-  return aroundDefinition({ name, description }, definition, tail)
 }
 
 function aroundDefinition(head: object, definition: DefinitionText | undefined, tail: object): AnswerText {

@@ -3,8 +3,7 @@ import { type Caller, managesActions } from '../auth/caller.js'
 import type { Tables } from '../db/tables.js'
 import { type Fault, Forbidden, InvalidRequest, ResourceNotFound, VersionGone, VersionUnusable } from '../errors.js'
 import { sameValue } from '../updates/field-table.js'
-import { readPastOf } from '../updates/past.js'
-import { inSnapshot } from '../updates/read-past.js'
+import { inSnapshot, readPast } from '../updates/past.js'
 import type { Job, VersionedResource } from '../updates/resource.js'
 import { noteFacts } from './definition-cache.js'
 import type { ToolContent } from './fields.js'
@@ -56,7 +55,7 @@ export const toolRestoration: VersionedResource<RestoreTypes> = {
 
 /** Reads the state of a tool in a version. Throws `VersionNotFound`, and `VersionGone` even if only the definition is gone. */
 export async function toolThen(db: Kysely<Tables>, state: ToolState, version: number): Promise<ToolThen> {
-  const { values } = await readPastOf(db, 'tool', state.id, { version })
+  const { values } = await readPast(db, 'tool', state.id, version)
   const { definition = state.definition_hash, custom_headers = shownHeaders(state.headers), ...columns } = values
   const hash = definition as string | null // audit rows store the hash
   const row = hash === null ? undefined : await readDefinition.first(db, { hash })

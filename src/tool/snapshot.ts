@@ -2,19 +2,7 @@ import type { AliasableExpression, Expression, SelectQueryBuilder } from 'kysely
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import { managesTool, type Viewer } from '../auth/access.js'
 import { callerStatement, viewerOfCaller } from '../auth/authenticate.js'
-import {
-  anyOf,
-  elementsOf,
-  hexOf,
-  joined,
-  jsonRows,
-  lit,
-  member,
-  memberText,
-  named,
-  on,
-  queries,
-} from '../db/statements/queries.js'
+import { anyOf, hexOf, joined, jsonRows, lit, named, on, queries } from '../db/statements/queries.js'
 import type { Tables, ToolTable } from '../db/tables.js'
 import { isIn } from '../updates/field-table.js'
 import type { VersionedState } from '../updates/resource.js'
@@ -40,7 +28,7 @@ export interface ToolState extends ToolContent, VersionedState {
 
 /** Expressions on the alias `t` of the enclosing query: a tool. */
 const tool = on<{ t: 'tool' }>()
-const { case: choose, cast, fn, ref, selectFrom } = tool
+const { case: choose, fn, ref, selectFrom } = tool
 
 /** SQL: the tool `t` as JSON of the shape `ToolState`, as the viewer sees it. */
 export function toolState(viewer: Viewer): AliasableExpression<ToolState> {
@@ -124,16 +112,6 @@ export function toolSnapshots(ids: Expression<number[]>, viewer: Viewer, cached:
   return snapshotsOf(queries().selectFrom('tool as t').where('t.id', '=', anyOf(ids)), headers, cached)
 }
 
-/** SQL: the snapshots of earlier versions, byte for byte. `past` is JSON of the values that differed (`pastRecords`). */
-export function pastToolSnapshots(
-  ids: Expression<number[]>,
-  past: Expression<string>,
-  viewer: Viewer,
-  cached: Expression<string[]>,
-) {
-  return snapshotsOf(pastTools(ids, past, viewer), pastHeaders, cached)
-}
-
 /** SQL: the name of the OAuth configuration of the tool `t`. */
 export const oauthConfigName = selectFrom('oauth_config as o')
   .select('o.name')
@@ -153,41 +131,6 @@ function snapshotsOf(
       .as('all'),
   )
   return joined(lit('['), fn.coalesce(all, lit('')), lit(']'))
-}
-
-/** SQL: tools `t` with the values of `past`, and the current row as `stored`. Header names are visible by current rights. */
-export function pastTools(ids: Expression<number[]>, past: Expression<string>, viewer: Viewer) {
-  const stored = queries()
-    .selectFrom('tool as t')
-    .select(({ table }) => [
-      table('t').as('stored_row'),
-      managesTool(viewer, ids).as('manageable'),
-      member(past, cast<string>('t.id', 'text')).as('past'),
-    ])
-    .where('t.id', '=', anyOf(ids))
-  return queries()
-    .selectFrom(stored.as('stored'))
-    .crossJoinLateral(({ fn }) =>
-      fn<ToolTable>('json_populate_record', ['stored.stored_row', fn.coalesce('stored.past', lit('{}'))]).as('t'),
-    )
-}
-
-/** SQL: the custom headers of one of `pastTools`. */
-export const pastHeaders: Expression<unknown> = pastHeadersOf()
-
-function pastHeadersOf(): Expression<unknown> {
-  const { case: choose, ref } = on<{ stored: { manageable: boolean; past: string } }>()
-  const then = member(ref('stored.past'), lit('custom_headers'))
-  const header = on<{ h: { value: string } }>()
-  const texts = (name: string) => memberText(header.ref('h.value'), lit(name)).as(name)
-  const shown = jsonRows(
-    queries()
-      .selectFrom(elementsOf(then, 'h'))
-      .select([texts('key'), texts('value')])
-      .orderBy('h.place'),
-  )
-  const own = choose().when(then, 'is', null).then(redactedHeaders).else(shown).end()
-  return choose().when(ref('stored.manageable')).then(own).end()
 }
 
 /** SQL: the text of a JSON object without blanks between fields. `textField` is JSON text already. */

@@ -9,25 +9,23 @@ import {
   anyOf,
   bytesOf,
   elementsOf,
-  hexOf,
   isOnly,
+  jsonRows,
   jsonText,
   lit,
   materialized,
   member,
   memberText,
   named,
-  noItems,
   on,
   queries,
   withParts,
 } from '../db/statements/queries.js'
-import { type Executor, type Param, type SqlTypes, statement } from '../db/statements/statement.js'
+import { type Param, type SqlTypes, statement } from '../db/statements/statement.js'
 import type { ToolTable } from '../db/tables.js'
 import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/pages.js'
 import type { AuditEntry } from '../updates/audit.js'
 import { AUDIT_TYPES, changedRow, insertAudit } from '../updates/audit-rows.js'
-import type { Past } from '../updates/past.js'
 import { changedColumns, nextVersion } from '../updates/statements.js'
 import type { CachedDefinitions } from './definition-cache.js'
 import { COLUMNS } from './fields.js'
@@ -35,10 +33,7 @@ import type { ToolSnapshot } from './schema.js'
 import {
   markedDefinition,
   oauthConfigName,
-  pastHeaders,
-  pastTools,
   redactedHeaders,
-  snapshotBytes,
   snapshotFields,
   type ToolState,
   toolState,
@@ -313,68 +308,47 @@ export function answerColumns(definition: Expression<unknown>, customHeaders: Ex
   return [tool.ref('t.version').as('version'), ...fields.map(([name, value]) => named(value, name))]
 }
 
-/* Earlier versions of tools, alone or in an agent's answer. */
+type PastToolParameters = ViewerParameters & CachedDefinitions & { id: number; past: string }
 
-/** A tool and the old values of fields that changed since. */
-type PastTool = Pick<Past, 'id' | 'values'>
-
-/** Returns the values that differed as JSON text: for each tool its id, columns and redacted headers. */
-export function pastRecords(pasts: readonly PastTool[]): string {
-  return JSON.stringify(Object.fromEntries(pasts.map(({ id, values }) => [id, pastRecord(values)])))
-}
-
-function pastRecord({ definition, ...columns }: Past['values']): object {
-  if (definition === undefined) return columns
-  return { ...columns, definition_hash: definition === null ? null : `\\x${definition}` }
-}
-
-/** Reads the approximate bytes of past tools, the hashes of their definitions, and the tools whose definition is gone. */
-export async function pastToolSizes(executor: Executor, pasts: readonly PastTool[]): Promise<PastSizes> {
-  const ids = pasts.map(({ id }) => id)
-  const [row] = await readPastSizes.run(executor, { ids, past: pastRecords(pasts) })
-  if (row === undefined) throw new Error('the statement of sizes answered no row')
-  return row
-}
-
-type PastParameters = { ids: number[]; past: string }
-
-interface PastSizes {
-  bytes: number
-  definitions: string[]
-  gone: number[]
-}
-
-const PAST_TYPES = { ids: 'integer[]', past: 'json' }
-
-const readPastSizes = statement<PastParameters, PastSizes>('past_tools_size', PAST_TYPES, param => {
-  const then = tool.fn.coalesce(member(param('past'), tool.cast('stored.id' as never, 'text')), lit('{}'))
-  return queries()
-    .selectFrom('tool as stored')
-    .crossJoinLateral(({ fn, table }) => fn<ToolTable>('json_populate_record', [table('stored'), then]).as('t'))
-    .leftJoin('tool_definition as d', 'd.hash', 't.definition_hash')
-    .select(({ cast, eb, fn, ref }) => {
-      const isGone = eb.and([eb('t.definition_hash', 'is not', null), eb('d.hash', 'is', null)])
-      const hashes = fn.agg<string[]>('array_agg', [hexOf(ref('d.hash'))]).distinct()
-      const gone = fn.agg<number[]>('array_agg', ['t.id']).filterWhere(isGone)
-      return [
-        cast<number>(fn.coalesce(fn.sum(snapshotBytes), lit(0)), 'integer').as('bytes'),
-        fn.coalesce(hashes.filterWhere('d.hash', 'is not', null), noItems<string>()).as('definitions'),
-        fn.coalesce(gone, noItems<number>()).as('gone'),
-      ]
-    })
-    .where('stored.id', '=', anyOf(param('ids')))
-})
-
-type PastToolParameters = ViewerParameters & PastParameters & CachedDefinitions
-
-/** Reads an earlier version of one tool. `version` in the row is the current one. */
+/** Reads a tool with the earlier values of `past`, which is JSON. `version` in the row is the current one. */
 export const readPastTool = statement<PastToolParameters, ToolRow>(
   'past_tool',
-  { ...VIEWER_TYPES, ...PAST_TYPES, cached_definitions: 'bytea[]' },
+  { ...VIEWER_TYPES, id: 'integer', past: 'json', cached_definitions: 'bytea[]' },
+  param => {
+    const then = member(param('past'), lit('custom_headers'))
+    const header = on<{ h: { value: string } }>()
+    const texts = (name: string) => memberText(header.ref('h.value'), lit(name)).as(name)
+    const shown = jsonRows(
+      queries()
+        .selectFrom(elementsOf(then, 'h'))
+        .select([texts('key'), texts('value')])
+        .orderBy('h.place'),
+    )
+    const headers = choose().when(then, 'is', null).then(redactedHeaders).else(shown).end()
+    const stored = queries()
+      .selectFrom('tool as t')
+      .select(({ table }) => [table('t').as('row'), managesTool(viewerOf(param)).as('manageable')])
+      .where('t.id', '=', param('id'))
+    const manageable = on<{ stored: { manageable: boolean } }>().ref('stored.manageable')
+    return queries()
+      .selectFrom(stored.as('stored'))
+      .crossJoinLateral(({ fn }) => fn<ToolTable>('json_populate_record', ['stored.row', param('past')]).as('t'))
+      .select(
+        answerColumns(markedDefinition(param('cached_definitions')), choose().when(manageable).then(headers).end()),
+      )
+      .$castTo<ToolRow>()
+  },
+)
+
+/** Reads the bytes of a stored definition, by its hash in hex. */
+export const readDefinitionBytes = statement<{ hash: string }, { bytes: number }>(
+  'definition_bytes',
+  { hash: 'text' },
   param =>
-    pastTools(param('ids'), param('past'), viewerOf(param))
-      .select(answerColumns(markedDefinition(param('cached_definitions')), pastHeaders))
-      .$castTo<ToolRow>(),
+    queries()
+      .selectFrom('tool_definition as d')
+      .select('d.size_bytes as bytes')
+      .where('d.hash', '=', bytesOf(param('hash'))),
 )
 
 /* Lists of tools, a page at a time by id. Tools are not secret to a signed-in caller (DECISIONS section 6). */

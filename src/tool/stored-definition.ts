@@ -5,7 +5,7 @@ import type { UpdateRequest } from '../updates/resource.js'
 import { versionsInTags } from '../updates/tag.js'
 import { cachedTexts } from './definition-cache.js'
 import type { ToolState } from './snapshot.js'
-import { pastToolSizes, readDefinition } from './statements.js'
+import { readDefinition, readDefinitionBytes } from './statements.js'
 
 /** A stored definition: its hash in hex and its approximate size in bytes. */
 export interface StoredDefinition {
@@ -32,7 +32,8 @@ export async function baseOf(
   const reading = async () => {
     const values = (await readMergeBase(db, 'tool', id, Math.min(...versions)))?.values
     if (typeof values?.definition !== 'string') return present
-    return { hash: values.definition, bytes: (await pastToolSizes(db, [{ id, values }])).bytes }
+    const [stored] = await readDefinitionBytes.run(db, { hash: values.definition })
+    return { hash: values.definition, bytes: stored?.bytes ?? 0 }
   }
   return await bounds.expensive(String(caller.token.id), () => withRetries(reading))
 }

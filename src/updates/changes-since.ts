@@ -3,7 +3,7 @@ import type { Tables } from '../db/tables.js'
 import { type FieldChange, VersionGone, VersionNotFound } from '../errors.js'
 import type { Change } from './audit.js'
 import { sameValue } from './field-table.js'
-import { readPastOf } from './past.js'
+import { readPast } from './past.js'
 import type { UpdateRequest, VersionedState } from './resource.js'
 
 /**
@@ -46,7 +46,7 @@ export async function changesSince(
   const changed = [...last.values()]
   if (actor.id === null || first.actor_id !== actor.id) return { changed, applied: 'none' }
   try {
-    const { values } = await readPastOf(db, kind, id, { version: first.version_after })
+    const { values } = await readPast(db, kind, id, first.version_after)
     const wasStored = asked.every(({ field, from, to }) =>
       sameValue(to, Object.hasOwn(values, field) ? values[field] : from),
     )

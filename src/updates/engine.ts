@@ -21,8 +21,8 @@ import { AUDIT_TYPES } from './audit-rows.js'
 import { fillKey, Repeated, takeKey } from './idempotency.js'
 import { mergeNote, readMergeBase } from './merge.js'
 import { insertBlank, nextId } from './new-row.js'
+import { answerPast } from './past.js'
 import { isStale, namedVersion, overwrittenBy, preconditionFailed, preconditionOf, tagOf } from './precondition.js'
-import { readPast } from './read-past.js'
 import type { Decision, Job, ResourceTypes, Updated, UpdateRequest, VersionedState } from './resource.js'
 import { runStatement } from './run-statement.js'
 import { entryOf, lockRow, setTimeOfNow } from './write.js'
@@ -283,7 +283,7 @@ async function answerStored<T extends ResourceTypes>(
     const isVisible = prefetched !== null && resource.isVisible(prefetched as T['State'], caller)
     return isVisible || resource.act !== 'update' ? { ...updated, snapshot: null, notes: [] } : undefined
   }
-  const { snapshot, notes } = await readPast({ ...job, request: { ...request, caller } }, id, { version })
+  const { snapshot, notes } = await answerPast({ ...job, request: { ...request, caller } }, id, version)
   return { ...updated, snapshot, notes }
 }
 

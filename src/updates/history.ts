@@ -3,7 +3,7 @@ import type { ViewerParameters } from '../auth/viewer.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
 import { INT4_MAX } from '../validation/vocabulary.js'
 import { sha256 } from './audit.js'
-import { inSnapshot } from './read-past.js'
+import { inSnapshot } from './past.js'
 import type { Job, ReadRequest, ResourceTypes } from './resource.js'
 
 /* The history of an agent or a tool: the contents of its audit rows, newest first. */
@@ -21,11 +21,25 @@ export interface HistoryRow {
   difference: Record<string, { from: unknown; to: unknown }> | null
 }
 
-/** One change as the history shows it. `operations` describes the effect of a changed definition on a model; `more` counts operations left out. */
+/** Stands for a long value. `bytes` is null if the value is no longer kept. `href` is relative to the address of the history. */
+export interface Shortened {
+  digest: string
+  bytes: number | null
+  href: string
+}
+
+/** A value before or after a change: in full, or shortened. */
+export type Side = { value: unknown } | { shortened: Shortened }
+
+/**
+ * One change as the history shows it. A shortened side is only in `shortened`, so that no stored value can look like one. `operations`
+ * describes the effect of a changed definition on a model; `more` counts operations left out.
+ */
 export interface ShownChange {
   field: string
-  from: unknown
-  to: unknown
+  from?: unknown
+  to?: unknown
+  shortened?: { from?: Shortened; to?: Shortened }
   operations?: { kind: string; operation: string; argument?: string; msg: string }[]
   more?: number
 }
@@ -162,14 +176,27 @@ function actionOf({ version_before, actor_id, command, fields, difference }: His
   return actor_id === null ? 'applied' : 'updated'
 }
 
-/** Longer values are shown as a digest with a link. */
+/** Longer values are shortened to a digest with a link. */
 export const SHOWN_BYTES_MAX = 4 * 1024
 
-/** The value, or a digest with a link if it is long. The link is relative to the address of the history. */
-export function shownValue(value: unknown, id: number, version: number): unknown {
+/** The value, shortened if it is long. */
+export function sideOf(value: unknown, id: number, version: number): Side {
   const text = typeof value === 'string' ? value : (JSON.stringify(value) ?? '')
   const bytes = Buffer.byteLength(text)
-  return bytes <= SHOWN_BYTES_MAX ? value : { digest: sha256(text), bytes, href: hrefOf(id, version) }
+  return bytes <= SHOWN_BYTES_MAX
+    ? { value }
+    : { shortened: { digest: sha256(text), bytes, href: hrefOf(id, version) } }
+}
+
+/** The change of a field from one side to the other. */
+export function shownChange(field: string, sides: { from: Side; to: Side }): ShownChange {
+  const change: ShownChange = { field }
+  for (const end of ['from', 'to'] as const) {
+    const side = sides[end]
+    if ('value' in side) change[end] = side.value
+    else change.shortened = { ...change.shortened, [end]: side.shortened }
+  }
+  return change
 }
 
 export function hrefOf(id: number, version: number): string {

@@ -1,7 +1,7 @@
 import type { Kysely } from 'kysely'
 import type { ResourceKind, Tables } from '../db/tables.js'
 import { VersionGone } from '../errors.js'
-import { type Past, readPastOf } from './past.js'
+import { type Past, readPast } from './past.js'
 
 /* A stale update with `merge=fields` is applied to the current version, unless someone else changed one of its fields since. */
 
@@ -31,7 +31,7 @@ export async function readMergeBase(
     .execute()
   if (between.length > VERSIONS_MAX) return undefined
   try {
-    const { values } = await readPastOf(trx, kind, id, { version: since })
+    const { values } = await readPast(trx, kind, id, since)
     return { values, between }
   } catch (error) {
     if (error instanceof VersionGone) return undefined

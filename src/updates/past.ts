@@ -1,149 +1,115 @@
-import { anyOf, itemsOf, lit, member, NOW, on, queries } from '../db/statements/queries.js'
+import type { Transaction } from 'kysely'
+import { type ViewerParameters, viewerParameters } from '../auth/viewer.js'
+import { anyOf, itemsOf, lit, member, on, queries } from '../db/statements/queries.js'
 import { type Executor, statement } from '../db/statements/statement.js'
-import type { ResourceKind } from '../db/tables.js'
-import { InvalidRequest, ResourceNotFound, VersionGone, VersionNotFound } from '../errors.js'
+import type { ResourceKind, Tables } from '../db/tables.js'
+import { ResourceNotFound, SnapshotTooLarge, VersionGone, VersionNotFound } from '../errors.js'
+import type { AnswerText } from './answer-text.js'
 import { changesOf } from './audit-rows.js'
+import { inOneSnapshot } from './read.js'
+import type { Job, ReadRequest, ResourceTypes, ShowPast } from './resource.js'
 
 /* Earlier versions. They are rebuilt from the current row and the old values in the audit rows since, so they reach as far back as these. */
 
-/**
- * Selects a state by its version (undefined: a version that cannot exist) or by a time (RFC 3339). `shownAt` is the time for data shown
- * next to the version's own content, if that is not the time of the version.
- */
-export type AsOf = { version: number | undefined; shownAt?: string | null } | { at: string }
-
 /** An earlier version, and the old value of each field that changed since, as in the audit rows. */
 export interface Past {
-  id: number
   version: number
-  /** The requested time, or the time at which the requested version was made. UTC with microseconds. */
-  at: string
   values: Readonly<Record<string, unknown>>
 }
 
 const NOUN = { persona: 'agent', tool: 'tool' } as const
 
-/** Earlier states of several resources, sorted by id. `lost` has the resources that cannot be shown. */
-export interface Pasts {
-  pasts: Past[]
-  lost: { id: number; reason: VersionGone['reason'] }[]
-}
-
 /** The setting that limits how many old contents are kept. `ROW_SETTINGS` does so for whole audit rows. */
-export const CONTENT_SETTINGS = 'HISTORY_VERSIONS_MAX'
+const CONTENT_SETTINGS = 'HISTORY_VERSIONS_MAX'
 const ROW_SETTINGS = 'AUDIT_RETENTION_DAYS'
 
-/** Reads one earlier state. Throws `ResourceNotFound`, `VersionNotFound`, `VersionGone`, and `InvalidRequest` for a time in the future. */
-export async function readPastOf(executor: Executor, kind: ResourceKind, id: number, asOf: AsOf): Promise<Past> {
-  const [row] = await readRows(executor, kind, [id], asOf)
+/**
+ * Answers an earlier version to a caller who may update the resource now. Related records are shown as they are now, if the caller may see
+ * them; `notes` names what is left out. Throws `ResourceNotFound`, `Forbidden`, `VersionNotFound`, `VersionGone`, `SnapshotTooLarge`.
+ */
+export async function answerPast<T extends ResourceTypes>(
+  job: Job<T, ReadRequest>,
+  id: number,
+  version: number | undefined,
+  show: ShowPast<T> = job.resource.pastSnapshot,
+): Promise<{ snapshot: AnswerText; version: number; notes: string[] }> {
+  const { snapshotBytesMax } = job.request
+  const requireSize = (bytes: number) => {
+    if (bytes > snapshotBytesMax) throw new SnapshotTooLarge(bytes, snapshotBytesMax)
+  }
+  return await inSnapshot(job, id, async (trx, state, viewer) => {
+    const past = await readPast(trx, job.resource.kind, id, version)
+    const { text: snapshot, notes } = await show(trx, state, past, viewer, requireSize)
+    return { version: past.version, snapshot, notes }
+  })
+}
+
+/** Runs `read` in one database snapshot if the caller may edit the resource now. Throws `ResourceNotFound`, `Forbidden`. */
+export async function inSnapshot<T extends ResourceTypes, Result>(
+  { database, resource, request: { caller, bounds } }: Job<T, ReadRequest>,
+  id: number,
+  read: (trx: Transaction<Tables>, state: T['State'], viewer: ViewerParameters) => Promise<Result>,
+): Promise<Result> {
+  const viewer = viewerParameters(caller)
+  const reading = () =>
+    inOneSnapshot(database, async trx => {
+      const state = await resource.read(trx, id, viewer)
+      if (state === undefined) throw new ResourceNotFound(resource.kind)
+      resource.requireHistory(state, caller)
+      return await read(trx, state, viewer)
+    })
+  return await bounds.expensive(String(caller.token.id), reading)
+}
+
+/** Reads an earlier version. Throws `ResourceNotFound`, `VersionNotFound` and `VersionGone`. */
+export async function readPast(
+  executor: Executor,
+  kind: ResourceKind,
+  id: number,
+  version: number | undefined,
+): Promise<Past> {
+  const [row] = await pastStatements[kind].run(executor, { id, version: version ?? 0 })
   if (row === undefined) throw new ResourceNotFound(kind)
-  if (row.is_future) {
-    throw new InvalidRequest([{ loc: ['query', 'at'], msg: 'Input should be in the past', type: 'datetime_past' }])
-  }
-  const past = pastOf(kind, row)
-  if (past instanceof Error) throw past
-  return past
-}
-
-/** Reads the states of several resources at a time. */
-export async function readPasts(
-  executor: Executor,
-  kind: ResourceKind,
-  ids: readonly number[],
-  at: string,
-): Promise<Pasts> {
-  const rows = await readRows(executor, kind, ids, { at })
-  const found = rows.map(row => ({ id: row.id, past: pastOf(kind, row) }))
-  const deleted = ids.filter(id => !rows.some(row => row.id === id))
-  return {
-    pasts: found.flatMap(({ past }) => (past instanceof Error ? [] : [past])),
-    lost: [
-      ...found.flatMap(({ id, past }) => (past instanceof Error ? [{ id, reason: reasonOf(past) }] : [])),
-      ...deleted.map(id => ({ id, reason: 'deleted' as const })),
-    ],
-  }
-}
-
-function reasonOf(error: VersionGone | VersionNotFound): VersionGone['reason'] {
-  return error instanceof VersionGone ? error.reason : 'deleted'
-}
-
-async function readRows(
-  executor: Executor,
-  kind: ResourceKind,
-  ids: readonly number[],
-  asOf: AsOf,
-): Promise<PastRow[]> {
-  const [version, at, shownAt] = 'version' in asOf ? [asOf.version ?? 0, null, asOf.shownAt] : [null, asOf.at, asOf.at]
-  const rows = await pastStatements[kind].run(executor, { ids: [...ids], version, at })
-  return rows.map(row => ({ ...row, at: shownAt ?? row.at }))
-}
-
-function pastOf(kind: ResourceKind, row: PastRow): Past | VersionNotFound | VersionGone {
-  const { id, current, kept_from, pruned_to, version, at, values } = row
+  const { current, kept_from, is_kept, pruned_to, values } = row
   const name = `${NOUN[kind]} ${id}`
-  if (version === null || at === null) {
-    if (row.is_asked_later) return new VersionNotFound(`The versions of ${name} go to ${current}.`)
-    if (kept_from === 0) return new VersionNotFound(`There was no ${name} at that time.`)
-    return new VersionGone('pruned', `The history of ${name} is kept from version ${kept_from} on (${ROW_SETTINGS}).`)
+  if (version === undefined || version < 1 || version > current)
+    throw new VersionNotFound(`The versions of ${name} go to ${current}.`)
+  if (!is_kept) {
+    if (kept_from === 0) throw new VersionNotFound(`There was no ${name} in that version.`)
+    throw new VersionGone('pruned', `The history of ${name} is kept from version ${kept_from} on (${ROW_SETTINGS}).`)
   }
-  if (values.removed !== undefined) {
-    return new VersionGone('deleted', `The ${name} of that time was deleted; another one has its id now.`)
-  }
+  if (values.removed !== undefined)
+    throw new VersionGone('deleted', `The ${name} of that time was deleted; another one has its id now.`)
   // Every existing resource has a name. A tool without one was removed at that time and created again later.
-  if (values.deleted === true || values.name === '') {
-    return new VersionNotFound(`There was no ${name} then: it had been deleted, and came back later.`)
-  }
+  if (values.deleted === true || values.name === '')
+    throw new VersionNotFound(`There was no ${name} then: it had been deleted, and came back later.`)
   if (pruned_to !== null) {
     const before = `the contents before version ${pruned_to} are no longer kept (${CONTENT_SETTINGS})`
-    return new VersionGone('pruned', `Of ${name} ${before}.`)
+    throw new VersionGone('pruned', `Of ${name} ${before}.`)
   }
-  return { id, version, at, values }
+  return { version, values }
 }
 
 interface PastRow {
-  id: number
   current: number
   /** The oldest version that the audit rows reach; 0 if they are complete. */
   kept_from: number
-  is_future: boolean
-  is_asked_later: boolean
-  /** The version and its time; null if neither an audit row nor the pruning anchor has them. */
-  version: number | null
-  at: string | null
+  /** True if an audit row or the pruning anchor has the version. */
+  is_kept: boolean
   values: Record<string, unknown>
   /** The oldest version that can be shown, because differences up to it were pruned; null if all can be shown. */
   pruned_to: number | null
 }
 
-interface PastParameters {
-  ids: number[]
-  version: number | null
-  at: string | null
-}
-
-/**
- * SQL: finds the version by number or time. The old value of a field is in its first change since. Field names are scanned first, so that
- * few differences are read.
- */
+/** SQL: the old value of a field is in its first change since. Field names are scanned first, so that few differences are read. */
 function pastStatement(kind: ResourceKind) {
-  const types = { ids: 'integer[]', version: 'integer', at: 'timestamptz' }
-  return statement<PastParameters, PastRow>(`${kind}_past`, types, param => {
-    const [version, at] = [param('version'), param('at')]
-    const row = on<{ r: 'persona'; made: { version: number } }>()
-    const { or, ref, exists, not } = row
+  const types = { id: 'integer', version: 'integer' }
+  return statement<{ id: number; version: number }, PastRow>(`${kind}_past`, types, param => {
+    const version = param('version')
+    const row = on<{ r: 'persona' }>()
+    const { or, ref, exists } = row
     const changes = () => changesOf(kind, ref('r.id'))
-    const since = () => changes().where('a.version_after', '>', ref('made.version'))
-    const newest = changes()
-      .select(['a.version_after as version', 'a.at'])
-      .where(eb => eb.or([eb('a.version_after', '=', version), eb('a.at', '<=', at)]))
-      .orderBy('a.version_after', 'desc')
-      .limit(lit(1))
-    const anchor = queries()
-      .selectNoFrom([ref('r.audit_anchor_version').as('version'), ref('r.audit_anchor_at').$notNull().as('at')])
-      .where(row('r.audit_anchor_version', '>', lit(0)))
-      .where(or([row('r.audit_anchor_version', '=', version), row('r.audit_anchor_at', '<=', at)]))
-    const made = queries().selectFrom(newest.as('newest')).selectAll().unionAll(anchor).orderBy('version', 'desc')
+    const since = () => changes().where('a.version_after', '>', version)
     const first = since()
       .crossJoinLateral(({ ref }) => itemsOf(ref('a.fields'), 'field'))
       .where('a.difference', 'is not', null)
@@ -167,39 +133,17 @@ function pastStatement(kind: ResourceKind) {
     const pruned = since()
       .where('a.difference', 'is', null)
       .select(({ fn }) => fn.max('a.version_after').as('pruned_to'))
-    const later = row.selectFrom('audit').where('at', '>=', at)
     return queries()
       .selectFrom(`${kind as 'persona'} as r`) // a tool has these columns too
-      .leftJoinLateral(made.limit(lit(1)).as('made'), join => join.onTrue())
-      .leftJoinLateral(
-        queries()
-          .selectNoFrom([values.as('values'), pruned.as('pruned_to')])
-          .as('since'),
-        join => join.on('made.version', 'is not', null),
-      )
-      .select(({ eb, fn }) => [
-        ...([
-          'r.id',
-          'r.version as current',
-          'r.audit_anchor_version as kept_from',
-          'made.version',
-          'made.at',
-        ] as const),
-        eb
-          .case()
-          .when(at, '>', NOW)
-          .then(not(exists(later)))
-          .else(lit(false))
-          .end()
-          .as('is_future'),
-        fn
-          .coalesce(or([row(version, '>', ref('r.version')), row(version, '<', lit(1))]), lit(false))
-          .as('is_asked_later'),
-        fn.coalesce('since.values', lit('{}').$castTo<PastRow['values']>()).as('values'),
-        'since.pruned_to',
+      .select(({ fn }) => [
+        ...(['r.version as current', 'r.audit_anchor_version as kept_from'] as const),
+        or([row('r.audit_anchor_version', '=', version), exists(changes().where('a.version_after', '=', version))]).as(
+          'is_kept',
+        ),
+        fn.coalesce(values, lit('{}').$castTo<PastRow['values']>()).as('values'),
+        pruned.as('pruned_to'),
       ])
-      .where('r.id', '=', anyOf(param('ids')))
-      .orderBy('r.id')
+      .where('r.id', '=', param('id'))
   })
 }
 

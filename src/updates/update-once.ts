@@ -6,9 +6,9 @@ import { Forbidden, ResourceNotFound, Unavailable, VersionGone, VersionNotFound 
 import type { AnswerText } from './answer-text.js'
 import { create, update } from './engine.js'
 import { type FirstAnswer, firstAnswer, Repeated } from './idempotency.js'
+import { answerPast } from './past.js'
 import { isStale } from './precondition.js'
 import { readResource, wholeState } from './read.js'
-import { readPast } from './read-past.js'
 import type { Job, ResourceTypes, Updated, VersionedResource } from './resource.js'
 
 /** The answer to a request that stores something. */
@@ -145,7 +145,7 @@ async function contentOf<T extends ResourceTypes>(
   const { request } = job
   const isMinimal = request.minimal && !(isUnchanged && isStale(request, { id: request.id, version }))
   try {
-    const shown = await readPast(job, request.id, { version })
+    const shown = await answerPast(job, request.id, version)
     return isMinimal ? { snapshot: null, notes: [] } : shown
   } catch (error) {
     // Another resource may have the id now.

@@ -8,7 +8,7 @@ import { allCommands, programOf } from '../../src/admin/commands/run.js'
 import { authenticate } from '../../src/auth/authenticate.js'
 import { hashToken } from '../../src/auth/token.js'
 import { VERSION } from '../../src/version.js'
-import { appOver } from '../app.js'
+import { appOver, REQUIRED_FIELDS } from '../app.js'
 import { DEFINITION } from '../matrix-organisation.js'
 import { worldDatabase, worldFile } from '../world.js'
 import { agentctl as agentctlOf } from './agentctl.js'
@@ -200,8 +200,7 @@ t.test('an agent is made, found by its name, and is a whole update for the servi
   t.match((await agentctl(['agent', 'history', 'Porter'])).stdout, /^1 .* agentctl /m)
   const { call } = await appOver(t, database)
   const admin = await token('admin@example.com')
-  const read = await call('GET', `/persona/${id}?view=update`, { token: admin })
-  const body = { ...read.json(), system_prompt: 'Be brief.' }
+  const body = { ...REQUIRED_FIELDS, name: 'Porter', system_prompt: 'Be brief.' }
   const written = await call('PATCH', `/persona/${id}`, { token: admin, body })
   t.equal(written.statusCode, 200, written.body)
   t.equal((await apply({ agents: [{ id: 900, name: 'Porter' }] })).status, 0)

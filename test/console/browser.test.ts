@@ -4,6 +4,7 @@ import { sql } from 'kysely'
 import { type Browser, chromium, type Page, type Request } from 'playwright-core'
 import t, { type Test } from 'tap'
 import { demoApp } from '../demo-app.js'
+import { DEFINITION } from '../matrix-organisation.js'
 import { listening } from '../test-service.js'
 
 const CHROMIUM = process.env['CHROMIUM'] ?? '/usr/bin/chromium'
@@ -100,6 +101,29 @@ t.test('people look at everything, check a definition and take a change back', {
       isSilent()
     })
   }
+
+  await t.test('a definition is shown by the name of its field, whatever members it has', async t => {
+    const { page } = await opened(t, browser, origin, 1400)
+    const definition = (host: string) => ({
+      ...{ ...DEFINITION, name: 'n', id: 1, email: 'a@example.com', digest: 'd' },
+      servers: [{ url: `https://${host}.example.com` }],
+    })
+    const asked = {
+      token: tokens.admin,
+      body: { name: 'shaped', definition: definition('one'), passthrough_auth: false },
+    }
+    const { id } = (await call('POST', '/admin/tool/custom', asked)).json()
+    const body = { definition: definition('two') }
+    t.equal((await call('PUT', `/admin/tool/custom/${id}`, { token: tokens.admin, body })).statusCode, 200)
+    await page.getByLabel('Access token').fill(tokens.admin)
+    await page.getByRole('button', { name: 'Sign in' }).click()
+    await page.getByRole('heading', { name: 'Agents' }).waitFor()
+    await page.goto(`${origin}/console#/tools/${id}/compare/1/2`)
+    await page.locator('#differences .two pre').last().locator('ins', { hasText: 'two' }).waitFor()
+    t.match(await page.locator('#pairNote').textContent(), /^1 of \d+ fields differ/)
+    await page.goto(`${origin}/console#/tools/${id}`)
+    await page.locator('#entries ins', { hasText: 'two' }).first().waitFor()
+  })
 
   await t.test('answers that refuse are said in words, with a way on', async t => {
     const { page, isClean, isSilent } = await opened(t, browser, origin, 1400, /status of (40\d|413|422|503)|ERR_/)

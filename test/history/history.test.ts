@@ -72,11 +72,11 @@ t.test('200, newest first: who changed what of an agent, when, by which request'
     {
       field: 'system_prompt',
       from: 'sys',
-      to: { digest: sha256(long), bytes: 5_000, href: `../${id}?version=2` },
+      shortened: { to: { digest: sha256(long), bytes: 5_000, href: `../${id}?version=2` } },
     },
     { field: 'label_ids', from: [], to: [{ id: 2, name: 'beta' }] },
   ])
-  const address = new URL(changed.changes[2].to.href, `http://x/persona/${id}/history`)
+  const address = new URL(changed.changes[2].shortened.to.href, `http://x/persona/${id}/history`)
   t.equal((await get(address.pathname + address.search)).json().system_prompt, long)
   t.match(created, { version: 1, action: 'created', actor: { email: 'alice@example.com' } })
   t.match(
@@ -130,8 +130,10 @@ t.test('200 of a tool: masks of secrets, operations of definitions, the hash of 
   ])
   const [definition] = second.changes
   t.same(definition.from, DEFINITION)
-  t.match(definition.to, { digest: /^[0-9a-f]{64}$/, href: `../${id}?version=2` })
-  t.ok(definition.to.bytes > 5_000)
+  const { to: shortened } = definition.shortened
+  t.match(shortened, { digest: /^[0-9a-f]{64}$/, href: `../${id}?version=2` })
+  t.ok(shortened.bytes > 5_000)
+  t.notOk('to' in definition)
   t.match(definition.operations, [
     { kind: 'operation_removed', operation: 'now' },
     { kind: 'operation_added', operation: 'later' },
@@ -144,6 +146,16 @@ t.test('200 of a tool: masks of secrets, operations of definitions, the hash of 
     ],
   })
   t.equal((await get(`/tool/1/history`)).statusCode, 200, 'a built-in tool')
+})
+
+t.test('200: a stored value of the shape of a shortened one is shown as the value that it is', async t => {
+  const like = { digest: 'a'.repeat(64), bytes: 1, href: '../1?version=1' }
+  const shaped = (more: object) => ({ ...DEFINITION, ...like, ...more, email: 'a@example.com', name: 'x', id: 1 })
+  const id = await toolOf({ definition: shaped({}) })
+  await put(id, { definition: shaped({ shortened: { to: like } }) })
+  const [{ changes }] = (await get(`/tool/${id}/history`)).json()
+  const [{ operations: _, ...change }] = changes
+  t.strictSame(change, { field: 'definition', from: shaped({}), to: shaped({ shortened: { to: like } }) })
 })
 
 t.test(

@@ -164,19 +164,22 @@ t.test('409 names what does not exist and what may not be attached, alike; nothi
   const refused = await restore(id, 1)
   t.match(refused, { statusCode: 409 })
   t.equal(refused.json().error_code, 'VERSION_UNUSABLE')
-  t.match(mentions(refused), 'attach, now: document set 50 and tool 15 (disabled). Read that version with view=update')
+  t.match(
+    mentions(refused),
+    'attach, now: document set 50 and tool 15 (disabled). A read with ?version=1 leaves it out',
+  )
   t.same(await hashOfEverything(db), before)
   await enable(true)
   const hidden = mentions(await restore(id, 1))
-  t.match(hidden, 'now: document set 50. Read')
+  t.match(hidden, 'now: document set 50. A read')
   await have(others, [...labels, { id: 50, name: 'ours' }], true)
   t.equal(mentions(await restore(id, 1)), hidden, 'as one that is not shared with them')
   await have(others, labels, true)
-  t.match(mentions(await restore(id, 1)), 'now: document set 50 and label 50. Read')
+  t.match(mentions(await restore(id, 1)), 'now: document set 50 and label 50. A read')
   const bound = await world.token('alice@example.com', { personaIds: [id] })
   await patch(id, { tool_ids: [10] })
   await patch(id, { tool_ids: [] })
-  t.match(mentions(await restore(id, 3, { token: bound })), 'now: tool 10. Read')
+  t.match(mentions(await restore(id, 3, { token: bound })), 'now: tool 10. A read')
   t.equal((await restore(id, 3)).statusCode, 200)
 })
 

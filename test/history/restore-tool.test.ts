@@ -101,7 +101,7 @@ t.test(
     const refused = await restore(id, 1)
     t.match(refused.json(), {
       error_code: 'VERSION_UNUSABLE',
-      detail: /now: OAuth configuration 2\. Read that version/,
+      detail: /now: OAuth configuration 2\. A read with/,
     })
     t.same(await hashOfEverything(db), before)
   },

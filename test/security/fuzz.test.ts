@@ -55,7 +55,7 @@ const PATH_TRICKS = [
 const QUERY_TRICKS = [
   ...'dry_run dry_run=TRUE dry_run=true&dry_run=true update_mask= update_mask=name update_mask=__proto__'.split(' '),
   ...'update_mask=%00 update_mask=%ff update_mask[]=name __proto__[a]=1 %zz %00=%00 &&& =1 a=1;b=2'.split(' '),
-  ...'report=half tool_id=10 tool_id=-1 tool_id=1e1 version=x at=0'.split(' '),
+  ...'report=half tool_id=10 tool_id=-1 tool_id=1e1 version=x version=0'.split(' '),
   Array.from({ length: 300 }, (_, i) => `k${i}=1`).join('&'),
 ]
 const HEADERS = 'if-match if-none-match prefer idempotency-key traceparent x-request-id x-forwarded-for'.split(' ')
@@ -236,7 +236,7 @@ t.test('stored and returned exactly, or refused: texts that look like SQL, paths
       t.match(text, /\0|\p{Surrogate}/u, `${title} was refused`)
       t.equal(answer.json().detail.length, names.length)
     } else {
-      const read = (await world.call('GET', '/persona/1?view=update', { token: admin })).json()
+      const read = (await world.call('GET', '/persona/1', { token: admin })).json()
       for (const name of names) t.equal(read[name], name === 'name' ? text.trim() : text, `${name}: ${title}`)
     }
     const get = { operationId: 'read', summary: 'Read', 'x-note': { [text]: text } }

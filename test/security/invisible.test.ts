@@ -23,8 +23,6 @@ const REQUESTS: [method: string, query: string, body?: unknown, headers?: Record
   ['HEAD', ''],
   ['GET', '', undefined, { 'if-none-match': '*' }],
   ['GET', '?version=1'],
-  ['GET', '?at=2020-01-01T00:00:00Z'],
-  ['GET', '?view=update'],
   ['DELETE', ''],
   ['DELETE', '?dry_run=true'],
   ['DELETE', '', undefined, { 'if-match': '"persona-3-1"' }],

@@ -209,7 +209,7 @@ t.test('the version of the first answer without the tool that was deleted since,
   await deleteTool(database, 12)
   const again = await patch()
   t.match(again, { statusCode: 200, headers: { etag: first.headers.etag, 'idempotent-replayed': 'true' } })
-  t.equal(again.headers.warning, '299 - "left out, deleted since: tool 12"')
+  t.equal(again.headers.warning, '299 - "left out, deleted since or not visible to you: tool 12"')
   t.match(again.json().tools, [{ id: 10 }])
 })
 

@@ -172,7 +172,7 @@ async function openOne(view, id, done = '') {
   tell({ fields: fieldsOf(data).map(fieldShown) })
   $('copy').onclick = () => {
     $('against').value = id
-    setText(textOf(data.definition))
+    setText(textOf('definition', data.definition))
     location.hash = '#/definition'
   }
   if (past.problem) tell({ pastNote: `Only those who may change it see its history. ${past.problem.detail}` })
@@ -196,22 +196,26 @@ function showHistory(at_view, path, now, page, entries = []) {
 }
 
 function changeShown({ field, from, to, operations }) {
-  const [old, next] = [from, to].map(value => (value?.digest ? '' : textOf(value))) // long texts are not answered
+  const [old, next] = [from, to].map(value => textOf(field, value)) // a long text is not answered
   return { title: titled(field), runs: runsOf(old, next, 30), operations }
 }
 
 /** The fields of a record as texts; of what it refers to, names and ids. */
-const fieldsOf = ({ id: _, ...record }) => Object.entries(record).map(([name, value]) => [name, textOf(value), value])
-const named = entry => (entry.name && entry.id ? `${entry.name} (${entry.id})` : entry.email)
-const isFlat = value => Object.values(value ?? {}).every(part => part === null || typeof part !== 'object')
+const fieldsOf = ({ id: _, ...record }) =>
+  Object.entries(record).map(([name, value]) => [name, textOf(name, value), value])
+/** How a value is written is decided by its field: a user may store a definition of any form. */
+const REFERENCES = /^(owner|users?|groups|tools?|document_sets?|labels?|oauth_config)(_ids?)?$/
+const PARTS = /^(custom_headers|starter_messages)$/
+const named = one => (one?.name ? `${one.name} (${one.id})` : (one?.email ?? one?.id ?? one))
+const parted = row => Object.entries(row).map(([name, part]) => `${name}: ${part}`)
 
-function textOf(value) {
+function textOf(name, value) {
+  if (value === null || value === undefined) return ''
   if (typeof value === 'boolean') return value ? 'yes' : 'no'
-  if (typeof value !== 'object' || value === null) return String(value ?? '')
-  if (Array.isArray(value) && value.every(part => isFlat(part) || named(part))) return value.map(textOf).join('\n')
-  if ((!isFlat(value) && !named(value)) || JSON.isRawJSON?.(value)) return JSON.stringify(value, null, 2)
-  const parts = Object.entries(value).filter(([, part]) => part !== null)
-  return named(value) ?? parts.map(([name, part]) => `${name}: ${part}`).join('\n')
+  if (REFERENCES.test(name)) return [value].flat().map(named).join('\n')
+  if (PARTS.test(name)) return value.flatMap(parted).join('\n')
+  if (name === 'user_file_ids') return value.join('\n')
+  return typeof value === 'object' ? JSON.stringify(value, null, 2) : String(value)
 }
 
 function fieldShown([name, text, value]) {
