@@ -1,10 +1,12 @@
+import { personaAccess } from '../auth/access.js'
+import { isAdmin, visibleAgents } from '../auth/caller.js'
+import { anyOf } from '../db/statements/queries.js'
 import type { ReleaseTool } from '../tool/life.js'
 import { creationOf } from '../updates/new-row.js'
 import type { VersionedResource } from '../updates/resource.js'
-import { changeAsOperator } from '../updates/write.js'
+import { lockState, storeDecision } from '../updates/write.js'
 import { type PersonaTypes, personaResource } from './resource.js'
-import { contentOf, decideDeletion, decisionFor, type PersonaDecision, requireDeletable } from './rules.js'
-import type { PersonaState } from './state.js'
+import { contentOf, decideDeletion, decisionFor, mayUpdate, requireDeletable } from './rules.js'
 
 export const personaCreation = creationOf(personaResource)
 
@@ -20,21 +22,33 @@ export const personaDeletion: VersionedResource<PersonaTypes> = {
   requireRights: requireDeletable,
 }
 
-/** Detaches a tool from deleted agents, each with a new version. Other agents keep it. */
-export const releaseTool: ReleaseTool = async (trx, id, actor, viewer) => {
+/** The most agents that one deletion takes a tool off. */
+const RELEASED_MAX = 1_000
+
+/** Detaches a tool from deleted agents, or from those that the caller may update, each with a new version. Other agents keep it. */
+export const releaseTool: ReleaseTool = async (trx, id, actor, viewer, caller) => {
+  const bound = caller && visibleAgents(caller.token)
   const agents = await trx
     .selectFrom('persona as p')
+    .innerJoin('persona_tool as l', 'l.persona_id', 'p.id')
     .select('p.id')
-    .where('p.deleted', '=', true)
-    .where(({ exists, selectFrom }) => {
-      return exists(selectFrom('persona_tool as l').whereRef('l.persona_id', '=', 'p.id').where('l.tool_id', '=', id))
-    })
-    .orderBy('p.id')
+    .where('l.tool_id', '=', id)
+    .where('p.deleted', '=', caller === undefined)
+    .$if(bound != null, query => query.where(({ eb, val }) => eb('p.id', '=', anyOf(val(bound ?? [])))))
+    .$if(caller !== undefined && !isAdmin(caller), query =>
+      query.where(({ cast, val }) => personaAccess(cast(val(viewer.user), 'uuid')), 'in', ['owner', 'editor']),
+    )
+    .orderBy('p.id') // the order of locks
+    .$if(caller !== undefined, query => query.limit(RELEASED_MAX))
     .execute()
-  for (const agent of agents) await changeAsOperator(trx, personaResource, agent.id, without, actor, viewer)
-
-  function without(state: PersonaState): PersonaDecision {
+  const released: number[] = []
+  for (const agent of agents) {
+    const state = await lockState(trx, personaResource, agent.id, viewer)
+    if (state === undefined || (caller !== undefined && !mayUpdate(state, caller))) continue
     const content = contentOf(state)
-    return decisionFor(state, { ...content, tool_ids: content.tool_ids.filter(tool => tool !== id) })
+    const decision = decisionFor(state, { ...content, tool_ids: content.tool_ids.filter(tool => tool !== id) })
+    await storeDecision(trx, personaResource, state, decision, actor, viewer)
+    released.push(agent.id)
   }
+  return released
 }

@@ -135,9 +135,17 @@ export function requireVersions(state: PersonaState, caller: Caller): void {
   else if (state.access !== 'owner' && !isAdmin(caller)) throw new ResourceNotFound('persona')
 }
 
+/** True if the caller may update the agent. */
+export function mayUpdate(state: PersonaState, caller: Caller): boolean {
+  return isVisible(state, caller) && isEditor(state, caller) && !state.builtin_persona
+}
+
+const isEditor = ({ access }: PersonaState, caller: Caller) =>
+  access === 'owner' || access === 'editor' || isAdmin(caller)
+
 function requireEditor(state: PersonaState, caller: Caller, refusal: string): void {
   if (!isVisible(state, caller)) throw new ResourceNotFound('persona')
-  if (state.access === 'owner' || state.access === 'editor' || isAdmin(caller)) return
+  if (isEditor(state, caller)) return
   throw new Forbidden(`${refusal}: that takes its owner, an editor share or an administrator.`)
 }
 

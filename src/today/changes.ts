@@ -5,7 +5,7 @@ import type { RoutePolicy } from '../auth/hook.js'
 import { viewerParameters } from '../auth/viewer.js'
 import { withRetries } from '../db/connection/retry.js'
 import { inTransaction } from '../db/transaction.js'
-import { InvalidRequest, Refused, TRY_AGAIN, Unavailable } from '../errors.js'
+import { InvalidRequest, Refused } from '../errors.js'
 import { JSON_TYPE } from '../http/answer.js'
 import { DryRun } from '../http/parameters.js'
 import { UpdateHeaders, updaterOf } from '../http/resource-routes.js'
@@ -17,7 +17,7 @@ import { toolResource } from '../tool/resource.js'
 import { requireManageable, contentOf as toolContentOf } from '../tool/rules.js'
 import { LIST_ITEMS_MAX } from '../updates/field-table.js'
 import type { OperationOptions, ResourceTypes, VersionedResource } from '../updates/resource.js'
-import { entryOf, lockRow } from '../updates/write.js'
+import { lockRow, storeDecision } from '../updates/write.js'
 import { fault, unknownFields } from '../validation/faults.js'
 import { pathId } from '../validation/parameters.js'
 import { flag, freeForm, identifier, isInt4, list, text, uuid } from '../validation/vocabulary.js'
@@ -94,8 +94,9 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
       const sent = request.body as Static<Body>
       addWarnings(reply, unknownFieldWarnings(body, unknownFields(body, sent)))
       const answer = await change(request, reply, sent)
+      if (reply.sent || Buffer.isBuffer(answer)) return answer ?? reply
       if ((request.query as { dry_run?: boolean }).dry_run) reply.header('dry-run', 'true')
-      return Buffer.isBuffer(answer) || answer === reply ? answer : reply.type(JSON_TYPE).send(JSON.stringify(answer))
+      return reply.type(JSON_TYPE).send(JSON.stringify(answer))
     })
   }
 
@@ -130,11 +131,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
           if (state === undefined || !resource.isVisible(state, caller))
             throw new Refused(code, `No ${title} ${id} exists. Nothing was changed.`)
           const decision = decide(state, { ...asked, caller })
-          if (decision.changes.length === 0) continue
-          const entry = entryOf(resource, state, decision, asked.actor)
-          const stored = await resource.writing(state, decision, viewer, entry, true)(trx)
-          if (stored === undefined)
-            throw new Unavailable('overloaded', `Rights changed meanwhile. ${TRY_AGAIN}`, 'not_applied')
+          await storeDecision(trx, resource, state, decision, asked.actor, viewer)
         }
       })
     await withRetries(attempt)

@@ -33,7 +33,7 @@ export function registerToday(app: FastifyInstance, options: ToolOptions): void 
     registerReadTool(today, options)
     registerUpdateTool(today, options)
     registerCreateTool(today, options)
-    registerDeleteTool(today, { ...options, release: releaseTool })
+    registerDeleteTool(today, { ...options, release: releaseTool, detaches: true })
     registerValidateTool(today, options)
     registerLists(today, options)
     registerChanges(today, options, handlers.get('update_persona') as RouteHandlerMethod) // registered above

@@ -17,9 +17,14 @@ const PURPOSE =
   'Removes a custom tool that no agent uses, with the sealed secrets of its headers: a dry run warns which headers these are. While ' +
   'agents use it, 409 names those that the caller sees and counts the others. It takes the right to update the tool.'
 
+interface DeletionOptions extends OperationOptions {
+  release: ReleaseTool
+  detaches?: boolean
+}
+
 /** `DELETE /admin/tool/custom/{tool_id}`. */
-export function registerDeleteTool(app: FastifyInstance, options: OperationOptions & { release: ReleaseTool }): void {
-  const { database, release } = options
+export function registerDeleteTool(app: FastifyInstance, options: DeletionOptions): void {
+  const { database, release, detaches = false } = options
   app.withTypeProvider<SchemaTypes>().delete(
     '/admin/tool/custom/:tool_id',
     {
@@ -37,15 +42,16 @@ export function registerDeleteTool(app: FastifyInstance, options: OperationOptio
     async (request, reply) => {
       const { tool_id: id } = request.params
       if (id === undefined) throw new ResourceNotFound('tool')
-      const asked = { ...deleterOf('tool', id, request, request.query, request.headers, options), release }
+      const asked = { ...deleterOf('tool', id, request, request.query, request.headers, options), release, detaches }
       const prefetched = request.prefetched as ToolState | null // the route's lookup sets it
       const deleted = await withScopeTold(database, asked, id, () =>
         deleteOnce(database, toolDeletion, asked, prefetched),
       )
       const lost = asked.dryRun ? (deleted.decision?.notes ?? []) : []
-      return answerUpdate(reply, 'tool', asked, deleted, [...lost, ...deleted.overwritten.map(overwriteWarning)], {
-        isGone: true,
-      })
+      const detached = deleted.decision?.detached ?? []
+      const taken = detached.length === 0 ? [] : [`it was taken off the agents ${detached.join(', ')}`]
+      const warnings = [...lost, ...taken, ...deleted.overwritten.map(overwriteWarning)]
+      return answerUpdate(reply, 'tool', asked, deleted, warnings, { isGone: true })
     },
   )
 }

@@ -1,5 +1,6 @@
 import { sql, type Transaction } from 'kysely'
 import { managesTool } from '../auth/access.js'
+import type { Caller } from '../auth/caller.js'
 import { type ViewerParameters, viewerParameters, viewerWithValues } from '../auth/viewer.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
@@ -14,21 +15,29 @@ import { requireUnused } from './tool-use.js'
 
 export const toolCreation = creationOf(toolResource)
 
-/** Detaches a tool from deleted agents. It is passed in because tools do not know agents. */
+/**
+ * Detaches a tool from deleted agents, or from those that `caller` may update, and returns their ids. It is passed in because tools do not
+ * know agents.
+ */
 export type ReleaseTool = (
   trx: Transaction<Tables>,
   id: number,
   actor: Actor,
   viewer: ViewerParameters,
-) => Promise<void>
+  caller?: Caller,
+) => Promise<number[]>
 
 interface ToolDeletion extends UpdateRequest {
   release: ReleaseTool
+  /** True if the tool is taken off the agents that the caller may update. Other agents still prevent the deletion. */
+  detaches: boolean
 }
 
-interface DeletionTypes extends Omit<ToolTypes, 'Request' | 'References' | 'Row'> {
+interface DeletionTypes extends Omit<ToolTypes, 'Request' | 'Decision' | 'References' | 'Row'> {
   Request: ToolDeletion
-  References: 'unused'
+  Decision: ToolDecision & { detached: number[] }
+  /** The agents that lost the tool. */
+  References: number[]
   Row: ShownRow
 }
 
@@ -36,18 +45,21 @@ interface DeletionTypes extends Omit<ToolTypes, 'Request' | 'References' | 'Row'
 export const toolDeletion: VersionedResource<DeletionTypes> = {
   ...toolResource,
   act: 'deletion',
-  decide: state => {
+  decide: (state, _, detached) => {
     requireManageable(state)
-    return decideRemoval(state)
+    return decideRemoval(state, detached ?? [])
   },
   asked: state => decideRemoval(state).changes,
   // Never stored without a lock: only a lock keeps agents from attaching the tool.
   isStorable: () => false,
-  references: async (trx, { release, actor, caller }, _, { id }) => {
+  references: async (trx, { release, detaches, actor, caller }, _, { id, managed_as }) => {
+    const viewer = viewerParameters(caller)
+    // A group's manager manages the tool by those agents. Before the tool's lock: who attaches it meanwhile holds the lock of an agent.
+    const detached = detaches && managed_as !== 'group' ? await release(trx, id, actor, viewer, caller) : []
     await trx.selectFrom('tool').select('id').where('id', '=', id).forUpdate().execute()
     await requireUnused(trx, id, caller)
-    await release(trx, id, actor, viewerParameters(caller))
-    return 'unused'
+    await release(trx, id, actor, viewer)
+    return detached
   },
   writing: (state, _, viewer, entry) => {
     return (executor: Executor) => removeRow(executor as Transaction<Tables>, state, viewer, entry) // `isStorable` forces a transaction
@@ -58,7 +70,7 @@ export const toolDeletion: VersionedResource<DeletionTypes> = {
 }
 
 /** Decides a removal. The last audit row records it, so `audit verify` knows why the tool is missing. */
-export function decideRemoval(state: ToolState): ToolDecision {
+export function decideRemoval(state: ToolState, detached: number[] = []): DeletionTypes['Decision'] {
   const changes = [
     { field: 'definition', from: state.definition_hash, to: null },
     { field: 'removed', from: false, to: true },
@@ -66,6 +78,7 @@ export function decideRemoval(state: ToolState): ToolDecision {
   const names = state.headers.map(({ name }) => name)
   return {
     content: contentOf(state),
+    detached,
     ...{ changes, definition: null, headers: null, linksOauthConfig: false, needsOrigins: false },
     notes: names.length === 0 ? [] : [`its secrets are lost: ${names.join(', ')}`],
   }

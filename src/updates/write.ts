@@ -4,7 +4,7 @@ import { databaseTimeMs } from '../db/clock.js'
 import { queries } from '../db/statements/queries.js'
 import { statement } from '../db/statements/statement.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
-import { ResourceNotFound } from '../errors.js'
+import { ResourceNotFound, TRY_AGAIN, Unavailable } from '../errors.js'
 import { type Actor, type AuditEntry, auditEntry, auditHash, auditTime, type Change, sha256 } from './audit.js'
 import type { ResourceTypes, VersionedResource, VersionedState } from './resource.js'
 
@@ -21,7 +21,7 @@ export async function lockState<T extends ResourceTypes>(
   return await resource.read(trx, id, viewer) // read after the lock: an earlier read would miss a change made while waiting
 }
 
-/** Stores a decision with its audit row in a transaction that holds the row's lock. Returns the stored version. */
+/** Stores a decision with its audit row in a transaction that holds the row's lock. Returns the stored version. Throws `Unavailable` if the viewer's rights changed. */
 export async function storeDecision<T extends ResourceTypes>(
   trx: Transaction<Tables>,
   resource: VersionedResource<T>,
@@ -33,7 +33,7 @@ export async function storeDecision<T extends ResourceTypes>(
   if (decision.changes.length === 0) return state.version
   const entry = entryOf(resource, state, decision, actor)
   const row = await resource.writing(state, decision, viewer, entry, true)(trx)
-  if (row === undefined) throw new Error(`${resource.kind} ${state.id} changed under its lock`)
+  if (row === undefined) throw new Unavailable('overloaded', `Rights changed meanwhile. ${TRY_AGAIN}`, 'not_applied')
   return row.version
 }
 
