@@ -145,7 +145,7 @@ export function mostOf(largest: readonly { id: number; bytes: number }[]): strin
   return named === '' ? '' : `, most of them ${named}`
 }
 
-export const STALE_REASONS = ['changed', 'unknown_tag', 'matched'] as const
+export const STALE_REASONS = ['changed', 'unknown_tag', 'matched', 'nothing_stored'] as const
 
 /**
  * A precondition failed: `If-Match` names another version (`changed`) or one that never existed (`unknown_tag`), or `If-None-Match` names
@@ -156,7 +156,7 @@ export class PreconditionFailed extends Refused {
   /** `merge` is set if a merge was requested: the fields that both sides changed; null if the history does not reach back far enough. */
   constructor(
     reason: (typeof STALE_REASONS)[number],
-    currentTag: string,
+    currentTag: string | null,
     changed: FieldChange[] | null,
     applied: { tag: string } | 'none' | 'unknown',
     merge?: { conflicts: string[] | null } | undefined,
@@ -177,6 +177,7 @@ const STALE = {
     'If-Match names no state that this agent or tool ever had; a weak tag (W/) never matches. Read it and send the ETag of the answer.',
   matched:
     'If-None-Match names the stored state, so nothing was changed. Leave the header out, or send If-Match instead.',
+  nothing_stored: 'If-Match names a stored state, and before a creation there is none. Leave it out.',
   applied: 'Your update was stored before, and somebody has changed the state since: see applied_etag and changed.',
 }
 

@@ -45,10 +45,13 @@ const ERROR_EXTRAS: { [status in ErrorStatus]?: TProperties } = {
     reason: Type.String({
       description:
         '`changed` since a tag that was sent; `unknown_tag`: the agent or tool never had one of them; `matched`: ' +
-        '`If-None-Match` names the stored state.',
+        '`If-None-Match` names the stored state; `nothing_stored`: a creation has no state for `If-Match`.',
       enum: [...STALE_REASONS],
     }),
-    current_etag: Type.String({ description: 'The tag of the stored state.' }),
+    current_etag: Type.Unsafe<string | null>({
+      type: ['string', 'null'],
+      description: 'The tag of the stored state; null before a creation.',
+    }),
     changed: Type.Unsafe<unknown>({
       type: ['array', 'null'],
       description: 'What changed since the tag that was sent; null when that is not, or no longer, known.',

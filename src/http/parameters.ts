@@ -21,21 +21,23 @@ export function updateMask(body: TObject) {
   )
 }
 
-export const IfMatch = Type.Optional(
-  parameter(
-    {
-      type: 'string',
-      description: '`*`, or entity tags such as `"persona-12-7"`: write only if one is the stored state.',
-    },
-    parseIfMatch,
-  ),
-)
+export const IfMatch = ifMatch('`*`, or entity tags such as `"persona-12-7"`: write only if one is the stored state.')
+
+function ifMatch(description: string) {
+  return Type.Optional(parameter({ type: 'string', description }, parseIfMatch))
+}
 
 export const IfNoneMatch = ifNoneMatch('`*`, or entity tags: 304 without a body where one is that of the answer.')
 
 export const IfNoneMatchOfUpdate = ifNoneMatch(
   '`*`, or entity tags: 412 where one is the stored state, as `*` always is; nothing is written then.',
 )
+
+/** The preconditions of a creation, which no stored state can meet. */
+export const CreationPreconditions = {
+  'if-match': ifMatch('Always 412: before a creation nothing is stored.'),
+  'if-none-match': ifNoneMatch('`*`, or entity tags: always holds.'),
+}
 
 function ifNoneMatch(description: string) {
   return Type.Optional(

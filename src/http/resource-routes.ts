@@ -4,6 +4,7 @@ import type { FastifyRequest } from 'fastify'
 import { clientAddressOf } from '../auth/client-address.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { ResourceKind } from '../db/tables.js'
+import { PreconditionFailed } from '../errors.js'
 import type { Actor } from '../updates/audit.js'
 import { requestKey } from '../updates/idempotency.js'
 import type { OperationOptions } from '../updates/resource.js'
@@ -19,7 +20,15 @@ import {
   readResponses,
   updateHeaders,
 } from './openapi.js'
-import { IdempotencyKey, IfMatch, IfNoneMatchOfUpdate, NO_PRECONDITION, NO_PREFERENCE, Prefer } from './parameters.js'
+import {
+  CreationPreconditions,
+  IdempotencyKey,
+  IfMatch,
+  IfNoneMatchOfUpdate,
+  NO_PRECONDITION,
+  NO_PREFERENCE,
+  Prefer,
+} from './parameters.js'
 
 /* Headers, answers and requests that the routes of agents and tools share. */
 
@@ -32,7 +41,7 @@ export const UpdateHeaders = Type.Object({
 })
 
 /** The request headers of a creation and of a deletion. */
-export const CreationHeaders = Type.Pick(UpdateHeaders, ['idempotency-key', 'prefer'])
+export const CreationHeaders = Type.Object({ ...UpdateHeaders.properties, ...CreationPreconditions })
 export const DeletionHeaders = Type.Omit(UpdateHeaders, ['prefer'])
 
 /** The answers of a creation. */
@@ -41,7 +50,7 @@ export function creationResponses(snapshot: TSchema, title: 'agent' | 'tool') {
   return {
     201: { ...reference(snapshot), description, headers: creationHeaders },
     ...invalidResponse('request'),
-    ...errorResponses(400, 401, 403, 404, 409, 410, 413, 415, 429, 500, 503),
+    ...errorResponses(400, 401, 403, 404, 409, 410, 412, 413, 415, 429, 500, 503),
   }
 }
 
@@ -143,8 +152,16 @@ export function deleterOf<Kind extends ResourceKind>(
   return { ...asked, minimal: true, kind, id, fields: { deleted: true } as object, key: used }
 }
 
-/** The precondition of a creation, which has no earlier state. */
-export const ANY_STATE: Precondition = { kind: 'any' }
+/** The engine's request for a creation. Throws `PreconditionFailed`: nothing is stored that `If-Match` could name (RFC 9110, 13.1.1). */
+export function creatorOf(
+  request: FastifyRequest,
+  query: { dry_run?: boolean | undefined },
+  { prefer, 'if-match': ifMatch }: Parameters<typeof updaterOf>[2],
+  options: OperationOptions,
+) {
+  if (ifMatch !== undefined) throw new PreconditionFailed('nothing_stored', null, null, 'none')
+  return updaterOf(request, query, { prefer, 'if-match': { kind: 'any' } }, options)
+}
 
 /** The caller as author for the audit trail. */
 function actorOf(request: FastifyRequest): Actor {

@@ -4,23 +4,23 @@ import { answerUpdate } from '../http/answer.js'
 import { JSON_BOUNDS } from '../http/body.js'
 import { bodyBounds } from '../http/openapi.js'
 import { DryRun } from '../http/parameters.js'
-import { ANY_STATE, CreationHeaders, creationResponses, updaterOf } from '../http/resource-routes.js'
+import { CreationHeaders, creationResponses, creatorOf } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { newFieldWarning, unknownFieldWarnings } from '../http/warnings.js'
 import { requestKey } from '../updates/idempotency.js'
-import type { OperationOptions } from '../updates/resource.js'
 import { createOnce } from '../updates/update-once.js'
 import { unknownFields } from '../validation/faults.js'
 import { personaCreation } from './life.js'
+import type { PersonaDecision } from './rules.js'
 import { PersonaSnapshot, PersonaUpsertRequest } from './schema.js'
-import { BODY_BYTES_MAX, fieldsOf } from './update-persona.js'
+import { BODY_BYTES_MAX, fieldsOf, ownerShareWarnings, type PersonaOptions } from './update-persona.js'
 
 const PURPOSE =
   'Creates an agent that the caller owns. The body is that of a whole update: optional fields that are absent, and those that only an ' +
   'administrator may set, get the value of a new agent. With an `Idempotency-Key` a repetition creates no second one.'
 
 /** `POST /persona`, the creation of an agent. */
-export function registerCreatePersona(app: FastifyInstance, options: OperationOptions): void {
+export function registerCreatePersona(app: FastifyInstance, options: PersonaOptions): void {
   app.withTypeProvider<SchemaTypes>().post(
     '/persona',
     {
@@ -44,15 +44,22 @@ export function registerCreatePersona(app: FastifyInstance, options: OperationOp
         fields: fieldsOf(body),
         masked: false,
         key: requestKey(caller, key, () => ['persona', 'create', body]),
-        ...updaterOf(request, query, { prefer: headers.prefer, 'if-match': ANY_STATE }, options),
+        ...creatorOf(request, query, headers, options),
+        isToday: options.isToday ?? false,
         id: 0, // the id is not known yet
       }
       const created = await createOnce(options.database, personaCreation, asked)
       const warnings = [
+        ...namesakeWarnings(created.decision),
+        ...ownerShareWarnings(created.decision, body),
         ...(created.decision?.kept ?? []).map(newFieldWarning),
         ...unknownFieldWarnings(PersonaUpsertRequest, unknownFields(PersonaUpsertRequest, body)),
       ]
       return answerUpdate(reply, 'persona', asked, created, warnings, { below: '/persona' })
     },
   )
+}
+
+function namesakeWarnings(decision: PersonaDecision | null): string[] {
+  return decision?.namesake === undefined ? [] : [`agent ${decision.namesake} has this name already`]
 }

@@ -1,6 +1,7 @@
 import { personaAccess } from '../auth/access.js'
 import { isAdmin, visibleAgents } from '../auth/caller.js'
 import { anyOf } from '../db/statements/queries.js'
+import { Refused } from '../errors.js'
 import type { ReleaseTool } from '../tool/life.js'
 import { creationOf } from '../updates/new-row.js'
 import type { VersionedResource } from '../updates/resource.js'
@@ -8,7 +9,28 @@ import { lockState, storeDecision } from '../updates/write.js'
 import { type PersonaTypes, personaResource } from './resource.js'
 import { contentOf, decideDeletion, decisionFor, mayUpdate, requireDeletable } from './rules.js'
 
-export const personaCreation = creationOf(personaResource)
+/** Creates agents. A name that a live agent of the caller has is refused below `/api`, as the published product does. */
+export const personaCreation: VersionedResource<PersonaTypes> = {
+  ...creationOf(personaResource),
+  references: async (trx, request, decision, state) => {
+    const references = await personaResource.references(trx, request, decision, state)
+    const named = trx
+      .selectFrom('persona')
+      .select('id')
+      .where('name', '=', decision.content.name)
+      .where('deleted', '=', false)
+      .where('id', '<>', state.id)
+      .$if(!isAdmin(request.caller), query => query.where('owner_id', '=', request.caller.userId))
+    return { ...references, namesake: (await named.orderBy('id').executeTakeFirst())?.id }
+  },
+  decide: (state, request, references) => {
+    const decision = personaResource.decide(state, request, references)
+    const namesake = references?.namesake
+    if (namesake === undefined) return decision
+    if (request.isToday) throw new Refused('BAD_REQUEST', `Agent ${namesake} has this name already: choose another.`)
+    return { ...decision, namesake }
+  },
+}
 
 /** Deletes agents: marks them and removes all their links. */
 export const personaDeletion: VersionedResource<PersonaTypes> = {

@@ -40,6 +40,8 @@ export interface PersonaUpdate extends UpdateRequest {
   fields: PersonaUpdateFields
   masked: boolean
   strict: boolean
+  /** True below `/api`, with the rules of the published product. */
+  isToday?: boolean
   /** The most bytes of an agent's tool definitions in an answer. */
   snapshotBytesMax: number
 }
@@ -50,6 +52,7 @@ export type Attached = Partial<Record<Relation, (number | string)[]>>
 /** Facts from the database about newly attached ids. An unlisted id does not exist for the caller. */
 export type References = Record<Exclude<Relation, 'tool_ids'>, (number | string)[]> & {
   tool_ids: (ToolSize & { id: number; enabled: boolean; attachable: boolean })[]
+  namesake?: number | undefined
 }
 
 /** The decision on an allowed update: the agent's new content, and requested fields that stay unchanged. */
@@ -63,6 +66,8 @@ export interface PersonaDecision extends Decision {
   keptByNull: RequestField[]
   /** Bytes of tools in the answer: of those that stay and, once references are known, of the attached ones. */
   toolBytes: number
+  /** Of a creation: an agent of the caller's, or for administrators any, that has the name already. */
+  namesake?: number
   /** The bytes left for newly attached tools. */
   toolBytesLeft: number
 }
@@ -79,7 +84,7 @@ export function decidePersona(
   requireEditable(state, update.caller)
   const { content, kept, conflicts } = requestedContent(state, update)
   requireRights(state, content, kept, update)
-  requirePublicDefault(state, content)
+  if (!update.isToday) requirePublicDefault(state, content)
   const keptByNull = nullsThatKeep(state, update)
   if (update.strict && keptByNull.length > 0) throw new InvalidRequest(keptByNull.map(nullThatKeeps))
   const attached = attachedIds(state, content)
@@ -222,10 +227,13 @@ function requireRights(
   }
 }
 
+/** Judges only what the request changes: today's clients make private agents default below `/api`. */
 function requirePublicDefault(state: PersonaState, content: PersonaContent): void {
-  if (!content.is_default_persona || content.is_public) return
-  const field = state.is_default_persona ? 'is_public' : 'is_default_persona'
-  throw new InvalidRequest([defaultMustBePublic(['body', field])])
+  const { is_default_persona: isDefault, is_public: isPublic } = content
+  const isChanged = isDefault !== state.is_default_persona || isPublic !== state.is_public
+  if (!isDefault || isPublic || !isChanged) return
+  const loc = ['body', state.is_default_persona ? 'is_public' : 'is_default_persona']
+  throw new InvalidRequest([{ loc, msg: 'A default agent must be public', type: 'default_persona_private' }])
 }
 
 /**
@@ -248,11 +256,6 @@ function nullsThatKeep(
 function nullThatKeeps(field: RequestField): Fault {
   const msg = 'null leaves what is stored here as it is; to clear it, name the field in update_mask'
   return { loc: ['body', field], msg, type: 'null_keeps' }
-}
-
-/** Returns the fault of a default agent that is not public. */
-export function defaultMustBePublic(loc: Fault['loc']): Fault {
-  return { loc, msg: 'A default agent must be public', type: 'default_persona_private' }
 }
 
 /** Returns the ids that `after` has and `before` does not, by relation. */

@@ -81,10 +81,12 @@ export const PersonaSnapshot = Type.Object(
 )
 
 /** The fields that only a read of one agent has: with them it shows all that a whole update replaces. */
-export const READ_FIELDS = COLUMNS.flatMap(([name, { read }]) => (read === undefined ? [] : [[name, read] as const]))
+export const READ_FIELDS = COLUMNS.flatMap(([name, { read, column }]) => {
+  return read === undefined ? [] : [[name, read, column] as const]
+})
 
 export const PersonaRecord = Type.Object(
-  { ...PersonaSnapshot.properties, ...Object.fromEntries(READ_FIELDS) },
+  { ...PersonaSnapshot.properties, ...Object.fromEntries(READ_FIELDS.map(([name, read]) => [name, read])) },
   { $id: 'PersonaRecord' },
 )
 

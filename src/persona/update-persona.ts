@@ -19,6 +19,7 @@ import type { OperationOptions, RecentChange } from '../updates/resource.js'
 import { updateOnce } from '../updates/update-once.js'
 import { unknownWithin } from '../validation/faults.js'
 import { pathId } from '../validation/parameters.js'
+import { canonicalUuid } from '../validation/vocabulary.js'
 import { REQUEST_FIELDS } from './fields.js'
 import { personaResource } from './resource.js'
 import type { PersonaDecision, PersonaUpdateFields } from './rules.js'
@@ -32,8 +33,13 @@ const PURPOSE =
   'without it the body is the whole update with its twelve required fields, and optional fields that are absent stay as ' +
   'they are. The answer is the agent as it is then. `update_mask=` (empty) with the body `{}` reads without changing.'
 
+/** The dependencies of the operations that write agents. `isToday`: below `/api`, with the rules of the published product. */
+export interface PersonaOptions extends OperationOptions {
+  isToday?: boolean
+}
+
 /** `PATCH /persona/{persona_id}`, the update of an agent. */
-export function registerUpdatePersona(app: FastifyInstance, options: OperationOptions): void {
+export function registerUpdatePersona(app: FastifyInstance, options: PersonaOptions): void {
   app.withTypeProvider<SchemaTypes>().patch(
     '/persona/:persona_id',
     {
@@ -70,6 +76,7 @@ export function registerUpdatePersona(app: FastifyInstance, options: OperationOp
           body,
         ]),
         ...updaterOf(request, query, headers, options),
+        isToday: options.isToday ?? false,
       }
       // This route's lookup reads the agent along with the caller.
       const prefetched = request.prefetched as PersonaState | null
@@ -99,14 +106,22 @@ const CANONICAL = REQUEST_FIELDS.flatMap(([name, { canonical }]) => {
   return canonical === undefined ? [] : [[name, canonical] as const]
 })
 
+/** The warning that `users` names the owner, who needs no share. */
+export function ownerShareWarnings(decision: PersonaDecision | null, body: { users?: string[] | undefined }): string[] {
+  const owner = decision?.content.owner_id
+  const isNamed = body.users?.some(id => (canonicalUuid(id) ?? id) === owner) ?? false
+  return isNamed ? [`users: ${owner} owns the agent, and was left out`] : []
+}
+
 function warningsOf(
   { decision, overwritten }: { decision: PersonaDecision | null; overwritten: RecentChange[] },
-  body: object,
+  body: Partial<PersonaUpsertRequest>,
   mask: string[] | undefined,
 ): string[] {
   const isOutside = (name: string) => Object.hasOwn(PersonaUpsertRequest.properties, name) && !mask?.includes(name)
   const outside = mask === undefined ? [] : Object.keys(body).filter(isOutside)
   return [
+    ...ownerShareWarnings(decision, body),
     ...(decision?.kept ?? []).map(name => keptFieldWarning(name, name === 'groups')),
     ...(decision?.keptByNull ?? []).map(keptByNullWarning),
     ...overwritten.map(overwriteWarning),

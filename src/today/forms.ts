@@ -59,25 +59,6 @@ export function notKept(body: Readonly<Record<string, unknown>>, fields: Readonl
   })
 }
 
-/** What answers have in addition, and of which nothing is kept. */
-const NOTHING = '"default_model_configuration_id":null,"hierarchy_nodes":[],"attached_documents":[],"skill_ids":[]'
-const [VISIBLE, DEFAULT] = [',"is_visible":', ',"is_default_persona":']
-
-/** The record of an agent with the fields that today's clients read; another text as it is. */
-export function withNewerFields(record: Buffer): Buffer {
-  if (record[0] !== '{'.charCodeAt(0) || !record.includes(VISIBLE)) return record
-  return Buffer.concat([record.subarray(0, -1), Buffer.from(newerEnd(record))])
-}
-
-/**
- * What takes the place of the brace that closes a record, which is not parsed, because definitions may be large: before these two keys it
- * has only texts, in which quotes are escaped.
- */
-export function newerEnd(record: Buffer | string): string {
-  const isTrue = (key: string) => record.indexOf(`${key}true`) === record.indexOf(key)
-  return `,"is_listed":${isTrue(VISIBLE)},"is_featured":${isTrue(DEFAULT)},${NOTHING}}`
-}
-
 /** Faults that an operation of the root found, at the fields that the client sent; any other error as it is. */
 export function inNewerNames(error: unknown, names: Readonly<Record<string, string>>): unknown {
   if (!(error instanceof InvalidRequest) || Object.getPrototypeOf(error) !== InvalidRequest.prototype) return error

@@ -1,6 +1,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import { sql, type Transaction } from 'kysely'
+import { jsonBuildObject } from 'kysely/helpers/postgres'
 import { managesTool, personaAccess } from '../auth/access.js'
 import { type Caller, isAdmin, visibleAgents, visibleTools } from '../auth/caller.js'
 import { viewerParameters, viewerWithValues } from '../auth/viewer.js'
@@ -10,15 +11,18 @@ import { InvalidRequest } from '../errors.js'
 import { answerTagged, JSON_TYPE } from '../http/answer.js'
 import { IfNoneMatch } from '../http/parameters.js'
 import type { SchemaTypes } from '../http/validation.js'
+import { addWarnings } from '../http/warnings.js'
+import { READ_FIELDS } from '../persona/schema.js'
 import { personaSnapshot, storedRelations } from '../persona/snapshot.js'
 import { withDefinitions } from '../tool/definition-cache.js'
 import { snapshotBytes, toolSnapshots } from '../tool/snapshot.js'
 import { AnswerText } from '../updates/answer-text.js'
 import { inOneSnapshot } from '../updates/read.js'
 import type { OperationOptions } from '../updates/resource.js'
+import { columnValue } from '../updates/statements.js'
 import { contentTag } from '../updates/tag.js'
 import { queryFlag } from '../validation/parameters.js'
-import { newerEnd } from './forms.js'
+import { newerMembers, readShares } from './records.js'
 
 /* Whole lists of full records, which today's clients read in one piece. */
 
@@ -26,12 +30,13 @@ const RECORDS_MAX = 1_000
 /** How many times the bytes of one record a list may take: agents share tools, and each shows theirs. */
 const RECORDS_TIMES = 4
 
-/** What a list has: what the caller may edit, deleted agents too for those who can restore them, custom tools. */
-type Asked = Partial<Record<'editable' | 'deleted' | 'custom', boolean>>
+/** What a list has: what the caller may edit, custom tools. */
+type Asked = Partial<Record<'editable' | 'custom', boolean>>
 /** A record, and about how many bytes its texts take. */
 type Found = { id: number; bytes: number }
 
-const AdminQuery = Type.Object({ get_editable: queryFlag('true'), include_deleted: queryFlag('false') })
+const AdminQuery = Type.Object({ get_editable: queryFlag('true'), include_deleted: queryFlag('ignored') })
+const DELETED_LEFT_OUT = 'include_deleted is ignored: deleted agents are in no list'
 
 const LISTS = [
   { path: '/persona', resource: 'persona', asked: {} },
@@ -48,8 +53,9 @@ export function registerLists(today: FastifyInstance, options: OperationOptions)
     const headers = Type.Object({ 'if-none-match': IfNoneMatch })
     const schema = { operationId: `list${path.replaceAll('/', '_')}`, querystring, headers }
     app.get(path, { exposeHeadRoute: true, config, schema }, async ({ caller, headers, query }, reply) => {
-      const { get_editable: editable = true, include_deleted: deleted = false } = query as Static<typeof AdminQuery>
-      const read = () => wholeList(resource, caller, asked ?? { editable, deleted }, options)
+      const { get_editable: editable = true, include_deleted: deleted } = query as Static<typeof AdminQuery>
+      if (deleted) addWarnings(reply, [DELETED_LEFT_OUT])
+      const read = () => wholeList(resource, caller, asked ?? { editable }, options)
       const text = await options.bounds.expensive(String(caller.token.id), read)
       return answerTagged(reply, contentTag(text), text, headers['if-none-match'])
     })
@@ -81,17 +87,31 @@ async function wholeList(kind: 'persona' | 'tool', caller: Caller, asked: Asked,
     const managed = trx.selectFrom('tool as t').select('t.id').where(isManaged).execute()
     const manager = { ...viewer, managesAll: lit(true), tools: idsOf(await managed) }
     const record = named(personaSnapshot(storedRelations, manager, noItems()), 'record')
-    const rows = trx.selectFrom('persona as p').select(record).where('p.id', '=', each).orderBy('p.id').execute()
-    const records = (await rows).flatMap(({ record }, index) => {
-      const pieces = withDefinitions(record, new Map())
-      const end = String(pieces.pop()) // the text after the last definition
-      return [index === 0 ? '' : ',', ...pieces, end.slice(0, -1) + newerEnd(String(pieces[0] ?? end))]
+    const rows = await trx
+      .selectFrom('persona as p')
+      .select([record, jsonBuildObject(readFields).as('more')])
+      .where('p.id', '=', each)
+      .orderBy('p.id')
+      .execute()
+    const records = rows.map(({ record, more }) => {
+      const texts = withDefinitions(record, new Map())
+      const shown = JSON.parse(texts.map(text => (typeof text === 'string' ? text : 'null')).join(''))
+      return { texts, more, shown }
     })
-    return new AnswerText(['[', ...records, ']'])
+    const shares = await readShares(
+      trx,
+      records.map(({ shown }) => shown),
+    )
+    return AnswerText.listOf(
+      records.map(({ texts, more, shown }) => new AnswerText(texts).with({ ...more, ...newerMembers(shown, shares) })),
+    )
   })
 }
 
-const { cast, fn, selectFrom, val } = on<{ p: 'persona' }>()
+const { cast, fn, ref, selectFrom, val } = on<{ p: 'persona' }>()
+const readFields = Object.fromEntries(
+  READ_FIELDS.map(([name, _, column]) => [name, columnValue(ref(`p.${name}`), column)]),
+)
 const idsOf = (rows: readonly { id: number }[]) => cast<number[]>(val(rows.map(({ id }) => id)), sql.raw('integer[]'))
 const toolBytes = selectFrom('persona_tool as l')
   .innerJoin('tool as t', 't.id', 'l.tool_id')
@@ -99,7 +119,7 @@ const toolBytes = selectFrom('persona_tool as l')
   .whereRef('l.persona_id', '=', 'p.id')
   .select(fn.coalesce(fn.sum<number>(snapshotBytes), lit(0)).as('bytes'))
 
-async function foundAgents(trx: Transaction<Tables>, caller: Caller, { editable, deleted }: Asked): Promise<Found[]> {
+async function foundAgents(trx: Transaction<Tables>, caller: Caller, { editable }: Asked): Promise<Found[]> {
   const ids = visibleAgents(caller.token)
   const access = personaAccess(cast(val(caller.userId), 'uuid'))
   const levels = ['owner', 'editor', ...(editable ? [] : ['viewer' as const])] as const
@@ -107,10 +127,8 @@ async function foundAgents(trx: Transaction<Tables>, caller: Caller, { editable,
     .selectFrom('persona as p')
     .select(eb => ['p.id', eb(sql<number>`octet_length(p::text)`, '+', toolBytes).as('bytes')])
     .$if(ids !== null, query => query.where('p.id', 'in', ids ?? []))
-    .$if(!deleted, query => query.where(({ not }) => not('p.deleted')))
-    .$if(!isAdmin(caller), query =>
-      query.where(eb => eb.or([eb(access, '=', 'owner'), eb.and([eb.not('p.deleted'), eb(access, 'in', levels)])])),
-    )
+    .where(({ not }) => not('p.deleted'))
+    .$if(!isAdmin(caller), query => query.where(access, 'in', levels))
     .orderBy('p.id')
     .limit(RECORDS_MAX + 1)
     .execute()

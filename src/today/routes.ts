@@ -1,5 +1,8 @@
-import type { FastifyInstance, FastifyReply, FastifyRequest, RouteHandlerMethod } from 'fastify'
-import { NotAuthenticated } from '../errors.js'
+import type { FastifyInstance, FastifyRequest, RouteHandlerMethod } from 'fastify'
+import { withRetries } from '../db/connection/retry.js'
+import type { Database } from '../db/database.js'
+import { unavailableFor } from '../db/unavailable.js'
+import { NotAuthenticated, Unavailable } from '../errors.js'
 import { handleError } from '../http/error-handler.js'
 import { registerReadMe } from '../http/read-me.js'
 import { registerCreatePersona } from '../persona/create-persona.js'
@@ -14,8 +17,9 @@ import { registerReadTool } from '../tool/read-tool.js'
 import { registerUpdateTool, type ToolOptions } from '../tool/update-tool.js'
 import { registerValidateTool } from '../tool/validate-tool.js'
 import { registerChanges } from './changes.js'
-import { inNewerNames, NewerPersonaRequest, rootRequest, withNewerFields } from './forms.js'
+import { inNewerNames, NewerPersonaRequest, rootRequest } from './forms.js'
 import { registerLists } from './lists.js'
+import { newerMembers, readShares } from './records.js'
 
 /* The newer API of the published product (DECISIONS section 14), mapped to this service's operations. */
 
@@ -24,11 +28,11 @@ const PREFIX = '/api'
 /** Registers the operations where requests are authenticated. */
 export function registerToday(app: FastifyInstance, options: ToolOptions): void {
   const register = async (today: FastifyInstance) => {
-    const handlers = registerNewerForm(today)
+    const handlers = registerNewerForm(today, options.database)
     registerReadMe(today, options.database)
     registerReadPersona(today, options)
-    registerUpdatePersona(today, options)
-    registerCreatePersona(today, options)
+    registerUpdatePersona(today, { ...options, isToday: true })
+    registerCreatePersona(today, { ...options, isToday: true })
     registerDeletePersona(today, options)
     registerReadTool(today, options)
     registerUpdateTool(today, options)
@@ -42,7 +46,7 @@ export function registerToday(app: FastifyInstance, options: ToolOptions): void 
 }
 
 /** Makes the root's operations that follow take and answer the newer form, outside the document. Answers their handlers by operation. */
-function registerNewerForm(today: FastifyInstance): ReadonlyMap<string, RouteHandlerMethod> {
+function registerNewerForm(today: FastifyInstance, database: Database): ReadonlyMap<string, RouteHandlerMethod> {
   const handlers = new Map<string, RouteHandlerMethod>()
   today.addHook('onRequest', requireOneToken)
   today.addHook('onRoute', ({ schema, config, handler }) => {
@@ -60,7 +64,12 @@ function registerNewerForm(today: FastifyInstance): ReadonlyMap<string, RouteHan
     const { update_mask: mask } = request.query as { update_mask?: string[] } // as the route's schema reads it
     request.body = rootRequest(request.body as Parameters<typeof rootRequest>[0], { mask, creates })
   })
-  today.addHook('onSend', async (request, reply, payload) => inNewerForm(request, reply, payload))
+  today.addHook('onSend', async (request, reply, payload) => {
+    const location = reply.getHeader('location')
+    if (location !== undefined) reply.header('location', PREFIX + String(location))
+    const isRecord = request.policy?.resource === 'persona' && Buffer.isBuffer(payload) && reply.statusCode < 300
+    return isRecord ? await inNewerForm(request, payload, database) : payload
+  })
   today.setErrorHandler((error, request, reply) => {
     const shares = request.operation.endsWith('_share') ? { users: 'user_ids', groups: 'group_ids' } : {}
     handleError(inNewerNames(error, { is_default_persona: 'is_featured', ...shares }), request, reply)
@@ -68,12 +77,21 @@ function registerNewerForm(today: FastifyInstance): ReadonlyMap<string, RouteHan
   return handlers
 }
 
-function inNewerForm({ policy }: FastifyRequest, reply: FastifyReply, payload: unknown): unknown {
-  const location = reply.getHeader('location')
-  if (location !== undefined) reply.header('location', PREFIX + String(location))
-  const isRecord = policy?.resource === 'persona' && Buffer.isBuffer(payload) && reply.statusCode < 300
-  return isRecord ? withNewerFields(payload) : payload
+/** The record of an agent with the fields that today's clients read; another text as it is. Its bytes stay: definitions keep their numbers. */
+async function inNewerForm({ policy, query }: FastifyRequest, text: Buffer, database: Database): Promise<Buffer> {
+  if (text[0] !== '{'.charCodeAt(0)) return text
+  const agent = JSON.parse(text.toString()) // our own
+  if (!('is_visible' in agent)) return text
+  const shares = await withRetries(() => readShares(database.db, [agent])).catch(error => {
+    const failure = unavailableFor(error)
+    const isStored = policy?.writes === true && !(query as { dry_run?: boolean }).dry_run
+    throw failure && isStored ? new Unavailable(failure.reason, NOT_READ, 'applied', { cause: error }) : error
+  })
+  const more = JSON.stringify(newerMembers(agent, shares))
+  return Buffer.concat([text.subarray(0, -1), Buffer.from(`,${more.slice(1)}`)])
 }
+
+const NOT_READ = 'The change was applied, and its answer could not be read.'
 
 /** Two different tokens could be two callers. `X-Onyx-Authorization` is the one that authenticated the request. */
 async function requireOneToken({ headers }: FastifyRequest): Promise<void> {

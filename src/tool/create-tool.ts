@@ -2,7 +2,7 @@ import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import { answerUpdate } from '../http/answer.js'
 import { DryRun } from '../http/parameters.js'
-import { ANY_STATE, CreationHeaders, creationResponses, updaterOf } from '../http/resource-routes.js'
+import { CreationHeaders, creationResponses, creatorOf } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { unknownFieldWarnings } from '../http/warnings.js'
 import { requestKey } from '../updates/idempotency.js'
@@ -37,7 +37,7 @@ export function registerCreateTool(app: FastifyInstance, options: ToolOptions): 
     },
     async (request, reply) => {
       const { caller, headers, query } = request
-      const creator = updaterOf(request, query, { prefer: headers.prefer, 'if-match': ANY_STATE }, options)
+      const creator = creatorOf(request, query, headers, options)
       const content = await options.workers.run('create_custom_tool', request, { strict: creator.strict })
       const { fields, origins, definitionFaults, unknown, notes } = content
       if (fields.definition) noteFacts(fields.definition.hash, { origins })

@@ -17,6 +17,11 @@ export class AnswerText {
     this.#texts = texts
   }
 
+  /** A list of these values. */
+  static listOf(values: readonly AnswerText[]): AnswerText {
+    return new AnswerText(['[', ...values.flatMap((value, index) => [index === 0 ? '' : ',', ...value.#texts]), ']'])
+  }
+
   get pieces(): (string | Buffer)[] {
     return this.#texts.map(text => (typeof text === 'string' ? text : text.text))
   }

@@ -136,7 +136,6 @@ t.test('every fault of a document is reported at once, at its place, and nothing
       ['tools.1.custom_headers.0.key', 'passthrough_auth_conflict'],
       ['agents.0.tools.1', 'not_found'],
       ['agents.0.tools.2', 'not_found'],
-      ['agents.0.is_default_persona', 'default_persona_private'],
       ['agents.1.owner', 'not_found'],
     ],
   )

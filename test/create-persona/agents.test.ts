@@ -39,9 +39,10 @@ t.test(
     t.equal(answer.statusCode, 201, answer.body)
     const { id, ...shown } = answer.json()
     t.match(shown, { name: 'Support', owner: { id: ALICE }, users: [{ id: BOB }], is_public: false, is_visible: true })
-    t.match(answer.headers, { location: `/persona/${id}`, etag: `"persona-${id}-1"`, warning: undefined })
+    t.match(answer.headers, { location: `/persona/${id}`, etag: `"persona-${id}-1"` })
+    t.match(warningsOf(answer), [`users: ${ALICE} owns the agent, and was left out`])
     const read = await call('GET', String(answer.headers.location), { token: alice })
-    t.same(read.json(), answer.json())
+    t.match(read.json(), answer.json())
     t.equal((await call('GET', `/persona/${id}`, { token: bob })).statusCode, 200, 'shared from the beginning')
     const [row, ...others] = await auditRows(database.db, 'persona', id)
     t.match(row, { version_before: 0, version_after: 1, actor_id: ALICE, actor: 'alice@example.com' })
@@ -56,6 +57,19 @@ t.test(
     t.equal(update.headers.etag, `"persona-${id}-2"`)
   },
 )
+
+t.test('412 for If-Match, which nothing can meet before a creation; If-None-Match holds', async t => {
+  const before = await hashOfEverything(database.db)
+  for (const tag of ['"persona-1-1"', '*']) {
+    const answer = await post(NEW, { 'if-match': tag })
+    t.match(answer.json(), { reason: 'nothing_stored', current_etag: null, changed: null, applied_etag: null })
+    t.equal(answer.statusCode, 412)
+  }
+  t.same(await hashOfEverything(database.db), before)
+  for (const tag of ['*', '"persona-1-1"'])
+    t.equal((await post({ ...NEW, name: `New ${tag}` }, { 'if-none-match': tag })).statusCode, 201)
+  t.same(faultsOf(await post(NEW, { 'if-match': 'x' })), ['header.if-match string_pattern_mismatch'])
+})
 
 t.test('201 without the record, and 201 of a dry run that leaves nothing', async t => {
   const minimal = await post(NEW, { prefer: 'return=minimal' })
@@ -72,7 +86,14 @@ t.test('201 without the record, and 201 of a dry run that leaves nothing', async
 t.test(
   'a field for administrators has the value of a new agent, with a Warning; strict handling refuses it',
   async t => {
-    const fields = { ...NEW, is_public: true, is_default_persona: true, display_priority: 3, nmae: 1 }
+    const fields = {
+      ...NEW,
+      name: 'For administrators',
+      is_public: true,
+      is_default_persona: true,
+      display_priority: 3,
+      nmae: 1,
+    }
     const answer = await post(fields)
     t.match(answer.json(), { is_default_persona: false, display_priority: 3 })
     t.match(warningsOf(answer), [/is_default_persona has the value of a new agent/, /unknown field nmae ignored/])

@@ -123,6 +123,11 @@ t.test('403 for who may not make tools: basic, managers of groups, bound tokens'
     t.match((await post(NEW, {}, '', token)).json(), { error_code: 'INSUFFICIENT_PERMISSIONS', detail: /./ })
 })
 
+t.test('412 for If-Match of a creation; If-None-Match holds', async t => {
+  t.equal((await post(NEW, { 'if-match': '*' })).json().reason, 'nothing_stored')
+  t.equal((await post(NEW, { 'if-none-match': '*' })).statusCode, 201)
+})
+
 t.test('204: a deleted tool is gone with its secrets, and its last audit row says so', async t => {
   const id = await made({ custom_headers: [SECRET, { key: 'X-B', value: 'b' }] })
   const before = await hashOfEverything(database.db)

@@ -201,7 +201,6 @@ create table persona (
   audit_anchor bytea not null default decode(repeat('00'::text, 32), 'hex'::text),
   audit_anchor_version integer not null default 0,
   audit_anchor_at timestamp with time zone,
-  constraint persona_default_public CHECK (((NOT is_default_persona) OR is_public)),
   constraint persona_recency_bias_known CHECK ((recency_bias = ANY (ARRAY['favor_recent'::text, 'base_decay'::text, 'no_decay'::text, 'auto'::text]))),
   constraint persona_owner_fk FOREIGN KEY (owner_id) REFERENCES user_account(id),
   constraint persona_pk PRIMARY KEY (id)

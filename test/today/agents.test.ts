@@ -1,8 +1,9 @@
+import { randomUUID } from 'node:crypto'
 import t from 'tap'
 import { verifyAudit } from '../../src/admin/audit-verification.js'
 import { worldApp } from '../app.js'
 import { ALICE, BOB } from '../fixtures/users.js'
-import { faultsOf } from '../updates/stored-state.js'
+import { faultsOf, hashOfEverything, warningsOf } from '../updates/stored-state.js'
 import { SEVEN } from './seven.js'
 
 /* The newer wire below `/api`: what is taken and answered in another form than at the root. */
@@ -16,7 +17,9 @@ const bob = await world.token('bob@example.com')
 /** What the newer form has in addition where nothing else was said. */
 const ADDED = {
   ...{ is_listed: true, is_featured: false, default_model_configuration_id: null, hierarchy_nodes: [] },
-  ...{ attached_documents: [], skill_ids: [] },
+  ...{ attached_documents: [], skill_ids: [], owner_group: null, user_shares: [], group_shares: [] },
+  ...{ public_permission: 'VIEWER', sharing_status: 'PRIVATE', hierarchy_node_count: 0, attached_document_count: 0 },
+  knowledge_sources: [],
 }
 const ABSENT_AT_ROOT = ['num_chunks', 'is_public', 'recency_bias', 'llm_filter_extraction', 'llm_relevance_filter']
 
@@ -26,7 +29,10 @@ t.teardown(async () => {
 })
 
 async function made(fields: object = {}, token = alice): Promise<number> {
-  const answer = await call('POST', '/api/persona', { token, body: { ...SEVEN, ...fields } })
+  const answer = await call('POST', '/api/persona', {
+    token,
+    body: { ...SEVEN, name: `Agent ${randomUUID()}`, ...fields },
+  })
   if (answer.statusCode !== 201) throw new Error(answer.body)
   return answer.json().id
 }
@@ -61,7 +67,7 @@ t.test('422 at the root for the same body, and its answers have no name of today
 t.test('200: what is absent or null stays as it is', async t => {
   const before = {
     ...{ num_chunks: 3, recency_bias: 'favor_recent', llm_filter_extraction: false, llm_relevance_filter: true },
-    ...{ is_public: true, users: [BOB], groups: [] },
+    ...{ is_public: true, users: [BOB], groups: [], name: 'Kept' },
   }
   const id = await made(before)
   const root = async () => (await call('GET', `/persona/${id}`, { token: alice })).json()
@@ -70,7 +76,7 @@ t.test('200: what is absent or null stays as it is', async t => {
   const nulls = Object.fromEntries(
     [...Object.keys(before), 'is_featured', 'display_priority'].map(name => [name, null]),
   )
-  for (const body of [SEVEN, { ...SEVEN, ...nulls }]) {
+  for (const body of [SEVEN, { ...SEVEN, ...nulls }].map(body => ({ ...body, name: 'Kept' }))) {
     const answer = await call('PATCH', `/api/persona/${id}`, { token: alice, body })
     t.equal(answer.statusCode, 200, answer.body)
     t.equal(answer.headers.etag, `"persona-${id}-1"`)
@@ -93,7 +99,7 @@ t.test('422 for what this service does not keep, 200 for nothing in its place', 
     ['PATCH', `/api/persona/${id}`, 200],
     ['POST', '/api/persona', 201],
   ] as const) {
-    const send = (body: object) => call(method, path, { token: alice, body: { ...SEVEN, ...body } })
+    const send = (body: object) => call(method, path, { token: alice, body: { ...SEVEN, name: randomUUID(), ...body } })
     t.equal((await send(nothing)).statusCode, taken)
     t.equal((await send({ hierarchy_node_ids: null, document_ids: null, skill_ids: null })).statusCode, taken)
     const names = Object.keys(something).map(name => `body.${name} not_kept`)
@@ -112,9 +118,12 @@ t.test('is_featured is is_default_persona, also in a fault', async t => {
   t.match((await send({ is_featured: null })).json(), { is_featured: true })
   t.match((await send({})).json(), { is_featured: true })
   t.match((await send({ is_default_persona: false })).json(), { is_featured: false })
-  t.strictSame(faultsOf(await send({ is_featured: true, is_public: false })), [
-    'body.is_featured default_persona_private',
-  ])
+  t.match((await send({ is_featured: true, is_public: false })).json(), { is_featured: true, is_public: false })
+  const root = (body: object) =>
+    call('PATCH', `/persona/${id}?update_mask=${Object.keys(body)}`, { token: admin, body })
+  t.equal((await root({ name: 'Renamed' })).statusCode, 200, 'the root judges only what the request changes')
+  t.equal((await root({ is_default_persona: false })).statusCode, 200)
+  t.strictSame(faultsOf(await root({ is_default_persona: true })), ['body.is_default_persona default_persona_private'])
   t.match(
     await call('PATCH', `/api/persona/${await made()}`, { token: alice, body: { ...SEVEN, is_featured: true } }),
     {
@@ -131,8 +140,9 @@ t.test('the rules of the root hold: rights, tags, keys, dry runs, unknown fields
   const stale = { 'if-match': `"persona-${id}-9"` }
   t.equal((await call('PATCH', path, { token: alice, body: { ...SEVEN, name: 'x' }, headers: stale })).statusCode, 412)
   const key = { 'idempotency-key': '"once"' }
-  const twice = [await call('POST', '/api/persona', { token: alice, body: SEVEN, headers: key })]
-  twice.push(await call('POST', '/api/persona', { token: alice, body: SEVEN, headers: key }))
+  const body = { ...SEVEN, name: 'Once' }
+  const twice = [await call('POST', '/api/persona', { token: alice, body, headers: key })]
+  twice.push(await call('POST', '/api/persona', { token: alice, body, headers: key }))
   t.equal(twice[0]?.json().id, twice[1]?.json().id)
   t.match(twice[1], { statusCode: 201, headers: { 'idempotent-replayed': 'true' } })
   t.same(twice[1]?.json(), twice[0]?.json())
@@ -195,4 +205,46 @@ t.test('401 where both headers have different tokens; either is enough', async t
   t.equal(await status({ cookie: 'fastapiusersauth=x' }), 401)
   const { statusCode } = await call('GET', '/me', { headers: { 'x-onyx-authorization': own } })
   t.equal(statusCode, 401, 'the root reads it where the operator says so')
+})
+
+t.test(
+  '400 for the name of a live agent that the caller owns, or for administrators any; at the root a Warning',
+  async t => {
+    const id = await made({ name: 'Taken' })
+    const post = (token: string, path = '/api/persona', fields = {}) =>
+      call('POST', path, { token, body: { ...SEVEN, ...fields, name: 'Taken' } })
+    const before = await hashOfEverything(database.db)
+    for (const token of [alice, admin]) {
+      const refused = await post(token)
+      t.match(refused.json(), {
+        error_code: 'BAD_REQUEST',
+        detail: `Agent ${id} has this name already: choose another.`,
+      })
+      t.equal(refused.statusCode, 400)
+    }
+    t.same(await hashOfEverything(database.db), before)
+    t.equal((await post(bob)).statusCode, 201, 'a name of somebody else')
+    const rootBody = { num_chunks: 1, is_public: false, recency_bias: 'auto' }
+    const root = await post(alice, '/persona', {
+      ...rootBody,
+      llm_filter_extraction: false,
+      llm_relevance_filter: false,
+    })
+    t.match(root, { statusCode: 201, headers: { warning: new RegExp(`agent ${id} has this name already`) } })
+    for (const gone of [id, root.json().id]) await call('DELETE', `/api/persona/${gone}`, { token: alice })
+    t.equal((await post(alice)).statusCode, 201, 'deleted agents do not count')
+  },
+)
+
+t.test('200 and 201 name the owner that users has: the owner needs no share', async t => {
+  const warning = `users: ${ALICE} owns the agent, and was left out`
+  const body = { ...SEVEN, name: 'Owned', users: [ALICE.toUpperCase(), BOB] }
+  const created = await call('POST', '/api/persona', { token: alice, body })
+  t.match(created.json(), { users: [{ id: BOB }] })
+  t.match(warningsOf(created), [warning])
+  const sent = { token: alice, body: { users: [ALICE] } }
+  for (const prefix of ['', '/api'])
+    t.match(warningsOf(await call('PATCH', `${prefix}/persona/${created.json().id}?update_mask=users`, sent)), [
+      warning,
+    ])
 })

@@ -13,7 +13,7 @@ import {
 } from '../../persona/fields.js'
 import { personaCreation } from '../../persona/life.js'
 import { personaResource } from '../../persona/resource.js'
-import { changedFields, contentOf, decisionFor, defaultMustBePublic } from '../../persona/rules.js'
+import { changedFields, contentOf, decisionFor } from '../../persona/rules.js'
 import { type PersonaState, personaState } from '../../persona/state.js'
 import { changeAsOperator } from '../../updates/write.js'
 import type { AgentEntry, Reference } from '../document.js'
@@ -79,9 +79,6 @@ function mergedContent(before: PersonaContent, match: Matched, catalogue: Catalo
     Object.assign(content, { [column]: canonical === undefined || value === null ? value : canonical(value as never) })
   }
   mergeRelations(content, entry, match, catalogue)
-  if (content.is_default_persona && !content.is_public) {
-    catalogue.faults.push(defaultMustBePublic([...match.loc, 'is_default_persona']))
-  }
   return content
 }
 
