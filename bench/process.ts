@@ -13,6 +13,7 @@ let port = 40_000 + (process.pid % 20_000)
 
 /** Starts a built checkout as its `npm start` does, without rate limits, and waits until it is ready. */
 export async function startService(checkout: string, env: NodeJS.ProcessEnv): Promise<Service> {
+  // The last two are settings of 2.1, which is measured next to this version.
   const unlimited = { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0', TRANSFER_BYTES_MAX: '268435456' }
   const command = packageOf(checkout).scripts.start.replace(/^exec /, '')
   return await startProcess(checkout, command, { HOST: '127.0.0.1', LOG_LEVEL: 'warn', ...unlimited, ...env })

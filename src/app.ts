@@ -5,16 +5,15 @@ import fastify, {
   LogController,
   type RawServerDefault,
 } from 'fastify'
-import { trustIn } from './auth/client-address.js'
 import { registerAuthentication } from './auth/hook.js'
 import type { Config } from './config.js'
 import { registerReadPage } from './console/read-page.js'
 import type { Database } from './db/database.js'
-import { registerAdmission } from './http/admission.js'
 import { registerBodyParser } from './http/body.js'
 import { answerClientError, registerConnections } from './http/connections.js'
 import { registerDocs, registerDocument } from './http/docs.js'
 import { handleError } from './http/error-handler.js'
+import { Gate, registerGate } from './http/gate.js'
 import { registerCommonHeaders, registerCors, setCommonHeaders } from './http/headers.js'
 import { HistoryEntry } from './http/history.js'
 import { logCut, registerRequestLog, requestLogger } from './http/logging.js'
@@ -27,7 +26,6 @@ import { decorateRequests, requestFault, requestIdOf } from './http/request.js'
 import { RestoreRequest } from './http/resource-routes.js'
 import { registerRequestValidation } from './http/validation.js'
 import type { Lifecycle } from './lifecycle.js'
-import { InFlight } from './limits/in-flight.js'
 import { bodyTurns, workBounds } from './limits/semaphore.js'
 import { isInner } from './mcp/inner.js'
 import { registerMcp } from './mcp/serve-mcp.js'
@@ -55,8 +53,8 @@ const CONNECTIONS_MAX = 5_000
 
 const HEADERS_TIMEOUT_MS = 10_000
 
-/** A client has twice as long to read an answer as to send a request, because answers are larger. */
-const READ_TIMES = 2
+/** A connection on which nothing is sent or read for this time is closed. It is longer than any request takes. */
+const CONNECTION_TIMEOUT_MS = 90_000
 
 /** The dependencies of the application. It reads nothing else from the environment or disk at a later time. */
 export interface AppOptions {
@@ -72,13 +70,13 @@ export interface AppOptions {
 /** Builds the HTTP application, for production and tests: hooks for every request, then pages, then operations. */
 export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const { config, database, service, version, metrics = new Metrics() } = options
-  const { server, auth, limits } = config
+  const { server } = config
   const app = fastify({
     ...serverOptions(options),
     clientErrorHandler: (error, socket) => answerClientError(app, error, socket, code => metrics.brokenRequest(code)),
   })
   app.server.maxConnections = CONNECTIONS_MAX
-  const requests = new InFlight(limits.concurrentRequestsMax, Math.ceil(limits.concurrentRequestsMax / 2))
+  const gate = new Gate(config)
 
   app.setErrorHandler(handleError)
   registerNotFound(app)
@@ -86,16 +84,15 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   registerConnections(app, {
     service,
     shutdownTimeoutMs: server.shutdownTimeoutMs,
-    readTimeoutMs: READ_TIMES * server.requestTimeoutMs,
     onCut: exchange => {
-      if (exchange.cut !== 'shutdown') metrics.abandoned(exchange.request)
+      metrics.abandoned(exchange.request)
       logCut(exchange)
     },
   })
   registerCommonHeaders(app)
   await registerCors(app, server.corsOrigins)
   registerRequestLog(app)
-  metrics.watch(app, { database, poolSizeMax: config.database.poolSize, inWork: requests, service, version })
+  metrics.watch(app, { database, poolSizeMax: config.database.poolSize, inWork: gate, service, version })
   registerRequestValidation(app)
   registerBodyParser(app)
   const document = await registerDocument(app, version, [
@@ -117,7 +114,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   })
 
   await app.register(async operations => {
-    await registerAdmission(operations, { auth, limits, service, requests, isInner, authenticate })
+    await registerGate(operations, { service, gate, isInner, authenticate })
     if (server.strictHandling) preferStrict(operations)
     registerOperations(operations, options)
   })
@@ -158,7 +155,7 @@ function serverOptions({ config: { server }, logger }: AppOptions): FastifyHttpO
   const headersTimeout = Math.min(HEADERS_TIMEOUT_MS, server.requestTimeoutMs)
   return {
     ...(logger === false ? { logger: false } : { loggerInstance: logger }),
-    trustProxy: server.trustedProxies.length > 0 ? trustIn(server.trustedProxies) : false,
+    trustProxy: server.trustedProxies.length > 0 && server.trustedProxies,
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request_id' }),
     childLoggerFactory: requestLogger,
     genReqId: requestIdOf,
@@ -176,6 +173,7 @@ function serverOptions({ config: { server }, logger }: AppOptions): FastifyHttpO
       handleError(requestFault(request) ?? error, request, reply)
     },
     requestTimeout: server.requestTimeoutMs,
+    connectionTimeout: CONNECTION_TIMEOUT_MS,
     keepAliveTimeout: server.keepAliveTimeoutMs,
     http: {
       headersTimeout,

@@ -54,7 +54,7 @@ const SETTINGS = {
       30_000,
       100,
       600_000,
-      'Time to send a request; its headers, 10 s. A client has twice as long to read an answer.',
+      'Time to send a request (its headers: 10 s), and to wait for other requests of the token.',
     ),
     keepAliveTimeoutMs: count('KEEP_ALIVE_TIMEOUT_MS', 72_000, 0, 600_000, 'Idle time until a connection is closed.'),
     drainDelayMs: count('DRAIN_DELAY_MS', 3_000, 0, 600_000, 'After SIGTERM, how long to serve while readiness fails.'),
@@ -82,7 +82,13 @@ const SETTINGS = {
       'Migrate at start, which takes a direct connection; the embedded database always is.',
     ),
     preparedStatements: toggle('PREPARED_STATEMENTS', true, 'Off behind PgBouncer in transaction mode.'),
-    poolSize: count('DATABASE_POOL_SIZE', 16, 1, 500, 'Connections to the database, beside one for readiness.'),
+    poolSize: count(
+      'DATABASE_POOL_SIZE',
+      16,
+      1,
+      500,
+      'Connections to the database, in addition to one for readiness. One token may have half as many requests at once; 100 more wait, the rest answer 429.',
+    ),
     connectTimeoutMs: count('DATABASE_CONNECT_TIMEOUT_MS', 5_000, 100, 120_000, 'Longest wait for a connection.'),
     statementTimeoutMs: count('STATEMENT_TIMEOUT_MS', 10_000, 100, 600_000, 'Longest time of one statement.'),
     lockTimeoutMs: count('LOCK_TIMEOUT_MS', 5_000, 50, 600_000, 'Longest wait for a row, and for longer statements.'),
@@ -97,13 +103,6 @@ const SETTINGS = {
       0,
       1_000_000,
       'Different sets of header values in clear text of one user for one tool an hour and process, stored or tried; 0 is off.',
-    ),
-    failuresPerMinute: count(
-      'FAILED_AUTH_LIMIT_PER_MINUTE',
-      20,
-      0,
-      1_000_000,
-      'Failed authentications of one address a minute; 0 is off.',
     ),
   },
   limits: {
@@ -120,7 +119,7 @@ const SETTINGS = {
       1_000,
       1,
       100_000,
-      'Requests in work at once, until their answers are read; more answer 503. One token may have half of them; more answer 429.',
+      'Requests at work at once; more answer 503. Those with new or unknown tokens may be a tenth of them.',
     ),
     eventLoopDelayMaxMs: count('EVENT_LOOP_DELAY_MAX_MS', 1_000, 0, 600_000, 'Event-loop delay for a 503; 0 is off.'),
     snapshotBytes: count(
@@ -129,13 +128,6 @@ const SETTINGS = {
       2 ** 20,
       128 * 2 ** 20,
       'Bytes of the tools in the answer for one agent; more answer 422, or 409 when they are attached already.',
-    ),
-    transferBytes: count(
-      'TRANSFER_BYTES_MAX',
-      64 * 2 ** 20,
-      2 ** 20,
-      2 ** 40,
-      'Bytes of request bodies in work and of answers that are not read yet; more answer 503. One token may have a quarter of them; more answer 429. A body without Content-Length counts as the largest.',
     ),
   },
   secrets: {
@@ -223,39 +215,11 @@ function unnamedDatabase(env: Record<string, string | undefined>): string[] {
   return ['DATABASE_URL is not set: with NODE_ENV=production an embedded database needs a DATA_DIR that is set']
 }
 
-const REMOVED: Readonly<Record<string, string>> = {
-  APPLY_ENV_PREFIX: 'agentctl apply reads variables that begin with AGENTS_',
-  AUDIT_CHECKPOINT_DIR: 'run agentctl audit checkpoint from a timer',
-  AUDIT_CHECKPOINT_INTERVAL_S: 'run agentctl audit checkpoint from a timer',
-  AUDIT_SIGNING_KEY: 'give the key to agentctl audit checkpoint --key FILE',
-  AUDIT_SIGNING_KEY_FILE: 'give the key to agentctl audit checkpoint --key FILE',
-  CONNECTIONS_MAX: 'it is always 5000; limit connections in the proxy',
-  CONNECTIONS_PER_ADDRESS_MAX: 'limit connections in the proxy, as ops/front does',
-  DEFINITION_DEPTH_MAX: 'it is always 128',
-  DEFINITION_OPERATIONS_MAX: 'it is always 5000',
-  HEADERS_TIMEOUT_MS: 'it is always 10 s, and at most REQUEST_TIMEOUT_MS',
-  HISTORY_BYTES_MAX: 'it is always 64 MiB; HISTORY_VERSIONS_MAX bounds the number of contents',
-  IDLE_IN_TRANSACTION_TIMEOUT_MS: 'it is 10 s, or STATEMENT_TIMEOUT_MS where that is more',
-  JSON_DEPTH_MAX: 'it is always 64',
-  LIST_ITEMS_MAX: 'it is always 1000',
-  PERSONA_BODY_LIMIT_BYTES: 'it is always 4 MiB',
-  RATE_LIMIT_BYTES_PER_MINUTE: 'TRANSFER_BYTES_MAX bounds the bodies and unread answers of a token',
-  RATE_LIMIT_KEYS_MAX: 'it is always 10000',
-  STALL_TIMEOUT_MS: 'an answer must be read within twice REQUEST_TIMEOUT_MS',
-  TOOL_BODY_NODES_MAX: 'it is always 1000000',
-  TRANSFER_PER_TOKEN_BYTES_MAX: 'it is always a quarter of TRANSFER_BYTES_MAX',
-}
-
 /** Warnings about accepted settings, as sentences for the log without values. */
 export function settingWarnings(env: Record<string, string | undefined>, { database }: Config): string[] {
-  const removed = removedSettings(env)
   const parsed = database.url === undefined ? undefined : parseDatabaseUrl(database.url)
   const ofUrl = parsed?.ok ? parsed.warnings : []
-  return [
-    ...(removed.length > 0 ? [`settings that are gone are not read: ${removed.join('; ')}`] : []),
-    ...misspeltWarning(env),
-    ...ofUrl.map(warning => `DATABASE_URL ${warning}`),
-  ]
+  return [...misspeltWarning(env), ...ofUrl.map(warning => `DATABASE_URL ${warning}`)]
 }
 
 /** A sentence with the misspelt variables of this environment; empty if there are none. */
@@ -267,20 +231,14 @@ export function misspeltWarning(env: Record<string, string | undefined>): string
 /** Variables that resemble a setting: `DATABSE_URL: did you mean 'DATABASE_URL'?`. */
 export function misspeltSettings(env: Record<string, string | undefined>): string[] {
   const names = describeSettings().map(({ name }) => name)
-  const isKnown = (name: string) => names.includes(name) || Object.hasOwn(REMOVED, name)
   return Object.keys(env).flatMap(name => {
-    const meant = isKnown(name) ? '' : suggestion(name, names, NAME_EDITS_MAX)
+    const meant = names.includes(name) ? '' : suggestion(name, names, NAME_EDITS_MAX)
     return meant === '' ? [] : [`${name.slice(0, 64)}${meant}`]
   })
 }
 
 /** Short names allow only one edit, because variables of other programs could be as similar. */
 const NAME_EDITS_MAX = (name: string) => (name.length < 8 ? 1 : 2)
-
-/** Variables of settings that were removed: `NAME (remedy)`. */
-export function removedSettings(env: Record<string, string | undefined>): string[] {
-  return Object.entries(REMOVED).flatMap(([name, remedy]) => (env[name] ? [`${name} (${remedy})`] : []))
-}
 
 /** All settings for the documentation, in order of declaration: default, accepted values and description. */
 export function describeSettings() {

@@ -251,7 +251,7 @@ export interface RateLimitState {
   limit: RateLimit
   quota: number
   /** The counted unit; absent: requests. */
-  unit?: 'content-bytes' | 'concurrent-requests'
+  unit?: 'concurrent-requests'
   /** The length of the window in seconds; absent: the limit is on concurrent use. */
   windowS?: number
   remaining: number
@@ -288,15 +288,11 @@ const RATE_LIMITED = {
   token: ({ quota }: RateLimitState) => `This token has made all ${quota} requests that one minute allows.`,
   'header-values': ({ quota }: RateLimitState) =>
     `You have sent this tool all ${quota} different sets of header values that one hour allows. Masks of stored values are still taken.`,
-  'token-memory': ({ quota }: RateLimitState) =>
-    `The request bodies and unread answers of this token would have more than ${quota} bytes together.`,
   'token-requests': ({ quota }: RateLimitState) =>
-    `This token has more requests in work than the ${quota} that one token may have. Wait for answers before you send more.`,
-  'failed-authentication': ({ quota }: RateLimitState) =>
-    `More than ${quota} requests of one minute from this address had no valid token.`,
+    `This token may have ${quota} requests in work at once, and too many others of it wait. Wait for answers before you send more.`,
 } as const
 
-/** The limits by name. `token-memory` and `token-requests` limit concurrent use, the others use within a window. */
+/** The limits by name. `token-requests` limits concurrent use, the others use within a window. */
 export type RateLimit = keyof typeof RATE_LIMITED
 
 export const RATE_LIMITS = Object.keys(RATE_LIMITED) as readonly RateLimit[] // the keys of the table above

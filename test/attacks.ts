@@ -28,7 +28,6 @@ const env: NodeJS.ProcessEnv = {
   PATH: process.env.PATH,
   DATABASE_URL: embedded.url,
   SECRET_KEYS: generateKey('bench'),
-  TRANSFER_BYTES_MAX: String(64 * 2 ** 20),
 }
 migrate(CHECKOUT, env)
 const database = new pg.Client({ connectionString: embedded.url })

@@ -1,6 +1,5 @@
-import { readFileSync } from 'node:fs'
 import t from 'tap'
-import { describeSettings, misspeltSettings, readConfig, removedSettings, settingWarnings } from '../src/config.js'
+import { describeSettings, misspeltSettings, readConfig, settingWarnings } from '../src/config.js'
 import { matchesGolden } from './golden.js'
 
 /** What each group of settings is about, in the order of the reference. */
@@ -31,19 +30,6 @@ t.test('ops/configuration.md names every setting with its default and what it ta
     ),
   )
   matchesGolden(t, 'ops/configuration.md', `${INTRODUCTION}\n${parts.join('\n')}`)
-})
-
-t.test('a setting that is gone is named with what to do instead, unless it is empty', t => {
-  const names = describeSettings().map(({ name }) => name)
-  const before = readFileSync('test/fixtures/settings-1.15.1.txt', 'utf8').trim().split('\n')
-  for (const name of before.filter(name => !names.includes(name))) {
-    const [told = '', ...others] = removedSettings({ [name]: '1' })
-    t.match(told, new RegExp(`^${name} \\(.+\\)$`), name)
-    t.strictSame(others, [])
-    t.strictSame(removedSettings({ [name]: '' }), [])
-  }
-  t.strictSame(removedSettings(Object.fromEntries(names.map(name => [name, '1']))), [])
-  t.end()
 })
 
 t.test('a variable whose name is close to a setting is named; one of another program is not', t => {

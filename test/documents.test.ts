@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { CommandLine } from '../src/admin/commands/command.js'
 import { allCommands, programOf } from '../src/admin/commands/run.js'
-import { describeSettings, removedSettings } from '../src/config.js'
+import { describeSettings } from '../src/config.js'
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const NOT_OURS = /(?:^|\/)(?:node_modules|build|generated|fixtures|golden|\.[^/]+)(?:\/|$)/
@@ -172,11 +172,8 @@ t.test('every setting, metric, code and name of the code that a document names e
     CONFIGURED_WORDS.has(name) ||
     MADE_UP.includes(name) ||
     (isForDevelopers(document) && CODE_WORDS.has(name))
-  const isKept = (name: string, document: Document) =>
-    isForDevelopers(document) || removedSettings({ [name]: 'x' }).length === 0
   const documents = [...DOCUMENTS, ...CONFIGURATIONS]
   t.strictSame(missing(DOCUMENTS, VARIABLE, isVariable), [], 'settings')
-  t.strictSame(missing(documents, VARIABLE, isKept), [], 'removed settings')
   const METRIC = /(?<![\w.-])(agents_\w*[a-z])(?!\w)/g
   const isMetric = (name: string) => CODE_WORDS.has(name.replace(/_(?:bucket|sum|count)$/, ''))
   t.strictSame(missing(documents, METRIC, isMetric), [], 'metrics')

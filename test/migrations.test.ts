@@ -83,7 +83,7 @@ t.test('the state of a schema: behind, current, ahead only where the newer migra
 
 t.test('503 with the reason while the schema does not fit, and service once it does', async t => {
   const { database } = await emptyDatabase(t)
-  const off = { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0', EVENT_LOOP_DELAY_MAX_MS: '0' }
+  const off = { RATE_LIMIT_PER_MINUTE: '0', EVENT_LOOP_DELAY_MAX_MS: '0' }
   const config = readConfig(off)
   const version = '1.0.0'
   const log = pino({ level: 'silent' })

@@ -34,7 +34,7 @@ const JSON_TYPE = /^application\/json\s*(;|$)/i
 export function registerBodyParser(app: FastifyInstance): void {
   app.addHook('preParsing', (request, _reply, payload, done) => {
     // The body of a closed connection never ends, even if all of it has arrived.
-    if (request.exchange.isGone) return done(new ClientGone())
+    if (request.raw.socket.destroyed) return done(new ClientGone())
     if (request.headers['content-type'] === '') delete request.headers['content-type'] // Fastify would refuse an empty one
     const isRead = !request.is404 && !namesNothing(request) && request.method !== 'GET' && request.method !== 'HEAD'
     const refusal = isRead ? refusalBefore(request) : undefined

@@ -1,12 +1,10 @@
 import { randomBytes } from 'node:crypto'
 import { type Server, STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
-import type { FastifyInstance, FastifyRequest } from 'fastify'
-import { plainAddress } from '../auth/client-address.js'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { Refused, TRY_AGAIN, Unavailable } from '../errors.js'
 import { handleError, statusOf } from './error-handler.js'
-import { Exchange } from './exchange.js'
-import { HEADER_FIELDS_MAX } from './request.js'
+import { clientAddressOf, HEADER_FIELDS_MAX } from './request.js'
 
 /** The rest of a refused body is read up to this size, because some clients read the answer only after sending. Beyond it the connection is closed. */
 const DROPPED_BYTES_MAX = 8 * 2 ** 20
@@ -14,30 +12,62 @@ const DROPPED_BYTES_MAX = 8 * 2 ** 20
 /** Time to send the last answers, after the shutdown timeout. */
 export const LAST_ANSWERS_MS = 500
 
+/** Time for a client to read the answer to a request that could not be parsed. */
+const BROKEN_READ_MS = 1_000
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** The request and its answer on their connection. It is set before any other hook runs. */
+    exchange: Exchange
+  }
+}
+
 /** The newest request of each connection, until all of it has arrived and it is answered. */
-const latest = new WeakMap<Socket, FastifyRequest>()
+const latest = new WeakMap<Socket, Exchange>()
+
+/**
+ * A request with its answer. It is over when the whole answer was handed to the system or, if the connection closes earlier, when the
+ * handler has settled too. So work that continues for a client that left still counts against the limits. Every handler settles (reaches
+ * `onSend`): it does not wait for the body of a closed connection, and its other waits have deadlines.
+ */
+export interface Exchange {
+  request: FastifyRequest
+  reply: FastifyReply
+  /** True once the whole answer was handed to the system. */
+  isAnswered: boolean
+  /** True once there is an answer: the handler has finished. */
+  isSettled: boolean
+  /** Called once, when the exchange is over. */
+  atEnd: (() => void)[]
+}
 
 export interface ConnectionOptions {
   service: { isDraining(): boolean }
   shutdownTimeoutMs: number
-  /** Time for a client to read an answer. */
-  readTimeoutMs: number
   /** Called for a request whose connection closes before its complete answer. */
   onCut: (exchange: Exchange) => void
 }
 
 /**
- * Gives each request its exchange. Closes connections while draining, after the answer to a large unread body, and if an answer is not read
- * in time. A request that is unfinished at the shutdown timeout is answered 503.
+ * Gives each request its exchange. Closes connections while draining, and after the answer to a large unread body. A request that is
+ * unfinished at the shutdown timeout is answered 503.
  */
 export function registerConnections(
   app: FastifyInstance,
-  { service, shutdownTimeoutMs, readTimeoutMs, onCut }: ConnectionOptions,
+  { service, shutdownTimeoutMs, onCut }: ConnectionOptions,
 ): void {
   app.server.maxHeadersCount = HEADER_FIELDS_MAX + 1 // Node drops further fields; one more shows that there are too many
+  const silent = new Set<Socket>() // connections without a request so far, the oldest first
   app.server.on('connection', socket => {
     socket.setMaxListeners(0) // each pipelined request adds one
     void socket.remoteAddress // Node caches it here, so the log can name the client after the connection has closed
+    silent.add(socket)
+    socket.once('close', () => silent.delete(socket))
+    app.server.getConnections((_, count) => {
+      // Connections that send no request must not keep others out, so the oldest one makes room.
+      const [oldest] = silent
+      if (count >= app.server.maxConnections && oldest !== socket) oldest?.destroy()
+    })
   })
   const open = new Set<Exchange>()
   let isClosing = false
@@ -45,36 +75,52 @@ export function registerConnections(
   app.decorateRequest('exchange', null as unknown as Exchange)
   app.addHook('onRequest', (request, reply, done) => {
     const { socket } = request.raw
-    const exchange = new Exchange(request, reply, onCut, latest.get(socket)?.exchange)
-    latest.set(socket, request)
-    request.exchange = exchange
-    open.add(exchange)
-    exchange.atEnd(() => {
+    const exchange: Exchange = { request, reply, isAnswered: false, isSettled: false, atEnd: [] }
+    const close = () => {
+      onCut(exchange)
+      if (exchange.isSettled) end(exchange)
+    }
+    // The response does not emit `close` for a pipelined request that waits for another one.
+    socket.once('close', close)
+    // Node emits `finish` also for a destroyed connection. This listener runs before Node's own, which may destroy the connection.
+    reply.raw.prependOnceListener('finish', () => {
+      if (socket.destroyed) return
+      exchange.isAnswered = true
+      end(exchange)
+    })
+    exchange.atEnd.push(() => {
+      socket.off('close', close)
       open.delete(exchange)
       // A request holds the memory of its answer, and the connection may stay open for long.
-      if (request.raw.complete && latest.get(socket) === request) latest.delete(socket)
+      if (request.raw.complete && latest.get(socket) === exchange) latest.delete(socket)
     })
+    open.add(exchange)
+    latest.set(socket, exchange)
+    silent.delete(socket)
+    request.exchange = exchange
     done()
   })
   app.addHook('onSend', ({ raw, exchange }, reply, payload, done) => {
     const isLarge = Number(raw.headers['content-length'] ?? 0) > DROPPED_BYTES_MAX || 'transfer-encoding' in raw.headers
     if (isClosing || service.isDraining() || (isLarge && !raw.complete)) reply.header('connection', 'close')
-    exchange.settle(readTimeoutMs)
+    exchange.isSettled = true
+    if (raw.socket.destroyed) end(exchange)
     done(null, payload)
   })
   const endLate = () => {
     for (const exchange of open) if (!exchange.isSettled && !asksWithin(exchange)) answerLate(exchange)
-    setTimeout(() => {
-      for (const exchange of open) exchange.cut = 'shutdown'
-      app.server.closeAllConnections()
-    }, LAST_ANSWERS_MS).unref()
+    setTimeout(() => app.server.closeAllConnections(), LAST_ANSWERS_MS).unref()
   }
   app.addHook('preClose', async () => {
     isClosing = true
     setTimeout(endLate, shutdownTimeoutMs).unref()
     // Closing the server would cut answers that are not read yet.
-    await Promise.all([...open].map(exchange => new Promise<void>(resolve => exchange.atEnd(resolve))))
+    await Promise.all([...open].map(exchange => new Promise<void>(resolve => exchange.atEnd.push(resolve))))
   })
+}
+
+function end({ atEnd }: Exchange): void {
+  for (const listener of atEnd.splice(0)) listener()
 }
 
 /** True for a request that consists of inner requests: these get the 503, and it answers with their results. */
@@ -100,23 +146,24 @@ export function answerClientError(
   socket: Socket,
   onBroken: (code: string) => void,
 ): void {
-  const request = latest.get(socket)
+  const exchange = latest.get(socket)
   const isUnused = error.code === TIMEOUT && socket.bytesRead === 0
   // A client with a complete unanswered request would take this for its answer; after an answer it would be a second one.
-  const isToldElsewhere = request !== undefined && request.raw.complete !== request.exchange.isAnswered
+  const isToldElsewhere = exchange !== undefined && exchange.request.raw.complete !== exchange.isAnswered
   if (error.code === 'ECONNRESET' || isUnused || !socket.writable || isToldElsewhere) {
     socket.destroy()
     return
   }
   // If nothing has read the body yet, the service caused the timeout, not the client.
-  const hasBody = request?.exchange.isAnswered === false
-  const isOurs = error.code === TIMEOUT && hasBody && request.raw.readableFlowing === null
+  const hasBody = exchange?.isAnswered === false
+  const isOurs = error.code === TIMEOUT && hasBody && exchange.request.raw.readableFlowing === null
   const answer = isOurs ? NOT_READ : brokenRequest(error.code, hasBody, app.server)
   const requestId = randomBytes(12).toString('base64url')
-  const client = plainAddress(socket.remoteAddress ?? '')
+  const client = clientAddressOf({ ip: '', socket })
   app.log.info({ request_id: requestId, status: statusOf(answer.code), refusal: answer.code, client }, 'broken request')
   onBroken(answer.code)
   socket.end(httpText(answer, requestId))
+  setTimeout(() => socket.destroy(), BROKEN_READ_MS).unref() // the client may neither read nor close
 }
 
 const TIMEOUT = 'ERR_HTTP_REQUEST_TIMEOUT'

@@ -2,11 +2,10 @@ import type { IncomingMessage } from 'node:http'
 import type { FastifyBaseLogger, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import pg from 'pg'
 import { type DestinationStream, type Logger, pino } from 'pino'
-import { clientAddressOf } from '../auth/client-address.js'
 import { tokenDigest } from '../auth/token.js'
 import { parseId } from '../validation/parameters.js'
-import type { Cut, Exchange } from './exchange.js'
-import { pathOf } from './request.js'
+import type { Exchange } from './connections.js'
+import { clientAddressOf, pathOf } from './request.js'
 
 /** Property names whose values may contain secrets. The log replaces these values in every object. */
 const SECRET_BEARING = new Set(['authorization', 'headers', 'body', 'custom_headers', 'parameters'])
@@ -60,8 +59,8 @@ export function requestLogger(
 /** Logs one line for each answered request: caller, operation, outcome and duration; for a refused one also the client address. */
 export function registerRequestLog(app: FastifyInstance): void {
   app.addHook('onResponse', (request, reply, done) => {
-    const { exchange, refusal } = request
-    if (!exchange.isAnswered && !exchange.isGone) return done() // `logCut` logs this one
+    const { refusal } = request
+    if (!request.exchange.isAnswered) return done() // `logCut` logs this one
     const level = reply.statusCode >= 500 ? 'warn' : 'info'
     if (!isWritten(request.log, level)) return done()
     const { caller, token, token_digest } = callerOf(request)
@@ -102,14 +101,8 @@ function isWritten(log: FastifyBaseLogger, level: 'info' | 'warn'): boolean {
   return !('isLevelEnabled' in log) || (log as Logger).isLevelEnabled(level) // Fastify's type lacks pino's method
 }
 
-const CUT = {
-  left: 'the client went away before its answer',
-  unread: 'the client did not read its answer in time',
-  shutdown: 'the process ended before its answer was read',
-} as const satisfies Record<Cut, string>
-
 /** Logs a request whose connection closed before its whole answer. Its work may continue and be stored. */
-export function logCut({ request, reply, cut }: Exchange): void {
+export function logCut({ request, reply }: Exchange): void {
   request.log.info(
     {
       method: request.method,
@@ -119,7 +112,7 @@ export function logCut({ request, reply, cut }: Exchange): void {
       refusal: request.refusal,
       duration_ms: durationMs(reply),
     },
-    CUT[cut],
+    'the connection closed before the answer was read',
   )
 }
 

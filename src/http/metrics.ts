@@ -42,7 +42,11 @@ export class Metrics {
     'operation',
     'status',
   )
-  readonly #abandoned = this.#counter('agents_http_requests_abandoned_total', 'The client went away.', 'operation')
+  readonly #abandoned = this.#counter(
+    'agents_http_requests_abandoned_total',
+    'The connection closed before the answer was read.',
+    'operation',
+  )
   readonly #refused = this.#counter(
     'agents_http_refusals_total',
     'Requests refused, by error code or reason.',

@@ -121,9 +121,7 @@ const MEANING = {
   428: 'This server, or this token, demands If-Match.',
   429:
     'A limit is used up, and RateLimit-Policy names it: `token` (requests of this token, 600 a minute unless set otherwise), ' +
-    '`token-requests` (its requests in work), `token-memory` (the bytes of its bodies in work and of its unread answers), `header-values` (different header ' +
-    'values for a tool), `failed-authentication` (requests from this address without a valid token, 20 a minute). Retry-After says ' +
-    'when to come back.',
+    '`token-requests` (its requests at a time), `header-values` (different header values for a tool). Retry-After says when to come back.',
   500: 'A fault of the service.',
   503: 'Not possible now; `reason` says why, Retry-After when to try again.',
 } as const satisfies Record<ErrorStatus, string>

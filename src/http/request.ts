@@ -1,5 +1,6 @@
 import { randomFillSync } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
+import { isIP } from 'node:net'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { Refused } from '../errors.js'
 
@@ -31,6 +32,15 @@ export function decorateRequests(app: FastifyInstance): void {
 /** The path of a request's address, without its query. */
 export function pathOf({ url }: Pick<FastifyRequest, 'url'>): string {
   return url.split('?', 1)[0] ?? ''
+}
+
+/** The client's address: the one that trusted proxies report if it is valid, else the peer's. IPv4 addresses are plain. */
+export function clientAddressOf({
+  ip,
+  socket,
+}: Pick<FastifyRequest, 'ip'> & { socket: { remoteAddress?: string | undefined } }): string {
+  const address = isIP(ip) === 0 ? (socket.remoteAddress ?? '') : ip
+  return address.replace(/^::ffff:(?=\d+\.)/i, '')
 }
 
 const ID_BYTES = 12

@@ -1,7 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { type TSchema, Type } from '@sinclair/typebox'
 import type { FastifyRequest } from 'fastify'
-import { clientAddressOf } from '../auth/client-address.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { ResourceKind } from '../db/tables.js'
 import { PreconditionFailed } from '../errors.js'
@@ -29,6 +28,7 @@ import {
   NO_PREFERENCE,
   Prefer,
 } from './parameters.js'
+import { clientAddressOf } from './request.js'
 
 /* Headers, answers and requests that the routes of agents and tools share. */
 

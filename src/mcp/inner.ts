@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import inject, { type InjectOptions, type Response } from 'light-my-request'
-import { clientAddressOf } from '../auth/client-address.js'
+import { clientAddressOf } from '../http/request.js'
 
 /** The requests that the application sends itself. No client can make one: they come from no socket. */
 const inner = new WeakSet<object>()

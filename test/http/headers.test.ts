@@ -7,7 +7,7 @@ import { METRICS_TOKEN, RawConnection, type Running, running } from './running.j
 
 /* How the head of a request is read: headers of which there may be one, the form of a body, ids that a client chooses, addresses. */
 
-const service = await running(t, { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0' }, { listen: true })
+const service = await running(t, { RATE_LIMIT_PER_MINUTE: '0' }, { listen: true })
 const { app, token, inactiveToken } = service
 
 async function raw(...headers: string[]): Promise<RawConnection> {

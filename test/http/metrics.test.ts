@@ -74,7 +74,7 @@ t.test('what is counted stands at 0 from the start, so that the first of anythin
   const { body } = await metrics.text()
   for (const name of [
     'agents_rate_limited_total{limit="token"}',
-    'agents_rate_limited_total{limit="failed-authentication"}',
+    'agents_rate_limited_total{limit="token-requests"}',
     'agents_http_connections_refused_total',
     'agents_http_refusals_total{reason="INVALID_TOKEN"}',
     'agents_http_refusals_total{reason="INTERNAL_ERROR"}',

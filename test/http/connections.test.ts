@@ -1,0 +1,117 @@
+import { sql } from 'kysely'
+import t from 'tap'
+import { InvalidConfiguration, readConfig } from '../../src/config.js'
+import { eventually, metricsOf, RawConnection, type Running, running } from './running.js'
+
+/* Connections: what does not arrive in time or is no HTTP, how many there may be, and whose they are. */
+
+/** Begins an update and sends nothing of its body. */
+function begin({ port, token }: Running, of = token): RawConnection {
+  const head = `PATCH /persona/999999?update_mask=description HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${of}`
+  return new RawConnection(port).write(`${head}\r\nContent-Length: 20\r\n\r\n`)
+}
+
+t.test('408 blames a client only for a body that it did not send', async t => {
+  const service = await running(t, { REQUEST_TIMEOUT_MS: '400' }, { listen: true })
+  const slow = begin(service)
+  t.match(await slow.until(/HTTP[\s\S]*\}/), /^HTTP\/1\.1 408 [\s\S]*A whole request must arrive within 0.4 s/)
+  await slow.closed
+  const header = new RawConnection(service.port).write('GET /healthz HTTP/1.1\r\nHo')
+  t.match(
+    await header.until(/HTTP[\s\S]*\}/),
+    /^HTTP\/1\.1 408 [\s\S]*The headers of a request must arrive within 0.4 s/,
+  )
+  const second = new RawConnection(service.port).write('GET /healthz HTTP/1.1\r\nHost: a\r\n\r\nGET /he')
+  t.match(await second.until(/\}[\s\S]*\}/), /^HTTP\/1\.1 200 [\s\S]*HTTP\/1\.1 408 /)
+  const refused = begin(service, 'pat_unknown')
+  await refused.closed
+  t.match(await refused.until(/\}/), /^HTTP\/1\.1 401 (?![\s\S]*HTTP)/, 'it is answered once')
+})
+
+t.test('503 and not 408 where the service itself did not come to read the body', async t => {
+  const service = await running(t, { REQUEST_TIMEOUT_MS: '400' }, { listen: true })
+  const holding = await service.database.db.startTransaction().execute()
+  await sql`lock table token in access exclusive mode`.execute(holding)
+  const answer = await begin(service).until(/HTTP[\s\S]*\}/)
+  t.match(answer, /^HTTP\/1\.1 503 [\s\S]*"reason":"overloaded","outcome":"not_applied"/)
+  await holding.rollback().execute()
+})
+
+t.test('400 and 431 for what is not HTTP, in the shape of every other error', async t => {
+  const service = await running(t, {}, { listen: true })
+  const answers = async (text: string) =>
+    (await new RawConnection(service.port).write(text).until(/\r\n\r\n\{.*\}/)).split(' ')[1]
+  t.equal(await answers('no HTTP at all\r\n\r\n'), '400')
+  t.equal(await answers(`GET / HTTP/1.1\r\nHost: a\r\nX: ${'x'.repeat(20_000)}\r\n\r\n`), '431')
+  t.equal(await answers(`GET / HTTP/1.1\r\nHost: a\r\n${'X: 1\r\n'.repeat(101)}\r\n`), '431')
+  t.equal(await answers('GET / HTTP/1.1\r\n\r\n'), '400', 'without a Host')
+  await eventually(() => service.log.some(line => line.includes('"broken request"')))
+})
+
+t.test('connections that are answered 400 or 408 and read nothing are destroyed', async t => {
+  const service = await running(t, { REQUEST_TIMEOUT_MS: '400' }, { listen: true })
+  let accepted = 0
+  service.app.server.on('connection', () => accepted++)
+  for (const text of ['GET /healthz HTTP/1.1\r\nHost: ab', 'no HTTP at all\r\n\r\n'])
+    for (let i = 0; i < 50; i++) {
+      const { socket } = new RawConnection(service.port).write(text)
+      socket.pause()
+      t.teardown(() => void socket.destroy())
+    }
+  const open = () => new Promise<number>(resolve => service.app.server.getConnections((_, count) => resolve(count)))
+  await eventually(async () => accepted === 100 && (await open()) === 0)
+})
+
+t.test('connections beyond the bound are closed and counted, and those without a request make room', async t => {
+  const service = await running(t, {}, { listen: true })
+  service.app.server.maxConnections = 2
+  const health = 'GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n'
+  const silent = new RawConnection(service.port)
+  const kept = new RawConnection(service.port).write(health)
+  await Promise.all([silent.closed, kept.until(/200/)])
+  const second = new RawConnection(service.port).write(health)
+  await second.until(/200/)
+  const refused = new RawConnection(service.port)
+  await refused.closed
+  t.match((await metricsOf(service)).body, /agents_http_connections_refused_total 1\n/)
+  for (const { socket } of [kept, second]) socket.destroy()
+})
+
+t.test('X-Forwarded-For is believed of the proxies that TRUST_PROXY names, and only if it is an address', async t => {
+  const clientOf = async (service: Running, from: string, forwarded: string) => {
+    service.log.length = 0
+    await service.app.inject({ url: '/me', headers: { 'x-forwarded-for': forwarded }, remoteAddress: from })
+    return JSON.parse(service.log.at(-1) ?? '').client
+  }
+  const plain = await running(t)
+  t.equal(await clientOf(plain, '192.0.2.1', '203.0.113.1'), '192.0.2.1', 'nobody is believed by default')
+  const proxied = await running(t, { TRUST_PROXY: 'loopback, 192.0.2.0/24' })
+  t.equal(await clientOf(proxied, '192.0.2.1', '203.0.113.1'), '203.0.113.1')
+  t.equal(await clientOf(proxied, '::ffff:127.0.0.1', '203.0.113.1'), '203.0.113.1')
+  t.equal(await clientOf(proxied, '192.0.2.1', '198.51.100.7, 203.0.113.1'), '203.0.113.1')
+  t.equal(await clientOf(proxied, '192.0.2.1', '2001:db8::1, 192.0.2.7'), '2001:db8::1')
+  t.equal(await clientOf(proxied, '203.0.113.9', '203.0.113.10'), '203.0.113.9', 'a stranger is not believed')
+  for (const odd of ['no address', '1', `no address either ${'x'.repeat(4000)}`])
+    t.equal(await clientOf(proxied, '192.0.2.1', odd), '192.0.2.1', 'then it is the proxy itself')
+  t.equal(await clientOf(plain, '::ffff:192.0.2.1', ''), '192.0.2.1')
+})
+
+t.test('TRUST_PROXY and ports that cannot work are faults of the configuration', async t => {
+  const faults = (env: Record<string, string>) => {
+    try {
+      readConfig(env)
+      return []
+    } catch (error) {
+      return error instanceof InvalidConfiguration ? error.faults : [error]
+    }
+  }
+  t.strictSame(faults({ TRUST_PROXY: 'loopback,10.0.0.0/8 , ::1,2001:db8::/32,192.0.2.1' }), [])
+  t.strictSame(faults({ TRUST_PROXY: 'true' }), [
+    'TRUST_PROXY: true is not an address, a network (10.0.0.0/8) or one of loopback,linklocal,uniquelocal',
+  ])
+  for (const bad of ['1', '10.0.0.0/33', '10.0.0/8', 'proxy.example.com', '10.0.0.1/8/8', '::1/129', '10.0.0.0/']) {
+    t.equal(faults({ TRUST_PROXY: bad }).length, 1, bad)
+  }
+  t.strictSame(faults({ PORT: '9090', METRICS_PORT: '9090' }), ['METRICS_PORT: must not be that of PORT'])
+  t.strictSame(faults({ PORT: '0', METRICS_PORT: '0' }), [])
+})

@@ -1,0 +1,232 @@
+import fastify from 'fastify'
+import { sql } from 'kysely'
+import t from 'tap'
+import type { Caller } from '../../src/auth/caller.js'
+import { invalidToken, mintToken } from '../../src/auth/token.js'
+import { readConfig } from '../../src/config.js'
+import { registerConnections } from '../../src/http/connections.js'
+import { handleError } from '../../src/http/error-handler.js'
+import { Gate } from '../../src/http/gate.js'
+import {
+  eventually,
+  inWork,
+  RawConnection,
+  type Running,
+  running,
+  saysItsLimit,
+  tokenOf,
+  whenInWork,
+} from './running.js'
+
+/* What one caller may use, and what nobody may hold while others need it. */
+
+interface Asked {
+  token?: string | undefined
+  url?: string
+  headers?: Record<string, string>
+}
+
+/** A read of an agent that is not there: 404 once the caller is known. */
+function ask({ app }: Running, { token, url = '/persona/999999', headers }: Asked) {
+  const authorization = token === undefined ? {} : { authorization: `Bearer ${token}` }
+  return app.inject({ url, headers: { ...authorization, ...headers } })
+}
+
+let others = 0
+const otherToken = ({ database }: Running) =>
+  tokenOf(database, { email: `alice+${++others}@example.com`, active: true })
+
+const shared = await running(t, {}, { listen: true })
+
+const head = (token: string, length: string) =>
+  `PATCH /persona/999999?update_mask=description HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n${length}\r\n\r\n`
+
+/** Begins an update and sends nothing of its body. */
+function begin({ port, token }: Running, of = token, length = 'Content-Length: 20'): RawConnection {
+  return new RawConnection(port).write(head(of, length))
+}
+
+t.test('429 RATE_LIMITED for a token over its quota, without a look-up; others go on', async t => {
+  const service = await running(t, { RATE_LIMIT_PER_MINUTE: '3' })
+  const [first, , third] = [await ask(service, service), await ask(service, service), await ask(service, service)]
+  t.equal(first.statusCode, 404)
+  t.equal(first.headers['ratelimit-policy'], '"token";q=3;w=60')
+  t.match(first.headers.ratelimit, /^"token";r=2;t=(60|59)$/)
+  t.match(third.headers.ratelimit, /^"token";r=0;t=\d+$/)
+  const statements = service.database.counters.statements
+  const refused = await ask(service, service)
+  t.equal(refused.statusCode, 429)
+  t.equal(service.database.counters.statements, statements)
+  t.match(refused.headers['retry-after'], /^([1-9]|[1-5]\d|60)$/)
+  t.equal(refused.headers['ratelimit-policy'], '"token";q=3;w=60')
+  t.match(refused.headers.ratelimit, /^"token";r=0;t=\d+$/)
+  t.strictSame(refused.json(), {
+    error_code: 'RATE_LIMITED',
+    detail: `This token has made all 3 requests that one minute allows. Try again in ${refused.headers['retry-after']} s.`,
+    request_id: refused.headers['x-request-id'],
+  })
+  saysItsLimit(t, refused.headers, refused.json())
+  t.equal((await ask(service, { token: await otherToken(service) })).statusCode, 404)
+})
+
+t.test('429 still after 10,000 made-up tokens: they push out no count of a valid one', async t => {
+  const gate = new Gate(readConfig({ RATE_LIMIT_PER_MINUTE: '1' }))
+  const app = fastify()
+  t.teardown(() => app.close())
+  app.decorateRequest('caller', null as unknown as Caller)
+  app.setErrorHandler(handleError)
+  registerConnections(app, { service: { isDraining: () => false }, shutdownTimeoutMs: 1, onCut: () => undefined })
+  app.addHook('onRequest', async (request, reply) => {
+    const { token = '' } = request.query as { token?: string }
+    await gate.admit(request, reply, token, async () => {
+      if (token !== 'valid') throw invalidToken()
+      request.caller = {} as Caller
+    })
+  })
+  app.get('/', async () => '')
+  const statusOf = async (token: string) => (await app.inject(`/?token=${token}`)).statusCode
+  t.equal(await statusOf('valid'), 200)
+  for (let i = 0; i < 10_000; i++) if ((await statusOf(String(i))) !== 401) t.fail('not refused')
+  t.equal(await statusOf('valid'), 429)
+})
+
+t.test('401 uses no quota, and a revoked token none any more; 0 switches the quota off', async t => {
+  const service = await running(t, { RATE_LIMIT_PER_MINUTE: '1' })
+  for (const token of [undefined, 'nonsense', mintToken('person').token, service.inactiveToken])
+    for (let i = 0; i < 3; i++) {
+      const { statusCode, headers } = await ask(service, { token })
+      t.strictSame([statusCode, headers.ratelimit], [401, undefined])
+    }
+  const off = await running(t, { RATE_LIMIT_PER_MINUTE: '0' })
+  const token = await otherToken(off)
+  for (let i = 0; i < 3; i++) t.equal((await ask(off, { token })).headers.ratelimit, undefined)
+  await off.database.db.updateTable('token').set({ revoked_at: new Date().toISOString() }).execute()
+  for (let i = 0; i < 3; i++) t.equal((await ask(off, { token })).statusCode, 401)
+})
+
+t.test(
+  '503 for new and made-up tokens beyond a tenth of the requests at work; known ones go on, and probes',
+  async t => {
+    const service = await running(t, { CONCURRENT_REQUESTS_MAX: '20' })
+    const fresh = await otherToken(service)
+    t.equal((await ask(service, service)).statusCode, 404)
+    const holding = await service.database.db.startTransaction().execute()
+    await sql`lock table token in access exclusive mode`.execute(holding)
+    const held = Array.from({ length: 2 }, () => ask(service, { token: mintToken('person').token }))
+    await whenInWork(service, 2)
+    for (const token of [fresh, mintToken('person').token]) {
+      const refused = await ask(service, { token })
+      t.strictSame([refused.statusCode, refused.headers['retry-after']], [503, '1'])
+      t.match(refused.json(), { error_code: 'SERVICE_UNAVAILABLE', reason: 'overloaded' })
+    }
+    t.equal((await ask(service, {})).statusCode, 401, 'no token needs no look-up')
+    t.equal((await ask(service, { url: '/healthz' })).statusCode, 200)
+    const known = ask(service, service)
+    await whenInWork(service, 3)
+    await holding.rollback().execute()
+    for (const { statusCode } of await Promise.all(held)) t.equal(statusCode, 401)
+    t.equal((await known).statusCode, 404)
+    t.equal((await ask(service, { token: fresh })).statusCode, 404)
+  },
+)
+
+t.test('429 for a token of which 100 requests wait for half of the pool; another goes on meanwhile', async t => {
+  const service = shared
+  const token = await otherToken(service)
+  for (const one of [token, service.token]) t.equal((await ask(service, { token: one })).statusCode, 404)
+  const holding = await service.database.db.startTransaction().execute()
+  await sql`lock table persona_label, persona in access exclusive mode`.execute(holding)
+  const held = Array.from({ length: 102 }, () => ask(service, service))
+  await whenInWork(service, 102)
+  const refused = await ask(service, service)
+  t.equal(refused.statusCode, 429)
+  t.equal(refused.headers['ratelimit-policy'], '"token-requests";q=2;qu="concurrent-requests"')
+  saysItsLimit(t, refused.headers, refused.json())
+  t.equal((await ask(service, { token, url: '/me' })).statusCode, 200)
+  await holding.rollback().execute()
+  for (const { statusCode } of await Promise.all(held)) t.equal(statusCode, 404)
+})
+
+t.test('429 for a request that waits longer for its place than REQUEST_TIMEOUT_MS', async t => {
+  const service = await running(t, { DATABASE_POOL_SIZE: '2', REQUEST_TIMEOUT_MS: '200' }, { listen: true })
+  t.equal((await ask(service, service)).statusCode, 404)
+  const holding = await service.database.db.startTransaction().execute()
+  await sql`lock table persona in access exclusive mode`.execute(holding)
+  const held = ask(service, service)
+  await whenInWork(service, 1)
+  t.equal((await ask(service, service)).statusCode, 429)
+  await holding.rollback().execute()
+  t.equal((await held).statusCode, 404)
+})
+
+t.test('503 for all while CONCURRENT_REQUESTS_MAX are at work', async t => {
+  const service = await running(t, { CONCURRENT_REQUESTS_MAX: '2' })
+  const token = await otherToken(service)
+  for (const one of [token, service.token]) t.equal((await ask(service, { token: one })).statusCode, 404)
+  const holding = await service.database.db.startTransaction().execute()
+  await sql`lock table persona in access exclusive mode`.execute(holding)
+  const held = [ask(service, service), ask(service, service)]
+  await whenInWork(service, 2)
+  const refused = await ask(service, { token, url: '/me' })
+  t.strictSame([refused.statusCode, refused.headers['retry-after']], [503, '1'])
+  t.match(refused.json(), { error_code: 'SERVICE_UNAVAILABLE', reason: 'overloaded', detail: /^2 requests of all/ })
+  await holding.rollback().execute()
+  for (const { statusCode } of await Promise.all(held)) t.equal(statusCode, 404)
+  t.equal((await ask(service, { token, url: '/me' })).statusCode, 200)
+})
+
+const busy = await running(t, { CONCURRENT_REQUESTS_MAX: '1' }, { listen: true })
+
+for (const length of ['Content-Length: 4000000', 'Transfer-Encoding: chunked'])
+  t.test(`200 for others while 100 bodies do not come that were announced by ${length}`, async t => {
+    const service = busy
+    const token = await otherToken(service)
+    for (const one of [token, service.token]) t.equal((await ask(service, { token: one })).statusCode, 404)
+    const held = Array.from({ length: 100 }, () => begin(service, service.token, length))
+    held.push(...Array.from({ length: 17 }, () => begin(service, mintToken('person').token, length)))
+    await whenInWork(service, 100)
+    for (let i = 0; i < 10; i++) t.equal((await ask(service, { token, url: '/me' })).statusCode, 200)
+    for (const { socket } of held) socket.destroy()
+    await whenInWork(service, 0)
+    t.equal((await ask(service, service)).statusCode, 404)
+  })
+
+t.test('200 for others beside 1,100 pipelined requests with made-up tokens whose answers are not read', async t => {
+  const service = shared
+  t.equal((await ask(service, service)).statusCode, 404)
+  const client = new RawConnection(service.port)
+  client.socket.pause()
+  client.write('GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(4))
+  for (let i = 0; i < 1_100; i++)
+    client.write(`GET /me HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${mintToken('person').token}\r\n\r\n`)
+  for (let i = 0; i < 50; i++) t.equal((await ask(service, { token: service.token, url: '/me' })).statusCode, 200)
+  client.socket.destroy()
+  await whenInWork(service, 0)
+})
+
+t.test('one slow read of a token runs at a time; another token has its turn meanwhile', async t => {
+  const waits = { LOCK_TIMEOUT_MS: '60000', STATEMENT_TIMEOUT_MS: '60000' }
+  const service = await running(t, { DATABASE_POOL_SIZE: '8', ...waits })
+  const { database, token } = service
+  const other = await otherToken(service)
+  const holding = await database.db.startTransaction().execute()
+  await sql`lock table persona_label, persona in access exclusive mode`.execute(holding)
+  const waiting = async () => {
+    const found = sql`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
+    return (await found.execute(database.db)).rows.length // one transaction would see one snapshot
+  }
+  const reads = []
+  for (const [one, statements] of [
+    [token, 1],
+    [other, 2],
+    [token, 2],
+  ] as const) {
+    reads.push(ask(service, { token: one, url: '/persona' }))
+    await whenInWork(service, reads.length)
+    await eventually(async () => (await waiting()) >= statements, 20_000)
+    t.equal(await waiting(), statements)
+  }
+  await holding.rollback().execute()
+  for (const { statusCode } of await Promise.all(reads)) t.equal(statusCode, 200)
+  t.equal(await inWork(service), 0)
+})
