@@ -12,6 +12,7 @@ import { inSnapshot, type Past, readPast } from '../updates/past.js'
 import type { Job, VersionedResource } from '../updates/resource.js'
 import { changeAsOperator } from '../updates/write.js'
 import {
+  BLANK_AGENT,
   CONTENT_FIELDS,
   idsOf,
   isRelation,
@@ -129,9 +130,8 @@ function decideRestoration(
   if (!ownsOrAdministers(state, caller) && !strict) {
     for (const [name, { changedBy }] of REQUEST_FIELDS) if (changedBy === 'owner') delete fields[name]
   }
-  const decision = decidedUsable(version, fields, () => {
-    return decidePersona(state.deleted ? { ...state, deleted: false } : state, { ...request, fields }, references)
-  })
+  const base = state.deleted ? brought(state, caller) : state
+  const decision = decidedUsable(version, fields, () => decidePersona(base, { ...request, fields }, references))
   const content = { ...decision.content, deleted: false }
   const left = CONTENT_FIELDS.filter(field => !sameValue(content[field], { ...wanted, deleted: false }[field]))
   if (strict && left.length > 0) throw new Forbidden(`You do not have the right to restore ${left.join(' and ')}.`)
@@ -143,6 +143,13 @@ function decideRestoration(
     ...(keeps && { attachers: { tools: tools.map(Number), version } }),
     command: `restore --version ${version}${keeps ? ' --keep-attachers' : ''}`,
   }
+}
+
+/** The agent that a restoration brings back. Fields that only administrators set come back only with an administrator. */
+function brought(state: PersonaState, caller: Caller): PersonaState {
+  const reserved = isAdmin(caller) ? [] : REQUEST_FIELDS.filter(([, { changedBy }]) => changedBy === 'admin')
+  const blank = Object.fromEntries(reserved.map(([name]) => [name, BLANK_AGENT[name as keyof PersonaContent]]))
+  return { ...state, ...blank, deleted: false }
 }
 
 /** Reports ids that cannot be attached as an unusable version, not as an invalid request. */

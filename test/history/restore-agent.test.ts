@@ -183,6 +183,20 @@ t.test('409 names what does not exist and what may not be attached, alike; nothi
   t.equal((await restore(id, 3)).statusCode, 200)
 })
 
+t.test('200 of a deleted agent: an owner does not bring back what only an administrator sets', async t => {
+  const id = await agentOf(alice, { is_public: true })
+  await sent('PATCH', `/persona/${id}?update_mask=is_default_persona`, { is_default_persona: true }, admin)
+  await remove(id, admin)
+  const strict = await restore(id, 2, { prefer: 'handling=strict' })
+  t.match(strict.json(), { detail: 'Only an administrator may change is_default_persona.' })
+  const back = await restore(id, 2)
+  t.match(back.json(), { is_default_persona: false, is_public: true })
+  t.match(warningsOf(back), [/^field is_default_persona was not restored: you may not change it/])
+  t.match(await storedAgent(world, id), { is_default_persona: false, deleted: false })
+  await remove(id, admin)
+  t.match((await restore(id, 2, { token: admin })).json(), { is_default_persona: true })
+})
+
 t.test('403 for readers, 404 for what is invisible, 400 for what is built in', async t => {
   const id = await agentOf(alice, { users: [BOB] })
   t.match((await restore(id, 1, { token: bob })).json(), { detail: /^You can see this agent but not edit it/ })
