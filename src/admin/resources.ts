@@ -1,6 +1,7 @@
-import { type Kysely, sql } from 'kysely'
+import { type Kysely, type RawBuilder, sql } from 'kysely'
 import type { ResourceKind, Tables } from '../db/tables.js'
 import { shownHeaders } from '../tool/rules.js'
+import { isInt4 } from '../validation/vocabulary.js'
 import { readToolStates } from './apply/tools.js'
 import { readReferences } from './apply/words.js'
 import { exportTools } from './export.js'
@@ -8,45 +9,46 @@ import { Refusal } from './refusal.js'
 
 export const NOUN = { persona: 'agent', tool: 'tool' } as const
 
-/** Finds the id of an agent or tool by its id or unique name; with `deleted` also of a deleted one. Throws `Refusal`, which mentions a deletion. */
+/** How a command names an agent or tool. Anyone can give an agent any name, so a name counts only with its owner. */
+export const REFERENCE = 'an id, or OWNER/NAME such as alice@example.com/Support'
+
+/**
+ * Finds the id of an agent or tool by its id, or by its owner's email and its name; with `deleted` also of a deleted one. Throws `Refusal`,
+ * which mentions a deletion, and what else has the name.
+ */
 export async function resourceId(
   db: Kysely<Tables>,
   kind: ResourceKind,
   text: string,
   deleted = false,
 ): Promise<number> {
-  const isId = /^[1-9]\d{0,9}$/.test(text)
-  const alive = kind === 'persona' ? sql`not deleted` : sql`true`
-  const isMeant = isId ? sql`id = ${text}::bigint` : sql`name = ${text} and ${alive}`
-  const { rows } = await sql<{ id: number }>`
-    select id from ${sql.table(kind)} where ${isMeant} order by id limit 11`.execute(db)
-  const gone = rows.length > 0 ? [] : await deletedIds(db, kind, text, isId)
-  const ids = (rows.length > 0 ? rows : gone).map(({ id }) => id)
-  const [id, ...others] = ids
-  if (id === undefined) throw new Refusal(`there is no ${NOUN[kind]} ${text}`)
-  if (others.length > 0) {
-    const state = rows.length > 0 ? 'have the name' : 'that were deleted had the name'
-    throw new Refusal(`several ${NOUN[kind]}s ${state} ${text}: say which id, ${ids.join(', ')}`)
+  const noun = NOUN[kind]
+  const alive = kind === 'persona' ? sql`not r.deleted` : sql`true`
+  const owner = sql.ref(kind === 'persona' ? 'r.owner_id' : 'r.user_id')
+  const id = /^[1-9]\d{0,9}$/.test(text) && isInt4(Number(text)) ? Number(text) : undefined
+  const isMeant = id === undefined ? sql`u.email || '/' || r.name = ${text}` : sql`r.id = ${id}`
+  const find = async (which: RawBuilder<unknown>) => {
+    const found = sql<{ id: number; alive: boolean }>`
+      select r.id, ${alive} as alive from ${sql.table(kind)} r left join user_account u on u.id = ${owner}
+      where ${which} order by alive desc, id limit 11`
+    return (await found.execute(db)).rows
   }
-  if (rows.length === 0 && !deleted) {
-    throw new Refusal(`there is no ${NOUN[kind]} ${text}: ${NOUN[kind]} ${id} was ${await deletionOf(db, kind, id)}`)
+  const rows = await find(isMeant)
+  const there = rows.some(row => row.alive) ? rows.filter(row => row.alive) : rows
+  const [one, ...others] = there
+  const ids = there.map(({ id }) => id).join(', ')
+  if (one === undefined) {
+    const removed = id === undefined ? undefined : await deletionOf(db, kind, id)
+    if (id !== undefined && removed !== undefined && deleted) return id
+    if (removed !== undefined) throw new Refusal(`there is no ${noun} ${text}: ${noun} ${text} was ${removed}`)
+    const named = (await find(sql`r.name = ${text} and ${alive}`)).map(({ id }) => id).join(', ')
+    const hint = named === '' ? '' : `: a name alone finds none, say ${REFERENCE}; the name is that of ${named}`
+    throw new Refusal(`there is no ${noun} ${text}${hint}`)
   }
-  return id
-}
-
-/** The ids of deleted resources with this id or last name. A removed tool is only in the audit trail. */
-async function deletedIds(db: Kysely<Tables>, kind: ResourceKind, text: string, isId: boolean) {
-  const rows =
-    kind === 'persona'
-      ? sql<{ id: number }>`select id from persona where deleted and name = ${text} order by id limit 11`
-      : sql<{ id: number }>`
-          select last.id from (
-            select distinct on (resource_id) resource_id as id, difference -> 'name' ->> 'to' as name from audit
-            where resource_kind = 'tool' and ${isId ? sql`resource_id = ${text}::bigint` : sql`true`} and 'name' = any(fields)
-              and not exists (select from tool where id = resource_id)
-            order by resource_id, version_after desc) last
-          where ${isId ? sql`true` : sql`last.name = ${text}`} order by last.id limit 11`
-  return (await rows.execute(db)).rows
+  if (others.length > 0) throw new Refusal(`several ${noun}s have the name ${text}: say which id, ${ids}`)
+  if (!one.alive && !deleted)
+    throw new Refusal(`there is no ${noun} ${text}: ${noun} ${one.id} was ${await deletionOf(db, kind, one.id)}`)
+  return one.id
 }
 
 /** Time and author of a deletion, as the end of a sentence; undefined for an existing resource. */

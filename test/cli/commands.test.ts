@@ -193,11 +193,15 @@ t.test('a token is made, bound by name, works, is rotated and revoked', async t 
   t.notMatch(listed, made.token)
 })
 
-t.test('an agent is made, found by its name, and is a whole update for the service', async t => {
+t.test('an agent is made, found by its owner and name, and is a whole update for the service', async t => {
   const porter = { name: 'Porter', owner: 'alice@example.com', tools: ['items'] }
   const [{ id }] = JSON.parse((await apply({ agents: [porter] })).stdout).outcomes
-  t.match(await json('agent', 'show', 'Porter'), { version: 1, owner: 'alice@example.com', tools: ['items'] })
-  t.match((await agentctl(['agent', 'history', 'Porter'])).stdout, /^1 .* agentctl /m)
+  t.match(await json('agent', 'show', 'alice@example.com/Porter'), {
+    version: 1,
+    owner: 'alice@example.com',
+    tools: ['items'],
+  })
+  t.match((await agentctl(['agent', 'history', 'alice@example.com/Porter'])).stdout, /^1 .* agentctl /m)
   const { call } = await appOver(t, database)
   const admin = await token('admin@example.com')
   const body = { ...REQUIRED_FIELDS, name: 'Porter', system_prompt: 'Be brief.' }
@@ -205,7 +209,35 @@ t.test('an agent is made, found by its name, and is a whole update for the servi
   t.equal(written.statusCode, 200, written.body)
   t.equal((await apply({ agents: [{ id: 900, name: 'Porter' }] })).status, 0)
   const { status, stderr } = await agentctl(['agent', 'show', 'Porter'])
-  t.match({ status, stderr }, { status: 1, stderr: /several agents have the name Porter: say which id, \d+, \d+/ })
+  t.match(
+    { status, stderr },
+    { status: 1, stderr: /no agent Porter: a name alone finds none, .* is that of \d+, 900\n/ },
+  )
+  t.equal((await apply({ agents: [{ id: 901, name: 'Porter', owner: 'alice@example.com' }] })).status, 0)
+  const several = await agentctl(['agent', 'show', 'alice@example.com/Porter'])
+  t.match(several, { status: 1, stderr: /several agents have the name .*: say which id, \d+, 901/ })
+})
+
+t.test('1: no command finds an agent or tool by a name that another person gave it', async t => {
+  await apply({ agents: [{ id: 910, name: 'Bots', owner: 'bob@example.com' }] })
+  file('good.yaml', GOOD)
+  await apply({ tools: [{ id: 911, name: 'Pay', owner: 'bob@example.com', definition_file: 'good.yaml' }] })
+  for (const [option, noun, name] of [
+    ['--agent', 'agent', 'Bots'],
+    ['--tool', 'tool', 'Pay'],
+  ] as const) {
+    for (const meant of [name, `alice@example.com/${name}`]) {
+      const args = ['token', 'create', '--for', 'alice@example.com', option, meant]
+      t.match(
+        await agentctl(args),
+        { status: 1, stdout: '', stderr: new RegExp(`there is no ${noun} ${meant}`) },
+        meant,
+      )
+      t.equal((await agentctl([noun, 'show', meant])).status, 1)
+      t.equal((await agentctl([noun, 'restore', meant, '--version', '1'])).status, 1)
+    }
+    t.equal((await agentctl([noun, 'show', `bob@example.com/${name}`])).status, 0)
+  }
 })
 
 t.test('a tool is made by a document with a file and a secret of the environment; rolled back', async t => {
@@ -216,14 +248,17 @@ t.test('a tool is made by a document with a file and a secret of the environment
   const made = await agentctl(args, { env: { AGENTS_MAPS: 'very secret' } })
   const [{ id }] = JSON.parse(made.stdout).outcomes
   t.notMatch(made.stdout, 'very secret')
-  const shown = (await agentctl(['tool', 'show', 'Maps'])).stdout
+  const shown = (await agentctl(['tool', 'show', String(id)])).stdout
   t.match(shown, /X-Api-Key.*\*{4}#/)
   t.notMatch(shown, 'very secret')
   t.match(JSON.parse((await agentctl(['tool', 'show', String(id), '--as-functions'])).stdout), [{ name: 'get_route' }])
   t.equal((await apply({ tools: [{ id, name: 'Maps', description: 'changed' }] })).status, 0)
-  t.equal((await agentctl(['tool', 'restore', 'Maps', '--version', '1', '--plan'])).status, 2)
-  t.match((await agentctl(['tool', 'restore', 'Maps', '--version', '1'])).stdout, 'is version 3: set back description')
-  t.match(await json('tool', 'history', 'Maps', '--limit', '1'), { current: 3, versions: [{ version: 3 }] })
+  t.equal((await agentctl(['tool', 'restore', String(id), '--version', '1', '--plan'])).status, 2)
+  t.match(
+    (await agentctl(['tool', 'restore', String(id), '--version', '1'])).stdout,
+    'is version 3: set back description',
+  )
+  t.match(await json('tool', 'history', String(id), '--limit', '1'), { current: 3, versions: [{ version: 3 }] })
 })
 
 t.test('lists are a table or JSON; audit list has who changed what, and says that there is more', async t => {
@@ -284,17 +319,16 @@ t.test('64: --prune without --yes names what would go; history and restore tell 
   t.match(await agentctl('apply', path, '--prune', '--yes'), { status: 0, stderr: /2 rows will be removed/ })
   const deleted = /deleted at 2\S+Z by agentctl \(\S+@\S+\)/
   for (const [args, status] of [
-    [['tool', 'history', 'cur_tool'], 0],
     [['tool', 'history', '11'], 0],
-    [['tool', 'show', 'cur_tool'], 1],
+    [['tool', 'show', '11'], 1],
     [['tool', 'restore', '11', '--version', '1'], 1],
-    [['agent', 'history', 'Alice In Eng'], 0],
-    [['agent', 'show', 'Alice In Eng'], 1],
+    [['agent', 'history', 'alice@example.com/Alice In Eng'], 0],
+    [['agent', 'show', 'alice@example.com/Alice In Eng'], 1],
     [['agent', 'restore', '13', '--version', '1'], 0],
   ] as const) {
     t.match(await agentctl(...args), { status, stderr: deleted }, args.join(' '))
   }
-  t.equal((await agentctl('agent', 'show', 'Alice In Eng')).status, 0, 'it is back')
+  t.equal((await agentctl('agent', 'show', 'alice@example.com/Alice In Eng')).status, 0, 'it is back')
 })
 
 t.test('a plan has the words of documents, emails, names, and every word that changes', async t => {

@@ -9,7 +9,7 @@ import { readReferences } from '../apply/words.js'
 import { exportAgents } from '../export.js'
 import { listHistory, restorePersona, restoreTool } from '../history.js'
 import { EXIT, Refusal } from '../refusal.js'
-import { deletionOf, NOUN, resourceId, showTool } from '../resources.js'
+import { deletionOf, NOUN, REFERENCE, resourceId, showTool } from '../resources.js'
 import { harmlessLines } from '../terminal.js'
 import { type Call, type CommandLine, wholeNumber } from './command.js'
 import { PLAN, printOutcome } from './organisation.js'
@@ -17,19 +17,15 @@ import { PLAN, printOutcome } from './organisation.js'
 export function addResourceCommands(program: Command, line: CommandLine): void {
   const agent = program.command('agent').description('Agents: apply and the HTTP operations change them.')
   line.add(agent, 'list', '--json', listAgentsCommand).description('Lists the agents that are not deleted.')
-  line
-    .add(agent, 'show <AGENT>', '12', showAgentCommand)
-    .description('Shows one agent.\nAGENT is an id, or a name that only one agent has.')
-  addVersionCommands(agent, line, 'persona', 'Support')
+  line.add(agent, 'show <AGENT>', '12', showAgentCommand).description(`Shows one agent.\nAGENT is ${REFERENCE}.`)
+  addVersionCommands(agent, line, 'persona', '12')
   const tool = program.command('tool').description('Tools: apply and the HTTP operations change them.')
   line.add(tool, 'list', '', listToolsCommand).description('Lists the tools.')
   line
-    .add(tool, 'show <TOOL>', 'Weather --as-functions', showToolCommand)
-    .description(
-      'Shows one tool with its definition; secrets as masks.\nTOOL is an id, or a name that only one tool has.',
-    )
+    .add(tool, 'show <TOOL>', '1 --as-functions', showToolCommand)
+    .description(`Shows one tool with its definition; secrets as masks.\nTOOL is ${REFERENCE}.`)
     .option('--as-functions', 'show, as JSON, the functions that a model is given')
-  addVersionCommands(tool, line, 'tool', 'Weather')
+  addVersionCommands(tool, line, 'tool', '7')
 }
 
 function addVersionCommands(parent: Command, line: CommandLine, kind: ResourceKind, example: string): void {
@@ -42,7 +38,7 @@ function addVersionCommands(parent: Command, line: CommandLine, kind: ResourceKi
       `${example} --limit 5`,
       (call: Call, options: { limit: number }, name: string) => historyCommand(call, kind, name, options.limit),
     )
-    .description(`Lists the versions of one ${noun}, newest first.\n${argument} is an id or a name.`)
+    .description(`Lists the versions of one ${noun}, newest first.\n${argument} is ${REFERENCE}.`)
     .option('--limit <COUNT>', 'the newest COUNT', wholeNumber, 100)
   line
     .add(
@@ -54,7 +50,7 @@ function addVersionCommands(parent: Command, line: CommandLine, kind: ResourceKi
     )
     .description(
       'Makes a new version with the content of an old one.\n' +
-        `It passes the same checks as any change. ${argument} is an id or a name.` +
+        `It passes the same checks as any change. ${argument} is ${REFERENCE}.` +
         (kind === 'tool' ? ' Secrets (header values) are not restored.' : ''),
     )
     .requiredOption('--version <VERSION>', 'the old version', wholeNumber)

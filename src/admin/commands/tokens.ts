@@ -1,7 +1,7 @@
 import type { Command } from 'commander'
 import { PERMISSIONS } from '../../auth/caller.js'
 import type { Permission } from '../../db/tables.js'
-import { resourceId } from '../resources.js'
+import { REFERENCE, resourceId } from '../resources.js'
 import { createToken, type IssuedToken, listTokens, revokeToken, rotateToken } from '../tokens.js'
 import { type Call, type CommandLine, collected, durationS, UsageError, wholeNumber } from './command.js'
 import { permissions } from './people.js'
@@ -13,8 +13,8 @@ export function addTokenCommands(program: Command, line: CommandLine): void {
     .description('Makes an access token and shows it once.')
     .requiredOption('--for <EMAIL>', 'the user')
     .option('--scope <SCOPE>', `narrow it to ${PERMISSIONS.join(', ')}; may be repeated`, permissions)
-    .option('--agent <AGENT>', 'bind it to this agent, by id or name; may be repeated', collected)
-    .option('--tool <TOOL>', 'bind it to this tool, by id or name; may be repeated', collected)
+    .option('--agent <AGENT>', `bind it to this agent: ${REFERENCE}; may be repeated`, collected)
+    .option('--tool <TOOL>', `bind it to this tool: ${REFERENCE}; may be repeated`, collected)
     .option('--expires <TIME>', 'how long it lives, such as 12h or 30d (default: 90d)', durationS)
     .option('--never', 'it never expires')
     .option('--read-only', 'it stores nothing: it reads, validates and tries changes, such as for an assistant')
