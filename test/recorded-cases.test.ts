@@ -32,6 +32,7 @@ const REFUSED_HERE: Record<string, string[]> = {
   ),
   'persona_validation/label_ids.items/item_int32over': ['not_found at body label_ids 0'],
   'persona_validation/label_ids.items/item_30': ['not_found at body label_ids 0'],
+  'tool_update_validation/definition.content/dup_keys': ['json_key_repeated at body definition openapi'],
   'tool_update_validation/custom_headers.items/two': [
     'header_name_duplicate at body custom_headers 1 key',
     'header_value_invalid at body custom_headers 1 value',

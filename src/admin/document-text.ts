@@ -1,5 +1,5 @@
 import { Document, Scalar, visit } from 'yaml'
-import { numberReplacer, stringifyExact, withoutMarks } from '../validation/exact-json.js'
+import { withoutMarks } from './written-numbers.js'
 
 /*
  * Writes documents and definitions as text that any reader of JSON or YAML understands, also YAML 1.1. A plain scalar starts with a letter,
@@ -16,9 +16,9 @@ const OTHER_VALUES = /^(?:y|yes|n|no|on|off|true|false|null|nan|inf)$/i
 /** Texts of several lines that a YAML block can hold. */
 const BLOCK = /^\S.*\n/
 
-/** A value as YAML text. Numbers keep the form in which they were read. */
+/** A value as YAML text. Marked numbers keep the form in which they were read. */
 export function yamlText(value: unknown): string {
-  const document = new Document(value, numberReplacer, { aliasDuplicateObjects: false })
+  const document = new Document(value, { aliasDuplicateObjects: false })
   visit(document, {
     Scalar: (key, scalar) => {
       if (typeof scalar.value === 'string') scalar.type = styleOf(scalar.value, key === 'key')
@@ -35,7 +35,7 @@ export function yamlText(value: unknown): string {
 
 /** A value as JSON text. */
 export function jsonDocumentText(value: unknown): string {
-  return stringifyExact(value, 2).replace(INVISIBLE, jsonEscape)
+  return withoutMarks(JSON.stringify(value, null, 2)).replace(INVISIBLE, jsonEscape)
 }
 
 function styleOf(text: string, isKey: boolean): Scalar.Type {

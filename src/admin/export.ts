@@ -3,10 +3,10 @@ import type { Tables } from '../db/tables.js'
 import { COLUMNS, type PersonaContent, RELATIONS } from '../persona/fields.js'
 import { personaState } from '../persona/state.js'
 import { inOneSnapshot } from '../updates/read.js'
-import { parseExact } from '../validation/exact-json.js'
 import { headerVariables, placeholder } from './apply/placeholders.js'
 import { RECORD_SECTIONS, readSection } from './apply/records.js'
 import { entryInWords, type Refer, readReferences } from './apply/words.js'
+import { parseMarked } from './written-numbers.js'
 
 /**
  * Exports the organisation as a document that `apply` accepts without changes: rows with ids, references by name or email, and a variable
@@ -42,7 +42,7 @@ export async function exportTools(db: Kysely<Tables>, refer: Refer, id: number |
     const custom_headers = headers.map((key, index) => ({ key, value: placeholder(variables[index] ?? '') }))
     return {
       ...entryInWords(columns, refer),
-      ...(definition !== null && { definition: parseExact(definition) }),
+      ...(definition !== null && { definition: parseMarked(definition) }),
       custom_headers,
     }
   })

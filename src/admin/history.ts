@@ -19,7 +19,6 @@ import { sameValue } from '../updates/field-table.js'
 import { entryOf, type HistoryRow, readHistory } from '../updates/history.js'
 import { inOneSnapshot } from '../updates/read.js'
 import { changeAsOperator } from '../updates/write.js'
-import { parseExact } from '../validation/exact-json.js'
 import { changeNotes, decideAsOperator, definitionImpact, type GivenTool, giveDefinition } from './apply/tools.js'
 import { changesInWords, readReferences } from './apply/words.js'
 import { operatorActor } from './operator.js'
@@ -130,7 +129,7 @@ async function givenByHistory(trx: Transaction<Tables>, state: ToolState, { cont
   if (hash !== state.definition_hash && text !== null) {
     const headerNames = state.headers.map(header => header.name)
     // Stores the original text, not the parsed value: even the form of numbers must not change.
-    giveDefinition(given, parseExact(text), headerNames, ['body', 'definition'], text)
+    giveDefinition(given, JSON.parse(text), headerNames, ['body', 'definition'], text)
   }
   const id = content.oauth_config_id
   const isGone =

@@ -13,9 +13,10 @@ import {
   visit,
 } from 'yaml'
 import type { Loc } from '../errors.js'
-import { markedNumber, numberReviver, parseExact, remembered } from '../validation/exact-json.js'
-import { syntaxErrorIn } from '../validation/json-body.js'
+import { placeIn } from '../validation/json-body.js'
+import { JsonRefused, scanJson } from '../validation/json-scanner.js'
 import { Refusal } from './refusal.js'
+import { markedNumber, parseMarked, unmarked } from './written-numbers.js'
 
 /** A parsed JSON or YAML text. */
 export interface Source {
@@ -130,8 +131,7 @@ export function parseSource(given: string): Source {
     return { value: json.value, linesOf: locs => linesInJson(text, locs) }
   }
   if (/^\s*\{\s*"/.test(text)) {
-    const { line, column, reason } = syntaxErrorIn(text)
-    throw new UnreadableText([{ line, msg: `it begins as JSON, and is not JSON from column ${column} on: ${reason}` }])
+    throw new UnreadableText([syntaxFault(text)])
   }
   const counter = new LineCounter()
   counter.addNewLine(0)
@@ -155,8 +155,8 @@ export function parseSource(given: string): Source {
 /** The most syntax faults that are listed. */
 const FAULTS_MAX = 100
 
-/** The deepest nesting of a YAML text, as of a JSON body. */
-const YAML_DEPTH_MAX = 256
+/** The deepest nesting of a text, as of a JSON body. */
+const DEPTH_MAX = 256
 
 /**
  * The syntax tokens of a YAML text. Throws `UnreadableText` where it nests too deep, before anything recursive reads it: a recursion to the
@@ -166,9 +166,9 @@ function* tokensOf(text: string, counter: LineCounter): Generator<CST.Token, voi
   const parser = new Parser(counter.addNewLine)
   for (const lexeme of new Lexer().lex(text)) {
     yield* parser.next(lexeme)
-    if (parser.stack.length <= YAML_DEPTH_MAX) continue
+    if (parser.stack.length <= DEPTH_MAX) continue
     const { line } = counter.linePos(parser.offset)
-    throw new UnreadableText([{ line, msg: `it nests more than ${YAML_DEPTH_MAX} deep` }])
+    throw new UnreadableText([{ line, msg: `it nests more than ${DEPTH_MAX} deep` }])
   }
   yield* parser.end()
 }
@@ -193,9 +193,20 @@ export class UnreadableText extends Refusal {
   }
 }
 
+function syntaxFault(text: string): { line: number; msg: string } {
+  try {
+    scanJson(text, { depthMax: DEPTH_MAX, nodesMax: Number.POSITIVE_INFINITY })
+  } catch (error) {
+    if (!(error instanceof JsonRefused)) throw error
+    const { line, column } = placeIn(text, error.offset)
+    return { line, msg: `it begins as JSON, and is not JSON from column ${column} on: ${error.message}` }
+  }
+  return { line: 1, msg: 'it is not JSON' }
+}
+
 function jsonValue(text: string): { value: unknown } | undefined {
   try {
-    return { value: parseExact(text) }
+    return { value: unmarked(parseMarked(text)) }
   } catch {
     return undefined
   }
@@ -206,7 +217,7 @@ export function plainValue(document: Document): unknown {
   try {
     visit(document, { Scalar: (_, scalar) => markNumber(scalar) })
     // Nested aliases can expand a few lines to gigabytes, so their number is limited.
-    return remembered(document.toJS({ maxAliasCount: 100, reviver: numberReviver }))
+    return unmarked(document.toJS({ maxAliasCount: 100 }))
   } catch (error) {
     // The library's message contains the name of the alias, which is replaced.
     if (error instanceof ReferenceError)

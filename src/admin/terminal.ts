@@ -1,5 +1,3 @@
-import { stringifyExact } from '../validation/exact-json.js'
-
 /*
  * Escapes text for a terminal. Names, prompts and emails come from other people. A control character in them could forge a row, set the
  * window's title or reverse the text.
@@ -32,7 +30,7 @@ function escaped(character: string, digits: 2 | 4): string {
 
 /** JSON without control characters: each is escaped within its string. */
 export function jsonText(value: unknown): string {
-  return stringifyExact(value, 2).replace(CONTROL, found => (found === '\n' ? found : escaped(found, 4)))
+  return JSON.stringify(value, null, 2).replace(CONTROL, found => (found === '\n' ? found : escaped(found, 4)))
 }
 
 /** Formats rows as lines with aligned columns. */

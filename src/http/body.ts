@@ -2,13 +2,14 @@ import type { IncomingHttpHeaders } from 'node:http'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import type { ResourceKind } from '../db/tables.js'
 import { ClientGone, Refused } from '../errors.js'
-import { type JsonBounds, type ParsedBody, parseJsonBody } from '../validation/json-body.js'
+import { type ParsedBody, parseJsonBody } from '../validation/json-body.js'
+import type { JsonBounds } from '../validation/json-scanner.js'
 import type { ParameterTexts } from '../validation/parameters.js'
 
 /** Limits on bodies, by kind of resource. A tool's definition has further limits, which report the place of a fault. */
 export const JSON_BOUNDS = {
-  persona: { depthMax: 64, nodesMax: 20_000, keyBytesMax: 1_024 },
-  tool: { depthMax: 256, nodesMax: 1_000_000, keyBytesMax: 48 * 1_024 },
+  persona: { depthMax: 64, nodesMax: 20_000 },
+  tool: { depthMax: 256, nodesMax: 1_000_000 },
 } as const satisfies Record<ResourceKind, JsonBounds>
 
 /** A large body that may hold a definition, as bytes. A worker parses and checks it. */

@@ -6,7 +6,6 @@ import { ResourceNotFound } from '../errors.js'
 import { AnswerText } from '../updates/answer-text.js'
 import { type AskedHistory, entryOf, type HistoryPage, type ShownChange } from '../updates/history.js'
 import { contentTag } from '../updates/tag.js'
-import { stringifyExact } from '../validation/exact-json.js'
 import { pathId, queryInteger } from '../validation/parameters.js'
 import { INT4_MAX, list, nullable, reference, text, uuid } from '../validation/vocabulary.js'
 import { answerTagged } from './answer.js'
@@ -126,7 +125,7 @@ export function registerHistory(app: FastifyInstance, { resource, lookup, read }
         bytes += texts.at(-1)?.length ?? 0
       ) {
         const row = page.rows[texts.length]
-        if (row !== undefined) texts.push(stringifyExact(entryOf(row, page, changes[texts.length])))
+        if (row !== undefined) texts.push(JSON.stringify(entryOf(row, page, changes[texts.length])))
       }
       const last = page.rows[texts.length - 1]
       const hasMore = page.hasMore || texts.length < page.rows.length

@@ -7,7 +7,6 @@ import { suggestion } from '../validation/nearest-name.js'
 
 const WARNINGS_MAX = 5
 const NAME_LENGTH_MAX = 64
-const PLACE_LENGTH_MAX = 200
 
 /** Adds warnings to an answer (RFC 7234 form `299 - "text"`, ASCII only). Of more than five, the fifth gives the number left out. */
 export function addWarnings(reply: FastifyReply, texts: readonly string[]): void {
@@ -52,13 +51,6 @@ export function notRestoredWarning(name: string): string {
 /** The warning about a field that the creator of an agent must not set. */
 export function newFieldWarning(name: string): string {
   return `field ${name} has the value of a new agent: setting it takes an administrator`
-}
-
-/** The warning about a number that JavaScript rounded: the client read the stored one and sent it back. It has the place and both numbers. */
-export function roundedNumberWarning(at: { path: readonly (string | number)[]; stored: string; sent: string }): string {
-  const place = at.path.join('.')
-  const shown = place.length <= PLACE_LENGTH_MAX ? place : `...${place.slice(-PLACE_LENGTH_MAX)}`
-  return `number ${shortened(at.sent)} replaces ${shortened(at.stored)}, which JavaScript rounds to it, at definition.${shown}`
 }
 
 export function keptByNullWarning(name: string): string {

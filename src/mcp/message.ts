@@ -1,7 +1,8 @@
 import type { Readable } from 'node:stream'
 import { ClientGone, InvalidRequest, type Loc, Refused } from '../errors.js'
 import { fault } from '../validation/faults.js'
-import { type JsonBounds, parseJsonBody } from '../validation/json-body.js'
+import { parseJsonBody } from '../validation/json-body.js'
+import type { JsonBounds } from '../validation/json-scanner.js'
 import { isJsonObject } from '../validation/vocabulary.js'
 
 /* A message of the protocol as bytes. One that is refused has an id too: without it in the answer, a client ends its session. */

@@ -41,7 +41,6 @@ export function registerCreateTool(app: FastifyInstance, options: ToolOptions): 
       const content = await options.workers.run('create_custom_tool', request, { strict: creator.strict })
       const { fields, origins, definitionFaults, unknown, notes } = content
       if (fields.definition) noteFacts(fields.definition.hash, { origins })
-      for (const hash of content.plain) noteFacts(hash, { isPlain: true })
       const vault = options.vault()
       const key = query.dry_run ? undefined : headers['idempotency-key']
       // Only a repeated request (with a key) is compared with stored values.

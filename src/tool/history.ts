@@ -11,7 +11,6 @@ import {
   shownChange,
   sideOf,
 } from '../updates/history.js'
-import { parseExact } from '../validation/exact-json.js'
 import type { ToolState } from './snapshot.js'
 
 /** Two definitions as JSON text, the older one first. */
@@ -65,7 +64,7 @@ export async function toolChanges(
     if (field !== 'definition') return sideOf(value, state.id, version)
     const text = texts.get(String(value))
     const bytes = text === undefined ? null : Buffer.byteLength(text)
-    if (text !== undefined && bytes !== null && bytes <= SHOWN_BYTES_MAX) return { value: parseExact(text) }
+    if (text !== undefined && bytes !== null && bytes <= SHOWN_BYTES_MAX) return { value: JSON.parse(text) }
     return { shortened: { digest: String(value), bytes, href: hrefOf(state.id, version) } }
   }
 }

@@ -74,7 +74,7 @@ interface Checked {
 export async function preparedRestoration(
   job: Job<RestoreTypes>,
   state: ToolState,
-  check: (text: string, hash: string, state: ToolState) => Promise<Checked>,
+  check: (text: string, state: ToolState) => Promise<Checked>,
 ): Promise<ToolRestore> {
   const { request } = job
   requireManageable(state)
@@ -83,7 +83,7 @@ export async function preparedRestoration(
   const { name, description, passthrough_auth, oauth_config_id, definition_hash: hash } = content
   const fields = { name, description, passthrough_auth, oauth_config_id }
   if (text === null || hash === null) return { ...request, fields, then }
-  const { definitionFaults, origins } = await check(text, hash, state)
+  const { definitionFaults, origins } = await check(text, state)
   noteFacts(hash, { origins })
   return { ...request, fields: { ...fields, definition: { text, hash } }, definitionFaults, origins, then }
 }

@@ -57,12 +57,12 @@ export function registerRestoreTool(app: FastifyInstance, options: ToolOptions):
       }
       const job = { database, resource: toolRestoration, request: asked }
       const notes: string[] = []
-      const check = async (text: string, hash: string, state: ToolState) => {
-        const work = { strict: false, hash, headerNames: state.headers.map(({ name }) => name) }
+      const check = async (text: string, state: ToolState) => {
+        const work = { strict: false, headerNames: state.headers.map(({ name }) => name) }
         const stored = { bytes: Buffer.byteLength(text), text: async () => text }
         const checked = await options.workers.run('check_stored', { body: {}, caller, raw }, work, stored)
         notes.push(...checked.notes)
-        return checked
+        return { ...checked, definitionFaults: checked.faults }
       }
       const restored = await withScopeTold(database, asked, id, () =>
         updateOnce(database, toolRestoration, asked, prefetched, state => preparedRestoration(job, state, check)),

@@ -1,31 +1,30 @@
 import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import { DEFINITION_LIMITS } from '../definition/index.js'
-import { type Fault, ResourceNotFound } from '../errors.js'
+import { ResourceNotFound } from '../errors.js'
 import { answerUpdate } from '../http/answer.js'
-import { JSON_BOUNDS, UnparsedBody } from '../http/body.js'
+import { JSON_BOUNDS } from '../http/body.js'
 import { bodyBounds } from '../http/openapi.js'
 import { DryRun } from '../http/parameters.js'
 import { UpdateHeaders, updateResponses, updaterOf } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
-import { overwriteWarning, roundedNumberWarning, unknownFieldWarnings } from '../http/warnings.js'
+import { overwriteWarning, unknownFieldWarnings } from '../http/warnings.js'
 import { fingerprint } from '../secrets/redaction.js'
 import type { Vault } from '../secrets/vault.js'
 import { requestKey } from '../updates/idempotency.js'
 import type { OperationOptions } from '../updates/resource.js'
 import { updateOnce } from '../updates/update-once.js'
 import { pathId } from '../validation/parameters.js'
-import { factsOf, noteFacts } from './definition-cache.js'
+import { noteFacts } from './definition-cache.js'
 import type { HeaderTrials } from './header-trials.js'
 import { headerFaults } from './headers.js'
 import { toolResource } from './resource.js'
 import { CustomToolUpdate, ToolSnapshot } from './schema.js'
 import { TOOL_LOOKUP, type ToolState } from './snapshot.js'
-import { baseOf, textOf } from './stored-definition.js'
+import { textOf } from './stored-definition.js'
 import { withScopeTold } from './tool-use.js'
 import type { BodyWorkers } from './worker/pool.js'
 import type { UpdateContent } from './worker/tasks.js'
-import type { RoundedNumber } from './written-numbers.js'
 
 /** Describes the limits of a body and its definition for the OpenAPI document. */
 export function boundsOf({ bodyLimitBytes }: { bodyLimitBytes: number }): string {
@@ -85,25 +84,17 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
       // This route's lookup reads the tool along with the caller.
       const prefetched = request.prefetched as ToolState | null
       const mayTell = prefetched !== null && prefetched.managed_as !== null // other callers must learn nothing
-      const isAboutDefinition = request.body instanceof UnparsedBody || Boolean(request.body.definition)
-      const base = mayTell && isAboutDefinition ? await baseOf(database, prefetched, updater) : undefined
-      const stored =
-        base === undefined || factsOf(base.hash).isPlain
-          ? undefined
-          : { bytes: base.bytes, text: () => textOf(database, base) }
       const storedHeaders = mayTell ? prefetched.headers.map(({ name }) => name) : []
-      const reading = { strict, baseHash: base?.hash, storedHeaders }
-      const content = await options.workers.run('update_custom_tool', request, reading, stored)
-      const { fields, origins, definitionFaults, unknown, notes, rounded } = content
+      const content = await options.workers.run('update_custom_tool', request, { strict, storedHeaders })
+      const { fields, origins, definitionFaults, unknown, notes } = content
       if (fields.definition) noteFacts(fields.definition.hash, { origins })
-      for (const hash of content.plain) noteFacts(hash, { isPlain: true })
       const given = fields.custom_headers ?? []
       const names = new Set(given.map(({ key }) => key.toLowerCase()))
       const isDropped =
         fields.custom_headers !== undefined && storedHeaders.some(name => !names.has(name.toLowerCase()))
       if (isDropped && fields.definition === undefined && prefetched?.definition_hash) {
         const { definition_hash: hash, definition_bytes: bytes } = prefetched
-        const work = { strict: false, hash, headerNames: given.map(({ key }) => key) }
+        const work = { strict: false, headerNames: given.map(({ key }) => key) }
         const text = { bytes, text: () => textOf(database, { hash, bytes }) }
         const checked = await options.workers.run('check_stored', { body: {}, caller, raw: request.raw }, work, text)
         notes.push(...checked.notes)
@@ -120,7 +111,7 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
         id,
         fields,
         origins,
-        definitionFaults: [...definitionFaults, ...(strict ? rounded.map(roundedFault) : [])],
+        definitionFaults,
         vault: options.vault(),
         key: requestKey(caller, dryRun ? undefined : headers['idempotency-key'], () => [
           'tool',
@@ -133,7 +124,6 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
       )
       const { decision } = updated
       const warnings = [
-        ...(decision === null ? [] : rounded.map(roundedNumberWarning)),
         ...(decision?.notes ?? []),
         ...updated.overwritten.map(overwriteWarning),
         ...unknownFieldWarnings(CustomToolUpdate, unknown),
@@ -144,19 +134,10 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
   )
 }
 
-function roundedFault({ path, stored, sent }: RoundedNumber): Fault {
-  const msg = `${sent} is the stored ${stored} as rounded by JavaScript: send the stored number, or leave the definition out`
-  return { loc: ['body', 'definition', ...path], msg, type: 'number_rounded' }
-}
-
 /** Returns the identity of a request for its idempotency key (id 0 for a creation): the definition by hash, header values by keyed fingerprints. */
-export function askedBy(
-  id: number,
-  { fields, sentHash, definitionFaults }: UpdateContent,
-  { deploymentKey }: Vault,
-): unknown[] {
+export function askedBy(id: number, { fields, definitionFaults }: UpdateContent, { deploymentKey }: Vault): unknown[] {
   const mark = (name: string, value: string) =>
     deploymentKey && fingerprint(deploymentKey, id, name, value).toString('hex')
   const headers = fields.custom_headers?.map(({ key, value }) => [key, mark(key, value)])
-  return [id, { ...fields, definition: sentHash, custom_headers: headers }, definitionFaults.length]
+  return [id, { ...fields, definition: fields.definition?.hash, custom_headers: headers }, definitionFaults.length]
 }

@@ -41,25 +41,12 @@ t.test('422 or a warning, with the remedy, for what people paste', async t => {
     ],
     [good, ['body', 'definition'], 'wrap the document as {"definition": ...}'],
     ['{"swagger": "2.0"}', ['body', 'definition'], 'wrap the document as {"definition": ...}'],
-    [
-      '{"definition": {\n  "openapi": "3.0.3"\n  "info": {}}}',
-      ['body', 40],
-      "Expected ',' or '}' after property value at line 3, column 3",
-    ],
+    ['{"definition": {\n  "openapi": "3.0.3"\n  "info": {}}}', ['body', 40], "Expected ',' or '}' at line 3, column 3"],
   ] as const) {
     const answer = await post(body)
     t.equal(answer.statusCode, 422, body)
     t.match(answer.json().detail, [{ loc, msg }])
   }
-  const twice = `{"definition": ${good.replace('"summary":"A"', '"summary":"B","summary":"A"')}}`
-  const full = await post(twice)
-  t.match(full.json().warnings, [
-    { type: 'key_repeated', loc: ['body', 'definition', 'paths', '/a', 'get', 'summary'] },
-  ])
-  t.match((await post(twice, 'POST', VALIDATE)).headers.warning, 'repeats the key definition.paths./a.get.summary')
-  t.match((await post(twice, 'POST', `${VALIDATE}?complete=true`)).headers.warning, 'repeats the key')
-  const large = await post(twice.replace('"title":"T"', `"title":"${'T'.repeat(20_000)}"`))
-  t.match(large.json().warnings, [{ type: 'key_repeated' }], 'in a worker too')
   t.match((await post(good, 'PUT', '/admin/tool/custom/10')).headers.warning, 'wrap it as')
 })
 

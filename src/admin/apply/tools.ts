@@ -21,10 +21,10 @@ import {
 import { type ToolState, toolState } from '../../tool/snapshot.js'
 import { GENESIS_HASH, sha256 } from '../../updates/audit.js'
 import { changeAsOperator } from '../../updates/write.js'
-import { parseBigInts, parseExact, stringifyExact } from '../../validation/exact-json.js'
 import type { SectionName, ToolEntry } from '../document.js'
 import { counted, Refusal } from '../refusal.js'
 import { readSource } from '../source.js'
+import { writtenText } from '../written-numbers.js'
 import {
   type Catalogue,
   type Matched,
@@ -124,7 +124,7 @@ export async function definitionImpact(
   const stored = state && (await definitionText(db, state.definition_hash))
   if (stored === undefined) return given.operations ?? []
   const options = { headerNames, headerNamesBefore }
-  const changes = definitionChanges(parseBigInts(stored), parseBigInts(definition?.text ?? stored), options)
+  const changes = definitionChanges(JSON.parse(stored), JSON.parse(definition?.text ?? stored), options)
   return changes.map(change => [change.operation, change.msg].filter(Boolean).join(': '))
 }
 
@@ -135,12 +135,13 @@ export async function definitionText(db: Kysely<Tables>, hash: string | null): P
   return rows[0]?.text
 }
 
-/** The stored definition if the document has an equal one. It keeps its stored text, and is not refused by rules that became stricter. */
+/** The stored definition if the document has the same values, in any form and order of YAML: it keeps its text and is not judged again. */
 async function sameDefinition(db: Kysely<Tables>, state: ToolState | undefined, text: string) {
   const hash = state?.definition_hash ?? null
   if (hash === null) return undefined
   const stored = hash === sha256(text) ? text : await definitionText(db, hash)
-  return stored !== undefined && (stored === text || stringifyExact(parseExact(stored)) === text)
+  return stored !== undefined &&
+    (stored === text || JSON.stringify(JSON.parse(stored)) === JSON.stringify(JSON.parse(text)))
     ? { text: stored, hash }
     : undefined
 }
@@ -189,7 +190,7 @@ export function giveDefinition(
 ): undefined {
   const checked = checkDefinition(definition, { headerNames, at })
   if (!checked.ok) return void given.definitionFaults.push(...checked.faults)
-  const stored = text ?? stringifyExact(definition)
+  const stored = text ?? writtenText(definition)
   given.fields.definition = { text: stored, hash: sha256(stored) }
   given.warnings = checked.warnings.length
   given.operations = checked.methods.map(({ name, method, path }) => `${name}: ${method.toUpperCase()} ${path}`)
@@ -309,7 +310,7 @@ async function takeDefinition(
     if (!(error instanceof Refusal)) throw error
     return note(error.message, 'definition_file')
   }
-  const same = await sameDefinition(db, state, stringifyExact(value))
+  const same = await sameDefinition(db, state, writtenText(value))
   if (same !== undefined) {
     given.fields.definition = same
     return

@@ -3,7 +3,6 @@ import { sql } from 'kysely'
 import type { ResourceKind } from '../../db/tables.js'
 import { toFunctions } from '../../definition/index.js'
 import type { Header } from '../../tool/headers.js'
-import { parseBigInts, stringifyExact } from '../../validation/exact-json.js'
 import { isJsonObject } from '../../validation/vocabulary.js'
 import { readReferences } from '../apply/words.js'
 import { exportAgents } from '../export.js'
@@ -157,14 +156,14 @@ async function showToolCommand(
   if (!asFunctions) return showRecord(call, { ...tool, custom_headers, definition })
   if (definition === null) throw new Refusal('this tool has no definition')
   const headerNames = (custom_headers as Header[]).map(({ key }) => key)
-  call.printJson(toFunctions(parseBigInts(stringifyExact(definition)), { headerNames }))
+  call.printJson(toFunctions(definition, { headerNames }))
 }
 
 /** Prints a record with one field per line. Texts of several lines follow below their name. */
 function showRecord(call: Call, record: Record<string, unknown>): undefined {
   call.answer(record, () => {
     for (const [field, value] of Object.entries(record)) {
-      const text = typeof value === 'string' ? value : stringifyExact(value, isJsonObject(value) ? 2 : 0)
+      const text = typeof value === 'string' ? value : JSON.stringify(value, null, isJsonObject(value) ? 2 : 0)
       if (text.includes('\n')) {
         call.print(`${field}:`)
         // Indented, so that no line can be mistaken for output of the program.

@@ -9,7 +9,6 @@ import {
   withoutSecrets,
 } from '../../definition/index.js'
 import type { Loc } from '../../errors.js'
-import { numberTexts, parseBigInts, stringifyExact } from '../../validation/exact-json.js'
 import { jsonDocumentText, yamlText } from '../document-text.js'
 import { counted, EXIT, placeText } from '../refusal.js'
 import { readGivenSource } from '../source.js'
@@ -49,7 +48,6 @@ async function validateCommand(call: Call, options: ValidateOptions, file: strin
         at,
         ...(server !== undefined && { server }),
         dropsUnsupported: dropUnsupported,
-        numbers: numberTexts,
       })
     : undefined
   const check = completion?.check ?? checkDefinition(value, { at })
@@ -62,7 +60,7 @@ async function validateCommand(call: Call, options: ValidateOptions, file: strin
     return inGiven.map((found, i) => ({ line: lines[i] ?? 1, ...found }))
   }
   const definition = completion && check.ok ? completion.definition : value
-  const functions = check.ok && asFunctions ? toFunctions(parseBigInts(stringifyExact(definition))) : undefined
+  const functions = check.ok && asFunctions ? toFunctions(definition) : undefined
   const answer = {
     ok: check.ok,
     ...(check.ok && { methods: check.methods }),
@@ -102,7 +100,7 @@ async function validateCommand(call: Call, options: ValidateOptions, file: strin
 function changeShown({ op, path, from, before, after, type }: Edit): string {
   if (path.length === 0) return ''
   const [old, next] = [before, after].map(value => {
-    const whole = stringifyExact(value)
+    const whole = JSON.stringify(value)
     const text = type.startsWith('server_') ? withoutSecrets(whole) : whole
     return text.length > EDIT_CHARACTERS ? `${text.slice(0, EDIT_CHARACTERS)}...` : text
   })

@@ -4,8 +4,7 @@ import type { Caller } from '../../auth/caller.js'
 import { ClientGone, InvalidRequest, TRY_AGAIN, Unavailable } from '../../errors.js'
 import { INLINE_BYTES_MAX, UnparsedBody } from '../../http/body.js'
 import type { Bounded } from '../../updates/resource.js'
-import { writerFor } from '../../validation/exact-json.js'
-import { repeatedKeys } from '../../validation/json-body.js'
+import { definitionTextOf } from '../../validation/json-body.js'
 import {
   type Job,
   type Outcome,
@@ -93,7 +92,7 @@ export class BodyWorkers {
       const sent =
         body instanceof UnparsedBody
           ? { bytes: body.bytes }
-          : { text: writerFor(body as object)(body), repeated: repeatedKeys(body as object) }
+          : { text: JSON.stringify(body), definition: definitionTextOf(body as object) }
       const outcome = await this.#outcome({ name, body: sent, strict, input: await withStored(input, stored) })
       if ('faults' in outcome) throw new InvalidRequest(outcome.faults)
       if ('failure' in outcome) throw new Error(outcome.failure)

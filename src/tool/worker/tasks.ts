@@ -4,7 +4,6 @@ import {
   type DefinitionCheck,
   DefinitionRefused,
   definitionChanges,
-  type Finding,
   GivenPlaces,
   originsOf,
   type Repair,
@@ -13,24 +12,15 @@ import {
 } from '../../definition/index.js'
 import { type Fault, InvalidRequest, type Loc } from '../../errors.js'
 import { JSON_BOUNDS } from '../../http/body.js'
-import { shortened, unknownFieldWarnings } from '../../http/warnings.js'
+import { unknownFieldWarnings } from '../../http/warnings.js'
 import { sha256 } from '../../updates/audit.js'
 import { bodyCheck } from '../../validation/body-check.js'
-import {
-  numberTexts,
-  parseBigInts,
-  parseExact,
-  stringifyExact,
-  withBigInts,
-  writerFor,
-} from '../../validation/exact-json.js'
 import { boundFaults, unknownFields } from '../../validation/faults.js'
-import { parseJsonBody, repeatedKeys, withRepetitions } from '../../validation/json-body.js'
+import { type DefinitionText, definitionTextOf, parseJsonBody, withDefinitionText } from '../../validation/json-body.js'
 import { factsOf, noteFacts } from '../definition-cache.js'
 import type { DefinitionPair } from '../history.js'
-import type { ToolUpdateFields } from '../rules.js'
+import type { CheckedDefinition, ToolUpdateFields } from '../rules.js'
 import { CustomToolCreate, CustomToolUpdate, ValidateToolRequest } from '../schema.js'
-import { compareNumbers, type RoundedNumber } from '../written-numbers.js'
 
 /** The most unknown fields collected; an answer names five. */
 const UNKNOWN_FIELDS_MAX = 1000
@@ -38,12 +28,6 @@ const UNKNOWN_FIELDS_MAX = 1000
 /** The parsed content of a tool update. */
 export interface UpdateContent {
   fields: ToolUpdateFields
-  /** The hash of the definition in the request. */
-  sentHash: string | undefined
-  /** Hashes of definitions whose numbers JavaScript writes unchanged. */
-  plain: string[]
-  /** Numbers of the edited definition that the client rounded. */
-  rounded: RoundedNumber[]
   /** The server origins of the definition. */
   origins: ReadonlySet<string>
   definitionFaults: Fault[]
@@ -52,84 +36,66 @@ export interface UpdateContent {
   unknown: Loc[]
 }
 
-/**
- * Parses a valid body. `null` keeps a field, except `oauth_config_id`. A definition that differs from `stored` only in how numbers are
- * written (`1.0` and `1`) counts as `stored`. `storedHeaders` are the tool's header names.
- */
-function updateContentOf(
-  body: CustomToolUpdate,
-  {
-    baseHash,
-    stored,
-    storedHeaders = [],
-  }: { baseHash?: string | undefined; stored?: string; storedHeaders?: string[] },
-): UpdateContent {
+/** Parses a valid body. `null` keeps a field, except `oauth_config_id`. `storedHeaders` are the tool's header names. */
+function updateContentOf(body: CustomToolUpdate, { storedHeaders = [] }: { storedHeaders?: string[] }): UpdateContent {
   const { definition, oauth_config_id, ...others } = body
-  const write = writerFor(body)
-  const text = definition ? definitionOf(write(definition)) : undefined
   const headerNames = body.custom_headers?.map(header => header.key) ?? storedHeaders
-  const checked = text && checkedOnce(text.hash, definition, headerNames)
-  const sent = checked?.faults.length === 0 ? text : undefined
-  const isCompared = stored !== undefined && baseHash !== undefined && sent !== undefined && sent.hash !== baseHash
-  const compared = isCompared ? compareNumbers(stored, definition as object) : undefined
+  const checked = definition ? checkedOnce(definition, textIn(body), headerNames) : undefined
   const given = Object.entries(others).filter(
     ([name, value]) => value !== null && Object.hasOwn(CustomToolUpdate.properties, name),
   )
   const fields: ToolUpdateFields = {
     ...Object.fromEntries(given),
     ...(oauth_config_id !== undefined && { oauth_config_id }),
-    ...(sent && { definition: isCompared && compared?.isSame ? { text: stored, hash: baseHash } : sent }),
+    ...(checked?.definition && { definition: checked.definition }),
   }
   return {
     fields,
-    sentHash: sent?.hash,
-    plain: [
-      ...(sent && write === JSON.stringify ? [sent.hash] : []),
-      ...(isCompared && compared?.isPlain ? [baseHash] : []),
-    ],
-    rounded: compared?.rounded ?? [],
-    origins: sent ? (factsOf(sent.hash).origins ?? originsOf(definition)) : new Set(),
+    origins: checked?.origins ?? new Set(),
     definitionFaults: checked?.faults ?? [],
-    notes: [...(checked?.notes ?? []), ...repetitionNotes(body), ...wrapperNotes(body)],
+    notes: [...(checked?.notes ?? []), ...wrapperNotes(body)],
     unknown: unknownFields(CustomToolUpdate, body).slice(0, UNKNOWN_FIELDS_MAX),
   }
 }
 
-/** Checks a definition, and caches success by its hash and header names. */
-function checkedOnce(hash: string, definition: unknown, headerNames: readonly string[]) {
+interface Checked {
+  /** Present if it has no faults. */
+  definition?: CheckedDefinition
+  faults: Fault[]
+  notes: string[]
+  origins: ReadonlySet<string>
+}
+
+/** Checks a definition for a tool with these headers. The result of an accepted one is remembered by its hash. */
+function checkedOnce(definition: unknown, { text, repeated }: DefinitionText, headerNames: readonly string[]): Checked {
+  const hash = sha256(text)
   const headers = JSON.stringify(headerNames)
-  const known = factsOf(hash).checked
-  if (known?.headers === headers) return { faults: [], notes: known.notes }
+  const known = factsOf(hash)
+  if (known.checked?.headers === headers && known.origins)
+    return { definition: { text, hash }, faults: [], notes: known.checked.notes, origins: known.origins }
   const check = checkDefinition(definition, { headerNames })
+  const faults = [...repeated.map(repeatedKey), ...(check.ok ? [] : check.faults)]
   const notes = definitionNotes(check)
-  if (check.ok) noteFacts(hash, { checked: { headers, notes } })
-  return { faults: check.ok ? [] : check.faults, notes }
+  if (faults.length > 0) return { faults, notes, origins: new Set() }
+  const origins = originsOf(definition)
+  noteFacts(hash, { origins, checked: { headers, notes } })
+  return { definition: { text, hash }, faults, notes, origins }
 }
 
-/** Returns a warning for each repeated key of a definition. Parsing kept only the last value. */
-function repetitionsIn(body: object): Finding[] {
-  const msg = 'this key is repeated in its object: only the last one counts'
-  return repeatedKeys(body)
-    .filter(([field]) => field === 'definition')
-    .map(loc => ({ severity: 'warning', loc: ['body', ...loc], msg, type: 'key_repeated' }))
+/** The text of the definition in a body. A program's own request has none: it is written as JavaScript writes it. */
+function textIn(body: { definition?: unknown }): DefinitionText {
+  return definitionTextOf(body) ?? { text: JSON.stringify(body.definition), repeated: [] }
 }
 
-function repetitionNotes(body: object): string[] {
-  const [first, ...others] = repetitionsIn(body)
-  const more = others.length === 0 ? '' : ` and ${others.length} more`
-  return first === undefined
-    ? []
-    : [`the definition repeats the key ${shortened(first.loc.slice(1).join('.'))}${more}: the last one counts`]
+function repeatedKey(place: Loc): Fault {
+  const msg = 'This key is in its object twice, and a parser keeps only one of them'
+  return { loc: ['body', ...place], msg, type: 'json_key_repeated' }
 }
 
 /** Returns the note about a document sent without its wrapper object. */
 function wrapperNotes(body: object): string[] {
   const isBare = ['openapi', 'swagger'].some(key => Object.hasOwn(body, key)) && !Object.hasOwn(body, 'definition')
   return isBare ? ['to store an OpenAPI document, wrap it as {"definition": ...}'] : []
-}
-
-function definitionOf(text: string) {
-  return { text, hash: sha256(text) }
 }
 
 /** Returns the warnings of an accepted definition for the `Warning` header. */
@@ -177,23 +143,21 @@ function validationOf(
   }
   const definition = completion?.definition ?? body.definition
   const checked = completion?.check ?? checkDefinition(definition, { headerNames })
-  if (!checked.ok) throw new InvalidRequest(checked.faults)
+  const repeated = textIn(body).repeated.map(repeatedKey)
+  if (!checked.ok || repeated.length > 0) throw new InvalidRequest([...repeated, ...(checked.ok ? [] : checked.faults)])
   const full = query.report === 'full'
   const unknown = unknownFields(ValidateToolRequest, body).slice(0, UNKNOWN_FIELDS_MAX)
   const answer = {
     methods: query.raw_names ? checked.methods.map(withRawName) : checked.methods,
-    ...(full && { warnings: [...repetitionsIn(body), ...checked.warnings] }),
+    ...(full && { warnings: checked.warnings }),
     ...(query.view === 'functions' && { functions: toFunctions(definition, { headerNames }) }),
     ...(completion && { completed: shownCompletion(completion) }),
     ...(use && { impact: impactOf(use, stored ?? null, definition, headerNames) }),
   }
-  const text = writerFor(body)(answer)
+  const text = JSON.stringify(answer)
   return {
     answer: text.length > 128 * 1024 ? Buffer.from(text) : text,
-    warnings: [
-      ...unknownFieldWarnings(ValidateToolRequest, unknown),
-      ...(full ? [] : [...repetitionNotes(body), ...definitionNotes(checked)]),
-    ],
+    warnings: [...unknownFieldWarnings(ValidateToolRequest, unknown), ...(full ? [] : definitionNotes(checked))],
   }
 }
 
@@ -206,7 +170,6 @@ function completed(definition: unknown, { server, drop }: ValidationQuery, heade
     headerNames,
     ...(server !== undefined && { server }),
     dropsUnsupported: drop !== undefined,
-    numbers: numberTexts,
   })
 }
 
@@ -230,26 +193,21 @@ function shownCompletion({ definition, edits, dropped }: Repair) {
 function functionsOf(_: unknown, { headerNames, stored }: { headerNames: string[]; stored?: string }): string {
   if (stored === undefined) return '{"functions":[]}'
   try {
-    return stringifyExact({ functions: toFunctions(parseExact(stored), { headerNames, at: ['definition'] }) })
+    return JSON.stringify({ functions: toFunctions(JSON.parse(stored), { headerNames, at: ['definition'] }) })
   } catch (error) {
     if (error instanceof DefinitionRefused) return JSON.stringify({ functions: [], faults: error.faults })
     throw error
   }
 }
 
-/** Checks a stored definition that is restored, for a tool with these headers. */
-function storedCheckOf(
-  _: unknown,
-  { stored = '', hash, headerNames }: { stored?: string; hash: string; headerNames: string[] },
-) {
-  const definition = parseExact(stored)
-  const { faults, notes } = checkedOnce(hash, definition, headerNames)
-  return { definitionFaults: faults, notes, origins: originsOf(definition) }
+/** Checks a stored definition, for a tool with these headers. */
+function storedCheckOf(_: unknown, { stored = '', headerNames }: { stored?: string; headerNames: string[] }): Checked {
+  return checkedOnce(JSON.parse(stored), { text: stored, repeated: [] }, headerNames)
 }
 
 /** Compares each pair of definitions for a model, for a tool with these headers. */
 function comparisonOf(_: unknown, { pairs, headerNames }: { pairs: DefinitionPair[]; headerNames: string[] }) {
-  return pairs.map(([before, after]) => definitionChanges(parseBigInts(before), parseBigInts(after), { headerNames }))
+  return pairs.map(([before, after]) => definitionChanges(JSON.parse(before), JSON.parse(after), { headerNames }))
 }
 
 /** The tasks on bodies of tool operations: each has the body's schema and a pure function. */
@@ -271,7 +229,7 @@ export type TaskResult<Name extends TaskName> = ReturnType<(typeof TASKS)[Name][
 export interface Job {
   name: TaskName
   /** The received bytes, or the text of a body that is already checked. */
-  body: { bytes: Uint8Array } | { text: string; repeated: readonly Loc[] }
+  body: { bytes: Uint8Array } | { text: string; definition: DefinitionText | undefined }
   strict: boolean
   input: object
 }
@@ -285,7 +243,7 @@ export function outcomeOf({ name, body, strict, input }: Job): Outcome {
     const { check, run } = TASKS[name]
     const verdict =
       'text' in body
-        ? { value: withRepetitions(parseExact(body.text) as object, body.repeated) }
+        ? { value: withDefinitionText(JSON.parse(body.text), body.definition) }
         : check(parseJsonBody(body.bytes, JSON_BOUNDS.tool), { mask: undefined, strict })
     if ('faults' in verdict) return { faults: boundFaults(verdict.faults) }
     const work = run as (body: unknown, input: unknown) => unknown // the body passed the task's schema
@@ -310,7 +268,7 @@ function impactOf(use: Omit<ToolUse, 'isWhole'>, stored: string | null, definiti
   const { ids, others } = use
   // Without a stored definition, every operation is new and nothing else changes. The cast: a valid definition is an
   // object.
-  const before = stored === null ? { ...(definition as object), paths: {} } : parseBigInts(stored)
-  const changes = definitionChanges(before, withBigInts(definition), { headerNames })
+  const before = stored === null ? { ...(definition as object), paths: {} } : JSON.parse(stored)
+  const changes = definitionChanges(before, definition, { headerNames })
   return { changes, agents: { ids, others } }
 }
