@@ -4,8 +4,7 @@ import { type DefinitionText, MARK } from '../updates/answer-text.js'
 
 /* Caches of definition texts and of facts about definitions, by hash in hex. Definitions never change, so no entry can be stale. */
 
-/** Large enough for all definitions of one answer. */
-const TEXT_BYTES_MAX = 32 * 1024 * 1024
+const TEXT_BYTES_MAX = 16 * 1024 * 1024
 const texts = new LRUCache<string, Buffer>({ maxSize: TEXT_BYTES_MAX, maxEntrySize: TEXT_BYTES_MAX / 2 })
 
 /** A snapshot of the cached texts of some definitions, by hash. Later evictions do not change it. */
@@ -57,8 +56,6 @@ export function cacheText(hash: string, text: string): Buffer {
 }
 
 interface Facts {
-  /** True if JavaScript writes all of its numbers as the text does. */
-  isPlain?: true
   origins?: ReadonlySet<string>
   /** The headers for which the definition passed the check, and the notes. */
   checked?: { headers: string; notes: string[] }
@@ -72,13 +69,13 @@ export function factsOf(hash: string | null): Facts {
   return hash === null ? { origins: new Set() } : (facts.get(hash) ?? NOTHING)
 }
 
-/** A set of origins with more characters is not cached. */
+/** Longer addresses are not cached. */
 const ORIGIN_CHARACTERS_MAX = 2_000
 
 /** Adds facts about a definition. */
-export function noteFacts(hash: string, { origins, ...found }: Facts): void {
-  const isKept = origins && [...origins].join('').length <= ORIGIN_CHARACTERS_MAX
-  facts.set(hash, { ...facts.get(hash), ...found, ...(isKept && { origins }) })
+export function noteFacts(hash: string, found: Facts): void {
+  if ([...(found.origins ?? [])].join('').length > ORIGIN_CHARACTERS_MAX) return
+  facts.set(hash, { ...facts.get(hash), ...found })
 }
 
 /** Splits a statement's text at its marks (`markedDefinition`), and inserts the cached definitions that the statement left out. */

@@ -70,7 +70,7 @@ export function registerReadTool(app: FastifyInstance, { database, workers, ...l
 
   async function functionsText({ caller, raw }: TaskRequest, state: ToolState): Promise<AnswerText> {
     const { definition_hash: hash, definition_bytes: bytes, headers } = state
-    const stored = hash === null ? undefined : { bytes, text: () => textOf(database, { hash, bytes }) }
+    const stored = hash === null ? undefined : { bytes, text: () => textOf(database, hash) }
     const headerNames = headers.map(({ name }) => name)
     const text = await workers.run('read_functions', { body: {}, caller, raw }, { strict: false, headerNames }, stored)
     const size = Buffer.byteLength(text)

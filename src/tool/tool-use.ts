@@ -135,7 +135,7 @@ export async function readToolUse(
     const headerNames = state.headers.map(({ name }) => name)
     if (hash === null) return { use, stored: undefined, headerNames }
     const text = async () => {
-      const stored = await textOf(database, { hash, bytes })
+      const stored = await textOf(database, hash)
       if (stored === undefined) throw new ResourceNotFound('tool')
       return stored
     }

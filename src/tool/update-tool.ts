@@ -95,7 +95,7 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
       if (isDropped && fields.definition === undefined && prefetched?.definition_hash) {
         const { definition_hash: hash, definition_bytes: bytes } = prefetched
         const work = { strict: false, headerNames: given.map(({ key }) => key) }
-        const text = { bytes, text: () => textOf(database, { hash, bytes }) }
+        const text = { bytes, text: () => textOf(database, hash) }
         const checked = await options.workers.run('check_stored', { body: {}, caller, raw: request.raw }, work, text)
         notes.push(...checked.notes)
       }

@@ -76,7 +76,7 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
   }
 
   function key(keys: Set<string> | undefined): void {
-    if (text.charCodeAt(at) !== QUOTE) throw expected('a property name in double quotes')
+    if (text.charCodeAt(at) !== QUOTE) throw expected('double-quoted property name')
     const start = at
     string()
     if (at - start > KEY_CHARACTERS_MAX)

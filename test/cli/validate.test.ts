@@ -11,7 +11,7 @@ const agentctl = (...args: string[]) => agentctlOf({ url: '', args })
 
 const INCOMPLETE = `# Our shop
 openapi: 3.1.0
-info: { title: Shop, version: '1', x-id: 12345678901234567890 }
+info: { title: Shop, version: '1' }
 paths:
   /items/{id}:
     get:
@@ -54,7 +54,6 @@ t.test('--complete prints plain YAML, or JSON as it came; edits and findings sta
   const { status, stdout, stderr } = await agentctl('validate', file('in.yaml', INCOMPLETE), ...REPAIR)
   t.equal(status, 0, stderr)
   t.match(stderr, /operation_id_added[\s\S]*4 edits, 1 operation left out/)
-  t.match(stdout, /^ +x-id: 12345678901234567890$/m, 'numbers are written as they were')
   const { definition } = repairDefinition(parseSource(INCOMPLETE).value, {
     server: 'https://shop.example.com',
     dropsUnsupported: true,

@@ -100,7 +100,7 @@ async function validateCommand(call: Call, options: ValidateOptions, file: strin
 function changeShown({ op, path, from, before, after, type }: Edit): string {
   if (path.length === 0) return ''
   const [old, next] = [before, after].map(value => {
-    const whole = JSON.stringify(value)
+    const whole = JSON.stringify(value ?? null)
     const text = type.startsWith('server_') ? withoutSecrets(whole) : whole
     return text.length > EDIT_CHARACTERS ? `${text.slice(0, EDIT_CHARACTERS)}...` : text
   })
