@@ -52,7 +52,7 @@ t.test('the document is valid OpenAPI 3.1 and names the operations', async t => 
       operationId: 'restore_custom_tool',
       ...common,
     },
-    { path: '/admin/tool/custom/validate', method: 'post', operationId: 'validate_tool', ...common },
+    { path: '/admin/tool/custom/validate', method: 'post', operationId: 'validate_custom_tool', ...common },
   ])
 })
 

@@ -12,13 +12,16 @@ const ERROR_NAMES = {
   401: 'UnauthorizedError',
   403: 'ForbiddenError',
   404: 'NotFoundError',
+  408: 'RequestTimeoutError',
   409: 'ConflictError',
   410: 'GoneError',
   412: 'PreconditionFailedError',
   413: 'ContentTooLargeError',
+  414: 'UriTooLongError',
   415: 'UnsupportedMediaTypeError',
   428: 'PreconditionRequiredError',
   429: 'TooManyRequestsError',
+  431: 'HeadersTooLargeError',
   500: 'InternalServerError',
   503: 'ServiceUnavailableError',
 } as const
@@ -111,39 +114,43 @@ const MEANING = {
   401: 'No token, or one that is not valid or has expired.',
   403: 'The caller, or the token, may not do this.',
   404: 'No such resource, or none that the caller may see; or no such version of it.',
+  408: 'The request was not received in time.',
   409:
     'The answer would be too large for what is attached to the agent, agents use the tool that should be deleted, or a request with the ' +
     'same Idempotency-Key is under way (with Retry-After); nothing was changed.',
   410: 'There was such a version, and its content is no longer kept; `reason` says why.',
   412: 'The stored state is not the one that If-Match names, or it is one that If-None-Match excludes.',
   413: 'The body is larger than this operation allows.',
+  414: 'The address is too long.',
   415: 'The body is not application/json, or has a Content-Encoding. A body without a Content-Type is read as JSON.',
   428: 'This server, or this token, demands If-Match.',
   429:
     'A limit is used up, and RateLimit-Policy names it: `token` (requests of this token, 600 a minute unless set otherwise), ' +
     '`token-requests` (its requests at a time), `header-values` (different header values for a tool). Retry-After says when to come back.',
+  431: 'The headers are too large.',
   500: 'A fault of the service.',
   503: 'Not possible now; `reason` says why, Retry-After when to try again.',
 } as const satisfies Record<ErrorStatus, string>
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** The alternative bodies that the document shows for the route; by default the body of its schema. */
-    documentedBodies?: readonly TObject[]
+    /** The body that the document shows for the route; by default that of its schema. */
+    documentedBody?: TObject
   }
 }
 
 /** An operation for the document: named schemas become references, and the common parts are added. */
-export function documented(schema: FastifySchema, { documentedBodies }: FastifyContextConfig = {}): FastifySchema {
+export function documented(schema: FastifySchema, { documentedBody }: FastifyContextConfig = {}): FastifySchema {
   const { properties = {} } = (schema.headers ?? {}) as Partial<TObject> // all routes have TypeBox schemas
   const headers = Type.Object({ ...properties, 'x-request-id': Type.Optional(requestId) })
   const shown = { tags: ['public'], security: [{ bearer: [] }], ...schema, headers }
-  if (documentedBodies !== undefined) return { ...shown, body: { anyOf: documentedBodies.map(reference) } }
+  if (documentedBody !== undefined) return { ...shown, body: reference(documentedBody) }
   return schema.body === undefined ? shown : { ...shown, body: withReferences(schema.body) }
 }
 
-/** Only documented, not validated: an invalid request id is replaced instead of refused. */
-const requestId = Type.String({ pattern: '^[A-Za-z0-9_-]{1,64}$', description: 'Echoed and logged.' })
+const requestId = Type.String({
+  description: 'Echoed and logged, if it is 1 to 64 letters, digits, `-` and `_`; another is replaced.',
+})
 
 /** A sentence on the limits of a body: its size in bytes and its nesting depth. `others` has further limits. */
 export function bodyBounds(bytes: number, depth: number, others = ''): string {
@@ -239,10 +246,13 @@ export function invalidResponse(of: string) {
   return { 422: { ...reference(HTTPValidationError), description: `Every fault of the ${of}.`, headers } }
 }
 
-/** The error answers of an operation, by status. */
+/** The refusals of HTTP itself. */
+const ANY_REQUEST = [408, 414, 431] as const
+
+/** The error answers of an operation, by status, with those that any request can get. */
 export function errorResponses(...statuses: ErrorStatus[]) {
   return Object.fromEntries(
-    statuses.map(status => {
+    [...statuses, ...ANY_REQUEST].map(status => {
       const headers = { ...ERROR_HEADERS[status], ...everyAnswer }
       return [status, { ...reference(errorAnswer(status)), description: MEANING[status], headers }]
     }),

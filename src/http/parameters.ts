@@ -21,10 +21,14 @@ export function updateMask(body: TObject) {
   )
 }
 
+const ENTITY_TAG = String.raw`(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"`
+/** `*` or a list. Its elements may be empty (RFC 9110, section 5.6.1), but two tags need a comma between them. */
+const TAGS = new RegExp(String.raw`^(?:\*|[ \t,]*${ENTITY_TAG}(?:[ \t]*,[ \t,]*${ENTITY_TAG})*[ \t,]*)$`)
+
 export const IfMatch = ifMatch('`*`, or entity tags such as `"persona-12-7"`: write only if one is the stored state.')
 
 function ifMatch(description: string) {
-  return Type.Optional(parameter({ type: 'string', description }, parseIfMatch))
+  return Type.Optional(parameter({ type: 'string', pattern: TAGS.source, description }, parseIfMatch))
 }
 
 export const IfNoneMatch = ifNoneMatch('`*`, or entity tags: 304 without a body where one is that of the answer.')
@@ -42,17 +46,20 @@ export const CreationPreconditions = {
 function ifNoneMatch(description: string) {
   return Type.Optional(
     parameter(
-      { type: 'string', description },
+      { type: 'string', pattern: TAGS.source, description },
       (header, loc) => parseIfMatch(header.replaceAll(/(^|[\s,])W\/(?=")/g, '$1'), loc), // weak comparison: RFC 9110, section 13.1.2
     ),
   )
 }
 
+const KEY = String.raw`(?:"((?:[ !#-[\]-~]|\\["\\]){1,255})"|[!#-+\--:<-[\]-~]{1,255})`
+const ONE_KEY = new RegExp(`^${KEY}$`)
 /** The header `idempotency-key`: a quoted string (RFC 8941, section 3.3.3), or a bare one without blank, quote, comma, `;` or backslash. */
 export const IdempotencyKey = Type.Optional(
   parameter(
     {
       type: 'string',
+      pattern: ONE_KEY.source,
       description:
         'Names this request, such as `"8f9c7b1e"` (1 to 255 characters): sent again with the same key, it is answered as it was ' +
         'the first time, and has no second effect, for as long as audit rows are kept; also where it changed nothing. A dry run ignores it.',
@@ -61,8 +68,6 @@ export const IdempotencyKey = Type.Optional(
   ),
 )
 
-const KEY = String.raw`(?:"((?:[ !#-[\]-~]|\\["\\]){1,255})"|[!#-+\--:<-[\]-~]{1,255})`
-const ONE_KEY = new RegExp(`^${KEY}$`)
 /** Node joins repeated headers with a comma. HTTP does not distinguish that from a list (RFC 9110, section 5.3). */
 const SEVERAL_KEYS = new RegExp(`^${KEY}(?:[ \t]*,[ \t]*${KEY})+$`)
 
@@ -118,17 +123,13 @@ export function preferStrict(scope: FastifyInstance): void {
 /** The preferences of a request without `prefer`. */
 export const NO_PREFERENCE = { strict: false, merges: false, minimal: false }
 
-const ENTITY_TAG = String.raw`(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"`
-/** List elements may be empty (RFC 9110, section 5.6.1), but two tags need a comma between them. */
-const LIST_OF_TAGS = new RegExp(String.raw`^[ \t,]*${ENTITY_TAG}(?:[ \t]*,[ \t,]*${ENTITY_TAG})*[ \t,]*$`)
-
 /**
  * Reads `If-Match` (RFC 9110, section 13.1.1). Weak tags never match. A malformed tag is a fault, because ignoring it would allow an
  * unguarded write.
  */
 function parseIfMatch(header: string, loc: Loc): Parsed<Precondition> {
-  if (header.trim() === '*') return { value: { kind: 'any' } }
-  if (!LIST_OF_TAGS.test(header)) {
+  if (header === '*') return { value: { kind: 'any' } }
+  if (!TAGS.test(header)) {
     const msg = 'Input should be * or a list of entity tags in double quotes, such as "persona-12-7"'
     return { faults: [{ loc, msg, type: 'string_pattern_mismatch' }] }
   }

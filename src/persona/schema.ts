@@ -31,7 +31,7 @@ export type PersonaUpsertRequest = Static<typeof PersonaUpsertRequest>
 export function personaFieldsUpdate(whole: TObject): TObject {
   return Type.Partial(whole, {
     $id: 'PersonaFieldsUpdate',
-    description: 'The fields that `update_mask` names; an empty object with an empty mask.',
+    description: 'With `update_mask` the fields that it names; without it all that `PersonaUpsertRequest` requires.',
   })
 }
 

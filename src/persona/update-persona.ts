@@ -46,7 +46,7 @@ export function registerUpdatePersona(app: FastifyInstance, options: PersonaOpti
       bodyLimit: BODY_BYTES_MAX,
       config: {
         policy: { permission: 'basic', resource: 'persona', writes: true, lookup: PERSONA_LOOKUP },
-        documentedBodies: [PersonaUpsertRequest, personaFieldsUpdate(PersonaUpsertRequest)],
+        documentedBody: personaFieldsUpdate(PersonaUpsertRequest),
       },
       schema: {
         operationId: 'update_persona',

@@ -58,7 +58,7 @@ function registerNewerForm(today: FastifyInstance, database: Database): Readonly
     if (schema.body === PersonaUpsertRequest) schema.body = NewerPersonaRequest
   })
   today.addHook('preHandler', async request => {
-    if (request.operation === 'today_validate_tool') Object.assign(request.query as object, { raw_names: true })
+    if (request.operation === 'today_validate_custom_tool') Object.assign(request.query as object, { raw_names: true })
     const creates = request.operation === 'today_create_persona'
     if (!creates && request.operation !== 'today_update_persona') return
     const { update_mask: mask } = request.query as { update_mask?: string[] } // as the route's schema reads it

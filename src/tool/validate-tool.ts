@@ -40,7 +40,7 @@ export function registerValidateTool(app: FastifyInstance, options: ToolOptions)
       bodyLimit: options.bodyLimitBytes,
       config: { policy: { permission: 'manage:actions', resource: 'tool', takesDefinition: true } },
       schema: {
-        operationId: 'validate_tool',
+        operationId: 'validate_custom_tool',
         summary: 'Validate Tool',
         description: `${PURPOSE} ${boundsOf(options)}`,
         querystring: Type.Object({

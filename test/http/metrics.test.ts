@@ -79,10 +79,10 @@ t.test('what is counted stands at 0 from the start, so that the first of anythin
     'agents_http_refusals_total{reason="INVALID_TOKEN"}',
     'agents_http_refusals_total{reason="INTERNAL_ERROR"}',
     'agents_http_refusals_total{reason="database_unreachable"}',
-    'agents_http_requests_abandoned_total{operation="validate_tool"}',
+    'agents_http_requests_abandoned_total{operation="validate_custom_tool"}',
     'agents_http_request_duration_seconds_count{operation="update_persona",status="200"}',
     'agents_http_request_duration_seconds_count{operation="update_custom_tool",status="500"}',
-    'agents_http_request_duration_seconds_count{operation="validate_tool",status="503"}',
+    'agents_http_request_duration_seconds_count{operation="validate_custom_tool",status="503"}',
     'agents_database_round_trip_duration_seconds_count{outcome="failed"}',
   ]) {
     t.equal(metricIn(body, name), 0, name)
