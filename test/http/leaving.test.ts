@@ -9,7 +9,7 @@ import { eventually, inWork, RawConnection, type Running, running, tokenOf, when
 
 /* Clients that leave, at every stage of a request: what they held of the bounds is given back, once. */
 
-const SETTINGS = { RATE_LIMIT_PER_MINUTE: '0' }
+const SETTINGS = { RATE_LIMIT_PER_MINUTE: '0', DEFINITION_TIMEOUT_MS: '60000' } // the machine may be busy
 const LARGE = JSON.stringify({ definition: { ...DEFINITION, 'x-note': 'x'.repeat(40_000) } })
 const OPERATIONS = [
   { method: 'PATCH', path: '/persona/1?update_mask=description', body: '{"description":"later"}' },
@@ -139,8 +139,7 @@ const LARGE_BYTES = String(16 * 2 ** 20)
 
 /** A service whose tool 10 has an answer of that size, and a reader of it that does not read. */
 async function unread(t: Parameters<typeof running>[0], settings: Record<string, string>) {
-  const sizes = { TOOL_BODY_LIMIT_BYTES: LARGE_BYTES, SNAPSHOT_BYTES_MAX: LARGE_BYTES }
-  const limits = { ...sizes, DEFINITION_TIMEOUT_MS: '60000' }
+  const limits = { TOOL_BODY_LIMIT_BYTES: LARGE_BYTES, SNAPSHOT_BYTES_MAX: LARGE_BYTES }
   const service = await running(t, { ...SETTINGS, ...limits, ...settings }, { listen: true })
   const definition = { ...DEFINITION, 'x-note': 'x'.repeat(UNREAD_BYTES) }
   const authorization = `Bearer ${service.token}`
@@ -168,7 +167,7 @@ t.test(
     for (let i = 0; i < 5; i++) t.equal(await statusOf({ ...service, token }, OPERATIONS[0]), '200')
     t.equal(await inWork(service), 3)
     for (const { socket } of held) socket.resume()
-    for (const client of held) await eventually(() => client.text.endsWith('x"}'))
+    await eventually(() => held.every(({ text }) => text.length > UNREAD_BYTES))
     await whenInWork(service, 0)
   },
 )
@@ -201,7 +200,12 @@ t.test(
   'answers of 4 MB on 60 connections that stay open are not kept in memory, and few that are not read',
   async t => {
     const world = await worldDatabase(t)
-    const env = { DATABASE_URL: world.url, SECRET_KEYS: TEST_SECRET_KEYS, METRICS_TOKEN }
+    const env = {
+      DATABASE_URL: world.url,
+      SECRET_KEYS: TEST_SECRET_KEYS,
+      METRICS_TOKEN,
+      DEFINITION_TIMEOUT_MS: '60000',
+    }
     const service = await ServiceProcess.start(env)
     t.teardown(() => service.stop('SIGKILL'))
     const { port } = service
