@@ -40,9 +40,12 @@ export interface FieldChange {
   at: string
 }
 
-/** The content of a request breaks rules. `faults` has all faults of the first check that failed. */
+/** The content of a request breaks rules. `faults` has all faults of the first check that failed, `extra` JSON texts of further members. */
 export class InvalidRequest extends Error {
-  constructor(readonly faults: Fault[]) {
+  constructor(
+    readonly faults: Fault[],
+    readonly extra?: Readonly<Record<string, string>>,
+  ) {
     super('the request is invalid')
   }
 }

@@ -99,7 +99,8 @@ function addressOf(servers: unknown): string | undefined {
   if (typeof url !== 'string') return undefined
   return url.replace(/\{([^{}]*)\}/g, (whole, name) => {
     const variable = Object.hasOwn(Object(variables), name) ? variables[name] : undefined
-    return String(Object(variable).default ?? whole)
+    const value = Object(variable).default
+    return typeof value === 'string' || typeof value === 'number' ? String(value) : whole
   })
 }
 

@@ -38,10 +38,11 @@ export function handleError(thrown: unknown, request: FastifyRequest, reply: Fas
     const faults = faultsOfAllParts(error, request)
     request.toldOfRefusal = () => ({ setting: settingOf(faults), faults: toldFaults(faults, request) })
     addWarnings(reply, hintsOf(faults, request))
+    const extra = Object.entries(error.extra ?? {}).map(([name, text]) => `,"${name}":${text}`)
     reply
       .code(422)
       .type(JSON_TYPE)
-      .send(JSON.stringify({ detail: boundFaults(withMaskNamed(faults, request)) }))
+      .send(`{"detail":${JSON.stringify(boundFaults(withMaskNamed(faults, request)))}${extra.join('')}}`)
     return
   }
   const answer = answerFor(error, request)

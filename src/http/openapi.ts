@@ -1,4 +1,4 @@
-import { type TObject, type TProperties, Type } from '@sinclair/typebox'
+import { type TObject, type TProperties, type TSchema, Type } from '@sinclair/typebox'
 import type { FastifyContextConfig, FastifySchema } from 'fastify'
 import { ERROR_CODES, STALE_REASONS, UNAVAILABLE_REASONS } from '../errors.js'
 import { HTTPValidationError } from '../validation/faults.js'
@@ -235,7 +235,7 @@ const ERROR_HEADERS: { [status in ErrorStatus]?: object } = {
 }
 
 /** The 422 of an operation. `of` names the checked part in its description. */
-export function invalidResponse(of: string) {
+export function invalidResponse(of: string, schema: TSchema = HTTPValidationError) {
   const headers = {
     warning: text(
       'What helps: how to change single fields, when required ones are missing and there is no `update_mask`; the field that a misspelt one means.',
@@ -243,7 +243,7 @@ export function invalidResponse(of: string) {
     ...rateLimitHeaders,
     ...everyAnswer,
   }
-  return { 422: { ...reference(HTTPValidationError), description: `Every fault of the ${of}.`, headers } }
+  return { 422: { ...reference(schema), description: `Every fault of the ${of}.`, headers } }
 }
 
 /** The refusals of HTTP itself. */

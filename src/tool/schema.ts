@@ -1,6 +1,7 @@
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { CHANGE_KINDS } from '../definition/index.js'
 import { inOrder, words } from '../updates/field-table.js'
+import { HTTPValidationError } from '../validation/faults.js'
 import { flag, freeForm, identifier, list, nullable, text, uuid } from '../validation/vocabulary.js'
 import { FIELDS, REQUEST_FIELDS, type RequestField, type ToolColumns } from './fields.js'
 import { Header } from './headers.js'
@@ -125,6 +126,33 @@ export const ToolFunctions = Type.Object(
   { $id: 'ToolFunctions' },
 )
 
+/** A definition with what it lacked. */
+const DefinitionCompletion = Type.Object(
+  {
+    definition: freeForm({ description: 'The definition with the edits applied. The methods are its methods.' }),
+    edits: list(
+      Type.Object({
+        op: Type.String({ enum: ['add', 'replace'] }),
+        loc: place('The place in the completed definition; the definition itself for a conversion of Swagger 2.0.'),
+        before: Type.Optional(Type.Unknown()),
+        after: Type.Optional(Type.Unknown()),
+        type: text(),
+        msg: text({ description: 'The reason.' }),
+      }),
+    ),
+  },
+  { description: 'With `complete=true`: the definition with what it lacked. Nothing is stored.' },
+)
+
+/** The 422 of a validation. */
+export const ValidateToolRefusal = Type.Object(
+  { ...HTTPValidationError.properties, completed: Type.Optional(DefinitionCompletion) },
+  {
+    $id: 'ValidateToolRefusal',
+    description: 'With `complete=true`, `completed` has the definition in which the faults are.',
+  },
+)
+
 export type ValidateToolResponse = Static<typeof ValidateToolResponse>
 export const ValidateToolResponse = Type.Object(
   {
@@ -141,31 +169,7 @@ export const ValidateToolResponse = Type.Object(
       ),
     ),
     functions: Type.Optional(list(ToolFunction, { description: 'With `view=functions`: the functions for a model.' })),
-    completed: Type.Optional(
-      Type.Object(
-        {
-          definition: freeForm({ description: 'The definition with the edits applied. The methods are its methods.' }),
-          edits: list(
-            Type.Object({
-              op: Type.String({ enum: ['add', 'replace', 'remove', 'move'] }),
-              loc: place('Where, after the edits before it.'),
-              from: Type.Optional(place('Of a `move`, which gives a key another name: the place before.')),
-              before: Type.Optional(Type.Unknown({ description: 'The value before; `after` likewise.' })),
-              after: Type.Optional(Type.Unknown()),
-              type: text(),
-              msg: text({ description: 'Why.' }),
-            }),
-          ),
-          dropped: list(Type.Object({ method: text(), path: text(), msg: text() }), {
-            description: 'With `drop=unsupported`: the operations that were left out.',
-          }),
-        },
-        {
-          description:
-            'With `complete=true`: the smallest repair under which the definition is accepted. Nothing is stored.',
-        },
-      ),
-    ),
+    completed: Type.Optional(DefinitionCompletion),
     impact: Type.Optional(
       Type.Object(
         {
@@ -215,6 +219,7 @@ export const toolComponents = [
   ToolSummary,
   ValidateToolRequest,
   MethodSpec,
+  ValidateToolRefusal,
   ToolFunction,
   ToolFunctions,
   ValidateToolResponse,

@@ -9,7 +9,7 @@ import type { SchemaTypes } from '../http/validation.js'
 import { addWarnings } from '../http/warnings.js'
 import { type Parsed, parameter, queryChoice, queryFlag, queryId } from '../validation/parameters.js'
 import { reference } from '../validation/vocabulary.js'
-import { ValidateToolRequest, ValidateToolResponse } from './schema.js'
+import { ValidateToolRefusal, ValidateToolRequest, ValidateToolResponse } from './schema.js'
 import { readToolUse, useNotes } from './tool-use.js'
 import { boundsOf, type ToolOptions } from './update-tool.js'
 import type { ValidationQuery } from './worker/tasks.js'
@@ -17,7 +17,7 @@ import type { ValidationQuery } from './worker/tasks.js'
 const PURPOSE =
   'Says which methods a definition gives a model, or every reason why it gives none. Nothing is stored. ' +
   '`report=full` adds advice, `tool_id` what storing the definition in that tool would break, ' +
-  '`complete=true` the smallest repair.'
+  '`complete=true` what the definition lacks: a server, ids, summaries, placeholders; Swagger 2.0 is converted.'
 
 const SERVER_CHARACTERS = 2048
 
@@ -26,7 +26,7 @@ export const Server = Type.Optional(
     {
       type: 'string',
       format: 'uri',
-      description: 'With `complete=true`: the server for a definition without a usable one.',
+      description: 'With `complete=true`: the server of a definition that names none, or only a path.',
     },
     parseServer,
   ),
@@ -53,11 +53,10 @@ export function registerValidateTool(app: FastifyInstance, options: ToolOptions)
             'Adds `functions`: what a model is given, with the way of each argument on the wire.',
           ),
           complete: queryFlag(
-            '`true` adds `completed`: the definition with the fewest edits under which it is accepted, and these edits. ' +
-              'Swagger 2.0 is converted. Methods, warnings and impact are those of the completed definition.',
+            '`true` adds `completed`: the definition with what it lacked, and each edit. Swagger 2.0 is converted. ' +
+              'Methods, warnings, impact and the places of faults are those of the completed definition.',
           ),
           server: Server,
-          drop: queryChoice(['unsupported'], 'With `complete=true`: leave out operations whose body is not JSON.'),
         }),
         headers: Type.Object({ prefer: Prefer }),
         body: ValidateToolRequest,
@@ -67,7 +66,7 @@ export function registerValidateTool(app: FastifyInstance, options: ToolOptions)
             description: 'The methods of the definition.',
             headers: answerHeaders,
           },
-          ...invalidResponse('definition'),
+          ...invalidResponse('definition', ValidateToolRefusal),
           ...errorResponses(400, 401, 403, 404, 413, 415, 429, 500, 503),
         },
       },
@@ -103,11 +102,9 @@ function parseServer(text: string, loc: Loc): Parsed<string> {
     : { faults: [{ loc, msg: `the address ${reason}`, type: 'server_url_invalid' }] }
 }
 
-/** Refuses completion options without `complete`, because they would be ignored. */
-function requireCompletion(query: ValidationQuery): void {
-  const names = (['server', 'drop'] as const).filter(name => query[name] !== undefined)
-  if (query.complete || names.length === 0) return
-  throw new InvalidRequest(
-    names.map(name => ({ loc: ['query', name], msg: 'Only together with complete=true', type: 'extra_forbidden' })),
-  )
+/** Refuses a server without `complete`, because it would be ignored. */
+function requireCompletion({ complete, server }: ValidationQuery): void {
+  if (complete || server === undefined) return
+  const msg = 'Only together with complete=true'
+  throw new InvalidRequest([{ loc: ['query', 'server'], msg, type: 'extra_forbidden' }])
 }

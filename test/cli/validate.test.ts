@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import t from 'tap'
 import { parse } from 'yaml'
 import { parseSource } from '../../src/admin/source.js'
-import { repairDefinition } from '../../src/definition/index.js'
+import { completeDefinition } from '../../src/definition/index.js'
 import { agentctl as agentctlOf } from './agentctl.js'
 
 const folder = t.testdir()
@@ -18,12 +18,11 @@ paths:
       description: Gets one.
       responses: {}
     post:
-      summary: Puts a form
-      operationId: form
+      summary: Adds one
+      operationId: add
       parameters: [{ name: id, in: path }]
-      requestBody: { content: { multipart/form-data: {} } }
 `
-const REPAIR = ['--complete', '--server', 'https://shop.example.com', '--drop-unsupported']
+const REPAIR = ['--complete', '--server', 'https://shop.example.com']
 
 function file(name: string, text: string | Buffer): string {
   const path = join(folder, name)
@@ -42,22 +41,19 @@ t.test('3: the faults with their lines; 0: the methods', async t => {
   t.match(await agentctl('validate', file('broken.json', '{"a": ]')), { status: 1, stderr: /line 1/ })
 })
 
-t.test('--as-functions prints the functions that a model is given, of a repaired definition too', async t => {
+t.test('--as-functions prints the functions that a model is given, of a completed definition too', async t => {
   const path = file('in.yaml', INCOMPLETE)
   const repaired = await agentctl('validate', path, ...REPAIR, '--as-functions')
-  t.match(JSON.parse(repaired.stdout), [{ name: 'items_id_get' }])
-  t.match(repaired.stderr, /1 method:/)
+  t.match(JSON.parse(repaired.stdout), [{ name: 'items_id_get' }, { name: 'add' }])
+  t.match(repaired.stderr, /2 methods:/)
   t.match(await agentctl('validate', path, '--as-functions'), { status: 3, stdout: /operation_id_missing/ })
 })
 
 t.test('--complete prints plain YAML, or JSON as it came; edits and findings stand on standard error', async t => {
   const { status, stdout, stderr } = await agentctl('validate', file('in.yaml', INCOMPLETE), ...REPAIR)
   t.equal(status, 0, stderr)
-  t.match(stderr, /operation_id_added[\s\S]*4 edits, 1 operation left out/)
-  const { definition } = repairDefinition(parseSource(INCOMPLETE).value, {
-    server: 'https://shop.example.com',
-    dropsUnsupported: true,
-  })
+  t.match(stderr, /operation_id_added[\s\S]*3 edits\n/)
+  const { definition } = completeDefinition(parseSource(INCOMPLETE).value, { server: 'https://shop.example.com' })
   t.same(parseSource(stdout).value, definition)
   t.equal((await agentctl('validate', file('out.yaml', stdout))).status, 0)
   const secret = INCOMPLETE.replace(
@@ -65,30 +61,37 @@ t.test('--complete prints plain YAML, or JSON as it came; edits and findings sta
     'servers: [{ url: "https://u:hunter2@a.example.com?key=hunter2" }]\npaths:',
   )
   const masked = await agentctl('validate', file('in.yaml', secret), ...REPAIR)
-  t.match(masked.stderr, /"https:\/\/\*{3}@a\.example\.com.* -> .*server_replaced/)
+  t.match(masked, { status: 3, stderr: /fault +servers\[0\]\.url .*server_url_invalid/ })
   t.notMatch(masked.stderr, 'hunter2', 'logs of a pipeline show it')
   const json = file('in.json', `\uFEFF${JSON.stringify(parse(INCOMPLETE))}`)
   const piped = await agentctl('validate', json, ...REPAIR)
   t.match(JSON.parse(piped.stdout), { paths: { '/items/{id}': { get: { operationId: 'items_id_get' } } } })
 })
 
-t.test('--complete: a definition that cannot be repaired ends with 3, and none is printed', async t => {
-  const refused = await agentctl('validate', file('in.yaml', INCOMPLETE), '--complete', '--json')
-  t.equal(refused.status, 3)
-  const answer = JSON.parse(refused.stdout)
-  t.notOk(answer.definition)
-  t.same(
-    answer.faults.map((each: { type: string }) => each.type),
-    ['servers_missing', 'request_body_media_type_unsupported'],
-  )
-  t.match(answer.edits[0], { op: 'add', loc: ['paths', '/items/{id}', 'get', 'operationId'] })
-})
+t.test(
+  '3 --complete: what is left are faults in the definition that is printed, beside the nearest line given',
+  async t => {
+    const swagger = file(
+      'swagger.yaml',
+      'swagger: "2.0"\ninfo: { title: T }\nhost: a.example.com\npaths:\n  /a: { get: 1 }\n',
+    )
+    const { status, stdout } = await agentctl('validate', swagger, '--complete', '--json')
+    t.equal(status, 3)
+    t.match(JSON.parse(stdout), {
+      faults: [{ line: 5, loc: ['paths', '/a', 'get'], type: 'dict_type' }],
+      edits: [{ op: 'replace', loc: [], type: 'swagger_converted' }],
+      definition: { openapi: '3.0.4', servers: [{ url: 'https://a.example.com' }] },
+    })
+    const printed = await agentctl('validate', swagger, '--complete')
+    t.match([printed.status, printed.stdout], [3, /^openapi: "3\.0\.4"$/m])
+    t.match(printed.stderr, /1 edit\n.*line 5 +fault/s)
+  },
+)
 
 t.test('64: options that would be without effect', async t => {
   const path = file('in.yaml', INCOMPLETE)
   for (const [args, said] of [
     [['--server', 'https://a'], '--server goes together with --complete'],
-    [['--drop-unsupported'], '--drop-unsupported goes together with --complete'],
     [['--complete', '--server', 'a'], '--server must be an absolute'],
   ] as const) {
     t.match(await agentctl('validate', path, ...args), { status: 64, stderr: said })

@@ -3,17 +3,16 @@ import fc from 'fast-check'
 import t from 'tap'
 import {
   checkDefinition,
+  completeDefinition,
   type DefinitionCheck,
   DefinitionRefused,
   definitionChanges,
   originsOf,
-  repairDefinition,
   toFunctions,
 } from '../../src/definition/index.js'
 import type { Loc } from '../../src/errors.js'
 import { repetitions } from '../updates/stored-state.js'
 import { compile } from './ajv.js'
-import { applied } from './applied.js'
 
 type Json = Record<string, unknown>
 
@@ -244,49 +243,6 @@ t.test('one mutation: the methods stay right, or a fault is at its place or at i
   t.ok(refused > runs / 10, `${refused} mutations were refused`)
 })
 
-t.test('repairs: the result is accepted, differs only at the listed edits, and needs no more', async t => {
-  const runs = repetitions(200)
-  let repaired = 0
-  const damage = fc.array(fc.tuple(fc.nat(), replacement), { maxLength: 2 })
-  const isMissing = fc.constantFrom<(place: Loc) => boolean>(
-    ([key]) => key === 'servers',
-    place => place.at(-1) === 'operationId',
-    place => place.at(-1) === 'parameters' && place[0] === 'paths',
-  )
-  const options = { server: 'https://given.example.com', dropsUnsupported: true }
-  // Paths that share a path item, with the reference before or after it, as in real documents.
-  const sharing = fc.tuple(validDocument, fc.boolean()).map(([{ definition }, isBefore]) => {
-    const paths = definition.paths as Json
-    const target = Object.keys(paths).find(path => path.startsWith('/')) ?? ''
-    const alias = { '/shared/{id}': { $ref: `#/paths/${target.replaceAll('/', '~1')}` } }
-    return { definition: { ...definition, paths: isBefore ? { ...alias, ...paths } : { ...paths, ...alias } } }
-  })
-  fc.assert(
-    fc.property(fc.oneof(validDocument, sharing), isMissing, damage, ({ definition: original }, missing, mutations) => {
-      const definition = structuredClone(original)
-      const gone = placesOf(definition).find(place => missing(place))
-      if (gone !== undefined) mutate(definition, gone, REMOVED)
-      for (const [pick, how] of mutations) {
-        const places = placesOf(definition)
-        mutate(definition, places[pick % places.length] as Loc, how === REMOVED ? how : structuredClone(how))
-      }
-      const given = structuredClone(definition)
-      const completed = repairDefinition(definition, options)
-      if (!isDeepStrictEqual(definition, given)) throw new Error('what was given was changed')
-      if (!isDeepStrictEqual(applied(given, completed), completed.definition))
-        throw new Error(`it differs elsewhere: ${JSON.stringify(completed.edits)}`)
-      if (!isDeepStrictEqual(completed.check, checkDefinition(completed.definition)))
-        throw new Error('the answer is not what the check says')
-      if (!completed.check.ok) return
-      if (completed.edits.length > 0) repaired++
-      const { edits } = repairDefinition(completed.definition, options)
-      if (edits.length > 0) throw new Error(`completed again: ${JSON.stringify(edits)}`)
-    }),
-    { numRuns: runs },
-  )
-  t.ok(repaired > runs / 10, `${repaired} definitions were repaired`)
-})
-
 t.test('any JSON: never throws, every loc resolves or its parent does, the answer is small', async t => {
   const runs = repetitions(500)
   let deep = 0
@@ -471,7 +427,7 @@ t.test('an object without toString in the place of each part: nothing throws', a
         const all = () => {
           checkDefinition(definition)
           originsOf(definition)
-          const { definition: completed, check } = repairDefinition(definition, { server: 'https://a.example.com' })
+          const { definition: completed, check } = completeDefinition(definition, { server: 'https://a.example.com' })
           definitionChanges(whole, completed)
           definitionChanges(completed, whole)
           if (check.ok) toFunctions(completed)

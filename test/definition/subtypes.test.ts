@@ -1,5 +1,5 @@
 import t from 'tap'
-import { checkDefinition, repairDefinition, toFunctions } from '../../src/definition/index.js'
+import { checkDefinition, completeDefinition, toFunctions } from '../../src/definition/index.js'
 import { compile } from './ajv.js'
 
 const ref = (name: string) => ({ $ref: `#/components/schemas/${name}` })
@@ -138,7 +138,7 @@ t.test('Swagger 2.0: the subtypes of a parent after conversion', async t => {
     ),
   )
   const parameters = [{ name: 'body', in: 'body', required: true, schema: { $ref: '#/definitions/Pet' } }]
-  const { definition, check } = repairDefinition({
+  const { definition, check } = completeDefinition({
     swagger: '2.0',
     info: { title: 'Pets', version: '1' },
     host: 'pets.example.com',

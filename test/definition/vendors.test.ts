@@ -2,7 +2,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { parse } from 'yaml'
-import { checkDefinition, type DefinitionCheck, repairDefinition, toFunctions } from '../../src/definition/index.js'
+import { checkDefinition, completeDefinition, type DefinitionCheck, toFunctions } from '../../src/definition/index.js'
 import { matchesGolden } from '../golden.js'
 import { compile } from './ajv.js'
 
@@ -50,7 +50,7 @@ for (const file of documents) {
     const isJson = file.endsWith('.json')
     const definition: unknown = isJson ? JSON.parse(text) : parse(text)
     const check = checkDefinition(definition)
-    const completion = check.ok ? undefined : repairDefinition(definition, { server: SERVER, dropsUnsupported: true })
+    const completion = check.ok ? undefined : completeDefinition(definition, { server: SERVER })
     const usable = completion?.definition ?? (isJson ? definition : withBigInts(text))
     const functions = (completion?.check ?? check).ok ? toFunctions(usable) : []
     const step = Math.ceil(functions.length / COMPILED)
@@ -60,10 +60,9 @@ for (const file of documents) {
       check: foundBy(check),
       ...(completion && {
         edits: completion.edits.map(
-          ({ op, path, type, after }) =>
-            `${op} ${type} at ${path.join(' > ')}${typeof after === 'string' ? `: ${after}` : ''}`,
+          ({ op, loc, type, after }) =>
+            `${op} ${type} at ${loc.slice(2).join(' > ')}${typeof after === 'string' ? `: ${after}` : ''}`,
         ),
-        dropped: completion.dropped.map(({ method, path }) => `${method} ${path}`),
         completed: foundBy(completion.check),
       }),
       functions,

@@ -11,7 +11,7 @@ const incomplete = {
   paths: {
     '/items/{id}': {
       get: { description: 'Gets one item by its id.' },
-      post: { requestBody: { content: { 'text/csv': {} } } },
+      post: { operationId: 'add' },
     },
   },
 }
@@ -52,80 +52,61 @@ t.test('422 or a warning, with the remedy, for what people paste', async t => {
 
 t.test('200 complete=true: the completed definition, its methods and every edit; nothing is stored', async t => {
   const before = await database.db.selectFrom('tool_definition').selectAll().execute()
-  const { status, body } = await validate('?complete=true&server=https://given.example.com&drop=unsupported')
+  const { status, body } = await validate('?complete=true&server=https://given.example.com')
   t.equal(status, 200)
-  t.match(body.methods, [{ name: 'items_id_get', path: '/items/{id}', method: 'get' }])
-  t.same(
-    body.completed.edits.map(({ op, loc, type }: { op: string; loc: string[]; type: string }) => [
-      op,
-      loc.join(' '),
-      type,
-    ]),
-    [
-      // What is left out is not repaired before.
-      ['remove', 'body definition paths /items/{id} post', 'operation_dropped'],
-      ['add', 'body definition servers', 'server_added'],
-      ['add', 'body definition paths /items/{id} get operationId', 'operation_id_added'],
-      ['add', 'body definition paths /items/{id} get parameters', 'parameter_added'],
-    ],
-  )
-  t.match(body.completed.dropped, [{ method: 'post', path: '/items/{id}' }])
+  t.match(body.methods, [{ name: 'items_id_get' }, { name: 'add', summary: 'POST /items/{id}' }])
+  const id = { name: 'id', in: 'path', required: true, schema: { type: 'string' } }
+  const path = ['body', 'definition', 'paths', '/items/{id}']
+  t.match(body.completed.edits, [
+    { op: 'add', loc: ['body', 'definition', 'servers'], type: 'server_added' },
+    { op: 'add', loc: [...path, 'get', 'operationId'], after: 'items_id_get', type: 'operation_id_added' },
+    { op: 'add', loc: [...path, 'get', 'parameters'], after: [id], type: 'parameters_added' },
+    { op: 'add', loc: [...path, 'post', 'summary'], type: 'summary_added' },
+    { op: 'add', loc: [...path, 'post', 'parameters'], msg: /placeholders/ },
+  ])
   t.same(body.completed.definition.servers, [{ url: 'https://given.example.com' }])
   const again = await validate('?complete=true', body.completed.definition)
   t.same(again.body.completed.edits, [])
   t.same(await database.db.selectFrom('tool_definition').selectAll().execute(), before)
 })
 
-t.test('422 complete=true: what cannot be repaired is said as without it', async t => {
-  const { status, body } = await validate('?complete=true&server=https://given.example.com')
-  t.equal(status, 422)
-  t.match(body.detail, [
-    {
-      loc: ['body', 'definition', 'paths', '/items/{id}', 'post', 'requestBody', 'content'],
-      type: 'request_body_media_type_unsupported',
-    },
-  ])
-  t.equal(body.detail.length, 1)
-  t.match(body.detail[0].msg, 'drop=unsupported leaves the operation out')
-  for (const server of ['http://169.254.169.254', 'https://u:p@h.example.com/', 'https://h.example.com/%0D%0AX']) {
-    const bad = await validate(`?complete=true&server=${server}`)
-    t.equal(bad.status, 422)
-    t.match(bad.body.detail, [{ loc: ['query', 'server'], type: 'server_url_invalid' }], server)
-  }
-})
-
-t.test('422 complete=true: what a conversion cannot mend stands at its place in what was sent', async t => {
-  const file = { name: 'f', in: 'formData', type: 'file' }
-  const { status, body } = await validate('?complete=true', {
+t.test('422 complete=true: faults stand at their places in the completed definition, which the answer has', async t => {
+  const swagger = {
     swagger: '2.0',
     info: { title: 'T', version: '1' },
-    host: 'h.example.com',
-    paths: { '/x': { post: { operationId: 'x', summary: 'X', parameters: [file], responses: {} } } },
-  })
-  t.equal(status, 422)
-  t.match(body.detail, [
-    { loc: ['body', 'definition', 'paths', '/x', 'post'], type: 'request_body_media_type_unsupported' },
-  ])
+    paths: { '/x': { post: { parameters: [{ name: 'b', in: 'body', schema: { $ref: '#/definitions/Gone' } }] } } },
+  }
+  for (const title of ['T', 'T'.repeat(20_000)]) {
+    const { status, body } = await validate('?complete=true', { ...swagger, info: { title, version: '1' } })
+    t.equal(status, 422)
+    const schema = ['paths', '/x', 'post', 'requestBody', 'content', 'application/json', 'schema', '$ref']
+    t.match(body.detail, [
+      { loc: ['body', 'definition', 'servers'], type: 'servers_missing' },
+      { loc: ['body', 'definition', ...schema], type: 'ref_unresolved' },
+    ])
+    t.match(body.completed, {
+      definition: { openapi: '3.0.4', paths: { '/x': { post: { operationId: 'x_post' } } } },
+      edits: [{ op: 'replace', loc: ['body', 'definition'], type: 'swagger_converted' }, {}, {}],
+    })
+  }
+  t.same(Object.keys((await validate('', swagger)).body), ['detail'])
 })
 
-t.test('422: parameters that would be without effect, or are not what they should be', async t => {
+t.test('422: a server that calls must not go to, or that would be without effect', async t => {
+  for (const server of ['http://169.254.169.254', 'https://u:p@h.example.com/']) {
+    const bad = await validate(`?complete=true&server=${server}`)
+    t.match([bad.status, bad.body.detail], [422, [{ loc: ['query', 'server'], type: 'server_url_invalid' }]], server)
+  }
   const faults = async (query: string) =>
     (await validate(query)).body.detail.map(
       ({ loc, type }: { loc: string[]; type: string }) => `${loc.join(' ')} ${type}`,
     )
-  t.same(await faults('?server=https://a.example.com&drop=unsupported'), [
-    'query server extra_forbidden',
-    'query drop extra_forbidden',
-  ])
-  t.same(await faults('?complete=yes&drop=all&server=ftp://a'), [
-    'query complete bool_parsing',
-    'query drop enum',
-    'query server url_parsing',
-  ])
+  t.same(await faults('?server=https://a.example.com'), ['query server extra_forbidden'])
+  t.same(await faults('?complete=yes&server=ftp://a'), ['query complete bool_parsing', 'query server url_parsing'])
 })
 
-t.test('the document names what complete, server and drop do', async t => {
+t.test('the document names what complete and server do', async t => {
   const { paths } = (await app.inject('/openapi.json')).json()
   const names = paths[VALIDATE].post.parameters.map((each: { name: string }) => each.name)
-  for (const name of ['complete', 'server', 'drop']) t.ok(names.includes(name), name)
+  for (const name of ['complete', 'server']) t.ok(names.includes(name), name)
 })

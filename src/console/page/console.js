@@ -375,9 +375,8 @@ async function lookForRepair() {
   if (!completed)
     return tell({ repairNote: 'No repair is known yet. Correct these by hand:', left: notes.map(({ msg }) => msg) })
   const shown = value => value && JSON.stringify(value, null, 2)
-  const edits = completed.edits.map(({ op, loc, from, before, after, msg }) => {
-    const [old, next] = op === 'move' ? [placeOf(from), placeOf(loc)] : [shown(before), shown(after)]
-    return { op, msg, place: placeOf(loc), before: old, after: next }
+  const edits = completed.edits.map(({ op, loc, before, after, msg }) => {
+    return { op, msg, place: placeOf(loc), before: shown(before), after: shown(after) }
   })
   tell({ repairNote: `${counted(edits.length, 'edit')}.`, edits, useRepaired: true })
   $('useRepaired').onclick = () => {

@@ -94,7 +94,7 @@ export class BodyWorkers {
           ? { bytes: body.bytes }
           : { text: JSON.stringify(body), definition: definitionTextOf(body as object) }
       const outcome = await this.#outcome({ name, body: sent, strict, input: await withStored(input, stored) })
-      if ('faults' in outcome) throw new InvalidRequest(outcome.faults)
+      if ('faults' in outcome) throw new InvalidRequest(outcome.faults, outcome.extra)
       if ('failure' in outcome) throw new Error(outcome.failure)
       return outcome.result as TaskResult<Name> // the worker returns the task's result
     })

@@ -1,13 +1,11 @@
 import { Type } from '@sinclair/typebox'
 import {
   checkDefinition,
+  completeDefinition,
   type DefinitionCheck,
   DefinitionRefused,
   definitionChanges,
-  GivenPlaces,
   originsOf,
-  type Repair,
-  repairDefinition,
   toFunctions,
 } from '../../definition/index.js'
 import { type Fault, InvalidRequest, type Loc } from '../../errors.js'
@@ -108,8 +106,6 @@ function definitionNotes(checked: DefinitionCheck): string[] {
   return count === 0 ? [] : [`the definition has ${warnings}`]
 }
 
-const AT: Loc = ['body', 'definition']
-
 interface ValidationInput {
   query: ValidationQuery
   use: ToolUse | null
@@ -122,7 +118,6 @@ export interface ValidationQuery {
   report?: 'full'
   complete?: boolean
   server?: string
-  drop?: 'unsupported'
   view?: 'functions'
   /** Adds `raw_name` to methods for clients of the newer wire. Only that wire sets this. */
   raw_names?: true
@@ -130,28 +125,32 @@ export interface ValidationQuery {
 
 /**
  * Validates a definition, for the tool with this `use`, `stored` definition and `headerNames` if one is given. Returns JSON text, as bytes
- * if long, and the texts of its `Warning`. Throws `InvalidRequest` if the definition is not accepted.
+ * if long, and the texts of its `Warning`. Throws `InvalidRequest` if the definition is not accepted, with the completed one if that was
+ * asked for: the places of its faults are places in it.
  */
 function validationOf(
   body: ValidateToolRequest,
   { query, use, stored, headerNames = [] }: ValidationInput,
 ): { answer: string | Uint8Array; warnings: string[] } {
-  const completion = query.complete ? completed(body.definition, query, headerNames) : undefined
-  if (completion && !completion.check.ok) {
-    const places = new GivenPlaces(body.definition, completion.edits)
-    throw new InvalidRequest(completion.check.faults.map(fault => inGiven(fault, places, query)))
-  }
+  const { server } = query
+  const completion = query.complete
+    ? completeDefinition(body.definition, { headerNames, ...(server !== undefined && { server }) })
+    : undefined
   const definition = completion?.definition ?? body.definition
   const checked = completion?.check ?? checkDefinition(definition, { headerNames })
+  const completed = completion && { definition, edits: completion.edits }
   const repeated = textIn(body).repeated.map(repeatedKey)
-  if (!checked.ok || repeated.length > 0) throw new InvalidRequest([...repeated, ...(checked.ok ? [] : checked.faults)])
+  if (!checked.ok || repeated.length > 0) {
+    const faults = [...repeated, ...(checked.ok ? [] : checked.faults)]
+    throw new InvalidRequest(faults, completed && { completed: JSON.stringify(completed) })
+  }
   const full = query.report === 'full'
   const unknown = unknownFields(ValidateToolRequest, body).slice(0, UNKNOWN_FIELDS_MAX)
   const answer = {
     methods: query.raw_names ? checked.methods.map(withRawName) : checked.methods,
     ...(full && { warnings: checked.warnings }),
     ...(query.view === 'functions' && { functions: toFunctions(definition, { headerNames }) }),
-    ...(completion && { completed: shownCompletion(completion) }),
+    ...(completed && { completed }),
     ...(use && { impact: impactOf(use, stored ?? null, definition, headerNames) }),
   }
   const text = JSON.stringify(answer)
@@ -163,30 +162,6 @@ function validationOf(
 
 function withRawName<Method extends { name: string }>({ name, ...method }: Method) {
   return { name, raw_name: name, ...method }
-}
-
-function completed(definition: unknown, { server, drop }: ValidationQuery, headerNames: string[]) {
-  return repairDefinition(definition, {
-    headerNames,
-    ...(server !== undefined && { server }),
-    dropsUnsupported: drop !== undefined,
-  })
-}
-
-/** Maps a fault that no repair removed to its place in the request, because the repaired definition is not returned. */
-function inGiven(fault: Fault, places: GivenPlaces, { drop }: ValidationQuery): Fault {
-  const { loc, msg, type } = places.located({ ...fault, loc: fault.loc.slice(AT.length) })
-  const canBeDropped = type === 'request_body_media_type_unsupported' && drop === undefined
-  return { loc: [...AT, ...loc], msg: canBeDropped ? `${msg}; drop=unsupported leaves the operation out` : msg, type }
-}
-
-function shownCompletion({ definition, edits, dropped }: Repair) {
-  const shown = edits.map(({ path, from, ...edit }) => ({
-    loc: [...AT, ...path],
-    ...(from && { from: [...AT, ...from] }),
-    ...edit,
-  }))
-  return { definition, edits: shown, dropped }
 }
 
 /** Returns the functions of a tool with this `stored` definition and these headers, as JSON text. */
@@ -235,7 +210,7 @@ export interface Job {
 }
 
 /** The result of a job. `failure` is the text of a program error. */
-export type Outcome = { result: unknown } | { faults: Fault[] } | { failure: string }
+export type Outcome = { result: unknown } | { faults: Fault[]; extra?: InvalidRequest['extra'] } | { failure: string }
 
 /** Parses and checks one body and runs its task, in a worker. Never throws. */
 export function outcomeOf({ name, body, strict, input }: Job): Outcome {
@@ -249,7 +224,8 @@ export function outcomeOf({ name, body, strict, input }: Job): Outcome {
     const work = run as (body: unknown, input: unknown) => unknown // the body passed the task's schema
     return { result: work(verdict.value, input) }
   } catch (error) {
-    if (error instanceof InvalidRequest || error instanceof DefinitionRefused) return { faults: error.faults }
+    if (error instanceof InvalidRequest) return { faults: error.faults, ...(error.extra && { extra: error.extra }) }
+    if (error instanceof DefinitionRefused) return { faults: error.faults }
     return { failure: error instanceof Error ? (error.stack ?? error.message) : String(error) }
   }
 }

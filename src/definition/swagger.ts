@@ -1,0 +1,303 @@
+import { isObject } from './check/references.js'
+
+type Json = Record<string, unknown>
+
+/** Thrown if the converted document would be too large. */
+export class TooLarge extends Error {}
+
+const METHODS = new Set('get put post delete options head patch'.split(' '))
+const JSON_TYPE = 'application/json'
+const FORM = 'application/x-www-form-urlencoded'
+const MULTIPART = 'multipart/form-data'
+const ANY_TYPE = '*/*'
+/** Sections of which the members are components in OpenAPI 3. */
+const SECTIONS = new Map([
+  ['definitions', 'schemas'],
+  ['parameters', 'parameters'],
+  ['responses', 'responses'],
+])
+/** Members of parameters, form fields and headers that belong to the schema in OpenAPI 3. */
+const SCHEMA_MEMBERS = new Set(
+  `type format items default enum maximum exclusiveMaximum minimum exclusiveMinimum maxLength minLength pattern maxItems
+  minItems uniqueItems multipleOf x-nullable`.split(/\s+/),
+)
+const SCHEMAS = new Set('items additionalProperties not allOf anyOf oneOf'.split(' '))
+/** How a list in a query or a form is sent, by its collectionFormat. */
+const STYLES = new Map<unknown, Json>([
+  ['multi', {}],
+  ['csv', { explode: false }],
+  ['ssv', { style: 'spaceDelimited', explode: false }],
+  ['pipes', { style: 'pipeDelimited', explode: false }],
+])
+const FLOWS = new Map<unknown, string>([
+  ['application', 'clientCredentials'],
+  ['accessCode', 'authorizationCode'],
+])
+const MOST_HOPS = 64
+const MOST_STEPS = 130
+/** The fewest characters that one more media type adds. */
+const MEDIA_TYPE_CHARACTERS = 16
+
+/**
+ * Converts a Swagger 2.0 document to OpenAPI 3.0. What has no counterpart stays where it is, so that the check names it. `scheme` is used
+ * for a host without schemes. Throws `TooLarge` if more than `mostCopied` characters are copied: OpenAPI 3 has no bodies that operations
+ * share without their media types, and repeats a schema for each media type.
+ */
+export function convertSwagger(given: Json, scheme: string, mostCopied: number): Json {
+  return new Conversion(given, scheme, mostCopied).document()
+}
+
+class Conversion {
+  /** Schemas made of the targets of references into `paths`. */
+  private readonly moved = new Map<string, { name: string; schema?: unknown }>()
+  private copied = 0
+
+  constructor(
+    private readonly given: Json,
+    private readonly scheme: string,
+    private readonly mostCopied: number,
+  ) {}
+
+  document(): Json {
+    const { swagger: _, info, host, basePath, schemes, consumes, produces, paths, ...others } = this.given
+    const { definitions, parameters, responses, securityDefinitions, ...rest } = others
+    const items = mapped(paths, (item, path) => (path.startsWith('x-') ? item : this.pathItem(item)))
+    const shared = Object.entries(Object(parameters)).filter(([, each]) => !isBody(each))
+    const components: Json = {
+      schemas: mapped(definitions, (each, name) => this.schema(each, name)),
+      parameters: shared.length > 0 ? mapped(Object.fromEntries(shared), each => this.parameter(each)) : undefined,
+      responses: mapped(responses, each => this.response(each, produces)),
+      securitySchemes: mapped(securityDefinitions, securityScheme),
+    }
+    for (const { name, schema } of this.moved.values())
+      components.schemas = { [name]: schema, ...Object(components.schemas) }
+    const isEmpty = Object.values(components).every(each => each === undefined)
+    const document = { openapi: '3.0.4', info, servers: this.serversOf(schemes), ...rest, paths: items }
+    // A copy without undefined members and without parts that are shared.
+    return JSON.parse(JSON.stringify(isEmpty ? document : { ...document, components })) as Json
+  }
+
+  /** Returns the servers of the host and these schemes, https first; undefined if the document names no address. */
+  private serversOf(schemes: unknown): { url: string }[] | undefined {
+    const { host, basePath } = this.given
+    const path = typeof basePath === 'string' ? basePath.replace(/^(?!\/|$)/, '/').replace(/\/$/, '') : ''
+    if (typeof host !== 'string' || host === '') return path === '' ? undefined : [{ url: path }]
+    const end = host.replace(/\/$/, '') + path
+    if (host.includes('://')) return [{ url: end }]
+    const named = Array.isArray(schemes) && schemes.length > 0 ? schemes.map(textOf) : [this.scheme]
+    const order = ['https', 'http', ...named].filter(each => named.includes(each))
+    return [...new Set(order)].map(each => ({ url: `${each}://${end}` }))
+  }
+
+  private pathItem(item: unknown): unknown {
+    const bodies = this.bodiesOf(item)
+    return mapped(item, (value, key) => {
+      if (key === 'parameters') return this.parametersOf(value)
+      return METHODS.has(key.toLowerCase()) && isObject(value) ? this.operation(value, bodies) : value
+    })
+  }
+
+  private operation(operation: Json, shared: readonly Json[]): Json {
+    const { consumes = this.given.consumes, produces = this.given.produces, schemes, ...others } = operation
+    const own = this.bodiesOf(operation)
+    const bodies = own.some(each => each.in === 'body') ? own : [...shared, ...own]
+    return {
+      ...others,
+      parameters: this.parametersOf(operation.parameters),
+      requestBody: this.requestBody(bodies, typesOf(consumes)),
+      responses: mapped(operation.responses, (each, code) =>
+        code.startsWith('x-') ? each : this.response(each, produces),
+      ),
+      servers: schemes === undefined ? undefined : this.serversOf(schemes),
+    }
+  }
+
+  private bodiesOf(holder: unknown): Json[] {
+    const { parameters } = Object(holder)
+    return (Array.isArray(parameters) ? parameters : []).map(each => endOf(this.given, each)).filter(isBody)
+  }
+
+  /** Returns the parameters of a list that are not bodies. */
+  private parametersOf(list: unknown): unknown {
+    if (!Array.isArray(list)) return list
+    const kept = list.filter(each => !isBody(endOf(this.given, each)))
+    return kept.length === 0 ? undefined : kept.map(each => this.parameter(each))
+  }
+
+  /** Returns a parameter or a header. */
+  private parameter(given: unknown): unknown {
+    if (!isObject(given)) return given
+    const { $ref } = given
+    if (typeof $ref === 'string' && !$ref.startsWith('#/paths/')) return { ...given, $ref: this.reference($ref) }
+    const entry = $ref === undefined ? given : endOf(this.given, given)
+    if (!isObject(entry)) return given
+    if (entry !== given) this.pay(JSON.stringify(entry).length)
+    const { collectionFormat, ...members } = entry
+    return { ...without(members, SCHEMA_MEMBERS), schema: this.schemaIn(members), ...styleOf(entry) }
+  }
+
+  /** Returns the schema of a parameter, a header or a form field. */
+  private schemaIn(members: Json): unknown {
+    const own = Object.entries(members).filter(([key]) => SCHEMA_MEMBERS.has(key))
+    return this.schema(Object.fromEntries(own))
+  }
+
+  private requestBody(bodies: readonly Json[], types: readonly string[]): Json | undefined {
+    const body = bodies.find(each => each.in === 'body')
+    if (body !== undefined) {
+      const { name: _, in: __, schema, ...others } = body
+      return { ...others, content: this.content(types, { schema: this.schema(schema) }) }
+    }
+    if (bodies.length === 0) return undefined
+    const properties: Json = {}
+    const encoding: Json = {}
+    for (const field of bodies) {
+      const { name, in: _, required: __, collectionFormat, ...members } = field
+      const { collectionFormat: unknown, ...style } = styleOf(field)
+      properties[textOf(name)] = { ...members, ...Object(this.schemaIn(members)), collectionFormat: unknown }
+      if (Object.keys(style).length > 0) encoding[textOf(name)] = style
+    }
+    const required = bodies.filter(each => each.required === true).map(each => each.name)
+    const schema = { type: 'object', properties, required: required.length > 0 ? required : undefined }
+    const forms = types.filter(type => type === FORM || type === MULTIPART)
+    const usual = bodies.some(({ type }) => type === 'file') ? MULTIPART : FORM
+    const media = { schema, encoding: Object.keys(encoding).length > 0 ? encoding : undefined }
+    return {
+      required: required.length > 0 || undefined,
+      content: this.content(forms.length > 0 ? forms : [usual], media),
+    }
+  }
+
+  private response(response: unknown, produces: unknown): unknown {
+    if (!isObject(response)) return response
+    const { $ref, schema, headers, examples, ...others } = response
+    if ($ref !== undefined) return { ...response, $ref: this.reference($ref) }
+    const media = schema === undefined ? {} : this.content(typesOf(produces), { schema: this.schema(schema) })
+    const shown = Object.entries(Object(examples)).map(([type, example]) => [type, { ...Object(media[type]), example }])
+    const content = { ...media, ...Object.fromEntries(shown) }
+    return {
+      ...others,
+      headers: mapped(headers, each => this.parameter(each)),
+      content: Object.keys(content).length > 0 ? content : undefined,
+    }
+  }
+
+  private content(types: readonly string[], media: Json): Json {
+    const characters = JSON.stringify(media).length + MEDIA_TYPE_CHARACTERS
+    for (const type of types) this.pay(type.length + characters)
+    return Object.fromEntries(types.map(type => [type, media]))
+  }
+
+  private pay(characters: number): void {
+    this.copied += characters
+    if (this.copied > this.mostCopied) throw new TooLarge()
+  }
+
+  /** Converts a schema; `name` is that of a definition. */
+  private schema(given: unknown, name?: string): unknown {
+    if (Array.isArray(given)) return given.map(each => this.schema(each))
+    const schema = mapped(given, (value, key) => {
+      if (key === '$ref') return this.reference(value)
+      if (key === 'properties') return mapped(value, each => this.schema(each))
+      if (key === 'discriminator' && typeof value === 'string') return discriminator(value, given as Json, name)
+      return SCHEMAS.has(key) ? this.schema(value) : value
+    })
+    if (!isObject(schema)) return schema
+    const { 'x-nullable': nullable, ...others } = schema
+    const file = others.type === 'file' ? { type: 'string', format: 'binary' } : {}
+    return { ...others, ...file, nullable }
+  }
+
+  /** Returns a reference to the same part of the converted document. */
+  private reference(ref: unknown): unknown {
+    const [, section = '', rest] = /^#\/([^/]+)(.*)$/s.exec(textOf(ref)) ?? []
+    const to = SECTIONS.get(section)
+    if (to !== undefined) return `#/components/${to}${rest}`
+    const target = section === 'paths' ? targetOf(this.given, ref)?.value : undefined
+    if (!isObject(target)) return ref
+    let moved = this.moved.get(textOf(ref))
+    if (moved === undefined) {
+      const words = textOf(ref)
+        .replace(/[^A-Za-z0-9]+/g, '_')
+        .slice(1, 100)
+      moved = { name: `${words}_${this.moved.size}` }
+      this.moved.set(textOf(ref), moved)
+      moved.schema = this.schema(target)
+    }
+    return `#/components/schemas/${moved.name}`
+  }
+}
+
+/** Returns the target of a pointer and its path; undefined if it leads nowhere. */
+export function targetOf(document: Json, ref: unknown): { value: unknown; loc: string[] } | undefined {
+  if (typeof ref !== 'string' || !ref.startsWith('#/')) return undefined
+  let pointer = ref
+  try {
+    pointer = decodeURIComponent(ref)
+  } catch {
+    // Invalid percent-encoding is taken literally.
+  }
+  const loc = pointer
+    .split('/', MOST_STEPS)
+    .map(step => step.replaceAll('~1', '/').replaceAll('~0', '~'))
+    .slice(1)
+  let value: unknown = document
+  for (const key of loc) value = Object.hasOwn(Object(value), key) ? (value as Json)[key] : undefined
+  return value === undefined ? undefined : { value, loc }
+}
+
+/** Returns a value, or the end of its chain of references; undefined if it leads nowhere. */
+export function endOf(document: Json, value: unknown): unknown {
+  let end = value
+  for (let hops = 0; isObject(end) && end.$ref !== undefined; hops++)
+    end = hops < MOST_HOPS ? targetOf(document, end.$ref)?.value : undefined
+  return end
+}
+
+function mapped(value: unknown, convert: (each: unknown, key: string) => unknown): unknown {
+  if (!isObject(value)) return value
+  return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, convert(each, key)]))
+}
+
+function textOf(value: unknown): string {
+  return typeof value === 'string' ? value : ''
+}
+
+function without(value: Json, keys: ReadonlySet<string>): Json {
+  return Object.fromEntries(Object.entries(value).filter(([key]) => !keys.has(key)))
+}
+
+function isBody(entry: unknown): entry is Json {
+  return isObject(entry) && (entry.in === 'body' || entry.in === 'formData')
+}
+
+/** Returns the media types of a list; JSON if it names none, and instead of any type. */
+function typesOf(types: unknown): string[] {
+  const named = (Array.isArray(types) ? types : []).filter(each => typeof each === 'string')
+  return named.length === 0 ? [JSON_TYPE] : [...new Set(named.map(each => (each === ANY_TYPE ? JSON_TYPE : each)))]
+}
+
+/** Returns how a list is sent; a collectionFormat without a counterpart stays. */
+function styleOf({ type, in: location, collectionFormat }: Json): Json {
+  const isForm = location === 'query' || location === 'formData'
+  const style = isForm ? STYLES.get(collectionFormat ?? 'csv') : (collectionFormat ?? 'csv') === 'csv' ? {} : undefined
+  if (type !== 'array') return collectionFormat === undefined ? {} : { collectionFormat }
+  return style ?? { collectionFormat }
+}
+
+/** In Swagger 2.0 the discriminator's value is the name of the definition or of one that inherits it. */
+function discriminator(propertyName: string, schema: Json, name: string | undefined): Json {
+  const value = textOf(schema['x-ms-discriminator-value'] ?? name)
+  const listed = Object(Object(schema.properties)[propertyName]).enum
+  const isOne = name !== undefined && (!Array.isArray(listed) || listed.includes(value))
+  const target = `#/components/schemas/${name?.replaceAll('~', '~0').replaceAll('/', '~1')}`
+  return { propertyName, mapping: isOne ? { [value]: target } : undefined }
+}
+
+function securityScheme(scheme: unknown): unknown {
+  if (!isObject(scheme)) return scheme
+  const { type, flow, authorizationUrl, tokenUrl, scopes, ...others } = scheme
+  if (type === 'basic') return { ...others, type: 'http', scheme: 'basic' }
+  if (type !== 'oauth2') return scheme
+  return { ...others, type, flows: { [FLOWS.get(flow) ?? textOf(flow)]: { authorizationUrl, tokenUrl, scopes } } }
+}

@@ -1,0 +1,516 @@
+import fc from 'fast-check'
+import t from 'tap'
+import { type Completion, checkDefinition, completeDefinition, toFunctions } from '../../src/definition/index.js'
+import type { Loc } from '../../src/errors.js'
+import { repetitions } from '../updates/stored-state.js'
+import { MADE } from './made.js'
+
+type Json = Record<string, unknown>
+
+const SERVER = 'https://given.example.com/base'
+const operation = { operationId: 'x', summary: 'X', responses: {} }
+const id = (name: string) => ({ name, in: 'path', required: true, schema: { type: 'string' } })
+
+function document(paths: Json, more: Json = {}): Json {
+  const servers = [{ url: 'https://t.example.com' }]
+  return { openapi: '3.1.0', info: { title: 'T', version: '1' }, servers, paths, ...more }
+}
+
+function swagger(paths: Json, more: Json = {}): Json {
+  return {
+    swagger: '2.0',
+    info: { title: 'T', version: '1' },
+    host: 'h.example.com',
+    schemes: ['https'],
+    paths,
+    ...more,
+  }
+}
+
+const editsOf = ({ edits }: Completion) =>
+  edits.map(({ op, type, loc }) => `${op} ${type} at ${loc.slice(2).join(' ')}`.trim())
+const faultsOf = ({ check }: Completion) =>
+  check.ok ? [] : check.faults.map(({ type, loc }) => `${type} at ${loc.slice(2).join(' ')}`)
+
+function at(value: unknown, path: Loc): unknown {
+  return path.reduce((holder, key) => Object(holder)[key], value)
+}
+
+t.test('ids are made of path and method, unique, and of at most 64 characters; repeated ones are numbered', async t => {
+  const idsOf = (paths: Json) => {
+    const completed = completeDefinition(document(paths))
+    return completed.check.ok ? completed.check.methods.map(each => each.name) : faultsOf(completed)
+  }
+  const get = { summary: 'S' }
+  t.strictSame(idsOf({ '/': { get }, '/a/b': { get, PUT: get }, '/a-b': { get }, '/a_b/': { get } }), [
+    ...['root_get', 'a_b_get', 'a_b_put', 'a_b_get_2', 'a_b_get_3'],
+  ])
+  const taken = {
+    '/a': { get: { operationId: ' ', ...get }, post: { operationId: null, ...get } },
+    '/b': { get: { ...get, operationId: 'a_get' } },
+  }
+  t.strictSame(idsOf(taken), ['a_get_2', 'a_post', 'a_get'])
+  t.strictSame(idsOf({ '/a': { get: operation, put: operation }, '/b': { put: operation } }), ['x', 'x_put', 'x_put_2'])
+  const [fits = '', longer = '', other = '', script = ''] = idsOf(
+    Object.fromEntries(
+      ['a'.repeat(60), 'a'.repeat(61), `${'a'.repeat(61)}b`, '\u5929\u6c17', 'caf\u00e9'].map(name => [
+        `/${name}`,
+        { get },
+      ]),
+    ),
+  )
+  t.equal(fits, `${'a'.repeat(60)}_get`)
+  for (const each of [longer, other]) t.match(each, /^a{51}_get_[0-9a-f]{8}$/)
+  t.not(longer, other)
+  t.match(script, /^get_[0-9a-f]{8}$/)
+})
+
+t.test('summaries are the first sentence about the path, else method and path', async t => {
+  const bare = (name: string, more: Json = {}) => ({ operationId: name, ...more })
+  const completed = completeDefinition(
+    document({
+      '/a': {
+        description: 'All about a. More.',
+        get: bare('a'),
+        put: bare('b', { description: 'D' }),
+        post: bare('c', { summary: null }),
+      },
+      '/b': {
+        get: bare('d', { summary: ' ', description: null }),
+        patch: bare('e', { summary: ' ', description: 'E' }),
+      },
+      '/c': { summary: 'w'.repeat(200), get: bare('f') },
+    }),
+  )
+  t.strictSame(completed.check.ok && completed.check.methods.map(({ summary }) => summary), [
+    'All about a.',
+    'D',
+    'All about a.',
+    'GET /b',
+    'E',
+    'w'.repeat(120),
+  ])
+})
+
+t.test('placeholders that neither the operation nor its path item declares become texts', async t => {
+  const paths = {
+    '/{a}/{b}/{c}': {
+      parameters: [id('a')],
+      get: { ...operation, parameters: [id('b')] },
+      post: { ...operation, operationId: 'y' },
+    },
+    '/{+d}/{e*}/{f:[0-9]{4}}': {
+      put: { ...operation, operationId: 'z', parameters: [{ $ref: '#/components/parameters/D' }, id('e')] },
+    },
+    '/{g}': { $ref: '#/components/pathItems/G' },
+    '/again/{g}/{h}': { $ref: '#/components/pathItems/G' },
+    '/{odd}': { get: { ...operation, operationId: 'o', parameters: {} } },
+  }
+  const G = { parameters: [id('g')], get: { ...operation, operationId: 'g' } }
+  const completed = completeDefinition(
+    document(paths, { components: { parameters: { D: id('d') }, pathItems: { G } } }),
+  )
+  t.strictSame(editsOf(completed), [
+    'add parameter_added at paths /{a}/{b}/{c} get parameters 1',
+    'add parameters_added at paths /{a}/{b}/{c} post parameters',
+    'add parameter_added at paths /{+d}/{e*}/{f:[0-9]{4}} put parameters 2',
+    'add parameters_added at components pathItems G get parameters',
+  ])
+  t.strictSame(completed.edits[1]?.after, [id('b'), id('c')])
+  t.match(faultsOf(completed), [/^operation_id_duplicate at paths \/again/, /^list_type at paths \/\{odd\}/])
+})
+
+t.test('a server is added where none is named, and resolves one that is only a path', async t => {
+  const urlOf = (servers: unknown, server?: string) => {
+    const { definition } = completeDefinition(
+      document({ '/x': { get: operation } }, { servers }),
+      server ? { server } : {},
+    )
+    return at(definition, ['servers', 0, 'url'])
+  }
+  t.equal(urlOf(undefined, SERVER), SERVER)
+  t.equal(urlOf([], SERVER), SERVER)
+  for (const url of ['', '/']) t.equal(urlOf([{ url }], SERVER), SERVER)
+  t.equal(urlOf([{ url: '/v2' }], SERVER), 'https://given.example.com/v2')
+  for (const url of [
+    'https://t.example.com',
+    '//other.example.com',
+    '/\\other.example.com',
+    '/\t/other.example.com',
+    '/{v}',
+    'v1',
+    7,
+  ])
+    t.equal(urlOf([{ url }], SERVER), url, 'it stays')
+  t.equal(urlOf(undefined), undefined, 'nothing is made up')
+  t.strictSame(urlOf({ url: '/' }, SERVER), undefined)
+})
+
+t.test('an edit says what was there before and why; the given definition is not changed', async t => {
+  const given = document({ '/x': { get: { summary: 'S', operationId: ' ' } } }, { servers: [] })
+  const before = structuredClone(given)
+  const { edits, definition } = completeDefinition(given, { server: SERVER, at: ['d'] })
+  t.strictSame(given, before)
+  t.strictSame(edits, [
+    {
+      ...{ op: 'replace', loc: ['d', 'servers'], before: [], after: [{ url: SERVER }], type: 'server_added' },
+      msg: 'the definition named no server; this is the one given',
+    },
+    {
+      ...{
+        op: 'replace',
+        loc: ['d', 'paths', '/x', 'get', 'operationId'],
+        before: ' ',
+        after: 'x_get',
+        type: 'operation_id_added',
+      },
+      msg: 'the operation had no operationId; this one is made of path and method',
+    },
+  ])
+  t.equal(at(definition, ['paths', '/x', 'get', 'operationId']), 'x_get')
+})
+
+t.test('what cannot be completed is given back with the faults of the check', async t => {
+  let deep: unknown = {}
+  for (let i = 0; i < 200; i++) deep = [deep]
+  const forbidden = JSON.parse('{"swagger":"2.0","paths":{"__proto__":{}}}')
+  for (const given of [null, 1, [], {}, { swagger: '1.2' }, document({}, { deep }), forbidden]) {
+    const completed = completeDefinition(given)
+    t.equal(completed.definition, given)
+    t.strictSame([completed.edits, completed.check], [[], checkDefinition(given)])
+  }
+})
+
+t.test('kilobytes that would grow to megabytes are refused, or completed as far as there is room', async t => {
+  const numbered = <T>(count: number, each: (i: number) => T) => Array.from({ length: count }, (_, i) => each(i))
+  const responses = Object.fromEntries(numbered(550, i => [`x${i}`.replace('x', '2'), { schema: {} }]))
+  const multiplied = completeDefinition(
+    swagger({ '/a': { get: { ...operation, responses } } }, { produces: numbered(550, i => `a/${i}`) }),
+  )
+  t.match(faultsOf(multiplied), ['definition_too_large at'])
+  t.strictSame(multiplied.edits, [])
+  const body = { in: 'body', name: 'b', schema: { type: 'object', description: 'd'.repeat(10_000) } }
+  const users = Object.fromEntries(
+    numbered(500, i => [`/${i}`, { post: { parameters: [{ $ref: '#/parameters/B' }] } }]),
+  )
+  t.match(faultsOf(completeDefinition(swagger(users, { parameters: { B: body } }))), ['definition_too_large at'])
+
+  const holes = numbered(60, i => `{${String.fromCharCode(0x4e00 + i)}}`).join('')
+  const methods = { get: {}, put: {}, post: {}, patch: {}, delete: {} }
+  const declared = completeDefinition(document(Object.fromEntries(numbered(60, i => [`/${i}${holes}`, methods]))))
+  t.ok(declared.edits.length > 100)
+  t.ok(JSON.stringify(declared.edits).length < 1_000_000)
+})
+
+t.test('Swagger 2.0 is converted: servers, parameters, bodies, responses, schemas, security', async t => {
+  const Pet = {
+    type: 'object',
+    discriminator: 'kind',
+    properties: {
+      kind: { type: 'string', 'x-nullable': true },
+      example: { $ref: '#/definitions/Pet' },
+      file: { type: 'file' },
+    },
+    example: { type: 'file', $ref: '#/definitions/Pet' },
+  }
+  const tags = { name: 'tags', in: 'query', type: 'array', items: { type: 'string' } }
+  const given = swagger(
+    {
+      'x-a': { get: 1 },
+      '/pets/{id}': {
+        parameters: [{ $ref: '#/parameters/Id' }, { name: 'shared', in: 'body', schema: {} }],
+        'x-b': { parameters: 1 },
+        GET: {
+          ...operation,
+          schemes: ['http'],
+          parameters: [
+            tags,
+            { ...tags, collectionFormat: 'multi', required: true },
+            { ...tags, collectionFormat: 'ssv' },
+            { ...tags, collectionFormat: 'tsv' },
+          ],
+          responses: {
+            200: { description: 'D', schema: { $ref: '#/definitions/Pet' }, headers: { N: { type: 'integer' } } },
+            404: { $ref: '#/responses/R' },
+            500: null,
+          },
+        },
+        put: {
+          parameters: [{ $ref: '#/parameters/Body' }],
+          consumes: ['a/b+json', '*/*'],
+          produces: ['text/csv'],
+          responses: { 200: { schema: {}, examples: { 'text/csv': 'a' } } },
+        },
+      },
+    },
+    {
+      basePath: 'v1/',
+      schemes: ['wss', 'http', 'https'],
+      parameters: {
+        Id: { name: 'id', in: 'path', required: true, type: 'integer', maximum: 12 },
+        Body: { name: 'pet', in: 'body', required: true, description: 'A pet', schema: { $ref: '#/definitions/Pet' } },
+      },
+      responses: { R: { description: 'R', schema: { type: 'string' } } },
+      definitions: { Pet },
+      securityDefinitions: {
+        o: { type: 'oauth2', flow: 'accessCode', authorizationUrl: 'https://a', tokenUrl: 'https://b', scopes: {} },
+        b: { type: 'basic' },
+        k: { type: 'apiKey' },
+      },
+    },
+  )
+  const { definition, edits } = completeDefinition(given)
+  t.match(edits[0], { op: 'replace', loc: ['body', 'definition'], type: 'swagger_converted' })
+  const pet = { $ref: '#/components/schemas/Pet' }
+  const json = (schema: Json) => ({ 'application/json': { schema } })
+  const list = { schema: { type: 'array', items: { type: 'string' } }, name: 'tags', in: 'query' }
+  t.strictSame(definition, {
+    openapi: '3.0.4',
+    info: { title: 'T', version: '1' },
+    servers: ['https', 'http', 'wss'].map(scheme => ({ url: `${scheme}://h.example.com/v1` })),
+    paths: {
+      'x-a': { get: 1 },
+      '/pets/{id}': {
+        parameters: [{ $ref: '#/components/parameters/Id' }],
+        'x-b': { parameters: 1 },
+        GET: {
+          ...operation,
+          parameters: [
+            { ...list, explode: false },
+            { ...list, required: true },
+            { ...list, style: 'spaceDelimited', explode: false },
+            { ...list, collectionFormat: 'tsv' },
+          ],
+          requestBody: { content: json({}) },
+          responses: {
+            200: { description: 'D', headers: { N: { schema: { type: 'integer' } } }, content: json(pet) },
+            404: { $ref: '#/components/responses/R' },
+            500: null,
+          },
+          servers: [{ url: 'http://h.example.com/v1' }],
+        },
+        put: {
+          requestBody: { required: true, description: 'A pet', content: { 'a/b+json': { schema: pet }, ...json(pet) } },
+          responses: { 200: { content: { 'text/csv': { schema: {}, example: 'a' } } } },
+          operationId: 'pets_id_put',
+          summary: 'PUT /pets/{id}',
+        },
+      },
+    },
+    components: {
+      schemas: {
+        Pet: {
+          type: 'object',
+          discriminator: { propertyName: 'kind', mapping: { Pet: pet.$ref } },
+          properties: {
+            kind: { type: 'string', nullable: true },
+            example: pet,
+            file: { type: 'string', format: 'binary' },
+          },
+          example: Pet.example,
+        },
+      },
+      parameters: { Id: { name: 'id', in: 'path', required: true, schema: { type: 'integer', maximum: 12 } } },
+      responses: { R: { description: 'R', content: json({ type: 'string' }) } },
+      securitySchemes: {
+        o: {
+          type: 'oauth2',
+          flows: { authorizationCode: { authorizationUrl: 'https://a', tokenUrl: 'https://b', scopes: {} } },
+        },
+        b: { type: 'http', scheme: 'basic' },
+        k: { type: 'apiKey' },
+      },
+    },
+  })
+})
+
+t.test('Swagger 2.0: forms keep the limits of their fields; files make them multipart', async t => {
+  const a = { name: 'a', in: 'formData', type: 'string', enum: ['x'], description: 'A', required: true }
+  const b = { name: 'b', in: 'formData', type: 'array', items: { type: 'integer' }, collectionFormat: 'csv' }
+  const file = { name: 'f', in: 'formData', type: 'file' }
+  const bodyOf = (parameters: Json[], consumes?: string[]) => {
+    const { definition } = completeDefinition(
+      swagger({ '/a': { post: { ...operation, parameters, ...(consumes && { consumes }) } } }),
+    )
+    return at(definition, ['paths', '/a', 'post', 'requestBody']) as { content: Json }
+  }
+  const form = bodyOf([a, b], ['application/x-www-form-urlencoded', 'application/json'])
+  t.strictSame(form, {
+    required: true,
+    content: {
+      'application/x-www-form-urlencoded': {
+        schema: {
+          type: 'object',
+          properties: {
+            a: { description: 'A', type: 'string', enum: ['x'] },
+            b: { type: 'array', items: { type: 'integer' } },
+          },
+          required: ['a'],
+        },
+        encoding: { b: { explode: false } },
+      },
+    },
+  })
+  t.strictSame(Object.keys(bodyOf([b]).content), ['application/x-www-form-urlencoded'])
+  t.strictSame(Object.keys(bodyOf([file]).content), ['multipart/form-data'])
+})
+
+t.test('Swagger 2.0: an address without scheme or host takes those given', async t => {
+  const urlOf = (more: Json, server?: string) =>
+    at(completeDefinition({ ...swagger({}), ...more }, server ? { server } : {}).definition, ['servers', 0, 'url'])
+  t.equal(urlOf({ schemes: undefined }), 'https://h.example.com')
+  t.equal(urlOf({ schemes: [] }, 'http://localhost:8080'), 'http://h.example.com')
+  t.equal(urlOf({ host: 'http://h.example.com/', basePath: '/' }), 'http://h.example.com')
+  t.equal(urlOf({ host: undefined, basePath: '/v1' }, SERVER), 'https://given.example.com/v1')
+  t.equal(urlOf({ host: undefined }), undefined)
+})
+
+t.test('Swagger 2.0: references into operations keep their targets', async t => {
+  const schema = {
+    type: 'object',
+    properties: { name: { type: 'string' }, next: { $ref: '#/paths/~1a~1%7Bid%7D/post/parameters/0/schema' } },
+  }
+  const q = { in: 'query', name: 'q', type: 'integer' }
+  const parameters = [{ in: 'body', name: 'b', schema }, q, { ...id('id'), schema: undefined, type: 'string' }]
+  const completed = completeDefinition(
+    swagger({
+      '/a/{id}': { post: { ...operation, parameters } },
+      '/b': {
+        post: {
+          ...operation,
+          operationId: 'y',
+          parameters: [
+            { $ref: '#/paths/~1a~1{id}/post/parameters/0' },
+            { $ref: '#/paths/~1a~1{id}/post/parameters/1' },
+          ],
+        },
+      },
+    }),
+  )
+  t.strictSame(faultsOf(completed), [])
+  const [, second] = toFunctions(completed.definition)
+  t.match(second?.parameters, {
+    properties: { q: { type: 'integer' }, requestBody: { properties: { name: { type: 'string' } } } },
+  })
+})
+
+t.test('Swagger 2.0: what is left are faults at places of the converted document', async t => {
+  const completed = completeDefinition(
+    swagger({
+      '/a': {
+        get: null,
+        put: { ...operation, parameters: 3 },
+        post: {
+          ...operation,
+          operationId: 'p',
+          parameters: [
+            { in: 'body', name: 'b', schema: { $ref: '#/definitions/Gone' } },
+            4,
+            { $ref: '#/parameters/None' },
+          ],
+        },
+      },
+    }),
+  )
+  const faults = faultsOf(completed)
+  for (const each of [
+    'dict_type at paths /a get',
+    'list_type at paths /a put parameters',
+    'dict_type at paths /a post parameters 0',
+  ])
+    t.ok(faults.includes(each), each)
+  t.ok(
+    faults.some(each => each.startsWith('ref_unresolved at paths /a post requestBody content application/json schema')),
+  )
+})
+
+/** Calls `visit` for each object and text in a value. */
+function forEachPart(value: unknown, visit: (part: unknown, path: Loc) => void, path: Loc = []): void {
+  if (typeof value === 'object' && value !== null)
+    for (const [key, each] of Object.entries(value))
+      forEachPart(each, visit, [...path, Array.isArray(value) ? Number(key) : key])
+  else visit(value, path)
+}
+
+const word = fc.constantFrom(
+  'get',
+  'put',
+  'POST',
+  'parameters',
+  'operationId',
+  'summary',
+  '$ref',
+  'name',
+  'in',
+  'schema',
+  'x-a',
+  '/a',
+  '/{b}',
+)
+const part = fc.letrec(tie => ({
+  value: fc.oneof(
+    { depthSize: 'small', withCrossShrink: true },
+    fc.constantFrom<unknown>(
+      'x',
+      '',
+      'path',
+      'query',
+      'body',
+      'b',
+      7,
+      null,
+      '#/paths/~1a',
+      '#/components/pathItems/P',
+      '#/parameters/B',
+      '#/definitions/D',
+    ),
+    fc.array(tie('value'), { maxLength: 3 }),
+    fc.dictionary(word, tie('value'), { maxKeys: 4 }),
+  ),
+})).value
+
+/** Documents of either version: made ones, and ones of random parts. */
+const anyDocument = fc.oneof(
+  fc.constantFrom(...MADE.map(({ definition }) => definition as Json)),
+  fc
+    .tuple(fc.dictionary(fc.constantFrom('/a', '/{b}', '/{b}/{c}', 'x-a'), part), part, fc.boolean())
+    .map(([paths, shared, isOld]) =>
+      isOld
+        ? swagger(paths, { parameters: { B: shared }, definitions: { D: shared } })
+        : document(paths, { servers: [], components: { pathItems: { P: shared } } }),
+    ),
+)
+
+t.test('a second completion adds nothing; faults have their place; nothing that was written is lost', async t => {
+  let completions = 0
+  fc.assert(
+    fc.property(anyDocument, given => {
+      const before = JSON.stringify(given)
+      const { definition, edits, check } = completeDefinition(given, { server: SERVER })
+      if (JSON.stringify(given) !== before) throw new Error('the given definition changed')
+      if (edits.length > 0) completions++
+      if (completeDefinition(definition, { server: SERVER }).edits.length > 0) throw new Error('it is completed again')
+      for (const { loc, type } of check.ok ? [] : check.faults)
+        if (at(definition, loc.slice(2, -1)) === undefined) throw new Error(`${type} is nowhere: ${loc.join(' ')}`)
+      const replaced = new Set(edits.filter(({ op }) => op === 'replace').map(({ loc }) => loc.slice(2).join(' ')))
+      const texts: string[] = []
+      forEachPart(definition, each => texts.push(String(each)))
+      const known = new Set(texts)
+      if (replaced.has(''))
+        forEachPart(given.paths, (each, path) => {
+          const isKept =
+            known.has(String(each)) ||
+            path.some(key => ['in', '$ref', 'name', 'consumes', 'produces'].includes(String(key)))
+          if (!isKept) throw new Error(`lost: ${path.join(' ')}`)
+        })
+      else
+        forEachPart(given, (each, path) => {
+          const now = at(definition, path)
+          if (now !== each && ![...replaced].some(place => path.join(' ').startsWith(place)))
+            throw new Error(`changed: ${path.join(' ')}`)
+        })
+    }),
+    { numRuns: repetitions(400) },
+  )
+  t.ok(completions > repetitions(400) / 10, `${completions} were completed`)
+})
