@@ -7,6 +7,7 @@ import { DryRun } from '../http/parameters.js'
 import { CreationHeaders, creationResponses, creatorOf } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { newFieldWarning, unknownFieldWarnings } from '../http/warnings.js'
+import { attachedNames } from '../tool/function-names.js'
 import { requestKey } from '../updates/idempotency.js'
 import { createOnce } from '../updates/update-once.js'
 import { unknownFields } from '../validation/faults.js'
@@ -54,6 +55,7 @@ export function registerCreatePersona(app: FastifyInstance, options: PersonaOpti
         ...ownerShareWarnings(created.decision, body),
         ...(created.decision?.kept ?? []).map(newFieldWarning),
         ...unknownFieldWarnings(PersonaUpsertRequest, unknownFields(PersonaUpsertRequest, body)),
+        ...(await attachedNames(options.database.db, created.decision)),
       ]
       return answerUpdate(reply, 'persona', asked, created, warnings, { below: '/persona' })
     },

@@ -12,6 +12,7 @@ import {
 } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { notRestoredWarning, overwriteWarning, unknownFieldWarnings } from '../http/warnings.js'
+import { attachedNames } from '../tool/function-names.js'
 import type { OperationOptions } from '../updates/resource.js'
 import { updateOnce } from '../updates/update-once.js'
 import { unknownFields } from '../validation/faults.js'
@@ -58,6 +59,7 @@ export function registerRestorePersona(app: FastifyInstance, options: OperationO
         ...(restored.decision?.left ?? []).map(notRestoredWarning),
         ...restored.overwritten.map(overwriteWarning),
         ...unknownFieldWarnings(RestoreRequest, unknownFields(RestoreRequest, body)),
+        ...(await attachedNames(database.db, restored.decision)),
       ]
       return answerUpdate(reply, 'persona', asked, restored, warnings)
     },

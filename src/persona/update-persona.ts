@@ -14,6 +14,7 @@ import {
   overwriteWarning,
   unknownFieldWarnings,
 } from '../http/warnings.js'
+import { attachedNames } from '../tool/function-names.js'
 import { requestKey } from '../updates/idempotency.js'
 import type { OperationOptions, RecentChange } from '../updates/resource.js'
 import { updateOnce } from '../updates/update-once.js'
@@ -81,7 +82,10 @@ export function registerUpdatePersona(app: FastifyInstance, options: PersonaOpti
       // This route's lookup reads the agent along with the caller.
       const prefetched = request.prefetched as PersonaState | null
       const updated = await updateOnce(options.database, personaResource, asked, prefetched)
-      const warnings = warningsOf(updated, body, mask)
+      const warnings = [
+        ...warningsOf(updated, body, mask),
+        ...(await attachedNames(options.database.db, updated.decision)),
+      ]
       return answerUpdate(reply, 'persona', asked, updated, warnings)
     },
   )

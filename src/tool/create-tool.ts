@@ -39,8 +39,8 @@ export function registerCreateTool(app: FastifyInstance, options: ToolOptions): 
       const { caller, headers, query } = request
       const creator = creatorOf(request, query, headers, options)
       const content = await options.workers.run('create_custom_tool', request, { strict: creator.strict })
-      const { fields, origins, definitionFaults, unknown, notes } = content
-      if (fields.definition) noteFacts(fields.definition.hash, { origins })
+      const { fields, origins, names, definitionFaults, unknown, notes } = content
+      if (fields.definition) noteFacts(fields.definition.hash, { origins, names })
       const vault = options.vault()
       const key = query.dry_run ? undefined : headers['idempotency-key']
       // Only a repeated request (with a key) is compared with stored values.

@@ -57,6 +57,8 @@ export function cacheText(hash: string, text: string): Buffer {
 
 interface Facts {
   origins?: ReadonlySet<string>
+  /** The names of its functions. */
+  names?: readonly string[]
   /** The headers for which the definition passed the check, and the notes. */
   checked?: { headers: string; notes: string[] }
 }
@@ -69,12 +71,12 @@ export function factsOf(hash: string | null): Facts {
   return hash === null ? { origins: new Set() } : (facts.get(hash) ?? NOTHING)
 }
 
-/** Longer addresses are not cached. */
-const ORIGIN_CHARACTERS_MAX = 2_000
+/** Longer lists of addresses and names are not cached. */
+const CHARACTERS_MAX = 4_000
 
 /** Adds facts about a definition. */
 export function noteFacts(hash: string, found: Facts): void {
-  if ([...(found.origins ?? [])].join('').length > ORIGIN_CHARACTERS_MAX) return
+  if ([...(found.origins ?? []), ...(found.names ?? [])].join('').length > CHARACTERS_MAX) return
   facts.set(hash, { ...facts.get(hash), ...found })
 }
 

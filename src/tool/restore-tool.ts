@@ -15,6 +15,7 @@ import { notRestoredWarning, overwriteWarning, unknownFieldWarnings } from '../h
 import { updateOnce } from '../updates/update-once.js'
 import { unknownFields } from '../validation/faults.js'
 import { pathId } from '../validation/parameters.js'
+import { namesBeside } from './function-names.js'
 import { preparedRestoration, refuseRemoved, toolRestoration } from './restoration.js'
 import { ToolSnapshot } from './schema.js'
 import { TOOL_LOOKUP, type ToolState } from './snapshot.js'
@@ -57,11 +58,13 @@ export function registerRestoreTool(app: FastifyInstance, options: ToolOptions):
       }
       const job = { database, resource: toolRestoration, request: asked }
       const notes: string[] = []
+      let functions: readonly string[] = []
       const check = async (text: string, state: ToolState) => {
         const work = { strict: false, headerNames: state.headers.map(({ name }) => name) }
         const stored = { bytes: Buffer.byteLength(text), text: async () => text }
         const checked = await options.workers.run('check_stored', { body: {}, caller, raw }, work, stored)
         notes.push(...checked.notes)
+        functions = checked.names
         return { ...checked, definitionFaults: checked.faults }
       }
       const restored = await withScopeTold(database, asked, id, () =>
@@ -74,6 +77,9 @@ export function registerRestoreTool(app: FastifyInstance, options: ToolOptions):
         ...restored.overwritten.map(overwriteWarning),
         ...unknownFieldWarnings(RestoreRequest, unknownFields(RestoreRequest, body)),
         ...(decision?.definition ? notes : []),
+        ...(decision?.definition
+          ? await namesBeside(database.db, { id, name: decision.content.name }, functions, caller)
+          : []),
       ]
       return answerUpdate(reply, 'tool', asked, restored, warnings)
     },

@@ -120,7 +120,12 @@ export async function readToolUse(
   { database, bounds }: OperationOptions,
   request: { authenticateAgain(lookup: Lookup): Promise<CallerNow> },
   id: number | undefined,
-): Promise<{ use: ToolUse; stored: StoredText | undefined; headerNames: string[] }> {
+): Promise<{
+  use: ToolUse
+  tool: { id: number; name: string }
+  stored: StoredText | undefined
+  headerNames: string[]
+}> {
   const { caller, prefetched } = await request.authenticateAgain({ statement: TOOL_LOOKUP.statement, id })
   requireBinding(caller, id)
   if (id === undefined || prefetched === null) throw new ResourceNotFound('tool')
@@ -133,13 +138,14 @@ export async function readToolUse(
     if (use === undefined) throw new ResourceNotFound('tool')
     const { definition_hash: hash, definition_bytes: bytes } = state
     const headerNames = state.headers.map(({ name }) => name)
-    if (hash === null) return { use, stored: undefined, headerNames }
+    const tool = { id, name: state.name }
+    if (hash === null) return { use, tool, stored: undefined, headerNames }
     const text = async () => {
       const stored = await textOf(database, hash)
       if (stored === undefined) throw new ResourceNotFound('tool')
       return stored
     }
-    return { use, stored: { bytes, text }, headerNames }
+    return { use, tool, stored: { bytes, text }, headerNames }
   })
 }
 

@@ -16,6 +16,7 @@ import type { OperationOptions } from '../updates/resource.js'
 import { updateOnce } from '../updates/update-once.js'
 import { pathId } from '../validation/parameters.js'
 import { noteFacts } from './definition-cache.js'
+import { namesBeside } from './function-names.js'
 import type { HeaderTrials } from './header-trials.js'
 import { headerFaults } from './headers.js'
 import { toolResource } from './resource.js'
@@ -86,8 +87,8 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
       const mayTell = prefetched !== null && prefetched.managed_as !== null // other callers must learn nothing
       const storedHeaders = mayTell ? prefetched.headers.map(({ name }) => name) : []
       const content = await options.workers.run('update_custom_tool', request, { strict, storedHeaders })
-      const { fields, origins, definitionFaults, unknown, notes } = content
-      if (fields.definition) noteFacts(fields.definition.hash, { origins })
+      const { fields, origins, names: functions, definitionFaults, unknown, notes } = content
+      if (fields.definition) noteFacts(fields.definition.hash, { origins, names: functions })
       const given = fields.custom_headers ?? []
       const names = new Set(given.map(({ key }) => key.toLowerCase()))
       const isDropped =
@@ -125,6 +126,9 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
       const { decision } = updated
       const warnings = [
         ...(decision?.notes ?? []),
+        ...(decision?.definition
+          ? await namesBeside(database.db, { id, name: decision.content.name }, functions, caller)
+          : []),
         ...updated.overwritten.map(overwriteWarning),
         ...unknownFieldWarnings(CustomToolUpdate, unknown),
         ...notes,

@@ -9,6 +9,7 @@ import type { SchemaTypes } from '../http/validation.js'
 import { addWarnings } from '../http/warnings.js'
 import { type Parsed, parameter, queryChoice, queryFlag, queryId } from '../validation/parameters.js'
 import { reference } from '../validation/vocabulary.js'
+import { namesBeside } from './function-names.js'
 import { ValidateToolRefusal, ValidateToolRequest, ValidateToolResponse } from './schema.js'
 import { readToolUse, useNotes } from './tool-use.js'
 import { boundsOf, type ToolOptions } from './update-tool.js'
@@ -80,7 +81,9 @@ export function registerValidateTool(app: FastifyInstance, options: ToolOptions)
       const takesLong = query.complete === true || query.view === 'functions'
       const work = { strict, query, use, headerNames, inWorker: takesLong }
       const validation = await options.workers.run('validate_tool', request, work, stored)
-      addWarnings(reply, [...validation.warnings, ...useNotes(use)])
+      const shared =
+        used === null ? [] : await namesBeside(options.database.db, used.tool, validation.names, request.caller)
+      addWarnings(reply, [...validation.warnings, ...useNotes(use), ...shared])
       notePreferences(reply, strict ? ['handling=strict'] : [])
       reply.type(JSON_TYPE)
       const { answer } = validation

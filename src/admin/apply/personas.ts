@@ -15,6 +15,7 @@ import { personaCreation } from '../../persona/life.js'
 import { personaResource } from '../../persona/resource.js'
 import { changedFields, contentOf, decisionFor } from '../../persona/rules.js'
 import { type PersonaState, personaState } from '../../persona/state.js'
+import { sharedNames } from '../../tool/function-names.js'
 import { changeAsOperator } from '../../updates/write.js'
 import type { AgentEntry, Reference } from '../document.js'
 import {
@@ -34,6 +35,7 @@ export async function planPersonas(db: Kysely<Tables>, catalogue: Catalogue): Pr
   const matches = catalogue.entries('agents')
   const states = await readPersonaStates(db, storedIds(matches))
   const changed: { id: number; match: Matched; outcome: Outcome }[] = []
+  const toolLists = new Map<string, { ids: number[]; outcomes: Outcome[] }>()
   const outcomes = matches.map((match): Outcome => {
     const before = states.get(Number(match.id))
     const content = mergedContent(before ?? NEW_AGENT, match, catalogue)
@@ -41,8 +43,18 @@ export async function planPersonas(db: Kysely<Tables>, catalogue: Catalogue): Pr
     const action = before === undefined ? 'created' : changes.length > 0 ? 'changed' : 'unchanged'
     const outcome: Outcome = { section: 'agents', id: match.id, name: content.name, action, fields: changes }
     if (action !== 'unchanged') changed.push({ id: Number(match.id), match, outcome })
+    if (changes.some(({ field }) => field === 'tool_ids')) {
+      const ids = content.tool_ids
+      const list = toolLists.get(ids.join()) ?? { ids, outcomes: [] }
+      toolLists.set(ids.join(), list)
+      list.outcomes.push(outcome)
+    }
     return outcome
   })
+  for (const { ids, outcomes } of toolLists.values()) {
+    const notes = await sharedNames(db, ids)
+    if (notes.length > 0) for (const outcome of outcomes) outcome.notes = notes
+  }
   return {
     outcomes,
     async store(trx, actor) {

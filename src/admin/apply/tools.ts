@@ -4,10 +4,11 @@ import { OPERATOR, viewerWithValues } from '../../auth/viewer.js'
 import { markReceived } from '../../db/clock.js'
 import { anyOf, val } from '../../db/statements/queries.js'
 import type { Tables } from '../../db/tables.js'
-import { checkDefinition, definitionChanges, originsOf } from '../../definition/index.js'
+import { checkDefinition, definitionChanges, functionNames, originsOf } from '../../definition/index.js'
 import { type Fault, InvalidRequest, type Loc, Unavailable } from '../../errors.js'
 import type { Vault } from '../../secrets/vault.js'
 import { BLANK_TOOL, type ToolContent } from '../../tool/fields.js'
+import { namesBeside } from '../../tool/function-names.js'
 import { toolCreation } from '../../tool/life.js'
 import { originsBeside, toolResource } from '../../tool/resource.js'
 import {
@@ -63,6 +64,9 @@ export async function planTools(db: Kysely<Tables>, catalogue: Catalogue, around
     if (action === 'unchanged') continue
     changed.push({ id, match, given, outcome })
     const notes = state === undefined ? [] : await changeNotes(db, state, given, around.vault)
+    if (state !== undefined && given.functions) {
+      notes.push(...(await namesBeside(db, { id, name: match.name }, given.functions)))
+    }
     if (given.warnings) {
       notes.push(`${counted(given.warnings, 'warning')} about its definition: agentctl validate names them`)
     }
@@ -93,6 +97,8 @@ export interface GivenTool {
   /** The number of warnings about the definition, and the operations that it defines. */
   warnings?: number
   operations?: string[]
+  /** The names of the definition's functions. */
+  functions?: string[]
 }
 
 /** Warnings about a change, such as secrets that will be sent to a new address. Throws as `decideAsOperator` does. */
@@ -193,6 +199,7 @@ export function giveDefinition(
   const stored = text ?? writtenText(definition)
   given.fields.definition = { text: stored, hash: sha256(stored) }
   given.warnings = checked.warnings.length
+  given.functions = functionNames(checked.methods)
   given.operations = checked.methods.map(({ name, method, path }) => `${name}: ${method.toUpperCase()} ${path}`)
 }
 

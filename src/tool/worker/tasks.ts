@@ -5,6 +5,7 @@ import {
   type DefinitionCheck,
   DefinitionRefused,
   definitionChanges,
+  functionNames,
   originsOf,
   toFunctions,
 } from '../../definition/index.js'
@@ -26,8 +27,9 @@ const UNKNOWN_FIELDS_MAX = 1000
 /** The parsed content of a tool update. */
 export interface UpdateContent {
   fields: ToolUpdateFields
-  /** The server origins of the definition. */
+  /** The server origins of the definition, and the names of its functions. */
   origins: ReadonlySet<string>
+  names: readonly string[]
   definitionFaults: Fault[]
   /** Texts for the `Warning` header. */
   notes: string[]
@@ -50,6 +52,7 @@ function updateContentOf(body: CustomToolUpdate, { storedHeaders = [] }: { store
   return {
     fields,
     origins: checked?.origins ?? new Set(),
+    names: checked?.names ?? [],
     definitionFaults: checked?.faults ?? [],
     notes: [...(checked?.notes ?? []), ...wrapperNotes(body)],
     unknown: unknownFields(CustomToolUpdate, body).slice(0, UNKNOWN_FIELDS_MAX),
@@ -62,22 +65,24 @@ interface Checked {
   faults: Fault[]
   notes: string[]
   origins: ReadonlySet<string>
+  names: readonly string[]
 }
 
 /** Checks a definition for a tool with these headers. The result of an accepted one is remembered by its hash. */
 function checkedOnce(definition: unknown, { text, repeated }: DefinitionText, headerNames: readonly string[]): Checked {
   const hash = sha256(text)
   const headers = JSON.stringify(headerNames)
-  const known = factsOf(hash)
-  if (known.checked?.headers === headers && known.origins)
-    return { definition: { text, hash }, faults: [], notes: known.checked.notes, origins: known.origins }
+  const { checked, origins: knownOrigins, names: knownNames } = factsOf(hash)
+  if (checked?.headers === headers && knownOrigins && knownNames)
+    return { definition: { text, hash }, faults: [], notes: checked.notes, origins: knownOrigins, names: knownNames }
   const check = checkDefinition(definition, { headerNames })
   const faults = [...repeated.map(repeatedKey), ...(check.ok ? [] : check.faults)]
   const notes = definitionNotes(check)
-  if (faults.length > 0) return { faults, notes, origins: new Set() }
+  if (!check.ok || faults.length > 0) return { faults, notes, origins: new Set(), names: [] }
   const origins = originsOf(definition)
-  noteFacts(hash, { origins, checked: { headers, notes } })
-  return { definition: { text, hash }, faults, notes, origins }
+  const names = functionNames(check.methods)
+  noteFacts(hash, { origins, names, checked: { headers, notes } })
+  return { definition: { text, hash }, faults, notes, origins, names }
 }
 
 /** The text of the definition in a body. A program's own request has none: it is written as JavaScript writes it. */
@@ -131,7 +136,7 @@ export interface ValidationQuery {
 function validationOf(
   body: ValidateToolRequest,
   { query, use, stored, headerNames = [] }: ValidationInput,
-): { answer: string | Uint8Array; warnings: string[] } {
+): { answer: string | Uint8Array; warnings: string[]; names: string[] } {
   const { server } = query
   const completion = query.complete
     ? completeDefinition(body.definition, { headerNames, ...(server !== undefined && { server }) })
@@ -156,6 +161,7 @@ function validationOf(
   const text = JSON.stringify(answer)
   return {
     answer: text.length > 128 * 1024 ? Buffer.from(text) : text,
+    names: functionNames(checked.methods),
     warnings: [...unknownFieldWarnings(ValidateToolRequest, unknown), ...(full ? [] : definitionNotes(checked))],
   }
 }
