@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util'
 import { type CheckOptions, DEFAULT_AT } from './check/check.js'
-import { type Loc, locOf, type Place, quote } from './check/findings.js'
+import { type Loc, quote } from './check/findings.js'
 import { parsedUrl } from './check/references.js'
 import { type ReadFunction, readableFunctions } from './functions/functions.js'
 import { asObject, comparable, type JsonSchema } from './functions/json-schema.js'
@@ -79,13 +79,13 @@ export function definitionChanges(
       reportOf(each.operationId)('operation_removed', 'the operation is gone')
       continue
     }
-    const report = reportOf(each.operationId, locOf(same.operation.place))
+    const report = reportOf(each.operationId, same.loc)
     const [own, nextOwn] = [ownAddress(before, each, at), ownAddress(after, same, at)]
     if (own !== nextOwn) compareAddresses(own ?? server, nextOwn ?? nextServer, report)
     compareFunctions(each, same, report)
   }
   for (const each of byId.values()) {
-    const report = reportOf(each.operationId, locOf(each.operation.place))
+    const report = reportOf(each.operationId, each.loc)
     report('operation_added', 'the operation is new')
     compareAddresses(server, ownAddress(after, each, at) ?? server, report)
   }
@@ -105,10 +105,8 @@ function addressOf(servers: unknown): string | undefined {
 }
 
 /** Returns the address that an operation or its path item names; undefined if the document's server is used. */
-function ownAddress(definition: unknown, { operation }: ReadFunction, at: Loc): string | undefined {
-  const keys: Loc = []
-  for (let place: Place | undefined = operation.place.up; place !== undefined; place = place.up) keys.unshift(place.key)
-  const item = keys.slice(at.length).reduce((value, key) => Object(value)[key], definition)
+function ownAddress(definition: unknown, { operation, loc }: ReadFunction, at: Loc): string | undefined {
+  const item = loc.slice(at.length, -1).reduce((value, key) => Object(value)[key], definition)
   return addressOf(operation.record.spec.servers) ?? addressOf(Object(item).servers)
 }
 

@@ -325,20 +325,18 @@ t.test('schemas: recursive ones stay references in $defs, and only used ones are
   const schemas = {
     Node: { type: 'object', required: ['next'], properties: { next: { $ref: '#/components/schemas/Node' } } },
     'A b/c': { type: 'string' },
-    Loop: { $ref: '#/components/schemas/Loop' },
     Unused: { type: 'null' },
   }
   const operation = {
     parameters: [
       { name: 'n', in: 'query', schema: { $ref: '#/components/schemas/Node' } },
       { name: 'a', in: 'query', schema: { $ref: '#/components/schemas/A%20b~1c' } },
-      { name: 'l', in: 'query', schema: { $ref: '#/components/schemas/Loop' } },
     ],
   }
   const [view] = toFunctions(definitionWith(operation, { components: { schemas } }))
   t.same(view?.parameters, {
     type: 'object',
-    properties: { n: { $ref: '#/$defs/Node' }, a: { $ref: '#/$defs/A_b_c' }, l: {} },
+    properties: { n: { $ref: '#/$defs/Node' }, a: { $ref: '#/$defs/A_b_c' } },
     $defs: {
       Node: { type: 'object', required: ['next'], properties: { next: { $ref: '#/$defs/Node' } } },
       A_b_c: { type: 'string' },
@@ -481,17 +479,4 @@ t.test('functions_too_large: the size of all functions together is limited befor
   } catch (error) {
     t.match(error, { faults: [{ loc: ['body', 'definition'], type: 'functions_too_large' }] })
   }
-})
-
-t.test('schemas: 3.1 anchors, identifiers and dynamic references', async t => {
-  const schemas = {
-    Tree: {
-      $id: 'https://e.example.com/tree',
-      $dynamicAnchor: 'node',
-      properties: { kids: { items: { $dynamicRef: '#node' } } },
-    },
-    Named: { $anchor: 'named', type: 'string' },
-  }
-  t.same(bodyOf({ $ref: 'https://e.example.com/tree' }, '3.1.0', schemas), { $ref: '#/$defs/Tree' })
-  t.same(bodyOf({ $ref: '#named' }, '3.1.0', schemas), { $ref: '#/$defs/Named' })
 })

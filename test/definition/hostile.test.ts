@@ -119,8 +119,8 @@ t.test('hostile documents: a small answer, no file or connection opened', async 
     t.equal(calls, 0, `${name}: nothing is opened`)
     const types: (string | null)[] = check.ok ? [null] : check.faults.map(fault => fault.type)
     t.ok(types.includes(type), `${name}: ${types[0]}`)
-    t.ok(Buffer.byteLength(JSON.stringify(check.ok ? [] : check.faults)) < 64 * 1024, `${name}: faults`)
-    t.ok(Buffer.byteLength(JSON.stringify(check.warnings)) < 1024 * 1024, `${name}: warnings`)
+    t.ok(check.ok || check.faults.length <= 100, `${name}: faults`)
+    t.ok(check.warnings.length <= 1000, `${name}: warnings`)
     const changes = definitionChanges(definition, definition)
     // A definition that cannot be read is reported as incomparable, and nothing else.
     const said = changes.map(({ kind, operation }) => `${kind} ${operation}`)

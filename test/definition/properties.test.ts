@@ -256,10 +256,9 @@ t.test('any JSON: never throws, every loc resolves or its parent does, the answe
     }
     if (check.ok) return true
     if (check.faults.some(fault => fault.loc.length > 4)) deep++
-    const bytes = Buffer.byteLength(JSON.stringify({ detail: check.faults }))
     return (
       check.faults.length > 0 &&
-      bytes < 64 * 1024 &&
+      check.faults.length <= 100 &&
       [...check.faults, ...check.warnings].every(each => isPlace(value, each.loc))
     )
   }
@@ -377,41 +376,37 @@ const swagger = {
 }
 
 t.test('an accepted path never changes the host of an accepted server', async t => {
-  const piece = fc.constantFrom(
-    ...'/ // \\ \t . .. @ : ? # { } {v} {w} http: https: https:// a.example b.example v1 localhost'.split(' '),
-    '',
-  )
-  const text = fc.array(piece, { maxLength: 5 }).map(pieces => pieces.join(''))
-  const values = fc.array(text, { minLength: 1, maxLength: 3 })
+  // Tabs, line breaks, back slashes, and all that URL parsers drop at the ends.
+  const pieces = '/ // \\ .. @ : ? # { } {v} {w} http: https: https:// a.example b.example v1 localhost'.split(' ')
+  const blanks = ['', ' ', '\t', '\n', '\r', '\0', '\v', '\f', '\x1f', '\u00a0', '\u2028', '\ufeff']
+  const text = fc.array(fc.constantFrom(...pieces, ...blanks), { maxLength: 5 }).map(each => each.join(''))
+  const here = 'http://here.invalid/'
+  const hostOf = (url: string, base = here) => (URL.canParse(url, base) ? new URL(url, base).host : undefined)
   let accepted = 0
   fc.assert(
-    fc.property(text, text, values, (url, path, [first = '', ...listed]) => {
-      const variables = { v: { default: first, enum: [first, ...listed] }, w: { default: 'w' } }
-      const get = {
-        operationId: 'x',
-        summary: 'X',
-        parameters: [
-          { name: 'v', in: 'path' },
-          { name: 'w', in: 'path' },
-        ],
-      }
-      const document = {
-        openapi: '3.0.0',
-        info: { title: 'T' },
-        servers: [{ url, variables }],
-        paths: { [path]: { get } },
-      }
-      if (!checkDefinition(document).ok) return
+    fc.property(text, text, text, (url, path, value) => {
+      const variables = { v: { default: value }, w: { default: 'w' } }
+      const parameters = ['v', 'w'].map(name => ({ name, in: 'path' }))
+      const get = { operationId: 'x', summary: 'X', parameters }
+      const info = { title: 'T' }
+      const paths = { [path]: { get } }
+      if (!checkDefinition({ openapi: '3.0.0', info, servers: [{ url, variables }], paths }).ok) return
       accepted++
-      for (const value of [first, ...listed]) {
-        const server = url.replaceAll(/\{[vw]\}/g, name => (name === '{v}' ? value : 'w'))
-        const [host, joined] = [server, (path.startsWith('/') ? server.replace(/[/\\]+$/, '') : server) + path].map(
-          each => (URL.canParse(each, 'http://here.invalid/') ? new URL(each, 'http://here.invalid/').host : undefined),
-        )
-        if (joined !== undefined && joined !== host) throw new Error(`${joined} after ${host}`)
-      }
+      const server = url.replaceAll(/\{[vw]\}/g, name => (name === '{v}' ? value : 'w'))
+      const host = hostOf(server)
+      const joined = hostOf((path.startsWith('/') ? server.replace(/[/\\]+$/, '') : server) + path)
+      const linked = hostOf(path, URL.canParse(server, here) ? new URL(server, here).href : here)
+      for (const each of [joined, linked])
+        if (each !== undefined && each !== host) throw new Error(`${each} after ${host}`)
     }),
-    { numRuns: repetitions(3000), examples: [['/', '//b.example', ['']]] },
+    {
+      numRuns: repetitions(3000),
+      examples: [
+        ['/', '//b.example', ''],
+        ['/\t', '/https:', ''],
+        ['/', '/\t/b.example', ''],
+      ],
+    },
   )
   t.ok(accepted > 100, `${accepted} were accepted`)
 })

@@ -181,8 +181,7 @@ t.test('discriminator_unresolved: accepted with a warning at each lost value or 
     const prefix = 'body definition paths /pets post requestBody content application/json'
     return warnings
       .filter(each => each.type === 'discriminator_unresolved')
-      .map(({ loc, msg }) => {
-        t.match(msg, /the model (sees|may send|cannot choose|does not see)/)
+      .map(({ loc }) => {
         return loc.join(' ').replace(prefix, 'media').replace('body definition components schemas ', '')
       })
   }
@@ -216,18 +215,6 @@ t.test('discriminator_unresolved: accepted with a warning at each lost value or 
       PLAIN,
     ],
     ['no property', ['media schema discriminator'], { oneOf, discriminator: {} }, PLAIN],
-    [
-      'several subtypes at once',
-      ['media schema allOf'],
-      { allOf: [ref('Cat'), ref('Dog')] },
-      { Pet: MAPPED, ...SUBTYPES },
-    ],
-    [
-      'an allowed value that no subtype has',
-      ['Pet discriminator'],
-      ref('Pet'),
-      { Pet: { ...PET, properties: { kind: { enum: ['Cat', 'Dog', 'Fish'] } } }, ...SUBTYPES },
-    ],
     [
       'a subtype that no allowed value names',
       ['Pet discriminator'],
@@ -299,25 +286,6 @@ t.test('alternatives whose parent has a discriminator by the same property', asy
   const union = { oneOf: [ref('Car'), ref('Boat')], ...by({ car: 'Car', boat: 'Boat' }) }
   t.ok(accepts(union, cars)({ kind: 'Limo' }), 'an alternative with subtypes of its own')
   t.ok(accepts(union, cars)({ kind: 'boat' }))
-})
-
-t.test('3.2: the default of a mapping matches a missing value and every value that selects no other', async t => {
-  const discriminator = { propertyName: 'kind', mapping: { cat: ref('Cat').$ref }, defaultMapping: 'Other' }
-  const Other = {
-    type: 'object',
-    required: ['note'],
-    properties: { kind: { type: 'string' }, note: { type: 'string' } },
-  }
-  const body = { oneOf: [ref('Cat'), ref('Other')], discriminator }
-  const accepted = accepts(body, { Cat: PLAIN.Cat, Other }, '3.2.0')
-  for (const value of [CAT, { note: 'x' }, { kind: 'any', note: 'x' }]) t.ok(accepted(value), JSON.stringify(value))
-  t.notOk(accepted({ kind: 'cat', note: 'x' }), 'cat selects the other schema')
-  const lost = { ...body, discriminator: { ...discriminator, defaultMapping: 'Nothing' } }
-  const { warnings } = checkDefinition(documentOf(lost, { Cat: PLAIN.Cat, Other }, '3.2.0'))
-  t.match(
-    warnings.filter(({ type }) => type === 'discriminator_unresolved').map(({ loc }) => loc.slice(-2)),
-    [['discriminator', 'defaultMapping']],
-  )
 })
 
 t.test('discriminator values of other types than text', async t => {

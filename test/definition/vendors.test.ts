@@ -12,63 +12,49 @@ const documents = readdirSync(folder).filter(file => /\.(json|yaml)$/.test(file)
 
 /** The server for documents that need one to be completed. */
 const SERVER = 'https://api.example.com'
-const CHARACTERS_A_LINE = 140
+/** The documents that a completion does not make usable, and why. */
+const NOT_TAKEN: Record<string, string> = {
+  'events-openapi32.yaml': 'its references name the document by "$self"',
+  'generated-ids-missing.yaml': 'one of its path items is null',
+  'insurance-schemas31.yaml': 'its references name schemas by "$id" and "$anchor"',
+  'references-odd.yaml': 'each of its references is wrong, on purpose',
+  'version-bare.yaml': 'its version is "3"',
+}
 /** The number of functions of each document that Ajv compiles. */
 const COMPILED = 10
 
-/** Formats the findings of a check, each with type and path. */
+/** Formats the faults of a check and the operations that it passes over, each with type and path. */
 function foundBy(check: DefinitionCheck): string[] {
-  const shown = (kind: string, found: { type: string; loc: readonly (string | number)[] }) =>
-    `${kind} ${found.type} at ${found.loc.slice(2).join(' > ')}`
-  const faults = check.ok ? [] : check.faults.map(fault => shown('fault', fault))
-  return [...faults, ...check.warnings.map(warning => shown('warning', warning))]
-}
-
-/** Integers beyond a double's precision become BigInts, as in the service. */
-function withBigInts(text: string): unknown {
-  const plain = (_: unknown, value: unknown) =>
-    typeof value === 'bigint' && Number.isSafeInteger(Number(value)) ? Number(value) : value
-  return parse(text, plain, { intAsBigInt: true })
-}
-
-/** Formats JSON with each value on one line if it fits. */
-function written(value: unknown, indent = ''): string {
-  if (typeof value === 'bigint') return String(value)
-  const flat = JSON.stringify(value, (_, each) => (typeof each === 'bigint' ? '#'.repeat(CHARACTERS_A_LINE) : each))
-  if (typeof value !== 'object' || value === null || flat.length + indent.length <= CHARACTERS_A_LINE) return flat
-  const inner = `${indent} `
-  const [open, close] = Array.isArray(value) ? '[]' : '{}'
-  const members = Array.isArray(value)
-    ? value.map(each => written(each, inner))
-    : Object.entries(value).map(([key, each]) => `${JSON.stringify(key)}: ${written(each, inner)}`)
-  return `${open}\n${inner}${members.join(`,\n${inner}`)}\n${indent}${close}`
+  const found = [
+    ...(check.ok ? [] : check.faults),
+    ...check.warnings.filter(({ type }) => type === 'operation_passed_over'),
+  ]
+  return found.map(({ type, loc }) => `${type} at ${loc.slice(2).join(' > ')}`)
 }
 
 for (const file of documents) {
-  t.test(`${file}: findings, completion and functions match the golden file`, async t => {
-    const text = readFileSync(folder + file, 'utf8')
-    const isJson = file.endsWith('.json')
-    const definition: unknown = isJson ? JSON.parse(text) : parse(text)
-    const check = checkDefinition(definition)
-    const completion = check.ok ? undefined : completeDefinition(definition, { server: SERVER })
-    const usable = completion?.definition ?? (isJson ? definition : withBigInts(text))
-    const functions = (completion?.check ?? check).ok ? toFunctions(usable) : []
-    const step = Math.ceil(functions.length / COMPILED)
-    for (const each of functions.filter((_, i) => i % step === 0))
-      t.doesNotThrow(() => compile(JSON.parse(written(each))), each.name)
-    const record = {
-      check: foundBy(check),
-      ...(completion && {
-        edits: completion.edits.map(
-          ({ op, loc, type, after }) =>
-            `${op} ${type} at ${loc.slice(2).join(' > ')}${typeof after === 'string' ? `: ${after}` : ''}`,
+  t.test(
+    `${file}: faults, operations passed over, and the arguments of each function match the golden file`,
+    async t => {
+      const definition: unknown = parse(readFileSync(folder + file, 'utf8'))
+      const given = checkDefinition(definition)
+      const { definition: usable, check } = given.ok
+        ? { definition, check: given }
+        : completeDefinition(definition, { server: SERVER })
+      const functions = check.ok ? toFunctions(usable) : []
+      const step = Math.ceil(functions.length / COMPILED)
+      for (const each of functions.filter((_, i) => i % step === 0)) t.doesNotThrow(() => compile(each), each.name)
+      const lines = [
+        ...foundBy(given),
+        ...(given.ok ? [] : ['completed:', ...foundBy(check)]),
+        ...functions.map(
+          each => `${each.name}(${each.arguments.map(({ argument, in: place }) => `${argument} ${place}`).join(', ')})`,
         ),
-        completed: foundBy(completion.check),
-      }),
-      functions,
-    }
-    matchesGolden(t, `${FOLDER}${file.replace(/\.\w+$/, '')}.golden.json`, `${written(record)}\n`)
-  })
+      ]
+      matchesGolden(t, `${FOLDER}${file.replace(/\.\w+$/, '')}.golden.txt`, `${lines.join('\n')}\n`)
+      t.equal(check.ok, NOT_TAKEN[file] === undefined, NOT_TAKEN[file] ?? 'is taken')
+    },
+  )
 }
 
 t.test('every document has its line in README.md', async t => {

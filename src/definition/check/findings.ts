@@ -1,5 +1,5 @@
-import { createHash } from 'node:crypto'
 import { DEFINITION_LIMITS } from './limits.js'
+import { FAULTS, type FaultRule, typeOf, WARNINGS, type WarningRule } from './rules.js'
 
 /** A path to a value: keys and indexes from the root inwards. */
 export type Loc = (string | number)[]
@@ -9,179 +9,121 @@ export interface Fault {
   loc: Loc
   msg: string
   type: string
-  /** Details that a repair needs. They are not part of an answer. */
-  data?: FaultData
 }
 
-export interface FaultData {
-  /** The path placeholder to declare; absent if another name may be meant. */
-  name?: string
-  /** A placeholder in another dialect or spelling, with its braces, and the text to replace it with. */
-  placeholder?: string
-  meant?: string
-  /** The method and path that already use this operationId. */
-  use?: string
-  /** The path of the operation. The fault itself may be elsewhere, behind a reference. */
-  path?: string
-}
-
-/** A warning: something that is accepted but probably not intended. */
-export interface Finding {
+/** A warning: something that is accepted, and lost. */
+export interface Finding extends Fault {
   severity: 'warning'
-  loc: Loc
-  msg: string
-  type: string
 }
 
-/** A place as a linked list towards the root. Extending it is cheap; it becomes a `Loc` only when a fault is reported there. */
-export interface Place {
-  readonly up: Place | undefined
-  readonly key: string | number
+/** A finding before its place is known. `tail` leads from its holder, an object or list of the document, to the place. */
+interface Found {
+  readonly isFault: boolean
+  readonly rule: FaultRule | WarningRule
+  readonly tail: Loc
+  readonly values: readonly unknown[]
 }
 
-export interface Resolved {
-  readonly value: Record<string, unknown>
-  readonly place: Place
-}
-
-/** The messages of fault types that have one fixed message, in pydantic's words. */
-export const SENTENCES = {
-  missing: 'Field required',
-  string_type: 'Input should be a valid string',
-  list_type: 'Input should be a valid list',
-  dict_type: 'Input should be a valid dictionary',
-  finite_number: 'Input should be a finite number',
-} as const
-
-const LOC_STRING_CHARACTERS = 256
-/** The length of keys in a place if one fault would otherwise fill half of an answer. */
-const SHORT_LOC_STRING_CHARACTERS = 32
-const KEY_HASH_CHARACTERS = 8
 const QUOTED_CHARACTERS = 100
-/** The most characters in the places of all warnings together. */
-const WARNING_CHARACTERS = 256 * 1024
-
-/** Returns the place `loc`: the root of all places of one check. */
-export function placeOf(loc: Loc): Place {
-  let place: Place | undefined
-  for (const key of loc) place = { up: place, key }
-  if (place === undefined) throw new RangeError('a place needs at least one step')
-  return place
-}
-
-/** Returns the place of `key` in the object or list at `up`. */
-export function placeUnder(up: Place, key: string | number): Place {
-  return { up, key }
-}
-
-/** Returns the path of `place` followed by `tail`. Strings of more than 256 characters are cut. */
-export function locOf(place: Place, tail: Loc = []): Loc {
-  const loc: Loc = []
-  for (let at: Place | undefined = place; at !== undefined; at = at.up) loc.push(at.key)
-  return [...loc.reverse(), ...tail].map(key => shortKey(key, LOC_STRING_CHARACTERS))
-}
+/** The most faults, and warnings, of which the places are looked for. Further ones are only counted. */
+const MOST_KEPT = 20_000
 
 /** Formats a text of the document for a message: quoted, cut at 100 characters, control characters escaped. */
 export function quote(text: string): string {
-  return text.length > QUOTED_CHARACTERS ? `${JSON.stringify(cut(text, QUOTED_CHARACTERS))}...` : JSON.stringify(text)
+  return text.length > QUOTED_CHARACTERS
+    ? `${JSON.stringify(text.slice(0, QUOTED_CHARACTERS))}...`
+    : JSON.stringify(text)
 }
 
 /** Formats any value of the document for a message. `String(value)` could throw: the value may be `{"toString": 1}`. */
 export function show(value: unknown): string {
   if (typeof value === 'string') return quote(value)
-  if (Array.isArray(value)) return value.length === 0 ? 'an empty list' : 'a list'
-  return typeof value === 'object' && value !== null ? 'an object' : String(value)
+  return typeof value === 'object' && value !== null ? (Array.isArray(value) ? 'a list' : 'an object') : String(value)
 }
 
-/** Cuts a long key and appends a hash of the whole, so that keys with the same beginning stay different. */
-function shortKey(key: string | number, characters: number): string | number {
-  if (typeof key !== 'string' || key.length <= characters) return key
-  const hash = createHash('sha256').update(key).digest('hex').slice(0, KEY_HASH_CHARACTERS)
-  return `${cut(key, characters - 1 - KEY_HASH_CHARACTERS)}~${hash}`
-}
-
-/** Returns the first `characters` of `text`, without splitting a surrogate pair. */
-function cut(text: string, characters: number): string {
-  const last = text.charCodeAt(characters - 1)
-  return text.slice(0, last >= 0xd800 && last <= 0xdbff ? characters - 1 : characters)
-}
-
-/** Collects faults and warnings in the order in which they are found. Beyond the limits it only counts. */
+/** Collects findings by their holders. Their places are looked for once, at the end, which also brings them into document order. */
 export class Findings {
-  readonly faults: Fault[] = []
-  readonly warnings: Finding[] = []
   faultCount = 0
   private warningCount = 0
-  private warningCharacters = 0
-  private readonly known = new Set<string>()
+  private readonly byHolder = new Map<object, Found[]>()
 
-  constructor(private readonly faultCap: number) {}
-
-  /** Adds a fault whose message follows from its type. */
-  faultOf(type: keyof typeof SENTENCES, place: Place, ...tail: Loc): void {
-    this.fault(type, SENTENCES[type], place, ...tail)
+  fault(rule: FaultRule, holder: object, tail: Loc = [], ...values: unknown[]): void {
+    if (++this.faultCount <= MOST_KEPT) this.add(holder, { isFault: true, rule, tail, values })
   }
 
-  /** Adds a fault and returns it. Returns undefined if it is already known, because references can lead to the same object twice. */
-  fault(type: string, msg: string, place: Place, ...tail: Loc): Fault | undefined {
-    let fault: Fault | undefined
-    if (this.faults.length < this.faultCap) {
-      fault = { loc: locOf(place, tail), msg, type }
-      const key = JSON.stringify(fault)
-      if (this.known.has(key)) return undefined
-      this.known.add(key)
-      this.faults.push(fault)
+  warn(rule: WarningRule, holder: object, tail: Loc = [], ...values: unknown[]): void {
+    if (++this.warningCount <= MOST_KEPT) this.add(holder, { isFault: false, rule, tail, values })
+  }
+
+  private add(holder: object, found: Found): void {
+    const known = this.byHolder.get(holder)
+    if (known === undefined) this.byHolder.set(holder, [found])
+    else known.push(found)
+  }
+
+  /** Returns the findings in document order, with places that begin with `at`. */
+  located(document: unknown, at: Loc): { faults: Fault[]; warnings: Finding[] } {
+    const faults: Fault[] = []
+    const warnings: Finding[] = []
+    const add = (path: Loc, { isFault, rule, tail, values }: Found) => {
+      if ((isFault ? faults : warnings).length >= DEFINITION_LIMITS[isFault ? 'faults' : 'warnings']) return
+      const fault = faultOf(rule, [...path, ...tail], values)
+      if (isFault) faults.push(fault)
+      else warnings.push({ severity: 'warning', ...fault })
     }
-    this.faultCount++
-    return fault
-  }
-
-  warn(type: string, msg: string, place: Place, ...tail: Loc): void {
-    this.warningCount++
-    if (this.warnings.length >= DEFINITION_LIMITS.warnings || this.warningCharacters >= WARNING_CHARACTERS) return
-    const loc = locOf(place, tail)
-    this.warningCharacters += JSON.stringify(loc).length
-    this.warnings.push({ severity: 'warning', loc, msg, type })
-  }
-
-  /** Runs `work` and holds back its findings. Returns a function that adds them. */
-  heldBack(work: () => void): () => void {
-    const [faults, warnings] = [this.faults.length, this.warnings.length]
-    work()
-    const held = { faults: this.faults.splice(faults), warnings: this.warnings.splice(warnings) }
-    return () => {
-      this.faults.push(...held.faults.splice(0, this.faultCap - this.faults.length))
-      this.warnings.push(...held.warnings.splice(0, DEFINITION_LIMITS.warnings - this.warnings.length))
-    }
-  }
-
-  boundedWarnings(): Finding[] {
-    return withRest(this.warnings, this.warningCount)
+    locate(document, at, this.byHolder, add)
+    return { faults: withRest(faults, this.faultCount), warnings: withRest(warnings, this.warningCount) }
   }
 }
 
-/** Returns the faults that fit into an answer, without `data`. The last one gives the number of faults left out. */
-export function boundFaults(faults: readonly Fault[], total: number): Fault[] {
-  const kept: Fault[] = []
-  let used = 2
-  for (const { loc, msg, type } of faults.slice(0, DEFINITION_LIMITS.faults)) {
-    let shown: Fault = { loc, msg, type }
-    if (sizeOf(shown) > DEFINITION_LIMITS.faultBytes / 2)
-      shown = { ...shown, loc: loc.map(key => shortKey(key, SHORT_LOC_STRING_CHARACTERS)) }
-    used += sizeOf(shown)
-    if (used > DEFINITION_LIMITS.faultBytes) break
-    kept.push(shown)
+/** Returns one finding with its sentence. Texts among the values are quoted. */
+export function faultOf(rule: FaultRule | WarningRule, loc: Loc, values: readonly unknown[] = []): Fault {
+  const sentence: string = SENTENCES[rule]
+  const names: string[] = []
+  const msg = sentence.replace(/\{(\w+)\}/g, (_, name: string) => {
+    if (!names.includes(name)) names.push(name)
+    const value = values[names.indexOf(name)]
+    return UNQUOTED.has(name) ? String(value) : show(value)
+  })
+  return { loc, msg, type: typeOf(rule) }
+}
+
+const SENTENCES = { ...FAULTS, ...WARNINGS }
+/** The slots of sentences that take words of our own. */
+const UNQUOTED = new Set(['part', 'form', 'method'])
+
+/** Visits each value with an entry in `wanted` in document order, and its entries in the order of its keys. */
+function locate<T extends { tail: Loc }>(
+  node: unknown,
+  path: Loc,
+  wanted: Map<object, T[]>,
+  found: (path: Loc, entry: T) => void,
+): void {
+  if (typeof node !== 'object' || node === null || wanted.size === 0) return
+  const own = wanted.get(node)
+  wanted.delete(node)
+  const isList = Array.isArray(node)
+  for (const entry of own ?? []) if (!Object.hasOwn(node, entry.tail[0] ?? '')) found(path, entry)
+  for (const key of isList ? node.keys() : Object.keys(node)) {
+    for (const entry of own ?? []) if (entry.tail[0] === key) found(path, entry)
+    const value = (node as Record<string | number, unknown>)[key]
+    if (typeof value !== 'object' || value === null) continue
+    path.push(key)
+    locate(value, path, wanted, found)
+    path.pop()
   }
-  return withRest(kept, total)
 }
 
-/** Returns the bytes of a fault in the JSON of an answer, including a comma. */
-function sizeOf(fault: Fault): number {
-  return Buffer.byteLength(JSON.stringify(fault)) + 1
+/** Returns the path of each of these objects of a document; of a repeated one the first. */
+export function pathsOf(document: unknown, objects: Iterable<object>, at: Loc): Map<object, Loc> {
+  const paths = new Map<object, Loc>()
+  const wanted = new Map(Array.from(objects, object => [object, [{ tail: [], object }]]))
+  locate(document, [...at], wanted, (path, { object }) => paths.set(object, [...path]))
+  return paths
 }
 
-function withRest<T extends { msg: string }>(kept: T[], total: number): T[] {
+function withRest<T extends Fault>(kept: T[], total: number): T[] {
   const last = kept.at(-1)
-  if (last === undefined || total <= kept.length) return kept
-  return [...kept.slice(0, -1), { ...last, msg: `${last.msg} (and ${total - kept.length} more)` }]
+  if (last !== undefined && total > kept.length) last.msg += ` (and ${total - kept.length} more)`
+  return kept
 }

@@ -9,13 +9,9 @@ export const DEFINITION_LIMITS = {
   parametersPerOperation: 500,
   /** References in a chain. */
   referenceHops: 64,
-  /** Characters of one key, and of one reference. */
+  /** Characters of one key, of one reference and of one address. */
   keyCharacters: 8192,
-  /** Characters of `$id`, `$self`, `$anchor` and `$dynamicAnchor`. Relative references are resolved against them, so long ones are slow. */
-  identifierCharacters: 512,
   /** Faults, and warnings, in one answer. The last one gives the number left out. */
   faults: 100,
   warnings: 1000,
-  /** Bytes of all returned faults as JSON. The rest of the answer gets the remaining 1 KiB of 64 KiB. */
-  faultBytes: 63 * 1024,
 } as const

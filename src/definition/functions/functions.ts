@@ -1,8 +1,9 @@
 import { type CheckOptions, DEFAULT_AT, type Inspection, inspection, type Readings } from '../check/check.js'
-import type { Fault } from '../check/findings.js'
+import { type Fault, faultOf, type Loc, pathsOf } from '../check/findings.js'
+import type { FieldEncoding } from '../check/forms.js'
 import type { BodyInput, ParameterInput } from '../check/inputs.js'
-import type { OperationInput } from '../check/operations.js'
-import { isDangling, isObject } from '../check/references.js'
+import { type OperationInput, parametersOf } from '../check/operations.js'
+import { isObject } from '../check/references.js'
 import {
   asObject,
   type ConvertedSchema,
@@ -43,6 +44,8 @@ export interface ArgumentView {
   style?: string
   explode?: boolean
   allow_reserved?: boolean
+  /** How the fields of a form are sent, by their names on the wire; only those that OpenAPI's default (style `form`, exploded) is not for. */
+  encoding?: Record<string, FieldEncoding>
 }
 
 /** Thrown if the definition has faults, so no functions can be made from it. */
@@ -67,24 +70,31 @@ export function toFunctions(definition: unknown, options: CheckOptions = {}): Fu
   if (!inspected.check.ok) throw new DefinitionRefused(inspected.check.faults)
   const functions = functionsOf(inspected)
   if (functions !== undefined) return functions.map(({ operation: _, ...view }) => view)
-  const msg = `the functions of this definition have more than ${MOST_CHARACTERS} characters together: split it into several definitions`
-  throw new DefinitionRefused([{ loc: [...(options.at ?? DEFAULT_AT)], msg, type: 'functions_too_large' }])
+  throw new DefinitionRefused([faultOf('functions_too_large', [...(options.at ?? DEFAULT_AT)], [MOST_CHARACTERS])])
 }
 
 export interface ReadFunction extends FunctionView {
   readonly operation: OperationInput
+  /** The place of the operation. */
+  readonly loc: Loc
 }
 
 /** Returns the functions of all readable operations; undefined if there are none, or if they are too large. */
 export function readableFunctions(definition: unknown, options: CheckOptions): ReadFunction[] | undefined {
-  return functionsOf(inspection(definition, options))
+  const functions = functionsOf(inspection(definition, options))
+  if (functions === undefined) return undefined
+  const specs = functions.map(({ operation }) => operation.record.spec)
+  const places = pathsOf(definition, specs, options.at ?? DEFAULT_AT)
+  return functions.map((each, i) => ({ ...each, loc: places.get(specs[i] ?? {}) ?? [] }))
 }
 
-function functionsOf({ operations, readings }: Inspection): ReadFunction[] | undefined {
+type MadeFunction = Omit<ReadFunction, 'loc'>
+
+function functionsOf({ operations, readings }: Inspection): MadeFunction[] | undefined {
   if (readings === undefined) return undefined
   const schemas = new ArgumentSchemas(readings)
   const names = functionNames(operations.map(each => each.record))
-  const functions: ReadFunction[] = []
+  const functions: MadeFunction[] = []
   let characters = 0
   for (const [i, operation] of operations.entries()) {
     const { name: operationId, summary, spec, method, path } = operation.record
@@ -107,8 +117,12 @@ function functionsOf({ operations, readings }: Inspection): ReadFunction[] | und
   return functions
 }
 
-function argumentView({ argument, in: location, name, mediaType, value }: Argument): ArgumentView {
-  if (location === 'body') return { argument, in: location, ...(mediaType !== undefined && { media_type: mediaType }) }
+function argumentView({ argument, in: location, name, mediaType, encoding = {}, value }: Argument): ArgumentView {
+  const sent = {
+    ...(mediaType !== undefined && { media_type: mediaType }),
+    ...(Object.keys(encoding).length > 0 && { encoding }),
+  }
+  if (location === 'body') return { argument, in: location, ...sent }
   const usual = location === 'query' || location === 'cookie' ? 'form' : 'simple'
   const style = typeof value.style === 'string' ? value.style : usual
   const { explode, allowReserved } = value
@@ -116,7 +130,7 @@ function argumentView({ argument, in: location, name, mediaType, value }: Argume
     argument,
     in: location,
     name,
-    ...(mediaType !== undefined && { media_type: mediaType }),
+    ...sent,
     ...(style !== usual && { style }),
     ...(typeof explode === 'boolean' && explode !== (style === 'form') && { explode }),
     ...(allowReserved === true && { allow_reserved: true }),
@@ -132,6 +146,7 @@ interface Argument extends ConvertedSchema {
   readonly name: string
   readonly isRequired: boolean
   readonly mediaType: string | undefined
+  readonly encoding?: Record<string, FieldEncoding> | undefined
   readonly value: Record<string, unknown>
 }
 
@@ -145,17 +160,22 @@ class ArgumentSchemas {
   }
 
   /** Returns the arguments of one operation, with the body last. */
-  argumentsOf({ parameters, body }: OperationInput): Argument[] {
-    const inputs = parameters.map(each => ({
-      ...each,
-      ...this.parameterSchema(each),
-      isRequired: each.in === 'path' || each.value.required === true,
-      mediaType: isObject(each.value.content) ? Object.keys(each.value.content)[0] : undefined,
-    }))
+  argumentsOf(operation: OperationInput): Argument[] {
+    const { body } = operation
+    const inputs: Omit<Argument, 'argument'>[] = parametersOf(operation).map(
+      ({ name, in: location, value, ...input }) => ({
+        ...this.parameterSchema({ name, in: location, value, ...input }),
+        name,
+        in: location,
+        value,
+        isRequired: location === 'path' || value.required === true,
+        mediaType: isObject(value.content) ? Object.keys(value.content)[0] : undefined,
+      }),
+    )
     if (body !== undefined) {
-      const { value, place, mediaType } = body
-      const named = { name: BODY_ARGUMENT, in: 'body', key: 'body', isArgument: true, mediaType, value, place }
-      inputs.push({ ...named, ...this.bodySchema(body), isRequired: value.required === true })
+      const { value, mediaType, encoding } = body
+      const isRequired = value.required === true
+      inputs.push({ ...this.bodySchema(body), name: BODY_ARGUMENT, in: 'body', value, isRequired, mediaType, encoding })
     }
     const labels = new Set<string>()
     for (const { name, in: location } of inputs) {
@@ -199,7 +219,7 @@ class ArgumentSchemas {
   private parameterSchema({ value, description }: ParameterInput): ConvertedSchema {
     let made = this.made.get(value)
     if (made === undefined) {
-      const media = this.resolved(isObject(value.content) ? Object.values(value.content)[0] : undefined)
+      const media = this.readings.references.end(isObject(value.content) ? Object.values(value.content)[0] : undefined)
       made = this.described(value.schema ?? media?.schema, [value, media ?? {}])
       if (typeof value.description === 'string' && value.description !== '')
         made = withMembers(made, { description: value.description })
@@ -230,17 +250,9 @@ class ArgumentSchemas {
   private examplesOf({ example, examples }: Record<string, unknown>): unknown[] {
     if (example !== undefined) return [example]
     return (isObject(examples) ? Object.values(examples) : []).flatMap(each => {
-      const { dataValue, value = dataValue } = this.resolved(each) ?? {}
+      const { dataValue, value = dataValue } = this.readings.references.end(each) ?? {}
       return value === undefined ? [] : [value]
     })
-  }
-
-  /** Returns an object, or the target of its references. */
-  private resolved(value: unknown): Record<string, unknown> | undefined {
-    if (!isObject(value)) return undefined
-    if (typeof value.$ref !== 'string') return value
-    const target = this.readings.references.endOf(this.readings.references.find(value.$ref))
-    return typeof target !== 'string' && !isDangling(target) && isObject(target.value) ? target.value : undefined
   }
 }
 

@@ -1,0 +1,177 @@
+import { BlockList, isIP } from 'node:net'
+import { type Findings, faultOf } from './findings.js'
+import { DEFINITION_LIMITS } from './limits.js'
+import { isObject, parsedUrl, References } from './references.js'
+import type { FaultRule } from './rules.js'
+
+const RELATIVE = 'http://relative.invalid/'
+const RELATIVE_HOST = 'relative.invalid'
+const VARIABLE = /\{([^{}]*)\}/g
+/** Characters that URL parsers drop or read as others. */
+const UNCLEAR = /[\0- \x7f\\]/
+const ABSOLUTE = /^https?:\/\/[^\0- \x7f\\/]/i
+const ORDINARY_PATH = /^\/[\w.~$:{}()*,;=@%!'&+-]+(?:\/|$)/
+/** Values of some vendors that are secret, as a step of a path or a value in it. Placeholders have no digits. */
+const SECRET = /(?<![^/?#&;=:])(?:sk-|ghp_|xoxb-|AKIA|AIza)(?=[\w-]*\d)[\w-]{6,}/
+
+const METADATA_NAMES = ['metadata.google.internal', 'metadata.goog', 'instance-data.ec2.internal']
+/** Link-local networks and the metadata addresses of Alibaba, Azure, Oracle, Amazon and Google, also where IPv6 holds them. */
+const METADATA = new BlockList()
+for (const [address, bits, words] of [
+  ['169.254.0.0', 16, 'a9fe:0'],
+  ['100.100.100.200', 32, '6464:64c8'],
+  ['168.63.129.16', 32, 'a83f:8110'],
+  ['192.0.0.192', 32, 'c000:c0'],
+] as const) {
+  METADATA.addSubnet(address, bits)
+  for (const prefix of ['::', '::ffff:', '::ffff:0:', '64:ff9b::'])
+    METADATA.addSubnet(prefix + words, 96 + bits, 'ipv6')
+  METADATA.addSubnet(`2002:${words}::`, 16 + bits, 'ipv6')
+}
+// The local NAT64 prefix holds IPv4 addresses in several ways.
+for (const [address, bits] of [
+  ['fe80::', 10],
+  ['fd00:ec2::254', 128],
+  ['fd20:ce::254', 128],
+  ['64:ff9b:1::', 48],
+] as const)
+  METADATA.addSubnet(address, bits, 'ipv6')
+
+/** An address of a server with the defaults of its variables. */
+export interface Address {
+  readonly text: string
+  /** A variable without a default. The text has a word in its place. */
+  readonly unfilled?: string
+}
+
+/** Checks the list of servers. Calls go to the first, whose address is returned if it can be used; the others are not judged. */
+export function checkServers(servers: unknown, document: object, findings: Findings): Address | undefined {
+  const faults = findings.faultCount
+  const [server] = Array.isArray(servers) ? servers : []
+  if (servers === undefined || (Array.isArray(servers) && servers.length === 0))
+    findings.fault('servers_missing', document, ['servers'])
+  else if (!Array.isArray(servers)) findings.fault('list_type', document, ['servers'])
+  else if (!isObject(server) || server.$ref !== undefined) findings.fault('dict_type', servers, [0])
+  else checkServer(server, findings)
+  if (Array.isArray(servers) && servers.length > 1) findings.warn('server_ignored.several', servers, [1])
+  return findings.faultCount === faults ? addressOf(server) : undefined
+}
+
+function checkServer(server: Record<string, unknown>, findings: Findings): void {
+  const { url } = server
+  const address = addressOf(server)
+  const wrong = address && wrongWith(address)
+  // The empty text is a relative address, like "/", the default of a document without servers.
+  if (url === undefined || (typeof url === 'string' && /^\s+$/.test(url)))
+    findings.fault('server_url_missing', server, ['url'])
+  else if (typeof url !== 'string') findings.fault('string_type', server, ['url'])
+  else if (address === undefined)
+    findings.fault('server_url_invalid.length', server, ['url'], DEFINITION_LIMITS.keyCharacters)
+  else if (wrong !== undefined) findings.fault(wrong, server, ['url'], url)
+  else if (address.unfilled !== undefined)
+    findings.warn('address_incomplete.variable', server, ['url'], address.unfilled)
+  else if (parsed(address.text)?.host === RELATIVE_HOST)
+    findings.warn('address_incomplete.relative', server, ['url'], url)
+}
+
+/** Returns the address of a server; undefined if it has none, or one that is too long. */
+export function addressOf(server: unknown): Address | undefined {
+  const { url, variables }: Record<string, unknown> = isObject(server) ? server : {}
+  if (typeof url !== 'string' || url.length > DEFINITION_LIMITS.keyCharacters) return undefined
+  let unfilled: string | undefined
+  const text = url.replace(VARIABLE, (whole, name: string, at: number) => {
+    const variable = isObject(variables) && Object.hasOwn(variables, name) ? variables[name] : undefined
+    const value = isObject(variable) ? variable.default : undefined
+    if (typeof value === 'string' || typeof value === 'number') return String(value)
+    unfilled ??= name
+    return url[at + whole.length] === ':' && at === 0 ? 'https' : url[at - 1] === ':' ? '443' : 'variable'
+  })
+  if (text.length > DEFINITION_LIMITS.keyCharacters) return undefined
+  return unfilled === undefined ? { text } : { text, unfilled }
+}
+
+/** Returns why calls cannot go to an address. */
+function wrongWith({ text, unfilled }: Address): FaultRule | undefined {
+  if (UNCLEAR.test(text)) return 'server_url_invalid.characters'
+  if (!/^https?:/i.test(text) && /^[^/?#]*:/.test(text)) return 'server_url_invalid.scheme'
+  const url = parsed(text)
+  if (url === undefined) return unfilled === undefined ? 'server_url_invalid.url' : undefined
+  if (url.username !== '' || url.password !== '') return 'server_url_invalid.user'
+  if (/[?#]/.test(text)) return 'server_url_invalid.query'
+  if (hasSecret(text)) return 'server_url_invalid.secret'
+  if (isMetadata(url.hostname)) return 'server_url_invalid.metadata'
+  return url.host.includes('{') ? 'server_url_invalid.url' : undefined
+}
+
+/** Returns why calls cannot go to an absolute address given outside a definition; undefined for a good one. */
+export function unusableServer(url: string): string | undefined {
+  const rule = /^https?:\/\//i.test(url) ? wrongWith({ text: url }) : 'server_url_invalid.scheme'
+  return rule && faultOf(rule, [], [url]).msg
+}
+
+/** True for an address or a path that has a secret, known by how it begins. */
+export function hasSecret(text: string): boolean {
+  return SECRET.test(text)
+}
+
+function isMetadata(hostname: string): boolean {
+  const host = hostname.replace(/^\[|\]$|\.$/g, '').toLowerCase()
+  const version = isIP(host)
+  if (version !== 0) return METADATA.check(host, version === 6 ? 'ipv6' : 'ipv4')
+  return METADATA_NAMES.some(name => host.includes(name))
+}
+
+function parsed(url: string): URL | undefined {
+  // "http:host" is absolute unless it is resolved against an address with the same scheme, so it is parsed alone first.
+  return parsedUrl(url) ?? parsedUrl(url, RELATIVE)
+}
+
+/**
+ * True if a path leads to another host than the address of the server. Clients join the two as texts, with one slash or with both
+ * between them, or resolve the path as a link. URL parsers drop tabs and line breaks, and read back slashes as slashes.
+ */
+export function leadsAway(address: string, path: string): boolean {
+  const end = path.slice(0, DEFINITION_LIMITS.keyCharacters).replace(VARIABLE, 'x')
+  // The usual case: an absolute address, and a path that begins with one slash.
+  if (ABSOLUTE.test(address) && (end === '/' || ORDINARY_PATH.test(end))) return false
+  if (/^https?:\/\/[^/]*$/i.test(address) && !/^(?:[/?#]|$)/.test(end)) return true
+  const own = parsed(address)
+  const joined = parsed((end.startsWith('/') ? address.replace(/\/+$/, '') : address) + end)?.host
+  const linked = parsedUrl(end, own?.href)?.host
+  const kept = parsed(address + end)?.host
+  return (
+    [joined, linked].some(host => host !== undefined && host !== own?.host) || (kept !== own?.host && canBeHost(kept))
+  )
+}
+
+/** True for a host name that can exist. An address such as 0.0.0.2, parsed from a path segment "2", cannot. */
+function canBeHost(host: string | undefined): boolean {
+  return host !== undefined && !host.startsWith('0.') && /[.:]|^localhost$/.test(host)
+}
+
+/** Returns the origins that a definition names: those of its servers, of its paths' and of its operations', as a reader may use any. */
+export function originsOf(definition: unknown): Set<string> {
+  const origins = new Set<string>()
+  const references = new References(definition)
+  const add = (holder: unknown) => {
+    const { servers }: Record<string, unknown> = isObject(holder) ? holder : {}
+    for (const server of Array.isArray(servers) ? servers : []) if (isObject(server)) origins.add(originOf(server))
+  }
+  add(definition)
+  const { paths }: Record<string, unknown> = isObject(definition) ? definition : {}
+  for (const item of isObject(paths) ? Object.values(paths) : []) {
+    for (const layer of new Set([item, references.end(item)])) {
+      add(layer)
+      if (isObject(layer)) for (const operation of Object.values(layer)) add(operation)
+    }
+  }
+  return origins
+}
+
+/** Returns the origin of a server; its address as it stands where the host is unclear. */
+function originOf(server: Record<string, unknown>): string {
+  const { text, unfilled } = addressOf(server) ?? {}
+  const at = text === undefined || unfilled !== undefined || UNCLEAR.test(text) ? undefined : parsed(text)
+  if (at === undefined) return typeof server.url === 'string' ? server.url : ''
+  return at.host === RELATIVE_HOST ? 'a relative address' : at.origin
+}

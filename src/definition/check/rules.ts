@@ -1,0 +1,91 @@
+/* Every fault and every warning about a definition, with its sentence; DECISIONS section 12 shows these tables. The type is the part before the dot. */
+
+/** A definition with a fault is refused. */
+export const FAULTS = {
+  missing: 'Field required',
+  dict_type: 'Input should be a valid dictionary',
+  list_type: 'Input should be a valid list',
+  string_type: 'Input should be a valid string',
+  finite_number: 'Input should be a finite number',
+  openapi_version_unsupported: 'only OpenAPI 3.0, 3.1 and 3.2 are supported',
+  'openapi_version_unsupported.swagger':
+    'Swagger {version} is not supported; complete=true (agentctl validate --complete) converts 2.0',
+  servers_missing: 'the definition names no server: add "servers": [{"url": "https://..."}]',
+  server_url_missing: 'the server has no url',
+  'server_url_invalid.scheme': 'the url {url} is neither http(s) nor relative',
+  'server_url_invalid.characters':
+    'the url {url} holds a blank, a control character or a back slash, which clients read differently',
+  'server_url_invalid.url': 'the url {url} is not a usable URL',
+  'server_url_invalid.user': 'the url carries user info: put secrets into custom headers',
+  'server_url_invalid.query': 'the url has a query or a fragment, and the path of each call is appended to it',
+  'server_url_invalid.secret': 'the address carries a secret: put secrets into custom headers',
+  'server_url_invalid.metadata': 'the url {url} is a link-local or metadata address',
+  'server_url_invalid.host': 'the path {path} after the server {url} names another host: begin paths with one slash',
+  'server_url_invalid.length': 'the url is longer than {count} characters',
+  operations_missing:
+    'no path has an operation that can become a function: get, post, put, patch or delete, with a body of JSON or a form',
+  method_unsupported:
+    '{key} is not a method: get, post, put, patch and delete become functions, extensions begin with "x-"',
+  operation_id_missing: 'the operation needs an operationId: it becomes the name of the function',
+  operation_id_duplicate: '{id} is already the name of {operation}',
+  summary_missing: 'the operation needs a summary or a description: it tells the model when to call the function',
+  path_template_invalid: 'the braces of the path {path} do not pair',
+  path_parameter_undeclared:
+    'the placeholder {name} of the path is not declared: add {"name": {name}, "in": "path", "required": true, "schema": {"type": "string"}}',
+  ref_unresolved: 'the reference {ref} points at nothing in this document',
+  'ref_unresolved.name': 'the reference {ref} is a name; only pointers that begin with "#/" are read',
+  ref_external: 'the reference {ref} points outside the document; nothing is fetched, so put its content here',
+  ref_target_type: 'the reference {ref} points at something that is not a {part}',
+  ref_cycle: 'the reference {ref} leads in a circle, or through more than {count} references',
+  string_nul: 'a text must not hold the character NUL',
+  string_unicode: 'a text must not hold half of a surrogate pair',
+  string_too_long: 'a key or a reference has more than {count} characters',
+  key_forbidden: 'the key {key} is not allowed',
+  definition_too_deep: 'the definition nests deeper than {count} levels',
+  definition_too_large: 'the definition holds more than {count} values',
+  too_many_operations: 'the definition has more than {count} operations',
+  too_many_parameters: 'an operation takes at most {count} parameters, and a path as many placeholders',
+  functions_too_large: 'the functions have more than {count} characters together: split the definition',
+} as const
+
+/** A definition with warnings is accepted. Each names what the author wrote and neither the model nor the call gets. */
+export const WARNINGS = {
+  'operation_passed_over.body':
+    'the operation is left out: its body is neither JSON nor application/x-www-form-urlencoded',
+  'operation_passed_over.form': 'the operation is left out: a form has fields, and its body is not an object',
+  'operation_passed_over.field':
+    'the operation is left out: its encoding cannot express the form field {name} (an encoding with "contentType": "application/json" can)',
+  'operation_passed_over.style': 'the operation is left out: the parameter {name} cannot be sent in the style {style}',
+  method_passed_over: '{key} does not become a function',
+  key_unknown: '{key} is not a key of {part}, so it is ignored',
+  value_ignored: 'the value of {key} is not {form}, so it is ignored',
+  schema_missing: 'the media type has no schema, so the model may send any value',
+  'parameter_ignored.location':
+    'the parameter {name} is not sent: "in" is not query, querystring, header, path or cookie',
+  'parameter_ignored.twice': 'the parameter {name} is in this list twice, and the first is used',
+  'parameter_ignored.unused': 'the parameter {name} is not sent: the path has no placeholder for it',
+  body_ignored: 'the body is not sent: {method} has none',
+  'discriminator_unresolved.property':
+    'the discriminator names no property, so the model cannot tell the schemas apart',
+  'discriminator_unresolved.mapping':
+    'the mapping of {value} leads to no schema of this document, so the model cannot choose it',
+  'discriminator_unresolved.subtypes':
+    'no schema of this document is a subtype, so the model gets only the fields of this one',
+  'discriminator_unresolved.value': 'no value of {property} is known for {schema}, so the model may send any',
+  'server_ignored.several': 'calls go to the first server of the definition, so this one is ignored',
+  'server_ignored.own':
+    'calls go to the first server of the definition, so the servers of paths and operations are ignored',
+  'address_incomplete.relative':
+    'the url {url} is relative, and calls need an absolute one such as https://api.example.com',
+  'address_incomplete.variable': 'the variable {name} of the url has no default, so it must be filled in before a call',
+  'address_incomplete.fragment': 'the part of the path after "#" is not sent',
+} as const
+
+export type FaultRule = keyof typeof FAULTS
+export type WarningRule = keyof typeof WARNINGS
+
+/** Returns the type of a rule: `ref_unresolved` for `ref_unresolved.name`. */
+export function typeOf(rule: string): string {
+  const dot = rule.indexOf('.')
+  return dot === -1 ? rule : rule.slice(0, dot)
+}
