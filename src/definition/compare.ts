@@ -63,8 +63,13 @@ export function definitionChanges(
     reportOf('')('changed', `the ${which} definition cannot be read, so nothing can be compared`)
     return changes
   }
-  const [server, nextServer] = [before, after].map(each => addressOf(Object(each).servers) ?? '')
-  compareAddresses(server, nextServer, reportOf('', [...at, 'servers', 0, 'url']))
+  const from = addressOf(before)
+  const to = addressOf(after)
+  if (from !== to) {
+    const [origin, nextOrigin] = [from, to].map(url => parsedUrl(url, 'http://relative.invalid')?.origin ?? url)
+    const msg = `calls go to ${quote(to)} instead of ${quote(from)}`
+    reportOf('', [...at, 'servers', 0, 'url'])(origin === nextOrigin ? 'changed' : 'origin_changed', msg, { from, to })
+  }
   const [security, nextSecurity] = [before, after].map(each => [
     Object(each).security,
     Object(Object(each).components).securitySchemes,
@@ -75,46 +80,22 @@ export function definitionChanges(
   for (const each of old) {
     const same = byId.get(each.operationId)
     byId.delete(each.operationId)
-    if (same === undefined) {
-      reportOf(each.operationId)('operation_removed', 'the operation is gone')
-      continue
-    }
-    const report = reportOf(each.operationId, same.loc)
-    const [own, nextOwn] = [ownAddress(before, each, at), ownAddress(after, same, at)]
-    if (own !== nextOwn) compareAddresses(own ?? server, nextOwn ?? nextServer, report)
-    compareFunctions(each, same, report)
+    if (same === undefined) reportOf(each.operationId)('operation_removed', 'the operation is gone')
+    else compareFunctions(each, same, reportOf(each.operationId, same.loc))
   }
-  for (const each of byId.values()) {
-    const report = reportOf(each.operationId, each.loc)
-    report('operation_added', 'the operation is new')
-    compareAddresses(server, ownAddress(after, each, at) ?? server, report)
-  }
+  for (const each of byId.values()) reportOf(each.operationId, each.loc)('operation_added', 'the operation is new')
   if (omitted > 0) changes.push({ kind: 'changed', operation: '', msg: `${omitted} more changes are left out` })
   return changes
 }
 
-/** Returns the address of the first server, with the defaults of its variables; undefined if there is none. */
-function addressOf(servers: unknown): string | undefined {
-  const { url, variables } = Object(Object(servers)[0])
-  if (typeof url !== 'string') return undefined
+/** Returns the address of the first server, as it is written, with the defaults of its variables. */
+function addressOf(definition: unknown): string {
+  const { url, variables } = Object(Object(Object(definition).servers)[0])
+  if (typeof url !== 'string') return ''
   return url.replace(/\{([^{}]*)\}/g, (whole, name) => {
-    const variable = Object.hasOwn(Object(variables), name) ? variables[name] : undefined
-    const value = Object(variable).default
+    const value = Object.hasOwn(Object(variables), name) ? Object(variables[name]).default : undefined
     return typeof value === 'string' || typeof value === 'number' ? String(value) : whole
   })
-}
-
-/** Returns the address that an operation or its path item names; undefined if the document's server is used. */
-function ownAddress(definition: unknown, { operation, loc }: ReadFunction, at: Loc): string | undefined {
-  const item = loc.slice(at.length, -1).reduce((value, key) => Object(value)[key], definition)
-  return addressOf(operation.record.spec.servers) ?? addressOf(Object(item).servers)
-}
-
-function compareAddresses(from = '', to = '', report: Report): void {
-  if (from === to) return
-  const [origin, nextOrigin] = [from, to].map(url => parsedUrl(url)?.origin)
-  const msg = `calls go to ${quote(to)} instead of ${quote(from)}`
-  report(origin === nextOrigin ? 'changed' : 'origin_changed', msg, { from, to })
 }
 
 function compareFunctions(old: ReadFunction, next: ReadFunction, report: Report): void {

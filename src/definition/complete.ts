@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto'
 import { type CheckOptions, checkDefinition, DEFAULT_AT, type DefinitionCheck } from './check/check.js'
-import { type Loc, quote } from './check/findings.js'
+import { type Loc, pathsOf, quote } from './check/findings.js'
 import { DEFINITION_LIMITS } from './check/limits.js'
-import { isToolMethod } from './check/operations.js'
-import { isObject, parsedUrl } from './check/references.js'
-import { convertSwagger, endOf, TooLarge, targetOf } from './swagger.js'
+import { isToolMethod, templateOf } from './check/operations.js'
+import { isObject, parsedUrl, References } from './check/references.js'
+import { convertSwagger, TooLarge } from './swagger.js'
 
 type Json = Record<string, unknown>
 
@@ -28,19 +28,23 @@ export interface Completion {
   check: DefinitionCheck
 }
 
-/** An operation, and the first path that leads to it. */
+/** An edit before its place is known: it sets a member of `holder`. */
+interface Made extends Omit<Edit, 'loc'> {
+  readonly holder: object
+  readonly key: string | number
+}
+
+/** An operation, and a path that leads to it through these path items, each by a reference to the next. */
 interface Use {
   readonly path: string
-  readonly method: string
-  readonly loc: Loc
-  readonly operation: Json
-  /** The path items that lead to the operation: each refers to the next. */
   readonly items: readonly Json[]
+  readonly method: string
+  readonly operation: Json
 }
 
 /** Faults of documents that are not copied. */
 const BEYOND = new Set(['definition_too_deep', 'definition_too_large', 'key_forbidden'])
-/** What is added may have as many characters: kilobytes that grow to megabytes are an attack. */
+/** The most characters that a completion adds: kilobytes that grow to megabytes are an attack. */
 const ADDED_CHARACTERS = 256 * 1024
 const ADDED_FOR_EACH = 16
 const MOST_ADDED = 32 * 1024 * 1024
@@ -49,12 +53,12 @@ const HASH_CHARACTERS = 8
 const SENTENCE_CHARACTERS = 120
 
 /**
- * Adds what a definition lacks, and lists each edit: converts Swagger 2.0 to OpenAPI 3.0; adds `server` if no server is named and resolves
- * a path as the server with it; makes missing operationIds of path and method, and numbers repeated ones; makes missing summaries; declares
+ * Adds what a definition lacks, and lists each edit: converts Swagger 2.0 to OpenAPI 3.0; adds `server` if no server is named, or resolves
+ * the one that is only a path; makes missing operationIds of path and method, and numbers repeated ones; makes missing summaries; declares
  * the placeholders of paths. All other faults remain in `check`. The given definition is not changed, and a second completion adds nothing.
  */
 export function completeDefinition(given: unknown, options: CheckOptions & { server?: string } = {}): Completion {
-  const at = options.at ?? DEFAULT_AT
+  const { server, at = DEFAULT_AT } = options
   const first = checkDefinition(given, options)
   const isBeyond = !first.ok && first.faults.some(({ type }) => BEYOND.has(type))
   if (!isObject(given) || isBeyond) return { definition: given, edits: [], check: first }
@@ -63,39 +67,39 @@ export function completeDefinition(given: unknown, options: CheckOptions & { ser
   let document = JSON.parse(text) as Json
   const edits: Edit[] = []
   if (document.openapi === undefined && ['2.0', '2', 2].includes(document.swagger as string)) {
-    const scheme = parsedUrl(options.server ?? '')?.protocol.slice(0, -1) ?? 'https'
     try {
-      document = convertSwagger(document, scheme, most)
+      document = convertSwagger(document, parsedUrl(server ?? '')?.protocol.slice(0, -1) ?? 'https', most)
     } catch (error) {
       if (!(error instanceof TooLarge)) throw error
       const msg = `converted to OpenAPI 3 the definition would have more than ${most} characters, since each media type repeats its schema: name fewer in "consumes" and "produces"`
       const check = { ok: false as const, faults: [{ loc: [...at], msg, type: 'definition_too_large' }], warnings: [] }
-      return { definition: given, edits: [], check }
+      return { definition: given, edits, check }
     }
-    edits.push({
-      op: 'replace',
-      loc: [...at],
-      type: 'swagger_converted',
-      msg: `Swagger 2.0 was converted to OpenAPI ${String(document.openapi)}`,
-    })
+    const msg = `Swagger 2.0 was converted to OpenAPI ${String(document.openapi)}`
+    edits.push({ op: 'replace', loc: [...at], type: 'swagger_converted', msg })
   }
-  new Completing(document, edits, at, most).run(options.server)
+  const made = new Completing(document, most).run(server)
+  const holders = made.map(({ holder }) => holder)
+  const paths = pathsOf(document, holders, at)
+  for (const { holder, key, op, ...edit } of made) edits.push({ op, loc: [...(paths.get(holder) ?? []), key], ...edit })
   if (edits.length === 0) return { definition: given, edits, check: first }
   return { definition: document, edits, check: checkDefinition(document, options) }
 }
 
 class Completing {
+  private readonly made: Made[] = []
+  private readonly references: References
   private readonly ids = new Set<unknown>()
   private added = 0
 
   constructor(
     private readonly document: Json,
-    private readonly edits: Edit[],
-    private readonly at: Loc,
     private readonly most: number,
-  ) {}
+  ) {
+    this.references = new References(document)
+  }
 
-  run(server: string | undefined): void {
+  run(server: string | undefined): Made[] {
     if (server !== undefined) this.completeServer(server)
     const uses = this.uses()
     for (const { operation } of uses) this.ids.add(operation.operationId)
@@ -105,23 +109,21 @@ class Completing {
       this.completeSummary(use)
       this.completeParameters(use)
     }
+    return this.made
   }
 
   private completeServer(server: string): void {
     const { servers } = this.document
     if (servers === undefined || (Array.isArray(servers) && servers.length === 0)) {
       const msg = 'the definition named no server; this is the one given'
-      this.set(this.document, 'servers', [], [{ url: server }], 'server_added', msg)
+      this.set(this.document, 'servers', [{ url: server }], 'server_added', msg)
       return
     }
     const [first] = Array.isArray(servers) ? servers : []
     const url = isObject(first) ? first.url : undefined
     if (typeof url !== 'string' || !/^(?:\/(?![/\\])[^{\s]*)?$/.test(url)) return
-    const resolved = parsedUrl(url, server)
-    // A tab or a back slash may name another host.
-    if (resolved === undefined || resolved.host !== parsedUrl(server)?.host) return
-    const after = url === '' || url === '/' ? server : resolved.href
-    this.set(first, 'url', ['servers', 0], after, 'server_resolved', 'calls need an absolute address')
+    const after = url === '' || url === '/' ? server : parsedUrl(url, server)?.href
+    this.set(first, 'url', after, 'server_resolved', 'calls need an absolute address')
   }
 
   /** Returns the operations, up to the limit of the check. Paths may share a path item by reference. */
@@ -129,45 +131,29 @@ class Completing {
     const uses: Use[] = []
     for (const [path, first] of Object.entries(Object(this.document.paths))) {
       if (path.startsWith('x-')) continue
-      const layers: { item: Json; loc: Loc }[] = []
-      let [item, loc]: [unknown, Loc] = [first, ['paths', path]]
-      while (isObject(item) && layers.length < DEFINITION_LIMITS.referenceHops) {
-        layers.push({ item, loc })
-        const target = targetOf(this.document, item.$ref)
-        item = target?.value
-        loc = target?.loc ?? []
+      const items: Json[] = []
+      for (let item: unknown = first; isObject(item) && items.length < DEFINITION_LIMITS.referenceHops; ) {
+        items.push(item)
+        item = this.references.find(item.$ref)
       }
-      const items = layers.map(layer => layer.item)
-      const methods = new Set<string>()
-      for (const layer of layers) {
-        for (const [method, operation] of Object.entries(layer.item)) {
-          if (!isToolMethod(method) || methods.has(method)) continue
-          methods.add(method)
-          if (uses.length >= DEFINITION_LIMITS.operations) return uses
-          if (isObject(operation)) uses.push({ path, method, loc: [...layer.loc, method], operation, items })
-        }
-      }
+      const operations = new Map(items.toReversed().flatMap(item => Object.entries(item)))
+      for (const [method, operation] of operations)
+        if (isToolMethod(method) && isObject(operation)) uses.push({ path, items, method, operation })
+      if (uses.length > DEFINITION_LIMITS.operations) return []
     }
     return uses
   }
 
   /** Gives an operation an id of its own. `owners` are the operations before it, by their ids. */
-  private completeId({ path, method, loc, operation }: Use, owners: Map<unknown, Json>): void {
+  private completeId({ path, method, operation }: Use, owners: Map<unknown, Json>): void {
     const id = operation.operationId
     const owner = owners.get(id)
     if (isBlank(id)) {
       const msg = 'the operation had no operationId; this one is made of path and method'
-      this.set(operation, 'operationId', loc, this.free(madeId(method, path)), 'operation_id_added', msg)
+      this.set(operation, 'operationId', this.free(madeId(method, path)), 'operation_id_added', msg)
     } else if (typeof id === 'string' && owner !== undefined && owner !== operation) {
-      const numbered = this.free(`${id}_${method.toLowerCase()}`)
-      this.set(
-        operation,
-        'operationId',
-        loc,
-        numbered,
-        'operation_id_renamed',
-        `${quote(id)} is the id of another operation`,
-      )
+      const msg = `${quote(id)} is the id of another operation`
+      this.set(operation, 'operationId', this.free(`${id}_${method.toLowerCase()}`), 'operation_id_renamed', msg)
     }
     if (!owners.has(operation.operationId)) owners.set(operation.operationId, operation)
   }
@@ -180,59 +166,43 @@ class Completing {
     return chosen
   }
 
-  private completeSummary({ path, method, loc, operation, items }: Use): void {
-    const { summary, description } = operation
-    if (!isBlank(summary) || !isBlank(description)) return
+  private completeSummary({ path, items, method, operation }: Use): void {
+    if (!isBlank(operation.summary) || !isBlank(operation.description)) return
     const texts = items.flatMap(item => [item.summary, item.description])
     const text = texts.find(each => typeof each === 'string' && !isBlank(each))
     const made = typeof text === 'string' ? firstSentence(text) : `${method.toUpperCase()} ${path}`
-    this.set(operation, 'summary', loc, made, 'summary_added', 'the operation had neither summary nor description')
+    this.set(operation, 'summary', made, 'summary_added', 'the operation had neither summary nor description')
   }
 
-  /** Declares each placeholder of the path that neither the operation nor its path item declares. */
-  private completeParameters({ path, loc, operation, items }: Use): void {
-    const names = [...path.matchAll(PLACEHOLDER)].map(([, name = '']) => name)
-    if (names.length === 0 || names.length > DEFINITION_LIMITS.parametersPerOperation) return
-    const declared = new Set<unknown>()
-    const shared = items.find(({ parameters }) => parameters !== undefined)
-    for (const list of [shared?.parameters, operation.parameters]) {
-      for (const entry of Array.isArray(list) ? list.slice(0, DEFINITION_LIMITS.parametersPerOperation) : []) {
-        const end = endOf(this.document, entry)
-        if (isObject(end) && end.in === 'path') declared.add(end.name)
-      }
+  /** Declares the placeholders of the path that neither the operation nor its path item declares. */
+  private completeParameters({ path, items, operation }: Use): void {
+    const { parameters: own = [] } = operation
+    const keys = templateOf(path)?.keys ?? new Map<string, string[]>()
+    const most = DEFINITION_LIMITS.parametersPerOperation
+    if (keys.size === 0 || keys.size > most || !Array.isArray(own)) return
+    const shared = items.find(({ parameters }) => parameters !== undefined)?.parameters
+    const declared = new Set<string>()
+    for (const entry of [...(Array.isArray(shared) ? shared.slice(0, most) : []), ...own.slice(0, most)]) {
+      const parameter = this.references.end(entry)
+      if (parameter?.in === 'path' && typeof parameter.name === 'string') declared.add(`path ${parameter.name}`)
     }
-    const missing = names.filter(name => ![name, name.replace(/^\+|[*+]$/g, '')].some(each => declared.has(each)))
-    const added = [...new Set(missing)].map(name => ({ name, in: 'path', required: true, schema: { type: 'string' } }))
-    const list = operation.parameters
-    if (added.length > 0 && list === undefined) {
-      const msg = 'no parameters declared the placeholders of the path'
-      this.set(operation, 'parameters', loc, added, 'parameters_added', msg)
-    } else if (Array.isArray(list)) {
-      for (const each of added) {
-        const msg = `no parameter declared the placeholder ${quote(each.name)} of the path`
-        this.set(list, list.length, [...loc, 'parameters'], each, 'parameter_added', msg)
-      }
-    }
+    const missing = [...keys].filter(([, each]) => !each.some(key => declared.has(key)))
+    if (missing.length === 0) return
+    const added = missing.map(([name]) => ({ name, in: 'path', required: true, schema: { type: 'string' } }))
+    const msg = `no parameters declared ${added.map(({ name }) => quote(name)).join(', ')} of the path`
+    this.set(operation, 'parameters', [...own, ...added], 'parameters_added', msg)
   }
 
-  /** Sets a member of `holder`, whose path is `loc`, if there is room for one more edit. */
-  private set(holder: object, key: string | number, loc: Loc, after: unknown, type: string, msg: string): void {
-    const members = holder as Record<string | number, unknown>
-    const before = members[key]
-    const place = [...this.at, ...loc, key]
-    const edit: Edit =
-      before === undefined
-        ? { op: 'add', loc: place, after, type, msg }
-        : { op: 'replace', loc: place, before, after, type, msg }
-    this.added += JSON.stringify(edit).length
+  /** Sets a member of an object or list if there is room for one more edit. */
+  private set(holder: Json, key: string, after: unknown, type: string, msg: string): void {
+    const before = holder[key]
+    const made = { op: before === undefined ? ('add' as const) : ('replace' as const), type, msg, after }
+    this.added += JSON.stringify([made, before]).length
     if (this.added > this.most) return
-    members[key] = after
-    this.edits.push(edit)
+    holder[key] = after
+    this.made.push({ ...made, ...(before !== undefined && { before }), holder, key })
   }
 }
-
-/** A name, which may have a pattern with braces of its own: `{year:[0-9]{4}}`. */
-const PLACEHOLDER = /\{([^{}:]+|[^{}:]*:(?:[^{}]|\{[^{}]*\})+)\}/g
 
 function isBlank(value: unknown): boolean {
   return value === undefined || value === null || (typeof value === 'string' && value.trim() === '')

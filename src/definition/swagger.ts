@@ -1,4 +1,4 @@
-import { isObject } from './check/references.js'
+import { isObject, References } from './check/references.js'
 
 type Json = Record<string, unknown>
 
@@ -33,8 +33,6 @@ const FLOWS = new Map<unknown, string>([
   ['application', 'clientCredentials'],
   ['accessCode', 'authorizationCode'],
 ])
-const MOST_HOPS = 64
-const MOST_STEPS = 130
 /** The fewest characters that one more media type adds. */
 const MEDIA_TYPE_CHARACTERS = 16
 
@@ -50,13 +48,16 @@ export function convertSwagger(given: Json, scheme: string, mostCopied: number):
 class Conversion {
   /** Schemas made of the targets of references into `paths`. */
   private readonly moved = new Map<string, { name: string; schema?: unknown }>()
+  private readonly references: References
   private copied = 0
 
   constructor(
     private readonly given: Json,
     private readonly scheme: string,
     private readonly mostCopied: number,
-  ) {}
+  ) {
+    this.references = new References(given)
+  }
 
   document(): Json {
     const { swagger: _, info, host, basePath, schemes, consumes, produces, paths, ...others } = this.given
@@ -104,23 +105,23 @@ class Conversion {
     return {
       ...others,
       parameters: this.parametersOf(operation.parameters),
-      requestBody: this.requestBody(bodies, typesOf(consumes)),
+      requestBody: this.requestBody(bodies, typesOf(consumes)) ?? others.requestBody,
       responses: mapped(operation.responses, (each, code) =>
         code.startsWith('x-') ? each : this.response(each, produces),
       ),
-      servers: schemes === undefined ? undefined : this.serversOf(schemes),
+      servers: schemes === undefined ? others.servers : this.serversOf(schemes),
     }
   }
 
   private bodiesOf(holder: unknown): Json[] {
     const { parameters } = Object(holder)
-    return (Array.isArray(parameters) ? parameters : []).map(each => endOf(this.given, each)).filter(isBody)
+    return (Array.isArray(parameters) ? parameters : []).map(each => this.references.end(each)).filter(isBody)
   }
 
   /** Returns the parameters of a list that are not bodies. */
   private parametersOf(list: unknown): unknown {
     if (!Array.isArray(list)) return list
-    const kept = list.filter(each => !isBody(endOf(this.given, each)))
+    const kept = list.filter(each => !isBody(this.references.end(each)))
     return kept.length === 0 ? undefined : kept.map(each => this.parameter(each))
   }
 
@@ -129,10 +130,11 @@ class Conversion {
     if (!isObject(given)) return given
     const { $ref } = given
     if (typeof $ref === 'string' && !$ref.startsWith('#/paths/')) return { ...given, $ref: this.reference($ref) }
-    const entry = $ref === undefined ? given : endOf(this.given, given)
+    const entry = $ref === undefined ? given : this.references.end(given)
     if (!isObject(entry)) return given
     if (entry !== given) this.pay(JSON.stringify(entry).length)
     const { collectionFormat, ...members } = entry
+    if (members.schema !== undefined) return { ...entry, schema: this.schema(members.schema) }
     return { ...without(members, SCHEMA_MEMBERS), schema: this.schemaIn(members), ...styleOf(entry) }
   }
 
@@ -178,7 +180,7 @@ class Conversion {
     return {
       ...others,
       headers: mapped(headers, each => this.parameter(each)),
-      content: Object.keys(content).length > 0 ? content : undefined,
+      content: Object.keys(content).length > 0 ? content : others.content,
     }
   }
 
@@ -213,7 +215,7 @@ class Conversion {
     const [, section = '', rest] = /^#\/([^/]+)(.*)$/s.exec(textOf(ref)) ?? []
     const to = SECTIONS.get(section)
     if (to !== undefined) return `#/components/${to}${rest}`
-    const target = section === 'paths' ? targetOf(this.given, ref)?.value : undefined
+    const target = section === 'paths' ? this.references.find(ref) : undefined
     if (!isObject(target)) return ref
     let moved = this.moved.get(textOf(ref))
     if (moved === undefined) {
@@ -226,32 +228,6 @@ class Conversion {
     }
     return `#/components/schemas/${moved.name}`
   }
-}
-
-/** Returns the target of a pointer and its path; undefined if it leads nowhere. */
-export function targetOf(document: Json, ref: unknown): { value: unknown; loc: string[] } | undefined {
-  if (typeof ref !== 'string' || !ref.startsWith('#/')) return undefined
-  let pointer = ref
-  try {
-    pointer = decodeURIComponent(ref)
-  } catch {
-    // Invalid percent-encoding is taken literally.
-  }
-  const loc = pointer
-    .split('/', MOST_STEPS)
-    .map(step => step.replaceAll('~1', '/').replaceAll('~0', '~'))
-    .slice(1)
-  let value: unknown = document
-  for (const key of loc) value = Object.hasOwn(Object(value), key) ? (value as Json)[key] : undefined
-  return value === undefined ? undefined : { value, loc }
-}
-
-/** Returns a value, or the end of its chain of references; undefined if it leads nowhere. */
-export function endOf(document: Json, value: unknown): unknown {
-  let end = value
-  for (let hops = 0; isObject(end) && end.$ref !== undefined; hops++)
-    end = hops < MOST_HOPS ? targetOf(document, end.$ref)?.value : undefined
-  return end
 }
 
 function mapped(value: unknown, convert: (each: unknown, key: string) => unknown): unknown {

@@ -247,7 +247,7 @@ const NO_TEMPLATE: PathTemplate = { keys: new Map(), declared: new Set() }
 const PLACEHOLDER = /\{([^{}:]+|[^{}:]*:(?:[^{}]|\{[^{}]*\})+)\}/g
 
 /** Parses the placeholders of a path; undefined if braces do not pair. A parameter may leave out the operators `{+name}`, `{name*}` and `{name+}`. */
-function templateOf(path: string): PathTemplate | undefined {
+export function templateOf(path: string): PathTemplate | undefined {
   if (!/[{}]/.test(path)) return NO_TEMPLATE
   if (/[{}]/.test(path.replace(PLACEHOLDER, ''))) return undefined
   const keys = new Map<string, readonly string[]>()
