@@ -68,236 +68,137 @@ function changed(place: string, ...value: unknown[]): Json {
 }
 
 const seen = (changes: readonly DefinitionChange[]) =>
-  changes.map(({ kind, operation, msg }) => `${kind} ${operation}: ${msg}`)
+  changes.map(({ kind, operation, argument = '' }) => `${kind} ${operation} ${argument}`.trim())
 
 const OLD = 'https://tickets.example.com'
-const { get } = base.paths['/tickets']
+const { get, post } = base.paths['/tickets']
 const q = { name: 'q', in: 'query' }
-const withHost = (host: unknown, url = 'https://{host}/v1') =>
+const at = (url: string, host?: unknown) =>
   changed('servers', [{ url, variables: { host: { default: host, enum: [host, 'b.example.com'] } } }])
-const withBody = (schema: object, type = 'application/json') =>
+const body = (schema: object, type = 'application/json') =>
   changed('create requestBody', { content: { [type]: { schema } } })
 const note = (schema: object) => changed('ticket properties note', schema)
+const Ticket = { $ref: '#/components/schemas/Ticket' }
+const { title } = base.components.schemas.Ticket.properties
 
-/** Each row: a name, the definition after the change (and before it, if not the base), and the changes. */
+/** Each row: a name, the definition after the change (and before it, if not the base), and kind, operation and argument of the changes. */
 const cases: [name: string, after: unknown, changes: string[], before?: unknown][] = [
   ['nothing', structuredClone(base), []],
   ['the order of keys', Object.fromEntries(Object.entries(base).reverse()), []],
   ['what no model is given', changed('list', { ...get, tags: ['x'], responses: {} }), []],
-  ['a method in capitals', changed('paths /tickets', { GET: get, post: base.paths['/tickets'].post }), []],
+  ['a method in capitals', changed('paths /tickets', { GET: get, post }), []],
   ['a style that is the default anyway', changed('state style', 'form'), []],
-  [
-    'a second server, which no call goes to',
-    changed('servers', [...base.servers, { url: 'https://b.example.com' }]),
-    [],
-  ],
-
-  ['an operation removed', changed('create'), ['operation_removed create: the operation is gone']],
-  [
-    'an operation added',
-    changed('item delete', { operationId: 'd', summary: 'D' }),
-    ['operation_added d: the operation is new'],
-  ],
-  [
-    'an operation with another id is another operation',
-    changed('list operationId', 'search'),
-    ['operation_removed list: the operation is gone', 'operation_added search: the operation is new'],
-  ],
-  ['its text', changed('list summary', 'Other'), ['changed list: the description of the operation changed']],
-  [
-    'its path',
-    changed('paths', { ...base.paths, '/tickets': { post: base.paths['/tickets'].post }, '/search': { get } }),
-    ['changed list: the operation is "list, GET /search" instead of "list, GET /tickets"'],
-  ],
-  ['its security', changed('list security', [{ key: [] }]), ['changed list: the security of the operation changed']],
-  ['all security', changed('security', [{ key: [] }]), ['changed : the security of the definition changed']],
-  [
-    'a security scheme',
-    changed('components securitySchemes', { key: { type: 'http' } }),
-    ['changed : the security of the definition changed'],
-  ],
-
-  [
-    'another host',
-    changed('servers', [{ url: 'http://b.example.com' }]),
-    [`origin_changed : calls go to "http://b.example.com" instead of "${OLD}"`],
-  ],
-  [
-    'another base path',
-    changed('servers', [{ url: `${OLD}/v2` }]),
-    [`changed : calls go to "${OLD}/v2" instead of "${OLD}"`],
-  ],
-  [
-    'a relative address, and a variable without a value, as they are written',
-    withHost(undefined),
-    ['origin_changed : calls go to "https://{host}/v1" instead of "api.example.com/v2"'],
-    changed('servers', [{ url: 'api.example.com/v2' }]),
-  ],
-  [
-    'the default of a variable',
-    withHost('b.example.com'),
-    ['origin_changed : calls go to "https://b.example.com/v1" instead of "https://a.example.com/v1"'],
-    withHost('a.example.com'),
-  ],
-  [
-    'another variable as the host',
-    changed('servers', [{ url: 'https://{a}/v1' }]),
-    ['origin_changed : calls go to "https://{a}/v1" instead of "https://{b}/v1"'],
-    changed('servers', [{ url: 'https://{b}/v1' }]),
-  ],
-  [
-    'another path alone',
-    changed('servers', [{ url: '/b' }]),
-    ['changed : calls go to "/b" instead of "/a"'],
-    changed('servers', [{ url: '/a' }]),
-  ],
+  ['an operation removed', changed('create'), ['operation_removed create']],
+  ['an operation added', changed('item put', { operationId: 'd', summary: 'D' }), ['operation_added d']],
+  ['another id', changed('list operationId', 'search'), ['operation_removed list', 'operation_added search']],
+  ['its text', changed('list summary', 'Other'), ['changed list']],
+  ['its path', changed('paths', { ...base.paths, '/tickets': { post }, '/search': { get } }), ['changed list']],
+  ['its security', changed('list security', [{ key: [] }]), ['changed list']],
+  ['security of all', changed('security', [{ key: [] }]), ['changed']],
+  ['a security scheme', changed('components securitySchemes', { key: { type: 'http' } }), ['changed']],
+  ['another host', at('https://b.example.com'), ['origin_changed']],
+  ['another scheme', at('http://tickets.example.com'), ['origin_changed']],
+  ['another base path', at(`${OLD}/v2`), ['changed']],
+  ['another path alone', at('/b'), ['changed'], at('/a')],
+  ['a relative address and a variable', at('https://{host}/v1'), ['origin_changed'], at('api.example.com/v2')],
+  ['another variable as the host', at('https://{a}/v1'), ['origin_changed'], at('https://{b}/v1')],
+  ['the default of a variable', at('https://{host}', 'b.x'), ['origin_changed'], at('https://{host}', 'a.x')],
+  ['a second server, which no call goes to', changed('servers', [...base.servers, { url: '/' }]), []],
   ['a server of its own, which no call goes to', changed('list servers', [{ url: 'https://b.example.com' }]), []],
-
-  ['an argument removed', changed('limit'), ['argument_removed list: the argument "limit" is gone']],
-  ['an argument added', changed('list parameters 2', q), ['argument_added list: the argument "q" is new and optional']],
-  [
-    'a required one',
-    changed('list parameters 2', { ...q, required: true }),
-    ['argument_added list: the argument "q" is new and required'],
-  ],
-  ['required', changed('state required', true), ['argument_required list: the argument "state" is required now']],
-  ['no longer required', base, ['changed list: the argument "state" is optional now'], changed('state required', true)],
-  [
-    'another type',
-    changed('limit schema type', 'string'),
-    ['argument_type_changed list: the type of the argument "limit" is string instead of integer'],
-  ],
-  [
-    'null as well',
-    changed('limit schema nullable', true),
-    ['argument_type_changed list: the type of the argument "limit" is integer or null instead of integer'],
-  ],
-  [
-    'a type that other schemas give',
-    changed('limit schema', { oneOf: [{ type: 'integer' }], maximum: 100 }),
-    [
-      'argument_type_changed list: the type of the argument "limit" is that of other schemas instead of integer',
-      'changed list: the oneOf of the argument "limit" changed',
-    ],
-  ],
-  [
-    'other values',
-    changed('state schema enum', ['open', 'new', 7, { a: 1 }]),
-    [
-      'argument_values_changed list: the argument "state" no longer lists "closed" and now lists "new", "7", "{\\"a\\":1}"',
-    ],
-  ],
+  ['an argument removed', changed('limit'), ['argument_removed list limit']],
+  ['an argument added', changed('list parameters 2', q), ['argument_added list q']],
+  ['required', changed('state required', true), ['argument_required list state']],
+  ['no longer required', base, ['changed list state'], changed('state required', true)],
+  ['another type', changed('limit schema type', 'string'), ['argument_type_changed list limit']],
+  ['null as well', changed('limit schema nullable', true), ['argument_type_changed list limit']],
+  ['other values', changed('state schema enum', ['open', 'new']), ['argument_values_changed list state']],
   ['values in another order', changed('state schema enum', ['closed', 'open']), []],
-  [
-    'any value',
-    changed('state schema', { type: 'string' }),
-    ['argument_values_changed list: the argument "state" no longer lists "open", "closed"'],
-  ],
-  ['a bound', changed('limit schema maximum', 50), ['changed list: the maximum of the argument "limit" changed']],
-  [
-    'sent in another way',
-    changed('state explode', false),
-    ['changed list: the argument "state" is sent in another form'],
-  ],
-  [
-    'a parameter of the path item',
-    changed('item parameters 0 schema type', 'integer'),
-    ['argument_type_changed read: the type of the argument "id" is integer instead of string'],
-  ],
-
-  ['a body removed', changed('create requestBody'), ['argument_removed create: the argument "requestBody" is gone']],
-  [
-    'a body of another media type',
-    withBody({ $ref: '#/components/schemas/Ticket' }, 'a/b+json'),
-    ['changed create: the argument "requestBody" is sent in another form'],
-  ],
+  ['any value', changed('state schema', { type: 'string' }), ['argument_values_changed list state']],
+  ['a bound', changed('limit schema maximum', 50), ['changed list limit']],
+  ['sent in another way', changed('state explode', false), ['changed list state']],
+  ['of the path item', changed('item parameters 0 schema type', 'integer'), ['argument_type_changed read id']],
+  ['a body removed', changed('create requestBody'), ['argument_removed create requestBody']],
+  ['a body of another media type', body(Ticket, 'a/b+json'), ['changed create requestBody']],
   [
     'a list instead of an object',
-    withBody({ type: 'array', items: { type: 'string' } }),
+    body({ type: 'array', items: { type: 'string' } }),
+    ['argument_type_changed create requestBody', 'changed create requestBody'],
+  ],
+  ['a property required', changed('ticket required', ['title', 'note']), ['argument_required create requestBody.note']],
+  [
+    'properties, one named like a member of every object',
+    changed('ticket properties', { title, constructor: {} }),
     [
-      'argument_type_changed create: the type of the argument "requestBody" is array instead of object',
-      'changed create: the required, properties, items of the argument "requestBody" changed',
+      ...['note', 'parent', 'owner'].map(name => `argument_removed create requestBody.${name}`),
+      'argument_added create requestBody.constructor',
     ],
   ],
+  ['a pattern', note({ type: 'string', pattern: '^a' }), ['changed create requestBody.note']],
+  ['deep in a property', note({ type: 'string', items: { items: {} } }), ['changed create requestBody.note']],
   [
-    'a property required',
-    changed('ticket required', ['title', 'note']),
-    ['argument_required create: the argument "requestBody.note" is required now'],
-  ],
-  [
-    'properties removed and added, named like members of every object',
-    changed('ticket properties', { title: base.components.schemas.Ticket.properties.title, constructor: {} }),
-    [
-      'argument_removed create: the argument "requestBody.note" is gone',
-      'argument_removed create: the argument "requestBody.parent" is gone',
-      'argument_removed create: the argument "requestBody.owner" is gone',
-      'argument_added create: the argument "requestBody.constructor" is new and optional',
-    ],
-  ],
-  [
-    'a pattern',
-    note({ type: 'string', pattern: '^a' }),
-    ['changed create: the pattern of the argument "requestBody.note" changed'],
-  ],
-  [
-    'deep in a property',
-    note({ type: 'string', items: { items: { items: {} } } }),
-    ['changed create: the items of the argument "requestBody.note" changed'],
-  ],
-  [
-    'a schema inside a property, by its name',
+    'a schema that others use',
     changed('components schemas Owner properties email type', 'integer'),
-    ['changed create: the schema "Owner" inside the arguments changed'],
+    ['changed create'],
   ],
-  [
-    'additional properties',
-    changed('ticket additionalProperties', false),
-    ['changed create: the additionalProperties of the argument "requestBody" changed'],
-  ],
-
-  ['refused', {}, ['changed : the new definition cannot be read, so nothing can be compared']],
-  ['unreadable before', base, ['changed : the old definition cannot be read, so nothing can be compared'], []],
+  ['additional properties', changed('ticket additionalProperties', false), ['changed create requestBody']],
+  ['refused', {}, ['changed']],
+  ['unreadable before', base, ['changed'], []],
 ]
 
 for (const [name, after, expected, before = base] of cases)
   t.test(`changes: ${name}`, async t => t.strictSame(seen(definitionChanges(before, after)), expected))
 
-t.test('a change has its place in the new definition, its argument, and the values before and after', async t => {
-  const path = ['body', 'definition', 'paths', '/tickets', 'get']
-  const other = {
-    parameters: [{ name: 'state', in: 'query', schema: { enum: [1] } }],
-    operationId: 'list',
-    summary: 'List',
-  }
-  const where = { operation: 'list', argument: 'state', loc: path }
-  t.match(definitionChanges(base, changed('list', other)), [
-    { ...where, argument: 'limit', kind: 'argument_removed' },
-    { ...where, kind: 'argument_type_changed', from: 'string', to: 'any' },
-    { ...where, kind: 'argument_values_changed', removed: ['open', 'closed'], added: [1] },
+t.test('a change says in a sentence what was and what is', async t => {
+  const messages = (after: unknown, before: unknown = base) => definitionChanges(before, after).map(({ msg }) => msg)
+  t.strictSame(messages(changed('create')), ['the operation is gone'])
+  t.strictSame(messages(base, changed('create')), ['the operation is new'])
+  t.strictSame(messages(changed('paths /tickets', { put: get, post })), [
+    'the operation is "list, PUT /tickets" instead of "list, GET /tickets"',
   ])
-  t.strictSame(definitionChanges(base, changed('servers 0 url', '/')), [
-    {
-      ...{
-        kind: 'origin_changed',
-        operation: '',
-        from: OLD,
-        to: '/',
-        loc: ['body', 'definition', 'servers', 0, 'url'],
-      },
-      msg: `calls go to "/" instead of "${OLD}"`,
-    },
+  t.strictSame(messages(at('https://{host}/v1'), at('api.example.com/v2')), [
+    'calls go to "https://{host}/v1" instead of "api.example.com/v2"',
+  ])
+  t.strictSame(messages(changed('security', [])), ['the security of the definition changed'])
+  t.strictSame(messages(changed('limit')), ['the argument "limit" is gone'])
+  t.strictSame(messages(changed('list parameters 2', { ...q, required: true })), [
+    'the argument "q" is new and required',
+  ])
+  t.strictSame(messages(changed('state required', true)), ['the argument "state" is required now'])
+  t.strictSame(messages(base, changed('state required', true)), ['the argument "state" is optional now'])
+  t.strictSame(messages(changed('limit schema', { oneOf: [{ type: 'integer' }], maximum: 100 })), [
+    'the type of the argument "limit" is that of other schemas instead of integer',
+    'the oneOf of the argument "limit" changed',
+  ])
+  t.strictSame(messages(changed('state schema enum', ['open', 7, { a: 1 }])), [
+    'the argument "state" no longer lists "closed" and now lists "7", "{\\"a\\":1}"',
+  ])
+  t.strictSame(messages(changed('state explode', false)), ['the argument "state" is sent in another form'])
+  t.strictSame(messages(changed('components schemas Owner properties email type', 'integer')), [
+    'the schema "Owner" inside the arguments changed',
+  ])
+  t.strictSame(messages({}), ['the new definition cannot be read, so nothing can be compared'])
+})
+
+t.test('a change has its place in the new definition, and the values before and after', async t => {
+  const loc = ['body', 'definition', 'paths', '/tickets', 'get']
+  const parameters = [{ name: 'state', in: 'query', schema: { enum: [1] } }]
+  t.match(definitionChanges(base, changed('list', { parameters, operationId: 'list', summary: 'List' })), [
+    { argument: 'limit', loc },
+    { argument: 'state', loc, from: 'string', to: 'any' },
+    { argument: 'state', loc, removed: ['open', 'closed'], added: [1] },
+  ])
+  t.match(definitionChanges(base, changed('servers 0 url', '/')), [
+    { from: OLD, to: '/', loc: ['body', 'definition', 'servers', 0, 'url'] },
   ])
   const shared = changed('item', { $ref: '#/components/pathItems/P' }) as { components: Json }
   shared.components.pathItems = { P: { ...base.paths['/tickets/{id}'], get: { operationId: 'read', summary: 'New' } } }
-  t.match(definitionChanges(base, shared), [
-    { kind: 'changed', operation: 'read', loc: ['body', 'definition', 'components', 'pathItems', 'P', 'get'] },
-  ])
+  t.match(definitionChanges(base, shared), [{ loc: ['body', 'definition', 'components', 'pathItems', 'P', 'get'] }])
   t.notOk(Object.hasOwn(definitionChanges(base, changed('create'))[0] ?? {}, 'loc'))
 })
 
 t.test('a parameter that a custom header supplies is not an argument', async t => {
   const withKey = changed('list parameters 2', { name: 'X-Key', in: 'header', required: true })
-  const added = ['argument_added list: the argument "X-Key" is new and required']
+  const added = ['argument_added list X-Key']
   t.same(seen(definitionChanges(base, withKey)), added)
   t.same(definitionChanges(base, withKey, { headerNames: ['x-key'] }), [])
   t.same(seen(definitionChanges(withKey, withKey, { headerNames: [], headerNamesBefore: ['X-KEY'] })), added)
