@@ -152,17 +152,15 @@ t.test('a change says in a sentence what was and what is', async t => {
   const messages = (after: unknown, before: unknown = base) => definitionChanges(before, after).map(({ msg }) => msg)
   t.strictSame(messages(changed('create')), ['the operation is gone'])
   t.strictSame(messages(base, changed('create')), ['the operation is new'])
-  t.strictSame(messages(changed('paths /tickets', { put: get, post })), [
-    'the operation is "list, PUT /tickets" instead of "list, GET /tickets"',
-  ])
+  const moved = ['the operation is "list, PUT /tickets" instead of "list, GET /tickets"']
+  t.strictSame(messages(changed('paths /tickets', { put: get, post })), moved)
   t.strictSame(messages(at('https://{host}/v1'), at('api.example.com/v2')), [
     'calls go to "https://{host}/v1" instead of "api.example.com/v2"',
   ])
   t.strictSame(messages(changed('security', [])), ['the security of the definition changed'])
   t.strictSame(messages(changed('limit')), ['the argument "limit" is gone'])
-  t.strictSame(messages(changed('list parameters 2', { ...q, required: true })), [
-    'the argument "q" is new and required',
-  ])
+  const required = { ...q, required: true }
+  t.strictSame(messages(changed('list parameters 2', required)), ['the argument "q" is new and required'])
   t.strictSame(messages(changed('state required', true)), ['the argument "state" is required now'])
   t.strictSame(messages(base, changed('state required', true)), ['the argument "state" is optional now'])
   t.strictSame(messages(changed('limit schema', { oneOf: [{ type: 'integer' }], maximum: 100 })), [
