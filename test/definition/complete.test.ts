@@ -294,7 +294,7 @@ t.test('Swagger 2.0: references into operations keep their targets', async t => 
         operationId: x
         summary: X
         parameters:
-          - { in: body, name: b, schema: { properties: { n: { type: string }, next: { $ref: '#/paths/~1a~1%7Bid%7D/post/parameters/0/schema' } } } }
+          - { in: body, name: b, schema: { properties: { n: { type: string, x-nullable: true }, next: { $ref: '#/paths/~1a~1%7Bid%7D/post/parameters/0/schema' } } } }
           - { in: query, name: q, type: integer }
           - { in: path, name: id, required: true, type: string }
     /b:
@@ -306,6 +306,8 @@ t.test('Swagger 2.0: references into operations keep their targets', async t => 
   t.strictSame(faultsOf(completed), [])
   const [, second] = toFunctions(completed.definition)
   t.match(second?.parameters, { properties: { q: { type: 'integer' }, requestBody: { properties: { n: {} } } } })
+  const moved = Object.values(Object(at(completed.definition, ['components', 'schemas'])))
+  t.match(moved, [{ properties: { n: { nullable: true }, next: { $ref: /^#\/components\/schemas\// } } }])
 })
 
 t.test('Swagger 2.0: what is left are faults at places of the converted document', async t => {
