@@ -1,28 +1,18 @@
-import { randomBytes } from 'node:crypto'
-import { type Driver, type Kysely, sql, type TransactionSettings } from 'kysely'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { type CompiledQuery, type Driver, type Kysely, sql, type TransactionSettings } from 'kysely'
 import pg from 'pg'
 import type { Outcome } from '../errors.js'
-import {
-  type CommitUnknown,
-  ConnectionLost,
-  DatabaseClosed,
-  DatabaseFault,
-  PoolExhausted,
-  ServerReadOnly,
-} from './connection/database-error.js'
-import type { DatabaseServer } from './connection/database-server.js'
-import { describeDatabase, sslOptions } from './connection/database-url.js'
+import { type CommitUnknown, ConnectionLost, DatabaseFault, WaitedInVain } from './connection/database-error.js'
+import { describeDatabase } from './connection/database-url.js'
 import { type DatabaseOptions, optionsOf, startupSettings, transactionPrelude } from './connection/options.js'
-import { readServer } from './connection/read-server.js'
-import { type Query, Session, type SessionSettings } from './connection/session.js'
-import { settle } from './connection/settle.js'
+import { type DatabaseServer, describeServer, readServer } from './connection/read-server.js'
+import { Session, type SessionSettings } from './connection/session.js'
 import { VALUES } from './connection/type-parsers.js'
 import { kyselyOn } from './statements/queries.js'
 import type { Tables } from './tables.js'
 
 /**
- * The database: its pools. It connects at the first statement, which reports an unreachable server. The constructor reads the
- * certificate files of the URL, and throws if they are unreadable.
+ * The database: its pools. It connects at the first statement, which reports an unreachable server.
  */
 export class Database {
   readonly db: Kysely<Tables>
@@ -54,11 +44,22 @@ export class Database {
   }
 
   /**
-   * Finds out whether a transaction with an unconfirmed commit was applied: `trace` must return a row if and only if it was. `unknown` if
-   * that cannot be found out within `withinMs`. Never throws.
+   * Looks once for what an unconfirmed commit stored: `applied` if `trace` returns a row, else `unknown`. Tries to reach the database for
+   * 2.5 s. Never throws.
    */
-  settle(doubt: CommitUnknown, trace: Query, withinMs = SETTLE_WITHIN_MS): Promise<Outcome> {
-    return settle(() => this.#acquire(this.pool), doubt, trace, withinMs)
+  async settle({ isUnreplicated }: CommitUnknown, trace: CompiledQuery): Promise<Outcome> {
+    if (isUnreplicated) return 'unknown' // a failover would lose it
+    const leaving = new AbortController()
+    const look = async (): Promise<Outcome> => {
+      while (!leaving.signal.aborted) {
+        const found = await this.db.executeQuery(trace).catch(() => undefined)
+        if (found !== undefined) return found.rows.length > 0 ? 'applied' : 'unknown'
+        await sleep(SETTLE_PAUSE_MS)
+      }
+      return 'unknown'
+    }
+    const late = sleep(SETTLE_WITHIN_MS, 'unknown' as const, { ref: false })
+    return await Promise.race([look(), late]).finally(() => leaving.abort())
   }
 
   /** Asks the database, on the probe connection, whether it accepts changes: it is no standby and not read-only. */
@@ -140,17 +141,18 @@ export class Database {
 
   /** Creates the session of a new connection. Refuses a server that the service cannot use. */
   async #begin(client: pg.ClientBase): Promise<void> {
-    const name = connectionName(this.#config.application_name ?? '')
-    const session = new Session(client as pg.Client, name, this.#settings) // the pool creates clients of this class
+    const session = new Session(client as pg.Client, this.#settings) // the pool creates clients of this class
     const limitMs = this.#options.connectTimeoutMs
-    const server = await readServer(client as pg.Client, name, limitMs, startupSettings(this.#options)).catch(error => {
+    const server = await readServer(client as pg.Client, limitMs, startupSettings(this.#options)).catch(error => {
       session.cut()
       throw error
     })
-    if (this.#options.url.writesOnly && !server.acceptsWrites) throw new ServerReadOnly()
-    session.server = server
+    if (this.#options.url.writesOnly && !server.acceptsWrites) {
+      throw new DatabaseFault('read_only', 'the database server accepts no writes')
+    }
+    session.isDirect = server.isDirect
     this.#sessions.set(client as pg.PoolClient, session)
-    if (this.#server?.startedAt !== server.startedAt) this.#options.onServer?.(server)
+    if (!this.#server || describeServer(this.#server) !== describeServer(server)) this.#options.onServer?.(server)
     this.#server = server
   }
 
@@ -176,14 +178,17 @@ export class Database {
    * connection became free.
    */
   #connectFault(error: unknown, waitedMs: number): unknown {
-    if (this.pool.ending) return new DatabaseClosed({ cause: error })
+    if (this.pool.ending) {
+      return new DatabaseFault('closed', 'the connections to the database are closed', { cause: error })
+    }
     if (isConnectFault(error)) return error
     if (!(error instanceof Error)) return new ConnectionLost({ cause: error })
     // The pool wraps the error of a connection that took too long.
     if (isConnectFault(error.cause)) return error.cause
     const limitMs = this.#config.connectionTimeoutMillis ?? 0
     const isWait = error.cause === undefined && !('code' in error) && waitedMs > limitMs - TIMER_MS
-    return isWait ? new PoolExhausted(limitMs, { cause: error }) : new ConnectionLost({ cause: error.cause ?? error })
+    if (!isWait) return new ConnectionLost({ cause: error.cause ?? error })
+    return new WaitedInVain('a connection to the database', limitMs, 'DATABASE_CONNECT_TIMEOUT_MS', { cause: error })
   }
 
   #kyselyOn(pool: pg.Pool): Kysely<Tables> {
@@ -223,7 +228,7 @@ class ClosingClient extends pg.Client {
   }
 }
 
-/** The pool's configuration. Reads the certificate files. */
+/** The pool's configuration. */
 function poolConfig(options: DatabaseOptions): pg.PoolConfig {
   const { url } = options
   return {
@@ -233,7 +238,7 @@ function poolConfig(options: DatabaseOptions): pg.PoolConfig {
     password: url.password,
     database: url.database,
     application_name: url.applicationName ?? 'agent-tool-management',
-    ssl: sslOptions(url),
+    ssl: url.ssl,
     enableChannelBinding: url.channelBinding,
     types: VALUES,
     keepAlive: true,
@@ -246,26 +251,15 @@ function poolConfig(options: DatabaseOptions): pg.PoolConfig {
   }
 }
 
-/**
- * A unique `application_name`, by which a lost connection is found on the server. Other characters than printable ASCII become `?` here,
- * because the server would replace them and the name would not be found.
- */
-function connectionName(base: string): string {
-  const mark = `/${randomBytes(9).toString('base64url')}`
-  return base.replaceAll(/[^ -~]/g, '?').slice(0, NAME_BYTES_MAX - mark.length) + mark
-}
-
-/** PostgreSQL truncates an `application_name` to this length. */
-const NAME_BYTES_MAX = 63
-
 /** The idle time before TCP keep-alive probes. */
 const KEEP_ALIVE_IDLE_MS = 10_000
 
 /** A timer may fire this much early. */
 const TIMER_MS = 20
 
-/** The longest time in which an update waits to be settled. */
+/** The longest time in which an unconfirmed commit is looked for. */
 const SETTLE_WITHIN_MS = 2_500
+const SETTLE_PAUSE_MS = 50
 
 const RENEW_PAUSE_MS = 500
 

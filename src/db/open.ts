@@ -62,11 +62,14 @@ export async function openConfiguredDatabase(
  * the configured address, if any.
  */
 export function connectAdvice(url: string | undefined, error?: unknown): string {
-  const cause: Error & { code?: unknown } = innermost(error)
-  const [, advice] = ADVICE.find(([told]) => told.test(`${cause.code} ${cause.message}`)) ?? []
-  if (advice !== undefined) return advice
+  const { code = '', message }: Error & { code?: unknown } = innermost(error)
+  if (message.includes('unsupported startup parameter'))
+    return 'a pooler stands before it that takes no session settings: set PREPARED_STATEMENTS=off'
+  if (code === '53300')
+    return 'all its connections are taken: each instance takes DATABASE_POOL_SIZE and one more, so check their sum against max_connections'
+  if (code === '42501') return 'the role of DATABASE_URL lacks a right: it has to own the schema and its tables'
   return url
-    ? 'check that it runs, and host, user, password and database in DATABASE_URL'
+    ? 'check that it runs, and host, user, password, database and sslmode in DATABASE_URL'
     : 'it is the embedded PostgreSQL, which the service (npm start) runs and starts again; if it stays away, the file log beside its data says why'
 }
 
@@ -75,31 +78,6 @@ export function isRefusedByServer(error: unknown): boolean {
   const cause = innermost(error)
   return cause instanceof pg.DatabaseError && /^(?:28|3D|42501|53300|0A|08P01)/.test(cause.code ?? '')
 }
-
-/** Patterns for code and message of a failure, with the advice. pg and OpenSSL have no classes for these errors. */
-const ADVICE: readonly [told: RegExp, advice: string][] = [
-  [
-    /unsupported startup parameter/,
-    'a pooler stands before it that takes no session settings: set PREPARED_STATEMENTS=off',
-  ],
-  [
-    /does not support SSL/,
-    'give the server a certificate, or, where nobody else can read the way to it, set sslmode=disable in DATABASE_URL',
-  ],
-  [
-    /certificate|CERT|TLS/i,
-    'check sslmode in DATABASE_URL, the file of sslrootcert that has to hold the authority of the server, and the host that its certificate names',
-  ],
-  [/password must be a string/, 'check DATABASE_URL: the server asks for a password, and it has none'],
-  [/received invalid response/, 'what answers there is not PostgreSQL: check host and port in DATABASE_URL'],
-  [/^28/, 'check user and password in DATABASE_URL, whether the role may log in, and pg_hba.conf of the server'],
-  [/^3D000/, 'check the name of the database in DATABASE_URL, or create it'],
-  [/^42501/, 'the role of DATABASE_URL lacks a right: it has to own the schema and its tables'],
-  [
-    /^53300/,
-    'all its connections are taken: each instance takes DATABASE_POOL_SIZE and one more, so check their sum against max_connections',
-  ],
-]
 
 function innermost(error: unknown): Error {
   if (error instanceof AggregateError && error.errors.length > 0) return innermost(error.errors[0])
@@ -111,10 +89,5 @@ function innermost(error: unknown): Error {
 export function openUrl(url: string, { database }: Config, hooks: ConnectionHooks = {}): Database {
   const parsed = parseDatabaseUrl(url)
   if (!parsed.ok) throw new InvalidConfiguration(parsed.faults.map(fault => `DATABASE_URL: ${fault}`))
-  try {
-    return new Database({ ...database, ...hooks, url: parsed.url })
-  } catch (error) {
-    if (!(error instanceof Error && 'code' in error)) throw error // only errors of reading a file have a code
-    throw new InvalidConfiguration([`DATABASE_URL: a certificate or key cannot be read: ${error.message}`])
-  }
+  return new Database({ ...database, ...hooks, url: parsed.url })
 }

@@ -3,7 +3,7 @@ import { sql } from 'kysely'
 import t, { type Test } from 'tap'
 import { verifyAudit } from '../../src/admin/audit-verification.js'
 import { type Config, readConfig } from '../../src/config.js'
-import { CommitUnknown, ServerUnfit } from '../../src/db/connection/database-error.js'
+import { ServerUnfit } from '../../src/db/connection/database-error.js'
 import { type DatabaseUrl, parseDatabaseUrl } from '../../src/db/connection/database-url.js'
 import { openUrl } from '../../src/db/open.js'
 import { statement } from '../../src/db/statements/statement.js'
@@ -149,30 +149,6 @@ t.test('an older server and another engine are refused with a sentence', async t
     await refuses(t, await through(t, url, from, to), refusal)
   }
 })
-
-t.test(
-  'a server that does not tell its past is used, and an update in doubt that is not found stays unknown',
-  async t => {
-    const { url } = await testDatabase(t)
-    const proxy = await openProxy(t, url)
-    proxy.decide = ({ type, from, bytes }) => {
-      const at = from === 'service' && type === 'Q' ? bytes.indexOf('pg_walfile_name') : -1
-      if (at >= 0) bytes.write('pg_walfile_nope', at)
-      return { do: 'pass' }
-    }
-    const database = openUrl(urlThrough(proxy, url), readConfig({ DATABASE_POOL_SIZE: '1' }))
-    t.teardown(() => database.close())
-    await sql`create table item (id integer)`.execute(database.db)
-    t.match(database.server, { system: null, isDirect: true, acceptsWrites: true })
-    t.equal(await database.acceptsWrites(), true)
-    const insert = sql`insert into item values (${1})`.compile(database.db)
-    proxy.decide = ({ from, type }) => (from === 'service' && type === 'B' ? { do: 'cut', after: 0 } : { do: 'pass' })
-    const doubt = await database.db.executeQuery(insert).catch(caught => caught)
-    t.ok(doubt instanceof CommitUnknown, String(doubt))
-    proxy.decide = () => ({ do: 'pass' })
-    t.equal(await database.settle(doubt, sql`select from item where id = ${1}`.compile(database.db), 500), 'unknown')
-  },
-)
 
 t.test('a pooler that takes the settings of the session and drops them is refused with a sentence', async t => {
   const { url } = await testDatabase(t)

@@ -8,7 +8,8 @@ import { AGENT_COUNT, makeWorld, range } from './world.js'
 /** How much longer than its bound an answer may take on a busy machine. */
 const MARGIN_MS = 8_000
 
-const UPDATES = 200
+/** As many as one token may have at a time: half of the pool. */
+const UPDATES = 5
 
 /** What the default settings give: 5 s for a connection, 12 s for a statement, 2.5 s to settle. */
 const BOUNDS_MS = { overloaded: 5_000, database_unreachable: 17_000, unsettled: 14_500, probe: 2_000 }

@@ -18,9 +18,7 @@ t.teardown(() => line.close())
 const proxy = { onForward: (_: Buffer) => true, onBackward: (_: Buffer) => true }
 passAll()
 const keys = generateKey()
-// A name that the server does not keep as it is: by it the service finds what became of a lost connection.
-const name = encodeURIComponent('agent-tool-management/Büro')
-const service = await start(`postgresql://postgres@127.0.0.1:${line.port}/world?application_name=${name}`)
+const service = await start(`postgresql://postgres@127.0.0.1:${line.port}/world`)
 const direct = await start(`${cluster.url()}?application_name=direct`)
 t.teardown(() => Promise.all([service.stop('SIGKILL'), direct.stop('SIGKILL')]))
 
@@ -41,13 +39,13 @@ for (const target of [AGENT, TOOL]) {
     passAll()
   })
 
-  t.test(`503 not_applied when the statement never arrived, and again is safe: ${target.kind}`, async t => {
+  t.test(`503 unknown when the statement may have arrived, and again is safe: ${target.kind}`, async t => {
     const tag = await currentTag(target)
     const description = `cut ${target.kind}`
     proxy.onForward = data => !data.includes(description)
     const answer = await update(service, target, description, tag)
     t.equal(answer.status, 503)
-    t.match(answer.body, { error_code: 'SERVICE_UNAVAILABLE', reason: 'database_unreachable', outcome: 'not_applied' })
+    t.match(answer.body, { error_code: 'SERVICE_UNAVAILABLE', reason: 'database_unreachable', outcome: 'unknown' })
     t.equal(await auditRows(description), 0)
     passAll()
     t.equal((await update(service, target, description, tag)).status, 200)
@@ -81,7 +79,7 @@ t.test(
     for (const target of [AGENT, TOOL]) {
       const description = `kept for its key ${target.kind}`
       const headers = { 'idempotency-key': `"${target.kind}"` }
-      loseAnswerTo(description, () => {
+      loseCommitAfter([description], () => {
         proxy.onForward = data => !data.includes('repeatable read') // the transaction that reads the answer of a key
       })
       const answer = await send(service, target, { description }, undefined, headers)
@@ -118,6 +116,7 @@ t.test('503 unknown, not not_applied, for a repetition whose key could not be lo
 })
 
 t.test('503 unknown in bounded time when the server process hangs; the same If-Match is safe afterwards', async t => {
+  t.equal((await update(service, AGENT, 'before', undefined)).status, 200) // opens a connection
   const tag = await currentTag(AGENT)
   const pids = await servicePids()
   proxy.onForward = data => {
@@ -146,22 +145,22 @@ t.test('a line that is cut behind any message of an update: what the answer says
       const outcome = status === 200 ? 'applied' : String(body.outcome)
       told.set(outcome, (told.get(outcome) ?? 0) + 1)
       const stored = await auditRows(description)
-      t.equal(stored, outcome === 'applied' ? 1 : 0, `${description}: ${status} ${outcome}`)
+      t.ok(isTrue(outcome, stored), `${description}: ${status} ${outcome}`)
     }
-    t.ok((told.get('applied') ?? 0) > 1 && (told.get('not_applied') ?? 0) > 1, JSON.stringify([...told]))
+    t.ok((told.get('applied') ?? 0) > 10 && (told.get('unknown') ?? 0) > 1, JSON.stringify([...told]))
   }
 })
 
 // Creations and deletions settle by the same code. Their statements are in a transaction: its commit is what gets lost.
 for (const kind of ['persona', 'tool'] as const) {
   t.test(`201 and 204 when the answer of the commit is lost, with one effect: ${kind}`, async t => {
-    loseCommitAfter(`made ${kind}`)
+    loseCommitAfter([`made ${kind}`])
     const made = await create(service, kind, `made ${kind}`)
     t.equal(made.status, 201, JSON.stringify(made.body))
     t.match(made, { etag: `"${kind}-${made.body.id}-1"`, body: { description: `made ${kind}` } })
     t.equal(await auditRows(`made ${kind}`), 1)
     passAll()
-    loseCommitAfter(kind === 'persona' ? 'persona_write' : 'delete from "tool"', 'insert into')
+    loseCommitAfter([kind === 'persona' ? 'persona_write' : 'delete from "tool"', 'insert into'])
     t.equal((await remove(service, kind, made.body.id)).status, 204)
     passAll()
     t.equal(await deletions(kind, made.body.id), 1)
@@ -199,7 +198,7 @@ for (const kind of ['persona', 'tool'] as const) {
       const told = new Map<string, number>()
       const tell = (act: string, { status, body }: Awaited<ReturnType<typeof send>>, stored: number) => {
         const outcome = status < 300 ? 'applied' : String(body.outcome)
-        t.equal(stored, outcome === 'applied' ? 1 : 0, `${act}: ${status} ${outcome}`)
+        t.ok(isTrue(outcome, stored), `${act}: ${status} ${outcome}`)
         told.set(`${act} ${outcome}`, (told.get(`${act} ${outcome}`) ?? 0) + 1)
       }
       for (let isCut = true, boundary = 0; isCut; boundary += 3) {
@@ -251,8 +250,10 @@ for (const target of [AGENT, TOOL]) {
 
       const hung = await twoVersions(`hung back ${kind}`)
       const pids = await servicePids()
+      let isMet = false
       proxy.onForward = data => {
-        if (data.includes(`hung back ${kind}`)) for (const pid of pids) signal(pid, 'SIGSTOP')
+        isMet ||= data.includes(`hung back ${kind}`)
+        if (isMet && isCommit(data)) for (const pid of pids) signal(pid, 'SIGSTOP')
         return true
       }
       const key = { 'idempotency-key': `"hung back ${kind}"` }
@@ -285,7 +286,7 @@ for (const target of [AGENT, TOOL]) {
       isCut = wasCut()
       const outcome = status === 200 ? 'applied' : String(body.outcome)
       told.set(outcome, (told.get(outcome) ?? 0) + 1)
-      t.equal(await restored(), outcome === 'applied' ? 1 : 0, `boundary ${boundary}: ${status} ${outcome}`)
+      t.ok(isTrue(outcome, await restored()), `boundary ${boundary}: ${status} ${outcome}`)
     }
     t.ok((told.get('applied') ?? 0) > 1 && (told.get('not_applied') ?? 0) > 1, JSON.stringify([...told]))
   })
@@ -333,6 +334,11 @@ t.test('422 not_found when a reference is deleted at the same moment', async t =
   t.equal(answer.status, 422)
   t.match(answer.body, { detail: [{ loc: ['body', 'label_ids', 0], type: 'not_found' }] })
 })
+
+/** `unknown` is never false, and has to be rare: the tests count the others. */
+function isTrue(outcome: string, stored: number): boolean {
+  return outcome === 'unknown' ? stored <= 1 : stored === (outcome === 'applied' ? 1 : 0)
+}
 
 async function start(url: string): Promise<ServiceProcess> {
   const timeouts = { STATEMENT_TIMEOUT_MS: '1500', LOCK_TIMEOUT_MS: '1500', DATABASE_CONNECT_TIMEOUT_MS: '2000' }
@@ -407,13 +413,14 @@ function isCommit(data: Buffer): boolean {
 }
 
 /** Cuts the connections when the database answers the commit of a transaction with a statement that carries one of these texts. */
-function loseCommitAfter(...texts: string[]): void {
+function loseCommitAfter(texts: readonly string[], then: () => void = () => {}): void {
   let isMet = false
   proxy.onForward = data => {
     isMet ||= texts.some(text => data.includes(text))
     if (isMet && isCommit(data)) {
       proxy.onBackward = () => {
         passAll()
+        then()
         return false
       }
     }
@@ -468,7 +475,7 @@ async function auditRows(description: string): Promise<number> {
 
 async function servicePids(): Promise<number[]> {
   const rows = await cluster.query<{ pid: number }>(
-    `select pid from pg_stat_activity where application_name like 'agent-tool-management/%'`,
+    `select pid from pg_stat_activity where application_name = 'agent-tool-management'`,
   )
   return rows.map(({ pid }) => pid)
 }

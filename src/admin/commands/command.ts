@@ -192,7 +192,7 @@ export class Call {
     try {
       return await work()
     } catch (error) {
-      const isLost = ['connection_lost', 'shutting_down'].includes(classifyDatabaseError(error).kind)
+      const isLost = classifyDatabaseError(error).kind === 'connection_lost'
       if (!isLost || error instanceof CommitUnknown || error instanceof ServerUnfit) throw error
       throw new StoredInDoubt(
         `the connection was lost (${rootCause(error)}) and a part may be stored: repeat this command`,

@@ -143,7 +143,6 @@ function explained(error: unknown, env: Environment): { message: string; status:
   const { kind, constraint = 'one of its rules' } = classifyDatabaseError(error)
   switch (kind) {
     case 'connection_lost':
-    case 'shutting_down':
     case 'too_many_connections': {
       const advice = connectAdvice(env.DATABASE_URL || env.DATABASE_URL_FILE, error)
       return as(EXIT.unavailable, `the database cannot be reached: ${rootCause(error)}; ${advice}`)

@@ -1,6 +1,6 @@
 import type { Command } from 'commander'
 import { type Kysely, sql } from 'kysely'
-import { describeServer } from '../../db/connection/database-server.js'
+import { describeServer } from '../../db/connection/read-server.js'
 import { MIGRATIONS, migrate, type SchemaState, schemaAdvice, schemaState } from '../../db/migrate.js'
 import type { Tables } from '../../db/tables.js'
 import { VERSION } from '../../version.js'

@@ -1,5 +1,5 @@
 import pg from 'pg'
-import type { DatabaseServer } from './database-server.js'
+import { TRY_AGAIN, type UnavailableReason } from '../../errors.js'
 
 /** SQLSTATE codes that the program compares by name (PostgreSQL documentation, appendix A). */
 export const SQLSTATE = {
@@ -9,33 +9,90 @@ export const SQLSTATE = {
   queryCanceled: '57014',
 } as const
 
-/** The kinds of database errors, with the codes that identify them. */
-const CODES = {
-  // Timeouts of an idle transaction, of a transaction, and of an idle session.
-  connection_lost: ['25P03', '25P04', '57P05'],
-  serialization: ['40001', '40P01'],
-  lock_timeout: [SQLSTATE.lockNotAvailable],
-  statement_timeout: [SQLSTATE.queryCanceled],
-  read_only: ['25006'],
-  disk_full: ['53100'],
-  too_many_connections: ['53300'],
-  // Ended by an administrator, after a crash, during a start, or because the database was dropped.
-  shutting_down: ['57P01', '57P02', '57P03', '57P04'],
+/** What a kind of database error means. */
+export interface Kind {
+  /** SQLSTATE codes, or classes of them. */
+  codes: readonly string[]
+  /** True if nothing was applied, and a retry on another connection may succeed. */
+  transient?: boolean
+  /** The answer of the request. Without it the error is a fault of this program. */
+  reason?: UnavailableReason
+  sentence?: string
+  /** The setting of the timeout. */
+  setting?: string
+}
+
+const UNREACHABLE = {
+  reason: 'database_unreachable',
+  sentence: `The database cannot be reached. ${TRY_AGAIN}`,
+} as const
+
+/** The kinds of database errors. A FATAL error is `connection_lost`, unless the server lacks resources (class 53). */
+export const KINDS = {
+  connection_lost: { codes: ['08', '57P', '25P03', '25P04'], transient: true, ...UNREACHABLE },
+  serialization: {
+    codes: ['40001', '40P01'],
+    transient: true,
+    reason: 'overloaded',
+    sentence: `Another transaction changed the same at the same moment. ${TRY_AGAIN}`,
+  },
+  lock_timeout: {
+    codes: [SQLSTATE.lockNotAvailable],
+    reason: 'overloaded',
+    sentence: `This request waited in vain for a lock that another transaction in the database has. ${TRY_AGAIN}`,
+    setting: 'LOCK_TIMEOUT_MS',
+  },
+  statement_timeout: {
+    codes: [SQLSTATE.queryCanceled],
+    reason: 'overloaded',
+    sentence: `The database took too long over this request. ${TRY_AGAIN}`,
+    setting: 'STATEMENT_TIMEOUT_MS',
+  },
+  read_only: {
+    codes: ['25006'],
+    transient: true,
+    reason: 'database_unreachable',
+    sentence: `The database accepts no changes at present. ${TRY_AGAIN}`,
+  },
+  disk_full: {
+    codes: ['53100'],
+    reason: 'database_full',
+    sentence: 'The database has no space left for changes. The operator has to make some.',
+  },
+  too_many_connections: {
+    codes: ['53300'],
+    transient: true,
+    reason: 'overloaded',
+    sentence: `No connection to the database became free in time. ${TRY_AGAIN}`,
+  },
+  // Out of memory, descriptors or locks, or an I/O error of the operating system.
+  out_of_resources: {
+    codes: ['53', '58'],
+    reason: 'database_unreachable',
+    sentence: `The database lacks memory or cannot read or write its files. ${TRY_AGAIN}`,
+  },
   // The server does not know a prepared statement, or knows it already: the session is not the one that prepared it.
-  cached_plan: ['26000', '42P05'],
-  no_table: ['42P01'],
-  out_of_resources: [],
-  constraint: [],
+  cached_plan: { codes: ['26000', '42P05'], transient: true, ...UNREACHABLE },
+  no_table: {
+    codes: ['42P01'],
+    reason: 'schema_behind',
+    sentence: 'The database lacks tables that this program needs. The operator has to restore or migrate it.',
+  },
   // Thrown by the program: a wait that timed out, and a closed pool.
-  waited: [],
-  closed: [],
-  other: [],
-} as const satisfies Record<string, readonly string[]>
+  waited: { codes: [], reason: 'overloaded' },
+  closed: { codes: [], reason: 'draining', sentence: `This process is shutting down. ${TRY_AGAIN}` },
+  constraint: { codes: ['23'] },
+  other: { codes: [] },
+} as const satisfies Record<string, Kind>
 
-export type DatabaseErrorKind = keyof typeof CODES
+export type DatabaseErrorKind = keyof typeof KINDS
 
-/** Errors between the service and its database, in addition to those that the server reports (`DatabaseError` of pg). */
-export abstract class DatabaseFault extends Error {
+const KIND_OF_CODE = new Map(
+  Object.entries<Kind>(KINDS).flatMap(([kind, { codes }]) => codes.map(code => [code, kind as DatabaseErrorKind])),
+)
+
+/** An error between the service and its database that the server does not report (`DatabaseError` of pg). */
+export class DatabaseFault extends Error {
   constructor(
     readonly kind: DatabaseErrorKind,
     message: string,
@@ -54,16 +111,13 @@ export class ConnectionLost extends DatabaseFault {
 }
 
 /**
- * The connection was lost after a commit, or a write outside a transaction, may have been applied. Also thrown if the server committed but
- * stopped waiting for its synchronous standby. Do not repeat the work without `Database.settle`, which finds out the outcome.
+ * The connection was lost after a commit, or a write outside a transaction, was sent: it may have been applied. Do not repeat the work
+ * without `Database.settle`. `isUnreplicated`: the server committed and stopped waiting for its synchronous standby.
  */
 export class CommitUnknown extends DatabaseFault {
   constructor(
-    /** The `application_name` of the lost connection. */
-    readonly session: string,
-    /** The server of the lost connection; undefined if it was not identified. */
-    readonly server: DatabaseServer | undefined,
     options?: ErrorOptions,
+    readonly isUnreplicated = false,
   ) {
     super('connection_lost', 'the commit was not confirmed; whether it was applied is unknown', options)
   }
@@ -82,27 +136,6 @@ export class WaitedInVain extends DatabaseFault {
   }
 }
 
-/** No connection of the pool became free in time. */
-export class PoolExhausted extends WaitedInVain {
-  constructor(waitMs: number, options?: ErrorOptions) {
-    super('a connection to the database', waitMs, 'DATABASE_CONNECT_TIMEOUT_MS', options)
-  }
-}
-
-/** The pool is closed or closing. Nothing was sent. */
-export class DatabaseClosed extends DatabaseFault {
-  constructor(options?: ErrorOptions) {
-    super('closed', 'the connections to the database are closed', options)
-  }
-}
-
-/** The server accepts no writes: a standby, or a primary that is being demoted. Nothing was sent. */
-export class ServerReadOnly extends DatabaseFault {
-  constructor() {
-    super('read_only', 'the database server accepts no writes')
-  }
-}
-
 /** The service cannot use this server: another engine, too old, or another encoding. The message has the reason. */
 export class ServerUnfit extends DatabaseFault {
   constructor(message: string) {
@@ -110,69 +143,36 @@ export class ServerUnfit extends DatabaseFault {
   }
 }
 
-export interface DatabaseErrorClass {
+/** Classifies a database error by class and SQLSTATE; other errors are `other`. An unknown commit is not transient. Never throws. */
+export function classifyDatabaseError(error: unknown): {
   kind: DatabaseErrorKind
+  transient: boolean
   /** The violated constraint, if the server named one. */
   constraint?: string
-  /**
-   * True if nothing was applied and a retry on another connection may succeed. False for an unknown commit and a closed pool. Also false
-   * for timeouts and a full disk, because the client has waited long enough.
-   */
-  transient: boolean
-}
-
-const KIND_OF_CODE = new Map<string, DatabaseErrorKind>(
-  Object.entries(CODES).flatMap(([kind, codes]) => codes.map(code => [code, kind as DatabaseErrorKind])),
-)
-
-const TRANSIENT: ReadonlySet<DatabaseErrorKind> = new Set([
-  'connection_lost',
-  'serialization',
-  'read_only',
-  'too_many_connections',
-  'shutting_down',
-  'cached_plan',
-])
-
-/** Classifies a database error by class and SQLSTATE; other errors are `other`. Never throws. */
-export function classifyDatabaseError(error: unknown): DatabaseErrorClass {
+} {
   const kind = kindOf(error)
+  const { transient = false }: Kind = KINDS[kind]
   const constraint = error instanceof pg.DatabaseError ? error.constraint : undefined
-  const transient = TRANSIENT.has(kind) && !(error instanceof CommitUnknown)
-  return { kind, transient, ...(constraint !== undefined && { constraint }) }
+  const isKnown = !(error instanceof CommitUnknown)
+  return { kind, transient: transient && isKnown, ...(constraint !== undefined && { constraint }) }
 }
 
 function kindOf(error: unknown): DatabaseErrorKind {
   if (error instanceof DatabaseFault) return error.kind
-  return error instanceof pg.DatabaseError ? kindByCode(error) : 'other'
-}
-
-/** Codes that give the reason why a FATAL error ends the connection: no resources, or the server stops. */
-const SAID_AT_AN_END = /^(?:25|53|57)/
-
-function kindByCode({ code = '', routine, severity }: pg.DatabaseError): DatabaseErrorKind {
-  // Any other FATAL error, such as a refused login, ends the connection.
-  if (isFatal(severity) && !SAID_AT_AN_END.test(code)) return 'connection_lost'
-  const kind = KIND_OF_CODE.get(code)
-  if (kind) return kind
+  if (!(error instanceof pg.DatabaseError)) return 'other'
+  const { code = '', routine } = error
   // 0A000 has many meanings. Only this routine reports "cached plan must not change result type".
   if (code === '0A000' && routine === 'RevalidateCachedQuery') return 'cached_plan'
-  if (code.startsWith('23')) return 'constraint'
-  if (code.startsWith('08')) return 'connection_lost'
-  // Out of memory, descriptors or locks, or an I/O error of the operating system.
-  if (code.startsWith('53') || code.startsWith('58')) return 'out_of_resources'
-  return 'other'
+  if (isFatal(error) && !code.startsWith('53')) return 'connection_lost'
+  return [code, code.slice(0, 3), code.slice(0, 2)].map(part => KIND_OF_CODE.get(part)).find(kind => kind) ?? 'other'
 }
 
-/**
- * True if a pooler may have sent the error in the server's name (08P01, 08006, 58000, 57P01), or if it ends the connection (FATAL). The
- * statement may have been applied nevertheless.
- */
-export function maySpeakForServer({ code = '', severity }: pg.DatabaseError): boolean {
-  return isFatal(severity) || /^(?:08|57P0|58000)/.test(code)
+/** True if the connection is lost by this error, which a pooler may send in the server's name: the statement may have been applied. */
+export function isLostBy(error: pg.DatabaseError): boolean {
+  return isFatal(error) || /^(?:08|57P)/.test(error.code ?? '')
 }
 
-function isFatal(severity: string | undefined): boolean {
+function isFatal({ severity }: pg.DatabaseError): boolean {
   return severity === 'FATAL' || severity === 'PANIC'
 }
 

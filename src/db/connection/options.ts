@@ -1,5 +1,5 @@
-import type { DatabaseServer } from './database-server.js'
 import type { DatabaseUrl } from './database-url.js'
+import type { DatabaseServer } from './read-server.js'
 import type { Exchange } from './session.js'
 
 /** The address of a database, and the limits for it. */

@@ -5,9 +5,8 @@ import {
   ConnectionLost,
   classifyDatabaseError,
   type DatabaseErrorKind,
-  maySpeakForServer,
+  isLostBy,
 } from './database-error.js'
-import type { DatabaseServer } from './database-server.js'
 
 /** A compiled query with further properties. */
 export interface Query<R = unknown> extends CompiledQuery<R> {
@@ -60,8 +59,6 @@ const NOT_STORED: ReadonlySet<DatabaseErrorKind> = new Set(['disk_full', 'read_o
 export class Session implements DatabaseConnection {
   readonly #client: pg.Client
   readonly #settings: SessionSettings
-  /** The unique `application_name` of this connection. */
-  readonly name: string
   /** Resolves when the connection's socket is closed. Never rejects. */
   readonly ended: Promise<void>
   #loss: unknown
@@ -70,12 +67,11 @@ export class Session implements DatabaseConnection {
   /** The statement timeouts of this session and of its transaction, if set there; 0 is no limit. */
   #statementTimeoutMs: number
   #localTimeoutMs: number | undefined
-  /** Set when the connection is made; undefined before. */
-  server: DatabaseServer | undefined
+  /** False through a pooler. Set when the connection is made. */
+  isDirect = false
 
-  constructor(client: pg.Client, name: string, settings: SessionSettings) {
+  constructor(client: pg.Client, settings: SessionSettings) {
     this.#client = client
-    this.name = name
     this.#settings = settings
     this.#statementTimeoutMs = settings.statementTimeoutMs
     // An `error` event without a listener would end the process when the server dies.
@@ -162,7 +158,7 @@ export class Session implements DatabaseConnection {
   async #run<R>(query: Query, mayApply = changes(query) && !this.#isInTransaction): Promise<QueryResult<R>> {
     const { sql: text, parameters, name, sets, writes = false } = query
     // Behind a pooler nothing is prepared by name, because the next statement may reach another server connection.
-    const isNamed = name !== undefined && this.#settings.prepares && this.server?.isDirect
+    const isNamed = name !== undefined && this.#settings.prepares && this.isDirect
     const values = parameters as unknown[] // pg only reads them
     const sent = values.length === 0 ? { text } : { text, values, ...(isNamed && { name }) }
     const { rows, command, rowCount } = await this.#exchange<R>(sent, mayApply, writes)
@@ -184,7 +180,7 @@ export class Session implements DatabaseConnection {
       const result = await this.#client.query<R & pg.QueryResultRow>(sent)
       if (this.#isUnreplicated && mayApply) {
         this.markStale()
-        throw new CommitUnknown(this.name, this.server)
+        throw new CommitUnknown({}, true)
       }
       ok = true
       if (writes) stores = true
@@ -215,7 +211,7 @@ export class Session implements DatabaseConnection {
   /** Translates an error. Unless the server itself refused the statement, it may have been applied. */
   async #translated(error: unknown, mayApply: boolean): Promise<unknown> {
     const isServers = error instanceof pg.DatabaseError
-    if (isServers && !maySpeakForServer(error)) return this.#refused(error)
+    if (isServers && !isLostBy(error)) return this.#refused(error)
     // The server may be lost: cut the connection, so that a rollback does not wait for it.
     if (isServers) this.cut()
     if (this.#client.connection.stream.destroyed) await this.ended
@@ -223,7 +219,7 @@ export class Session implements DatabaseConnection {
     if (this.#loss === undefined) return error
     this.markStale()
     if (!mayApply) return isServers ? error : new ConnectionLost({ cause: error })
-    return new CommitUnknown(this.name, this.server, { cause: error })
+    return new CommitUnknown({ cause: error })
   }
 
   #refused(error: pg.DatabaseError): pg.DatabaseError {
