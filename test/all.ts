@@ -37,6 +37,7 @@ const LONGER: Record<string, { limitS: number; reason: string }> = {
   'console/browser': { limitS: 180, reason: 'walks through every view in a browser, at two widths' },
   'faults/outcome': { limitS: 180, reason: 'cuts the connection at one message after the other' },
   'tool/killed-workers': { limitS: 180, reason: 'ends two hundred worker threads' },
+  matrix: { limitS: 240, reason: 'asks four thousand requests, three times' },
   'oldest-postgresql': { limitS: 120, reason: 'runs several other files on PostgreSQL 15' },
 }
 

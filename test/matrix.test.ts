@@ -28,7 +28,7 @@ const OPERATIONS: Operation[] = [
     title: 'POST /persona',
     method: 'POST',
     addresses: new Map([['a new agent', '/persona']]),
-    body: () => ({ ...REQUIRED_FIELDS, document_set_ids: [], tool_ids: [] }),
+    body: count => ({ ...REQUIRED_FIELDS, name: `agent ${count}`, document_set_ids: [], tool_ids: [] }),
   },
   {
     title: 'DELETE /persona/{persona_id}',
@@ -140,6 +140,12 @@ const TODAYS: Operation[] = [
     body: () => ({ tool_ids: [Number(id)], enabled: false }),
   })),
   {
+    title: 'DELETE /api/admin/tool/custom/{tool_id}', // takes the tool off the caller's agents, which the root refuses
+    method: 'DELETE',
+    addresses: addresses(TOOL_IDS, id => `/api/admin/tool/custom/${id}?dry_run=true`),
+    body: () => undefined,
+  },
+  {
     title: 'GET of lists',
     method: 'GET',
     addresses: new Map(
@@ -216,7 +222,7 @@ t.test('asked all at the same time, and so together of the database, each gets i
 t.test(
   'below /api the same operations answer every caller as at the root, and those of their own as recorded',
   async t => {
-    const isBelow = ({ title }: Operation) => !/history|restore|GET \/persona, /.test(title)
+    const isBelow = ({ title }: Operation) => !/history|restore|GET \/persona, |DELETE \/admin/.test(title)
     const answers: Answered[] = []
     for (const cell of nextCells().filter(({ operation }) => isBelow(operation)))
       answers.push([cell, await ask({ ...cell, url: `/api${cell.url}` })])
