@@ -151,19 +151,23 @@ class Conversion {
       return { ...others, content: this.content(types, { schema: this.schema(schema) }) }
     }
     if (bodies.length === 0) return undefined
-    const properties: Json = {}
-    const encoding: Json = {}
+    const properties = new Map<string, unknown>()
+    const encoded = new Map<string, unknown>()
     for (const field of bodies) {
-      const { name, in: _, required: __, collectionFormat, ...members } = field
-      const { collectionFormat: unknown, ...style } = styleOf(field)
-      properties[textOf(name)] = { ...members, ...Object(this.schemaIn(members)), collectionFormat: unknown }
-      if (Object.keys(style).length > 0) encoding[textOf(name)] = style
+      const { name, in: _, required: __, collectionFormat: ___, ...members } = field
+      const { collectionFormat, ...style } = styleOf(field)
+      properties.set(textOf(name), { ...members, ...Object(this.schemaIn(members)), collectionFormat })
+      if (Object.keys(style).length > 0) encoded.set(textOf(name), style)
     }
     const required = bodies.filter(each => each.required === true).map(each => each.name)
-    const schema = { type: 'object', properties, required: required.length > 0 ? required : undefined }
+    const schema = {
+      type: 'object',
+      properties: Object.fromEntries(properties),
+      required: required.length > 0 ? required : undefined,
+    }
     const forms = types.filter(type => type === FORM || type === MULTIPART)
     const usual = bodies.some(({ type }) => type === 'file') ? MULTIPART : FORM
-    const media = { schema, encoding: Object.keys(encoding).length > 0 ? encoding : undefined }
+    const media = { schema, encoding: encoded.size > 0 ? Object.fromEntries(encoded) : undefined }
     return {
       required: required.length > 0 || undefined,
       content: this.content(forms.length > 0 ? forms : [usual], media),

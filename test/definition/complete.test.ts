@@ -275,6 +275,8 @@ t.test('Swagger 2.0: forms keep the limits of their fields; files make them mult
   t.strictSame(bodyOf(`[${a}, ${b}]`, { consumes: [form, json] }), expected)
   t.strictSame(bodyOf(`[${a}, ${b}]`), expected)
   t.match(bodyOf('[{ name: f, in: formData, type: file }]'), { content: { 'multipart/form-data': {} } })
+  const odd = bodyOf('[{ name: __proto__, in: formData, type: string }]')
+  t.match(JSON.stringify(odd), '"__proto__":', 'it is not lost')
 })
 
 t.test('Swagger 2.0: an address without scheme or host takes those given', async t => {
