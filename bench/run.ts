@@ -1,4 +1,4 @@
-import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs'
 import { cpus, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -93,6 +93,7 @@ function median(values: readonly number[]): number {
 
 async function main(): Promise<void> {
   const dataDir = mkdtempSync(join(tmpdir(), 'bench-'))
+  chmodSync(dataDir, 0o711) // the server of a root start runs as another user, who must get through
   const embedded = process.env.DATABASE_URL ? undefined : await startEmbedded({ dataDir })
   const serverUrl = embedded?.url ?? process.env.DATABASE_URL ?? ''
   const server = new pg.Client({ connectionString: serverUrl })
