@@ -103,6 +103,21 @@ export const ToolFunction = Type.Object(
         style: Type.Optional(text({ description: 'Absent for the default of OpenAPI; so is `explode`.' })),
         explode: Type.Optional(Type.Boolean()),
         allow_reserved: Type.Optional(Type.Boolean()),
+        encoding: Type.Optional(
+          Type.Record(
+            Type.String(),
+            Type.Object({
+              style: Type.Optional(text()),
+              explode: Type.Optional(Type.Boolean()),
+              allow_reserved: Type.Optional(Type.Boolean()),
+              content_type: Type.Optional(text({ description: 'The field is sent as a text of this type.' })),
+            }),
+            {
+              description:
+                'How the fields of a form are sent, by their names on the wire, where it is not the default of OpenAPI (style `form`, exploded).',
+            },
+          ),
+        ),
       }),
     ),
     wire_names: Type.Optional(
