@@ -142,9 +142,13 @@ function updating(kind: ToolKind, isPlan: boolean): Operation {
     if (etag === undefined) return refusal(`${first}: ${UNSEEN}`)
     const call: Call = { kind, id, argument: 'fields', first: `${first} and apply your change to what it answers.` }
     const query = queryOf({ update_mask: kind === 'agent' ? Object.keys(fields).join() : undefined, dry_run: isPlan })
-    const prefer = isPlan ? 'handling=strict' : 'handling=strict, return=minimal'
+    // The schema of the arguments is strict itself; a definition may have operations that no function can be made of.
+    const prefer = [...(kind === 'agent' ? ['handling=strict'] : []), ...(isPlan ? [] : ['return=minimal'])].join(', ')
     const before = isPlan ? await ask('GET', `${read}/${id}`) : undefined
-    const answer = await ask(method, `${write}/${id}${query}`, { body: fields, headers: { 'if-match': etag, prefer } })
+    const answer = await ask(method, `${write}/${id}${query}`, {
+      body: fields,
+      headers: { 'if-match': etag, ...(prefer !== '' && { prefer }) },
+    })
     if (answer.status >= 300) return refused(answer, call)
     if (!isPlan) return result({ id, etag: answer.etag }, answer)
     const stored = before?.body ?? {}

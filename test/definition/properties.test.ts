@@ -1,4 +1,3 @@
-import { isDeepStrictEqual } from 'node:util'
 import fc from 'fast-check'
 import t from 'tap'
 import {
@@ -231,7 +230,11 @@ t.test('one mutation: the methods stay right, or a fault is at its place or at i
       const place = places[pick % places.length] as Loc
       mutate(definition, place, how)
       const check = checkDefinition(definition)
-      if (check.ok) return isDeepStrictEqual(methodsOf(definition), listed(check).sort())
+      if (check.ok) {
+        const lost = check.warnings.filter(({ type }) => type === 'operation_passed_over').length
+        const [all, kept] = [methodsOf(definition), new Set(listed(check))]
+        return all.filter(each => !kept.has(each)).length <= lost && [...kept].every(each => all.includes(each))
+      }
       refused++
       // An object without its `$ref` has faults for its own missing fields.
       const near = how === REMOVED ? place.slice(0, -1) : place

@@ -13,6 +13,8 @@ export interface CheckOptions {
   at?: Loc
   /** Names of the tool's custom headers. A header supplies the parameter of its name; `Cookie` supplies all cookie parameters. */
   headerNames?: readonly string[]
+  /** True if operations that are passed over are faults. */
+  strict?: boolean
 }
 
 export type DefinitionCheck =
@@ -52,7 +54,11 @@ export function inspection(definition: unknown, options: CheckOptions): Inspecti
   const at = options.at ?? DEFAULT_AT
   const findings = new Findings()
   const resultOf = (operations: OperationInput[], readings?: Readings): Inspection => {
-    const { faults, warnings } = findings.located(definition, at)
+    const found = findings.located(definition, at)
+    const isLost = ({ type }: Finding) => options.strict === true && type === 'operation_passed_over'
+    const lost = found.warnings.filter(isLost).map(({ severity: _, ...fault }) => fault)
+    const faults = [...found.faults, ...lost].slice(0, DEFINITION_LIMITS.faults)
+    const warnings = found.warnings.filter(each => !isLost(each))
     const check: DefinitionCheck =
       faults.length === 0
         ? { ok: true, methods: operations.map(each => each.record), warnings }

@@ -37,10 +37,13 @@ export interface UpdateContent {
 }
 
 /** Parses a valid body. `null` keeps a field, except `oauth_config_id`. `storedHeaders` are the tool's header names. */
-function updateContentOf(body: CustomToolUpdate, { storedHeaders = [] }: { storedHeaders?: string[] }): UpdateContent {
+function updateContentOf(
+  body: CustomToolUpdate,
+  { storedHeaders = [], strict = false }: { storedHeaders?: string[]; strict?: boolean },
+): UpdateContent {
   const { definition, oauth_config_id, ...others } = body
   const headerNames = body.custom_headers?.map(header => header.key) ?? storedHeaders
-  const checked = definition ? checkedOnce(definition, textIn(body), headerNames) : undefined
+  const checked = definition ? checkedOnce(definition, textIn(body), headerNames, strict) : undefined
   const given = Object.entries(others).filter(
     ([name, value]) => value !== null && Object.hasOwn(CustomToolUpdate.properties, name),
   )
@@ -69,13 +72,18 @@ interface Checked {
 }
 
 /** Checks a definition for a tool with these headers. The result of an accepted one is remembered by its hash. */
-function checkedOnce(definition: unknown, { text, repeated }: DefinitionText, headerNames: readonly string[]): Checked {
+function checkedOnce(
+  definition: unknown,
+  { text, repeated }: DefinitionText,
+  headerNames: readonly string[],
+  strict: boolean,
+): Checked {
   const hash = sha256(text)
-  const headers = JSON.stringify(headerNames)
+  const headers = JSON.stringify([headerNames, strict])
   const { checked, origins: knownOrigins, names: knownNames } = factsOf(hash)
   if (checked?.headers === headers && knownOrigins && knownNames)
     return { definition: { text, hash }, faults: [], notes: checked.notes, origins: knownOrigins, names: knownNames }
-  const check = checkDefinition(definition, { headerNames })
+  const check = checkDefinition(definition, { headerNames, strict })
   const faults = [...repeated.map(repeatedKey), ...(check.ok ? [] : check.faults)]
   const notes = definitionNotes(check)
   if (!check.ok || faults.length > 0) return { faults, notes, origins: new Set(), names: [] }
@@ -116,6 +124,7 @@ interface ValidationInput {
   use: ToolUse | null
   stored?: string
   headerNames?: string[]
+  strict?: boolean
 }
 
 /** The options of a validation, from the query. */
@@ -135,14 +144,14 @@ export interface ValidationQuery {
  */
 function validationOf(
   body: ValidateToolRequest,
-  { query, use, stored, headerNames = [] }: ValidationInput,
+  { query, use, stored, headerNames = [], strict = false }: ValidationInput,
 ): { answer: string | Uint8Array; warnings: string[]; names: string[] } {
   const { server } = query
   const completion = query.complete
-    ? completeDefinition(body.definition, { headerNames, ...(server !== undefined && { server }) })
+    ? completeDefinition(body.definition, { headerNames, strict, ...(server !== undefined && { server }) })
     : undefined
   const definition = completion?.definition ?? body.definition
-  const checked = completion?.check ?? checkDefinition(definition, { headerNames })
+  const checked = completion?.check ?? checkDefinition(definition, { headerNames, strict })
   const completed = completion && { definition, edits: completion.edits }
   const repeated = textIn(body).repeated.map(repeatedKey)
   if (!checked.ok || repeated.length > 0) {
@@ -183,7 +192,7 @@ function functionsOf(_: unknown, { headerNames, stored }: { headerNames: string[
 
 /** Checks a stored definition, for a tool with these headers. */
 function storedCheckOf(_: unknown, { stored = '', headerNames }: { stored?: string; headerNames: string[] }): Checked {
-  return checkedOnce(JSON.parse(stored), { text: stored, repeated: [] }, headerNames)
+  return checkedOnce(JSON.parse(stored), { text: stored, repeated: [] }, headerNames, false)
 }
 
 /** Compares each pair of definitions for a model, for a tool with these headers. */
@@ -206,7 +215,7 @@ export type TaskBody<Name extends TaskName> = Parameters<(typeof TASKS)[Name]['r
 export type TaskInput<Name extends TaskName> = Parameters<(typeof TASKS)[Name]['run']>[1]
 export type TaskResult<Name extends TaskName> = ReturnType<(typeof TASKS)[Name]['run']>
 
-/** A body and its task. `strict`: unknown fields are faults. */
+/** A body and its task. `strict`: unknown fields, and operations that are passed over, are faults. */
 export interface Job {
   name: TaskName
   /** The received bytes, or the text of a body that is already checked. */
@@ -228,7 +237,7 @@ export function outcomeOf({ name, body, strict, input }: Job): Outcome {
         : check(parseJsonBody(body.bytes, JSON_BOUNDS.tool), { mask: undefined, strict })
     if ('faults' in verdict) return { faults: boundFaults(verdict.faults) }
     const work = run as (body: unknown, input: unknown) => unknown // the body passed the task's schema
-    return { result: work(verdict.value, input) }
+    return { result: work(verdict.value, { ...input, strict }) }
   } catch (error) {
     if (error instanceof InvalidRequest) return { faults: error.faults, ...(error.extra && { extra: error.extra }) }
     if (error instanceof DefinitionRefused) return { faults: error.faults }
