@@ -156,20 +156,17 @@ export const STALE_REASONS = ['changed', 'unknown_tag', 'matched', 'nothing_stor
  * same update earlier, if its answer was lost; `unknown` if that is not known any more.
  */
 export class PreconditionFailed extends Refused {
-  /** `merge` is set if a merge was requested: the fields that both sides changed; null if the history does not reach back far enough. */
   constructor(
     reason: (typeof STALE_REASONS)[number],
     currentTag: string | null,
     changed: FieldChange[] | null,
     applied: { tag: string } | 'none' | 'unknown',
-    merge?: { conflicts: string[] | null } | undefined,
   ) {
-    const merges = merge !== undefined && reason === 'changed'
     const isUnknown = applied === 'unknown' ? ` ${APPLIED_UNKNOWN}` : ''
     const stale = STALE[typeof applied === 'string' ? reason : 'applied']
     const applied_etag = typeof applied === 'string' ? null : applied.tag
-    super('PRECONDITION_FAILED', `${stale}${isUnknown}${merges ? ` ${notMerged(merge)}` : ''}`, {
-      extra: { reason, current_etag: currentTag, changed, applied_etag, ...merge },
+    super('PRECONDITION_FAILED', `${stale}${isUnknown}`, {
+      extra: { reason, current_etag: currentTag, changed, applied_etag },
     })
   }
 }
@@ -185,12 +182,6 @@ const STALE = {
 }
 
 const APPLIED_UNKNOWN = 'Whether your update was stored since then is no longer known.'
-
-function notMerged({ conflicts }: { conflicts: string[] | null }): string {
-  if (conflicts === null)
-    return 'It cannot be merged: what that state held is no longer kept, or too much changed since.'
-  return `It cannot be merged: both sides changed ${conflicts.join(', ')}.`
-}
 
 /** Another request with the same `Idempotency-Key` is running. */
 export class IdempotencyKeyInUse extends Refused {

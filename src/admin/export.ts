@@ -1,4 +1,5 @@
 import { type Kysely, sql } from 'kysely'
+import { OPERATOR, viewerWithValues } from '../auth/viewer.js'
 import type { Tables } from '../db/tables.js'
 import { COLUMNS, type PersonaContent, RELATIONS } from '../persona/fields.js'
 import { personaState } from '../persona/state.js'
@@ -51,7 +52,7 @@ export async function exportTools(db: Kysely<Tables>, refer: Refer, id: number |
 /** The entries of all agents, or of one. */
 export async function exportAgents(db: Kysely<Tables>, refer: Refer, id: number | null = null) {
   const { rows } = await sql<{ state: PersonaContent & { id: number } }>`
-    select ${personaState(sql`null::uuid`)} as state from persona p
+    select ${personaState(viewerWithValues(OPERATOR))} as state from persona p
     where ${id}::integer is null or p.id = ${id}::integer order by p.id`.execute(db)
   const fields = ['id', ...[...COLUMNS, ...RELATIONS].map(([name]) => name)] as const
   return rows.map(({ state }) =>

@@ -62,6 +62,8 @@ declare module 'fastify' {
     prefetched: object | null
     /** Authenticates again, because receiving a body may take long, and reads the resource of the `lookup`. Throws `NotAuthenticated`, `Forbidden`. */
     authenticateAgain(lookup?: Lookup): Promise<CallerNow>
+    /** The same in a transaction or on the pool, without retries. */
+    readNow(executor: Executor): Promise<CallerNow>
     /** Authenticates again within a transaction. Throws likewise. */
     callerNow(trx: Executor): Promise<Caller>
     /** The SHA-256 of the bearer token, or the refusal if there is none; undefined until it is first needed. */
@@ -99,6 +101,9 @@ export function registerAuthentication(
   app.decorateRequest('toldOfRefusal', undefined)
   app.decorateRequest('authenticateAgain', function (this: FastifyRequest, lookup?: Lookup) {
     return authenticateAgain(this, database, lookup)
+  })
+  app.decorateRequest('readNow', function (this: FastifyRequest, executor: Executor) {
+    return readNow(this, executor)
   })
   app.decorateRequest('callerNow', async function (this: FastifyRequest, trx: Executor) {
     const caller = await authenticateWithin(trx, tokenHashOf(this))
@@ -165,8 +170,15 @@ async function authenticateAgain(
   database: Database,
   lookup = lookupFor(request, policyOf(request)),
 ): Promise<CallerNow> {
-  const hash = tokenHashOf(request)
-  const found = await withRetries(() => authenticate(database.db, hash, lookup))
+  return await withRetries(() => readNow(request, database.db, lookup))
+}
+
+async function readNow(
+  request: FastifyRequest,
+  executor: Executor,
+  lookup = lookupFor(request, policyOf(request)),
+): Promise<CallerNow> {
+  const found = await authenticate(executor, tokenHashOf(request), lookup)
   requireAdmitted(request, found.caller)
   return found
 }

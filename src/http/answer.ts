@@ -1,7 +1,6 @@
 import { Readable } from 'node:stream'
 import type { FastifyReply } from 'fastify'
 import type { ResourceKind } from '../db/tables.js'
-import type { AnswerText } from '../updates/answer-text.js'
 import { entityTag, type Precondition, representationTag } from '../updates/tag.js'
 import { NO_PRECONDITION } from './parameters.js'
 import { addWarnings } from './warnings.js'
@@ -14,11 +13,9 @@ interface Updated {
   id: number
   version: number
   /** Sent unchanged; null if the caller wants no body. */
-  snapshot: AnswerText | null
+  snapshot: string | null
   /** Null for the repetition of a stored request. */
   decision: object | null
-  /** True if the update was merged with later changes of others. */
-  merged: boolean
   /** Notes on the whole answer. They are added after the warnings, whose number is limited. */
   notes: readonly string[]
 }
@@ -31,10 +28,10 @@ export function answerUpdate(
   reply: FastifyReply,
   kind: ResourceKind,
   { dryRun, strict }: { dryRun: boolean; strict: boolean },
-  { id, version, snapshot, decision, merged, notes }: Updated,
+  { id, version, snapshot, decision, notes }: Updated,
   warnings: readonly string[],
   { below, isGone = false }: { below?: string; isGone?: boolean } = {},
-): Buffer | FastifyReply {
+): string | FastifyReply {
   const isCreation = below !== undefined
   if (!isGone && !(isCreation && dryRun)) reply.header('etag', entityTag(kind, id, version))
   if (isCreation && !dryRun) reply.header('location', `${below}/${id}`)
@@ -44,7 +41,7 @@ export function answerUpdate(
   if (dryRun) reply.header('dry-run', 'true')
   const isMinimal = snapshot === null && !isGone
   const isStrict = strict && decision !== null // a repetition is not checked again
-  const applied = [isStrict && 'handling=strict', merged && 'merge=fields', isMinimal && 'return=minimal']
+  const applied = [isStrict && 'handling=strict', isMinimal && 'return=minimal']
   notePreferences(
     reply,
     applied.filter(preference => preference !== false),
@@ -52,7 +49,7 @@ export function answerUpdate(
   if (snapshot === null) return reply.code(isCreation ? 201 : 204).send()
   if (isCreation) reply.code(201)
   reply.type(JSON_TYPE)
-  return snapshot.toBuffer()
+  return snapshot
 }
 
 /** Reports which preferences were applied, and that the answer depends on them (RFC 7240, sections 2 and 3). */
@@ -68,13 +65,13 @@ export interface ReadAnswer {
   kind: ResourceKind
   id: number
   version: number
-  snapshot: AnswerText
+  snapshot: string
   /** Notes on an earlier version. */
   notes?: readonly string[]
 }
 
 /** The 200 of a read, or its 304. The tag includes a digest of the body, because some data of a snapshot changes without a new version. */
-export function answerRead(reply: FastifyReply, answer: ReadAnswer, ifNoneMatch: Precondition): Buffer | FastifyReply {
+export function answerRead(reply: FastifyReply, answer: ReadAnswer, ifNoneMatch: Precondition): string | FastifyReply {
   const { kind, id, version, snapshot, notes = [] } = answer
   addWarnings(reply, notes)
   return answerTagged(reply, representationTag(entityTag(kind, id, version), snapshot), snapshot, ifNoneMatch)
@@ -84,9 +81,9 @@ export function answerRead(reply: FastifyReply, answer: ReadAnswer, ifNoneMatch:
 export function answerTagged(
   reply: FastifyReply,
   tag: string,
-  text: AnswerText,
+  text: string,
   ifNoneMatch: Precondition = NO_PRECONDITION,
-): Buffer | FastifyReply {
+): string | FastifyReply {
   reply.header('etag', tag)
   if (ifNoneMatch.kind === 'any' || (ifNoneMatch.kind === 'tags' && ifNoneMatch.tags.includes(tag))) {
     // A 304 to GET is sent without a body: an empty text would get a type and length. To HEAD, Fastify would add a length that is not that
@@ -94,5 +91,5 @@ export function answerTagged(
     return reply.code(304).send(reply.request.method === 'HEAD' ? Readable.from([]) : undefined)
   }
   reply.type(JSON_TYPE)
-  return text.toBuffer()
+  return text
 }

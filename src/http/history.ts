@@ -3,7 +3,6 @@ import type { FastifyInstance, FastifyRequest } from 'fastify'
 import type { RoutePolicy } from '../auth/hook.js'
 import type { ResourceKind } from '../db/tables.js'
 import { ResourceNotFound } from '../errors.js'
-import { AnswerText } from '../updates/answer-text.js'
 import { type AskedHistory, entryOf, type HistoryPage, type ShownChange } from '../updates/history.js'
 import { contentTag } from '../updates/tag.js'
 import { pathId, queryInteger } from '../validation/parameters.js'
@@ -135,8 +134,8 @@ export function registerHistory(app: FastifyInstance, { resource, lookup, read }
       const isOnPage = page.keptFrom > 1 && (last === undefined || last.version <= page.keptFrom || !hasMore)
       if (isOnPage) notes.push(`contents are kept from version ${page.keptFrom} on`)
       addWarnings(reply, notes)
-      const answer = new AnswerText([`[${texts.join(',')}]`])
-      return answerTagged(reply, contentTag(new AnswerText([link, ...texts])), answer, headers['if-none-match'])
+      const answer = `[${texts.join(',')}]`
+      return answerTagged(reply, contentTag(link, answer), answer, headers['if-none-match'])
     },
   )
 }

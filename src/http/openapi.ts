@@ -74,14 +74,6 @@ const ERROR_EXTRAS: { [status in ErrorStatus]?: TProperties } = {
         'The tag under which this very update of yours was stored since, as when its answer was lost; null when it was not, ' +
         'or when that is no longer known.',
     }),
-    conflicts: Type.Optional(
-      Type.Unsafe<string[] | null>({
-        type: ['array', 'null'],
-        description:
-          'With `Prefer: merge=fields`: the fields that both sides changed; null when what changed is not, or no longer, known.',
-        items: { type: 'string' },
-      }),
-    ),
   },
   503: {
     reason: Type.String({ description: 'Why it is not possible now.', enum: [...UNAVAILABLE_REASONS] }),
@@ -181,7 +173,7 @@ const challenge = { 'www-authenticate': text('The bearer challenge, with what is
 export const answerHeaders = {
   warning: text('What the caller should know: ignored or kept fields, a change of somebody else that was replaced.'),
   'preference-applied': text(
-    'Which preferences made a difference: `handling=strict` and `return=minimal` when asked for, `merge=fields` after a merge.',
+    'Which preferences made a difference: `handling=strict` and `return=minimal` when asked for.',
   ),
   'token-expires-at': text('When the token expires, if it does.'),
   ...rateLimitHeaders,

@@ -3,7 +3,6 @@ import type { FastifyInstance } from 'fastify'
 import type { Caller } from '../auth/caller.js'
 import type { Database } from '../db/database.js'
 import type { ResourceKind } from '../db/tables.js'
-import { AnswerText } from '../updates/answer-text.js'
 import type { OperationOptions } from '../updates/resource.js'
 import { contentTag } from '../updates/tag.js'
 import { queryInteger, queryText } from '../validation/parameters.js'
@@ -86,9 +85,8 @@ export function registerList(app: FastifyInstance, { database, bounds }: Operati
       if (link !== '') reply.header('link', link)
       if (link !== '' && query.limit === undefined)
         addWarnings(reply, [`there are more ${title}: Link names the next page`])
-      const texts = ['[', ...shown.flatMap(({ record }, i) => (i === 0 ? [record ?? ''] : [',', record ?? ''])), ']']
-      const text = new AnswerText(texts)
-      const tag = contentTag(new AnswerText([link, ...texts])) // the tag changes when a next page appears
+      const text = `[${shown.map(({ record }) => record).join()}]`
+      const tag = contentTag(link, text) // the tag changes when a next page appears
       return answerTagged(reply, tag, text, headers['if-none-match'])
     },
   )

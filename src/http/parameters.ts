@@ -93,8 +93,7 @@ export const Prefer = Type.Optional(
     {
       type: 'string',
       description:
-        '`handling=strict`: unknown fields are 422, fields that would be kept are 403. `merge=fields`, on an update with a stale ' +
-        '`If-Match`: what it changes of that version is changed in the stored one, unless somebody else changed the same since. ' +
+        '`handling=strict`: unknown fields are 422, fields that would be kept are 403. ' +
         '`return=minimal`: no record in the answer, which is 201 of a creation and 204 of an update; 200 with it where an older ' +
         '`If-Match` is let through because nothing is left to change.',
     },
@@ -103,7 +102,6 @@ export const Prefer = Type.Optional(
       return {
         value: {
           strict: preferred.get('handling') === 'strict',
-          merges: preferred.get('merge') === 'fields',
           minimal: preferred.get('return') === 'minimal',
         },
       }
@@ -121,7 +119,7 @@ export function preferStrict(scope: FastifyInstance): void {
 }
 
 /** The preferences of a request without `prefer`. */
-export const NO_PREFERENCE = { strict: false, merges: false, minimal: false }
+export const NO_PREFERENCE = { strict: false, minimal: false }
 
 /**
  * Reads `If-Match` (RFC 9110, section 13.1.1). Weak tags never match. A malformed tag is a fault, because ignoring it would allow an

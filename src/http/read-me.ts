@@ -4,7 +4,6 @@ import { PERMISSIONS, SCOPES } from '../auth/caller.js'
 import { invalidToken } from '../auth/token.js'
 import { readTokenRecord } from '../auth/token-record.js'
 import type { Database } from '../db/database.js'
-import { AnswerText } from '../updates/answer-text.js'
 import { contentTag } from '../updates/tag.js'
 import {
   dateTime,
@@ -82,7 +81,7 @@ export function registerReadMe(app: FastifyInstance, database: Database): void {
           expires_at: token.expiresAt,
         },
       }
-      const text = new AnswerText([JSON.stringify(answer)])
+      const text = JSON.stringify(answer)
       return answerTagged(reply, contentTag(text), text, request.headers['if-none-match'])
     },
   )

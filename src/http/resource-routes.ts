@@ -85,7 +85,7 @@ export function restoreResponses(snapshot: TSchema, title: 'agent' | 'tool') {
   return updateResponses(snapshot, title)
 }
 
-/** The engine's request for a restoration. It sets every field, so `merge=fields` is ignored. */
+/** The engine's request for a restoration. */
 export function restorerOf<Kind extends ResourceKind>(
   [kind, id]: readonly [Kind, number],
   request: FastifyRequest,
@@ -96,7 +96,7 @@ export function restorerOf<Kind extends ResourceKind>(
 ) {
   const asked = updaterOf(request, query, headers, options)
   const used = requestKey(request.caller, asked.dryRun ? undefined : key, () => [kind, id, 'restore', version])
-  return { ...asked, merges: false, kind, id, version: isInt4(version) ? version : 0, key: used }
+  return { ...asked, kind, id, version: isInt4(version) ? version : 0, key: used }
 }
 
 /** The answers of a read: the record, or another view of it. */
@@ -120,17 +120,16 @@ export function updaterOf(
   },
   options: OperationOptions,
 ) {
-  const { strict, merges, minimal } = headers.prefer ?? NO_PREFERENCE
+  const { strict, minimal } = headers.prefer ?? NO_PREFERENCE
   return {
     authenticateAgain: () => request.authenticateAgain(),
-    callerNow: (trx: Executor) => request.callerNow(trx),
+    readNow: (executor: Executor) => request.readNow(executor),
     actor: actorOf(request),
     precondition: headers['if-match'] ?? NO_PRECONDITION,
     ifNoneMatch: headers['if-none-match'] ?? NO_PRECONDITION,
     preconditionRequired: options.requireIfMatch,
     dryRun: query.dry_run ?? false,
     strict,
-    merges,
     minimal,
     caller: request.caller,
     bounds: options.bounds,

@@ -7,9 +7,6 @@ import { visibleReferences } from './past.js'
 import type { PersonaState } from './state.js'
 import type { RelationLists } from './statements.js'
 
-/** Tables with the names of linked records. */
-const NAMED = { tool_ids: 'tool', document_set_ids: 'document_set', label_ids: 'label', groups: 'user_group' } as const
-
 type Id = number | string
 
 /** Returns the changes of audit rows, with current names and emails for ids whose names the viewer may know. */
@@ -56,11 +53,9 @@ async function readNames(
     for (const { id, name } of found) names.set(`${field} ${id}`, String(name))
   }
   const seen = await visibleReferences(db, state, ids as RelationLists, viewer) // each list has its relation's type
-  for (const [field, table] of Object.entries(NAMED) as [keyof typeof NAMED, 'label'][]) {
-    const wanted = field === 'tool_ids' ? seen.tool_ids.map(({ id }) => id) : (seen[field] as number[])
-    if (wanted.length > 0)
-      note(field, await db.selectFrom(table).select(['id', 'name']).where('id', 'in', wanted).execute())
-  }
+  for (const field of ['tool_ids', 'document_set_ids', 'label_ids'] as const) note(field, seen[field])
+  if (seen.groups.length > 0)
+    note('groups', await db.selectFrom('user_group').select(['id', 'name']).where('id', 'in', seen.groups).execute())
   for (const id of seen.user_file_ids) names.set(`user_file_ids ${id}`, String(id))
   if (ids.users.length > 0) {
     const users = db.selectFrom('user_account').select(['id', 'email as name']).where('id', 'in', ids.users.map(String))

@@ -3,7 +3,6 @@ import { isAdmin, visibleAgents } from '../auth/caller.js'
 import { anyOf } from '../db/statements/queries.js'
 import { Refused } from '../errors.js'
 import type { ReleaseTool } from '../tool/life.js'
-import { creationOf } from '../updates/new-row.js'
 import type { VersionedResource } from '../updates/resource.js'
 import { lockState, storeDecision } from '../updates/write.js'
 import { type PersonaTypes, personaResource } from './resource.js'
@@ -11,13 +10,14 @@ import { contentOf, decideDeletion, decisionFor, mayUpdate, requireDeletable } f
 
 /** Creates agents. A name that a live agent of the caller has is refused below `/api`, as the published product does. */
 export const personaCreation: VersionedResource<PersonaTypes> = {
-  ...creationOf(personaResource),
-  references: async (trx, request, decision, state) => {
-    const references = await personaResource.references(trx, request, decision, state)
-    const named = trx
+  ...personaResource,
+  act: 'creation',
+  facts: async (db, state, request) => {
+    const references = await personaResource.facts(db, state, request)
+    const named = db
       .selectFrom('persona')
       .select('id')
-      .where('name', '=', decision.content.name)
+      .where('name', '=', request.fields.name ?? '')
       .where('deleted', '=', false)
       .where('id', '<>', state.id)
       .$if(!isAdmin(request.caller), query => query.where('owner_id', '=', request.caller.userId))
@@ -25,7 +25,7 @@ export const personaCreation: VersionedResource<PersonaTypes> = {
   },
   decide: (state, request, references) => {
     const decision = personaResource.decide(state, request, references)
-    const namesake = references?.namesake
+    const { namesake } = references
     if (namesake === undefined) return decision
     if (request.isToday) throw new Refused('BAD_REQUEST', `Agent ${namesake} has this name already: choose another.`)
     return { ...decision, namesake }

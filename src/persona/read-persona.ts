@@ -12,11 +12,10 @@ import { answerPast } from '../updates/past.js'
 import { readResource } from '../updates/read.js'
 import type { OperationOptions } from '../updates/resource.js'
 import { pathId } from '../validation/parameters.js'
-import type { PersonaContent } from './fields.js'
 import { personaChanges } from './history.js'
 import { personaResource } from './resource.js'
 import { requireVersions } from './rules.js'
-import { PersonaRecord, PersonaSummary, READ_FIELDS } from './schema.js'
+import { PersonaRecord, PersonaSummary } from './schema.js'
 import { PERSONA_LOOKUP, type PersonaState } from './state.js'
 import { readPersonaPage } from './statements.js'
 
@@ -45,26 +44,14 @@ export function registerReadPersona(app: FastifyInstance, { database, ...limits 
       const { persona_id: id } = request.params
       const prefetched = request.prefetched as PersonaState | null // the route's lookup sets it
       if (id === undefined || prefetched === null) throw new ResourceNotFound('persona')
-      // Checked before anything else is read, so that response time does not reveal a hidden agent.
       if (!personaResource.isVisible(prefetched, request.caller)) throw new ResourceNotFound('persona')
       const { version } = request.query
       const job = { database, resource: personaResource, request: { caller: request.caller, ...limits } }
       const read =
-        'version' in request.query
-          ? await answerPast(job, id, version, showRecord)
-          : await readResource(job, prefetched, ({ snapshot }, state) => snapshot.with(readFields(state)))
+        'version' in request.query ? await answerPast(job, id, version, true) : await readResource(job, prefetched)
       return answerRead(reply, { kind: 'persona', id, ...read }, request.headers['if-none-match'] ?? NO_PRECONDITION)
     },
   )
-}
-
-const showRecord: typeof personaResource.pastSnapshot = async (executor, state, past, ...limits) => {
-  const { text, notes } = await personaResource.pastSnapshot(executor, state, past, ...limits)
-  return { text: text.with(readFields({ ...state, ...past.values })), notes }
-}
-
-function readFields(content: PersonaContent): object {
-  return Object.fromEntries(READ_FIELDS.map(([name]) => [name, content[name]]))
 }
 
 /** `GET /persona`: lists the agents that the caller sees as short records, by pages. */

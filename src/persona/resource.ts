@@ -1,7 +1,6 @@
 import { viewerParameters } from '../auth/viewer.js'
 import { markReceived } from '../db/clock.js'
-import { type CachedTexts, withCached, withDefinitions } from '../tool/definition-cache.js'
-import { AnswerText, NOTHING } from '../updates/answer-text.js'
+import { definitionsOf } from '../tool/definition-cache.js'
 import { auditedFields } from '../updates/field-table.js'
 import type { ResourceTypes, VersionedResource } from '../updates/resource.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
@@ -11,6 +10,7 @@ import {
   COLUMNS,
   CONTENT_FIELDS,
   idsOf,
+  isRelation,
   linkOf,
   type PersonaContent,
   RELATIONS,
@@ -21,9 +21,10 @@ import { pastPersona } from './past.js'
 import {
   type Attached,
   askedChanges,
-  bytesOfStored,
   decidePersona,
   isVisible,
+  NO_REFERENCES,
+  newlyReferred,
   type PersonaDecision,
   type PersonaUpdate,
   type References,
@@ -31,26 +32,15 @@ import {
   requireEditable,
   requireHistory,
 } from './rules.js'
+import { renderPersona } from './snapshot.js'
 import type { PersonaState } from './state.js'
-import {
-  type PersonaRow,
-  type PersonaVersion,
-  type RelationLists,
-  readReferences,
-  readSnapshot,
-  readState,
-  readVersion,
-  relationsOf,
-  writeStatement,
-  writtenRelations,
-} from './statements.js'
+import { type RelationLists, readReferences, readState, writeLinks, writePersona } from './statements.js'
 
 export interface PersonaTypes extends ResourceTypes {
   State: PersonaState
   Request: PersonaUpdate
   Decision: PersonaDecision
-  References: References
-  Row: { version: number; snapshot: AnswerText }
+  Facts: References
 }
 
 /** Implements agents for the engine of updates. */
@@ -58,58 +48,62 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   kind: 'persona',
   act: 'update',
   newRow: owner_id => ({ ...Object.fromEntries(COLUMNS.map(([name]) => [name, BLANK_AGENT[name]])), owner_id }),
-  read: async (executor, id, { user }) => {
-    const [row] = await readState.run(executor, { id, user })
+  read: async (executor, id, viewer) => {
+    const row = await readState.first(executor, { ...viewer, id })
     return row && markReceived(row.state)
+  },
+  facts: async (db, state, update) => {
+    const attached = newlyReferred(state, update)
+    if (Object.keys(attached).length === 0) return NO_REFERENCES
+    const row = await readReferences.first(db, { ...viewerParameters(update.caller), ...storableIds(attached) })
+    return row?.references ?? NO_REFERENCES
   },
   decide: decidePersona,
   asked: askedChanges,
-  references: async (executor, { caller }, { attached }) => {
-    const [row] = await readReferences.run(executor, { ...viewerParameters(caller), ...storableIds(attached) })
-    if (row === undefined) throw new Error('the references statement answered no row')
-    return row.references
-  },
-  isStorable: ({ attached }) => Object.values(attached).every(ids => ids.every(isStorable)),
-  definitionBytes: (state, decision) => decision?.toolBytes ?? bytesOfStored(state, state),
-  requireAnswerable,
-  reading: (state, viewer, minimal = false) => {
-    const { id, version, access } = state
-    if (minimal)
-      return async executor => versionRow(await readVersion.first(executor, { id, version, access, ...viewer }))
-    return withCached(state.tool_sizes, readSnapshot, { id, version, access, ...viewer }, shownRow)
-  },
-  writing: (state, decision, viewer, entry, minimal) => {
-    const { content, changes, attached, attachedSizes, toolBytesLeft } = decision
-    const changed = new Set(changes.map(change => change.field))
-    const changedRelations = RELATIONS.map(([name]) => name).filter(name => changed.has(name))
-    const written = writtenRelations(changedRelations)
-    const own = {
+  isAlone: ({ changes }) => !changes.some(({ field }) => isRelation(field)),
+  write: async (executor, state, { changes }, viewer, entry) => {
+    const row = await writePersona.first(executor, {
+      ...viewer,
+      ...entry,
       id: state.id,
       version: state.version,
       access: state.access,
       changed_columns: changedValues(COLUMNS, changes),
       field_versions: fieldVersions(state, changes),
-      // Without a new tool nothing is compared with the remaining bytes, which may be negative.
-      tool_bytes_left: attached.tool_ids === undefined ? 0 : toolBytesLeft,
-    }
-    // The audit row is reused as the parameters: copying all properties takes twenty times as long.
-    const parameters = Object.assign(entry, viewer, allIds(content), own)
-    for (const relation of relationsOf(written)) {
-      Object.assign(parameters, linkChanges(relation, state, content), {
-        [`${relation}_attached`]: attached[relation] ?? [],
-      })
-    }
-    const statement = writeStatement(written, minimal)
-    if (minimal) {
-      const own = Object.assign(parameters, { cached_definitions: [] })
-      return async executor => versionRow(await statement.first(executor, own))
-    }
-    return withCached([...state.tool_sizes, ...attachedSizes], statement, parameters, shownRow)
+    })
+    return row?.version
   },
-  snapshot: row => row.snapshot,
+  writeRest: async (trx, state, { changes, content }, { user }) => {
+    for (const { field } of changes) {
+      if (isRelation(field))
+        await writeLinks[field].run(trx, { id: state.id, user, ...linkChanges(field, state, content) })
+    }
+  },
+  shown: async (db, { state, decision: { content }, facts }) => {
+    const { related } = state
+    const all = {
+      tool_ids: [...related.tool_ids, ...facts.tool_ids],
+      document_set_ids: [...related.document_set_ids, ...facts.document_set_ids],
+      label_ids: [...related.label_ids, ...facts.label_ids],
+      users: [...related.users, ...facts.users],
+    }
+    const tools = all.tool_ids.filter(({ id }) => content.tool_ids.includes(id))
+    const definitions = await definitionsOf(
+      db,
+      tools.map(tool => tool.definition_hash),
+    )
+    return () => renderPersona({ ...state, content, related: all }, definitions)
+  },
+  snapshot: async (db, state, isRead) => {
+    const definitions = await definitionsOf(
+      db,
+      state.related.tool_ids.map(tool => tool.definition_hash),
+    )
+    return renderPersona({ ...state, content: state }, definitions, isRead)
+  },
+  requireAnswerable,
   replacedDefinition: () => null,
   audited: (state, decision) => auditedPersona(decision?.content ?? state),
-  isWhole: ({ left_out_bytes = 0 }) => left_out_bytes === 0,
   isVisible,
   requireRights: requireEditable,
   requireHistory,
@@ -121,25 +115,11 @@ export function auditedPersona(content: PersonaContent): unknown[] {
   return auditedFields(CONTENT_FIELDS, content, BLANK_AGENT)
 }
 
-function versionRow(row: PersonaVersion | undefined): PersonaTypes['Row'] | undefined {
-  return row && { version: row.version, snapshot: NOTHING }
-}
-
-function shownRow({ version, snapshot }: PersonaRow, cached: CachedTexts): PersonaTypes['Row'] {
-  return { version, snapshot: new AnswerText(withDefinitions(snapshot, cached)) }
-}
-
-function allIds(content: PersonaContent) {
-  const ids: Partial<Record<Relation, (number | string)[]>> = {}
-  for (const [relation] of RELATIONS) ids[relation] = idsOf(content, relation)
-  return ids as RelationLists // every relation is set
-}
-
 /** Returns the links of one relation to remove and to add. A share with a new level counts as added. */
 function linkChanges(relation: Relation, before: PersonaContent, after: PersonaContent) {
   const kept = new Set(idsOf(after, relation))
   const removed = idsOf(before, relation).filter(id => !kept.has(id))
-  return { [`${relation}_removed`]: removed, [`${relation}_put`]: linksToPut(relation, before, after) }
+  return { removed, put: linksToPut(relation, before, after) }
 }
 
 function linksToPut(relation: Relation, before: PersonaContent, after: PersonaContent): (number | string)[] | string {

@@ -66,17 +66,9 @@ export const personaRestoration: VersionedResource<RestoreTypes> = {
     ...personaResource.asked(state, request),
     { field: 'deleted', from: state.deleted, to: false },
   ],
-  // A separate statement sets who attached a tool.
-  isStorable: decision => personaResource.isStorable(decision) && decision.attachers === undefined,
-  writing: (state, decision, viewer, entry, minimal) => {
-    const query = personaResource.writing(state, decision, viewer, entry, minimal)
-    const { attachers } = decision
-    if (attachers === undefined) return query
-    return async executor => {
-      const row = await query(executor)
-      if (row !== undefined) await restoreAttachers(executor as Transaction<Tables>, state.id, attachers) // `isStorable` forces a transaction
-      return row
-    }
+  writeRest: async (trx, state, decision, viewer) => {
+    await personaResource.writeRest(trx, state, decision, viewer)
+    if (decision.attachers !== undefined) await restoreAttachers(trx, state.id, decision.attachers)
   },
   isVisible: (state, caller) =>
     personaResource.isVisible(state, caller) || (state.deleted && ownsOrAdministers(state, caller)),
@@ -119,11 +111,7 @@ async function readRestorable(trx: Transaction<Tables>, state: PersonaState, ver
   return past
 }
 
-function decideRestoration(
-  state: PersonaState,
-  request: PersonaRestore,
-  references: References | null,
-): RestoreDecision {
+function decideRestoration(state: PersonaState, request: PersonaRestore, references: References): RestoreDecision {
   const { caller, strict, version, wanted = state } = request
   requireRestorable(state, caller)
   const fields = { ...request.fields }

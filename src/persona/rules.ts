@@ -8,6 +8,7 @@ import {
   ResourceNotFound,
   SnapshotTooLarge,
 } from '../errors.js'
+import { bytesOf, type ShownTool } from '../tool/snapshot.js'
 import type { Change } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
 import type { Decision, UpdateRequest } from '../updates/resource.js'
@@ -17,9 +18,7 @@ import {
   CONTENT_FIELDS,
   compareIds,
   FIELDS,
-  idOf,
   idsOf,
-  isRelation,
   linkOf,
   type PersonaContent,
   RELATIONS,
@@ -27,10 +26,9 @@ import {
   type Relation,
   type RequestField,
   type Share,
-  type StoredLink,
 } from './fields.js'
 import type { PersonaUpsertRequest } from './schema.js'
-import type { PersonaState, ToolSize } from './state.js'
+import type { PersonaState, Related } from './state.js'
 
 /** The fields of an update, as they are stored. */
 export type PersonaUpdateFields = { -readonly [F in RequestField]?: PersonaUpsertRequest[F] | undefined }
@@ -49,59 +47,47 @@ export interface PersonaUpdate extends UpdateRequest {
 /** Newly attached ids by relation. They must exist and be allowed. */
 export type Attached = Partial<Record<Relation, (number | string)[]>>
 
-/** Facts from the database about newly attached ids. An unlisted id does not exist for the caller. */
-export type References = Record<Exclude<Relation, 'tool_ids'>, (number | string)[]> & {
-  tool_ids: (ToolSize & { id: number; enabled: boolean; attachable: boolean })[]
+/** The records with newly attached ids. A record that is not listed does not exist for the caller. */
+export type References = Omit<Related, 'tool_ids'> & {
+  tool_ids: (ShownTool & { attachable: boolean })[]
+  groups: number[]
+  user_file_ids: string[]
   namesake?: number | undefined
+}
+
+export const NO_REFERENCES: References = {
+  ...{ tool_ids: [], document_set_ids: [], label_ids: [], user_file_ids: [], users: [], groups: [] },
 }
 
 /** The decision on an allowed update: the agent's new content, and requested fields that stay unchanged. */
 export interface PersonaDecision extends Decision {
   content: PersonaContent
   attached: Attached
-  /** Sizes of newly attached tools, once references are known. */
-  attachedSizes: ToolSize[]
   kept: RequestField[]
   /** Fields that `null` left unchanged, where the caller may have meant to clear them. */
   keptByNull: RequestField[]
-  /** Bytes of tools in the answer: of those that stay and, once references are known, of the attached ones. */
-  toolBytes: number
   /** Of a creation: an agent of the caller's, or for administrators any, that has the name already. */
   namesake?: number
-  /** The bytes left for newly attached tools. */
-  toolBytesLeft: number
 }
 
-/**
- * Decides an update of a state, in the order of DECISIONS section 2, without side effects. With `references` null, new ids are assumed to
- * be allowed.
- */
-export function decidePersona(
-  state: PersonaState,
-  update: PersonaUpdate,
-  references: References | null,
-): PersonaDecision {
+/** Decides an update of a state, in the order of DECISIONS section 2, without side effects. */
+export function decidePersona(state: PersonaState, update: PersonaUpdate, references: References): PersonaDecision {
   requireEditable(state, update.caller)
-  const { content, kept, conflicts } = requestedContent(state, update)
+  const { content, kept } = appliedTo(state, update)
   requireRights(state, content, kept, update)
   if (!update.isToday) requirePublicDefault(state, content)
   const keptByNull = nullsThatKeep(state, update)
   if (update.strict && keptByNull.length > 0) throw new InvalidRequest(keptByNull.map(nullThatKeeps))
   const attached = attachedIds(state, content)
-  if (references !== null) requireReferences(attached, update, references)
-  const stayingBytes = bytesOfStored(state, content)
-  const attachedSizes = sizesOfAttached(attached, references)
-  const toolBytes = attachedSizes.reduce((sum, { bytes }) => sum + bytes, stayingBytes)
-  requireAnswer(state, [...storedTools(state, content), ...attachedSizes], toolBytes, update)
-  const toolBytesLeft = update.snapshotBytesMax - stayingBytes
+  requireReferences(attached, update, references)
+  requireAnswer(state, [...toolsOf(state.related, content), ...toolsOf(references, content)], update)
   const changes = changedFields(state.isNew ? BLANK_AGENT : state, content)
-  return { content, changes, conflicts, attached, attachedSizes, kept, keptByNull, toolBytes, toolBytesLeft }
+  return { content, changes, attached, kept, keptByNull }
 }
 
 /** Returns the decision for a content that attaches nothing new to check. */
 export function decisionFor(state: PersonaState, content: PersonaContent): PersonaDecision {
-  const attached = { attached: {}, attachedSizes: [], toolBytes: 0, toolBytesLeft: 0 }
-  return { content, changes: changedFields(state, content), ...attached, kept: [], keptByNull: [] }
+  return { content, changes: changedFields(state, content), attached: {}, kept: [], keptByNull: [] }
 }
 
 /** Decides a deletion, which marks the agent and removes its links. The audit row keeps them. */
@@ -154,17 +140,6 @@ function requireEditor(state: PersonaState, caller: Caller, refusal: string): vo
   throw new Forbidden(`${refusal}: that takes its owner, an editor share or an administrator.`)
 }
 
-/** Returns the requested content. For a merge: the update applied to the version that it names, plus later changes by others. */
-function requestedContent(state: PersonaState, update: PersonaUpdate): Merged & { kept: RequestField[] } {
-  if (update.base === undefined) {
-    const { content, kept } = appliedTo(state, update)
-    return { content, kept, conflicts: [] }
-  }
-  const before = { ...state, ...update.base }
-  const { content: mine, kept } = appliedTo(before, update, state)
-  return { kept, ...mergeContent(before, mine, contentOf(state)) }
-}
-
 /** Returns the requested or changed fields with stored and requested values, before rules and rights apply. */
 export function askedChanges(state: PersonaState, update: PersonaUpdate): Change[] {
   const { content } = appliedTo(state, update)
@@ -172,8 +147,8 @@ export function askedChanges(state: PersonaState, update: PersonaUpdate): Change
   return asked.map(field => ({ field, from: state[field], to: content[field] }))
 }
 
-/** Applies the update to `state`. A value that `present` already has needs no right to change it. */
-function appliedTo(state: PersonaState, { fields, masked, strict, caller }: PersonaUpdate, present = state) {
+/** Applies the update to `state`, before rights apply. */
+function appliedTo(state: PersonaState, { fields, masked, strict, caller }: PersonaUpdate) {
   const content: PersonaContent = { ...state } // copies extra fields too: twenty times as fast as selecting
   const values: Record<string, unknown> = content as object as Record<string, unknown>
   const kept: RequestField[] = []
@@ -186,7 +161,7 @@ function appliedTo(state: PersonaState, { fields, masked, strict, caller }: Pers
     const isStored = sameValue(asked, state[name])
     const isAdmins = changedBy === 'admin' || (changedBy === 'admin once it is set' && state[name] !== null)
     const isOwners = keptIfEmpty === true && !strict && sameValue(value, []) && state.access !== 'owner'
-    const isKept = !isStored && (isAdmins || isOwners) && !isAdmin(caller) && !sameValue(asked, present[name])
+    const isKept = !isStored && (isAdmins || isOwners) && !isAdmin(caller)
     if (isKept) kept.push(name)
     else values[name] = isStored ? state[name] : asked
   }
@@ -240,16 +215,12 @@ function requirePublicDefault(state: PersonaState, content: PersonaContent): voi
  * Returns the fields whose `null` clears nothing. Reported only with `If-Match` or strict handling, because the published form always
  * sends `null`.
  */
-function nullsThatKeep(
-  state: PersonaState,
-  { fields, masked, strict, precondition, base }: PersonaUpdate,
-): RequestField[] {
+function nullsThatKeep(state: PersonaState, { fields, masked, strict, precondition }: PersonaUpdate): RequestField[] {
   if (masked || !(strict || precondition.kind !== 'none')) return []
-  const before = base === undefined ? state : { ...state, ...base }
   return REQUEST_FIELDS.flatMap(([name, { nullWithoutMask }]) => {
     if (name === 'remove_image' || fields[name] !== null || nullWithoutMask !== 'kept') return []
     const isCleared = name === 'uploaded_image_id' && fields.remove_image === true
-    return isCleared || sameValue(before[name], null) || sameValue(before[name], []) ? [] : [name]
+    return isCleared || sameValue(state[name], null) || sameValue(state[name], []) ? [] : [name]
   })
 }
 
@@ -288,8 +259,8 @@ function requireReferences(attached: Attached, { fields, caller }: PersonaUpdate
 
 type FaultOf = (id: number | string) => Omit<Fault, 'loc'> | undefined
 
-function missingFaults(relation: Relation, existing: (number | string)[]): FaultOf {
-  const ids = new Set(existing)
+function missingFaults(relation: Relation, existing: readonly (number | string | { id: number | string })[]): FaultOf {
+  const ids = new Set(existing.map(record => (typeof record === 'object' ? record.id : record)))
   return id => (ids.has(id) ? undefined : { msg: `${linkOf(relation).noun} not found`, type: 'not_found' })
 }
 
@@ -306,53 +277,43 @@ function toolFaults({ tool_ids }: References, isBound: boolean): FaultOf {
 
 const NOT_SEEN = 'Tool not found, or not one that this token is bound to'
 
-/** Returns the bytes of the stored tools that the content keeps. */
-export function bytesOfStored(state: PersonaState, content: PersonaContent): number {
-  return storedTools(state, content).reduce((sum, { bytes }) => sum + bytes, 0)
-}
-
-interface SizedTool {
-  id: number
-  bytes: number
-}
-
-function storedTools({ tool_ids, tool_sizes }: PersonaState, content: PersonaContent): SizedTool[] {
+function toolsOf({ tool_ids }: Pick<Related, 'tool_ids'>, content: PersonaContent): ShownTool[] {
   const kept = new Set(content.tool_ids)
-  const tools = tool_ids.map((id, index) => ({ id, bytes: tool_sizes[index]?.bytes ?? 0 }))
-  return tools.filter(({ id }) => kept.has(id))
-}
-
-function sizesOfAttached({ tool_ids = [] }: Attached, references: References | null): References['tool_ids'] {
-  const added = new Set(tool_ids)
-  return (references?.tool_ids ?? []).filter(({ id }) => added.has(id))
+  return tool_ids.filter(({ id }) => kept.has(id))
 }
 
 /** Requires an answer that is small enough. A request that sets the tools gets a fault; others may ask for no content. */
 function requireAnswer(
   state: PersonaState,
-  tools: SizedTool[],
-  toolBytes: number,
+  tools: ShownTool[],
   { fields, minimal, snapshotBytesMax }: PersonaUpdate,
 ): void {
-  if (toolBytes <= snapshotBytesMax) return
+  const bytes = sumOf(tools)
+  if (bytes <= snapshotBytesMax) return
   if (fields.tool_ids === undefined) {
     if (!minimal) requireAnswerable(state, snapshotBytesMax)
     return
   }
-  const msg = `The definitions and descriptions of these tools take ${toolBytes} bytes${mostOf(largestOf(tools))}; those of one agent may take ${snapshotBytesMax}`
+  const msg = `The definitions and descriptions of these tools take ${bytes} bytes${mostOf(largestOf(tools))}; those of one agent may take ${snapshotBytesMax}`
   throw new InvalidRequest([{ loc: ['body', 'tool_ids'], msg, type: 'snapshot_too_large' }])
 }
 
 /** Requires that the stored agent fits into an answer. Throws `SnapshotTooLarge`. */
-export function requireAnswerable(state: PersonaState, bytesMax: number): void {
-  const bytes = bytesOfStored(state, state)
-  if (bytes > bytesMax) throw new SnapshotTooLarge(bytes, bytesMax, largestOf(storedTools(state, state)))
+export function requireAnswerable({ related }: PersonaState, bytesMax: number): void {
+  const bytes = sumOf(related.tool_ids)
+  if (bytes > bytesMax) throw new SnapshotTooLarge(bytes, bytesMax, largestOf(related.tool_ids))
+}
+
+/** The approximate bytes of tools in an answer. */
+export function sumOf(tools: readonly ShownTool[]): number {
+  return tools.reduce((sum, tool) => sum + bytesOf(tool), 0)
 }
 
 const TOOLS_NAMED_MAX = 3
 
-function largestOf(tools: SizedTool[]): SizedTool[] {
-  return tools.sort((a, b) => b.bytes - a.bytes).slice(0, TOOLS_NAMED_MAX)
+function largestOf(tools: readonly ShownTool[]): { id: number; bytes: number }[] {
+  const sized = tools.map(tool => ({ id: tool.id, bytes: bytesOf(tool) }))
+  return sized.sort((a, b) => b.bytes - a.bytes).slice(0, TOOLS_NAMED_MAX)
 }
 
 /** Returns the fields that differ, in the order of the table. Relations are compared as sets with levels. */
@@ -375,34 +336,7 @@ function sorted<Id extends string | number>(ids: readonly Id[]): Id[] {
   return [...new Set(ids)].sort(compareIds)
 }
 
-/** The content after a merge, and the conflicts: fields that both sides changed to different values. These stay as stored. */
-export interface Merged {
-  content: PersonaContent
-  conflicts: string[]
-}
-
-/** Merges the change from `before` to `mine` into `stored`: field by field, and relations link by link. */
-export function mergeContent(before: PersonaContent, mine: PersonaContent, stored: PersonaContent): Merged {
-  const content = { ...stored }
-  const conflicts: string[] = []
-  for (const field of CONTENT_FIELDS) {
-    if (sameValue(before[field], mine[field])) continue
-    if (isRelation(field)) Object.assign(content, { [field]: mergedLinks(field, before, mine, stored) })
-    else if (sameValue(stored[field], before[field])) Object.assign(content, { [field]: mine[field] })
-    else if (!sameValue(stored[field], mine[field])) conflicts.push(field)
-  }
-  return { content, conflicts }
-}
-
-/** Merges links. A stored link keeps its level; the owner needs none. */
-function mergedLinks(relation: Relation, before: PersonaContent, mine: PersonaContent, stored: PersonaContent) {
-  const linksOf = (content: PersonaContent): StoredLink[] => content[relation]
-  const setOf = (content: PersonaContent) => new Set(idsOf(content, relation))
-  const [had, want, has] = [setOf(before), setOf(mine), setOf(stored)]
-  const kept = linksOf(stored).filter(link => !had.has(idOf(link)) || want.has(idOf(link)))
-  const added = linksOf(mine).filter(link => {
-    const id = idOf(link)
-    return !had.has(id) && !has.has(id) && !(relation === 'users' && id === stored.owner_id)
-  })
-  return [...kept, ...added].sort((a, b) => compareIds(idOf(a), idOf(b)))
+/** Returns the ids that a request would newly attach, before rules and rights apply. */
+export function newlyReferred(state: PersonaState, update: PersonaUpdate): Attached {
+  return attachedIds(state, appliedTo(state, update).content)
 }

@@ -1,48 +1,56 @@
-import type { AliasableExpression, Expression, SqlBool } from 'kysely'
-import { jsonArrayFrom } from 'kysely/helpers/postgres'
-import { type PersonaAccess, personaAccess } from '../auth/access.js'
-import { callerStatement, userOfCaller } from '../auth/authenticate.js'
-import { anyOf, arrayOf, columnsOf, hexOf, lit, named, on, queries } from '../db/statements/queries.js'
-import { snapshotBytes } from '../tool/snapshot.js'
+import type { AliasableExpression, Expression } from 'kysely'
+import { jsonArrayFrom, jsonBuildObject, jsonObjectFrom } from 'kysely/helpers/postgres'
+import { type PersonaAccess, personaAccess, type Viewer } from '../auth/access.js'
+import { callerStatement, viewerOfCaller } from '../auth/authenticate.js'
+import { anyOf, arrayOf, columnsOf, on, queries } from '../db/statements/queries.js'
+import type { ShownTool } from '../tool/snapshot.js'
+import { shownTools } from '../tool/snapshot.js'
 import type { VersionedState } from '../updates/resource.js'
 import { columnValue, versionedState } from '../updates/statements.js'
-import { COLUMNS, linkOf, type PersonaColumn, type PersonaContent, RELATIONS, type Relation } from './fields.js'
+import { COLUMNS, type IdOf, linkOf, type PersonaContent, RELATIONS, type Relation } from './fields.js'
+import type { PersonaSnapshot } from './schema.js'
 
-/** The state of an agent as one statement read it, with the caller's rights by ownership and shares. */
+/* What is read of an agent, in one statement. */
+
+interface Person {
+  id: string
+  email: string
+}
+
+/** The records that an agent refers to, by id, as answers show them. */
+export interface Related {
+  tool_ids: ShownTool[]
+  document_set_ids: PersonaSnapshot['document_sets']
+  label_ids: PersonaSnapshot['labels']
+  users: Person[]
+}
+
+/** The state of an agent, with the caller's rights by ownership and shares. */
 export interface PersonaState extends PersonaContent, VersionedState {
   access: PersonaAccess
-  tool_sizes: ToolSize[]
+  owner: Person | null
+  related: Related
 }
 
-/** Expressions on an agent (alias `p`) and the bytes of its large texts (alias `large`). */
-const persona = on<{ p: 'persona'; large: { bytes: number } }>()
-const { cast, fn, ref } = persona
+/** SQL: the array of ids of each relation of an agent. */
+export type RelationIds = { [R in Relation]: Expression<IdOf<R>[]> }
 
-/** Columns that may hold large texts, with their bytes. */
-const LARGE_COLUMNS: Partial<Record<PersonaColumn, Expression<number>>> = {
-  system_prompt: fn('octet_length', ['p.system_prompt']),
-  task_prompt: fn('octet_length', ['p.task_prompt']),
-  starter_messages: fn('octet_length', [cast('p.starter_messages', 'text')]),
-}
+const persona = on<{ p: 'persona' }>()
+const { ref } = persona
 
-/** The most bytes of one agent's large texts together. A batch has up to 32 states, and a byte may become six in JSON. */
-const PREFETCHED_TEXT_BYTES_MAX = 16 * 1024
-
-/** SQL: the agent `p` as a `PersonaState` with the user's rights. `isWhole` false leaves out texts that are too large to prefetch. */
-export function personaState(user: Expression<string>, isWhole = true): AliasableExpression<PersonaState> {
-  const isLarge = persona('large.bytes', '>', lit(PREFETCHED_TEXT_BYTES_MAX))
-  const columns = COLUMNS.map(([name, { column }]) => {
-    const value = columnValue(ref(`p.${name}`), column)
-    const isLeftOut = !isWhole && LARGE_COLUMNS[name] !== undefined
-    return [name, isLeftOut ? persona.case().when(persona.not(isLarge)).then(value).end() : value]
-  })
+/** SQL: the agent `p` as a `PersonaState`, as the viewer sees it. */
+export function personaState(viewer: Viewer): AliasableExpression<PersonaState> {
+  const columns = COLUMNS.map(([name, { column }]) => [name, columnValue(ref(`p.${name}`), column)])
   const relations = RELATIONS.map(([name, { link }]) => [name, link.isShare ? storedShares(name) : storedIds(name)])
-  const leftOut = persona.case().when(isLarge).then(ref('large.bytes')).else(lit(0)).end()
-  return versionedState<PersonaState>('persona', 'p', user, {
+  const owner = persona.selectFrom('user_account as u').select(['u.id', 'u.email']).whereRef('u.id', '=', 'p.owner_id')
+  return versionedState<PersonaState>('persona', 'p', viewer.user, {
     ...Object.fromEntries([...columns, ...relations]),
-    ...(isWhole ? {} : { left_out_bytes: leftOut }),
-    access: personaAccess(user),
-    tool_sizes: storedToolSizes,
+    access: personaAccess(viewer.user),
+    owner: jsonObjectFrom(owner),
+    related: jsonBuildObject({
+      ...relatedRecords(STORED_IDS),
+      tool_ids: jsonArrayFrom(shownTools(STORED_IDS.tool_ids, viewer)),
+    }),
   })
 }
 
@@ -56,70 +64,67 @@ function storedLinks(relation: Relation) {
 }
 
 /** SQL: the sorted ids of a relation of agent `p`; texts by their bytes. */
-export function storedIds(relation: Relation): Expression<never[]> {
+function storedIds(relation: Relation): Expression<never[]> {
   const { links, id } = storedLinks(relation)
   const ids = links.select(id.as('id'))
   return arrayOf(linkOf(relation).idType === 'text' ? ids.orderBy(id, by => by.collate('C')) : ids.orderBy(id))
 }
+
+const STORED_IDS = Object.fromEntries(
+  RELATIONS.map(([relation]) => [relation, storedIds(relation)]),
+) as unknown as RelationIds // has one entry for each
 
 function storedShares(relation: Relation): Expression<unknown> {
   const { links, id } = storedLinks(relation)
   return jsonArrayFrom(links.select([id.as('id'), 'l.level']).orderBy(id))
 }
 
-/* Bytes of an agent's tools in an answer, from stored sizes: the definitions are not read. */
-
-/** SQL: tools `t` with their definitions `d`. */
-const toolsWithDefinitions = () =>
-  queries().selectFrom('tool as t').leftJoin('tool_definition as d', 'd.hash', 't.definition_hash')
-
-/** The bytes of a tool in an agent's answer, and the hash of its definition in hex. */
-export interface ToolSize {
-  bytes: number
-  definition: string | null
+/** SQL: the labels, people and document sets with these ids. */
+export function relatedRecords(ids: Pick<RelationIds, 'document_set_ids' | 'label_ids' | 'users'>) {
+  const db = queries()
+  const labels = db.selectFrom('label as l').select(['l.id', 'l.name']).where('l.id', '=', anyOf(ids.label_ids))
+  const people = db.selectFrom('user_account as u').select(['u.id', 'u.email']).where('u.id', '=', anyOf(ids.users))
+  return {
+    label_ids: jsonArrayFrom(labels.orderBy('l.id')),
+    users: jsonArrayFrom(people.orderBy('u.id')),
+    document_set_ids: jsonArrayFrom(documentSets(ids.document_set_ids)),
+  }
 }
 
-const definition = hexOf(on<{ t: 'tool' }>().ref('t.definition_hash'))
-
-/** SQL: the sizes of the tools of the agent `p`, in the order of their ids. */
-const storedToolSizes: Expression<ToolSize[]> = jsonArrayFrom(
-  toolsWithDefinitions()
-    .innerJoin('persona_tool as l', 'l.tool_id', 't.id')
-    .select([named(snapshotBytes, 'bytes'), definition.as('definition')])
-    .where('l.persona_id', '=', ref('p.id'))
-    .orderBy('l.tool_id'),
-)
-
-/** SQL: true if these tools take at most `bytes`. */
-export function takeAtMost(ids: Expression<number[]>, bytes: Expression<number>): Expression<SqlBool> {
-  const taken = toolsWithDefinitions()
-    .select(({ fn }) => fn.coalesce(fn.sum<number>(snapshotBytes), lit(0)).as('bytes'))
-    .where('t.id', '=', anyOf(ids))
-  return on()(taken, '<=', bytes)
-}
-
-/** SQL: these tools, each with `isAttachable` and its `ToolSize`. */
-export function toolsWithBytes(ids: Expression<number[]>, isAttachable: Expression<SqlBool>) {
-  return jsonArrayFrom(
-    toolsWithDefinitions()
-      .select(['t.id', 't.enabled', named(isAttachable, 'attachable')])
-      .select([named(snapshotBytes, 'bytes'), definition.as('definition')])
-      .where('t.id', '=', anyOf(ids)),
-  )
+function documentSets(ids: Expression<number[]>) {
+  const set = on<{ s: 'document_set' }>()
+  const connectors = set
+    .selectFrom('document_set_cc_pair as m')
+    .innerJoin('cc_pair as c', 'c.id', 'm.cc_pair_id')
+    .select(['c.id', 'c.name', 'c.source', 'c.access_type'])
+    .whereRef('m.document_set_id', '=', 's.id')
+    .orderBy('c.id')
+  const federated = set
+    .selectFrom('document_set_federated_connector as m')
+    .innerJoin('federated_connector as f', 'f.id', 'm.federated_connector_id')
+    .select(['f.id', 'f.name', 'f.source', 'm.entities'])
+    .whereRef('m.document_set_id', '=', 's.id')
+    .orderBy('f.id')
+  const users = set.selectFrom('document_set_user as m').select('m.user_id').whereRef('m.document_set_id', '=', 's.id')
+  const groups = set
+    .selectFrom('document_set_group as m')
+    .select('m.user_group_id')
+    .whereRef('m.document_set_id', '=', 's.id')
+  return queries()
+    .selectFrom('document_set as s')
+    .select(['s.id', 's.name', 's.description', jsonArrayFrom(connectors).as('cc_pair_summaries')])
+    .select(['s.is_up_to_date', 's.is_public'])
+    .select(arrayOf(users.orderBy('m.user_id')).as('users'))
+    .select(arrayOf(groups.orderBy('m.user_group_id')).as('groups'))
+    .select(jsonArrayFrom(federated).as('federated_connector_summaries'))
+    .where('s.id', '=', anyOf(ids))
+    .orderBy('s.id')
 }
 
 /** The lookup of one agent's routes: reads the agent in the same statement as the caller. */
 export const PERSONA_LOOKUP = {
   parameter: 'persona_id',
-  statement: callerStatement('caller_and_persona', id => {
-    const bytes = Object.values(LARGE_COLUMNS).map(bytes => fn.coalesce(bytes, lit(0)))
-    const large = queries()
-      .selectNoFrom(bytes.reduce((sum, one) => persona(sum, '+', one)).as('bytes'))
-      .offset(lit(0))
-    return queries()
-      .selectFrom('persona as p')
-      .crossJoinLateral(large.as('large'))
-      .select(personaState(userOfCaller, false).as('state'))
-      .where('p.id', '=', id)
-  }),
+  statement: callerStatement('caller_and_persona', id =>
+    queries().selectFrom('persona as p').select(personaState(viewerOfCaller).as('state')).where('p.id', '=', id),
+  ),
 }

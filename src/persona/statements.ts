@@ -1,6 +1,6 @@
 import type { AliasedExpression, Expression, SelectQueryBuilder, SqlBool } from 'kysely'
 import { sql } from 'kysely'
-import { jsonBuildObject, jsonObjectFrom } from 'kysely/helpers/postgres'
+import { jsonArrayFrom, jsonBuildObject, jsonObjectFrom } from 'kysely/helpers/postgres'
 import { type PersonaAccess, personaAccess, seesTool, type Viewer } from '../auth/access.js'
 import { type Caller, isAdmin } from '../auth/caller.js'
 import { grantsStand, VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
@@ -18,213 +18,117 @@ import {
   on,
   queries,
   recordsOf,
-  withParts,
 } from '../db/statements/queries.js'
-import { type Built, type Param, type SqlTypes, statement } from '../db/statements/statement.js'
+import { type Param, type SqlTypes, statement } from '../db/statements/statement.js'
 import type { PersonaTable, ShareLevel, Tables } from '../db/tables.js'
 import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/pages.js'
-import type { CachedDefinitions } from '../tool/definition-cache.js'
+import { shownTools } from '../tool/snapshot.js'
 import type { AuditEntry } from '../updates/audit.js'
-import { AUDIT_TYPES, changedRow, insertAudit } from '../updates/audit-rows.js'
+import { AUDIT_TYPES, insertAudit } from '../updates/audit-rows.js'
 import { changedColumns, nextVersion } from '../updates/statements.js'
 import { COLUMNS, type IdOf, linkOf, RELATIONS, type Relation } from './fields.js'
 import type { References } from './rules.js'
-import { personaSnapshot, type RelationIds, storedRelations } from './snapshot.js'
-import { type PersonaState, personaState, takeAtMost, toolsWithBytes } from './state.js'
+import { type PersonaState, personaState, relatedRecords } from './state.js'
 
-/** An agent whose row did not change since the update was decided: its version, and its snapshot for `withDefinitions`. */
-export interface PersonaRow extends PersonaVersion {
-  snapshot: string
-}
-
-export interface PersonaVersion {
-  version: number
-}
-
-type StateParameters = { id: number; user: string | null }
-
-/** Reads the state of one agent with the user's rights. */
-export const readState = statement<StateParameters, { state: PersonaState }>(
+/** Reads the state of one agent as the viewer sees it. */
+export const readState = statement<ViewerParameters & { id: number }, { state: PersonaState }>(
   'persona_state',
-  { id: 'integer', user: 'uuid' },
+  { ...VIEWER_TYPES, id: 'integer' },
   param =>
     queries()
       .selectFrom('persona as p')
-      .select(personaState(param('user')).as('state'))
+      .select(personaState(viewerOf(param)).as('state'))
       .where('p.id', '=', param('id')),
 )
 
-type ReadParameters = ViewerParameters & { id: number; version: number; access: PersonaAccess }
-
-const READ_TYPES: SqlTypes<ReadParameters> = { ...VIEWER_TYPES, id: 'integer', version: 'integer', access: 'text' }
-
-/** Reads an agent whose version, visibility and caller's rights are unchanged since the decision. */
-export const readSnapshot = statement<ReadParameters & CachedDefinitions, PersonaRow>(
-  'persona_snapshot',
-  { ...READ_TYPES, cached_definitions: 'bytea[]' },
-  param => {
-    const snapshot = personaSnapshot(storedRelations, viewerOf(param), param('cached_definitions'))
-    return asDecidedOn(param).select(['p.version', named(snapshot, 'snapshot')])
-  },
-)
-
-/** Like `readSnapshot`, but returns only the version. */
-export const readVersion = statement<ReadParameters, PersonaVersion>('persona_version', READ_TYPES, param =>
-  asDecidedOn(param).select('p.version'),
-)
-
-/** SQL: the agent `p` if it is unchanged since the decision. */
-function asDecidedOn(param: Param<ReadParameters>) {
-  return queries()
-    .selectFrom('persona as p')
-    .where('p.id', '=', param('id'))
-    .where('p.version', '=', param('version'))
-    .where(personaAccess(param('user')), '=', param('access'))
-    .where(grantsStand(param))
-}
-
 type WriteParameters = ViewerParameters &
-  CachedDefinitions &
-  AuditEntry & {
-    id: number
-    version: number
-    access: PersonaAccess
-    changed_columns: string
-    field_versions: string
-  } & RelationLists & { tool_bytes_left?: number } & Partial<
-    Record<`${Relation}_removed` | `${Relation}_put` | `${Relation}_attached`, (number | string)[] | string>
-  >
+  AuditEntry & { id: number; version: number; access: PersonaAccess; changed_columns: string; field_versions: string }
 
-export type RelationLists = { [R in Relation]: IdOf<R>[] }
+/** Stores an agent's columns and its audit row if the row is not locked, and version and rights are those of the decision. */
+export const writePersona = statement<WriteParameters, { version: number }>(
+  'persona_write',
+  {
+    ...VIEWER_TYPES,
+    ...AUDIT_TYPES,
+    ...{ id: 'integer', version: 'integer', access: 'text', changed_columns: 'jsonb', field_versions: 'jsonb' },
+  },
+  param =>
+    queries()
+      .with(materialized('locked'), () =>
+        queries()
+          .selectFrom('persona as p')
+          .select('p.id')
+          .where('p.id', '=', param('id'))
+          .where('p.version', '=', param('version'))
+          .where(personaAccess(param('user')), '=', param('access'))
+          .where(grantsStand(param))
+          .forNoKeyUpdate('p')
+          .skipLocked(),
+      )
+      .with('changed', db =>
+        db
+          .updateTable('persona as p')
+          .from('locked')
+          .set({ ...changedColumns('p', COLUMNS, param('changed_columns')), ...nextVersion('p', param) })
+          .whereRef('p.id', '=', 'locked.id')
+          .returning('p.version'),
+      )
+      .with('audited', () => insertAudit('persona', param))
+      .selectFrom('changed')
+      .select('version'),
+  true,
+)
 
-const WRITE_TYPES: SqlTypes<WriteParameters> = {
-  ...VIEWER_TYPES,
-  ...AUDIT_TYPES,
-  id: 'integer',
-  version: 'integer',
-  access: 'text',
-  changed_columns: 'jsonb',
-  field_versions: 'jsonb',
-  tool_bytes_left: 'integer',
-  cached_definitions: 'bytea[]',
-  ...relationTypes(),
+interface LinkParameters {
+  id: number
+  user: string | null
+  removed: (number | string)[]
+  /** Ids; of shares JSON text with ids and levels. */
+  put: (number | string)[] | string
 }
 
-function relationTypes() {
-  const types = RELATIONS.flatMap(([relation, { link }]) => {
-    const ids = `${link.idType}[]`
-    const put = link.isShare ? 'jsonb' : ids
-    return Object.entries({ '': ids, _removed: ids, _put: put, _attached: ids }).map(([part, type]) => {
-      return [`${relation}${part}`, type]
-    })
-  })
-  return Object.fromEntries(types) as Record<Relation | `${Relation}_${'removed' | 'put' | 'attached'}`, string>
+/** Removes and adds the links of one relation. A share with a new level is added again. */
+export const writeLinks = Object.fromEntries(RELATIONS.map(([relation]) => [relation, linksStatement(relation)])) as {
+  [R in Relation]: ReturnType<typeof linksStatement> // has one entry for each
 }
 
-const writeStatements = new Map<string, ReturnType<typeof compileWrite>>()
-
-/**
- * Stores decided updates and returns the new snapshots, in one round trip with its own transaction. Returns none if the agent is locked or
- * changed, or an id may not be attached. It writes no relation, one, or all: a statement for each set would be 128.
- */
-export function writeStatement(relations: WrittenRelations, minimal = false) {
-  const key = `${relations}${minimal ? ' minimal' : ''}`
-  const existing = writeStatements.get(key)
-  if (existing) return existing
-  const compiled = compileWrite(relationsOf(relations), key, minimal)
-  writeStatements.set(key, compiled)
-  return compiled
-}
-
-/** The relations that a statement writes. Unchanged ids may be among them. */
-export type WrittenRelations = 'none' | Relation | 'all'
-
-/** Returns the smallest set that a statement can write and that contains these relations. */
-export function writtenRelations([first, ...others]: readonly Relation[]): WrittenRelations {
-  if (first === undefined) return 'none'
-  return others.length === 0 ? first : 'all'
-}
-
-/** Returns the relations that a statement writes. */
-export function relationsOf(written: WrittenRelations): readonly Relation[] {
-  if (written === 'none') return []
-  return written === 'all' ? RELATIONS.map(([name]) => name) : [written]
-}
-
-function compileWrite(relations: readonly Relation[], key: string, minimal: boolean) {
-  return statement<WriteParameters, PersonaRow>(
-    `persona_write(${key})`,
-    WRITE_TYPES,
+function linksStatement(relation: Relation) {
+  const { idType, isShare, attacher, ...link } = linkOf(relation)
+  const [table, end] = [link.table as 'link', link.column as 'end'] // only the common columns are used
+  const types = { id: 'integer', user: 'uuid', removed: `${idType}[]`, put: isShare ? 'jsonb' : `${idType}[]` }
+  return statement<LinkParameters, object>(
+    `persona_links(${relation})`,
+    types,
     param => {
-      const answer = minimal ? [] : [named(newSnapshot(param), 'snapshot')]
-      const changed = queries()
-        .with(materialized('locked'), () =>
-          asDecidedOn(param)
-            .select('p.id')
-            .where(({ and }) => and(relations.flatMap(relation => mayAttach(relation, param))))
-            .forNoKeyUpdate('p')
-            .skipLocked(),
+      const given = param('put') as Expression<never[]>
+      const agent = named(param('id'), 'persona_id')
+      const db = queries<{ link: LinkRow }>().with('gone', db =>
+        db
+          .deleteFrom(`${table} as l`)
+          .where('l.persona_id', '=', param('id'))
+          .where(`l.${end}`, '=', anyOf(param('removed') as Expression<never[]>)),
+      )
+      const ids = queries().selectFrom(itemsOf(given, 'put')).select([agent, 'put.id'])
+      const shares = queries()
+        .selectFrom(
+          recordsOf<{ id: number; level: ShareLevel }, 'share'>(given, 'share', { id: idType, level: 'text' }),
         )
-        .with('changed', db =>
-          db
-            .updateTable('persona as p')
-            .from('locked')
-            .set({ ...changedColumns('p', COLUMNS, param('changed_columns')), ...nextVersion('p', param) })
-            .whereRef('p.id', '=', 'locked.id')
-            .returning(['p.version', ...answer]),
-        )
-      const writes = Object.assign({}, ...relations.map(relation => relationWrites(relation, param)))
-      const parts = { ...writes, audited: insertAudit('persona', param) }
-      return withParts(changed, parts).selectFrom('changed').selectAll().$castTo<PersonaRow>()
+        .select([agent, 'share.id', 'share.level'])
+      return isShare
+        ? db
+            .insertInto(table)
+            .columns(['persona_id', end, 'level'])
+            .expression(shares)
+            .onConflict(conflict =>
+              conflict.columns(['persona_id', end]).doUpdateSet(({ ref }) => ({ level: ref('excluded.level') })),
+            )
+        : db
+            .insertInto(table)
+            .columns(['persona_id', end, ...(attacher ? [attacher] : [])])
+            .expression(attacher ? ids.select(named(param('user'), attacher)) : ids)
     },
     true,
   )
-}
-
-function newSnapshot(param: Param<WriteParameters>): Expression<string> {
-  const relations = Object.fromEntries(RELATIONS.map(([relation]) => [relation, param(relation)]))
-  return personaSnapshot(relations as unknown as RelationIds, viewerOf(param), param('cached_definitions')) // has one entry for each
-}
-
-/** SQL: all newly attached ids of a relation exist and are allowed. */
-function mayAttach(relation: Relation, param: Param<WriteParameters>): Expression<SqlBool>[] {
-  const { eb, fn } = on()
-  const ids = param(`${relation}_attached`) as Expression<never[]> // the ids have the relation's type
-  const usable = queries().selectFrom(ATTACHABLE[relation](ids, viewerOf(param)).as('usable'))
-  const count = usable.select(({ fn }) => fn.countAll<number>().as('count'))
-  const areUsable = eb(count, '=', fn<number>('cardinality', [ids]))
-  return relation === 'tool_ids' ? [areUsable, takeAtMost(ids, param('tool_bytes_left'))] : [areUsable]
-}
-
-/** Returns the parts of a statement that remove and add links of one relation. A share with a new level is added again. */
-function relationWrites(relation: Relation, param: Param<WriteParameters>): Record<string, Built<unknown>> {
-  const { idType, isShare, attacher, ...link } = linkOf(relation)
-  const [table, end] = [link.table as 'link', link.column as 'end'] // only the common columns are used
-  const gone = param(`${relation}_removed`) as Expression<never[]>
-  const given = param(`${relation}_put`) as Expression<never[]>
-  const db = queries<{ link: LinkRow; changed: PersonaVersion }>()
-  const removed = db
-    .deleteFrom(`${table} as l`)
-    .using('changed')
-    .where('l.persona_id', '=', param('id'))
-    .where(`l.${end}`, '=', anyOf(gone))
-  const agent = named(param('id'), 'persona_id')
-  const links = changedRow().crossJoin(itemsOf(given, 'put')).select([agent, 'put.id'])
-  const byViewer = attacher ? links.select(named(param('user'), attacher)) : links
-  const shares = recordsOf<{ id: number; level: ShareLevel }, 'share'>(given, 'share', { id: idType, level: 'text' })
-  const put = isShare
-    ? db
-        .insertInto(table)
-        .columns(['persona_id', end, 'level'])
-        .expression(changedRow().crossJoin(shares).select([agent, 'share.id', 'share.level']))
-        .onConflict(conflict =>
-          conflict.columns(['persona_id', end]).doUpdateSet(({ ref }) => ({ level: ref('excluded.level') })),
-        )
-    : db
-        .insertInto(table)
-        .columns(['persona_id', end, ...(attacher ? [attacher] : [])])
-        .expression(byViewer)
-  return { [`${relation}_removed`]: removed, [`${relation}_put`]: put }
 }
 
 /** The common columns of link tables. `end` is the column of the linked record. */
@@ -234,6 +138,8 @@ interface LinkRow {
   level: ShareLevel
   attached_by: string | null
 }
+
+export type RelationLists = { [R in Relation]: IdOf<R>[] }
 
 type Attachable<R extends Relation> = (
   ids: Expression<IdOf<R>[]>,
@@ -285,22 +191,30 @@ function attachableTool({ managesAll, user }: Viewer): Expression<SqlBool> {
   return or([eb('t.mcp_server_id', 'is', null), managesAll, eb('t.user_id', '=', user), exists(servers)])
 }
 
-type ReferenceParameters = ViewerParameters & RelationLists
+const REFERENCE_TYPES: SqlTypes<ViewerParameters & RelationLists> = {
+  ...VIEWER_TYPES,
+  ...(Object.fromEntries(RELATIONS.map(([relation, { link }]) => [relation, `${link.idType}[]`])) as Record<
+    Relation,
+    string
+  >),
+}
 
-export const REFERENCE_TYPES = { ...VIEWER_TYPES, ...relationTypes() }
-
-/** Reads the records of newly attached ids, to report those that may not be attached. */
-export const readReferences = statement<ReferenceParameters, { references: References }>(
+/** Reads the records with these ids that exist and that the viewer may attach; of tools all that they see. */
+export const readReferences = statement<ViewerParameters & RelationLists, { references: References }>(
   'persona_references',
   REFERENCE_TYPES,
   param => {
     const viewer = viewerOf(param)
-    const lists = RELATIONS.map(([relation]) => {
-      const attachable = ATTACHABLE[relation](param(relation) as Expression<never[]>, viewer)
-      return [relation, arrayOf(attachable)]
-    })
-    const seen = arrayOf(seenTools(param('tool_ids'), viewer))
-    const references = { ...Object.fromEntries(lists), tool_ids: toolsWithBytes(seen, attachableTool(viewer)) }
+    const attachable = <R extends Relation>(relation: R) =>
+      arrayOf(ATTACHABLE[relation](param(relation) as Expression<never[]>, viewer)) as Expression<never[]>
+    const ids = { document_set_ids: attachable('document_set_ids'), label_ids: attachable('label_ids') }
+    const tools = shownTools(arrayOf(seenTools(param('tool_ids'), viewer)), viewer)
+    const references = {
+      ...relatedRecords({ ...ids, users: attachable('users') }),
+      groups: attachable('groups'),
+      user_file_ids: attachable('user_file_ids'),
+      tool_ids: jsonArrayFrom(tools.select(named(attachableTool(viewer), 'attachable'))),
+    }
     return queries().selectNoFrom(jsonBuildObject(references).as('references')).$castTo<{ references: References }>()
   },
 )

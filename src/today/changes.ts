@@ -11,7 +11,7 @@ import { DryRun } from '../http/parameters.js'
 import { UpdateHeaders, updaterOf } from '../http/resource-routes.js'
 import { addWarnings, unknownFieldWarnings } from '../http/warnings.js'
 import { personaResource } from '../persona/resource.js'
-import { contentOf, decisionFor, requireEditable } from '../persona/rules.js'
+import { contentOf, decisionFor, NO_REFERENCES, requireEditable } from '../persona/rules.js'
 import { PERSONA_LOOKUP } from '../persona/state.js'
 import { toolResource } from '../tool/resource.js'
 import { requireManageable, contentOf as toolContentOf } from '../tool/rules.js'
@@ -64,7 +64,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     await together(request, personaResource, Object.keys(map).map(Number), (state, asked) => {
       const fields = { display_priority: map[state.id] as number }
       const own = { ...asked, kind: 'persona' as const, id: state.id, fields, masked: true, key: null }
-      return personaResource.decide(state, own, null)
+      return personaResource.decide(state, own, NO_REFERENCES)
     })
     return null
   })
@@ -94,7 +94,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
       const sent = request.body as Static<Body>
       addWarnings(reply, unknownFieldWarnings(body, unknownFields(body, sent)))
       const answer = await change(request, reply, sent)
-      if (reply.sent || Buffer.isBuffer(answer)) return answer ?? reply
+      if (reply.sent || typeof answer === 'string') return answer ?? reply
       if ((request.query as { dry_run?: boolean }).dry_run) reply.header('dry-run', 'true')
       return reply.type(JSON_TYPE).send(JSON.stringify(answer))
     })

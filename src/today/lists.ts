@@ -1,25 +1,22 @@
 import { type Static, Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import { sql, type Transaction } from 'kysely'
-import { jsonBuildObject } from 'kysely/helpers/postgres'
 import { managesTool, personaAccess } from '../auth/access.js'
 import { type Caller, isAdmin, visibleAgents, visibleTools } from '../auth/caller.js'
 import { viewerParameters, viewerWithValues } from '../auth/viewer.js'
-import { anyOf, arrayOf, lit, named, noItems, on } from '../db/statements/queries.js'
+import { anyOf, arrayOf, lit, named, on } from '../db/statements/queries.js'
 import type { Tables } from '../db/tables.js'
 import { InvalidRequest } from '../errors.js'
 import { answerTagged, JSON_TYPE } from '../http/answer.js'
 import { IfNoneMatch } from '../http/parameters.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { addWarnings } from '../http/warnings.js'
-import { READ_FIELDS } from '../persona/schema.js'
-import { personaSnapshot, storedRelations } from '../persona/snapshot.js'
-import { withDefinitions } from '../tool/definition-cache.js'
-import { snapshotBytes, toolSnapshots } from '../tool/snapshot.js'
-import { AnswerText } from '../updates/answer-text.js'
+import { renderPersona } from '../persona/snapshot.js'
+import { personaState } from '../persona/state.js'
+import { definitionsOf } from '../tool/definition-cache.js'
+import { renderTool, shownTools, snapshotBytes } from '../tool/snapshot.js'
 import { inOneSnapshot } from '../updates/read.js'
 import type { OperationOptions } from '../updates/resource.js'
-import { columnValue } from '../updates/statements.js'
 import { contentTag } from '../updates/tag.js'
 import { queryFlag } from '../validation/parameters.js'
 import { newerMembers, readShares } from './records.js'
@@ -76,9 +73,12 @@ async function wholeList(kind: 'persona' | 'tool', caller: Caller, asked: Asked,
     requireRoom(kind, found, RECORDS_TIMES * options.snapshotBytesMax)
     const ids = idsOf(found)
     if (kind === 'tool') {
-      const records = named(toolSnapshots(ids, viewer, noItems()), 'records')
-      const found = await trx.selectNoFrom(records).executeTakeFirstOrThrow()
-      return new AnswerText(withDefinitions(found.records, new Map()))
+      const { rows: tools } = await trx.executeQuery(shownTools(ids, viewer).compile())
+      const definitions = await definitionsOf(
+        trx,
+        tools.map(tool => tool.definition_hash),
+      )
+      return `[${tools.map(tool => renderTool(tool, definitions.of(tool))).join()}]`
     }
     // Which tools the caller manages is found once, and not for each agent again.
     const each = anyOf(ids)
@@ -86,32 +86,24 @@ async function wholeList(kind: 'persona' | 'tool', caller: Caller, asked: Asked,
     const isManaged = managesTool(viewer, arrayOf(attached))
     const managed = trx.selectFrom('tool as t').select('t.id').where(isManaged).execute()
     const manager = { ...viewer, managesAll: lit(true), tools: idsOf(await managed) }
-    const record = named(personaSnapshot(storedRelations, manager, noItems()), 'record')
-    const rows = await trx
-      .selectFrom('persona as p')
-      .select([record, jsonBuildObject(readFields).as('more')])
-      .where('p.id', '=', each)
-      .orderBy('p.id')
-      .execute()
-    const records = rows.map(({ record, more }) => {
-      const texts = withDefinitions(record, new Map())
-      const shown = JSON.parse(texts.map(text => (typeof text === 'string' ? text : 'null')).join(''))
-      return { texts, more, shown }
-    })
-    const shares = await readShares(
+    const state = personaState(manager).as('state')
+    const rows = await trx.selectFrom('persona as p').select(state).where('p.id', '=', each).orderBy('p.id').execute()
+    const agents = rows.map(({ state }) => ({ ...state, content: state }))
+    const definitions = await definitionsOf(
       trx,
-      records.map(({ shown }) => shown),
+      agents.flatMap(({ related }) => related.tool_ids.map(tool => tool.definition_hash)),
     )
-    return AnswerText.listOf(
-      records.map(({ texts, more, shown }) => new AnswerText(texts).with({ ...more, ...newerMembers(shown, shares) })),
-    )
+    const shown = agents.map(agent => JSON.parse(renderPersona(agent, { of: () => 'null' })))
+    const shares = await readShares(trx, shown)
+    const records = agents.map((agent, index) => {
+      const more = JSON.stringify(newerMembers(shown[index], shares))
+      return `${renderPersona(agent, definitions, true).slice(0, -1)},${more.slice(1)}`
+    })
+    return `[${records.join()}]`
   })
 }
 
-const { cast, fn, ref, selectFrom, val } = on<{ p: 'persona' }>()
-const readFields = Object.fromEntries(
-  READ_FIELDS.map(([name, _, column]) => [name, columnValue(ref(`p.${name}`), column)]),
-)
+const { cast, fn, selectFrom, val } = on<{ p: 'persona' }>()
 const idsOf = (rows: readonly { id: number }[]) => cast<number[]>(val(rows.map(({ id }) => id)), sql.raw('integer[]'))
 const toolBytes = selectFrom('persona_tool as l')
   .innerJoin('tool as t', 't.id', 'l.tool_id')

@@ -67,7 +67,7 @@ function registerNewerForm(today: FastifyInstance, database: Database): Readonly
   today.addHook('onSend', async (request, reply, payload) => {
     const location = reply.getHeader('location')
     if (location !== undefined) reply.header('location', PREFIX + String(location))
-    const isRecord = request.policy?.resource === 'persona' && Buffer.isBuffer(payload) && reply.statusCode < 300
+    const isRecord = request.policy?.resource === 'persona' && typeof payload === 'string' && reply.statusCode < 300
     return isRecord ? await inNewerForm(request, payload, database) : payload
   })
   today.setErrorHandler((error, request, reply) => {
@@ -78,9 +78,9 @@ function registerNewerForm(today: FastifyInstance, database: Database): Readonly
 }
 
 /** The record of an agent with the fields that today's clients read; another text as it is. Its bytes stay: definitions keep their numbers. */
-async function inNewerForm({ policy, query }: FastifyRequest, text: Buffer, database: Database): Promise<Buffer> {
-  if (text[0] !== '{'.charCodeAt(0)) return text
-  const agent = JSON.parse(text.toString()) // our own
+async function inNewerForm({ policy, query }: FastifyRequest, text: string, database: Database): Promise<string> {
+  if (!text.startsWith('{')) return text
+  const agent = JSON.parse(text) // our own
   if (!('is_visible' in agent)) return text
   const shares = await withRetries(() => readShares(database.db, [agent])).catch(error => {
     const failure = unavailableFor(error)
@@ -88,7 +88,7 @@ async function inNewerForm({ policy, query }: FastifyRequest, text: Buffer, data
     throw failure && isStored ? new Unavailable(failure.reason, NOT_READ, 'applied', { cause: error }) : error
   })
   const more = JSON.stringify(newerMembers(agent, shares))
-  return Buffer.concat([text.subarray(0, -1), Buffer.from(`,${more.slice(1)}`)])
+  return `${text.slice(0, -1)},${more.slice(1)}`
 }
 
 const NOT_READ = 'The change was applied, and its answer could not be read.'

@@ -1,59 +1,65 @@
 import { LRUCache } from 'lru-cache'
-import type { Ask, Statement } from '../db/statements/statement.js'
-import { type DefinitionText, MARK } from '../updates/answer-text.js'
+import { anyOf, hexOf, queries } from '../db/statements/queries.js'
+import { type Executor, statement } from '../db/statements/statement.js'
+import { TRY_AGAIN, Unavailable } from '../errors.js'
 
 /* Caches of definition texts and of facts about definitions, by hash in hex. Definitions never change, so no entry can be stale. */
 
-const TEXT_BYTES_MAX = 16 * 1024 * 1024
-const texts = new LRUCache<string, Buffer>({ maxSize: TEXT_BYTES_MAX, maxEntrySize: TEXT_BYTES_MAX / 2 })
+const TEXT_CHARACTERS_MAX = 16 * 1024 * 1024
+const texts = new LRUCache<string, string>({
+  maxSize: TEXT_CHARACTERS_MAX,
+  maxEntrySize: TEXT_CHARACTERS_MAX / 2,
+  sizeCalculation: text => text.length + 1,
+})
 
-/** A snapshot of the cached texts of some definitions, by hash. Later evictions do not change it. */
-export type CachedTexts = ReadonlyMap<string, Buffer>
+/** The JSON texts of definitions. */
+export interface Definitions {
+  /** The text of a tool's definition; `null` if it has none. */
+  of(tool: { definition_hash: string | null }): string
+}
 
-/** Returns the cached texts among these definitions. */
-export function cachedTexts(hashes: readonly (string | null)[]): CachedTexts {
-  const cached = new Map<string, Buffer>()
-  for (const hash of hashes) {
-    const text = texts.get(hash ?? '')
-    if (hash !== null && text !== undefined) cached.set(hash, text)
+/** Reads the texts of these definitions: those that are not cached, with one statement. Throws `Unavailable` if one was pruned meanwhile. */
+export async function definitionsOf(executor: Executor, hashes: readonly (string | null)[]): Promise<Definitions> {
+  const found = new Map<string, string>()
+  const missing: Buffer[] = []
+  for (const hash of new Set(hashes)) {
+    if (hash === null) continue
+    const text = texts.get(hash)
+    if (text === undefined) missing.push(Buffer.from(hash, 'hex'))
+    else found.set(hash, text)
   }
-  return cached
-}
-
-/** The parameter of a statement: hashes, as `\\x` and hex, of definitions whose texts it leaves out. */
-export interface CachedDefinitions {
-  cached_definitions: string[]
-}
-
-/** Returns the statement parameter for these cached texts. */
-export function leavingOut(cached: CachedTexts): CachedDefinitions {
-  return { cached_definitions: [...cached.keys()].map(hash => `\\x${hash}`) }
-}
-
-/** Makes a query that omits the texts cached here, and adds them to its answer. */
-export function withCached<P extends object, Row, Shown>(
-  definitions: readonly { definition: string | null }[],
-  statement: Statement<P & CachedDefinitions, Row>,
-  parameters: P,
-  show: (row: Row, cached: CachedTexts) => Shown,
-): Ask<Shown> {
-  const cached = cachedTexts(definitions.map(({ definition }) => definition))
-  const asked = Object.assign(parameters, leavingOut(cached))
-  return async executor => {
-    const row = await statement.first(executor, asked)
-    return row && show(row, cached)
+  const rows = missing.length === 0 ? [] : await readDefinitions.run(executor, { hashes: missing })
+  for (const { hash, text } of rows) {
+    texts.set(hash, text)
+    found.set(hash, text)
+  }
+  return {
+    of({ definition_hash: hash }) {
+      const text = hash === null ? 'null' : found.get(hash)
+      if (text !== undefined) return text
+      throw new Unavailable('overloaded', `A definition was replaced and pruned meanwhile. ${TRY_AGAIN}`, 'not_applied')
+    },
   }
 }
 
-/** Caches the text of a definition as UTF-8 and returns the bytes. */
-export function cacheText(hash: string, text: string): Buffer {
+/** The text of a stored definition; undefined if it was pruned. */
+export async function definitionText(executor: Executor, hash: string): Promise<string | undefined> {
   const cached = texts.get(hash)
   if (cached !== undefined) return cached
-  const bytes = Buffer.allocUnsafeSlow(Buffer.byteLength(text)) // a slice of the pool would keep the whole pool in memory
-  bytes.write(text)
-  texts.set(hash, bytes, { size: bytes.length })
-  return bytes
+  const [row] = await readDefinitions.run(executor, { hashes: [Buffer.from(hash, 'hex')] })
+  if (row !== undefined) texts.set(hash, row.text)
+  return row?.text
 }
+
+const readDefinitions = statement<{ hashes: Buffer[] }, { hash: string; text: string }>(
+  'tool_definitions',
+  { hashes: 'bytea[]' },
+  param =>
+    queries()
+      .selectFrom('tool_definition as d')
+      .select(({ cast, ref }) => [hexOf(ref('d.hash')).as('hash'), cast<string>('d.content', 'text').as('text')])
+      .where('d.hash', '=', anyOf(param('hashes'))),
+)
 
 interface Facts {
   origins?: ReadonlySet<string>
@@ -78,22 +84,4 @@ const CHARACTERS_MAX = 4_000
 export function noteFacts(hash: string, found: Facts): void {
   if ([...(found.origins ?? []), ...(found.names ?? [])].join('').length > CHARACTERS_MAX) return
   facts.set(hash, { ...facts.get(hash), ...found })
-}
-
-/** Splits a statement's text at its marks (`markedDefinition`), and inserts the cached definitions that the statement left out. */
-export function withDefinitions(marked: string, cached: CachedTexts): (string | DefinitionText)[] {
-  const pieces = marked.split(MARK)
-  const texts: (string | DefinitionText)[] = pieces.slice(0, 1)
-  for (let i = 1; i < pieces.length; i += 3) {
-    texts.push(definitionOf(pieces[i], pieces[i + 1], cached), pieces[i + 2] ?? '')
-  }
-  return texts
-}
-
-function definitionOf(hash = '', text = '', cached: CachedTexts): DefinitionText {
-  if (hash === '') return { hash, text } // there is none
-  if (text !== '') return { hash, text: cacheText(hash, text) }
-  const known = cached.get(hash)
-  if (known === undefined) throw new Error(`a statement left out the definition ${hash}, which is not cached`)
-  return { hash, text: known }
 }

@@ -2,18 +2,17 @@ import { sql, type Transaction } from 'kysely'
 import { managesTool } from '../auth/access.js'
 import type { Caller } from '../auth/caller.js'
 import { type ViewerParameters, viewerParameters, viewerWithValues } from '../auth/viewer.js'
-import type { Executor } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
 import type { Actor, AuditEntry } from '../updates/audit.js'
 import { auditColumns } from '../updates/audit-rows.js'
-import { creationOf } from '../updates/new-row.js'
-import type { ShownRow, UpdateRequest, VersionedResource } from '../updates/resource.js'
+import type { UpdateRequest, VersionedResource } from '../updates/resource.js'
 import { type ToolTypes, toolResource } from './resource.js'
 import { contentOf, requireManageable, type ToolDecision } from './rules.js'
 import type { ToolState } from './snapshot.js'
 import { requireUnused } from './tool-use.js'
 
-export const toolCreation = creationOf(toolResource)
+/** Creates tools: each is an update of a new row. */
+export const toolCreation: VersionedResource<ToolTypes> = { ...toolResource, act: 'creation' }
 
 /**
  * Detaches a tool from deleted agents, or from those that `caller` may update, and returns their ids. It is passed in because tools do not
@@ -33,27 +32,21 @@ interface ToolDeletion extends UpdateRequest {
   detaches: boolean
 }
 
-interface DeletionTypes extends Omit<ToolTypes, 'Request' | 'Decision' | 'References' | 'Row'> {
+interface DeletionTypes extends Omit<ToolTypes, 'Request' | 'Decision' | 'Facts'> {
   Request: ToolDeletion
   Decision: ToolDecision & { detached: number[] }
   /** The agents that lost the tool. */
-  References: number[]
-  Row: ShownRow
+  Facts: number[]
 }
 
 /** Removes a tool with its sealed secrets. Its audit rows stay. */
 export const toolDeletion: VersionedResource<DeletionTypes> = {
   ...toolResource,
   act: 'deletion',
-  decide: (state, _, detached) => {
+  facts: async (db, state, { release, detaches, actor, caller }) => {
     requireManageable(state)
-    return decideRemoval(state, detached ?? [])
-  },
-  asked: state => decideRemoval(state).changes,
-  // Never stored without a lock: only a lock keeps agents from attaching the tool.
-  isStorable: () => false,
-  references: async (trx, { release, detaches, actor, caller }, _, { id, managed_as }) => {
-    const viewer = viewerParameters(caller)
+    const trx = db as Transaction<Tables> // a deletion is never alone
+    const [{ id, managed_as }, viewer] = [state, viewerParameters(caller)]
     // A group's manager manages the tool by those agents. Before the tool's lock: who attaches it meanwhile holds the lock of an agent.
     const detached = detaches && managed_as !== 'group' ? await release(trx, id, actor, viewer, caller) : []
     await trx.selectFrom('tool').select('id').where('id', '=', id).forUpdate().execute()
@@ -61,9 +54,15 @@ export const toolDeletion: VersionedResource<DeletionTypes> = {
     await release(trx, id, actor, viewer)
     return detached
   },
-  writing: (state, _, viewer, entry) => {
-    return (executor: Executor) => removeRow(executor as Transaction<Tables>, state, viewer, entry) // `isStorable` forces a transaction
+  decide: (state, _, detached) => {
+    requireManageable(state)
+    return decideRemoval(state, detached)
   },
+  asked: state => decideRemoval(state).changes,
+  isAlone: () => false,
+  write: (executor, state, _, viewer, entry) => removeRow(executor as Transaction<Tables>, state, viewer, entry),
+  writeRest: async () => {},
+  shown: async () => () => '',
   replacedDefinition: state => state.definition_hash,
   audited: (state, decision) => (decision === null ? toolResource.audited(state, null) : null),
   pastSnapshot: (...asked) => toolResource.pastSnapshot(...asked),
@@ -90,7 +89,7 @@ async function removeRow(
   { id, version }: ToolState,
   viewer: ViewerParameters,
   entry: AuditEntry,
-): Promise<ShownRow | undefined> {
+): Promise<number | undefined> {
   const may = viewerWithValues(viewer)
   const removed = await trx
     .with('removed', db =>
@@ -108,5 +107,5 @@ async function removeRow(
     .executeTakeFirst()
   if (removed === undefined) return undefined
   await trx.insertInto('audit').values(auditColumns(entry)).execute()
-  return { version: entry.version_after }
+  return entry.version_after
 }

@@ -8,7 +8,6 @@ import { registerList } from '../http/pages.js'
 import { IfNoneMatch, NO_PRECONDITION, PastVersion } from '../http/parameters.js'
 import { readOneResponses } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
-import { AnswerText } from '../updates/answer-text.js'
 import { historyOf } from '../updates/history.js'
 import { answerPast } from '../updates/past.js'
 import { readResource } from '../updates/read.js'
@@ -68,14 +67,14 @@ export function registerReadTool(app: FastifyInstance, { database, workers, ...l
     },
   )
 
-  async function functionsText({ caller, raw }: TaskRequest, state: ToolState): Promise<AnswerText> {
+  async function functionsText({ caller, raw }: TaskRequest, state: ToolState): Promise<string> {
     const { definition_hash: hash, definition_bytes: bytes, headers } = state
     const stored = hash === null ? undefined : { bytes, text: () => textOf(database, hash) }
     const headerNames = headers.map(({ name }) => name)
     const text = await workers.run('read_functions', { body: {}, caller, raw }, { strict: false, headerNames }, stored)
     const size = Buffer.byteLength(text)
     if (size > limits.snapshotBytesMax) throw new SnapshotTooLarge(size, limits.snapshotBytesMax)
-    return new AnswerText([text])
+    return text
   }
 }
 

@@ -5,7 +5,7 @@ import { type Fault, Forbidden, InvalidRequest, ResourceNotFound, VersionGone, V
 import { sameValue } from '../updates/field-table.js'
 import { inSnapshot, readPast } from '../updates/past.js'
 import type { Job, VersionedResource } from '../updates/resource.js'
-import { noteFacts } from './definition-cache.js'
+import { definitionText, noteFacts } from './definition-cache.js'
 import type { ToolContent } from './fields.js'
 import type { Header } from './headers.js'
 import { type ToolTypes, toolResource } from './resource.js'
@@ -18,7 +18,6 @@ import {
   type ToolUpdate,
 } from './rules.js'
 import type { ToolState } from './snapshot.js'
-import { readDefinition } from './statements.js'
 
 /* Restores an earlier version of a tool as a new version, without its secrets. */
 
@@ -58,11 +57,11 @@ export async function toolThen(db: Kysely<Tables>, state: ToolState, version: nu
   const { values } = await readPast(db, 'tool', state.id, version)
   const { definition = state.definition_hash, custom_headers = shownHeaders(state.headers), ...columns } = values
   const hash = definition as string | null // audit rows store the hash
-  const row = hash === null ? undefined : await readDefinition.first(db, { hash })
-  if (hash !== null && row === undefined)
+  const text = hash === null ? null : await definitionText(db, hash)
+  if (text === undefined)
     throw new VersionGone('pruned', `The definition that tool ${state.id} had then is no longer kept.`)
   const content = { ...contentOf(state), ...columns, definition_hash: hash }
-  return { content, text: row?.definition ?? null, headers: (custom_headers ?? []) as Header[] }
+  return { content, text, headers: (custom_headers ?? []) as Header[] }
 }
 
 interface Checked {
@@ -88,7 +87,7 @@ export async function preparedRestoration(
   return { ...request, fields: { ...fields, definition: { text, hash } }, definitionFaults, origins, then }
 }
 
-function decideRestoration(state: ToolState, request: ToolRestore, references: References | null): RestoreDecision {
+function decideRestoration(state: ToolState, request: ToolRestore, references: References): RestoreDecision {
   const { strict, version, then } = request
   // An unchanged definition is not checked: it stays even if rules became stricter.
   const isSame = then === undefined || then.content.definition_hash === state.definition_hash

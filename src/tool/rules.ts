@@ -4,8 +4,6 @@ import { encryptSecret, type SealedSecret } from '../secrets/cipher.js'
 import { fingerprint, holdsRedactionDigits, looksRedacted, redactionOf } from '../secrets/redaction.js'
 import { requireDeploymentKey, secretUnavailable, type Vault } from '../secrets/vault.js'
 import type { Change } from '../updates/audit.js'
-import { sameValue } from '../updates/field-table.js'
-import type { Past } from '../updates/past.js'
 import type { Decision, UpdateRequest } from '../updates/resource.js'
 import { BLANK_TOOL, COLUMNS, FIELDS, type ToolContent } from './fields.js'
 import { type Header, headerFaults, headerNotes } from './headers.js'
@@ -33,8 +31,6 @@ export interface ToolUpdateContent {
   /** Faults of the definition, reported with the other faults of their stage. */
   definitionFaults: Fault[]
   vault: Vault
-  /** For a merge: the old values of the fields that others changed since the version in `If-Match`. */
-  base?: Past['values'] | undefined
 }
 
 export interface ToolUpdate extends UpdateRequest, ToolUpdateContent {
@@ -47,6 +43,7 @@ export interface ToolUpdate extends UpdateRequest, ToolUpdateContent {
 export interface References {
   /** True if the OAuth configuration exists and the caller may link it. */
   oauthConfigLinkable: boolean
+  oauthConfigName: string | null
   givenOrigins: readonly string[]
   storedOrigins: readonly string[]
   /** Origins that callers' credentials were last sent to; read only if a group manager turns passthrough on. */
@@ -77,8 +74,8 @@ export interface ToolDecision extends Decision {
 export function decideTool(state: ToolState, update: ToolUpdateContent, references: References | null): ToolDecision {
   requireManageable(state)
   const { vault } = update
-  const { fields, conflicts } = requestedFields(state, update)
-  requireRules(state, { ...update, fields })
+  const { fields } = update
+  requireRules(state, update)
   const content = mergedContent(state, fields)
   const linksOauthConfig = content.oauth_config_id !== null && content.oauth_config_id !== state.oauth_config_id
   if (linksOauthConfig && references?.oauthConfigLinkable === false) {
@@ -100,26 +97,10 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
     definition: replacesDefinition ? (fields.definition ?? null) : null,
     headers: changes.some(change => change.field === 'custom_headers') ? headers : null,
     changes,
-    conflicts,
     linksOauthConfig,
     needsOrigins: references === null && (passes || (staying.length > 0 && replacesDefinition) || givesValues === true),
     notes,
   }
-}
-
-/** Returns the fields to change and, for a merge onto `base`, those that both sides changed to different values. */
-function requestedFields(state: ToolState, update: ToolUpdateContent) {
-  const { fields, base } = update
-  if (base === undefined) return { fields, conflicts: [] }
-  const wanted: Past['values'] = askedValues(state, update)
-  const stored: Past['values'] = auditedValues(state)
-  const left: [string, unknown][] = []
-  const conflicts: string[] = []
-  for (const [name, value] of Object.entries(fields)) {
-    if (!Object.hasOwn(base, name) || sameValue(stored[name], base[name])) left.push([name, value])
-    else if (!sameValue(wanted[name], base[name]) && !sameValue(wanted[name], stored[name])) conflicts.push(name)
-  }
-  return { fields: Object.fromEntries(left) as ToolUpdateFields, conflicts } // every field is optional
 }
 
 /**

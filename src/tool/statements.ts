@@ -10,11 +10,9 @@ import {
   bytesOf,
   elementsOf,
   isOnly,
-  jsonRows,
   jsonText,
   lit,
   materialized,
-  member,
   memberText,
   named,
   on,
@@ -25,26 +23,14 @@ import { type Param, type SqlTypes, statement } from '../db/statements/statement
 import type { ToolTable } from '../db/tables.js'
 import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/pages.js'
 import type { AuditEntry } from '../updates/audit.js'
-import { AUDIT_TYPES, changedRow, insertAudit } from '../updates/audit-rows.js'
+import { AUDIT_TYPES, insertAudit } from '../updates/audit-rows.js'
 import { changedColumns, nextVersion } from '../updates/statements.js'
-import type { CachedDefinitions } from './definition-cache.js'
 import { COLUMNS } from './fields.js'
-import type { ToolSnapshot } from './schema.js'
-import {
-  markedDefinition,
-  oauthConfigName,
-  redactedHeaders,
-  snapshotFields,
-  type ToolState,
-  toolState,
-} from './snapshot.js'
+import { type ToolState, toolState } from './snapshot.js'
 
 /** Expressions on the alias `t` of the enclosing query: a tool. */
 const tool = on<{ t: 'tool' }>()
-const { case: choose, exists, not, or } = tool
-
-/** The columns of a tool in an answer. `definition` is the text of `markedDefinition`, or null if the request sent it. */
-export type ToolRow = Omit<ToolSnapshot, 'definition'> & { version: number; definition: string | null }
+const { exists, not, or } = tool
 
 /** Reads the state of one tool with the viewer's rights. */
 export const readState = statement<ViewerParameters & { id: number }, { state: ToolState }>(
@@ -57,45 +43,14 @@ export const readState = statement<ViewerParameters & { id: number }, { state: T
       .where('t.id', '=', param('id')),
 )
 
-type ReadParameters = ViewerParameters & CachedDefinitions & { id: number; version: number; managed: boolean }
-
-const READ_TYPES = {
-  ...VIEWER_TYPES,
-  ...{ id: 'integer', version: 'integer', managed: 'boolean', cached_definitions: 'bytea[]' },
-} satisfies SqlTypes<ReadParameters>
-
-/** Reads a tool if its version and the caller's rights are unchanged since the decision; header names only if `managed`. */
-export const readTool = statement<ReadParameters, ToolRow>('tool_row', READ_TYPES, param => {
-  const headers = choose().when(param('managed')).then(redactedHeaders).end()
-  const columns = answerColumns(markedDefinition(param('cached_definitions')), headers)
-  return storedTool(param).select(columns).$castTo<ToolRow>()
-})
-
-/** Like `readTool`, but returns only the version. */
-export const readVersion = statement<ReadParameters, ToolRow>('tool_version', READ_TYPES, param =>
-  storedTool(param).select('t.version').$castTo<ToolRow>(),
-)
-
-/** SQL: the tool `t` if its version and the viewer's rights are unchanged since the decision. */
-function storedTool(param: Param<ReadParameters>) {
-  const viewer = viewerOf(param)
-  const isManager = or([not(param('managed')), tool(viewer.user, 'is', null), managesTool(viewer)])
-  return queries()
-    .selectFrom('tool as t')
-    .where('t.id', '=', param('id'))
-    .where('t.version', '=', param('version'))
-    .where(grantsStand(param))
-    .where(isManager)
-}
-
 /** Returns a row if the OAuth configuration exists and the viewer may link it. */
-export const readOauthConfig = statement<ViewerParameters & { id: number }, { id: number }>(
+export const readOauthConfig = statement<ViewerParameters & { id: number }, { id: number; name: string }>(
   'oauth_config',
   { ...VIEWER_TYPES, id: 'integer' },
   param =>
     queries()
       .selectFrom('oauth_config as o')
-      .select('o.id')
+      .select(['o.id', 'o.name'])
       .where('o.id', '=', param('id'))
       .where(isLinkable(viewerOf(param))),
 )
@@ -105,19 +60,7 @@ function isLinkable({ managesAll, user }: Viewer): Expression<SqlBool> {
   return or([managesAll, on<{ o: 'oauth_config' }>()('o.owner_id', '=', user)])
 }
 
-/** Reads a stored definition as JSON text, by its hash in hex. */
-export const readDefinition = statement<{ hash: string }, { definition: string }>(
-  'tool_definition',
-  { hash: 'text' },
-  param =>
-    queries()
-      .selectFrom('tool_definition as d')
-      .select(({ cast }) => cast<string>('d.content', 'text').as('definition'))
-      .where('d.hash', '=', bytesOf(param('hash'))),
-)
-
 type WriteParameters = ViewerParameters &
-  CachedDefinitions &
   AuditEntry & {
     id: number
     version: number
@@ -128,8 +71,6 @@ type WriteParameters = ViewerParameters &
     field_versions: string
     definition_text: string | null
     definition_bytes: number
-    headers: string
-    shown_headers: string
   }
 
 const WRITE_TYPES: SqlTypes<WriteParameters> = {
@@ -144,42 +85,16 @@ const WRITE_TYPES: SqlTypes<WriteParameters> = {
   field_versions: 'jsonb',
   definition_text: 'text',
   definition_bytes: 'integer',
-  headers: 'json',
-  shown_headers: 'json',
-  cached_definitions: 'bytea[]',
 }
 
-/** The parts of a tool that a write stores besides its row. */
-interface WriteShape {
-  definition: boolean
-  headers: boolean
-  /** True to return only the version. */
-  minimal: boolean
-}
+/** Store a tool's columns, with or without its definition, and its audit row, if the row is not locked, and version and rights are those of the decision. */
+export const writeTool = { columns: writeStatement(false), definition: writeStatement(true) }
 
-const writeStatements = new Map<string, ReturnType<typeof compileWrite>>()
-
-/** Stores decided updates and returns the new rows. Returns none if the tool is locked, changed, no longer manageable or re-encrypted. */
-export function writeStatement(shape: WriteShape) {
-  const parts = [shape.definition && 'definition', shape.headers && 'headers']
-  const key = `${parts.map(part => part || '').join('+')}${shape.minimal ? ' minimal' : ''}`
-  const existing = writeStatements.get(key)
-  if (existing) return existing
-  const compiled = compileWrite(shape, key)
-  writeStatements.set(key, compiled)
-  return compiled
-}
-
-function compileWrite(shape: WriteShape, key: string) {
-  return statement<WriteParameters, ToolRow>(
-    `tool_write(${key})`,
+function writeStatement(hasDefinition: boolean) {
+  return statement<WriteParameters, { version: number }>(
+    `tool_write${hasDefinition ? '(definition)' : ''}`,
     WRITE_TYPES,
     param => {
-      // The caller adds a definition from the request itself.
-      const definition = shape.definition ? lit(null) : markedDefinition(param('cached_definitions'))
-      const answer = shape.minimal
-        ? [tool.ref('t.version').as('version')]
-        : answerColumns(definition, param('shown_headers'))
       const changed = queries()
         .with(materialized('locked'), () => lockedTool(param))
         .with('changed', db =>
@@ -192,14 +107,13 @@ function compileWrite(shape: WriteShape, key: string) {
               ...nextVersion('t', param),
             })
             .whereRef('t.id', '=', 'locked.id')
-            .returning(answer),
+            .returning('t.version'),
         )
       const parts = {
-        ...(shape.definition && { stored_definitions: storeDefinitions(param) }),
-        ...(shape.headers && replaceHeaders(param)),
+        ...(hasDefinition && { stored_definitions: storeDefinitions(param) }),
         audited: insertAudit('tool', param),
       }
-      return withParts(changed, parts).selectFrom('changed').selectAll().$castTo<ToolRow>()
+      return withParts(changed, parts).selectFrom('changed').select('version').$castTo<{ version: number }>()
     },
     true,
   )
@@ -249,47 +163,55 @@ function storedDefinition(param: Param<WriteParameters>) {
     .where('d.hash', '=', bytesOf(param('definition_hash')))
 }
 
-/** Upserts headers by position: one statement must not delete and insert the same key. */
-function replaceHeaders(param: Param<WriteParameters>) {
-  const header = on<{ g: { value: string } }>()
-  const text = (name: keyof SentHeader) => memberText(header.ref('g.value'), lit(name))
-  const sent = changedRow()
-    .crossJoin(elementsOf(param('headers'), 'g'))
-    .select(({ cast, eb }) => [
-      named(param('id'), 'tool_id'),
-      cast<number>(eb('g.place', '-', lit(1)), 'integer').as('position'),
-      cast<number | null>(text('kept'), 'integer').as('kept'),
-      ...(['name', 'fingerprint', 'key_id', 'nonce', 'ciphertext'] as const).map(name => text(name).as(name)),
-    ])
-  const put = queries<{ new_headers: SentHeader }>()
-    .selectFrom('new_headers as g')
-    .leftJoin('tool_header as kept', join =>
-      join.onRef('kept.tool_id', '=', 'g.tool_id').onRef('kept.position', '=', 'g.kept'),
-    )
-    .select(({ fn, ref }) => [
-      ...(['g.tool_id', 'g.position', 'g.name'] as const),
-      fn.coalesce('g.key_id', 'kept.key_id').as('key_id'),
-      fn.coalesce(bytesOf(ref('g.nonce'), 'base64'), 'kept.nonce').as('nonce'),
-      fn.coalesce(bytesOf(ref('g.ciphertext'), 'base64'), 'kept.ciphertext').as('ciphertext'),
-      bytesOf(ref('g.fingerprint')).as('fingerprint'),
-    ])
-  const kept = ['name', 'key_id', 'nonce', 'ciphertext', 'fingerprint'] as const
-  const removed = queries<{ changed: { version: number } }>()
-    .deleteFrom('tool_header as h')
-    .using('changed')
-    .where('h.tool_id', '=', param('id'))
-    .where('h.position', '>=', tool.fn<number>('json_array_length', [param('headers')]))
-  const putting = queries()
-    .insertInto('tool_header')
-    .columns(['tool_id', 'position', ...kept])
-    .expression(put)
-    .onConflict(conflict =>
-      conflict
-        .columns(['tool_id', 'position'])
-        .doUpdateSet(({ ref }) => Object.fromEntries(kept.map(name => [name, ref(`excluded.${name}`)]))),
-    )
-  return { new_headers: sent, removed_headers: removed, put_headers: putting }
-}
+/** Upserts the headers of a tool by position: one statement must not delete and insert the same key. */
+export const writeHeaders = statement<{ id: number; headers: string }, object>(
+  'tool_headers',
+  { id: 'integer', headers: 'json' },
+  param => {
+    const header = on<{ g: { value: string } }>()
+    const text = (name: keyof SentHeader) => memberText(header.ref('g.value'), lit(name))
+    const kept = ['name', 'key_id', 'nonce', 'ciphertext', 'fingerprint'] as const
+    return queries<{ sent: SentHeader }>()
+      .with('sent', () =>
+        queries()
+          .selectFrom(elementsOf(param('headers'), 'g'))
+          .select(({ cast, eb }) => [
+            named(param('id'), 'tool_id'),
+            cast<number>(eb('g.place', '-', lit(1)), 'integer').as('position'),
+            cast<number | null>(text('kept'), 'integer').as('kept'),
+            ...(['name', 'fingerprint', 'key_id', 'nonce', 'ciphertext'] as const).map(name => text(name).as(name)),
+          ]),
+      )
+      .with('removed', db =>
+        db
+          .deleteFrom('tool_header as h')
+          .where('h.tool_id', '=', param('id'))
+          .where('h.position', '>=', tool.fn<number>('json_array_length', [param('headers')])),
+      )
+      .insertInto('tool_header')
+      .columns(['tool_id', 'position', ...kept])
+      .expression(
+        queries<{ sent: SentHeader }>()
+          .selectFrom('sent as g')
+          .leftJoin('tool_header as kept', join =>
+            join.onRef('kept.tool_id', '=', 'g.tool_id').onRef('kept.position', '=', 'g.kept'),
+          )
+          .select(({ fn, ref }) => [
+            ...(['g.tool_id', 'g.position', 'g.name'] as const),
+            fn.coalesce('g.key_id', 'kept.key_id').as('key_id'),
+            fn.coalesce(bytesOf(ref('g.nonce'), 'base64'), 'kept.nonce').as('nonce'),
+            fn.coalesce(bytesOf(ref('g.ciphertext'), 'base64'), 'kept.ciphertext').as('ciphertext'),
+            bytesOf(ref('g.fingerprint')).as('fingerprint'),
+          ]),
+      )
+      .onConflict(conflict =>
+        conflict
+          .columns(['tool_id', 'position'])
+          .doUpdateSet(({ ref }) => Object.fromEntries(kept.map(name => [name, ref(`excluded.${name}`)]))),
+      )
+  },
+  true,
+)
 
 interface SentHeader {
   tool_id: number
@@ -301,44 +223,6 @@ interface SentHeader {
   nonce: string
   ciphertext: string
 }
-
-/** SQL: the columns of a `ToolRow` for tool `t`. */
-export function answerColumns(definition: Expression<unknown>, customHeaders: Expression<unknown>) {
-  const fields = snapshotFields({ definition, oauth_config_name: oauthConfigName, custom_headers: customHeaders })
-  return [tool.ref('t.version').as('version'), ...fields.map(([name, value]) => named(value, name))]
-}
-
-type PastToolParameters = ViewerParameters & CachedDefinitions & { id: number; past: string }
-
-/** Reads a tool with the earlier values of `past`, which is JSON. `version` in the row is the current one. */
-export const readPastTool = statement<PastToolParameters, ToolRow>(
-  'past_tool',
-  { ...VIEWER_TYPES, id: 'integer', past: 'json', cached_definitions: 'bytea[]' },
-  param => {
-    const then = member(param('past'), lit('custom_headers'))
-    const header = on<{ h: { value: string } }>()
-    const texts = (name: string) => memberText(header.ref('h.value'), lit(name)).as(name)
-    const shown = jsonRows(
-      queries()
-        .selectFrom(elementsOf(then, 'h'))
-        .select([texts('key'), texts('value')])
-        .orderBy('h.place'),
-    )
-    const headers = choose().when(then, 'is', null).then(redactedHeaders).else(shown).end()
-    const stored = queries()
-      .selectFrom('tool as t')
-      .select(({ table }) => [table('t').as('row'), managesTool(viewerOf(param)).as('manageable')])
-      .where('t.id', '=', param('id'))
-    const manageable = on<{ stored: { manageable: boolean } }>().ref('stored.manageable')
-    return queries()
-      .selectFrom(stored.as('stored'))
-      .crossJoinLateral(({ fn }) => fn<ToolTable>('json_populate_record', ['stored.row', param('past')]).as('t'))
-      .select(
-        answerColumns(markedDefinition(param('cached_definitions')), choose().when(manageable).then(headers).end()),
-      )
-      .$castTo<ToolRow>()
-  },
-)
 
 /** Reads the bytes of a stored definition, by its hash in hex. */
 export const readDefinitionBytes = statement<{ hash: string }, { bytes: number }>(

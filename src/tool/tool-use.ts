@@ -1,4 +1,4 @@
-import type { Expression, SqlBool, Transaction } from 'kysely'
+import type { Expression, Kysely, SqlBool } from 'kysely'
 import { isAttachedBy, isInside, linksOf, MANAGED_TOOL_AGENTS_MAX, personaAccess, usedBy } from '../auth/access.js'
 import type { Lookup } from '../auth/authenticate.js'
 import { type Caller, isAdmin, visibleAgents } from '../auth/caller.js'
@@ -152,11 +152,11 @@ export async function readToolUse(
 const AGENTS_NAMED_MAX = 100
 
 /** Requires that no agent has the tool; deleted agents do not count. Throws `ToolInUse` with the agents that the caller sees. */
-export async function requireUnused(trx: Transaction<Tables>, id: number, caller: Caller): Promise<void> {
+export async function requireUnused(db: Kysely<Tables>, id: number, caller: Caller): Promise<void> {
   const asked = { id, user: caller.userId, sees_all: isAdmin(caller), agents: visibleAgents(caller.token) }
-  const [use] = await readUse.run(trx, asked)
+  const [use] = await readUse.run(db, asked)
   if (use === undefined || use.ids.length + use.others === 0) return
-  const named = trx
+  const named = db
     .selectFrom('persona')
     .select(['id', 'name'])
     .where('id', '=', anyOf(val(use.ids.slice(0, AGENTS_NAMED_MAX))))

@@ -3,15 +3,6 @@ import type { PersonaTable, ResourceKind, Tables, ToolTable } from '../db/tables
 import { readMarks, UNPRUNED } from './prune.js'
 import type { ResourceTypes, VersionedResource } from './resource.js'
 
-/** Adapts a resource for a creation: its row was inserted by this transaction, and its first update creates it. */
-export function creationOf<T extends ResourceTypes>(resource: VersionedResource<T>): VersionedResource<T> {
-  const read: typeof resource.read = async (...asked) => {
-    const state = await resource.read(...asked)
-    return state && Object.assign(state, { isNew: true as const })
-  }
-  return { ...resource, act: 'creation', read }
-}
-
 /** Takes the next id of this kind from the sequence. The id is used up even if the transaction fails. */
 export async function nextId(db: Kysely<Tables>, kind: ResourceKind): Promise<number> {
   const { id } = await db

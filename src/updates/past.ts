@@ -4,10 +4,9 @@ import { anyOf, itemsOf, lit, member, on, queries } from '../db/statements/queri
 import { type Executor, statement } from '../db/statements/statement.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
 import { ResourceNotFound, SnapshotTooLarge, VersionGone, VersionNotFound } from '../errors.js'
-import type { AnswerText } from './answer-text.js'
 import { changesOf } from './audit-rows.js'
 import { inOneSnapshot } from './read.js'
-import type { Job, ReadRequest, ResourceTypes, ShowPast } from './resource.js'
+import type { Job, ReadRequest, ResourceTypes } from './resource.js'
 
 /* Earlier versions. They are rebuilt from the current row and the old values in the audit rows since, so they reach as far back as these. */
 
@@ -31,15 +30,15 @@ export async function answerPast<T extends ResourceTypes>(
   job: Job<T, ReadRequest>,
   id: number,
   version: number | undefined,
-  show: ShowPast<T> = job.resource.pastSnapshot,
-): Promise<{ snapshot: AnswerText; version: number; notes: string[] }> {
+  isRead = false,
+): Promise<{ snapshot: string; version: number; notes: string[] }> {
   const { snapshotBytesMax } = job.request
   const requireSize = (bytes: number) => {
     if (bytes > snapshotBytesMax) throw new SnapshotTooLarge(bytes, snapshotBytesMax)
   }
   return await inSnapshot(job, id, async (trx, state, viewer) => {
     const past = await readPast(trx, job.resource.kind, id, version)
-    const { text: snapshot, notes } = await show(trx, state, past, viewer, requireSize)
+    const { text: snapshot, notes } = await job.resource.pastSnapshot(trx, state, past, viewer, requireSize, isRead)
     return { version: past.version, snapshot, notes }
   })
 }

@@ -8,7 +8,7 @@ import { entityTag, namesState, preconditionHolds, versionsInTags } from './tag.
 
 /* The meaning of `If-Match` and `If-None-Match` for an update. */
 
-type Asked = Pick<UpdateRequest, 'kind' | 'precondition' | 'merges'>
+type Asked = Pick<UpdateRequest, 'kind' | 'precondition'>
 type Stored = Pick<VersionedState, 'id' | 'version'>
 
 export function tagOf({ kind }: Pick<UpdateRequest, 'kind'>, { id, version }: Stored): string {
@@ -36,23 +36,20 @@ export function preconditionOf(
   return changes.length === 0 && namedVersion(request, state) !== undefined ? 'holds' : 'failed'
 }
 
-/** The newest past version (for a merge the oldest) in a failed precondition; undefined if it names none. */
-export function namedVersion({ kind, precondition, merges }: Asked, { id, version }: Stored): number | undefined {
+/** The newest past version in a failed precondition; undefined if it names none. */
+export function namedVersion({ kind, precondition }: Asked, { id, version }: Stored): number | undefined {
   const versions = versionsInTags(precondition, kind, id, version)
-  if (versions.length === 0) return undefined
-  return merges ? Math.min(...versions) : Math.max(...versions)
+  return versions.length === 0 ? undefined : Math.max(...versions)
 }
 
 /**
- * The refusal of an update with a stale `If-Match`. `asked` are all requested changes, also those that a merge would skip: only the full
- * list shows if this request was stored before. `conflicts` are those of a merge, undefined without one.
+ * The refusal of an update with a stale `If-Match`. `asked` are all requested changes: they show if this request was stored before.
  */
 export async function preconditionFailed(
   trx: Kysely<Tables>,
   request: UpdateRequest,
   state: Stored,
   asked: readonly Change[],
-  conflicts: readonly string[] | undefined,
 ): Promise<PreconditionFailed> {
   const since = namedVersion(request, state)
   const { changed, applied } = await changesSince(trx, request, state, since, asked)
@@ -61,7 +58,6 @@ export async function preconditionFailed(
     tagOf(request, state),
     changed,
     typeof applied === 'number' ? { tag: tagOf(request, { id: state.id, version: applied }) } : applied,
-    request.merges ? { conflicts: conflicts === undefined ? null : [...conflicts] } : undefined,
   )
 }
 

@@ -1,11 +1,10 @@
-import type { Transaction } from 'kysely'
+import type { Kysely, Transaction } from 'kysely'
 import type { Caller } from '../auth/caller.js'
 import type { CallerNow } from '../auth/hook.js'
 import type { ViewerParameters } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
-import type { Ask, Executor } from '../db/statements/statement.js'
+import type { Executor } from '../db/statements/statement.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
-import type { AnswerText } from './answer-text.js'
 import type { Actor, AuditEntry, Change } from './audit.js'
 import type { RequestKey } from './idempotency.js'
 import type { Past } from './past.js'
@@ -37,15 +36,11 @@ export interface VersionedState {
   received_ms: number
   /** The row was inserted by this transaction and has no version yet. */
   isNew?: true
-  /** Size of the large texts that were left out and are null. Absent if nothing is ever left out. */
-  left_out_bytes?: number
 }
 
 /** The changes that an update would make. Each kind of resource adds what its statements need. */
 export interface Decision {
   changes: Change[]
-  /** The fields that both sides of a merge changed to different values. A decision with conflicts is not stored. */
-  conflicts?: readonly string[]
   /** The command for the audit row, instead of the actor's. */
   command?: string
 }
@@ -81,8 +76,8 @@ export interface UpdateRequest extends ReadRequest {
   id: number
   /** Authenticates the caller again and reads the resource as the route's lookup does. Throws a refusal. */
   authenticateAgain(): Promise<CallerNow>
-  /** Authenticates the caller again within a transaction. Throws likewise. */
-  callerNow(trx: Executor): Promise<Caller>
+  /** The same in a transaction or on the pool, without retries. */
+  readNow(executor: Executor): Promise<CallerNow>
   actor: Actor
   /** The fields in the request, in their stored form. A request without fields is a read. */
   fields: object
@@ -91,10 +86,6 @@ export interface UpdateRequest extends ReadRequest {
   /** True if every update must carry a precondition. A token may require it too. */
   preconditionRequired: boolean
   dryRun: boolean
-  /** True if a stale precondition asks for a merge. */
-  merges: boolean
-  /** For a merge: the old values of the fields that changed since the version in the precondition. */
-  base?: Past['values'] | undefined
   /** True if the caller wants no snapshot. */
   minimal: boolean
   /** Null without an `Idempotency-Key`. */
@@ -106,19 +97,20 @@ export interface ResourceTypes {
   State: VersionedState
   Request: UpdateRequest
   Decision: Decision
-  /** What the database knows about references that the decision adds. */
-  References: unknown
-  Row: ShownRow
-}
-
-/** The columns that every statement of a resource returns. */
-export interface ShownRow {
-  version: number
+  /** What the database knows about records that the request newly refers to. */
+  Facts: unknown
 }
 
 export type Act = 'update' | 'creation' | 'deletion' | 'restoration'
 
-/** A kind of resource: how it decides, and its statements. */
+/** A decision with the state that it was made on. */
+export interface Decided<T extends ResourceTypes> {
+  state: T['State']
+  decision: T['Decision']
+  facts: T['Facts']
+}
+
+/** A kind of resource: how it decides, its statements, and how answers show it. */
 export interface VersionedResource<T extends ResourceTypes> {
   readonly kind: ResourceKind
   /** The noun for its requests in messages. */
@@ -127,39 +119,39 @@ export interface VersionedResource<T extends ResourceTypes> {
   newRow(owner: string | null): Readonly<Record<string, unknown>>
   /** Reads the state as the viewer sees it; undefined if it does not exist. */
   read(executor: Executor, id: number, viewer: ViewerParameters): Promise<T['State'] | undefined>
-  /** Decides without a database. If `references` is null, the writing statement checks the added references. Throws domain errors. */
-  decide(state: T['State'], request: T['Request'], references: T['References'] | null): T['Decision']
-  /** The requested value of each field that the request names or changes, before rules, rights and a merge are applied. */
+  /** Reads the facts that `decide` needs, with one statement if it needs any. */
+  facts(db: Kysely<Tables>, state: T['State'], request: T['Request']): Promise<T['Facts']>
+  /** Decides without a database. Throws domain errors. */
+  decide(state: T['State'], request: T['Request'], facts: T['Facts']): T['Decision']
+  /** The requested value of each field that the request names or changes, before rules and rights are applied. */
   asked(state: T['State'], request: T['Request']): readonly Change[]
-  references(
-    trx: Transaction<Tables>,
-    request: T['Request'],
-    decision: T['Decision'],
-    state: T['State'],
-  ): Promise<T['References']>
-  /** True if the writing statement can check the rest of the decision itself. Otherwise the engine decides again under the lock. */
-  isStorable(decision: T['Decision']): boolean
-  /** Bytes of stored definitions in the answer after the decision, or of the stored state if the decision is null. */
-  definitionBytes(state: T['State'], decision: T['Decision'] | null): number
-  /** Throws `SnapshotTooLarge` if the definitions exceed `bytesMax`. */
-  requireAnswerable(state: T['State'], bytesMax: number): void
-  /** The statement that reads the row, or its version alone. It returns no row if the state has changed. */
-  reading(state: T['State'], viewer: ViewerParameters, minimal?: boolean): Ask<T['Row']>
-  /** The statement that stores the decision if the state is unchanged, and returns the new row or its version. It may change `entry`. */
-  writing(
+  /** True if `write` stores the whole decision: it changes columns of the resource's own row only. */
+  isAlone(decision: T['Decision']): boolean
+  /** Stores the row and its audit row if the row is not locked and version and rights are those of the decision. Returns the new version. */
+  write(
+    executor: Executor,
     state: T['State'],
     decision: T['Decision'],
     viewer: ViewerParameters,
     entry: AuditEntry,
-    minimal: boolean,
-  ): Ask<T['Row']>
-  snapshot(row: T['Row']): AnswerText
+  ): Promise<number | undefined>
+  /** Stores the rest of the decision, in the transaction of `write`. */
+  writeRest(
+    trx: Transaction<Tables>,
+    state: T['State'],
+    decision: T['Decision'],
+    viewer: ViewerParameters,
+  ): Promise<void>
+  /** Reads definitions that are not cached, and returns the function that renders the snapshot after the decision. */
+  shown(db: Kysely<Tables>, made: Decided<T>): Promise<() => string>
+  /** Renders the stored state. `isRead`: with the fields that only reads have. */
+  snapshot(db: Kysely<Tables>, state: T['State'], isRead?: boolean): Promise<string>
+  /** Throws `SnapshotTooLarge` if the definitions exceed `bytesMax`. */
+  requireAnswerable(state: T['State'], bytesMax: number): void
   /** The hash of the replaced tool definition. The audit row keeps it stored. */
   replacedDefinition(state: T['State'], decision: T['Decision']): string | null
   /** The values covered by the content hash, in a fixed order: after the decision, or as stored if it is null. */
   audited(state: T['State'], decision: T['Decision'] | null): readonly unknown[] | null
-  /** False for a prefetched state from which large texts or long lists were cut. */
-  isWhole(state: T['State']): boolean
   /** True if the caller may see this state. */
   isVisible(state: T['State'], caller: Caller): boolean
   /** Throws what `decide` throws if the caller must not update the resource at all. */
@@ -176,24 +168,23 @@ export interface Job<T extends ResourceTypes, Request extends ReadRequest = T['R
   request: Request
 }
 
-/** Makes the snapshot of an earlier version. Calls `requireSize` with the bytes of its definitions first. Throws `VersionGone`. */
+/** Renders an earlier version; `isRead` as in `snapshot`. Calls `requireSize` with the bytes of its definitions first. Throws `VersionGone`. */
 export type ShowPast<T extends ResourceTypes> = (
-  executor: Executor,
+  db: Kysely<Tables>,
   state: T['State'],
   past: Past,
   viewer: ViewerParameters,
   requireSize: (bytes: number) => void,
-) => Promise<{ text: AnswerText; notes: string[] }>
+  isRead?: boolean,
+) => Promise<{ text: string; notes: string[] }>
 
 /** The result of an update. `snapshot` is null if none is wanted. */
 export interface Updated<T extends ResourceTypes> {
-  snapshot: AnswerText | null
+  snapshot: string | null
   id: number
   version: number
   decision: T['Decision']
   overwritten: RecentChange[]
-  /** True if the update was merged with later changes of others. */
-  merged: boolean
   /** Notes for the caller. */
   notes: string[]
 }

@@ -1,5 +1,5 @@
+import { hash } from 'node:crypto'
 import type { ResourceKind } from '../db/tables.js'
-import type { AnswerText } from './answer-text.js'
 
 /** The value of `If-Match` or `If-None-Match`: absent, `*`, or a list of tags with their quotes. */
 export type Precondition = { kind: 'none' } | { kind: 'any' } | { kind: 'tags'; tags: string[] }
@@ -10,13 +10,13 @@ export function entityTag(kind: ResourceKind, id: number, version: number): stri
 }
 
 /** The tag of a representation: `"persona-12-7.5f0c3a91b2d4"`, the version with a digest of the body. `If-Match` ignores the digest. */
-export function representationTag(tag: string, shown: AnswerText): string {
-  return `${tag.slice(0, -1)}.${shown.digest().slice(0, 12)}"`
+export function representationTag(tag: string, shown: string): string {
+  return `${tag.slice(0, -1)}.${hash('sha256', shown).slice(0, 12)}"`
 }
 
-/** The strong tag of a body that is not a version of a resource: `"5f0c3a91b2d4"`. */
-export function contentTag(text: AnswerText): string {
-  return `"${text.digest().slice(0, 12)}"`
+/** The strong tag of a body, in parts, that is not a version of a resource: `"5f0c3a91b2d4"`. */
+export function contentTag(...texts: readonly string[]): string {
+  return `"${hash('sha256', texts.join('')).slice(0, 12)}"`
 }
 
 function versionTag(tag: string): string {

@@ -3,12 +3,11 @@ import { withRetries } from '../db/connection/retry.js'
 import type { Database } from '../db/database.js'
 import { unavailableFor } from '../db/unavailable.js'
 import { Forbidden, ResourceNotFound, Unavailable, VersionGone, VersionNotFound } from '../errors.js'
-import type { AnswerText } from './answer-text.js'
 import { create, update } from './engine.js'
 import { type FirstAnswer, firstAnswer, Repeated } from './idempotency.js'
 import { answerPast } from './past.js'
 import { isStale } from './precondition.js'
-import { readResource, wholeState } from './read.js'
+import { readResource } from './read.js'
 import type { Job, ResourceTypes, Updated, VersionedResource } from './resource.js'
 
 /** The answer to a request that stores something. */
@@ -33,8 +32,8 @@ export async function updateOnce<T extends ResourceTypes>(
   return await once(
     job,
     async () => {
-      const state = await wholeState(job, prefetched)
-      return await update({ ...job, request: await prepare(state) }, state)
+      if (prefetched === null) throw new ResourceNotFound(resource.kind)
+      return await update({ ...job, request: await prepare(prefetched) }, prefetched)
     },
     async first => {
       const { caller, prefetched } = await request.authenticateAgain()
@@ -85,7 +84,10 @@ export async function deleteOnce<T extends ResourceTypes>(
   prefetched: T['State'] | null,
 ): Promise<Answered<T>> {
   const job = { database, resource, request }
-  const attempt = async () => await update(job, await wholeState(job, prefetched))
+  const attempt = async () => {
+    if (prefetched === null) throw new ResourceNotFound(resource.kind)
+    return await update(job, prefetched)
+  }
   return await once(job, attempt, async () => ({ snapshot: null, notes: [] }))
 }
 
@@ -125,14 +127,14 @@ async function repeated<T extends ResourceTypes>(
   const { id, version } = first
   try {
     const shown = await repeat(first)
-    return { ...shown, id: id ?? job.request.id, version, decision: null, overwritten: [], merged: false }
+    return { ...shown, id: id ?? job.request.id, version, decision: null, overwritten: [] }
   } catch (error) {
     return asApplied(job, error)
   }
 }
 
 interface Shown {
-  snapshot: AnswerText | null
+  snapshot: string | null
   notes: string[]
 }
 

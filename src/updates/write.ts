@@ -18,7 +18,9 @@ export async function lockState<T extends ResourceTypes>(
   viewer: ViewerParameters,
 ): Promise<T['State'] | undefined> {
   await lockRow(trx, resource.kind, id)
-  return await resource.read(trx, id, viewer) // read after the lock: an earlier read would miss a change made while waiting
+  const state = await resource.read(trx, id, viewer) // read after the lock: an earlier read would miss a change made while waiting
+  if (state !== undefined && resource.act === 'creation') state.isNew = true
+  return state
 }
 
 /** Stores a decision with its audit row in a transaction that holds the row's lock. Returns the stored version. Throws `Unavailable` if the viewer's rights changed. */
@@ -32,9 +34,11 @@ export async function storeDecision<T extends ResourceTypes>(
 ): Promise<number> {
   if (decision.changes.length === 0) return state.version
   const entry = entryOf(resource, state, decision, actor)
-  const row = await resource.writing(state, decision, viewer, entry, true)(trx)
-  if (row === undefined) throw new Unavailable('overloaded', `Rights changed meanwhile. ${TRY_AGAIN}`, 'not_applied')
-  return row.version
+  const version = await resource.write(trx, state, decision, viewer, entry)
+  if (version === undefined)
+    throw new Unavailable('overloaded', `Rights changed meanwhile. ${TRY_AGAIN}`, 'not_applied')
+  await resource.writeRest(trx, state, decision, viewer)
+  return version
 }
 
 /**

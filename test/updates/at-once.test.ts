@@ -181,13 +181,13 @@ t.test('round trips to the database, authentication included, when nobody else i
   const unknown = mintToken('person').token
   const cases: [string, () => Promise<LightMyRequestResponse>, status: number, statements: number][] = [
     ['an agent update that changes a column', () => updateAgent({ description: 'two' }), 200, 2],
-    ['relations', () => updateAgent({ label_ids: [1, 2], document_set_ids: [], users: [] }), 200, 2],
-    ['an agent update that attaches tools', () => updateAgent({ tool_ids: [10, 13] }), 200, 2],
+    ['relations', () => updateAgent({ label_ids: [1, 2], document_set_ids: [], users: [] }), 200, 10],
+    ['an agent update that attaches tools', () => updateAgent({ tool_ids: [10, 13] }), 200, 10],
     ['an agent update that changes nothing', () => updateAgent(relations), 200, 2],
-    ['a dry run', () => updateAgent({ description: 'three' }, '?dry_run=true'), 200, 4],
+    ['a dry run', () => updateAgent({ description: 'three' }, '?dry_run=true'), 200, 2],
     ['a dry run with an empty mask', () => updateAgent({}, '?update_mask=&dry_run=true'), 200, 2],
     ['return=minimal', () => updateAgent({ description: 'four' }, '', alice, { prefer: 'return=minimal' }), 204, 2],
-    ['a tool update', () => updateTool({ definition, custom_headers: [{ key: 'X-Key', value: 'two' }] }), 200, 2],
+    ['a tool update', () => updateTool({ definition, custom_headers: [{ key: 'X-Key', value: 'two' }] }), 200, 7],
     ['a tool update that changes nothing', () => updateTool({}), 200, 2],
     ['a validation', () => validate(ITEMS), 200, 1],
     ['a faulty agent update', () => updateAgent({ num_chunks: 'many' }), 422, 1],

@@ -1,4 +1,5 @@
 import { type Kysely, sql } from 'kysely'
+import { OPERATOR, viewerWithValues } from '../../auth/viewer.js'
 import type { ShareLevel, Tables } from '../../db/tables.js'
 import type { Loc } from '../../errors.js'
 import {
@@ -76,7 +77,9 @@ export async function readPersonaStates(
   ids: readonly number[],
 ): Promise<Map<number, PersonaState>> {
   const { rows } = await sql<{ state: PersonaState }>`
-    select ${personaState(sql`null::uuid`)} as state from persona p where p.id = any(${ids}::integer[])`.execute(db)
+    select ${personaState(viewerWithValues(OPERATOR))} as state from persona p where p.id = any(${ids}::integer[])`.execute(
+    db,
+  )
   return new Map(rows.map(({ state }) => [state.id, state]))
 }
 

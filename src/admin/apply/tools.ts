@@ -113,7 +113,7 @@ export async function changeNotes(
   const origins = (text = '{}') => originsOf(JSON.parse(text))
   const stored = origins(await definitionText(db, state.definition_hash))
   const beside = originsBeside({ origins: origins(given.fields.definition?.text) }, stored)
-  return decideAsOperator(state, given, vault, { oauthConfigLinkable: true, ...beside }).notes
+  return decideAsOperator(state, given, vault, { oauthConfigLinkable: true, oauthConfigName: null, ...beside }).notes
 }
 
 /** Describes the effect of a new definition, or of other headers, on the model that calls the tool. For a first definition, lists its operations. */
@@ -180,6 +180,7 @@ function blankTool(id: number): ToolState {
     headers: [],
     managed_as: 'all',
     definition_bytes: 0,
+    oauth_config_name: null,
     recent: [],
     read_at_ms: 0,
     received_ms: 0,
