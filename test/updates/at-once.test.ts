@@ -176,19 +176,28 @@ t.test('round trips to the database, authentication included, when nobody else i
     const { statusCode } = await answer()
     return { statusCode, statements: database.counters.statements - before.statements }
   }
-  const relations = { tool_ids: [10, 13], label_ids: [1, 2], document_set_ids: [], users: [] }
-  const definition = definitionOf(11)
+  const change = (fields: object, query = '', headers = {}) =>
+    call('PATCH', `/persona/${ALICES_AGENT}?update_mask=${Object.keys(fields)}${query}`, {
+      token: alice,
+      body: fields,
+      headers,
+    })
+  await change({}) // definitions are kept now
   const unknown = mintToken('person').token
+  const headers = [{ key: 'X-Key', value: 'two' }]
   const cases: [string, () => Promise<LightMyRequestResponse>, status: number, statements: number][] = [
-    ['an agent update that changes a column', () => updateAgent({ description: 'two' }), 200, 2],
-    ['relations', () => updateAgent({ label_ids: [1, 2], document_set_ids: [], users: [] }), 200, 10],
-    ['an agent update that attaches tools', () => updateAgent({ tool_ids: [10, 13] }), 200, 10],
-    ['an agent update that changes nothing', () => updateAgent(relations), 200, 2],
-    ['a dry run', () => updateAgent({ description: 'three' }, '?dry_run=true'), 200, 2],
-    ['a dry run with an empty mask', () => updateAgent({}, '?update_mask=&dry_run=true'), 200, 2],
-    ['return=minimal', () => updateAgent({ description: 'four' }, '', alice, { prefer: 'return=minimal' }), 204, 2],
-    ['a tool update', () => updateTool({ definition, custom_headers: [{ key: 'X-Key', value: 'two' }] }), 200, 7],
-    ['a tool update that changes nothing', () => updateTool({}), 200, 2],
+    ['an agent update that changes a column', () => change({ description: 'two' }), 200, 2],
+    ['return=minimal', () => change({ description: 'three' }, '', { prefer: 'return=minimal' }), 204, 2],
+    ['with a key', () => change({ description: 'four' }, '', { 'idempotency-key': 'one' }), 200, 9],
+    ['new labels', () => change({ label_ids: [1, 2] }), 200, 9],
+    ['fewer labels', () => change({ label_ids: [1] }), 200, 7],
+    ['an agent update that changes nothing', () => change({ label_ids: [1] }), 200, 2],
+    ['a dry run', () => change({ description: 'five' }, '&dry_run=true'), 200, 2],
+    ['a read of an agent', () => call('GET', `/persona/${ALICES_AGENT}`, { token: alice }), 200, 1],
+    ['a tool update', () => updateTool({ name: 'two' }), 200, 2],
+    ['a new definition', () => updateTool({ definition: definitionOf(11) }), 200, 2],
+    ['headers', () => updateTool({ custom_headers: headers }), 200, 7],
+    ['a tool update that changes nothing', () => updateTool({}), 200, 3],
     ['a validation', () => validate(ITEMS), 200, 1],
     ['a faulty agent update', () => updateAgent({ num_chunks: 'many' }), 422, 1],
     ['a faulty definition', () => validate({}), 422, 1],
