@@ -1,6 +1,6 @@
 import { type Kysely, type RawBuilder, sql } from 'kysely'
 import type { ResourceKind, Tables } from '../db/tables.js'
-import { shownHeaders } from '../tool/rules.js'
+import { shownHeaders } from '../tool/headers.js'
 import { isInt4 } from '../validation/vocabulary.js'
 import { readToolStates } from './apply/tools.js'
 import { readReferences } from './apply/words.js'

@@ -8,8 +8,8 @@ import { inTransaction } from '../db/transaction.js'
 import { Forbidden, InvalidRequest, Refused, VersionNotFound, VersionUnusable } from '../errors.js'
 import type { Actor } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
-import { inSnapshot, type Past, readPast } from '../updates/past.js'
-import type { Job, VersionedResource } from '../updates/resource.js'
+import { inSnapshot, readPast } from '../updates/past.js'
+import type { Job, Past, VersionedResource } from '../updates/resource.js'
 import { changeAsOperator } from '../updates/write.js'
 import {
   BLANK_AGENT,

@@ -1,6 +1,6 @@
 import { type Static, Type } from '@sinclair/typebox'
 import type { Fault, Loc } from '../errors.js'
-import { looksRedacted } from '../secrets/redaction.js'
+import { looksRedacted, redactionOf } from '../secrets/redaction.js'
 import { text } from '../validation/vocabulary.js'
 
 /** A header name: `token` of RFC 9110, section 5.6.2. */
@@ -121,4 +121,14 @@ function doubtOf(name: string, value: string): string | undefined {
   const isLine =
     line !== undefined && (folded(line) === folded(name) || /^(?:authorization|cookie|x-.*|api-?key)$/i.test(line))
   return isLine ? 'looks like a whole header line with its name' : undefined
+}
+
+/** Returns the redaction of a stored header. */
+export function shownRedaction(header: { fingerprint: string }): string {
+  return redactionOf(Buffer.from(header.fingerprint, 'hex'))
+}
+
+/** Returns headers as answers and audit rows show them: name and redaction. */
+export function shownHeaders(headers: { name: string; fingerprint: string }[]): Header[] {
+  return headers.map(header => ({ key: header.name, value: shownRedaction(header) }))
 }

@@ -10,7 +10,7 @@ import { changedValues, fieldVersions } from '../updates/statements.js'
 import { isInt4 } from '../validation/vocabulary.js'
 import { definitionsOf, definitionText, factsOf, noteFacts } from './definition-cache.js'
 import { BLANK_TOOL, COLUMNS, type ToolContent } from './fields.js'
-import type { Header } from './headers.js'
+import { type Header, shownHeaders } from './headers.js'
 import {
   askedChanges,
   decideTool,
@@ -18,7 +18,6 @@ import {
   type References,
   requireHistory,
   requireManageable,
-  shownHeaders,
   type ToolDecision,
   type ToolUpdate,
 } from './rules.js'

@@ -7,16 +7,9 @@ import { inSnapshot, readPast } from '../updates/past.js'
 import type { Job, VersionedResource } from '../updates/resource.js'
 import { definitionText, noteFacts } from './definition-cache.js'
 import type { ToolContent } from './fields.js'
-import type { Header } from './headers.js'
+import { type Header, shownHeaders } from './headers.js'
 import { type ToolTypes, toolResource } from './resource.js'
-import {
-  contentOf,
-  type References,
-  requireManageable,
-  shownHeaders,
-  type ToolDecision,
-  type ToolUpdate,
-} from './rules.js'
+import { contentOf, type References, requireManageable, type ToolDecision, type ToolUpdate } from './rules.js'
 import type { ToolState } from './snapshot.js'
 
 /* Restores an earlier version of a tool as a new version, without its secrets. */

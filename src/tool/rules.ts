@@ -6,7 +6,7 @@ import { requireDeploymentKey, secretUnavailable, type Vault } from '../secrets/
 import type { Change } from '../updates/audit.js'
 import type { Decision, UpdateRequest } from '../updates/resource.js'
 import { BLANK_TOOL, COLUMNS, FIELDS, type ToolContent } from './fields.js'
-import { type Header, headerFaults, headerNotes } from './headers.js'
+import { type Header, headerFaults, headerNotes, shownHeaders, shownRedaction } from './headers.js'
 import type { StoredHeader, ToolState } from './snapshot.js'
 
 /** A definition that passed the check: its JSON text and the text's SHA-256 in hex. */
@@ -290,11 +290,6 @@ function sameName(header: StoredHeader, name: string): boolean {
   return header.name.toLowerCase() === name.toLowerCase()
 }
 
-/** Returns the redaction of a stored header. */
-export function shownRedaction(header: { fingerprint: string }): string {
-  return redactionOf(Buffer.from(header.fingerprint, 'hex'))
-}
-
 /** Returns the fields that differ, in the order of the table. `headers` is null if the stored ones stay. */
 export function changedFields(state: ToolState, content: ToolContent, headers: PlannedHeader[] | null): Change[] {
   return FIELD_NAMES.flatMap((field): Change[] => {
@@ -318,9 +313,4 @@ function isSealedAnew(header: PlannedHeader): boolean {
 function sameHeaders(before: { name: string; fingerprint: string }[], after: typeof before): boolean {
   const marks = (list: typeof before) => JSON.stringify(list.map(header => [header.name, header.fingerprint]))
   return marks(before) === marks(after)
-}
-
-/** Returns headers as answers and audit rows show them: name and redaction. */
-export function shownHeaders(headers: { name: string; fingerprint: string }[]): Header[] {
-  return headers.map(header => ({ key: header.name, value: shownRedaction(header) }))
 }

@@ -6,7 +6,7 @@ import { anyOf, hexOf, lit, named, on, queries } from '../db/statements/queries.
 import type { VersionedState } from '../updates/resource.js'
 import { columnValue, versionedState } from '../updates/statements.js'
 import { COLUMNS, type ToolContent } from './fields.js'
-import { shownHeaders } from './rules.js'
+import { shownHeaders } from './headers.js'
 import { SNAPSHOT_FIELDS } from './schema.js'
 
 /* What is read of tools, and how answers show them. */

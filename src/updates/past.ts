@@ -6,15 +6,9 @@ import type { ResourceKind, Tables } from '../db/tables.js'
 import { ResourceNotFound, SnapshotTooLarge, VersionGone, VersionNotFound } from '../errors.js'
 import { changesOf } from './audit-rows.js'
 import { inOneSnapshot } from './read.js'
-import type { Job, ReadRequest, ResourceTypes } from './resource.js'
+import type { Job, Past, ReadRequest, ResourceTypes } from './resource.js'
 
 /* Earlier versions. They are rebuilt from the current row and the old values in the audit rows since, so they reach as far back as these. */
-
-/** An earlier version, and the old value of each field that changed since, as in the audit rows. */
-export interface Past {
-  version: number
-  values: Readonly<Record<string, unknown>>
-}
 
 const NOUN = { persona: 'agent', tool: 'tool' } as const
 

@@ -7,7 +7,6 @@ import type { Executor } from '../db/statements/statement.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
 import type { Actor, AuditEntry, Change } from './audit.js'
 import type { RequestKey } from './idempotency.js'
-import type { Past } from './past.js'
 import type { Precondition } from './tag.js'
 
 /* The interface between the engine and a kind of resource: state, request, decision and statements. */
@@ -166,6 +165,12 @@ export interface Job<T extends ResourceTypes, Request extends ReadRequest = T['R
   database: Database
   resource: VersionedResource<T>
   request: Request
+}
+
+/** An earlier version, and the old value of each field that changed since, as in the audit rows. */
+export interface Past {
+  version: number
+  values: Readonly<Record<string, unknown>>
 }
 
 /** Renders an earlier version; `isRead` as in `snapshot`. Calls `requireSize` with the bytes of its definitions first. Throws `VersionGone`. */

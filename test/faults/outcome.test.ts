@@ -1,6 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
-import { mintToken } from '../../src/auth/token.js'
 import { generateKey } from '../../src/secrets/key-ring.js'
 import { REQUIRED_FIELDS } from '../app.js'
 import { DEFINITION } from '../matrix-organisation.js'
@@ -73,26 +72,19 @@ for (const target of [AGENT, TOOL]) {
   )
 }
 
-t.test(
-  '503 applied when the update of a key is stored and its answer cannot be read; again it is answered',
-  async t => {
-    for (const target of [AGENT, TOOL]) {
-      const description = `kept for its key ${target.kind}`
-      const headers = { 'idempotency-key': `"${target.kind}"` }
-      loseCommitAfter([description], () => {
-        proxy.onForward = data => !data.includes('repeatable read') // the transaction that reads the answer of a key
-      })
-      const answer = await send(service, target, { description }, undefined, headers)
-      t.match(answer, { status: 503, body: { reason: 'database_unreachable', outcome: 'applied' } })
-      const again = await send(service, target, { description }, undefined, headers)
-      t.match(again, { status: 503, body: { outcome: 'applied' } }, 'a repetition says no less')
-      passAll()
-      const answered = await send(service, target, { description }, undefined, headers)
-      t.match(answered, { status: 200, body: { description } })
-      t.equal(await auditRows(description), 1)
-    }
-  },
-)
+t.test('200 for the update of a key whose commit lost its answer, and again the answer of it', async t => {
+  for (const target of [AGENT, TOOL]) {
+    const description = `kept for its key ${target.kind}`
+    const headers = { 'idempotency-key': `"${target.kind}"` }
+    loseCommitAfter([description])
+    const answer = await send(service, target, { description }, undefined, headers)
+    t.match(answer, { status: 200, body: { description } })
+    passAll()
+    const answered = await send(service, target, { description }, undefined, headers)
+    t.match(answered, { status: 200, body: { description } })
+    t.equal(await auditRows(description), 1)
+  }
+})
 
 t.test('503 unknown, not not_applied, for a repetition whose key could not be looked up', async t => {
   const description = 'kept, and not found'
@@ -259,11 +251,7 @@ for (const target of [AGENT, TOOL]) {
       const key = { 'idempotency-key': `"hung back ${kind}"` }
       const answer = await hung.restore(service, key)
       passAll()
-      t.match(answer, { status: 503, body: { outcome: 'unknown' } })
-      t.match(
-        answer.body.detail,
-        'Whether the restoration was applied is not known. Repeat it with the same Idempotency-Key',
-      )
+      t.match(answer, { status: 503, body: { outcome: 'not_applied' } }, 'the commit was never sent')
       for (const pid of pids) signal(pid, 'SIGCONT')
       for (const by of [service, direct, service]) {
         await until(async () => ![409, 503].includes((await hung.restore(by, key)).status))
@@ -291,34 +279,6 @@ for (const target of [AGENT, TOOL]) {
     t.ok((told.get('applied') ?? 0) > 1 && (told.get('not_applied') ?? 0) > 1, JSON.stringify([...told]))
   })
 }
-
-t.test('503 applied, and no version, for a minimal answer to who by then does not see the agent any more', async t => {
-  const [user] = await cluster.query<{ id: string }>(
-    `insert into user_account (email, kind) values ('editor@example.com', 'person') returning id`,
-  )
-  const { token: own, hash } = mintToken('person')
-  await cluster.query('insert into token (hash, user_id) values ($1, $2)', [hash, user?.id])
-  const headers = { authorization: `Bearer ${own}`, prefer: 'return=minimal' }
-  await cluster.query('update persona set is_public = false where id = 1')
-  for (const [stays, status] of [
-    [true, 204],
-    [false, 503],
-  ] as const) {
-    const description = `minimal ${status}`
-    await cluster.query(`insert into persona_user (persona_id, user_id, level) values (1, $1, 'editor')`, [user?.id])
-    loseAnswerTo(description, () => {
-      proxy.onForward = () => false
-    })
-    const answering = send(service, AGENT, { description }, undefined, headers)
-    await until(async () => (await auditRows(description)) === 1)
-    if (!stays) await cluster.query('delete from persona_user where user_id = $1', [user?.id])
-    passAll()
-    const answer = await answering
-    t.equal(answer.status, status)
-    if (!stays) t.match(answer, { etag: undefined, body: { outcome: 'applied' } })
-    await cluster.query('delete from persona_user where user_id = $1', [user?.id])
-  }
-})
 
 t.test('422 not_found when a reference is deleted at the same moment', async t => {
   const [label] = await cluster.query<{ id: number }>(`insert into label (name) values ('short-lived') returning id`)

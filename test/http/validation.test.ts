@@ -74,7 +74,7 @@ t.test('200: a handler gets typed values, and a body as it was sent', async t =>
     params: { item_id: 1 },
     query: { dry_run: true, update_mask: ['name', 'size'] },
     ifMatch: { kind: 'tags', tags: ['"b"'] },
-    prefer: { strict: true, minimal: false, merges: false },
+    prefer: { strict: true, minimal: false },
     body: RIGHT,
   })
   const other = { ...RIGHT, more: { b: null, a: [] } }

@@ -38,7 +38,7 @@ const REQUESTS: [method: string, query: string, body?: unknown, headers?: Record
   ['PATCH', '', REQUIRED_FIELDS, { 'if-match': '"persona-3-1"' }],
   ['PATCH', '', REQUIRED_FIELDS, { 'if-match': '"persona-3-99"' }],
   ['PATCH', '?update_mask=name', NAME, { 'idempotency-key': '"one"' }],
-  ['PATCH', '?update_mask=name', NAME, { 'if-match': '"persona-3-1"', prefer: 'merge=fields' }],
+  ['PATCH', '?update_mask=name', NAME, { 'if-match': '"persona-3-1"' }],
   ['PATCH', '', { name: 1 }],
   ['PATCH', '', '{'],
 ]

@@ -118,7 +118,7 @@ const fields = fc.record(
   { requiredKeys: [] },
 )
 const step = fc.oneof(
-  { weight: 14, arbitrary: fc.record({ kind: fc.constant('put' as const), id: ids, fields, merges: fc.boolean() }) },
+  { weight: 14, arbitrary: fc.record({ kind: fc.constant('put' as const), id: ids, fields }) },
   {
     weight: 2,
     arbitrary: fc.record({ kind: fc.constant('past' as const), id: ids, ago: fc.nat(5) }),
@@ -164,8 +164,7 @@ async function take(one: Step): Promise<number> {
   const { custom_headers: masks } = tool
   const both = [...masks.filter(({ key }) => key === 'X-Key'), { ...MINE, key: 'X-Other' }]
   const body = { ...rest, ...(which && { custom_headers: { masks, none: [], mine: [MINE], both }[which] }) }
-  const stale = { 'if-match': `"tool-${one.id}-${Math.max(1, version - 2)}"`, prefer: 'merge=fields' }
-  return (await put(manager, one.id, body, one.merges ? stale : {})).statusCode
+  return (await put(manager, one.id, body)).statusCode
 }
 
 /** What of the tool reaches an origin that it must not reach. */

@@ -11,7 +11,7 @@ import { worldDatabase } from '../world.js'
  * Every test waits for an answer while what would hold it up goes on.
  */
 
-const env = { DATABASE_POOL_SIZE: '6', STATEMENT_TIMEOUT_MS: '120000', LOCK_TIMEOUT_MS: '120000' }
+const env = { DATABASE_POOL_SIZE: '12', STATEMENT_TIMEOUT_MS: '120000', LOCK_TIMEOUT_MS: '120000' }
 const world = await worldDatabase(t)
 const database = openUrl(world.url, readConfig(env))
 t.teardown(() => database.close())

@@ -9,13 +9,13 @@ import { type Fault, InvalidRequest, type Loc, Unavailable } from '../../errors.
 import type { Vault } from '../../secrets/vault.js'
 import { BLANK_TOOL, type ToolContent } from '../../tool/fields.js'
 import { namesBeside } from '../../tool/function-names.js'
+import { shownRedaction } from '../../tool/headers.js'
 import { toolCreation } from '../../tool/life.js'
 import { originsBeside, toolResource } from '../../tool/resource.js'
 import {
   changedFields,
   decideTool,
   type References,
-  shownRedaction,
   type ToolDecision,
   type ToolUpdateFields,
 } from '../../tool/rules.js'

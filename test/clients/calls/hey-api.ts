@@ -117,15 +117,5 @@ const minimal = await updatePersona({
 })
 check(minimal.response?.status === 204, '204: no record')
 
-const tag = first.response?.headers.get('etag') ?? ''
-const merging = await updatePersona({
-  client,
-  path,
-  query: { update_mask: 'description' },
-  body: { description: 'Merged' },
-  headers: { 'if-match': tag, prefer: 'merge=fields' },
-})
-check(merging.data?.name === 'Minimal', '200: merged over another field')
-
 const { data: record } = await readPersona({ client, path })
 check(record !== undefined && record.tools.length > 0, '200: an agent')

@@ -115,17 +115,6 @@ const minimal = await client.PATCH('/persona/{persona_id}', {
 })
 check(minimal.response.status === 204 && minimal.error === undefined, '204: no record')
 
-const merged = await client.PATCH('/persona/{persona_id}', {
-  params: {
-    ...agent,
-    query: { update_mask: 'description' },
-    header: { 'if-match': first.response.headers.get('etag') ?? '', prefer: 'merge=fields' },
-  },
-  body: { description: 'Merged' },
-})
-check(merged.response.headers.get('preference-applied') === 'merge=fields', '200: merged over another field')
-check(merged.data?.name === 'Minimal', '200: with what others made')
-
 const { data: record } = await client.GET('/persona/{persona_id}', { params: agent })
 check(record !== undefined && record.tools.length > 0, '200: an agent')
 
