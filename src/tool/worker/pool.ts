@@ -17,7 +17,7 @@ import {
 
 export const WORKERS_MAX = Math.min(2, availableParallelism())
 
-const IDLE_MS = 5_000
+const IDLE_MS = 15_000
 
 /** A larger young generation makes checks no faster, and stays resident. */
 const YOUNG_MIB_MAX = 12
