@@ -45,9 +45,9 @@ export async function resourceId(
     const hint = named === '' ? '' : `: a name alone finds none, say ${REFERENCE}; the name is that of ${named}`
     throw new Refusal(`there is no ${noun} ${text}${hint}`)
   }
-  if (others.length > 0) throw new Refusal(`several ${noun}s have the name ${text}: say which id, ${ids}`)
   if (!one.alive && !deleted)
     throw new Refusal(`there is no ${noun} ${text}: ${noun} ${one.id} was ${await deletionOf(db, kind, one.id)}`)
+  if (others.length > 0) throw new Refusal(`several ${noun}s have the name ${text}: say which id, ${ids}`)
   return one.id
 }
 

@@ -1,3 +1,4 @@
+import { sql } from 'kysely'
 import { personaAccess } from '../auth/access.js'
 import { isAdmin, visibleAgents } from '../auth/caller.js'
 import { anyOf } from '../db/statements/queries.js'
@@ -14,10 +15,13 @@ export const personaCreation: VersionedResource<PersonaTypes> = {
   act: 'creation',
   facts: async (db, state, request) => {
     const references = await personaResource.facts(db, state, request)
+    const { name = '' } = request.fields
+    // Held until the commit: of two creations below `/api` at a time, the second finds the first.
+    if (request.isToday) await sql`select pg_advisory_xact_lock(hashtext(${name}))`.execute(db)
     const named = db
       .selectFrom('persona')
       .select('id')
-      .where('name', '=', request.fields.name ?? '')
+      .where('name', '=', name)
       .where('deleted', '=', false)
       .where('id', '<>', state.id)
       .$if(!isAdmin(request.caller), query => query.where('owner_id', '=', request.caller.userId))
@@ -44,8 +48,8 @@ export const personaDeletion: VersionedResource<PersonaTypes> = {
   requireRights: requireDeletable,
 }
 
-/** The most agents that one deletion takes a tool off. */
-const RELEASED_MAX = 1_000
+/** The most agents that one deletion takes a tool off. More keep it, and so the tool stays. */
+const RELEASED_MAX = 100
 
 /** Detaches a tool from deleted agents, or from those that the caller may update, each with a new version. Other agents keep it. */
 export const releaseTool: ReleaseTool = async (trx, id, actor, viewer, caller) => {
@@ -61,8 +65,9 @@ export const releaseTool: ReleaseTool = async (trx, id, actor, viewer, caller) =
       query.where(({ cast, val }) => personaAccess(cast(val(viewer.user), 'uuid')), 'in', ['owner', 'editor']),
     )
     .orderBy('p.id') // the order of locks
-    .$if(caller !== undefined, query => query.limit(RELEASED_MAX))
+    .$if(caller !== undefined, query => query.limit(RELEASED_MAX + 1))
     .execute()
+  if (caller !== undefined && agents.length > RELEASED_MAX) return []
   const released: number[] = []
   for (const agent of agents) {
     const state = await lockState(trx, personaResource, agent.id, viewer)

@@ -50,7 +50,7 @@ export function rootRequest(
   return { ...(creates && { num_chunks: NEW_AGENT.num_chunks }), ...body, ...named }
 }
 
-/** The faults of fields that are not kept and hold anything but null or what `fields` says they take. An empty list of shares would remove them. */
+/** The faults of fields that this service does not keep. `null` is accepted, and an empty list where `fields` says so. */
 export function notKept(body: Readonly<Record<string, unknown>>, fields: Readonly<Record<string, string>>): Fault[] {
   return Object.entries(fields).flatMap(([name, taken]) => {
     const value = body[name] ?? null

@@ -42,14 +42,20 @@ export function registerDeleteTool(app: FastifyInstance, options: DeletionOption
     async (request, reply) => {
       const { tool_id: id } = request.params
       if (id === undefined) throw new ResourceNotFound('tool')
-      const asked = { ...deleterOf('tool', id, request, request.query, request.headers, options), release, detaches }
+      const asked = {
+        ...deleterOf('tool', id, request, request.query, request.headers, options),
+        release,
+        detaches,
+        detached: new Set<number>(),
+      }
       const prefetched = request.prefetched as ToolState | null // the route's lookup sets it
       const deleted = await withScopeTold(database, asked, id, () =>
         deleteOnce(database, toolDeletion, asked, prefetched),
       )
       const lost = asked.dryRun ? (deleted.decision?.notes ?? []) : []
-      const detached = deleted.decision?.detached ?? []
-      const taken = detached.length === 0 ? [] : [`it was taken off the agents ${detached.join(', ')}`]
+      const verb = asked.dryRun ? 'would be' : 'was'
+      const taken =
+        asked.detached.size === 0 ? [] : [`it ${verb} taken off the agents ${[...asked.detached].join(', ')}`]
       const warnings = [...lost, ...taken, ...deleted.overwritten.map(overwriteWarning)]
       return answerUpdate(reply, 'tool', asked, deleted, warnings, { isGone: true })
     },

@@ -44,16 +44,23 @@ export async function sharedNames(db: Kysely<Tables>, toolIds: readonly number[]
   return warnings.slice(0, WARNINGS_MAX)
 }
 
-/** Warns of such functions of an agent that got a tool by this decision. */
+/** Warns of such functions of an agent that got a tool by this decision. The change is stored by then, so a failed reading answers none. */
 export async function attachedNames(
   db: Kysely<Tables>,
   decision: { attached: { tool_ids?: readonly unknown[] }; content: { tool_ids: readonly number[] } } | null,
 ): Promise<string[]> {
-  return decision?.attached.tool_ids?.length ? await sharedNames(db, decision.content.tool_ids) : []
+  return decision?.attached.tool_ids?.length ? await sharedNames(db, decision.content.tool_ids).catch(() => []) : []
 }
 
-/** Warns of a tool's function `names` that another tool has too, on one agent that the caller sees; the operator is no caller. */
-export async function namesBeside(
+/**
+ * Warns of a tool's function `names` that another tool has too, on one agent that the caller sees; the operator is no caller. A failed
+ * reading answers none.
+ */
+export async function namesBeside(...asked: Parameters<typeof namesOfOthers>): Promise<string[]> {
+  return await namesOfOthers(...asked).catch(() => [])
+}
+
+async function namesOfOthers(
   db: Kysely<Tables>,
   { id, name }: { id: number; name: string },
   names: readonly string[],
@@ -89,7 +96,7 @@ export async function namesBeside(
 
 function warningOf(name: string, one: Pick<NamedTool, 'id' | 'name'>, other: Pick<NamedTool, 'id' | 'name'>): string {
   const [first, second] = [one, other].map(tool => `${tool.id} (${tool.name})`)
-  return `tools ${first} and ${second} both have a function ${name}: models refuse an agent with both`
+  return `tools ${first} and ${second} both have a function ${name}: model vendors refuse an agent that has both`
 }
 
 /** Returns the names of functions by the definition's hash: those of its check, else by the operationIds of the stored text. */

@@ -30,33 +30,34 @@ interface ToolDeletion extends UpdateRequest {
   release: ReleaseTool
   /** True if the tool is taken off the agents that the caller may update. Other agents still prevent the deletion. */
   detaches: boolean
+  /** The agents that lost the tool, in any try under the lock. */
+  detached: Set<number>
 }
 
-interface DeletionTypes extends Omit<ToolTypes, 'Request' | 'Decision' | 'Facts'> {
+interface DeletionTypes extends Omit<ToolTypes, 'Request' | 'Facts'> {
   Request: ToolDeletion
-  Decision: ToolDecision & { detached: number[] }
-  /** The agents that lost the tool. */
-  Facts: number[]
+  Facts: true
 }
 
 /** Removes a tool with its sealed secrets. Its audit rows stay. */
 export const toolDeletion: VersionedResource<DeletionTypes> = {
   ...toolResource,
   act: 'deletion',
-  facts: async (db, state, { release, detaches, actor, caller }) => {
+  facts: async (db, state, { release, detaches, detached, actor, caller }) => {
     requireManageable(state)
     const trx = db as Transaction<Tables> // a deletion is never alone
     const [{ id, managed_as }, viewer] = [state, viewerParameters(caller)]
-    // A group's manager manages the tool by those agents. Before the tool's lock: who attaches it meanwhile holds the lock of an agent.
-    const detached = detaches && managed_as !== 'group' ? await release(trx, id, actor, viewer, caller) : []
+    // A group manager may manage the tool only through these agents, so they stay. Agents are locked before the tool, as attaching does.
+    const released = detaches && managed_as !== 'group' ? await release(trx, id, actor, viewer, caller) : []
+    for (const agent of released) detached.add(agent)
     await trx.selectFrom('tool').select('id').where('id', '=', id).forUpdate().execute()
     await requireUnused(trx, id, caller)
     await release(trx, id, actor, viewer)
-    return detached
+    return true
   },
-  decide: (state, _, detached) => {
+  decide: state => {
     requireManageable(state)
-    return decideRemoval(state, detached)
+    return decideRemoval(state)
   },
   asked: state => decideRemoval(state).changes,
   isAlone: () => false,
@@ -69,7 +70,7 @@ export const toolDeletion: VersionedResource<DeletionTypes> = {
 }
 
 /** Decides a removal. The last audit row records it, so `audit verify` knows why the tool is missing. */
-export function decideRemoval(state: ToolState, detached: number[] = []): DeletionTypes['Decision'] {
+export function decideRemoval(state: ToolState): ToolDecision {
   const changes = [
     { field: 'definition', from: state.definition_hash, to: null },
     { field: 'removed', from: false, to: true },
@@ -77,7 +78,6 @@ export function decideRemoval(state: ToolState, detached: number[] = []): Deleti
   const names = state.headers.map(({ name }) => name)
   return {
     content: contentOf(state),
-    detached,
     ...{ changes, definition: null, headers: null, linksOauthConfig: false, needsOrigins: false },
     notes: names.length === 0 ? [] : [`its secrets are lost: ${names.join(', ')}`],
   }

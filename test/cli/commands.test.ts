@@ -216,6 +216,9 @@ t.test('an agent is made, found by its owner and name, and is a whole update for
   t.equal((await apply({ agents: [{ id: 901, name: 'Porter', owner: 'alice@example.com' }] })).status, 0)
   const several = await agentctl(['agent', 'show', 'alice@example.com/Porter'])
   t.match(several, { status: 1, stderr: /several agents have the name .*: say which id, \d+, 901/ })
+  for (const deleted of [id, 901]) await call('DELETE', `/persona/${deleted}`, { token: admin })
+  const gone = await agentctl(['token', 'create', '--for', 'alice@example.com', '--agent', 'alice@example.com/Porter'])
+  t.match(gone, { status: 1, stderr: new RegExp(`agent ${id} was deleted at`) })
 })
 
 t.test('1: no command finds an agent or tool by a name that another person gave it', async t => {

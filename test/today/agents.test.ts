@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import { sql } from 'kysely'
 import t from 'tap'
 import { verifyAudit } from '../../src/admin/audit-verification.js'
 import { worldApp } from '../app.js'
@@ -235,6 +236,16 @@ t.test(
     t.equal((await post(alice)).statusCode, 201, 'deleted agents do not count')
   },
 )
+
+t.test('400 for one of two creations of a name at a time', async t => {
+  const trx = await database.db.startTransaction().execute()
+  await sql`lock table audit in share mode`.execute(trx) // no creation stores its audit row until the end of it
+  const creating = [1, 2].map(() => call('POST', '/api/persona', { token: alice, body: { ...SEVEN, name: 'Twice' } }))
+  const waiting = sql`select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`
+  while ((await waiting.execute(database.db)).rows.length < 2);
+  await trx.commit().execute()
+  t.strictSame((await Promise.all(creating)).map(({ statusCode }) => statusCode).sort(), [201, 400])
+})
 
 t.test('200 and 201 name the owner that users has: the owner needs no share', async t => {
   const warning = `users: ${ALICE} owns the agent, and was left out`

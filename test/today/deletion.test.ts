@@ -37,7 +37,8 @@ t.test('204: each agent of the caller loses the tool by a version of its own; at
   t.same(await hashOfEverything(database.db), before)
   const deleted = await remove(id)
   t.equal(deleted.statusCode, 204, deleted.body)
-  for (const answer of [dry, deleted]) t.match(warningsOf(answer), [`it was taken off the agents ${agents.join(', ')}`])
+  t.match(warningsOf(dry), [`it would be taken off the agents ${agents.join(', ')}`])
+  t.match(warningsOf(deleted), [`it was taken off the agents ${agents.join(', ')}`])
   for (const agent of agents) {
     const read = await call('GET', `/api/persona/${agent}`, { token: maker })
     t.match(read.json(), { tools: [] })
@@ -47,6 +48,17 @@ t.test('204: each agent of the caller loses the tool by a version of its own; at
   }
   t.equal((await call('GET', `/api/tool/${id}`, { token: maker })).statusCode, 404)
   t.strictSame((await verifyAudit(database.db)).findings, [])
+})
+
+t.test('409 for a tool on more than 100 agents of the caller: all keep it', async t => {
+  const id = await tool()
+  const agents: number[] = []
+  while (agents.length < 101) agents.push(await agentWith(id, `Agent ${agents.length}`))
+  const before = await hashOfEverything(database.db)
+  t.match(await remove(id), { statusCode: 409 })
+  t.same(await hashOfEverything(database.db), before)
+  await call('DELETE', `/persona/${agents.pop()}`, { token: maker })
+  t.equal((await remove(id)).statusCode, 204)
 })
 
 t.test('409 names the agents that stay, as far as the caller sees them, and changes nothing', async t => {

@@ -45,10 +45,11 @@ t.test('a Warning names two tools of one agent whose functions have one name, wh
   })
   t.match(restored.warning, wanted, 'restoring')
 
-  // A definition that this process has not checked, with escapes that jsonb refuses in another one.
+  // A definition that this process has not checked, with escapes that jsonb refuses in another one, and in the last a number.
   for (const [text, isFound] of [
     [JSON.stringify(named('read_it')).replace('Reads it', 'Reads this'), true],
     [JSON.stringify(named('read_it')).replace('Reads it', 'Reads \\u0000'), false],
+    [JSON.stringify(named('read_it')).replace('{', '{"x-size":1e200000,'), false],
   ] as const) {
     const hash = createHash('sha256').update(text).digest()
     await sql`insert into tool_definition (hash, content, size_bytes) values (${hash}, ${text}::json, 1)`.execute(
