@@ -251,7 +251,9 @@ for (const target of [AGENT, TOOL]) {
       const key = { 'idempotency-key': `"hung back ${kind}"` }
       const answer = await hung.restore(service, key)
       passAll()
-      t.match(answer, { status: 503, body: { outcome: 'not_applied' } }, 'the commit was never sent')
+      t.match(answer, { status: 503, body: { outcome: 'unknown' } })
+      const told = 'Whether the restoration was applied is not known. Repeat it with the same Idempotency-Key'
+      t.match(answer.body.detail, told)
       for (const pid of pids) signal(pid, 'SIGCONT')
       for (const by of [service, direct, service]) {
         await until(async () => ![409, 503].includes((await hung.restore(by, key)).status))
