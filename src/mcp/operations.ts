@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util'
 import type { CallToolResult, Tool } from '@modelcontextprotocol/server'
 import { type Static, type TObject, type TSchema, Type } from '@sinclair/typebox'
 import type { RoutePolicy } from '../auth/hook.js'
@@ -7,9 +8,8 @@ import { REQUEST_FIELDS as AGENT_FIELDS } from '../persona/fields.js'
 import { REQUEST_FIELDS as TOOL_FIELDS } from '../tool/fields.js'
 import { entityTag } from '../updates/tag.js'
 import { bodyCheck } from '../validation/body-check.js'
-import { enumeration, freeForm, INT4_MAX, identifier, nullable, text } from '../validation/vocabulary.js'
+import { enumeration, freeForm, INT4_MAX, identifier, isJsonObject, nullable, text } from '../validation/vocabulary.js'
 import { type Answer, type Body, type Call, faulty, refusal, refused, result, type ToolKind } from './answers.js'
-import { differences } from './differences.js'
 
 /* The tools that a model calls. Each is a few requests to the operations, which have all rules. */
 
@@ -101,7 +101,7 @@ function listed(kind: ToolKind): Operation {
     name: Type.Optional(text({ maxLength: NAME_LENGTH_MAX })),
     after: Type.Optional(identifier({ minimum: 0, maximum: INT4_MAX })),
   })
-  const description = `Lists ${kind}s with their etags, 50 at a time. name: exactly this; after: next of the page before.`
+  const description = `Lists ${kind}s with their etags, 50 at a time. name: exactly this; after: the \`next\` of the previous answer.`
   return operation(`list_${kind}s`, { permission: 'basic', resource }, description, input, async (ask, query) => {
     const answer = await ask('GET', read + queryOf(query))
     return answer.status === 200
@@ -113,7 +113,7 @@ function listed(kind: ToolKind): Operation {
 function shown(kind: ToolKind): Operation {
   const { resource, read } = KINDS[kind]
   const more = kind === 'agent' ? '; definitions of its tools are left out' : ''
-  const description = `Reads one ${kind} and its etag${more}. Header values are redactions: send one back to keep its value.`
+  const description = `Reads one ${kind} and its etag${more}. Header values are masks: send one back to keep its value.`
   const input = Type.Object({ id: ID })
   return operation(`get_${kind}`, { permission: 'basic', resource }, description, input, async (ask, { id }) => {
     const answer = await ask('GET', `${read}/${id}`)
@@ -150,15 +150,43 @@ function updating(kind: ToolKind, isPlan: boolean): Operation {
       headers: { 'if-match': etag, ...(prefer !== '' && { prefer }) },
     })
     if (answer.status >= 300) return refused(answer, call)
-    if (!isPlan) return result({ id, etag: answer.etag }, answer)
-    const stored = before?.body ?? {}
-    const unseen = Object.keys(fields).filter(name => name in stored && !(name in (answer.body ?? {}))) // only reads have them
-    const planned = { ...brief(answer.body), ...Object.fromEntries(unseen.map(name => [name, fields[name]])) }
-    const found = { id, etag: answer.etag, changes: differences(brief(stored), planned) }
+    if (before === undefined) return result({ id, etag: answer.etag }, answer)
+    if (before.status !== 200) return refused(before, call)
+    const stored = before.body ?? {}
+    const asked = Object.entries(fields).filter(([name]) => name in stored) // the answer lacks fields that only reads have
+    const planned = { ...stored, ...Object.fromEntries(asked), ...answer.body }
+    const found = { id, etag: answer.etag, changes: changesOf(brief(stored), brief(planned)).flatMap(inParts) }
     if (kind === 'agent' || !fields.definition) return result(found, answer)
     const { body } = await ask('POST', `${VALIDATE}?tool_id=${id}`, { body: { definition: fields.definition } })
     return result({ ...found, impact: body?.impact }, answer)
   })
+}
+
+interface Change {
+  field: string
+  /** The part of a definition. */
+  place?: string
+  from: unknown
+  to: unknown
+}
+
+/** The members that differ. What is absent is null. */
+function changesOf(before: Body, after: Body): Change[] {
+  return [...new Set([...Object.keys(before), ...Object.keys(after)])].flatMap(field => {
+    const [from = null, to = null] = [before[field], after[field]]
+    return isDeepStrictEqual(from, to) ? [] : [{ field, from, to }]
+  })
+}
+
+/** A change of a definition as those of its members, and of each of its paths; another change as it is. */
+function inParts({ field, from, to }: Change): Change[] {
+  if (field !== 'definition' || !isJsonObject(from) || !isJsonObject(to)) return [{ field, from, to }]
+  return changesOf(partsOf(from), partsOf(to)).map(change => ({ ...change, field, place: change.field }))
+}
+
+function partsOf({ paths, ...members }: Body): Body {
+  const each = Object.entries(paths ?? {}).map(([path, item]) => [`paths.${path}`, item])
+  return { ...members, ...Object.fromEntries(each) }
 }
 
 const UNSEEN = 'then nothing that you have not seen is overwritten.'
@@ -186,7 +214,7 @@ const validation = operation(
 const history = operation(
   'history',
   { permission: 'basic' },
-  'Who changed what of an agent, also a deleted one, or of a tool, newest first, and its etag. before: next of the page before.',
+  'Who changed what of an agent, also a deleted one, or of a tool, newest first, and its etag. before: the `next` of the previous answer.',
   Type.Object({ kind: KIND, id: ID, before: Type.Optional(ID) }),
   async (ask, { kind, id, before }) => {
     const { resource, read } = KINDS[kind]

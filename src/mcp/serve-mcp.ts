@@ -1,20 +1,20 @@
 import { isIP } from 'node:net'
-import type { Readable } from 'node:stream'
 import type { Server } from '@modelcontextprotocol/server'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { admits } from '../auth/hook.js'
-import { type Fault, Forbidden, InvalidRequest, type Loc } from '../errors.js'
-import { JSON_BOUNDS } from '../http/body.js'
-import { fault } from '../validation/faults.js'
+import { type Fault, Forbidden, type Loc } from '../errors.js'
 import { type Answer, type Body, faulty, refusal } from './answers.js'
 import { askWithin } from './inner.js'
-import { type Message, type MessageId, readMessage } from './message.js'
+import { idOf, readMessage } from './message.js'
 import { type Ask, OPERATIONS } from './operations.js'
 
 type McpOptions = { version: string; origins: readonly string[]; toolBodyBytes: number }
 
 /** More than a model writes, and than it reads: parsing more would hold up other requests. Larger ones go over HTTP. */
 const [BODY_BYTES_MAX, ANSWER_BYTES_MAX] = [2 ** 20, 2 ** 21]
+
+/** With these the request itself is refused. Clients end a session with any other status than 200, so the rest is 200 where it has an id. */
+const STATUSES_KEPT = [401, 403, 429, 500, 503]
 
 const SERVES = { capabilities: { tools: {} }, instructions: 'Read for the etag, plan, then store with this etag.' }
 
@@ -25,30 +25,26 @@ let sdk: Promise<Sdk> | undefined
 /** `POST /mcp`: the Model Context Protocol, stateless. What a tool does is a request of its caller to an operation of this application. */
 export function registerMcp(app: FastifyInstance, { version, origins, toolBodyBytes }: McpOptions): void {
   const bytesMax = Math.min(BODY_BYTES_MAX, toolBodyBytes)
-  const bounds = { ...JSON_BOUNDS.tool, nodesMax: JSON_BOUNDS.persona.nodesMax }
-  const ids = new WeakMap<FastifyRequest, MessageId | undefined>()
   app.register(async scope => {
     scope.removeAllContentTypeParsers()
-    scope.addContentTypeParser('*', async (request: FastifyRequest, stream: Readable) => {
-      return await readMessage(stream, bytesMax, bounds, id => ids.set(request, id))
-    })
+    scope.addContentTypeParser('*', { parseAs: 'buffer' }, (_, bytes, done) => done(null, bytes))
     scope.addHook('onSend', async (request, reply, payload) => {
       if (request.refusal === undefined) return payload
-      const refused = inProtocol(ids.get(request), reply.statusCode, JSON.parse(String(payload)) as Body) // of `handleError`
-      if (ids.get(request) !== undefined) reply.code(200) // clients end a session with another status
+      const id = idOf(request.body)
+      const refused = inProtocol(id, reply.statusCode, JSON.parse(String(payload)) as Body) // of `handleError`
+      if (id !== null && !STATUSES_KEPT.includes(reply.statusCode)) reply.code(200)
       return refused
     })
     scope.post(
       '/mcp',
       {
-        bodyLimit: Number.MAX_SAFE_INTEGER, // see `readMessage`
+        bodyLimit: toolBodyBytes,
         config: { policy: { permission: 'basic', asksWithin: true } },
         schema: { hide: true, operationId: 'mcp' },
         onRequest: async request => requireOrigin(request, origins),
       },
       async (request, reply) => {
-        const message = request.body as Message | undefined // of the parser above
-        if (message === undefined) throw new InvalidRequest([fault('missing', ['body'])])
+        const message = readMessage(request.body as Buffer | undefined, bytesMax) // of the parser above
         sdk ??= import('@modelcontextprotocol/server')
         const loaded = await sdk
         const server = () =>
@@ -84,12 +80,12 @@ async function answer(sdk: Sdk, server: () => Server, { headers }: FastifyReques
 }
 
 /** A refusal of this service as an answer of the protocol. `data` is what the HTTP API answers. */
-function inProtocol(id: MessageId | undefined, status: number, body: Body): string {
+function inProtocol(id: string | number | null, status: number, body: Body): string {
   const { detail } = body
   const isInvalid = Array.isArray(detail)
   const [message] = isInvalid ? faulty(detail as Fault[]) : [String(detail)] // of a 422
   const code = isInvalid ? -32_602 : -32_000
-  return JSON.stringify({ jsonrpc: '2.0', id: id ?? null, error: { code, message, data: { status, ...body } } })
+  return JSON.stringify({ jsonrpc: '2.0', id, error: { code, message, data: { status, ...body } } })
 }
 
 function serveTools(server: Server, request: FastifyRequest, app: FastifyInstance, forbidden: Loc[]): Server {
