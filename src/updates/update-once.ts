@@ -32,8 +32,8 @@ export async function updateOnce<T extends ResourceTypes>(
   return await once(
     job,
     async () => {
-      if (prefetched === null) throw new ResourceNotFound(resource.kind)
-      return await update({ ...job, request: await prepare(prefetched) }, prefetched)
+      const state = visible(job, prefetched)
+      return await update({ ...job, request: await prepare(state) }, state)
     },
     async first => {
       const { caller, prefetched } = await request.authenticateAgain()
@@ -84,11 +84,17 @@ export async function deleteOnce<T extends ResourceTypes>(
   prefetched: T['State'] | null,
 ): Promise<Answered<T>> {
   const job = { database, resource, request }
-  const attempt = async () => {
-    if (prefetched === null) throw new ResourceNotFound(resource.kind)
-    return await update(job, prefetched)
-  }
-  return await once(job, attempt, async () => ({ snapshot: null, notes: [] }))
+  return await once(
+    job,
+    () => update(job, visible(job, prefetched)),
+    async () => ({ snapshot: null, notes: [] }),
+  )
+}
+
+/** A hidden resource is answered like one that does not exist, before any statement could tell them apart by its time. */
+function visible<T extends ResourceTypes>({ resource, request }: Job<T>, state: T['State'] | null): T['State'] {
+  if (state === null || !resource.isVisible(state, request.caller)) throw new ResourceNotFound(resource.kind)
+  return state
 }
 
 /** Runs `attempt`. If a request with this key was stored before, returns what `repeat` makes of its answer instead. */
