@@ -23,7 +23,7 @@ export function updateMask(body: TObject) {
 
 const ENTITY_TAG = String.raw`(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"`
 /** `*` or a list. Its elements may be empty (RFC 9110, section 5.6.1), but two tags need a comma between them. */
-const TAGS = new RegExp(String.raw`^(?:\*|[ \t,]*${ENTITY_TAG}(?:[ \t]*,[ \t,]*${ENTITY_TAG})*[ \t,]*)$`)
+const TAGS = new RegExp(String.raw`^(?:[ \t]*\*[ \t]*|[ \t,]*${ENTITY_TAG}(?:[ \t]*,[ \t,]*${ENTITY_TAG})*[ \t,]*)$`)
 
 export const IfMatch = ifMatch('`*`, or entity tags such as `"persona-12-7"`: write only if one is the stored state.')
 
@@ -126,7 +126,7 @@ export const NO_PREFERENCE = { strict: false, minimal: false }
  * unguarded write.
  */
 function parseIfMatch(header: string, loc: Loc): Parsed<Precondition> {
-  if (header === '*') return { value: { kind: 'any' } }
+  if (header.trim() === '*') return { value: { kind: 'any' } }
   if (!TAGS.test(header)) {
     const msg = 'Input should be * or a list of entity tags in double quotes, such as "persona-12-7"'
     return { faults: [{ loc, msg, type: 'string_pattern_mismatch' }] }

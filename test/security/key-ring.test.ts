@@ -71,7 +71,7 @@ t.test(
     const read = () => toolResource.read(database.db, 11, OPERATOR)
     const before = await read()
     await database.db.updateTable('tool').set({ secrets_generation: 1 }).where('id', '=', 11).execute()
-    await t.rejects(store(before), { message: 'tool 11 changed under its lock' })
+    await t.rejects(store(before), { message: 'Rights changed meanwhile. Try again in 1 s.' })
     t.equal(await store(await read()), Number(before?.version) + 1)
   },
 )

@@ -250,19 +250,20 @@ t.test('a secret stays with the origin that it was given for', async t => {
   }
 
   t.test('403: a manager through groups adds no origin while header values or OAuth stay', async t => {
-    const variable = { default: 'weather', enum: ['weather', 'collector'] }
     const servers = [
       definitionAt(ELSEWHERE),
       definitionAt(HOME, ELSEWHERE),
       definitionAt('http://weather.example.com'),
       definitionAt('https://weather.example.com:8443'),
       definitionAt('/relative'),
-      { ...DEFINITION, servers: [{ url: 'https://{host}.example.com', variables: { host: variable } }] },
+      {
+        ...DEFINITION,
+        servers: [{ url: 'https://{host}.example.com', variables: { host: { default: 'collector' } } }],
+      },
       { ...DEFINITION, paths: { '/now': { ...DEFINITION.paths['/now'], servers: [{ url: ELSEWHERE }] } } },
       { ...DEFINITION, paths: { '/now': { get: { ...DEFINITION.paths['/now'].get, servers: [{ url: ELSEWHERE }] } } } },
-      definitionAt(`${HOME}\\@collector.example.net/`),
       definitionAt('http:/collector.example.net'),
-      { ...DEFINITION, servers: [{ url: `${HOME}{rest}`, variables: { rest: { default: '/a' } } }] },
+      { ...DEFINITION, servers: [{ url: `${HOME}{rest}`, variables: { rest: { default: '.evil.example' } } }] },
       definitionAt(...Array.from({ length: 1000 }, () => HOME), ELSEWHERE),
       {
         ...DEFINITION,
@@ -281,6 +282,8 @@ t.test('a secret stays with the origin that it was given for', async t => {
       const definition = { ...DEFINITION, paths: { [`${host}/a`]: DEFINITION.paths['/now'] } }
       t.equal((await put('manager', 201, { definition })).statusCode, 422, 'nobody may store it')
     }
+    const odd = definitionAt(`${HOME}\\@collector.example.net/`)
+    t.equal((await put('manager', 201, { definition: odd })).statusCode, 422, 'nobody may store it')
     await refused(t, 202, { passthrough_auth: true })
     await refused(t, 205, { definition: definitionAt(ELSEWHERE) })
     t.strictSame(await tags(), before, 'nothing is stored')
