@@ -1,4 +1,5 @@
 import { isDeepStrictEqual } from 'node:util'
+import { addressOf } from './check/addresses.js'
 import { type CheckOptions, DEFAULT_AT } from './check/check.js'
 import { type Loc, quote } from './check/findings.js'
 import { parsedUrl } from './check/references.js'
@@ -63,8 +64,8 @@ export function definitionChanges(
     reportOf('')('changed', `the ${which} definition cannot be read, so nothing can be compared`)
     return changes
   }
-  const from = addressOf(before)
-  const to = addressOf(after)
+  const from = serverOf(before)
+  const to = serverOf(after)
   if (from !== to) {
     const [origin, nextOrigin] = [from, to].map(url => parsedUrl(url, 'http://relative.invalid')?.origin ?? url)
     const msg = `calls go to ${quote(to)} instead of ${quote(from)}`
@@ -88,14 +89,11 @@ export function definitionChanges(
   return changes
 }
 
-/** Returns the address of the first server, as it is written, with the defaults of its variables. */
-function addressOf(definition: unknown): string {
-  const { url, variables } = Object(Object(Object(definition).servers)[0])
-  if (typeof url !== 'string') return ''
-  return url.replace(/\{([^{}]*)\}/g, (whole, name) => {
-    const value = Object.hasOwn(Object(variables), name) ? Object(variables[name]).default : undefined
-    return typeof value === 'string' || typeof value === 'number' ? String(value) : whole
-  })
+/** Returns the address of the first server with the defaults of its variables, or as it is written if one has none. */
+function serverOf(definition: unknown): string {
+  const server: unknown = Object(Object(Object(definition).servers)[0])
+  const { text = '', unfilled } = addressOf(server) ?? {}
+  return unfilled === undefined ? text : String(Object(server).url)
 }
 
 function compareFunctions(old: ReadFunction, next: ReadFunction, report: Report): void {

@@ -42,6 +42,8 @@ export interface ParameterList {
   readonly byKey: Map<string, ParameterInput>
   /** True if an entry could not be read, so that parameters may be missing here. */
   isBroken: boolean
+  /** Why the first parameter that no argument can carry is lost. */
+  lost?: Lost | undefined
 }
 
 export const NO_PARAMETERS: ParameterList = { byKey: new Map(), isBroken: false }
@@ -86,7 +88,10 @@ export class InputRules {
       const input = this.readParameter(entry, entries, i)
       if (input === undefined) list.isBroken = true
       else if (list.byKey.has(input.key)) this.findings.warn('parameter_ignored.twice', entries, [i], input.name)
-      else list.byKey.set(input.key, input)
+      else {
+        list.byKey.set(input.key, input)
+        list.lost ??= input.lost
+      }
     }
     return list
   }

@@ -48,7 +48,7 @@ interface PathUse {
 
 const TOOL_METHODS = new Set(['get', 'put', 'post', 'patch', 'delete'])
 const OTHER_METHODS = new Set(['head', 'options', 'trace', 'query', 'additionaloperations'])
-const ITEM_KEYS = new Set(['$ref', 'parameters', 'summary', 'description'])
+const ITEM_KEYS = new Set(['parameters', 'summary', 'description'])
 
 /** Checks paths and operations (DECISIONS section 12). A fault inside a component is reported once, however many operations use it. */
 export class OperationRules {
@@ -57,7 +57,8 @@ export class OperationRules {
   private readonly ids = new Map<string, { use: string; operation: Schema; item: Schema }>()
   /** What is known of operations and path items that several paths share. */
   private readonly known = new Map<object, { id: string | undefined; summary: string | undefined }>()
-  private readonly reported = new Set<object>()
+  /** The keys of path items that lead to operations. Thousands of paths may share an item of many keys. */
+  private readonly keys = new Map<Schema, string[]>()
 
   constructor(
     private readonly references: References,
@@ -89,7 +90,7 @@ export class OperationRules {
     const template = this.readPath(path, paths)
     const layers = this.references.chain(item, 'path item', this.findings) ?? [item]
     const holder = layers.find(({ parameters }) => parameters !== undefined)
-    const isUsed = layers.some(layer => Object.keys(layer).some(isToolMethod))
+    const isUsed = layers.some(layer => this.keysOf(layer).some(isToolMethod))
     const shared = holder && isUsed ? this.inputs.readList(holder) : NO_PARAMETERS
     if (template) this.warnUnused(shared, template, holder)
     this.checkLayer({ path, template, layers, shared }, 0)
@@ -113,17 +114,26 @@ export class OperationRules {
   private checkLayer(use: PathUse, depth: number): void {
     const layer = use.layers[depth]
     if (layer === undefined) return
-    const isNew = !this.reported.has(layer)
-    this.reported.add(layer)
-    for (const key of Object.keys(layer)) {
+    for (const key of this.keysOf(layer)) {
       if (key === '$ref') this.checkLayer(use, depth + 1)
-      else if (!isToolMethod(key)) {
-        if (isNew && !ITEM_KEYS.has(key) && !key.startsWith('x-')) this.reportKey(key, layer)
-      } else if (!use.layers.slice(0, depth).some(each => Object.hasOwn(each, key))) {
+      else if (!use.layers.slice(0, depth).some(each => Object.hasOwn(each, key))) {
         this.checkOperation(use, layer, key)
         if (this.operationCount > DEFINITION_LIMITS.operations) return
       }
     }
+  }
+
+  /** Returns the methods and the `$ref` of a path item, and reports what its other keys lose. */
+  private keysOf(layer: Schema): string[] {
+    let keys = this.keys.get(layer)
+    if (keys === undefined) {
+      keys = []
+      for (const key of Object.keys(layer))
+        if (key === '$ref' || isToolMethod(key)) keys.push(key)
+        else if (!ITEM_KEYS.has(key) && !key.startsWith('x-')) this.reportKey(key, layer)
+      this.keys.set(layer, keys)
+    }
+    return keys
   }
 
   private warnOwnServers(holder: Schema): void {
@@ -164,10 +174,7 @@ export class OperationRules {
       if (template) this.warnUnused(own, template, operation)
     }
     this.checkTogether(own, use, operation)
-    const lost =
-      body && 'lost' in body
-        ? body.lost
-        : [own, shared].flatMap(list => [...list.byKey.values()]).find(each => each.lost)?.lost
+    const lost = body && 'lost' in body ? body.lost : (own.lost ?? shared.lost)
     if (lost !== undefined) {
       const [rule, ...values] = lost
       findings.warn(rule, layer, [method], ...values)
@@ -251,9 +258,13 @@ export function templateOf(path: string): PathTemplate | undefined {
   if (!/[{}]/.test(path)) return NO_TEMPLATE
   if (/[{}]/.test(path.replace(PLACEHOLDER, ''))) return undefined
   const keys = new Map<string, readonly string[]>()
-  for (const [, name = ''] of path.matchAll(PLACEHOLDER)) {
+  const declared = new Set<string>()
+  for (const placeholder of path.match(PLACEHOLDER) ?? []) {
+    const name = placeholder.slice(1, -1)
     const bare = name.replace(/^\+|[*+]$/g, '')
-    keys.set(name, bare === name ? [`path ${name}`] : [`path ${name}`, `path ${bare}`])
+    const own = bare === name ? [`path ${name}`] : [`path ${name}`, `path ${bare}`]
+    keys.set(name, own)
+    for (const key of own) declared.add(key)
   }
-  return { keys, declared: new Set([...keys.values()].flat()) }
+  return { keys, declared }
 }

@@ -19,10 +19,11 @@ export function walkAll(
   const visit = (node: object, level: number): ReturnType<typeof walkAll> => {
     if (level >= DEFINITION_LIMITS.nestingLevels) return 'definition_too_deep'
     const isList = Array.isArray(node)
-    for (const key of isList ? node.keys() : Object.keys(node)) {
+    for (const each in node) {
       if (++values > DEFINITION_LIMITS.values) return 'definition_too_large'
-      const value = (node as Record<string | number, unknown>)[key]
-      if (typeof key === 'string') checkKey(key, value, node)
+      const value = (node as Record<string, unknown>)[each]
+      const key = isList ? Number(each) : each
+      if (!isList) checkKey(each, value, node)
       if (typeof value === 'string') checkText(value, node, key)
       else if (typeof value === 'number') {
         if (!Number.isFinite(value)) findings.fault('finite_number', node, [key])
