@@ -7,48 +7,44 @@ import type { PersonaSnapshot } from '../persona/schema.js'
 type Shown = Pick<PersonaSnapshot, 'id' | 'is_public' | 'is_visible' | 'is_default_persona' | 'user_file_ids'> &
   Pick<PersonaSnapshot, 'users' | 'groups' | 'document_sets'>
 
-/** The stored shares of agents: a level by agent and user, a level and a name by agent and group. */
+/** The stored levels of shares, by agent and user or group, and the names of groups. */
 interface Shares {
-  users: Map<string, string>
-  groups: Map<string, { level: string; name: string }>
+  levels: Map<string, string>
+  names: Map<number, string>
 }
 
 /** Reads the shares of these agents. */
 export async function readShares(db: Kysely<Tables>, agents: readonly Shown[]): Promise<Shares> {
   const ids = agents.filter(({ users, groups }) => users.length + groups.length > 0).map(({ id }) => id)
-  if (ids.length === 0) return { users: new Map(), groups: new Map() }
-  const users = db.selectFrom('persona_user').select(['persona_id', 'user_id', 'level'])
-  const groups = db
-    .selectFrom('persona_group as s')
-    .innerJoin('user_group as g', 'g.id', 's.user_group_id')
-    .select(['s.persona_id', 's.user_group_id', 's.level', 'g.name'])
-  const [byUser, byGroup] = [
-    await users.where('persona_id', 'in', ids).execute(),
-    await groups.where('s.persona_id', 'in', ids).execute(),
-  ]
+  if (ids.length === 0) return { levels: new Map(), names: new Map() }
+  const users = await db.selectFrom('persona_user').selectAll().where('persona_id', 'in', ids).execute()
+  const groups = await db.selectFrom('persona_group').selectAll().where('persona_id', 'in', ids).execute()
+  const each = [0, ...agents.flatMap(agent => agent.groups)]
+  const named = await db.selectFrom('user_group').select(['id', 'name']).where('id', 'in', each).execute()
   return {
-    users: new Map(byUser.map(({ persona_id, user_id, level }) => [`${persona_id} ${user_id}`, level])),
-    groups: new Map(
-      byGroup.map(({ persona_id, user_group_id, ...share }) => [`${persona_id} ${user_group_id}`, share]),
-    ),
+    levels: new Map([
+      ...users.map(({ persona_id, user_id, level }) => [`${persona_id} ${user_id}`, level] as const),
+      ...groups.map(({ persona_id, user_group_id, level }) => [`${persona_id} ${user_group_id}`, level] as const),
+    ]),
+    names: new Map(named.map(({ id, name }) => [id, name])),
   }
 }
 
-/** The members that a record has in addition. A share that a dry run would add is a viewer's, as it would be stored. */
-export function newerMembers(agent: Shown, shares: Shares): object {
+/**
+ * The members that a record has in addition. A share that is not stored has the level `added`: a dry run would store it so. Without it, as
+ * in an earlier version, whose levels are not known, it is only in `users` and `groups`.
+ */
+export function newerMembers(agent: Shown, { levels, names }: Shares, added?: 'viewer'): object {
   const { id, users, groups, is_public } = agent
-  const groupOf = (group: number) => shares.groups.get(`${id} ${group}`) ?? { level: 'viewer', name: '' }
+  const shared = (to: string | number, more: object) => {
+    const level = levels.get(`${id} ${to}`) ?? added
+    return level === undefined ? [] : [{ ...more, permission: level.toUpperCase() }]
+  }
   const isShared = users.length + groups.length > 0
   return {
     ...{ is_listed: agent.is_visible, is_featured: agent.is_default_persona, owner_group: null },
-    user_shares: users.map(user => ({
-      user,
-      permission: (shares.users.get(`${id} ${user.id}`) ?? 'viewer').toUpperCase(),
-    })),
-    group_shares: groups.map(group => {
-      const { level, name } = groupOf(group)
-      return { group_id: group, group_name: name, permission: level.toUpperCase() }
-    }),
+    user_shares: users.flatMap(user => shared(user.id, { user })),
+    group_shares: groups.flatMap(group => shared(group, { group_id: group, group_name: names.get(group) })),
     ...{ public_permission: 'VIEWER', sharing_status: is_public ? 'PUBLIC' : isShared ? 'SHARED' : 'PRIVATE' },
     ...{ default_model_configuration_id: null, hierarchy_nodes: [], attached_documents: [], skill_ids: [] },
     ...{ hierarchy_node_count: 0, attached_document_count: 0, knowledge_sources: sourcesOf(agent) },

@@ -49,8 +49,15 @@ export function registerToday(app: FastifyInstance, options: ToolOptions): void 
 function registerNewerForm(today: FastifyInstance, database: Database): ReadonlyMap<string, RouteHandlerMethod> {
   const handlers = new Map<string, RouteHandlerMethod>()
   today.addHook('onRequest', requireOneToken)
-  today.addHook('onRoute', ({ schema, config, handler }) => {
-    if (schema === undefined || schema.hide || config?.policy === undefined) return // the HEAD of a route shares its schema
+  today.addHook('onRoute', route => {
+    const { schema, config, handler } = route
+    if (schema === undefined || config?.policy === undefined) return
+    if (config.policy.resource === 'persona')
+      route.handler = async function (request, reply) {
+        const answer: unknown = await handler.call(this, request, reply)
+        return typeof answer === 'string' ? await inNewerForm(request, answer, database) : answer
+      }
+    if (schema.hide) return // the HEAD of a route shares its schema
     handlers.set(schema.operationId ?? '', handler)
     schema.operationId = `today_${schema.operationId}`
     schema.hide = true
@@ -64,11 +71,9 @@ function registerNewerForm(today: FastifyInstance, database: Database): Readonly
     const { update_mask: mask } = request.query as { update_mask?: string[] } // as the route's schema reads it
     request.body = rootRequest(request.body as Parameters<typeof rootRequest>[0], { mask, creates })
   })
-  today.addHook('onSend', async (request, reply, payload) => {
+  today.addHook('onSend', async (_, reply) => {
     const location = reply.getHeader('location')
     if (location !== undefined) reply.header('location', PREFIX + String(location))
-    const isRecord = request.policy?.resource === 'persona' && typeof payload === 'string' && reply.statusCode < 300
-    return isRecord ? await inNewerForm(request, payload, database) : payload
   })
   today.setErrorHandler((error, request, reply) => {
     const shares = request.operation.endsWith('_share') ? { users: 'user_ids', groups: 'group_ids' } : {}
@@ -82,12 +87,12 @@ async function inNewerForm({ policy, query }: FastifyRequest, text: string, data
   if (!text.startsWith('{')) return text
   const agent = JSON.parse(text) // our own
   if (!('is_visible' in agent)) return text
+  const { dry_run: isDry, version } = query as { dry_run?: boolean; version?: number }
   const shares = await withRetries(() => readShares(database.db, [agent])).catch(error => {
-    const failure = unavailableFor(error)
-    const isStored = policy?.writes === true && !(query as { dry_run?: boolean }).dry_run
-    throw failure && isStored ? new Unavailable(failure.reason, NOT_READ, 'applied', { cause: error }) : error
+    if (!policy?.writes || isDry) throw error
+    throw new Unavailable(unavailableFor(error)?.reason ?? 'overloaded', NOT_READ, 'applied', { cause: error })
   })
-  const more = JSON.stringify(newerMembers(agent, shares))
+  const more = JSON.stringify(newerMembers(agent, shares, version === undefined ? 'viewer' : undefined))
   return `${text.slice(0, -1)},${more.slice(1)}`
 }
 

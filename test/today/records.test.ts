@@ -1,3 +1,4 @@
+import { sql } from 'kysely'
 import t from 'tap'
 import { applyOrganisation } from '../../src/admin/apply.js'
 import { worldApp } from '../app.js'
@@ -117,6 +118,32 @@ t.test('each answer has what the models of today require', async t => {
     all.find((one: { id: number }) => one.id === id),
     { sharing_status: 'PUBLIC' },
   )
+})
+
+t.test('a dry run shows the groups and levels that it would store; an earlier version only known levels', async t => {
+  const id = (
+    await call('POST', '/api/persona', { token: admin, body: { ...SEVEN, name: 'Levels', users: [BOB] } })
+  ).json().id
+  const [group] = await database.db.selectFrom('user_group').select(['id', 'name']).orderBy('id').execute()
+  const path = `/api/persona/${id}/share`
+  const body = { user_ids: [], group_ids: [group?.id] }
+  const dry = await call('PATCH', `${path}?dry_run=true`, { token: admin, body })
+  const shared = [{ group_id: group?.id, group_name: group?.name, permission: 'VIEWER' }]
+  t.same(dry.json().group_shares, shared)
+  t.same((await call('PATCH', path, { token: admin, body })).json().group_shares, shared)
+  const past = (await call('GET', `/api/persona/${id}?version=1`, { token: admin })).json()
+  t.match(past, { users: [{ id: BOB }], user_shares: [], group_shares: [], sharing_status: 'SHARED' })
+})
+
+t.test('503 applied where the shares cannot be read after a change is stored', async t => {
+  const id = (
+    await call('POST', '/api/persona', { token: admin, body: { ...SEVEN, name: 'Unread', users: [BOB] } })
+  ).json().id
+  await sql`alter table user_group rename to user_group_gone`.execute(database.db)
+  const answer = await call('PATCH', `/api/admin/persona/${id}/featured`, { token: admin, body: { is_featured: true } })
+  await sql`alter table user_group_gone rename to user_group`.execute(database.db)
+  t.match(answer, { statusCode: 503 })
+  t.match(answer.json(), { error_code: 'SERVICE_UNAVAILABLE', outcome: 'applied' })
 })
 
 t.test('204 once for return=minimal, also of one-field changes', async t => {
