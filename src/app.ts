@@ -40,7 +40,6 @@ import { registerTodayPages } from './today/pages.js'
 import { registerToday } from './today/routes.js'
 import { registerCreateTool } from './tool/create-tool.js'
 import { registerDeleteTool } from './tool/delete-tool.js'
-import { HeaderTrials } from './tool/header-trials.js'
 import { registerReadTool, registerReadToolHistory, registerReadTools } from './tool/read-tool.js'
 import { registerRestoreTool } from './tool/restore-tool.js'
 import { toolComponents } from './tool/schema.js'
@@ -61,7 +60,7 @@ export interface AppOptions {
   config: Config
   version: string
   database: Database
-  service: Pick<Lifecycle, 'acceptsWrites' | 'current' | 'isDraining' | 'readiness' | 'requireSchema' | 'vault'>
+  service: Pick<Lifecycle, 'acceptsWrites' | 'current' | 'isDraining' | 'readiness' | 'requireSchema' | 'ring'>
   logger: FastifyBaseLogger | false
   /** The process's metrics, which may contain earlier events. Default: new ones. */
   metrics?: Metrics
@@ -125,12 +124,11 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
 function registerOperations(app: FastifyInstance, { config, database, service, version }: AppOptions): void {
   const { auth, limits } = config
   const { toolBodyBytes: bodyLimitBytes, definitionTimeoutMs: deadlineMs, snapshotBytes: snapshotBytesMax } = limits
-  const { requireIfMatch, headerTrialsPerHour } = auth
+  const { requireIfMatch } = auth
   const workers = new BodyWorkers({ bodyLimitBytes, deadlineMs, turn: bodyTurns(WORKERS_MAX, deadlineMs) })
   app.addHook('onClose', () => workers.close())
-  const trials = new HeaderTrials(headerTrialsPerHour)
   const options = { database, bounds: workBounds(config.database), snapshotBytesMax, requireIfMatch }
-  const toolOptions = { ...options, bodyLimitBytes, workers, vault: () => service.vault(), trials }
+  const toolOptions = { ...options, bodyLimitBytes, workers, ring: service.ring }
   registerReadMe(app, database)
   registerReadPersonas(app, options)
   registerReadPersona(app, options)

@@ -97,13 +97,6 @@ const SETTINGS = {
     requireIfMatch: toggle('REQUIRE_IF_MATCH', false, 'Refuse updates without If-Match (428).'),
     takesOnyxHeader: toggle('X_ONYX_AUTHORIZATION', false, 'Look for a token in X-Onyx-Authorization first.'),
     requestsPerMinute: count('RATE_LIMIT_PER_MINUTE', 600, 0, 1_000_000, 'Requests of a token a minute; 0 is off.'),
-    headerTrialsPerHour: count(
-      'HEADER_TRIALS_PER_HOUR',
-      11,
-      0,
-      1_000_000,
-      'Different sets of header values in clear text of one user for one tool an hour and process, stored or tried; 0 is off.',
-    ),
   },
   limits: {
     toolBodyBytes: count('TOOL_BODY_LIMIT_BYTES', 5 * 2 ** 20, 1024, 64 * 2 ** 20, 'Largest body of a tool operation.'),

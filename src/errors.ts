@@ -280,8 +280,6 @@ export class RateLimited extends Refused {
 
 const RATE_LIMITED = {
   token: ({ quota }: RateLimitState) => `This token has made all ${quota} requests that one minute allows.`,
-  'header-values': ({ quota }: RateLimitState) =>
-    `You have sent this tool all ${quota} different sets of header values that one hour allows. Masks of stored values are still taken.`,
   'token-requests': ({ quota }: RateLimitState) =>
     `This token may have ${quota} requests in work at once, and too many others of it wait. Wait for answers before you send more.`,
 } as const
@@ -316,10 +314,7 @@ export const REFUSALS: readonly string[] = [
 ]
 
 /** Whether the service can serve. `detail` has cause and remedy. */
-export type Readiness =
-  | { status: 'ready' }
-  | { status: 'degraded'; reason: 'key_missing'; detail: string }
-  | { status: 'unavailable'; reason: UnavailableReason; detail: string }
+export type Readiness = { status: 'ready' } | { status: 'unavailable'; reason: UnavailableReason; detail: string }
 
 /** The outcome of an update whose commit was not confirmed, or that was not answered. */
 export type Outcome = 'applied' | 'not_applied' | 'unknown'

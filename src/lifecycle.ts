@@ -12,16 +12,13 @@ import type { Database } from './db/database.js'
 import { migrate, schemaAdvice, schemaState, schemaSteps } from './db/migrate.js'
 import { connectAdvice, isRefusedByServer } from './db/open.js'
 import { type Readiness, Unavailable, type UnavailableReason } from './errors.js'
-import { SecretCorrupt } from './secrets/cipher.js'
+import { KeyRingMissing } from './secrets/configured-ring.js'
 import type { KeyRing } from './secrets/key-ring.js'
-import { missingKeys, openVault, type Vault } from './secrets/vault.js'
+import { unusableKeys } from './secrets/stored-keys.js'
 
 /** The pause between attempts to reach the database, in ms. It doubles from the minimum to the maximum. */
 const RETRY_MIN_MS = 100
 const RETRY_MAX_MS = 2_000
-
-/** How long a result about missing keys is reused, because finding them reads a large index. */
-const KEY_CHECK_AGE_MS = 10_000
 
 /** A database that is silent for longer counts as not ready. */
 const PROBE_TIMEOUT_MS = 2_000
@@ -38,16 +35,15 @@ export interface StartupOptions {
   log: Logger
 }
 
-/** Decides whether this process can serve: waits for the database, checks or migrates the schema, opens the vault, and answers probes. */
+/** Decides whether this process can serve: waits for the database, checks or migrates the schema, checks the key ring, and answers probes. */
 export class Lifecycle {
   readonly #options: StartupOptions
   #state: Readiness = STARTING
-  #vault: Vault | null = null
+  #hasStarted = false
   #draining = false
   #told: Readiness = STARTING
   /** The result of the last schema check, and the number of steps that it was made for. */
   #checked: { steps: number; state: Promise<Readiness> } | undefined
-  #keys: { checkedAt: number; missing: boolean } = { checkedAt: Number.NEGATIVE_INFINITY, missing: false }
   #probing: Promise<Readiness> | undefined
   #writes = false
 
@@ -56,7 +52,7 @@ export class Lifecycle {
   }
 
   /**
-   * Tries until the database is reachable and the schema fits; false once the service drains. Throws `SecretCorrupt` and `ServerUnfit`,
+   * Tries until the database is reachable and the schema fits; false once the service drains. Throws `KeyRingMissing` and `ServerUnfit`,
    * which waiting cannot resolve.
    */
   async start(): Promise<boolean> {
@@ -72,10 +68,8 @@ export class Lifecycle {
     return this.#draining ? DRAINING : this.#state
   }
 
-  /** The vault. Throws `Unavailable` until the service has started. */
-  vault(): Vault {
-    if (this.#vault === null) throw new Unavailable('database_unreachable', 'The service is starting.', 'not_applied')
-    return this.#vault
+  get ring(): KeyRing {
+    return this.#options.ring
   }
 
   /**
@@ -83,8 +77,8 @@ export class Lifecycle {
    * occupies one connection.
    */
   async readiness(): Promise<Readiness> {
-    if (this.#draining || this.#vault === null) return this.current()
-    this.#probing ??= this.#answerInTime(this.#probe(this.#vault))
+    if (this.#draining || !this.#hasStarted) return this.current()
+    this.#probing ??= this.#answerInTime(this.#probe())
     return await this.#probing
   }
 
@@ -143,14 +137,17 @@ export class Lifecycle {
       const schema = await this.#schema()
       this.#checked = { steps, state: Promise.resolve(schema) }
       if (schema.status === 'ready') {
-        this.#vault = await openVault(database.db, ring)
+        const keys = await unusableKeys(database.db, ring)
+        if (keys.length > 0)
+          log.warn({ keys }, 'SECRET_KEYS lacks the right keys of stored secrets: agentctl keys status')
         this.#writes = await database.acceptsWrites()
+        this.#hasStarted = true
       }
       this.#state = this.#note(schema)
       return schema.status === 'ready'
     } catch (error) {
       if (this.#draining) return false // the pool was closed by the shutdown
-      if (error instanceof SecretCorrupt || error instanceof ServerUnfit) throw error
+      if (error instanceof KeyRingMissing || error instanceof ServerUnfit) throw error
       log.debug({ err: error }, 'the database cannot be used yet')
       this.#state = this.#note(this.#whyUnreachable(error), error)
       return false
@@ -184,29 +181,18 @@ export class Lifecycle {
     return found
   }
 
-  async #probe(vault: Vault): Promise<Readiness> {
+  async #probe(): Promise<Readiness> {
     try {
       const schema = await this.#schema()
       if (schema.status === 'unavailable') return this.#note(schema)
-      const lacksKeys = await this.#lacksKeys(vault)
       this.#writes = await this.#options.database.acceptsWrites()
-      return this.#note(lacksKeys ? KEY_MISSING : { status: 'ready' })
+      return this.#note({ status: 'ready' })
     } catch (error) {
       this.#writes = false
       return this.#note(this.#whyUnreachable(error), error)
     } finally {
       this.#probing = undefined
     }
-  }
-
-  async #lacksKeys(vault: Vault): Promise<boolean> {
-    if (performance.now() - this.#keys.checkedAt > KEY_CHECK_AGE_MS) {
-      const missing = (await missingKeys(this.#options.database.probe, vault)).length > 0
-      if (missing)
-        this.#options.log.error('a key that stored secrets need is missing from the ring: agentctl keys status')
-      this.#keys = { checkedAt: performance.now(), missing }
-    }
-    return this.#keys.missing
   }
 
   /** Logs a readiness that differs from the last logged one. */
@@ -217,7 +203,7 @@ export class Lifecycle {
     const { status: state, ...why } = found
     const cause = error === undefined ? {} : isAboutConnecting(error) ? { cause: rootCause(error) } : { err: error }
     if (state === 'ready') this.#options.log.info({ state }, 'ready')
-    else this.#options.log.warn({ state, ...why, ...cause }, state === 'degraded' ? 'a key is missing' : 'not ready')
+    else this.#options.log.warn({ state, ...why, ...cause }, 'not ready')
     return found
   }
 }
@@ -244,11 +230,4 @@ const NO_WRITES: Partial<Record<DatabaseErrorKind, Readiness>> = {
     'database_full',
     'The database has no space left: its disk is full. Make space there; nothing else is needed.',
   ),
-}
-
-const KEY_MISSING: Readiness = {
-  status: 'degraded',
-  reason: 'key_missing',
-  detail:
-    'A key that stored secrets need is missing from the key ring. The operator sees which with: agentctl keys status',
 }

@@ -22,7 +22,6 @@ import { Metrics } from './http/metrics.js'
 import { listenForMetrics } from './http/probes.js'
 import { Lifecycle } from './lifecycle.js'
 import { addedSources } from './persona/snapshot.js'
-import { SecretCorrupt } from './secrets/cipher.js'
 import { configuredKeyRing, KeyFileDiskFull, KeyRingMissing, keyFileWarnings } from './secrets/configured-ring.js'
 import { pruneGrowing, pruneHistory } from './updates/prune.js'
 import { VERSION } from './version.js'
@@ -178,7 +177,7 @@ async function welcomeText(app: FastifyInstance, service: Lifecycle, opened: Ope
   const lines = [`\n  Listening on ${base}${page}   documentation: ${base}/docs   database: ${opened.description}`]
   const wantsDemo = opened.embedded !== null && config.database.demo
   // Imported on demand, because it loads the parsers of organisation files.
-  const demo = wantsDemo ? await (await import('./admin/demo.js')).loadDemo(opened.database, service.vault()) : null
+  const demo = wantsDemo ? await (await import('./admin/demo.js')).loadDemo(opened.database, service.ring) : null
   if (demo !== null) {
     lines.push(
       '',
@@ -203,7 +202,7 @@ async function welcomeText(app: FastifyInstance, service: Lifecycle, opened: Ope
 function explain(error: unknown): { message: string; code: number } {
   const isOne = (...classes: (abstract new (...args: never[]) => Error)[]) => classes.some(of => error instanceof of)
   const isFull = isOne(KeyFileDiskFull) || (isOne(EmbeddedUnavailable) && /No space left/.test(String(error)))
-  const isSetting = isOne(InvalidConfiguration, KeyRingMissing, SecretCorrupt, ServerUnfit, EmbeddedUnavailable)
+  const isSetting = isOne(InvalidConfiguration, KeyRingMissing, ServerUnfit, EmbeddedUnavailable)
   const code = isFull ? EXIT.unavailable : isSetting ? EXIT.configuration : EXIT.error
   if (!(error instanceof Error)) return { message: String(error), code }
   const isExpected = code !== EXIT.error || error instanceof CannotListen

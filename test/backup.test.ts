@@ -19,7 +19,6 @@ import { migrate } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
 import { decryptSecret } from '../src/secrets/cipher.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
-import { openVault } from '../src/secrets/vault.js'
 import { appOver } from './app.js'
 import { TEST_SECRET_KEYS, worldFile } from './world.js'
 
@@ -36,8 +35,8 @@ function folder(t: Teardown): string {
 async function fill(url: string): Promise<Tokens> {
   const database = openUrl(url, readConfig({}))
   await migrate(database)
-  const vault = await openVault(database.db, parseKeyRing(TEST_SECRET_KEYS))
-  await applyOrganisation(database, JSON.parse(readFileSync(worldFile(), 'utf8')), { vault, env: {} })
+  const ring = parseKeyRing(TEST_SECRET_KEYS)
+  await applyOrganisation(database, JSON.parse(readFileSync(worldFile(), 'utf8')), { ring, env: {} })
   const { token: admin } = await createToken(database.db, { email: 'admin@example.com' })
   const { token: person } = await createToken(database.db, { email: 'alice@example.com' })
   await database.close()

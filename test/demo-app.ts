@@ -6,7 +6,6 @@ import type { Database } from '../src/db/database.js'
 import { migrate } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
-import { openVault } from '../src/secrets/vault.js'
 import { testDatabase } from './postgres.js'
 import { buildService, type TestService, UNLIMITED, type WithTeardown } from './test-service.js'
 import { TEST_SECRET_KEYS } from './world.js'
@@ -33,8 +32,8 @@ export async function demoApp(t: WithTeardown, settings: Record<string, string> 
 async function fillDemo(url: string): Promise<void> {
   const database = openUrl(url, readConfig({}))
   await migrate(database)
-  const vault = await openVault(database.db, parseKeyRing(TEST_SECRET_KEYS))
-  await applyOrganisation(database, demoOrganisation(), { vault, env: {} })
+  const ring = parseKeyRing(TEST_SECRET_KEYS)
+  await applyOrganisation(database, demoOrganisation(), { ring, env: {} })
   await database.close()
 }
 

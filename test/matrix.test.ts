@@ -164,7 +164,7 @@ function addresses(ids: Map<string, number | string>, path: (id: number | string
 
 // All are asked at once, with tokens that this process has not seen, from one address.
 const world = await worldApp(t, { CONCURRENT_REQUESTS_MAX: '5000' })
-await applyOrganisation(world.database, matrixOrganisation(), { vault: world.vault, env: {} })
+await applyOrganisation(world.database, matrixOrganisation(), { ring: world.ring, env: {} })
 const callers = await matrixCallers(world)
 let count = 0
 let atRoot: Answered[] = []

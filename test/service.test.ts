@@ -9,17 +9,17 @@ import { parseKeyRing } from '../src/secrets/key-ring.js'
 import { VERSION } from '../src/version.js'
 import { TEST_SECRET_KEYS, worldDatabase } from './world.js'
 
-/** A service whose start waits, with the schema seen and the vault not yet open; `go` lets it go on. */
-async function openingItsVault(t: Test) {
+/** A service whose start waits, with the schema seen and the key ring not yet checked; `go` lets it go on. */
+async function checkingItsRing(t: Test) {
   const { database } = await worldDatabase(t)
   const holding = await database.db.startTransaction().execute()
-  await sql`lock table deployment_key in access exclusive mode`.execute(holding)
+  await sql`lock table tool_header in access exclusive mode`.execute(holding)
   const ring = parseKeyRing(TEST_SECRET_KEYS)
   const log = makeLogger('silent')
   const service = new Lifecycle({ config: readConfig({}), version: VERSION, database, ring, migrates: false, log })
   const started = service.start()
   for (let tries = 0; !(await somebodyWaits(database.db)); tries++) {
-    if (tries > 500) throw new Error('the start does not come to the vault')
+    if (tries > 500) throw new Error('the start does not come to the key ring')
     await sleep(10)
   }
   return { service, started, go: () => holding.commit().execute() }
@@ -31,8 +31,8 @@ async function somebodyWaits(db: Kysely<Tables>): Promise<boolean> {
   return rows.length > 0
 }
 
-t.test('not ready before the vault is open: until then operations would answer 503', async t => {
-  const { service, started, go } = await openingItsVault(t)
+t.test('not ready before the key ring is checked: until then operations would answer 503', async t => {
+  const { service, started, go } = await checkingItsRing(t)
   t.match(await service.readiness(), { status: 'unavailable', reason: 'database_unreachable' })
   await go()
   t.equal(await started, true)
@@ -40,7 +40,7 @@ t.test('not ready before the vault is open: until then operations would answer 5
 })
 
 t.test('a service told to stop while it starts does not begin to serve', async t => {
-  const { service, started, go } = await openingItsVault(t)
+  const { service, started, go } = await checkingItsRing(t)
   service.drain()
   await go()
   t.equal(await started, false)

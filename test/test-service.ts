@@ -41,7 +41,7 @@ export interface ServiceOptions {
 }
 
 /** Settings under which a test may send any number of requests. */
-export const UNLIMITED = { RATE_LIMIT_PER_MINUTE: '0', HEADER_TRIALS_PER_HOUR: '0' }
+export const UNLIMITED = { RATE_LIMIT_PER_MINUTE: '0' }
 
 /**
  * The one builder of services for tests: the application as production builds it, over an open database. It serves nothing

@@ -13,7 +13,6 @@ import { MIGRATIONS, migrate } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
 import { contentOf } from '../src/persona/rules.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
-import { openVault } from '../src/secrets/vault.js'
 import { inVain } from './admin/trail.js'
 import { appOver } from './app.js'
 import { changeAgent } from './deletion.js'
@@ -68,9 +67,8 @@ t.test(
     await call('PUT', '/admin/tool/custom/1', { custom_headers, description: 'the mask keeps the secret' })
     await call('PATCH', '/persona/2?update_mask=name', { name: 'after the upgrade' })
     const ring = parseKeyRing(TEST_SECRET_KEYS)
-    const vault = await openVault(db, ring)
     t.match(await keyStatus(db, ring), { findings: [] })
-    t.match(await restoreTool(database, vault, 2, 1), { version: 3 })
+    t.match(await restoreTool(database, ring, 2, 1), { version: 3 })
     t.ok((await listHistory(db, 'persona', 2)).versions.length >= 4, 'the past of the agent goes on')
     t.match(await exportOrganisation(db), { agents: [{ id: 1 }, { id: 2 }, { id: 3 }] })
     t.same((await verifyAudit(db)).findings, [])

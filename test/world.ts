@@ -6,8 +6,7 @@ import { readConfig } from '../src/config.js'
 import type { Database } from '../src/db/database.js'
 import { migrate } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
-import { parseKeyRing } from '../src/secrets/key-ring.js'
-import { openVault, type Vault } from '../src/secrets/vault.js'
+import { type KeyRing, parseKeyRing } from '../src/secrets/key-ring.js'
 import { testDatabase } from './postgres.js'
 
 /** The recorded cases' organisation, in a database of the caller's own. */
@@ -15,7 +14,7 @@ export interface World {
   /** For `pg`, and as `DATABASE_URL`. */
   url: string
   database: Database
-  vault: Vault
+  ring: KeyRing
   /** Makes a token for a user of the organisation and answers its text. Without options: no scopes, 90 days. */
   token(email: string, options?: Omit<TokenRequest, 'email'>): Promise<string>
 }
@@ -30,7 +29,7 @@ export async function worldDatabase(t: { teardown(fn: () => Promise<void>): void
   const { url } = await testDatabase(t, { name: 'world', prepare: loadWorld })
   const database = open(url)
   t.teardown(() => database.close())
-  const vault = await openVault(database.db, parseKeyRing(TEST_SECRET_KEYS))
+  const ring = parseKeyRing(TEST_SECRET_KEYS)
   const token = async (email: string, options: Omit<TokenRequest, 'email'> = {}) =>
     await database.db.transaction().execute(async trx => {
       // An inactive user gets no token: theirs is from before.
@@ -45,7 +44,7 @@ export async function worldDatabase(t: { teardown(fn: () => Promise<void>): void
       if (shut) await trx.updateTable('user_account').set({ active: false }).where('id', '=', shut.id).execute()
       return issued.token
     })
-  return { url, database, vault, token }
+  return { url, database, ring, token }
 }
 
 async function loadWorld(url: string): Promise<void> {
@@ -53,8 +52,8 @@ async function loadWorld(url: string): Promise<void> {
   const database = open(url)
   try {
     await migrate(database)
-    const vault = await openVault(database.db, parseKeyRing(TEST_SECRET_KEYS))
-    await applyOrganisation(database, JSON.parse(readFileSync(worldFile(), 'utf8')), { vault, env: {} })
+    const ring = parseKeyRing(TEST_SECRET_KEYS)
+    await applyOrganisation(database, JSON.parse(readFileSync(worldFile(), 'utf8')), { ring, env: {} })
   } finally {
     await database.close()
   }

@@ -1,6 +1,6 @@
 import { fileURLToPath } from 'node:url'
 import type { Database } from '../db/database.js'
-import type { Vault } from '../secrets/vault.js'
+import type { KeyRing } from '../secrets/key-ring.js'
 import { applyOrganisation } from './apply.js'
 import { readSource } from './source.js'
 import { createToken } from './tokens.js'
@@ -23,9 +23,9 @@ function userIdOf(number: number): string {
 }
 
 /** Loads the demo organisation into an empty database. Returns a token of its administrator, valid for 90 days; null if the database is not empty. */
-export async function loadDemo(database: Database, vault: Vault): Promise<string | null> {
+export async function loadDemo(database: Database, ring: KeyRing): Promise<string | null> {
   const user = await database.db.selectFrom('user_account').select('id').limit(1).executeTakeFirst()
   if (user !== undefined) return null
-  await applyOrganisation(database, demoOrganisation(), { vault, env: {} })
+  await applyOrganisation(database, demoOrganisation(), { ring, env: {} })
   return (await createToken(database.db, { email: ADMINISTRATOR })).token
 }

@@ -7,7 +7,7 @@ import { VersionUnusable } from '../errors.js'
 import { personaChanges } from '../persona/history.js'
 import { personaResource } from '../persona/resource.js'
 import { restoreAsOperator } from '../persona/restoration.js'
-import type { Vault } from '../secrets/vault.js'
+import type { KeyRing } from '../secrets/key-ring.js'
 import { REQUEST_FIELDS } from '../tool/fields.js'
 import { shownHeaders } from '../tool/headers.js'
 import { toolChanges } from '../tool/history.js'
@@ -93,7 +93,7 @@ export async function restorePersona(
  */
 export async function restoreTool(
   database: Pick<Database, 'db'>,
-  vault: Vault,
+  ring: KeyRing,
   id: number,
   version: number,
   { plan = false, actor = operatorActor() }: Options = {},
@@ -106,9 +106,9 @@ export async function restoreTool(
       const then = await toolThen(trx, state, version)
       left = sameValue(then.headers, shownHeaders(state.headers)) ? [] : ['custom_headers']
       const given = await givenByHistory(trx, state, then)
-      notes = await changeNotes(trx, state, given, vault)
+      notes = await changeNotes(trx, state, given, ring)
       impact = await definitionImpact(trx, state, given)
-      return decideAsOperator(state, given, vault)
+      return decideAsOperator(state, given, ring)
     }
     const deleted = await deletionOf(trx, 'tool', id)
     if (deleted) throw new Refusal(`tool ${id} was ${deleted}, with its secrets: make it anew with agentctl apply`)

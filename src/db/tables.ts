@@ -1,4 +1,4 @@
-import type { ColumnType, Generated, GeneratedAlways } from 'kysely'
+import type { ColumnType, Generated } from 'kysely'
 
 /** A timestamp: read as ISO 8601 text in UTC with microseconds, written as any text that PostgreSQL accepts. */
 type Timestamp = ColumnType<string, string, string>
@@ -68,7 +68,7 @@ export interface ToolHeaderTable {
   key_id: string
   nonce: Buffer
   ciphertext: Buffer
-  fingerprint: Buffer
+  mask: Buffer
 }
 
 export interface StarterMessageRow {
@@ -165,13 +165,6 @@ export interface AccessEventTable {
   hash: Buffer
 }
 
-export interface DeploymentKeyTable {
-  one: GeneratedAlways<boolean>
-  key_id: string
-  nonce: Buffer
-  ciphertext: Buffer
-}
-
 interface UserGroupTable {
   id: Generated<number>
   name: string
@@ -227,6 +220,7 @@ interface ChainTable {
 interface RequestKeyTable {
   key: Buffer
   fingerprint: Buffer | null
+  key_id: string | null
   resource_id: number | null
   version: number | null
   unchanged: Generated<boolean>
@@ -275,6 +269,5 @@ export interface Tables {
   access_event: AccessEventTable
   audit_upgrade_head: ChainTable
   request_key: RequestKeyTable
-  deployment_key: DeploymentKeyTable
   schema_requirement: SchemaRequirementTable
 }

@@ -147,13 +147,6 @@ export class Metrics {
     this.#gauge('agents_ready', '1 when requests can be served.', gauge =>
       whenKnown(({ status }) => gauge.set(Number(status !== 'unavailable'))),
     )
-    const missing = '1 while stored secrets need a key that the ring lacks; agentctl keys status names it.'
-    this.#gauge('agents_key_missing', missing, gauge =>
-      whenKnown(({ status }) => {
-        // Without an answer of the database the last known value stays.
-        if (status !== 'unavailable') gauge.set(Number(status === 'degraded'))
-      }),
-    )
     const written = '1 while the database takes changes and the last one was stored; reads go on where it does not.'
     this.#gauge('agents_database_accepts_writes', written, async gauge => {
       await whenKnown(() => undefined)

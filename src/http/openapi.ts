@@ -118,7 +118,7 @@ const MEANING = {
   428: 'This server, or this token, demands If-Match.',
   429:
     'A limit is used up, and RateLimit-Policy names it: `token` (requests of this token, 600 a minute unless set otherwise), ' +
-    '`token-requests` (its requests at a time), `header-values` (different header values for a tool). Retry-After says when to come back.',
+    '`token-requests` (its requests at a time). Retry-After says when to come back.',
   431: 'The headers are too large.',
   500: 'A fault of the service.',
   503: 'Not possible now; `reason` says why, Retry-After when to try again.',

@@ -10,7 +10,7 @@ import { requestIdOf } from './request.js'
 
 type ReadinessSource = { readiness(): Promise<Readiness> }
 
-/** `GET /healthz`: the process runs. `GET /readyz`: it can serve, or 503 with the reason. A missing key is 200 `degraded`. */
+/** `GET /healthz`: the process runs. `GET /readyz`: it can serve, or 503 with the reason. */
 export function registerProbes(app: FastifyInstance, service: ReadinessSource): void {
   const options = {
     exposeHeadRoute: true,

@@ -1,5 +1,4 @@
-import { createCipheriv, createDecipheriv, createSecretKey, type KeyObject, randomBytes } from 'node:crypto'
-import { encodeFields } from './encoding.js'
+import { createCipheriv, createDecipheriv, createHmac, hkdfSync, type KeyObject, randomBytes } from 'node:crypto'
 import type { KeyRing } from './key-ring.js'
 
 /** The tool and header that a value belongs to. An encrypted value can be decrypted only with the same place. */
@@ -38,65 +37,56 @@ const ALGORITHM = 'aes-256-gcm'
 const NONCE_BYTES = 12
 const TAG_BYTES = 16
 const HEADER_VALUE_PURPOSE = 'custom-header-value/1'
-const DEPLOYMENT_KEY_PURPOSE = 'deployment-key/1'
-const DEPLOYMENT_KEY_BYTES = 32
+const REQUEST_PURPOSE = 'request-fingerprint/1'
 
 /** Encrypts a header value with the ring's first key: AES-256-GCM with a random nonce, bound to its place. */
 export function encryptSecret(ring: KeyRing, plaintext: string, place: HeaderPlace): SealedSecret {
-  return seal(ring, Buffer.from(plaintext, 'utf8'), placeData(place))
-}
-
-/** Decrypts a header value. Throws `KeyMissing` or `SecretCorrupt`. */
-export function decryptSecret(ring: KeyRing, sealed: SealedSecret, place: HeaderPlace): string {
-  return open(ring, sealed, placeData(place)).toString('utf8')
-}
-
-/** Creates the 32-byte key for redactions. It is created once per deployment and never changes. */
-export function generateDeploymentKey(): KeyObject {
-  return createSecretKey(randomBytes(DEPLOYMENT_KEY_BYTES))
-}
-
-/** Encrypts the deployment key with the ring's first key. */
-export function sealDeploymentKey(ring: KeyRing, deploymentKey: KeyObject): SealedSecret {
-  return seal(ring, deploymentKey.export(), encodeFields([DEPLOYMENT_KEY_PURPOSE]))
-}
-
-/** Decrypts the deployment key. Throws `KeyMissing` or `SecretCorrupt`. */
-export function openDeploymentKey(ring: KeyRing, sealed: SealedSecret): KeyObject {
-  const bytes = open(ring, sealed, encodeFields([DEPLOYMENT_KEY_PURPOSE]))
-  if (bytes.length !== DEPLOYMENT_KEY_BYTES) throw new SecretCorrupt(sealed.keyId)
-  return createSecretKey(bytes)
-}
-
-function placeData({ toolId, headerName }: HeaderPlace): Buffer {
-  return encodeFields([HEADER_VALUE_PURPOSE, String(toolId), headerName.toLowerCase()])
-}
-
-function seal(ring: KeyRing, plaintext: Buffer, associatedData: Buffer): SealedSecret {
   const keyId = ring.currentId
   const nonce = randomBytes(NONCE_BYTES)
   const cipher = createCipheriv(ALGORITHM, keyOf(ring, keyId), nonce, { authTagLength: TAG_BYTES })
-  cipher.setAAD(associatedData)
-  const ciphertext = Buffer.concat([cipher.update(plaintext), cipher.final(), cipher.getAuthTag()])
+  cipher.setAAD(placeData(place))
+  const ciphertext = Buffer.concat([cipher.update(plaintext, 'utf8'), cipher.final(), cipher.getAuthTag()])
   return { keyId, nonce, ciphertext }
 }
 
-function open(ring: KeyRing, sealed: SealedSecret, associatedData: Buffer): Buffer {
-  const key = keyOf(ring, sealed.keyId)
-  const tagAt = sealed.ciphertext.length - TAG_BYTES
-  if (sealed.nonce.length !== NONCE_BYTES || tagAt < 0) throw new SecretCorrupt(sealed.keyId)
-  const decipher = createDecipheriv(ALGORITHM, key, sealed.nonce, { authTagLength: TAG_BYTES })
-  decipher.setAAD(associatedData)
-  decipher.setAuthTag(sealed.ciphertext.subarray(tagAt))
+/** Decrypts a header value. Throws `KeyMissing` or `SecretCorrupt`. */
+export function decryptSecret(ring: KeyRing, { keyId, nonce, ciphertext }: SealedSecret, place: HeaderPlace): string {
+  const key = keyOf(ring, keyId)
+  const tagAt = ciphertext.length - TAG_BYTES
+  if (nonce.length !== NONCE_BYTES || tagAt < 0) throw new SecretCorrupt(keyId)
+  const decipher = createDecipheriv(ALGORITHM, key, nonce, { authTagLength: TAG_BYTES })
+  decipher.setAAD(placeData(place))
+  decipher.setAuthTag(ciphertext.subarray(tagAt))
   try {
-    return Buffer.concat([decipher.update(sealed.ciphertext.subarray(0, tagAt)), decipher.final()])
+    return Buffer.concat([decipher.update(ciphertext.subarray(0, tagAt)), decipher.final()]).toString('utf8')
   } catch {
-    throw new SecretCorrupt(sealed.keyId)
+    throw new SecretCorrupt(keyId)
   }
+}
+
+/** The HMAC of a value in a request's fingerprint, in hex, under a key derived from one of the ring. Null if the ring lacks that key. */
+export function requestHash(ring: KeyRing, keyId: string | null, value: string): string | null {
+  const key = keyId === null ? undefined : ring.keys.get(keyId)
+  if (key === undefined) return null
+  return createHmac('sha256', Buffer.from(hkdfSync('sha256', key, '', REQUEST_PURPOSE, 32)))
+    .update(value)
+    .digest('hex')
 }
 
 function keyOf(ring: KeyRing, id: string): KeyObject {
   const key = ring.keys.get(id)
   if (!key) throw new KeyMissing(id)
   return key
+}
+
+/** Joins the parts as bytes, each after its length (4 bytes, big endian), so that no two places have the same bytes. */
+function placeData({ toolId, headerName }: HeaderPlace): Buffer {
+  return Buffer.concat(
+    [HEADER_VALUE_PURPOSE, String(toolId), headerName.toLowerCase()].flatMap(part => {
+      const bytes = Buffer.from(part, 'utf8')
+      const length = Buffer.alloc(4)
+      length.writeUInt32BE(bytes.length)
+      return [length, bytes]
+    }),
+  )
 }

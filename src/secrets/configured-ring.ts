@@ -1,5 +1,6 @@
+import { randomUUID } from 'node:crypto'
 import { existsSync, lstatSync, readFileSync, statSync } from 'node:fs'
-import { link, open, unlink } from 'node:fs/promises'
+import { link, rm, writeFile } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import type { Config } from '../config.js'
 import { makeDataDir } from '../db/embedded/home.js'
@@ -70,18 +71,16 @@ async function ownKeyFile(dataDir: string): Promise<string> {
   const path = join(dataDir, FILE_NAME)
   if (!existsSync(path)) {
     await makeDataDir(resolve(dataDir))
-    const draft = `${path}.${process.pid}`
-    const file = await open(draft, 'wx', 0o600)
+    // A random name: process ids repeat in containers, and a killed process leaves its draft.
+    const draft = `${path}.${randomUUID()}`
     try {
-      await file.writeFile(`${generateKey()}\n`)
-      await file.sync()
+      await writeFile(draft, `${generateKey()}\n`, { flag: 'wx', mode: 0o600, flush: true })
       // If two processes start at once, `link` fails for the second, so that both use the same key.
       await link(draft, path).catch(error => {
         if (error.code !== 'EEXIST') throw error
       })
     } finally {
-      await file.close()
-      await unlink(draft)
+      await rm(draft, { force: true })
     }
   }
   return readFileSync(path, 'utf8')

@@ -5,12 +5,11 @@ import { DryRun } from '../http/parameters.js'
 import { CreationHeaders, creationResponses, creatorOf } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { unknownFieldWarnings } from '../http/warnings.js'
-import { requestKey } from '../updates/idempotency.js'
 import { createOnce } from '../updates/update-once.js'
 import { noteFacts } from './definition-cache.js'
 import { toolCreation } from './life.js'
 import { CustomToolCreate, ToolSnapshot } from './schema.js'
-import { askedBy, boundsOf, type ToolOptions } from './update-tool.js'
+import { boundsOf, type ToolOptions, toolRequestKey } from './update-tool.js'
 
 const PURPOSE =
   'Creates a custom tool that the caller owns. The definition is checked as by validation. Header values are answered as masks. With an ' +
@@ -41,15 +40,13 @@ export function registerCreateTool(app: FastifyInstance, options: ToolOptions): 
       const content = await options.workers.run('create_custom_tool', request, { strict: creator.strict })
       const { fields, origins, names, definitionFaults, unknown, notes } = content
       if (fields.definition) noteFacts(fields.definition.hash, { origins, names })
-      const vault = options.vault()
+      const { ring } = options
       const key = query.dry_run ? undefined : headers['idempotency-key']
-      // Only a repeated request (with a key) is compared with stored values.
-      if (key !== undefined) options.trials.count(caller.userId, key, fields.custom_headers ?? [])
       const asked = {
         kind: 'tool' as const,
         id: 0, // the id is not known yet
-        ...{ fields, origins, definitionFaults, vault },
-        key: requestKey(caller, key, () => ['tool', 'create', ...askedBy(0, content, vault)]),
+        ...{ fields, origins, definitionFaults, ring },
+        key: toolRequestKey(caller, key, ['tool', 'create', 0], content, ring),
         ...creator,
       }
       const created = await createOnce(options.database, toolCreation, asked)

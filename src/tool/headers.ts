@@ -1,6 +1,6 @@
 import { type Static, Type } from '@sinclair/typebox'
 import type { Fault, Loc } from '../errors.js'
-import { looksRedacted, redactionOf } from '../secrets/redaction.js'
+import { looksMasked, shownMask } from '../secrets/mask.js'
 import { text } from '../validation/vocabulary.js'
 
 /** A header name: `token` of RFC 9110, section 5.6.2. */
@@ -65,7 +65,7 @@ const UNSENDABLE = /[^\t\x20-\x7e\xa0-\xff]/u
 const INVISIBLE = /^[\s\xad]*$/
 
 function valueFaults(value: string, loc: Loc): Fault[] {
-  if (looksRedacted(value)) return [] // reported as `mask_mismatch` elsewhere
+  if (looksMasked(value)) return [] // reported as `mask_mismatch` elsewhere
   const fault = (msg: string): Fault[] => [{ loc, msg: `Header value should ${msg}`, type: 'header_value_invalid' }]
   if (INVISIBLE.test(value)) return fault('not be empty: leave the header out of the list to remove it')
   if (Buffer.byteLength(value) > VALUE_BYTES_MAX) return fault(`have at most ${VALUE_BYTES_MAX} bytes`)
@@ -80,55 +80,7 @@ function valueFaults(value: string, loc: Loc): Fault[] {
   return []
 }
 
-const SCHEME = '(?:bearer|basic|digest|token|apikey|api-key)'
-const TWO_SCHEMES = new RegExp(`^${SCHEME}[ :=]+${SCHEME}(?:[ :=]|$)`, 'i')
-const SCHEME_ALONE = new RegExp(`^${SCHEME}:?$`, 'i')
-/** Placeholders in brackets or as a variable: `<token>`, `{{API_KEY}}`, `$TOKEN`. */
-const SLOT = String.raw`<[^<>]+>|\[[^[\]",]+\]|\$?\{{1,2}[^{}":,]+\}{1,2}|\$\([^()]+\)|\$[a-z_]\w*|%[a-z_]\w*%|__\w+__`
-/** Placeholders made only of listed words, with at least one of these: `YOUR_API_KEY`, `insert-token-here`, `change me`. */
-const TELLING_WORDS = 'your|my|insert|enter|put|paste|replace|change|here|example|dummy|sample|fake'
-const WORDS =
-  `${TELLING_WORDS}|the|a|an|some|add|with|me|this|actual|real|new|test|api|access|auth|bearer|client|secret|private|app|user|` +
-  'token|key|password|credentials?|value|goes'
-const LAST_WORD = 'key|token|secret|password|credentials?|value|me|this|here'
-/** Texts that programs write for a missing value. */
-const NOTHING = String.raw`todo|tbd|fixme|placeholder|example|string|null|undefined|none|nil|nan|\[object object\]`
-const PLACEHOLDER = new RegExp(
-  `^(?:${SCHEME}[ :=]+)?["']?(?:${SLOT}|(?=.*(?:${TELLING_WORDS}))(?:(?:${WORDS})[-_. ]*)*(?:${LAST_WORD})|${NOTHING})["']?$`,
-  'i',
-)
-/** Placeholders such as `API_KEY`. */
-const CONSTANT = /^(?:[A-Z]+_)*(?:KEY|TOKEN|SECRET|PASSWORD)$/
-const PLACEHOLDER_CHARACTERS_MAX = 100
-
-/** Matches a whole header line or an option of curl. */
-const HEADER_LINE = /^(?:-H\s*)?["']?([!#$%&'*+\-.^_`|~0-9a-z]+)\s*:\s*\S/i
-
-/** Returns warnings about suspicious values, without the values. They are stored unchanged. */
-export function headerNotes(headers: readonly Header[]): string[] {
-  return headers.flatMap(({ key, value }) => {
-    const doubt = looksRedacted(value) ? undefined : doubtOf(key, value)
-    return doubt === undefined ? [] : [`the value of the header ${key} ${doubt}; it is sent as it is`]
-  })
-}
-
-function doubtOf(name: string, value: string): string | undefined {
-  if (TWO_SCHEMES.test(value)) return 'begins with two authentication schemes'
-  if (SCHEME_ALONE.test(value)) return 'is an authentication scheme without credentials'
-  const isShort = value.length <= PLACEHOLDER_CHARACTERS_MAX
-  if (isShort && (PLACEHOLDER.test(value) || CONSTANT.test(value))) return 'looks like a placeholder'
-  const line = HEADER_LINE.exec(value)?.[1]
-  const isLine =
-    line !== undefined && (folded(line) === folded(name) || /^(?:authorization|cookie|x-.*|api-?key)$/i.test(line))
-  return isLine ? 'looks like a whole header line with its name' : undefined
-}
-
-/** Returns the redaction of a stored header. */
-export function shownRedaction(header: { fingerprint: string }): string {
-  return redactionOf(Buffer.from(header.fingerprint, 'hex'))
-}
-
-/** Returns headers as answers and audit rows show them: name and redaction. */
-export function shownHeaders(headers: { name: string; fingerprint: string }[]): Header[] {
-  return headers.map(header => ({ key: header.name, value: shownRedaction(header) }))
+/** Returns headers as answers and audit rows show them: name and mask. */
+export function shownHeaders(headers: readonly { name: string; mask: string }[]): Header[] {
+  return headers.map(({ name, mask }) => ({ key: name, value: shownMask(mask) }))
 }

@@ -124,12 +124,9 @@ async function pastTool(
   return { text: renderTool({ ...shown, headers: null }, (await definitionsOf(db, [hash])).of(then), masked), notes }
 }
 
-/** Returns the content of a tool for the audit hash: the definition as its hash, header values as fingerprints. */
-export function auditedTool(
-  content: ToolContent,
-  headers: readonly { name: string; fingerprint: string }[],
-): unknown[] {
-  const marks = headers.map(({ name, fingerprint }) => [name, fingerprint])
+/** Returns the content of a tool for the audit hash: the definition as its hash, header values as masks. */
+export function auditedTool(content: ToolContent, headers: readonly { name: string; mask: string }[]): unknown[] {
+  const marks = headers.map(({ name, mask }) => [name, mask])
   const columns = COLUMNS.map(([column]) => column)
   return [auditedFields(columns, content, BLANK_TOOL), content.definition_hash, marks]
 }

@@ -54,7 +54,7 @@ export function registerRestoreTool(app: FastifyInstance, options: ToolOptions):
       if (prefetched === null) return await refuseRemoved(database.db, id, caller)
       const asked = {
         ...restorerOf(['tool', id], request, body.version, query, headers, options),
-        ...{ fields: {}, origins: new Set<string>(), definitionFaults: [], vault: options.vault() },
+        ...{ fields: {}, origins: new Set<string>(), definitionFaults: [], ring: options.ring },
       }
       const job = { database, resource: toolRestoration, request: asked }
       const notes: string[] = []

@@ -1,12 +1,12 @@
 import { type Caller, managesActions } from '../auth/caller.js'
 import { type Fault, Forbidden, InvalidRequest, Refused, ToolOutOfScope, UnknownRedaction } from '../errors.js'
 import { encryptSecret, type SealedSecret } from '../secrets/cipher.js'
-import { fingerprint, holdsRedactionDigits, looksRedacted, redactionOf } from '../secrets/redaction.js'
-import { requireDeploymentKey, secretUnavailable, type Vault } from '../secrets/vault.js'
+import type { KeyRing } from '../secrets/key-ring.js'
+import { looksMasked, newMask, shownMask } from '../secrets/mask.js'
 import type { Change } from '../updates/audit.js'
 import type { Decision, UpdateRequest } from '../updates/resource.js'
 import { BLANK_TOOL, COLUMNS, FIELDS, type ToolContent } from './fields.js'
-import { type Header, headerFaults, headerNotes, shownHeaders, shownRedaction } from './headers.js'
+import { type Header, headerFaults, shownHeaders } from './headers.js'
 import type { StoredHeader, ToolState } from './snapshot.js'
 
 /** A definition that passed the check: its JSON text and the text's SHA-256 in hex. */
@@ -30,7 +30,7 @@ export interface ToolUpdateContent {
   fields: ToolUpdateFields
   /** Faults of the definition, reported with the other faults of their stage. */
   definitionFaults: Fault[]
-  vault: Vault
+  ring: KeyRing
 }
 
 export interface ToolUpdate extends UpdateRequest, ToolUpdateContent {
@@ -53,7 +53,7 @@ export interface References {
 /** A header to store: kept from a stored position, or sealed anew. */
 export interface PlannedHeader {
   name: string
-  fingerprint: string
+  mask: string
   kept: number | null
   sealed: SealedSecret | null
 }
@@ -73,7 +73,6 @@ export interface ToolDecision extends Decision {
 /** Decides an update of a state, in the order of DECISIONS section 2. With `references` null, a new OAuth link is assumed to be allowed. */
 export function decideTool(state: ToolState, update: ToolUpdateContent, references: References | null): ToolDecision {
   requireManageable(state)
-  const { vault } = update
   const { fields } = update
   requireRules(state, update)
   const content = mergedContent(state, fields)
@@ -86,12 +85,12 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
   const replacesDefinition = content.definition_hash !== state.definition_hash
   const passes = content.passthrough_auth && !state.passthrough_auth
   const sent = references === null ? [] : sentSecrets(state, references, { staying, passes, replacesDefinition })
-  const headers = fields.custom_headers ? plannedHeaders(state, fields.custom_headers, vault) : null
+  const headers = fields.custom_headers ? plannedHeaders(state, fields.custom_headers, update.ring) : null
   const changes = changedFields(state.isNew ? { ...state, ...BLANK_TOOL } : state, content, headers)
   // A request that has both definition and values needs no note: the caller sees where the values go.
   const givesValues = fields.definition === undefined && state.definition_hash !== null && headers?.some(isSealedAnew)
   const given = givesValues ? givenSecrets(references?.storedOrigins ?? []) : []
-  const notes = [...sent, ...given, ...headerNotes(fields.custom_headers ?? [])]
+  const notes = [...sent, ...given]
   return {
     content,
     definition: replacesDefinition ? (fields.definition ?? null) : null,
@@ -103,30 +102,23 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
   }
 }
 
-/**
- * Returns the requested fields with stored and requested values, before rules and rights apply. Throws `Unavailable` if the encryption key
- * is missing.
- */
+/** Returns the requested fields with stored and requested values, before rules and rights apply. */
 export function askedChanges(state: ToolState, update: ToolUpdateContent): Change[] {
-  const asked: Record<string, unknown> = askedValues(state, update)
+  const asked: Record<string, unknown> = askedValues(update)
   const stored: Record<string, unknown> = auditedValues(state)
-  const named = FIELD_NAMES.filter(field => asked[field] !== undefined)
+  const named = FIELD_NAMES.filter(field => field in update.fields)
   return named.map(field => ({ field, from: stored[field], to: asked[field] }))
 }
 
-/** Returns requested values as audit rows store them: the definition by hash, header values redacted. */
-function askedValues(state: ToolState, { fields, vault }: ToolUpdateContent) {
+/** Returns requested values as audit rows store them: the definition by hash, masks of headers. Headers in clear text are undefined. */
+function askedValues({ fields }: ToolUpdateContent) {
   const { definition, custom_headers: headers, ...columns } = fields
-  const marks = headers?.map(({ key, value }) => ({ key, value: shownValue(state.id, key, value, vault) }))
-  return { ...columns, definition: definition?.hash, custom_headers: marks }
+  const masks = headers?.every(({ value }) => looksMasked(value)) ? headers : undefined
+  return { ...columns, definition: definition?.hash, custom_headers: masks }
 }
 
 function auditedValues(state: ToolState) {
   return { ...state, definition: state.definition_hash, custom_headers: shownHeaders(state.headers) }
-}
-
-function shownValue(id: number, name: string, value: string, vault: Vault): string {
-  return looksRedacted(value) ? value : redactionOf(fingerprint(requireDeploymentKey(vault), id, name, value))
 }
 
 /** Requires a custom tool (not built in, not of an MCP server) that the caller manages. */
@@ -161,13 +153,9 @@ function requireRules(state: ToolState, update: ToolUpdateContent): void {
 }
 
 function redactionFaults(state: ToolState, headers: Header[]): Fault[] {
-  const fingerprints = state.headers.map(header => header.fingerprint)
+  const masks = state.headers.map(({ mask }) => mask)
   return headers.flatMap(({ key, value }, index) => {
-    if (
-      !(looksRedacted(value) || holdsRedactionDigits(value, fingerprints)) ||
-      keptPosition(state, key, value) !== null
-    )
-      return []
+    if (!looksMasked(value, masks) || keptPosition(state, key, value) !== null) return []
     return {
       loc: ['body', 'custom_headers', index, 'value'],
       msg: 'This value has the shape of a mask but is not the mask of the stored header of this name; send the secret itself or, if the header was changed since it was read, read the tool again',
@@ -195,7 +183,7 @@ function stayingSecrets(
   references: References | null,
 ): string[] {
   // A value in clear text counts as given by the caller, even if it equals the stored one.
-  const headersStay = custom_headers?.some(({ value }) => looksRedacted(value)) ?? state.headers.length > 0
+  const headersStay = custom_headers?.some(({ value }) => looksMasked(value)) ?? state.headers.length > 0
   const { oauth_config_id: config, passthrough_auth: passes } = content
   // A group manager's own OAuth configuration may move with a tool, because they may link it to any tool.
   const isOwn = state.managed_as === 'group' && references?.oauthConfigLinkable === true
@@ -262,27 +250,19 @@ export function contentOf(state: ToolContent): ToolContent {
   return { ...Object.fromEntries(columns), definition_hash: state.definition_hash }
 }
 
-/** A redaction keeps the stored secret. So does the same value, so that a repeated request changes nothing. */
-function plannedHeaders(state: ToolState, headers: Header[], vault: Vault): PlannedHeader[] {
+/** A mask keeps the stored value, which is not decrypted. Clear text is encrypted under a new mask, even if it is the stored value. */
+function plannedHeaders(state: ToolState, headers: Header[], ring: KeyRing): PlannedHeader[] {
   return headers.map(({ key, value }) => {
-    const byRedaction = keptPosition(state, key, value)
-    if (byRedaction !== null) return keptHeader(state, key, byRedaction, vault)
-    const mark = fingerprint(requireDeploymentKey(vault), state.id, key, value).toString('hex')
-    const same = state.headers.findIndex(header => sameName(header, key) && header.fingerprint === mark)
-    if (same >= 0 && vault.ring.keys.get(state.headers[same]?.key_id ?? '')) return keptHeader(state, key, same, vault)
-    const sealed = encryptSecret(vault.ring, value, { toolId: state.id, headerName: key })
-    return { name: key, fingerprint: mark, kept: null, sealed }
+    const kept = keptPosition(state, key, value)
+    const stored = kept === null ? undefined : state.headers[kept]
+    if (stored !== undefined) return { name: key, mask: stored.mask, kept, sealed: null }
+    const sealed = encryptSecret(ring, value, { toolId: state.id, headerName: key })
+    return { name: key, mask: newMask(), kept: null, sealed }
   })
 }
 
-function keptHeader(state: ToolState, name: string, position: number, vault: Vault): PlannedHeader {
-  const stored = state.headers[position]
-  if (stored === undefined || vault.ring.keys.get(stored.key_id) === undefined) throw secretUnavailable()
-  return { name, fingerprint: stored.fingerprint, kept: position, sealed: null }
-}
-
 function keptPosition(state: ToolState, name: string, value: string): number | null {
-  const position = state.headers.findIndex(header => sameName(header, name) && shownRedaction(header) === value)
+  const position = state.headers.findIndex(header => sameName(header, name) && shownMask(header.mask) === value)
   return position < 0 ? null : position
 }
 
@@ -294,7 +274,7 @@ function sameName(header: StoredHeader, name: string): boolean {
 export function changedFields(state: ToolState, content: ToolContent, headers: PlannedHeader[] | null): Change[] {
   return FIELD_NAMES.flatMap((field): Change[] => {
     if (field === 'custom_headers') {
-      const stay = headers === null || (!headers.some(isSealedAnew) && sameHeaders(state.headers, headers))
+      const stay = headers === null || sameHeaders(state.headers, headers)
       return stay ? [] : [{ field, from: shownHeaders(state.headers), to: shownHeaders(headers) }]
     }
     const column = field === 'definition' ? 'definition_hash' : field
@@ -304,13 +284,12 @@ export function changedFields(state: ToolState, content: ToolContent, headers: P
 
 const FIELD_NAMES = Object.keys(FIELDS) as (keyof typeof FIELDS)[] // these are the table's own keys
 
-/** True if a value is stored anew. An unchanged value is too if its old key is gone, because it cannot be decrypted. */
+/** True if the value is given in clear text. */
 function isSealedAnew(header: PlannedHeader): boolean {
   return header.sealed !== null
 }
 
-/** Compares whole fingerprints: redactions are too short to prove that two secrets are equal. */
-function sameHeaders(before: { name: string; fingerprint: string }[], after: typeof before): boolean {
-  const marks = (list: typeof before) => JSON.stringify(list.map(header => [header.name, header.fingerprint]))
-  return marks(before) === marks(after)
+function sameHeaders(before: { name: string; mask: string }[], after: typeof before): boolean {
+  const masks = (list: typeof before) => JSON.stringify(list.map(({ name, mask }) => [name, mask]))
+  return masks(before) === masks(after)
 }

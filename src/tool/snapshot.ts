@@ -11,11 +11,10 @@ import { SNAPSHOT_FIELDS } from './schema.js'
 
 /* What is read of tools, and how answers show them. */
 
-/** A stored custom header without its secret. `fingerprint` is hex; its first digits are in the redaction. */
+/** A stored custom header without its secret. `mask` is hex; answers show its first digits. */
 export interface StoredHeader {
   name: string
-  key_id: string
-  fingerprint: string
+  mask: string
 }
 
 /** A tool as answers need it, with the definition only as its hash. */
@@ -42,7 +41,7 @@ const { case: choose, fn, ref, selectFrom } = tool
 
 const HEADERS = jsonArrayFrom(
   selectFrom('tool_header as h')
-    .select(({ ref }) => ['h.name', 'h.key_id', hexOf(ref('h.fingerprint')).as('fingerprint')])
+    .select(({ ref }) => ['h.name', hexOf(ref('h.mask')).as('mask')])
     .whereRef('h.tool_id', '=', 't.id')
     .orderBy('h.position'),
 )
@@ -117,7 +116,7 @@ const PLACE = NAMES.indexOf('definition')
 
 /** Renders the wire's ToolSnapshot. The definition's JSON text is put in as it is. */
 export function renderTool(
-  shown: Omit<ShownTool, 'headers'> & { headers: Pick<StoredHeader, 'name' | 'fingerprint'>[] | null },
+  shown: Omit<ShownTool, 'headers'> & { headers: Pick<StoredHeader, 'name' | 'mask'>[] | null },
   definition: string,
   custom_headers = shown.headers && shownHeaders(shown.headers),
 ): string {

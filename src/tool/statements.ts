@@ -170,7 +170,7 @@ export const writeHeaders = statement<{ id: number; headers: string }, object>(
   param => {
     const header = on<{ g: { value: string } }>()
     const text = (name: keyof SentHeader) => memberText(header.ref('g.value'), lit(name))
-    const kept = ['name', 'key_id', 'nonce', 'ciphertext', 'fingerprint'] as const
+    const kept = ['name', 'key_id', 'nonce', 'ciphertext', 'mask'] as const
     return queries<{ sent: SentHeader }>()
       .with('sent', () =>
         queries()
@@ -179,7 +179,7 @@ export const writeHeaders = statement<{ id: number; headers: string }, object>(
             named(param('id'), 'tool_id'),
             cast<number>(eb('g.place', '-', lit(1)), 'integer').as('position'),
             cast<number | null>(text('kept'), 'integer').as('kept'),
-            ...(['name', 'fingerprint', 'key_id', 'nonce', 'ciphertext'] as const).map(name => text(name).as(name)),
+            ...(['name', 'mask', 'key_id', 'nonce', 'ciphertext'] as const).map(name => text(name).as(name)),
           ]),
       )
       .with('removed', db =>
@@ -201,7 +201,7 @@ export const writeHeaders = statement<{ id: number; headers: string }, object>(
             fn.coalesce('g.key_id', 'kept.key_id').as('key_id'),
             fn.coalesce(bytesOf(ref('g.nonce'), 'base64'), 'kept.nonce').as('nonce'),
             fn.coalesce(bytesOf(ref('g.ciphertext'), 'base64'), 'kept.ciphertext').as('ciphertext'),
-            bytesOf(ref('g.fingerprint')).as('fingerprint'),
+            bytesOf(ref('g.mask')).as('mask'),
           ]),
       )
       .onConflict(conflict =>
@@ -218,7 +218,7 @@ interface SentHeader {
   position: number
   kept: number | null
   name: string
-  fingerprint: string
+  mask: string
   key_id: string
   nonce: string
   ciphertext: string

@@ -1,5 +1,6 @@
 import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
+import type { Caller } from '../auth/caller.js'
 import { DEFINITION_LIMITS } from '../definition/index.js'
 import { ResourceNotFound } from '../errors.js'
 import { answerUpdate } from '../http/answer.js'
@@ -9,16 +10,14 @@ import { DryRun } from '../http/parameters.js'
 import { UpdateHeaders, updateResponses, updaterOf } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { overwriteWarning, unknownFieldWarnings } from '../http/warnings.js'
-import { fingerprint } from '../secrets/redaction.js'
-import type { Vault } from '../secrets/vault.js'
-import { requestKey } from '../updates/idempotency.js'
+import { requestHash } from '../secrets/cipher.js'
+import type { KeyRing } from '../secrets/key-ring.js'
+import { type RequestKey, requestKey } from '../updates/idempotency.js'
 import type { OperationOptions } from '../updates/resource.js'
 import { updateOnce } from '../updates/update-once.js'
 import { pathId } from '../validation/parameters.js'
 import { noteFacts } from './definition-cache.js'
 import { namesBeside } from './function-names.js'
-import type { HeaderTrials } from './header-trials.js'
-import { headerFaults } from './headers.js'
 import { toolResource } from './resource.js'
 import { CustomToolUpdate, ToolSnapshot } from './schema.js'
 import { TOOL_LOOKUP, type ToolState } from './snapshot.js'
@@ -39,8 +38,7 @@ export function boundsOf({ bodyLimitBytes }: { bodyLimitBytes: number }): string
 export interface ToolOptions extends OperationOptions {
   bodyLimitBytes: number
   workers: BodyWorkers
-  vault: () => Vault
-  trials: HeaderTrials
+  ring: KeyRing
 }
 
 const PURPOSE =
@@ -51,7 +49,7 @@ const PURPOSE =
 
 /** `PUT /admin/tool/custom/{tool_id}`. */
 export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): void {
-  const { database, trials } = options
+  const { database } = options
   app.withTypeProvider<SchemaTypes>().put(
     '/admin/tool/custom/:tool_id',
     {
@@ -100,24 +98,20 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
         const checked = await options.workers.run('check_stored', { body: {}, caller, raw: request.raw }, work, text)
         notes.push(...checked.notes)
       }
-      // A request refused before any comparison reveals nothing about stored values.
-      const isCompared = mayTell && definitionFaults.length === 0 && headerFaults(given).length === 0
-      const sets = isCompared ? trials.count(caller.userId, id, given) : 0
-      if (sets > 0) {
-        const line = { resource_id: id, caller: caller.userId, token: caller.token.id, sets, dry_run: dryRun }
-        request.log.info(line, 'header values in clear text')
-      }
       const asked = {
         kind: 'tool' as const,
         id,
         fields,
         origins,
         definitionFaults,
-        vault: options.vault(),
-        key: requestKey(caller, dryRun ? undefined : headers['idempotency-key'], () => [
-          'tool',
-          ...askedBy(id, content, options.vault()),
-        ]),
+        ring: options.ring,
+        key: toolRequestKey(
+          caller,
+          dryRun ? undefined : headers['idempotency-key'],
+          ['tool', id],
+          content,
+          options.ring,
+        ),
         ...updater,
       }
       const updated = await withScopeTold(database, asked, id, () =>
@@ -138,10 +132,22 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
   )
 }
 
-/** Returns the identity of a request for its idempotency key (id 0 for a creation): the definition by hash, header values by keyed fingerprints. */
-export function askedBy(id: number, { fields, definitionFaults }: UpdateContent, { deploymentKey }: Vault): unknown[] {
-  const mark = (name: string, value: string) =>
-    deploymentKey && fingerprint(deploymentKey, id, name, value).toString('hex')
-  const headers = fields.custom_headers?.map(({ key, value }) => [key, mark(key, value)])
-  return [id, { ...fields, definition: fields.definition?.hash, custom_headers: headers }, definitionFaults.length]
+/** The key of a request about a tool: the definition by hash, header values by keyed hashes. `about` names the operation and the id. */
+export function toolRequestKey(
+  caller: Caller,
+  key: string | undefined,
+  about: readonly unknown[],
+  { fields, definitionFaults }: UpdateContent,
+  ring: KeyRing,
+): RequestKey | null {
+  const { custom_headers: headers } = fields
+  const asked = (keyId: string | null) => {
+    const hashed = headers?.map(({ key: name, value }) => [name, requestHash(ring, keyId, value)])
+    return [
+      ...about,
+      { ...fields, definition: fields.definition?.hash, custom_headers: hashed },
+      definitionFaults.length,
+    ]
+  }
+  return requestKey(caller, key, asked, headers?.length ? ring.currentId : null)
 }

@@ -20,7 +20,7 @@ const UNKNOWN: Since = { changed: null, applied: 'unknown' }
 
 /**
  * Reads what changed after version `since`. The caller's own update was stored, and only its answer lost, if the row after `since` is
- * theirs and the state after it has every value that the request asks for (`asked`).
+ * theirs and the state after it has every value that the request asks for (`asked`). An undefined value cannot be compared.
  */
 export async function changesSince(
   db: Kysely<Tables>,
@@ -47,10 +47,12 @@ export async function changesSince(
   if (actor.id === null || first.actor_id !== actor.id) return { changed, applied: 'none' }
   try {
     const { values } = await readPast(db, kind, id, first.version_after)
-    const wasStored = asked.every(({ field, from, to }) =>
+    const known = asked.filter(({ to }) => to !== undefined)
+    const wasStored = known.every(({ field, from, to }) =>
       sameValue(to, Object.hasOwn(values, field) ? values[field] : from),
     )
-    return { changed, applied: wasStored ? first.version_after : 'none' }
+    if (!wasStored) return { changed, applied: 'none' }
+    return { changed, applied: known.length === asked.length ? first.version_after : 'unknown' }
   } catch (error) {
     if (error instanceof VersionGone || error instanceof VersionNotFound) return { changed, applied: 'unknown' }
     throw error

@@ -10,20 +10,25 @@ import { sha256 } from './audit.js'
  * for the first. A refusal rolls the key back; it is kept if the request succeeds, also without a change.
  */
 
-/** SHA-256 in hex of the caller's id with the `Idempotency-Key`, and of the request. */
+/** A request's key: SHA-256 in hex of the caller's id with the `Idempotency-Key`. */
 export interface RequestKey {
   key: string
-  fingerprint: string
+  /** The id of the ring's key that header values in the fingerprint are hashed with; null if there are none. */
+  secretKeyId: string | null
+  /** SHA-256 in hex of the request, with header values hashed with this key of the ring. */
+  fingerprint(secretKeyId: string | null): string
 }
 
 /** Makes the key under which a request is stored and found again. `asked` returns everything that makes two requests the same. */
 export function requestKey(
   caller: Caller,
   key: string | undefined,
-  asked: () => readonly unknown[],
+  asked: (secretKeyId: string | null) => readonly unknown[],
+  secretKeyId: string | null = null,
 ): RequestKey | null {
   if (key === undefined) return null
-  return { key: sha256(JSON.stringify([caller.userId, key])), fingerprint: sha256(JSON.stringify([key, ...asked()])) }
+  const fingerprint = (id: string | null) => sha256(JSON.stringify([key, ...asked(id)]))
+  return { key: sha256(JSON.stringify([caller.userId, key])), secretKeyId, fingerprint }
 }
 
 /** The answer to the first request with a key. */
@@ -68,12 +73,12 @@ export async function firstAnswer(
 ): Promise<FirstAnswer | undefined> {
   const found = await db
     .selectFrom('request_key')
-    .select(['resource_id as id', 'version', 'unchanged as isUnchanged', 'fingerprint'])
+    .select(['resource_id as id', 'version', 'unchanged as isUnchanged', 'fingerprint', 'key_id'])
     .where('key', '=', Buffer.from(key, 'hex'))
     .executeTakeFirst()
   if (found === undefined || found.version === null) return undefined
-  const { fingerprint: stored, version, ...first } = found
-  if (stored?.toString('hex') === fingerprint) return { ...first, version }
+  const { fingerprint: stored, key_id, version, ...first } = found
+  if (stored?.toString('hex') === fingerprint(key_id)) return { ...first, version }
   const msg = 'This key was used for another request; a key stands for one request and its repetitions'
   throw new InvalidRequest([{ loc: ['header', 'idempotency-key'], msg, type: 'idempotency_key_reused' }])
 }
@@ -81,13 +86,14 @@ export async function firstAnswer(
 /** Fills the row of a taken key with the result of its request. */
 export async function fillKey(
   trx: Transaction<Tables>,
-  { key, fingerprint }: RequestKey,
+  { key, secretKeyId, fingerprint }: RequestKey,
   { id, version, isUnchanged }: FirstAnswer,
 ): Promise<void> {
   await trx
     .updateTable('request_key')
     .set({
-      fingerprint: Buffer.from(fingerprint, 'hex'),
+      fingerprint: Buffer.from(fingerprint(secretKeyId), 'hex'),
+      key_id: secretKeyId,
       resource_id: id,
       version,
       unchanged: isUnchanged,

@@ -7,8 +7,8 @@ import type { Fault } from '../../src/errors.js'
 import { appOver } from '../app.js'
 import { worldDatabase } from '../world.js'
 
-const { database, vault, token } = await worldDatabase(t)
-const options = { vault, env: {} }
+const { database, ring, token } = await worldDatabase(t)
+const options = { ring, env: {} }
 
 async function faultsOf(document: unknown, given: ApplyOptions = options): Promise<Fault[]> {
   try {
@@ -38,7 +38,7 @@ t.test('a variable is read only under the prefix AGENTS_, or where an export nam
   }
   const found = async (variable: string) => {
     const tools = [{ id: 16, custom_headers: [{ key: 'Authorization', value: placeholder(variable) }] }]
-    return (await faultsOf({ version: 1, tools }, { vault, env, plan: true })).map(({ type, msg }) => `${type}: ${msg}`)
+    return (await faultsOf({ version: 1, tools }, { ring, env, plan: true })).map(({ type, msg }) => `${type}: ${msg}`)
   }
   const missing = (name: string) => [
     `variable_missing: ${name} is not read here: a name begins with AGENTS_, or is TOOL_16_AUTHORIZATION as export writes it`,

@@ -5,17 +5,19 @@ import t from 'tap'
 import { placeholder } from '../../src/admin/apply/placeholders.js'
 import { applyOrganisation, countOutcomes } from '../../src/admin/apply.js'
 import { verifyAudit } from '../../src/admin/audit-verification.js'
-import { listHistory } from '../../src/admin/history.js'
+import { listHistory, restoreTool } from '../../src/admin/history.js'
+import { rotateKeys } from '../../src/admin/keys.js'
 import { InvalidDocument } from '../../src/admin/refusal.js'
 import { authenticate } from '../../src/auth/authenticate.js'
 import { hashToken } from '../../src/auth/token.js'
 import { decryptSecret } from '../../src/secrets/cipher.js'
-import { worldDatabase, worldFile } from '../world.js'
+import { generateKey, parseKeyRing } from '../../src/secrets/key-ring.js'
+import { TEST_SECRET_KEYS, worldDatabase, worldFile } from '../world.js'
 
-const { database, vault, token } = await worldDatabase(t)
+const { database, ring, token } = await worldDatabase(t)
 const { db } = database
 const world = () => JSON.parse(readFileSync(worldFile(), 'utf8'))
-const options = { vault, env: {} }
+const options = { ring, env: {} }
 
 t.test('a document applied again changes nothing', async t => {
   const report = await applyOrganisation(database, world(), options)
@@ -48,7 +50,7 @@ t.test('what is made stands as the document says, at version 1 with one audit ro
     .where('position', '=', 0)
     .executeTakeFirstOrThrow()
   const sealed = { keyId: header.key_id, nonce: header.nonce, ciphertext: header.ciphertext }
-  t.equal(decryptSecret(vault.ring, sealed, { toolId: 16, headerName: 'Authorization' }), 'Bearer abc')
+  t.equal(decryptSecret(ring, sealed, { toolId: 16, headerName: 'Authorization' }), 'Bearer abc')
 })
 
 t.test('ids made later continue behind explicit ones', async t => {
@@ -256,3 +258,44 @@ t.test('a plan that only drops a header says which argument that makes', async t
   await impactOf([{ key: 'X-Key', value: 'v' }], false)
   t.strictSame(await impactOf([], true), ['g: the argument "X-Key" is new and required'])
 })
+
+t.test(
+  'a secret of the environment: applied again, and planned, it changes nothing; masks stay through a restoration and a rotation',
+  async t => {
+    const tools = [
+      {
+        id: 16,
+        custom_headers: [{ key: 'authorization', value: placeholder('AGENTS_KEY') }],
+        description: 'with a key',
+      },
+    ]
+    const apply = (AGENTS_KEY: string, more = {}) =>
+      applyOrganisation(database, { version: 1, tools }, { ring, env: { AGENTS_KEY }, ...more })
+    const stored = async () => {
+      const [row] = await db.selectFrom('tool_header').selectAll().where('tool_id', '=', 16).execute()
+      if (row === undefined) throw new Error('tool 16 has a header')
+      const mask = row.mask.toString('hex')
+      const value = (by = ring) =>
+        decryptSecret(by, { ...row, keyId: row.key_id }, { toolId: 16, headerName: row.name })
+      return { mask, value }
+    }
+    t.match(countOutcomes(await apply('first')), { changed: 1 })
+    const first = await stored()
+    t.equal(first.value(), 'first')
+    for (const plan of [true, false]) t.match(countOutcomes(await apply('first', { plan })), { unchanged: 1 })
+    t.match(countOutcomes(await apply('second', { plan: true })), { changed: 1 })
+    t.equal((await stored()).mask, first.mask)
+    t.match(countOutcomes(await apply('second')), { changed: 1 })
+    const second = await stored()
+    t.not(second.mask, first.mask)
+    t.equal(second.value(), 'second')
+    await restoreTool(database, ring, 16, 1)
+    t.equal((await stored()).mask, second.mask, 'a restoration keeps headers')
+    const rotated = parseKeyRing(`${generateKey('new')} ${TEST_SECRET_KEYS}`)
+    await rotateKeys(db, rotated)
+    t.match(await apply('second', { ring: rotated }), { outcomes: [{ fields: [{ field: 'description' }] }] })
+    const last = await stored()
+    t.same([last.mask, last.value(rotated)], [second.mask, 'second'])
+    t.same((await verifyAudit(db)).findings, [])
+  },
+)

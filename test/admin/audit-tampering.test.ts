@@ -15,7 +15,7 @@ import { worldApp } from '../app.js'
 import { deleteTool } from '../deletion.js'
 import { inVain as inVainOf, readRows } from './trail.js'
 
-const { call, token, database, vault } = await worldApp(t)
+const { call, token, database, ring } = await worldApp(t)
 const { db } = database
 const alice = await token('alice@example.com')
 const edit = async (id: number, body: object) => {
@@ -331,7 +331,7 @@ t.test('a tool that was deleted, and whose rows were pruned by age, comes back u
   await deleteTool(database, id)
   await pruneHistory(db, { ...readConfig({}).history, auditRetentionDays: 0 })
   t.same(await found(), [])
-  await applyOrganisation(database, { version: 1, tools: [gone] }, { vault, env: {} })
+  await applyOrganisation(database, { version: 1, tools: [gone] }, { ring, env: {} })
   t.equal((await db.selectFrom('tool').select('id').where('id', '=', id).execute()).length, 1)
   t.same(await found(), [])
   t.same(await found(), [])

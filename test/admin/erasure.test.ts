@@ -19,7 +19,7 @@ const { database, call } = world
 const { db } = database
 const agentctl = async (...args: string[]) => await agentctlOf({ url: world.url, args })
 const apply = async (document: object) =>
-  await applyOrganisation(database, { version: 1, ...document }, { vault: world.vault, env: {} })
+  await applyOrganisation(database, { version: 1, ...document }, { ring: world.ring, env: {} })
 /** Makes an administrator, and members as versions before 2.0 recorded it. */
 async function make(email: string, ...groups: string[]): Promise<string> {
   const id = await createUser(db, { email, kind: 'person', permissions: ['admin'] })
@@ -126,7 +126,7 @@ t.test('an erased account stays shut: nothing lets it in, names it, or makes a t
   t.match((await agentctl('token', 'create', '--for', email)).stderr, /is inactive/)
   for (const change of [{ active: true }, { email: 'ella@example.com' }]) {
     const document = { version: 1, users: [{ id, email, ...change }] }
-    const applied = applyOrganisation(database, document, { vault: world.vault, env: {} })
+    const applied = applyOrganisation(database, document, { ring: world.ring, env: {} })
     const { faults } = await applied.then(
       () => ({ faults: [] }),
       (error: InvalidDocument) => error,
@@ -166,7 +166,7 @@ t.test('what takes access away answers when nothing can be stored by it any more
     revoked: (_, token) => revokeToken(db, token),
     'deactivated by a document': email => {
       const document = { version: 1, users: [{ email, active: false }] }
-      return applyOrganisation(database, document, { vault: world.vault, env: {} })
+      return applyOrganisation(database, document, { ring: world.ring, env: {} })
     },
   }
   for (const [way, take] of Object.entries(ways)) {

@@ -8,7 +8,7 @@ import { exportOrganisation } from '../../src/admin/export.js'
 import { parseSource } from '../../src/admin/source.js'
 import { worldApp } from '../app.js'
 
-const { database, vault, token, call } = await worldApp(t)
+const { database, ring, token, call } = await worldApp(t)
 const admin = await token('admin@example.com')
 const INVISIBLE = /(?!\n)[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/u
 
@@ -112,7 +112,7 @@ t.test(
     await change('PUT', '/admin/tool/custom/15', { name: 'items' })
     const groups = [{ name: '1', members: ['bob@example.com'] }]
     const agents = [{ id: 2, groups: [{ name: '1' }], tools: [{ id: 15, name: 'items' }, 10], labels: [] }]
-    await applyOrganisation(database, { version: 1, groups, agents }, { vault, env: {} })
+    await applyOrganisation(database, { version: 1, groups, agents }, { ring, env: {} })
     // A definition that the rules of today refuse was stored by those of before.
     const old = sql`'{"openapi":"3.0.0","info":{},"paths":{}}'`
     await sql`insert into tool_definition (hash, content, size_bytes) values (sha256(convert_to(${old}, 'UTF8')), ${old}, 9)`.execute(
@@ -130,7 +130,7 @@ t.test(
         t.notMatch(yaml + json, INVISIBLE)
         t.same(parseSource(json).value, parseSource(yaml).value)
         const { value } = parseSource(yaml)
-        const { outcomes } = await applyOrganisation(database, value, { vault, env: {}, plan: true })
+        const { outcomes } = await applyOrganisation(database, value, { ring, env: {}, plan: true })
         t.same(
           outcomes.filter(({ action }) => action !== 'unchanged'),
           [],

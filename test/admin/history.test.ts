@@ -10,9 +10,9 @@ import { contentOf } from '../../src/persona/rules.js'
 import { pruneHistory } from '../../src/updates/prune.js'
 import { worldDatabase } from '../world.js'
 
-const { database, vault } = await worldDatabase(t)
+const { database, ring } = await worldDatabase(t)
 const { db } = database
-const options = { vault, env: {} }
+const options = { ring, env: {} }
 
 const KEEP_ALL = { auditRetentionDays: 400, versionsMax: 100, bytesMax: 2 ** 26 }
 
@@ -53,7 +53,7 @@ t.test('a rollback gives the definition of any version text for text, as a new v
   }
   for (const version of [1, 7, 20, 3]) {
     const before = await db.selectFrom('tool').select('version').where('id', '=', 10).executeTakeFirstOrThrow()
-    const result = await restoreTool(database, vault, 10, version)
+    const result = await restoreTool(database, ring, 10, version)
     t.equal(result.version, before.version + 1)
     t.equal(await storedDefinition(10), texts[version - 1])
   }
@@ -61,7 +61,7 @@ t.test('a rollback gives the definition of any version text for text, as a new v
 
 t.test('a rollback leaves secrets as they are now and says so', async t => {
   await changeTool(16, { custom_headers: [{ key: 'X-New', value: 'another value' }], description: 'changed' })
-  const { version, changes, left } = await restoreTool(database, vault, 16, 1)
+  const { version, changes, left } = await restoreTool(database, ring, 16, 1)
   t.same([version, changes.map(({ field }) => field), left], [3, ['description'], ['custom_headers']])
   const headers = await db.selectFrom('tool_header').select('name').where('tool_id', '=', 16).execute()
   t.same(headers, [{ name: 'X-New' }])
@@ -103,8 +103,8 @@ t.test('old contents are pruned by number and size, rows by age; the chains stil
   t.ok(pruned.definitions > 0)
   const tool = await listHistory(db, 'tool', 10)
   t.equal(tool.kept_from, tool.current - 5)
-  t.equal((await restoreTool(database, vault, 10, tool.kept_from)).version, tool.current + 1)
-  await t.rejects(restoreTool(database, vault, 10, tool.kept_from - 1), /no longer kept/)
+  t.equal((await restoreTool(database, ring, 10, tool.kept_from)).version, tool.current + 1)
+  await t.rejects(restoreTool(database, ring, 10, tool.kept_from - 1), /no longer kept/)
   t.same((await verifyAudit(db)).findings, [])
 
   const bySize = await pruneHistory(db, { ...KEEP_ALL, bytesMax: 1024 })

@@ -10,9 +10,9 @@ import { exportOrganisation } from '../../src/admin/export.js'
 import { startAgentctl } from '../cli/agentctl.js'
 import { worldDatabase } from '../world.js'
 
-const { database, url, vault } = await worldDatabase(t)
+const { database, url, ring } = await worldDatabase(t)
 const { db } = database
-const options = { vault, env: {} }
+const options = { ring, env: {} }
 const AGENTS = 120
 
 /** Agents whose description says which round this is. */

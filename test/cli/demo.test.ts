@@ -5,7 +5,6 @@ import { readConfig } from '../../src/config.js'
 import { migrate } from '../../src/db/migrate.js'
 import { openUrl } from '../../src/db/open.js'
 import { parseKeyRing } from '../../src/secrets/key-ring.js'
-import { openVault } from '../../src/secrets/vault.js'
 import { testDatabase } from '../postgres.js'
 import { TEST_SECRET_KEYS } from '../world.js'
 
@@ -14,10 +13,10 @@ t.test('the demo organisation loads into an empty database, and again with nothi
   const database = openUrl(url, readConfig({}))
   t.teardown(() => database.close())
   await migrate(database)
-  const vault = await openVault(database.db, parseKeyRing(TEST_SECRET_KEYS))
-  const demo = await loadDemo(database, vault)
+  const ring = parseKeyRing(TEST_SECRET_KEYS)
+  const demo = await loadDemo(database, ring)
   t.match(demo, /^pat_/)
-  t.equal(await loadDemo(database, vault), null, 'what is there stays')
-  const counts = countOutcomes(await applyOrganisation(database, demoOrganisation(), { vault, env: {}, prune: true }))
+  t.equal(await loadDemo(database, ring), null, 'what is there stays')
+  const counts = countOutcomes(await applyOrganisation(database, demoOrganisation(), { ring, env: {}, prune: true }))
   t.match(counts, { created: 0, changed: 0, removed: 0 })
 })

@@ -49,7 +49,7 @@ t.test('the status of a refusal stays when nobody reads its reason; a closed pip
 })
 
 t.test('75: the connection is lost at the commit: whether it is stored is not known, and what to do', async t => {
-  const { url, database, vault, token } = await worldDatabase(t)
+  const { url, database, ring, token } = await worldDatabase(t)
   const { db } = database
   const parsed = parseDatabaseUrl(url)
   if (!parsed.ok) throw new Error(parsed.faults.join('; '))
@@ -63,7 +63,7 @@ t.test('75: the connection is lost at the commit: whether it is stored is not kn
   await token('bob@example.com')
   const tokens = await db.selectFrom('token').select('id').orderBy('id', 'desc').limit(2).execute()
   const [newest = '', older = ''] = tokens.map(({ id }) => String(id))
-  const ring = [generateKey('new'), TEST_SECRET_KEYS].join(',')
+  const keys = [generateKey('new'), TEST_SECRET_KEYS].join(',')
   const stored = async () => {
     const { rows } = await sql<{ n: number }>`
       select (select count(*) from audit)::integer + (select count(*) from access_event)::integer as n`.execute(db)
@@ -79,9 +79,9 @@ t.test('75: the connection is lost at the commit: whether it is stored is not kn
     ['token create --for admin@example.com'],
     [`token rotate ${newest}`],
     [`token revoke ${older}`],
-    ['keys rotate', { SECRET_KEYS: ring }],
+    ['keys rotate', { SECRET_KEYS: keys }],
   ]
-  await applyOrganisation(database, { version: 1, tools: [{ id: 10, description: 'x' }] }, { vault, env: {} })
+  await applyOrganisation(database, { version: 1, tools: [{ id: 10, description: 'x' }] }, { ring, env: {} })
   for (const [line, env] of cases) {
     const before = await stored()
     // What is sealed with old keys is read first.

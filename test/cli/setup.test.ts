@@ -8,7 +8,6 @@ import { hashToken } from '../../src/auth/token.js'
 import { readConfig } from '../../src/config.js'
 import { openUrl } from '../../src/db/open.js'
 import { parseKeyRing } from '../../src/secrets/key-ring.js'
-import { openVault } from '../../src/secrets/vault.js'
 import { testDatabase } from '../postgres.js'
 import { TEST_SECRET_KEYS } from '../world.js'
 import { agentctl } from './agentctl.js'
@@ -31,12 +30,12 @@ t.test('init: an empty database has its schema, an administrator and a token; a 
   const again = await agentctl({ url, args: ['init', 'bob@example.com'] })
   t.match(again, { status: 1, stderr: /there is an administrator already, alice@example.com/ })
 
-  const vault = await openVault(database.db, parseKeyRing(TEST_SECRET_KEYS))
+  const ring = parseKeyRing(TEST_SECRET_KEYS)
   const guide = readFileSync(join(ROOT, 'ops', 'organisation.md'), 'utf8')
   const examples = [...guide.matchAll(/```yaml\n(.*?)```/gs)].map(([, text = '']) => text)
   t.ok(examples.length > 0, 'the example of the guide')
   for (const example of examples) {
-    const report = await applyOrganisation(database, parse(example), { vault, env: { AGENTS_CRM_KEY: 'secret' } })
+    const report = await applyOrganisation(database, parse(example), { ring, env: { AGENTS_CRM_KEY: 'secret' } })
     t.ok(countOutcomes(report).created > 0)
   }
 })

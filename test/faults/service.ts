@@ -21,7 +21,6 @@ const LOG_KEPT = 1_000_000
 const OWN_SETTINGS = {
   HOST: '127.0.0.1',
   RATE_LIMIT_PER_MINUTE: '0',
-  HEADER_TRIALS_PER_HOUR: '0',
   EVENT_LOOP_DELAY_MAX_MS: '0', // the machine may be busy
   DEMO: 'off',
   HISTORY_VERSIONS_MAX: '100000',

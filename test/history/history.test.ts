@@ -12,7 +12,7 @@ import { newPerson, warningsOf } from '../updates/stored-state.js'
 /* `GET /persona/{id}/history` and `GET /tool/{id}/history`. */
 
 const world = await worldApp(t)
-const { call, database, vault } = world
+const { call, database, ring } = world
 const alice = await world.token('alice@example.com')
 const bob = await world.token('bob@example.com')
 const admin = await world.token('admin@example.com')
@@ -46,7 +46,7 @@ t.test('200, newest first: who changed what of an agent, when, by which request'
   await patch(id, { is_public: true, groups: [1], name: 'of the administrator' }, admin)
   const name = (await database.db.selectFrom('persona').select('name').where('id', '=', id).executeTakeFirst())?.name
   const entry = { id, name, owner: 'carol@example.com' }
-  await applyOrganisation(database, { version: 1, agents: [entry] }, { vault, env: {} })
+  await applyOrganisation(database, { version: 1, agents: [entry] }, { ring, env: {} })
   const answer = await get(`/persona/${id}/history`)
   t.equal(answer.statusCode, 200, answer.body)
   const [applied, third, changed, created, ...others] = answer.json()
@@ -256,7 +256,7 @@ t.test('200 of a tool that was made anew: only what it is since', async t => {
   await sent('DELETE', `/admin/tool/custom/${id}`, undefined, admin)
   t.equal((await get(`/tool/${id}/history`)).statusCode, 404)
   const entry = { id, name: 'second', definition: DEFINITION }
-  await applyOrganisation(database, { version: 1, tools: [entry] }, { vault, env: {} })
+  await applyOrganisation(database, { version: 1, tools: [entry] }, { ring, env: {} })
   t.match((await get(`/tool/${id}/history`)).json(), [{ version: 3, action: 'created', changes: [{ to: 'second' }] }])
   t.equal((await get(`/tool/${id}/history`)).json().length, 1)
 })

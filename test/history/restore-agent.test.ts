@@ -134,7 +134,7 @@ t.test('fields that the caller may not change stay, with a Warning; strict handl
     groups: [1],
   })
   const entry = { id, name: 'Agent', owner: 'carol@example.com', is_visible: false }
-  await applyOrganisation(database, { version: 1, agents: [entry] }, { vault: world.vault, env: {} })
+  await applyOrganisation(database, { version: 1, agents: [entry] }, { ring: world.ring, env: {} })
   t.match(warningsOf(await restore(id, 2, { token: admin })), [/^field is_visible/, /^field owner_id/])
 })
 
@@ -150,7 +150,7 @@ t.test('a right of editors that was taken away does not come back by a restorati
 })
 
 t.test('409 names what does not exist and what may not be attached, alike; nothing is changed', async t => {
-  const around = { vault: world.vault, env: {} }
+  const around = { ring: world.ring, env: {} }
   const ours = (users: string[]) => ({ id: 50, name: 'Ours', is_public: false, users, groups: [] })
   const have = (document_sets: object[], labels: object[], prune = false) =>
     applyOrganisation(database, { version: 1, document_sets, labels }, { ...around, prune })

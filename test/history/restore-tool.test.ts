@@ -9,7 +9,7 @@ import { auditRows, faultsOf, hashOfEverything, storedTool, warningsOf } from '.
 /* `POST /admin/tool/custom/{id}/restore`: a tool becomes what it was, except for its secrets. */
 
 const world = await worldApp(t)
-const { call, database, vault } = world
+const { call, database, ring } = world
 const { db } = database
 const admin = await world.token('admin@example.com')
 const curator = await world.token('curator@example.com')
@@ -27,7 +27,7 @@ const toolOf = async (fields: object = {}) =>
   ).json().id as number
 const restore = (id: number, version: number, { token = admin, query = '', ...headers }: Record<string, string> = {}) =>
   call('POST', `/admin/tool/custom/${id}/restore${query}`, { token, body: { version }, headers })
-const apply = (document: object) => applyOrganisation(database, { version: 1, ...document }, { vault, env: {} })
+const apply = (document: object) => applyOrganisation(database, { version: 1, ...document }, { ring, env: {} })
 const at = (url: string) => ({ ...DEFINITION, servers: [{ url }] })
 
 t.teardown(async () => {
@@ -95,7 +95,7 @@ t.test(
     await applyOrganisation(
       database,
       { version: 1, oauth_configs: [{ id: 1, name: 'GitHub OAuth' }] },
-      { vault, env: {}, prune: true },
+      { ring, env: {}, prune: true },
     )
     const before = await hashOfEverything(db)
     const refused = await restore(id, 1)

@@ -109,7 +109,7 @@ t.test('200: every name in an agent is that of its own id, where no two tables h
       },
     ],
   }
-  await applyOrganisation(world.database, document, { vault: world.vault, env: {} })
+  await applyOrganisation(world.database, document, { ring: world.ring, env: {} })
   const { rows } = await sql<{ id: string }>`select id from user_account where email = ${reader}`.execute(
     world.database.db,
   )
@@ -269,7 +269,7 @@ const ids = (records: readonly Listed[]) => records.map(({ id }) => id)
 
 t.test('200: every kind of caller lists just the agents that they can read, each with its tag', async t => {
   const world = await worldApp(t, { CONCURRENT_REQUESTS_MAX: '5000' })
-  await applyOrganisation(world.database, matrixOrganisation(), { vault: world.vault, env: {} })
+  await applyOrganisation(world.database, matrixOrganisation(), { ring: world.ring, env: {} })
   const all = await world.database.db.selectFrom('persona').select('id').orderBy('id').execute()
   for (const [caller, authorization] of await matrixCallers(world)) {
     const headers: Record<string, string> = authorization === undefined ? {} : { authorization }

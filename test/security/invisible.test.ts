@@ -147,7 +147,7 @@ const PUBLIC = 1_000
 t.test('headers are shown, alone and in an agent, exactly to callers that may update the tool', async t => {
   const world = await worldApp(t)
   const { db } = world.database
-  await applyOrganisation(world.database, matrixOrganisation(), { vault: world.vault, env: {} })
+  await applyOrganisation(world.database, matrixOrganisation(), { ring: world.ring, env: {} })
   const callers: [string, string][] = []
   for (const [caller, authorization = ''] of await matrixCallers(world)) {
     const known = await world.call('GET', '/me', { headers: { authorization } })
@@ -191,7 +191,7 @@ t.test('headers are shown, alone and in an agent, exactly to callers that may up
 t.test(`403 for a group manager and a tool on more than ${MANAGED_TOOL_AGENTS_MAX} agents of the group`, async t => {
   const world = await worldApp(t)
   const { db } = world.database
-  await applyOrganisation(world.database, matrixOrganisation(), { vault: world.vault, env: {} })
+  await applyOrganisation(world.database, matrixOrganisation(), { ring: world.ring, env: {} })
   const token = await world.token('manager@example.com')
   const update = () => world.call('PUT', '/admin/tool/custom/200', { token, body: {} })
   const attach = (first: number, last: number) =>

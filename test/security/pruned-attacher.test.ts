@@ -35,7 +35,7 @@ for (const prunes of [false, true]) {
           },
         ],
       },
-      { vault: world.vault, env: {} },
+      { ring: world.ring, env: {} },
     )
     const [owner, manager, admin] = [
       await world.token(email('owner')),

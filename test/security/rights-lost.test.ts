@@ -154,7 +154,7 @@ const WAYS: Record<string, Way[]> = {
 }
 
 const world = await worldApp(t)
-await applyOrganisation(world.database, matrixOrganisation(), { vault: world.vault, env: {} })
+await applyOrganisation(world.database, matrixOrganisation(), { ring: world.ring, env: {} })
 await sql`insert into label (id, name) values (1, 'one'), (2, 'two') on conflict do nothing`.execute(world.database.db)
 const callers = new Map<string, { token: string; values: Record<string, unknown> }>()
 let count = 0

@@ -75,7 +75,7 @@ await applyOrganisation(
       agent(EDITED_AGENT, 'owner', { groups, users: [{ email: email('manager'), level: 'editor' }] }),
     ],
   },
-  { vault: world.vault, env: {} },
+  { ring: world.ring, env: {} },
 )
 const [admin, manager] = [await world.token(email('admin')), await world.token(email('manager'))]
 

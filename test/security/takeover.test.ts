@@ -71,7 +71,7 @@ const ORGANISATION = {
 
 async function rightsWorld(t: Parameters<typeof worldApp>[0]) {
   const world = await worldApp(t)
-  await applyOrganisation(world.database, ORGANISATION, { vault: world.vault, env: {} })
+  await applyOrganisation(world.database, ORGANISATION, { ring: world.ring, env: {} })
   const tokens = new Map<string, string>()
   for (const name of ['owner', 'manager', 'manager-too', 'other', 'admin']) {
     tokens.set(name, await world.token(email(name)))

@@ -181,19 +181,6 @@ t.test('200: a validation answers the names of its methods twice, and numbers as
     t.equal((await call('POST', `${url}?raw_names=true`, { token: admin, body })).statusCode, 422)
 })
 
-t.test('429: header values tried below /api count with those at the root', async t => {
-  const strict = await worldApp(t, { HEADER_TRIALS_PER_HOUR: '2' })
-  const token = await strict.token('admin@example.com')
-  const put = async (prefix: string, value: string) => {
-    const body = { custom_headers: [{ key: 'X-Key', value }] }
-    return (await strict.call('PUT', `${prefix}/admin/tool/custom/10`, { token, body })).statusCode
-  }
-  t.strictSame(
-    [await put('', 'one'), await put('/api', 'two'), await put('/api', 'three'), await put('', 'four')],
-    [200, 200, 429, 429],
-  )
-})
-
 t.test('401 where both headers have different tokens; either is enough', async t => {
   const status = async (headers: Record<string, string>) => (await call('GET', '/api/me', { headers })).statusCode
   const [own, other] = [`Bearer ${alice}`, `Bearer ${bob}`]

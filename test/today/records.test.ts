@@ -73,7 +73,7 @@ t.test('each answer has what the models of today require', async t => {
   }
   const whole = { llm_filter_extraction: true, llm_relevance_filter: false, recency_bias: 'auto', is_public: false }
   const agent = { name: 'Shared by levels', description: '', owner: 'alice@example.com', ...whole, ...shares }
-  await applyOrganisation(database, { version: 1, agents: [agent] }, { vault: undefined as never, env: {} })
+  await applyOrganisation(database, { version: 1, agents: [agent] }, { ring: undefined as never, env: {} })
   const created = await call('POST', '/api/persona', { token: alice, body: { ...SEVEN, users: [BOB], tool_ids: [10] } })
   const { id } = created.json()
   const made = { name: 'weather', definition: DEFINITION, passthrough_auth: false }

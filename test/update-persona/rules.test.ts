@@ -102,7 +102,7 @@ t.test('200: a file is matched by every form of its UUID; an id stored in anothe
     user_files: [{ id: ALICE_FILE.toUpperCase(), name: 'renamed', owner: 'alice@example.com' }],
     agents: [{ id: 2, name: 'Named by the file', user_files: [bare] }],
   }
-  await applyOrganisation(world.database, document, { vault: world.vault, env: {} })
+  await applyOrganisation(world.database, document, { ring: world.ring, env: {} })
   t.strictSame((await storedAgent(world, 2)).user_file_ids, [ALICE_FILE])
 })
 
@@ -251,7 +251,7 @@ t.test('422: a tool that is disabled, or of an MCP server that the caller may no
   t.equal((await patch(world, actions, 5, { tool_ids: [14] })).status, 200, 'manage:actions manages every MCP server')
   t.equal((await patch(world, curator, 5, { tool_ids: [14, 10] })).status, 200, 'attached already')
   const owning = { version: 1, mcp_servers: [{ name: 'Docs MCP', owner: 'alice@example.com' }] }
-  await applyOrganisation(world.database, owning, { vault: world.vault, env: {} })
+  await applyOrganisation(world.database, owning, { ring: world.ring, env: {} })
   t.equal((await patch(world, alice, 1, { tool_ids: [14] })).status, 200, 'the owner of the server')
 })
 
@@ -304,7 +304,7 @@ t.test('200: ids of files sort by code point, as the database does, so re-sendin
   const alice = await world.token('alice@example.com')
   const ids = ['file-\u{1f600}', 'file-\uff5e', 'file-a']
   const user_files = ids.map(id => ({ id, name: 'file', owner: 'alice@example.com' }))
-  await applyOrganisation(world.database, { version: 1, user_files }, { vault: world.vault, env: {} })
+  await applyOrganisation(world.database, { version: 1, user_files }, { ring: world.ring, env: {} })
   const first = await patch(world, alice, 1, { user_file_ids: ids })
   t.strictSame(first.body.user_file_ids, ['file-a', 'file-\uff5e', 'file-\u{1f600}'])
   const again = await patch(world, alice, 1, { user_file_ids: ids })

@@ -113,6 +113,6 @@ t.test('a field that a later version adds changes no stored hash of a content: w
     ['starter_messages', []],
     ['is_visible', false],
   ])
-  const tool = auditedTool({ ...BLANK_TOOL, name: 'tool' }, [{ name: 'x-key', fingerprint: '00' }])
+  const tool = auditedTool({ ...BLANK_TOOL, name: 'tool' }, [{ name: 'x-key', mask: '00' }])
   t.strictSame(tool, [[['name', 'tool']], null, [['x-key', '00']]])
 })

@@ -11,7 +11,7 @@ import { DEFINITION } from '../matrix-organisation.js'
 import { worldFile } from '../world.js'
 import { newPerson, sequence } from './stored-state.js'
 
-const { call, token, database, vault, url } = await worldApp(t)
+const { call, token, database, ring, url } = await worldApp(t)
 const alice = await token('admin@example.com')
 
 const VERSIONS = 30
@@ -175,7 +175,7 @@ t.test('a tool that was deleted and made anew: 404 between, 410 before', async t
   const world = JSON.parse(readFileSync(worldFile(), 'utf8'))
   const tools = world.tools.filter((tool: { id: number }) => tool.id === 13)
   await deleteTool(database, 13)
-  await applyOrganisation(database, { version: 1, tools }, { vault, env: {} })
+  await applyOrganisation(database, { version: 1, tools }, { ring, env: {} })
   t.equal((await get('/tool/13')).statusCode, 200)
   const between = await get(`/tool/13?version=${version + 1}`)
   t.match(between, { statusCode: 404 })

@@ -5,11 +5,12 @@ import { markReceived } from '../../db/clock.js'
 import { anyOf, val } from '../../db/statements/queries.js'
 import type { Tables } from '../../db/tables.js'
 import { checkDefinition, definitionChanges, functionNames, originsOf } from '../../definition/index.js'
-import { type Fault, InvalidRequest, type Loc, Unavailable } from '../../errors.js'
-import type { Vault } from '../../secrets/vault.js'
+import { type Fault, InvalidRequest, type Loc } from '../../errors.js'
+import { decryptSecret, type HeaderPlace, KeyMissing, type SealedSecret, SecretCorrupt } from '../../secrets/cipher.js'
+import type { KeyRing } from '../../secrets/key-ring.js'
+import { shownMask } from '../../secrets/mask.js'
 import { BLANK_TOOL, type ToolContent } from '../../tool/fields.js'
 import { namesBeside } from '../../tool/function-names.js'
-import { shownRedaction } from '../../tool/headers.js'
 import { toolCreation } from '../../tool/life.js'
 import { originsBeside, toolResource } from '../../tool/resource.js'
 import {
@@ -39,7 +40,7 @@ import { headerVariables, LIKE_PLACEHOLDER, PLACEHOLDER, PREFIX, placeholder } f
 
 /** The context that tools need in addition to the document. */
 export interface ToolSurroundings {
-  vault: Vault
+  ring: KeyRing
   /** The values of `${env:NAME}`. */
   env: Readonly<Record<string, string | undefined>>
   /** The folder for relative paths in `definition_file`; without it that field is refused. */
@@ -55,15 +56,16 @@ export async function planTools(db: Kysely<Tables>, catalogue: Catalogue, around
   for (const match of matches) {
     const id = Number(match.id)
     const state = states.get(id)
-    const given = await givenTool(db, match, catalogue, around, state)
-    const decision = noteFaults(catalogue, match, () => decideAsOperator(state ?? blankTool(id), given, around.vault))
+    const written = await givenTool(db, match, catalogue, around, state)
+    const given = await keepingValues(db, state, written, around.ring)
+    const decision = noteFaults(catalogue, match, () => decideAsOperator(state ?? blankTool(id), given, around.ring))
     const fields = decision?.changes ?? []
     const action = state === undefined ? 'created' : fields.length > 0 ? 'changed' : 'unchanged'
     const outcome: Outcome = { section: 'tools', id, name: match.name, action, fields }
     outcomes.push(outcome)
     if (action === 'unchanged') continue
-    changed.push({ id, match, given, outcome })
-    const notes = state === undefined ? [] : await changeNotes(db, state, given, around.vault)
+    changed.push({ id, match, given: written, outcome })
+    const notes = state === undefined ? [] : await changeNotes(db, state, given, around.ring)
     if (state !== undefined && given.functions) {
       notes.push(...(await namesBeside(db, { id, name: match.name }, given.functions)))
     }
@@ -78,14 +80,46 @@ export async function planTools(db: Kysely<Tables>, catalogue: Catalogue, around
     outcomes,
     async store(trx, actor) {
       await storeInOrder(trx, toolResource, changed, async ({ id, match, given, outcome }) => {
-        const decide = (state: ToolState) => {
+        const decide = async (state: ToolState) => {
           requireSameName(match, state.name)
-          return decideAsOperator(state, given, around.vault)
+          return decideAsOperator(state, await keepingValues(trx, state, given, around.ring), around.ring)
         }
         const resource = match.stored ? toolResource : toolCreation
         outcome.fields = (await changeAsOperator(trx, resource, id, decide, actor)).changes
       })
     },
+  }
+}
+
+/** Replaces header values that are the stored ones with their masks, so that a document applied again changes nothing. */
+async function keepingValues(
+  db: Kysely<Tables>,
+  state: ToolState | undefined,
+  given: GivenTool,
+  ring: KeyRing,
+): Promise<GivenTool> {
+  const { custom_headers: headers } = given.fields
+  if (headers === undefined || state === undefined || state.headers.length === 0) return given
+  const stored = await db
+    .selectFrom('tool_header')
+    .select(['tool_id as toolId', 'name as headerName', 'key_id as keyId', 'nonce', 'ciphertext', 'mask'])
+    .where('tool_id', '=', state.id)
+    .execute()
+  const custom_headers = headers.map(({ key, value }) => {
+    const own = stored.find(({ headerName }) => headerName.toLowerCase() === key.toLowerCase())
+    const isSame = own !== undefined && openedValue(ring, own) === value
+    return { key, value: isSame ? shownMask(own.mask.toString('hex')) : value }
+  })
+  return { ...given, fields: { ...given.fields, custom_headers } }
+}
+
+/** The stored value; undefined if the ring cannot decrypt it. */
+function openedValue(ring: KeyRing, stored: SealedSecret & HeaderPlace): string | undefined {
+  try {
+    return decryptSecret(ring, stored, stored)
+  } catch (error) {
+    if (error instanceof KeyMissing || error instanceof SecretCorrupt) return undefined
+    throw error
   }
 }
 
@@ -106,14 +140,14 @@ export async function changeNotes(
   db: Kysely<Tables>,
   state: ToolState,
   given: GivenTool,
-  vault: Vault,
+  ring: KeyRing,
 ): Promise<string[]> {
-  const { needsOrigins, notes } = decideAsOperator(state, given, vault)
+  const { needsOrigins, notes } = decideAsOperator(state, given, ring)
   if (!needsOrigins) return notes
   const origins = (text = '{}') => originsOf(JSON.parse(text))
   const stored = origins(await definitionText(db, state.definition_hash))
   const beside = originsBeside({ origins: origins(given.fields.definition?.text) }, stored)
-  return decideAsOperator(state, given, vault, { oauthConfigLinkable: true, oauthConfigName: null, ...beside }).notes
+  return decideAsOperator(state, given, ring, { oauthConfigLinkable: true, oauthConfigName: null, ...beside }).notes
 }
 
 /** Describes the effect of a new definition, or of other headers, on the model that calls the tool. For a first definition, lists its operations. */
@@ -156,12 +190,12 @@ async function sameDefinition(db: Kysely<Tables>, state: ToolState | undefined, 
 export function decideAsOperator(
   state: ToolState,
   given: GivenTool,
-  vault: Vault,
+  ring: KeyRing,
   references: References | null = null,
 ): ToolDecision {
   const { fields, columns, definitionFaults } = given
   const editable = { ...state, in_code_tool_id: null, mcp_server_id: null, managed_as: 'all' as const }
-  const decision = decideTool(editable, { fields, definitionFaults, vault }, references)
+  const decision = decideTool(editable, { fields, definitionFaults, ring }, references)
   const { in_code_tool_id, mcp_server_id } = state
   const content = { ...decision.content, in_code_tool_id, mcp_server_id, ...columns }
   return { ...decision, content, changes: changedFields(state, content, decision.headers) }
@@ -280,7 +314,7 @@ function givenHeaders(match: Matched, catalogue: Catalogue, around: ToolSurround
     }
     if (missing.length === 0) return { key, value }
     const stored = state?.headers.find(header => header.name.toLowerCase() === key.toLowerCase())
-    if (stored && written === placeholder(own ?? '')) return { key, value: shownRedaction(stored) }
+    if (stored && written === placeholder(own ?? '')) return { key, value: shownMask(stored.mask) }
     const read = missing.filter(name => name === own || name.startsWith(PREFIX))
     const msg =
       read.length === missing.length
@@ -336,7 +370,6 @@ function noteFaults(catalogue: Catalogue, { loc }: Matched, decide: () => ToolDe
       catalogue.faults.push(...error.faults.map(fault => ({ ...fault, loc: inDocument(fault.loc, loc) })))
       return undefined
     }
-    if (error instanceof Unavailable) throw new Refusal(error.message)
     throw error
   }
 }

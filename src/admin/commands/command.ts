@@ -6,7 +6,7 @@ import { schemaAdvice, schemaState } from '../../db/migrate.js'
 import { type OpenedDatabase, openConfiguredDatabase } from '../../db/open.js'
 import { configuredKeyRing } from '../../secrets/configured-ring.js'
 import type { KeyRing } from '../../secrets/key-ring.js'
-import { openVault, type Vault } from '../../secrets/vault.js'
+import { unusableKeys } from '../../secrets/stored-keys.js'
 import type { Actor } from '../../updates/audit.js'
 import { parseDateTime } from '../../validation/vocabulary.js'
 import { VERSION } from '../../version.js'
@@ -182,9 +182,11 @@ export class Call {
     return await configuredKeyRing(this.config)
   }
 
-  async vault(): Promise<Vault> {
+  /** The key ring for a command that stores secrets. Throws `KeyRingMissing` if it does not open the stored ones. */
+  async rightRing(): Promise<KeyRing> {
     const ring = await this.ring()
-    return await openVault((await this.database()).db, ring)
+    await unusableKeys((await this.database()).db, ring)
+    return ring
   }
 
   /** Runs work of several transactions. Throws `StoredInDoubt` if the connection is lost between them. */

@@ -17,7 +17,7 @@ export function addKeyCommands(program: Command, line: CommandLine): void {
     .add(keys, 'status', '', statusCommand)
     .description(
       'Counts the stored secrets by key, and opens every one of them.\n' +
-        'Exit status 3 when a key is missing, or a value is damaged or was swapped.',
+        'Exit status 3 when a key is missing, or a value is damaged or was moved.',
     )
   line
     .add(keys, 'rotate', '', rotateCommand)
@@ -36,8 +36,6 @@ async function generateCommand(call: Call): Promise<undefined> {
 const ADVICE: Readonly<Record<SecretFinding['problem'], string>> = {
   key_missing: 'put the key back into the ring',
   does_not_open: 'put the right key under this id; a secret that is damaged or whose key is lost has to be sent anew',
-  other_value: 'it is not the value that its mask was made of: send it anew',
-  not_there: 'no value can be compared with its mask',
 }
 
 async function statusCommand(call: Call): Promise<number> {
@@ -46,12 +44,12 @@ async function statusCommand(call: Call): Promise<number> {
   const { values, opened, findings } = status
   call.answer(status, () => {
     const wrong = new Set(findings.filter(({ problem }) => problem === 'does_not_open').map(({ key }) => key))
-    const rows = status.keys.map(({ id, in_ring, current, values, deployment_key }) => {
+    const rows = status.keys.map(({ id, in_ring, current, values }) => {
       const state = wrong.has(id) ? 'DOES NOT OPEN' : current ? 'encrypts' : 'decrypts'
-      return [id, in_ring ? state : 'MISSING', values, deployment_key ? 'yes' : '']
+      return [id, in_ring ? state : 'MISSING', values]
     })
-    call.printTable([['KEY', 'STATE', 'VALUES', 'DEPLOYMENT KEY'], ...rows])
-    call.printTable(findings.map(({ place, key, problem }) => [problem, place, key && `key ${key}`]))
+    call.printTable([['KEY', 'STATE', 'VALUES'], ...rows])
+    call.printTable(findings.map(({ place, key, problem }) => [problem, place, `key ${key}`]))
     for (const problem of new Set(findings.map(finding => finding.problem)))
       call.print(`${problem}: ${ADVICE[problem]}`)
     call.print(`${counted(values, 'value')}, ${opened} opened, ${counted(findings.length, 'finding')}`)
@@ -65,8 +63,7 @@ async function rotateCommand(call: Call): Promise<number> {
   const rotation = await call.inSteps(() => rotateKeys(db, ring, call.actor))
   const { values, tools, skipped_tools, unopened_tools } = rotation
   call.answer(rotation, () => {
-    const deployment = rotation.deployment_key ? ', and the deployment key' : ''
-    call.print(`${counted(values, 'value')} of ${counted(tools, 'tool')}${deployment} sealed by ${ring.currentId}`)
+    call.print(`${counted(values, 'value')} of ${counted(tools, 'tool')} sealed by ${ring.currentId}`)
     if (skipped_tools.length > 0) call.print(`left, as their key is missing: tools ${skipped_tools.join(', ')}`)
     if (unopened_tools.length > 0) {
       call.print(`left, as a value does not open (see agentctl keys status): tools ${unopened_tools.join(', ')}`)

@@ -49,10 +49,10 @@ async function applyCommand(
   const source = await readGivenSource(file)
   const given = { ...options, env: call.env, ...(file !== '-' && { baseDir: dirname(resolve(file)) }) }
   try {
-    const vault = await call.vault()
+    const ring = await call.rightRing()
     const database = await call.database()
     const apply = (more: object) =>
-      applyOrganisation(database, source.value, { ...given, vault, actor: call.actor, ...more })
+      applyOrganisation(database, source.value, { ...given, ring, actor: call.actor, ...more })
     const isPruned = options.prune && !options.plan
     const removable = isPruned ? await confirmed(call, await apply({ plan: true }), yes) : undefined
     const report = await apply(removable ? { removable } : {})

@@ -79,7 +79,7 @@ async function restoreCommand(call: Call, kind: ResourceKind, name: string, vers
   const { changes, impact, left, notes, ...result } =
     kind === 'persona'
       ? await restorePersona(database, id, version, options)
-      : await restoreTool(database, await call.vault(), id, version, options)
+      : await restoreTool(database, await call.rightRing(), id, version, options)
   const fields = changes.map(({ field }) => field)
   call.answer({ version: result.version, fields, left, ...(notes.length > 0 && { notes }) }, () => {
     const done = fields.length > 0 ? `set back ${fields.join(', ')}` : 'nothing to set back'

@@ -10,7 +10,6 @@ import {
 import { connectAdvice, NoDatabase } from '../../db/open.js'
 import { DefinitionRefused } from '../../definition/index.js'
 import { InvalidRequest, Refused } from '../../errors.js'
-import { SecretCorrupt } from '../../secrets/cipher.js'
 import { KeyRingMissing } from '../../secrets/configured-ring.js'
 import { VERSION } from '../../version.js'
 import { EXIT, placeText, Refusal, StoredInDoubt } from '../refusal.js'
@@ -137,7 +136,6 @@ function explained(error: unknown, env: Environment): { message: string; status:
     return as(EXIT.error, error.faults.map(({ loc, msg }) => harmless(`${placeText(loc)}: ${msg}`)).join('\n  '))
   }
   if (MISCONFIGURED.some(kind => error instanceof kind)) return as(EXIT.configuration)
-  if (error instanceof SecretCorrupt) return as(EXIT.configuration, `${message}: agentctl keys status`)
   if (error instanceof CommitUnknown) return as(EXIT.doubt, IN_DOUBT)
   if (error instanceof StoredInDoubt) return as(EXIT.doubt, harmless(message))
   const { kind, constraint = 'one of its rules' } = classifyDatabaseError(error)

@@ -35,7 +35,6 @@ async function initCommand(call: Call, _: object, given: string): Promise<undefi
   const state = await schemaState(database.db, VERSION)
   if (state.kind === 'ahead') throw schemaAhead(state)
   const migrations = state.kind === 'behind' ? await call.inSteps(() => migrate(database, waiting(call))) : []
-  await call.vault()
   const issued = await keepingAdministrator(database.db, async trx => {
     const there = await firstAdministrator(trx)
     if (there !== undefined) {
