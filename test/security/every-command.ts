@@ -163,7 +163,7 @@ function keys(): Line[] {
     { args: ['keys', 'generate'] },
     { args: ['keys', 'status'] },
     { args: ['keys', 'status', '--json'], env: lacking, status: 3 },
-    { args: ['keys', 'rotate'], env: lacking, status: 1 },
+    { args: ['keys', 'rotate'], env: lacking, status: 3 },
     { args: ['keys', 'rotate'], env: { SECRET_KEYS: fresh } },
     { args: ['keys', 'status'], env: { SECRET_KEYS: fresh } },
     { args: ['keys', 'status'], env: lacking, status: 3 },

@@ -11,7 +11,7 @@ import type { Actor } from '../../updates/audit.js'
 import { parseDateTime } from '../../validation/vocabulary.js'
 import { VERSION } from '../../version.js'
 import { operatorActor } from '../operator.js'
-import { EXIT, StoredInDoubt } from '../refusal.js'
+import { EXIT, Refusal, StoredInDoubt } from '../refusal.js'
 import { type Cell, harmless, harmlessLines, jsonText, tableLines } from '../terminal.js'
 
 /** The command line is invalid. */
@@ -182,11 +182,15 @@ export class Call {
     return await configuredKeyRing(this.config)
   }
 
-  /** The key ring for a command that stores secrets. Throws `KeyRingMissing` if it does not open the stored ones. */
+  /** The key ring for a command that stores or compares secrets. Throws `Refusal` or `KeyRingMissing` if it does not open the stored ones. */
   async rightRing(): Promise<KeyRing> {
     const ring = await this.ring()
-    await unusableKeys((await this.database()).db, ring)
-    return ring
+    const keys = await unusableKeys((await this.database()).db, ring)
+    if (keys.length === 0) return ring
+    const remedy = 'put them into SECRET_KEYS (or SECRET_KEYS_FILE), or send the values that need them anew'
+    throw new Refusal(
+      `the key ring lacks the right keys of stored secrets, ${keys.join(', ')}: ${remedy}; see agentctl keys status`,
+    )
   }
 
   /** Runs work of several transactions. Throws `StoredInDoubt` if the connection is lost between them. */
