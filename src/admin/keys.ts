@@ -79,6 +79,10 @@ export async function rotateKeys(db: Kysely<Tables>, ring: KeyRing, actor: Actor
   const rotation = { values: 0, tools: 0, skipped_tools: [] as number[], unopened_tools: [] as number[] }
   const { rows } = await sql<{ tool_id: number }>`
     select distinct tool_id from tool_header where key_id <> ${ring.currentId} order by tool_id`.execute(db)
+  const record = (action: string, detail: object) =>
+    joined(db, trx => recordAccess(trx, actor, [{ kind: 'keys', subject: '', action, detail }]))
+  // Also recorded at its start, because a rotation may be killed before its end.
+  if (rows.length > 0) await record('rotation begun', { key: ring.currentId })
   for (const { tool_id } of rows) {
     let count = 0
     const problem = await db.transaction().execute(async trx => {
@@ -91,10 +95,7 @@ export async function rotateKeys(db: Kysely<Tables>, ring: KeyRing, actor: Actor
     if (count > 0) rotation.tools++
     rotation.values += count
   }
-  if (rotation.tools > 0) {
-    const detail = { key: ring.currentId, ...rotation }
-    await joined(db, trx => recordAccess(trx, actor, [{ kind: 'keys', subject: '', action: 'rotated', detail }]))
-  }
+  if (rotation.tools > 0) await record('rotated', { key: ring.currentId, ...rotation })
   return rotation
 }
 
