@@ -24,8 +24,6 @@ import { newerMembers, readShares } from './records.js'
 /* Whole lists of full records, which today's clients read in one piece. */
 
 const RECORDS_MAX = 1_000
-/** How many times the bytes of one record a list may take: agents share tools, and each shows theirs. */
-const RECORDS_TIMES = 4
 
 /** What a list has: what the caller may edit, custom tools. */
 type Asked = Partial<Record<'editable' | 'custom', boolean>>
@@ -70,7 +68,7 @@ async function wholeList(kind: 'persona' | 'tool', caller: Caller, asked: Asked,
   const viewer = viewerWithValues(viewerParameters(caller))
   return await inOneSnapshot(options.database, async trx => {
     const found = kind === 'persona' ? await foundAgents(trx, caller, asked) : await foundTools(trx, caller, asked)
-    requireRoom(kind, found, RECORDS_TIMES * options.snapshotBytesMax)
+    requireRoom(kind, found, options.snapshotBytesMax)
     const ids = idsOf(found)
     if (kind === 'tool') {
       const { rows: tools } = await trx.executeQuery(shownTools(ids, viewer).compile())
