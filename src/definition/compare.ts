@@ -64,8 +64,7 @@ export function definitionChanges(
     reportOf('')('changed', `the ${which} definition cannot be read, so nothing can be compared`)
     return changes
   }
-  const from = serverOf(before)
-  const to = serverOf(after)
+  const [from, to] = [serverOf(before), serverOf(after)]
   if (from !== to) {
     const [origin, nextOrigin] = [from, to].map(url => parsedUrl(url, 'http://relative.invalid')?.origin ?? url)
     const msg = `calls go to ${quote(to)} instead of ${quote(from)}`

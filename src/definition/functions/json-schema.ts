@@ -389,14 +389,12 @@ function isText(value: unknown): value is string {
 function isPattern(value: unknown): value is string {
   if (typeof value !== 'string' || value.length > LONGEST_PATTERN_CHARACTERS) return false
   // More texts compile without the flag. Only patterns whose meaning it changes must compile with it.
-  return parses(value, '') || (/\\[upP]|[\ud800-\udfff]/.test(value) && parses(value, 'u'))
-}
-
-function parses(pattern: string, flags: string): boolean {
-  try {
-    new RegExp(pattern, flags)
-    return true
-  } catch {
-    return false
-  }
+  const needsFlag = /\\[upP]|[\ud800-\udfff]/.test(value)
+  return (needsFlag ? ['', 'u'] : ['']).some(flags => {
+    try {
+      return Boolean(new RegExp(value, flags))
+    } catch {
+      return false
+    }
+  })
 }
