@@ -52,7 +52,7 @@ const CONNECTIONS_MAX = 5_000
 
 const HEADERS_TIMEOUT_MS = 10_000
 
-/** A connection on which nothing is sent or read for this time is closed. It is longer than any request takes. */
+/** A connection on which nothing is sent or read for this time is closed. */
 const CONNECTION_TIMEOUT_MS = 90_000
 
 /** The dependencies of the application. It reads nothing else from the environment or disk at a later time. */

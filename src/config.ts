@@ -54,7 +54,7 @@ const SETTINGS = {
       30_000,
       100,
       600_000,
-      'Time to send a request (its headers: 10 s), and to wait for other requests of the token.',
+      'Time to send a request (its headers: 10 s), and to read its answer.',
     ),
     keepAliveTimeoutMs: count('KEEP_ALIVE_TIMEOUT_MS', 72_000, 0, 600_000, 'Idle time until a connection is closed.'),
     drainDelayMs: count('DRAIN_DELAY_MS', 3_000, 0, 600_000, 'After SIGTERM, how long to serve while readiness fails.'),
@@ -91,7 +91,13 @@ const SETTINGS = {
     ),
     connectTimeoutMs: count('DATABASE_CONNECT_TIMEOUT_MS', 5_000, 100, 120_000, 'Longest wait for a connection.'),
     statementTimeoutMs: count('STATEMENT_TIMEOUT_MS', 10_000, 100, 600_000, 'Longest time of one statement.'),
-    lockTimeoutMs: count('LOCK_TIMEOUT_MS', 5_000, 50, 600_000, 'Longest wait for a row, and for longer statements.'),
+    lockTimeoutMs: count(
+      'LOCK_TIMEOUT_MS',
+      5_000,
+      50,
+      600_000,
+      'Longest wait for a row, for longer statements, and for a place among requests.',
+    ),
   },
   auth: {
     requireIfMatch: toggle('REQUIRE_IF_MATCH', false, 'Refuse updates without If-Match (428).'),

@@ -49,25 +49,25 @@ export interface ConnectionOptions {
 }
 
 /**
- * Gives each request its exchange. Closes connections while draining, and after the answer to a large unread body. A request that is
- * unfinished at the shutdown timeout is answered 503.
+ * Gives each request its exchange. Closes connections while draining, after the answer to a large unread body, and when an answer is not
+ * read within the request timeout. When all connections are open, the least recently used one without an admitted request makes room. A
+ * request that is unfinished at the shutdown timeout is answered 503.
  */
 export function registerConnections(
   app: FastifyInstance,
   { service, shutdownTimeoutMs, onCut }: ConnectionOptions,
 ): void {
   app.server.maxHeadersCount = HEADER_FIELDS_MAX + 1 // Node drops further fields; one more shows that there are too many
-  const silent = new Set<Socket>() // connections without a request so far, the oldest first
+  const sockets = new Set<Socket>() // in the order of their last request or answer
+  const touch = (socket: Socket) => sockets.delete(socket) && sockets.add(socket) // none of an injected request
   app.server.on('connection', socket => {
     socket.setMaxListeners(0) // each pipelined request adds one
     void socket.remoteAddress // Node caches it here, so the log can name the client after the connection has closed
-    silent.add(socket)
-    socket.once('close', () => silent.delete(socket))
-    app.server.getConnections((_, count) => {
-      // Connections that send no request must not keep others out, so the oldest one makes room.
-      const [oldest] = silent
-      if (count >= app.server.maxConnections && oldest !== socket) oldest?.destroy()
-    })
+    sockets.add(socket)
+    socket.once('close', () => sockets.delete(socket))
+    if (sockets.size < app.server.maxConnections) return
+    const unused = [...sockets].find(other => other !== socket && !isAdmitted(other))
+    if (unused !== undefined && sockets.delete(unused)) unused.destroy()
   })
   const open = new Set<Exchange>()
   let isClosing = false
@@ -91,12 +91,13 @@ export function registerConnections(
     exchange.atEnd.push(() => {
       socket.off('close', close)
       open.delete(exchange)
+      touch(socket)
       // A request holds the memory of its answer, and the connection may stay open for long.
       if (request.raw.complete && latest.get(socket) === exchange) latest.delete(socket)
     })
     open.add(exchange)
     latest.set(socket, exchange)
-    silent.delete(socket)
+    touch(socket)
     request.exchange = exchange
     done()
   })
@@ -104,6 +105,8 @@ export function registerConnections(
     const isLarge = Number(raw.headers['content-length'] ?? 0) > DROPPED_BYTES_MAX || 'transfer-encoding' in raw.headers
     if (isClosing || service.isDraining() || (isLarge && !raw.complete)) reply.header('connection', 'close')
     exchange.isSettled = true
+    const limit = setTimeout(() => raw.socket.destroy(), app.server.requestTimeout).unref()
+    exchange.atEnd.push(() => clearTimeout(limit))
     if (raw.socket.destroyed) end(exchange)
     done(null, payload)
   })
@@ -117,6 +120,12 @@ export function registerConnections(
     // Closing the server would cut answers that are not read yet.
     await Promise.all([...open].map(exchange => new Promise<void>(resolve => exchange.atEnd.push(resolve))))
   })
+}
+
+/** True for a connection whose newest request has a valid token and no answer. */
+function isAdmitted(socket: Socket): boolean {
+  const exchange = latest.get(socket)
+  return exchange !== undefined && !exchange.isAnswered && exchange.request.caller !== null
 }
 
 function end({ atEnd }: Exchange): void {
@@ -154,10 +163,7 @@ export function answerClientError(
     socket.destroy()
     return
   }
-  // If nothing has read the body yet, the service caused the timeout, not the client.
-  const hasBody = exchange?.isAnswered === false
-  const isOurs = error.code === TIMEOUT && hasBody && exchange.request.raw.readableFlowing === null
-  const answer = isOurs ? NOT_READ : brokenRequest(error.code, hasBody, app.server)
+  const answer = brokenRequest(error.code, exchange !== undefined, app.server)
   const requestId = randomBytes(12).toString('base64url')
   const client = clientAddressOf({ ip: '', socket })
   app.log.info({ request_id: requestId, status: statusOf(answer.code), refusal: answer.code, client }, 'broken request')
@@ -167,15 +173,6 @@ export function answerClientError(
 }
 
 const TIMEOUT = 'ERR_HTTP_REQUEST_TIMEOUT'
-
-const NOT_READ = new Refused(
-  'SERVICE_UNAVAILABLE',
-  `The service did not come to read the request in time. ${TRY_AGAIN}`,
-  {
-    extra: { reason: 'overloaded', outcome: 'not_applied' },
-    headers: { 'retry-after': '1' },
-  },
-)
 
 /** The refusal for an error code of Node. `hasBody`: the headers had arrived. */
 function brokenRequest(

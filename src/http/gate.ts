@@ -1,12 +1,11 @@
 import type { IncomingMessage } from 'node:http'
-import type { Socket } from 'node:net'
 import underPressure from '@fastify/under-pressure'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { LRUCache } from 'lru-cache'
 import { type Authenticate, REQUIRES_TOKEN, tokenHashIn } from '../auth/hook.js'
 import type { Config } from '../config.js'
 import {
-  ClientGone,
+  Forbidden,
   NotAuthenticated,
   RateLimited,
   RETRY_AFTER_S,
@@ -15,6 +14,7 @@ import {
   TRY_AGAIN,
   Unavailable,
 } from '../errors.js'
+import { Semaphore } from '../limits/semaphore.js'
 import { requestFault } from './request.js'
 
 /** The window of a token's quota. */
@@ -31,75 +31,85 @@ interface Share {
   /** Requests in its current window, and when the window ends. */
   count: number
   endsAt: number
-  /** Requests that have a place. */
-  places: number
-  /** Requests that wait for a place, in the order of arrival. Each is called when it has one. */
-  readonly waiting: Set<() => void>
+  readonly places: Semaphore
 }
 
 /**
  * Limits what callers use. Each token has a quota a minute and a number of places, half as many as the pool has connections. A request
  * keeps its place until its answer is read or its connection is closed, so one token holds a bounded number of bodies and answers in
- * memory. Only requests with the same token ever wait for these places. What all callers need, the requests at work, is counted only while
- * this process works: not while a body arrives, and not after the answer is handed over. Node's timeouts end connections that do neither.
- * A token that was not valid at its last look-up has no place. Such requests share a tenth of those at work until they are authenticated.
+ * memory. Only requests with the same token wait for these places. A request counts towards `CONCURRENT_REQUESTS_MAX` while this process
+ * works on it, not while its body arrives or its answer is read. A token that was not valid at its last look-up has no place: such requests
+ * share a tenth of those at work until they are authenticated, in the order of arrival.
  */
 export class Gate {
   /** The requests that are begun and not over. */
   total = 0
   #atWork = 0
-  #strangers = 0
+  readonly #strangers: Semaphore
   /** The tokens that were valid at their last look-up, by their hash. */
   readonly #known = new LRUCache<string, Share>({ max: KNOWN_MAX })
 
-  constructor(readonly config: Config) {}
+  constructor(readonly config: Config) {
+    const { concurrentRequestsMax: waitingMax } = config.limits
+    const max = Math.ceil(waitingMax / 10)
+    const refusal = () => overloaded(max, 'requests with a token that this process has not yet seen valid')
+    this.#strangers = new Semaphore({ max, waitingMax, waitMs: config.database.lockTimeoutMs, refusal })
+  }
 
   /** Authenticates a request and takes a place of its token. Throws the errors of `authenticate`, `RateLimited`, `Unavailable`. */
   async admit(request: FastifyRequest, reply: FastifyReply, hash: string, authenticate: () => Promise<void>) {
     this.total++
     request.exchange.atEnd.push(() => this.total--)
-    const known = this.#known.get(hash)
-    const share = known ?? (await this.#introduce(request, hash, authenticate))
-    this.#count(share, reply)
-    await this.#enter(share, request)
-    if (known === undefined) return
-    try {
-      await authenticate()
-    } catch (error) {
-      if (error instanceof NotAuthenticated) this.#known.delete(hash)
-      throw error
+    const isNew = !this.#known.has(hash)
+    if (isNew) {
+      const leave = await this.#strangers.enter()
+      await this.#lookUp(hash, authenticate).finally(leave)
     }
+    const share = this.#shareOf(hash)
+    this.#count(share, reply)
+    const isCurrent = isNew && !share.places.isFull // after a wait the token may be revoked
+    request.exchange.atEnd.push(await share.places.enter())
+    this.begin(request)
+    if (!isCurrent) await this.#lookUp(hash, authenticate)
   }
 
-  /** Counts a request that has a place as one at work. Throws `Unavailable` if too many are. */
+  /** Counts a request as one at work. Throws `Unavailable` if too many are. */
   begin(request: FastifyRequest): void {
     const { concurrentRequestsMax } = this.config.limits
-    if (request.isAtWork !== false) return
+    if (request.isAtWork) return
     if (this.#atWork >= concurrentRequestsMax) throw overloaded(concurrentRequestsMax, 'requests of all callers')
     this.#atWork++
     request.isAtWork = true
   }
 
   rest(request: FastifyRequest): void {
-    if (request.isAtWork !== true) return
-    this.#atWork--
+    if (request.isAtWork) this.#atWork--
     request.isAtWork = false
   }
 
-  /** Authenticates a request with an unknown token, and remembers the token if it is valid. */
-  async #introduce(request: FastifyRequest, hash: string, authenticate: () => Promise<void>): Promise<Share> {
-    const max = Math.ceil(this.config.limits.concurrentRequestsMax / 10)
-    if (this.#strangers >= max) throw overloaded(max, 'requests with new tokens')
-    this.#strangers++
-    const share = { count: 0, endsAt: 0, places: 0, waiting: new Set<() => void>() }
+  /** Authenticates a request, and forgets its token if it is not valid any more. */
+  async #lookUp(hash: string, authenticate: () => Promise<void>): Promise<void> {
     try {
       await authenticate()
-    } finally {
-      this.#strangers--
-      // A caller who must not make this request also has a valid token.
-      if (request.caller !== null && !this.#known.has(hash)) this.#known.set(hash, share)
+    } catch (error) {
+      if (error instanceof NotAuthenticated) this.#known.delete(hash)
+      if (error instanceof Forbidden) this.#shareOf(hash) // the token is valid, but not for this request
+      throw error
     }
-    return this.#known.get(hash) ?? share
+  }
+
+  #shareOf(hash: string): Share {
+    const share = this.#known.get(hash) ?? { count: 0, endsAt: 0, places: this.#placesOfToken() }
+    this.#known.set(hash, share)
+    return share
+  }
+
+  #placesOfToken(): Semaphore {
+    const { poolSize, lockTimeoutMs: waitMs } = this.config.database
+    const max = Math.max(1, Math.floor(poolSize / 2))
+    const [limit, unit, setting] = ['token-requests', 'concurrent-requests', 'DATABASE_POOL_SIZE'] as const
+    const state = { limit, quota: max, unit, remaining: 0, resetS: RETRY_AFTER_S, setting }
+    return new Semaphore({ max, waitingMax: WAITING_MAX, waitMs, refusal: () => new RateLimited(state) })
   }
 
   /** Counts a request against the quota of its token, and sets the RateLimit headers. */
@@ -116,40 +126,6 @@ export class Gate {
     if (share.count > quota) throw new RateLimited(state)
     reply.headers(rateLimitHeaders(state))
   }
-
-  /** Takes a place of the token, which the request keeps until it is over, and begins work. */
-  async #enter(share: Share, request: FastifyRequest): Promise<void> {
-    const max = Math.max(1, Math.floor(this.config.database.poolSize / 2))
-    if (share.places < max) share.places++
-    else await this.#wait(share, max, request.raw.socket)
-    request.isAtWork = false
-    request.exchange.atEnd.push(() => {
-      this.rest(request)
-      const [next] = share.waiting
-      if (next === undefined) share.places--
-      else next() // the place goes on to it
-    })
-    this.begin(request)
-  }
-
-  #wait({ waiting }: Share, quota: number, socket: Socket): Promise<void> {
-    const [limit, unit, setting] = ['token-requests', 'concurrent-requests', 'DATABASE_POOL_SIZE'] as const
-    const tooMany = new RateLimited({ limit, quota, unit, remaining: 0, resetS: RETRY_AFTER_S, setting })
-    if (waiting.size >= WAITING_MAX) throw tooMany
-    return new Promise((resolve, reject) => {
-      const end = (error?: Error) => {
-        waiting.delete(end)
-        clearTimeout(timer)
-        socket.off('close', leave)
-        if (error === undefined) resolve()
-        else reject(error)
-      }
-      const leave = () => end(new ClientGone())
-      const timer = setTimeout(end, this.config.server.requestTimeoutMs, tooMany)
-      socket.once('close', leave)
-      waiting.add(end)
-    })
-  }
 }
 
 function overloaded(max: number, unit: string): Unavailable {
@@ -159,8 +135,8 @@ function overloaded(max: number, unit: string): Unavailable {
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** True while the request counts as one at work; undefined until it has a place. */
-    isAtWork: boolean | undefined
+    /** True while the request counts as one at work. */
+    isAtWork: boolean
   }
 }
 
@@ -180,7 +156,7 @@ export async function registerGate(scope: FastifyInstance, options: GateOptions)
   const { auth, limits } = gate.config
   await scope.register(underPressure, pressureLimits(limits.eventLoopDelayMaxMs))
   scope.decorate(REQUIRES_TOKEN, true)
-  scope.decorateRequest('isAtWork', undefined)
+  scope.decorateRequest('isAtWork', false)
   scope.addHook('onRequest', async (request, reply) => {
     const fault = requestFault(request)
     if (fault !== undefined) throw fault
@@ -196,7 +172,9 @@ export async function registerGate(scope: FastifyInstance, options: GateOptions)
     if (!request.raw.complete) gate.rest(request)
     done(null, payload)
   })
-  scope.addHook('preValidation', async request => gate.begin(request))
+  scope.addHook('preValidation', async request => {
+    if (!isInner(request.raw)) gate.begin(request)
+  })
   scope.addHook('onSend', (request, _reply, payload, done) => {
     gate.rest(request)
     done(null, payload)

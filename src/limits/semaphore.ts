@@ -3,83 +3,72 @@ import { RateLimited, RETRY_AFTER_S } from '../errors.js'
 import type { Bounded, WorkBounds } from '../updates/resource.js'
 
 export interface SemaphoreLimits {
+  /** The most places that are taken at once. */
   max: number
-  /** The most work of one key that runs at once. */
-  maxPerKey: number
-  /** The wait, in milliseconds, after which work is refused. */
+  /** The most that wait for one. Further ones are refused at once. */
+  waitingMax: number
+  /** The wait, in milliseconds, after which they are refused. */
   waitMs: number
-  /** Makes the error of a wait that took too long. `isOwn`: work of the same key was in the way. */
-  refusal(isOwn: boolean): Error
+  refusal(): Error
 }
 
-/** Limits the work that runs at once, in total and for each key. The rest waits in the order of arrival. */
+/** Limits what happens at once. The rest waits in the order of arrival. */
 export class Semaphore {
-  readonly #limits: SemaphoreLimits
-  #running = 0
-  readonly #ofKey = new Map<string, number>()
-  readonly #waiting = new Set<{ key: string; start: () => void }>()
+  taken = 0
+  readonly #waiting = new Set<() => void>()
 
-  constructor(limits: SemaphoreLimits) {
-    this.#limits = limits
+  constructor(readonly limits: SemaphoreLimits) {}
+
+  get isFull(): boolean {
+    return this.taken >= this.limits.max
   }
 
-  /** Runs work when the limits allow it. Throws `refusal` if they do not in time; the work has not begun then. */
-  readonly run: Bounded = async (key, work) => {
-    await this.#enter(key)
-    try {
-      return await work()
-    } finally {
-      this.#running--
-      this.#count(key, -1)
-      for (const next of this.#waiting) if (this.#isFree(next.key)) next.start()
+  /** Takes a place, and returns the function that gives it back. Throws `refusal` if none becomes free in time. */
+  async enter(): Promise<() => void> {
+    if (this.isFull) await this.#wait()
+    else this.taken++
+    return () => {
+      const [next] = this.#waiting
+      if (next === undefined) this.taken--
+      else next() // the place goes on to it
     }
   }
 
-  #enter(key: string): Promise<void> | undefined {
-    const { waitMs, refusal } = this.#limits
-    if (this.#isFree(key)) return this.#begin(key)
+  #wait(): Promise<void> {
+    const { waitingMax, waitMs, refusal } = this.limits
+    if (this.#waiting.size >= waitingMax) throw refusal()
     return new Promise((resolve, reject) => {
-      const start = () => {
-        clearTimeout(limit)
-        this.#waiting.delete(waiting)
-        resolve(this.#begin(key))
+      const end = (error?: Error) => {
+        this.#waiting.delete(end)
+        clearTimeout(timer)
+        if (error === undefined) resolve()
+        else reject(error)
       }
-      const waiting = { key, start }
-      const limit = setTimeout(() => {
-        this.#waiting.delete(waiting)
-        reject(refusal(this.#running < this.#limits.max))
-      }, waitMs)
-      this.#waiting.add(waiting)
+      const timer = setTimeout(() => end(refusal()), waitMs)
+      this.#waiting.add(end)
     })
-  }
-
-  #isFree(key: string): boolean {
-    return this.#running < this.#limits.max && (this.#ofKey.get(key) ?? 0) < this.#limits.maxPerKey
-  }
-
-  #begin(key: string): undefined {
-    this.#running++
-    this.#count(key, 1)
-  }
-
-  #count(key: string, by: 1 | -1): void {
-    const count = (this.#ofKey.get(key) ?? 0) + by
-    if (count === 0) this.#ofKey.delete(key)
-    else this.#ofKey.set(key, count)
   }
 }
 
-/**
- * Allows one of each key and `max` in total. A wait that takes too long is `RateLimited` if the token's own work is in the way, else
- * `WaitedInVain`.
- */
+/** Allows one of each key and `max` in total. Throws `RateLimited` after a wait for the key's own work, `WaitedInVain` after one for others'. */
 function oneOfKey(max: number, waitMs: number, setting: string, awaited: string): Bounded {
-  const refusal = (isOwn: boolean) => {
-    if (!isOwn) return new WaitedInVain(awaited, waitMs, setting)
-    const unit = 'concurrent-requests'
-    return new RateLimited({ limit: 'token-requests', quota: 1, unit, remaining: 0, resetS: RETRY_AFTER_S, setting })
+  const limits = { waitMs, waitingMax: Number.POSITIVE_INFINITY }
+  const all = new Semaphore({ ...limits, max, refusal: () => new WaitedInVain(awaited, waitMs, setting) })
+  const state = { limit: 'token-requests', quota: 1, unit: 'concurrent-requests', remaining: 0, setting } as const
+  const refusal = () => new RateLimited({ ...state, resetS: RETRY_AFTER_S })
+  const ofKey = new Map<string, Semaphore>()
+  return async (key, work) => {
+    const own = ofKey.get(key) ?? new Semaphore({ ...limits, max: 1, refusal })
+    ofKey.set(key, own)
+    const leaveOwn = await own.enter()
+    try {
+      const leave = await all.enter()
+      return await work().finally(leave)
+    } finally {
+      leaveOwn()
+      if (own.taken === 0) ofKey.delete(key)
+    }
   }
-  return new Semaphore({ max, maxPerKey: 1, waitMs, refusal }).run
 }
 
 /** Returns the limits of one process. At most two expensive statements run at once, one for each token. */

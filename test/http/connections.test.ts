@@ -1,7 +1,7 @@
-import { sql } from 'kysely'
 import t from 'tap'
+import { mintToken } from '../../src/auth/token.js'
 import { InvalidConfiguration, readConfig } from '../../src/config.js'
-import { eventually, metricsOf, RawConnection, type Running, running } from './running.js'
+import { eventually, metricsOf, RawConnection, type Running, running, whenInWork } from './running.js'
 
 /* Connections: what does not arrive in time or is no HTTP, how many there may be, and whose they are. */
 
@@ -26,15 +26,6 @@ t.test('408 blames a client only for a body that it did not send', async t => {
   const refused = begin(service, 'pat_unknown')
   await refused.closed
   t.match(await refused.until(/\}/), /^HTTP\/1\.1 401 (?![\s\S]*HTTP)/, 'it is answered once')
-})
-
-t.test('503 and not 408 where the service itself did not come to read the body', async t => {
-  const service = await running(t, { REQUEST_TIMEOUT_MS: '400' }, { listen: true })
-  const holding = await service.database.db.startTransaction().execute()
-  await sql`lock table token in access exclusive mode`.execute(holding)
-  const answer = await begin(service).until(/HTTP[\s\S]*\}/)
-  t.match(answer, /^HTTP\/1\.1 503 [\s\S]*"reason":"overloaded","outcome":"not_applied"/)
-  await holding.rollback().execute()
 })
 
 t.test('400 and 431 for what is not HTTP, in the shape of every other error', async t => {
@@ -62,20 +53,33 @@ t.test('connections that are answered 400 or 408 and read nothing are destroyed'
   await eventually(async () => accepted === 100 && (await open()) === 0)
 })
 
-t.test('connections beyond the bound are closed and counted, and those without a request make room', async t => {
-  const service = await running(t, {}, { listen: true })
-  service.app.server.maxConnections = 2
-  const health = 'GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n'
-  const silent = new RawConnection(service.port)
-  const kept = new RawConnection(service.port).write(health)
-  await Promise.all([silent.closed, kept.until(/200/)])
-  const second = new RawConnection(service.port).write(health)
-  await second.until(/200/)
-  const refused = new RawConnection(service.port)
-  await refused.closed
-  t.match((await metricsOf(service)).body, /agents_http_connections_refused_total 1\n/)
-  for (const { socket } of [kept, second]) socket.destroy()
-})
+t.test(
+  'connections without a token make room, the least recently used first; others beyond the bound are refused',
+  async t => {
+    const service = await running(t, {}, { listen: true })
+    const { app, port } = service
+    await app.inject({ url: '/healthz' })
+    app.server.maxConnections = 2
+    const health = 'GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n'
+    const silent = new RawConnection(port)
+    const kept = new RawConnection(port).write(health)
+    await Promise.all([silent.closed, kept.until(/200/)])
+    const unknown = begin(service, mintToken('person').token)
+    await Promise.all([kept.closed, unknown.until(/401/)])
+    const bodiless = new RawConnection(port).write('POST /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n')
+    await unknown.closed
+    const first = begin(service)
+    await Promise.all([bodiless.closed, whenInWork(service, 1)])
+    const second = begin(service)
+    await whenInWork(service, 2)
+    await new RawConnection(port).closed
+    t.match((await metricsOf(service)).body, /agents_http_connections_refused_total 1\n/)
+    for (const { socket } of [first, second]) {
+      t.notOk(socket.destroyed)
+      socket.destroy()
+    }
+  },
+)
 
 t.test('X-Forwarded-For is believed of the proxies that TRUST_PROXY names, and only if it is an address', async t => {
   const clientOf = async (service: Running, from: string, forwarded: string) => {

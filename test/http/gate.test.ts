@@ -1,12 +1,6 @@
-import fastify from 'fastify'
 import { sql } from 'kysely'
 import t from 'tap'
-import type { Caller } from '../../src/auth/caller.js'
-import { invalidToken, mintToken } from '../../src/auth/token.js'
-import { readConfig } from '../../src/config.js'
-import { registerConnections } from '../../src/http/connections.js'
-import { handleError } from '../../src/http/error-handler.js'
-import { Gate } from '../../src/http/gate.js'
+import { mintToken } from '../../src/auth/token.js'
 import {
   eventually,
   inWork,
@@ -36,7 +30,7 @@ let others = 0
 const otherToken = ({ database }: Running) =>
   tokenOf(database, { email: `alice+${++others}@example.com`, active: true })
 
-const shared = await running(t, {}, { listen: true })
+const shared = await running(t, { LOCK_TIMEOUT_MS: '60000' }, { listen: true })
 
 const head = (token: string, length: string) =>
   `PATCH /persona/999999?update_mask=description HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n${length}\r\n\r\n`
@@ -70,24 +64,15 @@ t.test('429 RATE_LIMITED for a token over its quota, without a look-up; others g
 })
 
 t.test('429 still after 10,000 made-up tokens: they push out no count of a valid one', async t => {
-  const gate = new Gate(readConfig({ RATE_LIMIT_PER_MINUTE: '1' }))
-  const app = fastify()
-  t.teardown(() => app.close())
-  app.decorateRequest('caller', null as unknown as Caller)
-  app.setErrorHandler(handleError)
-  registerConnections(app, { service: { isDraining: () => false }, shutdownTimeoutMs: 1, onCut: () => undefined })
-  app.addHook('onRequest', async (request, reply) => {
-    const { token = '' } = request.query as { token?: string }
-    await gate.admit(request, reply, token, async () => {
-      if (token !== 'valid') throw invalidToken()
-      request.caller = {} as Caller
-    })
-  })
-  app.get('/', async () => '')
-  const statusOf = async (token: string) => (await app.inject(`/?token=${token}`)).statusCode
-  t.equal(await statusOf('valid'), 200)
-  for (let i = 0; i < 10_000; i++) if ((await statusOf(String(i))) !== 401) t.fail('not refused')
-  t.equal(await statusOf('valid'), 429)
+  const service = await running(t, { RATE_LIMIT_PER_MINUTE: '1', EVENT_LOOP_DELAY_MAX_MS: '0', LOG_LEVEL: 'warn' })
+  t.equal((await ask(service, service)).statusCode, 404)
+  const statuses = new Set<number>()
+  const lane = async () => {
+    for (let i = 0; i < 100; i++) statuses.add((await ask(service, { token: mintToken('person').token })).statusCode)
+  }
+  await Promise.all(Array.from({ length: 100 }, lane))
+  t.strictSame([...statuses], [401])
+  t.equal((await ask(service, service)).statusCode, 429)
 })
 
 t.test('401 uses no quota, and a revoked token none any more; 0 switches the quota off', async t => {
@@ -105,28 +90,30 @@ t.test('401 uses no quota, and a revoked token none any more; 0 switches the quo
 })
 
 t.test(
-  '503 for new and made-up tokens beyond a tenth of the requests at work; known ones go on, and probes',
+  '404 in its turn for a new token among made-up ones that use a tenth; 503 if too many wait; known ones go on, and probes',
   async t => {
-    const service = await running(t, { CONCURRENT_REQUESTS_MAX: '20' })
-    const fresh = await otherToken(service)
+    const service = await running(t, { CONCURRENT_REQUESTS_MAX: '20', LOCK_TIMEOUT_MS: '60000' })
+    const [fresh, late] = [await otherToken(service), await otherToken(service)]
     t.equal((await ask(service, service)).statusCode, 404)
     const holding = await service.database.db.startTransaction().execute()
     await sql`lock table token in access exclusive mode`.execute(holding)
-    const held = Array.from({ length: 2 }, () => ask(service, { token: mintToken('person').token }))
-    await whenInWork(service, 2)
-    for (const token of [fresh, mintToken('person').token]) {
+    const held = Array.from({ length: 21 }, () => ask(service, { token: mintToken('person').token }))
+    await whenInWork(service, 21)
+    const waiting = ask(service, { token: fresh })
+    await whenInWork(service, 22)
+    for (const token of [late, mintToken('person').token]) {
       const refused = await ask(service, { token })
       t.strictSame([refused.statusCode, refused.headers['retry-after']], [503, '1'])
-      t.match(refused.json(), { error_code: 'SERVICE_UNAVAILABLE', reason: 'overloaded' })
+      const detail = /^2 requests with a token that this process has not yet seen valid are at work/
+      t.match(refused.json(), { error_code: 'SERVICE_UNAVAILABLE', reason: 'overloaded', detail })
     }
     t.equal((await ask(service, {})).statusCode, 401, 'no token needs no look-up')
     t.equal((await ask(service, { url: '/healthz' })).statusCode, 200)
     const known = ask(service, service)
-    await whenInWork(service, 3)
+    await whenInWork(service, 23)
     await holding.rollback().execute()
     for (const { statusCode } of await Promise.all(held)) t.equal(statusCode, 401)
-    t.equal((await known).statusCode, 404)
-    t.equal((await ask(service, { token: fresh })).statusCode, 404)
+    for (const one of [known, waiting]) t.equal((await one).statusCode, 404)
   },
 )
 
@@ -147,16 +134,34 @@ t.test('429 for a token of which 100 requests wait for half of the pool; another
   for (const { statusCode } of await Promise.all(held)) t.equal(statusCode, 404)
 })
 
-t.test('429 for a request that waits longer for its place than REQUEST_TIMEOUT_MS', async t => {
-  const service = await running(t, { DATABASE_POOL_SIZE: '2', REQUEST_TIMEOUT_MS: '200' }, { listen: true })
+t.test('429 for a request that waits longer for its place than LOCK_TIMEOUT_MS', async t => {
+  const service = await running(t, { LOCK_TIMEOUT_MS: '200' }, { listen: true })
   t.equal((await ask(service, service)).statusCode, 404)
-  const holding = await service.database.db.startTransaction().execute()
-  await sql`lock table persona in access exclusive mode`.execute(holding)
-  const held = ask(service, service)
+  const held = [begin(service), begin(service)]
+  await whenInWork(service, 2)
+  const refused = await ask(service, service)
+  t.equal(refused.statusCode, 429)
+  saysItsLimit(t, refused.headers, refused.json())
+  for (const { socket } of held) socket.destroy()
+  await whenInWork(service, 0)
+  t.equal((await ask(service, service)).statusCode, 404)
+})
+
+t.test('401 for a token that is revoked while its request waits for a place, also a new one', async t => {
+  const service = await running(t, { DATABASE_POOL_SIZE: '1', LOCK_TIMEOUT_MS: '60000' }, { listen: true })
+  const { database, token } = service
+  const holding = await database.db.startTransaction().execute() // both look-ups wait for the only connection
+  const { socket } = begin(service)
   await whenInWork(service, 1)
-  t.equal((await ask(service, service)).statusCode, 429)
+  const waiting = ask(service, service)
+  await whenInWork(service, 2)
+  const before = database.counters.statements
   await holding.rollback().execute()
-  t.equal((await held).statusCode, 404)
+  await eventually(() => database.counters.statements >= before + 3) // the look-ups, and the last use
+  await database.db.updateTable('token').set({ revoked_at: new Date().toISOString() }).execute()
+  socket.destroy()
+  t.equal((await waiting).statusCode, 401)
+  t.equal((await ask(service, { token })).statusCode, 401)
 })
 
 t.test('503 for all while CONCURRENT_REQUESTS_MAX are at work', async t => {
@@ -175,7 +180,7 @@ t.test('503 for all while CONCURRENT_REQUESTS_MAX are at work', async t => {
   t.equal((await ask(service, { token, url: '/me' })).statusCode, 200)
 })
 
-const busy = await running(t, { CONCURRENT_REQUESTS_MAX: '1' }, { listen: true })
+const busy = await running(t, { CONCURRENT_REQUESTS_MAX: '2', LOCK_TIMEOUT_MS: '60000' }, { listen: true })
 
 for (const length of ['Content-Length: 4000000', 'Transfer-Encoding: chunked'])
   t.test(`200 for others while 100 bodies do not come that were announced by ${length}`, async t => {
