@@ -196,7 +196,7 @@ export class ToolInUse extends Refused {
   constructor(agents: readonly { id: number; name: string }[], others: number) {
     const named = agents.slice(0, AGENTS_NAMED_MAX).map(({ id, name }) => `${JSON.stringify(name)} (${id})`)
     const count = agents.length + others
-    const more = named.length === 0 ? `${count}` : `${count - named.length} more`
+    const more = named.length === 0 ? `${count} that you do not see` : `${count - named.length} more`
     const all = count === named.length ? named : [...named, more]
     const used = `Agents use this tool: ${new Intl.ListFormat('en-GB').format(all)}.`
     super('TOOL_IN_USE', `${used} Take it off them before you delete it.`, { extra: { agents, others } })

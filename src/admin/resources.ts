@@ -42,8 +42,8 @@ export async function resourceId(
     if (id !== undefined && removed !== undefined && deleted) return id
     if (removed !== undefined) throw new Refusal(`there is no ${noun} ${text}: ${noun} ${text} was ${removed}`)
     const named = (await find(sql`r.name = ${text} and ${alive}`)).map(({ id }) => id).join(', ')
-    const hint = named === '' ? '' : `: a name alone finds none, say ${REFERENCE}; the name is that of ${named}`
-    throw new Refusal(`there is no ${noun} ${text}${hint}`)
+    if (named === '') throw new Refusal(`there is no ${noun} ${text}`)
+    throw new Refusal(`a name alone does not identify the ${noun}: say ${REFERENCE}. The name ${text} has: ${named}`)
   }
   if (!one.alive && !deleted)
     throw new Refusal(`there is no ${noun} ${text}: ${noun} ${one.id} was ${await deletionOf(db, kind, one.id)}`)

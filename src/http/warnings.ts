@@ -43,9 +43,9 @@ export function keptFieldWarning(name: string, byOwner = false): string {
   return `field ${name} was kept: only ${byOwner ? 'the owner or ' : ''}an administrator may change it`
 }
 
-/** The warning about a field that a restoration did not change. */
+/** The warning about a field that a restoration leaves out: the caller may not set it, or no restoration does. */
 export function notRestoredWarning(name: string): string {
-  return `field ${name} was not restored: you may not change it, or no restoration does`
+  return `field ${name} was not restored`
 }
 
 /** The warning about a field that the creator of an agent must not set. */

@@ -25,7 +25,20 @@ export function readMessage(bytes: Buffer | undefined, bytesMax: number): Messag
   if (!isJsonObject(value)) throw new Refused('BAD_REQUEST', 'Send one message: a JSON object.')
   const outside = forbidden.filter(([first, second]) => first !== 'params' || second !== 'arguments')
   if (outside.length > 0) throw new InvalidRequest(outside.map(loc => fault('key_forbidden', ['body', ...loc])))
+  requireRequest(value)
   return { value, forbidden: forbidden.map(loc => loc.slice(2)) }
+}
+
+/** The protocol's package answers these without the id or by a text of its validation. */
+function requireRequest({ jsonrpc, method, params = {} }: Record<string, unknown>): void {
+  if (jsonrpc !== '2.0' || typeof method !== 'string' || !isJsonObject(params)) {
+    const message = 'Send a request of JSON-RPC 2.0: "jsonrpc" is "2.0", "method" a text, and "params" an object.'
+    throw new Refused('BAD_REQUEST', message)
+  }
+  if (method !== 'tools/call') return
+  const { name, arguments: args = {} } = params
+  if (typeof name !== 'string') throw new InvalidRequest([fault('string_type', ['body', 'params', 'name'])])
+  if (!isJsonObject(args)) throw new InvalidRequest([fault('dict_type', ['body', 'params', 'arguments'])])
 }
 
 /** The id of a message that is refused; null if it has none, or if it is no JSON. Without it in the answer, a client ends its session. */

@@ -211,7 +211,7 @@ t.test('an agent is made, found by its owner and name, and is a whole update for
   const { status, stderr } = await agentctl(['agent', 'show', 'Porter'])
   t.match(
     { status, stderr },
-    { status: 1, stderr: /no agent Porter: a name alone finds none, .* is that of \d+, 900\n/ },
+    { status: 1, stderr: /a name alone does not identify the agent: .* Porter has: \d+, 900\n/ },
   )
   t.equal((await apply({ agents: [{ id: 901, name: 'Porter', owner: 'alice@example.com' }] })).status, 0)
   const several = await agentctl(['agent', 'show', 'alice@example.com/Porter'])
@@ -233,7 +233,11 @@ t.test('1: no command finds an agent or tool by a name that another person gave 
       const args = ['token', 'create', '--for', 'alice@example.com', option, meant]
       t.match(
         await agentctl(args),
-        { status: 1, stdout: '', stderr: new RegExp(`there is no ${noun} ${meant}`) },
+        {
+          status: 1,
+          stdout: '',
+          stderr: new RegExp(`there is no ${noun} ${meant}|does not identify the ${noun}: .* ${meant} has: \\d+\n`),
+        },
         meant,
       )
       t.equal((await agentctl([noun, 'show', meant])).status, 1)

@@ -124,9 +124,7 @@ t.test('fields that the caller may not change stay, with a Warning; strict handl
   t.match(byEditor.json(), { name: 'Agent', is_public: false, is_default_persona: false, display_priority: 2 })
   t.same(
     warningsOf(byEditor).filter(text => text.startsWith('field')),
-    ['is_public', 'groups', 'is_default_persona', 'display_priority'].map(
-      name => `field ${name} was not restored: you may not change it, or no restoration does`,
-    ),
+    ['is_public', 'groups', 'is_default_persona', 'display_priority'].map(name => `field ${name} was not restored`),
   )
   t.match((await restore(id, 2, { token: admin })).json(), {
     is_default_persona: true,

@@ -38,7 +38,17 @@ t.test('200 with the id and an error: a message that is refused is answered in t
   const outside = first('{}').replace('"params":{', '"params":{"__proto__":{},')
   t.match(await post(outside), { status: 200, body: { id: 7, error: { message: /params\.__proto__/ } } })
   t.match(await post(first('{"id":1,"__proto__":{}}')), { body: { id: 7, result: { isError: true } } }, 'arguments')
-  t.match(await post(first('"x"')), { status: 200, body: { id: 7, error: { code: -32_602 } } })
+  for (const args of ['"x"', '[1]', 'null'])
+    t.match(await post(first(args)), {
+      status: 200,
+      body: { id: 7, error: { code: -32_602, message: 'params.arguments: Input should be a valid dictionary' } },
+    })
+  for (const odd of [
+    '"jsonrpc":"1.0","method":"ping"',
+    '"jsonrpc":"2.0","method":5',
+    '"jsonrpc":"2.0","method":"ping","params":5',
+  ])
+    t.match(await post(`{${odd},"id":7}`), { status: 200, body: { id: 7, error: { data: { status: 400 } } } }, odd)
   for (const without of ['{', '[]', '{"id":01}', '{"id":"\u0001"}', first('{"id":1,}'), `{"note":"${text}"}`])
     t.match(await post(without), { status: /4\d\d/, body: { jsonrpc: '2.0', id: null, error: {} } }, 'no id to answer')
 })
