@@ -20,9 +20,6 @@ import { requestFault } from './request.js'
 /** The window of a token's quota. */
 const WINDOW_S = 60
 
-/** The most valid tokens that are remembered. Beyond it the least recently used one is forgotten. */
-const KNOWN_MAX = 10_000
-
 /** The most requests of one token that wait for a place of it. */
 const WAITING_MAX = 100
 
@@ -46,13 +43,14 @@ export class Gate {
   total = 0
   #atWork = 0
   readonly #strangers: Semaphore
-  /** The tokens that were valid at their last look-up, by their hash. */
-  readonly #known = new LRUCache<string, Share>({ max: KNOWN_MAX })
+  /** The tokens that were valid at their last look-up, by their hash. The least recently used one is forgotten. */
+  readonly #known: LRUCache<string, Share>
 
   constructor(readonly config: Config) {
     const { concurrentRequestsMax: waitingMax } = config.limits
     const max = Math.ceil(waitingMax / 10)
     const refusal = () => overloaded(max, 'requests with a token that this process has not yet seen valid')
+    this.#known = new LRUCache({ max: 10 * waitingMax })
     this.#strangers = new Semaphore({ max, waitingMax, waitMs: config.database.lockTimeoutMs, refusal })
   }
 

@@ -63,15 +63,10 @@ t.test('429 RATE_LIMITED for a token over its quota, without a look-up; others g
   t.equal((await ask(service, { token: await otherToken(service) })).statusCode, 404)
 })
 
-t.test('429 still after 10,000 made-up tokens: they push out no count of a valid one', async t => {
-  const service = await running(t, { RATE_LIMIT_PER_MINUTE: '1', EVENT_LOOP_DELAY_MAX_MS: '0', LOG_LEVEL: 'warn' })
+t.test('429 still after more made-up tokens than are remembered: they push out no count of a valid one', async t => {
+  const service = await running(t, { RATE_LIMIT_PER_MINUTE: '1', CONCURRENT_REQUESTS_MAX: '2' }) // remembers 20
   t.equal((await ask(service, service)).statusCode, 404)
-  const statuses = new Set<number>()
-  const lane = async () => {
-    for (let i = 0; i < 100; i++) statuses.add((await ask(service, { token: mintToken('person').token })).statusCode)
-  }
-  await Promise.all(Array.from({ length: 100 }, lane))
-  t.strictSame([...statuses], [401])
+  for (let i = 0; i < 30; i++) t.equal((await ask(service, { token: mintToken('person').token })).statusCode, 401)
   t.equal((await ask(service, service)).statusCode, 429)
 })
 
