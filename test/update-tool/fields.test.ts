@@ -25,7 +25,8 @@ t.test('200 or 422 for each field: omitted, null, a value, a wrong type, over th
     t.strictSame(await storedTool(world, FULL), before, `${title}: a dry run stores nothing`)
     const answer = await put(body)
     t.equal(answer.statusCode, 200, `${title}: ${answer.body.slice(0, 500)}`)
-    t.equal(rehearsed.body, answer.body, `${title}: the dry run answers like the update`)
+    const unmasked = (text: string) => text.replaceAll(/\*{4}#[0-9a-f]{12}/g, 'a mask') // each value gets a new one
+    t.equal(unmasked(rehearsed.body), unmasked(answer.body), `${title}: the dry run answers like the update`)
     const after = await storedTool(world, FULL)
     if (body.custom_headers) {
       const sent = body.custom_headers as { key: string }[] // an accepted list
@@ -44,7 +45,8 @@ t.test('200 or 422 for each field: omitted, null, a value, a wrong type, over th
       const audited = (await auditRows(world.database.db, 'tool', FULL)).at(-1)
       t.strictSame(audited?.fields, Object.keys(body), `${title}: the audit row names it, and nothing else`)
     }
-    const again = await put(body)
+    const { custom_headers } = answer.json()
+    const again = await put(body.custom_headers ? { custom_headers } : body)
     t.equal(again.headers.etag, `"tool-${FULL}-${after.version}"`, `${title}: again changes nothing`)
   }
 

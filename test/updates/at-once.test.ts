@@ -241,10 +241,10 @@ t.test('what an update does not change is not written', async t => {
     return Object.keys(after).filter(name => JSON.stringify(after[name]) !== JSON.stringify(before[name]))
   }
   await updateAgent({})
-  await updateTool(tool)
+  const { custom_headers } = (await updateTool(tool)).json()
 
   t.same(await movedBy(() => updateAgent({})), [], 'an agent update that changes nothing')
-  t.same(await movedBy(() => updateTool(tool)), [], 'a tool update that changes nothing')
+  t.same(await movedBy(() => updateTool({ ...tool, custom_headers })), [], 'a tool update that changes nothing')
   t.same(await movedBy(() => updateAgent({ description: 'two' })), ['agent', 'audit'], 'one column of an agent')
   t.same(await movedBy(() => updateAgent({ description: 'two', label_ids: [2] })), ['agent', 'labels', 'audit'])
   t.same(await movedBy(() => updateTool({ name: 'renamed' })), ['tool', 'audit'], 'one column of a tool')

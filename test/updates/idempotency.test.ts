@@ -221,6 +221,12 @@ t.test('422 for another header value under the same key; keys of two people are 
   t.equal(first.statusCode, 200)
   t.strictSame(faultsOf(await put('two')), ['header.idempotency-key idempotency_key_reused'])
   t.match(await put('one'), { statusCode: 200, headers: { etag: first.headers.etag, 'idempotent-replayed': 'true' } })
+  for (const id of ['gone', null]) {
+    await sql`update request_key set key_id = ${id} where key_id is not null or ${id}::text is null`.execute(
+      database.db,
+    )
+    t.strictSame(faultsOf(await put('one')), ['header.idempotency-key idempotency_key_reused'], 'a lost key, or 2.1')
+  }
   const mine = await sendTo(PLACES.tool, { name: 'mine' }, { key: '"shared"' })
   const his = await sendTo(PLACES.tool, { name: 'his' }, { key: '"shared"', by: bob })
   t.match([mine.statusCode, his.statusCode], [200, 200])
