@@ -41,7 +41,7 @@ export async function fillWorld(client: pg.Client, keyId: string): Promise<World
       select 'Tool ' || n, 'Looks things up, number ' || n, ${user('1')}, known.hashes[1 + n % 100]
       from ${rows(TOOLS)}, (select array_agg(hash order by hash) hashes from tool_definition) known`)
   await client.query(
-    `insert into tool_header (tool_id, position, name, key_id, nonce, ciphertext, fingerprint)
+    `insert into tool_header (tool_id, position, name, key_id, nonce, ciphertext, mask)
       select n, 0, 'X-Api-Key', $1, '\\x000102030405060708090a0b', decode(repeat('ab', 40), 'hex'),
         sha256(convert_to(n::text, 'UTF8')) from ${rows(TOOLS)}`,
     [keyId],

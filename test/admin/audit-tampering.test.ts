@@ -101,7 +101,7 @@ t.test('content changed by SQL without a row: columns, relations, share levels, 
     ],
     [sql`delete from persona_tool where persona_id = 11`, 'persona:11 2'],
     [sql`update tool set description = 'other' where id = 16`, 'tool:16 1'],
-    [sql`update tool_header set fingerprint = decode(repeat('00', 32), 'hex') where tool_id = 16`, 'tool:16 1'],
+    [sql`update tool_header set mask = decode(repeat('00', 32), 'hex') where tool_id = 16`, 'tool:16 1'],
   ] as const) {
     t.same(await found(statement), [`content_mismatch ${place}`])
   }
