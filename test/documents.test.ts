@@ -52,7 +52,15 @@ const READERS_FILES = ['api.yaml', 'completed.yaml', 'crm.openapi.yaml', 'orders
 const OPTIONS_OF_OTHERS = ['--ignore-scripts']
 
 /** Names that an example makes up. */
-const MADE_UP = ['AGENTS_CRM_KEY', 'TOOL_7_X_API_KEY', 'DATABSE_URL', 'transfer_encoding', 'content_length']
+const TERRAFORM = ['custom_headers_wo', 'custom_headers_wo_version'] // arguments of the published provider
+const MADE_UP = [
+  'AGENTS_CRM_KEY',
+  'TOOL_7_X_API_KEY',
+  'DATABSE_URL',
+  'transfer_encoding',
+  'content_length',
+  ...TERRAFORM,
+]
 
 /** Each occurrence of `pattern` in code, as `document: what`, that `exists` denies. */
 function missing(
