@@ -33,6 +33,8 @@ export interface StartupOptions {
   /** True if this process migrates the schema before it serves. */
   migrates: boolean
   log: Logger
+  /** True if the disk of the embedded server is full. */
+  isDiskFull?: () => boolean
 }
 
 /** Decides whether this process can serve: waits for the database, checks or migrates the schema, checks the key ring, and answers probes. */
@@ -114,6 +116,7 @@ export class Lifecycle {
   }
 
   #unreachable(error?: unknown): Readiness {
+    if (this.#options.isDiskFull?.()) return DISK_FULL
     const fault = isRefusedByServer(error) ? 'answers and refuses this service' : 'does not answer'
     return unavailable(
       'database_unreachable',
@@ -221,13 +224,15 @@ const DRAINING = unavailable('draining', 'This process is shutting down.')
 
 const MIGRATING = unavailable('migrating', 'The schema is being brought up to date, by this process or another one.')
 
+const DISK_FULL = unavailable(
+  'database_full',
+  'The database has no space left: its disk is full. Make space there; nothing else is needed.',
+)
+
 const NO_WRITES: Partial<Record<DatabaseErrorKind, Readiness>> = {
   read_only: unavailable(
     'database_unreachable',
     'The database accepts no changes: it is a standby, was replaced as the primary, or is set to read only.',
   ),
-  disk_full: unavailable(
-    'database_full',
-    'The database has no space left: its disk is full. Make space there; nothing else is needed.',
-  ),
+  disk_full: DISK_FULL,
 }

@@ -13,7 +13,7 @@ import { buildApp } from './app.js'
 import { type Config, InvalidConfiguration, readConfig, settingWarnings } from './config.js'
 import { ServerUnfit } from './db/connection/database-error.js'
 import { describeServer } from './db/connection/read-server.js'
-import { EmbeddedUnavailable } from './db/embedded/embedded.js'
+import { EmbeddedDiskFull, EmbeddedUnavailable } from './db/embedded/embedded.js'
 import { type OpenedDatabase, openConfiguredDatabase } from './db/open.js'
 import { unavailableFor } from './db/unavailable.js'
 import { LAST_ANSWERS_MS } from './http/connections.js'
@@ -52,8 +52,9 @@ async function main(): Promise<void> {
     (line, level) => log[level ?? 'info'](line),
   )
   const migrates = opened.embedded !== null || config.database.migrateOnStart
-  const { database } = opened
-  const service = new Lifecycle({ config, version: VERSION, database, ring, migrates, log })
+  const { database, embedded } = opened
+  const isDiskFull = () => embedded?.isDiskFull() ?? false
+  const service = new Lifecycle({ config, version: VERSION, database, ring, migrates, log, isDiskFull })
   const app = await buildApp({ config, version: VERSION, database: opened.database, service, logger: log, metrics })
   closeOnSignal(app, service, opened, config, log)
   await showMetrics(metrics, service, config, log)
@@ -201,7 +202,7 @@ async function welcomeText(app: FastifyInstance, service: Lifecycle, opened: Ope
 /** The message and exit status of a failed start. Only unexpected errors show a stack. */
 function explain(error: unknown): { message: string; code: number } {
   const isOne = (...classes: (abstract new (...args: never[]) => Error)[]) => classes.some(of => error instanceof of)
-  const isFull = isOne(KeyFileDiskFull) || (isOne(EmbeddedUnavailable) && /No space left/.test(String(error)))
+  const isFull = isOne(EmbeddedDiskFull, KeyFileDiskFull)
   const isSetting = isOne(InvalidConfiguration, KeyRingMissing, ServerUnfit, EmbeddedUnavailable)
   const code = isFull ? EXIT.unavailable : isSetting ? EXIT.configuration : EXIT.error
   if (!(error instanceof Error)) return { message: String(error), code }

@@ -30,15 +30,11 @@ const FIRST = [
 const MEMORY_BYTES_MIN = 8e9
 
 /** A file that lasts longer hangs. The limit grows with the load that others make, because tests must pass on a busy machine too. */
-const FILE_LIMIT_S = 60
+const FILE_LIMIT_S = 180
 
 /** Files with a longer limit, and the reason. */
 const LONGER: Record<string, { limitS: number; reason: string }> = {
-  'console/browser': { limitS: 180, reason: 'walks through every view in a browser, at two widths' },
-  'faults/outcome': { limitS: 180, reason: 'cuts the connection at one message after the other' },
-  'tool/killed-workers': { limitS: 180, reason: 'ends two hundred worker threads' },
   matrix: { limitS: 240, reason: 'asks four thousand requests, three times' },
-  'oldest-postgresql': { limitS: 120, reason: 'runs several other files on PostgreSQL 15' },
 }
 
 /** At most this many lines of a failed assertion are shown, and this many characters of a line. */

@@ -117,7 +117,7 @@ t.test('whatever ends the embedded server or its service, it runs again and keep
 })
 
 t.test(
-  'status 69 and one sentence when the disk is full at the start; one that fills later is no end',
+  'status 69 and one sentence when the disk is full at the start; 503 database_full when it is later',
   { skip: !canMount() && 'file systems cannot be mounted here' },
   async t => {
     const server = new EmbeddedServer({ ownDisk: true })
@@ -129,13 +129,13 @@ t.test(
     t.match(withoutKey.output, /^the disk of .* is full; make space there and start again\n$/)
     const { code, output } = await serverExit({ ...settings, SECRET_KEYS: TEST_SECRET_KEYS })
     t.equal(code, 69)
-    t.match(output, /cannot run: .*No space left on device.*\n$/)
+    t.match(output, /cannot run: the disk of .* is full; make space there and start again\n$/)
     makeRoom()
     const service = await ServiceProcess.start(settings)
     t.teardown(() => service.stop('SIGKILL'))
     const makeRoomAgain = server.fill()
     process.kill(server.pid(), 'SIGKILL')
-    while (!/does not start again yet|runs again/.test(service.log)) await sleep(20)
+    while ((await service.readiness()).reason !== 'database_full') await sleep(20)
     makeRoomAgain()
     await service.ready()
     t.equal(await service.stop(), 0)

