@@ -165,7 +165,7 @@ t.test(
     })
     t.equal((await remove(id, {}, '?dry_run=true')).statusCode, 409)
     t.equal((await call('DELETE', `/persona/${own}`, { token: maker })).statusCode, 204)
-    t.match((await remove(id)).json(), { detail: /use this tool: 1\./, agents: [], others: 1 })
+    t.match((await remove(id)).json(), { detail: /use this tool: 1 that you do not see\./, agents: [], others: 1 })
     // Deleted, and still with its tool: as documents and other programs may leave it.
     await applyOrganisation(
       database,
