@@ -42,7 +42,7 @@ async function startSide(name: string, checkout: string, server: pg.Client, serv
   const url = await newDatabase(name, server, serverUrl)
   const env = { PATH: process.env.PATH, DATABASE_URL: url, SECRET_KEYS: generateKey('bench') }
   processes.migrate(checkout, env)
-  const world = await withClient(url, client => fillWorld(client, 'bench'))
+  const world = await withClient(url, client => fillWorld(client, env.SECRET_KEYS))
   return { world, ...(await processes.startService(checkout, env)) }
 }
 

@@ -1,5 +1,7 @@
 import type pg from 'pg'
 import { mintToken } from '../src/auth/token.js'
+import { encryptSecret } from '../src/secrets/cipher.js'
+import { parseKeyRing } from '../src/secrets/key-ring.js'
 
 /** An organisation in which requests can be made without reading the database: 1,018 agents, 214 tools, 1,000 people. */
 export const AGENTS = 1_018
@@ -17,8 +19,8 @@ export interface World {
   unknownToken: string
 }
 
-/** Fills an empty, migrated database, of this version or an earlier one. `keyId` names the key of stored headers. */
-export async function fillWorld(client: pg.Client, keyId: string): Promise<World> {
+/** Fills an empty, migrated database, of this version or an earlier one. `keys` is the key ring that seals stored headers. */
+export async function fillWorld(client: pg.Client, keys: string): Promise<World> {
   const { token, hash } = mintToken('person')
   const rows = (count: number) => `generate_series(1, ${count}) n`
   const user = (number: string) => `('00000000-0000-4000-8000-' || lpad(to_hex(${number}), 12, '0'))::uuid`
@@ -40,11 +42,15 @@ export async function fillWorld(client: pg.Client, keyId: string): Promise<World
     insert into tool (name, description, user_id, definition_hash)
       select 'Tool ' || n, 'Looks things up, number ' || n, ${user('1')}, known.hashes[1 + n % 100]
       from ${rows(TOOLS)}, (select array_agg(hash order by hash) hashes from tool_definition) known`)
+  const ring = parseKeyRing(keys)
+  const sealed = Array.from({ length: TOOLS }, (_, i) =>
+    encryptSecret(ring, `key of tool ${i + 1}`, { toolId: i + 1, headerName: 'X-Api-Key' }),
+  )
   await client.query(
-    `insert into tool_header (tool_id, position, name, key_id, nonce, ciphertext, mask)
-      select n, 0, 'X-Api-Key', $1, '\\x000102030405060708090a0b', decode(repeat('ab', 40), 'hex'),
-        sha256(convert_to(n::text, 'UTF8')) from ${rows(TOOLS)}`,
-    [keyId],
+    `insert into tool_header
+      select n, 0, 'X-Api-Key', $1, nonce, ciphertext, sha256(convert_to(n::text, 'UTF8'))
+      from unnest($2::bytea[], $3::bytea[]) with ordinality each (nonce, ciphertext, n)`,
+    [ring.currentId, sealed.map(({ nonce }) => nonce), sealed.map(({ ciphertext }) => ciphertext)],
   )
   await client.query(
     `insert into persona (name, description, num_chunks, recency_bias, llm_filter_extraction, llm_relevance_filter,

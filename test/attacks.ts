@@ -1,4 +1,4 @@
-import { mkdtempSync } from 'node:fs'
+import { chmodSync, mkdtempSync } from 'node:fs'
 import { Agent, request } from 'node:http'
 import { connect, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -23,16 +23,15 @@ interface Answer {
   retryAfter: string | undefined
 }
 
-const embedded = await startEmbedded({ dataDir: mkdtempSync(join(tmpdir(), 'limits-')) })
-const env: NodeJS.ProcessEnv = {
-  PATH: process.env.PATH,
-  DATABASE_URL: embedded.url,
-  SECRET_KEYS: generateKey('bench'),
-}
+const dataDir = mkdtempSync(join(tmpdir(), 'limits-'))
+chmodSync(dataDir, 0o711) // the server of a root start runs as another user, who must get through
+const embedded = await startEmbedded({ dataDir })
+const SECRET_KEYS = generateKey('bench')
+const env = { PATH: process.env.PATH, DATABASE_URL: embedded.url, SECRET_KEYS }
 migrate(CHECKOUT, env)
 const database = new pg.Client({ connectionString: embedded.url })
 await database.connect()
-const { token: victim } = await fillWorld(database, 'bench')
+const { token: victim } = await fillWorld(database, SECRET_KEYS)
 const attackers: string[] = []
 for (let i = 0; i < 20; i++) {
   const { token, hash } = mintToken('person')
