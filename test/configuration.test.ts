@@ -14,10 +14,8 @@ const GROUPS: Record<string, string> = {
 
 const INTRODUCTION = `# Configuration
 
-Everything is an environment variable, read once at the start. An empty value counts as absent. A value that is not taken
-stops the start with exit status 78; every fault is named at once, and no value that may be secret is repeated. Times,
-sizes and numbers have their unit in the name. This page is made from the settings in
-\`src/config.ts\` by \`npm run golden\`.
+Settings are environment variables, read once at the start. An empty value counts as absent. A value that cannot be used ends the start with status
+78. \`npm run golden\` makes this page from \`src/config.ts\`.
 `
 
 t.test('ops/configuration.md names every setting with its default and what it takes', async t => {
