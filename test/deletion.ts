@@ -8,7 +8,7 @@ import type { PersonaContent } from '../src/persona/fields.js'
 import { personaResource } from '../src/persona/resource.js'
 import { contentOf, decisionFor } from '../src/persona/rules.js'
 import type { PersonaState } from '../src/persona/state.js'
-import { changeAsOperator } from '../src/updates/write.js'
+import { changeAsOperator } from '../src/updates/engine.js'
 
 type Db = Pick<Database, 'db'>
 

@@ -1,4 +1,5 @@
 import type { Kysely, Transaction } from 'kysely'
+import { UNKNOWN_ATTACHER } from '../auth/access.js'
 import { OPERATOR } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
@@ -6,19 +7,19 @@ import { inTransaction } from '../db/transaction.js'
 import { VersionUnusable } from '../errors.js'
 import { personaChanges } from '../persona/history.js'
 import { personaResource } from '../persona/resource.js'
-import { restoreAsOperator } from '../persona/restoration.js'
+import { decisionFor } from '../persona/rules.js'
+import type { PersonaState } from '../persona/state.js'
 import type { KeyRing } from '../secrets/key-ring.js'
 import { REQUEST_FIELDS } from '../tool/fields.js'
-import { shownHeaders } from '../tool/headers.js'
 import { toolChanges } from '../tool/history.js'
-import { toolResource } from '../tool/resource.js'
-import { type ToolThen, toolThen } from '../tool/restoration.js'
+import { toolResource, toolThen } from '../tool/resource.js'
+import { contentOf } from '../tool/rules.js'
 import type { ToolState } from '../tool/snapshot.js'
 import type { Actor } from '../updates/audit.js'
+import { changeAsOperator } from '../updates/engine.js'
 import { sameValue } from '../updates/field-table.js'
 import { entryOf, type HistoryRow, readHistory } from '../updates/history.js'
-import { inOneSnapshot } from '../updates/read.js'
-import { changeAsOperator } from '../updates/write.js'
+import { inOneSnapshot, readPast } from '../updates/read.js'
 import { changeNotes, decideAsOperator, definitionImpact, type GivenTool, giveDefinition } from './apply/tools.js'
 import { changesInWords, readReferences } from './apply/words.js'
 import { operatorActor } from './operator.js'
@@ -82,7 +83,15 @@ export async function restorePersona(
   version: number,
   { plan = false, actor = operatorActor('agentctl agent restore') }: Options = {},
 ) {
-  const result = await restoreAsOperator(database, id, version, { plan, actor })
+  const result = await inTransaction(database, { rollback: plan }, trx => {
+    const decide = async (state: PersonaState) => {
+      const values = await readPast(trx, 'persona', id, version)
+      const past = await personaResource.past(trx, state, values, OPERATOR)
+      if (past.notes.length > 0) throw new VersionUnusable(version, past.notes)
+      return { ...decisionFor(state, past.state), attacher: UNKNOWN_ATTACHER }
+    }
+    return changeAsOperator(trx, personaResource, id, decide, actor)
+  })
   const changes = changesInWords(result.changes, await readReferences(database.db))
   return { ...result, changes, impact: [], left: [] as string[], notes: [] as string[] }
 }
@@ -103,8 +112,8 @@ export async function restoreTool(
     let notes: string[] = []
     let impact: string[] = []
     const decide = async (state: ToolState) => {
-      const then = await toolThen(trx, state, version)
-      left = sameValue(then.headers, shownHeaders(state.headers)) ? [] : ['custom_headers']
+      const then = await toolThen(trx, state, await readPast(trx, 'tool', id, version))
+      left = sameValue(then.headers, state.headers) ? [] : ['custom_headers']
       const given = await givenByHistory(trx, state, then)
       notes = await changeNotes(trx, state, given, ring)
       impact = await definitionImpact(trx, state, given)
@@ -120,13 +129,15 @@ export async function restoreTool(
 
 const PLAIN_FIELDS: ReadonlySet<string> = new Set(REQUEST_FIELDS.map(([name]) => name))
 
-async function givenByHistory(trx: Transaction<Tables>, state: ToolState, { content, text }: ToolThen) {
+async function givenByHistory(trx: Transaction<Tables>, state: ToolState, then: ToolState) {
+  const { definition_text: text } = then
+  const content = contentOf(then)
   const given: GivenTool = { fields: {}, columns: {}, definitionFaults: [] }
   const { definition_hash: hash, ...columns } = content
   for (const [field, value] of Object.entries(columns)) {
     Object.assign(PLAIN_FIELDS.has(field) ? given.fields : given.columns, { [field]: value })
   }
-  if (hash !== state.definition_hash && text !== null) {
+  if (hash !== state.definition_hash && hash !== null && text !== undefined) {
     const headerNames = state.headers.map(header => header.name)
     // Stores the original text, not the parsed value: even the form of numbers must not change.
     giveDefinition(given, JSON.parse(text), headerNames, ['body', 'definition'], text)

@@ -16,8 +16,6 @@ interface Updated {
   snapshot: string | null
   /** Null for the repetition of a stored request. */
   decision: object | null
-  /** Notes on the whole answer. They are added after the warnings, whose number is limited. */
-  notes: readonly string[]
 }
 
 /**
@@ -28,7 +26,7 @@ export function answerUpdate(
   reply: FastifyReply,
   kind: ResourceKind,
   { dryRun, strict }: { dryRun: boolean; strict: boolean },
-  { id, version, snapshot, decision, notes }: Updated,
+  { id, version, snapshot, decision }: Updated,
   warnings: readonly string[],
   { below, isGone = false }: { below?: string; isGone?: boolean } = {},
 ): string | FastifyReply {
@@ -37,7 +35,6 @@ export function answerUpdate(
   if (isCreation && !dryRun) reply.header('location', `${below}/${id}`)
   if (decision === null) reply.header('idempotent-replayed', 'true')
   addWarnings(reply, warnings)
-  addWarnings(reply, notes)
   if (dryRun) reply.header('dry-run', 'true')
   const isMinimal = snapshot === null && !isGone
   const isStrict = strict && decision !== null // a repetition is not checked again

@@ -184,7 +184,7 @@ export const answerHeaders = {
 export const updateHeaders = {
   etag: text('The strong entity tag of the stored state.'),
   'idempotent-replayed': text(
-    '`true` when the same request with this `Idempotency-Key` was stored before: tag and body are those of its version.',
+    '`true` when the same request with this `Idempotency-Key` was stored before: the tag is that of its version.',
   ),
   'dry-run': text('`true` when nothing was stored because the request was a dry run.'),
   ...answerHeaders,

@@ -96,7 +96,7 @@ export function restorerOf<Kind extends ResourceKind>(
 ) {
   const asked = updaterOf(request, query, headers, options)
   const used = requestKey(request.caller, asked.dryRun ? undefined : key, () => [kind, id, 'restore', version])
-  return { ...asked, kind, id, version: isInt4(version) ? version : 0, key: used }
+  return { ...asked, kind, id, fields: { version: isInt4(version) ? version : 0 }, key: used }
 }
 
 /** The answers of a read: the record, or another view of it. */
@@ -122,7 +122,6 @@ export function updaterOf(
 ) {
   const { strict, minimal } = headers.prefer ?? NO_PREFERENCE
   return {
-    authenticateAgain: () => request.authenticateAgain(),
     readNow: (executor: Executor) => request.readNow(executor),
     actor: actorOf(request),
     precondition: headers['if-match'] ?? NO_PRECONDITION,

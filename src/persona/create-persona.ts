@@ -9,7 +9,7 @@ import type { SchemaTypes } from '../http/validation.js'
 import { newFieldWarning, unknownFieldWarnings } from '../http/warnings.js'
 import { attachedNames } from '../tool/function-names.js'
 import { requestKey } from '../updates/idempotency.js'
-import { createOnce } from '../updates/update-once.js'
+import { updateOnce } from '../updates/update-once.js'
 import { unknownFields } from '../validation/faults.js'
 import { personaCreation } from './life.js'
 import type { PersonaDecision } from './rules.js'
@@ -49,7 +49,7 @@ export function registerCreatePersona(app: FastifyInstance, options: PersonaOpti
         isToday: options.isToday ?? false,
         id: 0, // the id is not known yet
       }
-      const created = await createOnce(options.database, personaCreation, asked)
+      const created = await updateOnce(options.database, personaCreation, asked)
       const warnings = [
         ...namesakeWarnings(created.decision),
         ...ownerShareWarnings(created.decision, body),

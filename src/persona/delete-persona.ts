@@ -7,7 +7,7 @@ import { DeletionHeaders, deleterOf, deletionResponses } from '../http/resource-
 import type { SchemaTypes } from '../http/validation.js'
 import { overwriteWarning } from '../http/warnings.js'
 import type { OperationOptions } from '../updates/resource.js'
-import { deleteOnce } from '../updates/update-once.js'
+import { updateOnce } from '../updates/update-once.js'
 import { pathId } from '../validation/parameters.js'
 import { personaDeletion } from './life.js'
 import { PERSONA_LOOKUP, type PersonaState } from './state.js'
@@ -37,7 +37,7 @@ export function registerDeletePersona(app: FastifyInstance, options: OperationOp
       if (id === undefined) throw new ResourceNotFound('persona')
       const asked = { ...deleterOf('persona', id, request, request.query, request.headers, options), masked: false }
       const prefetched = request.prefetched as PersonaState | null // the route's lookup sets it
-      const deleted = await deleteOnce(options.database, personaDeletion, asked, prefetched)
+      const deleted = await updateOnce(options.database, personaDeletion, asked, prefetched)
       return answerUpdate(reply, 'persona', asked, deleted, deleted.overwritten.map(overwriteWarning), { isGone: true })
     },
   )

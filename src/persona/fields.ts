@@ -267,16 +267,19 @@ export const NEW_AGENT: Readonly<PersonaContent> = {
   task_prompt: '',
 }
 
+/** The id of a linked record. */
+export type Id = number | string
+
 /** One link of an agent: an id, or an id with a level. */
-export type StoredLink = number | string | Share<number | string>
+export type StoredLink = Id | Share<Id>
 
 /** Returns the id of the linked record. */
-export function idOf(link: StoredLink): number | string {
+export function idOf(link: StoredLink): Id {
   return typeof link === 'object' ? link.id : link
 }
 
 /** Returns the ids of one relation, in either shape of the content. */
-export function idsOf(content: PersonaContent, relation: Relation): (number | string)[] {
+export function idsOf(content: PersonaContent, relation: Relation): Id[] {
   const links: StoredLink[] = content[relation]
   return links.map(idOf)
 }

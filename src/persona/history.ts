@@ -2,12 +2,9 @@ import type { Kysely } from 'kysely'
 import type { ViewerParameters } from '../auth/viewer.js'
 import type { Tables } from '../db/tables.js'
 import { type HistoryRow, type ShownChange, shownChange, sideOf } from '../updates/history.js'
-import { idOf, isRelation, RELATIONS, type Relation, type StoredLink } from './fields.js'
-import { visibleReferences } from './past.js'
+import { type Id, idOf, isRelation, RELATIONS, type Relation, type StoredLink } from './fields.js'
+import { visibleRecords } from './past.js'
 import type { PersonaState } from './state.js'
-import type { RelationLists } from './statements.js'
-
-type Id = number | string
 
 /** Returns the changes of audit rows, with current names and emails for ids whose names the viewer may know. */
 export async function personaChanges(
@@ -43,24 +40,18 @@ async function readNames(
   rows: readonly HistoryRow[],
   viewer: ViewerParameters,
 ): Promise<Map<string, string>> {
-  const ids = Object.fromEntries(RELATIONS.map(([relation]) => [relation, idsIn(rows, relation)])) as Record<
-    Relation,
-    Id[]
-  >
-  ids.users.push(...idsIn(rows, 'owner_id'))
+  const ids = Object.fromEntries(RELATIONS.map(([relation]) => [relation, idsIn(rows, relation)]))
+  ids.users?.push(...idsIn(rows, 'owner_id'))
+  const { related, seen } = await visibleRecords(db, state, ids, viewer)
   const names = new Map<string, string>()
   const note = (field: string, found: readonly { id: unknown; name: unknown }[]) => {
     for (const { id, name } of found) names.set(`${field} ${id}`, String(name))
   }
-  const seen = await visibleReferences(db, state, ids as RelationLists, viewer) // each list has its relation's type
-  for (const field of ['tool_ids', 'document_set_ids', 'label_ids'] as const) note(field, seen[field])
-  if (seen.groups.length > 0)
-    note('groups', await db.selectFrom('user_group').select(['id', 'name']).where('id', 'in', seen.groups).execute())
+  for (const field of ['tool_ids', 'document_set_ids', 'label_ids'] as const) note(field, related[field])
+  for (const { id, email } of related.users) names.set(`users ${id}`, email)
   for (const id of seen.user_file_ids) names.set(`user_file_ids ${id}`, String(id))
-  if (ids.users.length > 0) {
-    const users = db.selectFrom('user_account').select(['id', 'email as name']).where('id', 'in', ids.users.map(String))
-    note('users', await users.execute())
-  }
+  const groups = [0, ...seen.groups].map(Number)
+  note('groups', await db.selectFrom('user_group').select(['id', 'name']).where('id', 'in', groups).execute())
   return names
 }
 

@@ -4,17 +4,18 @@ import { isAdmin, visibleAgents } from '../auth/caller.js'
 import { anyOf } from '../db/statements/queries.js'
 import { Refused } from '../errors.js'
 import type { ReleaseTool } from '../tool/life.js'
+import { changeAsOperator } from '../updates/engine.js'
 import type { VersionedResource } from '../updates/resource.js'
-import { lockState, storeDecision } from '../updates/write.js'
 import { type PersonaTypes, personaResource } from './resource.js'
-import { contentOf, decideDeletion, decisionFor, mayUpdate, requireDeletable } from './rules.js'
+import { decideDeletion, decisionFor, mayUpdate, requireDeletable } from './rules.js'
+import type { PersonaState } from './state.js'
 
 /** Creates agents. A name that a live agent of the caller has is refused below `/api`, as the published product does. */
 export const personaCreation: VersionedResource<PersonaTypes> = {
   ...personaResource,
   act: 'creation',
-  facts: async (db, state, request) => {
-    const references = await personaResource.facts(db, state, request)
+  decide: async (db, state, request) => {
+    const decision = await personaResource.decide(db, state, request)
     const { name = '' } = request.fields
     // Held until the commit: of two creations below `/api` at a time, the second finds the first.
     if (request.isToday) await sql`select pg_advisory_xact_lock(hashtext(${name}))`.execute(db)
@@ -25,11 +26,7 @@ export const personaCreation: VersionedResource<PersonaTypes> = {
       .where('deleted', '=', false)
       .where('id', '<>', state.id)
       .$if(!isAdmin(request.caller), query => query.where('owner_id', '=', request.caller.userId))
-    return { ...references, namesake: (await named.orderBy('id').executeTakeFirst())?.id }
-  },
-  decide: (state, request, references) => {
-    const decision = personaResource.decide(state, request, references)
-    const { namesake } = references
+    const namesake = (await named.orderBy('id').executeTakeFirst())?.id
     if (namesake === undefined) return decision
     if (request.isToday) throw new Refused('BAD_REQUEST', `Agent ${namesake} has this name already: choose another.`)
     return { ...decision, namesake }
@@ -40,12 +37,11 @@ export const personaCreation: VersionedResource<PersonaTypes> = {
 export const personaDeletion: VersionedResource<PersonaTypes> = {
   ...personaResource,
   act: 'deletion',
-  decide: (state, { caller }) => {
+  isAlone: () => false,
+  decide: async (_, state, { caller }) => {
     requireDeletable(state, caller)
     return decideDeletion(state)
   },
-  asked: state => decideDeletion(state).changes,
-  requireRights: requireDeletable,
 }
 
 /** The most agents that one deletion takes a tool off. More keep it, and so the tool stays. */
@@ -70,12 +66,12 @@ export const releaseTool: ReleaseTool = async (trx, id, actor, viewer, caller) =
   if (caller !== undefined && agents.length > RELEASED_MAX) return []
   const released: number[] = []
   for (const agent of agents) {
-    const state = await lockState(trx, personaResource, agent.id, viewer)
-    if (state === undefined || (caller !== undefined && !mayUpdate(state, caller))) continue
-    const content = contentOf(state)
-    const decision = decisionFor(state, { ...content, tool_ids: content.tool_ids.filter(tool => tool !== id) })
-    await storeDecision(trx, personaResource, state, decision, actor, viewer)
-    released.push(agent.id)
+    const decide = (state: PersonaState) => {
+      const tool_ids = state.tool_ids.filter(tool => tool !== id)
+      return decisionFor(state, caller === undefined || mayUpdate(state, caller) ? { ...state, tool_ids } : state)
+    }
+    const { changes } = await changeAsOperator(trx, personaResource, agent.id, decide, actor, viewer)
+    if (changes.length > 0) released.push(agent.id)
   }
   return released
 }

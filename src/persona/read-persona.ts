@@ -8,13 +8,12 @@ import { IfNoneMatch, NO_PRECONDITION, PastVersion } from '../http/parameters.js
 import { readOneResponses } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { historyOf } from '../updates/history.js'
-import { answerPast } from '../updates/past.js'
-import { readResource } from '../updates/read.js'
+import { answerPast, readResource } from '../updates/read.js'
 import type { OperationOptions } from '../updates/resource.js'
 import { pathId } from '../validation/parameters.js'
 import { personaChanges } from './history.js'
 import { personaResource } from './resource.js'
-import { requireVersions } from './rules.js'
+import { requireHistory, requireVersions } from './rules.js'
 import { PersonaRecord, PersonaSummary } from './schema.js'
 import { PERSONA_LOOKUP, type PersonaState } from './state.js'
 import { readPersonaPage } from './statements.js'
@@ -45,10 +44,10 @@ export function registerReadPersona(app: FastifyInstance, { database, ...limits 
       const prefetched = request.prefetched as PersonaState | null // the route's lookup sets it
       if (id === undefined || prefetched === null) throw new ResourceNotFound('persona')
       if (!personaResource.isVisible(prefetched, request.caller)) throw new ResourceNotFound('persona')
-      const { version } = request.query
       const job = { database, resource: personaResource, request: { caller: request.caller, ...limits } }
-      const read =
-        'version' in request.query ? await answerPast(job, id, version, true) : await readResource(job, prefetched)
+      const isPast = 'version' in request.query
+      if (isPast) requireHistory(prefetched, request.caller)
+      const read = isPast ? await answerPast(job, id, request.query.version) : await readResource(job, prefetched)
       return answerRead(reply, { kind: 'persona', id, ...read }, request.headers['if-none-match'] ?? NO_PRECONDITION)
     },
   )
@@ -61,13 +60,12 @@ export function registerReadPersonas(app: FastifyInstance, options: OperationOpt
 
 /** `GET /persona/{persona_id}/history`: answers the changes of an agent to callers who may edit it. */
 export function registerReadPersonaHistory(app: FastifyInstance, { database, ...limits }: OperationOptions): void {
-  const resource = { ...personaResource, requireHistory: requireVersions }
   registerHistory(app, {
     resource: 'persona',
     lookup: PERSONA_LOOKUP,
     async read({ caller }, id, prefetched, asked) {
       requireVersions(prefetched as PersonaState, caller) // the route's lookup sets it
-      const job = { database, resource, request: { caller, ...limits } }
+      const job = { database, resource: personaResource, request: { caller, ...limits } }
       const { page, shown: changes } = await historyOf(job, id, asked, personaChanges)
       return { page, changes }
     },

@@ -4,7 +4,6 @@ import { definitionsOf } from '../tool/definition-cache.js'
 import { auditedFields } from '../updates/field-table.js'
 import type { ResourceTypes, VersionedResource } from '../updates/resource.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
-import { isInt4 } from '../validation/vocabulary.js'
 import {
   BLANK_AGENT,
   COLUMNS,
@@ -13,34 +12,28 @@ import {
   isRelation,
   linkOf,
   type PersonaContent,
-  RELATIONS,
   type Relation,
   type Share,
 } from './fields.js'
 import { pastPersona } from './past.js'
 import {
-  type Attached,
-  askedChanges,
+  changesRelations,
   decidePersona,
   isVisible,
-  NO_REFERENCES,
   newlyReferred,
   type PersonaDecision,
   type PersonaUpdate,
-  type References,
   requireAnswerable,
-  requireEditable,
-  requireHistory,
+  shownToolsOf,
 } from './rules.js'
 import { renderPersona } from './snapshot.js'
 import type { PersonaState } from './state.js'
-import { type RelationLists, readReferences, readState, writeLinks, writePersona } from './statements.js'
+import { readReferences, readState, writeLinks, writePersona } from './statements.js'
 
 export interface PersonaTypes extends ResourceTypes {
   State: PersonaState
   Request: PersonaUpdate
   Decision: PersonaDecision
-  Facts: References
 }
 
 /** Implements agents for the engine of updates. */
@@ -52,62 +45,40 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     const row = await readState.first(executor, { ...viewer, id })
     return row && markReceived(row.state)
   },
-  facts: async (db, state, update) => {
-    const attached = newlyReferred(state, update)
-    if (Object.keys(attached).length === 0) return NO_REFERENCES
-    const row = await readReferences.first(db, { ...viewerParameters(update.caller), ...storableIds(attached) })
-    return row?.references ?? NO_REFERENCES
+  isVisible,
+  isAlone: (state, update) => update.dryRun || !changesRelations(state, update),
+  decide: async (db, state, update) => {
+    const references = await readReferences(db, newlyReferred(state, update), viewerParameters(update.caller))
+    return decidePersona(state, update, references)
   },
-  decide: decidePersona,
-  asked: askedChanges,
-  isAlone: ({ changes }) => !changes.some(({ field }) => isRelation(field)),
-  write: async (executor, state, { changes }, viewer, entry) => {
+  write: async (executor, state, { changes, after, attacher }, viewer, entry) => {
+    const { id } = state
     const row = await writePersona.first(executor, {
       ...viewer,
       ...entry,
-      id: state.id,
+      id,
       version: state.version,
       access: state.access,
       changed_columns: changedValues(COLUMNS, changes),
       field_versions: fieldVersions(state, changes),
     })
-    return row?.version
-  },
-  writeRest: async (trx, state, { changes, content }, { user }) => {
+    if (row === undefined) return undefined
     for (const { field } of changes) {
-      if (isRelation(field))
-        await writeLinks[field].run(trx, { id: state.id, user, ...linkChanges(field, state, content) })
+      if (!isRelation(field)) continue
+      const user = attacher ?? viewer.user
+      await writeLinks[field].run(executor, { id, user, ...linkChanges(field, state, after) })
     }
+    return row.version
   },
-  shown: async (db, { state, decision: { content }, facts }) => {
-    const { related } = state
-    const all = {
-      tool_ids: [...related.tool_ids, ...facts.tool_ids],
-      document_set_ids: [...related.document_set_ids, ...facts.document_set_ids],
-      label_ids: [...related.label_ids, ...facts.label_ids],
-      users: [...related.users, ...facts.users],
-    }
-    const tools = all.tool_ids.filter(({ id }) => content.tool_ids.includes(id))
-    const definitions = await definitionsOf(
-      db,
-      tools.map(tool => tool.definition_hash),
-    )
-    return () => renderPersona({ ...state, content, related: all }, definitions)
+  render: async (db, state, bytesMax, isRead) => {
+    const tools = shownToolsOf(state)
+    requireAnswerable(tools, bytesMax)
+    const hashes = tools.map(tool => tool.definition_hash)
+    return renderPersona(state, await definitionsOf(db, hashes), isRead)
   },
-  snapshot: async (db, state, isRead) => {
-    const definitions = await definitionsOf(
-      db,
-      state.related.tool_ids.map(tool => tool.definition_hash),
-    )
-    return renderPersona({ ...state, content: state }, definitions, isRead)
-  },
-  requireAnswerable,
+  past: pastPersona,
   replacedDefinition: () => null,
-  audited: (state, decision) => auditedPersona(decision?.content ?? state),
-  isVisible,
-  requireRights: requireEditable,
-  requireHistory,
-  pastSnapshot: pastPersona,
+  audited: (state, decision) => auditedPersona(decision?.after ?? state),
 }
 
 /** Returns the content of an agent for the audit hash. */
@@ -130,14 +101,4 @@ function linksToPut(relation: Relation, before: PersonaContent, after: PersonaCo
   const sharesOf = (content: PersonaContent) => content[relation] as Share<number | string>[] // `isShare` proves that levels exist
   const levels = new Map(sharesOf(before).map(share => [share.id, share.level]))
   return JSON.stringify(sharesOf(after).filter(share => levels.get(share.id) !== share.level))
-}
-
-/** Returns the ids that fit their column. No record can have the others. */
-function storableIds(attached: Attached) {
-  const ids = RELATIONS.map(([relation]) => [relation, (attached[relation] ?? []).filter(isStorable)])
-  return Object.fromEntries(ids) as unknown as RelationLists // has one entry for each
-}
-
-function isStorable(id: number | string): boolean {
-  return typeof id === 'string' || isInt4(id)
 }

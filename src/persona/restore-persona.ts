@@ -17,7 +17,7 @@ import type { OperationOptions } from '../updates/resource.js'
 import { updateOnce } from '../updates/update-once.js'
 import { unknownFields } from '../validation/faults.js'
 import { pathId } from '../validation/parameters.js'
-import { personaRestoration, preparedRestoration } from './restoration.js'
+import { personaRestoration } from './restoration.js'
 import { PersonaSnapshot } from './schema.js'
 import { PERSONA_LOOKUP, type PersonaState } from './state.js'
 
@@ -49,12 +49,9 @@ export function registerRestorePersona(app: FastifyInstance, options: OperationO
       const { persona_id: id } = request.params
       if (id === undefined) throw new ResourceNotFound('persona')
       const { body, query, headers } = request
-      const restorer = restorerOf(['persona', id], request, body.version, query, headers, options)
-      const asked = { ...restorer, fields: {}, masked: true }
+      const asked = restorerOf(['persona', id], request, body.version, query, headers, options)
       const prefetched = request.prefetched as PersonaState | null // the route's lookup sets it
-      const restored = await updateOnce(database, personaRestoration, asked, prefetched, state =>
-        preparedRestoration({ database, resource: personaRestoration, request: asked }, state),
-      )
+      const restored = await updateOnce(database, personaRestoration, asked, prefetched)
       const warnings = [
         ...(restored.decision?.left ?? []).map(notRestoredWarning),
         ...restored.overwritten.map(overwriteWarning),

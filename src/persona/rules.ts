@@ -52,17 +52,18 @@ export type References = Omit<Related, 'tool_ids'> & {
   tool_ids: (ShownTool & { attachable: boolean })[]
   groups: number[]
   user_file_ids: string[]
-  namesake?: number | undefined
 }
 
 export const NO_REFERENCES: References = {
   ...{ tool_ids: [], document_set_ids: [], label_ids: [], user_file_ids: [], users: [], groups: [] },
 }
 
-/** The decision on an allowed update: the agent's new content, and requested fields that stay unchanged. */
+/** The decision on an allowed update: the agent after it, and requested fields that stay unchanged. */
 export interface PersonaDecision extends Decision {
-  content: PersonaContent
+  after: PersonaState
   attached: Attached
+  /** Who attached the new tools, if it is not the caller. */
+  attacher?: string
   kept: RequestField[]
   /** Fields that `null` left unchanged, where the caller may have meant to clear them. */
   keptByNull: RequestField[]
@@ -80,14 +81,25 @@ export function decidePersona(state: PersonaState, update: PersonaUpdate, refere
   if (update.strict && keptByNull.length > 0) throw new InvalidRequest(keptByNull.map(nullThatKeeps))
   const attached = attachedIds(state, content)
   requireReferences(attached, update, references)
-  requireAnswer(state, [...toolsOf(state.related, content), ...toolsOf(references, content)], update)
-  const changes = changedFields(state.isNew ? BLANK_AGENT : state, content)
-  return { content, changes, attached, kept, keptByNull }
+  const after = { ...state, ...content, related: relatedWith(state, references) }
+  if (update.fields.tool_ids !== undefined) requireRoom(shownToolsOf(after), update.snapshotBytesMax)
+  return { after, changes: changedFields(state.name === '' ? BLANK_AGENT : state, content), attached, kept, keptByNull }
+}
+
+/** The records that an agent refers to, with those that it newly refers to. */
+export function relatedWith({ related }: PersonaState, references: References): Related {
+  return {
+    tool_ids: [...related.tool_ids, ...references.tool_ids],
+    document_set_ids: [...related.document_set_ids, ...references.document_set_ids],
+    label_ids: [...related.label_ids, ...references.label_ids],
+    users: [...related.users, ...references.users],
+  }
 }
 
 /** Returns the decision for a content that attaches nothing new to check. */
 export function decisionFor(state: PersonaState, content: PersonaContent): PersonaDecision {
-  return { content, changes: changedFields(state, content), attached: {}, kept: [], keptByNull: [] }
+  const changes = changedFields(state, content)
+  return { after: { ...state, ...content }, changes, attached: {}, kept: [], keptByNull: [] }
 }
 
 /** Decides a deletion, which marks the agent and removes its links. The audit row keeps them. */
@@ -138,13 +150,6 @@ function requireEditor(state: PersonaState, caller: Caller, refusal: string): vo
   if (!isVisible(state, caller)) throw new ResourceNotFound('persona')
   if (isEditor(state, caller)) return
   throw new Forbidden(`${refusal}: that takes its owner, an editor share or an administrator.`)
-}
-
-/** Returns the requested or changed fields with stored and requested values, before rules and rights apply. */
-export function askedChanges(state: PersonaState, update: PersonaUpdate): Change[] {
-  const { content } = appliedTo(state, update)
-  const asked = CONTENT_FIELDS.filter(field => field in update.fields || !sameValue(state[field], content[field]))
-  return asked.map(field => ({ field, from: state[field], to: content[field] }))
 }
 
 /** Applies the update to `state`, before rights apply. */
@@ -277,35 +282,27 @@ function toolFaults({ tool_ids }: References, isBound: boolean): FaultOf {
 
 const NOT_SEEN = 'Tool not found, or not one that this token is bound to'
 
-function toolsOf({ tool_ids }: Pick<Related, 'tool_ids'>, content: PersonaContent): ShownTool[] {
-  const kept = new Set(content.tool_ids)
-  return tool_ids.filter(({ id }) => kept.has(id))
+/** The tools of an agent, among the records that it refers to. */
+export function shownToolsOf({ tool_ids, related }: Pick<PersonaState, 'tool_ids' | 'related'>): ShownTool[] {
+  const ids = new Set(tool_ids)
+  return related.tool_ids.filter(({ id }) => ids.has(id))
 }
 
-/** Requires an answer that is small enough. A request that sets the tools gets a fault; others may ask for no content. */
-function requireAnswer(
-  state: PersonaState,
-  tools: ShownTool[],
-  { fields, minimal, snapshotBytesMax }: PersonaUpdate,
-): void {
+function requireRoom(tools: readonly ShownTool[], bytesMax: number): void {
   const bytes = sumOf(tools)
-  if (bytes <= snapshotBytesMax) return
-  if (fields.tool_ids === undefined) {
-    if (!minimal) requireAnswerable(state, snapshotBytesMax)
-    return
-  }
-  const msg = `The definitions and descriptions of these tools take ${bytes} bytes${mostOf(largestOf(tools))}; those of one agent may take ${snapshotBytesMax}`
+  if (bytes <= bytesMax) return
+  const msg = `The definitions and descriptions of these tools take ${bytes} bytes${mostOf(largestOf(tools))}; those of one agent may take ${bytesMax}`
   throw new InvalidRequest([{ loc: ['body', 'tool_ids'], msg, type: 'snapshot_too_large' }])
 }
 
-/** Requires that the stored agent fits into an answer. Throws `SnapshotTooLarge`. */
-export function requireAnswerable({ related }: PersonaState, bytesMax: number): void {
-  const bytes = sumOf(related.tool_ids)
-  if (bytes > bytesMax) throw new SnapshotTooLarge(bytes, bytesMax, largestOf(related.tool_ids))
+/** Requires that these tools fit into an answer. Throws `SnapshotTooLarge`. */
+export function requireAnswerable(tools: readonly ShownTool[], bytesMax: number): void {
+  const bytes = sumOf(tools)
+  if (bytes > bytesMax) throw new SnapshotTooLarge(bytes, bytesMax, largestOf(tools))
 }
 
 /** The approximate bytes of tools in an answer. */
-export function sumOf(tools: readonly ShownTool[]): number {
+function sumOf(tools: readonly ShownTool[]): number {
   return tools.reduce((sum, tool) => sum + bytesOf(tool), 0)
 }
 
@@ -339,4 +336,10 @@ function sorted<Id extends string | number>(ids: readonly Id[]): Id[] {
 /** Returns the ids that a request would newly attach, before rules and rights apply. */
 export function newlyReferred(state: PersonaState, update: PersonaUpdate): Attached {
   return attachedIds(state, appliedTo(state, update).content)
+}
+
+/** True if a request would change what the agent refers to, before rules and rights apply. */
+export function changesRelations(state: PersonaState, update: PersonaUpdate): boolean {
+  const { content } = appliedTo(state, update)
+  return RELATIONS.some(([relation]) => content[relation] !== state[relation])
 }

@@ -5,7 +5,7 @@ import { renderTool } from '../tool/snapshot.js'
 import { compareIds, idsOf, type PersonaContent } from './fields.js'
 import { DOCUMENT_SOURCES } from './nested-schemas.js'
 import { READ_FIELDS, SNAPSHOT_FIELDS, type SnapshotPart } from './schema.js'
-import type { PersonaState, Related } from './state.js'
+import type { PersonaState } from './state.js'
 
 /** Returns stored sources that the product added after the interface document. They are answered unchanged. */
 export async function addedSources(db: Kysely<Tables>): Promise<string[]> {
@@ -17,37 +17,32 @@ const NAMES = SNAPSHOT_FIELDS.map(([name]) => name)
 const PLACE = NAMES.indexOf('tools')
 const READ_NAMES = READ_FIELDS.map(([name]) => name)
 
-/** An agent as answers show it: its content, and at least the records that it refers to. */
-export interface ShownPersona extends Pick<PersonaState, 'id' | 'owner'> {
-  content: PersonaContent
-  related: Related
-}
-
 /** Renders the wire's PersonaSnapshot or, with `isRead`, its PersonaRecord. Each tool's definition is put in as its stored text. */
 export function renderPersona(
-  { id, owner, content, related }: ShownPersona,
+  agent: PersonaContent & Pick<PersonaState, 'id' | 'owner' | 'related'>,
   definitions: Definitions,
   isRead = false,
 ): string {
+  const { id, owner, related } = agent
   const ofIds = <Record extends { id: number | string }>(records: readonly Record[], ids: readonly unknown[]) => {
     const wanted = new Set(ids)
     return records.filter(record => wanted.has(record.id)).sort((a, b) => compareIds(a.id, b.id))
   }
-  const people = ofIds(related.users, idsOf(content, 'users'))
+  const people = ofIds(related.users, idsOf(agent, 'users'))
   const parts: Record<Exclude<SnapshotPart, 'tools'>, unknown> & { starter_messages: unknown } = {
     id,
     owner,
-    user_file_ids: content.user_file_ids,
-    labels: ofIds(related.label_ids, content.label_ids),
+    user_file_ids: agent.user_file_ids,
+    labels: ofIds(related.label_ids, agent.label_ids),
     users: people.sort((a, b) => compareIds(a.email, b.email)),
-    groups: idsOf(content, 'groups'),
-    document_sets: ofIds(related.document_set_ids, content.document_set_ids),
-    starter_messages: content.starter_messages?.map(({ name, message }) => ({ name, message })) ?? null,
+    groups: idsOf(agent, 'groups'),
+    document_sets: ofIds(related.document_set_ids, agent.document_set_ids),
+    starter_messages: agent.starter_messages?.map(({ name, message }) => ({ name, message })) ?? null,
   }
-  const values: Readonly<Record<string, unknown>> = { ...content, ...parts }
+  const values: Readonly<Record<string, unknown>> = { ...agent, ...parts }
   const members = (names: readonly string[]) =>
     JSON.stringify(Object.fromEntries(names.map(name => [name, values[name]]))).slice(1, -1)
-  const tools = ofIds(related.tool_ids, content.tool_ids).map(tool => renderTool(tool, definitions.of(tool)))
+  const tools = ofIds(related.tool_ids, agent.tool_ids).map(tool => renderTool(tool, definitions.of(tool)))
   const after = [...NAMES.slice(PLACE + 1), ...(isRead ? READ_NAMES : [])]
   return `{${members(NAMES.slice(0, PLACE))},"tools":[${tools.join()}],${members(after)}}`
 }

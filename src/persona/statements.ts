@@ -19,15 +19,16 @@ import {
   queries,
   recordsOf,
 } from '../db/statements/queries.js'
-import { type Param, type SqlTypes, statement } from '../db/statements/statement.js'
+import { type Executor, type Param, type SqlTypes, statement } from '../db/statements/statement.js'
 import type { PersonaTable, ShareLevel, Tables } from '../db/tables.js'
 import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/pages.js'
 import { shownTools } from '../tool/snapshot.js'
 import type { AuditEntry } from '../updates/audit.js'
 import { AUDIT_TYPES, insertAudit } from '../updates/audit-rows.js'
 import { changedColumns, nextVersion } from '../updates/statements.js'
-import { COLUMNS, type IdOf, linkOf, RELATIONS, type Relation } from './fields.js'
-import type { References } from './rules.js'
+import { isInt4 } from '../validation/vocabulary.js'
+import { COLUMNS, type Id, type IdOf, linkOf, RELATIONS, type Relation } from './fields.js'
+import { type Attached, NO_REFERENCES, type References } from './rules.js'
 import { type PersonaState, personaState, relatedRecords } from './state.js'
 
 /** Reads the state of one agent as the viewer sees it. */
@@ -139,7 +140,7 @@ interface LinkRow {
   attached_by: string | null
 }
 
-export type RelationLists = { [R in Relation]: IdOf<R>[] }
+type RelationLists = { [R in Relation]: IdOf<R>[] }
 
 type Attachable<R extends Relation> = (
   ids: Expression<IdOf<R>[]>,
@@ -200,7 +201,16 @@ const REFERENCE_TYPES: SqlTypes<ViewerParameters & RelationLists> = {
 }
 
 /** Reads the records with these ids that exist and that the viewer may attach; of tools all that they see. */
-export const readReferences = statement<ViewerParameters & RelationLists, { references: References }>(
+export async function readReferences(db: Executor, attached: Attached, viewer: ViewerParameters): Promise<References> {
+  if (Object.keys(attached).length === 0) return NO_REFERENCES
+  // No record can have the other ids.
+  const storable = (ids: readonly Id[] = []) => ids.filter(id => typeof id === 'string' || isInt4(id))
+  const lists = Object.fromEntries(RELATIONS.map(([relation]) => [relation, storable(attached[relation])]))
+  const row = await REFERENCES.first(db, { ...viewer, ...(lists as unknown as RelationLists) }) // has one entry for each
+  return row?.references ?? NO_REFERENCES
+}
+
+const REFERENCES = statement<ViewerParameters & RelationLists, { references: References }>(
   'persona_references',
   REFERENCE_TYPES,
   param => {

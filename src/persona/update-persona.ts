@@ -112,7 +112,7 @@ const CANONICAL = REQUEST_FIELDS.flatMap(([name, { canonical }]) => {
 
 /** The warning that `users` names the owner, who needs no share. */
 export function ownerShareWarnings(decision: PersonaDecision | null, body: { users?: string[] | undefined }): string[] {
-  const owner = decision?.content.owner_id
+  const owner = decision?.after.owner_id
   const isNamed = body.users?.some(id => (canonicalUuid(id) ?? id) === owner) ?? false
   return isNamed ? [`users: ${owner} owns the agent, and was left out`] : []
 }

@@ -5,19 +5,19 @@ import type { RoutePolicy } from '../auth/hook.js'
 import { viewerParameters } from '../auth/viewer.js'
 import { withRetries } from '../db/connection/retry.js'
 import { inTransaction } from '../db/transaction.js'
-import { InvalidRequest, Refused } from '../errors.js'
+import { InvalidRequest, Refused, ResourceNotFound } from '../errors.js'
 import { JSON_TYPE } from '../http/answer.js'
 import { DryRun } from '../http/parameters.js'
 import { UpdateHeaders, updaterOf } from '../http/resource-routes.js'
 import { addWarnings, unknownFieldWarnings } from '../http/warnings.js'
 import { personaResource } from '../persona/resource.js'
-import { contentOf, decisionFor, NO_REFERENCES, requireEditable } from '../persona/rules.js'
+import { decidePersona, decisionFor, NO_REFERENCES, requireEditable } from '../persona/rules.js'
 import { PERSONA_LOOKUP } from '../persona/state.js'
 import { toolResource } from '../tool/resource.js'
-import { requireManageable, contentOf as toolContentOf } from '../tool/rules.js'
+import { requireManageable } from '../tool/rules.js'
+import { changeAsOperator } from '../updates/engine.js'
 import { LIST_ITEMS_MAX } from '../updates/field-table.js'
 import type { OperationOptions, ResourceTypes, VersionedResource } from '../updates/resource.js'
-import { lockRow, storeDecision } from '../updates/write.js'
 import { fault, unknownFields } from '../validation/faults.js'
 import { pathId } from '../validation/parameters.js'
 import { flag, freeForm, identifier, isInt4, list, text, uuid } from '../validation/vocabulary.js'
@@ -54,7 +54,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     const { persona_id: id = 0 } = request.params as { persona_id?: number }
     await together(request, personaResource, [id], (state, { caller }) => {
       requireEditable(state, caller) // the root's update has no field for this
-      return decisionFor(state, { ...contentOf(state), is_visible: body.is_listed })
+      return decisionFor(state, { ...state, is_visible: body.is_listed })
     })
     return null
   })
@@ -64,7 +64,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     await together(request, personaResource, Object.keys(map).map(Number), (state, asked) => {
       const fields = { display_priority: map[state.id] as number }
       const own = { ...asked, kind: 'persona' as const, id: state.id, fields, masked: true, key: null }
-      return personaResource.decide(state, own, NO_REFERENCES)
+      return decidePersona(state, own, NO_REFERENCES)
     })
     return null
   })
@@ -75,7 +75,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
       requireManageable(state)
       const changes = state.enabled === enabled ? [] : [{ field: 'enabled', from: state.enabled, to: enabled }]
       const rest = { definition: null, headers: null, linksOauthConfig: false, needsOrigins: false, notes: [] }
-      return { content: { ...toolContentOf(state), enabled }, changes, ...rest }
+      return { after: { ...state, enabled }, changes, ...rest }
     })
     return { updated_count: named.length, tool_ids: named }
   })
@@ -126,12 +126,15 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
         const bound = kind === 'persona' ? visibleAgents(caller.token) : visibleTools(caller.token)
         for (const id of inOrder) {
           // One after the other: a caller without the right to the first of them locks no other.
-          const isSeen = isInt4(id) && (bound?.includes(id) ?? true) && (await lockRow(trx, kind, id))
-          const state = isSeen ? await resource.read(trx, id, viewer) : undefined
-          if (state === undefined || !resource.isVisible(state, caller))
-            throw new Refused(code, `No ${title} ${id} exists. Nothing was changed.`)
-          const decision = decide(state, { ...asked, caller })
-          await storeDecision(trx, resource, state, decision, asked.actor, viewer)
+          const missing = new Refused(code, `No ${title} ${id} exists. Nothing was changed.`)
+          if (!isInt4(id) || bound?.includes(id) === false) throw missing
+          const decideSeen = (state: T['State']) => {
+            if (!resource.isVisible(state, caller)) throw missing
+            return decide(state, { ...asked, caller })
+          }
+          await changeAsOperator(trx, resource, id, decideSeen, asked.actor, viewer).catch(error => {
+            throw error instanceof ResourceNotFound ? missing : error
+          })
         }
       })
     await withRetries(attempt)

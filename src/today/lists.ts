@@ -86,7 +86,7 @@ async function wholeList(kind: 'persona' | 'tool', caller: Caller, asked: Asked,
     const manager = { ...viewer, managesAll: lit(true), tools: idsOf(await managed) }
     const state = personaState(manager).as('state')
     const rows = await trx.selectFrom('persona as p').select(state).where('p.id', '=', each).orderBy('p.id').execute()
-    const agents = rows.map(({ state }) => ({ ...state, content: state }))
+    const agents = rows.map(({ state }) => state)
     const definitions = await definitionsOf(
       trx,
       agents.flatMap(({ related }) => related.tool_ids.map(tool => tool.definition_hash)),

@@ -5,7 +5,7 @@ import { DryRun } from '../http/parameters.js'
 import { CreationHeaders, creationResponses, creatorOf } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { unknownFieldWarnings } from '../http/warnings.js'
-import { createOnce } from '../updates/update-once.js'
+import { updateOnce } from '../updates/update-once.js'
 import { noteFacts } from './definition-cache.js'
 import { toolCreation } from './life.js'
 import { CustomToolCreate, ToolSnapshot } from './schema.js'
@@ -49,7 +49,7 @@ export function registerCreateTool(app: FastifyInstance, options: ToolOptions): 
         key: toolRequestKey(caller, key, ['tool', 'create', 0], content, ring),
         ...creator,
       }
-      const created = await createOnce(options.database, toolCreation, asked)
+      const created = await updateOnce(options.database, toolCreation, asked)
       const warnings = [
         ...(created.decision?.notes ?? []),
         ...unknownFieldWarnings(CustomToolCreate, unknown),

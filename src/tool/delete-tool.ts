@@ -7,7 +7,7 @@ import { DeletionHeaders, deleterOf, deletionResponses } from '../http/resource-
 import type { SchemaTypes } from '../http/validation.js'
 import { overwriteWarning } from '../http/warnings.js'
 import type { OperationOptions } from '../updates/resource.js'
-import { deleteOnce } from '../updates/update-once.js'
+import { updateOnce } from '../updates/update-once.js'
 import { pathId } from '../validation/parameters.js'
 import { type ReleaseTool, toolDeletion } from './life.js'
 import { TOOL_LOOKUP, type ToolState } from './snapshot.js'
@@ -50,7 +50,7 @@ export function registerDeleteTool(app: FastifyInstance, options: DeletionOption
       }
       const prefetched = request.prefetched as ToolState | null // the route's lookup sets it
       const deleted = await withScopeTold(database, asked, id, () =>
-        deleteOnce(database, toolDeletion, asked, prefetched),
+        updateOnce(database, toolDeletion, asked, prefetched),
       )
       const lost = asked.dryRun ? (deleted.decision?.notes ?? []) : []
       const verb = asked.dryRun ? 'would be' : 'was'

@@ -47,9 +47,9 @@ export async function sharedNames(db: Kysely<Tables>, toolIds: readonly number[]
 /** Warns of such functions of an agent that got a tool by this decision. The change is stored by then, so a failed reading answers none. */
 export async function attachedNames(
   db: Kysely<Tables>,
-  decision: { attached: { tool_ids?: readonly unknown[] }; content: { tool_ids: readonly number[] } } | null,
+  decision: { attached: { tool_ids?: readonly unknown[] }; after: { tool_ids: readonly number[] } } | null,
 ): Promise<string[]> {
-  return decision?.attached.tool_ids?.length ? await sharedNames(db, decision.content.tool_ids).catch(() => []) : []
+  return decision?.attached.tool_ids?.length ? await sharedNames(db, decision.after.tool_ids).catch(() => []) : []
 }
 
 /**

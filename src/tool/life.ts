@@ -7,7 +7,7 @@ import type { Actor, AuditEntry } from '../updates/audit.js'
 import { auditColumns } from '../updates/audit-rows.js'
 import type { UpdateRequest, VersionedResource } from '../updates/resource.js'
 import { type ToolTypes, toolResource } from './resource.js'
-import { contentOf, requireManageable, type ToolDecision } from './rules.js'
+import { requireManageable, type ToolDecision } from './rules.js'
 import type { ToolState } from './snapshot.js'
 import { requireUnused } from './tool-use.js'
 
@@ -34,16 +34,16 @@ interface ToolDeletion extends UpdateRequest {
   detached: Set<number>
 }
 
-interface DeletionTypes extends Omit<ToolTypes, 'Request' | 'Facts'> {
+interface DeletionTypes extends Omit<ToolTypes, 'Request'> {
   Request: ToolDeletion
-  Facts: true
 }
 
 /** Removes a tool with its sealed secrets. Its audit rows stay. */
 export const toolDeletion: VersionedResource<DeletionTypes> = {
   ...toolResource,
   act: 'deletion',
-  facts: async (db, state, { release, detaches, detached, actor, caller }) => {
+  isAlone: () => false,
+  decide: async (db, state, { release, detaches, detached, actor, caller }) => {
     requireManageable(state)
     const trx = db as Transaction<Tables> // a deletion is never alone
     const [{ id, managed_as }, viewer] = [state, viewerParameters(caller)]
@@ -53,20 +53,11 @@ export const toolDeletion: VersionedResource<DeletionTypes> = {
     await trx.selectFrom('tool').select('id').where('id', '=', id).forUpdate().execute()
     await requireUnused(trx, id, caller)
     await release(trx, id, actor, viewer)
-    return true
-  },
-  decide: state => {
-    requireManageable(state)
     return decideRemoval(state)
   },
-  asked: state => decideRemoval(state).changes,
-  isAlone: () => false,
   write: (executor, state, _, viewer, entry) => removeRow(executor as Transaction<Tables>, state, viewer, entry),
-  writeRest: async () => {},
-  shown: async () => () => '',
   replacedDefinition: state => state.definition_hash,
   audited: (state, decision) => (decision === null ? toolResource.audited(state, null) : null),
-  pastSnapshot: (...asked) => toolResource.pastSnapshot(...asked),
 }
 
 /** Decides a removal. The last audit row records it, so `audit verify` knows why the tool is missing. */
@@ -77,7 +68,7 @@ export function decideRemoval(state: ToolState): ToolDecision {
   ]
   const names = state.headers.map(({ name }) => name)
   return {
-    content: contentOf(state),
+    after: state,
     ...{ changes, definition: null, headers: null, linksOauthConfig: false, needsOrigins: false },
     notes: names.length === 0 ? [] : [`its secrets are lost: ${names.join(', ')}`],
   }

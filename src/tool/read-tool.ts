@@ -9,8 +9,7 @@ import { IfNoneMatch, NO_PRECONDITION, PastVersion } from '../http/parameters.js
 import { readOneResponses } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { historyOf } from '../updates/history.js'
-import { answerPast } from '../updates/past.js'
-import { readResource } from '../updates/read.js'
+import { answerPast, readResource } from '../updates/read.js'
 import type { OperationOptions } from '../updates/resource.js'
 import { pathId, queryChoice } from '../validation/parameters.js'
 import { noteOperations, toolChanges } from './history.js'
@@ -61,6 +60,7 @@ export function registerReadTool(app: FastifyInstance, { database, workers, ...l
         const snapshot = await functionsText(request, prefetched)
         return answerRead(reply, { kind: 'tool', id, version, snapshot }, ifNoneMatch)
       }
+      if (isPast) requireHistory(prefetched, request.caller)
       const job = { database, resource: toolResource, request: { caller: request.caller, ...limits } }
       const read = isPast ? await answerPast(job, id, request.query.version) : await readResource(job, prefetched)
       return answerRead(reply, { kind: 'tool', id, ...read }, ifNoneMatch)

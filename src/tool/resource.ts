@@ -1,34 +1,26 @@
-import { viewerParameters } from '../auth/viewer.js'
+import type { Kysely } from 'kysely'
+import { type ViewerParameters, viewerParameters } from '../auth/viewer.js'
 import { markReceived } from '../db/clock.js'
 import type { Executor } from '../db/statements/statement.js'
+import type { Tables } from '../db/tables.js'
 import { originsOf } from '../definition/index.js'
 import { SnapshotTooLarge, VersionGone, VersionNotFound } from '../errors.js'
-import { auditedFields } from '../updates/field-table.js'
-import { readPast } from '../updates/past.js'
-import type { ResourceTypes, ShowPast, VersionedResource } from '../updates/resource.js'
+import { auditedFields, sameValue } from '../updates/field-table.js'
+import { readPast } from '../updates/read.js'
+import type { PastValues, ResourceTypes, VersionedResource } from '../updates/resource.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
 import { isInt4 } from '../validation/vocabulary.js'
 import { definitionsOf, definitionText, factsOf, noteFacts } from './definition-cache.js'
 import { BLANK_TOOL, COLUMNS, type ToolContent } from './fields.js'
 import { type Header, shownHeaders } from './headers.js'
-import {
-  askedChanges,
-  decideTool,
-  type PlannedHeader,
-  type References,
-  requireHistory,
-  requireManageable,
-  type ToolDecision,
-  type ToolUpdate,
-} from './rules.js'
+import { decideTool, type PlannedHeader, type References, type ToolDecision, type ToolUpdate } from './rules.js'
 import { renderTool, type ToolState } from './snapshot.js'
-import { readDefinitionBytes, readOauthConfig, readState, writeHeaders, writeTool } from './statements.js'
+import { readOauthConfig, readState, writeHeaders, writeTool } from './statements.js'
 
 export interface ToolTypes extends ResourceTypes {
   State: ToolState
   Request: ToolUpdate
   Decision: ToolDecision
-  Facts: References
 }
 
 /** Implements custom tools for the engine of updates. */
@@ -40,7 +32,9 @@ export const toolResource: VersionedResource<ToolTypes> = {
     const row = await readState.first(executor, { ...viewer, id })
     return row && markReceived(row.state)
   },
-  facts: async (db, state, request) => {
+  isVisible: () => true, // tools are not secret to a signed-in caller (DECISIONS section 6)
+  isAlone: (state, { dryRun, fields }) => dryRun || !changesLinks(state, fields),
+  decide: async (db, state, request) => {
     const { oauth_config_id: id = state.oauth_config_id } = request.fields
     // A group manager may move a tool with a configuration of their own.
     const isAsked = id !== null && isInt4(id) && (id !== state.oauth_config_id || state.managed_as === 'group')
@@ -50,19 +44,16 @@ export const toolResource: VersionedResource<ToolTypes> = {
       : new Set<string>()
     const passed = turnsPassthroughOn(state, request) ? await readPassedOrigins(db, state) : []
     const linkable = { oauthConfigLinkable: config !== undefined, oauthConfigName: config?.name ?? null }
-    return { ...linkable, ...originsBeside(request, stored, passed) }
+    return decideTool(state, request, { ...linkable, ...originsBeside(request, stored, passed) })
   },
-  decide: decideTool,
-  asked: askedChanges,
-  isAlone: ({ headers, linksOauthConfig }) => headers === null && !linksOauthConfig,
-  write: async (executor, state, { content, definition, changes }, viewer, entry) => {
+  write: async (executor, state, { after, definition, headers, changes }, viewer, entry) => {
     const own = {
       id: state.id,
       version: state.version,
       secrets_generation: state.secrets_generation,
       changed_columns: changedValues(COLUMNS, changes),
-      definition_hash: content.definition_hash,
-      oauth_config_id: content.oauth_config_id,
+      definition_hash: after.definition_hash,
+      oauth_config_id: after.oauth_config_id,
       field_versions: fieldVersions(state, changes),
       definition_text: definition?.text ?? null,
       definition_bytes: Buffer.byteLength(definition?.text ?? ''),
@@ -72,56 +63,50 @@ export const toolResource: VersionedResource<ToolTypes> = {
       ...entry,
       ...own,
     })
+    if (row !== undefined && headers !== null) {
+      const sent = headers.map(({ sealed, ...header }) => ({ ...header, ...encoded(sealed) }))
+      await writeHeaders.run(executor, { id: state.id, headers: JSON.stringify(sent) })
+    }
     return row?.version
   },
-  writeRest: async (trx, { id }, { headers }) => {
-    if (headers === null) return
-    const sent = headers.map(({ sealed, ...header }) => ({ ...header, ...encoded(sealed) }))
-    await writeHeaders.run(trx, { id, headers: JSON.stringify(sent) })
-  },
-  shown: async (db, { state, decision, facts }) => {
-    const { content, definition } = decision
-    const hash = content.definition_hash
-    const text = definition?.text ?? (await definitionsOf(db, [hash])).of({ definition_hash: hash })
-    const isKept = content.oauth_config_id === state.oauth_config_id
-    const name = content.oauth_config_id === null ? null : isKept ? state.oauth_config_name : facts.oauthConfigName
-    const after = { ...state, ...content, oauth_config_name: name }
-    return () => renderTool({ ...after, headers: decision.headers ?? state.headers }, text)
-  },
-  snapshot: async (db, state) => {
-    const definitions = await definitionsOf(db, [state.definition_hash])
-    return renderTool({ ...state, headers: state.managed_as === null ? null : state.headers }, definitions.of(state))
-  },
-  requireAnswerable: ({ definition_bytes: bytes }, bytesMax) => {
-    if (bytes > bytesMax) throw new SnapshotTooLarge(bytes, bytesMax)
+  render: async (db, state, bytesMax) => {
+    if (state.definition_bytes > bytesMax) throw new SnapshotTooLarge(state.definition_bytes, bytesMax)
+    const { definition_text, definition_hash: hash, managed_as, headers } = state
+    const text = definition_text ?? (await definitionsOf(db, [hash])).of(state)
+    return renderTool({ ...state, headers: managed_as === null ? null : headers }, text)
   },
   replacedDefinition: (state, { definition }) => (definition === null ? null : state.definition_hash),
-  audited: (state, decision) => auditedTool(decision?.content ?? state, decision?.headers ?? state.headers),
-  isVisible: () => true, // tools are not secret to a signed-in caller (DECISIONS section 6)
-  requireRights: requireManageable,
-  requireHistory,
-  pastSnapshot: pastTool,
+  audited: (state, decision) => auditedTool(decision?.after ?? state, decision?.headers ?? state.headers),
+  past: pastTool,
 }
 
-async function pastTool(
-  ...[db, state, { values }, viewer, requireSize]: Parameters<ShowPast<ToolTypes>>
-): Promise<{ text: string; notes: string[] }> {
-  type Then = Partial<ToolContent> & { definition?: string | null; custom_headers?: Header[] }
-  const { definition: hash = state.definition_hash, custom_headers: headers, ...columns } = values as Then
-  const then = { ...state, ...columns, definition_hash: hash }
-  const [stored] = hash === null ? [] : await readDefinitionBytes.run(db, { hash })
-  if (hash !== null && stored === undefined)
+/** True if an update changes more than the tool's own row. */
+function changesLinks(state: ToolState, { custom_headers: headers, oauth_config_id: config }: ToolUpdate['fields']) {
+  const setsHeaders = headers !== undefined && !sameValue(headers, shownHeaders(state.headers))
+  return setsHeaders || (config != null && config !== state.oauth_config_id)
+}
+
+/** Builds an earlier state, with the text of its definition. Throws `VersionGone` if that is no longer kept. */
+export async function toolThen(db: Executor, state: ToolState, values: PastValues): Promise<ToolState> {
+  const { definition = state.definition_hash, custom_headers, ...columns } = values
+  const hash = definition as string | null // audit rows store the hash
+  const definition_text = hash === null ? 'null' : await definitionText(db, hash)
+  if (definition_text === undefined)
     throw new VersionGone('pruned', `The definition that tool ${state.id} had then is no longer kept.`)
-  requireSize((stored?.bytes ?? 0) + Buffer.byteLength(then.description))
+  const shown = (custom_headers as Header[] | undefined) ?? shownHeaders(state.headers)
+  const headers = shown.map(({ key, value }) => ({ name: key, mask: value.replace(/^\*+#/, '') }))
+  const definition_bytes = Buffer.byteLength(definition_text)
+  return { ...state, ...columns, definition_hash: hash, definition_text, definition_bytes, headers }
+}
+
+/** An earlier state without an OAuth configuration that the viewer does not see. */
+async function pastTool(db: Executor, state: ToolState, values: PastValues, viewer: ViewerParameters) {
+  const then = await toolThen(db, state, values)
   const id = then.oauth_config_id
-  const config =
-    id === null || id === state.oauth_config_id
-      ? { id, name: state.oauth_config_name }
-      : await readOauthConfig.first(db, { ...viewer, id })
-  const notes = config ? [] : [`left out, deleted since or not visible to you: OAuth configuration ${id}`]
-  const shown = { ...then, oauth_config_id: config?.id ?? null, oauth_config_name: config?.name ?? null }
-  const masked = state.managed_as === null ? null : (headers ?? shownHeaders(state.headers))
-  return { text: renderTool({ ...shown, headers: null }, (await definitionsOf(db, [hash])).of(then), masked), notes }
+  if (id === null || id === state.oauth_config_id) return { state: then, notes: [] }
+  const { name = null } = (await readOauthConfig.first(db, { ...viewer, id })) ?? {}
+  const notes = name === null ? [`left out, deleted since or not visible to you: OAuth configuration ${id}`] : []
+  return { state: { ...then, oauth_config_id: name === null ? null : id, oauth_config_name: name }, notes }
 }
 
 /** Returns the content of a tool for the audit hash: the definition as its hash, header values as masks. */
@@ -158,7 +143,7 @@ async function readPassedOrigins(executor: Executor, state: ToolState): Promise<
   const turnedOff = state.field_versions.passthrough_auth
   if (turnedOff === undefined) return []
   try {
-    const { values } = await readPast(executor, 'tool', state.id, turnedOff - 1)
+    const values = await readPast(executor as Kysely<Tables>, 'tool', state.id, turnedOff - 1)
     const { passthrough_auth: passed, definition = state.definition_hash } = values
     return passed === true ? await readOrigins(executor, definition as string | null) : [] // the value is a hash in hex
   } catch (error) {

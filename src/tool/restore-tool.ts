@@ -16,7 +16,7 @@ import { updateOnce } from '../updates/update-once.js'
 import { unknownFields } from '../validation/faults.js'
 import { pathId } from '../validation/parameters.js'
 import { namesBeside } from './function-names.js'
-import { preparedRestoration, refuseRemoved, toolRestoration } from './restoration.js'
+import { refuseRemoved, toolRestoration } from './restoration.js'
 import { ToolSnapshot } from './schema.js'
 import { TOOL_LOOKUP, type ToolState } from './snapshot.js'
 import { withScopeTold } from './tool-use.js'
@@ -52,23 +52,20 @@ export function registerRestoreTool(app: FastifyInstance, options: ToolOptions):
       const { body, query, headers, caller, raw } = request
       const prefetched = request.prefetched as ToolState | null // the route's lookup sets it
       if (prefetched === null) return await refuseRemoved(database.db, id, caller)
-      const asked = {
-        ...restorerOf(['tool', id], request, body.version, query, headers, options),
-        ...{ fields: {}, origins: new Set<string>(), definitionFaults: [], ring: options.ring },
-      }
-      const job = { database, resource: toolRestoration, request: asked }
-      const notes: string[] = []
+      let notes: string[] = []
       let functions: readonly string[] = []
       const check = async (text: string, state: ToolState) => {
         const work = { strict: false, headerNames: state.headers.map(({ name }) => name) }
         const stored = { bytes: Buffer.byteLength(text), text: async () => text }
         const checked = await options.workers.run('check_stored', { body: {}, caller, raw }, work, stored)
-        notes.push(...checked.notes)
+        notes = checked.notes
         functions = checked.names
         return { ...checked, definitionFaults: checked.faults }
       }
+      const restorer = restorerOf(['tool', id], request, body.version, query, headers, options)
+      const asked = { ...restorer, ring: options.ring, check }
       const restored = await withScopeTold(database, asked, id, () =>
-        updateOnce(database, toolRestoration, asked, prefetched, state => preparedRestoration(job, state, check)),
+        updateOnce(database, toolRestoration, asked, prefetched),
       )
       const { decision } = restored
       const warnings = [
@@ -78,7 +75,7 @@ export function registerRestoreTool(app: FastifyInstance, options: ToolOptions):
         ...unknownFieldWarnings(RestoreRequest, unknownFields(RestoreRequest, body)),
         ...(decision?.definition ? notes : []),
         ...(decision?.definition
-          ? await namesBeside(database.db, { id, name: decision.content.name }, functions, caller)
+          ? await namesBeside(database.db, { id, name: decision.after.name }, functions, caller)
           : []),
       ]
       return answerUpdate(reply, 'tool', asked, restored, warnings)

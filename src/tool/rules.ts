@@ -60,7 +60,7 @@ export interface PlannedHeader {
 
 /** The decision on an allowed update. `headers` is null if the stored ones stay. */
 export interface ToolDecision extends Decision {
-  content: ToolContent
+  after: ToolState
   definition: CheckedDefinition | null
   headers: PlannedHeader[] | null
   linksOauthConfig: boolean
@@ -86,13 +86,23 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
   const passes = content.passthrough_auth && !state.passthrough_auth
   const sent = references === null ? [] : sentSecrets(state, references, { staying, passes, replacesDefinition })
   const headers = fields.custom_headers ? plannedHeaders(state, fields.custom_headers, update.ring) : null
-  const changes = changedFields(state.isNew ? { ...state, ...BLANK_TOOL } : state, content, headers)
+  const changes = changedFields(state.name === '' ? { ...state, ...BLANK_TOOL } : state, content, headers)
   // A request that has both definition and values needs no note: the caller sees where the values go.
   const givesValues = fields.definition === undefined && state.definition_hash !== null && headers?.some(isSealedAnew)
   const given = givesValues ? givenSecrets(references?.storedOrigins ?? []) : []
   const notes = [...sent, ...given]
+  const { oauth_config_id: config } = content
+  const isKept = config === state.oauth_config_id
+  const replacing = replacesDefinition ? fields.definition?.text : undefined
   return {
-    content,
+    after: {
+      ...state,
+      ...content,
+      headers: headers ?? state.headers,
+      oauth_config_name:
+        config === null ? null : isKept ? state.oauth_config_name : (references?.oauthConfigName ?? null),
+      ...(replacing !== undefined && { definition_text: replacing, definition_bytes: Buffer.byteLength(replacing) }),
+    },
     definition: replacesDefinition ? (fields.definition ?? null) : null,
     headers: changes.some(change => change.field === 'custom_headers') ? headers : null,
     changes,
@@ -100,25 +110,6 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
     needsOrigins: references === null && (passes || (staying.length > 0 && replacesDefinition) || givesValues === true),
     notes,
   }
-}
-
-/** Returns the requested fields with stored and requested values, before rules and rights apply. */
-export function askedChanges(state: ToolState, update: ToolUpdateContent): Change[] {
-  const asked: Record<string, unknown> = askedValues(update)
-  const stored: Record<string, unknown> = auditedValues(state)
-  const named = FIELD_NAMES.filter(field => field in update.fields)
-  return named.map(field => ({ field, from: stored[field], to: asked[field] }))
-}
-
-/** Returns requested values as audit rows store them: the definition by hash, masks of headers. Headers in clear text are undefined. */
-function askedValues({ fields }: ToolUpdateContent) {
-  const { definition, custom_headers: headers, ...columns } = fields
-  const masks = headers?.every(({ value }) => looksMasked(value)) ? headers : undefined
-  return { ...columns, definition: definition?.hash, custom_headers: masks }
-}
-
-function auditedValues(state: ToolState) {
-  return { ...state, definition: state.definition_hash, custom_headers: shownHeaders(state.headers) }
 }
 
 /** Requires a custom tool (not built in, not of an MCP server) that the caller manages. */

@@ -24,6 +24,8 @@ export interface ShownTool extends ToolContent {
   /** Null for a viewer who may not manage the tool. */
   headers: StoredHeader[] | null
   definition_bytes: number
+  /** The text of a definition that may not be stored yet. */
+  definition_text?: string
 }
 
 /** The state of a tool as one statement read it. */

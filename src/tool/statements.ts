@@ -224,17 +224,6 @@ interface SentHeader {
   ciphertext: string
 }
 
-/** Reads the bytes of a stored definition, by its hash in hex. */
-export const readDefinitionBytes = statement<{ hash: string }, { bytes: number }>(
-  'definition_bytes',
-  { hash: 'text' },
-  param =>
-    queries()
-      .selectFrom('tool_definition as d')
-      .select('d.size_bytes as bytes')
-      .where('d.hash', '=', bytesOf(param('hash'))),
-)
-
 /* Lists of tools, a page at a time by id. Tools are not secret to a signed-in caller (DECISIONS section 6). */
 
 interface Parameters {

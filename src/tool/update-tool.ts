@@ -121,7 +121,7 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
       const warnings = [
         ...(decision?.notes ?? []),
         ...(decision?.definition
-          ? await namesBeside(database.db, { id, name: decision.content.name }, functions, caller)
+          ? await namesBeside(database.db, { id, name: decision.after.name }, functions, caller)
           : []),
         ...updated.overwritten.map(overwriteWarning),
         ...unknownFieldWarnings(CustomToolUpdate, unknown),

@@ -1,5 +1,6 @@
 import type { Kysely, Transaction } from 'kysely'
-import { viewerParameters } from '../auth/viewer.js'
+import { OPERATOR, type ViewerParameters, viewerParameters } from '../auth/viewer.js'
+import { databaseTimeMs } from '../db/clock.js'
 import { CommitUnknown } from '../db/connection/database-error.js'
 import { withRetries } from '../db/connection/retry.js'
 import { bytesOf, queries } from '../db/statements/queries.js'
@@ -7,27 +8,18 @@ import { statement } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
 import { inTransaction } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
-import {
-  type Outcome,
-  PreconditionFailed,
-  Refused,
-  ResourceNotFound,
-  TRY_AGAIN,
-  Unavailable,
-  UnknownRedaction,
-} from '../errors.js'
-import type { AuditEntry } from './audit.js'
+import { ResourceNotFound, TRY_AGAIN, Unavailable, UnknownRedaction } from '../errors.js'
+import { type Actor, type AuditEntry, auditEntry, type Change, sha256 } from './audit.js'
 import { AUDIT_TYPES } from './audit-rows.js'
 import { fillKey, takeKey } from './idempotency.js'
-import { insertBlank, nextId } from './new-row.js'
-import { isStale, overwrittenBy, preconditionFailed, preconditionOf, tagOf } from './precondition.js'
-import type { Decided, Job, ResourceTypes, Updated, UpdateRequest, VersionedState } from './resource.js'
-import { entryOf, lockRow, setTimeOfNow } from './write.js'
+import { insertBlank, lockRow, nextId } from './new-row.js'
+import { isStale, overwrittenBy, requirePrecondition } from './precondition.js'
+import type { Job, ResourceTypes, Stored, VersionedResource } from './resource.js'
 
 /*
- * Creates, updates, deletes and restores agents and tools:
+ * Creates, updates, deletes and restores agents and tools, for requests and for the operator:
  *
- *   READ (with the authentication) -> facts about newly referred records -> decide -> WRITE -> render
+ *   READ (with the authentication) -> decide -> render -> WRITE
  *
  * An update of a resource's own columns without an Idempotency-Key is one writing statement. It never waits for the row: it stores nothing
  * if the row is locked, or if version or rights have changed since. Then, and for everything else, the same steps run in a transaction that
@@ -37,235 +29,199 @@ import { entryOf, lockRow, setTimeOfNow } from './write.js'
  * it was made on. An unconfirmed commit is never repeated, and an outcome is never guessed.
  */
 
-/**
- * Updates, deletes or restores a resource, starting from the state that was read with the authentication; undefined if there was none.
- * Throws `ResourceNotFound`, `PreconditionFailed`, `Refused` (no precondition), `IdempotencyKeyInUse`, `Repeated`, `Unavailable` with the
- * outcome, and what `decide` throws.
- */
-export async function update<T extends ResourceTypes>(job: Job<T>, state: T['State'] | undefined): Promise<Updated<T>> {
-  return await settled(job, async progress => {
-    const isAlone = state !== undefined && job.request.key === null && job.resource.act !== 'deletion'
-    const alone = isAlone ? await inOneStatement(job, state) : undefined
-    const updated = alone ?? (await inLockingTransaction(job, lockRow, progress))
-    if (updated === undefined) throw new ResourceNotFound(job.resource.kind)
-    return updated
-  })
-}
-
-/** Give up after 5 ids that other rows have already. The next request tries the ids after them. */
-const IDS_TRIED_MAX = 5
-
-/**
- * Creates a resource in one transaction: inserts a blank row that the caller owns, then updates it. Returns its id. A failed creation and a
- * dry run use up an id. Throws as `update` does.
- */
-export async function create<T extends ResourceTypes>(job: Job<T>): Promise<Updated<T>> {
-  const { database, resource, request } = job
-  return await settled(job, async progress => {
-    const make: typeof lockRow = (trx, _, id) => insertBlank(trx, resource, id, request.caller.userId)
-    for (let tries = 0; tries < IDS_TRIED_MAX; tries++) {
-      const own = { ...job, request: { ...request, id: await nextId(database.db, resource.kind) } }
-      const made = await inLockingTransaction(own, make, progress)
-      if (made !== undefined) return made
-    }
-    throw new Unavailable('overloaded', `Each new id was in use already. ${TRY_AGAIN}`, 'not_applied')
-  })
-}
-
-/** What an attempt did. `isKeyTaken`: no earlier request with its key was stored. */
-interface Progress {
+/** What an attempt did. `isKeyTaken`: no earlier request with its key was stored. `written`: what it sent, and its answer. */
+interface Attempt<T extends ResourceTypes> {
   isKeyTaken: boolean
+  written?: { entry: AuditEntry; answer: Stored<T> }
 }
 
-/** Repeats an attempt that certainly stored nothing, and settles an unconfirmed commit. */
-async function settled<T extends ResourceTypes>(
-  job: Job<T>,
-  attempt: (progress: Progress) => Promise<Updated<T>>,
-): Promise<Updated<T>> {
-  const progress = { isKeyTaken: false }
+/**
+ * Stores what a request asks for, starting from the state that was read with the authentication; null if there is none, as for a creation.
+ * Throws `ResourceNotFound`, `PreconditionFailed`, `IdempotencyKeyInUse`, `Repeated`, `Unavailable` with the outcome, and what `decide` throws.
+ */
+export async function store<T extends ResourceTypes>(job: Job<T>, state: T['State'] | null): Promise<Stored<T>> {
+  let attempt: Attempt<T> = { isKeyTaken: false }
   try {
-    return await withRetries(() => {
-      progress.isKeyTaken = false
-      return attempt(progress)
+    return await withRetries(async () => {
+      attempt = { isKeyTaken: false }
+      return (await storeAlone(job, state, attempt)) ?? (await storeInTransaction(job, attempt))
     })
   } catch (error) {
-    if (error instanceof InDoubt) return await settle(job, error as InDoubt<T>)
+    if (error instanceof CommitUnknown) return await settle(job, error, attempt)
     const failure = unavailableFor(error) ?? error
-    if (failure instanceof Unavailable) failure.isKeyLookedUp = progress.isKeyTaken
+    if (failure instanceof Unavailable) failure.isKeyLookedUp = attempt.isKeyTaken
     throw failure
   }
 }
 
-/** Undefined if the decision takes a transaction, or if the row is locked or has changed since it was read. */
-async function inOneStatement<T extends ResourceTypes>(
+/** Undefined if the request takes a transaction, or if the row is locked or has changed since it was read. */
+async function storeAlone<T extends ResourceTypes>(
   job: Job<T>,
-  state: T['State'],
-): Promise<Updated<T> | undefined> {
-  const { database, resource, request } = job
-  const made = await decided(database.db, job, state)
-  const { decision } = made
-  if (decision.changes.length === 0 || request.dryRun) return await withoutWriting(job)
-  if (!resource.isAlone(decision)) return undefined
-  const answer = await answerOf(database.db, job, made)
-  const entry = entryOf(resource, state, decision, request.actor)
-  setTimeOfNow(entry, state)
-  const viewer = viewerParameters(request.caller)
-  const version = await resource.write(database.db, state, decision, viewer, entry).catch(error => {
-    throw inDoubt(error, { entry, answer })
-  })
-  return version === undefined ? undefined : answer(version)
-}
-
-/** Answers a request that stores nothing by what is stored now: others may have changed it while the body arrived. Undefined if it has to be stored. */
-async function withoutWriting<T extends ResourceTypes>(job: Job<T>): Promise<Updated<T> | undefined> {
-  const { db } = job.database
-  const { now, state } = await readNow(db, job)
-  const made = await decided(db, now, state)
-  if (made.decision.changes.length > 0 && !job.request.dryRun) return undefined
-  return (await answerOf(db, now, made))(state.version)
-}
-
-/** Reads the caller and the resource of now. */
-async function readNow<T extends ResourceTypes>(executor: Kysely<Tables>, job: Job<T>) {
+  state: T['State'] | null,
+  attempt: Attempt<T>,
+  isOfNow = false,
+): Promise<Stored<T> | undefined> {
   const { resource, request } = job
-  const { caller, prefetched } = await request.readNow(executor)
-  const viewer = viewerParameters(caller)
-  // The address of a creation names no resource.
-  const state = (prefetched as T['State'] | null) ?? (await resource.read(executor, request.id, viewer))
-  if (state === undefined) throw new ResourceNotFound(resource.kind)
-  if (resource.act === 'creation') state.isNew = true
-  return { now: { ...job, request: { ...request, caller } }, viewer, state }
+  const { db } = job.database
+  if (state === null || request.key !== null || !resource.isAlone(state, request)) return undefined
+  const decision = await decide(db, job, state)
+  const writes = decision.changes.length > 0 && !request.dryRun
+  if (!writes && !isOfNow) {
+    // Others may have changed the record while the body arrived.
+    const now = await readNow(db, job)
+    return await storeAlone(now.job, now.state, attempt, true)
+  }
+  const answer = await answerOf(db, job, state, decision)
+  if (!writes) return answer
+  const entry = entryOf(resource, state, decision, request.actor)
+  attempt.written = { entry, answer: { ...answer, version: entry.version_after } }
+  const version = await resource.write(db, state, decision, viewerParameters(request.caller), entry)
+  return version === undefined ? undefined : attempt.written.answer
+}
+
+async function storeInTransaction<T extends ResourceTypes>(job: Job<T>, attempt: Attempt<T>): Promise<Stored<T>> {
+  const { database, resource, request } = job
+  const { key, dryRun, actor, caller } = request
+  const creates = resource.act === 'creation'
+  const id = creates ? await nextId(database.db, resource.kind) : request.id // sealed values are bound to the id
+  const own = { ...job, request: { ...request, id } }
+  return await inTransaction(database, { rollback: dryRun }, async trx => {
+    if (key !== null) await takeKey(trx, key)
+    attempt.isKeyTaken = true
+    const isLocked = creates ? await insertBlank(trx, resource, id, caller.userId) : await lockRow(trx, resource, id)
+    if (!isLocked && creates) throw new Unavailable('overloaded', `The new id is in use. ${TRY_AGAIN}`, 'not_applied')
+    if (!isLocked) throw new ResourceNotFound(resource.kind)
+    const { answer, entry } = await decideAndWrite(trx, resource, actor, async () => {
+      const now = await readNow(trx, own)
+      const decision = await decide(trx, now.job, now.state)
+      return { ...now, decision, answer: await answerOf(trx, now.job, now.state, decision) }
+    })
+    const stored = { ...answer, version: entry?.version_after ?? answer.version }
+    if (key !== null) await fillKey(trx, key, stored)
+    if (entry !== undefined) attempt.written = { entry, answer: stored }
+    return dryRun ? answer : stored
+  })
+}
+
+/** Changes a resource in a transaction of the operator or, without their fields and rights, of another viewer. Throws `ResourceNotFound`. */
+export async function changeAsOperator<T extends ResourceTypes>(
+  trx: Transaction<Tables>,
+  resource: VersionedResource<T>,
+  id: number,
+  decide: (state: T['State']) => T['Decision'] | Promise<T['Decision']>,
+  actor: Actor,
+  viewer = OPERATOR,
+): Promise<{ name: string; version: number; changes: Change[] }> {
+  await lockRow(trx, resource, id)
+  const { state, decision, entry } = await decideAndWrite(trx, resource, actor, async () => {
+    const state = await resource.read(trx, id, viewer) // after the lock, which it may have waited for
+    if (state === undefined) throw new ResourceNotFound(resource.kind)
+    return { state, viewer, decision: await decide(state) }
+  })
+  return { name: state.name, version: entry?.version_after ?? state.version, changes: decision.changes }
 }
 
 /** Give up after 5 attempts if shares or rights keep changing while the row is locked. */
 const LOCKED_TRIES_MAX = 5
 
-/** Undefined if `lock` did not lock the row. */
-async function inLockingTransaction<T extends ResourceTypes>(
-  job: Job<T>,
-  lock: typeof lockRow,
-  progress: Progress,
-): Promise<Updated<T> | undefined> {
-  const { database, resource, request } = job
-  const { key } = request
-  let written: Written<T> | undefined
-  try {
-    return await inTransaction(database, { rollback: request.dryRun }, async trx => {
-      if (key !== null) await takeKey(trx, key)
-      progress.isKeyTaken = true
-      if (!(await lock(trx, resource.kind, request.id))) return undefined
-      // The lock covers only the row. Shares and rights may still change before the write, which checks them: then decide again.
-      for (let tries = 0; tries < LOCKED_TRIES_MAX; tries++) {
-        const { now, viewer, state } = await readNow(trx, job)
-        const made = await decided(trx, now, state)
-        const { decision } = made
-        const answer = await answerOf(trx, now, made)
-        if (decision.changes.length > 0) {
-          const entry = entryOf(resource, state, decision, request.actor)
-          written = { entry, answer }
-          if ((await resource.write(trx, state, decision, viewer, entry)) === undefined) continue
-          await resource.writeRest(trx, state, decision, viewer)
-        }
-        const version = written?.entry.version_after ?? state.version
-        if (key !== null) await fillKey(trx, key, { id: state.id, version, isUnchanged: written === undefined })
-        return answer(request.dryRun ? state.version : version)
-      }
-      const message = `Others changed shares or rights each time this update was tried. ${TRY_AGAIN}`
-      throw new Unavailable('overloaded', message, 'not_applied')
-    })
-  } catch (error) {
-    throw inDoubt(error, written)
+/** Decides on a locked row, and writes. Shares and rights are not locked: if they changed meanwhile, it decides again. */
+async function decideAndWrite<T extends ResourceTypes, Made extends Decided<T>>(
+  trx: Transaction<Tables>,
+  resource: VersionedResource<T>,
+  actor: Actor,
+  decideNow: () => Promise<Made>,
+): Promise<Made & { entry?: AuditEntry }> {
+  for (let tries = 0; tries < LOCKED_TRIES_MAX; tries++) {
+    const made = await decideNow()
+    const { state, viewer, decision } = made
+    if (decision.changes.length === 0) return made
+    const entry = entryOf(resource, state, decision, actor)
+    if ((await resource.write(trx, state, decision, viewer, entry)) !== undefined) return { ...made, entry }
   }
+  const message = `Others changed shares or rights each time this update was tried. ${TRY_AGAIN}`
+  throw new Unavailable('overloaded', message, 'not_applied')
 }
 
-const IF_MATCH_REQUIRED = 'This update must have If-Match. A GET of the agent or tool returns its current ETag.'
+interface Decided<T extends ResourceTypes> {
+  state: T['State']
+  viewer: ViewerParameters
+  decision: T['Decision']
+}
 
-/** Decides on a state with all facts. Throws the refusal. */
-async function decided<T extends ResourceTypes>(
-  db: Kysely<Tables> | Transaction<Tables>,
+/** Reads the caller and the resource of now. Throws `ResourceNotFound`. */
+export async function readNow<T extends ResourceTypes>(db: Kysely<Tables>, job: Job<T>) {
+  const { resource, request } = job
+  const { caller, prefetched } = await request.readNow(db)
+  const viewer = viewerParameters(caller)
+  // The address of a creation names no resource.
+  const state = (prefetched as T['State'] | null) ?? (await resource.read(db, request.id, viewer))
+  if (state === undefined) throw new ResourceNotFound(resource.kind)
+  return { job: { ...job, request: { ...request, caller } }, viewer, state }
+}
+
+/** Decides on a state. Throws the refusal. */
+async function decide<T extends ResourceTypes>(
+  db: Kysely<Tables>,
   { resource, request }: Job<T>,
   state: T['State'],
-): Promise<Decided<T>> {
-  const facts = await resource.facts(db, state, request)
-  const decision = decidedUnlessStale(request, state, () => resource.decide(state, request, facts))
-  const found = decision === undefined ? 'failed' : preconditionOf(request, state, decision.changes)
-  if (found === 'required') throw new Refused('PRECONDITION_REQUIRED', IF_MATCH_REQUIRED)
-  if (found === 'matched') throw new PreconditionFailed('matched', tagOf(request, state), null, 'none')
-  if (decision !== undefined && found === 'holds') return { state, decision, facts }
-  throw await preconditionFailed(db, request, state, resource.asked(state, request))
+): Promise<T['Decision']> {
+  const decision = await resource.decide(db, state, request).catch(error => {
+    // A mask of an older state belongs to the tag of an older state: it is reported what changed since.
+    if (!(error instanceof UnknownRedaction && isStale(request, state))) throw error
+    return undefined
+  })
+  return await requirePrecondition(db, request, state, decision)
 }
 
-/** The result of `decide`. Undefined if both tag and redaction belong to an older state: then it is reported what changed since. */
-function decidedUnlessStale<D>(request: UpdateRequest, state: VersionedState, decide: () => D): D | undefined {
-  try {
-    return decide()
-  } catch (error) {
-    if (error instanceof UnknownRedaction && isStale(request, state)) return undefined
-    throw error
-  }
-}
-
-/** Reads what the answer still needs, and returns the function that makes it once the version is known. */
+/** The answer to a request whose decision stores nothing. */
 async function answerOf<T extends ResourceTypes>(
   db: Kysely<Tables>,
   { resource, request }: Job<T>,
-  made: Decided<T>,
-): Promise<(version: number) => Updated<T>> {
-  const { state, decision } = made
-  const isUnchanged = decision.changes.length === 0
+  state: T['State'],
+  decision: T['Decision'],
+): Promise<Stored<T>> {
   // A caller with a stale tag gets the snapshot, or they would next overwrite changes that they never saw.
-  const isMinimal = request.minimal && !(isUnchanged && isStale(request, state))
-  if (!isMinimal && isUnchanged) resource.requireAnswerable(state, request.snapshotBytesMax)
-  const shown = isMinimal ? undefined : await resource.shown(db, made)
+  const isMinimal = request.minimal && !(decision.changes.length === 0 && isStale(request, state))
+  const snapshot = isMinimal ? null : await resource.render(db, decision.after, request.snapshotBytesMax)
   const overwritten = overwrittenBy(request, state, decision.changes)
-  return version => ({ snapshot: shown?.() ?? null, id: state.id, version, decision, overwritten, notes: [] })
+  return { snapshot, id: state.id, version: state.version, decision, overwritten }
 }
 
-/** What an attempt stored, with its answer. */
-interface Written<T extends ResourceTypes> {
-  entry: AuditEntry
-  answer: (version: number) => Updated<T>
-}
-
-/** The commit of an attempt was not confirmed. `written` is undefined if the attempt stored at most a key. */
-class InDoubt<T extends ResourceTypes = ResourceTypes> extends Error {
-  constructor(
-    readonly doubt: CommitUnknown,
-    readonly written: Written<T> | undefined,
-  ) {
-    super(doubt.message, { cause: doubt })
-  }
-}
-
-function inDoubt<T extends ResourceTypes>(error: unknown, written: Written<T> | undefined): unknown {
-  return error instanceof CommitUnknown ? new InDoubt(error, written) : error
+/** The audit row of a decision. Its time is later than that of the previous version. */
+function entryOf<T extends ResourceTypes>(
+  resource: VersionedResource<T>,
+  state: T['State'],
+  decision: T['Decision'],
+  actor: Actor,
+): AuditEntry {
+  const audited = resource.audited(state, decision)
+  const contentHash = audited && sha256(JSON.stringify(audited))
+  const content = { definitionBefore: resource.replacedDefinition(state, decision), contentHash }
+  const end = { kind: resource.kind, ...state }
+  const { changes, command = actor.command } = decision
+  return auditEntry(end, changes, { ...actor, command }, databaseTimeMs(state), content)
 }
 
 /** Finds out whether a write was applied, and answers it if it was. Throws `Unavailable` otherwise. */
-async function settle<T extends ResourceTypes>(job: Job<T>, { doubt, written }: InDoubt<T>): Promise<Updated<T>> {
+async function settle<T extends ResourceTypes>(
+  job: Job<T>,
+  doubt: CommitUnknown,
+  { written }: Attempt<T>,
+): Promise<Stored<T>> {
   const outcome = written === undefined ? 'unknown' : await job.database.settle(doubt, auditRow.bind(written.entry))
-  if (outcome === 'applied' && written !== undefined) return written.answer(written.entry.version_after)
-  throw lost(outcome, doubt, job)
-}
-
-function lost<T extends ResourceTypes>(outcome: Outcome, doubt: CommitUnknown, job: Job<T>): Unavailable {
-  const { act } = job.resource
-  const rest =
-    outcome === 'not_applied'
-      ? `The ${act} was not applied. ${TRY_AGAIN}`
-      : `Whether the ${act} was applied is not known. ${waysToRepeat(job)}`
-  return new Unavailable('database_unreachable', `The connection to the database was lost. ${rest}`, outcome, {
-    cause: doubt,
-  })
+  if (outcome === 'applied' && written !== undefined) return written.answer
+  const message =
+    `The connection to the database was lost. Whether the ${job.resource.act} was applied is not known. ` +
+    waysToRepeat(job)
+  throw new Unavailable('database_unreachable', message, 'unknown', { cause: doubt })
 }
 
 /** How to repeat a request whose outcome is not known, by what it carried. */
-function waysToRepeat<T extends ResourceTypes>({ resource, request }: Job<T>): string {
-  const { key, precondition } = request
+function waysToRepeat<T extends ResourceTypes>({ resource: { act }, request: { key, precondition } }: Job<T>): string {
   if (key !== null) return 'Repeat it with the same Idempotency-Key: it is applied once.'
-  if (resource.act === 'creation')
+  if (act === 'creation')
     return 'Look for it in the list before you repeat it: a second one may be created. Send an Idempotency-Key with the next.'
-  if (resource.act === 'deletion') return 'Repeat it: 404 then says that it was applied.'
+  if (act === 'deletion') return 'Repeat it: 404 then says that it was applied.'
   if (precondition.kind !== 'tags')
     return 'Read the resource before you repeat it: a repetition could overwrite what others changed since.'
   return (

@@ -1,9 +1,11 @@
 import type { Kysely, Transaction } from 'kysely'
 import type { ViewerParameters } from '../auth/viewer.js'
+import { viewerParameters } from '../auth/viewer.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
+import { ResourceNotFound } from '../errors.js'
 import { INT4_MAX } from '../validation/vocabulary.js'
 import { sha256 } from './audit.js'
-import { inSnapshot } from './past.js'
+import { inOneSnapshot } from './read.js'
 import type { Job, ReadRequest, ResourceTypes } from './resource.js'
 
 /* The history of an agent or a tool: the contents of its audit rows, newest first. */
@@ -138,15 +140,18 @@ export async function readHistory(
   return { rows: read, hasMore: (read[0]?.found ?? 0) > read.length, keptFrom, removed, current }
 }
 
-/** The history of a resource that the caller may edit. `show` turns its rows into the changes to show. Throws `ResourceNotFound`, `Forbidden`. */
+/** The history of a resource whose caller may read it. `show` turns its rows into the changes to show. Throws `ResourceNotFound`. */
 export async function historyOf<T extends ResourceTypes, Shown>(
-  job: Job<T, ReadRequest>,
+  { database, resource, request }: Job<T, ReadRequest>,
   id: number,
   asked: AskedHistory,
   show: (trx: Transaction<Tables>, state: T['State'], rows: HistoryRow[], viewer: ViewerParameters) => Promise<Shown>,
 ): Promise<{ page: HistoryPage; shown: Shown }> {
-  return await inSnapshot(job, id, async (trx, state, viewer) => {
-    const page = await readHistory(trx, job.resource.kind, id, asked)
+  const viewer = viewerParameters(request.caller)
+  return await inOneSnapshot(database, async trx => {
+    const state = await resource.read(trx, id, viewer)
+    if (state === undefined) throw new ResourceNotFound(resource.kind)
+    const page = await readHistory(trx, resource.kind, id, asked)
     return { page, shown: await show(trx, state, page.rows, viewer) }
   })
 }

@@ -1,7 +1,7 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
 import type { Caller } from '../auth/caller.js'
 import { classifyDatabaseError } from '../db/connection/database-error.js'
-import type { Tables } from '../db/tables.js'
+import type { ResourceKind, Tables } from '../db/tables.js'
 import { IdempotencyKeyInUse, InvalidRequest } from '../errors.js'
 import { sha256 } from './audit.js'
 
@@ -33,11 +33,9 @@ export function requestKey(
 
 /** The answer to the first request with a key. */
 export interface FirstAnswer {
-  /** The id of the resource. Null for an update that changed nothing before version 3.0: then it is the one in the path. */
-  id: number | null
+  /** The id of the resource. Absent for an update that changed nothing before version 3.0: then it is the one in the path. */
+  id?: number
   version: number
-  /** True if the request made no version. */
-  isUnchanged: boolean
 }
 
 /** An earlier request with the same key has been answered: this one repeats it. */
@@ -73,12 +71,12 @@ export async function firstAnswer(
 ): Promise<FirstAnswer | undefined> {
   const found = await db
     .selectFrom('request_key')
-    .select(['resource_id as id', 'version', 'unchanged as isUnchanged', 'fingerprint', 'key_id'])
+    .select(['resource_id as id', 'version', 'fingerprint', 'key_id'])
     .where('key', '=', Buffer.from(key, 'hex'))
     .executeTakeFirst()
   if (found === undefined || found.version === null) return undefined
-  const { fingerprint: stored, key_id, version, ...first } = found
-  if (stored?.toString('hex') === fingerprint(key_id)) return { ...first, version }
+  const { fingerprint: stored, key_id, version, id } = found
+  if (stored?.toString('hex') === fingerprint(key_id)) return { version, ...(id !== null && { id }) }
   const msg = 'This key was used for another request; a key stands for one request and its repetitions'
   throw new InvalidRequest([{ loc: ['header', 'idempotency-key'], msg, type: 'idempotency_key_reused' }])
 }
@@ -87,18 +85,24 @@ export async function firstAnswer(
 export async function fillKey(
   trx: Transaction<Tables>,
   { key, secretKeyId, fingerprint }: RequestKey,
-  { id, version, isUnchanged }: FirstAnswer,
+  { id, version }: Required<FirstAnswer>,
 ): Promise<void> {
   await trx
     .updateTable('request_key')
-    .set({
-      fingerprint: Buffer.from(fingerprint(secretKeyId), 'hex'),
-      key_id: secretKeyId,
-      resource_id: id,
-      version,
-      unchanged: isUnchanged,
-      at: sql`clock_timestamp()`,
-    })
+    .set({ fingerprint: Buffer.from(fingerprint(secretKeyId), 'hex'), key_id: secretKeyId })
+    .set({ resource_id: id, version, at: sql`clock_timestamp()` })
     .where('key', '=', Buffer.from(key, 'hex'))
     .execute()
+}
+
+/** True if the resource was removed after this version: another one may have its id now. */
+export async function wasRemovedSince(db: Kysely<Tables>, kind: ResourceKind, id: number, version: number) {
+  const removal = db
+    .selectFrom('audit')
+    .select('version_after')
+    .where('resource_kind', '=', kind)
+    .where('resource_id', '=', id)
+    .where('version_after', '>', version)
+    .where(({ eb, fn, val }) => eb(val('removed'), '=', fn.any('fields')))
+  return (await removal.executeTakeFirst()) !== undefined
 }

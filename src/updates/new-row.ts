@@ -1,4 +1,6 @@
 import { type Insertable, type Kysely, sql, type Transaction } from 'kysely'
+import { queries } from '../db/statements/queries.js'
+import { statement } from '../db/statements/statement.js'
 import type { PersonaTable, ResourceKind, Tables, ToolTable } from '../db/tables.js'
 import { readMarks, UNPRUNED } from './prune.js'
 import type { ResourceTypes, VersionedResource } from './resource.js'
@@ -54,4 +56,21 @@ async function endOfChain(trx: Transaction<Tables>, kind: ResourceKind, id: numb
   const { anchor_version: version, anchor_hash } = (await readMarks(trx, [subject])).get(subject) ?? UNPRUNED
   const head = Buffer.from(anchor_hash, 'hex')
   return { version, head, anchor_version: version, anchor: head }
+}
+
+/** Locks a row against other writers until the transaction ends. False if the row does not exist. */
+export async function lockRow(
+  trx: Transaction<Tables>,
+  { kind }: { kind: ResourceKind },
+  id: number,
+): Promise<boolean> {
+  return (await LOCKS[kind].run(trx, { id })).length > 0
+}
+
+const LOCKS = { persona: lockStatement('persona'), tool: lockStatement('tool') }
+
+function lockStatement(kind: ResourceKind) {
+  return statement<{ id: number }, { id: number }>(`${kind}_lock`, { id: 'integer' }, param => {
+    return queries().selectFrom(kind).select('id').where('id', '=', param('id')).forNoKeyUpdate()
+  })
 }

@@ -1,17 +1,43 @@
-import type { Transaction } from 'kysely'
+import { type Kysely, sql, type Transaction } from 'kysely'
+import { viewerParameters } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
-import type { Tables } from '../db/tables.js'
-import { ResourceNotFound } from '../errors.js'
-import type { Job, ReadRequest, ResourceTypes } from './resource.js'
+import type { ResourceKind, Tables } from '../db/tables.js'
+import { ResourceNotFound, VersionGone, VersionNotFound } from '../errors.js'
+import type { Job, PastValues, ReadRequest, ResourceTypes } from './resource.js'
+
+/** The answer to a read. `notes` says what an earlier version leaves out. */
+interface Shown {
+  snapshot: string
+  version: number
+  notes?: string[]
+}
 
 /** Answers the stored resource as it was read with the authentication. Throws `ResourceNotFound`, `SnapshotTooLarge` and database errors. */
 export async function readResource<T extends ResourceTypes>(
   { database, resource, request }: Job<T, ReadRequest>,
   state: T['State'] | null,
-): Promise<{ snapshot: string; version: number }> {
+): Promise<Shown> {
   if (state === null || !resource.isVisible(state, request.caller)) throw new ResourceNotFound(resource.kind)
-  resource.requireAnswerable(state, request.snapshotBytesMax)
-  return { snapshot: await resource.snapshot(database.db, state, true), version: state.version }
+  return { snapshot: await resource.render(database.db, state, request.snapshotBytesMax, true), version: state.version }
+}
+
+/**
+ * Answers an earlier version to a caller whose right to it is checked. Related records are shown as they are now, if the caller may see
+ * them. Throws `ResourceNotFound`, `VersionNotFound`, `VersionGone`, `SnapshotTooLarge`.
+ */
+export async function answerPast<T extends ResourceTypes>(
+  { database, resource, request }: Job<T, ReadRequest>,
+  id: number,
+  version = 0, // not a version
+): Promise<Shown> {
+  const viewer = viewerParameters(request.caller)
+  return await inOneSnapshot(database, async trx => {
+    const state = await resource.read(trx, id, viewer)
+    if (state === undefined) throw new ResourceNotFound(resource.kind)
+    const past = await resource.past(trx, state, await readPast(trx, resource.kind, id, version), viewer)
+    const snapshot = await resource.render(trx, past.state, request.snapshotBytesMax, true)
+    return { snapshot, version, notes: past.notes }
+  })
 }
 
 /** Runs work in one database snapshot, so that all that it reads is of the same moment. */
@@ -20,4 +46,53 @@ export async function inOneSnapshot<Result>(
   work: (trx: Transaction<Tables>) => Promise<Result>,
 ): Promise<Result> {
   return await db.transaction().setIsolationLevel('repeatable read').setAccessMode('read only').execute(work)
+}
+
+const NOUN = { persona: 'agent', tool: 'tool' } as const
+
+/**
+ * Reads the values that fields had in an earlier version, where they changed since: the old value in the first of these audit rows. Throws
+ * `ResourceNotFound`, `VersionNotFound` and `VersionGone`.
+ */
+export async function readPast(
+  db: Kysely<Tables>,
+  kind: ResourceKind,
+  id: number,
+  version: number,
+): Promise<PastValues> {
+  const name = `${NOUN[kind]} ${id}`
+  const found = db.selectFrom(kind).select(['version as current', 'audit_anchor_version as kept_from'])
+  const row = await found.where('id', '=', id).executeTakeFirst()
+  if (row === undefined) throw new ResourceNotFound(kind)
+  const { current, kept_from } = row
+  if (version < 1 || version > current) throw new VersionNotFound(`The versions of ${name} go to ${current}.`)
+  if (version < kept_from)
+    throw new VersionGone(
+      'pruned',
+      `The history of ${name} is kept from version ${kept_from} on (AUDIT_RETENTION_DAYS).`,
+    )
+  const since = db
+    .selectFrom('audit as a')
+    .where('a.resource_kind', '=', kind)
+    .where('a.resource_id', '=', id)
+    .where('a.version_after', '>', version)
+  const changes = await since
+    .crossJoinLateral(({ fn }) => fn<{ key: string; value: unknown }>('json_each', ['a.difference']).as('change'))
+    .select(['change.key', sql`change.value -> 'from'`.as('from')])
+    .distinctOn('change.key')
+    .orderBy('change.key')
+    .orderBy('a.version_after')
+    .execute()
+  const values: PastValues = Object.fromEntries(changes.map(({ key, from }) => [key, from]))
+  if (values.removed !== undefined)
+    throw new VersionGone('deleted', `The ${name} of that time was deleted; another one has its id now.`)
+  // Every existing resource has a name. A tool without one was removed at that time and created again later.
+  if (values.deleted === true || values.name === '')
+    throw new VersionNotFound(`There was no ${name} then: it had been deleted, and came back later.`)
+  // After the values, so that a value which was pruned meanwhile is noticed.
+  const pruned = since.where('a.difference', 'is', null).select(({ fn }) => fn.max('a.version_after').as('to'))
+  const { to } = await pruned.executeTakeFirstOrThrow()
+  if (to === null) return values
+  const message = `Of ${name} the contents before version ${to} are no longer kept (HISTORY_VERSIONS_MAX).`
+  throw new VersionGone('pruned', message)
 }

@@ -1,4 +1,4 @@
-import type { Kysely, Transaction } from 'kysely'
+import type { Kysely } from 'kysely'
 import type { Caller } from '../auth/caller.js'
 import type { CallerNow } from '../auth/hook.js'
 import type { ViewerParameters } from '../auth/viewer.js'
@@ -21,6 +21,7 @@ export interface RecentChange {
 /** An agent or a tool as one statement read it. Times are milliseconds, hashes are hex. */
 export interface VersionedState {
   id: number
+  /** Empty only in a new row that has no version yet. */
   name: string
   version: number
   audit_head: string
@@ -33,13 +34,13 @@ export interface VersionedState {
   read_at_ms: number
   /** This process's monotonic clock when the state arrived. With `read_at_ms` it gives the database's time at any later moment. */
   received_ms: number
-  /** The row was inserted by this transaction and has no version yet. */
-  isNew?: true
 }
 
-/** The changes that an update would make. Each kind of resource adds what its statements need. */
+/** The changes of an allowed request. Each kind of resource adds what its statements and warnings need. */
 export interface Decision {
   changes: Change[]
+  /** The record after the change, as answers show it. */
+  after: VersionedState
   /** The command for the audit row, instead of the actor's. */
   command?: string
 }
@@ -69,16 +70,14 @@ export interface ReadRequest extends ReadLimits {
   caller: Caller
 }
 
-/** One authenticated request to update a resource. Each kind adds what its decision needs. */
+/** One authenticated request to store something. Each kind adds what its decision needs. */
 export interface UpdateRequest extends ReadRequest {
   kind: ResourceKind
   id: number
   /** Authenticates the caller again and reads the resource as the route's lookup does. Throws a refusal. */
-  authenticateAgain(): Promise<CallerNow>
-  /** The same in a transaction or on the pool, without retries. */
   readNow(executor: Executor): Promise<CallerNow>
   actor: Actor
-  /** The fields in the request, in their stored form. A request without fields is a read. */
+  /** What the request asks for. A request without fields is a read. */
   fields: object
   precondition: Precondition
   ifNoneMatch: Precondition
@@ -96,37 +95,27 @@ export interface ResourceTypes {
   State: VersionedState
   Request: UpdateRequest
   Decision: Decision
-  /** What the database knows about records that the request newly refers to. */
-  Facts: unknown
 }
 
-export type Act = 'update' | 'creation' | 'deletion' | 'restoration'
-
-/** A decision with the state that it was made on. */
-export interface Decided<T extends ResourceTypes> {
-  state: T['State']
-  decision: T['Decision']
-  facts: T['Facts']
-}
-
-/** A kind of resource: how it decides, its statements, and how answers show it. */
+/** A kind of resource: how it is read, decided, stored and shown. */
 export interface VersionedResource<T extends ResourceTypes> {
   readonly kind: ResourceKind
   /** The noun for its requests in messages. */
-  readonly act: Act
+  readonly act: 'update' | 'creation' | 'deletion' | 'restoration'
   /** The columns of a new row of this owner; null if the operator owns it. */
   newRow(owner: string | null): Readonly<Record<string, unknown>>
   /** Reads the state as the viewer sees it; undefined if it does not exist. */
   read(executor: Executor, id: number, viewer: ViewerParameters): Promise<T['State'] | undefined>
-  /** Reads the facts that `decide` needs, with one statement if it needs any. */
-  facts(db: Kysely<Tables>, state: T['State'], request: T['Request']): Promise<T['Facts']>
-  /** Decides without a database. Throws domain errors. */
-  decide(state: T['State'], request: T['Request'], facts: T['Facts']): T['Decision']
-  /** The requested value of each field that the request names or changes, before rules and rights are applied. */
-  asked(state: T['State'], request: T['Request']): readonly Change[]
-  /** True if `write` stores the whole decision: it changes columns of the resource's own row only. */
-  isAlone(decision: T['Decision']): boolean
-  /** Stores the row and its audit row if the row is not locked and version and rights are those of the decision. Returns the new version. */
+  /** True if the caller may see this state. */
+  isVisible(state: T['State'], caller: Caller): boolean
+  /** True if the request can be decided and stored without a transaction: it changes at most columns of the resource's own row. */
+  isAlone(state: T['State'], request: T['Request']): boolean
+  /** Reads what the request newly refers to, with one statement if there is any, and decides. Throws domain errors. */
+  decide(db: Kysely<Tables>, state: T['State'], request: T['Request']): Promise<T['Decision']>
+  /**
+   * Stores the decision and its audit row if the row is not locked and version and rights are those of the decision. Returns the new
+   * version. Unless the decision is alone, the executor is a transaction.
+   */
   write(
     executor: Executor,
     state: T['State'],
@@ -134,30 +123,27 @@ export interface VersionedResource<T extends ResourceTypes> {
     viewer: ViewerParameters,
     entry: AuditEntry,
   ): Promise<number | undefined>
-  /** Stores the rest of the decision, in the transaction of `write`. */
-  writeRest(
-    trx: Transaction<Tables>,
+  /** Renders a state; `isRead`: with the fields that only reads have. Throws `SnapshotTooLarge` if its definitions exceed `bytesMax`. */
+  render(
+    db: Kysely<Tables>,
+    state: T['State'] | T['Decision']['after'],
+    bytesMax: number,
+    isRead?: boolean,
+  ): Promise<string>
+  /**
+   * The state as it was when these fields had these values, as audit rows have them, limited to what the viewer may see now. `notes` says
+   * what is left out. Throws `VersionGone`.
+   */
+  past(
+    db: Kysely<Tables>,
     state: T['State'],
-    decision: T['Decision'],
+    values: PastValues,
     viewer: ViewerParameters,
-  ): Promise<void>
-  /** Reads definitions that are not cached, and returns the function that renders the snapshot after the decision. */
-  shown(db: Kysely<Tables>, made: Decided<T>): Promise<() => string>
-  /** Renders the stored state. `isRead`: with the fields that only reads have. */
-  snapshot(db: Kysely<Tables>, state: T['State'], isRead?: boolean): Promise<string>
-  /** Throws `SnapshotTooLarge` if the definitions exceed `bytesMax`. */
-  requireAnswerable(state: T['State'], bytesMax: number): void
+  ): Promise<{ state: T['State']; notes: string[] }>
   /** The hash of the replaced tool definition. The audit row keeps it stored. */
   replacedDefinition(state: T['State'], decision: T['Decision']): string | null
   /** The values covered by the content hash, in a fixed order: after the decision, or as stored if it is null. */
   audited(state: T['State'], decision: T['Decision'] | null): readonly unknown[] | null
-  /** True if the caller may see this state. */
-  isVisible(state: T['State'], caller: Caller): boolean
-  /** Throws what `decide` throws if the caller must not update the resource at all. */
-  requireRights(state: T['State'], caller: Caller): void
-  /** Throws `ResourceNotFound` or `Forbidden` if the caller must not read earlier versions. */
-  requireHistory(state: T['State'], caller: Caller): void
-  readonly pastSnapshot: ShowPast<T>
 }
 
 /** A request with its dependencies. */
@@ -167,29 +153,16 @@ export interface Job<T extends ResourceTypes, Request extends ReadRequest = T['R
   request: Request
 }
 
-/** An earlier version, and the old value of each field that changed since, as in the audit rows. */
-export interface Past {
-  version: number
-  values: Readonly<Record<string, unknown>>
-}
+/** The old value of each field that changed since an earlier version. */
+export type PastValues = Readonly<Record<string, unknown>>
 
-/** Renders an earlier version; `isRead` as in `snapshot`. Calls `requireSize` with the bytes of its definitions first. Throws `VersionGone`. */
-export type ShowPast<T extends ResourceTypes> = (
-  db: Kysely<Tables>,
-  state: T['State'],
-  past: Past,
-  viewer: ViewerParameters,
-  requireSize: (bytes: number) => void,
-  isRead?: boolean,
-) => Promise<{ text: string; notes: string[] }>
-
-/** The result of an update. `snapshot` is null if none is wanted. */
-export interface Updated<T extends ResourceTypes> {
+/** The answer to a request that stores something. */
+export interface Stored<T extends ResourceTypes> {
+  /** Null if none is wanted. */
   snapshot: string | null
   id: number
   version: number
-  decision: T['Decision']
+  /** Null for the repetition of a stored request. */
+  decision: T['Decision'] | null
   overwritten: RecentChange[]
-  /** Notes for the caller. */
-  notes: string[]
 }

@@ -73,11 +73,8 @@ export function nextVersion(alias: string, param: Param<AuditEntry & { field_ver
 }
 
 /** JSON text that maps each changed field to the new version, for `nextVersion`. Empty for a creation. */
-export function fieldVersions(
-  { version, isNew }: Pick<VersionedState, 'version' | 'isNew'>,
-  changes: readonly Change[],
-): string {
-  if (isNew) return '{}'
+export function fieldVersions({ version, name }: VersionedState, changes: readonly Change[]): string {
+  if (name === '') return '{}'
   return JSON.stringify(Object.fromEntries(changes.map(({ field }) => [field, version + 1])))
 }
 

@@ -7,7 +7,7 @@ import { decryptSecret } from '../../src/secrets/cipher.js'
 import { generateKey, parseKeyRing } from '../../src/secrets/key-ring.js'
 import { toolResource } from '../../src/tool/resource.js'
 import type { ToolState } from '../../src/tool/snapshot.js'
-import { changeAsOperator } from '../../src/updates/write.js'
+import { changeAsOperator } from '../../src/updates/engine.js'
 import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
 import { agentctl } from './agentctl.js'
 

@@ -2,16 +2,10 @@ import { mkdtempSync, rmSync, statSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
-import { operatorActor } from '../../src/admin/operator.js'
-import { OPERATOR } from '../../src/auth/viewer.js'
 import { readConfig } from '../../src/config.js'
 import { encryptSecret } from '../../src/secrets/cipher.js'
 import { configuredKeyRing } from '../../src/secrets/configured-ring.js'
 import { generateKey, parseKeyRing } from '../../src/secrets/key-ring.js'
-import { toolResource } from '../../src/tool/resource.js'
-import { decideTool } from '../../src/tool/rules.js'
-import type { ToolState } from '../../src/tool/snapshot.js'
-import { storeDecision } from '../../src/updates/write.js'
 import { agentctl } from '../cli/agentctl.js'
 import { serverExit } from '../server-exit.js'
 import { TEST_SECRET_KEYS, type World, worldDatabase, worldFile } from '../world.js'
@@ -30,28 +24,6 @@ async function sealUnderOldKey(world: World, oldKeys: string): Promise<void> {
 async function put(world: Observed, id: number, body: unknown) {
   return await world.call('PUT', `/admin/tool/custom/${id}`, { token: await world.token('admin@example.com'), body })
 }
-
-t.test(
-  'a decision that was made before a rotation of keys is not stored: it could put an old ciphertext back',
-  async t => {
-    const { database, ring } = await worldDatabase(t)
-    const store = (state: ToolState | undefined) =>
-      database.db.transaction().execute(trx => {
-        if (state === undefined) throw new Error('there is no tool')
-        const decision = decideTool(
-          { ...state, managed_as: 'all' },
-          { fields: { name: 'x' }, definitionFaults: [], ring },
-          null,
-        )
-        return storeDecision(trx, toolResource, state, decision, operatorActor('test'))
-      })
-    const read = () => toolResource.read(database.db, 11, OPERATOR)
-    const before = await read()
-    await database.db.updateTable('tool').set({ secrets_generation: 1 }).where('id', '=', 11).execute()
-    await t.rejects(store(before), { message: 'Rights changed meanwhile. Try again in 1 s.' })
-    t.equal(await store(await read()), Number(before?.version) + 1)
-  },
-)
 
 t.test('ready, and masks keep values, while the ring lacks their key: no request opens a value', async t => {
   const world = await worldDatabase(t)

@@ -17,7 +17,7 @@ import { personaResource } from '../../persona/resource.js'
 import { changedFields, contentOf, decisionFor } from '../../persona/rules.js'
 import { type PersonaState, personaState } from '../../persona/state.js'
 import { sharedNames } from '../../tool/function-names.js'
-import { changeAsOperator } from '../../updates/write.js'
+import { changeAsOperator } from '../../updates/engine.js'
 import type { AgentEntry, Reference } from '../document.js'
 import {
   ascending,

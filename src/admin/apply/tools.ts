@@ -22,7 +22,7 @@ import {
 } from '../../tool/rules.js'
 import { type ToolState, toolState } from '../../tool/snapshot.js'
 import { GENESIS_HASH, sha256 } from '../../updates/audit.js'
-import { changeAsOperator } from '../../updates/write.js'
+import { changeAsOperator } from '../../updates/engine.js'
 import type { SectionName, ToolEntry } from '../document.js'
 import { counted, Refusal } from '../refusal.js'
 import { readSource } from '../source.js'
@@ -197,8 +197,8 @@ export function decideAsOperator(
   const editable = { ...state, in_code_tool_id: null, mcp_server_id: null, managed_as: 'all' as const }
   const decision = decideTool(editable, { fields, definitionFaults, ring }, references)
   const { in_code_tool_id, mcp_server_id } = state
-  const content = { ...decision.content, in_code_tool_id, mcp_server_id, ...columns }
-  return { ...decision, content, changes: changedFields(state, content, decision.headers) }
+  const after = { ...decision.after, in_code_tool_id, mcp_server_id, ...columns }
+  return { ...decision, after, changes: changedFields(state, after, decision.headers) }
 }
 
 /** The state of a tool before its creation. */
