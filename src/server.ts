@@ -23,13 +23,15 @@ import { listenForMetrics } from './http/probes.js'
 import { Lifecycle } from './lifecycle.js'
 import { addedSources } from './persona/snapshot.js'
 import { configuredKeyRing, KeyFileDiskFull, KeyRingMissing, keyFileWarnings } from './secrets/configured-ring.js'
-import { pruneGrowing, pruneHistory } from './updates/prune.js'
+import { pruneContents, pruneHistory } from './updates/prune.js'
 import { VERSION } from './version.js'
 
 /** Pruning starts after the first requests, which run code that is not compiled yet. */
 const FIRST_PRUNE_MS = 2_000
 const PRUNE_INTERVAL_MS = 3_600_000
 const PRUNE_GROWING_INTERVAL_MS = 60_000
+/** Agents and tools that changed this lately are pruned between two full runs. */
+const GROWING_MINUTES = 2
 
 /** Starts the process. The port opens before the database is reachable: until then every operation answers 503 with the reason. */
 async function main(): Promise<void> {
@@ -77,7 +79,7 @@ function pruneRegularly({ database: { db } }: OpenedDatabase, { history }: Confi
     }
   }
   const prune = logged(() => pruneHistory(db, history))
-  const pruneLately = logged(async () => ({ differences: await pruneGrowing(db, history) }))
+  const pruneLately = logged(async () => ({ differences: await pruneContents(db, history, GROWING_MINUTES) }))
   setTimeout(prune, FIRST_PRUNE_MS).unref() // also for processes that run for less than an hour
   setInterval(prune, PRUNE_INTERVAL_MS).unref() // `unref`: does not delay a shutdown
   setInterval(pruneLately, PRUNE_GROWING_INTERVAL_MS).unref()

@@ -12,7 +12,6 @@ import { planRecords, RECORD_SECTIONS } from './apply/records.js'
 import { planTools, type ToolSurroundings } from './apply/tools.js'
 import { changesInWords, readReferences } from './apply/words.js'
 import { OrganisationDocument } from './document.js'
-import { earlierWritersEnded } from './earlier-writers.js'
 import { operatorActor } from './operator.js'
 import { keepingAdministrator } from './people.js'
 import { InvalidDocument, Refusal } from './refusal.js'
@@ -51,7 +50,7 @@ export async function applyOrganisation(
 ): Promise<ApplyReport> {
   const wanted = checkedDocument(document)
   const { plan = false, actor = operatorActor() } = options
-  const outcomes = await inTransaction(database, { rollback: plan }, async trx => {
+  return await inTransaction(database, { rollback: plan }, async trx => {
     await lockApplies(trx)
     const namesBefore = await readReferences(trx)
     const catalogue = await readCatalogue(trx, wanted)
@@ -74,15 +73,14 @@ export async function applyOrganisation(
     const refer = await readReferences(trx, namesBefore)
     for (const outcome of outcomes) outcome.fields = changesInWords(outcome.fields, refer)
     const counts = countOutcomes({ outcomes })
-    if (counts.created + counts.changed + counts.removed === 0) return outcomes
+    const report = { planned: plan, outcomes }
+    if (counts.created + counts.changed + counts.removed === 0) return report
     // Header values are secrets, so the digest leaves them out.
     const text = JSON.stringify(wanted, (key, value) => (key === 'custom_headers' ? undefined : value))
     const detail = { ...counts, document_sha256: sha256(text) }
     await recordAccess(trx, actor, [{ kind: 'apply', subject: '', action: 'applied', detail }])
-    return outcomes
+    return report
   })
-  if (!plan && outcomes.some(mayTakeAccess)) await earlierWritersEnded(database.db)
-  return { planned: plan, outcomes }
 }
 
 function requireRemovable(outcomes: readonly Outcome[], removable: ReadonlySet<string> | undefined): void {
@@ -96,10 +94,6 @@ export async function lockApplies(trx: Transaction<Tables>): Promise<void> {
   await sql`set local lock_timeout = 0`.execute(trx)
   await sql`select pg_advisory_xact_lock(${sql.lit(APPLY_LOCK)})`.execute(trx)
   await sql`set local lock_timeout = default`.execute(trx)
-}
-
-function mayTakeAccess({ section, action }: Outcome): boolean {
-  return (section === 'users' || section === 'groups') && (action === 'changed' || action === 'removed')
 }
 
 /** Counts the rows by outcome. */

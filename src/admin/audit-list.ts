@@ -1,16 +1,19 @@
 import { type Kysely, sql } from 'kysely'
 import type { Tables } from '../db/tables.js'
 import { ACCESS_KINDS } from '../updates/access-events.js'
+import { AUTHOR } from '../updates/audit.js'
+import { RESTORES } from '../updates/history.js'
 
 /** The values of `--kind`. */
 export const LISTED_KINDS = ['agent', 'tool', ...ACCESS_KINDS] as const
 
-/** Selects rows and events of the audit trail. `since` is ISO 8601. */
+/** Selects rows and events of the audit trail. Times are ISO 8601. */
 export interface AuditFilter {
   kind?: (typeof LISTED_KINDS)[number]
   /** An id, or the email of the person concerned. */
   subject?: string
   since?: string
+  until?: string
   limit?: number
 }
 
@@ -19,8 +22,7 @@ export interface ListedChange {
   at: string
   kind: string
   subject: string
-  /** The version, or the number of an event in its chain. */
-  number: number
+  version: number | null
   action: string
   /** The email of the person that an event concerns. */
   person: string | null
@@ -32,32 +34,38 @@ export interface ListedChange {
   /** The state of access after the event, or its details. */
   detail: unknown
   fields: string[] | null
-  difference: unknown
-  hash: string
+  /** The values of the fields before and after; null if they were pruned. */
+  difference: Record<string, { from: unknown; to: unknown }> | null
+  hash: string | null
 }
 
 /** Lists rows and events of the audit trail, newest first. */
 export async function listAudit(db: Kysely<Tables>, filter: AuditFilter): Promise<ListedChange[]> {
-  const { kind, subject, since, limit } = filter
+  const { kind, subject, since, until, limit } = filter
   const conditions = [
     ...(kind === undefined ? [] : [sql`kind = ${kind}`]),
     ...(subject === undefined ? [] : [sql`(subject = ${subject} or lower(person) = lower(${subject}))`]),
     ...(since === undefined ? [] : [sql`at >= ${since}`]),
+    ...(until === undefined ? [] : [sql`at < ${until}`]),
   ]
   const { rows } = await sql<ListedChange>`
-    select at, kind, subject, number, action, person, actor, token_id, request_id, client_address, command, detail, fields,
+    select at, kind, subject, version, action, person, actor, token_id, request_id, client_address, command, detail, fields,
       difference, hash
     from (
       select at, case resource_kind when 'persona' then 'agent' else resource_kind end as kind,
-        resource_id::text as subject, version_after as number,
-        case version_before when 0 then 'created' else 'changed' end as action, null as person, actor, token_id,
+        resource_id::text as subject, version_after as version, null::bigint as event,
+        case when version_before = 0 or difference #>> '{name,from}' = '' then 'created'
+          when command ~ ${RESTORES.source} or difference #>> '{deleted,to}' = 'false' then 'restored'
+          when fields && '{removed,deleted}' then 'deleted' else 'changed' end as action,
+        null as person, ${AUTHOR} as actor, token_id,
         request_id, client_address, command, null::json as detail, fields, difference, encode(hash, 'hex') as hash
       from audit
       union all
-      select at, kind, case kind when 'prune' then replace(subject, 'persona:', 'agent:') else subject end, number,
-        action, person, actor, null, request_id, client_address, command, detail, null, null, encode(hash, 'hex')
-      from access_event) change
+      select e.at, e.kind, e.subject, null, e.id, e.action, u.email, 'agentctl', null, e.request_id, e.client_address,
+        e.command, e.detail, null, null, null
+      from access_event e left join user_account u on u.id::text = case e.kind
+        when 'user' then e.subject when 'token' then e.detail ->> 'user' end) change
     where ${sql.join([sql`true`, ...conditions], sql` and `)}
-    order by at desc, number desc limit ${limit ?? null}::bigint`.execute(db)
+    order by at desc, coalesce(version, event) desc limit ${limit ?? null}::bigint`.execute(db)
   return rows
 }

@@ -29,15 +29,13 @@ interface ToolRow extends Record<string, unknown> {
   headers: string[]
 }
 
-/** The entries of all tools, or of one. */
-export async function exportTools(db: Kysely<Tables>, refer: Refer, id: number | null = null) {
+async function exportTools(db: Kysely<Tables>, refer: Refer) {
   const { rows } = await sql<ToolRow>`
     select t.id, t.name, t.display_name, t.description, t.in_code_tool_id, t.user_id, t.passthrough_auth,
       t.mcp_server_id, t.oauth_config_id, t.enabled, t.chat_selectable,
       t.agent_creation_selectable, t.default_enabled, d.content::text as definition,
       array(select name from tool_header where tool_id = t.id order by position) as headers
-    from tool t left join tool_definition d on d.hash = t.definition_hash
-    where ${id}::integer is null or t.id = ${id}::integer order by t.id`.execute(db)
+    from tool t left join tool_definition d on d.hash = t.definition_hash order by t.id`.execute(db)
   return rows.map(({ definition, headers, ...columns }) => {
     const variables = headerVariables(columns.id, headers)
     const custom_headers = headers.map((key, index) => ({ key, value: placeholder(variables[index] ?? '') }))
@@ -49,11 +47,9 @@ export async function exportTools(db: Kysely<Tables>, refer: Refer, id: number |
   })
 }
 
-/** The entries of all agents, or of one. */
-export async function exportAgents(db: Kysely<Tables>, refer: Refer, id: number | null = null) {
+async function exportAgents(db: Kysely<Tables>, refer: Refer) {
   const { rows } = await sql<{ state: PersonaContent & { id: number } }>`
-    select ${personaState(viewerWithValues(OPERATOR))} as state from persona p
-    where ${id}::integer is null or p.id = ${id}::integer order by p.id`.execute(db)
+    select ${personaState(viewerWithValues(OPERATOR))} as state from persona p order by p.id`.execute(db)
   const fields = ['id', ...[...COLUMNS, ...RELATIONS].map(([name]) => name)] as const
   return rows.map(({ state }) =>
     entryInWords(Object.fromEntries(fields.map(name => [name, Reflect.get(state, name)])), refer),

@@ -9,7 +9,6 @@ import type { Actor } from '../updates/audit.js'
 export function operatorActor(command: string | null = null): Actor {
   return {
     id: null,
-    name: 'agentctl',
     tokenId: null,
     requestId: `cli-${randomBytes(8).toString('hex')}`,
     clientAddress: `${userName()}@${hostname()}`,

@@ -4,7 +4,6 @@ import { joined } from '../db/transaction.js'
 import { recordAccess } from '../updates/access-events.js'
 import type { Actor } from '../updates/audit.js'
 import { canonicalUuid } from '../validation/vocabulary.js'
-import { earlierWritersEnded } from './earlier-writers.js'
 import { operatorActor } from './operator.js'
 import { Refusal } from './refusal.js'
 
@@ -76,15 +75,13 @@ export async function deactivateUser(
   email: string,
   actor: Actor = operatorActor(),
 ): Promise<boolean> {
-  const wasActive = await keepingAdministrator(db, async trx => {
+  return await keepingAdministrator(db, async trx => {
     const user = await lockUser(trx, email)
     if (!user.active) return false
     await trx.updateTable('user_account').set({ active: false }).where('id', '=', user.id).execute()
     await recordAccess(trx, actor, [{ kind: 'user', subject: user.id, action: 'deactivated' }])
     return true
   })
-  await earlierWritersEnded(db)
-  return wasActive
 }
 
 /** The email of an erased account. It is unique, and no valid address. */

@@ -4,7 +4,6 @@ import type { Scope, Tables, TokenTable, UserKind } from '../db/tables.js'
 import { joined } from '../db/transaction.js'
 import { recordAccess } from '../updates/access-events.js'
 import type { Actor } from '../updates/audit.js'
-import { earlierWritersEnded } from './earlier-writers.js'
 import { operatorActor } from './operator.js'
 import { lockUser } from './people.js'
 import { Refusal } from './refusal.js'
@@ -69,9 +68,9 @@ export async function listTokens(db: Kysely<Tables>, email: string | null = null
     .execute()
 }
 
-/** Revokes a token. When it returns, nothing is stored with it any more. Returns false if it was revoked before. Throws `Refusal`. */
+/** Revokes a token with immediate effect. Returns false if it was revoked before. Throws `Refusal`. */
 export async function revokeToken(db: Kysely<Tables>, id: number, actor: Actor = operatorActor()): Promise<boolean> {
-  const revoked = await joined(db, async trx => {
+  return await joined(db, async trx => {
     const token = await trx.selectFrom('token').select('revoked_at').where('id', '=', id).forUpdate().executeTakeFirst()
     if (token === undefined) throw new Refusal(`there is no token ${id}`)
     if (token.revoked_at !== null) return false
@@ -79,8 +78,6 @@ export async function revokeToken(db: Kysely<Tables>, id: number, actor: Actor =
     await recordAccess(trx, actor, [{ kind: 'token', subject: String(id), action: 'revoked' }])
     return true
   })
-  await earlierWritersEnded(db)
-  return revoked
 }
 
 /**

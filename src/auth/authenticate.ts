@@ -1,5 +1,4 @@
 import type { Expression } from 'kysely'
-import { markReceived } from '../db/clock.js'
 import { lit, noItems, on, queries } from '../db/statements/queries.js'
 import { type Executor, type Statement, statement } from '../db/statements/statement.js'
 import type { UserKind } from '../db/tables.js'
@@ -64,7 +63,7 @@ export async function authenticate(db: Executor, hash: Buffer, lookup: Lookup | 
   requireValid(row)
   return {
     caller: callerOf(row),
-    prefetched: row.state === null ? null : markReceived(JSON.parse(row.state) as object), // its statement determines the type
+    prefetched: row.state === null ? null : (JSON.parse(row.state) as object), // its statement determines the type
     useIsStale: row.use_is_stale,
     schemaSteps: row.schema_steps,
   }

@@ -36,11 +36,10 @@ export interface VersionedTable {
   created_at: CreatedAt
   version: Generated<number>
   field_versions: ColumnType<Record<string, number>, string | undefined, string>
+  /** The hash of the last audit row; zeros without one. */
   audit_head: Generated<Buffer>
-  audit_count: Generated<number>
+  /** The hash of the newest pruned audit row; zeros without one. */
   audit_anchor: Generated<Buffer>
-  audit_anchor_version: Generated<number>
-  audit_anchor_at: Timestamp | null
 }
 
 export interface ToolTable extends VersionedTable {
@@ -124,45 +123,31 @@ export interface AuditTable {
   version_after: number
   at: Timestamp
   actor_id: string | null
-  actor: string
   token_id: number | null
   request_id: string
   client_address: string
   command: string | null
-  /** Makes `identity_hash` impossible to guess. It is removed with the clear text when the person is erased. */
-  salt: string | null
-  /** The commitment to actor and client address, which `hash` covers instead of their text; null in rows from versions before 1.2. */
-  identity_hash: Buffer | null
   fields: string[]
   difference: JsonText<Record<string, { from: unknown; to: unknown }>> | null
   difference_bytes: number
   difference_hash: Buffer
   /** The replaced definition, which stays stored while a row refers to it. */
   definition_before: Buffer | null
-  /** The hash of the whole content after the change; null after a removal and in rows from versions before 1.2. */
-  content_hash: Buffer | null
-  previous_hash: Buffer
-  hash: Buffer
+  /** Both hashes are null in rows from versions before 3.0. */
+  previous_hash: Buffer | null
+  hash: Buffer | null
 }
 
-export interface AccessEventTable {
+interface AccessEventTable {
+  id: Generated<number>
   kind: string
   subject: string
-  number: number
   at: Timestamp
   action: string
-  actor: string
   request_id: string
   client_address: string
   command: string | null
-  salt: string | null
-  identity_hash: Buffer
-  person: string | null
-  person_salt: string | null
-  person_hash: Buffer | null
   detail: JsonText<unknown>
-  previous_hash: Buffer
-  hash: Buffer
 }
 
 interface UserGroupTable {
@@ -207,14 +192,6 @@ interface ToolDefinitionTable {
   content: JsonText<unknown>
   size_bytes: number
   created_at: CreatedAt
-}
-
-/** The newest event of each chain. `audit_upgrade_head` has those at the time of an upgrade. */
-interface ChainTable {
-  kind: string
-  subject: string
-  number: number
-  hash: Buffer
 }
 
 interface RequestKeyTable {
@@ -265,9 +242,7 @@ export interface Tables {
   persona_group: PersonaLink<{ user_group_id: number } & Level>
   token: TokenTable
   audit: AuditTable
-  access_chain: ChainTable
   access_event: AccessEventTable
-  audit_upgrade_head: ChainTable
   request_key: RequestKeyTable
   schema_requirement: SchemaRequirementTable
 }

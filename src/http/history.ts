@@ -34,7 +34,7 @@ export const HistoryEntry = Type.Object(
     }),
     actor: Type.Object({
       id: nullable(uuid()),
-      email: Type.Optional(text({ description: '`erased` once the person was erased.' })),
+      email: Type.Optional(text({ description: 'An address below `erased.invalid` once the person was erased.' })),
       command: Type.Optional(text({ description: "The operator's command: then `id` is null." })),
     }),
     request_id: text(),

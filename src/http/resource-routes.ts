@@ -166,7 +166,6 @@ function actorOf(request: FastifyRequest): Actor {
   const { caller } = request
   return {
     id: caller.userId,
-    name: caller.email,
     tokenId: caller.token.id,
     requestId: uniqueId(request),
     clientAddress: clientAddressOf(request),

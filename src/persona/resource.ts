@@ -1,13 +1,10 @@
 import { viewerParameters } from '../auth/viewer.js'
-import { markReceived } from '../db/clock.js'
 import { definitionsOf } from '../tool/definition-cache.js'
-import { auditedFields } from '../updates/field-table.js'
 import type { ResourceTypes, VersionedResource } from '../updates/resource.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
 import {
   BLANK_AGENT,
   COLUMNS,
-  CONTENT_FIELDS,
   idsOf,
   isRelation,
   linkOf,
@@ -42,8 +39,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   act: 'update',
   newRow: owner_id => ({ ...Object.fromEntries(COLUMNS.map(([name]) => [name, BLANK_AGENT[name]])), owner_id }),
   read: async (executor, id, viewer) => {
-    const row = await readState.first(executor, { ...viewer, id })
-    return row && markReceived(row.state)
+    return (await readState.first(executor, { ...viewer, id }))?.state
   },
   isVisible,
   isAlone: (state, update) => update.dryRun || !changesRelations(state, update),
@@ -78,12 +74,6 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   },
   past: pastPersona,
   replacedDefinition: () => null,
-  audited: (state, decision) => auditedPersona(decision?.after ?? state),
-}
-
-/** Returns the content of an agent for the audit hash. */
-export function auditedPersona(content: PersonaContent): unknown[] {
-  return auditedFields(CONTENT_FIELDS, content, BLANK_AGENT)
 }
 
 /** Returns the links of one relation to remove and to add. A share with a new level counts as added. */

@@ -23,8 +23,7 @@ import { type Executor, type Param, type SqlTypes, statement } from '../db/state
 import type { PersonaTable, ShareLevel, Tables } from '../db/tables.js'
 import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/pages.js'
 import { shownTools } from '../tool/snapshot.js'
-import type { AuditEntry } from '../updates/audit.js'
-import { AUDIT_TYPES, insertAudit } from '../updates/audit-rows.js'
+import { AUDIT_TYPES, type AuditEntry, insertAudit } from '../updates/audit.js'
 import { changedColumns, nextVersion } from '../updates/statements.js'
 import { isInt4 } from '../validation/vocabulary.js'
 import { COLUMNS, type Id, type IdOf, linkOf, RELATIONS, type Relation } from './fields.js'
@@ -58,7 +57,7 @@ export const writePersona = statement<WriteParameters, { version: number }>(
       .with(materialized('locked'), () =>
         queries()
           .selectFrom('persona as p')
-          .select('p.id')
+          .select(['p.id', 'p.audit_head as previous'])
           .where('p.id', '=', param('id'))
           .where('p.version', '=', param('version'))
           .where(personaAccess(param('user')), '=', param('access'))
@@ -72,9 +71,9 @@ export const writePersona = statement<WriteParameters, { version: number }>(
           .from('locked')
           .set({ ...changedColumns('p', COLUMNS, param('changed_columns')), ...nextVersion('p', param) })
           .whereRef('p.id', '=', 'locked.id')
-          .returning('p.version'),
+          .returning(['p.version', 'p.audit_head as hash', 'locked.previous']),
       )
-      .with('audited', () => insertAudit('persona', param))
+      .with('audited', () => insertAudit(param))
       .selectFrom('changed')
       .select('version'),
   true,

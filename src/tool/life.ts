@@ -1,14 +1,13 @@
-import { sql, type Transaction } from 'kysely'
-import { managesTool } from '../auth/access.js'
+import type { Transaction } from 'kysely'
 import type { Caller } from '../auth/caller.js'
-import { type ViewerParameters, viewerParameters, viewerWithValues } from '../auth/viewer.js'
+import { type ViewerParameters, viewerParameters } from '../auth/viewer.js'
 import type { Tables } from '../db/tables.js'
-import type { Actor, AuditEntry } from '../updates/audit.js'
-import { auditColumns } from '../updates/audit-rows.js'
+import type { Actor } from '../updates/audit.js'
 import type { UpdateRequest, VersionedResource } from '../updates/resource.js'
 import { type ToolTypes, toolResource } from './resource.js'
 import { requireManageable, type ToolDecision } from './rules.js'
 import type { ToolState } from './snapshot.js'
+import { removeTool } from './statements.js'
 import { requireUnused } from './tool-use.js'
 
 /** Creates tools: each is an update of a new row. */
@@ -55,9 +54,9 @@ export const toolDeletion: VersionedResource<DeletionTypes> = {
     await release(trx, id, actor, viewer)
     return decideRemoval(state)
   },
-  write: (executor, state, _, viewer, entry) => removeRow(executor as Transaction<Tables>, state, viewer, entry),
+  write: async (executor, _state, _decision, viewer, entry) =>
+    (await removeTool.first(executor, { ...viewer, ...entry }))?.version,
   replacedDefinition: state => state.definition_hash,
-  audited: (state, decision) => (decision === null ? toolResource.audited(state, null) : null),
 }
 
 /** Decides a removal. The last audit row records it, so `audit verify` knows why the tool is missing. */
@@ -72,31 +71,4 @@ export function decideRemoval(state: ToolState): ToolDecision {
     ...{ changes, definition: null, headers: null, linksOauthConfig: false, needsOrigins: false },
     notes: names.length === 0 ? [] : [`its secrets are lost: ${names.join(', ')}`],
   }
-}
-
-/** Removes the row; undefined if its version changed or the viewer may no longer manage it. */
-async function removeRow(
-  trx: Transaction<Tables>,
-  { id, version }: ToolState,
-  viewer: ViewerParameters,
-  entry: AuditEntry,
-): Promise<number | undefined> {
-  const may = viewerWithValues(viewer)
-  const removed = await trx
-    .with('removed', db =>
-      db
-        .deleteFrom('tool as t')
-        .where('t.id', '=', id)
-        .where('t.version', '=', version)
-        .where(may.grantsStand)
-        .where(viewer.user === null ? sql.lit(true) : managesTool(may))
-        .returning('t.id'),
-    )
-    .with('headers', db => db.deleteFrom('tool_header as h').using('removed').whereRef('h.tool_id', '=', 'removed.id'))
-    .selectFrom('removed')
-    .select('id')
-    .executeTakeFirst()
-  if (removed === undefined) return undefined
-  await trx.insertInto('audit').values(auditColumns(entry)).execute()
-  return entry.version_after
 }

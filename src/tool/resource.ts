@@ -1,17 +1,16 @@
 import type { Kysely } from 'kysely'
 import { type ViewerParameters, viewerParameters } from '../auth/viewer.js'
-import { markReceived } from '../db/clock.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
 import { originsOf } from '../definition/index.js'
 import { SnapshotTooLarge, VersionGone, VersionNotFound } from '../errors.js'
-import { auditedFields, sameValue } from '../updates/field-table.js'
+import { sameValue } from '../updates/field-table.js'
 import { readPast } from '../updates/read.js'
 import type { PastValues, ResourceTypes, VersionedResource } from '../updates/resource.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
 import { isInt4 } from '../validation/vocabulary.js'
 import { definitionsOf, definitionText, factsOf, noteFacts } from './definition-cache.js'
-import { BLANK_TOOL, COLUMNS, type ToolContent } from './fields.js'
+import { BLANK_TOOL, COLUMNS } from './fields.js'
 import { type Header, shownHeaders } from './headers.js'
 import { decideTool, type PlannedHeader, type References, type ToolDecision, type ToolUpdate } from './rules.js'
 import { renderTool, type ToolState } from './snapshot.js'
@@ -29,8 +28,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
   act: 'update',
   newRow: user_id => ({ ...BLANK_TOOL, user_id }),
   read: async (executor, id, viewer) => {
-    const row = await readState.first(executor, { ...viewer, id })
-    return row && markReceived(row.state)
+    return (await readState.first(executor, { ...viewer, id }))?.state
   },
   isVisible: () => true, // tools are not secret to a signed-in caller (DECISIONS section 6)
   isAlone: (state, { dryRun, fields }) => dryRun || !changesLinks(state, fields),
@@ -76,7 +74,6 @@ export const toolResource: VersionedResource<ToolTypes> = {
     return renderTool({ ...state, headers: managed_as === null ? null : headers }, text)
   },
   replacedDefinition: (state, { definition }) => (definition === null ? null : state.definition_hash),
-  audited: (state, decision) => auditedTool(decision?.after ?? state, decision?.headers ?? state.headers),
   past: pastTool,
 }
 
@@ -107,13 +104,6 @@ async function pastTool(db: Executor, state: ToolState, values: PastValues, view
   const { name = null } = (await readOauthConfig.first(db, { ...viewer, id })) ?? {}
   const notes = name === null ? [`left out, deleted since or not visible to you: OAuth configuration ${id}`] : []
   return { state: { ...then, oauth_config_id: name === null ? null : id, oauth_config_name: name }, notes }
-}
-
-/** Returns the content of a tool for the audit hash: the definition as its hash, header values as masks. */
-export function auditedTool(content: ToolContent, headers: readonly { name: string; mask: string }[]): unknown[] {
-  const marks = headers.map(({ name, mask }) => [name, mask])
-  const columns = COLUMNS.map(([column]) => column)
-  return [auditedFields(columns, content, BLANK_TOOL), content.definition_hash, marks]
 }
 
 /** True if the decision depends on where the stored definition's calls go: secrets stay with a new definition, or arrive. */

@@ -22,8 +22,7 @@ import {
 import { type Param, type SqlTypes, statement } from '../db/statements/statement.js'
 import type { ToolTable } from '../db/tables.js'
 import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/pages.js'
-import type { AuditEntry } from '../updates/audit.js'
-import { AUDIT_TYPES, insertAudit } from '../updates/audit-rows.js'
+import { AUDIT_TYPES, type AuditEntry, insertAudit, nextHash } from '../updates/audit.js'
 import { changedColumns, nextVersion } from '../updates/statements.js'
 import { COLUMNS } from './fields.js'
 import { type ToolState, toolState } from './snapshot.js'
@@ -107,17 +106,48 @@ function writeStatement(hasDefinition: boolean) {
               ...nextVersion('t', param),
             })
             .whereRef('t.id', '=', 'locked.id')
-            .returning('t.version'),
+            .returning(['t.version', 't.audit_head as hash', 'locked.previous']),
         )
       const parts = {
         ...(hasDefinition && { stored_definitions: storeDefinitions(param) }),
-        audited: insertAudit('tool', param),
+        audited: insertAudit(param),
       }
       return withParts(changed, parts).selectFrom('changed').select('version').$castTo<{ version: number }>()
     },
     true,
   )
 }
+
+/** Removes a tool with its headers, and adds its audit row, if version and rights are those of the decision. */
+export const removeTool = statement<ViewerParameters & AuditEntry, { version: number }>(
+  'tool_remove',
+  { ...VIEWER_TYPES, ...AUDIT_TYPES },
+  param => {
+    const viewer = viewerOf(param)
+    return queries()
+      .with('changed', db =>
+        db
+          .deleteFrom('tool as t')
+          .where('t.id', '=', param('resource_id'))
+          .where('t.version', '=', tool(param('version_after'), '-', lit(1)))
+          .where(grantsStand(param))
+          .where(or([tool(viewer.user, 'is', null), managesTool(viewer)]))
+          .returning(({ ref }) => [
+            't.id',
+            't.audit_head as previous',
+            nextHash(param, ref('t.audit_head')).as('hash'),
+            named(param('version_after'), 'version'),
+          ]),
+      )
+      .with('headers', db =>
+        db.deleteFrom('tool_header as h').using('changed').whereRef('h.tool_id', '=', 'changed.id'),
+      )
+      .with('audited', () => insertAudit(param))
+      .selectFrom('changed')
+      .select('version')
+  },
+  true,
+)
 
 /** SQL: the tool `t` if it is unchanged since the decision. Locks it without waiting. */
 function lockedTool(param: Param<WriteParameters>) {
@@ -128,7 +158,7 @@ function lockedTool(param: Param<WriteParameters>) {
     .where(({ eb }) => or([eb('o.id', '=', eb.ref('t.oauth_config_id')), isLinkable(viewer)]))
   return queries()
     .selectFrom('tool as t')
-    .select('t.id')
+    .select(['t.id', 't.audit_head as previous'])
     .where('t.id', '=', param('id'))
     .where('t.version', '=', param('version'))
     .where('t.secrets_generation', '=', param('secrets_generation'))

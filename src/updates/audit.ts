@@ -1,12 +1,12 @@
-import { hash, randomUUID } from 'node:crypto'
-import type { Selectable } from 'kysely'
-import { instantText, instantUs } from '../db/clock.js'
-import type { AuditTable, ResourceKind } from '../db/tables.js'
+import { hash } from 'node:crypto'
+import { type Expression, sql } from 'kysely'
+import { bytesOf, hexOf, instant, lit, named, on, queries } from '../db/statements/queries.js'
+import type { Param, SqlTypes } from '../db/statements/statement.js'
+import type { ResourceKind } from '../db/tables.js'
 
-/** The author of a change, for the audit trail. `name` is an email, or `agentctl` for a change by the operator. */
+/** The author of a change, for the audit trail. The operator has no id. */
 export interface Actor {
   id: string | null
-  name: string
   tokenId: number | null
   requestId: string
   clientAddress: string
@@ -21,87 +21,99 @@ export interface Change {
   to: unknown
 }
 
-/** The resource before the change. `audit_head` is the hash of its last audit row in hex; `made_at` is the time of that version, if known. */
-interface ChainEnd {
-  kind: ResourceKind
-  id: number
-  version: number
-  audit_head: string
-  made_at?: string | null
+/** A new audit row, without what the writing statement adds: its time and its place in the chain. */
+export interface AuditEntry {
+  resource_kind: ResourceKind
+  resource_id: number
+  version_after: number
+  actor_id: string | null
+  token_id: number | null
+  request_id: string
+  client_address: string
+  command: string | null
+  fields: string[]
+  /** The changes as JSON text. */
+  difference: string
+  /** The hash of the replaced definition in hex. The definition stays stored while an audit row names it. */
+  definition_before: string | null
 }
 
-/** The type of a column as the program reads it: bytes are hex. */
-export type Shown<Value> = Value extends Buffer ? string : Value
-
-/** An audit row as it is stored, without its difference. Bytes are hex, `at` is UTC with microseconds. */
-export type StoredRow = {
-  [Column in Exclude<keyof AuditTable, 'difference'>]: Shown<Selectable<AuditTable>[Column]>
+export const AUDIT_TYPES: SqlTypes<AuditEntry> = {
+  resource_kind: 'text',
+  resource_id: 'integer',
+  version_after: 'integer',
+  actor_id: 'uuid',
+  token_id: 'integer',
+  request_id: 'text',
+  client_address: 'text',
+  command: 'text',
+  fields: 'text[]',
+  difference: 'json',
+  definition_before: 'text',
 }
 
-/** A new audit row, before any pruning or erasure. `difference` is JSON text. */
-export type AuditEntry = StoredRow & { difference: string; salt: string; identity_hash: string }
+/** SQL: the email of an audit row's author, `agentctl` for the operator. */
+export const AUTHOR = sql<string>`coalesce(
+  (select u.email from user_account u where u.id = actor_id), actor_id::text, 'agentctl')`
 
-export const GENESIS_HASH = '0'.repeat(64)
+/** SQL: the audit rows of a resource, as `a`. */
+export function changesOf(kind: ResourceKind, id: Expression<number>) {
+  return queries().selectFrom('audit as a').where('a.resource_kind', '=', lit(kind)).where('a.resource_id', '=', id)
+}
 
-/**
- * Makes the audit row of one change, linked to the previous row of the same resource. Its hash covers only the hash of the difference and a
- * salted commitment to the author, so that both can be removed and the chain still verifies (DECISIONS section 10).
- */
-export function auditEntry(
-  end: ChainEnd,
-  changes: Change[],
-  actor: Actor,
-  atMs: number,
-  /** Hashes in hex. A stored definition is kept while an audit row names it as `definitionBefore`. */
-  content: { definitionBefore: string | null; contentHash: string | null },
-): AuditEntry {
-  const difference = JSON.stringify(Object.fromEntries(changes.map(({ field, from, to }) => [field, { from, to }])))
-  const salt = randomUUID()
-  const entry = {
-    resource_kind: end.kind,
-    resource_id: end.id,
-    version_before: end.version,
-    version_after: end.version + 1,
-    at: auditTime(atMs, end.made_at ?? null),
-    actor_id: actor.id,
-    actor: actor.name,
-    token_id: actor.tokenId,
-    request_id: actor.requestId,
-    client_address: actor.clientAddress,
-    command: actor.command,
-    salt,
-    identity_hash: commitment(salt, actor.name, actor.clientAddress),
-    fields: changes.map(change => change.field),
-    difference,
-    difference_bytes: Buffer.byteLength(difference),
-    difference_hash: sha256(difference),
-    definition_before: content.definitionBefore,
-    content_hash: content.contentHash,
-    previous_hash: end.audit_head,
+/** The columns that the hash of an audit row covers: none that pruning or erasure takes. */
+type Hashed =
+  | ('previous_hash' | 'resource_kind' | 'resource_id' | 'version_before' | 'version_after' | 'at')
+  | ('actor_id' | 'token_id' | 'command' | 'fields' | 'difference_hash')
+
+/** SQL: the hash of an audit row with these columns. */
+export function auditHash(of: (column: Hashed) => Expression<unknown>) {
+  const hex = (column: Hashed) => hexOf(of(column) as Expression<Buffer>)
+  const time = instant(of('at') as Expression<string>)
+  const place = [of('resource_kind'), of('resource_id'), of('version_before'), of('version_after')]
+  const author = [of('actor_id'), of('token_id'), of('command')]
+  const parts = [hex('previous_hash'), ...place, time, ...author, of('fields'), hex('difference_hash')]
+  return digestOf(sql`json_build_array(${sql.join(parts)})::text`)
+}
+
+/** SQL: the columns of a new audit row, without the hashes of its chain. All parts of a statement have the same time. */
+function newRow(param: Param<AuditEntry>) {
+  const names = Object.keys(AUDIT_TYPES) as (keyof AuditEntry)[]
+  const sent = Object.fromEntries(names.map(name => [name, param(name)])) as Record<
+    keyof AuditEntry,
+    Expression<unknown>
+  >
+  const difference = on().cast<string>(param('difference'), 'text')
+  return {
+    ...sent,
+    definition_before: bytesOf(param('definition_before')),
+    version_before: on()(param('version_after'), '-', lit(1)),
+    at: sql<string>`statement_timestamp()`,
+    difference_hash: digestOf(difference),
+    difference_bytes: sql<number>`octet_length(${difference})`,
   }
-  return Object.assign(entry, { hash: auditHash(entry) })
 }
 
-/** The time of an audit row. It is always later than `after`, even if the database's clock was set back: versions are looked up by time. */
-export function auditTime(atMs: number, after: string | null): string {
-  return instantText(Math.max(Math.floor(atMs * 1_000), after ? instantUs(after) + 1 : 0))
+/** SQL: the hash of the new audit row after a row with the hash `previous`. */
+export function nextHash(param: Param<AuditEntry>, previous: Expression<Buffer>) {
+  const row = { ...newRow(param), previous_hash: previous }
+  return auditHash(column => row[column])
 }
 
-/** The hash of an audit row in hex. It leaves out `definition_before`, which pruning removes together with the difference. */
-export function auditHash(entry: Omit<StoredRow, 'salt' | 'definition_before' | 'hash'>): string {
-  const { resource_kind, resource_id, version_before, version_after, at, actor_id, identity_hash, token_id } = entry
-  const { request_id, command, difference_bytes, content_hash, fields, difference_hash, previous_hash } = entry
-  return sha256(
-    JSON.stringify([
-      ...[resource_kind, resource_id, version_before, version_after, at, actor_id, identity_hash, token_id, request_id],
-      ...[command, difference_bytes, content_hash, fields, difference_hash, previous_hash],
-    ]),
-  )
+/** SQL: inserts the audit row of the row that the statement changed, which is in `changed` with `nextHash`; nothing if it changed none. */
+export function insertAudit(param: Param<AuditEntry>) {
+  const values = newRow(param)
+  const columns = Object.entries<Expression<unknown>>(values).map(([name, value]) => named(value, name))
+  const row = queries<{ changed: { previous: Buffer; hash: Buffer } }>().selectFrom('changed')
+  return queries()
+    .insertInto('audit')
+    .columns([...(Object.keys(values) as (keyof typeof values)[]), 'previous_hash', 'hash'])
+    .expression(row.select([...columns, 'changed.previous', 'changed.hash']))
 }
 
-/** A salted hash in hex of texts that may have to be erased later. Without the salt the texts cannot be guessed from it. */
-export function commitment(salt: string, ...texts: readonly string[]): string {
-  return sha256(JSON.stringify([salt, ...texts]))
+/** SQL: SHA-256 of a text's UTF-8 bytes. */
+export function digestOf(text: Expression<string>) {
+  return sql<Buffer>`sha256(convert_to(${text}, 'UTF8'))`
 }
 
 /** SHA-256 of a text's UTF-8 bytes, in hex. */

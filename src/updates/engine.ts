@@ -1,16 +1,14 @@
 import type { Kysely, Transaction } from 'kysely'
 import { OPERATOR, type ViewerParameters, viewerParameters } from '../auth/viewer.js'
-import { databaseTimeMs } from '../db/clock.js'
 import { CommitUnknown } from '../db/connection/database-error.js'
 import { withRetries } from '../db/connection/retry.js'
-import { bytesOf, queries } from '../db/statements/queries.js'
+import { queries } from '../db/statements/queries.js'
 import { statement } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
 import { inTransaction } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
 import { ResourceNotFound, TRY_AGAIN, Unavailable, UnknownRedaction } from '../errors.js'
-import { type Actor, type AuditEntry, auditEntry, type Change, sha256 } from './audit.js'
-import { AUDIT_TYPES } from './audit-rows.js'
+import { type Actor, AUDIT_TYPES, type AuditEntry, type Change } from './audit.js'
 import { fillKey, takeKey } from './idempotency.js'
 import { insertBlank, lockRow, nextId } from './new-row.js'
 import { isStale, overwrittenBy, requirePrecondition } from './precondition.js'
@@ -187,19 +185,27 @@ async function answerOf<T extends ResourceTypes>(
   return { snapshot, id: state.id, version: state.version, decision, overwritten }
 }
 
-/** The audit row of a decision. Its time is later than that of the previous version. */
+/** The audit row of a decision. */
 function entryOf<T extends ResourceTypes>(
   resource: VersionedResource<T>,
   state: T['State'],
   decision: T['Decision'],
   actor: Actor,
 ): AuditEntry {
-  const audited = resource.audited(state, decision)
-  const contentHash = audited && sha256(JSON.stringify(audited))
-  const content = { definitionBefore: resource.replacedDefinition(state, decision), contentHash }
-  const end = { kind: resource.kind, ...state }
   const { changes, command = actor.command } = decision
-  return auditEntry(end, changes, { ...actor, command }, databaseTimeMs(state), content)
+  return {
+    resource_kind: resource.kind,
+    resource_id: state.id,
+    version_after: state.version + 1,
+    actor_id: actor.id,
+    token_id: actor.tokenId,
+    request_id: actor.requestId,
+    client_address: actor.clientAddress,
+    command,
+    fields: changes.map(change => change.field),
+    difference: JSON.stringify(Object.fromEntries(changes.map(({ field, from, to }) => [field, { from, to }]))),
+    definition_before: resource.replacedDefinition(state, decision),
+  }
 }
 
 /** Finds out whether a write was applied, and answers it if it was. Throws `Unavailable` otherwise. */
@@ -230,7 +236,7 @@ function waysToRepeat<T extends ResourceTypes>({ resource: { act }, request: { k
   )
 }
 
-/** Returns a row if exactly this audit row was stored: its hash covers the time and all rows before it. */
+/** Returns a row if exactly this audit row was stored: no other request has its id. */
 const auditRow = statement<AuditEntry, { version_after: number }>('audit_row', AUDIT_TYPES, param =>
   queries()
     .selectFrom('audit')
@@ -238,5 +244,5 @@ const auditRow = statement<AuditEntry, { version_after: number }>('audit_row', A
     .where('resource_kind', '=', param('resource_kind'))
     .where('resource_id', '=', param('resource_id'))
     .where('version_after', '=', param('version_after'))
-    .where('hash', '=', bytesOf(param('hash'))),
+    .where('request_id', '=', param('request_id')),
 )

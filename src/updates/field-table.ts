@@ -76,15 +76,6 @@ export function inOrder<Name extends string, Value>(
   return named.sort(([a], [b]) => place(a) - place(b))
 }
 
-/** The name and value of each field that is not blank, for the content hash. A field that is added later changes no stored hash. */
-export function auditedFields<Content extends object>(
-  fields: readonly (keyof Content & string)[],
-  content: Content,
-  blank: Content,
-): [field: string, value: unknown][] {
-  return fields.filter(field => !sameValue(content[field], blank[field])).map(field => [field, content[field]])
-}
-
 /** Equality of stored values. Lists and records are compared by their JSON text, whose key order is fixed. */
 export function sameValue(a: unknown, b: unknown): boolean {
   if (a === b || typeof a !== 'object' || typeof b !== 'object') return a === b

@@ -4,7 +4,7 @@ import { viewerParameters } from '../auth/viewer.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
 import { ResourceNotFound } from '../errors.js'
 import { INT4_MAX } from '../validation/vocabulary.js'
-import { sha256 } from './audit.js'
+import { AUTHOR, sha256 } from './audit.js'
 import { inOneSnapshot } from './read.js'
 import type { Job, ReadRequest, ResourceTypes } from './resource.js'
 
@@ -15,7 +15,7 @@ export interface HistoryRow {
   version: number
   version_before: number
   at: string
-  actor: string
+  author: string
   actor_id: string | null
   command: string | null
   request_id: string
@@ -77,41 +77,28 @@ export interface HistoryPage {
 /** A page ends early once its rows and their replaced definitions have this many bytes. */
 const PAGE_BYTES_MAX = 4 * 2 ** 20
 
-/** Reads a page of a history. Rows of an earlier tool with the same id are left out unless `withOthers`. */
+/** Reads a page of a history. Rows of an earlier tool with the same id are left out. */
 export async function readHistory(
   db: Kysely<Tables>,
   kind: ResourceKind,
   id: number,
   { limit, before = INT4_MAX }: AskedHistory,
-  withOthers = false,
 ): Promise<HistoryPage> {
   const ofResource = db.selectFrom('audit').where('resource_kind', '=', kind).where('resource_id', '=', id)
-  const { removed, pruned } = await ofResource
+  const { removed, pruned, oldest } = await ofResource
     .select(({ fn, eb }) => [
+      fn.min('version_before').as('oldest'),
       fn.coalesce(fn.max('version_after').filterWhere('difference', 'is', null), eb.lit(0)).as('pruned'),
       fn
         .coalesce(fn.max('version_after').filterWhere(eb(eb.val('removed'), '=', fn.any('fields'))), eb.lit(0))
         .as('removed'),
     ])
     .executeTakeFirstOrThrow()
-  const row = await db
-    .selectFrom(kind)
-    .select(['version', 'audit_anchor_version as anchor'])
-    .where('id', '=', id)
-    .executeTakeFirst()
+  const row = await db.selectFrom(kind).select('version').where('id', '=', id).executeTakeFirst()
   const newest = ofResource
-    .select([
-      'version_after as version',
-      'version_before',
-      'at',
-      'actor',
-      'actor_id',
-      'command',
-      'request_id',
-      'fields',
-    ])
-    .select(['difference', 'difference_bytes', 'definition_before'])
-    .where('version_after', '>', withOthers ? 0 : removed)
+    .select(['version_after as version', 'version_before', 'at', AUTHOR.as('author'), 'actor_id', 'command'])
+    .select(['request_id', 'fields', 'difference', 'difference_bytes', 'definition_before'])
+    .where('version_after', '>', removed)
     .where('version_after', '<', before)
     .orderBy('version_after', 'desc')
     .limit(limit + 1)
@@ -129,13 +116,13 @@ export async function readHistory(
     })
   const read = await db
     .selectFrom(sized.as('a'))
-    .select(['version', 'version_before', 'at', 'actor', 'actor_id', 'command', 'request_id', 'fields', 'difference'])
+    .select(['version', 'version_before', 'at', 'author', 'actor_id', 'command', 'request_id', 'fields', 'difference'])
     .select(({ cast }) => cast<number>('found', 'integer').as('found'))
     .where('bytes_before', '<=', PAGE_BYTES_MAX)
     .orderBy('version', 'desc')
     .limit(limit)
     .execute()
-  const keptFrom = Math.max(pruned, row?.anchor ?? 0, removed + 1)
+  const keptFrom = Math.max(pruned, oldest ?? row?.version ?? 0, removed + 1)
   const current = row?.version ?? read[0]?.version
   return { rows: read, hasMore: (read[0]?.found ?? 0) > read.length, keptFrom, removed, current }
 }
@@ -157,12 +144,12 @@ export async function historyOf<T extends ResourceTypes, Shown>(
 }
 
 /** Matches the `command` of an audit row that a restore made, by `agentctl` (before and since 2.1) or by the service. */
-const RESTORES = /^(?:agentctl (?:rollback|agent restore|tool restore)|restore )/
+export const RESTORES = /^(?:agentctl (?:rollback|agent restore|tool restore)|restore )/
 
 /** The history entry of a row, with its changes. */
 export function entryOf(row: HistoryRow, { removed }: HistoryPage, changes: ShownChange[] | undefined): HistoryEntry {
-  const { version, at, actor, actor_id: id, command, request_id, fields, difference } = row
-  const by = id === null ? { id, command: command ?? actor } : { id, email: actor }
+  const { version, at, author, actor_id: id, command, request_id, fields, difference } = row
+  const by = id === null ? { id, command: command ?? author } : { id, email: author }
   return {
     version,
     at,

@@ -2,7 +2,6 @@ import { type Insertable, type Kysely, sql, type Transaction } from 'kysely'
 import { queries } from '../db/statements/queries.js'
 import { statement } from '../db/statements/statement.js'
 import type { PersonaTable, ResourceKind, Tables, ToolTable } from '../db/tables.js'
-import { readMarks, UNPRUNED } from './prune.js'
 import type { ResourceTypes, VersionedResource } from './resource.js'
 
 /** Takes the next id of this kind from the sequence. The id is used up even if the transaction fails. */
@@ -26,9 +25,7 @@ export async function insertBlank(
   id: number,
   owner: string | null,
 ): Promise<boolean> {
-  const { version, head, anchor_version, anchor } = await endOfChain(trx, kind, id)
-  const chain = { audit_count: version, audit_head: head, audit_anchor_version: anchor_version, audit_anchor: anchor }
-  const row: unknown = { ...newRow(owner), ...chain, id, version } // the table of fields names every column and its blank
+  const row: unknown = { ...newRow(owner), ...(await endOfChain(trx, kind, id)), id } // the table of fields names every column and its blank
   const insert =
     kind === 'persona'
       ? trx.insertInto('persona').values(row as Insertable<PersonaTable>)
@@ -39,24 +36,17 @@ export async function insertBlank(
   return numInsertedOrUpdatedRows > 0n
 }
 
-/** The end of the chain of an id, and the start of its remaining rows. If all were pruned, the newest pruning mark has both. */
+/** The version and the hashes at which the chain of an id ends, and those at which its remaining rows begin; of a new id the start of a chain. */
 async function endOfChain(trx: Transaction<Tables>, kind: ResourceKind, id: number) {
-  const rows = trx
-    .selectFrom('audit')
-    .select(['version_before as anchor_version', 'previous_hash as anchor', 'version_after as version', 'hash as head'])
-    .where('resource_kind', '=', kind)
-    .where('resource_id', '=', id)
-    .limit(1)
-  const last = await rows.orderBy('version_after', 'desc').executeTakeFirst()
-  if (last !== undefined) {
-    const { anchor_version, anchor } = await rows.orderBy('version_after').executeTakeFirstOrThrow()
-    return { ...last, anchor_version, anchor }
-  }
-  const subject = `${kind}:${id}`
-  const { anchor_version: version, anchor_hash } = (await readMarks(trx, [subject])).get(subject) ?? UNPRUNED
-  const head = Buffer.from(anchor_hash, 'hex')
-  return { version, head, anchor_version: version, anchor: head }
+  const rows = trx.selectFrom('audit').where('resource_kind', '=', kind).where('resource_id', '=', id).limit(1)
+  const last = await rows.select(['version_after', 'hash']).orderBy('version_after', 'desc').executeTakeFirst()
+  const hashed = rows.select('previous_hash').where('hash', 'is not', null).orderBy('version_after')
+  const first = await hashed.executeTakeFirst()
+  const [audit_head, audit_anchor] = [last?.hash ?? NO_HASH, first?.previous_hash ?? NO_HASH]
+  return { version: last?.version_after ?? 0, audit_head, audit_anchor }
 }
+
+const NO_HASH = Buffer.alloc(32)
 
 /** Locks a row against other writers until the transaction ends. False if the row does not exist. */
 export async function lockRow(

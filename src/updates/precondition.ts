@@ -1,7 +1,7 @@
 import type { Kysely } from 'kysely'
 import type { Tables } from '../db/tables.js'
 import { type FieldChange, PreconditionFailed, Refused, VersionGone, VersionNotFound } from '../errors.js'
-import type { Change } from './audit.js'
+import { AUTHOR, type Change } from './audit.js'
 import { sameValue } from './field-table.js'
 import { readPast } from './read.js'
 import type { Decision, RecentChange, UpdateRequest, VersionedState } from './resource.js'
@@ -88,12 +88,12 @@ async function changesSince(
     .where('version_after', '>', since)
     .orderBy('version_after', 'asc')
     .limit(CHANGES_READ_MAX)
-    .select(['version_before', 'version_after', 'fields', 'actor', 'actor_id', 'at'])
+    .select(['version_before', 'version_after', 'fields', AUTHOR.as('author'), 'actor_id', 'at'])
     .execute()
   const [first] = rows
   if (first?.version_before !== since || rows.length === CHANGES_READ_MAX) return { changed: null, applied: 'unknown' }
   const last = new Map<string, FieldChange>()
-  for (const row of rows) for (const field of row.fields) last.set(field, { field, by: row.actor, at: row.at })
+  for (const row of rows) for (const field of row.fields) last.set(field, { field, by: row.author, at: row.at })
   const changed = [...last.values()]
   if (actor.id === null || first.actor_id !== actor.id) return { changed, applied: 'none' }
   if (wanted === undefined) return { changed, applied: 'unknown' }

@@ -61,21 +61,21 @@ export async function readPast(
   version: number,
 ): Promise<PastValues> {
   const name = `${NOUN[kind]} ${id}`
-  const found = db.selectFrom(kind).select(['version as current', 'audit_anchor_version as kept_from'])
-  const row = await found.where('id', '=', id).executeTakeFirst()
+  const row = await db.selectFrom(kind).select('version').where('id', '=', id).executeTakeFirst()
   if (row === undefined) throw new ResourceNotFound(kind)
-  const { current, kept_from } = row
+  const changesOfRow = db.selectFrom('audit as a').where('a.resource_kind', '=', kind).where('a.resource_id', '=', id)
+  const { oldest } = await changesOfRow
+    .select(({ fn }) => fn.min('a.version_before').as('oldest'))
+    .executeTakeFirstOrThrow()
+  const { version: current } = row
+  const kept_from = oldest ?? current
   if (version < 1 || version > current) throw new VersionNotFound(`The versions of ${name} go to ${current}.`)
   if (version < kept_from)
     throw new VersionGone(
       'pruned',
       `The history of ${name} is kept from version ${kept_from} on (AUDIT_RETENTION_DAYS).`,
     )
-  const since = db
-    .selectFrom('audit as a')
-    .where('a.resource_kind', '=', kind)
-    .where('a.resource_id', '=', id)
-    .where('a.version_after', '>', version)
+  const since = changesOfRow.where('a.version_after', '>', version)
   const changes = await since
     .crossJoinLateral(({ fn }) => fn<{ key: string; value: unknown }>('json_each', ['a.difference']).as('change'))
     .select(['change.key', sql`change.value -> 'from'`.as('from')])

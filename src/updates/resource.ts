@@ -18,22 +18,15 @@ export interface RecentChange {
   age_s: number
 }
 
-/** An agent or a tool as one statement read it. Times are milliseconds, hashes are hex. */
+/** An agent or a tool as one statement read it. */
 export interface VersionedState {
   id: number
   /** Empty only in a new row that has no version yet. */
   name: string
   version: number
-  audit_head: string
-  /** The time of this version; null if neither an audit row nor the pruning anchor has it. */
-  made_at: string | null
   /** The version in which each field last changed. */
   field_versions: Record<string, number>
   recent: RecentChange[]
-  /** The database's clock at the read. */
-  read_at_ms: number
-  /** This process's monotonic clock when the state arrived. With `read_at_ms` it gives the database's time at any later moment. */
-  received_ms: number
 }
 
 /** The changes of an allowed request. Each kind of resource adds what its statements and warnings need. */
@@ -142,8 +135,6 @@ export interface VersionedResource<T extends ResourceTypes> {
   ): Promise<{ state: T['State']; notes: string[] }>
   /** The hash of the replaced tool definition. The audit row keeps it stored. */
   replacedDefinition(state: T['State'], decision: T['Decision']): string | null
-  /** The values covered by the content hash, in a fixed order: after the decision, or as stored if it is null. */
-  audited(state: T['State'], decision: T['Decision'] | null): readonly unknown[] | null
 }
 
 /** A request with its dependencies. */

@@ -2,9 +2,7 @@ import type { AliasableExpression, Expression, Generated } from 'kysely'
 import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
 import {
   ago,
-  bytesOf,
   columnsOf,
-  hexOf,
   instant,
   lit,
   member,
@@ -17,8 +15,7 @@ import {
 } from '../db/statements/queries.js'
 import type { Param } from '../db/statements/statement.js'
 import type { ResourceKind, VersionedTable } from '../db/tables.js'
-import type { AuditEntry, Change } from './audit.js'
-import { changesOf } from './audit-rows.js'
+import { AUTHOR, type AuditEntry, type Change, changesOf, nextHash } from './audit.js'
 import type { AnyColumnField, SqlType } from './field-table.js'
 import type { RecentChange, VersionedState } from './resource.js'
 
@@ -40,20 +37,11 @@ export function versionedState<State extends VersionedState>(
   const own = {
     id: row('id'),
     version: row('version'),
-    audit_head: hexOf(row('audit_head')),
     field_versions: row('field_versions'),
-    made_at: instant(madeAt(kind, row)),
     recent: recentChanges(kind, row, user),
-    read_at_ms: eb(seconds(NOW), '*', lit(1000)),
   }
   const columns = Object.entries<Expression<unknown>>({ ...own, ...members }).map(([name, value]) => named(value, name))
   return jsonObjectFrom(queries().selectNoFrom(columns)).$castTo<State>()
-}
-
-/** SQL: the time of the row's version, from its audit row or the pruning anchor; null if neither has it. */
-function madeAt(kind: ResourceKind, row: VersionedRow): Expression<string> {
-  const made = changesOf(kind, row('id')).select('a.at').where('a.version_after', '=', row('version'))
-  return fn('greatest', [row('audit_anchor_at'), made])
 }
 
 /** SQL: a column as states and audit rows have it. A timestamp is UTC text with microseconds. */
@@ -67,8 +55,7 @@ export function nextVersion(alias: string, param: Param<AuditEntry & { field_ver
   return {
     version: eb(row('version'), '+', lit(1)),
     field_versions: eb(row('field_versions'), '||', param('field_versions') as Expression<never>).$castTo<string>(), // both are JSON
-    audit_head: bytesOf(param('hash')),
-    audit_count: eb(row('audit_count'), '+', lit(1)),
+    audit_head: nextHash(param, row('audit_head')),
   }
 }
 
@@ -114,10 +101,10 @@ function recentChanges(kind: ResourceKind, row: VersionedRow, user: Expression<s
   const change = changesOf(kind, row('id')).where('a.version_after', '=', version).offset(lit(0))
   const recent = queries()
     .selectFrom(fn<{ key: string; value: string }>('jsonb_each_text', [row('field_versions')]).as('last_change'))
-    .crossJoinLateral(change.select(['a.actor', 'a.actor_id', 'a.at']).as('a'))
+    .crossJoinLateral(change.select(['a.actor_id', 'a.at']).select(AUTHOR.as('author')).as('a'))
     .select(({ eb }) => {
       const age = fn<number>('floor', [seconds(eb(NOW, '-', eb.ref('a.at')))])
-      return ['last_change.key as field', 'a.actor as by', fn<number>('greatest', [lit(0), age]).as('age_s')]
+      return ['last_change.key as field', 'a.author as by', fn<number>('greatest', [lit(0), age]).as('age_s')]
     })
     .where('a.at', '>', ago('15 minutes')) // DECISIONS section 8
     .where('a.actor_id', 'is distinct from', user)

@@ -4,13 +4,11 @@ import { hostname, tmpdir, userInfo } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
 import type { ListedChange } from '../../src/admin/audit-list.js'
-import { operatorActor } from '../../src/admin/operator.js'
-import { recordAccess } from '../../src/updates/access-events.js'
 import { agentctl as agentctlOf } from '../cli/agentctl.js'
 import { DEFINITION } from '../matrix-organisation.js'
 import { worldDatabase } from '../world.js'
 
-const { database, url } = await worldDatabase(t)
+const { url } = await worldDatabase(t)
 const folder = mkdtempSync(join(tmpdir(), 'access-events-'))
 t.teardown(() => rmSync(folder, { recursive: true }))
 const agentctl = async (...args: string[]) => {
@@ -65,10 +63,9 @@ t.test(
     t.match(grant, {
       person: nora,
       detail: { kind: 'person', active: true, permissions: ['basic', 'manage:actions'] },
-      hash: /^[0-9a-f]{64}$/,
     })
     const shown = await agentctl('audit', 'list', '--kind', 'token', '--since', since)
-    t.match(shown, /token:\d+ +1 +created +nora@example.com +agentctl/)
+    t.match(shown, /token:\d+ +- +created +nora@example.com +agentctl/)
     t.notMatch(JSON.stringify(await listed('--since', since)), token.token, 'no token stands in the trail')
   },
 )
@@ -134,31 +131,4 @@ t.test('refused and repeated commands leave no event', async t => {
   const again = await agentctl('user', 'deactivate', 'omar@example.com')
   t.equal(again, 'nothing changed: omar@example.com is inactive already\n')
   t.equal((await listed('--limit', '10000')).length, before)
-})
-
-t.test('events of one subject that are made at once stand in one chain without a gap', async t => {
-  const actor = operatorActor('test')
-  const writers = Array.from({ length: 20 }, (_, writer) =>
-    database.db.transaction().execute(trx =>
-      recordAccess(trx, actor, [
-        { kind: 'keys', subject: `w${writer}`, action: 'a' },
-        { kind: 'keys', subject: 'shared', action: 'b' },
-        { kind: 'keys', subject: 'shared', action: 'c' },
-      ]),
-    ),
-  )
-  await Promise.all(writers)
-  const rows = await database.db
-    .selectFrom('access_event')
-    .select(['number', 'previous_hash', 'hash'])
-    .where('subject', '=', 'shared')
-    .orderBy('number')
-    .execute()
-  t.same(
-    rows.map(row => row.number),
-    Array.from({ length: 40 }, (_, index) => index + 1),
-  )
-  for (const [index, row] of rows.entries()) {
-    if (index > 0) t.same(row.previous_hash, rows[index - 1]?.hash)
-  }
 })

@@ -71,8 +71,7 @@ t.test('75: the connection is lost at the commit: whether it is stored is not kn
   }
   const cases: [line: string, env?: Record<string, string>][] = [
     [`apply ${document}`],
-    ['agent restore 2 --version 1'],
-    ['tool restore 10 --version 1'],
+    ['agent owner 2 --to carol@example.com'],
     ['user create doubt@example.com'],
     ['user deactivate doubt@example.com'],
     ['user erase doubt@example.com --yes'],

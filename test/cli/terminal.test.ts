@@ -17,19 +17,12 @@ t.test('text for people shows control characters as escapes, on one line; JSON k
   const document = join(t.testdir(), 'hostile.json')
   writeFileSync(document, JSON.stringify({ version: 1, agents: [{ name: HOSTILE, description: HOSTILE }] }))
   t.equal((await agentctl('apply', document)).status, 0)
-  const agents: { id: number; name: string }[] = JSON.parse((await agentctl('agent', 'list', '--json')).stdout)
-  const { id = 0 } = agents.find(agent => agent.name === HOSTILE) ?? {}
-  t.ok(id)
-  t.equal((await agentctl('agent', 'list')).stdout.trimEnd().split('\n').length, 1 + agents.length)
   for (const args of [
-    ['agent', 'list'],
-    ['agent', 'show', String(id)],
-    ['agent', 'show', HOSTILE],
-    ['agent', 'show', String(id), '--json'],
-    ['agent', 'list', '--json'],
-    ['agent', 'show', `${HOSTILE}!`],
-    ['agent', 'history', String(id)],
+    ['apply', document, '--plan'],
+    ['agent', 'owner', HOSTILE, '--to', 'bob@example.com'],
+    ['agent', 'owner', `alice@example.com/${HOSTILE}`, '--to', HOSTILE],
     ['status'],
+    ['audit', 'list'],
     ['audit', 'list', '--json'],
     [HOSTILE],
     ['user', 'list', `--${HOSTILE}`],
@@ -39,10 +32,6 @@ t.test('text for people shows control characters as escapes, on one line; JSON k
     t.notMatch(stderr, UNSAFE, `${harmless(args.join(' '))}: standard error`)
     t.notMatch(stdout, /^ 1 {2}forged/m)
   }
-  t.match(
-    (await agentctl('agent', 'show', String(id))).stdout,
-    /^ {4}a\\x1b\]0;owned\\x07\\x1b\[2K\\r\n {5}1 {2}forged\\x9b/m,
-  )
   t.same(JSON.parse(jsonText({ [HOSTILE]: [HOSTILE] })), { [HOSTILE]: [HOSTILE] })
 })
 

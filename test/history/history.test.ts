@@ -238,7 +238,7 @@ t.test('people who were erased stay erased; a pruned past says from where on it 
   await eraseUser(database.db, 'gone@example.com')
   const erased = await get(`/persona/${id}/history`)
   t.notMatch(erased.body, 'gone@example.com')
-  t.match(erased.json()[0].actor, { email: 'erased' })
+  t.match(erased.json()[0].actor, { email: /^erased-.*@erased\.invalid$/ })
   await pruneHistory(database.db, { auditRetentionDays: 400, versionsMax: 3, bytesMax: 2 ** 26 })
   const pruned = await get(`/persona/${id}/history`)
   t.same(

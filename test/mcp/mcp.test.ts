@@ -416,7 +416,7 @@ t.test(
       .selectAll()
       .where('version_after', '=', 2)
       .executeTakeFirst()
-    t.match(row, { actor: 'admin@example.com', client_address: '127.0.0.1', request_id: /^of-the-call\./ })
+    t.match(row, { actor_id: /^[0-9a-f-]{36}$/, client_address: '127.0.0.1', request_id: /^of-the-call\./ })
   },
 )
 

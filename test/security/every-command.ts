@@ -102,11 +102,6 @@ function written(lines: Record<string, number>): Line[] {
 function tools(file: File): Line[] {
   const definition = file(DEFINITION)
   return written({
-    'tool list': 0,
-    'tool list --json': 0,
-    'tool show 10': 0,
-    'tool show 10 --json': 0,
-    'tool show 10 --as-functions': 0,
     [`validate ${definition}`]: 0,
     [`validate ${definition} --complete`]: 0,
     [`validate ${definition} --as-functions`]: 0,
@@ -114,21 +109,11 @@ function tools(file: File): Line[] {
 }
 
 function history(): Line[] {
-  const of = (resource: string) => ({
-    [`${resource.replace(' ', ' history ')}`]: 0,
-    [`${resource.replace(' ', ' history ')} --json`]: 0,
-    [`${resource.replace(' ', ' restore ')} --version 1`]: 0,
-    [`${resource.replace(' ', ' restore ')} --version 2 --json`]: 0,
-    [`${resource.replace(' ', ' restore ')} --version 999`]: 1,
-  })
   return written({
-    ...of('agent 8'),
-    ...of('tool 10'),
     'audit list --limit 1000': 0,
     'audit list --limit 1000 --json': 0,
     'audit verify': 0,
     'audit verify --json': 0,
-    'audit checkpoint /nowhere/checkpoint': 64,
     'user erase nobody@example.com --plan': 1,
     export: 0,
     'export --json': 0,
@@ -149,8 +134,7 @@ function people(): Line[] {
     'token rotate 1': 0,
     'token revoke 1': 0,
     'token list --json': 0,
-    'agent list --json': 0,
-    'agent show 8 --json': 0,
+    'agent owner 8 --to dora@example.com': 0,
     'user deactivate dora@example.com': 0,
   })
 }

@@ -5,7 +5,6 @@ import type { LightMyRequestResponse } from 'fastify'
 import { sql } from 'kysely'
 import t, { type Test } from 'tap'
 import { applyOrganisation } from '../../src/admin/apply.js'
-import { showTool } from '../../src/admin/resources.js'
 import { worldApp } from '../app.js'
 import { agentctl as agentctlOf } from '../cli/agentctl.js'
 import { DEFINITION } from '../matrix-organisation.js'
@@ -161,7 +160,7 @@ t.test('scope of a group manager', async t => {
     await attach('other', 104, [])
   })
 
-  t.test('403 says which kind of agent stands outside, and no names; the operator sees who attached it', async t => {
+  t.test('403 says which kind of agent stands outside, and no names', async t => {
     for (const id of [104, 105, 106]) await attach('other', id, [203])
     await attach('owner', 103, [])
     const refused = await put('manager', 203, {})
@@ -171,13 +170,6 @@ t.test('scope of a group manager', async t => {
       /Outside your groups it is on 1 private agent, 1 agent shared with others and 1 public agent\./,
     )
     t.notMatch(refused.body.replace(/"request_id":"[^"]*"/, ''), /other@|agent 10/)
-    const shown = await showTool(world.database.db, 203)
-    t.match(shown.agents, [
-      { id: 101, name: 'agent 101', owner: email('owner'), attached_by: null, groups: ['Managed'], is_public: false },
-      { id: 104, name: 'agent 104', owner: email('other'), attached_by: email('other'), groups: [] },
-      { id: 105, attached_by: email('other'), groups: ['Others'] },
-      { id: 106, attached_by: email('other'), is_public: true },
-    ])
   })
 })
 
@@ -307,7 +299,7 @@ t.test(
   },
 )
 
-t.test('agentctl says where secrets go now: tool update, rollback and apply, and their plans', async t => {
+t.test('agentctl says where secrets go now: apply and its plan', async t => {
   const { world } = await rightsWorld(t)
   const folder = mkdtempSync(join(tmpdir(), 'takeover-'))
   t.teardown(() => rmSync(folder, { recursive: true }))
@@ -332,8 +324,6 @@ t.test('agentctl says where secrets go now: tool update, rollback and apply, and
     await agentctl('apply', tool({ definition: definitionAt(HOME) }), '--json'),
     `calls of this tool now also take the stored header values to ${HOME}`,
   )
-  for (const plan of [['--plan'], []]) t.match(await agentctl('tool', 'restore', '201', '--version', '2', ...plan), now)
-  t.match(await agentctl('tool', 'restore', '201', '--version', '1'), now.replace(ELSEWHERE, HOME))
   for (const plan of [['--plan'], []]) t.match(await agentctl('apply', document, ...plan), now)
   t.match(
     await agentctl('apply', tool({ custom_headers: [{ key: 'Authorization', value: 'Bearer anew' }] })),

@@ -3,6 +3,7 @@ import { type Kysely, sql } from 'kysely'
 import { createUser } from '../../src/admin/people.js'
 import type { Database } from '../../src/db/database.js'
 import type { Permission, Tables } from '../../src/db/tables.js'
+import { AUTHOR } from '../../src/updates/audit.js'
 import type { WorldApp } from '../app.js'
 
 /** An agent as the tables hold it, under the names of the update's fields; dates in UTC with microseconds. */
@@ -14,8 +15,7 @@ export interface StoredAgent {
 /** Reads an agent from the tables, past all code of the service. */
 export async function storedAgent({ database }: Pick<WorldApp, 'database'>, id: number): Promise<StoredAgent> {
   const { rows } = await sql<{ agent: StoredAgent }>`
-    select to_jsonb(p) - array['created_at', 'field_versions', 'audit_head', 'audit_count', 'audit_anchor',
-        'audit_anchor_version'] || jsonb_build_object(
+    select to_jsonb(p) - array['created_at', 'field_versions', 'audit_head', 'audit_anchor'] || jsonb_build_object(
       'search_start_date', to_char(p.search_start_date at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
       'document_set_ids', (select coalesce(jsonb_agg(document_set_id order by document_set_id), '[]') from persona_document_set
                            where persona_id = p.id),
@@ -45,8 +45,7 @@ export interface StoredTool {
 /** Reads a tool from the tables, past all code of the service. */
 export async function storedTool({ database }: Pick<WorldApp, 'database'>, id: number): Promise<StoredTool> {
   const { rows } = await sql<{ tool: StoredTool }>`
-    select to_jsonb(t) - array['created_at', 'field_versions', 'audit_head', 'audit_count', 'audit_anchor',
-        'audit_anchor_version', 'definition_hash', 'secrets_generation'] || jsonb_build_object(
+    select to_jsonb(t) - array['created_at', 'field_versions', 'audit_head', 'audit_anchor', 'definition_hash', 'secrets_generation'] || jsonb_build_object(
       'definition', (select d.content::text from tool_definition d where d.hash = t.definition_hash),
       'headers', (select coalesce(jsonb_agg(jsonb_build_object('name', h.name, 'ciphertext', encode(h.ciphertext, 'hex'))
                                             order by h.position), '[]')
@@ -74,11 +73,12 @@ export async function hashOfEverything(db: Kysely<Tables>): Promise<Record<strin
   return Object.fromEntries(rows.map(({ name, hash }) => [name, hash]))
 }
 
-/** The audit rows of a resource, oldest first. */
+/** The audit rows of a resource with the emails of their authors, oldest first. */
 export async function auditRows(db: Kysely<Tables>, kind: 'persona' | 'tool', id: number) {
   return await db
     .selectFrom('audit')
     .selectAll()
+    .select(AUTHOR.as('actor'))
     .where('resource_kind', '=', kind)
     .where('resource_id', '=', id)
     .orderBy('version_after')

@@ -65,7 +65,7 @@ function queryOf(section: SectionName, { table, access }: List) {
   const owner = section === 'oauth_configs' || section === 'mcp_servers' ? sql`owner_id` : sql`null::uuid`
   return sql`
     select r.id, ${owner} as owner_id, 'no access event records who made it' as sharing, exists (
-      select from access_chain c where c.kind = ${access} and c.subject = r.id::text) as is_operators
+      select from access_event c where c.kind = ${access} and c.subject = r.id::text) as is_operators
     from ${sql.table(table)} r`
 }
 

@@ -1,7 +1,6 @@
 import { resolve } from 'node:path'
 import { type Kysely, sql } from 'kysely'
 import { OPERATOR, viewerWithValues } from '../../auth/viewer.js'
-import { markReceived } from '../../db/clock.js'
 import { anyOf, val } from '../../db/statements/queries.js'
 import type { Tables } from '../../db/tables.js'
 import { checkDefinition, definitionChanges, functionNames, originsOf } from '../../definition/index.js'
@@ -21,7 +20,7 @@ import {
   type ToolUpdateFields,
 } from '../../tool/rules.js'
 import { type ToolState, toolState } from '../../tool/snapshot.js'
-import { GENESIS_HASH, sha256 } from '../../updates/audit.js'
+import { sha256 } from '../../updates/audit.js'
 import { changeAsOperator } from '../../updates/engine.js'
 import type { SectionName, ToolEntry } from '../document.js'
 import { counted, Refusal } from '../refusal.js'
@@ -207,8 +206,6 @@ function blankTool(id: number): ToolState {
     ...BLANK_TOOL,
     id,
     version: 0,
-    audit_head: GENESIS_HASH,
-    made_at: null,
     field_versions: {},
     secrets_generation: 0,
     headers: [],
@@ -216,8 +213,6 @@ function blankTool(id: number): ToolState {
     definition_bytes: 0,
     oauth_config_name: null,
     recent: [],
-    read_at_ms: 0,
-    received_ms: 0,
   }
 }
 
@@ -245,7 +240,7 @@ export async function readToolStates(db: Kysely<Tables>, ids: readonly number[])
     .select(toolState(viewerWithValues(OPERATOR)).as('state'))
     .where('t.id', '=', anyOf(val(ids)))
     .execute()
-  return new Map(rows.map(({ state }) => [state.id, markReceived(state)]))
+  return new Map(rows.map(({ state }) => [state.id, state]))
 }
 
 async function givenTool(

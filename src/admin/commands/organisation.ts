@@ -11,7 +11,7 @@ import { harmless } from '../terminal.js'
 import { changedWords } from '../text-diff.js'
 import { type Call, type CommandLine, UsageError } from './command.js'
 
-export const PLAN = 'only show what would change; exit status 2 where something would'
+const PLAN = 'only show what would change; exit status 2 where something would'
 
 export function addOrganisationCommands(program: Command, line: CommandLine): void {
   line
@@ -104,7 +104,7 @@ function printReport(call: Call, report: ApplyReport): void {
 }
 
 /** Prints one outcome: a line with its sign, then each field with its old and new value. */
-export function printOutcome(call: Call, outcome: Outcome): void {
+function printOutcome(call: Call, outcome: Outcome): void {
   const { section, id, name, action, fields, reason, impact = [], notes = [] } = outcome
   const row = section === 'users' ? [section, name] : [section, id, name]
   call.print(`${SIGN[action]} ${row.join(' ')}${reason ? `: ${reason}` : ''}`)

@@ -89,11 +89,10 @@ async function eraseCommand(
     const account = goes.has_account
       ? `the account ${goes.email} (${goes.id}) would be shut and lose its email, and `
       : ''
-    const rows = `${counted(goes.audit_rows, 'audit row')} and ${counted(goes.events, 'event')}`
-    call.print(`${account}${rows} would lose name and addresses, for good`)
+    call.print(`${account}${counted(goes.audit_rows, 'audit row')} would lose its address, for good`)
   }
   // By id, because another person may have taken the email since the plan.
-  if (!plan) await call.inSteps(() => eraseUser(db, goes.id, call.actor))
+  if (!plan) await eraseUser(db, goes.id, call.actor)
   call.answer(goes, plan ? 'a plan: nothing was erased' : `erased ${goes.email}`)
   return plan ? EXIT.differs : EXIT.ok
 }

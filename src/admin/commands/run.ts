@@ -19,7 +19,7 @@ import { CommandLine, type Environment, NotConfigured, nameOf, type Output, Usag
 import { addKeyCommands } from './keys.js'
 import { addOrganisationCommands } from './organisation.js'
 import { addPeopleCommands } from './people.js'
-import { addResourceCommands } from './resources.js'
+import { addAgentCommands } from './resources.js'
 import { addSetupCommands } from './setup.js'
 import { addTokenCommands } from './tokens.js'
 import { addValidateCommand } from './validate.js'
@@ -38,11 +38,6 @@ export async function run(args: readonly string[], env: Environment, output: Out
   const program = programOf(line)
   try {
     const [first = '--help', ...others] = args
-    const moved = MOVED[first]?.(others)
-    if (moved !== undefined) {
-      output.remark(harmless(`agentctl ${first} is now: agentctl ${moved}`))
-      return EXIT.usage
-    }
     if (first === 'help') requireCommand(program, others)
     await program.parseAsync(first === 'help' ? [...others, '--help'] : [first, ...others], { from: 'user' })
     return line.status
@@ -55,12 +50,6 @@ export async function run(args: readonly string[], env: Environment, output: Out
     output.remark(harmlessLines(`${name}: ${message}`))
     return status
   }
-}
-
-/** The current form of commands that were renamed. */
-const MOVED: Readonly<Record<string, (words: readonly string[]) => string>> = {
-  history: ([kind = 'agent', ...others]) => [kind, 'history', ...others].join(' '),
-  rollback: ([kind = 'agent', ...others]) => [kind, 'restore', ...others].join(' ').replace(/ --to\b/, ' --version'),
 }
 
 /** Throws `UsageError` if the words do not name a command or a group. */
@@ -96,7 +85,7 @@ export function programOf(line: CommandLine): Command {
   addValidateCommand(program, line)
   addPeopleCommands(program, line)
   addTokenCommands(program, line)
-  addResourceCommands(program, line)
+  addAgentCommands(program, line)
   addAuditCommands(program, line)
   addKeyCommands(program, line)
   for (const command of allCommands(program)) {
