@@ -5,13 +5,12 @@ import t from 'tap'
 import { applyOrganisation } from '../../src/admin/apply.js'
 import { pruneHistory } from '../../src/updates/prune.js'
 import { worldApp } from '../app.js'
-import { agentctl } from '../cli/agentctl.js'
 import { deleteAgent, deleteTool } from '../deletion.js'
 import { DEFINITION } from '../matrix-organisation.js'
 import { worldFile } from '../world.js'
 import { newPerson, sequence } from './stored-state.js'
 
-const { call, token, database, ring, url } = await worldApp(t)
+const { call, token, database, ring } = await worldApp(t)
 const alice = await token('admin@example.com')
 
 const VERSIONS = 30
@@ -162,8 +161,8 @@ t.test('where there was nothing, nothing is answered: 404 between deletion and r
   const deleted = await sql<{ version: number }>`select version from persona where id = 2`.execute(database.db)
   await deleteAgent(database, 2)
   const version = Number(deleted.rows[0]?.version)
-  const back = await agentctl({ url, args: ['agent', 'restore', '2', '--version', String(version)] })
-  t.equal(back.status, 0, back.stderr)
+  const back = await call('POST', '/persona/2/restore', { token: alice, body: { version } })
+  t.equal(back.statusCode, 200, back.body)
   t.equal((await get('/persona/2')).statusCode, 200)
   const answer = await get(`/persona/2?version=${version + 1}`)
   t.match(answer, { statusCode: 404 })
