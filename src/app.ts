@@ -9,7 +9,7 @@ import { registerAuthentication } from './auth/hook.js'
 import type { Config } from './config.js'
 import { registerReadPage } from './console/read-page.js'
 import type { Database } from './db/database.js'
-import { registerBodyParser } from './http/body.js'
+import { registerBodyParser, TOOL_BODY_BYTES_MAX } from './http/body.js'
 import { answerClientError, registerConnections } from './http/connections.js'
 import { registerDocs, registerDocument } from './http/docs.js'
 import { handleError } from './http/error-handler.js'
@@ -17,10 +17,8 @@ import { Gate, registerGate } from './http/gate.js'
 import { registerCommonHeaders, registerCors, setCommonHeaders } from './http/headers.js'
 import { HistoryEntry } from './http/history.js'
 import { logCut, registerRequestLog, requestLogger } from './http/logging.js'
-import { Metrics, registerMetrics } from './http/metrics.js'
+import { Metrics, registerProbes } from './http/metrics.js'
 import { registerNotFound } from './http/not-found.js'
-import { preferStrict } from './http/parameters.js'
-import { registerProbes } from './http/probes.js'
 import { CallerRecord, registerReadMe } from './http/read-me.js'
 import { decorateRequests, requestFault, requestIdOf } from './http/request.js'
 import { RestoreRequest } from './http/resource-routes.js'
@@ -50,7 +48,15 @@ import { BodyWorkers, WORKERS_MAX } from './tool/worker/pool.js'
 /** The most open client connections. Further ones are closed without an answer. */
 const CONNECTIONS_MAX = 5_000
 
+/** The time to send the headers of a request, to send all of it, and to read its answer. */
 const HEADERS_TIMEOUT_MS = 10_000
+const REQUEST_TIMEOUT_MS = 30_000
+
+/** Longer than the fronts keep idle connections, so that a front does not use one that is just closed. */
+const KEEP_ALIVE_TIMEOUT_MS = 72_000
+
+/** The longest wait of a large definition for a worker, and the longest work on it. */
+const DEFINITION_TIMEOUT_MS = 5_000
 
 /** A connection on which nothing is sent or read for this time is closed. */
 const CONNECTION_TIMEOUT_MS = 90_000
@@ -60,7 +66,7 @@ export interface AppOptions {
   config: Config
   version: string
   database: Database
-  service: Pick<Lifecycle, 'acceptsWrites' | 'current' | 'isDraining' | 'readiness' | 'requireSchema' | 'ring'>
+  service: Pick<Lifecycle, 'current' | 'isDraining' | 'readiness' | 'ring'>
   logger: FastifyBaseLogger | false
   /** The process's metrics, which may contain earlier events. Default: new ones. */
   metrics?: Metrics
@@ -83,15 +89,12 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   registerConnections(app, {
     service,
     shutdownTimeoutMs: server.shutdownTimeoutMs,
-    onCut: exchange => {
-      metrics.abandoned(exchange.request)
-      logCut(exchange)
-    },
+    onCut: logCut,
   })
   registerCommonHeaders(app)
   await registerCors(app, server.corsOrigins)
   registerRequestLog(app)
-  metrics.watch(app, { database, poolSizeMax: config.database.poolSize, inWork: gate, service, version })
+  metrics.watch(app, { pool: database.pool, inWork: gate, service, version })
   registerRequestValidation(app)
   registerBodyParser(app)
   const document = await registerDocument(app, version, [
@@ -101,20 +104,18 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     HistoryEntry,
     RestoreRequest,
   ])
-  const authenticate = registerAuthentication(app, database, steps => service.requireSchema(steps))
+  const authenticate = registerAuthentication(app, database)
 
   await app.register(async pages => {
     pages.addHook('onRequest', (request, _reply, done) => done(requestFault(request)))
-    registerDocs(pages, document, server.console ? 'console' : 'docs')
-    if (server.console) await registerReadPage(pages)
+    registerDocs(pages, document)
+    registerReadPage(pages)
     registerProbes(pages, service)
     registerTodayPages(pages)
-    if (server.metricsPort === undefined) registerMetrics(pages, metrics, server.metricsToken)
   })
 
   await app.register(async operations => {
     await registerGate(operations, { service, gate, isInner, authenticate })
-    if (server.strictHandling) preferStrict(operations)
     registerOperations(operations, options)
   })
   await app.ready()
@@ -122,9 +123,9 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
 }
 
 function registerOperations(app: FastifyInstance, { config, database, service, version }: AppOptions): void {
-  const { auth, limits } = config
-  const { toolBodyBytes: bodyLimitBytes, definitionTimeoutMs: deadlineMs, snapshotBytes: snapshotBytesMax } = limits
-  const { requireIfMatch } = auth
+  const { requireIfMatch } = config.auth
+  const { snapshotBytes: snapshotBytesMax } = config.limits
+  const [bodyLimitBytes, deadlineMs] = [TOOL_BODY_BYTES_MAX, DEFINITION_TIMEOUT_MS]
   const workers = new BodyWorkers({ bodyLimitBytes, deadlineMs, turn: bodyTurns(WORKERS_MAX, deadlineMs) })
   app.addHook('onClose', () => workers.close())
   const options = { database, bounds: workBounds(config.database), snapshotBytesMax, requireIfMatch }
@@ -150,10 +151,9 @@ function registerOperations(app: FastifyInstance, { config, database, service, v
 }
 
 function serverOptions({ config: { server }, logger }: AppOptions): FastifyHttpOptions<RawServerDefault> {
-  const headersTimeout = Math.min(HEADERS_TIMEOUT_MS, server.requestTimeoutMs)
   return {
     ...(logger === false ? { logger: false } : { loggerInstance: logger }),
-    trustProxy: server.trustedProxies.length > 0 && server.trustedProxies,
+    trustProxy: server.trustProxy || false,
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request_id' }),
     childLoggerFactory: requestLogger,
     genReqId: requestIdOf,
@@ -170,13 +170,13 @@ function serverOptions({ config: { server }, logger }: AppOptions): FastifyHttpO
       setCommonHeaders(request, reply) // no hook runs for these errors
       handleError(requestFault(request) ?? error, request, reply)
     },
-    requestTimeout: server.requestTimeoutMs,
+    requestTimeout: REQUEST_TIMEOUT_MS,
     connectionTimeout: CONNECTION_TIMEOUT_MS,
-    keepAliveTimeout: server.keepAliveTimeoutMs,
+    keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
     http: {
-      headersTimeout,
+      headersTimeout: HEADERS_TIMEOUT_MS,
       // How often Node checks the two timeouts, and so their largest delay.
-      connectionsCheckingInterval: Math.min(1_000, headersTimeout),
+      connectionsCheckingInterval: 1_000,
       requireHostHeader: false, // `requestFault` refuses it in our error shape
     },
   }

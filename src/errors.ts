@@ -1,27 +1,34 @@
 /** The errors of requests. Messages are for clients: they contain no SQL, path or secret. `http/error-handler.ts` answers them. */
 
-/** All `error_code`s by status; 422 has none (DECISIONS section 2). */
+/** Every `error_code` with its status; 422 has none (DECISIONS section 2). */
 export const ERROR_CODES = {
-  400: ['BUILTIN_READ_ONLY', 'BAD_REQUEST'],
-  401: ['UNAUTHENTICATED', 'INVALID_TOKEN', 'TOKEN_EXPIRED'],
-  403: ['INSUFFICIENT_PERMISSIONS'],
-  404: ['PERSONA_NOT_FOUND', 'NOT_FOUND', 'VERSION_NOT_FOUND'],
-  405: ['METHOD_NOT_ALLOWED'],
-  408: ['REQUEST_TIMEOUT'],
-  409: ['SNAPSHOT_TOO_LARGE', 'IDEMPOTENCY_KEY_IN_USE', 'TOOL_IN_USE', 'VERSION_UNUSABLE'],
-  410: ['VERSION_GONE'],
-  412: ['PRECONDITION_FAILED'],
-  413: ['PAYLOAD_TOO_LARGE'],
-  414: ['URI_TOO_LONG'],
-  415: ['UNSUPPORTED_MEDIA_TYPE'],
-  428: ['PRECONDITION_REQUIRED'],
-  429: ['RATE_LIMITED'],
-  431: ['HEADERS_TOO_LARGE'],
-  500: ['INTERNAL_ERROR'],
-  503: ['SERVICE_UNAVAILABLE'],
+  BUILTIN_READ_ONLY: 400,
+  BAD_REQUEST: 400,
+  UNAUTHENTICATED: 401,
+  INVALID_TOKEN: 401,
+  TOKEN_EXPIRED: 401,
+  INSUFFICIENT_PERMISSIONS: 403,
+  PERSONA_NOT_FOUND: 404,
+  NOT_FOUND: 404,
+  VERSION_NOT_FOUND: 404,
+  METHOD_NOT_ALLOWED: 405,
+  REQUEST_TIMEOUT: 408,
+  SNAPSHOT_TOO_LARGE: 409,
+  IDEMPOTENCY_KEY_IN_USE: 409,
+  TOOL_IN_USE: 409,
+  VERSION_UNUSABLE: 409,
+  VERSION_GONE: 410,
+  PRECONDITION_FAILED: 412,
+  PAYLOAD_TOO_LARGE: 413,
+  UNSUPPORTED_MEDIA_TYPE: 415,
+  PRECONDITION_REQUIRED: 428,
+  RATE_LIMITED: 429,
+  HEADERS_TOO_LARGE: 431,
+  INTERNAL_ERROR: 500,
+  SERVICE_UNAVAILABLE: 503,
 } as const
 
-export type ErrorCode = (typeof ERROR_CODES)[keyof typeof ERROR_CODES][number]
+export type ErrorCode = keyof typeof ERROR_CODES
 
 /** A place in a request: `body`, `path`, `query` or `header`, then property names and array indexes. */
 export type Loc = (string | number)[]
@@ -31,13 +38,6 @@ export interface Fault {
   loc: Loc
   msg: string
   type: string
-}
-
-/** A field that changed since a version, for the answer to a stale precondition. `by` is the actor's email. */
-export interface FieldChange {
-  field: string
-  by: string
-  at: string
 }
 
 /** The content of a request breaks rules. `faults` has all faults of the first check that failed, `extra` JSON texts of further members. */
@@ -53,8 +53,7 @@ export class InvalidRequest extends Error {
 /** A redaction that matches no stored secret. If `If-Match` names an older state, it may belong to that. */
 export class UnknownRedaction extends InvalidRequest {}
 
-/** Optional properties of a refusal. */
-export interface RefusalOptions extends ErrorOptions {
+interface RefusalOptions extends ErrorOptions {
   /** Further members of the answer's body. */
   extra?: Readonly<Record<string, unknown>>
   headers?: Readonly<Record<string, string>>
@@ -71,12 +70,12 @@ export class Refused extends Error {
   constructor(
     readonly code: ErrorCode,
     message: string,
-    options: RefusalOptions = {},
+    { extra = {}, headers = {}, setting, ...options }: RefusalOptions = {},
   ) {
     super(message, options)
-    this.extra = options.extra ?? {}
-    this.headers = options.headers ?? {}
-    this.setting = options.setting
+    this.extra = extra
+    this.headers = headers
+    this.setting = setting
   }
 }
 
@@ -85,7 +84,7 @@ const REALM = 'Bearer realm="agents"'
 
 /** The caller could not be authenticated. */
 export class NotAuthenticated extends Refused {
-  constructor(code: (typeof ERROR_CODES)[401][number], message: string) {
+  constructor(code: 'UNAUTHENTICATED' | 'INVALID_TOKEN' | 'TOKEN_EXPIRED', message: string) {
     const fault = code === 'UNAUTHENTICATED' ? '' : `, error="invalid_token", error_description="${message}"`
     super(code, message, { headers: { 'www-authenticate': `${REALM}${fault}` } })
   }
@@ -101,12 +100,8 @@ export class ClientGone extends Refused {
 /** The caller must not make this request. `scope` is the permission that would allow it, if any. */
 export class Forbidden extends Refused {
   constructor(message: string, scope?: string) {
-    const challenge = `${REALM}, error="insufficient_scope", scope="${scope}"`
-    super(
-      'INSUFFICIENT_PERMISSIONS',
-      message,
-      scope === undefined ? {} : { headers: { 'www-authenticate': challenge } },
-    )
+    const headers = { 'www-authenticate': `${REALM}, error="insufficient_scope", scope="${scope}"` }
+    super('INSUFFICIENT_PERMISSIONS', message, scope === undefined ? {} : { headers })
   }
 }
 
@@ -124,21 +119,18 @@ export class ToolOutOfScope extends Forbidden {
 /** The resource does not exist or is hidden from the caller. Both answers are equal, so that hidden ones are not revealed. */
 export class ResourceNotFound extends Refused {
   constructor(kind: 'persona' | 'tool') {
-    const isAgent = kind === 'persona'
-    super(isAgent ? 'PERSONA_NOT_FOUND' : 'NOT_FOUND', isAgent ? 'No agent with this id.' : 'No tool with this id.')
+    const [code, noun] =
+      kind === 'persona' ? (['PERSONA_NOT_FOUND', 'agent'] as const) : (['NOT_FOUND', 'tool'] as const)
+    super(code, `No ${noun} with this id.`)
   }
 }
 
-/** The answer would exceed the size limit because of what is stored, not because of the request. */
+/** The answer would exceed the size limit because of what is stored, not because of the request. `largest` are tools with their sizes. */
 export class SnapshotTooLarge extends Refused {
-  /** `largest` are the largest tools with their sizes. */
   constructor(bytes: number, bytesMax: number, largest: readonly { id: number; bytes: number }[] = []) {
-    super(
-      'SNAPSHOT_TOO_LARGE',
-      `The definitions and descriptions of this agent's tools take ${bytes} bytes, more than the ${bytesMax} of one answer` +
-        `${mostOf(largest)}. Set tool_ids to fewer or smaller tools; an update with Prefer: return=minimal needs no such answer.`,
-      { setting: 'SNAPSHOT_BYTES_MAX' },
-    )
+    const found = `The definitions and descriptions of this agent's tools take ${bytes} bytes, more than the ${bytesMax} of one answer`
+    const advice = 'Set tool_ids to fewer or smaller tools; an update with Prefer: return=minimal needs no such answer.'
+    super('SNAPSHOT_TOO_LARGE', `${found}${mostOf(largest)}. ${advice}`, { setting: 'SNAPSHOT_BYTES_MAX' })
   }
 }
 
@@ -148,29 +140,6 @@ export function mostOf(largest: readonly { id: number; bytes: number }[]): strin
   return named === '' ? '' : `, most of them ${named}`
 }
 
-export const STALE_REASONS = ['changed', 'unknown_tag', 'matched', 'nothing_stored'] as const
-
-/**
- * A precondition failed: `If-Match` names another version (`changed`) or one that never existed (`unknown_tag`), or `If-None-Match` names
- * the stored one (`matched`). `changed` is null if the changes since are not kept. `applied` is the tag of the version that stored this
- * same update earlier, if its answer was lost; `unknown` if that is not known any more.
- */
-export class PreconditionFailed extends Refused {
-  constructor(
-    reason: (typeof STALE_REASONS)[number],
-    currentTag: string | null,
-    changed: FieldChange[] | null,
-    applied: { tag: string } | 'none' | 'unknown',
-  ) {
-    const isUnknown = applied === 'unknown' ? ` ${APPLIED_UNKNOWN}` : ''
-    const stale = STALE[typeof applied === 'string' ? reason : 'applied']
-    const applied_etag = typeof applied === 'string' ? null : applied.tag
-    super('PRECONDITION_FAILED', `${stale}${isUnknown}`, {
-      extra: { reason, current_etag: currentTag, changed, applied_etag },
-    })
-  }
-}
-
 const STALE = {
   changed: 'The stored state is not the one that If-Match names. Read the current state and apply the change to it.',
   unknown_tag:
@@ -178,10 +147,37 @@ const STALE = {
   matched:
     'If-None-Match names the stored state, so nothing was changed. Leave the header out, or send If-Match instead.',
   nothing_stored: 'If-Match names a stored state, and before a creation there is none. Leave it out.',
-  applied: 'Your update was stored before, and somebody has changed the state since: see applied_etag and changed.',
 }
 
-const APPLIED_UNKNOWN = 'Whether your update was stored since then is no longer known.'
+export const STALE_REASONS = Object.keys(STALE) as readonly (keyof typeof STALE)[] // the keys of the table above
+
+/** A field that changed since a version, for the answer to a stale precondition. `by` is the actor's email. */
+export interface FieldChange {
+  field: string
+  by: string
+  at: string
+}
+
+/**
+ * A precondition failed. `changed` is null if the changes since are not kept. `applied` is the tag of the version that stored this same
+ * update earlier, if its answer was lost; `unknown` if that is not known any more.
+ */
+export class PreconditionFailed extends Refused {
+  constructor(
+    reason: keyof typeof STALE,
+    currentTag: string | null,
+    changed: FieldChange[] | null,
+    applied: { tag: string } | 'none' | 'unknown',
+  ) {
+    const isApplied = typeof applied === 'object'
+    const isUnknown = applied === 'unknown' ? ' Whether your update was stored since then is no longer known.' : ''
+    const stored =
+      'Your update was stored before, and somebody has changed the state since: see applied_etag and changed.'
+    super('PRECONDITION_FAILED', isApplied ? stored : `${STALE[reason]}${isUnknown}`, {
+      extra: { reason, current_etag: currentTag, changed, applied_etag: isApplied ? applied.tag : null },
+    })
+  }
+}
 
 /** Another request with the same `Idempotency-Key` is running. */
 export class IdempotencyKeyInUse extends Refused {
@@ -197,9 +193,10 @@ export class ToolInUse extends Refused {
     const named = agents.slice(0, AGENTS_NAMED_MAX).map(({ id, name }) => `${JSON.stringify(name)} (${id})`)
     const count = agents.length + others
     const more = named.length === 0 ? `${count} that you do not see` : `${count - named.length} more`
-    const all = count === named.length ? named : [...named, more]
-    const used = `Agents use this tool: ${new Intl.ListFormat('en-GB').format(all)}.`
-    super('TOOL_IN_USE', `${used} Take it off them before you delete it.`, { extra: { agents, others } })
+    const all = listed(count === named.length ? named : [...named, more])
+    super('TOOL_IN_USE', `Agents use this tool: ${all}. Take it off them before you delete it.`, {
+      extra: { agents, others },
+    })
   }
 }
 
@@ -228,21 +225,26 @@ export class VersionGone extends Refused {
  */
 export class VersionUnusable extends Refused {
   constructor(version: number, names: readonly string[]) {
-    const named = new Intl.ListFormat('en-GB').format(names.slice(0, REFERENCES_NAMED_MAX))
     const more = names.length > REFERENCES_NAMED_MAX ? ` and ${names.length - REFERENCES_NAMED_MAX} more` : ''
-    const what = `Version ${version} refers to what does not exist, or what you cannot attach, now: ${named}${more}.`
+    const named = `${listed(names.slice(0, REFERENCES_NAMED_MAX))}${more}`
     super(
       'VERSION_UNUSABLE',
-      `${what} A read with ?version=${version} leaves it out: send what you want of the rest as an update.`,
+      `Version ${version} refers to what does not exist, or what you cannot attach, now: ${named}. ` +
+        `A read with ?version=${version} leaves it out: send what you want of the rest as an update.`,
     )
   }
 }
 
 const REFERENCES_NAMED_MAX = 20
 
+function listed(names: readonly string[]): string {
+  return new Intl.ListFormat('en-GB').format(names)
+}
+
 /** A limit, and how much of it a caller has left. */
 export interface RateLimitState {
-  limit: RateLimit
+  /** `token-requests` limits concurrent use, `token` use within a window. */
+  limit: 'token' | 'token-requests'
   quota: number
   /** The counted unit; absent: requests. */
   unit?: 'concurrent-requests'
@@ -267,27 +269,16 @@ export function rateLimitHeaders({ limit, quota, unit, windowS, remaining, reset
 
 /** A caller exceeded a limit. `state` has the limit and the time to wait; the message describes them. */
 export class RateLimited extends Refused {
-  constructor(
-    readonly state: RateLimitState,
-    message: string = RATE_LIMITED[state.limit](state),
-  ) {
-    super('RATE_LIMITED', `${message} Try again in ${state.resetS} s.`, {
-      headers: { 'retry-after': String(state.resetS), ...rateLimitHeaders(state) },
-      setting: state.setting,
+  constructor(readonly state: RateLimitState) {
+    const { limit, quota, resetS, setting } = state
+    const made = `This token has made all ${quota} requests that one minute allows.`
+    const held = `This token may have ${quota} requests in work at once, and too many others of it wait. Wait for answers before you send more.`
+    super('RATE_LIMITED', `${limit === 'token' ? made : held} Try again in ${resetS} s.`, {
+      headers: { 'retry-after': String(resetS), ...rateLimitHeaders(state) },
+      setting,
     })
   }
 }
-
-const RATE_LIMITED = {
-  token: ({ quota }: RateLimitState) => `This token has made all ${quota} requests that one minute allows.`,
-  'token-requests': ({ quota }: RateLimitState) =>
-    `This token may have ${quota} requests in work at once, and too many others of it wait. Wait for answers before you send more.`,
-} as const
-
-/** The limits by name. `token-requests` limits concurrent use, the others use within a window. */
-export type RateLimit = keyof typeof RATE_LIMITED
-
-export const RATE_LIMITS = Object.keys(RATE_LIMITED) as readonly RateLimit[] // the keys of the table above
 
 /** Seconds after which a client may retry a 503. `TRY_AGAIN` is the same as a sentence. */
 export const RETRY_AFTER_S = 1
@@ -305,13 +296,6 @@ export const UNAVAILABLE_REASONS = [
   'draining',
 ] as const
 export type UnavailableReason = (typeof UNAVAILABLE_REASONS)[number]
-
-/** The reasons for refusals in log and metrics: an error code, the reason of a 503, or `INVALID_REQUEST` for a 422. */
-export const REFUSALS: readonly string[] = [
-  'INVALID_REQUEST',
-  ...Object.values(ERROR_CODES).flat(),
-  ...UNAVAILABLE_REASONS,
-]
 
 /** Whether the service can serve. `detail` has cause and remedy. */
 export type Readiness = { status: 'ready' } | { status: 'unavailable'; reason: UnavailableReason; detail: string }

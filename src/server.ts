@@ -18,8 +18,7 @@ import { type OpenedDatabase, openConfiguredDatabase } from './db/open.js'
 import { unavailableFor } from './db/unavailable.js'
 import { LAST_ANSWERS_MS } from './http/connections.js'
 import { makeLogger } from './http/logging.js'
-import { Metrics } from './http/metrics.js'
-import { listenForMetrics } from './http/probes.js'
+import { listenForMetrics, Metrics } from './http/metrics.js'
 import { Lifecycle } from './lifecycle.js'
 import { addedSources } from './persona/snapshot.js'
 import { configuredKeyRing, KeyFileDiskFull, KeyRingMissing, keyFileWarnings } from './secrets/configured-ring.js'
@@ -47,17 +46,15 @@ async function main(): Promise<void> {
     config,
     {
       onError: error => log.warn({ err: error }, 'an idle connection to the database was lost'),
-      onStatement: exchange => metrics.databaseExchange(exchange),
-      onPoolWait: durationMs => metrics.poolWait(durationMs),
       onServer: server => log.info({ server: describeServer(server) }, 'connected to the database'),
     },
     (line, level) => log[level ?? 'info'](line),
   )
-  const migrates = opened.embedded !== null || config.database.migrateOnStart
   const { database, embedded } = opened
   const isDiskFull = () => embedded?.isDiskFull() ?? false
+  const migrates = embedded !== null
   const service = new Lifecycle({ config, version: VERSION, database, ring, migrates, log, isDiskFull })
-  const app = await buildApp({ config, version: VERSION, database: opened.database, service, logger: log, metrics })
+  const app = await buildApp({ config, version: VERSION, database, service, logger: log, metrics })
   closeOnSignal(app, service, opened, config, log)
   await showMetrics(metrics, service, config, log)
   const { host } = config.server
@@ -65,7 +62,12 @@ async function main(): Promise<void> {
   log.info({ database: opened.description, version: VERSION }, 'listening')
   if (!(await service.start())) return
   pruneRegularly(opened, config, log)
-  await welcome(app, service, opened, config, log)
+  try {
+    await welcome(app, service, opened, config, log)
+  } catch (error) {
+    if (unavailableFor(error) === undefined) throw error
+    log.warn({ err: error }, 'the database was lost before it told how to make the first call')
+  }
 }
 
 /** Prunes history beyond the retention in the background. Several instances may do it at once. */
@@ -85,11 +87,11 @@ function pruneRegularly({ database: { db } }: OpenedDatabase, { history }: Confi
   setInterval(pruneLately, PRUNE_GROWING_INTERVAL_MS).unref()
 }
 
-/** Opens the separate metrics port if it is configured. It does not delay a shutdown. */
+/** Opens the metrics port if it is configured. It does not delay a shutdown. */
 async function showMetrics(metrics: Metrics, service: Lifecycle, config: Config, log: Logger): Promise<void> {
-  if (config.server.metricsPort === undefined) return
-  const open = () => listenForMetrics(metrics, config.server, service)
-  const server = await listening(config, 'METRICS_PORT', open)
+  const { host, metricsPort: port } = config.server
+  if (port === undefined) return
+  const server = await listening(config, 'METRICS_PORT', () => listenForMetrics(metrics, service, { host, port }))
   server.unref()
   log.info(server.address() as AddressInfo, 'the metrics are listening') // it listens on TCP
 }
@@ -109,10 +111,10 @@ async function listening<T>(config: Config, setting: 'PORT' | 'METRICS_PORT', op
   }
 }
 
-/** Shuts the service down at the first signal. A second signal exits at once, unless it comes so soon that it is a duplicate of the first. */
+/** Shuts the service down at the first signal. Further ones are ignored, because npm forwards those that the process gets as well. */
 function closeOnSignal(app: FastifyInstance, service: Lifecycle, opened: OpenedDatabase, config: Config, log: Logger) {
   const { shutdownTimeoutMs, drainDelayMs } = config.server
-  let first: { signal: NodeJS.Signals; at: number } | undefined
+  let signal: NodeJS.Signals | undefined
   const options = {
     delay: shutdownTimeoutMs + drainDelayMs + END_MS,
     logger: { error: (message: unknown) => log.error(String(message)) },
@@ -120,23 +122,19 @@ function closeOnSignal(app: FastifyInstance, service: Lifecycle, opened: OpenedD
   }
   const { close } = closeWithGrace(options, async ({ err }) => {
     if (err) log.fatal({ err }, 'an error nobody caught; shutting down')
-    else log.info({ signal: first?.signal }, 'shutting down')
+    else log.info({ signal }, 'shutting down')
     service.drain()
     // A load balancer needs a moment to notice the failing probe. Until then its requests are answered.
-    if (first?.signal === 'SIGTERM' || first?.signal === 'SIGHUP') await sleep(drainDelayMs)
+    if (signal === 'SIGTERM' || signal === 'SIGHUP') await sleep(drainDelayMs)
     await app.close()
     await opened.close()
     log.info('stopped')
   })
-  for (const signal of STOP_SIGNALS) {
-    process.on(signal, () => {
-      if (first === undefined) {
-        first = { signal, at: performance.now() }
-        close()
-      } else if (performance.now() - first.at > ECHO_MS) {
-        log.error(`second ${signal}, exiting`)
-        process.exit(EXIT.error)
-      }
+  for (const one of STOP_SIGNALS) {
+    process.on(one, () => {
+      if (signal !== undefined) return
+      signal = one
+      close()
     })
   }
 }
@@ -149,56 +147,38 @@ const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT', 'SIGUSR2'] satis
 /** Signals of faults in the process itself. A listener would repeat the faulty instruction for ever. */
 const FAULT_SIGNALS = ['SIGILL', 'SIGTRAP', 'SIGABRT', 'SIGBUS', 'SIGFPE', 'SIGSEGV'] satisfies NodeJS.Signals[]
 
-/** A signal to a process group may arrive twice, because npm forwards its own. */
-const ECHO_MS = 1_000
-
-const WELCOME_PAUSE_MS = 2_000
-
-/** Prints the address and how to make the first call, once the database is reachable. The service runs meanwhile. */
+/** Prints the address and how to make the first call, to standard error, because standard output may be a log of JSON lines. */
 async function welcome(app: FastifyInstance, service: Lifecycle, opened: OpenedDatabase, config: Config, log: Logger) {
-  while (!service.isDraining()) {
-    try {
-      const sources = await addedSources(opened.database.db)
-      if (sources.length > 0) log.warn({ sources }, 'stored sources beyond the interface are answered as they stand')
-      process.stderr.write(await welcomeText(app, service, opened, config))
-      return
-    } catch (error) {
-      if (unavailableFor(error) === undefined) throw error
-      log.warn({ err: error }, 'the database was lost before it told how to make the first call; asking again')
-      await sleep(WELCOME_PAUSE_MS, undefined, { ref: false })
-    }
-  }
-}
-
-/** Written to standard error, because standard output may be a log of JSON lines. */
-async function welcomeText(app: FastifyInstance, service: Lifecycle, opened: OpenedDatabase, config: Config) {
+  const { db } = opened.database
+  const sources = await addedSources(db)
+  if (sources.length > 0) log.warn({ sources }, 'stored sources beyond the interface are answered as they stand')
   const { port } = app.server.address() as AddressInfo // it listens on TCP
   const { host } = config.server
   const reached = { '0.0.0.0': '127.0.0.1', '::': '::1' }[host] ?? host // a wildcard address cannot be called
   const base = `http://${reached.includes(':') ? `[${reached}]` : reached}:${port}`
-  const page = config.server.console ? `   page: ${base}/console` : ''
-  const lines = [`\n  Listening on ${base}${page}   documentation: ${base}/docs   database: ${opened.description}`]
   const wantsDemo = opened.embedded !== null && config.database.demo
   // Imported on demand, because it loads the parsers of organisation files.
   const demo = wantsDemo ? await (await import('./admin/demo.js')).loadDemo(opened.database, service.ring) : null
-  if (demo !== null) {
-    lines.push(
-      '',
-      "  The demo organisation is loaded. Its administrator's token, shown only now:",
-      '',
-      `    ${demo}`,
-      '',
-    )
-    lines.push('  Try it:', '', `    curl '${base}/persona/1' -H 'Authorization: Bearer ${demo}'`)
-  }
   const isInPath = (process.env.PATH ?? '').split(':').some(folder => existsSync(join(folder, 'agentctl')))
   const agentctl = isInPath ? 'agentctl' : 'npx agentctl'
-  const isNew = (await firstAdministrator(opened.database.db)) === undefined
-  const next = isNew
-    ? `No administrator yet: ${agentctl} init EMAIL`
-    : `Another token: ${agentctl} token create --for EMAIL`
-  lines.push('', `  ${next}`, '')
-  return `${lines.join('\n')}\n`
+  const isNew = (await firstAdministrator(db)) === undefined
+  process.stderr.write(`
+  Listening on ${base}   page: ${base}/console   documentation: ${base}/docs   database: ${opened.description}
+${demo === null ? '' : demoText(demo, base)}
+  ${isNew ? `No administrator yet: ${agentctl} init EMAIL` : `Another token: ${agentctl} token create --for EMAIL`}
+`)
+}
+
+function demoText(token: string, base: string): string {
+  return `
+  The demo organisation is loaded. Its administrator's token, shown only now:
+
+    ${token}
+
+  Try it:
+
+    curl '${base}/persona/1' -H 'Authorization: Bearer ${token}'
+`
 }
 
 /** The message and exit status of a failed start. Only unexpected errors show a stack. */

@@ -171,5 +171,5 @@ t.test('only the error handler knows error statuses', async t => {
   const status = /\.(?:code|status|writeHead)\(\s*[45]\d\d|status(?:Code)?\s*[:=]\s*[45]\d\d|return [45]\d\d\b/
   const knowing = files.filter(({ code }) => status.test(code)).map(({ path }) => path)
   // Beside the handler: the answer of a probe.
-  t.strictSame(knowing.sort(), ['http/error-handler.ts', 'http/probes.ts'])
+  t.strictSame(knowing.sort(), ['http/error-handler.ts', 'http/metrics.ts'])
 })

@@ -3,7 +3,7 @@ import { withRetries } from '../db/connection/retry.js'
 import type { Database } from '../db/database.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { Permission } from '../db/tables.js'
-import { Forbidden, NotAuthenticated, type RateLimitState } from '../errors.js'
+import { Forbidden, NotAuthenticated } from '../errors.js'
 import { parseId } from '../validation/parameters.js'
 import {
   type Authenticated,
@@ -39,18 +39,6 @@ export interface RoutePolicy {
 /** The current caller, and the state of the requested resource; null if it does not exist. */
 export type CallerNow = Pick<Authenticated, 'caller' | 'prefetched'>
 
-/** Details of a refusal for the log, in addition to its code. */
-export interface ToldOfRefusal {
-  /** The setting with the exceeded limit, if any. */
-  setting: string | undefined
-  /** The faults of a 422, without caller input. */
-  faults?: readonly string[]
-  /** The error behind a 503. */
-  cause?: unknown
-  /** The outcome of the update of a 503. */
-  outcome?: unknown
-}
-
 declare module 'fastify' {
   interface FastifyContextConfig {
     policy?: RoutePolicy
@@ -70,9 +58,8 @@ declare module 'fastify' {
     tokenHash: Buffer | NotAuthenticated | undefined
     /** The reason for a refusal, for metrics: an error code or the reason of a 503. */
     refusal: string | undefined
-    /** Makes the details of a refusal; called only for a log line that is written. */
-    toldOfRefusal: (() => ToldOfRefusal) | undefined
-    limit: RateLimitState | undefined
+    /** Details of a refusal for the log, without caller input. */
+    told: Readonly<Record<string, unknown>> | undefined
   }
 }
 
@@ -84,21 +71,15 @@ export const REQUIRES_TOKEN = 'requiresToken'
 
 /**
  * Adds the caller to requests. Returns the function that authenticates a request before its body is read, for the scope with
- * `REQUIRES_TOKEN`. Only routes of that scope may declare a permission. `requireSchema` throws if the schema with this number of steps does
- * not fit.
+ * `REQUIRES_TOKEN`. Only routes of that scope may declare a permission.
  */
-export function registerAuthentication(
-  app: FastifyInstance,
-  database: Database,
-  requireSchema: (steps: number) => Promise<void>,
-): Authenticate {
+export function registerAuthentication(app: FastifyInstance, database: Database): Authenticate {
   // Authentication sets it before the handler of any route that is not public, so the type is not nullable.
   app.decorateRequest('caller', null as unknown as Caller)
   app.decorateRequest('tokenHash', undefined)
   app.decorateRequest('prefetched', null)
   app.decorateRequest('refusal', undefined)
-  app.decorateRequest('limit', undefined)
-  app.decorateRequest('toldOfRefusal', undefined)
+  app.decorateRequest('told', undefined)
   app.decorateRequest('authenticateAgain', function (this: FastifyRequest, lookup?: Lookup) {
     return authenticateAgain(this, database, lookup)
   })
@@ -111,7 +92,7 @@ export function registerAuthentication(
     return caller
   })
   requireDeclaredPolicies(app)
-  return (request, reply) => admit(request, reply, database, requireSchema)
+  return (request, reply) => admit(request, reply, database)
 }
 
 /** The SHA-256 of a request's bearer token, computed once. Throws `NotAuthenticated` without a well-formed token. */
@@ -143,19 +124,13 @@ function requireDeclaredPolicies(app: FastifyInstance): void {
   })
 }
 
-async function admit(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  database: Database,
-  requireSchema: (steps: number) => Promise<void>,
-): Promise<void> {
+async function admit(request: FastifyRequest, reply: FastifyReply, database: Database): Promise<void> {
   const hash = tokenHashOf(request)
   const policy = policyOf(request)
   const lookup = lookupFor(request, policy)
-  const { caller, prefetched, useIsStale, schemaSteps } = await withRetries(() => {
+  const { caller, prefetched, useIsStale } = await withRetries(() => {
     return authenticate(database.db, hash, lookup)
   })
-  await requireSchema(schemaSteps)
   request.caller = caller
   request.prefetched = prefetched
   if (caller.token.expiresAt !== null) reply.header('token-expires-at', caller.token.expiresAt)

@@ -1,7 +1,6 @@
-import { readFile } from 'node:fs/promises'
+import { readFileSync } from 'node:fs'
 import type { FastifyInstance } from 'fastify'
-import { PAGE } from '../http/docs.js'
-import { PAGE_HEADERS } from '../http/headers.js'
+import { serveFiles } from '../http/docs.js'
 
 /** The page loads its own files and calls this service. Browsers that know trusted types refuse to turn a text into HTML. */
 const CONTENT_POLICY =
@@ -9,26 +8,14 @@ const CONTENT_POLICY =
   "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 /** The files are plain: nothing compiles or copies them. */
-const FILES = new URL('../../../src/console/page/', import.meta.url)
-
-/** The files by their addresses. Those in the page are relative, so that a path prefix of a proxy works. */
-const TYPES = {
-  '/console': ['console.html', 'text/html; charset=utf-8'],
-  '/console/console.js': ['console.js', 'text/javascript; charset=utf-8'],
-  '/console/console.css': ['console.css', 'text/css; charset=utf-8'],
-  '/console/icon.svg': ['icon.svg', 'image/svg+xml'],
-} as const
+const file = (name: string) => readFileSync(new URL(`../../../src/console/page/${name}`, import.meta.url))
 
 /** `GET /console` with its files: the page for people. It has no data of its own. */
-export async function registerReadPage(app: FastifyInstance): Promise<void> {
-  for (const [address, [file, type]] of Object.entries(TYPES)) {
-    const content = await readFile(new URL(file, FILES)) // now, so that a package without it does not start
-    app.get(address, PAGE, (_, reply) => {
-      return reply
-        .headers({ 'content-security-policy': CONTENT_POLICY, ...PAGE_HEADERS })
-        .type(type)
-        .send(content)
-    })
-  }
-  app.get('/console/', PAGE, (_, reply) => reply.redirect('../console'))
+export function registerReadPage(app: FastifyInstance): void {
+  serveFiles(app, '/console', CONTENT_POLICY, {
+    '': ['text/html; charset=utf-8', file('console.html')],
+    '/console.js': ['text/javascript; charset=utf-8', file('console.js')],
+    '/console.css': ['text/css; charset=utf-8', file('console.css')],
+    '/icon.svg': ['image/svg+xml', file('icon.svg')],
+  })
 }

@@ -188,7 +188,7 @@ export class Database {
     const limitMs = this.#config.connectionTimeoutMillis ?? 0
     const isWait = error.cause === undefined && !('code' in error) && waitedMs > limitMs - TIMER_MS
     if (!isWait) return new ConnectionLost({ cause: error.cause ?? error })
-    return new WaitedInVain('a connection to the database', limitMs, 'DATABASE_CONNECT_TIMEOUT_MS', { cause: error })
+    return new WaitedInVain('a connection to the database', limitMs, 'DATABASE_POOL_SIZE', { cause: error })
   }
 
   #kyselyOn(pool: pg.Pool): Kysely<Tables> {

@@ -81,7 +81,7 @@ export async function migrate(database: Database, options: MigrationOptions = {}
   if (!database.server?.isDirect) {
     throw new ServerUnfit(
       'a pooler stands before the database, and migrations need a direct connection: run agentctl migrate with a ' +
-        'DATABASE_URL that names the server itself, and leave MIGRATE_ON_START off',
+        'DATABASE_URL that names the server itself',
     )
   }
   return await database.db.connection().execute(connection =>

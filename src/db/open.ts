@@ -85,9 +85,13 @@ function innermost(error: unknown): Error {
   return error.cause instanceof Error ? innermost(error.cause) : error
 }
 
+/** The longest wait for a connection; `connect_timeout` in the URL takes precedence. */
+const CONNECT_TIMEOUT_MS = 5_000
+
 /** Opens one database by its URL with the configured limits. Throws `InvalidConfiguration` for an invalid URL. */
 export function openUrl(url: string, { database }: Config, hooks: ConnectionHooks = {}): Database {
   const parsed = parseDatabaseUrl(url)
   if (!parsed.ok) throw new InvalidConfiguration(parsed.faults.map(fault => `DATABASE_URL: ${fault}`))
-  return new Database({ ...database, ...hooks, url: parsed.url })
+  const { connectTimeoutMs = CONNECT_TIMEOUT_MS } = parsed.url
+  return new Database({ ...database, ...hooks, url: parsed.url, connectTimeoutMs })
 }

@@ -26,6 +26,9 @@ export interface ReceivedBody {
 
 export const INLINE_BYTES_MAX = 16 * 1024
 
+/** The largest body of an operation that takes a definition. */
+export const TOOL_BODY_BYTES_MAX = 5 * 2 ** 20
+
 const JSON_TYPE = /^application\/json\s*(;|$)/i
 
 /**
@@ -37,10 +40,10 @@ export function registerBodyParser(app: FastifyInstance): void {
     // The body of a closed connection never ends, even if all of it has arrived.
     if (request.raw.socket.destroyed) return done(new ClientGone())
     if (request.headers['content-type'] === '') delete request.headers['content-type'] // Fastify would refuse an empty one
-    const isRead = !request.is404 && !namesNothing(request) && request.method !== 'GET' && request.method !== 'HEAD'
+    const isRead = !request.is404 && request.method !== 'GET' && request.method !== 'HEAD'
     const refusal = isRead ? refusalBefore(request) : undefined
-    if (refusal !== undefined) return done(refusal)
-    done(null, payload)
+    if (refusal === undefined) done(null, payload)
+    else done(refusal)
   })
   app.removeAllContentTypeParsers()
   app.addContentTypeParser('*', { parseAs: 'buffer' }, (request, bytes: Buffer, done) => {
@@ -52,15 +55,6 @@ export function registerBodyParser(app: FastifyInstance): void {
     const query = request.query as ParameterTexts // made by the query parser: a text, or a list for a repeated parameter
     done(null, { parsed, query, headers: request.headers } satisfies ReceivedBody)
   })
-}
-
-/** Path parts that clients of the published product send in place of an id. */
-const NO_ID: readonly unknown[] = ['labels', 'openapi', 'upload-image']
-
-/** True for an address without an id, such as `/persona/`, and for a read such as `/persona/labels`. */
-export function namesNothing({ params, method }: FastifyRequest): boolean {
-  const isRead = method === 'GET' || method === 'HEAD'
-  return Object.values(params ?? {}).some(part => part === '' || (isRead && NO_ID.includes(part)))
 }
 
 /** Returns an error if the headers show that the body must be refused, before it is read. */
@@ -78,11 +72,9 @@ function refusalBefore(request: FastifyRequest): Error | undefined {
 }
 
 /** The refusal of a body above the operation's limit. `bytes` is its Content-Length, if known. */
-export function bodyTooLarge({ routeOptions, policy }: FastifyRequest, bytes?: number): Refused {
-  const found = bytes ?? 'more'
-  const message = `The body has ${found} bytes, and this operation takes at most ${routeOptions.bodyLimit ?? 0}.`
-  const setting = policy?.takesDefinition ? 'TOOL_BODY_LIMIT_BYTES' : undefined
-  return new Refused('PAYLOAD_TOO_LARGE', message, { setting })
+export function bodyTooLarge({ routeOptions }: FastifyRequest, bytes?: number): Refused {
+  const message = `The body has ${bytes ?? 'more'} bytes, and this operation takes at most ${routeOptions.bodyLimit ?? 0}.`
+  return new Refused('PAYLOAD_TOO_LARGE', message)
 }
 
 /** The refusal of a body with a media type other than `application/json`. */

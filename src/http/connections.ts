@@ -2,8 +2,8 @@ import { randomBytes } from 'node:crypto'
 import { type Server, STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
-import { Refused, TRY_AGAIN, Unavailable } from '../errors.js'
-import { handleError, statusOf } from './error-handler.js'
+import { ERROR_CODES, Refused, TRY_AGAIN, Unavailable } from '../errors.js'
+import { handleError } from './error-handler.js'
 import { clientAddressOf, HEADER_FIELDS_MAX } from './request.js'
 
 /** The rest of a refused body is read up to this size, because some clients read the answer only after sending. Beyond it the connection is closed. */
@@ -166,7 +166,10 @@ export function answerClientError(
   const answer = brokenRequest(error.code, exchange !== undefined, app.server)
   const requestId = randomBytes(12).toString('base64url')
   const client = clientAddressOf({ ip: '', socket })
-  app.log.info({ request_id: requestId, status: statusOf(answer.code), refusal: answer.code, client }, 'broken request')
+  app.log.info(
+    { request_id: requestId, status: ERROR_CODES[answer.code], refusal: answer.code, client },
+    'broken request',
+  )
   onBroken(answer.code)
   socket.end(httpText(answer, requestId))
   setTimeout(() => socket.destroy(), BROKEN_READ_MS).unref() // the client may neither read nor close
@@ -196,7 +199,7 @@ function brokenRequest(
 
 function httpText({ code, message: detail, extra, headers }: Refused, requestId: string): string {
   const body = JSON.stringify({ error_code: code, detail, request_id: requestId, ...extra })
-  const status = statusOf(code)
+  const status = ERROR_CODES[code]
   const lines = [
     `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,
     'Content-Type: application/json',

@@ -1,4 +1,4 @@
-import { readFile } from 'node:fs/promises'
+import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import swagger from '@fastify/swagger'
@@ -7,7 +7,6 @@ import type { FastifyInstance } from 'fastify'
 import { HTTPValidationError, ValidationError } from '../validation/faults.js'
 import { component } from '../validation/vocabulary.js'
 import { addExamples } from './examples.js'
-import { PAGE_CONTENT_POLICY, PAGE_HEADERS } from './headers.js'
 import { documented, ERROR_ANSWERS } from './openapi.js'
 
 /**
@@ -66,7 +65,7 @@ export async function registerDocument(
 }
 
 /** The page at `/docs`. It has no inline scripts, and relative addresses work behind a proxy's path prefix. */
-const PAGE_TEXT = `<!doctype html>
+const DOCS_PAGE = `<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -85,21 +84,32 @@ const PAGE_TEXT = `<!doctype html>
 `
 
 /** `validatorUrl: null`: the page contacts no other server. A token entered at "Authorize" stays in the page. */
-const PAGE_SCRIPT = `SwaggerUIBundle({ url: 'openapi.json', dom_id: '#reference', tryItOutEnabled: true, validatorUrl: null })
+const DOCS_SCRIPT = `SwaggerUIBundle({ url: 'openapi.json', dom_id: '#reference', tryItOutEnabled: true, validatorUrl: null })
 `
 
-/** The folder of the files that a browser loads. */
 const LIBRARY = join(dirname(createRequire(import.meta.url).resolve('@fastify/swagger-ui/package.json')), 'static')
+const library = (name: string) => readFileSync(join(LIBRARY, name))
 
-/** The files that the page loads, with their media types. Only these names exist below `/docs/`, so no path is resolved. */
-const LIBRARY_FILES: Record<string, string> = {
-  'favicon-32x32.png': 'image/png',
-  'swagger-ui.css': 'text/css; charset=utf-8',
-  'swagger-ui-bundle.js': 'text/javascript; charset=utf-8',
+/** Only its own files, also over plain HTTP. `data:` is for icons in its style sheet. */
+const DOCS_POLICY =
+  "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self' data:; connect-src 'self'; " +
+  "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+/** Registers `GET /openapi.json`, `GET /docs` (a page to read and try the API without network access), and `GET /`, which leads a browser to `/console`. */
+export function registerDocs(app: FastifyInstance, document: () => Buffer): void {
+  app.get('/openapi.json', PAGE, (_, reply) => reply.type('application/json').send(document()))
+  app.get('/', PAGE, ({ headers: { accept = '' } }, reply) => {
+    reply.header('vary', 'accept')
+    return /\btext\/html\b/i.test(accept) ? reply.redirect('console', 303) : reply.redirect('docs')
+  })
+  serveFiles(app, '/docs', DOCS_POLICY, {
+    '': ['text/html; charset=utf-8', DOCS_PAGE],
+    '/page.js': ['text/javascript; charset=utf-8', DOCS_SCRIPT],
+    '/swagger-ui-bundle.js': ['text/javascript; charset=utf-8', library('swagger-ui-bundle.js')],
+    '/swagger-ui.css': ['text/css; charset=utf-8', library('swagger-ui.css')],
+    '/favicon-32x32.png': ['image/png', library('favicon-32x32.png')],
+  })
 }
-
-/** Cache time for a browser, in s. The files change only with the package. */
-const LIBRARY_KEPT_S = 3_600
 
 /** Options of page routes: public, not in the document, with HEAD. */
 export const PAGE = {
@@ -108,32 +118,19 @@ export const PAGE = {
   schema: { hide: true },
 } as const
 
-/**
- * Registers `GET /openapi.json`, `GET /docs` with its files (a page to read and try the API without network access), and `GET /`, which
- * redirects there, or a browser to `browserPage`.
- */
-export function registerDocs(app: FastifyInstance, document: () => Buffer, browserPage = 'docs'): void {
-  app.get('/openapi.json', PAGE, (_, reply) => reply.type('application/json').send(document()))
-  const own = { 'content-security-policy': PAGE_CONTENT_POLICY, ...PAGE_HEADERS }
-  const html = 'text/html; charset=utf-8'
-  app.get('/', PAGE, ({ headers: { accept = '' } }, reply) => {
-    reply.header('vary', 'accept')
-    return /\btext\/html\b/i.test(accept) && browserPage !== 'docs'
-      ? reply.redirect(browserPage, 303)
-      : reply.redirect('docs')
-  })
-  app.get('/docs/', PAGE, (_, reply) => reply.redirect('../docs'))
-  app.get('/docs', PAGE, (_, reply) => reply.headers(own).type(html).send(PAGE_TEXT))
-  app.get('/docs/page.js', PAGE, (_, reply) => {
-    return reply.headers(own).type('text/javascript; charset=utf-8').send(PAGE_SCRIPT)
-  })
-  const read = new Map<string, Promise<Buffer>>() // read once and shared by all answers
-  for (const [name, type] of Object.entries(LIBRARY_FILES)) {
-    app.get(`/docs/${name}`, PAGE, async (_, reply) => {
-      const content = read.get(name) ?? readFile(join(LIBRARY, name))
-      read.set(name, content)
-      reply.headers(own).header('cache-control', `private, max-age=${LIBRARY_KEPT_S}`)
-      return reply.type(type).send(await content)
-    })
+/** Serves the files of a page, with their media types, below its address. */
+export function serveFiles(
+  app: FastifyInstance,
+  address: `/${string}`,
+  contentPolicy: string,
+  files: Readonly<Record<string, readonly [type: string, content: string | Buffer]>>,
+): void {
+  const headers = {
+    'content-security-policy': contentPolicy,
+    'cross-origin-opener-policy': 'same-origin',
+    'origin-agent-cluster': '?1',
   }
+  for (const [name, [type, content]] of Object.entries(files))
+    app.get(`${address}${name}`, PAGE, (_, reply) => reply.headers(headers).type(type).send(content))
+  app.get(`${address}/`, PAGE, (_, reply) => reply.redirect(`..${address}`))
 }

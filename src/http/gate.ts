@@ -151,15 +151,13 @@ export interface GateOptions {
  */
 export async function registerGate(scope: FastifyInstance, options: GateOptions): Promise<void> {
   const { service, gate, isInner, authenticate } = options
-  const { auth, limits } = gate.config
-  await scope.register(underPressure, pressureLimits(limits.eventLoopDelayMaxMs))
+  await scope.register(underPressure, pressureLimits(gate.config.limits.eventLoopDelayMaxMs))
   scope.decorate(REQUIRES_TOKEN, true)
   scope.decorateRequest('isAtWork', false)
   scope.addHook('onRequest', async (request, reply) => {
     const fault = requestFault(request)
     if (fault !== undefined) throw fault
-    const takesOnyxHeader = auth.takesOnyxHeader || request.policy?.takesOnyxHeader
-    const onyx = takesOnyxHeader ? request.headers['x-onyx-authorization'] : undefined
+    const onyx = request.policy?.takesOnyxHeader ? request.headers['x-onyx-authorization'] : undefined
     requireServing(service.current())
     const hash = tokenHashIn(request, onyx === undefined ? undefined : String(onyx))
     if (hash instanceof NotAuthenticated) throw hash

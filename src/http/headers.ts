@@ -2,14 +2,6 @@ import cors from '@fastify/cors'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { addWarnings } from './warnings.js'
 
-/** The content policy of `/docs`: only its own files, also over plain HTTP. `data:` is for icons in its style sheet. */
-export const PAGE_CONTENT_POLICY =
-  "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self' data:; connect-src 'self'; " +
-  "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-
-/** Headers that only apply to pages. */
-export const PAGE_HEADERS = { 'cross-origin-opener-policy': 'same-origin', 'origin-agent-cluster': '?1' }
-
 /** Headers of every answer. JSON loads nothing, and pages set their own policy. Strict-Transport-Security belongs to the proxy. */
 const COMMON_HEADERS = {
   'cache-control': 'no-store',

@@ -2,127 +2,169 @@ import { type TObject, type TProperties, type TSchema, Type } from '@sinclair/ty
 import type { FastifyContextConfig, FastifySchema } from 'fastify'
 import { ERROR_CODES, STALE_REASONS, UNAVAILABLE_REASONS } from '../errors.js'
 import { HTTPValidationError } from '../validation/faults.js'
-import { reference, withReferences } from '../validation/vocabulary.js'
+import { nullable, reference, text, withReferences } from '../validation/vocabulary.js'
 
 /* The parts of the OpenAPI document that all operations share: headers and error answers. */
 
-/** The schema name of each status. Generated clients distinguish refusals by these types. */
-const ERROR_NAMES = {
-  400: 'BadRequestError',
-  401: 'UnauthorizedError',
-  403: 'ForbiddenError',
-  404: 'NotFoundError',
-  408: 'RequestTimeoutError',
-  409: 'ConflictError',
-  410: 'GoneError',
-  412: 'PreconditionFailedError',
-  413: 'ContentTooLargeError',
-  414: 'UriTooLongError',
-  415: 'UnsupportedMediaTypeError',
-  428: 'PreconditionRequiredError',
-  429: 'TooManyRequestsError',
-  431: 'HeadersTooLargeError',
-  500: 'InternalServerError',
-  503: 'ServiceUnavailableError',
-} as const
+/** A header for the document's plugin, which turns the schema's description into the header's. */
+const header = (description: string) => ({ description, type: 'string' })
 
-type ErrorStatus = keyof typeof ERROR_NAMES
+const everyAnswer = { 'x-request-id': header('The id of this request, in every answer and every log line of it.') }
 
-/** Properties of an error body in addition to code, sentence and request id. */
-const ERROR_EXTRAS: { [status in ErrorStatus]?: TProperties } = {
-  409: {
-    agents: Type.Optional(
-      Type.Array(Type.Object({ id: Type.Integer(), name: Type.String() }), {
-        description: 'Of `TOOL_IN_USE`: the agents that use the tool and that the caller may see, at most 100.',
-      }),
-    ),
-    others: Type.Optional(Type.Integer({ description: 'Likewise: how many more use it.' })),
-  },
-  410: {
-    reason: Type.String({
-      description: '`pruned` by retention, or `deleted`: it is gone, or another has its id now.',
-      enum: ['pruned', 'deleted'],
-    }),
-  },
-  412: {
-    reason: Type.String({
-      description:
-        '`changed` since a tag that was sent; `unknown_tag`: the agent or tool never had one of them; `matched`: ' +
-        '`If-None-Match` names the stored state; `nothing_stored`: a creation has no state for `If-Match`.',
-      enum: [...STALE_REASONS],
-    }),
-    current_etag: Type.Unsafe<string | null>({
-      type: ['string', 'null'],
-      description: 'The tag of the stored state; null before a creation.',
-    }),
-    changed: Type.Unsafe<unknown>({
-      type: ['array', 'null'],
-      description: 'What changed since the tag that was sent; null when that is not, or no longer, known.',
-      items: {
-        type: 'object',
-        required: ['field', 'by', 'at'],
-        properties: {
-          field: { type: 'string' },
-          by: { type: 'string' },
-          at: { type: 'string', format: 'date-time' },
-        },
-      },
-    }),
-    applied_etag: Type.Unsafe<string | null>({
-      type: ['string', 'null'],
-      description:
-        'The tag under which this very update of yours was stored since, as when its answer was lost; null when it was not, ' +
-        'or when that is no longer known.',
-    }),
-  },
-  503: {
-    reason: Type.String({ description: 'Why it is not possible now.', enum: [...UNAVAILABLE_REASONS] }),
-    outcome: Type.Optional(
-      Type.String({ description: 'What became of the change.', enum: ['not_applied', 'unknown', 'applied'] }),
-    ),
-  },
+/** The fields of draft-ietf-httpapi-ratelimit-headers; absent if a limit is disabled. */
+const rateLimitHeaders = {
+  'ratelimit-policy': header(
+    'The quota that this request counted against: `"token";q=600;w=60` is 600 requests in 60 s. Of a 429 the limit that refused it.',
+  ),
+  ratelimit: header('What is left of it, and the seconds until it is whole again: `"token";r=599;t=60`.'),
 }
 
-/** The schema of an error body with that status; 422 has its own. */
-function errorAnswer(status: ErrorStatus): TObject {
+const retryAfter = {
+  'retry-after': { description: 'Seconds to wait before another attempt.', type: 'integer', minimum: 1 },
+}
+
+const challenge = { 'www-authenticate': header('The bearer challenge, with what is wrong.') }
+
+/** An error answer: its schema's name, by which generated clients tell refusals apart, and what it has beyond code, sentence and request id. */
+interface ErrorAnswer {
+  name: string
+  meaning: string
+  members?: TProperties
+  headers?: object
+}
+
+/** The error answers by status; 422 has its own. */
+const ERRORS = {
+  400: {
+    name: 'BadRequestError',
+    meaning: 'Built in and therefore neither updated nor deleted, or a request that HTTP cannot read.',
+  },
+  401: {
+    name: 'UnauthorizedError',
+    meaning: 'No token, or one that is not valid or has expired.',
+    headers: { ...challenge, ...rateLimitHeaders },
+  },
+  403: { name: 'ForbiddenError', meaning: 'The caller, or the token, may not do this.', headers: challenge },
+  404: {
+    name: 'NotFoundError',
+    meaning: 'No such resource, or none that the caller may see; or no such version of it.',
+  },
+  408: { name: 'RequestTimeoutError', meaning: 'The request was not received in time.' },
+  409: {
+    name: 'ConflictError',
+    meaning:
+      'The answer would be too large for what is attached to the agent, agents use the tool that should be deleted, or a request with the ' +
+      'same Idempotency-Key is under way (with Retry-After); nothing was changed.',
+    members: {
+      agents: Type.Optional(
+        Type.Array(Type.Object({ id: Type.Integer(), name: Type.String() }), {
+          description: 'Of `TOOL_IN_USE`: the agents that use the tool and that the caller may see, at most 100.',
+        }),
+      ),
+      others: Type.Optional(Type.Integer({ description: 'Likewise: how many more use it.' })),
+    },
+    headers: retryAfter,
+  },
+  410: {
+    name: 'GoneError',
+    meaning: 'There was such a version, and its content is no longer kept; `reason` says why.',
+    members: {
+      reason: Type.String({
+        description: '`pruned` by retention, or `deleted`: it is gone, or another has its id now.',
+        enum: ['pruned', 'deleted'],
+      }),
+    },
+  },
+  412: {
+    name: 'PreconditionFailedError',
+    meaning: 'The stored state is not the one that If-Match names, or it is one that If-None-Match excludes.',
+    members: {
+      reason: Type.String({
+        description:
+          '`changed` since a tag that was sent; `unknown_tag`: the agent or tool never had one of them; `matched`: ' +
+          '`If-None-Match` names the stored state; `nothing_stored`: a creation has no state for `If-Match`.',
+        enum: [...STALE_REASONS],
+      }),
+      current_etag: nullable(text({ description: 'The tag of the stored state; null before a creation.' })),
+      changed: Type.Unsafe<unknown>({
+        type: ['array', 'null'],
+        description: 'What changed since the tag that was sent; null when that is not, or no longer, known.',
+        items: Type.Object({ field: Type.String(), by: Type.String(), at: Type.String({ format: 'date-time' }) }),
+      }),
+      applied_etag: nullable(
+        text({
+          description:
+            'The tag under which this very update of yours was stored since, as when its answer was lost; null when it was not, ' +
+            'or when that is no longer known.',
+        }),
+      ),
+    },
+  },
+  413: { name: 'ContentTooLargeError', meaning: 'The body is larger than this operation allows.' },
+  415: {
+    name: 'UnsupportedMediaTypeError',
+    meaning:
+      'The body is not application/json, or has a Content-Encoding. A body without a Content-Type is read as JSON.',
+  },
+  428: { name: 'PreconditionRequiredError', meaning: 'This server, or this token, demands If-Match.' },
+  429: {
+    name: 'TooManyRequestsError',
+    meaning:
+      'A limit is used up, and RateLimit-Policy names it: `token` (requests of this token, 600 a minute unless set otherwise), ' +
+      '`token-requests` (its requests at a time). Retry-After says when to come back.',
+    headers: { ...retryAfter, ...rateLimitHeaders },
+  },
+  431: { name: 'HeadersTooLargeError', meaning: 'The address or the headers are too large.' },
+  500: { name: 'InternalServerError', meaning: 'A fault of the service.' },
+  503: {
+    name: 'ServiceUnavailableError',
+    meaning: 'Not possible now; `reason` says why, Retry-After when to try again.',
+    members: {
+      reason: Type.String({ description: 'Why it is not possible now.', enum: [...UNAVAILABLE_REASONS] }),
+      outcome: Type.Optional(
+        Type.String({ description: 'What became of the change.', enum: ['not_applied', 'unknown', 'applied'] }),
+      ),
+    },
+    headers: retryAfter,
+  },
+} satisfies Record<number, ErrorAnswer>
+
+type ErrorStatus = keyof typeof ERRORS
+
+function errorSchema(status: ErrorStatus): TObject {
+  const { name, members }: ErrorAnswer = ERRORS[status]
+  const codes = Object.entries(ERROR_CODES).flatMap(([code, its]) => (its === status ? [code] : []))
   return Type.Object(
     {
-      error_code: Type.String({ enum: [...ERROR_CODES[status]] }),
+      error_code: Type.String({ enum: codes }),
       detail: Type.String({ description: 'A sentence for people.' }),
       request_id: Type.String({ description: 'As in the header `X-Request-ID`, and in the log.' }),
-      ...ERROR_EXTRAS[status],
+      ...members,
     },
-    { $id: ERROR_NAMES[status] },
+    { $id: name },
   )
 }
 
-const ERROR_STATUSES = Object.keys(ERROR_NAMES).map(status => Number(status) as ErrorStatus) // the keys of the table above
-
 /** The schemas of all error bodies except 422, for the components of the document. */
-export const ERROR_ANSWERS: readonly TObject[] = ERROR_STATUSES.map(errorAnswer)
+export const ERROR_ANSWERS: readonly TObject[] = Object.keys(ERRORS).map(
+  status => errorSchema(Number(status) as ErrorStatus), // the keys of the table above
+)
 
-const MEANING = {
-  400: 'Built in and therefore neither updated nor deleted, or a request that HTTP cannot read.',
-  401: 'No token, or one that is not valid or has expired.',
-  403: 'The caller, or the token, may not do this.',
-  404: 'No such resource, or none that the caller may see; or no such version of it.',
-  408: 'The request was not received in time.',
-  409:
-    'The answer would be too large for what is attached to the agent, agents use the tool that should be deleted, or a request with the ' +
-    'same Idempotency-Key is under way (with Retry-After); nothing was changed.',
-  410: 'There was such a version, and its content is no longer kept; `reason` says why.',
-  412: 'The stored state is not the one that If-Match names, or it is one that If-None-Match excludes.',
-  413: 'The body is larger than this operation allows.',
-  414: 'The address is too long.',
-  415: 'The body is not application/json, or has a Content-Encoding. A body without a Content-Type is read as JSON.',
-  428: 'This server, or this token, demands If-Match.',
-  429:
-    'A limit is used up, and RateLimit-Policy names it: `token` (requests of this token, 600 a minute unless set otherwise), ' +
-    '`token-requests` (its requests at a time). Retry-After says when to come back.',
-  431: 'The headers are too large.',
-  500: 'A fault of the service.',
-  503: 'Not possible now; `reason` says why, Retry-After when to try again.',
-} as const satisfies Record<ErrorStatus, string>
+/** The refusals of HTTP itself, which any request can get. */
+const ANY_REQUEST = [408, 431] as const
+
+/** The error answers of an operation by status, with those that any request can get. */
+export function errorResponses(...statuses: ErrorStatus[]) {
+  return Object.fromEntries(
+    [...statuses, ...ANY_REQUEST].map(status => {
+      const { meaning, headers }: ErrorAnswer = ERRORS[status]
+      return [
+        status,
+        { ...reference(errorSchema(status)), description: meaning, headers: { ...headers, ...everyAnswer } },
+      ]
+    }),
+  )
+}
 
 declare module 'fastify' {
   interface FastifyContextConfig {
@@ -146,61 +188,44 @@ const requestId = Type.String({
 
 /** A sentence on the limits of a body: its size in bytes and its nesting depth. `others` has further limits. */
 export function bodyBounds(bytes: number, depth: number, others = ''): string {
-  const said = `The body takes at most ${bytes} bytes (else 413) and nests at most ${depth} deep (else 422).`
-  return others === '' ? said : `${said} ${others}`
+  return `The body takes at most ${bytes} bytes (else 413) and nests at most ${depth} deep (else 422). ${others}`.trim()
 }
-
-/** A header for the document's plugin, which turns the schema's description into the header's. */
-const text = (description: string) => ({ description, type: 'string' })
-
-const everyAnswer = { 'x-request-id': text('The id of this request, in every answer and every log line of it.') }
-
-/** The fields of draft-ietf-httpapi-ratelimit-headers; absent if a limit is disabled. */
-const rateLimitHeaders = {
-  'ratelimit-policy': text(
-    'The quota that this request counted against: `"token";q=600;w=60` is 600 requests in 60 s. Of a 429 the limit that refused it.',
-  ),
-  ratelimit: text('What is left of it, and the seconds until it is whole again: `"token";r=599;t=60`.'),
-}
-
-const retryAfter = {
-  'retry-after': { description: 'Seconds to wait before another attempt.', type: 'integer', minimum: 1 },
-}
-
-const challenge = { 'www-authenticate': text('The bearer challenge, with what is wrong.') }
 
 /** The headers of a 200 of the validation. */
 export const answerHeaders = {
-  warning: text('What the caller should know: ignored or kept fields, a change of somebody else that was replaced.'),
-  'preference-applied': text(
+  warning: header('What the caller should know: ignored or kept fields, a change of somebody else that was replaced.'),
+  'preference-applied': header(
     'Which preferences made a difference: `handling=strict` and `return=minimal` when asked for.',
   ),
-  'token-expires-at': text('When the token expires, if it does.'),
+  'token-expires-at': header('When the token expires, if it does.'),
   ...rateLimitHeaders,
   ...everyAnswer,
 }
 
-/** The headers of a 200 of an update. */
-export const updateHeaders = {
-  etag: text('The strong entity tag of the stored state.'),
-  'idempotent-replayed': text(
+const { 'preference-applied': preferenceApplied, ...ofAnyWrite } = answerHeaders
+
+/** The headers of the 204 of a deletion. */
+export const deletionHeaders = {
+  'idempotent-replayed': header(
     '`true` when the same request with this `Idempotency-Key` was stored before: the tag is that of its version.',
   ),
-  'dry-run': text('`true` when nothing was stored because the request was a dry run.'),
-  ...answerHeaders,
+  'dry-run': header('`true` when nothing was stored because the request was a dry run.'),
+  ...ofAnyWrite,
+}
+
+/** The headers of a 200 of an update. */
+export const updateHeaders = {
+  etag: header('The strong entity tag of the stored state.'),
+  'preference-applied': preferenceApplied,
+  ...deletionHeaders,
 }
 
 /** The headers of a 201. */
-export const creationHeaders = { ...updateHeaders, location: text('Where it is read.') }
-
-const { etag: _, 'preference-applied': __, ...headersOfDeletion } = updateHeaders
-
-/** The headers of the 204 of a deletion. */
-export const deletionHeaders = headersOfDeletion
+export const creationHeaders = { ...updateHeaders, location: header('Where it is read.') }
 
 /** The headers of a 200 and a 304 of a read. */
 export const readHeaders = {
-  etag: text('The entity tag of this representation; as `If-Match` of an update it stands for the stored version.'),
+  etag: header('The entity tag of this representation; as `If-Match` of an update it stands for the stored version.'),
   ...everyAnswer,
   ...rateLimitHeaders,
 }
@@ -208,47 +233,21 @@ export const readHeaders = {
 /** The headers of a 200 and a 304 of one agent or tool. */
 export const readOneHeaders = {
   ...readHeaders,
-  warning: text('What of an earlier version is left out, because it was deleted since or the caller may not see it.'),
+  warning: header('What of an earlier version is left out, because it was deleted since or the caller may not see it.'),
 }
 
 /** The headers of a page of a list. */
 export const pageHeaders = {
-  link: text('The next page, relative to this address, with `rel="next"`; absent on the last.'),
-  warning: text('Without `limit`: that there are more than this page has.'),
+  link: header('The next page, relative to this address, with `rel="next"`; absent on the last.'),
+  warning: header('Without `limit`: that there are more than this page has.'),
   ...readHeaders,
-}
-
-const ERROR_HEADERS: { [status in ErrorStatus]?: object } = {
-  401: { ...challenge, ...rateLimitHeaders },
-  403: challenge,
-  409: retryAfter,
-  429: { ...retryAfter, ...rateLimitHeaders },
-  503: retryAfter,
 }
 
 /** The 422 of an operation. `of` names the checked part in its description. */
 export function invalidResponse(of: string, schema: TSchema = HTTPValidationError) {
-  const headers = {
-    warning: text(
-      'What helps: how to change single fields, when required ones are missing and there is no `update_mask`; the field that a misspelt one means.',
-    ),
-    ...rateLimitHeaders,
-    ...everyAnswer,
-  }
+  const warning = header('How to change single fields, when required ones are missing and there is no `update_mask`.')
+  const headers = { warning, ...rateLimitHeaders, ...everyAnswer }
   return { 422: { ...reference(schema), description: `Every fault of the ${of}.`, headers } }
-}
-
-/** The refusals of HTTP itself. */
-const ANY_REQUEST = [408, 414, 431] as const
-
-/** The error answers of an operation, by status, with those that any request can get. */
-export function errorResponses(...statuses: ErrorStatus[]) {
-  return Object.fromEntries(
-    [...statuses, ...ANY_REQUEST].map(status => {
-      const headers = { ...ERROR_HEADERS[status], ...everyAnswer }
-      return [status, { ...reference(errorAnswer(status)), description: MEANING[status], headers }]
-    }),
-  )
 }
 
 /** The answers of a read: `found`, 304 for an unchanged one, and errors. */

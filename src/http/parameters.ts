@@ -1,8 +1,6 @@
 import { type TObject, Type } from '@sinclair/typebox'
-import type { FastifyInstance } from 'fastify'
 import type { Loc } from '../errors.js'
 import type { Precondition } from '../updates/tag.js'
-import { fault } from '../validation/faults.js'
 import { type Parsed, parameter, queryFlag, queryId, queryMask } from '../validation/parameters.js'
 
 /* Parameters that several operations share, for the schemas of routes. Parameters of one operation are in its file. */
@@ -52,32 +50,25 @@ function ifNoneMatch(description: string) {
   )
 }
 
-const KEY = String.raw`(?:"((?:[ !#-[\]-~]|\\["\\]){1,255})"|[!#-+\--:<-[\]-~]{1,255})`
-const ONE_KEY = new RegExp(`^${KEY}$`)
+const KEY = /^(?:"((?:[ !#-[\]-~]|\\["\\]){1,255})"|[!#-+\--:<-[\]-~]{1,255})$/
 /** The header `idempotency-key`: a quoted string (RFC 8941, section 3.3.3), or a bare one without blank, quote, comma, `;` or backslash. */
 export const IdempotencyKey = Type.Optional(
   parameter(
     {
       type: 'string',
-      pattern: ONE_KEY.source,
+      pattern: KEY.source,
       description:
         'Names this request, such as `"8f9c7b1e"` (1 to 255 characters): sent again with the same key, it is answered as it was ' +
         'the first time, and has no second effect, for as long as audit rows are kept; also where it changed nothing. A dry run ignores it.',
     },
-    parseIdempotencyKey,
+    (header, loc): Parsed<string> => {
+      const key = KEY.exec(header)
+      if (key !== null) return { value: key[1]?.replaceAll(/\\(.)/g, '$1') ?? header }
+      const msg = 'Input should be 1 to 255 printable ASCII characters in double quotes, such as "8f9c7b1e"'
+      return { faults: [{ loc, msg, type: 'string_pattern_mismatch' }] }
+    },
   ),
 )
-
-/** Node joins repeated headers with a comma. HTTP does not distinguish that from a list (RFC 9110, section 5.3). */
-const SEVERAL_KEYS = new RegExp(`^${KEY}(?:[ \t]*,[ \t]*${KEY})+$`)
-
-function parseIdempotencyKey(header: string, loc: Loc): Parsed<string> {
-  const key = ONE_KEY.exec(header)
-  if (key !== null) return { value: key[1]?.replaceAll(/\\(.)/g, '$1') ?? header }
-  if (SEVERAL_KEYS.test(header)) return { faults: [fault('parameter_repeated', loc)] }
-  const msg = 'Input should be 1 to 255 printable ASCII characters in double quotes, such as "8f9c7b1e"'
-  return { faults: [{ loc, msg, type: 'string_pattern_mismatch' }] }
-}
 
 /** The query parameter of a read that names an earlier version. */
 export const PastVersion = queryId(
@@ -97,26 +88,11 @@ export const Prefer = Type.Optional(
         '`return=minimal`: no record in the answer, which is 201 of a creation and 204 of an update; 200 with it where an older ' +
         '`If-Match` is let through because nothing is left to change.',
     },
-    header => {
-      const preferred = preferencesIn(header)
-      return {
-        value: {
-          strict: preferred.get('handling') === 'strict',
-          minimal: preferred.get('return') === 'minimal',
-        },
-      }
-    },
+    header => ({
+      value: { strict: prefers(header, 'handling', 'strict'), minimal: prefers(header, 'return', 'minimal') },
+    }),
   ),
 )
-
-/** Makes strict handling the default of a scope. A request can still send `handling=lenient`. */
-export function preferStrict(scope: FastifyInstance): void {
-  scope.addHook('onRequest', ({ raw: { headers } }, _reply, done) => {
-    // The first of two values counts.
-    headers.prefer = headers.prefer === undefined ? 'handling=strict' : `${String(headers.prefer)}, handling=strict`
-    done()
-  })
-}
 
 /** The preferences of a request without `prefer`. */
 export const NO_PREFERENCE = { strict: false, minimal: false }
@@ -137,34 +113,17 @@ function parseIfMatch(header: string, loc: Loc): Parsed<Precondition> {
 
 /** True if a `Prefer` header asks for strict handling (RFC 7240): unknown and kept fields become errors. */
 export function prefersStrict(header: string | string[] | undefined): boolean {
-  return header !== undefined && preferencesIn(String(header)).get('handling') === 'strict'
+  return header !== undefined && prefers(String(header), 'handling', 'strict')
 }
 
-/** The preferences of a header that have a value, without their parameters. The first of two values counts. */
-function preferencesIn(header: string): Map<string, string> {
-  const preferences = new Map<string, string>()
-  for (const preference of elementsOf(header)) {
-    const [, name, value] = /^\s*([\w-]+)\s*=\s*"?([\w-]+)"?\s*(?:;|$)/.exec(preference) ?? []
-    if (name === undefined || value === undefined || preferences.has(name.toLowerCase())) continue
-    preferences.set(name.toLowerCase(), value.toLowerCase())
-  }
-  return preferences
-}
+/** The most characters of `Prefer` that are read. */
+const PREFER_LENGTH_MAX = 1_000
 
-/** Splits a list at commas outside quotes. A regular expression would take quadratic time. */
-function elementsOf(list: string): string[] {
-  const elements: string[] = []
-  let start = 0
-  let isQuoted = false
-  for (let at = 0; at < list.length; at++) {
-    const character = list[at]
-    if (character === '"') isQuoted = !isQuoted
-    else if (character === '\\' && isQuoted) at++
-    else if (character === ',' && !isQuoted) {
-      elements.push(list.slice(start, at))
-      start = at + 1
-    }
-  }
-  elements.push(list.slice(start))
-  return elements
+/** True if the first value of a preference is this one. */
+function prefers(header: string, name: string, value: string): boolean {
+  const unquoted = header
+    .slice(0, PREFER_LENGTH_MAX)
+    .replaceAll(/"(?:[^"\\]|\\.)*"/g, text => (/^"[\w-]+"$/.test(text) ? text.slice(1, -1) : '?'))
+  const found = new RegExp(String.raw`(?:^|,)\s*${name}\s*=\s*([\w-]+)\s*(?=[;,]|$)`, 'i').exec(unquoted)
+  return found?.[1]?.toLowerCase() === value
 }

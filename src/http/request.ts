@@ -1,4 +1,4 @@
-import { randomFillSync } from 'node:crypto'
+import { randomUUID } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
 import { isIP } from 'node:net'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
@@ -29,11 +29,6 @@ export function decorateRequests(app: FastifyInstance): void {
   })
 }
 
-/** The path of a request's address, without its query. */
-export function pathOf({ url }: Pick<FastifyRequest, 'url'>): string {
-  return url.split('?', 1)[0] ?? ''
-}
-
 /** The client's address: the one that trusted proxies report if it is valid, else the peer's. IPv4 addresses are plain. */
 export function clientAddressOf({
   ip,
@@ -43,25 +38,12 @@ export function clientAddressOf({
   return address.replace(/^::ffff:(?=\d+\.)/i, '')
 }
 
-const ID_BYTES = 12
-/** Random bytes for the next ids. One system call per id would be its main cost. */
-const supply = Buffer.alloc(ID_BYTES * 256)
-let used = supply.length
-
 /** The caller's `X-Request-ID` if it has the allowed form, else a new one (DECISIONS section 2). */
 export function requestIdOf({ headers }: Pick<IncomingMessage, 'headers'>): string {
   const received = headers['x-request-id']
   if (typeof received === 'string' && /^[A-Za-z0-9_-]{1,64}$/.test(received)) return received
-  if (used === supply.length) {
-    randomFillSync(supply)
-    used = 0
-  }
-  used += ID_BYTES
-  return supply.toString('base64url', used - ID_BYTES, used)
+  return randomUUID()
 }
-
-/** The longest path and query together. A name of 255 four-byte characters takes 3,060 percent-encoded. */
-const ADDRESS_LENGTH_MAX = 4_096
 
 /** Node drops fields beyond its own limit, which is one more, so that the excess is detected. */
 export const HEADER_FIELDS_MAX = 100
@@ -69,29 +51,17 @@ export const HEADER_FIELDS_MAX = 100
 /** Node keeps only the first of these, but a proxy may have used another one. */
 const SINGLE_HEADERS = ['host', 'authorization']
 
-/** The refusal of a request for its address or headers; undefined if they are valid. */
-export function requestFault({ originalUrl, raw }: FastifyRequest): Error | undefined {
+/** The refusal of a request for its headers; undefined if they are valid. */
+export function requestFault({ raw }: FastifyRequest): Error | undefined {
   const { httpVersion, headers, rawHeaders } = raw
-  if (originalUrl.length > ADDRESS_LENGTH_MAX) {
-    const message = `The address has ${originalUrl.length} characters, path and query together, and at most ${ADDRESS_LENGTH_MAX} are read.`
-    return new Refused('URI_TOO_LONG', message)
-  }
   if (rawHeaders.length / 2 > HEADER_FIELDS_MAX)
     return new Refused('HEADERS_TOO_LARGE', `The request has more than ${HEADER_FIELDS_MAX} header fields.`)
   // HTTP/1.1 requires a Host (RFC 9112, section 3.2). Node's own refusal would have no body.
   if (httpVersion === '1.1' && headers.host === undefined)
     return new Refused('BAD_REQUEST', 'The request has no Host header.')
-  const repeated = SINGLE_HEADERS.find(name => isRepeated(rawHeaders, name))
-  if (repeated === undefined) return undefined
-  return new Refused('BAD_REQUEST', `The request has more than one ${repeated} header.`)
-}
-
-/** True if a header is repeated. Even indexes of `rawHeaders` are names. */
-function isRepeated(rawHeaders: readonly string[], name: string): boolean {
-  let count = 0
-  for (let index = 0; index < rawHeaders.length; index += 2) {
-    const text = rawHeaders[index] as string
-    if (text.length === name.length && text.toLowerCase() === name) count++
-  }
-  return count > 1
+  const names = rawHeaders.filter((_, index) => index % 2 === 0).map(name => name.toLowerCase())
+  const repeated = SINGLE_HEADERS.find(name => names.indexOf(name) !== names.lastIndexOf(name))
+  return repeated === undefined
+    ? undefined
+    : new Refused('BAD_REQUEST', `The request has more than one ${repeated} header.`)
 }

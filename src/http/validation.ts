@@ -4,7 +4,6 @@ import { type Fault, InvalidRequest } from '../errors.js'
 import { bodyCheck } from '../validation/body-check.js'
 import { fault } from '../validation/faults.js'
 import { maskReader, type ParameterTexts, parameterReader } from '../validation/parameters.js'
-import { isJsonObject } from '../validation/vocabulary.js'
 import { type ReceivedBody, UnparsedBody } from './body.js'
 import { prefersStrict } from './parameters.js'
 
@@ -62,13 +61,6 @@ export function faultsOfAllParts(error: InvalidRequest, request: FastifyRequest)
   const alone = invalid.find(({ standsAlone }) => standsAlone)
   if (alone !== undefined) return alone.faults
   return ANSWERED.flatMap(part => invalid.find(found => found.part === part)?.faults ?? [])
-}
-
-/** The field names of an invalid body; empty if it is not an object. */
-export function fieldsOfInvalidBody({ body }: FastifyRequest): string[] {
-  const { parsed } = (body ?? {}) as Partial<ReceivedBody> // the parser's result: only a valid body replaces it
-  if (parsed === undefined || parsed instanceof UnparsedBody || parsed.kind !== 'value') return []
-  return isJsonObject(parsed.value) ? Object.keys(parsed.value) : []
 }
 
 function invalidPart(part: Part, request: FastifyRequest): InvalidPart | undefined {

@@ -28,12 +28,6 @@ export function unknownFieldWarnings(body: TObject, places: readonly Loc[]): str
   })
 }
 
-/** The warning about an unknown field that resembles a missing one; empty if none is similar. */
-export function misspeltFieldWarning(name: string, missing: readonly string[]): string[] {
-  const meant = suggestion(name, missing)
-  return meant === '' ? [] : [`unknown field ${shortened(name)}${meant}`]
-}
-
 export function outsideMaskWarning(name: string): string {
   return `field ${shortened(name)} is outside the update_mask and was ignored`
 }

@@ -25,9 +25,8 @@ t.test('no answer is false when the standby hangs, and when the primary dies and
   await once(server.listen(0, '127.0.0.1'), 'listening')
   t.teardown(() => server.close())
   const service = await ServiceProcess.start({
-    DATABASE_URL: `postgresql://postgres@127.0.0.1:${(server.address() as AddressInfo).port}/world?target_session_attrs=read-write`,
+    DATABASE_URL: `postgresql://postgres@127.0.0.1:${(server.address() as AddressInfo).port}/world?target_session_attrs=read-write&connect_timeout=1`,
     SECRET_KEYS: generateKey(),
-    DATABASE_CONNECT_TIMEOUT_MS: '1000',
     STATEMENT_TIMEOUT_MS: '1500',
     LOCK_TIMEOUT_MS: '700',
     RATE_LIMIT_PER_MINUTE: '0',

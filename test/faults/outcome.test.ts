@@ -17,8 +17,8 @@ t.teardown(() => line.close())
 const proxy = { onForward: (_: Buffer) => true, onBackward: (_: Buffer) => true }
 passAll()
 const keys = generateKey()
-const service = await start(`postgresql://postgres@127.0.0.1:${line.port}/world`)
-const direct = await start(`${cluster.url()}?application_name=direct`)
+const service = await start(`postgresql://postgres@127.0.0.1:${line.port}/world?connect_timeout=2`)
+const direct = await start(`${cluster.url()}?application_name=direct&connect_timeout=2`)
 t.teardown(() => Promise.all([service.stop('SIGKILL'), direct.stop('SIGKILL')]))
 
 // One agent and one tool: the two updates settle by the same code and answer by their own.
@@ -303,7 +303,7 @@ function isTrue(outcome: string, stored: number): boolean {
 }
 
 async function start(url: string): Promise<ServiceProcess> {
-  const timeouts = { STATEMENT_TIMEOUT_MS: '1500', LOCK_TIMEOUT_MS: '1500', DATABASE_CONNECT_TIMEOUT_MS: '2000' }
+  const timeouts = { STATEMENT_TIMEOUT_MS: '1500', LOCK_TIMEOUT_MS: '1500' }
   return await ServiceProcess.start({ DATABASE_URL: url, SECRET_KEYS: keys, DATABASE_POOL_SIZE: '2', ...timeouts })
 }
 

@@ -3,9 +3,6 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { ended, endWithUs, freePort } from './cluster.js'
 
-/** What `metric` sends. */
-export const METRICS_TOKEN = 'a-metrics-token-of-some-length'
-
 /** What the readiness probe answered. */
 export interface Readiness {
   status: number
@@ -23,6 +20,7 @@ const OWN_SETTINGS = {
   RATE_LIMIT_PER_MINUTE: '0',
   EVENT_LOOP_DELAY_MAX_MS: '0', // the machine may be busy
   DEMO: 'off',
+  METRICS_PORT: '0',
   HISTORY_VERSIONS_MAX: '100000',
 }
 
@@ -52,6 +50,12 @@ export class ServiceProcess {
 
   get pid(): number {
     return this.#child?.pid ?? 0
+  }
+
+  /** The port of the metrics, which the log names. */
+  get metricsPort(): number {
+    const line = this.#log.split('\n').find(text => text.includes('the metrics are listening'))
+    return JSON.parse(line ?? '{}').port
   }
 
   get isRunning(): boolean {
@@ -98,10 +102,9 @@ export class ServiceProcess {
     }
   }
 
-  /** A metric without labels; the service must have been started with `METRICS_TOKEN`. */
+  /** A metric without labels. */
   async metric(name: string): Promise<number | undefined> {
-    const headers = { authorization: `Bearer ${METRICS_TOKEN}` }
-    const text = await (await fetch(`http://127.0.0.1:${this.port}/metrics`, { headers })).text()
+    const text = await (await fetch(`http://127.0.0.1:${this.metricsPort}/metrics`)).text()
     const found = new RegExp(`^${name} (\\d+)$`, 'm').exec(text)?.[1]
     return found === undefined ? undefined : Number(found)
   }

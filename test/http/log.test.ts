@@ -3,9 +3,8 @@ import pg from 'pg'
 import t from 'tap'
 import { listTokens } from '../../src/admin/tokens.js'
 import { mintToken } from '../../src/auth/token.js'
-import { describeSettings } from '../../src/config.js'
 import { makeLogger } from '../../src/http/logging.js'
-import { eventually, metricsOf, RawConnection, type Running, running, tokenOf } from './running.js'
+import { RawConnection, type Running, running, tokenOf, whenInWork } from './running.js'
 
 const SECRET = 'planted-secret'
 const TRACE = '0af7651916cd43dd8448eb211c80319c'
@@ -91,16 +90,6 @@ t.test('one line an answer: request id, operation, caller, status, refusal, dura
   })
 })
 
-t.test('the line of an unknown address has its path, without query and bounded', async t => {
-  for (const url of ['/personas/1?secret=x', `/api/${shared.token}${'/x'.repeat(50)}`])
-    await ask(shared, { method: 'PATCH', url })
-  t.match(answered(shared), [
-    { method: 'PATCH', operation: 'none', path: '/personas/1', status: 404 },
-    { path: '/api/*/x/x/x/x/x', status: 404 },
-  ])
-  t.notMatch(shared.log.join(''), /secret=/)
-})
-
 t.test('a traceparent that the recommendation does not allow is not logged', async t => {
   for (const traceparent of [
     `ff-${TRACE}-b7ad6b7169203331-01`,
@@ -163,7 +152,7 @@ t.test('no line holds a body, a token or a header value, at any level, whatever 
   const cut = new RawConnection(shared.port)
   const head = [`PUT ${TOOL} HTTP/1.1`, 'Host: a', `Authorization: Bearer ${token}`, 'Content-Length: 99']
   cut.write(`${[...head, 'Content-Type: application/json'].join('\r\n')}\r\n\r\n${SECRET}`)
-  await eventually(async () => (await metricsOf(shared)).body.includes('agents_http_requests_in_work 1\n'))
+  await whenInWork(shared, 1)
   cut.socket.destroy()
   await cut.closed
   await shared.database.close()
@@ -226,37 +215,22 @@ t.test('the line of a 429 says which limit and whose token, by its digest where 
   t.equal(listed.find(one => one.digest === digest(other))?.id, told[5].token)
 })
 
-t.test(
-  'the line of a refusal by a limit names its setting, and that of a 422 its faults, in words of ours',
-  async t => {
-    const service = await running(t, { RATE_LIMIT_PER_MINUTE: '8', TOOL_BODY_LIMIT_BYTES: '2000' })
-    service.log.length = 0
-    const send = async (payload: string, query?: string) =>
-      query === undefined
-        ? await ask(service, { method: 'POST', url: VALIDATE, token: service.token, payload })
-        : await ask(service, { method: 'PATCH', url: `/persona/1?update_mask=${query}`, token: service.token, payload })
-    await send(`{"tool_ids":[${Array(1_001).fill(1)}],"description":7,"mine":1}`, 'description,tool_ids')
-    await send('{}', `&${SECRET}=1`)
-    await send(`{"x":"${'x'.repeat(2_000)}"}`)
-    await send('['.repeat(100), '')
-    await send(`{"definition":{"openapi":"3.1.0","x":${'['.repeat(200)}${']'.repeat(200)}}}`)
-    await send('['.repeat(300))
-    for (let i = 0; i < 3; i++) await send('{}', '&dry_run=true')
-    const told = answered(service).filter(({ refusal }) => refusal !== undefined)
-    t.strictSame(
-      told.map(({ status, setting, faults }) => [status, setting, faults]),
-      [
-        [422, undefined, ['body.description string_type', 'body.tool_ids too_long']],
-        [422, undefined, ['query extra_forbidden']],
-        [413, 'TOOL_BODY_LIMIT_BYTES', undefined],
-        [422, undefined, ['body json_too_deep']],
-        [422, undefined, ['body.definition definition_too_deep']],
-        [422, undefined, ['body json_too_deep']],
-        [429, 'RATE_LIMIT_PER_MINUTE', undefined],
-      ],
-    )
-    const settings = describeSettings().map(({ name }) => name)
-    t.ok(told.every(({ setting }) => setting === undefined || settings.includes(setting)))
-    t.notOk(service.log.join('').includes(SECRET))
-  },
-)
+t.test('the line of a 422 has the kinds of its faults, and no name that the caller made up', async t => {
+  const service = await running(t)
+  service.log.length = 0
+  const { token } = service
+  const send = async (payload: string, mask: string) =>
+    await ask(service, { method: 'PATCH', url: `/persona/1?update_mask=${mask}`, token, payload })
+  await send(`{"tool_ids":[${Array(1_001).fill(1)}],"description":7,"mine":1}`, 'description,tool_ids')
+  await send('{}', `&${SECRET}=1`)
+  await send('['.repeat(100), '')
+  t.strictSame(
+    answered(service).map(({ status, faults }) => [status, faults]),
+    [
+      [422, ['body string_type', 'body too_long']],
+      [422, ['query extra_forbidden']],
+      [422, ['body json_too_deep']],
+    ],
+  )
+  t.notOk(service.log.join('').includes(SECRET))
+})

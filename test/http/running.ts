@@ -1,5 +1,4 @@
 import { connect, type Socket } from 'node:net'
-import type { LightMyRequestResponse } from 'fastify'
 import { mintToken } from '../../src/auth/token.js'
 import { readConfig } from '../../src/config.js'
 import type { Database } from '../../src/db/database.js'
@@ -11,21 +10,13 @@ import { worldDatabase } from '../world.js'
 
 export { eventually } from '../eventually.js'
 
-/** What `running` asks for before it shows its metrics. */
-export const METRICS_TOKEN = 'a-metrics-token-of-some-length'
-
-/** Asks an application for its metrics, as Prometheus does. */
-export function metricsOf({ app }: Pick<Running, 'app'>): Promise<LightMyRequestResponse> {
-  return app.inject({ url: '/metrics', headers: { authorization: `Bearer ${METRICS_TOKEN}` } })
-}
-
 /** How many requests the metrics say are in work. */
-export async function inWork(service: Pick<Running, 'app'>): Promise<number> {
-  return Number(/agents_http_requests_in_work (\d+)/.exec((await metricsOf(service)).body)?.[1])
+export async function inWork({ metrics }: Pick<Running, 'metrics'>): Promise<number> {
+  return Number(/agents_http_requests_in_work (\d+)/.exec(await metrics.registry.metrics())?.[1])
 }
 
 /** Waits until that many are; rejects when they are not after `timeoutMs`. */
-export async function whenInWork(service: Pick<Running, 'app'>, count: number, timeoutMs = 30_000): Promise<void> {
+export async function whenInWork(service: Pick<Running, 'metrics'>, count: number, timeoutMs = 30_000): Promise<void> {
   const end = Date.now() + timeoutMs
   for (let found = await inWork(service); found !== count; found = await inWork(service)) {
     if (Date.now() > end) throw new Error(`${found} requests are in work instead of ${count}`)
@@ -49,18 +40,14 @@ export async function observedService(
   url: string,
   { metrics = new Metrics(), settings = {}, onStatements, ...options }: ObservedOptions = {},
 ): Promise<Started> {
-  const config = readConfig({ LOG_LEVEL: 'trace', METRICS_TOKEN, ...settings })
+  const config = readConfig({ LOG_LEVEL: 'trace', ...settings })
   const log: string[] = []
   const logger = makeLogger(config.server.logLevel, { write: line => log.push(line) })
   const database = openUrl(url, config, {
-    onStatement: exchange => {
-      onStatements?.([exchange.text])
-      metrics.databaseExchange(exchange)
-    },
-    onPoolWait: durationMs => metrics.poolWait(durationMs),
+    onStatement: ({ text }) => onStatements?.([text]),
   })
   t.teardown(() => database.close())
-  const known = { DATABASE_URL: url, METRICS_TOKEN, ...settings }
+  const known = { DATABASE_URL: url, ...settings }
   return {
     ...(await startedService(t, database, { ...options, settings: known, metrics, logger })),
     database,

@@ -1,10 +1,9 @@
-import { type IncomingMessage, request } from 'node:http'
 import t from 'tap'
 import { readConfig } from '../../src/config.js'
 import { VERSION } from '../../src/version.js'
 import { running } from './running.js'
 
-const { app, port } = await running(t, {}, { listen: true })
+const { app } = await running(t)
 const CONSOLE = 'https://console.example.com'
 
 const REQUESTS = [
@@ -43,23 +42,6 @@ t.test(
     }
   },
 )
-
-t.test('404: a path below /docs that leads elsewhere or holds a NUL, written as it is', async t => {
-  for (const path of [
-    '/docs/..',
-    '/docs/static/..',
-    '/docs/static/%2e%2e',
-    '/docs/%00',
-    '/docs/static/%00',
-    '/docs/%2f',
-  ]) {
-    const answer = await new Promise<IncomingMessage>((resolve, reject) =>
-      request({ host: '127.0.0.1', port, path, agent: false }, resolve).on('error', reject).end(),
-    )
-    answer.resume()
-    t.equal(answer.statusCode, 404, path)
-  }
-})
 
 t.test('JSON may load nothing and be framed nowhere; GET / leads to the page', async t => {
   const { statusCode, headers: ofPage } = await app.inject({ url: '/' })
@@ -148,7 +130,7 @@ t.test('what is not an origin is a fault of the configuration', async t => {
     'null',
     `${CONSOLE},x`,
   ]) {
-    t.throws(() => readConfig({ CORS_ORIGINS: value }), { message: /CORS_ORIGINS: .* is not an origin/ }, value)
+    t.throws(() => readConfig({ CORS_ORIGINS: value }), { message: /CORS_ORIGINS: must be origins such as/ }, value)
   }
   t.doesNotThrow(() => readConfig({ CORS_ORIGINS: `${CONSOLE},http://[::1]:8080` }))
 })

@@ -66,7 +66,7 @@ t.test('401, 403, 415: the status stays, and the answer is one of the protocol',
 })
 
 t.test('503: it says that nothing was applied', async t => {
-  const service = await running(t, { DATABASE_POOL_SIZE: '1', DATABASE_CONNECT_TIMEOUT_MS: '500' })
+  const service = await running(t, { DATABASE_POOL_SIZE: '1' })
   const headers = { authorization: `Bearer ${service.token}`, 'content-type': 'application/json' }
   const only = await service.database.pool.connect()
   const answer = await service.app.inject({ method: 'POST', url: '/mcp', payload: first('{"id":1}'), headers })

@@ -31,7 +31,6 @@ t.test('workers that end at any moment of a task never end the service: each req
       NODE_OPTIONS: `--import=${KILLING}`,
       WORKER_KILLS: String(KILLS),
     },
-    ...{ DEFINITION_TIMEOUT_MS: '300', TOOL_BODY_LIMIT_BYTES: '1100000' },
   })
   t.teardown(() => service.stop('SIGKILL'))
   const { pid } = service

@@ -30,4 +30,8 @@ class KilledWorker extends threads.Worker {
   }
 }
 
-if (threads.isMainThread) threads.Worker = KilledWorker
+if (threads.isMainThread) {
+  threads.Worker = KilledWorker
+  const { timeout } = AbortSignal
+  AbortSignal.timeout = ms => timeout.call(AbortSignal, ms === 5_000 ? 300 : ms) // the deadline of a definition
+}
