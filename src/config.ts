@@ -189,15 +189,13 @@ export function misspeltSettings(env: Environment): string[] {
   const names = describeSettings().map(({ name }) => name)
   return Object.keys(env).flatMap(name => {
     if (names.includes(name)) return []
-    const near = suggestion(name, names, NAME_EDITS_MAX)
+    // Variables of other programs with short names could be as similar.
+    const near = suggestion(name, names, name.length < 8 ? 1 : 2)
     const longer = name.includes('_') && names.find(one => one.startsWith(`${name.toUpperCase()}_`))
     const meant = near === '' && longer ? `: did you mean '${longer}'?` : near
     return meant === '' ? [] : [`${name.slice(0, 64)}${meant}`]
   })
 }
-
-/** Short names allow only one edit, because variables of other programs could be as similar. */
-const NAME_EDITS_MAX = (name: string) => (name.length < 8 ? 1 : 2)
 
 /** All settings for the documentation, in order of declaration. */
 export function describeSettings() {

@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { addressOf } from './check/addresses.js'
 import { type CheckOptions, DEFAULT_AT } from './check/check.js'
 import { type Loc, quote } from './check/findings.js'
-import { parsedUrl } from './check/references.js'
+import { parsedUrl, type Schema } from './check/references.js'
 import { type ReadFunction, readableFunctions } from './functions/functions.js'
 import { asObject, comparable, type JsonSchema } from './functions/json-schema.js'
 
@@ -31,7 +31,6 @@ export interface DefinitionChange {
 }
 
 type Report = (kind: DefinitionChange['kind'], msg: string, details?: Partial<DefinitionChange>) => void
-type Schema = Record<string, unknown>
 type Schemas = Record<string, JsonSchema>
 
 const MOST_CHANGES = 10_000
@@ -49,14 +48,12 @@ export function definitionChanges(
   { headerNamesBefore, ...options }: CheckOptions & { headerNamesBefore?: readonly string[] } = {},
 ): DefinitionChange[] {
   const changes: DefinitionChange[] = []
-  let omitted = 0
   const reportOf =
     (operation: string, loc?: Loc): Report =>
     (kind, msg, details) => {
-      if (changes.length >= MOST_CHANGES) omitted++
-      else changes.push({ kind, operation, ...details, ...(loc && { loc }), msg })
+      changes.push({ kind, operation, ...details, ...(loc && { loc }), msg })
     }
-  const at = options.at ?? DEFAULT_AT
+  const { at = DEFAULT_AT } = options
   const old = readableFunctions(before, headerNamesBefore ? { ...options, headerNames: headerNamesBefore } : options)
   const next = readableFunctions(after, options)
   if (old === undefined || next === undefined) {
@@ -70,11 +67,8 @@ export function definitionChanges(
     const msg = `calls go to ${quote(to)} instead of ${quote(from)}`
     reportOf('', [...at, 'servers', 0, 'url'])(origin === nextOrigin ? 'changed' : 'origin_changed', msg, { from, to })
   }
-  const [security, nextSecurity] = [before, after].map(each => [
-    Object(each).security,
-    Object(Object(each).components).securitySchemes,
-  ])
-  if (!isDeepStrictEqual(security, nextSecurity))
+  const security = (each: unknown) => [Object(each).security, Object(Object(each).components).securitySchemes]
+  if (!isDeepStrictEqual(security(before), security(after)))
     reportOf('', [...at, 'security'])('changed', 'the security of the definition changed')
   const byId = new Map(next.map(each => [each.operationId, each]))
   for (const each of old) {
@@ -84,6 +78,7 @@ export function definitionChanges(
     else compareFunctions(each, same, reportOf(each.operationId, same.loc))
   }
   for (const each of byId.values()) reportOf(each.operationId, each.loc)('operation_added', 'the operation is new')
+  const omitted = changes.splice(MOST_CHANGES).length
   if (omitted > 0) changes.push({ kind: 'changed', operation: '', msg: `${omitted} more changes are left out` })
   return changes
 }
@@ -96,14 +91,12 @@ function serverOf(definition: unknown): string {
 }
 
 function compareFunctions(old: ReadFunction, next: ReadFunction, report: Report): void {
-  const [target, nextTarget] = [old, next].map(({ method, path }) => `${method.toUpperCase()} ${path}`)
-  if (old.name !== next.name || target !== nextTarget) {
-    const [from, to] = [`${old.name}, ${target}`, `${next.name}, ${nextTarget}`]
-    report('changed', `the operation is ${quote(to)} instead of ${quote(from)}`, { from, to })
-  }
+  const target = ({ name, method, path }: ReadFunction) => `${name}, ${method.toUpperCase()} ${path}`
+  const [was, is] = [target(old), target(next)]
+  if (was !== is) report('changed', `the operation is ${quote(is)} instead of ${quote(was)}`, { from: was, to: is })
   if (old.description !== next.description) report('changed', 'the description of the operation changed')
-  const [security, nextSecurity] = [old, next].map(({ operation }) => operation.record.spec.security)
-  if (!isDeepStrictEqual(security, nextSecurity)) report('changed', 'the security of the operation changed')
+  if (!isDeepStrictEqual(old.operation.record.spec.security, next.operation.record.spec.security))
+    report('changed', 'the security of the operation changed')
   const forms = new Map(old.arguments.map(each => [each.argument, each]))
   for (const form of next.arguments) {
     const { argument } = form

@@ -1,12 +1,9 @@
-import { createHash } from 'node:crypto'
 import { type CheckOptions, checkDefinition, DEFAULT_AT, type DefinitionCheck } from './check/check.js'
 import { type Loc, pathsOf, quote } from './check/findings.js'
-import { DEFINITION_LIMITS } from './check/limits.js'
-import { isToolMethod, templateOf } from './check/operations.js'
-import { isObject, parsedUrl, References } from './check/references.js'
-import { convertSwagger, TooLarge } from './swagger.js'
-
-type Json = Record<string, unknown>
+import { isBlank, methodsOf, templateOf } from './check/operations.js'
+import { isObject, parsedUrl, References, type Schema } from './check/references.js'
+import { DEFINITION_LIMITS } from './check/rules.js'
+import { convertSwagger } from './swagger.js'
 
 /** One change that a completion makes. */
 export interface Edit {
@@ -37,9 +34,9 @@ interface Made extends Omit<Edit, 'loc'> {
 /** An operation, and a path that leads to it through these path items, each by a reference to the next. */
 interface Use {
   readonly path: string
-  readonly items: readonly Json[]
+  readonly items: readonly Schema[]
   readonly method: string
-  readonly operation: Json
+  readonly operation: Schema
 }
 
 /** Faults of documents that are not copied. */
@@ -48,8 +45,7 @@ const BEYOND = new Set(['definition_too_deep', 'definition_too_large', 'key_forb
 const ADDED_CHARACTERS = 256 * 1024
 const ADDED_FOR_EACH = 16
 const MOST_ADDED = 32 * 1024 * 1024
-const NAME_CHARACTERS = 64
-const HASH_CHARACTERS = 8
+const NAME_CHARACTERS = 60
 const SENTENCE_CHARACTERS = 120
 
 /**
@@ -64,23 +60,24 @@ export function completeDefinition(given: unknown, options: CheckOptions & { ser
   if (!isObject(given) || isBeyond) return { definition: given, edits: [], check: first }
   const text = JSON.stringify(given)
   const most = Math.min(MOST_ADDED, ADDED_CHARACTERS + ADDED_FOR_EACH * text.length)
-  let document = JSON.parse(text) as Json
+  let document: Schema | undefined = JSON.parse(text)
   const edits: Edit[] = []
-  if (document.openapi === undefined && ['2.0', '2', 2].includes(document.swagger as string)) {
-    try {
-      document = convertSwagger(document, parsedUrl(server ?? '')?.protocol.slice(0, -1) ?? 'https', most)
-    } catch (error) {
-      if (!(error instanceof TooLarge)) throw error
-      const msg = `converted to OpenAPI 3 the definition would have more than ${most} characters, since each media type repeats its schema: name fewer in "consumes" and "produces"`
-      const check = { ok: false as const, faults: [{ loc: [...at], msg, type: 'definition_too_large' }], warnings: [] }
-      return { definition: given, edits, check }
-    }
-    const msg = `Swagger 2.0 was converted to OpenAPI ${String(document.openapi)}`
+  if (given.openapi === undefined && ['2.0', '2', 2].includes(given.swagger as string)) {
+    document = convertSwagger(given, parsedUrl(server ?? '')?.protocol.slice(0, -1) ?? 'https', most)
+    const msg = `Swagger 2.0 was converted to OpenAPI ${String(document?.openapi)}`
     edits.push({ op: 'replace', loc: [...at], type: 'swagger_converted', msg })
   }
+  if (document === undefined) {
+    const msg = `converted to OpenAPI 3 the definition would have more than ${most} characters, since each media type repeats its schema: name fewer in "consumes" and "produces"`
+    const check = { ok: false as const, faults: [{ loc: [...at], msg, type: 'definition_too_large' }], warnings: [] }
+    return { definition: given, edits: [], check }
+  }
   const made = new Completing(document, most).run(server)
-  const holders = made.map(({ holder }) => holder)
-  const paths = pathsOf(document, holders, at)
+  const paths = pathsOf(
+    document,
+    made.map(({ holder }) => holder),
+    at,
+  )
   for (const { holder, key, op, ...edit } of made) edits.push({ op, loc: [...(paths.get(holder) ?? []), key], ...edit })
   if (edits.length === 0) return { definition: given, edits, check: first }
   return { definition: document, edits, check: checkDefinition(document, options) }
@@ -93,7 +90,7 @@ class Completing {
   private added = 0
 
   constructor(
-    private readonly document: Json,
+    private readonly document: Schema,
     private readonly most: number,
   ) {
     this.references = new References(document)
@@ -103,7 +100,7 @@ class Completing {
     if (server !== undefined) this.completeServer(server)
     const uses = this.uses()
     for (const { operation } of uses) this.ids.add(operation.operationId)
-    const owners = new Map<unknown, Json>()
+    const owners = new Map<unknown, Schema>()
     for (const use of uses) {
       this.completeId(use, owners)
       this.completeSummary(use)
@@ -131,21 +128,20 @@ class Completing {
     const uses: Use[] = []
     for (const [path, first] of Object.entries(Object(this.document.paths))) {
       if (path.startsWith('x-')) continue
-      const items: Json[] = []
+      const items: Schema[] = []
       for (let item: unknown = first; isObject(item) && items.length < DEFINITION_LIMITS.referenceHops; ) {
         items.push(item)
         item = this.references.find(item.$ref)
       }
-      const operations = new Map(items.toReversed().flatMap(item => Object.entries(item)))
-      for (const [method, operation] of operations)
-        if (isToolMethod(method) && isObject(operation)) uses.push({ path, items, method, operation })
+      for (const [method, { [method]: operation }] of methodsOf(items))
+        if (isObject(operation)) uses.push({ path, items, method, operation })
       if (uses.length > DEFINITION_LIMITS.operations) return []
     }
     return uses
   }
 
   /** Gives an operation an id of its own. `owners` are the operations before it, by their ids. */
-  private completeId({ path, method, operation }: Use, owners: Map<unknown, Json>): void {
+  private completeId({ path, method, operation }: Use, owners: Map<unknown, Schema>): void {
     const id = operation.operationId
     const owner = owners.get(id)
     if (isBlank(id)) {
@@ -177,16 +173,16 @@ class Completing {
   /** Declares the placeholders of the path that neither the operation nor its path item declares. */
   private completeParameters({ path, items, operation }: Use): void {
     const { parameters: own = [] } = operation
-    const keys = templateOf(path)?.keys ?? new Map<string, string[]>()
+    const template = [...(templateOf(path) ?? [])]
     const most = DEFINITION_LIMITS.parametersPerOperation
-    if (keys.size === 0 || keys.size > most || !Array.isArray(own)) return
+    if (template.length === 0 || template.length > most || !Array.isArray(own)) return
     const shared = items.find(({ parameters }) => parameters !== undefined)?.parameters
-    const declared = new Set<string>()
+    const declared = new Set<unknown>()
     for (const entry of [...(Array.isArray(shared) ? shared.slice(0, most) : []), ...own.slice(0, most)]) {
       const parameter = this.references.end(entry)
-      if (parameter?.in === 'path' && typeof parameter.name === 'string') declared.add(`path ${parameter.name}`)
+      if (parameter?.in === 'path') declared.add(parameter.name)
     }
-    const missing = [...keys].filter(([, each]) => !each.some(key => declared.has(key)))
+    const missing = template.filter(([, names]) => !names.some(name => declared.has(name)))
     if (missing.length === 0) return
     const added = missing.map(([name]) => ({ name, in: 'path', required: true, schema: { type: 'string' } }))
     const msg = `no parameters declared ${added.map(({ name }) => quote(name)).join(', ')} of the path`
@@ -194,7 +190,7 @@ class Completing {
   }
 
   /** Sets a member of an object or list if there is room for one more edit. */
-  private set(holder: Json, key: string, after: unknown, type: string, msg: string): void {
+  private set(holder: Schema, key: string, after: unknown, type: string, msg: string): void {
     const before = holder[key]
     const made = { op: before === undefined ? ('add' as const) : ('replace' as const), type, msg, after }
     this.added += JSON.stringify([made, before]).length
@@ -204,24 +200,11 @@ class Completing {
   }
 }
 
-function isBlank(value: unknown): boolean {
-  return value === undefined || value === null || (typeof value === 'string' && value.trim() === '')
-}
-
-/**
- * Makes an id of the words of a path and a method, as FastAPI does: `items_item_id_get`. One that would be longer than 64 characters, or
- * lose letters of other scripts, ends with a hash of both.
- */
+/** Makes an id of the words of a path and a method, as FastAPI does: `items_item_id_get`. */
 function madeId(method: string, path: string): string {
-  const verb = method.toLowerCase()
   const bare = path.slice(0, 1024).normalize('NFKD').replace(/\p{M}/gu, '')
   const words = bare.replace(/[^A-Za-z0-9]+/g, '_').replace(/^_|_$/g, '')
-  const whole = `${words || 'root'}_${verb}`
-  const isWhole = !/[\p{L}\p{N}]/u.test(bare.replace(/[A-Za-z0-9]/g, ''))
-  if (isWhole && whole.length <= NAME_CHARACTERS) return whole
-  const hash = createHash('sha256').update(`${verb} ${path}`).digest('hex').slice(0, HASH_CHARACTERS)
-  const room = NAME_CHARACTERS - verb.length - HASH_CHARACTERS - 2
-  return [words.slice(0, room), verb, hash].filter(Boolean).join('_')
+  return `${words.slice(0, NAME_CHARACTERS - method.length) || 'root'}_${method.toLowerCase()}`
 }
 
 function firstSentence(text: string): string {

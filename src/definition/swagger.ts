@@ -1,9 +1,4 @@
-import { isObject, References } from './check/references.js'
-
-type Json = Record<string, unknown>
-
-/** Thrown if the converted document would be too large. */
-export class TooLarge extends Error {}
+import { isObject, References, type Schema } from './check/references.js'
 
 const METHODS = new Set('get put post delete options head patch'.split(' '))
 const JSON_TYPE = 'application/json'
@@ -23,7 +18,7 @@ const SCHEMA_MEMBERS = new Set(
 )
 const SCHEMAS = new Set('items additionalProperties not allOf anyOf oneOf'.split(' '))
 /** How a list in a query or a form is sent, by its collectionFormat. */
-const STYLES = new Map<unknown, Json>([
+const STYLES = new Map<unknown, Schema>([
   ['multi', {}],
   ['csv', { explode: false }],
   ['ssv', { style: 'spaceDelimited', explode: false }],
@@ -33,49 +28,46 @@ const FLOWS = new Map<unknown, string>([
   ['application', 'clientCredentials'],
   ['accessCode', 'authorizationCode'],
 ])
-/** The fewest characters that one more media type adds. */
-const MEDIA_TYPE_CHARACTERS = 16
-
 /**
  * Converts a Swagger 2.0 document to OpenAPI 3.0. What has no counterpart stays where it is, so that the check names it. `scheme` is used
- * for a host without schemes. Throws `TooLarge` if more than `mostCopied` characters are copied: OpenAPI 3 has no bodies that operations
- * share without their media types, and repeats a schema for each media type.
+ * for a host without schemes. Returns undefined if more than `mostCopied` characters would be copied: OpenAPI 3 has no bodies that
+ * operations share without their media types, and repeats a schema for each media type.
  */
-export function convertSwagger(given: Json, scheme: string, mostCopied: number): Json {
+export function convertSwagger(given: Schema, scheme: string, mostCopied: number): Schema | undefined {
   return new Conversion(given, scheme, mostCopied).document()
 }
 
 class Conversion {
-  /** Schemas made of the targets of references into `paths`. */
-  private readonly moved = new Map<string, { name: string; schema?: unknown }>()
+  /** Components made of the targets of references into `paths`. */
+  private readonly moved: Schema = {}
   private readonly references: References
   private copied = 0
 
   constructor(
-    private readonly given: Json,
+    private readonly given: Schema,
     private readonly scheme: string,
     private readonly mostCopied: number,
   ) {
     this.references = new References(given)
   }
 
-  document(): Json {
+  document(): Schema | undefined {
     const { swagger: _, info, host, basePath, schemes, consumes, produces, paths, ...others } = this.given
     const { definitions, parameters, responses, securityDefinitions, ...rest } = others
     const items = mapped(paths, (item, path) => (path.startsWith('x-') ? item : this.pathItem(item)))
     const shared = Object.entries(Object(parameters)).filter(([, each]) => !isBody(each))
-    const components: Json = {
+    const components: Schema = {
       schemas: mapped(definitions, (each, name) => this.schema(each, name)),
       parameters: shared.length > 0 ? mapped(Object.fromEntries(shared), each => this.parameter(each)) : undefined,
       responses: mapped(responses, each => this.response(each, produces)),
       securitySchemes: mapped(securityDefinitions, securityScheme),
     }
-    for (const { name, schema } of this.moved.values())
-      components.schemas = { [name]: schema, ...Object(components.schemas) }
+    if (Object.keys(this.moved).length > 0) components.schemas = { ...this.moved, ...Object(components.schemas) }
+    if (this.copied > this.mostCopied) return undefined
     const isEmpty = Object.values(components).every(each => each === undefined)
     const document = { openapi: '3.0.4', info, servers: this.serversOf(schemes), ...rest, paths: items }
     // A copy without undefined members and without parts that are shared.
-    return JSON.parse(JSON.stringify(isEmpty ? document : { ...document, components })) as Json
+    return JSON.parse(JSON.stringify(isEmpty ? document : { ...document, components }))
   }
 
   /** Returns the servers of the host and these schemes, https first; undefined if the document names no address. */
@@ -98,7 +90,7 @@ class Conversion {
     })
   }
 
-  private operation(operation: Json, shared: readonly Json[]): Json {
+  private operation(operation: Schema, shared: readonly Schema[]): Schema {
     const { consumes = this.given.consumes, produces = this.given.produces, schemes, ...others } = operation
     const own = this.bodiesOf(operation)
     const bodies = own.some(each => each.in === 'body') ? own : [...shared, ...own]
@@ -113,7 +105,7 @@ class Conversion {
     }
   }
 
-  private bodiesOf(holder: unknown): Json[] {
+  private bodiesOf(holder: unknown): Schema[] {
     const { parameters } = Object(holder)
     return (Array.isArray(parameters) ? parameters : []).map(each => this.references.end(each)).filter(isBody)
   }
@@ -132,19 +124,19 @@ class Conversion {
     if (typeof $ref === 'string' && !$ref.startsWith('#/paths/')) return { ...given, $ref: this.reference($ref) }
     const entry = $ref === undefined ? given : this.references.end(given)
     if (!isObject(entry)) return given
-    if (entry !== given) this.pay(JSON.stringify(entry).length)
+    if (entry !== given) this.copied += JSON.stringify(entry).length
     const { collectionFormat, ...members } = entry
     if (members.schema !== undefined) return { ...entry, schema: this.schema(members.schema) }
     return { ...without(members, SCHEMA_MEMBERS), schema: this.schemaIn(members), ...styleOf(entry) }
   }
 
   /** Returns the schema of a parameter, a header or a form field. */
-  private schemaIn(members: Json): unknown {
+  private schemaIn(members: Schema): unknown {
     const own = Object.entries(members).filter(([key]) => SCHEMA_MEMBERS.has(key))
     return this.schema(Object.fromEntries(own))
   }
 
-  private requestBody(bodies: readonly Json[], types: readonly string[]): Json | undefined {
+  private requestBody(bodies: readonly Schema[], types: readonly string[]): Schema | undefined {
     const body = bodies.find(each => each.in === 'body')
     if (body !== undefined) {
       const { name: _, in: __, schema, ...others } = body
@@ -188,15 +180,10 @@ class Conversion {
     }
   }
 
-  private content(types: readonly string[], media: Json): Json {
-    const characters = JSON.stringify(media).length + MEDIA_TYPE_CHARACTERS
-    for (const type of types) this.pay(type.length + characters)
+  private content(types: readonly string[], media: Schema): Schema {
+    if (this.copied > this.mostCopied) return {}
+    this.copied += types.join().length + types.length * JSON.stringify(media).length
     return Object.fromEntries(types.map(type => [type, media]))
-  }
-
-  private pay(characters: number): void {
-    this.copied += characters
-    if (this.copied > this.mostCopied) throw new TooLarge()
   }
 
   /** Converts a schema; `name` is that of a definition. */
@@ -205,7 +192,7 @@ class Conversion {
     const schema = mapped(given, (value, key) => {
       if (key === '$ref') return this.reference(value)
       if (key === 'properties') return mapped(value, each => this.schema(each))
-      if (key === 'discriminator' && typeof value === 'string') return discriminator(value, given as Json, name)
+      if (key === 'discriminator' && typeof value === 'string') return discriminator(value, given as Schema, name)
       return SCHEMAS.has(key) ? this.schema(value) : value
     })
     if (!isObject(schema)) return schema
@@ -221,16 +208,14 @@ class Conversion {
     if (to !== undefined) return `#/components/${to}${rest}`
     const target = section === 'paths' ? this.references.find(ref) : undefined
     if (!isObject(target)) return ref
-    let moved = this.moved.get(textOf(ref))
-    if (moved === undefined) {
-      const words = textOf(ref)
-        .replace(/[^A-Za-z0-9]+/g, '_')
-        .slice(1, 100)
-      moved = { name: `${words}_${this.moved.size}` }
-      this.moved.set(textOf(ref), moved)
-      moved.schema = this.schema(target)
+    const name = textOf(ref)
+      .slice('#/'.length)
+      .replace(/[^A-Za-z0-9]/g, '_')
+    if (!Object.hasOwn(this.moved, name)) {
+      this.moved[name] = {} // ends a circle
+      this.moved[name] = this.schema(target)
     }
-    return `#/components/schemas/${moved.name}`
+    return `#/components/schemas/${name}`
   }
 }
 
@@ -243,11 +228,11 @@ function textOf(value: unknown): string {
   return typeof value === 'string' ? value : ''
 }
 
-function without(value: Json, keys: ReadonlySet<string>): Json {
+function without(value: Schema, keys: ReadonlySet<string>): Schema {
   return Object.fromEntries(Object.entries(value).filter(([key]) => !keys.has(key)))
 }
 
-function isBody(entry: unknown): entry is Json {
+function isBody(entry: unknown): entry is Schema {
   return isObject(entry) && (entry.in === 'body' || entry.in === 'formData')
 }
 
@@ -258,7 +243,7 @@ function typesOf(types: unknown): string[] {
 }
 
 /** Returns how a list is sent; a collectionFormat without a counterpart stays. */
-function styleOf({ type, in: location, collectionFormat }: Json): Json {
+function styleOf({ type, in: location, collectionFormat }: Schema): Schema {
   const isForm = location === 'query' || location === 'formData'
   const style = isForm ? STYLES.get(collectionFormat ?? 'csv') : (collectionFormat ?? 'csv') === 'csv' ? {} : undefined
   if (type !== 'array') return collectionFormat === undefined ? {} : { collectionFormat }
@@ -266,7 +251,7 @@ function styleOf({ type, in: location, collectionFormat }: Json): Json {
 }
 
 /** In Swagger 2.0 the discriminator's value is the name of the definition or of one that inherits it. */
-function discriminator(propertyName: string, schema: Json, name: string | undefined): Json {
+function discriminator(propertyName: string, schema: Schema, name: string | undefined): Schema {
   const value = textOf(schema['x-ms-discriminator-value'] ?? name)
   const listed = Object(Object(schema.properties)[propertyName]).enum
   const isOne = name !== undefined && (!Array.isArray(listed) || listed.includes(value))

@@ -1,9 +1,6 @@
-import type { TObject } from '@sinclair/typebox'
 import type { FastifyReply } from 'fastify'
 import type { Loc } from '../errors.js'
 import type { RecentChange } from '../updates/resource.js'
-import { declaredBeside } from '../validation/faults.js'
-import { suggestion } from '../validation/nearest-name.js'
 
 const WARNINGS_MAX = 5
 const NAME_LENGTH_MAX = 64
@@ -20,12 +17,9 @@ export function addWarnings(reply: FastifyReply, texts: readonly string[]): void
   reply.header('warning', before === undefined ? header : `${before}, ${header}`)
 }
 
-/** Warnings about unknown fields at these places of a body. The first ones suggest the field that was meant. */
-export function unknownFieldWarnings(body: TObject, places: readonly Loc[]): string[] {
-  return places.map((loc, index) => {
-    const meant = index < WARNINGS_MAX ? suggestion(String(loc.at(-1)), declaredBeside(body, loc)) : ''
-    return `unknown field ${shortened(loc.join('.'))} ignored${meant}`
-  })
+/** Warnings about unknown fields at these places of a body. */
+export function unknownFieldWarnings(places: readonly Loc[]): string[] {
+  return places.map(loc => `unknown field ${shortened(loc.join('.'))} ignored`)
 }
 
 export function outsideMaskWarning(name: string): string {

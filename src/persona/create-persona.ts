@@ -54,7 +54,7 @@ export function registerCreatePersona(app: FastifyInstance, options: PersonaOpti
         ...namesakeWarnings(created.decision),
         ...ownerShareWarnings(created.decision, body),
         ...(created.decision?.kept ?? []).map(newFieldWarning),
-        ...unknownFieldWarnings(PersonaUpsertRequest, unknownFields(PersonaUpsertRequest, body)),
+        ...unknownFieldWarnings(unknownFields(PersonaUpsertRequest, body)),
         ...(await attachedNames(options.database.db, created.decision)),
       ]
       return answerUpdate(reply, 'persona', asked, created, warnings, { below: '/persona' })

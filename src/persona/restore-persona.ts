@@ -55,7 +55,7 @@ export function registerRestorePersona(app: FastifyInstance, options: OperationO
       const warnings = [
         ...(restored.decision?.left ?? []).map(notRestoredWarning),
         ...restored.overwritten.map(overwriteWarning),
-        ...unknownFieldWarnings(RestoreRequest, unknownFields(RestoreRequest, body)),
+        ...unknownFieldWarnings(unknownFields(RestoreRequest, body)),
         ...(await attachedNames(database.db, restored.decision)),
       ]
       return answerUpdate(reply, 'persona', asked, restored, warnings)

@@ -130,6 +130,6 @@ function warningsOf(
     ...(decision?.keptByNull ?? []).map(keptByNullWarning),
     ...overwritten.map(overwriteWarning),
     ...outside.map(outsideMaskWarning),
-    ...unknownFieldWarnings(PersonaUpsertRequest, unknownWithin(PersonaUpsertRequest, body, mask)),
+    ...unknownFieldWarnings(unknownWithin(PersonaUpsertRequest, body, mask)),
   ]
 }

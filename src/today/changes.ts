@@ -92,7 +92,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     const schema = { operationId, params, querystring, headers: UpdateHeaders, body }
     today.patch(path, { config: { policy }, schema }, async (request, reply) => {
       const sent = request.body as Static<Body>
-      addWarnings(reply, unknownFieldWarnings(body, unknownFields(body, sent)))
+      addWarnings(reply, unknownFieldWarnings(unknownFields(body, sent)))
       const answer = await change(request, reply, sent)
       if (reply.sent || typeof answer === 'string') return answer ?? reply
       if ((request.query as { dry_run?: boolean }).dry_run) reply.header('dry-run', 'true')

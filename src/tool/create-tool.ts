@@ -50,11 +50,7 @@ export function registerCreateTool(app: FastifyInstance, options: ToolOptions): 
         ...creator,
       }
       const created = await updateOnce(options.database, toolCreation, asked)
-      const warnings = [
-        ...(created.decision?.notes ?? []),
-        ...unknownFieldWarnings(CustomToolCreate, unknown),
-        ...notes,
-      ]
+      const warnings = [...(created.decision?.notes ?? []), ...unknownFieldWarnings(unknown), ...notes]
       return answerUpdate(reply, 'tool', asked, created, warnings, { below: '/tool' })
     },
   )

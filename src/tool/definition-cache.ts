@@ -5,34 +5,16 @@ import { TRY_AGAIN, Unavailable } from '../errors.js'
 
 /* Caches of definition texts and of facts about definitions, by hash in hex. Definitions never change, so no entry can be stale. */
 
-const TEXT_CHARACTERS_MAX = 16 * 1024 * 1024
-const texts = new LRUCache<string, string>({
-  maxSize: TEXT_CHARACTERS_MAX,
-  maxEntrySize: TEXT_CHARACTERS_MAX / 2,
-  sizeCalculation: text => text.length + 1,
-})
+const texts = new LRUCache<string, string>({ maxSize: 16 * 1024 * 1024, sizeCalculation: text => text.length + 1 })
 
 /** The JSON texts of definitions. */
 export interface Definitions {
-  /** The text of a tool's definition; `null` if it has none. */
+  /** The text of a tool's definition; `null` if it has none. Throws `Unavailable` if it was pruned meanwhile. */
   of(tool: { definition_hash: string | null }): string
 }
 
-/** Reads the texts of these definitions: those that are not cached, with one statement. Throws `Unavailable` if one was pruned meanwhile. */
 export async function definitionsOf(executor: Executor, hashes: readonly (string | null)[]): Promise<Definitions> {
-  const found = new Map<string, string>()
-  const missing: Buffer[] = []
-  for (const hash of new Set(hashes)) {
-    if (hash === null) continue
-    const text = texts.get(hash)
-    if (text === undefined) missing.push(Buffer.from(hash, 'hex'))
-    else found.set(hash, text)
-  }
-  const rows = missing.length === 0 ? [] : await readDefinitions.run(executor, { hashes: missing })
-  for (const { hash, text } of rows) {
-    texts.set(hash, text)
-    found.set(hash, text)
-  }
+  const found = await textsOf(executor, hashes)
   return {
     of({ definition_hash: hash }) {
       const text = hash === null ? 'null' : found.get(hash)
@@ -44,11 +26,17 @@ export async function definitionsOf(executor: Executor, hashes: readonly (string
 
 /** The text of a stored definition; undefined if it was pruned. */
 export async function definitionText(executor: Executor, hash: string): Promise<string | undefined> {
-  const cached = texts.get(hash)
-  if (cached !== undefined) return cached
-  const [row] = await readDefinitions.run(executor, { hashes: [Buffer.from(hash, 'hex')] })
-  if (row !== undefined) texts.set(hash, row.text)
-  return row?.text
+  return (await textsOf(executor, [hash])).get(hash)
+}
+
+/** Reads those that are not cached with one statement. */
+async function textsOf(executor: Executor, hashes: readonly (string | null)[]): Promise<Map<string, string>> {
+  const asked = [...new Set(hashes)].filter(hash => hash !== null)
+  const cached = asked.map(hash => ({ hash, text: texts.get(hash) }))
+  const missing = cached.flatMap(({ hash, text }) => (text === undefined ? [Buffer.from(hash, 'hex')] : []))
+  const rows = missing.length === 0 ? [] : await readDefinitions.run(executor, { hashes: missing })
+  for (const { hash, text } of rows) texts.set(hash, text)
+  return new Map([...cached, ...rows].flatMap(({ hash, text }) => (text === undefined ? [] : [[hash, text] as const])))
 }
 
 const readDefinitions = statement<{ hashes: Buffer[] }, { hash: string; text: string }>(
@@ -70,18 +58,14 @@ interface Facts {
 }
 
 const facts = new LRUCache<string, Facts>({ max: 2_000 })
-const NOTHING: Facts = {}
 
 /** Returns the known facts of a definition. A tool without a definition has no origins. */
 export function factsOf(hash: string | null): Facts {
-  return hash === null ? { origins: new Set() } : (facts.get(hash) ?? NOTHING)
+  return hash === null ? { origins: new Set() } : (facts.get(hash) ?? {})
 }
 
-/** Longer lists of addresses and names are not cached. */
-const CHARACTERS_MAX = 4_000
-
-/** Adds facts about a definition. */
+/** Adds facts about a definition. Long lists of addresses and names are not cached. */
 export function noteFacts(hash: string, found: Facts): void {
-  if ([...(found.origins ?? []), ...(found.names ?? [])].join('').length > CHARACTERS_MAX) return
-  facts.set(hash, { ...facts.get(hash), ...found })
+  const characters = [...(found.origins ?? []), ...(found.names ?? [])].join('').length
+  if (characters <= 4_000) facts.set(hash, { ...facts.get(hash), ...found })
 }

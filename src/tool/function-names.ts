@@ -5,10 +5,7 @@ import type { Tables } from '../db/tables.js'
 import { functionNames } from '../definition/index.js'
 import { factsOf, noteFacts } from './definition-cache.js'
 
-/*
- * Vendors refuse all tools of an agent when two of its functions have one name. The warnings are read after an update is stored, so a failed
- * reading only leaves them out.
- */
+/* Vendors refuse all tools of an agent when two of its functions have one name. */
 
 /** The most tools that are compared, and warnings that are made. */
 const TOOLS_MAX = 100
@@ -17,31 +14,14 @@ const WARNINGS_MAX = 5
 interface NamedTool {
   id: number
   name: string
-  /** The hash of its definition in hex. */
-  hash: string
+  names: readonly string[]
 }
 
 /** Warns of functions with one name in two tools of an agent that has these tools. */
 export async function sharedNames(db: Kysely<Tables>, toolIds: readonly number[]): Promise<string[]> {
   if (toolIds.length < 2) return []
-  const tools = await db
-    .selectFrom('tool as t')
-    .select(({ fn, val }) => ['t.id', 't.name', fn<string>('encode', ['t.definition_hash', val('hex')]).as('hash')])
-    .where('t.id', 'in', toolIds.slice(0, TOOLS_MAX))
-    .where('t.definition_hash', 'is not', null)
-    .orderBy('t.id')
-    .execute()
-  const names = await namesOf(db, tools)
-  const owners = new Map<string, NamedTool>()
-  const warnings: string[] = []
-  for (const tool of tools) {
-    for (const name of names.get(tool.hash) ?? []) {
-      const other = owners.get(name)
-      if (other === undefined) owners.set(name, tool)
-      else warnings.push(warningOf(name, other, tool))
-    }
-  }
-  return warnings.slice(0, WARNINGS_MAX)
+  const tools = await namedTools(db, toolIds.slice(0, TOOLS_MAX))
+  return tools.flatMap((tool, i) => warningsOf(tool, tools.slice(0, i))).slice(0, WARNINGS_MAX)
 }
 
 /** Warns of such functions of an agent that got a tool by this decision. The change is stored by then, so a failed reading answers none. */
@@ -56,53 +36,59 @@ export async function attachedNames(
  * Warns of a tool's function `names` that another tool has too, on one agent that the caller sees; the operator is no caller. A failed
  * reading answers none.
  */
-export async function namesBeside(...asked: Parameters<typeof namesOfOthers>): Promise<string[]> {
-  return await namesOfOthers(...asked).catch(() => [])
-}
-
-async function namesOfOthers(
+export async function namesBeside(
   db: Kysely<Tables>,
   { id, name }: { id: number; name: string },
   names: readonly string[],
   caller?: Caller,
 ): Promise<string[]> {
-  const own = new Set(names)
   const agents = caller === undefined ? null : visibleAgents(caller.token)
-  const tools = await db
+  const beside = db
     .selectFrom('persona_tool as l')
     .innerJoin('persona as p', 'p.id', 'l.persona_id')
     .innerJoin('persona_tool as o', 'o.persona_id', 'p.id')
-    .innerJoin('tool as t', 't.id', 'o.tool_id')
-    .select(({ fn, val }) => ['t.id', 't.name', fn<string>('encode', ['t.definition_hash', val('hex')]).as('hash')])
+    .select('o.tool_id')
     .distinct()
     .where('l.tool_id', '=', id)
-    .where('t.id', '<>', id)
-    .where('t.definition_hash', 'is not', null)
+    .where('o.tool_id', '<>', id)
     .where('p.deleted', '=', false)
     .$if(caller !== undefined && !isAdmin(caller), query =>
       query.where(({ eb }) => eb(personaAccess(sql<string>`${caller?.userId}::uuid`), '<>', sql.lit('none'))),
     )
     .$if(agents !== null, query => query.where('p.id', 'in', agents?.length ? agents : [0]))
-    .orderBy('t.id')
+    .orderBy('o.tool_id')
     .limit(TOOLS_MAX)
-    .execute()
-  const others = await namesOf(db, tools)
-  const warnings = tools.flatMap(tool => {
-    const shared = (others.get(tool.hash) ?? []).filter(each => own.has(each))
-    return shared.map(each => warningOf(each, { id, name }, tool))
+  try {
+    const ids = (await beside.execute()).map(each => each.tool_id)
+    return warningsOf({ id, name, names }, await namedTools(db, ids)).slice(0, WARNINGS_MAX)
+  } catch {
+    return []
+  }
+}
+
+function warningsOf(tool: NamedTool, others: readonly NamedTool[]): string[] {
+  const own = new Set(tool.names)
+  return others.flatMap(other => {
+    const [first, second] = [tool, other].sort((a, b) => a.id - b.id).map(({ id, name }) => `${id} (${name})`)
+    const both = other.names.filter(name => own.has(name))
+    return both.map(
+      name => `tools ${first} and ${second} both have a function ${name}: model vendors refuse an agent that has both`,
+    )
   })
-  return warnings.slice(0, WARNINGS_MAX)
 }
 
-function warningOf(name: string, one: Pick<NamedTool, 'id' | 'name'>, other: Pick<NamedTool, 'id' | 'name'>): string {
-  const [first, second] = [one, other].map(tool => `${tool.id} (${tool.name})`)
-  return `tools ${first} and ${second} both have a function ${name}: model vendors refuse an agent that has both`
-}
-
-/** Returns the names of functions by the definition's hash: those of its check, else by the operationIds of the stored text. */
-async function namesOf(db: Kysely<Tables>, tools: readonly NamedTool[]): Promise<Map<string, readonly string[]>> {
-  const found = new Map(tools.map(({ hash }) => [hash, factsOf(hash).names]))
-  const unknown = [...found].flatMap(([hash, names]) => (names === undefined ? [Buffer.from(hash, 'hex')] : []))
+/** Reads tools with the names of their functions: those of the check, else by the operationIds of the stored text. */
+async function namedTools(db: Kysely<Tables>, ids: readonly number[]): Promise<NamedTool[]> {
+  if (ids.length === 0) return []
+  const tools = await db
+    .selectFrom('tool as t')
+    .select(({ fn, val }) => ['t.id', 't.name', fn<string>('encode', ['t.definition_hash', val('hex')]).as('hash')])
+    .where('t.id', 'in', ids)
+    .where('t.definition_hash', 'is not', null)
+    .orderBy('t.id')
+    .execute()
+  const names = new Map(tools.map(({ hash }) => [hash, factsOf(hash).names]))
+  const unknown = [...names].flatMap(([hash, known]) => (known === undefined ? [Buffer.from(hash, 'hex')] : []))
   if (unknown.length > 0) {
     // `jsonb` has no NUL and no lone surrogates, whose escapes the stored text keeps.
     const { rows } = await sql<{ hash: string; ids: string[] }>`
@@ -111,12 +97,11 @@ async function namesOf(db: Kysely<Tables>, tools: readonly NamedTool[]): Promise
       db,
     )
     for (const { hash, ids } of rows) {
-      const names = functionNames(ids.map(name => ({ name, method: '', path: '' })))
-      found.set(hash, names)
-      noteFacts(hash, { names })
+      names.set(hash, functionNames(ids.map(name => ({ name, method: '', path: '' }))))
+      noteFacts(hash, { names: names.get(hash) ?? [] })
     }
   }
-  return new Map([...found].map(([hash, names]) => [hash, names ?? []]))
+  return tools.map(({ id, name, hash }) => ({ id, name, names: names.get(hash) ?? [] }))
 }
 
 const OPERATION_IDS =

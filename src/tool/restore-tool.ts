@@ -72,7 +72,7 @@ export function registerRestoreTool(app: FastifyInstance, options: ToolOptions):
         ...(decision?.left ?? []).map(notRestoredWarning),
         ...(decision?.notes ?? []),
         ...restored.overwritten.map(overwriteWarning),
-        ...unknownFieldWarnings(RestoreRequest, unknownFields(RestoreRequest, body)),
+        ...unknownFieldWarnings(unknownFields(RestoreRequest, body)),
         ...(decision?.definition ? notes : []),
         ...(decision?.definition
           ? await namesBeside(database.db, { id, name: decision.after.name }, functions, caller)

@@ -124,7 +124,7 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
           ? await namesBeside(database.db, { id, name: decision.after.name }, functions, caller)
           : []),
         ...updated.overwritten.map(overwriteWarning),
-        ...unknownFieldWarnings(CustomToolUpdate, unknown),
+        ...unknownFieldWarnings(unknown),
         ...notes,
       ]
       return answerUpdate(reply, 'tool', asked, updated, warnings)

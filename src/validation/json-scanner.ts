@@ -3,22 +3,20 @@ import type { Loc } from '../errors.js'
 /** Limits of a JSON text. `nodesMax` counts objects, lists, texts (including keys) and commas: a measure of parsing time. */
 export type JsonBounds = Readonly<Record<'depthMax' | 'nodesMax', number>>
 
-/** Longer keys that differ only at their ends share a hash in V8, which takes quadratic time. */
-const KEY_CHARACTERS_MAX = 8_192
 const REPEATED_MAX = 100
 const NUMBER = /-?(?:0|[1-9]\d*)?(?:(?<=\d)\.\d*)?(?:(?<=\d)[eE][+-]?\d*)?/y
 const WORD = /true|false|null/y
 const ESCAPE = /["\\/bfnrt]|u[\da-fA-F]{0,4}/y
 const STRING_OR_BLANKS = /("[^"\\]*(?:\\.[^"\\]*)*")|\s+/g
-const ESCAPES = /\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\./g
-const [BLANK, QUOTE, COMMA, COLON, OPENS_LIST, BACKSLASH, CLOSES_LIST, OPENS, CLOSES] = [
-  0x20, 0x22, 0x2c, 0x3a, 0x5b, 0x5c, 0x5d, 0x7b, 0x7d,
+const BLANKS = [0x20, 0x0a, 0x0d, 0x09]
+const [BLANK, QUOTE, COMMA, COLON, OPENS_LIST, BACKSLASH, OPENS, CLOSES] = [
+  0x20, 0x22, 0x2c, 0x3a, 0x5b, 0x5c, 0x7b, 0x7d,
 ]
 
 /** A text that is not JSON (`json_invalid`) or beyond a limit. `offset` counts UTF-16 units from 0. */
 export class JsonRefused extends Error {
   constructor(
-    readonly type: 'json_invalid' | 'json_too_deep' | 'json_too_many_nodes' | 'json_key_too_long',
+    readonly type: 'json_invalid' | 'json_too_deep' | 'json_too_many_nodes',
     readonly offset: number,
     reason: string,
   ) {
@@ -38,20 +36,20 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
   let memberText: string | undefined
   let [isInMember, isCompact] = [false, true]
 
-  const refusal = (type: JsonRefused['type'], reason: string) => new JsonRefused(type, at, reason)
-  const expected = (what: string) =>
-    refusal('json_invalid', at < text.length ? `Expected ${what}` : 'Unexpected end of JSON input')
-
   skipBlanks()
   value()
   if (at < text.length) throw expected('the end of the text')
   return { forbidden, repeated, memberText }
 
+  function expected(what: string): JsonRefused {
+    return new JsonRefused('json_invalid', at, at < text.length ? `Expected ${what}` : 'Unexpected end of JSON input')
+  }
+
   function value(): void {
     const first = text.charCodeAt(at)
     if (first === QUOTE) string()
-    else if (first === OPENS) members(CLOSES)
-    else if (first === OPENS_LIST) members(CLOSES_LIST)
+    else if (first === OPENS || first === OPENS_LIST)
+      members(first + 2) // `}` and `]` are two characters later
     else if (matches(NUMBER)) {
       if (!/\d/.test(text.charAt(at - 1))) throw expected('a digit')
     } else if (!matches(WORD)) throw expected(`a value and not '${text.charAt(at)}'`)
@@ -59,7 +57,7 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
   }
 
   function members(end: number): void {
-    if (path.push(0) > depthMax) throw refusal('json_too_deep', `is nested more than ${depthMax} deep`)
+    if (path.push(0) > depthMax) throw new JsonRefused('json_too_deep', at, `is nested more than ${depthMax} deep`)
     const keys = isInMember && end === CLOSES ? new Set<string>() : undefined
     for (let index = 0; index === 0 || text.charCodeAt(at) === COMMA; index++) {
       count()
@@ -79,10 +77,8 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
     if (text.charCodeAt(at) !== QUOTE) throw expected('double-quoted property name')
     const start = at
     string()
-    if (at - start > KEY_CHARACTERS_MAX)
-      throw refusal('json_key_too_long', `holds a key of more than ${KEY_CHARACTERS_MAX} characters`)
-    const raw = text.slice(start + 1, at - 1)
-    const name = raw.includes('\\') ? String(JSON.parse(`"${raw}"`)) : raw
+    const written = text.slice(start, at)
+    const name = written.includes('\\') ? String(JSON.parse(written)) : written.slice(1, -1)
     const isForbidden = name === '__proto__' || (name === 'prototype' && path.at(-2) === 'constructor')
     path[path.length - 1] = name
     if (isForbidden) forbidden.push([...path])
@@ -99,7 +95,7 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
     ;[isInMember, isCompact, repeated.length] = [true, true, 0]
     value()
     const own = text.slice(start, at)
-    memberText = isCompact ? own : own.replace(STRING_OR_BLANKS, '$1').replace(ESCAPES, asWritten)
+    memberText = isCompact ? own : own.replace(STRING_OR_BLANKS, (_, string = '') => rewritten(string))
     isInMember = false
   }
 
@@ -118,13 +114,13 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
     at = i + 1
   }
 
-  function skipBlanks(): void {
-    for (; isBlank(text.charCodeAt(at)); at++) isCompact = false
-  }
-
   function step(): void {
     at++
     skipBlanks()
+  }
+
+  function skipBlanks(): void {
+    for (; BLANKS.includes(text.charCodeAt(at)); at++) isCompact = false
   }
 
   function matches(pattern: RegExp): boolean {
@@ -135,16 +131,12 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
   }
 
   function count(): void {
-    if (++nodes > nodesMax)
-      throw refusal('json_too_many_nodes', `holds more than ${nodesMax} objects, lists, texts and commas together`)
+    if (++nodes <= nodesMax) return
+    const reason = `holds more than ${nodesMax} objects, lists, texts and commas together`
+    throw new JsonRefused('json_too_many_nodes', at, reason)
   }
 }
 
-function isBlank(unit: number): boolean {
-  return unit === BLANK || unit === 0x0a || unit === 0x0d || unit === 0x09
-}
-
-/** Returns an escape as `JSON.stringify` writes its character. */
-function asWritten(escaped: string): string {
-  return JSON.stringify(JSON.parse(`"${escaped}"`)).slice(1, -1)
+function rewritten(string: string): string {
+  return string.includes('\\') ? JSON.stringify(JSON.parse(string)) : string
 }

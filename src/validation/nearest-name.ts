@@ -1,31 +1,11 @@
-/** Longer names get no suggestion. */
-const NAME_CHARACTERS = 64
-
-/** The most unknown names of one request that get a suggestion. */
-export const SUGGESTIONS_MAX = 20
-
-const third = (written: string) => Math.floor(written.length / 3)
-
-/** Returns the name nearest to `written` (optimal string alignment, ignoring case) within `editsMax` edits, by default a third of its characters. */
-export function nearestName(written: string, names: readonly string[], editsMax = third): string | undefined {
-  if (written.length > NAME_CHARACTERS) return undefined
-  let nearest: string | undefined
-  let least = editsMax(written) + 1
-  for (const name of names) {
-    if (Math.abs(name.length - written.length) >= least) continue
-    const edits = editsBetween(written.toLowerCase(), name.toLowerCase())
-    if (edits < least) {
-      least = edits
-      nearest = name
-    }
-  }
-  return nearest
-}
-
-/** Returns `: did you mean 'x'?` to append to a message about an unknown name; empty if no name is near. */
-export function suggestion(written: string, names: readonly string[], editsMax = third): string {
-  const nearest = nearestName(written, names, editsMax)
-  return nearest === undefined ? '' : `: did you mean '${nearest}'?`
+/** Returns `: did you mean 'X'?` for the name nearest to `written` within `editsMax` edits (optimal string alignment, ignoring case); empty if none is near. */
+export function suggestion(written: string, names: readonly string[], editsMax: number): string {
+  const near = names
+    .filter(name => Math.abs(name.length - written.length) <= editsMax)
+    .map(name => ({ name, edits: editsBetween(written.toUpperCase(), name.toUpperCase()) }))
+    .sort((one, other) => one.edits - other.edits)
+    .find(({ edits }) => edits <= editsMax)
+  return near === undefined ? '' : `: did you mean '${near.name}'?`
 }
 
 function editsBetween(a: string, b: string): number {

@@ -1,7 +1,6 @@
 import { Kind, type SchemaOptions, type TObject, type TSchema, Type } from '@sinclair/typebox'
 import type { Fault, Loc } from '../errors.js'
-import { collectFaults, fault, notDeclared, notOneOf } from './faults.js'
-import { SUGGESTIONS_MAX, suggestion } from './nearest-name.js'
+import { collectFaults, fault, notOneOf } from './faults.js'
 import { INT4_MAX, text as textSchema } from './vocabulary.js'
 
 /* Parameters of a path, query or header. Each kind has its schema for the document and a parser of its text. */
@@ -13,14 +12,13 @@ const Read = Symbol('read')
 /** A symbol on a mask's schema: the body whose fields the mask names. */
 const Masked = Symbol('masked')
 
-export interface TParameter<Value> extends TSchema {
+interface TParameter<Value> extends TSchema {
   [Kind]: 'Parameter'
   [Read]: (text: string, loc: Loc) => Parsed<Value>
   static: Value
 }
 
-const shownNameLimit = 64
-
+const SHOWN_CHARACTERS = 64
 /** The most characters of a mask: more than twice the names of all fields of an agent. */
 const MASK_LENGTH_MAX = 1_000
 
@@ -39,15 +37,21 @@ export function queryId(description: string) {
   return Type.Optional(parameter({ type: 'integer', description }, parseId))
 }
 
+/** `true` or `false` and nothing else, so that a mistyped `dry_run=1` never writes. */
 export function queryFlag(description: string) {
-  return Type.Optional(parameter({ type: 'boolean', description }, parseFlag))
+  return Type.Optional(
+    parameter({ type: 'boolean', description }, (text, loc): Parsed<boolean> => {
+      const isFlag = text === 'true' || text === 'false'
+      return isFlag ? { value: text === 'true' } : { faults: [fault('bool_parsing', loc)] }
+    }),
+  )
 }
 
 export function queryInteger(minimum: number, maximum: number, description: string) {
   const schema = Type.Integer({ minimum, maximum, description })
   return Type.Optional(
     parameter({ ...schema, description }, (text, loc) =>
-      /^-?\d+$/.test(text) ? checked(schema, Number(text), loc) : { faults: [fault('int_parsing', loc)] },
+      checked(schema, /^-?\d+$/.test(text) ? Number(text) : (text as unknown as number), loc),
     ),
   )
 }
@@ -63,17 +67,24 @@ export function queryChoice<const Word extends string>(words: readonly Word[], d
   return Type.Optional(
     parameter({ enum: words, type: 'string', description }, (text, loc): Parsed<Word> => {
       const word = words.find(one => one === text)
-      return word === undefined ? { faults: [notOneOf(words, loc)] } : { value: word }
+      return word === undefined ? { faults: [{ loc, ...notOneOf(words) }] } : { value: word }
     }),
   )
 }
 
-/** A mask in a query: the fields of the body to update. The body is then checked by this mask. */
+/** A mask in a query: the fields of the body to update, in declared order. The body is then checked by this mask. */
 export function queryMask(body: TObject, description: string) {
   const schema = textSchema({ maxLength: MASK_LENGTH_MAX, description })
   const mask = parameter({ ...schema, description }, (text, loc): Parsed<string[]> => {
     const read = checked(schema, text, loc)
-    return 'faults' in read ? read : parseMask(text, body, loc)
+    if ('faults' in read) return read
+    const unknown = text.trim() === '' ? [] : namesIn(text).filter(name => !Object.hasOwn(body.properties, name))
+    const faults = unknown.map(name => {
+      const shown = name.length > SHOWN_CHARACTERS ? `${name.slice(0, SHOWN_CHARACTERS)}...` : name
+      const msg = `Input should be names of fields, separated by commas; '${shown}' is not a field`
+      return { loc, msg, type: 'enum' }
+    })
+    return faults.length > 0 ? { faults } : { value: fieldsNamedIn(text, body) }
   })
   return Type.Optional({ ...mask, [Masked]: body })
 }
@@ -90,64 +101,37 @@ export function parseId(text: string, loc: Loc): Parsed<number | undefined> {
   return { value: id >= 1 && id <= INT4_MAX ? id : undefined }
 }
 
-/** Parses `true` or `false` and nothing else, so that a mistyped `dry_run=1` never writes. */
-export function parseFlag(text: string, loc: Loc): Parsed<boolean> {
-  if (text === 'true' || text === 'false') return { value: text === 'true' }
-  return { faults: [fault('bool_parsing', loc)] }
-}
-
-/** Parses a mask: field names without repetition, in declared order. Each unknown name is a fault. */
-export function parseMask(text: string, body: TObject, loc: Loc): Parsed<string[]> {
-  if (text.trim() === '') return { value: [] }
-  const unknown = [...namesIn(text)].filter(name => !Object.hasOwn(body.properties, name))
-  if (unknown.length > 0) return { faults: unknown.map((name, index) => notAField(name, meantOf(body, index), loc)) }
-  return { value: fieldsNamedIn(text, body) }
-}
-
 /** The parameters of one place as sent: a text, or a list of texts if repeated. */
 export type ParameterTexts = Readonly<Record<string, string | string[] | undefined>>
 
 /** Makes the parser of all parameters of a path, a query or headers. Only in a query are unknown ones faults. */
-export function parameterReader(schema: TObject, place: 'path' | 'query' | 'header') {
-  const declared = new Map(Object.entries(schema.properties).map(([name, property]) => [name, readOf(name, property)]))
+export function parameterReader({ properties, required = [] }: TObject, place: 'path' | 'query' | 'header') {
   return (texts: ParameterTexts): Parsed<Record<string, unknown>> => {
     const value: Record<string, unknown> = {}
     const faults: Fault[] = []
-    for (const name of place === 'query' ? Object.keys(texts) : declared.keys()) {
+    for (const name of Object.keys(place === 'query' ? texts : properties)) {
       const text = texts[name]
-      if (text === undefined) continue
       const loc = [place, name]
-      const read = declared.get(name)
-      if (read === undefined) {
-        faults.push(notDeclared(loc, meantOf(schema, faults.length)))
-        continue
+      if (text === undefined) continue
+      if (!Object.hasOwn(properties, name)) faults.push(fault('extra_forbidden', loc))
+      else if (place === 'query' && typeof text !== 'string') faults.push(fault('parameter_repeated', loc))
+      else {
+        const parsed = (properties[name] as TParameter<unknown>)[Read](String(text), loc) // each is made by `parameter`
+        if ('value' in parsed) value[name] = parsed.value
+        else faults.push(...parsed.faults)
       }
-      if (place === 'query' && typeof text !== 'string') {
-        faults.push(fault('parameter_repeated', loc))
-        continue
-      }
-      const parsed = read(String(text), loc)
-      if ('value' in parsed) value[name] = parsed.value
-      else faults.push(...parsed.faults)
     }
-    for (const name of schema.required ?? []) {
-      if (texts[name] === undefined) faults.push(fault('missing', [place, name]))
-    }
+    for (const name of required) if (texts[name] === undefined) faults.push(fault('missing', [place, name]))
     return faults.length > 0 ? { faults } : { value }
   }
 }
 
-function readOf(name: string, schema: TSchema): TParameter<unknown>[typeof Read] {
-  if (schema[Kind] !== 'Parameter') throw new Error(`the schema of ${name} does not say how its text is read`)
-  return (schema as TParameter<unknown>)[Read] // the kind proves it
-}
-
 /** Makes a function that returns the fields of a query's mask, even if the query is refused; undefined without a mask. */
-export function maskReader(query: TObject): (texts: ParameterTexts) => string[] | undefined {
-  for (const [name, schema] of Object.entries(query.properties)) {
+export function maskReader({ properties }: TObject): (texts: ParameterTexts) => string[] | undefined {
+  for (const [name, schema] of Object.entries(properties)) {
     const body = (schema as { [Masked]?: TObject })[Masked]
-    if (body === undefined) continue
-    return texts => (texts[name] === undefined ? undefined : fieldsNamedIn(String(texts[name]), body))
+    if (body !== undefined)
+      return texts => (texts[name] === undefined ? undefined : fieldsNamedIn(String(texts[name]), body))
   }
   return () => undefined
 }
@@ -155,21 +139,10 @@ export function maskReader(query: TObject): (texts: ParameterTexts) => string[] 
 /** Returns the fields that a mask, or the first part of a long one, names, in declared order. */
 function fieldsNamedIn(mask: string, schema: TObject): string[] {
   const named = namesIn(mask.slice(0, MASK_LENGTH_MAX))
-  return Object.keys(schema.properties).filter(name => named.has(name))
+  return Object.keys(schema.properties).filter(name => named.includes(name))
 }
 
-function namesIn(mask: string): Set<string> {
-  return new Set(mask.split(',').map(name => name.trim()))
-}
-
-/** Returns candidates for a suggestion, only for the first names: suggesting is the slowest step. */
-function meantOf({ properties }: TObject, index: number): string[] {
-  return index < SUGGESTIONS_MAX ? Object.keys(properties) : []
-}
-
-function notAField(name: string, fields: readonly string[], loc: Loc): Fault {
-  const shown = name.length > shownNameLimit ? `${name.slice(0, shownNameLimit)}...` : name
-  const meant = suggestion(name, fields)
-  const msg = `Input should be names of fields, separated by commas; '${shown}' is not a field${meant}`
-  return { loc, msg, type: 'enum' }
+/** Returns the names in a mask, each once. */
+function namesIn(mask: string): string[] {
+  return [...new Set(mask.split(',').map(name => name.trim()))]
 }

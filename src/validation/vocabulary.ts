@@ -1,11 +1,9 @@
 // For String.prototype.isWellFormed, which Node has had since version 20.
 /// <reference lib="es2024.string" />
-import { Kind, type SchemaOptions, type Static, type TSchema, Type, TypeRegistry } from '@sinclair/typebox'
-import { type TypeCheck, TypeCompiler } from '@sinclair/typebox/compiler'
+import { Kind, type SchemaOptions, type Static, type TSchema, Type } from '@sinclair/typebox'
 
 /*
- * Builders of schemas: each is JSON Schema for the document, and a TypeBox kind for the check and its faults. Private settings are
- * symbols.
+ * Builders of schemas: each is JSON Schema for the document, and a kind that `faults.ts` checks. Private settings are symbols.
  */
 
 /** A symbol on a `text` that is trimmed before its length is checked and before it is stored. */
@@ -117,30 +115,15 @@ export type TextProblem = 'string_nul' | 'string_unicode' | 'string_too_short' |
 
 /** Returns the first reason to refuse a text, or undefined. */
 export function textProblem(schema: TSchema, value: string): TextProblem | undefined {
-  const problem = unstorable(value)
-  if (problem !== undefined) return problem
   // TSchema's own properties are untyped; only `text` makes this kind.
   const { minLength = 0, maxLength = Number.POSITIVE_INFINITY, [Trimmed]: trimmed } = schema as TText
-  const judged = trimmed ? value.trim() : value
-  if (isShorter(judged, minLength)) return 'string_too_short'
-  if (isLonger(judged, maxLength)) return 'string_too_long'
-  return undefined
-}
-
-/** Returns why PostgreSQL or UTF-8 cannot hold a text, or undefined. */
-function unstorable(value: string): 'string_nul' | 'string_unicode' | undefined {
   if (value.includes('\0')) return 'string_nul'
   if (!value.isWellFormed()) return 'string_unicode'
-  return undefined
-}
-
-// A code point has one or two UTF-16 units, so most texts need no counting.
-function isShorter(value: string, codePoints: number): boolean {
-  return value.length < codePoints || (value.length < codePoints * 2 && countCodePoints(value) < codePoints)
-}
-
-function isLonger(value: string, codePoints: number): boolean {
-  return value.length > codePoints && (value.length > codePoints * 2 || countCodePoints(value) > codePoints)
+  const judged = trimmed ? value.trim() : value
+  // A code point has one or two UTF-16 units, so most texts need no counting.
+  if (judged.length < minLength * 2 && countCodePoints(judged) < minLength) return 'string_too_short'
+  if (judged.length <= maxLength) return undefined
+  return judged.length > maxLength * 2 || countCodePoints(judged) > maxLength ? 'string_too_long' : undefined
 }
 
 function countCodePoints(value: string): number {
@@ -163,21 +146,6 @@ export function canonicalUuid(text: string): string | undefined {
   return [first, second, third, fourth, last].join('-').toLowerCase()
 }
 
-export function isUuid(value: string): boolean {
-  return canonicalUuid(value) !== undefined
-}
-
-const compiledInner = new WeakMap<TSchema, TypeCheck<TSchema>>()
-
-function matchesInner(schema: TNullable, value: unknown): boolean {
-  let check = compiledInner.get(schema)
-  if (check === undefined) {
-    check = TypeCompiler.Compile(schema[Inner])
-    compiledInner.set(schema, check)
-  }
-  return check.Check(value)
-}
-
 export function isJsonObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
@@ -186,52 +154,20 @@ function brand<Schema extends TSchema>(kind: Schema[typeof Kind], content: objec
   return { ...content, [Kind]: kind } as Schema // TypeBox's own way to make a kind: the symbol is the type
 }
 
-TypeRegistry.Set<TText>(
-  'Text',
-  (schema, value) => typeof value === 'string' && textProblem(schema, value) === undefined,
-)
-TypeRegistry.Set<Own<'Enumeration', string>>('Enumeration', (schema, value) =>
-  (schema.enum as unknown[]).includes(value),
-)
-TypeRegistry.Set('Uuid', (_, value) => typeof value === 'string' && isUuid(value))
-TypeRegistry.Set('DateTime', (_, value) => typeof value === 'string' && parseDateTime(value) !== undefined)
-TypeRegistry.Set('FreeForm', (_, value) => isJsonObject(value))
-TypeRegistry.Set<TNullable>('Nullable', (schema, value) => value === null || matchesInner(schema, value))
-
-const shape = /^(\d{4})-(\d\d)-(\d\d)(?:[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:[Zz]|([+-])(\d\d):(\d\d))?)?$/
-
-const msPerMinute = 60_000
+const DATE_TIME =
+  /^(\d{4}-\d\d-\d\d)(?:[Tt ]((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)(?:\.(\d+))?([Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)?)?$/
 
 /**
  * Parses a date of RFC 3339, a date-time without an offset (as UTC), or a bare date. Returns UTC with microseconds; undefined outside the
  * years 1 to 9999.
  */
 export function parseDateTime(text: string): string | undefined {
-  const parts = shape.exec(text)
-  if (parts === null) return undefined
-  const [, year, month, day, hour = '0', minute = '0', second = '0', fraction = '', sign, offsetHour, offsetMinute] =
-    parts
-  const wallClock = utcInstant(Number(year), Number(month), Number(day), Number(hour), Number(minute), Number(second))
-  const offset = offsetInMinutes(sign, offsetHour, offsetMinute)
-  if (wallClock === undefined || offset === undefined) return undefined
-  const instant = new Date(wallClock - offset * msPerMinute)
-  if (instant.getUTCFullYear() < 1 || instant.getUTCFullYear() > 9999) return undefined
+  const [, date = '', time = '00:00:00', fraction = '', offset = 'Z'] = DATE_TIME.exec(text) ?? []
+  // `Date` reads 30 February as a day of March.
+  const day = new Date(`${date}T00:00:00Z`)
+  if (Number.isNaN(day.getTime()) || day.toISOString().slice(0, 10) !== date) return undefined
+  const instant = new Date(`${date}T${time}${offset.toUpperCase()}`)
+  const year = instant.getUTCFullYear()
+  if (!(year >= 1 && year <= 9999)) return undefined
   return `${instant.toISOString().slice(0, 19)}.${fraction.slice(0, 6).padEnd(6, '0')}Z`
-}
-
-/** Returns milliseconds since 1970; undefined for an impossible date or time (30 February, 24:00). */
-function utcInstant(year: number, month: number, day: number, hour: number, minute: number, second: number) {
-  if (hour > 23 || minute > 59 || second > 59) return undefined
-  const instant = new Date(0)
-  // Date.UTC reads the years 0 to 99 as 1900 to 1999; this setter does not.
-  instant.setUTCFullYear(year, month - 1, day)
-  if (instant.getUTCMonth() !== month - 1 || instant.getUTCDate() !== day) return undefined
-  return instant.setUTCHours(hour, minute, second)
-}
-
-function offsetInMinutes(sign?: string, hours?: string, minutes?: string): number | undefined {
-  if (sign === undefined) return 0
-  if (Number(hours) > 23 || Number(minutes) > 59) return undefined
-  const size = Number(hours) * 60 + Number(minutes)
-  return sign === '-' ? -size : size
 }

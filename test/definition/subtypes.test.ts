@@ -154,26 +154,6 @@ t.test('Swagger 2.0: the subtypes of a parent after conversion', async t => {
   t.notOk(accept({ kind: 'Cat' }) || accept({ kind: 'bird' }))
 })
 
-t.test('server-set properties are never required, however a schema is composed', async t => {
-  const base = { type: 'object', properties: { id: { type: 'string', readOnly: true } } }
-  const more = { type: 'object', required: ['id', 'name'], properties: { name: { type: 'string' } } }
-  const bodies: [string, object, object][] = [
-    ['allOf', { allOf: [base, more] }, {}],
-    ['the other way round', { allOf: [more, base] }, {}],
-    ['by reference', { allOf: [ref('Base'), ref('More')] }, { Base: base, More: more }],
-    ['outside', { ...more, allOf: [ref('Base')] }, { Base: base }],
-    ['nested', { allOf: [{ allOf: [ref('Base')] }, { allOf: [ref('More')] }] }, { Base: base, More: more }],
-    ['in alternatives', { ...base, oneOf: [ref('More')] }, { More: more }],
-  ]
-  for (const [name, body, schemas] of bodies) {
-    const accept = accepts(body, schemas)
-    t.ok(accept({ name: 'a' }), name)
-    t.notOk(accept({}), `${name}: the rest stays required`)
-  }
-  const alone = accepts(ref('More'), { Base: base, More: more })
-  t.notOk(alone({ name: 'a' }), 'elsewhere the same schema demands it')
-})
-
 t.test('discriminator_unresolved: accepted with a warning at each lost value or subtype', async t => {
   const validated = (body: object, schemas: object) => {
     const { ok, warnings } = checkDefinition(documentOf(body, schemas, '3.0.3'))
@@ -229,34 +209,30 @@ t.test('discriminator_unresolved: accepted with a warning at each lost value or 
   t.same(validated(ref('Dog'), { Pet: PET, ...SUBTYPES, Cat: broken }), [], 'its parent alone offers nothing else')
 })
 
-t.test('below two discriminators: the values of both are fixed', async t => {
-  const persian = { allOf: [ref('Cat'), { required: ['fur'], properties: { fur: { type: 'integer' } } }] }
+t.test('below two discriminators: each level fixes its own value', async t => {
   const nested = {
     Pet: MAPPED,
     Dog: SUBTYPES.Dog,
     Cat: { ...SUBTYPES.Cat, discriminator: { propertyName: 'breed' } },
-    Persian: persian,
+    Persian: { allOf: [ref('Cat'), { required: ['fur'], properties: { fur: { type: 'integer' } } }] },
   }
   const good = { kind: 'cat', breed: 'Persian', meow: 1, fur: 1 }
-  for (const body of [ref('Persian'), ref('Cat'), ref('Pet')]) {
+  for (const body of [ref('Cat'), ref('Pet')]) {
     const accept = accepts(body, nested)
     t.ok(accept(good), `${body.$ref}: both`)
-    t.notOk(accept({ ...good, kind: 'dog' }), `${body.$ref}: another kind`)
-    t.notOk(accept({ ...good, breed: 'Siam' }), `${body.$ref}: another breed`)
-    t.notOk(accept({ breed: 'Persian', meow: 1, fur: 1 }), `${body.$ref}: no kind`)
+    for (const bad of [
+      { ...good, kind: 'dog' },
+      { ...good, breed: 'Siam' },
+      { breed: 'Persian', meow: 1, fur: 1 },
+    ])
+      t.notOk(accept(bad), `${body.$ref}: ${JSON.stringify(bad)}`)
   }
-  const alone = accepts(ref('Persian'), nested)
-  t.notOk(alone({ kind: 'cat', meow: 1, fur: 1 }), 'no breed')
-  const two = {
-    Pet: PET,
-    Toy: { type: 'object', discriminator: { propertyName: 'use' } },
-    Robot: { allOf: [ref('Pet'), ref('Toy')] },
-  }
-  for (const body of [ref('Robot'), ref('Pet'), ref('Toy')]) {
-    const accept = accepts(body, two)
-    t.ok(accept({ kind: 'Robot', use: 'Robot' }))
-    t.notOk(accept({ kind: 'Robot' }) || accept({ use: 'Robot' }) || accept({ kind: 'Robot', use: 'x' }))
-  }
+  t.notOk(accepts(ref('Persian'), nested)({ kind: 'cat', meow: 1, fur: 1 }), 'no breed')
+})
+
+t.test('a schema with several subtypes at once can be sent', async t => {
+  const schemas = { Pet: PET, ...SUBTYPES }
+  t.ok(accepts({ allOf: [ref('Cat'), ref('Dog')] }, schemas)({ kind: 'both', meow: 1, size: 1 }))
 })
 
 t.test('alternatives whose parent has a discriminator by the same property', async t => {
@@ -286,18 +262,6 @@ t.test('alternatives whose parent has a discriminator by the same property', asy
   const union = { oneOf: [ref('Car'), ref('Boat')], ...by({ car: 'Car', boat: 'Boat' }) }
   t.ok(accepts(union, cars)({ kind: 'Limo' }), 'an alternative with subtypes of its own')
   t.ok(accepts(union, cars)({ kind: 'boat' }))
-})
-
-t.test('discriminator values of other types than text', async t => {
-  for (const [type, one, other] of [
-    ['integer', 1, 2],
-    ['boolean', true, false],
-  ] as const) {
-    const discriminator = { propertyName: 'kind', mapping: { [String(one)]: 'Cat', [String(other)]: 'Dog' } }
-    const accept = accepts(ref('Pet'), { Pet: { ...PET, properties: { kind: { type } }, discriminator }, ...SUBTYPES })
-    t.ok(accept({ kind: one, meow: 1 }) && accept({ kind: other, size: 1 }), type)
-    t.notOk(accept({ kind: other, meow: 1 }), type)
-  }
 })
 
 t.test('alternatives that are unions by the same property keep their own values', async t => {

@@ -111,7 +111,7 @@ t.test('422 for bodies that are wrong, 404 and 410 for versions that are not the
   t.match((await restore(id, 2)).json(), { error_code: 'VERSION_GONE', reason: 'pruned', detail: /before version 3/ })
   t.same(await hashOfEverything(db), before)
   const unknown = await call('POST', `/persona/${id}/restore`, { token: alice, body: { version: 3, verison: 1 } })
-  t.match(warningsOf(unknown), ["unknown field verison ignored: did you mean 'version'?"])
+  t.match(warningsOf(unknown), ['unknown field verison ignored'])
 })
 
 t.test('fields that the caller may not change stay, with a Warning; strict handling refuses them', async t => {

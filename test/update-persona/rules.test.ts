@@ -361,29 +361,24 @@ t.test('the rules of the mask itself', async t => {
     }
     const messages = async (query: string) =>
       (await send(query, {})).json().detail.map(({ msg }: { msg: string }) => msg)
-    t.match(await messages('?update_mask=nam'), [/'nam' is not a field: did you mean 'name'\?$/])
+    t.match(await messages('?update_mask=nam'), [/'nam' is not a field$/])
     t.match(await messages(`?update_mask=${'x'.repeat(100)}`), [/'x{64}\.\.\.' is not a field$/])
-    t.match(await messages('?update_mask=&dryrun=1'), ["Extra inputs are not permitted: did you mean 'dry_run'?"])
+    t.match(await messages('?update_mask=&dryrun=1'), ['Extra inputs are not permitted'])
     t.match(await messages('?update_mask=&update_mask='), ['Input should be given once, and was given more than once'])
     for (const body of ['[]', '"x"', '1', 'null', '{'])
       t.equal((await send('?update_mask=', body)).statusCode, 422, body)
   })
-  t.test('422: a field that the mask names is missing, and the header says which of the body was meant', async t => {
-    const body = { descripton: 'x', toolids: [], ['x'.repeat(70)]: 1 }
+  t.test('422: a field that the mask names is missing', async t => {
+    const body = { descripton: 'x' }
     const answer = await send('?update_mask=description,tool_ids', body)
     t.same(answer.json().detail, [
       { loc: ['body', 'description'], msg: 'Field required', type: 'missing' },
       { loc: ['body', 'tool_ids'], msg: 'Field required', type: 'missing' },
     ])
-    t.same(warningsOf(answer), [
-      "unknown field descripton: did you mean 'description'?",
-      "unknown field toolids: did you mean 'tool_ids'?",
-    ])
+    t.same(warningsOf(answer), [])
     t.same(warningsOf(await send('', { nmae: 'x' })), [
       'to change single fields, name them in update_mask, such as ?update_mask=name',
-      "unknown field nmae: did you mean 'name'?",
     ])
-    t.same(warningsOf(await send('?update_mask=name', { other: 1 })), [], 'nothing is near')
   })
   t.test('200: what is outside the mask is not looked at, and a Warning names it', async t => {
     const outside = (name: string) => `field ${name} is outside the update_mask and was ignored`

@@ -102,11 +102,10 @@ t.test('200 with Warning, or 422 and 403 under strict handling: fields that are 
     })
   const strict = { prefer: 'handling=strict' }
 
-  t.test('200 an unknown field is named in a Warning, with the field that was meant', async t => {
+  t.test('200 an unknown field is named in a Warning', async t => {
     const answer = await dry({ system_promt: 'typo' })
     t.equal(answer.statusCode, 200, answer.body)
-    t.equal(answer.headers.warning, `299 - "unknown field system_promt ignored: did you mean 'system_prompt'?"`)
-    t.same(warningsOf(await dry({ other: 1 })), ['unknown field other ignored'], 'nothing is near')
+    t.equal(answer.headers.warning, '299 - "unknown field system_promt ignored"')
     t.notOk('preference-applied' in answer.headers)
   })
   t.test('200 what a name holds cannot break the header', async t => {
@@ -125,14 +124,12 @@ t.test('200 with Warning, or 422 and 403 under strict handling: fields that are 
     const told = warningsOf(await dry(many))
     t.equal(told.length, 5)
     t.equal(told[4], 'and 2996 more warnings')
-    const promts = Object.fromEntries(Array.from({ length: 3_000 }, (_, i) => [`system_promt${i}`, i]))
-    t.equal(warningsOf(await dry(promts))[3], "unknown field system_promt3 ignored: did you mean 'system_prompt'?")
   })
   t.test('200 unknown fields inside records are named with their place', async t => {
     const body = { starter_messages: [{ name: 'a', message: 'b', extra: 1, mesage: 2 }] }
     t.same(warningsOf(await dry(body)), [
       'unknown field starter_messages.0.extra ignored',
-      "unknown field starter_messages.0.mesage ignored: did you mean 'message'?",
+      'unknown field starter_messages.0.mesage ignored',
     ])
     const headers = { custom_headers: [{ key: 'X-A', value: '1', extra: 1 }] }
     const tool = await call('PUT', '/admin/tool/custom/10?dry_run=true', { token: admin, body: headers })
@@ -147,10 +144,7 @@ t.test('200 with Warning, or 422 and 403 under strict handling: fields that are 
       'body.system_promt extra_forbidden',
       'body.starter_messages.0.extra extra_forbidden',
     ])
-    t.match(answer.json().detail[0].msg, /^Extra inputs are not permitted: did you mean 'system_prompt'\?$/)
-    const near = await dry(Object.fromEntries(Array.from({ length: 30 }, (_, i) => [`system_prompt${i}`, 1])), strict)
-    const meant = near.json().detail.map(({ msg }: { msg: string }) => / did you mean 'system_prompt'\?$/.test(msg))
-    t.same(meant, [...Array(20).fill(true), ...Array(10).fill(false)], 'of the first twenty it is said which was meant')
+    t.equal(answer.json().detail[0].msg, 'Extra inputs are not permitted')
     const body = { custom_headers: [{ key: 'X-A', value: '1', extra: 1 }], nam: 'x' }
     const tool = await call('PUT', '/admin/tool/custom/10', { token: admin, body, headers: strict })
     t.strictSame(faultsOf(tool), ['body.custom_headers.0.extra extra_forbidden', 'body.nam extra_forbidden'])

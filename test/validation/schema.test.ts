@@ -1,4 +1,3 @@
-import { TypeCompiler } from '@sinclair/typebox/compiler'
 import fc from 'fast-check'
 import t from 'tap'
 import { PersonaSnapshot, PersonaUpsertRequest } from '../../src/persona/schema.js'
@@ -77,42 +76,37 @@ for (const [schema, right] of [
   [PersonaUpsertRequest, FULL_AGENT_UPDATE],
   [CustomToolUpdate, { name: 'tool', definition: {}, custom_headers: [{ key: 'a', value: 'b' }], oauth_config_id: 1 }],
 ] as const) {
-  t.test(
-    `${schema.$id}: check and report agree, faults come in the declared order, a mask reports its own`,
-    async t => {
-      const fields = Object.keys(schema.properties)
-      const compiled = TypeCompiler.Compile(schema)
-      const required: readonly string[] = schema.required ?? []
-      const verdicts = { yes: 0, no: 0 }
-      fc.assert(
-        fc.property(bodyOf(fields, right), fc.subarray(fields), (body, mask) => {
-          const faults = collectFaults(schema, body, [])
-          const verdict = compiled.Check(body)
-          verdicts[verdict ? 'yes' : 'no']++
-          const places = faults.map(({ loc }) => (loc.length > 0 ? fields.indexOf(String(loc[0])) : 0))
-          const isOrdered = places.every((here, index) => here >= (places[index - 1] ?? 0))
-          const masked = faultsOfMasked(schema, body, mask, [])
-          const ofMask = faults.filter(({ loc }) => mask.includes(String(loc[0])))
-          const beyond = masked.filter(
-            ({ loc, type }) => type !== 'missing' || loc.length > 1 || required.includes(String(loc[0])),
-          )
-          const isMasked =
-            masked[0]?.loc.length === 0
-              ? masked.length === 1
-              : masked.every(({ loc }) => mask.includes(String(loc[0]))) &&
-                JSON.stringify(beyond) === JSON.stringify(ofMask)
-          return verdict === (faults.length === 0) && isOrdered && isMasked
-        }),
-        { numRuns: 2_000 },
-      )
-      t.ok(verdicts.yes > 100 && verdicts.no > 100, JSON.stringify(verdicts))
-      t.strictSame(unknownFields(schema, JSON.parse('{"zz":1,"name":2,"constructor":3,"toString":4}')), [
-        ['zz'],
-        ['constructor'],
-        ['toString'],
-      ])
-    },
-  )
+  t.test(`${schema.$id}: faults come in the declared order, a mask reports its own`, async t => {
+    const fields = Object.keys(schema.properties)
+    const required: readonly string[] = schema.required ?? []
+    const verdicts = { yes: 0, no: 0 }
+    fc.assert(
+      fc.property(bodyOf(fields, right), fc.subarray(fields), (body, mask) => {
+        const faults = collectFaults(schema, body, [])
+        verdicts[faults.length === 0 ? 'yes' : 'no']++
+        const places = faults.map(({ loc }) => (loc.length > 0 ? fields.indexOf(String(loc[0])) : 0))
+        const isOrdered = places.every((here, index) => here >= (places[index - 1] ?? 0))
+        const masked = faultsOfMasked(schema, body, mask).map(each => ({ ...each, loc: each.loc.slice(1) }))
+        const ofMask = faults.filter(({ loc }) => mask.includes(String(loc[0])))
+        const beyond = masked.filter(
+          ({ loc, type }) => type !== 'missing' || loc.length > 1 || required.includes(String(loc[0])),
+        )
+        const isMasked =
+          masked[0]?.loc.length === 0
+            ? masked.length === 1
+            : masked.every(({ loc }) => mask.includes(String(loc[0]))) &&
+              JSON.stringify(beyond) === JSON.stringify(ofMask)
+        return isOrdered && isMasked
+      }),
+      { numRuns: 2_000 },
+    )
+    t.ok(verdicts.yes > 100 && verdicts.no > 100, JSON.stringify(verdicts))
+    t.strictSame(unknownFields(schema, JSON.parse('{"zz":1,"name":2,"constructor":3,"toString":4}')), [
+      ['zz'],
+      ['constructor'],
+      ['toString'],
+    ])
+  })
 }
 
 t.test('at most 100 faults, the last says how many more', async t => {
@@ -185,17 +179,14 @@ const refusal = (text: string | Uint8Array) => {
   return body.kind === 'value' ? undefined : body.faults
 }
 
-/** The fault of a bound that a text is beyond, and its type. */
-const boundFault = (text: string, bounds: Partial<JsonBounds>) => {
-  const body = parseJsonBody(Buffer.from(text), { ...WIDE, ...bounds })
-  return body.kind === 'refused' ? body.faults[0] : undefined
-}
+/** The type of the fault of a bound that a text is beyond. */
 const beyond = (text: string, bounds: Partial<JsonBounds>) => {
-  const type = boundFault(text, bounds)?.type
+  const body = parseJsonBody(Buffer.from(text), { ...WIDE, ...bounds })
+  const type = body.kind === 'refused' ? body.faults[0]?.type : undefined
   return type === 'json_invalid' ? undefined : type
 }
 
-t.test('422 beyond a bound: depth, values, length of a key', async t => {
+t.test('422 beyond a bound: depth, values', async t => {
   t.equal(beyond('[[[]]]', { depthMax: 3 }), undefined, 'the text itself is depth 1')
   for (const text of ['[[[[', '{"a":[{"b":[]}]}']) t.equal(beyond(text, { depthMax: 3 }), 'json_too_deep', text)
   t.equal(beyond('[[],[],[]]', { depthMax: 2 }), undefined)
@@ -209,13 +200,6 @@ t.test('422 beyond a bound: depth, values, length of a key', async t => {
     t.equal(beyond(text, { nodesMax: count }), undefined, text)
     if (count > 0) t.equal(beyond(text, { nodesMax: count - 1 }), 'json_too_many_nodes', text)
   }
-  const keyOf = (length: number) => `{"a":["${'x'.repeat(10_000)}"],"${'k'.repeat(length)}" \n: 1}`
-  t.equal(boundFault(keyOf(8_190), {}), undefined)
-  t.match(boundFault(keyOf(8_191), {}), {
-    loc: ['body'],
-    msg: /^Input holds a key of more than 8192 characters at line 1, column \d+$/,
-    type: 'json_key_too_long',
-  })
 })
 
 t.test('422 json_invalid at the offset of the mistake; missing for an empty body and null; else a value', async t => {

@@ -1,8 +1,7 @@
 import { BlockList, isIP } from 'node:net'
 import { type Findings, faultOf } from './findings.js'
-import { DEFINITION_LIMITS } from './limits.js'
-import { isObject, parsedUrl, References } from './references.js'
-import type { FaultRule } from './rules.js'
+import { isObject, parsedUrl, References, type Schema } from './references.js'
+import { DEFINITION_LIMITS, type FaultRule } from './rules.js'
 
 const RELATIVE = 'http://relative.invalid/'
 const RELATIVE_HOST = 'relative.invalid'
@@ -46,7 +45,7 @@ export interface Address {
 
 /** Checks the list of servers. Calls go to the first, whose address is returned if it can be used; the others are not judged. */
 export function checkServers(servers: unknown, document: object, findings: Findings): Address | undefined {
-  const faults = findings.faultCount
+  const { faults } = findings.counts
   const [server] = Array.isArray(servers) ? servers : []
   if (servers === undefined || (Array.isArray(servers) && servers.length === 0))
     findings.fault('servers_missing', document, ['servers'])
@@ -54,10 +53,10 @@ export function checkServers(servers: unknown, document: object, findings: Findi
   else if (!isObject(server) || server.$ref !== undefined) findings.fault('dict_type', servers, [0])
   else checkServer(server, findings)
   if (Array.isArray(servers) && servers.length > 1) findings.warn('server_ignored.several', servers, [1])
-  return findings.faultCount === faults ? addressOf(server) : undefined
+  return findings.counts.faults === faults ? addressOf(server) : undefined
 }
 
-function checkServer(server: Record<string, unknown>, findings: Findings): void {
+function checkServer(server: Schema, findings: Findings): void {
   const { url } = server
   const address = addressOf(server)
   const wrong = address && wrongWith(address)
@@ -76,7 +75,7 @@ function checkServer(server: Record<string, unknown>, findings: Findings): void 
 
 /** Returns the address of a server; undefined if it has none, or one that is too long. */
 export function addressOf(server: unknown): Address | undefined {
-  const { url, variables }: Record<string, unknown> = isObject(server) ? server : {}
+  const { url, variables }: Schema = isObject(server) ? server : {}
   if (typeof url !== 'string' || url.length > DEFINITION_LIMITS.keyCharacters) return undefined
   let unfilled: string | undefined
   const text = url.replace(VARIABLE, (whole, name: string, at: number) => {
@@ -154,11 +153,11 @@ export function originsOf(definition: unknown): Set<string> {
   const origins = new Set<string>()
   const references = new References(definition)
   const add = (holder: unknown) => {
-    const { servers }: Record<string, unknown> = isObject(holder) ? holder : {}
+    const { servers }: Schema = isObject(holder) ? holder : {}
     for (const server of Array.isArray(servers) ? servers : []) if (isObject(server)) origins.add(originOf(server))
   }
   add(definition)
-  const { paths }: Record<string, unknown> = isObject(definition) ? definition : {}
+  const { paths }: Schema = isObject(definition) ? definition : {}
   for (const item of isObject(paths) ? Object.values(paths) : []) {
     for (const layer of new Set([item, references.end(item)])) {
       add(layer)
@@ -169,7 +168,7 @@ export function originsOf(definition: unknown): Set<string> {
 }
 
 /** Returns the origin of a server; its address as it stands where the host is unclear. */
-function originOf(server: Record<string, unknown>): string {
+function originOf(server: Schema): string {
   const { text, unfilled } = addressOf(server) ?? {}
   const at = text === undefined || unfilled !== undefined || UNCLEAR.test(text) ? undefined : parsed(text)
   if (at === undefined) return typeof server.url === 'string' ? server.url : ''

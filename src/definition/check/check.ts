@@ -1,12 +1,11 @@
 import { checkServers } from './addresses.js'
 import { type Fault, type Finding, Findings, faultOf, type Loc } from './findings.js'
 import { InputRules } from './inputs.js'
-import { DEFINITION_LIMITS } from './limits.js'
 import { type MethodRecord, type OperationInput, OperationRules } from './operations.js'
-import { isObject, References } from './references.js'
+import { isObject, References, type Schema } from './references.js'
+import { DEFINITION_LIMITS } from './rules.js'
 import { SchemaWalk } from './schemas.js'
 import { Subtypes } from './subtypes.js'
-import { walkAll } from './walk.js'
 
 export interface CheckOptions {
   /** The JSON path of the definition in the request; every `loc` starts with it. Default: `['body', 'definition']`. */
@@ -27,7 +26,7 @@ export interface Inspection {
   /** Every readable operation, even if the check found faults elsewhere. */
   operations: OperationInput[]
   /** Undefined if nothing of the definition could be read. */
-  readings: Readings | undefined
+  readings?: Readings
 }
 
 /** What is needed to read the schemas of one definition. */
@@ -35,7 +34,7 @@ export interface Readings {
   references: References
   subtypes: Subtypes
   is30: boolean
-  document: Record<string, unknown>
+  document: Schema
 }
 
 /** The default JSON path of a definition in a request body. */
@@ -51,38 +50,32 @@ export function checkDefinition(definition: unknown, options: CheckOptions = {})
 
 /** Does the check and returns its details too; `checkDefinition` returns only `check`. */
 export function inspection(definition: unknown, options: CheckOptions): Inspection {
-  const at = options.at ?? DEFAULT_AT
+  const { at = DEFAULT_AT } = options
   const findings = new Findings()
-  const resultOf = (operations: OperationInput[], readings?: Readings): Inspection => {
-    const found = findings.located(definition, at)
-    const isLost = ({ type }: Finding) => options.strict === true && type === 'operation_passed_over'
-    const lost = found.warnings.filter(isLost).map(({ severity: _, ...fault }) => fault)
-    const faults = [...found.faults, ...lost].slice(0, DEFINITION_LIMITS.faults)
-    const warnings = found.warnings.filter(each => !isLost(each))
-    const check: DefinitionCheck =
-      faults.length === 0
-        ? { ok: true, methods: operations.map(each => each.record), warnings }
-        : { ok: false, faults, warnings }
-    return { check, operations, readings }
+  const exceeded = isObject(definition) ? walkAll(definition, findings) : 'dict_type'
+  if (!isObject(definition) || exceeded !== undefined) {
+    const limit = DEFINITION_LIMITS[exceeded === 'definition_too_deep' ? 'nestingLevels' : 'values']
+    const faults = [faultOf(exceeded ?? 'dict_type', [...at], [limit])]
+    return { check: { ok: false, faults, warnings: [] }, operations: [] }
   }
-  const refused = (fault: Fault): Inspection => ({
-    check: { ok: false, faults: [fault], warnings: [] },
-    operations: [],
-    readings: undefined,
-  })
-  if (!isObject(definition)) return refused(faultOf('dict_type', [...at]))
-  const exceeded = walkAll(definition, findings)
-  if (exceeded !== undefined) {
-    const limit = exceeded === 'definition_too_deep' ? DEFINITION_LIMITS.nestingLevels : DEFINITION_LIMITS.values
-    return refused(faultOf(exceeded, [...at], [limit]))
-  }
+  const { operations = [], ...read } = checkParts(definition, findings, options) ?? {}
+  const { faults, warnings } = findings.located(definition, at)
+  const methods = operations.map(({ record }) => record)
+  const check =
+    faults.length === 0 ? { ok: true as const, methods, warnings } : { ok: false as const, faults, warnings }
+  return { check, operations, ...read }
+}
+
+/** Applies the rules. Returns undefined if the version is not supported. */
+function checkParts(definition: Schema, findings: Findings, { headerNames = [], strict = false }: CheckOptions) {
   const { openapi, swagger, info, servers, paths } = definition
+  const isSupported = typeof openapi === 'string' && /^3\.\d/.test(openapi)
   if (openapi === undefined && swagger !== undefined)
     findings.fault('openapi_version_unsupported.swagger', definition, ['swagger'], swagger)
   else if (openapi === undefined) findings.fault('missing', definition, ['openapi'])
   else if (typeof openapi !== 'string') findings.fault('string_type', definition, ['openapi'])
-  else if (!/^3\.\d/.test(openapi)) findings.fault('openapi_version_unsupported', definition, ['openapi'])
-  if (typeof openapi !== 'string' || !/^3\.\d/.test(openapi)) return resultOf([])
+  else if (!isSupported) findings.fault('openapi_version_unsupported', definition, ['openapi'])
+  if (!isSupported) return undefined
 
   if (info === undefined) findings.fault('missing', definition, ['info'])
   else if (!isObject(info) || info.$ref !== undefined) findings.fault('dict_type', definition, ['info'])
@@ -93,12 +86,51 @@ export function inspection(definition: unknown, options: CheckOptions): Inspecti
   const is30 = openapi.startsWith('3.0')
   const references = new References(definition)
   const subtypes = new Subtypes(references, definition)
-  const headerNames = new Set(options.headerNames?.map(name => name.toLowerCase()))
   const schemas = new SchemaWalk(references, subtypes, findings, is30)
-  const inputs = new InputRules(references, schemas, findings, is30, headerNames)
-  const rules = new OperationRules(references, findings, inputs, address)
+  const suppliedHeaders = new Set(headerNames.map(name => name.toLowerCase()))
+  const inputs = new InputRules(references, schemas, findings, is30, suppliedHeaders)
+  const rules = new OperationRules(references, findings, inputs, address, strict)
   if (paths === undefined) findings.fault('missing', definition, ['paths'])
   else if (!isObject(paths) || paths.$ref !== undefined) findings.fault('dict_type', definition, ['paths'])
   else rules.check(paths, definition)
-  return resultOf(rules.operations, { references, subtypes, is30, document: definition })
+  return { operations: rules.operations, readings: { references, subtypes, is30, document: definition } }
+}
+
+/**
+ * Visits every value of a definition before the rules run. Returns the limit of levels or values that it exceeds. Reports what cannot be
+ * stored: NUL, lone surrogates, numbers beyond a double, keys that change a prototype or are too long. A value shared by YAML aliases
+ * counts at each place.
+ */
+function walkAll(document: object, findings: Findings): 'definition_too_deep' | 'definition_too_large' | undefined {
+  let values = 1
+  const visit = (node: object, level: number): ReturnType<typeof walkAll> => {
+    if (level >= DEFINITION_LIMITS.nestingLevels) return 'definition_too_deep'
+    const isList = Array.isArray(node)
+    for (const each in node) {
+      if (++values > DEFINITION_LIMITS.values) return 'definition_too_large'
+      const value = (node as Schema)[each]
+      const key = isList ? Number(each) : each
+      if (!isList) checkKey(each, value, node)
+      if (typeof value === 'string') checkText(value, node, key)
+      else if (typeof value === 'number') {
+        if (!Number.isFinite(value)) findings.fault('finite_number', node, [key])
+      } else if (typeof value === 'object' && value !== null) {
+        const exceeded = visit(value, level + 1)
+        if (exceeded !== undefined) return exceeded
+      }
+    }
+    return undefined
+  }
+  const checkKey = (key: string, value: unknown, node: object) => {
+    if (key.length > DEFINITION_LIMITS.keyCharacters)
+      findings.fault('string_too_long', node, [key], DEFINITION_LIMITS.keyCharacters)
+    checkText(key, node, key)
+    const isPrototype = key === 'constructor' && isObject(value) && Object.hasOwn(value, 'prototype')
+    if (key === '__proto__' || isPrototype) findings.fault('key_forbidden', node, [key], key)
+  }
+  const checkText = (text: string, node: object, key: string | number) => {
+    if (text.includes('\0')) findings.fault('string_nul', node, [key])
+    else if (!text.isWellFormed()) findings.fault('string_unicode', node, [key])
+  }
+  return visit(document, 0)
 }

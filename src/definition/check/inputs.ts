@@ -1,11 +1,11 @@
 import type { Findings } from './findings.js'
-import { type FieldEncoding, formEncoding, isStyle, type Lost } from './forms.js'
 import { checkKeys } from './keys.js'
-import { DEFINITION_LIMITS } from './limits.js'
-import { isObject, type References } from './references.js'
+import { isObject, type References, type Schema } from './references.js'
+import { DEFINITION_LIMITS, type WarningRule } from './rules.js'
 import type { SchemaWalk } from './schemas.js'
 
-type Schema = Record<string, unknown>
+/** Why no argument can carry a body or a parameter: a rule, with the values of its sentence. */
+type Lost = readonly [rule: WarningRule, ...values: unknown[]]
 
 /** A parameter of an operation, with references resolved. */
 export interface ParameterInput {
@@ -16,7 +16,7 @@ export interface ParameterInput {
   readonly value: Schema
   /** True if the model fills the parameter in. False if it cannot be sent, OpenAPI ignores it, or a custom header supplies it. */
   readonly isArgument: boolean
-  readonly lost?: Lost
+  readonly lost?: Lost | undefined
   /** The description next to the reference. From OpenAPI 3.1 on it overrides the parameter's own. */
   readonly description?: string
 }
@@ -32,8 +32,17 @@ export interface BodyInput {
   readonly description?: string
 }
 
+/** How a field of a form is sent, where that differs from OpenAPI's default (style `form`, exploded). */
+export interface FieldEncoding {
+  style?: string
+  explode?: boolean
+  allow_reserved?: boolean
+  /** The field is sent as a text of this type, such as JSON. */
+  content_type?: string
+}
+
 /** A body that no argument can carry. */
-export interface Unsendable {
+interface Unsendable {
   readonly lost: Lost
 }
 
@@ -50,8 +59,10 @@ export const NO_PARAMETERS: ParameterList = { byKey: new Map(), isBroken: false 
 
 const FORM = 'application/x-www-form-urlencoded'
 const LOCATIONS = new Set<unknown>(['query', 'header', 'path', 'cookie', 'querystring'])
+const STYLES = new Set('simple label matrix form spaceDelimited pipeDelimited deepObject cookie'.split(' '))
 /** OpenAPI ignores header parameters with these names: the media type, the security scheme and the caller's token set them. */
 const RESERVED_HEADERS = new Set(['header accept', 'header content-type', 'header authorization'])
+const MOST_PARTS = 100
 
 /** Checks and reads parameters and bodies. Each referenced object is read once. */
 export class InputRules {
@@ -59,6 +70,7 @@ export class InputRules {
   private readonly parameters = new Map<object, ParameterInput | undefined>()
   private readonly bodies = new Map<object, BodyInput | Unsendable | undefined>()
 
+  /** `headerNames` are in lower case. */
   constructor(
     private readonly references: References,
     private readonly schemas: SchemaWalk,
@@ -69,27 +81,22 @@ export class InputRules {
 
   /** Reads the parameter list of an operation or a path item. */
   readList(holder: Schema): ParameterList {
-    const entries = holder.parameters
+    const { parameters: entries } = holder
     if (entries === undefined) return NO_PARAMETERS
     const known = Array.isArray(entries) ? this.lists.get(entries) : undefined
     if (known !== undefined) return known
-    const list: ParameterList = { byKey: new Map(), isBroken: !Array.isArray(entries) }
-    if (!Array.isArray(entries)) {
-      this.findings.fault('list_type', holder, ['parameters'])
-      return list
-    }
-    this.lists.set(entries, list)
-    if (entries.length > DEFINITION_LIMITS.parametersPerOperation) {
-      list.isBroken = true
-      this.findings.fault('too_many_parameters', holder, ['parameters'], DEFINITION_LIMITS.parametersPerOperation)
-      return list
-    }
-    for (const [i, entry] of entries.entries()) {
-      const input = this.readParameter(entry, entries, i)
-      if (input === undefined) list.isBroken = true
-      else if (list.byKey.has(input.key)) this.findings.warn('parameter_ignored.twice', entries, [i], input.name)
-      else {
-        list.byKey.set(input.key, input)
+    const list: ParameterList = { byKey: new Map(), isBroken: true }
+    const most = DEFINITION_LIMITS.parametersPerOperation
+    if (!Array.isArray(entries)) this.findings.fault('list_type', holder, ['parameters'])
+    else if (entries.length > most) this.findings.fault('too_many_parameters', holder, ['parameters'], most)
+    else {
+      this.lists.set(entries, list)
+      const inputs = entries.map((entry, i) => this.readParameter(entry, entries, i))
+      list.isBroken = inputs.includes(undefined)
+      for (const [i, input] of inputs.entries()) {
+        if (input === undefined) continue
+        if (list.byKey.has(input.key)) this.findings.warn('parameter_ignored.twice', entries, [i], input.name)
+        else list.byKey.set(input.key, input)
         list.lost ??= input.lost
       }
     }
@@ -101,47 +108,41 @@ export class InputRules {
       this.findings.fault('dict_type', list, [i])
       return undefined
     }
-    const chain = this.references.chain(entry, 'parameter', this.findings)
-    const value = chain?.at(-1)
-    if (chain === undefined || value === undefined) return undefined
+    const value = this.references.chain(entry, 'parameter', this.findings)?.at(-1)
+    if (value === undefined) return undefined
     if (!this.parameters.has(value)) this.parameters.set(value, this.readFields(value))
     const input = this.parameters.get(value)
-    return input && chain.length > 1 ? { ...input, ...this.descriptionIn(chain) } : input
+    return input && { ...input, ...this.descriptionBeside(entry) }
   }
 
   /** Returns the description next to a reference, which OpenAPI 3.0 ignores. */
-  private descriptionIn(chain: readonly Schema[]): { description?: string } {
-    const found = this.is30
-      ? undefined
-      : chain.slice(0, -1).find(({ description }) => typeof description === 'string' && description !== '')
-    return found === undefined ? {} : { description: found.description as string } // `find` tested it
+  private descriptionBeside({ $ref, description }: Schema): { description?: string } {
+    return $ref !== undefined && !this.is30 && typeof description === 'string' ? { description } : {}
   }
 
   private readFields(value: Schema): ParameterInput | undefined {
     const { findings } = this
     checkKeys('parameter', value, findings)
-    const { name, in: location, content } = value
+    const { name, in: location, content, style } = value
     this.schemas.check(value, 'schema')
     if (isObject(content)) for (const type of Object.keys(content).slice(0, 1)) this.readMedia(content, type)
-    if (name === undefined || name === '') findings.fault('missing', value, ['name'])
-    else if (typeof name !== 'string') findings.fault('string_type', value, ['name'])
-    else {
-      const isSendable = LOCATIONS.has(location)
-      const at = isSendable ? String(location) : ''
-      if (!isSendable) findings.warn('parameter_ignored.location', value, ['in'], name)
-      const key = `${at} ${at === 'header' ? name.toLowerCase() : name}`
-      const isArgument = isSendable && !isSupplied(at, key, this.headerNames)
-      const isLost = isArgument && !isStyle(value.style)
-      return {
-        name,
-        in: at,
-        key,
-        value,
-        isArgument,
-        ...(isLost && { lost: ['operation_passed_over.style', name, value.style] }),
-      }
+    if (typeof name !== 'string' || name === '') {
+      findings.fault(name === undefined || name === '' ? 'missing' : 'string_type', value, ['name'])
+      return undefined
     }
-    return undefined
+    const at = LOCATIONS.has(location) ? String(location) : ''
+    if (at === '') findings.warn('parameter_ignored.location', value, ['in'], name)
+    const key = `${at} ${at === 'header' ? name.toLowerCase() : name}`
+    const isArgument = at !== '' && !this.isSupplied(at, key)
+    const lost: Lost | undefined =
+      isArgument && !isStyle(style) ? ['operation_passed_over.style', name, style] : undefined
+    return { name, in: at, key, value, isArgument, lost }
+  }
+
+  /** True for a header or cookie parameter that the model does not fill in: OpenAPI ignores its name, or a custom header supplies it. */
+  private isSupplied(location: string, key: string): boolean {
+    if (location === 'cookie') return this.headerNames.has('cookie')
+    return location === 'header' && (RESERVED_HEADERS.has(key) || this.headerNames.has(key.slice('header '.length)))
   }
 
   /** Returns the body of an operation, or why none can be sent; undefined if it has none or a fault. */
@@ -153,43 +154,32 @@ export class InputRules {
       return undefined
     }
     const verb = method.toLowerCase()
-    if (this.is30 && verb === 'get') {
-      if (this.asksFor(this.references.end(requestBody)))
-        this.findings.warn('body_ignored', operation, ['requestBody'], method)
-      return undefined
-    }
-    const chain = this.references.chain(requestBody, 'request body', this.findings)
-    const value = chain?.at(-1)
-    if (chain === undefined || value === undefined) return undefined
+    const isIgnored = this.is30 && verb === 'get'
+    const value = isIgnored
+      ? this.references.end(requestBody)
+      : this.references.chain(requestBody, 'request body', this.findings)?.at(-1)
+    if (value === undefined) return undefined
     // HTTP gives these bodies no meaning, so an optional one is not worth the operation.
-    const isOptional = (verb === 'get' || verb === 'delete') && value.required !== true
+    const isOptional = isIgnored || ((verb === 'get' || verb === 'delete') && value.required !== true)
     if (isOptional && !this.asksFor(value)) return undefined
-    if (!this.bodies.has(value)) this.bodies.set(value, this.readContent(value))
+    if (!isIgnored && !this.bodies.has(value)) this.bodies.set(value, this.readContent(value))
     const body = this.bodies.get(value)
-    if (isOptional && body !== undefined && 'lost' in body) {
+    if (isIgnored || (isOptional && body !== undefined && 'lost' in body)) {
       this.findings.warn('body_ignored', operation, ['requestBody'], method)
       return undefined
     }
-    if (body === undefined || 'lost' in body) return body
-    return chain.length > 1 ? { ...body, ...this.descriptionIn(chain) } : body
+    return body === undefined || 'lost' in body ? body : { ...body, ...this.descriptionBeside(requestBody) }
   }
 
   /** True if some media type of a body has a schema with a field or another constraint. */
-  private asksFor(body: Schema | undefined): boolean {
-    const media = isObject(body?.content) ? Object.values(body.content) : []
-    return media.some(each => {
-      const {
-        type = 'object',
-        properties,
-        additionalProperties,
-        title,
-        description,
-        ...others
-      } = this.references.end(Object(each).schema) ?? {}
-      const isAsked = [properties, additionalProperties, others].some(value =>
-        isObject(value) ? Object.keys(value).length > 0 : value === true,
+  private asksFor({ content }: Schema): boolean {
+    return Object.values(isObject(content) ? content : {}).some(each => {
+      const schema = this.references.end(Object(each).schema) ?? {}
+      const { type = 'object', title: _, description: __, ...others } = schema
+      return (
+        type !== 'object' ||
+        Object.values(others).some(value => value === true || Object.keys(Object(value)).length > 0)
       )
-      return isAsked || type !== 'object'
     })
   }
 
@@ -201,11 +191,17 @@ export class InputRules {
       this.findings.fault('dict_type', body, ['content'])
       return undefined
     }
-    const mediaType = jsonMediaType(content) ?? Object.keys(content).find(name => essenceOf(name) === FORM)
+    const types = Object.keys(content).map(name => [name, essenceOf(name)] as const)
+    const [mediaType, essence] =
+      types.find(([name]) => name === 'application/json') ??
+      types.find(([, each]) => each === 'application/json') ??
+      types.find(([, each]) => each.endsWith('+json')) ??
+      types.find(([, each]) => each === FORM) ??
+      []
     if (mediaType === undefined) return { lost: ['operation_passed_over.body'] }
     const media = this.readMedia(content, mediaType)
-    if (media === undefined || essenceOf(mediaType) !== FORM) return media && { value: body, media, mediaType }
-    const sent = formEncoding(media, this.references)
+    if (media === undefined || essence !== FORM) return media && { value: body, media, mediaType }
+    const sent = this.formEncoding(media)
     return 'lost' in sent ? sent : { value: body, media, mediaType, ...sent }
   }
 
@@ -223,26 +219,72 @@ export class InputRules {
     for (const key of ['schema', 'itemSchema']) this.schemas.check(media, key)
     return media
   }
+
+  /** Returns how the fields of a form are sent, by their names; or why an operation with this body is left out. */
+  private formEncoding(media: Schema): { encoding: Record<string, FieldEncoding> } | Unsendable {
+    const encoding: Record<string, FieldEncoding> = {}
+    for (const { type = 'object', properties } of this.partsOf(media.schema)) {
+      if (![type].flat().includes('object')) return { lost: ['operation_passed_over.form'] }
+      for (const [name, schema] of Object.entries(isObject(properties) ? properties : {})) {
+        const given = isObject(media.encoding) && Object.hasOwn(media.encoding, name) ? media.encoding[name] : undefined
+        const sent = this.fieldEncoding(isObject(given) ? given : {}, this.partsOf(schema))
+        if (sent === undefined) return { lost: ['operation_passed_over.field', name] }
+        if (Object.keys(sent).length > 0) encoding[name] = sent
+      }
+    }
+    return { encoding }
+  }
+
+  /** Returns how one field is sent; undefined if its encoding cannot express its values. */
+  private fieldEncoding(given: Schema, parts: readonly Schema[]): FieldEncoding | undefined {
+    const { style = 'form', contentType, explode = style === 'form', allowReserved } = given
+    const isStyled = ['style', 'explode', 'allowReserved'].some(key => given[key] !== undefined)
+    if (!isStyled && typeof contentType === 'string' && contentType !== 'text/plain')
+      return /^application\/(?:[\w.-]+\+)?json$/i.test(contentType) ? { content_type: contentType } : undefined
+    if (!isStyle(style)) return undefined
+    if (style !== 'deepObject') {
+      const inside = parts.flatMap(part => valuesIn(part).flatMap(each => this.partsOf(each)))
+      if (inside.some(isComposite) || (style !== 'form' && parts.some(isMap))) return undefined
+    }
+    return {
+      ...(style !== 'form' && { style: String(style) }),
+      ...(typeof explode === 'boolean' && explode !== (style === 'form') && { explode }),
+      ...(allowReserved === true && { allow_reserved: true }),
+    }
+  }
+
+  /** Returns a schema and those that describe the same value through references, `allOf`, `oneOf` and `anyOf`, up to a limit. */
+  private partsOf(schema: unknown): Schema[] {
+    const parts = new Set<Schema>()
+    const pending = [schema]
+    for (let next = pending.pop(); next !== undefined && parts.size < MOST_PARTS; next = pending.pop()) {
+      const end = this.references.end(next)
+      if (end === undefined || parts.has(end)) continue
+      parts.add(end)
+      for (const list of [end.allOf, end.oneOf, end.anyOf])
+        if (Array.isArray(list)) pending.push(...list.slice(0, MOST_PARTS))
+    }
+    return [...parts]
+  }
 }
 
-/**
- * True for a header or cookie parameter that the model does not fill in: OpenAPI ignores its name, or a custom header of the tool (names
- * in lower case) supplies it.
- */
-function isSupplied(location: string, key: string, headerNames: ReadonlySet<string>): boolean {
-  if (location === 'cookie') return headerNames.has('cookie')
-  return location === 'header' && (RESERVED_HEADERS.has(key) || headerNames.has(key.slice('header '.length)))
+function isStyle(style: unknown): boolean {
+  return typeof style !== 'string' || STYLES.has(style)
+}
+
+/** Returns the schemas of the values inside a list or an object. */
+function valuesIn({ items, properties, additionalProperties }: Schema): unknown[] {
+  return [items, additionalProperties, ...(isObject(properties) ? Object.values(properties) : [])]
+}
+
+function isMap({ type, properties, additionalProperties }: Schema): boolean {
+  return [type].flat().includes('object') || isObject(properties) || isObject(additionalProperties)
+}
+
+function isComposite(schema: Schema): boolean {
+  return isMap(schema) || [schema.type].flat().includes('array') || schema.items !== undefined
 }
 
 function essenceOf(mediaType: string): string {
   return mediaType.slice(0, 256).split(';', 1)[0]?.trim().toLowerCase() ?? ''
-}
-
-/** Returns the JSON media type: `application/json` or `...+json`, in any case, with or without parameters such as a charset. */
-function jsonMediaType(content: Schema): string | undefined {
-  if (Object.hasOwn(content, 'application/json')) return 'application/json'
-  const names = Object.keys(content)
-  return (
-    names.find(name => essenceOf(name) === 'application/json') ?? names.find(name => essenceOf(name).endsWith('+json'))
-  )
 }

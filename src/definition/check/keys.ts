@@ -84,8 +84,8 @@ export function checkKeys(part: Part, value: Record<string, unknown>, findings: 
   }
 }
 
-function isNumber(value: unknown): value is number | bigint {
-  return typeof value === 'bigint' || Number.isFinite(value)
+function isNumber(value: unknown): value is number {
+  return Number.isFinite(value)
 }
 
 function isMap(value: unknown): boolean {

@@ -2,10 +2,8 @@ import { type Address, addressOf, hasSecret, leadsAway } from './addresses.js'
 import type { Findings } from './findings.js'
 import { type BodyInput, type InputRules, NO_PARAMETERS, type ParameterInput, type ParameterList } from './inputs.js'
 import { checkKeys } from './keys.js'
-import { DEFINITION_LIMITS } from './limits.js'
-import { isObject, type References } from './references.js'
-
-type Schema = Record<string, unknown>
+import { isObject, type References, type Schema } from './references.js'
+import { DEFINITION_LIMITS } from './rules.js'
 
 /** One operation in the answer of a check. */
 export interface MethodRecord {
@@ -30,46 +28,42 @@ export interface OperationInput {
   readonly template: PathTemplate | undefined
 }
 
-/** The names in the braces of a path, the keys of parameters that declare each, and the keys of all. */
-interface PathTemplate {
-  readonly keys: ReadonlyMap<string, readonly string[]>
-  readonly declared: ReadonlySet<string>
-}
+/** The names that may declare each placeholder of a path. */
+type PathTemplate = ReadonlyMap<string, readonly string[]>
 
 /** One path and what all its operations share. */
 interface PathUse {
   readonly path: string
+  /** The path item, which may be a reference. */
+  readonly item: Schema
   /** Undefined if the path itself has a fault. */
   readonly template: PathTemplate | undefined
-  /** The path item and the path items that it refers to, in order of precedence. */
-  readonly layers: readonly Schema[]
   readonly shared: ParameterList
 }
 
 const TOOL_METHODS = new Set(['get', 'put', 'post', 'patch', 'delete'])
 const OTHER_METHODS = new Set(['head', 'options', 'trace', 'query', 'additionaloperations'])
-const ITEM_KEYS = new Set(['parameters', 'summary', 'description'])
+const ITEM_KEYS = new Set(['parameters', 'summary', 'description', '$ref'])
 
 /** Checks paths and operations (DECISIONS section 12). A fault inside a component is reported once, however many operations use it. */
 export class OperationRules {
   readonly operations: OperationInput[] = []
   private operationCount = 0
   private readonly ids = new Map<string, { use: string; operation: Schema; item: Schema }>()
-  /** What is known of operations and path items that several paths share. */
-  private readonly known = new Map<object, { id: string | undefined; summary: string | undefined }>()
-  /** The keys of path items that lead to operations. Thousands of paths may share an item of many keys. */
-  private readonly keys = new Map<Schema, string[]>()
+  /** Operations and path items, which several paths may share. */
+  private readonly seen = new Set<object>()
 
   constructor(
     private readonly references: References,
     private readonly findings: Findings,
     private readonly inputs: InputRules,
     private readonly address: Address | undefined,
+    private readonly isStrict: boolean,
   ) {}
 
   /** Checks `paths`. */
   check(paths: Schema, document: Schema): void {
-    const faults = this.findings.faultCount
+    const { faults } = this.findings.counts
     for (const path of Object.keys(paths)) {
       if (path.startsWith('x-')) continue
       this.checkPath(path, paths)
@@ -77,7 +71,7 @@ export class OperationRules {
     }
     if (this.operationCount > DEFINITION_LIMITS.operations)
       this.findings.fault('too_many_operations', document, ['paths'], DEFINITION_LIMITS.operations)
-    else if (this.operations.length === 0 && this.findings.faultCount === faults)
+    else if (this.operations.length === 0 && this.findings.counts.faults === faults)
       this.findings.fault('operations_missing', document, ['paths'])
   }
 
@@ -89,11 +83,16 @@ export class OperationRules {
     }
     const template = this.readPath(path, paths)
     const layers = this.references.chain(item, 'path item', this.findings) ?? [item]
+    for (const layer of layers) if (this.isNew(layer)) this.checkItemKeys(layer)
+    const methods = methodsOf(layers)
     const holder = layers.find(({ parameters }) => parameters !== undefined)
-    const isUsed = layers.some(layer => this.keysOf(layer).some(isToolMethod))
-    const shared = holder && isUsed ? this.inputs.readList(holder) : NO_PARAMETERS
-    if (template) this.warnUnused(shared, template, holder)
-    this.checkLayer({ path, template, layers, shared }, 0)
+    const shared = holder && methods.size > 0 ? this.inputs.readList(holder) : NO_PARAMETERS
+    if (template && holder) this.warnUnused(shared, template, holder)
+    for (const [method, layer] of methods) {
+      // Every method counts, also one that has a fault, so that a shared path item stays within the limit.
+      if (++this.operationCount > DEFINITION_LIMITS.operations) return
+      this.checkOperation({ path, item, template, shared }, layer, method)
+    }
   }
 
   private readPath(path: string, paths: Schema): PathTemplate | undefined {
@@ -105,35 +104,23 @@ export class OperationRules {
     if (hasSecret(path)) findings.fault('server_url_invalid.secret', paths, [path])
     if (path.includes('#')) findings.warn('address_incomplete.fragment', paths, [path])
     if (template === undefined) findings.fault('path_template_invalid', paths, [path], path)
-    else if (template.keys.size > most) findings.fault('too_many_parameters', paths, [path], most)
+    else if (template.size > most) findings.fault('too_many_parameters', paths, [path], most)
     else return template
     return undefined
   }
 
-  /** Checks the keys of a path item in document order. A `$ref` stands for the keys of its target. */
-  private checkLayer(use: PathUse, depth: number): void {
-    const layer = use.layers[depth]
-    if (layer === undefined) return
-    for (const key of this.keysOf(layer)) {
-      if (key === '$ref') this.checkLayer(use, depth + 1)
-      else if (!use.layers.slice(0, depth).some(each => Object.hasOwn(each, key))) {
-        this.checkOperation(use, layer, key)
-        if (this.operationCount > DEFINITION_LIMITS.operations) return
-      }
-    }
+  private isNew(part: object): boolean {
+    return this.seen.size < this.seen.add(part).size
   }
 
-  /** Returns the methods and the `$ref` of a path item, and reports what its other keys lose. */
-  private keysOf(layer: Schema): string[] {
-    let keys = this.keys.get(layer)
-    if (keys === undefined) {
-      keys = []
-      for (const key of Object.keys(layer))
-        if (key === '$ref' || isToolMethod(key)) keys.push(key)
-        else if (!ITEM_KEYS.has(key) && !key.startsWith('x-')) this.reportKey(key, layer)
-      this.keys.set(layer, keys)
+  /** Reports what the keys of a path item lose, except its methods. */
+  private checkItemKeys(item: Schema): void {
+    for (const key of Object.keys(item)) {
+      if (isToolMethod(key) || ITEM_KEYS.has(key) || key.startsWith('x-')) continue
+      if (key === 'servers') this.warnOwnServers(item)
+      else if (OTHER_METHODS.has(key.toLowerCase())) this.findings.warn('method_passed_over', item, [key], key)
+      else this.findings.fault('method_unsupported', item, [key], key)
     }
-    return keys
   }
 
   private warnOwnServers(holder: Schema): void {
@@ -142,60 +129,48 @@ export class OperationRules {
       this.findings.warn('server_ignored.own', holder, ['servers'])
   }
 
-  private reportKey(key: string, layer: Schema): void {
-    if (key === 'servers') {
-      if (Array.isArray(layer.servers) && layer.servers.length > 0)
-        this.findings.warn('server_ignored.own', layer, [key])
-    } else if (OTHER_METHODS.has(key.toLowerCase())) this.findings.warn('method_passed_over', layer, [key], key)
-    else this.findings.fault('method_unsupported', layer, [key], key)
-  }
-
   private checkOperation(use: PathUse, layer: Schema, method: string): void {
     const { findings, inputs } = this
-    // Every method counts, also one that has a fault, so that a shared path item stays within the limit.
-    if (++this.operationCount > DEFINITION_LIMITS.operations) return
+    const { path, shared, template } = use
     const operation = layer[method]
     if (!isObject(operation) || operation.$ref !== undefined) {
       findings.fault('dict_type', layer, [method])
       return
     }
-    let facts = this.known.get(operation)
-    const isNew = facts === undefined
-    facts ??= { id: this.readId(operation), summary: this.readSummary(operation) }
-    this.known.set(operation, facts)
-    const { id, summary } = facts
-    const isFirst = id !== undefined && this.claimId(id, operation, method, use)
-    const { path, shared, template } = use
+    const { operationId: id } = operation
+    const summary = [operation.summary, operation.description].find(each => !isBlank(each))
     const own = inputs.readList(operation)
     const body = inputs.readBody(operation, method)
-    if (isNew) {
+    if (this.isNew(operation)) {
+      this.checkTexts(operation, summary)
       checkKeys('operation', operation, findings)
       this.warnOwnServers(operation)
       if (template) this.warnUnused(own, template, operation)
     }
+    const isFirst = typeof id === 'string' && !isBlank(id) && this.claimId(id, operation, method, use)
     this.checkTogether(own, use, operation)
     const lost = body && 'lost' in body ? body.lost : (own.lost ?? shared.lost)
     if (lost !== undefined) {
       const [rule, ...values] = lost
-      findings.warn(rule, layer, [method], ...values)
-    } else if (isFirst && summary !== undefined) {
+      findings[this.isStrict ? 'fault' : 'warn'](rule, layer, [method], ...values)
+    } else if (isFirst && typeof summary === 'string') {
       const record = { name: id, summary, path, method, spec: operation }
       this.operations.push({ record, body: body as BodyInput | undefined, shared, own, template })
     }
   }
 
-  private readId(operation: Schema): string | undefined {
+  private checkTexts(operation: Schema, summary: unknown): void {
     const { operationId: id } = operation
-    if (typeof id === 'string' && id.trim() !== '') return id
-    const isMissing = id === undefined || typeof id === 'string'
-    this.findings.fault(isMissing ? 'operation_id_missing' : 'string_type', operation, ['operationId'])
-    return undefined
+    if (isBlank(id)) this.findings.fault('operation_id_missing', operation, ['operationId'])
+    else if (typeof id !== 'string') this.findings.fault('string_type', operation, ['operationId'])
+    const key = summary === operation.summary ? 'summary' : 'description'
+    if (summary === undefined) this.findings.fault('summary_missing', operation, ['summary'])
+    else if (typeof summary !== 'string') this.findings.fault('string_type', operation, [key])
   }
 
   /** Records an operationId. False, with a fault, if an earlier operation has it. */
-  private claimId(id: string, operation: Schema, method: string, { path, layers }: PathUse): boolean {
+  private claimId(id: string, operation: Schema, method: string, { path, item }: PathUse): boolean {
     const owner = this.ids.get(id)
-    const [item = {}] = layers
     if (owner === undefined) this.ids.set(id, { use: `${method} ${path}`, operation, item })
     else if (owner.operation === operation && owner.item !== item)
       // A second path reaches the same operation by its reference.
@@ -204,23 +179,9 @@ export class OperationRules {
     return owner === undefined
   }
 
-  private readSummary(operation: Schema): string | undefined {
-    for (const key of ['summary', 'description']) {
-      const text = operation[key]
-      if (typeof text === 'string' ? text.trim() !== '' : text !== undefined && text !== null) {
-        if (typeof text === 'string') return text
-        this.findings.fault('string_type', operation, [key])
-        return undefined
-      }
-    }
-    this.findings.fault('summary_missing', operation, ['summary'])
-    return undefined
-  }
-
-  private warnUnused(list: ParameterList, { declared }: PathTemplate, holder: Schema | undefined): void {
-    for (const { in: location, key, name } of list.byKey.values())
-      if (location === 'path' && !declared.has(key))
-        this.findings.warn('parameter_ignored.unused', holder ?? {}, ['parameters'], name)
+  private warnUnused(list: ParameterList, template: PathTemplate, holder: Schema): void {
+    for (const each of list.byKey.values())
+      if (!isSent(each, template)) this.findings.warn('parameter_ignored.unused', holder, ['parameters'], each.name)
   }
 
   /** Checks the rules that need the path and both parameter lists. */
@@ -229,42 +190,52 @@ export class OperationRules {
     const most = DEFINITION_LIMITS.parametersPerOperation
     if (own.byKey.size + shared.byKey.size > most && merged(own, shared).length > most)
       this.findings.fault('too_many_parameters', operation, ['parameters'], most)
-    for (const [name, keys] of template?.keys ?? [])
-      if (!keys.some(key => own.byKey.has(key) || shared.byKey.has(key)))
-        this.findings.fault('path_parameter_undeclared', operation, ['parameters'], name)
+    for (const [placeholder, names] of template ?? [])
+      if (!names.some(name => own.byKey.has(`path ${name}`) || shared.byKey.has(`path ${name}`)))
+        this.findings.fault('path_parameter_undeclared', operation, ['parameters'], placeholder)
   }
 }
 
-/** Returns the parameters that a model fills in. A path parameter without a placeholder is never sent. */
+/** Returns the parameters that a model fills in. */
 export function parametersOf({ own, shared, template }: OperationInput): ParameterInput[] {
-  return merged(own, shared).filter(each => each.isArgument && (each.in !== 'path' || template?.declared.has(each.key)))
+  return merged(own, shared).filter(each => each.isArgument && isSent(each, template ?? new Map()))
+}
+
+/** False for a path parameter without a placeholder. */
+function isSent({ in: location, name }: ParameterInput, template: PathTemplate): boolean {
+  return location !== 'path' || template.has(name) || [...template.values()].some(names => names.includes(name))
 }
 
 function merged(own: ParameterList, shared: ParameterList): ParameterInput[] {
   return [...[...shared.byKey.values()].filter(({ key }) => !own.byKey.has(key)), ...own.byKey.values()]
 }
 
+/** Returns the methods of a path item that become functions, each with the object that has it: the item, or one that it refers to. */
+export function methodsOf(layers: readonly Schema[]): Map<string, Schema> {
+  const methods = layers.toReversed().map(layer =>
+    Object.keys(layer)
+      .filter(isToolMethod)
+      .map(key => [key, layer] as const),
+  )
+  return new Map(methods.flat())
+}
+
 /** `get post put patch delete` in any case. */
-export function isToolMethod(key: string): boolean {
+function isToolMethod(key: string): boolean {
   return TOOL_METHODS.has(key) || TOOL_METHODS.has(key.toLowerCase())
 }
 
-const NO_TEMPLATE: PathTemplate = { keys: new Map(), declared: new Set() }
+/** True for a text without anything to read, or no value. */
+export function isBlank(value: unknown): boolean {
+  return value === undefined || value === null || (typeof value === 'string' && value.trim() === '')
+}
+
 /** A name, which may have a pattern with braces of its own: `{year:[0-9]{4}}`. */
 const PLACEHOLDER = /\{([^{}:]+|[^{}:]*:(?:[^{}]|\{[^{}]*\})+)\}/g
 
 /** Parses the placeholders of a path; undefined if braces do not pair. A parameter may leave out the operators `{+name}`, `{name*}` and `{name+}`. */
 export function templateOf(path: string): PathTemplate | undefined {
-  if (!/[{}]/.test(path)) return NO_TEMPLATE
   if (/[{}]/.test(path.replace(PLACEHOLDER, ''))) return undefined
-  const keys = new Map<string, readonly string[]>()
-  const declared = new Set<string>()
-  for (const placeholder of path.match(PLACEHOLDER) ?? []) {
-    const name = placeholder.slice(1, -1)
-    const bare = name.replace(/^\+|[*+]$/g, '')
-    const own = bare === name ? [`path ${name}`] : [`path ${name}`, `path ${bare}`]
-    keys.set(name, own)
-    for (const key of own) declared.add(key)
-  }
-  return { keys, declared }
+  const names = Array.from(path.matchAll(PLACEHOLDER), ([, name = '']) => name)
+  return new Map(names.map(name => [name, [name, name.replace(/^\+|[*+]$/g, '')]]))
 }

@@ -1,7 +1,8 @@
 import type { Findings } from './findings.js'
-import { DEFINITION_LIMITS } from './limits.js'
+import { DEFINITION_LIMITS } from './rules.js'
 
-type Schema = Record<string, unknown>
+/** An object of a document. */
+export type Schema = Record<string, unknown>
 
 /** The sections of `components`, by what a reference to one of their members must be used as. */
 const SECTIONS = {
@@ -11,8 +12,6 @@ const SECTIONS = {
   'media type': 'mediaTypes',
   schema: 'schemas',
 } as const
-
-export type Referable = keyof typeof SECTIONS
 
 const COMPONENT = /^#\/components\/([^/]+)\/[^/]+$/
 
@@ -52,7 +51,7 @@ export class References {
   }
 
   /** Returns the target of a reference; undefined and a fault if it is broken, or leads in a circle. */
-  target(holder: Schema, part: Referable, findings: Findings): unknown {
+  target(holder: Schema, part: keyof typeof SECTIONS, findings: Findings): unknown {
     const { $ref: ref } = holder
     const value = this.find(ref)
     const isTarget = isObject(value) || (typeof value === 'boolean' && part === 'schema')
@@ -78,7 +77,7 @@ export class References {
   }
 
   /** Returns every object on the chain of references from `start`, which is the first; undefined and a fault if the chain is broken. */
-  chain(start: Schema, part: Referable, findings: Findings): Schema[] | undefined {
+  chain(start: Schema, part: keyof typeof SECTIONS, findings: Findings): Schema[] | undefined {
     const chain = [start]
     for (let at = start; at.$ref !== undefined; ) {
       const next = this.target(at, part, findings)
@@ -90,7 +89,7 @@ export class References {
   }
 }
 
-export function isObject(value: unknown): value is Record<string, unknown> {
+export function isObject(value: unknown): value is Schema {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 

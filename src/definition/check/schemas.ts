@@ -1,9 +1,7 @@
 import type { Findings } from './findings.js'
 import { checkKeys, KEYS } from './keys.js'
-import { isObject, type References } from './references.js'
+import { isObject, type References, type Schema } from './references.js'
 import type { Subtypes } from './subtypes.js'
-
-type Schema = Record<string, unknown>
 
 /**
  * Visits every schema that can become part of a function's input: once, by references too, so that recursive ones are legal. OpenAPI 3.0
@@ -56,14 +54,14 @@ export class SchemaWalk {
       const value = schema[key]
       if (typeof value !== 'object' || value === null) continue
       const form = KEYS.schema.get(key)
-      if (form === 'schemas' && !Array.isArray(value)) {
+      const isList = Array.isArray(value)
+      if (!isList && (form === 'schema' || form === 'items')) this.visit(value as Schema)
+      else if (isList ? form === 'list' || form === 'items' : form === 'schemas') {
+        const isInside = key === 'allOf' && (isPart || this.subtypes.isChild(schema))
         for (const [name, each] of Object.entries(value))
-          if (key !== 'properties' || !isSetByServer(each, this.references)) this.visitMember(each, value, [name])
-      } else if (Array.isArray(value)) {
-        if (form === 'list' || form === 'items')
-          for (const [i, each] of value.entries())
-            this.visitMember(each, value, [i], key === 'allOf' && (isPart || this.subtypes.isChild(schema)))
-      } else if (form === 'schema' || form === 'items') this.visit(value as Schema)
+          if (key !== 'properties' || !isSetByServer(each, this.references))
+            this.visitMember(each, value, [isList ? Number(name) : name], isInside)
+      }
     }
   }
 }

@@ -1,7 +1,6 @@
 import { type CheckOptions, DEFAULT_AT, type Inspection, inspection, type Readings } from '../check/check.js'
 import { type Fault, faultOf, type Loc, pathsOf } from '../check/findings.js'
-import type { FieldEncoding } from '../check/forms.js'
-import type { BodyInput, ParameterInput } from '../check/inputs.js'
+import type { BodyInput, FieldEncoding, ParameterInput } from '../check/inputs.js'
 import { type OperationInput, parametersOf } from '../check/operations.js'
 import { isObject } from '../check/references.js'
 import {

@@ -95,7 +95,7 @@ export class BodyWorkers {
       const sent =
         body instanceof UnparsedBody
           ? { bytes: body.bytes }
-          : { text: JSON.stringify(body), definition: definitionTextOf(body as object) }
+          : { value: body as object, definition: definitionTextOf(body as object) }
       const outcome = await this.#outcome({ name, body: sent, strict, input: await withStored(input, stored) })
       if ('faults' in outcome) throw new InvalidRequest(outcome.faults, outcome.extra)
       if ('failure' in outcome) throw new Error(outcome.failure)

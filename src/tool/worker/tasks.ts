@@ -43,23 +43,21 @@ function updateContentOf(
 ): UpdateContent {
   const { definition, oauth_config_id, ...others } = body
   const headerNames = body.custom_headers?.map(header => header.key) ?? storedHeaders
-  const checked = definition ? checkedOnce(definition, textIn(body), headerNames, strict) : undefined
+  const {
+    definition: accepted,
+    faults,
+    ...facts
+  } = definition ? checkedOnce(definition, textIn(body), headerNames, strict) : NOTHING
   const given = Object.entries(others).filter(
     ([name, value]) => value !== null && Object.hasOwn(CustomToolUpdate.properties, name),
   )
   const fields: ToolUpdateFields = {
     ...Object.fromEntries(given),
     ...(oauth_config_id !== undefined && { oauth_config_id }),
-    ...(checked?.definition && { definition: checked.definition }),
+    ...(accepted && { definition: accepted }),
   }
-  return {
-    fields,
-    origins: checked?.origins ?? new Set(),
-    names: checked?.names ?? [],
-    definitionFaults: checked?.faults ?? [],
-    notes: [...(checked?.notes ?? []), ...wrapperNotes(body)],
-    unknown: unknownFields(CustomToolUpdate, body).slice(0, UNKNOWN_FIELDS_MAX),
-  }
+  const unknown = unknownFields(CustomToolUpdate, body).slice(0, UNKNOWN_FIELDS_MAX)
+  return { fields, definitionFaults: faults, unknown, ...facts }
 }
 
 interface Checked {
@@ -71,6 +69,8 @@ interface Checked {
   names: readonly string[]
 }
 
+const NOTHING: Checked = { faults: [], notes: [], origins: new Set(), names: [] }
+
 /** Checks a definition for a tool with these headers. The result of an accepted one is remembered by its hash. */
 function checkedOnce(
   definition: unknown,
@@ -80,17 +80,22 @@ function checkedOnce(
 ): Checked {
   const hash = sha256(text)
   const headers = JSON.stringify([headerNames, strict])
-  const { checked, origins: knownOrigins, names: knownNames } = factsOf(hash)
-  if (checked?.headers === headers && knownOrigins && knownNames)
-    return { definition: { text, hash }, faults: [], notes: checked.notes, origins: knownOrigins, names: knownNames }
+  const known = factsOf(hash)
+  if (known.checked?.headers === headers && known.origins && known.names)
+    return {
+      definition: { text, hash },
+      faults: [],
+      notes: known.checked.notes,
+      origins: known.origins,
+      names: known.names,
+    }
   const check = checkDefinition(definition, { headerNames, strict })
   const faults = [...repeated.map(repeatedKey), ...(check.ok ? [] : check.faults)]
   const notes = definitionNotes(check)
-  if (!check.ok || faults.length > 0) return { faults, notes, origins: new Set(), names: [] }
-  const origins = originsOf(definition)
-  const names = functionNames(check.methods)
-  noteFacts(hash, { origins, names, checked: { headers, notes } })
-  return { definition: { text, hash }, faults, notes, origins, names }
+  if (!check.ok || faults.length > 0) return { ...NOTHING, faults, notes }
+  const facts = { origins: originsOf(definition), names: functionNames(check.methods) }
+  noteFacts(hash, { ...facts, checked: { headers, notes } })
+  return { definition: { text, hash }, faults, notes, ...facts }
 }
 
 /** The text of the definition in a body. A program's own request has none: it is written as JavaScript writes it. */
@@ -103,28 +108,13 @@ function repeatedKey(place: Loc): Fault {
   return { loc: ['body', ...place], msg, type: 'json_key_repeated' }
 }
 
-/** Returns the note about a document sent without its wrapper object. */
-function wrapperNotes(body: object): string[] {
-  const isBare = ['openapi', 'swagger'].some(key => Object.hasOwn(body, key)) && !Object.hasOwn(body, 'definition')
-  return isBare ? ['to store an OpenAPI document, wrap it as {"definition": ...}'] : []
-}
-
 /** Returns the warnings of an accepted definition for the `Warning` header. */
-function definitionNotes(checked: DefinitionCheck): string[] {
-  const count = checked.warnings.length
-  const warnings =
+function definitionNotes({ warnings: { length: count } }: DefinitionCheck): string[] {
+  const found =
     count === 1
       ? '1 warning: validate it with report=full to read it'
       : `${count} warnings: validate it with report=full to read them`
-  return count === 0 ? [] : [`the definition has ${warnings}`]
-}
-
-interface ValidationInput {
-  query: ValidationQuery
-  use: ToolUse | null
-  stored?: string
-  headerNames?: string[]
-  strict?: boolean
+  return count === 0 ? [] : [`the definition has ${found}`]
 }
 
 /** The options of a validation, from the query. */
@@ -137,6 +127,14 @@ export interface ValidationQuery {
   raw_names?: true
 }
 
+interface ValidationInput {
+  query: ValidationQuery
+  use: ToolUse | null
+  stored?: string
+  headerNames?: string[]
+  strict?: boolean
+}
+
 /**
  * Validates a definition, for the tool with this `use`, `stored` definition and `headerNames` if one is given. Returns JSON text, as bytes
  * if long, and the texts of its `Warning`. Throws `InvalidRequest` if the definition is not accepted, with the completed one if that was
@@ -146,37 +144,44 @@ function validationOf(
   body: ValidateToolRequest,
   { query, use, stored, headerNames = [], strict = false }: ValidationInput,
 ): { answer: string | Uint8Array; warnings: string[]; names: string[] } {
-  const { server } = query
-  const completion = query.complete
-    ? completeDefinition(body.definition, { headerNames, strict, ...(server !== undefined && { server }) })
-    : undefined
+  const options = { headerNames, strict, ...(query.server !== undefined && { server: query.server }) }
+  const completion = query.complete ? completeDefinition(body.definition, options) : undefined
   const definition = completion?.definition ?? body.definition
-  const checked = completion?.check ?? checkDefinition(definition, { headerNames, strict })
+  const checked = completion?.check ?? checkDefinition(definition, options)
   const completed = completion && { definition, edits: completion.edits }
-  const repeated = textIn(body).repeated.map(repeatedKey)
-  if (!checked.ok || repeated.length > 0) {
-    const faults = [...repeated, ...(checked.ok ? [] : checked.faults)]
+  const faults = [...textIn(body).repeated.map(repeatedKey), ...(checked.ok ? [] : checked.faults)]
+  if (!checked.ok || faults.length > 0)
     throw new InvalidRequest(faults, completed && { completed: JSON.stringify(completed) })
-  }
   const full = query.report === 'full'
   const unknown = unknownFields(ValidateToolRequest, body).slice(0, UNKNOWN_FIELDS_MAX)
-  const answer = {
-    methods: query.raw_names ? checked.methods.map(withRawName) : checked.methods,
+  const { methods } = checked
+  const text = JSON.stringify({
+    methods: query.raw_names ? methods.map(({ name, ...method }) => ({ name, raw_name: name, ...method })) : methods,
     ...(full && { warnings: checked.warnings }),
     ...(query.view === 'functions' && { functions: toFunctions(definition, { headerNames }) }),
     ...(completed && { completed }),
-    ...(use && { impact: impactOf(use, stored ?? null, definition, headerNames) }),
-  }
-  const text = JSON.stringify(answer)
+    ...(use && { impact: impactOf(use, stored, definition as object, headerNames) }),
+  })
   return {
     answer: text.length > 128 * 1024 ? Buffer.from(text) : text,
-    names: functionNames(checked.methods),
-    warnings: [...unknownFieldWarnings(ValidateToolRequest, unknown), ...(full ? [] : definitionNotes(checked))],
+    names: functionNames(methods),
+    warnings: [...unknownFieldWarnings(unknown), ...(full ? [] : definitionNotes(checked))],
   }
 }
 
-function withRawName<Method extends { name: string }>({ name, ...method }: Method) {
-  return { name, raw_name: name, ...method }
+export interface ToolUse {
+  /** Ids of the agents that the caller may see, ascending, at most 1,000. */
+  ids: number[]
+  /** The number of other agents examined. */
+  others: number
+  /** True if all agents of the tool were examined. */
+  isWhole: boolean
+}
+
+/** Returns the effect of a valid definition. Without a `stored` one, every operation is new and nothing else changes. */
+function impactOf({ ids, others }: ToolUse, stored: string | undefined, definition: object, headerNames: string[]) {
+  const before = stored === undefined ? { ...definition, paths: {} } : JSON.parse(stored)
+  return { changes: definitionChanges(before, definition, { headerNames }), agents: { ids, others } }
 }
 
 /** Returns the functions of a tool with this `stored` definition and these headers, as JSON text. */
@@ -200,7 +205,7 @@ function comparisonOf(_: unknown, { pairs, headerNames }: { pairs: DefinitionPai
   return pairs.map(([before, after]) => definitionChanges(JSON.parse(before), JSON.parse(after), { headerNames }))
 }
 
-/** The tasks on bodies of tool operations: each has the body's schema and a pure function. */
+/** The tasks of tool operations, pure functions: each has the schema of its body. */
 export const TASKS = {
   update_custom_tool: { check: bodyCheck(CustomToolUpdate), run: updateContentOf },
   create_custom_tool: { check: bodyCheck(CustomToolCreate), run: updateContentOf },
@@ -218,8 +223,8 @@ export type TaskResult<Name extends TaskName> = ReturnType<(typeof TASKS)[Name][
 /** A body and its task. `strict`: unknown fields, and operations that are passed over, are faults. */
 export interface Job {
   name: TaskName
-  /** The received bytes, or the text of a body that is already checked. */
-  body: { bytes: Uint8Array } | { text: string; definition: DefinitionText | undefined }
+  /** The received bytes, or a body that is already checked. */
+  body: { bytes: Uint8Array } | { value: object; definition: DefinitionText | undefined }
   strict: boolean
   input: object
 }
@@ -232,8 +237,8 @@ export function outcomeOf({ name, body, strict, input }: Job): Outcome {
   try {
     const { check, run } = TASKS[name]
     const verdict =
-      'text' in body
-        ? { value: withDefinitionText(JSON.parse(body.text), body.definition) }
+      'value' in body
+        ? { value: withDefinitionText(body.value, body.definition) }
         : check(parseJsonBody(body.bytes, JSON_BOUNDS.tool), { mask: undefined, strict })
     if ('faults' in verdict) return { faults: boundFaults(verdict.faults) }
     const work = run as (body: unknown, input: unknown) => unknown // the body passed the task's schema
@@ -243,23 +248,4 @@ export function outcomeOf({ name, body, strict, input }: Job): Outcome {
     if (error instanceof DefinitionRefused) return { faults: error.faults }
     return { failure: error instanceof Error ? (error.stack ?? error.message) : String(error) }
   }
-}
-
-export interface ToolUse {
-  /** Ids of the agents that the caller may see, ascending, at most 1,000. */
-  ids: number[]
-  /** The number of other agents examined. */
-  others: number
-  /** True if all agents of the tool were examined. */
-  isWhole: boolean
-}
-
-/** Returns the effect of a valid definition. `stored` is the tool's current one as JSON text, or null. */
-function impactOf(use: Omit<ToolUse, 'isWhole'>, stored: string | null, definition: unknown, headerNames: string[]) {
-  const { ids, others } = use
-  // Without a stored definition, every operation is new and nothing else changes. The cast: a valid definition is an
-  // object.
-  const before = stored === null ? { ...(definition as object), paths: {} } : JSON.parse(stored)
-  const changes = definitionChanges(before, definition, { headerNames })
-  return { changes, agents: { ids, others } }
 }
