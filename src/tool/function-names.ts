@@ -21,7 +21,7 @@ interface NamedTool {
 export async function sharedNames(db: Kysely<Tables>, toolIds: readonly number[]): Promise<string[]> {
   if (toolIds.length < 2) return []
   const tools = await namedTools(db, toolIds.slice(0, TOOLS_MAX))
-  return tools.flatMap((tool, i) => warningsOf(tool, tools.slice(0, i))).slice(0, WARNINGS_MAX)
+  return tools.flatMap((tool, i) => warningsOf(tool, tools.slice(i + 1))).slice(0, WARNINGS_MAX)
 }
 
 /** Warns of such functions of an agent that got a tool by this decision. The change is stored by then, so a failed reading answers none. */
@@ -69,7 +69,7 @@ export async function namesBeside(
 function warningsOf(tool: NamedTool, others: readonly NamedTool[]): string[] {
   const own = new Set(tool.names)
   return others.flatMap(other => {
-    const [first, second] = [tool, other].sort((a, b) => a.id - b.id).map(({ id, name }) => `${id} (${name})`)
+    const [first, second] = [tool, other].map(({ id, name }) => `${id} (${name})`)
     const both = other.names.filter(name => own.has(name))
     return both.map(
       name => `tools ${first} and ${second} both have a function ${name}: model vendors refuse an agent that has both`,
