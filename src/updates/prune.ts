@@ -1,50 +1,40 @@
-import { type Kysely, sql, type Transaction } from 'kysely'
+import { type Kysely, type RawBuilder, sql } from 'kysely'
 import type { Config } from '../config.js'
-import { lit } from '../db/statements/queries.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
 import { limitStatements } from '../db/time-limit.js'
-import { INT4_MAX } from '../validation/vocabulary.js'
 
 /** `bytesMax` limits the old contents of one agent or tool; 64 MiB by default. */
-export type Retention = Config['history'] & { readonly bytesMax?: number }
+type Retention = Config['history'] & { readonly bytesMax?: number }
 
 const BYTES_MAX = 64 * 2 ** 20
-const ROWS_AT_ONCE = 500
+const ROWS_AT_ONCE = 1_000
 /** No client waits for a step, so it has its own statement timeout. */
 const STATEMENT_TIMEOUT_MS = 60_000
 
 /**
- * Removes history beyond the retention (DECISIONS section 10) in small transactions that wait for no writer. Each leaves valid chains, so
- * pruning may be interrupted and may run in several processes. Returns how many audit rows were removed, how many lost their difference,
- * and how many unused definitions were removed.
+ * Removes history beyond the retention (DECISIONS section 10) in small steps that wait for no writer. Each leaves valid chains, so pruning
+ * may be interrupted and may run in several processes. Returns how many audit rows were removed, how many lost their difference, and how
+ * many unused definitions were removed.
  */
 export async function pruneHistory(
   db: Kysely<Tables>,
   retention: Retention,
 ): Promise<{ auditRows: number; differences: number; definitions: number }> {
-  const days = retention.auditRetentionDays
-  const old = await inStep(db, trx =>
-    trx
-      .selectFrom('audit')
-      .select(['resource_kind', 'resource_id'])
-      .distinct()
-      .where('at', '<', ago(`${days} days`))
-      .execute(),
+  const old = sql`(clock_timestamp() - make_interval(days => ${retention.auditRetentionDays}::integer))`
+  const chains = await step(
+    db,
+    sql<{ kind: ResourceKind; id: number }>`
+      select distinct resource_kind as kind, resource_id as id from audit where at < ${old}`,
   )
   let auditRows = 0
-  for (const { resource_kind: kind, resource_id: id } of old) {
-    auditRows += await inSteps(db, trx => pruneChain(trx, kind, id, days))
-  }
+  for (const { kind, id } of chains) auditRows += await steps(db, oldRows(kind, id, old))
   const differences = await pruneContents(db, retention)
-  await inSteps(db, async trx => {
-    const keys = trx
-      .selectFrom('request_key')
-      .select('key')
-      .where('at', '<', ago(`${days} days`))
-      .limit(ROWS_AT_ONCE)
-    return await removed(trx.deleteFrom('request_key').where('key', 'in', keys))
-  })
-  return { auditRows, differences, definitions: await inSteps(db, removeUnusedDefinitions) }
+  await steps(
+    db,
+    sql`delete from request_key where key in (
+      select key from request_key where at < ${old} limit ${ROWS_AT_ONCE}::integer) returning true`,
+  )
+  return { auditRows, differences, definitions: await steps(db, UNUSED_DEFINITIONS) }
 }
 
 /**
@@ -56,129 +46,62 @@ export async function pruneContents(
   { versionsMax, bytesMax = BYTES_MAX }: Retention,
   minutes?: number,
 ): Promise<number> {
-  const grown = await inStep(db, trx =>
-    contents(trx)
-      .$if(minutes !== undefined, query =>
-        query.where(({ eb, refTuple, selectFrom }) => {
-          const late = selectFrom('audit').where('at', '>', ago(`${minutes} minutes`))
-          const named = late.select(['resource_kind', 'resource_id']).$asTuple('resource_kind', 'resource_id')
-          return eb(refTuple('a.resource_kind', 'a.resource_id'), 'in', named)
-        }),
-      )
-      .select(['a.resource_kind', 'a.resource_id'])
-      .groupBy(['a.resource_kind', 'a.resource_id'])
-      .having(({ eb, fn, or }) => or([eb(fn.countAll(), '>', versionsMax), eb(fn.sum(BYTES), '>', bytesMax)]))
-      .execute(),
+  const late = sql`(a.resource_kind, a.resource_id) in (
+    select resource_kind, resource_id from audit where at > clock_timestamp() - make_interval(mins => ${minutes}::integer))`
+  return await steps(
+    db,
+    sql`
+      update audit set difference = null, definition_before = null
+      where (resource_kind, resource_id, version_after) in (
+        select resource_kind, resource_id, version_after from (
+          select a.resource_kind, a.resource_id, a.version_after, count(*) over newest as place,
+            sum(a.difference_bytes::bigint + coalesce(d.size_bytes, 0)) over newest as bytes
+          from audit a left join tool_definition d on d.hash = a.definition_before
+          where a.difference is not null and ${minutes === undefined ? sql`true` : late}
+          window newest as (partition by a.resource_kind, a.resource_id order by a.version_after desc)) kept
+        where place > 1 and (place > ${versionsMax}::integer or bytes > ${bytesMax}::bigint)
+        limit ${ROWS_AT_ONCE}::integer) returning true`,
   )
-  let differences = 0
-  for (const { resource_kind: kind, resource_id: id } of grown) {
-    differences += await inStep(db, async trx => {
-      const sized = contents(trx)
-        .where('a.resource_kind', '=', kind)
-        .where('a.resource_id', '=', id)
-        .select(({ fn }) => [
-          'a.version_after',
-          fn
-            .countAll<number>()
-            .over(newest => newest.orderBy('a.version_after', 'desc'))
-            .as('place'),
-          fn
-            .sum<number>(BYTES)
-            .over(newest => newest.orderBy('a.version_after', 'desc'))
-            .as('bytes'),
-        ])
-      const gone = trx
-        .selectFrom(sized.as('sized'))
-        .select('version_after')
-        .where('place', '>', 1)
-        .where(({ eb, or }) => or([eb('place', '>', versionsMax), eb('bytes', '>', bytesMax)]))
-      const { numUpdatedRows } = await trx
-        .updateTable('audit')
-        .set({ difference: null, definition_before: null })
-        .where('resource_kind', '=', kind)
-        .where('resource_id', '=', id)
-        .where('version_after', 'in', gone)
-        .executeTakeFirstOrThrow()
-      return Number(numUpdatedRows)
-    })
-  }
-  return differences
 }
 
-/** SQL: the audit rows `a` that have their difference, with the definitions `d` that they keep. */
-function contents(trx: Transaction<Tables>) {
-  return trx
-    .selectFrom('audit as a')
-    .leftJoin('tool_definition as d', 'd.hash', 'a.definition_before')
-    .where('a.difference', 'is not', null)
+/** SQL: removes the old rows of a chain. The newest removed hash stays with the resource; nothing is removed while a writer holds its row. */
+function oldRows(kind: ResourceKind, id: number, old: RawBuilder<unknown>) {
+  const [resource, chain] = [sql.table(kind), sql`resource_kind = ${kind} and resource_id = ${id}::integer`]
+  return sql`
+    with held as (select id from ${resource} where id = ${id}::integer for no key update skip locked),
+    gone as (
+      delete from audit where ${chain} and version_after in (
+        select version_after from audit where ${chain}
+          and version_after < coalesce((select min(version_after) from audit where ${chain} and at >= ${old}), 2147483647)
+          and (exists (select from held) or not exists (select from ${resource} where id = ${id}::integer))
+        order by version_after limit ${ROWS_AT_ONCE}::integer)
+      returning version_after, hash),
+    anchored as (
+      update ${resource} set audit_anchor = newest.hash
+      from (select hash from gone order by version_after desc limit 1) newest
+      where id = ${id}::integer and newest.hash is not null)
+    select from gone`
 }
 
-const BYTES = sql<number>`a.difference_bytes::bigint + coalesce(d.size_bytes, 0)`
+/** SQL: a foreign key refuses the removal of a definition that a writer refers to meanwhile. */
+const UNUSED_DEFINITIONS = sql`
+  delete from tool_definition where hash in (
+    select hash from tool_definition d
+    where not exists (select from tool t where t.definition_hash = d.hash)
+      and not exists (select from audit a where a.definition_before = d.hash)
+    limit ${sql.lit(ROWS_AT_ONCE)} for update skip locked) returning true`
 
-/** Removes the rows of one chain that are older than the retention. The newest removed hash stays with the resource. */
-async function pruneChain(trx: Transaction<Tables>, kind: ResourceKind, id: number, days: number): Promise<number> {
-  const resource = trx.selectFrom(kind).select('id').where('id', '=', id)
-  const isFree = (await resource.forNoKeyUpdate().skipLocked().execute()).length > 0
-  if (!isFree && (await resource.execute()).length > 0) return 0 // a writer holds the row: the next run will prune it
-  const chain = trx.selectFrom('audit').where('resource_kind', '=', kind).where('resource_id', '=', id)
-  const kept = chain.where('at', '>=', ago(`${days} days`)).select(({ fn }) => fn.min('version_after').as('version'))
-  const old = chain
-    .select('version_after')
-    .where(({ eb, fn }) => eb('version_after', '<', fn.coalesce(kept, lit(INT4_MAX))))
-    .orderBy('version_after')
-    .limit(ROWS_AT_ONCE)
-  const rows = await trx
-    .deleteFrom('audit')
-    .where('resource_kind', '=', kind)
-    .where('resource_id', '=', id)
-    .where('version_after', 'in', old)
-    .returning(['version_after', 'hash'])
-    .execute()
-  const newest = rows.reduce((a, b) => (a.version_after > b.version_after ? a : b), { version_after: 0, hash: null })
-  if (newest.hash !== null)
-    await trx.updateTable(kind).set({ audit_anchor: newest.hash }).where('id', '=', id).execute()
-  return rows.length
-}
-
-/** Foreign keys refuse the removal of a definition that a writer refers to meanwhile. */
-async function removeUnusedDefinitions(trx: Transaction<Tables>): Promise<number> {
-  const unused = trx
-    .selectFrom('tool_definition as d')
-    .select('d.hash')
-    .where(({ exists, not, selectFrom }) =>
-      not(exists(selectFrom('tool as t').whereRef('t.definition_hash', '=', 'd.hash'))),
-    )
-    .where(({ exists, not, selectFrom }) =>
-      not(exists(selectFrom('audit as a').whereRef('a.definition_before', '=', 'd.hash'))),
-    )
-    .limit(ROWS_AT_ONCE)
-    .forUpdate('d')
-    .skipLocked()
-  return await removed(trx.deleteFrom('tool_definition').where('hash', 'in', unused))
-}
-
-/** Runs a step of at most `ROWS_AT_ONCE` rows until nothing is left. Returns the number of rows. */
-async function inSteps(db: Kysely<Tables>, step: (trx: Transaction<Tables>) => Promise<number>): Promise<number> {
+/** Repeats a step that changes at most `ROWS_AT_ONCE` rows until nothing is left. Returns the number of rows. */
+async function steps(db: Kysely<Tables>, query: RawBuilder<unknown>): Promise<number> {
   let rows = 0
-  for (let count = ROWS_AT_ONCE; count === ROWS_AT_ONCE; rows += count) count = await inStep(db, step)
+  for (let count = ROWS_AT_ONCE; count === ROWS_AT_ONCE; rows += count) count = (await step(db, query)).length
   return rows
 }
 
-async function inStep<Result>(
-  db: Kysely<Tables>,
-  work: (trx: Transaction<Tables>) => Promise<Result>,
-): Promise<Result> {
+async function step<Row>(db: Kysely<Tables>, query: RawBuilder<Row>): Promise<Row[]> {
   return await db.transaction().execute(async trx => {
     await limitStatements(trx, STATEMENT_TIMEOUT_MS, 'transaction')
-    await sql`set local enable_seqscan = on; set local enable_bitmapscan = on`.execute(trx) // steps read by time
-    return await work(trx)
+    await sql`set local enable_seqscan = on; set local enable_bitmapscan = on`.execute(trx) // for indices by time
+    return (await query.execute(trx)).rows
   })
-}
-
-async function removed(query: { executeTakeFirstOrThrow(): Promise<{ numDeletedRows: bigint }> }): Promise<number> {
-  return Number((await query.executeTakeFirstOrThrow()).numDeletedRows)
-}
-
-function ago(time: string) {
-  return sql<string>`clock_timestamp() - ${time}::interval`
 }
