@@ -94,10 +94,7 @@ export function isErased({ id, email }: { id: string; email: string }): boolean 
   return email === nameOfErased(id)
 }
 
-/**
- * The user with this email (in any case) or id, locked until the transaction ends. The lock delays an erasure, so that no later event names
- * the person. Throws `Refusal`.
- */
+/** The user with this email (in any case) or id, locked until the transaction ends. Throws `Refusal`. */
 export async function lockUser(
   trx: Transaction<Tables>,
   named: string,

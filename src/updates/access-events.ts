@@ -39,7 +39,7 @@ export type AccessKind = keyof typeof STATES | 'keys' | 'apply'
 export const ACCESS_KINDS = [...(Object.keys(STATES) as (keyof typeof STATES)[]), 'keys', 'apply'] as const
 
 /** A change of access. `subject` is an id, or empty for a kind without subjects. */
-export interface AccessChange {
+interface AccessChange {
   kind: AccessKind
   subject: string
   /** A past participle: `created`, `deactivated`. */

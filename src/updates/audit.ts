@@ -112,7 +112,7 @@ export function insertAudit(param: Param<AuditEntry>) {
 }
 
 /** SQL: SHA-256 of a text's UTF-8 bytes. */
-export function digestOf(text: Expression<string>) {
+function digestOf(text: Expression<string>) {
   return sql<Buffer>`sha256(convert_to(${text}, 'UTF8'))`
 }
 

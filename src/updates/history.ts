@@ -68,8 +68,6 @@ export interface HistoryPage {
   rows: HistoryRow[]
   hasMore: boolean
   keptFrom: number
-  /** The current version, or the last one of a removed resource; undefined if it never existed. */
-  current: number | undefined
   /** The version that removed an earlier tool with the same id, or 0. */
   removed: number
 }
@@ -78,7 +76,7 @@ export interface HistoryPage {
 const PAGE_BYTES_MAX = 4 * 2 ** 20
 
 /** Reads a page of a history. Rows of an earlier tool with the same id are left out. */
-export async function readHistory(
+async function readHistory(
   db: Kysely<Tables>,
   kind: ResourceKind,
   id: number,
@@ -123,8 +121,7 @@ export async function readHistory(
     .limit(limit)
     .execute()
   const keptFrom = Math.max(pruned, oldest ?? row?.version ?? 0, removed + 1)
-  const current = row?.version ?? read[0]?.version
-  return { rows: read, hasMore: (read[0]?.found ?? 0) > read.length, keptFrom, removed, current }
+  return { rows: read, hasMore: (read[0]?.found ?? 0) > read.length, keptFrom, removed }
 }
 
 /** The history of a resource whose caller may read it. `show` turns its rows into the changes to show. Throws `ResourceNotFound`. */
