@@ -1,5 +1,4 @@
 #!/usr/bin/env node
-import { createInterface } from 'node:readline/promises'
 import { run } from './admin/commands/run.js'
 import { EXIT } from './admin/refusal.js'
 
@@ -13,17 +12,7 @@ process.stdout.on('error', error => {
 // If standard error cannot be written, the exit status still shows the result.
 process.stderr.on('error', () => undefined)
 
-/** Asks on standard error, because standard output may be a file. */
-async function ask(question: string): Promise<string> {
-  const terminal = createInterface({ input: process.stdin, output: process.stderr })
-  const answer = await terminal.question(question)
-  terminal.close()
-  return answer
-}
-
 process.exitCode = await run(process.argv.slice(2), process.env, {
   print: text => void process.stdout.write(`${text}\n`),
   remark: text => void process.stderr.write(`${text}\n`),
-  isTerminal: process.stdout.isTTY === true,
-  ...(process.stdin.isTTY && process.stderr.isTTY && { ask }),
 })

@@ -55,7 +55,6 @@ const OPTIONS_OF_OTHERS = ['--ignore-scripts']
 const TERRAFORM = ['custom_headers_wo', 'custom_headers_wo_version'] // arguments of the published provider
 const MADE_UP = [
   'AGENTS_CRM_KEY',
-  'TOOL_7_X_API_KEY',
   'DATABSE_URL',
   'transfer_encoding',
   'content_length',
@@ -141,7 +140,7 @@ t.test('every script, command and option that a document names exists', t => {
     [],
     'scripts',
   )
-  const program = programOf(new CommandLine({}, { print: () => undefined, remark: () => undefined, isTerminal: false }))
+  const program = programOf(new CommandLine({}, { print: () => undefined, remark: () => undefined }))
   const commands = allCommands(program)
   const nameOf = (command: (typeof commands)[number]): string =>
     command.parent?.parent ? `${nameOf(command.parent)} ${command.name()}` : command.name()

@@ -14,15 +14,13 @@ import { changesInWords, readReferences } from './apply/words.js'
 import { OrganisationDocument } from './document.js'
 import { operatorActor } from './operator.js'
 import { keepingAdministrator } from './people.js'
-import { InvalidDocument, Refusal } from './refusal.js'
+import { InvalidDocument } from './refusal.js'
 
 export interface ApplyOptions extends ToolSurroundings {
   /** Only decide; store nothing. */
   plan?: boolean
   /** In the lists that the document has, remove rows without an entry. */
   prune?: boolean
-  /** The rows that may be removed, such as `tools 7`; the removal of any other is refused. If absent, all may be removed. */
-  removable?: ReadonlySet<string>
   /** The author for the audit trail. */
   actor?: Actor
 }
@@ -37,11 +35,11 @@ export interface ApplyReport {
 const APPLY_LOCK = 7_153_002
 
 /**
- * Makes the database match an organisation document, in one transaction: rows are found by id or name, created if missing, and updated
- * where a field of the document differs. Applying it again changes nothing. A plan is the same transaction, rolled back. Each changed agent
- * or tool gets a version and an audit row.
+ * Makes the database match an organisation document, in one transaction: rows are found by id, or by name where the entry names the owner;
+ * they are created if missing, and updated where a field of the document differs. Applying it again changes nothing. A plan is the same
+ * transaction, rolled back. Each changed agent or tool gets a version and an audit row.
  *
- * Throws, with nothing stored, `InvalidDocument` with all faults, or `Refusal` if a key is missing or no administrator would remain.
+ * Throws, with nothing stored, `InvalidDocument` with all faults, or `Refusal` if a row changed meanwhile or no administrator would remain.
  */
 export async function applyOrganisation(
   database: Pick<Database, 'db'>,
@@ -60,33 +58,25 @@ export async function applyOrganisation(
     requireNoFaults()
     const plans: Plan[] = []
     for (const section of RECORD_SECTIONS) plans.push(await planRecords(trx, section, catalogue))
-    plans.push(await planTools(trx, catalogue, options))
-    plans.push(await planPersonas(trx, catalogue))
-    if (options.prune) plans.push(await planPruning(trx, catalogue, wanted))
+    plans.push(await planTools(trx, catalogue, options), await planPersonas(trx, catalogue))
+    if (options.prune) plans.push(planPruning(catalogue, wanted))
     requireNoFaults()
-    const outcomes = plans.flatMap(plan => plan.outcomes)
-    requireRemovable(outcomes, options.removable)
     await keepingAdministrator(trx, async () => {
       if (!plan) await catalogue.takeIds(trx)
       for (const { store } of plans) await store(trx, actor)
     })
+    const outcomes = plans.flatMap(plan => plan.outcomes)
     const refer = await readReferences(trx, namesBefore)
     for (const outcome of outcomes) outcome.fields = changesInWords(outcome.fields, refer)
     const counts = countOutcomes({ outcomes })
     const report = { planned: plan, outcomes }
-    if (counts.created + counts.changed + counts.removed === 0) return report
+    if (!changesSomething(counts)) return report
     // Header values are secrets, so the digest leaves them out.
     const text = JSON.stringify(wanted, (key, value) => (key === 'custom_headers' ? undefined : value))
     const detail = { ...counts, document_sha256: sha256(text) }
     await recordAccess(trx, actor, [{ kind: 'apply', subject: '', action: 'applied', detail }])
     return report
   })
-}
-
-function requireRemovable(outcomes: readonly Outcome[], removable: ReadonlySet<string> | undefined): void {
-  const other = outcomes.find(({ section, id, action }) => action === 'removed' && !removable?.has(`${section} ${id}`))
-  if (removable === undefined || other === undefined) return
-  throw new Refusal(`meanwhile ${other.section} ${other.id} ${other.name} would be removed as well; nothing was stored`)
 }
 
 /** Waits without limit until no other document is being applied. The lock ends with the transaction. */
@@ -101,6 +91,11 @@ export function countOutcomes({ outcomes }: Pick<ApplyReport, 'outcomes'>): Reco
   const counts = { created: 0, changed: 0, unchanged: 0, removed: 0, kept: 0 }
   for (const { action } of outcomes) counts[action]++
   return counts
+}
+
+/** True if rows were created, changed or removed. */
+export function changesSomething({ created, changed, removed }: ReturnType<typeof countOutcomes>): boolean {
+  return created + changed + removed > 0
 }
 
 /** Checks the shape of a document: types, limits and unknown names. Throws `InvalidDocument` with all faults. */

@@ -21,18 +21,11 @@ import {
  * an existing row, absent fields stay unchanged; an entry with an id needs no name.
  */
 
-/** A reference to another entry: a text is a name (the email of a user, the id of a file), a number is an id. */
-export type Reference = string | number
-
-const reference = () =>
-  Type.Unsafe<Reference>(
-    Type.Unknown({
-      type: ['string', 'integer'],
-      description: 'A name (of a user the email, of a file the id), or an id.',
-    }),
-  )
+/** A reference to another entry: a name (of a user the email, of a file the id), an id, or an object with an id. */
+const reference = () => Type.Unknown()
 const optional = Type.Optional
-const id = () => optional(Type.Integer({ minimum: 1, maximum: INT4_MAX }))
+/** New ids continue after the largest one, so it must not be near the end of its sequence. */
+const id = () => optional(Type.Integer({ minimum: 1, maximum: INT4_MAX - 1_000_000 }))
 const name = () => text({ minLength: 1, maxLength: 255 })
 const named = () => ({ id: id(), name: optional(name()) })
 const references = () => optional(list(reference()))
@@ -84,6 +77,9 @@ const UserFile = Type.Object({
   owner: reference(),
 })
 
+/** A header without a value keeps the stored one. */
+const HeaderEntry = Type.Object({ key: Header.properties.key, value: optional(Header.properties.value) })
+
 const Tool = Type.Object({
   ...named(),
   display_name: optional(nullable(name())),
@@ -92,7 +88,7 @@ const Tool = Type.Object({
   owner: optional(nullable(reference())),
   definition: optional(freeForm()),
   definition_file: optional(text({ minLength: 1, maxLength: 4096 })),
-  custom_headers: optional(list(Header, { maxItems: 50 })),
+  custom_headers: optional(list(HeaderEntry, { maxItems: 50 })),
   passthrough_auth: optional(flag()),
   mcp_server: optional(nullable(reference())),
   oauth_config: optional(nullable(reference())),
@@ -133,8 +129,6 @@ const Agent = Type.Object({
 
 export type OrganisationDocument = Static<typeof OrganisationDocument>
 export const OrganisationDocument = Type.Object({
-  /** The address of the schema, for JSON editors. */
-  $schema: optional(text({ maxLength: 4096 })),
   version: Type.Integer({ minimum: 1, maximum: 1 }),
   users: optional(list(User)),
   groups: optional(list(Group)),
@@ -150,6 +144,5 @@ export const OrganisationDocument = Type.Object({
 })
 
 export type ToolEntry = Static<typeof Tool>
-export type AgentEntry = Static<typeof Agent>
 
-export type SectionName = Exclude<keyof OrganisationDocument, '$schema' | 'version'>
+export type SectionName = Exclude<keyof OrganisationDocument, 'version'>

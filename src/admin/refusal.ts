@@ -13,7 +13,7 @@ export const EXIT = {
   usage: 64,
   /** The database is unreachable or read-only. */
   unavailable: 69,
-  /** The change may be stored, or it is stored and may not be in effect yet: check before a repetition. */
+  /** The change may be stored: check before a repetition. */
   doubt: 75,
   /** A setting is missing or wrong. */
   configuration: 78,
@@ -21,9 +21,6 @@ export const EXIT = {
 
 /** The request cannot be carried out. The message tells the operator why. */
 export class Refusal extends Error {}
-
-/** A change is stored, but it is unknown whether a later step succeeded. The message has the remedy. */
-export class StoredInDoubt extends Error {}
 
 /** A document breaks rules. `faults` has all faults of the first check that failed. */
 export class InvalidDocument extends Refusal {

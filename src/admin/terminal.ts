@@ -8,29 +8,18 @@ export type Cell = string | number | readonly (string | number)[] | null | undef
 
 /** Control characters (C0, C1, DEL), characters that change the direction of text, and separators that some terminals treat as a line end. */
 const CONTROL = /[\p{Cc}\p{Bidi_Control}\p{Zl}\p{Zp}]/gu
-const SHORT: Readonly<Record<string, string>> = { '\n': '\\n', '\r': '\\r', '\t': '\\t' }
 
-/**
- * A text on one line, with each control character as `
- * `, `\x1b` or `\u202e`.
- */
+/** A text on one line, with each control character as JSON writes it: `\n`, `\u001b`. */
 export function harmless(text: string): string {
-  return text.replace(CONTROL, character => SHORT[character] ?? escaped(character, character < '\u0100' ? 2 : 4))
+  return text.replace(CONTROL, found => {
+    const json = JSON.stringify(found).slice(1, -1)
+    return json === found ? `\\u${found.charCodeAt(0).toString(16).padStart(4, '0')}` : json
+  })
 }
 
-/** The same for a text of several lines: newlines and tabs stay. */
+/** The same for a text of several lines: newlines stay. */
 export function harmlessLines(text: string): string {
-  return text.replace(CONTROL, found => ('\n\t'.includes(found) ? found : harmless(found)))
-}
-
-function escaped(character: string, digits: 2 | 4): string {
-  const code = (character.codePointAt(0) ?? 0).toString(16).padStart(digits, '0')
-  return `\\${digits === 2 ? 'x' : 'u'}${code}`
-}
-
-/** JSON without control characters: each is escaped within its string. */
-export function jsonText(value: unknown): string {
-  return JSON.stringify(value, null, 2).replace(CONTROL, found => (found === '\n' ? found : escaped(found, 4)))
+  return text.split('\n').map(harmless).join('\n')
 }
 
 /** Formats rows as lines with aligned columns. */

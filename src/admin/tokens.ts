@@ -94,17 +94,8 @@ export async function rotateToken(
     const old = await trx
       .selectFrom('token as t')
       .innerJoin('user_account as u', 'u.id', 't.user_id')
-      .select([
-        't.user_id',
-        'u.email',
-        'u.active',
-        'u.kind',
-        't.scopes',
-        't.persona_ids',
-        't.tool_ids',
-        't.requires_if_match',
-        't.revoked_at',
-      ])
+      .select(['t.user_id', 't.scopes', 't.persona_ids', 't.tool_ids', 't.requires_if_match', 't.revoked_at'])
+      .select(['u.email', 'u.active', 'u.kind'])
       .select(sql<number | null>`extract(epoch from t.expires_at - t.created_at)::float8`.as('life_s'))
       .select(sql<boolean>`coalesce(t.expires_at <= clock_timestamp(), false)`.as('expired'))
       .where('t.id', '=', id)

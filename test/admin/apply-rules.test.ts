@@ -1,6 +1,7 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import t from 'tap'
-import { placeholder } from '../../src/admin/apply/placeholders.js'
+import { placeholder } from '../../src/admin/apply/tools.js'
 import { type ApplyOptions, applyOrganisation, countOutcomes } from '../../src/admin/apply.js'
 import { InvalidDocument } from '../../src/admin/refusal.js'
 import type { Fault } from '../../src/errors.js'
@@ -8,16 +9,33 @@ import { appOver } from '../app.js'
 import { worldDatabase } from '../world.js'
 
 const { database, ring, token } = await worldDatabase(t)
+const { db } = database
 const options = { ring, env: {} }
 
-async function faultsOf(document: unknown, given: ApplyOptions = options): Promise<Fault[]> {
+async function faultsOf(document: object, given: ApplyOptions = options): Promise<Fault[]> {
   try {
-    await applyOrganisation(database, document, given)
+    await applyOrganisation(database, { version: 1, ...document }, given)
     return []
   } catch (error) {
     if (error instanceof InvalidDocument) return error.faults
     throw error
   }
+}
+
+/** Runs `work` while another transaction, which does `change`, holds its locks, until `work` waits for one of them. */
+async function whileAnother(change: (sqlOf: typeof db) => Promise<unknown>, work: () => Promise<unknown>) {
+  const other = await db.startTransaction().execute()
+  await change(other)
+  let isDone = false
+  const done = work()
+    .catch((error: Error) => error)
+    .finally(() => {
+      isDone = true
+    })
+  const waits = sql`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
+  while (!isDone && (await waits.execute(db)).rows.length === 0) await sleep(20)
+  await other.commit().execute()
+  return await done
 }
 
 t.test('files whose ids UTF-16 and UTF-8 order differently: applied again, nothing changes', async t => {
@@ -28,74 +46,75 @@ t.test('files whose ids UTF-16 and UTF-8 order differently: applied again, nothi
   t.equal(countOutcomes(await applyOrganisation(database, document, options)).changed, 0)
 })
 
-t.test('a variable is read only under the prefix AGENTS_, or where an export names it', async t => {
-  const env = {
-    AGENTS_KEY: 'allowed',
-    AGENTS_EMPTY: '',
-    OTHER_KEY: 'other',
-    SECRET_KEYS: 'the ring',
-    TOOL_16_AUTHORIZATION: 'own',
-  }
+t.test('a variable is read only under the prefix AGENTS_', async t => {
+  const env = { AGENTS_KEY: 'allowed', AGENTS_EMPTY: '', SECRET_KEYS: 'the ring' }
   const found = async (variable: string) => {
     const tools = [{ id: 16, custom_headers: [{ key: 'Authorization', value: placeholder(variable) }] }]
-    return (await faultsOf({ version: 1, tools }, { ring, env, plan: true })).map(({ type, msg }) => `${type}: ${msg}`)
+    return (await faultsOf({ tools }, { ring, env, plan: true })).map(({ type, msg }) => `${type}: ${msg}`)
   }
-  const missing = (name: string) => [
-    `variable_missing: ${name} is not read here: a name begins with AGENTS_, or is TOOL_16_AUTHORIZATION as export writes it`,
-  ]
   t.same(await found('AGENTS_KEY'), [])
-  t.match(await found('AGENTS_EMPTY'), [
-    /^variable_missing: AGENTS_EMPTY must be set in the environment and not be empty/,
-  ])
-  t.same(await found('OTHER_KEY'), missing('OTHER_KEY'))
-  t.same(await found('SECRET_KEYS'), missing('SECRET_KEYS'))
-  t.same(await found('TOOL_16_AUTHORIZATION'), [], 'as an export writes it')
-  t.same(await found('TOOL_17_AUTHORIZATION'), missing('TOOL_17_AUTHORIZATION'))
+  for (const name of ['AGENTS_EMPTY', 'AGENTS_NONE'])
+    t.same(await found(name), [`variable_missing: ${name} must be set in the environment and not be empty`])
+  t.same(await found('SECRET_KEYS'), ['variable_missing: SECRET_KEYS is not read: a variable begins with AGENTS_'])
 })
 
-t.test('a refused document takes no id, and an id near the end of its sequence is refused', async t => {
-  const last = { version: 1, labels: [{ id: 2_147_483_647, name: 'last' }] }
+t.test('an id near the end of its sequence is refused; later ids continue after given ones', async t => {
+  const last = { labels: [{ id: 2_147_483_647, name: 'last' }] }
   t.match(await faultsOf(last), [{ loc: ['labels', 0, 'id'], type: 'less_than_equal' }])
-  const faulty = {
-    version: 1,
-    labels: [{ id: 900, name: 'x' }, { name: 'y' }],
-    agents: [{ name: 'z', tools: ['none'] }],
-  }
+  const faulty = { labels: [{ id: 900, name: 'x' }], agents: [{ id: 950, name: 'z', tools: ['none'] }] }
   t.match(await faultsOf(faulty), [{ type: 'not_found' }])
-  const { outcomes } = await applyOrganisation(database, { version: 1, labels: [{ name: 'next' }] }, options)
-  t.equal(outcomes.find(outcome => outcome.name === 'next')?.id, 4)
+  const made = async (labels: object[]) => {
+    const { outcomes } = await applyOrganisation(database, { version: 1, labels }, options)
+    return outcomes.map(({ id }) => Number(id))
+  }
+  const [first = 0] = await made([{ name: 'next' }])
+  t.ok(first < 900, 'a refused document takes no id')
+  const [given, second] = await made([{ id: first + 1, name: 'given' }, { name: 'beside' }])
+  t.same([given, second], [first + 1, first + 2])
+  t.same(await made([{ name: 'after' }]), [first + 3])
 })
 
 t.test('two applies at once make each row once', async t => {
-  const agents = Array.from({ length: 20 }, (_, index) => ({ name: `twin ${index}` }))
+  const agents = Array.from({ length: 20 }, (_, index) => ({ name: `twin ${index}`, owner: 'bob@example.com' }))
   const document = { version: 1, agents }
   const reports = await Promise.all([1, 2, 3, 4].map(() => applyOrganisation(database, document, options)))
-  t.equal(
-    reports.map(report => countOutcomes(report).created).reduce((sum, count) => sum + count),
-    20,
-  )
+  const created = reports.map(report => countOutcomes(report).created)
+  t.same(created.sort(), [0, 0, 0, 20])
   t.equal(countOutcomes(await applyOrganisation(database, document, options)).unchanged, 20)
 })
 
 t.test('an id that somebody else took meanwhile is refused, nothing is stored, and again it is applied', async t => {
-  const document = { version: 1, agents: [{ name: 'beside another' }], labels: [{ name: 'beside another' }] }
-  const other = await database.db.startTransaction().execute()
-  await sql`insert into persona (name, description, recency_bias, llm_filter_extraction, llm_relevance_filter)
-    select 'another', '', 'auto', true, true from generate_series(1, 3)`.execute(other)
-  // The sequence does not tell of them: as where they were there before the document was read, and are committed after.
-  await sql`select setval('persona_id_seq', (select max(id) from persona) - 3)`.execute(other)
-  const applying = applyOrganisation(database, document, options)
-  const waiting = sql`select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`
-  while ((await waiting.execute(database.db)).rows.length === 0);
-  await other.commit().execute()
-  await t.rejects(applying, { message: /another agent got the id \d+ meanwhile; nothing was stored\. Apply it again/ })
-  const { rows } = await sql`select from label where name = 'beside another'`.execute(database.db)
-  t.equal(rows.length, 0)
-  await sql`select setval('persona_id_seq', (select max(id) from persona))`.execute(database.db)
-  t.equal(countOutcomes(await applyOrganisation(database, document, options)).created, 2)
+  const document = { version: 1, agents: [{ id: 970, name: 'mine' }], labels: [{ name: 'beside another' }] }
+  const took = await whileAnother(
+    other =>
+      sql`insert into persona (id, name, description, recency_bias, llm_filter_extraction, llm_relevance_filter)
+        values (970, 'another', '', 'auto', true, true)`.execute(other),
+    () => applyOrganisation(database, document, options),
+  )
+  t.match(took, { message: 'another agent got the id 970 meanwhile; nothing was stored. Apply it again' })
+  t.same((await sql`select from label where name = 'beside another'`.execute(db)).rows, [])
+  t.match(countOutcomes(await applyOrganisation(database, document, options)), { created: 1, changed: 1 })
 })
 
-t.test('an entry finds by its name only a row that the operator named, or whose owner it names', async t => {
+t.test('a row that changes while apply waits for it is refused, and nothing is stored', async t => {
+  for (const [kind, section, id] of [
+    ['persona', 'agents', 12],
+    ['tool', 'tools', 11],
+  ] as const) {
+    const document = { version: 1, [section]: [{ id, description: 'by apply' }] }
+    const changed = await whileAnother(
+      other =>
+        sql`update ${sql.table(kind)} set name = 'Renamed', version = version + 1 where id = ${id}`.execute(other),
+      () => applyOrganisation(database, document, options),
+    )
+    t.match(changed, { message: /^(agent|tool) \d+ was changed meanwhile; nothing was stored\. Apply it again$/ })
+    const { rows } = await sql`select name, description from ${sql.table(kind)} where id = ${id}`.execute(db)
+    t.match(rows, [{ name: 'Renamed', description: /^(?!by apply)/ }])
+    t.match(countOutcomes(await applyOrganisation(database, document, options)), { changed: 1 })
+  }
+})
+
+t.test('a name finds only a row of the owner whom the entry names, whoever gave the name', async t => {
   const { call } = await appOver(t, database)
   const rename = async (method: 'PATCH' | 'PUT', path: string, name: string, email: string) => {
     const renamed = await call(method, method === 'PUT' ? path : `${path}?update_mask=name`, {
@@ -105,58 +124,36 @@ t.test('an entry finds by its name only a row that the operator named, or whose 
     t.equal(renamed.statusCode, 200, renamed.body)
   }
   await rename('PATCH', '/persona/1', 'Release notes', 'alice@example.com')
-  await rename('PATCH', '/persona/17', 'Full', 'bob@example.com')
+  await rename('PATCH', '/persona/6', 'Ownerless', 'admin@example.com')
   await rename('PUT', '/admin/tool/custom/15', 'crm', 'gcurator@example.com')
-  await rename('PUT', '/admin/tool/custom/11', 'items', 'gcurator@example.com')
+  await sql`delete from audit where resource_kind = 'persona' and resource_id = 6`.execute(db)
   await sql`insert into oauth_config (name, owner_id) select 'CRM login', id from user_account where email = 'bob@example.com'`.execute(
-    database.db,
+    db,
   )
-  const key = { custom_headers: [{ key: 'X-Key', value: 'of the operator' }] }
+  const [admin, alice, manager] = ['admin@example.com', 'alice@example.com', 'gcurator@example.com']
   const refused: [document: object, loc: (string | number)[], said: RegExp][] = [
-    [
-      { agents: [{ name: 'Release notes', system_prompt: 'secret' }] },
-      ['agents', 0, 'name'],
-      /agent 1: it belongs to alice@example.com, is private\)/,
-    ],
-    [
-      { agents: [{ name: 'Release notes', owner: 'admin@example.com' }] },
-      ['agents', 0, 'name'],
-      /give the id to mean that row, or an id that is free/,
-    ],
-    [
-      { tools: [{ name: 'crm', ...key }] },
-      ['tools', 0, 'name'],
-      /tool 15: it belongs to gcurator@example.com, is used/,
-    ],
-    [{ agents: [{ name: 'New', tools: ['crm'] }] }, ['agents', 0, 'tools', 0], /tool 15: it belongs to gcurator/],
-    [
-      { oauth_configs: [{ name: 'CRM login', owner: 'admin@example.com' }] },
-      ['oauth_configs', 0, 'name'],
-      /it belongs to bob@example.com/,
-    ],
+    [{ agents: [{ name: 'Release notes' }] }, ['agents', 0, 'owner'], /^without an id an agent needs its owner/],
+    [{ agents: [{ name: 'Ownerless', owner: null }] }, ['agents', 0, 'owner'], /needs its owner/],
+    [{ tools: [{ name: 'crm' }] }, ['tools', 0, 'owner'], /^without an id a tool needs its owner/],
+    [{ agents: [{ id: 1, tools: ['crm'] }] }, ['agents', 0, 'tools', 0], /tool "crm" not found in this document/],
+    [{ oauth_configs: [{ name: 'CRM login', owner: admin }] }, ['oauth_configs', 0, 'name'], /has another owner/],
+    [{ oauth_configs: [{ name: 'CRM login' }] }, ['oauth_configs', 0, 'name'], /has another owner/],
+    [{ labels: [{ id: 77, name: 'alpha' }] }, ['labels', 0, 'name'], /has the id 1: leave the id out/],
+    [{ labels: [{ name: 'a' }, { name: 'a' }] }, ['labels', 1, 'name'], /another entry has this name/],
+    [{ agents: [{ id: 1 }, { name: 'Release notes', owner: alice }] }, ['agents', 1], /is the same row as agents\[0\]/],
   ]
-  for (const [document, loc, said] of refused)
-    t.match(await faultsOf({ version: 1, ...document }), [{ loc, msg: said, type: 'name_of_another' }])
-  const adopted: [document: object, outcome: object][] = [
-    [{ agents: [{ name: 'Release notes', owner: 'alice@example.com' }] }, { id: 1, action: 'unchanged' }],
+  for (const [document, loc, msg] of refused)
+    t.match(await faultsOf(document), [{ loc, msg }], JSON.stringify(document))
+  const found: [document: object, outcome: object][] = [
+    [{ agents: [{ name: 'Release notes', owner: alice, task_prompt: 'mine' }] }, { id: 1, action: 'changed' }],
+    [{ agents: [{ name: 'Release notes', owner: admin }] }, { action: 'created' }],
     [{ agents: [{ id: 1, name: 'Release notes', task_prompt: 'claimed' }] }, { id: 1, action: 'changed' }],
-    [{ tools: [{ name: 'crm', owner: 'gcurator@example.com', ...key }] }, { id: 15, action: 'changed' }],
+    [{ tools: [{ name: 'crm', owner: manager, enabled: false }] }, { id: 15, action: 'changed' }],
     [{ oauth_configs: [{ name: 'CRM login', owner: 'bob@example.com' }] }, { action: 'unchanged' }],
-    // A second row of the same name holds nobody up: of them the operator named one.
-    [{ agents: [{ name: 'Full', tools: ['items'] }] }, { id: 11, fields: [{ to: [{ id: 10, name: 'items' }] }] }],
-    [{ tools: [{ name: 'items', ...key }] }, { id: 10, action: 'changed' }],
-    [
-      { tools: [{ id: 15, name: 'crm' }], agents: [{ name: 'New', tools: ['crm'] }] },
-      { id: 15, action: 'unchanged' },
-    ],
+    [{ tools: [{ id: 15, name: 'crm' }], agents: [{ id: 1, tools: ['crm', 'SearchTool'] }] }, { id: 15 }],
   ]
-  // Of what is older than the audit trail only a row without an owner, whose name nobody changed, is surely the operator's.
-  const pruned = sql`delete from audit where resource_kind = 'persona' and resource_id in (3, 6)`
-  await pruned.execute(database.db)
-  adopted.push([{ agents: [{ name: 'Ownerless Public' }] }, { id: 6 }])
-  t.match(await faultsOf({ version: 1, agents: [{ name: 'Bob Private' }] }), [{ type: 'name_of_another' }])
-  for (const [document, outcome] of adopted) {
+  for (const [document, outcome] of found) {
     const { outcomes } = await applyOrganisation(database, { version: 1, ...document }, { ...options, plan: true })
-    t.match(outcomes[0], outcome)
+    t.match(outcomes[0], outcome, JSON.stringify(document))
   }
 })

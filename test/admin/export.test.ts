@@ -3,7 +3,7 @@ import { load } from 'js-yaml'
 import { sql } from 'kysely'
 import t from 'tap'
 import { applyOrganisation } from '../../src/admin/apply.js'
-import { jsonDocumentText, yamlText } from '../../src/admin/document-text.js'
+import { jsonText, yamlText } from '../../src/admin/document-text.js'
 import { exportOrganisation } from '../../src/admin/export.js'
 import { parseSource } from '../../src/admin/source.js'
 import { worldApp } from '../app.js'
@@ -126,7 +126,7 @@ t.test(
         const agent = { name, description, system_prompt: prompt, starter_messages: messages, icon_name: description }
         await change('PATCH', `/persona/1?update_mask=${Object.keys(agent).join()}`, agent)
         const exported = await exportOrganisation(database.db)
-        const [yaml, json] = [yamlText(exported), jsonDocumentText(exported)]
+        const [yaml, json] = [yamlText(exported), jsonText(exported)]
         t.notMatch(yaml + json, INVISIBLE)
         t.same(parseSource(json).value, parseSource(yaml).value)
         const { value } = parseSource(yaml)

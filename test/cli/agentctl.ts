@@ -33,7 +33,7 @@ export async function agentctl(line: CommandLine): Promise<Answer> {
   const remark = (text: string) => {
     answer.stderr += `${text}\n`
   }
-  answer.status = await run(line.args, environmentOf(line), { print, remark, isTerminal: false })
+  answer.status = await run(line.args, environmentOf(line), { print, remark })
   return answer
 }
 

@@ -1,7 +1,8 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
-import { harmless, jsonText, tableLines } from '../../src/admin/terminal.js'
+import { jsonText } from '../../src/admin/document-text.js'
+import { harmless, tableLines } from '../../src/admin/terminal.js'
 import { worldDatabase } from '../world.js'
 import { agentctl as agentctlOf } from './agentctl.js'
 

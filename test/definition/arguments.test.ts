@@ -2,7 +2,6 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { parse } from 'yaml'
-import { type GivenTool, giveDefinition } from '../../src/admin/apply/tools.js'
 import { checkDefinition, definitionChanges, type FunctionView, toFunctions } from '../../src/definition/index.js'
 import { TASKS } from '../../src/tool/worker/tasks.js'
 import { MADE } from './made.js'
@@ -41,10 +40,8 @@ t.test('validation, the update, apply, the functions and impact agree on the arg
       )
       const { warnings } = JSON.parse(Buffer.from(validated.answer).toString()) as { warnings: unknown[] }
       const updated = TASKS.update_custom_tool.run({ definition }, { storedHeaders: headerNames })
-      const given: GivenTool = { fields: {}, columns: {}, definitionFaults: [] }
-      giveDefinition(given, definition, headerNames, ['definition'])
       const noted = Number(/has (\d+) warning/.exec(updated.notes.join())?.[1] ?? 0)
-      t.strictSame([noted, given.warnings], [warnings.length, warnings.length], `${name}: as many warnings`)
+      t.equal(noted, warnings.length, `${name}: as many warnings`)
 
       const changes = definitionChanges(definition, definition, { headerNames, headerNamesBefore: [] })
       const gone = changes.flatMap(each =>

@@ -1,4 +1,4 @@
-import { type Kysely, sql, type Transaction } from 'kysely'
+import { sql, type Transaction } from 'kysely'
 import pg from 'pg'
 import { OPERATOR } from '../../auth/viewer.js'
 import { SQLSTATE } from '../../db/connection/database-error.js'
@@ -17,38 +17,22 @@ import { linksOf } from './records.js'
  * Plans the removal of rows without an entry, in the lists that the document has. Agents are marked as deleted, as the service does. Users
  * are deactivated, because the audit trail and their resources refer to them. Other rows are removed unless a remaining row refers to them.
  */
-export async function planPruning(
-  db: Kysely<Tables>,
-  catalogue: Catalogue,
-  document: OrganisationDocument,
-): Promise<Plan> {
+export function planPruning(catalogue: Catalogue, document: OrganisationDocument): Plan {
   // Rows are removed before those that they refer to.
   const lists = SECTIONS.filter(section => document[section] !== undefined).reverse()
   const outcomes = lists.flatMap(section =>
-    catalogue
-      .unnamed(section)
-      .filter(row => row.deleted !== true && !(section === 'users' && row.active === false))
-      .map((row): Outcome => {
-        return { section, id: row.id, name: String(row[TABLES[section].named]), action: 'removed', fields: [] }
-      }),
+    catalogue.unnamed(section).map(({ id, name }): Outcome => ({ section, id, name, action: 'removed', fields: [] })),
   )
-  for (const outcome of outcomes.filter(({ section }) => section === 'tools')) {
-    const headers = await db
-      .selectFrom('tool_header')
-      .select('name')
-      .where('tool_id', '=', Number(outcome.id))
-      .execute()
-    if (headers.length > 0) outcome.notes = [`its secrets are lost: ${headers.map(({ name }) => name).join(', ')}`]
-  }
   const store: Plan['store'] = async (trx, actor) => {
     for (const outcome of outcomes) {
       await sql`savepoint removal`.execute(trx)
       try {
-        await removeRow(trx, outcome.section, outcome.id, actor)
+        const notes = await removeRow(trx, outcome.section, outcome.id, actor)
+        if (notes.length > 0) outcome.notes = notes
       } catch (error) {
         if (!(error instanceof pg.DatabaseError && error.code === SQLSTATE.foreignKeyViolation)) throw error
         await sql`rollback to savepoint removal`.execute(trx)
-        Object.assign(outcome, { action: 'kept', reason: `still used by ${userIn(error.table)}`, notes: [] })
+        Object.assign(outcome, { action: 'kept', reason: `still used in ${error.table}` })
       }
       await sql`release savepoint removal`.execute(trx)
     }
@@ -56,35 +40,38 @@ export async function planPruning(
   return { outcomes, store }
 }
 
-/** Describes the referring row by its table. */
-function userIn(table = ''): string {
-  if (table.startsWith('persona')) return 'an agent'
-  return `a ${table
-    .replace(/^user_group_member/, 'group')
-    .replace(/_(user|group|cc_pair|federated_connector)$/, '')
-    .replaceAll('_', ' ')}`
-}
-
-/** Removes one row with its dependent rows. An agent is marked as deleted, a user is deactivated. */
-export async function removeRow(trx: Transaction<Tables>, section: SectionName, id: Id, actor: Actor): Promise<void> {
+/** Removes one row with its dependent rows. An agent is marked as deleted, a user is deactivated. Returns notes for the operator. */
+export async function removeRow(
+  trx: Transaction<Tables>,
+  section: SectionName,
+  id: Id,
+  actor: Actor,
+): Promise<string[]> {
   if (section === 'agents') {
     await changeAsOperator(trx, personaDeletion, Number(id), decideDeletion, actor)
-    return
+    return []
+  }
+  if (section === 'tools') {
+    let notes: string[] = []
+    await releaseTool(trx, Number(id), actor, OPERATOR)
+    const decide: typeof decideRemoval = state => {
+      const decision = decideRemoval(state)
+      notes = decision.notes
+      return decision
+    }
+    await changeAsOperator(trx, toolDeletion, Number(id), decide, actor)
+    return notes
   }
   if (section === 'users') {
     await trx.updateTable('user_account').set({ active: false }).where('id', '=', String(id)).execute()
-    await recordAccess(trx, actor, [{ kind: 'user', subject: String(id), action: 'deactivated' }])
-    return
+  } else {
+    for (const { table, owner } of linksOf(section)) {
+      await sql`delete from ${sql.table(table)} where ${sql.ref(owner)} = ${id}`.execute(trx)
+    }
+    await sql`delete from ${sql.table(TABLES[section].table)} where id = ${id}`.execute(trx)
   }
-  if (section === 'tools') {
-    await releaseTool(trx, Number(id), actor, OPERATOR)
-    await changeAsOperator(trx, toolDeletion, Number(id), decideRemoval, actor)
-    return
-  }
-  for (const { table, owner } of linksOf(section)) {
-    await sql`delete from ${sql.table(table)} where ${sql.ref(owner)} = ${id}`.execute(trx)
-  }
-  await sql`delete from ${sql.table(TABLES[section].table)} where id = ${id}`.execute(trx)
   const kind = TABLES[section].access
-  if (kind !== undefined) await recordAccess(trx, actor, [{ kind, subject: String(id), action: 'removed' }])
+  const action = section === 'users' ? 'deactivated' : 'removed'
+  if (kind !== undefined) await recordAccess(trx, actor, [{ kind, subject: String(id), action }])
+  return []
 }

@@ -1,10 +1,11 @@
 import { type Kysely, sql } from 'kysely'
 import type { Tables } from '../../db/tables.js'
-import { RELATIONS } from '../../persona/fields.js'
+import { compareIds, RELATIONS } from '../../persona/fields.js'
+import type { Change } from '../../updates/audit.js'
 import type { SectionName } from '../document.js'
-import { type FieldChange, type Id, SECTIONS, TABLES } from './catalogue.js'
+import { type Catalogue, type Id, type Matched, SECTIONS, TABLES } from './catalogue.js'
 
-/* Translates between the names of columns and audit rows and those of documents, for exports and plans. */
+/* Translates between the names of columns and audit rows and those of documents. */
 
 /** Returns a document's reference to a row: its name or email, or an object with the id if the name is not unique. */
 export type Refer = (section: SectionName, id: Id | null) => unknown
@@ -29,8 +30,15 @@ export async function readReferences(db: Kysely<Tables>, others: Refer = (_, id)
   }
 }
 
-/** For each column with references: the field of the document, the referenced list, and the key in a share. */
-const REFERENCES: Readonly<Record<string, { word: string; section: SectionName; key?: string }>> = {
+/** For a column with references: the field of the document, the referenced list, and the key in a record such as a share. */
+interface Reference {
+  word: string
+  section: SectionName
+  key?: string | undefined
+  isShare?: true | undefined
+}
+
+const REFERENCES: Readonly<Record<string, Reference>> = {
   owner_id: { word: 'owner', section: 'users' },
   user_id: { word: 'owner', section: 'users' },
   mcp_server_id: { word: 'mcp_server', section: 'mcp_servers' },
@@ -40,18 +48,35 @@ const REFERENCES: Readonly<Record<string, { word: string; section: SectionName; 
   cc_pairs: { word: 'cc_pairs', section: 'cc_pairs' },
   federated_connectors: { word: 'federated_connectors', section: 'federated_connectors', key: 'connector' },
   ...Object.fromEntries(
-    RELATIONS.map(([relation, { link }]) => [
-      relation,
-      { word: link.section, section: link.section, ...(link.key !== undefined && { key: link.key }) },
-    ]),
+    RELATIONS.map(([relation, { link }]) => {
+      const { section, key, isShare } = link
+      return [relation, { word: section, section, key, isShare }]
+    }),
   ),
 }
 
+/** The value of a column or list in an entry, with ids for references; undefined if the entry leaves it out. */
+export function valueIn({ entry, loc }: Matched, field: string, catalogue: Catalogue): unknown {
+  const { word, section, key, isShare } = REFERENCES[field] ?? { word: field }
+  const given = entry[word]
+  if (section === undefined || given === undefined || given === null) return given
+  if (!Array.isArray(given)) return catalogue.resolve(section, given, [...loc, word])
+  const found = given.map((item, index) => {
+    const at = [...loc, word, index]
+    // Of a document set, users and groups are references; of an agent they are shares.
+    if (key === undefined || !Object.hasOwn(Object(item), key)) return [catalogue.resolve(section, item, at), undefined] as const
+    const { [key]: named, ...rest } = item
+    const id = catalogue.resolve(section, named, [...at, key])
+    return [id, { id, ...(isShare && { level: 'viewer' }), ...rest }] as const
+  })
+  const distinct = [...new Map(found)].sort(([a], [b]) => compareIds(a ?? 0, b ?? 0))
+  return distinct.map(([id, record]) => record ?? id)
+}
+
 /** A column and its value as the document has them. */
-export function inWords(field: string, value: unknown, refer: Refer): [word: string, value: unknown] {
-  const reference = REFERENCES[field]
-  if (reference === undefined) return [field, value]
-  const { word, section, key = 'id' } = reference
+function inWords(field: string, value: unknown, refer: Refer): [word: string, value: unknown] {
+  const { word, section, key = 'id' } = REFERENCES[field] ?? { word: field }
+  if (section === undefined) return [word, value]
   const named = (item: unknown) => {
     if (typeof item !== 'object' || item === null) return refer(section, item as Id | null) // a list of ids
     const { id, ...rest } = item as { id: Id } // a share
@@ -65,18 +90,10 @@ export function entryInWords(row: object, refer: Refer): Record<string, unknown>
   return Object.fromEntries(Object.entries(row).map(([field, value]) => inWords(field, value, refer)))
 }
 
-/** Changes in the terms of documents. Changes of lists have the items added and removed. */
-export function changesInWords(changes: readonly FieldChange[], refer: Refer): FieldChange[] {
+/** Changes in the terms of documents. */
+export function changesInWords(changes: readonly Change[], refer: Refer): Change[] {
   return changes.map(change => {
     const [field, from] = inWords(change.field, change.from, refer)
-    const [, to] = inWords(change.field, change.to, refer)
-    if (!Array.isArray(from ?? []) || !Array.isArray(to ?? [])) return { field, from, to }
-    if (!Array.isArray(from) && !Array.isArray(to)) return { field, from, to }
-    return { field, from, to, added: without(to, from), removed: without(from, to) }
+    return { field, from, to: inWords(change.field, change.to, refer)[1] }
   })
-}
-
-function without(list: unknown, other: unknown): unknown[] {
-  const others = new Set(Array.isArray(other) ? other.map(item => JSON.stringify(item)) : [])
-  return Array.isArray(list) ? list.filter(item => !others.has(JSON.stringify(item))) : []
 }

@@ -1,8 +1,7 @@
 import { type Command, InvalidArgumentError } from 'commander'
 import { type Config, misspeltWarning, readConfig } from '../../config.js'
-import { CommitUnknown, classifyDatabaseError, rootCause, ServerUnfit } from '../../db/connection/database-error.js'
 import type { Database } from '../../db/database.js'
-import { schemaAdvice, schemaState } from '../../db/migrate.js'
+import { type SchemaState, schemaAdvice, schemaState } from '../../db/migrate.js'
 import { type OpenedDatabase, openConfiguredDatabase } from '../../db/open.js'
 import { configuredKeyRing } from '../../secrets/configured-ring.js'
 import type { KeyRing } from '../../secrets/key-ring.js'
@@ -11,8 +10,9 @@ import type { Actor } from '../../updates/audit.js'
 import { parseDateTime } from '../../validation/vocabulary.js'
 import { VERSION } from '../../version.js'
 import { operatorActor } from '../operator.js'
-import { EXIT, Refusal, StoredInDoubt } from '../refusal.js'
-import { type Cell, harmless, harmlessLines, jsonText, tableLines } from '../terminal.js'
+import { EXIT, Refusal } from '../refusal.js'
+import { jsonText } from '../document-text.js'
+import { type Cell, harmless, harmlessLines, tableLines } from '../terminal.js'
 
 /** The command line is invalid. */
 export class UsageError extends Error {}
@@ -26,10 +26,6 @@ export interface Output {
   print(text: string): void
   /** Writes a line to standard error. */
   remark(text: string): void
-  /** True if standard output is a terminal. */
-  isTerminal: boolean
-  /** Asks the user a question; absent without a terminal. */
-  ask?: (question: string) => Promise<string>
 }
 
 /** The words of a command after `agentctl`: `token create`. */
@@ -43,6 +39,8 @@ export type Environment = Readonly<Record<string, string | undefined>>
 export class CommandLine {
   /** The exit status of the command that was run. */
   status: number = EXIT.ok
+  /** True once the database has answered: if it is lost later, a change may be stored. */
+  connected = false
 
   constructor(
     readonly env: Environment,
@@ -62,7 +60,7 @@ export class CommandLine {
     const command = parent.command(usage)
     command.addHelpText('after', `\nExample:\n  agentctl ${nameOf(command)} ${example}`.trimEnd())
     return command.action(async () => {
-      const call = new Call(command, this.env, this.output)
+      const call = new Call(command, this)
       try {
         const args = command.processedArgs as Arguments // their types follow from `usage` and its parsers
         this.status = (await run(call, command.opts<Options>(), ...args)) ?? EXIT.ok
@@ -81,12 +79,16 @@ export class Call {
   #actor: Actor | undefined
   #config: Config | undefined
   #opened: Promise<OpenedDatabase> | undefined
+  readonly env: Environment
+  readonly output: Output
 
   constructor(
     readonly command: Command,
-    readonly env: Environment,
-    readonly output: Output,
-  ) {}
+    readonly line: CommandLine,
+  ) {
+    this.env = line.env
+    this.output = line.output
+  }
 
   /** The configuration, read on first use. Throws `InvalidConfiguration`. */
   get config(): Config {
@@ -125,14 +127,9 @@ export class Call {
     for (const line of tableLines(rows)) this.print(line)
   }
 
-  /** Prints a value as JSON. */
-  printJson(value: unknown): void {
-    this.output.print(jsonText(value))
-  }
-
   /** Prints the value with `--json`, else `shown`. */
   answer(value: unknown, shown: string | (() => void)): undefined {
-    if (this.json) this.printJson(value)
+    if (this.json) this.output.print(jsonText(value))
     else if (typeof shown === 'string') this.print(shown)
     else shown()
   }
@@ -143,33 +140,33 @@ export class Call {
     this.answer(rows, () => this.printTable([Object.keys(columns), ...cells]))
   }
 
-  /** Prints a text unchanged. On a terminal control characters are escaped. */
-  printExact(text: string): void {
-    this.output.print(this.output.isTerminal ? harmlessLines(text) : text)
-  }
-
   /** Writes a remark to standard error. */
   remark(text: string): void {
     this.output.remark(harmlessLines(text))
   }
 
-  /** The database of DATABASE_URL, or the embedded one of a running service, with any schema. Throws `NoDatabase`. */
-  async rawDatabase(): Promise<OpenedDatabase> {
+  async #open(): Promise<OpenedDatabase> {
     if (this.#opened === undefined) for (const warning of misspeltWarning(this.env)) this.remark(warning)
     this.#opened ??= openConfiguredDatabase(this.config, {}, () => undefined, 'command')
     return await this.#opened
   }
 
+  /** The database of DATABASE_URL, or the embedded one of a running service, with its schema. Throws `NoDatabase`, and `NotConfigured` if a later program made it. */
+  async rawDatabase(): Promise<OpenedDatabase & { schema: Exclude<SchemaState, { kind: 'ahead' }> }> {
+    const opened = await this.#open()
+    const schema = await schemaState(opened.database.db, VERSION)
+    this.line.connected = true
+    if (schema.kind === 'ahead')
+      throw new NotConfigured(`the schema needs at least version ${schema.oldestProgram} of this program: update it`)
+    return { ...opened, schema }
+  }
+
   /** The database, if it has the schema that this program needs. Throws `NotConfigured`. */
   async database(): Promise<Database> {
-    const { database } = await this.rawDatabase()
-    const state = await schemaState(database.db, VERSION)
-    if (state.kind === 'behind') {
-      const { lack, command } = schemaAdvice(state)
-      throw new NotConfigured(`${lack}: run ${command}`)
-    }
-    if (state.kind === 'ahead') throw schemaAhead(state)
-    return database
+    const { database, schema } = await this.rawDatabase()
+    if (schema.kind === 'current') return database
+    const { lack, command } = schemaAdvice(schema)
+    throw new NotConfigured(`${lack}: run ${command}`)
   }
 
   async db(): Promise<Database['db']> {
@@ -178,7 +175,7 @@ export class Call {
 
   /** The key ring. An embedded database is opened first, because its key file is created next to its data. */
   async ring(): Promise<KeyRing> {
-    if (this.config.database.url === undefined) await this.rawDatabase()
+    if (this.config.database.url === undefined) await this.#open()
     return await configuredKeyRing(this.config)
   }
 
@@ -193,28 +190,11 @@ export class Call {
     )
   }
 
-  /** Runs work of several transactions. Throws `StoredInDoubt` if the connection is lost between them. */
-  async inSteps<T>(work: () => Promise<T>): Promise<T> {
-    try {
-      return await work()
-    } catch (error) {
-      const isLost = classifyDatabaseError(error).kind === 'connection_lost'
-      if (!isLost || error instanceof CommitUnknown || error instanceof ServerUnfit) throw error
-      throw new StoredInDoubt(
-        `the connection was lost (${rootCause(error)}) and a part may be stored: repeat this command`,
-      )
-    }
-  }
-
   /** Closes the database if it was opened. */
   async close(): Promise<void> {
     const opened = await this.#opened?.catch(() => undefined)
     await opened?.close()
   }
-}
-
-export function schemaAhead({ oldestProgram }: { oldestProgram: string }): NotConfigured {
-  return new NotConfigured(`the schema needs at least version ${oldestProgram} of this program: update it`)
 }
 
 /* Parsers of options and arguments. Commander prefixes their errors with the option. */

@@ -1,6 +1,6 @@
 import type { Command } from 'commander'
 import { generateKey } from '../../secrets/key-ring.js'
-import { keyStatus, rotateKeys, type SecretFinding } from '../keys.js'
+import { keyStatus, rotateKeys } from '../keys.js'
 import { counted, EXIT } from '../refusal.js'
 import type { Call, CommandLine } from './command.js'
 
@@ -33,15 +33,9 @@ async function generateCommand(call: Call): Promise<undefined> {
   return call.answer({ key }, key)
 }
 
-const ADVICE: Readonly<Record<SecretFinding['problem'], string>> = {
-  key_missing: 'put the key back into the ring',
-  does_not_open: 'put the right key under this id; a secret that is damaged or whose key is lost has to be sent anew',
-}
-
 async function statusCommand(call: Call): Promise<number> {
-  const ring = await call.ring()
-  const status = await keyStatus(await call.db(), ring)
-  const { values, opened, findings } = status
+  const status = await keyStatus(await call.db(), await call.ring())
+  const { values, findings } = status
   call.answer(status, () => {
     const wrong = new Set(findings.filter(({ problem }) => problem === 'does_not_open').map(({ key }) => key))
     const rows = status.keys.map(({ id, in_ring, current, values }) => {
@@ -50,24 +44,21 @@ async function statusCommand(call: Call): Promise<number> {
     })
     call.printTable([['KEY', 'STATE', 'VALUES'], ...rows])
     call.printTable(findings.map(({ place, key, problem }) => [problem, place, `key ${key}`]))
-    for (const problem of new Set(findings.map(finding => finding.problem)))
-      call.print(`${problem}: ${ADVICE[problem]}`)
-    call.print(`${counted(values, 'value')}, ${opened} opened, ${counted(findings.length, 'finding')}`)
+    if (findings.length > 0)
+      call.print('put the right keys into the ring; a secret whose key is lost has to be sent anew')
+    call.print(`${counted(values, 'value')}, ${counted(findings.length, 'finding')}`)
   })
   return findings.length > 0 ? EXIT.findings : EXIT.ok
 }
 
 async function rotateCommand(call: Call): Promise<number> {
   const ring = await call.ring()
-  const db = await call.db()
-  const rotation = await call.inSteps(() => rotateKeys(db, ring, call.actor))
-  const { values, tools, skipped_tools, unopened_tools } = rotation
+  const rotation = await rotateKeys(await call.db(), ring, call.actor)
+  const { values, tools, left_tools: left } = rotation
   call.answer(rotation, () => {
     call.print(`${counted(values, 'value')} of ${counted(tools, 'tool')} sealed by ${ring.currentId}`)
-    if (skipped_tools.length > 0) call.print(`left, as their key is missing: tools ${skipped_tools.join(', ')}`)
-    if (unopened_tools.length > 0) {
-      call.print(`left, as a value does not open (see agentctl keys status): tools ${unopened_tools.join(', ')}`)
-    }
+    if (left.length > 0)
+      call.print(`left, as a value does not open (see agentctl keys status): tools ${left.join(', ')}`)
   })
-  return skipped_tools.length + unopened_tools.length > 0 ? EXIT.findings : EXIT.ok
+  return left.length > 0 ? EXIT.findings : EXIT.ok
 }

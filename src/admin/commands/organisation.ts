@@ -1,36 +1,33 @@
 import { dirname, resolve } from 'node:path'
 import type { Command } from 'commander'
-import type { FieldChange, Outcome } from '../apply/catalogue.js'
-import { placeholder } from '../apply/placeholders.js'
-import { type ApplyReport, applyOrganisation, countOutcomes } from '../apply.js'
-import { jsonDocumentText, yamlText } from '../document-text.js'
+import type { Change } from '../../updates/audit.js'
+import type { Outcome } from '../apply/catalogue.js'
+import { placeholder } from '../apply/tools.js'
+import { type ApplyReport, applyOrganisation, changesSomething, countOutcomes } from '../apply.js'
+import { jsonText, yamlText } from '../document-text.js'
 import { exportOrganisation } from '../export.js'
 import { counted, EXIT, InvalidDocument, placeText } from '../refusal.js'
 import { readGivenSource } from '../source.js'
-import { harmless } from '../terminal.js'
-import { changedWords } from '../text-diff.js'
 import { type Call, type CommandLine, UsageError } from './command.js'
-
-const PLAN = 'only show what would change; exit status 2 where something would'
 
 export function addOrganisationCommands(program: Command, line: CommandLine): void {
   line
     .add(program, 'apply <FILE>', 'organisation.yaml --plan', applyCommand)
     .description(
       'Brings the database to what an organisation document says.\n' +
-        'FILE is YAML or JSON; - is standard input. Rows are found by id or name; what an entry does not name stays as it is.\n' +
-        `A header value may be ${placeholder('AGENTS_NAME')}, or the variable that export wrote for it; no other is read.\n` +
+        'FILE is YAML or JSON; - is standard input. Rows are found by id, or by name and owner; what an entry does not name stays as it is.\n' +
+        `A header value may be ${placeholder('AGENTS_NAME')}; no other variable is read. Without a value the stored one stays.\n` +
         'With --prune agents are marked deleted, users deactivated, and what is still used is kept.',
     )
     .option('--prune', 'destructive: remove what the lists of the document do not name')
-    .option('--yes', 'with --prune: remove without asking')
-    .option('--plan', PLAN)
+    .option('--yes', 'with --prune: remove; see first what with --plan')
+    .option('--plan', 'only show what would change; exit status 2 where something would')
   line
     .add(program, 'export', '> organisation.yaml', exportCommand)
     .description(
       'Writes the organisation as a document that apply takes back.\n' +
-        'Each secret is replaced by a variable, TOOL_<id>_<HEADER>. Applied to its own database with the ' +
-        'variable unset, the stored secret is kept; in another database the variable must be set.',
+        'It has the names of headers without their secrets: applied to its own database, the stored secrets stay; ' +
+        'for another database add them.',
     )
 }
 
@@ -40,25 +37,19 @@ interface ApplyCommandOptions {
   plan?: boolean
 }
 
-async function applyCommand(
-  call: Call,
-  { yes = false, ...options }: ApplyCommandOptions,
-  file: string,
-): Promise<number> {
-  if (yes && !options.prune) throw new UsageError('--yes goes together with --prune')
+async function applyCommand(call: Call, options: ApplyCommandOptions, file: string): Promise<number> {
+  const { yes = false, prune = false, plan = false } = options
+  if (yes && !prune) throw new UsageError('--yes goes together with --prune')
+  if (prune && !yes && !plan) throw new UsageError('--prune removes rows: see which with --plan, then give --yes')
   const source = await readGivenSource(file)
-  const given = { ...options, env: call.env, ...(file !== '-' && { baseDir: dirname(resolve(file)) }) }
+  const around = { env: call.env, ...(file !== '-' && { baseDir: dirname(resolve(file)) }) }
   try {
     const ring = await call.rightRing()
-    const database = await call.database()
-    const apply = (more: object) =>
-      applyOrganisation(database, source.value, { ...given, ring, actor: call.actor, ...more })
-    const isPruned = options.prune && !options.plan
-    const removable = isPruned ? await confirmed(call, await apply({ plan: true }), yes) : undefined
-    const report = await apply(removable ? { removable } : {})
+    const given = { ...around, plan, prune, ring, actor: call.actor }
+    const report = await applyOrganisation(await call.database(), source.value, given)
     const counts = countOutcomes(report)
     call.answer({ ...report, counts }, () => printReport(call, report))
-    return report.planned && counts.created + counts.changed + counts.removed > 0 ? EXIT.differs : EXIT.ok
+    return plan && changesSomething(counts) ? EXIT.differs : EXIT.ok
   } catch (error) {
     if (!(error instanceof InvalidDocument)) throw error
     const lines = source.linesOf(error.faults.map(({ loc }) => loc))
@@ -71,35 +62,13 @@ async function applyCommand(
   }
 }
 
-/** Lists the rows that pruning will remove, and returns them after confirmation. Throws `UsageError` without one. */
-async function confirmed(call: Call, { outcomes }: ApplyReport, yes: boolean): Promise<ReadonlySet<string>> {
-  const removed = outcomes.filter(({ action }) => action === 'removed')
-  const rows = new Set(removed.map(({ section, id }) => `${section} ${id}`))
-  if (rows.size === 0) return rows
-  call.remark(`${counted(rows.size, 'row')} will be removed:`)
-  for (const { section, id, name, notes = [] } of removed) {
-    call.remark(harmless(`- ${section} ${id} ${name}${notes.map(note => `: ${note}`).join('')}`))
-  }
-  const isSure = yes || (await call.output.ask?.('Remove them? [y/N] '))?.trim().toLowerCase() === 'y'
-  if (!isSure) throw new UsageError('nothing was stored: --prune removes rows only with --yes')
-  return rows
-}
-
-const SIGN: Record<Outcome['action'], string> = {
-  created: '+',
-  changed: '~',
-  unchanged: ' ',
-  removed: '-',
-  kept: '!',
-}
+const SIGN = { created: '+', changed: '~', unchanged: ' ', removed: '-', kept: '!' } as const
 
 function printReport(call: Call, report: ApplyReport): void {
-  const { created, changed, unchanged, removed, kept } = countOutcomes(report)
   const shown = report.outcomes.filter(({ action }) => action !== 'unchanged')
   if (shown.length > 0) call.print('+ created  ~ changed  - removed  ! kept as it is used')
   for (const outcome of shown) printOutcome(call, outcome)
-  const counts = [`${created} created`, `${changed} changed`, `${unchanged} unchanged`]
-  if (removed + kept > 0) counts.push(`${removed} removed`, `${kept} kept`)
+  const counts = Object.entries(countOutcomes(report)).map(([action, count]) => `${count} ${action}`)
   call.print(`${counts.join(', ')}${report.planned ? ' (a plan: nothing was stored)' : ''}`)
 }
 
@@ -109,38 +78,26 @@ function printOutcome(call: Call, outcome: Outcome): void {
   const row = section === 'users' ? [section, name] : [section, id, name]
   call.print(`${SIGN[action]} ${row.join(' ')}${reason ? `: ${reason}` : ''}`)
   for (const change of fields) {
-    if (change.field === 'definition') call.printBlock('definition', impact.length > 0 ? impact : ['changed'])
-    else printChange(call, change, action === 'created')
+    const shown = change.field === 'definition' && impact.length > 0 ? impact : changeText(change, action === 'created')
+    if (typeof shown === 'string') call.print(`    ${change.field}: ${shown}`)
+    else call.printBlock(change.field, shown)
   }
   for (const note of notes) call.print(`    ${note}`)
 }
 
-/** Longer texts are shown as a word diff. */
-const SHORT_TEXT = 80
-
-function printChange(call: Call, { field, from, to, added, removed }: FieldChange, isNew: boolean): void {
-  const isLong = (value: unknown) => typeof value === 'string' && (value.includes('\n') || value.length > SHORT_TEXT)
-  if (added && removed) {
-    const items = [...removed.map(item => `- ${itemText(item)}`), ...added.map(item => `+ ${itemText(item)}`)]
-    call.printBlock(field, items.length > 0 ? items : ['(in another order)'])
-  } else if (isLong(from) || isLong(to)) {
-    const text = isNew ? String(to) : changedWords(String(from ?? ''), String(to ?? ''))
-    call.printBlock(field, text.split('\n'))
-  } else {
-    const before = isNew ? '' : `${JSON.stringify(from) ?? 'null'} -> `
-    call.print(`    ${field}: ${before}${JSON.stringify(to) ?? 'null'}`)
+/** The old and new value, or what a list loses and gains. */
+function changeText({ from, to }: Change, isNew: boolean): string | string[] {
+  const textOf = (item: unknown) => (typeof item === 'string' ? item : (JSON.stringify(item) ?? 'null'))
+  if (!Array.isArray(from) && !Array.isArray(to)) {
+    return `${isNew ? '' : `${JSON.stringify(from) ?? 'null'} -> `}${JSON.stringify(to) ?? 'null'}`
   }
-}
-
-function itemText(item: unknown): string {
-  if (typeof item !== 'object' || item === null) return String(item)
-  const { email, name = email, key, level, value, ...others } = item as Record<string, unknown>
-  if (name !== undefined && level !== undefined) return `${name} (${level})`
-  if (key !== undefined && value !== undefined && Object.keys(others).length === 0) return `${key}: ${value}`
-  return JSON.stringify(item)
+  const [before, after] = [from, to].map(list => new Set<string>(Array.isArray(list) ? list.map(textOf) : []))
+  const lost = [...(before ?? [])].filter(item => !after?.has(item)).map(item => `- ${item}`)
+  const gained = [...(after ?? [])].filter(item => !before?.has(item)).map(item => `+ ${item}`)
+  return lost.length + gained.length > 0 ? [...lost, ...gained] : ['(in another order)']
 }
 
 async function exportCommand(call: Call): Promise<undefined> {
   const document = await exportOrganisation(await call.db())
-  call.printExact(call.json ? jsonDocumentText(document) : yamlText(document))
+  call.output.print(call.json ? jsonText(document) : yamlText(document))
 }

@@ -8,14 +8,13 @@ import {
   SQLSTATE,
 } from '../../db/connection/database-error.js'
 import { connectAdvice, NoDatabase } from '../../db/open.js'
-import { DefinitionRefused } from '../../definition/index.js'
-import { InvalidRequest, Refused } from '../../errors.js'
+import { Refused } from '../../errors.js'
 import { KeyRingMissing } from '../../secrets/configured-ring.js'
 import { VERSION } from '../../version.js'
-import { EXIT, placeText, Refusal, StoredInDoubt } from '../refusal.js'
+import { EXIT, Refusal } from '../refusal.js'
 import { harmless, harmlessLines } from '../terminal.js'
 import { addAuditCommands } from './audit.js'
-import { CommandLine, type Environment, NotConfigured, nameOf, type Output, UsageError } from './command.js'
+import { CommandLine, type Environment, NotConfigured, type Output, UsageError } from './command.js'
 import { addKeyCommands } from './keys.js'
 import { addOrganisationCommands } from './organisation.js'
 import { addPeopleCommands } from './people.js'
@@ -35,29 +34,15 @@ agentctl COMMAND --help has an example of each; agentctl --version.`
 /** Runs one command line. Returns an exit status of `EXIT`, and never throws. */
 export async function run(args: readonly string[], env: Environment, output: Output): Promise<number> {
   const line = new CommandLine(env, output)
-  const program = programOf(line)
   try {
-    const [first = '--help', ...others] = args
-    if (first === 'help') requireCommand(program, others)
-    await program.parseAsync(first === 'help' ? [...others, '--help'] : [first, ...others], { from: 'user' })
+    await programOf(line).parseAsync(args.length === 0 ? ['--help'] : args, { from: 'user' })
     return line.status
   } catch (error) {
     if (error instanceof CommanderError && error.exitCode === 0) return EXIT.ok // help or version was printed
-    const { message, status } = explained(error, env)
-    const name = `agentctl ${nameOf(namedBy(program, args))}`.trimEnd()
-    if (status === EXIT.usage) output.remark(`See: ${name} --help`)
-    // The reason comes last, where it is seen first.
-    output.remark(harmlessLines(`${name}: ${message}`))
+    const [status, message] = explained(error, line)
+    output.remark(`agentctl: ${harmlessLines(message)}${status === EXIT.usage ? ' (see agentctl help)' : ''}`)
     return status
   }
-}
-
-/** Throws `UsageError` if the words do not name a command or a group. */
-function requireCommand(from: Command, [word, ...others]: readonly string[]): void {
-  if (word === undefined) return
-  const next = from.commands.find(command => command.name() === word)
-  if (next === undefined) throw new UsageError(`unknown command '${word}'`)
-  requireCommand(next, others)
 }
 
 /** All commands of `agentctl`. */
@@ -100,50 +85,43 @@ export function allCommands(from: Command): Command[] {
   return from.commands.flatMap(command => (command.commands.length > 0 ? allCommands(command) : [command]))
 }
 
-/** The command or group that the first words name. */
-function namedBy(from: Command, [word, ...others]: readonly string[]): Command {
-  const next = from.commands.find(command => command.name() === word)
-  return next === undefined ? from : namedBy(next, others)
-}
-
 const MISCONFIGURED = [InvalidConfiguration, KeyRingMissing, NotConfigured, NoDatabase, ServerUnfit]
 const IN_DOUBT =
-  'the connection to the database was lost while the change was stored, and it is not known whether it is stored; ' +
-  'look before you repeat it: agentctl audit list --limit 5 (revoke a new token whose secret nobody was shown)'
+  'the connection to the database was lost, and what this command changes may be stored; look before you repeat it: ' +
+  'agentctl audit list --limit 5 (revoke a new token whose secret nobody was shown)'
 
-function explained(error: unknown, env: Environment): { message: string; status: number } {
+function explained(error: unknown, { env, connected }: CommandLine): [status: number, message: string] {
   const message = error instanceof Error ? error.message : String(error)
-  const as = (status: number, said = message) => ({ message: said, status })
   if (error instanceof CommanderError) {
-    if (error.code === 'commander.help') return as(EXIT.usage, 'name one of its commands')
-    return as(EXIT.usage, harmless(message.replace(/^error: /, '').replace(/\n/g, ' ')))
+    const isGroup = error.code === 'commander.help'
+    return [
+      EXIT.usage,
+      isGroup ? 'name one of its commands' : harmless(message.replace(/^error: /, '').replace(/\n/g, ' ')),
+    ]
   }
-  if (error instanceof UsageError) return as(EXIT.usage, harmless(message))
   // One sentence. Names in it were chosen by others and may contain newlines.
-  if ([Refusal, Refused].some(kind => error instanceof kind)) return as(EXIT.error, harmless(message))
-  if (error instanceof InvalidRequest || error instanceof DefinitionRefused) {
-    return as(EXIT.error, error.faults.map(({ loc, msg }) => harmless(`${placeText(loc)}: ${msg}`)).join('\n  '))
-  }
-  if (MISCONFIGURED.some(kind => error instanceof kind)) return as(EXIT.configuration)
-  if (error instanceof CommitUnknown) return as(EXIT.doubt, IN_DOUBT)
-  if (error instanceof StoredInDoubt) return as(EXIT.doubt, harmless(message))
+  if (error instanceof UsageError) return [EXIT.usage, harmless(message)]
+  if (error instanceof Refusal || error instanceof Refused) return [EXIT.error, harmless(message)]
+  if (MISCONFIGURED.some(kind => error instanceof kind)) return [EXIT.configuration, message]
+  if (error instanceof CommitUnknown) return [EXIT.doubt, IN_DOUBT]
   const { kind, constraint = 'one of its rules' } = classifyDatabaseError(error)
   switch (kind) {
     case 'connection_lost':
     case 'too_many_connections': {
+      if (connected) return [EXIT.doubt, IN_DOUBT]
       const advice = connectAdvice(env.DATABASE_URL || env.DATABASE_URL_FILE, error)
-      return as(EXIT.unavailable, `the database cannot be reached: ${rootCause(error)}; ${advice}`)
+      return [EXIT.unavailable, `the database cannot be reached: ${rootCause(error)}; ${advice}`]
     }
     case 'read_only':
-      return as(EXIT.unavailable, 'the database accepts no changes at present, as while it fails over: try again')
+      return [EXIT.unavailable, 'the database accepts no changes at present, as while it fails over: try again']
     case 'constraint':
-      return as(EXIT.error, `this would break the database's rule ${constraint}; nothing was changed`)
+      return [EXIT.error, `this would break the database's rule ${constraint}; nothing was changed`]
     case 'lock_timeout':
-      return as(EXIT.error, 'another process holds a lock for too long; nothing was changed, try again')
+      return [EXIT.error, 'another process holds a lock for too long; nothing was changed, try again']
   }
   if (error instanceof Error && 'code' in error && error.code === SQLSTATE.insufficientPrivilege) {
-    return as(EXIT.error, `the role of DATABASE_URL lacks a right: ${message}`)
+    return [EXIT.error, `the role of DATABASE_URL lacks a right: ${message}`]
   }
   const stack = error instanceof Error && env.LOG_LEVEL === 'debug' ? error.stack : undefined
-  return as(EXIT.error, stack ?? `${message} (LOG_LEVEL=debug shows where)`)
+  return [EXIT.error, stack ?? `${message} (LOG_LEVEL=debug shows where)`]
 }

@@ -1,13 +1,13 @@
 import type { Command } from 'commander'
 import { type Kysely, sql } from 'kysely'
 import { describeServer } from '../../db/connection/read-server.js'
-import { MIGRATIONS, migrate, type SchemaState, schemaAdvice, schemaState } from '../../db/migrate.js'
+import { MIGRATIONS, migrate, type SchemaState, schemaAdvice } from '../../db/migrate.js'
 import type { Tables } from '../../db/tables.js'
 import { VERSION } from '../../version.js'
 import { createUser, firstAdministrator, keepingAdministrator } from '../people.js'
 import { counted, EXIT, Refusal } from '../refusal.js'
 import { createToken } from '../tokens.js'
-import { type Call, type CommandLine, schemaAhead } from './command.js'
+import type { Call, CommandLine } from './command.js'
 import { checkedEmail } from './people.js'
 
 export function addSetupCommands(program: Command, line: CommandLine): void {
@@ -31,10 +31,8 @@ async function initCommand(call: Call, _: object, given: string): Promise<undefi
   const email = checkedEmail(given)
   // Report a missing key ring before anything is created.
   await call.ring()
-  const { database, description } = await call.rawDatabase()
-  const state = await schemaState(database.db, VERSION)
-  if (state.kind === 'ahead') throw schemaAhead(state)
-  const migrations = state.kind === 'behind' ? await call.inSteps(() => migrate(database, waiting(call))) : []
+  const { database, description, schema } = await call.rawDatabase()
+  const migrations = schema.kind === 'behind' ? await migrate(database, waiting(call)) : []
   const issued = await keepingAdministrator(database.db, async trx => {
     const there = await firstAdministrator(trx)
     if (there !== undefined) {
@@ -57,14 +55,9 @@ function waiting(call: Call): { onWait(sentence: string): void } {
 }
 
 async function migrateCommand(call: Call, { plan }: { plan?: boolean }): Promise<number> {
-  const { database } = await call.rawDatabase()
-  const state = await schemaState(database.db, VERSION)
-  if (state.kind === 'ahead') throw schemaAhead(state)
-  const names = !plan
-    ? await call.inSteps(() => migrate(database, waiting(call)))
-    : state.kind === 'behind'
-      ? state.pending
-      : []
+  const { database, schema } = await call.rawDatabase()
+  const pendingNames = schema.kind === 'behind' ? schema.pending : []
+  const names = plan ? pendingNames : await migrate(database, waiting(call))
   const pending = names.map(name => ({ migration: name, locks: MIGRATIONS[name]?.locks ?? [] }))
   call.answer(plan ? { pending } : { applied: names }, () => {
     if (names.length === 0) call.print('The schema is up to date.')
@@ -75,10 +68,8 @@ async function migrateCommand(call: Call, { plan }: { plan?: boolean }): Promise
 }
 
 async function statusCommand(call: Call): Promise<undefined> {
-  const { description, database } = await call.rawDatabase()
+  const { description, database, schema } = await call.rawDatabase()
   const { db } = database
-  const schema = await schemaState(db, VERSION)
-  if (schema.kind === 'ahead') throw schemaAhead(schema)
   // The tables can be counted only if the schema is current.
   const counts = schema.kind === 'current' ? await countRows(db) : undefined
   const { rows } = await sql<{ size: string; read_only: boolean }>`
@@ -96,8 +87,8 @@ async function statusCommand(call: Call): Promise<undefined> {
   })
 }
 
-function schemaText(schema: Exclude<SchemaState, { kind: 'ahead' }>): string {
-  if (schema.kind === 'current') return 'current'
+function schemaText(schema: SchemaState): string {
+  if (schema.kind !== 'behind') return schema.kind
   const { lack, command } = schemaAdvice(schema)
   return `behind: ${lack}: run ${command}`
 }
