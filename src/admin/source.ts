@@ -18,7 +18,7 @@ export function readSource(path: string): Source {
 }
 
 /** The text of a file. Throws `Refusal` if it is unreadable or not UTF-8. */
-export function readText(path: string): string {
+function readText(path: string): string {
   let bytes: Buffer
   try {
     bytes = readFileSync(path)
@@ -43,7 +43,7 @@ function decoded(bytes: Buffer, name: string): string {
 }
 
 /** The code of a system error, without the path. */
-export function reasonOf(error: unknown): string {
+function reasonOf(error: unknown): string {
   return error instanceof Error && 'code' in error ? String(error.code) : String(error)
 }
 

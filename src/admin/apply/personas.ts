@@ -44,7 +44,7 @@ export async function planPersonas(db: Kysely<Tables>, catalogue: Catalogue): Pr
   }
 }
 
-export async function readPersonaStates(db: Kysely<Tables>, ids: readonly number[]): Promise<Map<number, PersonaState>> {
+async function readPersonaStates(db: Kysely<Tables>, ids: readonly number[]): Promise<Map<number, PersonaState>> {
   const rows = await db
     .selectFrom('persona as p')
     .select(personaState(viewerWithValues(OPERATOR)).as('state'))

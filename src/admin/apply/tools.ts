@@ -90,7 +90,7 @@ export async function planTools(db: Kysely<Tables>, catalogue: Catalogue, around
 }
 
 /** Reads the states of tools by id, as the operator sees them. */
-export async function readToolStates(db: Kysely<Tables>, ids: readonly number[]): Promise<Map<number, Before>> {
+async function readToolStates(db: Kysely<Tables>, ids: readonly number[]): Promise<Map<number, Before>> {
   const rows = await db
     .selectFrom('tool as t')
     .select(toolState(viewerWithValues(OPERATOR)).as('state'))
