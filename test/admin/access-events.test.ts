@@ -111,7 +111,10 @@ t.test(
 t.test('the digest of a document covers everything but header values', async t => {
   const digest = async (description: string, value: string) => {
     const custom_headers = [{ key: 'X-Rota', value }]
-    const document = { version: 1, tools: [{ id: 990, name: 'rota', description, definition: DEFINITION, custom_headers }] }
+    const document = {
+      version: 1,
+      tools: [{ id: 990, name: 'rota', description, definition: DEFINITION, custom_headers }],
+    }
     await apply(document)
     const without = { ...document, tools: document.tools.map(({ custom_headers: _, ...tool }) => tool) }
     const [event] = await listed('--kind', 'apply')

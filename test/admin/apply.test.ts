@@ -160,7 +160,9 @@ t.test('pruning removes what the lists of the document do not name, and keeps wh
     ...world(),
     labels: [{ name: 'gamma' }],
     tools: world().tools.filter((tool: { id: number }) => tool.id !== 13 && tool.id !== 16),
-    agents: agents.filter(({ id }) => id !== 11).map(agent => (agent.tools ? { ...agent, tools: agent.tools.map(byId) } : agent)),
+    agents: agents
+      .filter(({ id }) => id !== 11)
+      .map(agent => (agent.tools ? { ...agent, tools: agent.tools.map(byId) } : agent)),
     users: world().users.filter((user: { email: string }) => user.email !== 'perf@example.com'),
   }
   const report = await applyOrganisation(database, document, { ...options, prune: true })

@@ -17,7 +17,7 @@ const { database, url, token } = await worldDatabase(t)
 const folder = t.testdir()
 const NOWHERE = { DATABASE_URL: 'postgres://nobody@127.0.0.1:1/none' }
 
-const silent = { print: () => undefined, remark: () => undefined, isTerminal: false }
+const silent = { print: () => undefined, remark: () => undefined }
 const COMMANDS = allCommands(programOf(new CommandLine({}, silent)))
 
 const GOOD = `openapi: 3.1.0
@@ -64,14 +64,13 @@ t.test('help names the commands and tells of one; the version stands alone', asy
   t.equal((await agentctl(['--version'])).stdout, `${VERSION}\n`)
   t.match((await agentctl(['help', 'apply'])).stdout, 'Usage: agentctl apply')
   t.match((await agentctl(['token', 'help', 'create'])).stdout, 'Usage: agentctl token create')
-  t.match((await agentctl(['help', 'user', 'create'])).stdout, 'Usage: agentctl user create')
   t.match((await agentctl(['help', 'apply'])).stdout, /--prune +destructive:/)
   const all = await agentctl([])
   t.match(all.stdout, /^Usage: agentctl COMMAND/)
   t.equal((await agentctl(['help'])).stdout, all.stdout)
 })
 
-t.test('64: a command line that is wrong; the reason stands last and says what was probably meant', async t => {
+t.test('64: a command line that is wrong: the reason, and what was probably meant', async t => {
   for (const [args, reason] of [
     [['nothing'], 'unknown command'],
     [['agnet', 'list'], 'Did you mean agent?'],
@@ -86,8 +85,8 @@ t.test('64: a command line that is wrong; the reason stands last and says what w
     [['token', 'create', '--for', 'a@b', '--expires', 'soon'], 'It must be a length of time'],
     [['token', 'create', '--for', 'a@b', '--expires', '1d', '--never'], 'exclude each other'],
     [['token', 'create', '--for', 'a@b', '--scope', 'all'], 'It must be one of basic'],
-    [['help', 'nothing'], "unknown command 'nothing'"],
-    [['help', 'agent', 'shw'], "unknown command 'shw'"],
+    [['help', 'nothing'], 'name one of its commands'],
+    [['apply', 'x.yaml', '--prune'], 'see which with --plan, then give --yes'],
     [['apply', 'x.yaml', '--yes'], '--yes goes together with --prune'],
     [['audit', 'list', '--kind', 'x'], 'Allowed choices are'],
     [['apply', 'x.yaml', '--plann'], 'Did you mean --plan?'],
@@ -99,9 +98,8 @@ t.test('64: a command line that is wrong; the reason stands last and says what w
     const { status, stdout, stderr } = await agentctl([...args])
     t.equal(status, 64, `${args.join(' ')}: ${stderr}`)
     t.equal(stdout, '')
-    const lines = stderr.trimEnd().split('\n')
-    t.match(lines, [/^See: agentctl .*--help$/, reason])
-    t.equal(lines.length, 2)
+    t.ok(stderr.includes(reason), stderr)
+    t.match(stderr, /^agentctl: [^\n]* \(see agentctl help\)\n$/)
   }
   const forgotten = await agentctl(['token', 'revoke', '1', 'secret'])
   t.equal(forgotten.status, 64)
@@ -116,7 +114,7 @@ t.test('69, 78 and 1: the database, the settings, a refusal', async t => {
   t.equal((await agentctl(['user', 'list'], { env: { STATEMENT_TIMEOUT_MS: '' } })).status, 0)
   t.match(await agentctl(['token', 'create', '--for', 'f\nrow 1  forged']), {
     status: 1,
-    stderr: 'agentctl token create: there is no user f\\nrow 1  forged\n',
+    stderr: 'agentctl: there is no user f\\nrow 1  forged\n',
   })
   const missing = await agentctl(['validate', '/nonexistent/x'])
   t.match(missing, { status: 1, stderr: /cannot be read \(ENOENT\)/ })
@@ -230,7 +228,7 @@ t.test('1: no command finds an agent or tool by a name that another person gave 
 t.test('a tool is made by a document with a file and a secret of the environment', async t => {
   file('good.yaml', GOOD)
   const custom_headers = [{ key: 'X-Api-Key', value: placeholder('AGENTS_MAPS') }]
-  const maps = { name: 'Maps', definition_file: 'good.yaml', custom_headers }
+  const maps = { name: 'Maps', owner: 'alice@example.com', definition_file: 'good.yaml', custom_headers }
   const args = ['apply', file('maps.json', { version: 1, tools: [maps] }), '--json']
   const made = await agentctl(args, { env: { AGENTS_MAPS: 'very secret' } })
   const [{ id }] = JSON.parse(made.stdout).outcomes
@@ -254,7 +252,7 @@ t.test('lists are a table or JSON; audit list has who changed what, and says tha
 })
 
 t.test('apply: faults at their lines; a plan that finds something ends with 2', async t => {
-  const shape = 'version: 1\nlabels:\n  - name: x\n  - nam: y\nagents:\n  - name: z\n    tools:\n      - nothing\n'
+  const shape = 'version: 1\nlabels:\n  - name: x\n  - nam: y\nagents:\n  - name: z\n'
   const found = await agentctl(['apply', file('faults.yaml', shape), '--json'])
   t.equal(found.status, 1)
   const faults: { line: number; type: string }[] = JSON.parse(found.stdout).faults
@@ -264,72 +262,63 @@ t.test('apply: faults at their lines; a plan that finds something ends with 2', 
   )
   const nameless = await agentctl(['apply', file('nameless.yaml', 'version: 1\nlabels:\n  - {}\n'), '--json'])
   t.match(JSON.parse(nameless.stdout).faults, [{ line: 3, type: 'missing' }])
-  const again = file('faults2.yaml', 'version: 1\nagents:\n  - name: z\n    tools:\n      - nothing\n')
-  t.match((await agentctl(['apply', again])).stdout, /line 5.*agents\[0\]\.tools\[0\].*not found/)
-  const porter = file('porter.yaml', 'version: 1\nagents: [{ name: Night porter, system_prompt: Be brief. }]\n')
+  const again = file('faults2.yaml', 'version: 1\nagents:\n  - id: 920\n    name: z\n    tools:\n      - nothing\n')
+  t.match((await agentctl(['apply', again])).stdout, /line 6.*agents\[0\]\.tools\[0\].*not found/)
+  const porter = file(
+    'porter.yaml',
+    'version: 1\nagents: [{ id: 921, name: Night porter, system_prompt: Be brief. }]\n',
+  )
   const planned = await agentctl(['apply', porter, '--plan'])
   t.equal(planned.status, 2)
   t.match(planned.stdout, /^\+ agents \d+ Night porter\n[\s\S]*^ {4}system_prompt: "Be brief."/m)
   t.match((await agentctl(['apply', worldFile(), '--plan'])).stdout, 'a plan: nothing was stored')
-  const taken = await apply({ tools: [{ name: 'another search', in_code_tool_id: 'SearchTool' }] })
+  const taken = await apply({ tools: [{ id: 922, name: 'another search', in_code_tool_id: 'SearchTool' }] })
   t.match(taken, { status: 1, stderr: /tool_in_code_tool_id_unique/ })
   t.notMatch(taken.stderr, /\n +at /)
 })
 
-t.test('64: --prune without --yes names what would go', async t => {
+t.test('--prune removes with --yes what its plan names; what comes back is restored', async t => {
   const world = await worldDatabase(t)
   const agentctl = (...args: string[]) => agentctlOf({ url: world.url, args })
   const kept = JSON.parse(readFileSync(worldFile(), 'utf8'))
   kept.tools = kept.tools.filter((tool: { id: number }) => tool.id !== 11)
   kept.agents = kept.agents.filter((agent: { id: number }) => agent.id !== 13)
   const path = file('pruned.json', kept)
-  const asked = await agentctl('apply', path, '--prune')
-  t.match(asked, {
-    status: 64,
-    stdout: '',
-    stderr: /^2 rows will be removed:\n- agents 13 Alice In Eng\n- tools 11 cur_tool: /,
+  const planned = await agentctl('apply', path, '--prune', '--plan')
+  t.match(planned, {
+    status: 2,
+    stdout: /^- agents 13 Alice In Eng\n- tools 11 cur_tool\n {4}its secrets are lost: \S+$/m,
   })
-  t.match(asked.stderr, /its secrets are lost: \S+\n[\s\S]*nothing was stored: --prune removes rows only with --yes\n$/)
-  t.match(await agentctl('apply', path, '--prune', '--yes'), { status: 0, stderr: /2 rows will be removed/ })
+  t.match(await agentctl('apply', path, '--prune', '--yes'), { status: 0, stdout: /2 removed/ })
   t.equal((await agentctl('apply', worldFile())).status, 0)
   const listed = JSON.parse((await agentctl('audit', 'list', '--subject', '13', '--kind', 'agent', '--json')).stdout)
   t.same(listed.map(({ action }: { action: string }) => action).slice(0, 2), ['restored', 'deleted'])
 })
 
-t.test('a plan has the words of documents, emails, names, and every word that changes', async t => {
-  const { url, database } = await worldDatabase(t)
-  const prompt = `You answer from the handbook. ${'Be kind. '.repeat(60)}Say which page.`
-  await database.db.updateTable('persona').set({ system_prompt: prompt }).where('id', '=', 11).execute()
+t.test('a plan has the words of documents, emails and names, and whole values', async t => {
   const path = file('reviewed.json', {
     version: 1,
     agents: [
       {
-        id: 11,
-        owner: 'bob@example.com',
-        system_prompt: prompt.replace('from the handbook', 'from everything'),
-        tools: ['cur_tool'],
+        ...{ id: 11, owner: 'bob@example.com', system_prompt: 'Two\nlines', tools: ['SearchTool'] },
         users: [{ email: 'carol@example.com', level: 'editor' }],
       },
     ],
     groups: [{ name: 'Engineering', members: ['perf@example.com'] }],
     tools: [
-      {
-        id: 10,
-        definition: { ...DEFINITION, paths: { '/other': { get: { operationId: 'other', summary: 'Other.' } } } },
-      },
+      { id: 10, definition: { ...DEFINITION, paths: { '/o': { get: { operationId: 'other', summary: 'O.' } } } } },
     ],
   })
-  const { stdout } = await agentctlOf({ url, args: ['apply', path, '--plan'] })
+  const { stdout } = await agentctl(['apply', path, '--plan'])
   for (const line of [
     /^ {4}owner: "alice@example.com" -> "bob@example.com"$/m,
-    /^ {4}tools:\n {6}- \w+\n[\s\S]* {6}\+ cur_tool$/m,
-    /^ {4}users:\n {6}- bob@example.com \(viewer\)\n[\s\S]* {6}\+ carol@example.com \(editor\)$/m,
-    /^ {6}You answer from \[-the handbook-\]\{\+everything\+\}\. Be kind\.[^\n]* \[\.\.\.\] /m,
+    /^ {4}system_prompt: ".*" -> "Two\\nlines"$/m,
+    /^ {4}tools:\n(?: {6}- .*\n)* {6}\+ SearchTool$/m,
+    /^ {4}users:\n {6}- {"email":"bob@example.com","level":"viewer"}\n[\s\S]* {6}\+ {"email":"carol@example.com","level":"editor"}$/m,
     /^ {4}members:\n(?: {6}- \S+@example.com\n)* {6}\+ perf@example.com$/m,
     /^ {4}definition:\n(?: {6}.*\n)* {6}.*other/m,
-  ]) {
+  ])
     t.match(stdout, line)
-  }
   t.notMatch(stdout, /owner_id|tool_ids|user_id|"[0-9a-f-]{36}"/)
 })
 

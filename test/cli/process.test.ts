@@ -28,12 +28,6 @@ t.test('standard input of a pipe whose writer is slower is read to its end', asy
   t.type(JSON.parse(stdout).ok, 'boolean')
 })
 
-t.test('1: standard input that never ends, or is not UTF-8', async t => {
-  t.match(inShell(`"$0" "$1" validate - < /dev/zero`), { status: 1, stderr: /standard input has more than 256 MiB/ })
-  const latin1 = inShell(`printf 'a: 1\\nb: \\351\\n' | "$0" "$1" validate -`)
-  t.match(latin1, { status: 1, stderr: /line 2 of standard input is not UTF-8/ })
-})
-
 t.test('1: output that cannot be written', { skip: !existsSync('/dev/full') && 'no /dev/full' }, async t => {
   t.strictSame(inShell(`"$0" "$1" --help > /dev/full`), {
     stdout: '',

@@ -16,7 +16,7 @@ const UNSAFE = /(?!\n)[\p{Cc}\p{Bidi_Control}\u2028\u2029]/u
 
 t.test('text for people shows control characters as escapes, on one line; JSON keeps every value', async t => {
   const document = join(t.testdir(), 'hostile.json')
-  writeFileSync(document, JSON.stringify({ version: 1, agents: [{ name: HOSTILE, description: HOSTILE }] }))
+  writeFileSync(document, JSON.stringify({ version: 1, agents: [{ id: 900, name: HOSTILE, description: HOSTILE }] }))
   t.equal((await agentctl('apply', document)).status, 0)
   for (const args of [
     ['apply', document, '--plan'],

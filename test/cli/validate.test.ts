@@ -41,18 +41,10 @@ t.test('3: the faults with their lines; 0: the methods', async t => {
   t.match(await agentctl('validate', file('broken.json', '{"a": ]')), { status: 1, stderr: /line 1/ })
 })
 
-t.test('--as-functions prints the functions that a model is given, of a completed definition too', async t => {
-  const path = file('in.yaml', INCOMPLETE)
-  const repaired = await agentctl('validate', path, ...REPAIR, '--as-functions')
-  t.match(JSON.parse(repaired.stdout), [{ name: 'items_id_get' }, { name: 'add' }])
-  t.match(repaired.stderr, /2 methods:/)
-  t.match(await agentctl('validate', path, '--as-functions'), { status: 3, stdout: /operation_id_missing/ })
-})
-
 t.test('--complete prints plain YAML, or JSON as it came; edits and findings stand on standard error', async t => {
   const { status, stdout, stderr } = await agentctl('validate', file('in.yaml', INCOMPLETE), ...REPAIR)
   t.equal(status, 0, stderr)
-  t.match(stderr, /operation_id_added[\s\S]*3 edits\n/)
+  t.match(stderr, /^add paths.*operationId.* \(operation_id_added\)$/m)
   const { definition } = completeDefinition(parseSource(INCOMPLETE).value, { server: 'https://shop.example.com' })
   t.same(parseSource(stdout).value, definition)
   t.equal((await agentctl('validate', file('out.yaml', stdout))).status, 0)
@@ -83,8 +75,8 @@ t.test(
       definition: { openapi: '3.0.4', servers: [{ url: 'https://a.example.com' }] },
     })
     const printed = await agentctl('validate', swagger, '--complete')
-    t.match([printed.status, printed.stdout], [3, /^openapi: "3\.0\.4"$/m])
-    t.match(printed.stderr, /1 edit\n.*line 5 +fault/s)
+    t.match([printed.status, printed.stdout], [3, /^openapi: 3\.0\.4$/m])
+    t.match(printed.stderr, /swagger_converted\)\nline 5 +fault/)
   },
 )
 
@@ -104,29 +96,18 @@ t.test('YAML: merges are taken over, losses and keys that stand twice are faults
   t.strictSame(parseSource('\uFEFFa: 1\n').value, { a: 1 })
   t.strictSame(parseSource('- &a 1\n- *a\n- &a 2\n- [*a]\n').value, [1, 1, 2, [2]])
   for (const [text, fault] of [
-    ['value: !s3cr3t word', 'line 1: the tag (!name) of this value is not known'],
+    ['value: !s3cr3t word', 'line 1: tag resolve failed'],
     ['%s3cr3t word\n---\na: 1', 'line 1: bad directive'],
-    ['a: 1\nb: 2\na: 3\n', 'line 3: this key stands in its mapping twice'],
-    [
-      '{\n  "a": 1,\n}',
-      'line 3: it begins as JSON, and is not JSON from column 1 on: Expected double-quoted property name',
-    ],
+    ['a: 1\nb: 2\na: 3\n', 'line 3: duplicate key'],
+    ['{\n  "a": 1\n  "b": s3cr3t }', 'line 2: multiline implicit key; line 2: block in flow'],
+    ['a: 1\n---\nb: 2\n', 'line 2: multiple docs'],
   ] as const) {
     t.throws(() => parseSource(text), { message: `the text cannot be read: ${fault}` }, text)
   }
-  const indented = Array.from({ length: 300 }, (_, i) => `${' '.repeat(i)}a:`).join('\n')
-  t.throws(() => parseSource(indented), { message: 'the text cannot be read: line 256: it nests more than 256 deep' })
+  const nested = '['.repeat(100_000)
+  t.throws(() => parseSource(nested), { message: /^the text cannot be read: / })
   for (const merge of ['<<: *q', '<<: 5', '<<: [1]', 'a: &a [1]\n<<: *a'])
-    t.throws(
-      () => parseSource(`openapi: 3.0.0\n${merge}\n`),
-      { message: /^(?:the text has )?a YAML (?:merge|alias) / },
-      merge,
-    )
-  t.throws(() => parseSource('a: 1\n'.repeat(1_000)), {
-    message: /; line 101: [^;]+; line 102: more faults follow, which are not listed$/,
-  })
-  const two = { message: 'the text cannot be read: line 2: a second document begins' }
-  t.throws(() => parseSource('a: 1\n---\nb: 2\n'), two)
+    t.throws(() => parseSource(`openapi: 3.0.0\n${merge}\n`), { message: /^a YAML alias .* or merge / }, merge)
   const lists = ['l0: &l0 [1, 1, 1, 1, 1, 1, 1, 1, 1]']
   for (let i = 1; i < 9; i++)
     lists.push(
@@ -137,22 +118,13 @@ t.test('YAML: merges are taken over, losses and keys that stand twice are faults
   t.throws(() => parseSource(lists.join('\n')), { message: /YAML alias/ }, 'aliases of aliases are bounded')
 })
 
-t.test('1: a file that is not UTF-8, with its first such line; UTF-16 is read by its byte order mark', async t => {
-  const latin1 = (text: string) => file(`latin-1-${text.length}`, Buffer.from(text, 'latin1'))
-  const utf16 = (order: 'le' | 'be') => {
-    const bytes = Buffer.from(`\uFEFF${INCOMPLETE}`, 'utf16le')
-    return file(`utf-16${order}`, order === 'le' ? bytes : bytes.swap16())
-  }
-  t.equal((await agentctl('validate', utf16('le'), ...REPAIR)).status, 0)
-  t.equal((await agentctl('validate', utf16('be'), ...REPAIR)).status, 0)
-  const document = 'version: 1\nagents:\n  - {id: 3, description: "Gr\u00fc\u00dfe"}\n'
-  for (const [args, said] of [
-    [['apply', latin1(document)], /line 3 of .*latin-1-\d+ is not UTF-8: save it as UTF-8/],
-    [['validate', latin1('{"\u00e9": 1}')], /line 1 of .*latin-1-\d+ is not UTF-8/],
-    [['validate', file('unmarked', Buffer.from('a: 1\n', 'utf16le'))], /line 1 of .* has a NUL character/],
-    [['validate', file('half', Buffer.from('fffe61', 'hex'))], /has the byte order mark of UTF-16, and is not UTF-16/],
-    [['apply', '/dev/zero'], /zero has more than 256 MiB/],
-  ] as const) {
-    t.match(await agentctl(...args), { status: 1, stderr: said }, args.join(' '))
-  }
+t.test('1: a file that is not UTF-8 is refused, since a guess could store another text', async t => {
+  const latin1 = file('latin-1', Buffer.from('{"\u00e9": 1}', 'latin1'))
+  const utf16 = file('utf-16', Buffer.from(`\uFEFF${INCOMPLETE}`, 'utf16le'))
+  for (const args of [
+    ['apply', latin1],
+    ['validate', latin1],
+    ['validate', utf16],
+  ])
+    t.match(await agentctl(...args), { status: 1, stderr: / is not UTF-8: save it as UTF-8/ }, args.join(' '))
 })
