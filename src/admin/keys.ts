@@ -1,4 +1,4 @@
-import { type Kysely, sql, type Transaction } from 'kysely'
+import { type Kysely, type RawBuilder, sql, type Transaction } from 'kysely'
 import type { Tables } from '../db/tables.js'
 import { joined } from '../db/transaction.js'
 import {
@@ -15,38 +15,44 @@ import type { Actor } from '../updates/audit.js'
 import { operatorActor } from './operator.js'
 import { Refusal } from './refusal.js'
 
-type StoredHeader = SealedSecret & HeaderPlace & { position: number }
+type StoredHeader = SealedSecret & HeaderPlace & { position: number; mask: Buffer }
 
-const storedHeaders = sql<StoredHeader>`
-  select position, name as "headerName", tool_id as "toolId", key_id as "keyId", nonce, ciphertext from tool_header`
+/** Reads sealed header values, of one tool or of all. */
+export async function sealedHeaders(db: Kysely<Tables>, which: RawBuilder<unknown>): Promise<StoredHeader[]> {
+  const { rows } = await sql<StoredHeader>`
+    select position, name as "headerName", tool_id as "toolId", key_id as "keyId", nonce, ciphertext, mask
+    from tool_header where ${which} order by tool_id, position`.execute(db)
+  return rows
+}
+
+/** Decrypts a value, or returns why it does not open. */
+export function opened(ring: KeyRing, header: StoredHeader): { value?: string; problem?: string } {
+  try {
+    return { value: decryptSecret(ring, header, header) }
+  } catch (error) {
+    if (error instanceof KeyMissing) return { problem: 'key_missing' }
+    if (error instanceof SecretCorrupt) return { problem: 'does_not_open' }
+    throw error
+  }
+}
 
 /**
  * Decrypts every stored secret. Returns those that cannot be decrypted, and the keys of the ring and of stored secrets with the number of
  * their values.
  */
 export async function keyStatus(db: Kysely<Tables>, ring: KeyRing) {
-  const { rows } = await sql<StoredHeader>`${storedHeaders} order by tool_id, position`.execute(db)
+  const headers = await sealedHeaders(db, sql`true`)
   const counts = new Map([...ring.keys.keys()].map(id => [id, 0]))
-  for (const { keyId } of rows) counts.set(keyId, (counts.get(keyId) ?? 0) + 1)
-  const findings = rows.flatMap(header => {
-    const [problem, { headerName, toolId, keyId: key }] = [problemOf(ring, header), header]
-    return problem === undefined ? [] : [{ place: `the header ${headerName} of tool ${toolId}`, key, problem }]
+  for (const { keyId } of headers) counts.set(keyId, (counts.get(keyId) ?? 0) + 1)
+  const findings = headers.flatMap(header => {
+    const { problem } = opened(ring, header)
+    const place = `the header ${header.headerName} of tool ${header.toolId}`
+    return problem === undefined ? [] : [{ place, key: header.keyId, problem }]
   })
   const keys = [...counts].map(([id, values]) => {
     return { id, in_ring: ring.keys.has(id), current: id === ring.currentId, values }
   })
-  return { current: ring.currentId, keys, values: rows.length, findings }
-}
-
-function problemOf(ring: KeyRing, header: StoredHeader): 'key_missing' | 'does_not_open' | undefined {
-  try {
-    decryptSecret(ring, header, header)
-    return undefined
-  } catch (error) {
-    if (error instanceof KeyMissing) return 'key_missing'
-    if (error instanceof SecretCorrupt) return 'does_not_open'
-    throw error
-  }
+  return { current: ring.currentId, keys, values: headers.length, findings }
 }
 
 /**
@@ -82,11 +88,11 @@ export async function rotateKeys(db: Kysely<Tables>, ring: KeyRing, actor: Actor
  */
 async function sealAnew(trx: Transaction<Tables>, ring: KeyRing, toolId: number): Promise<number | undefined> {
   await sql`select from tool where id = ${toolId} for no key update`.execute(trx)
-  const { rows: headers } = await sql<StoredHeader>`
-    ${storedHeaders} where tool_id = ${toolId} and key_id <> ${ring.currentId}`.execute(trx)
-  if (headers.some(header => problemOf(ring, header))) return undefined
-  for (const header of headers) {
-    const { nonce, ciphertext } = encryptSecret(ring, decryptSecret(ring, header, header), header)
+  const headers = await sealedHeaders(trx, sql`tool_id = ${toolId} and key_id <> ${ring.currentId}`)
+  const values = headers.map(header => ({ header, ...opened(ring, header) }))
+  for (const { header, value } of values) {
+    if (value === undefined) return undefined
+    const { nonce, ciphertext } = encryptSecret(ring, value, header)
     await sql`
       update tool_header set key_id = ${ring.currentId}, nonce = ${nonce}, ciphertext = ${ciphertext}
       where tool_id = ${toolId} and position = ${header.position}`.execute(trx)

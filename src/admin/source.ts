@@ -47,13 +47,6 @@ function reasonOf(error: unknown): string {
   return error instanceof Error && 'code' in error ? String(error.code) : String(error)
 }
 
-/** A text is neither JSON nor YAML. `faults` has the syntax faults, with lines from 1. */
-export class UnreadableText extends Refusal {
-  constructor(readonly faults: { line: number; msg: string }[]) {
-    super(`the text cannot be read: ${faults.map(({ line, msg }) => `line ${line}: ${msg}`).join('; ')}`)
-  }
-}
-
 const FAULTS_MAX = 20
 /** Warnings about parts that would be dropped. A secret that begins with "!" would be cut, for example. */
 const LOSING: ReadonlySet<string> = new Set(['TAG_RESOLVE_FAILED', 'BAD_DIRECTIVE', 'BAD_COLLECTION_TYPE'])
@@ -99,9 +92,9 @@ function parsed(text: string, uniqueKeys: boolean): Parsed {
   })
   const losses = document.warnings.filter(({ code }) => LOSING.has(code))
   const faults = [...document.errors, ...losses].map(({ code, pos: [offset] }) => {
-    return { line: counter.linePos(offset).line, msg: code.toLowerCase().replaceAll('_', ' ') }
+    return `line ${counter.linePos(offset).line}: ${code.toLowerCase().replaceAll('_', ' ')}`
   })
-  if (faults.length > 0) throw new UnreadableText(faults.slice(0, FAULTS_MAX))
+  if (faults.length > 0) throw new Refusal(`the text cannot be read: ${faults.slice(0, FAULTS_MAX).join('; ')}`)
   return { document, counter }
 }
 

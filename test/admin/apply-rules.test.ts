@@ -132,15 +132,19 @@ t.test('a name finds only a row of the owner whom the entry names, whoever gave 
   )
   const [admin, alice, manager] = ['admin@example.com', 'alice@example.com', 'gcurator@example.com']
   const refused: [document: object, loc: (string | number)[], said: RegExp][] = [
-    [{ agents: [{ name: 'Release notes' }] }, ['agents', 0, 'owner'], /^without an id an agent needs its owner/],
-    [{ agents: [{ name: 'Ownerless', owner: null }] }, ['agents', 0, 'owner'], /needs its owner/],
-    [{ tools: [{ name: 'crm' }] }, ['tools', 0, 'owner'], /^without an id a tool needs its owner/],
+    [{ agents: [{ name: 'Release notes' }] }, ['agents', 0, 'owner'], /^callers can rename agents: give the owner/],
+    [{ agents: [{ name: 'Ownerless', owner: null }] }, ['agents', 0, 'owner'], /give the owner/],
+    [{ tools: [{ name: 'crm' }] }, ['tools', 0, 'owner'], /^callers can rename tools: give the owner/],
     [{ agents: [{ id: 1, tools: ['crm'] }] }, ['agents', 0, 'tools', 0], /tool "crm" not found in this document/],
     [{ oauth_configs: [{ name: 'CRM login', owner: admin }] }, ['oauth_configs', 0, 'name'], /has another owner/],
     [{ oauth_configs: [{ name: 'CRM login' }] }, ['oauth_configs', 0, 'name'], /has another owner/],
     [{ labels: [{ id: 77, name: 'alpha' }] }, ['labels', 0, 'name'], /has the id 1: leave the id out/],
-    [{ labels: [{ name: 'a' }, { name: 'a' }] }, ['labels', 1, 'name'], /another entry has this name/],
-    [{ agents: [{ id: 1 }, { name: 'Release notes', owner: alice }] }, ['agents', 1], /is the same row as agents\[0\]/],
+    [{ labels: [{ name: 'a' }, { name: 'a' }] }, ['labels', 1], /another entry means the same row/],
+    [
+      { agents: [{ id: 1 }, { name: 'Release notes', owner: alice }] },
+      ['agents', 1],
+      /another entry means the same row/,
+    ],
   ]
   for (const [document, loc, msg] of refused)
     t.match(await faultsOf(document), [{ loc, msg }], JSON.stringify(document))

@@ -328,9 +328,6 @@ t.test('what export prints applies with an empty plan', async t => {
 })
 
 t.test('status tells the state, also without keys', async (t: Test) => {
-  t.match(await json('status'), { schema: { kind: 'current' } })
-  t.match((await agentctl(['status'])).stdout, /^rows +\d+ users, /m)
+  t.match(await json('status'), { schema: { kind: 'current' }, version: VERSION })
   t.equal((await agentctl(['status'], { env: { SECRET_KEYS: '' } })).status, 0)
-  const { counts } = await json('status')
-  t.equal(counts.audit_rows + counts.access_events, (await json('audit', 'list', '--limit', '10000')).length)
 })

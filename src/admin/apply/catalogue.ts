@@ -170,12 +170,16 @@ export class Catalogue {
     const matched = found.map(({ row, id = made.shift() ?? randomUUID(), ...match }) => {
       return { ...match, id, isNew: row === undefined }
     })
-    this.#requireDistinct(section, matched)
-    const known = new Set(matched.map(({ id }) => id))
+    const known = new Set<unknown>()
+    for (const { id, entry, name, loc } of matched) {
+      const key = entry.id ?? JSON.stringify([folded(section, name), entry.owner])
+      if (known.has(id) || known.has(key)) this.fault(loc, 'another entry means the same row', 'duplicate')
+      known.add(id).add(key)
+    }
     const unnamed = rows.filter(({ id }) => !known.has(id))
     const names = grouped(section, [...unnamed.filter(({ renamable }) => !renamable), ...matched])
     this.#lists.set(section, {
-      ...{ matched, unnamed, ids: new Set([...known, ...byId.keys()]) },
+      ...{ matched, unnamed, ids: new Set([...matched.map(({ id }) => id), ...byId.keys()]) },
       names: new Map([...names].map(([name, named]) => [name, named.map(({ id }) => id)])),
     })
   }
@@ -201,8 +205,8 @@ export class Catalogue {
     }
     const hasOwner = (entry.owner ?? null) !== null
     if (renamable && !hasOwner) {
-      const msg = `without an id an ${noun} needs its owner: callers can rename theirs, so the name alone finds none`
-      this.fault([...loc, 'owner'], msg.replace('an tool', 'a tool'), 'missing')
+      const msg = `callers can rename ${noun}s: give the owner, whose ${noun}s are found by name, or an id`
+      this.fault([...loc, 'owner'], msg, 'missing')
     }
     const owner = hasOwner ? this.#meant('users', entry.owner)[0] : null
     const [meant, ...others] = namesakes.filter(row => row.owner === owner)
@@ -210,22 +214,6 @@ export class Catalogue {
     if (meant === undefined && other && !renamable)
       isTaken(`${noun} ${other.id} of this name has another owner: give its id`)
     return meant
-  }
-
-  #requireDistinct(section: SectionName, matched: readonly Matched[]): void {
-    const { named, renamable } = TABLES[section]
-    const seen = new Map<Id, number>()
-    const hasId = new Map<string, boolean>()
-    for (const [index, { id, entry, name, loc }] of matched.entries()) {
-      const key = JSON.stringify([folded(section, name), renamable && entry.owner])
-      const bothHaveIds = entry.id !== undefined && hasId.get(key) === true
-      if (seen.has(id)) this.fault(loc, `is the same row as ${section}[${seen.get(id)}]`, 'duplicate')
-      else if (hasId.has(key) && !(renamable && bothHaveIds)) {
-        this.fault([...loc, named], 'another entry has this name: give both their ids, or other names', 'duplicate')
-      }
-      seen.set(id, index)
-      hasId.set(key, entry.id !== undefined)
-    }
   }
 
   /** Advances the sequences past the given ids of new rows, so that none is assigned twice. */
@@ -248,7 +236,11 @@ export class Catalogue {
 }
 
 /** The next ids of a sequence for entries without one, without the ids that other entries give. */
-async function newIds(db: Kysely<Tables>, table: string, found: readonly { id: Id | undefined; row: Row | undefined }[]): Promise<Id[]> {
+async function newIds(
+  db: Kysely<Tables>,
+  table: string,
+  found: readonly { id: unknown; row: unknown }[],
+): Promise<Id[]> {
   const fresh = found.filter(({ row }) => row === undefined)
   const given = new Set(fresh.map(({ id }) => id))
   if (!given.has(undefined)) return []

@@ -1,6 +1,6 @@
 import { resolve } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
-import type { Kysely } from 'kysely'
+import { type Kysely, sql } from 'kysely'
 import { OPERATOR, viewerWithValues } from '../../auth/viewer.js'
 import { anyOf, val } from '../../db/statements/queries.js'
 import type { Tables } from '../../db/tables.js'
@@ -11,8 +11,7 @@ import {
   type MethodRecord,
   originsOf,
 } from '../../definition/index.js'
-import { type Fault, InvalidRequest } from '../../errors.js'
-import { decryptSecret, KeyMissing, SecretCorrupt } from '../../secrets/cipher.js'
+import { type Fault, InvalidRequest, type Loc } from '../../errors.js'
 import type { KeyRing } from '../../secrets/key-ring.js'
 import { shownMask } from '../../secrets/mask.js'
 import { definitionText } from '../../tool/definition-cache.js'
@@ -24,6 +23,7 @@ import { changedFields, decideTool, type ToolDecision, type ToolUpdateFields } f
 import { type ToolState, toolState } from '../../tool/snapshot.js'
 import { sha256 } from '../../updates/audit.js'
 import type { ToolEntry } from '../document.js'
+import { opened, sealedHeaders } from '../keys.js'
 import { counted, Refusal } from '../refusal.js'
 import { readSource } from '../source.js'
 import { type Catalogue, type Decided, type Matched, type Outcome, type Plan, storeInOrder } from './catalogue.js'
@@ -34,7 +34,7 @@ export interface ToolSurroundings {
   ring: KeyRing
   /** The values of `${env:NAME}`. */
   env: Readonly<Record<string, string | undefined>>
-  /** The folder for relative paths in `definition_file`; without it that field is refused. */
+  /** The folder for relative paths in `definition_file`; by default the current one. */
   baseDir?: string
 }
 
@@ -65,7 +65,7 @@ export async function planTools(db: Kysely<Tables>, catalogue: Catalogue, around
     const before = state ?? blankTool(id)
     if (before.definition_hash !== null) before.definitionText = await definitionText(db, before.definition_hash)
     const given = await givenTool(db, match, catalogue, around, before)
-    const decision = decided(catalogue, match, () => decideAsOperator(before, given, around.ring))
+    const decision = decideAsOperator(before, given, around.ring, catalogue, match.loc)
     const fields = decision?.changes ?? []
     const action = state === undefined ? 'created' : fields.length > 0 ? 'changed' : 'unchanged'
     const outcome: Outcome = { section: 'tools', id, name: match.name, action, fields }
@@ -104,25 +104,26 @@ function blankTool(id: number): Before {
   return { ...BLANK_TOOL, id, headers: [] as unknown[] } as Before
 }
 
-/** Applies the rules of the API to the operator's request, also to built-in tools. Throws `InvalidRequest`. */
-function decideAsOperator(state: Before, { fields, columns, faults }: GivenTool, ring: KeyRing): ToolDecision {
+/** Applies the rules of the API to the operator's request, also to built-in tools. Faults are added to the catalogue, at `loc`. */
+function decideAsOperator(
+  state: Before,
+  { fields, columns, faults }: GivenTool,
+  ring: KeyRing,
+  catalogue: Catalogue,
+  loc: Loc,
+): ToolDecision | undefined {
   const editable = { ...state, in_code_tool_id: null, mcp_server_id: null, managed_as: 'all' as const }
   const origins = (text = '{}') => originsOf(JSON.parse(text))
   const beside = originsBeside({ origins: origins(fields.definition?.text) }, origins(state.definitionText))
   const references = { oauthConfigLinkable: true, oauthConfigName: null, ...beside }
-  const decision = decideTool(editable, { fields, definitionFaults: faults, ring }, references)
-  const { in_code_tool_id, mcp_server_id } = state
-  const content = { ...decision.content, in_code_tool_id, mcp_server_id, ...columns }
-  return { ...decision, content, changes: changedFields(state, content, decision.headers) }
-}
-
-/** Runs a decision, and adds its faults to the catalogue at the entry's place. */
-function decided(catalogue: Catalogue, { loc }: Matched, decide: () => ToolDecision): ToolDecision | undefined {
   try {
-    return decide()
+    const decision = decideTool(editable, { fields, definitionFaults: faults, ring }, references)
+    const { in_code_tool_id, mcp_server_id } = state
+    const content = { ...decision.content, in_code_tool_id, mcp_server_id, ...columns }
+    return { ...decision, content, changes: changedFields(state, content, decision.headers) }
   } catch (error) {
     if (!(error instanceof InvalidRequest)) throw error
-    const inDocument = (at: Fault['loc']) => (at[0] === 'body' ? [...loc, ...at.slice(1)] : at)
+    const inDocument = (at: Loc) => (at[0] === 'body' ? [...loc, ...at.slice(1)] : at)
     catalogue.faults.push(...error.faults.map(fault => ({ ...fault, loc: inDocument(fault.loc) })))
     return undefined
   }
@@ -194,10 +195,10 @@ async function givenHeaders(
 ) {
   const { custom_headers } = match.entry as ToolEntry // it passed the document's schema
   if (custom_headers === undefined) return undefined
-  const stored = before.headers.length > 0 ? await storedHeaders(db, before.id, ring) : []
+  const stored = before.headers.length > 0 ? await sealedHeaders(db, sql`tool_id = ${before.id}`) : []
   return custom_headers.map(({ key, value: written }, index) => {
     const loc = [...match.loc, 'custom_headers', index, 'value']
-    const own = stored.find(({ name }) => name.toLowerCase() === key.toLowerCase())
+    const own = stored.find(({ headerName }) => headerName.toLowerCase() === key.toLowerCase())
     if (written === undefined && own === undefined) {
       catalogue.fault(loc, 'no value of this header is stored: give one', 'missing')
     }
@@ -209,56 +210,35 @@ async function givenHeaders(
       if (!text) catalogue.fault(loc, `${name} ${lack}`, 'variable_missing')
       return text || 'unknown'
     })
-    const stays = own !== undefined && (value === undefined || value === own.value)
-    return { key, value: stays ? own.mask : (value ?? 'unknown') }
+    const stays = own !== undefined && (value === undefined || value === opened(ring, own).value)
+    return { key, value: stays ? shownMask(own.mask.toString('hex')) : (value ?? 'unknown') }
   })
 }
 
-/** The stored headers of a tool. A value that the ring cannot decrypt is undefined. */
-async function storedHeaders(db: Kysely<Tables>, toolId: number, ring: KeyRing) {
-  const rows = await db
-    .selectFrom('tool_header')
-    .select(['name', 'key_id as keyId', 'nonce', 'ciphertext', 'mask'])
-    .where('tool_id', '=', toolId)
-    .execute()
-  return rows.map(({ name, mask, ...sealed }) => {
-    const opened = () => {
-      try {
-        return decryptSecret(ring, sealed, { toolId, headerName: name })
-      } catch (error) {
-        if (error instanceof KeyMissing || error instanceof SecretCorrupt) return undefined
-        throw error
-      }
-    }
-    return { name, mask: shownMask(mask.toString('hex')), value: opened() }
-  })
+/** The definition in an entry or in its file, or the fault. */
+function definitionOf({ entry, isNew }: Matched, baseDir = '.'): { value?: unknown; msg?: string; type?: string } {
+  const { definition, definition_file: file, in_code_tool_id, mcp_server } = entry as ToolEntry
+  if (file === undefined) {
+    const lacks = definition === undefined && isNew && !in_code_tool_id && !mcp_server
+    return lacks ? { msg: 'a new custom tool needs a definition', type: 'missing' } : { value: definition }
+  }
+  if (definition !== undefined)
+    return { msg: 'definition and definition_file exclude each other', type: 'definition_twice' }
+  try {
+    return { value: readSource(resolve(baseDir, file)).value }
+  } catch (error) {
+    if (error instanceof Refusal) return { msg: error.message, type: 'definition_file' }
+    throw error
+  }
 }
 
 /** Adds the checked definition of an entry to `given`, or its faults. */
-function takeDefinition(
-  given: GivenTool,
-  { entry, isNew, loc }: Matched,
-  around: ToolSurroundings,
-  before: Before,
-): void {
-  const { definition, definition_file: file, custom_headers, in_code_tool_id, mcp_server } = entry as ToolEntry
-  const at = [...loc, file === undefined ? 'definition' : 'definition_file']
-  const note = (msg: string, type: string) => void given.faults.push({ loc: at, msg, type })
-  if (file !== undefined && definition !== undefined)
-    return note('definition and definition_file exclude each other', 'definition_twice')
-  if (file !== undefined && around.baseDir === undefined)
-    return note('a file can be named only in a document that is one', 'definition_file')
-  let value: unknown = definition
-  try {
-    if (file !== undefined) value = readSource(resolve(around.baseDir ?? '', file)).value
-  } catch (error) {
-    if (!(error instanceof Refusal)) throw error
-    return note(error.message, 'definition_file')
-  }
-  if (value === undefined) {
-    if (isNew && !in_code_tool_id && !mcp_server) note('a new custom tool needs a definition', 'missing')
-    return
-  }
+function takeDefinition(given: GivenTool, match: Matched, { baseDir }: ToolSurroundings, before: Before): void {
+  const { definition_file: file, custom_headers } = match.entry as ToolEntry
+  const at = [...match.loc, file === undefined ? 'definition' : 'definition_file']
+  const { value, msg, type = '' } = definitionOf(match, baseDir)
+  if (msg !== undefined) given.faults.push({ loc: at, msg, type })
+  if (value === undefined) return
   const { definitionText: stored, definition_hash: hash } = before
   if (hash !== null && stored !== undefined && isDeepStrictEqual(JSON.parse(stored), value)) {
     given.fields.definition = { text: stored, hash } // it keeps its text and is not judged again
@@ -266,8 +246,9 @@ function takeDefinition(
   }
   const headerNames = custom_headers?.map(({ key }) => key) ?? before.headers.map(({ name }) => name)
   const checked = checkDefinition(value, { headerNames, at })
-  if (!checked.ok) return void given.faults.push(...checked.faults)
-  const text = JSON.stringify(value)
-  given.fields.definition = { text, hash: sha256(text) }
-  Object.assign(given, { methods: checked.methods, warnings: checked.warnings.length })
+  if (checked.ok) {
+    const text = JSON.stringify(value)
+    given.fields.definition = { text, hash: sha256(text) }
+    Object.assign(given, { methods: checked.methods, warnings: checked.warnings.length })
+  } else given.faults.push(...checked.faults)
 }

@@ -64,7 +64,8 @@ export function valueIn({ entry, loc }: Matched, field: string, catalogue: Catal
   const found = given.map((item, index) => {
     const at = [...loc, word, index]
     // Of a document set, users and groups are references; of an agent they are shares.
-    if (key === undefined || !Object.hasOwn(Object(item), key)) return [catalogue.resolve(section, item, at), undefined] as const
+    if (key === undefined || !Object.hasOwn(Object(item), key))
+      return [catalogue.resolve(section, item, at), undefined] as const
     const { [key]: named, ...rest } = item
     const id = catalogue.resolve(section, named, [...at, key])
     return [id, { id, ...(isShare && { level: 'viewer' }), ...rest }] as const

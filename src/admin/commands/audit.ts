@@ -2,7 +2,7 @@ import { type Command, Option } from 'commander'
 import { type AuditFilter, LISTED_KINDS, type ListedChange, listAudit } from '../audit-list.js'
 import { verifyAudit } from '../audit-verification.js'
 import { counted, EXIT } from '../refusal.js'
-import { type Call, type CommandLine, dateTime, wholeNumber } from './command.js'
+import { type CommandLine, dateTime, wholeNumber } from './command.js'
 
 export function addAuditCommands(program: Command, line: CommandLine): void {
   const audit = program.command('audit').description('The audit trail.')
@@ -22,7 +22,10 @@ export function addAuditCommands(program: Command, line: CommandLine): void {
     )
 }
 
-async function listCommand(call: Call, { limit, ...filter }: AuditFilter & { limit: number }): Promise<undefined> {
+async function listCommand(
+  call: CommandLine,
+  { limit, ...filter }: AuditFilter & { limit: number },
+): Promise<undefined> {
   // One extra row shows that there are more.
   const rows = await listAudit(await call.db(), { ...filter, limit: limit + 1 })
   call.list(rows.slice(0, limit), {
@@ -58,7 +61,7 @@ function beginning(value: unknown): string {
   return text.length <= SHOWN_CHARACTERS ? text : `${text.slice(0, SHOWN_CHARACTERS)}...`
 }
 
-async function verifyCommand(call: Call): Promise<number> {
+async function verifyCommand(call: CommandLine): Promise<number> {
   const result = await verifyAudit(await call.db())
   call.answer(result, () => {
     for (const { problem, msg, version, kind, subject } of result.findings) {

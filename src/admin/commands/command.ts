@@ -9,9 +9,9 @@ import { unusableKeys } from '../../secrets/stored-keys.js'
 import type { Actor } from '../../updates/audit.js'
 import { parseDateTime } from '../../validation/vocabulary.js'
 import { VERSION } from '../../version.js'
+import { jsonText } from '../document-text.js'
 import { operatorActor } from '../operator.js'
 import { EXIT, Refusal } from '../refusal.js'
-import { jsonText } from '../document-text.js'
 import { type Cell, harmless, harmlessLines, tableLines } from '../terminal.js'
 
 /** The command line is invalid. */
@@ -35,12 +35,19 @@ export function nameOf(command: Command): string {
 
 export type Environment = Readonly<Record<string, string | undefined>>
 
-/** Commands that share an environment and an output. */
+/** A command such as a migration or an audit verification may take minutes. */
+const PATIENCE = { STATEMENT_TIMEOUT_MS: '600000' }
+
+/** One command line, with its environment, output and database. */
 export class CommandLine {
-  /** The exit status of the command that was run. */
+  /** The exit status of the command. */
   status: number = EXIT.ok
   /** True once the database has answered: if it is lost later, a change may be stored. */
   connected = false
+  #command: Command | undefined
+  #actor: Actor | undefined
+  #config: Config | undefined
+  #opened: Promise<OpenedDatabase> | undefined
 
   constructor(
     readonly env: Environment,
@@ -55,39 +62,19 @@ export class CommandLine {
     parent: Command,
     usage: string,
     example: string,
-    run: (call: Call, options: Options, ...args: Arguments) => Promise<number | undefined>,
+    run: (call: CommandLine, options: Options, ...args: Arguments) => Promise<number | undefined>,
   ): Command {
     const command = parent.command(usage)
     command.addHelpText('after', `\nExample:\n  agentctl ${nameOf(command)} ${example}`.trimEnd())
     return command.action(async () => {
-      const call = new Call(command, this)
+      this.#command = command
       try {
         const args = command.processedArgs as Arguments // their types follow from `usage` and its parsers
-        this.status = (await run(call, command.opts<Options>(), ...args)) ?? EXIT.ok
+        this.status = (await run(this, command.opts<Options>(), ...args)) ?? EXIT.ok
       } finally {
-        await call.close()
+        await (await this.#opened?.catch(() => undefined))?.close()
       }
     })
-  }
-}
-
-/** A command such as a migration or an audit verification may take minutes. */
-const PATIENCE = { STATEMENT_TIMEOUT_MS: '600000' }
-
-/** One call of a command, with its output and database. */
-export class Call {
-  #actor: Actor | undefined
-  #config: Config | undefined
-  #opened: Promise<OpenedDatabase> | undefined
-  readonly env: Environment
-  readonly output: Output
-
-  constructor(
-    readonly command: Command,
-    readonly line: CommandLine,
-  ) {
-    this.env = line.env
-    this.output = line.output
   }
 
   /** The configuration, read on first use. Throws `InvalidConfiguration`. */
@@ -99,16 +86,16 @@ export class Call {
 
   /** The author of this command for the audit trail: its name with the given options, without their values. */
   get actor(): Actor {
-    const given = this.command.options.filter(
-      option => this.command.getOptionValueSource(option.attributeName()) === 'cli',
-    )
-    const words = [nameOf(this.command), ...given.map(option => `--${option.name()}`)]
+    const command = this.#command
+    const isGiven = (name: string) => command?.getOptionValueSource(name) === 'cli'
+    const given = command?.options.filter(option => isGiven(option.attributeName())) ?? []
+    const words = [command && nameOf(command), ...given.map(option => `--${option.name()}`)]
     this.#actor ??= operatorActor(`agentctl ${words.join(' ')}`)
     return this.#actor
   }
 
   get json(): boolean {
-    return this.command.opts<{ json?: boolean }>().json === true
+    return this.#command?.opts<{ json?: boolean }>().json === true
   }
 
   /** Prints one line. Control characters, including newlines, are escaped. */
@@ -155,7 +142,7 @@ export class Call {
   async rawDatabase(): Promise<OpenedDatabase & { schema: Exclude<SchemaState, { kind: 'ahead' }> }> {
     const opened = await this.#open()
     const schema = await schemaState(opened.database.db, VERSION)
-    this.line.connected = true
+    this.connected = true
     if (schema.kind === 'ahead')
       throw new NotConfigured(`the schema needs at least version ${schema.oldestProgram} of this program: update it`)
     return { ...opened, schema }
@@ -188,12 +175,6 @@ export class Call {
     throw new Refusal(
       `the key ring lacks the right keys of stored secrets, ${keys.join(', ')}: ${remedy}; see agentctl keys status`,
     )
-  }
-
-  /** Closes the database if it was opened. */
-  async close(): Promise<void> {
-    const opened = await this.#opened?.catch(() => undefined)
-    await opened?.close()
   }
 }
 

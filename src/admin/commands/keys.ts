@@ -2,7 +2,7 @@ import type { Command } from 'commander'
 import { generateKey } from '../../secrets/key-ring.js'
 import { keyStatus, rotateKeys } from '../keys.js'
 import { counted, EXIT } from '../refusal.js'
-import type { Call, CommandLine } from './command.js'
+import type { CommandLine } from './command.js'
 
 export function addKeyCommands(program: Command, line: CommandLine): void {
   const keys = program.command('keys').description('Keys that encrypt stored secrets.')
@@ -28,12 +28,12 @@ export function addKeyCommands(program: Command, line: CommandLine): void {
     )
 }
 
-async function generateCommand(call: Call): Promise<undefined> {
+async function generateCommand(call: CommandLine): Promise<undefined> {
   const key = generateKey()
   return call.answer({ key }, key)
 }
 
-async function statusCommand(call: Call): Promise<number> {
+async function statusCommand(call: CommandLine): Promise<number> {
   const status = await keyStatus(await call.db(), await call.ring())
   const { values, findings } = status
   call.answer(status, () => {
@@ -51,7 +51,7 @@ async function statusCommand(call: Call): Promise<number> {
   return findings.length > 0 ? EXIT.findings : EXIT.ok
 }
 
-async function rotateCommand(call: Call): Promise<number> {
+async function rotateCommand(call: CommandLine): Promise<number> {
   const ring = await call.ring()
   const rotation = await rotateKeys(await call.db(), ring, call.actor)
   const { values, tools, left_tools: left } = rotation

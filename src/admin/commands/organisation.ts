@@ -8,7 +8,7 @@ import { jsonText, yamlText } from '../document-text.js'
 import { exportOrganisation } from '../export.js'
 import { counted, EXIT, InvalidDocument, placeText } from '../refusal.js'
 import { readGivenSource } from '../source.js'
-import { type Call, type CommandLine, UsageError } from './command.js'
+import { type CommandLine, UsageError } from './command.js'
 
 export function addOrganisationCommands(program: Command, line: CommandLine): void {
   line
@@ -37,15 +37,15 @@ interface ApplyCommandOptions {
   plan?: boolean
 }
 
-async function applyCommand(call: Call, options: ApplyCommandOptions, file: string): Promise<number> {
+async function applyCommand(call: CommandLine, options: ApplyCommandOptions, file: string): Promise<number> {
   const { yes = false, prune = false, plan = false } = options
   if (yes && !prune) throw new UsageError('--yes goes together with --prune')
   if (prune && !yes && !plan) throw new UsageError('--prune removes rows: see which with --plan, then give --yes')
   const source = await readGivenSource(file)
-  const around = { env: call.env, ...(file !== '-' && { baseDir: dirname(resolve(file)) }) }
   try {
     const ring = await call.rightRing()
-    const given = { ...around, plan, prune, ring, actor: call.actor }
+    const { env, actor } = call
+    const given = { env, plan, prune, ring, actor, baseDir: dirname(resolve(file)) }
     const report = await applyOrganisation(await call.database(), source.value, given)
     const counts = countOutcomes(report)
     call.answer({ ...report, counts }, () => printReport(call, report))
@@ -64,7 +64,7 @@ async function applyCommand(call: Call, options: ApplyCommandOptions, file: stri
 
 const SIGN = { created: '+', changed: '~', unchanged: ' ', removed: '-', kept: '!' } as const
 
-function printReport(call: Call, report: ApplyReport): void {
+function printReport(call: CommandLine, report: ApplyReport): void {
   const shown = report.outcomes.filter(({ action }) => action !== 'unchanged')
   if (shown.length > 0) call.print('+ created  ~ changed  - removed  ! kept as it is used')
   for (const outcome of shown) printOutcome(call, outcome)
@@ -73,7 +73,7 @@ function printReport(call: Call, report: ApplyReport): void {
 }
 
 /** Prints one outcome: a line with its sign, then each field with its old and new value. */
-function printOutcome(call: Call, outcome: Outcome): void {
+function printOutcome(call: CommandLine, outcome: Outcome): void {
   const { section, id, name, action, fields, reason, impact = [], notes = [] } = outcome
   const row = section === 'users' ? [section, name] : [section, id, name]
   call.print(`${SIGN[action]} ${row.join(' ')}${reason ? `: ${reason}` : ''}`)
@@ -97,7 +97,7 @@ function changeText({ from, to }: Change, isNew: boolean): string | string[] {
   return lost.length + gained.length > 0 ? [...lost, ...gained] : ['(in another order)']
 }
 
-async function exportCommand(call: Call): Promise<undefined> {
+async function exportCommand(call: CommandLine): Promise<undefined> {
   const document = await exportOrganisation(await call.db())
   call.output.print(call.json ? jsonText(document) : yamlText(document))
 }

@@ -5,7 +5,7 @@ import { EMAIL_LENGTH_MAX } from '../document.js'
 import { eraseUser, planErasure } from '../erasure.js'
 import { createUser, deactivateUser, listUsers } from '../people.js'
 import { counted, EXIT } from '../refusal.js'
-import { type Call, type CommandLine, UsageError } from './command.js'
+import { type CommandLine, UsageError } from './command.js'
 
 export function addPeopleCommands(program: Command, line: CommandLine): void {
   const user = program.command('user').description('People and service accounts.')
@@ -53,7 +53,7 @@ interface CreateOptions {
   permission?: Permission[]
 }
 
-async function createCommand(call: Call, options: CreateOptions, given: string): Promise<undefined> {
+async function createCommand(call: CommandLine, options: CreateOptions, given: string): Promise<undefined> {
   const email = checkedEmail(given)
   const kind = options.serviceAccount ? 'service_account' : 'person'
   const user = { email, kind, permissions: options.permission ?? [] } as const
@@ -61,7 +61,7 @@ async function createCommand(call: Call, options: CreateOptions, given: string):
   call.answer({ id, email, kind }, `created ${email} (${id}); a token: agentctl token create --for ${email}`)
 }
 
-async function listCommand(call: Call): Promise<undefined> {
+async function listCommand(call: CommandLine): Promise<undefined> {
   call.list(await listUsers(await call.db()), {
     EMAIL: one => one.email,
     KIND: one => one.kind,
@@ -71,14 +71,14 @@ async function listCommand(call: Call): Promise<undefined> {
   })
 }
 
-async function deactivateCommand(call: Call, _: object, email: string): Promise<undefined> {
+async function deactivateCommand(call: CommandLine, _: object, email: string): Promise<undefined> {
   const changed = await deactivateUser(await call.db(), email, call.actor)
   const said = changed ? `${email} is inactive` : `nothing changed: ${email} is inactive already`
   call.answer({ email, active: false, changed }, said)
 }
 
 async function eraseCommand(
-  call: Call,
+  call: CommandLine,
   { yes = false, plan = false }: { yes?: boolean; plan?: boolean },
   name: string,
 ) {

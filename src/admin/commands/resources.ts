@@ -6,7 +6,7 @@ import { changeAsOperator } from '../../updates/engine.js'
 import { lockUser } from '../people.js'
 import { Refusal } from '../refusal.js'
 import { REFERENCE, resourceId } from '../resources.js'
-import type { Call, CommandLine } from './command.js'
+import type { CommandLine } from './command.js'
 
 export function addAgentCommands(program: Command, line: CommandLine): void {
   const agent = program.command('agent').description('Agents: apply and the HTTP operations change the rest of them.')
@@ -16,7 +16,7 @@ export function addAgentCommands(program: Command, line: CommandLine): void {
     .requiredOption('--to <EMAIL>', 'the new owner')
 }
 
-async function ownerCommand(call: Call, { to }: { to: string }, name: string): Promise<undefined> {
+async function ownerCommand(call: CommandLine, { to }: { to: string }, name: string): Promise<undefined> {
   const database = await call.database()
   const id = await resourceId(database.db, 'persona', name)
   const { version, changes } = await inTransaction(database, { rollback: false }, async trx => {

@@ -1,13 +1,12 @@
 import type { Command } from 'commander'
-import { type Kysely, sql } from 'kysely'
+import { sql } from 'kysely'
 import { describeServer } from '../../db/connection/read-server.js'
-import { MIGRATIONS, migrate, type SchemaState, schemaAdvice } from '../../db/migrate.js'
-import type { Tables } from '../../db/tables.js'
+import { MIGRATIONS, migrate, schemaAdvice } from '../../db/migrate.js'
 import { VERSION } from '../../version.js'
 import { createUser, firstAdministrator, keepingAdministrator } from '../people.js'
 import { counted, EXIT, Refusal } from '../refusal.js'
 import { createToken } from '../tokens.js'
-import type { Call, CommandLine } from './command.js'
+import type { CommandLine } from './command.js'
 import { checkedEmail } from './people.js'
 
 export function addSetupCommands(program: Command, line: CommandLine): void {
@@ -22,12 +21,10 @@ export function addSetupCommands(program: Command, line: CommandLine): void {
     .add(program, 'migrate', '--plan', migrateCommand)
     .description('Brings the schema of the database up to date.\nForward only; several processes may run it at once.')
     .option('--plan', 'only name the migrations and what they lock; exit status 2 where there are some')
-  line
-    .add(program, 'status', '--json', statusCommand)
-    .description('Shows the version, the state of the schema and counts.')
+  line.add(program, 'status', '--json', statusCommand).description('Shows the version and the state of the schema.')
 }
 
-async function initCommand(call: Call, _: object, given: string): Promise<undefined> {
+async function initCommand(call: CommandLine, _: object, given: string): Promise<undefined> {
   const email = checkedEmail(given)
   // Report a missing key ring before anything is created.
   await call.ring()
@@ -50,11 +47,11 @@ async function initCommand(call: Call, _: object, given: string): Promise<undefi
 }
 
 /** Reports on standard error what a migration waits for. */
-function waiting(call: Call): { onWait(sentence: string): void } {
+function waiting(call: CommandLine): { onWait(sentence: string): void } {
   return { onWait: sentence => call.remark(sentence) }
 }
 
-async function migrateCommand(call: Call, { plan }: { plan?: boolean }): Promise<number> {
+async function migrateCommand(call: CommandLine, { plan }: { plan?: boolean }): Promise<number> {
   const { database, schema } = await call.rawDatabase()
   const pendingNames = schema.kind === 'behind' ? schema.pending : []
   const names = plan ? pendingNames : await migrate(database, waiting(call))
@@ -67,39 +64,17 @@ async function migrateCommand(call: Call, { plan }: { plan?: boolean }): Promise
   return plan && names.length > 0 ? EXIT.differs : EXIT.ok
 }
 
-async function statusCommand(call: Call): Promise<undefined> {
+async function statusCommand(call: CommandLine): Promise<undefined> {
   const { description, database, schema } = await call.rawDatabase()
-  const { db } = database
-  // The tables can be counted only if the schema is current.
-  const counts = schema.kind === 'current' ? await countRows(db) : undefined
   const { rows } = await sql<{ size: string; read_only: boolean }>`
     select pg_size_pretty(pg_database_size(current_database())) as size,
-      current_setting('transaction_read_only') = 'on' as read_only`.execute(db)
+      current_setting('transaction_read_only') = 'on' as read_only`.execute(database.db)
   const server = database.server ? describeServer(database.server) : null
-  const status = { version: VERSION, schema, server, ...rows[0], ...(counts && { counts }) }
-  call.answer(status, () => {
-    const { version, size, read_only } = status
-    call.print(`version   ${version}`)
+  const { size, read_only } = rows[0] ?? {}
+  call.answer({ version: VERSION, schema, server, size, read_only }, () => {
+    call.print(`version   ${VERSION}`)
     call.print(`database  ${description}: ${server}, ${size}${read_only ? ', read only' : ''}`)
-    call.print(`schema    ${schemaText(schema)}`)
-    const counted = Object.entries(counts ?? {}).map(([what, count]) => `${count} ${what.replace('_', ' ')}`)
-    if (counts) call.print(`rows      ${counted.join(', ')}`)
+    const { lack, command } = schema.kind === 'behind' ? schemaAdvice(schema) : {}
+    call.print(`schema    ${lack === undefined ? schema.kind : `behind: ${lack}: run ${command}`}`)
   })
-}
-
-function schemaText(schema: SchemaState): string {
-  if (schema.kind !== 'behind') return schema.kind
-  const { lack, command } = schemaAdvice(schema)
-  return `behind: ${lack}: run ${command}`
-}
-
-async function countRows(db: Kysely<Tables>): Promise<Record<string, number> | undefined> {
-  const { rows } = await sql<{ counts: Record<string, number> }>`
-    select json_build_object(
-      'users', (select count(*) from user_account where active), 'groups', (select count(*) from user_group),
-      'agents', (select count(*) from persona where not deleted), 'tools', (select count(*) from tool),
-      'tokens', (select count(*) from token where revoked_at is null and coalesce(expires_at > clock_timestamp(), true)),
-      'audit_rows', (select count(*) from audit), 'access_events', (select count(*) from access_event)) as counts
-    `.execute(db)
-  return rows[0]?.counts
 }

@@ -3,7 +3,7 @@ import { PERMISSIONS } from '../../auth/caller.js'
 import type { Permission } from '../../db/tables.js'
 import { REFERENCE, resourceId } from '../resources.js'
 import { createToken, type IssuedToken, listTokens, revokeToken, rotateToken } from '../tokens.js'
-import { type Call, type CommandLine, collected, durationS, UsageError, wholeNumber } from './command.js'
+import { type CommandLine, collected, durationS, UsageError, wholeNumber } from './command.js'
 import { permissions } from './people.js'
 
 export function addTokenCommands(program: Command, line: CommandLine): void {
@@ -45,7 +45,7 @@ interface CreateOptions {
   requireIfMatch?: boolean
 }
 
-async function createCommand(call: Call, options: CreateOptions): Promise<undefined> {
+async function createCommand(call: CommandLine, options: CreateOptions): Promise<undefined> {
   const { expires, never, readOnly, scope = [], agent = [], tool = [] } = options
   if (expires !== undefined && never) throw new UsageError('--expires and --never exclude each other')
   const db = await call.db()
@@ -60,7 +60,7 @@ async function createCommand(call: Call, options: CreateOptions): Promise<undefi
   show(call, await createToken(db, request, call.actor))
 }
 
-async function listCommand(call: Call, options: { for?: string }): Promise<undefined> {
+async function listCommand(call: CommandLine, options: { for?: string }): Promise<undefined> {
   call.list(await listTokens(await call.db(), options.for), {
     ID: token => token.id,
     USER: token => token.email,
@@ -72,7 +72,7 @@ async function listCommand(call: Call, options: { for?: string }): Promise<undef
   })
 }
 
-async function revokeCommand(call: Call, _: object, id: number): Promise<undefined> {
+async function revokeCommand(call: CommandLine, _: object, id: number): Promise<undefined> {
   const revoked = await revokeToken(await call.db(), id, call.actor)
   call.answer({ id, revoked }, revoked ? `revoked token ${id}` : `token ${id} was revoked before`)
 }
@@ -81,11 +81,15 @@ function overlapS(text: string): number {
   return text === '0' ? 0 : durationS(text)
 }
 
-async function rotateCommand(call: Call, { overlap = 86_400 }: { overlap?: number }, id: number): Promise<undefined> {
+async function rotateCommand(
+  call: CommandLine,
+  { overlap = 86_400 }: { overlap?: number },
+  id: number,
+): Promise<undefined> {
   show(call, await rotateToken(await call.db(), id, overlap, call.actor))
 }
 
-function show(call: Call, issued: IssuedToken): void {
+function show(call: CommandLine, issued: IssuedToken): void {
   call.answer(issued, () => {
     call.print(issued.token)
     call.remark(`token ${issued.id}, expires ${issued.expires_at ?? 'never'}; it is shown only now`)

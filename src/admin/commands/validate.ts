@@ -5,7 +5,7 @@ import { jsonText, yamlText } from '../document-text.js'
 import { counted, EXIT, placeText } from '../refusal.js'
 import { readGivenSource } from '../source.js'
 import { tableLines } from '../terminal.js'
-import { type Call, type CommandLine, UsageError } from './command.js'
+import { type CommandLine, UsageError } from './command.js'
 
 export function addValidateCommand(program: Command, line: CommandLine): void {
   line
@@ -20,7 +20,7 @@ export function addValidateCommand(program: Command, line: CommandLine): void {
 }
 
 async function validateCommand(
-  call: Call,
+  call: CommandLine,
   { complete, server }: { complete?: boolean; server?: string },
   file: string,
 ): Promise<number> {
