@@ -1,13 +1,12 @@
 import { randomUUID } from 'node:crypto'
 import { type Kysely, type RawBuilder, sql, type Transaction } from 'kysely'
-import { OPERATOR } from '../../auth/viewer.js'
 import type { Tables } from '../../db/tables.js'
 import type { Fault, Loc } from '../../errors.js'
 import type { AccessKind } from '../../updates/access-events.js'
 import type { Actor, Change } from '../../updates/audit.js'
+import { changeAsOperator } from '../../updates/engine.js'
 import { insertBlank } from '../../updates/new-row.js'
 import type { ResourceTypes, VersionedResource } from '../../updates/resource.js'
-import { lockState, storeDecision } from '../../updates/write.js'
 import { canonicalUuid } from '../../validation/vocabulary.js'
 import type { OrganisationDocument, SectionName } from '../document.js'
 import { Refusal } from '../refusal.js'
@@ -291,8 +290,10 @@ export async function storeInOrder<T extends ResourceTypes>(
   for (const { id, version, decide } of [...changed].sort((a, b) => a.id - b.id)) {
     const isNew = version === undefined
     if (isNew && !(await insertBlank(trx, creation, id, null))) throw refusal(`another ${noun} got the id ${id}`)
-    const state = await lockState(trx, isNew ? creation : resource, id, OPERATOR)
-    if (state === undefined || !(isNew || state.version === version)) throw refusal(`${noun} ${id} was changed`)
-    await storeDecision(trx, isNew ? creation : resource, state, decide(state), actor)
+    const decideNow = (state: T['State']) => {
+      if (!isNew && state.version !== version) throw refusal(`${noun} ${id} was changed`)
+      return decide(state)
+    }
+    await changeAsOperator(trx, isNew ? creation : resource, id, decideNow, actor)
   }
 }

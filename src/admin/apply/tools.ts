@@ -119,8 +119,8 @@ function decideAsOperator(
   try {
     const decision = decideTool(editable, { fields, definitionFaults: faults, ring }, references)
     const { in_code_tool_id, mcp_server_id } = state
-    const content = { ...decision.content, in_code_tool_id, mcp_server_id, ...columns }
-    return { ...decision, content, changes: changedFields(state, content, decision.headers) }
+    const after = { ...decision.after, in_code_tool_id, mcp_server_id, ...columns }
+    return { ...decision, after, changes: changedFields(state, after, decision.headers) }
   } catch (error) {
     if (!(error instanceof InvalidRequest)) throw error
     const inDocument = (at: Loc) => (at[0] === 'body' ? [...loc, ...at.slice(1)] : at)
