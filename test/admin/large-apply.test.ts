@@ -17,7 +17,14 @@ const AGENTS = 120
 
 /** Agents whose description says which round this is. */
 function round(description: string) {
-  return { version: 1, agents: Array.from({ length: AGENTS }, (_, index) => ({ name: `crowd ${index}`, description })) }
+  return {
+    version: 1,
+    agents: Array.from({ length: AGENTS }, (_, index) => ({
+      name: `crowd ${index}`,
+      owner: 'alice@example.com',
+      description,
+    })),
+  }
 }
 
 const stored = async (description: string) =>

@@ -300,7 +300,7 @@ t.test('a plan has the words of documents, emails and names, and whole values', 
     version: 1,
     agents: [
       {
-        ...{ id: 11, owner: 'bob@example.com', system_prompt: 'Two\nlines', tools: ['SearchTool'] },
+        ...{ id: 11, owner: 'bob@example.com', system_prompt: 'Two\nlines', tools: [11] },
         users: [{ email: 'carol@example.com', level: 'editor' }],
       },
     ],
@@ -313,7 +313,7 @@ t.test('a plan has the words of documents, emails and names, and whole values', 
   for (const line of [
     /^ {4}owner: "alice@example.com" -> "bob@example.com"$/m,
     /^ {4}system_prompt: ".*" -> "Two\\nlines"$/m,
-    /^ {4}tools:\n(?: {6}- .*\n)* {6}\+ SearchTool$/m,
+    /^ {4}tools:\n(?: {6}- .*\n)* {6}\+ cur_tool$/m,
     /^ {4}users:\n {6}- {"email":"bob@example.com","level":"viewer"}\n[\s\S]* {6}\+ {"email":"carol@example.com","level":"editor"}$/m,
     /^ {4}members:\n(?: {6}- \S+@example.com\n)* {6}\+ perf@example.com$/m,
     /^ {4}definition:\n(?: {6}.*\n)* {6}.*other/m,

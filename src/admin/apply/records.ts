@@ -106,7 +106,7 @@ async function readRecords(db: Kysely<Tables>, section: Section): Promise<Map<Id
 /** The entries of one list of a document. */
 export async function readSection(db: Kysely<Tables>, section: Section, refer: Refer): Promise<object[]> {
   const records = [...(await readRecords(db, section)).values()]
-  return records.map(({ name, ...record }) => entryInWords({ ...record, ...(name !== null && { name }) }, refer))
+  return records.map(({ name, ...others }) => entryInWords({ ...others, ...(name != null && { name }) }, refer))
 }
 
 /** Plans the changes of a list without versions. Faults are added to the catalogue. */
