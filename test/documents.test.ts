@@ -53,13 +53,7 @@ const OPTIONS_OF_OTHERS = ['--ignore-scripts']
 
 /** Names that an example makes up. */
 const TERRAFORM = ['custom_headers_wo', 'custom_headers_wo_version'] // arguments of the published provider
-const MADE_UP = [
-  'AGENTS_CRM_KEY',
-  'DATABSE_URL',
-  'transfer_encoding',
-  'content_length',
-  ...TERRAFORM,
-]
+const MADE_UP = ['AGENTS_CRM_KEY', 'DATABSE_URL', 'transfer_encoding', 'content_length', ...TERRAFORM]
 
 /** Each occurrence of `pattern` in code, as `document: what`, that `exists` denies. */
 function missing(

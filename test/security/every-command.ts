@@ -48,7 +48,10 @@ function documents(file: File, plant: () => string): Line[] {
     file({ version: 1, tools: [{ id: 10, name: 'items', custom_headers: headers, ...rest }] })
   const one = () => ({ key: 'X-Applied', value: plant() })
   const given = document([one(), { key: 'X-Other', value: plant() }])
-  const created = file({ version: 1, tools: [{ name: 'Planted', definition: DEFINITION, custom_headers: [one()] }] })
+  const created = file({
+    version: 1,
+    tools: [{ id: 990, name: 'Planted', definition: DEFINITION, custom_headers: [one()] }],
+  })
   const filledIn = document([{ key: 'X-Applied', value: `Bearer \${env:AGENTS_PLANTED}` }])
   const faulty = [
     document([one(), one()]),
@@ -104,7 +107,7 @@ function tools(file: File): Line[] {
   return written({
     [`validate ${definition}`]: 0,
     [`validate ${definition} --complete`]: 0,
-    [`validate ${definition} --as-functions`]: 0,
+    [`validate ${definition} --json`]: 0,
   })
 }
 

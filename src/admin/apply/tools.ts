@@ -240,14 +240,14 @@ function takeDefinition(given: GivenTool, match: Matched, { baseDir }: ToolSurro
   if (msg !== undefined) given.faults.push({ loc: at, msg, type })
   if (value === undefined) return
   const { definitionText: stored, definition_hash: hash } = before
-  if (hash !== null && stored !== undefined && isDeepStrictEqual(JSON.parse(stored), value)) {
+  const text = JSON.stringify(value)
+  if (hash !== null && stored !== undefined && JSON.stringify(JSON.parse(stored)) === text) {
     given.fields.definition = { text: stored, hash } // it keeps its text and is not judged again
     return
   }
   const headerNames = custom_headers?.map(({ key }) => key) ?? before.headers.map(({ name }) => name)
   const checked = checkDefinition(value, { headerNames, at })
   if (checked.ok) {
-    const text = JSON.stringify(value)
     given.fields.definition = { text, hash: sha256(text) }
     Object.assign(given, { methods: checked.methods, warnings: checked.warnings.length })
   } else given.faults.push(...checked.faults)
