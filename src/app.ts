@@ -25,8 +25,7 @@ import { RestoreRequest } from './http/resource-routes.js'
 import { registerRequestValidation } from './http/validation.js'
 import type { Lifecycle } from './lifecycle.js'
 import { bodyTurns, workBounds } from './limits/semaphore.js'
-import { isInner } from './mcp/inner.js'
-import { registerMcp } from './mcp/serve-mcp.js'
+import { isInner, registerMcp } from './mcp/serve-mcp.js'
 import { registerCreatePersona } from './persona/create-persona.js'
 import { registerDeletePersona } from './persona/delete-persona.js'
 import { releaseTool } from './persona/life.js'
@@ -34,16 +33,12 @@ import { registerReadPersona, registerReadPersonaHistory, registerReadPersonas }
 import { registerRestorePersona } from './persona/restore-persona.js'
 import { personaComponents } from './persona/schema.js'
 import { registerUpdatePersona } from './persona/update-persona.js'
-import { registerTodayPages } from './today/pages.js'
 import { registerToday } from './today/routes.js'
-import { registerCreateTool } from './tool/create-tool.js'
-import { registerDeleteTool } from './tool/delete-tool.js'
 import { registerReadTool, registerReadToolHistory, registerReadTools } from './tool/read-tool.js'
-import { registerRestoreTool } from './tool/restore-tool.js'
 import { toolComponents } from './tool/schema.js'
-import { registerUpdateTool } from './tool/update-tool.js'
 import { registerValidateTool } from './tool/validate-tool.js'
 import { BodyWorkers, WORKERS_MAX } from './tool/worker/pool.js'
+import { registerCreateTool, registerDeleteTool, registerRestoreTool, registerUpdateTool } from './tool/write-tool.js'
 
 /** The most open client connections. Further ones are closed without an answer. */
 const CONNECTIONS_MAX = 5_000
@@ -111,7 +106,6 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     registerDocs(pages, document)
     registerReadPage(pages)
     registerProbes(pages, service)
-    registerTodayPages(pages)
   })
 
   await app.register(async operations => {

@@ -107,10 +107,10 @@ export class Forbidden extends Refused {
 
 /** A group manager must not manage this tool (DECISIONS section 6). `reason` must not name resources that they cannot see. */
 export class ToolOutOfScope extends Forbidden {
-  constructor(reason = '') {
+  constructor() {
     super(
       'A group manager may update a tool that they own, or one that somebody else attached to an agent shared with a ' +
-        `group they manage and that is on no agent outside their groups. ${reason}`.trimEnd(),
+        'group they manage and that is on no agent outside their groups.',
       'manage:actions',
     )
   }

@@ -99,12 +99,14 @@ export function restorerOf<Kind extends ResourceKind>(
   return { ...asked, kind, id, fields: { version: isInt4(version) ? version : 0 }, key: used }
 }
 
-/** The answers of a read: the record, or another view of it. */
-export function readOneResponses(shown: readonly TSchema[], title: 'agent' | 'tool') {
-  const [one, ...others] = shown.map(reference)
-  const shownAs = others.length === 0 ? one : { anyOf: [one, ...others] }
+/** The answers of a read. */
+export function readOneResponses(record: TSchema, title: 'agent' | 'tool') {
   return readResponses(
-    { ...shownAs, description: `The ${title} as it is now, or as \`version\` says.`, headers: readOneHeaders },
+    {
+      ...reference(record),
+      description: `The ${title} as it is now, or as \`version\` says.`,
+      headers: readOneHeaders,
+    },
     readOneHeaders,
     `The ${title} is still what the caller has.`,
     [400, 401, 403, 404, 409, 410, 429, 500, 503],

@@ -1,12 +1,16 @@
-import { isIP } from 'node:net'
+import type { IncomingMessage } from 'node:http'
 import type { Server } from '@modelcontextprotocol/server'
+import { type Static, Type } from '@sinclair/typebox'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
+import inject from 'light-my-request'
 import { admits } from '../auth/hook.js'
-import { type Fault, Forbidden, type Loc } from '../errors.js'
-import { type Answer, type Body, faulty, refusal } from './answers.js'
-import { askWithin } from './inner.js'
-import { idOf, readMessage } from './message.js'
-import { type Ask, OPERATIONS } from './operations.js'
+import { type Fault, Forbidden, InvalidRequest, Refused } from '../errors.js'
+import { JSON_BOUNDS } from '../http/body.js'
+import { clientAddressOf } from '../http/request.js'
+import { bodyCheck } from '../validation/body-check.js'
+import { parseJsonBody } from '../validation/json-body.js'
+import { enumeration, freeForm, text } from '../validation/vocabulary.js'
+import { type Ask, type Body, faultsInWords, OPERATIONS, refusal } from './operations.js'
 
 type McpOptions = { version: string; origins: readonly string[]; toolBodyBytes: number }
 
@@ -41,21 +45,41 @@ export function registerMcp(app: FastifyInstance, { version, origins, toolBodyBy
         bodyLimit: toolBodyBytes,
         config: { policy: { permission: 'basic', asksWithin: true } },
         schema: { hide: true, operationId: 'mcp' },
-        onRequest: async request => requireOrigin(request, origins),
+        onRequest: async ({ headers: { origin } }) => {
+          if (origin !== undefined && !origins.includes(origin))
+            throw new Forbidden('Pages of this origin may not call: see CORS_ORIGINS.')
+        },
       },
       async (request, reply) => {
-        const message = readMessage(request.body as Buffer | undefined, bytesMax) // of the parser above
+        const message = readMessage((request.body as Buffer | undefined) ?? Buffer.alloc(0), bytesMax) // of the parser above
         sdk ??= import('@modelcontextprotocol/server')
         const loaded = await sdk
-        const server = () =>
-          serveTools(new loaded.Server({ name: 'agents', version }, SERVES), request, app, message.forbidden)
-        const response = await answer(loaded, server, request, message.value)
+        const server = () => serveTools(new loaded.Server({ name: 'agents', version }, SERVES), request, app)
+        const response = await answer(loaded, server, request, message)
         reply.code(response.status).type(response.headers.get('content-type') ?? 'application/json')
-        const text = await response.text()
-        return reply.send(text === '' ? undefined : text)
+        return reply.send((await response.text()) || undefined)
       },
     )
   })
+}
+
+/** What of a message the protocol's package answers without its id. */
+const Message = Type.Object({
+  jsonrpc: enumeration(['2.0']),
+  method: text(),
+  params: Type.Optional(Type.Object({ name: Type.Optional(text()), arguments: Type.Optional(freeForm()) })),
+})
+const checkMessage = bodyCheck(Message)
+const BOUNDS = { ...JSON_BOUNDS.tool, nodesMax: JSON_BOUNDS.persona.nodesMax }
+
+function readMessage(bytes: Buffer, bytesMax: number): Static<typeof Message> {
+  if (bytes.length > bytesMax) {
+    const message = `The message has ${bytes.length} bytes, and at most ${bytesMax} are taken here. Larger definitions go to the HTTP API.`
+    throw new Refused('PAYLOAD_TOO_LARGE', message)
+  }
+  const verdict = checkMessage(parseJsonBody(bytes, BOUNDS), { mask: undefined, strict: false })
+  if ('faults' in verdict) throw new InvalidRequest(verdict.faults)
+  return verdict.value as Static<typeof Message> // it passed this schema
 }
 
 /** The protocol's own answer to a message, in JSON also for clients of earlier versions that take a stream. */
@@ -79,23 +103,33 @@ async function answer(sdk: Sdk, server: () => Server, { headers }: FastifyReques
   return await transport.handleRequest(received, { parsedBody: message })
 }
 
+/** The id of a message that is refused; null if it has none, or if it is no JSON. Without it in the answer, a client ends its session. */
+function idOf(body: unknown): string | number | null {
+  try {
+    const { id } = JSON.parse(String(body)) as { id?: unknown } // of another value than an object undefined, or it throws
+    return typeof id === 'string' || typeof id === 'number' ? id : null
+  } catch {
+    return null
+  }
+}
+
 /** A refusal of this service as an answer of the protocol. `data` is what the HTTP API answers. */
 function inProtocol(id: string | number | null, status: number, body: Body): string {
   const { detail } = body
-  const isInvalid = Array.isArray(detail)
-  const [message] = isInvalid ? faulty(detail as Fault[]) : [String(detail)] // of a 422
-  const code = isInvalid ? -32_602 : -32_000
-  return JSON.stringify({ jsonrpc: '2.0', id, error: { code, message, data: { status, ...body } } })
+  const error = Array.isArray(detail) // of a 422
+    ? { code: -32_602, message: faultsInWords(detail as Fault[]) }
+    : { code: -32_000, message: String(detail) }
+  return JSON.stringify({ jsonrpc: '2.0', id, error: { ...error, data: { status, ...body } } })
 }
 
-function serveTools(server: Server, request: FastifyRequest, app: FastifyInstance, forbidden: Loc[]): Server {
+function serveTools(server: Server, request: FastifyRequest, app: FastifyInstance): Server {
   const tools = OPERATIONS.filter(({ policy }) => admits(policy, request.caller)).map(({ tool }) => tool)
   server.setRequestHandler('tools/list', () => ({ tools }))
   server.setRequestHandler('tools/call', async ({ params: { name, arguments: args } }) => {
     const operation = OPERATIONS.find(({ tool }) => tool.name === name)
     if (!operation) throw Object.assign(new Error(`There is no tool ${name.slice(0, 100)}.`), { code: -32_602 })
     try {
-      return await operation.call(askFor(app, request), args, forbidden)
+      return await operation.call(askFor(app, request), args)
     } catch (error) {
       request.log.error({ err: error }, 'a tool of MCP failed')
       return refusal(`Something went wrong here. The log has the cause under the request id ${request.id}.`)
@@ -104,36 +138,37 @@ function serveTools(server: Server, request: FastifyRequest, app: FastifyInstanc
   return server
 }
 
+/** The requests that the application sends itself. No client can make one: they come from no socket. */
+const inner = new WeakSet<object>()
+
+/** True if a request is part of another one that is in work: it counts against no bound a second time. */
+export function isInner(raw: IncomingMessage): boolean {
+  return inner.has(raw)
+}
+
+/** Headers of the request outside that the one inside has, too. */
+const KEPT = ['authorization', 'x-onyx-authorization', 'traceparent'] as const
+
+/** Sends the application requests of the same caller, without a socket: all hooks and checks of a route run. */
 function askFor(app: FastifyInstance, outer: FastifyRequest): Ask {
-  return async (method, url, { body, headers } = {}): Promise<Answer> => {
+  const remoteAddress = clientAddressOf(outer)
+  const kept = KEPT.flatMap(name => (outer.headers[name] === undefined ? [] : [[name, String(outer.headers[name])]]))
+  const dispatch: Parameters<typeof inject>[0] = (request, response) => {
+    inner.add(request)
+    app.routing(request, response)
+  }
+  return async (method, url, { body, headers: own } = {}) => {
+    const headers = { ...Object.fromEntries(kept), 'x-request-id': outer.id, ...own }
     const sent = body && { payload: JSON.stringify(body), headers: { ...headers, 'content-type': 'application/json' } }
-    const response = await askWithin(app, outer, { method, url, ...sent })
+    const response = await inject(dispatch, { method, url, headers, remoteAddress, ...sent })
     const { etag, link, warning } = response.headers
     const next = /[?&](?:after|before)=(\d+)>; rel="next"$/.exec(String(link))?.[1]
     const isLarge = response.rawPayload.length > ANSWER_BYTES_MAX
-    const text = isLarge ? JSON.stringify({ detail: 'It has more than 2 MiB: read it over HTTP.' }) : response.payload
     return {
       status: isLarge ? 413 : response.statusCode,
-      body: text === '' ? null : (JSON.parse(text) as Body), // our own answers
-      warnings: warningsIn(String(warning ?? '')),
+      text: isLarge ? '{"detail":"It has more than 2 MiB: read it over HTTP."}' : response.payload,
       etag: etag === undefined ? undefined : String(etag),
-      next: next === undefined ? undefined : Number(next),
+      more: { ...(next && { next: Number(next) }), ...(warning && { warnings: String(warning) }) },
     }
   }
-}
-
-/** The texts of a `Warning` header: `199 - "text"`, several with commas between. */
-function warningsIn(header: string): string[] {
-  return [...header.matchAll(/"((?:[^"\\]|\\.)*)"/g)].map(([, text = '']) => text.replaceAll(/\\(.)/g, '$1'))
-}
-
-/**
- * Refuses calls of pages of other origins. A name can be made to lead here from any page, so pages under a name are listed in
- * `CORS_ORIGINS`; an address, or `localhost`, leads where it says.
- */
-function requireOrigin({ headers: { origin, host } }: FastifyRequest, origins: readonly string[]): void {
-  if (origin === undefined || origins.includes(origin)) return
-  const { hostname, host: own } = URL.canParse(origin) ? new URL(origin) : { hostname: '', host: '' }
-  const isAddress = hostname === 'localhost' || isIP(hostname.replace(/^\[|\]$/g, '')) !== 0
-  if (!isAddress || own !== host) throw new Forbidden('Pages of this origin may not call: see CORS_ORIGINS.')
 }

@@ -36,7 +36,7 @@ export function registerReadPersona(app: FastifyInstance, { database, ...limits 
         params: Type.Object({ persona_id: pathId() }),
         querystring: Type.Object({ version: PastVersion }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
-        response: readOneResponses([PersonaRecord], 'agent'),
+        response: readOneResponses(PersonaRecord, 'agent'),
       },
     },
     async (request, reply) => {

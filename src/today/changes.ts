@@ -10,8 +10,9 @@ import { JSON_TYPE } from '../http/answer.js'
 import { DryRun } from '../http/parameters.js'
 import { UpdateHeaders, updaterOf } from '../http/resource-routes.js'
 import { addWarnings, unknownFieldWarnings } from '../http/warnings.js'
+import type { PersonaContent } from '../persona/fields.js'
 import { personaResource } from '../persona/resource.js'
-import { decidePersona, decisionFor, NO_REFERENCES, requireEditable } from '../persona/rules.js'
+import { decisionFor, requireEditable } from '../persona/rules.js'
 import { PERSONA_LOOKUP } from '../persona/state.js'
 import { toolResource } from '../tool/resource.js'
 import { requireManageable } from '../tool/rules.js'
@@ -52,21 +53,12 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
   })
   patch('/admin/persona/:persona_id/listed', AGENT, Type.Object({ is_listed: flag() }), async (request, _, body) => {
     const { persona_id: id = 0 } = request.params as { persona_id?: number }
-    await together(request, personaResource, [id], (state, { caller }) => {
-      requireEditable(state, caller) // the root's update has no field for this
-      return decisionFor(state, { ...state, is_visible: body.is_listed })
-    })
-    return null
+    return await agentsTogether(request, [id], () => ({ is_visible: body.is_listed })) // the root's update has no field for this
   })
   const Priorities = Type.Object({ display_priority_map: freeForm() })
   patch('/admin/agents/display-priorities', AGENTS, Priorities, async (request, _, { display_priority_map: map }) => {
     requirePriorities(map)
-    await together(request, personaResource, Object.keys(map).map(Number), (state, asked) => {
-      const fields = { display_priority: map[state.id] as number }
-      const own = { ...asked, kind: 'persona' as const, id: state.id, fields, masked: true, key: null }
-      return decidePersona(state, own, NO_REFERENCES)
-    })
-    return null
+    return await agentsTogether(request, Object.keys(map).map(Number), id => ({ display_priority: map[id] as number }))
   })
   const Status = Type.Object({ tool_ids: ids(), enabled: flag() })
   patch('/admin/tool/status', TOOLS, Status, async (request, _, { tool_ids, enabled }) => {
@@ -74,8 +66,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     await together(request, toolResource, named, state => {
       requireManageable(state)
       const changes = state.enabled === enabled ? [] : [{ field: 'enabled', from: state.enabled, to: enabled }]
-      const rest = { definition: null, headers: null, linksOauthConfig: false, needsOrigins: false, notes: [] }
-      return { after: { ...state, enabled }, changes, ...rest }
+      return { after: { ...state, enabled }, changes, definition: null, headers: null, notes: [] }
     })
     return { updated_count: named.length, tool_ids: named }
   })
@@ -107,33 +98,51 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     return await update.call(today, Object.assign(request, { query, body: Object.fromEntries(given) }), reply)
   }
 
+  async function agentsTogether(
+    request: FastifyRequest,
+    ids: readonly number[],
+    fieldsOf: (id: number) => Partial<PersonaContent>,
+  ): Promise<null> {
+    await together(request, personaResource, ids, (state, caller) => {
+      requireEditable(state, caller)
+      return decisionFor(state, { ...state, ...fieldsOf(state.id) })
+    })
+    return null
+  }
+
   /** Changes several of a kind in one transaction, under the locks of all: each that changes gets a version and an audit row. */
   async function together<T extends ResourceTypes>(
     request: FastifyRequest,
     resource: VersionedResource<T>,
     ids: readonly number[],
-    decide: (state: T['State'], asked: ReturnType<typeof updaterOf> & { caller: Caller }) => T['Decision'],
+    decide: (state: T['State'], caller: Caller) => T['Decision'],
   ): Promise<void> {
     const { kind } = resource
-    const [code, title] = NOT_FOUND[kind]
-    const asked = updaterOf(request, request.query as { dry_run?: boolean }, request.headers as object, options)
-    requireNoPromise(request, asked)
-    const inOrder = ids.toSorted((a, b) => a - b)
+    const { query, headers } = request
+    const { dryRun, actor, preconditionRequired, caller } = updaterOf(
+      request,
+      query as { dry_run?: boolean },
+      {},
+      options,
+    )
+    const sent = ['if-match', 'if-none-match', 'idempotency-key'].filter(name => headers[name] !== undefined)
+    if (sent.length > 0) throw new InvalidRequest(sent.map(name => fault('extra_forbidden', ['header', name])))
+    if (preconditionRequired || caller.token.requiresIfMatch)
+      throw new Refused('PRECONDITION_REQUIRED', 'This address takes no If-Match, which is demanded here.')
     const attempt = () =>
-      inTransaction(options.database, { rollback: asked.dryRun }, async trx => {
+      inTransaction(options.database, { rollback: dryRun }, async trx => {
         const caller = await request.callerNow(trx)
         const viewer = viewerParameters(caller)
         const bound = kind === 'persona' ? visibleAgents(caller.token) : visibleTools(caller.token)
-        for (const id of inOrder) {
-          // One after the other: a caller without the right to the first of them locks no other.
-          const missing = new Refused(code, `No ${title} ${id} exists. Nothing was changed.`)
-          if (!isInt4(id) || bound?.includes(id) === false) throw missing
+        // One after the other: a caller without the right to the first of them locks no other.
+        for (const id of ids.toSorted((a, b) => a - b)) {
+          if (!isInt4(id) || bound?.includes(id) === false) throw missing(kind, id)
           const decideSeen = (state: T['State']) => {
-            if (!resource.isVisible(state, caller)) throw missing
-            return decide(state, { ...asked, caller })
+            if (!resource.isVisible(state, caller)) throw missing(kind, id)
+            return decide(state, caller)
           }
-          await changeAsOperator(trx, resource, id, decideSeen, asked.actor, viewer).catch(error => {
-            throw error instanceof ResourceNotFound ? missing : error
+          await changeAsOperator(trx, resource, id, decideSeen, actor, viewer).catch(error => {
+            throw error instanceof ResourceNotFound ? missing(kind, id) : error
           })
         }
       })
@@ -141,14 +150,10 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
   }
 }
 
-const NOT_FOUND = { persona: ['PERSONA_NOT_FOUND', 'agent'], tool: ['NOT_FOUND', 'tool'] } as const
-
-/** Refuses headers that promise something of one resource: a tag, and a key, which finds the answer of the first request. */
-function requireNoPromise({ headers }: FastifyRequest, asked: ReturnType<typeof updaterOf>): void {
-  const sent = ['if-match', 'if-none-match', 'idempotency-key'].filter(name => headers[name] !== undefined)
-  if (sent.length > 0) throw new InvalidRequest(sent.map(name => fault('extra_forbidden', ['header', name])))
-  if (asked.preconditionRequired || asked.caller.token.requiresIfMatch)
-    throw new Refused('PRECONDITION_REQUIRED', 'This address takes no If-Match, which is demanded here.')
+function missing(kind: 'persona' | 'tool', id: number): Refused {
+  const [code, title] =
+    kind === 'persona' ? (['PERSONA_NOT_FOUND', 'agent'] as const) : (['NOT_FOUND', 'tool'] as const)
+  return new Refused(code, `No ${title} ${id} exists. Nothing was changed.`)
 }
 
 function requirePriorities(map: Readonly<Record<string, unknown>>): void {

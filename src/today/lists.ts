@@ -1,10 +1,10 @@
 import { type Static, Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import { sql, type Transaction } from 'kysely'
-import { managesTool, personaAccess } from '../auth/access.js'
+import { personaAccess } from '../auth/access.js'
 import { type Caller, isAdmin, visibleAgents, visibleTools } from '../auth/caller.js'
 import { viewerParameters, viewerWithValues } from '../auth/viewer.js'
-import { anyOf, arrayOf, lit, named, on } from '../db/statements/queries.js'
+import { anyOf } from '../db/statements/queries.js'
 import type { Tables } from '../db/tables.js'
 import { InvalidRequest } from '../errors.js'
 import { answerTagged, JSON_TYPE } from '../http/answer.js'
@@ -14,12 +14,12 @@ import { addWarnings } from '../http/warnings.js'
 import { renderPersona } from '../persona/snapshot.js'
 import { personaState } from '../persona/state.js'
 import { definitionsOf } from '../tool/definition-cache.js'
-import { renderTool, shownTools, snapshotBytes } from '../tool/snapshot.js'
+import { renderTool, type ShownTool, shownTools } from '../tool/snapshot.js'
 import { inOneSnapshot } from '../updates/read.js'
 import type { OperationOptions } from '../updates/resource.js'
 import { contentTag } from '../updates/tag.js'
 import { queryFlag } from '../validation/parameters.js'
-import { newerMembers, readShares } from './records.js'
+import { newerMembers, readShares, withMembers } from './records.js'
 
 /* Whole lists of full records, which today's clients read in one piece. */
 
@@ -27,8 +27,6 @@ const RECORDS_MAX = 1_000
 
 /** What a list has: what the caller may edit, custom tools. */
 type Asked = Partial<Record<'editable' | 'custom', boolean>>
-/** A record, and about how many bytes its texts take. */
-type Found = { id: number; bytes: number }
 
 const AdminQuery = Type.Object({ get_editable: queryFlag('true'), include_deleted: queryFlag('ignored') })
 const DELETED_LEFT_OUT = 'include_deleted is ignored: deleted agents are in no list'
@@ -50,8 +48,10 @@ export function registerLists(today: FastifyInstance, options: OperationOptions)
     app.get(path, { exposeHeadRoute: true, config, schema }, async ({ caller, headers, query }, reply) => {
       const { get_editable: editable = true, include_deleted: deleted } = query as Static<typeof AdminQuery>
       if (deleted) addWarnings(reply, [DELETED_LEFT_OUT])
-      const read = () => wholeList(resource, caller, asked ?? { editable }, options)
-      const text = await options.bounds.expensive(String(caller.token.id), read)
+      const whole = resource === 'persona' ? wholeAgents : wholeTools
+      const read = () =>
+        inOneSnapshot(options.database, trx => whole(trx, caller, asked ?? { editable }, options.snapshotBytesMax))
+      const text = `[${(await options.bounds.expensive(String(caller.token.id), read)).join()}]`
       return answerTagged(reply, contentTag(text), text, headers['if-none-match'])
     })
   }
@@ -63,84 +63,69 @@ export function registerLists(today: FastifyInstance, options: OperationOptions)
   })
 }
 
-/** Reads the agents or tools that the caller sees in one snapshot of the database. Throws `InvalidRequest` for too many. */
-async function wholeList(kind: 'persona' | 'tool', caller: Caller, asked: Asked, options: OperationOptions) {
-  const viewer = viewerWithValues(viewerParameters(caller))
-  return await inOneSnapshot(options.database, async trx => {
-    const found = kind === 'persona' ? await foundAgents(trx, caller, asked) : await foundTools(trx, caller, asked)
-    requireRoom(kind, found, options.snapshotBytesMax)
-    const ids = idsOf(found)
-    if (kind === 'tool') {
-      const { rows: tools } = await trx.executeQuery(shownTools(ids, viewer).compile())
-      const definitions = await definitionsOf(
-        trx,
-        tools.map(tool => tool.definition_hash),
-      )
-      return `[${tools.map(tool => renderTool(tool, definitions.of(tool))).join()}]`
-    }
-    // Which tools the caller manages is found once, and not for each agent again.
-    const each = anyOf(ids)
-    const attached = selectFrom('persona_tool as l').select('l.tool_id').distinct().where('l.persona_id', '=', each)
-    const isManaged = managesTool(viewer, arrayOf(attached))
-    const managed = trx.selectFrom('tool as t').select('t.id').where(isManaged).execute()
-    const manager = { ...viewer, managesAll: lit(true), tools: idsOf(await managed) }
-    const state = personaState(manager).as('state')
-    const rows = await trx.selectFrom('persona as p').select(state).where('p.id', '=', each).orderBy('p.id').execute()
-    const agents = rows.map(({ state }) => state)
-    const definitions = await definitionsOf(
-      trx,
-      agents.flatMap(({ related }) => related.tool_ids.map(tool => tool.definition_hash)),
-    )
-    const shown = agents.map(agent => JSON.parse(renderPersona(agent, { of: () => 'null' })))
-    const shares = await readShares(trx, shown)
-    const records = agents.map((agent, index) => {
-      const more = JSON.stringify(newerMembers(shown[index], shares))
-      return `${renderPersona(agent, definitions, true).slice(0, -1)},${more.slice(1)}`
-    })
-    return `[${records.join()}]`
-  })
-}
+const TOOL_BYTES = sql<number>`
+  octet_length(t::text) + coalesce((select size_bytes from tool_definition d where d.hash = t.definition_hash), 0)`
+const AGENT_BYTES = sql<number>`
+  octet_length(p::text) + coalesce((
+    select sum(d.size_bytes) from persona_tool l join tool t on t.id = l.tool_id join tool_definition d on d.hash = t.definition_hash
+    where l.persona_id = p.id), 0)::integer`
 
-const { cast, fn, selectFrom, val } = on<{ p: 'persona' }>()
-const idsOf = (rows: readonly { id: number }[]) => cast<number[]>(val(rows.map(({ id }) => id)), sql.raw('integer[]'))
-const toolBytes = selectFrom('persona_tool as l')
-  .innerJoin('tool as t', 't.id', 'l.tool_id')
-  .leftJoin('tool_definition as d', 'd.hash', 't.definition_hash')
-  .whereRef('l.persona_id', '=', 'p.id')
-  .select(fn.coalesce(fn.sum<number>(snapshotBytes), lit(0)).as('bytes'))
-
-async function foundAgents(trx: Transaction<Tables>, caller: Caller, { editable }: Asked): Promise<Found[]> {
-  const ids = visibleAgents(caller.token)
-  const access = personaAccess(cast(val(caller.userId), 'uuid'))
-  const levels = ['owner', 'editor', ...(editable ? [] : ['viewer' as const])] as const
-  return await trx
-    .selectFrom('persona as p')
-    .select(eb => ['p.id', eb(sql<number>`octet_length(p::text)`, '+', toolBytes).as('bytes')])
-    .$if(ids !== null, query => query.where('p.id', 'in', ids ?? []))
-    .where(({ not }) => not('p.deleted'))
-    .$if(!isAdmin(caller), query => query.where(access, 'in', levels))
-    .orderBy('p.id')
-    .limit(RECORDS_MAX + 1)
-    .execute()
-}
-
-async function foundTools(trx: Transaction<Tables>, { token }: Caller, { custom }: Asked): Promise<Found[]> {
-  const ids = visibleTools(token)
-  return await trx
+async function wholeTools(trx: Transaction<Tables>, caller: Caller, { custom }: Asked, bytesMax: number) {
+  const bound = visibleTools(caller.token)
+  const found = trx
     .selectFrom('tool as t')
-    .leftJoin('tool_definition as d', 'd.hash', 't.definition_hash')
-    .select(['t.id', named(snapshotBytes, 'bytes')])
-    .$if(ids !== null, query => query.where('t.id', 'in', ids ?? []))
+    .select(['t.id', TOOL_BYTES.as('bytes')])
+    .$if(bound !== null, query => query.where('t.id', 'in', [0, ...(bound ?? [])]))
     .$if(custom === true, query => query.where('t.in_code_tool_id', 'is', null).where('t.mcp_server_id', 'is', null))
-    .orderBy('t.id')
-    .limit(RECORDS_MAX + 1)
-    .execute()
+  const ids = idsOf('tool', await found.limit(RECORDS_MAX + 1).execute(), bytesMax)
+  const { rows: tools } = await trx.executeQuery(shownTools(ids, viewerOf(caller)).compile())
+  const definitions = await definitionsOf(trx, tools.map(hashOf))
+  return tools.map(tool => renderTool(tool, definitions.of(tool)))
 }
 
-function requireRoom(kind: 'persona' | 'tool', found: readonly Found[], bytesMax: number): void {
-  const bytes = found.reduce((sum, one) => sum + Number(one.bytes), 0)
+async function wholeAgents(trx: Transaction<Tables>, caller: Caller, { editable }: Asked, bytesMax: number) {
+  const bound = visibleAgents(caller.token)
+  const access = personaAccess(sql<string>`${caller.userId}::uuid`)
+  const levels = ['owner', 'editor', ...(editable ? [] : ['viewer' as const])] as const
+  const found = trx
+    .selectFrom('persona as p')
+    .select(['p.id', AGENT_BYTES.as('bytes')])
+    .$if(bound !== null, query => query.where('p.id', 'in', [0, ...(bound ?? [])]))
+    .where('p.deleted', '=', false)
+    .$if(!isAdmin(caller), query => query.where(access, 'in', levels))
+  const ids = idsOf('persona', await found.limit(RECORDS_MAX + 1).execute(), bytesMax)
+  const state = personaState(viewerOf(caller)).as('state')
+  const rows = await trx
+    .selectFrom('persona as p')
+    .select(state)
+    .where('p.id', '=', anyOf(ids))
+    .orderBy('p.id')
+    .execute()
+  const agents = rows.map(({ state }) => state)
+  const definitions = await definitionsOf(
+    trx,
+    agents.flatMap(({ related }) => related.tool_ids.map(hashOf)),
+  )
+  const shown = agents.map(agent => JSON.parse(renderPersona(agent, { of: () => 'null' })))
+  const shares = await readShares(trx, shown)
+  return agents.map((agent, index) =>
+    withMembers(renderPersona(agent, definitions, true), newerMembers(shown[index], shares)),
+  )
+}
+
+function viewerOf(caller: Caller) {
+  return viewerWithValues(viewerParameters(caller))
+}
+
+function hashOf(tool: ShownTool): string | null {
+  return tool.definition_hash
+}
+
+/** SQL: the ids of records that fit into one answer by their number and their bytes. Throws `InvalidRequest` if they do not. */
+function idsOf(kind: 'persona' | 'tool', found: readonly { id: number; bytes: number }[], bytesMax: number) {
+  const bytes = found.reduce((sum, one) => sum + one.bytes, 0)
   const isLong = found.length > RECORDS_MAX
-  if (!isLong && bytes <= bytesMax) return
+  if (!isLong && bytes <= bytesMax) return sql<number[]>`${found.map(({ id }) => id)}::integer[]`
   const type = isLong ? 'list_too_long' : 'snapshot_too_large'
   const what = isLong ? `has more than ${RECORDS_MAX} records` : `takes ${bytes} bytes, more than ${bytesMax}`
   throw new InvalidRequest([{ loc: ['path'], msg: `The list ${what}: read its pages at /${kind}?limit=100`, type }])

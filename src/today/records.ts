@@ -58,3 +58,8 @@ function sourcesOf({ document_sets, user_file_ids }: Shown): string[] {
   ])
   return [...new Set(user_file_ids.length > 0 ? [...sources, 'user_file'] : sources)]
 }
+
+/** The JSON text of a record with more members at its end. Its bytes stay: definitions keep their numbers. */
+export function withMembers(record: string, members: object): string {
+  return `${record.slice(0, -1)},${JSON.stringify(members).slice(1)}`
+}

@@ -2,24 +2,21 @@ import type { FastifyInstance, FastifyRequest, RouteHandlerMethod } from 'fastif
 import { withRetries } from '../db/connection/retry.js'
 import type { Database } from '../db/database.js'
 import { unavailableFor } from '../db/unavailable.js'
-import { NotAuthenticated, Unavailable } from '../errors.js'
+import { Unavailable } from '../errors.js'
 import { handleError } from '../http/error-handler.js'
-import { registerReadMe } from '../http/read-me.js'
 import { registerCreatePersona } from '../persona/create-persona.js'
 import { registerDeletePersona } from '../persona/delete-persona.js'
 import { releaseTool } from '../persona/life.js'
 import { registerReadPersona } from '../persona/read-persona.js'
 import { PersonaUpsertRequest } from '../persona/schema.js'
 import { registerUpdatePersona } from '../persona/update-persona.js'
-import { registerCreateTool } from '../tool/create-tool.js'
-import { registerDeleteTool } from '../tool/delete-tool.js'
 import { registerReadTool } from '../tool/read-tool.js'
-import { registerUpdateTool, type ToolOptions } from '../tool/update-tool.js'
 import { registerValidateTool } from '../tool/validate-tool.js'
+import { registerCreateTool, registerDeleteTool, registerUpdateTool, type ToolOptions } from '../tool/write-tool.js'
 import { registerChanges } from './changes.js'
 import { inNewerNames, NewerPersonaRequest, rootRequest } from './forms.js'
 import { registerLists } from './lists.js'
-import { newerMembers, readShares } from './records.js'
+import { newerMembers, readShares, withMembers } from './records.js'
 
 /* The newer API of the published product (DECISIONS section 14), mapped to this service's operations. */
 
@@ -29,7 +26,6 @@ const PREFIX = '/api'
 export function registerToday(app: FastifyInstance, options: ToolOptions): void {
   const register = async (today: FastifyInstance) => {
     const handlers = registerNewerForm(today, options.database)
-    registerReadMe(today, options.database)
     registerReadPersona(today, options)
     registerUpdatePersona(today, { ...options, isToday: true })
     registerCreatePersona(today, { ...options, isToday: true })
@@ -48,7 +44,6 @@ export function registerToday(app: FastifyInstance, options: ToolOptions): void 
 /** Makes the root's operations that follow take and answer the newer form, outside the document. Answers their handlers by operation. */
 function registerNewerForm(today: FastifyInstance, database: Database): ReadonlyMap<string, RouteHandlerMethod> {
   const handlers = new Map<string, RouteHandlerMethod>()
-  today.addHook('onRequest', requireOneToken)
   today.addHook('onRoute', route => {
     const { schema, config, handler } = route
     if (schema === undefined || config?.policy === undefined) return
@@ -82,7 +77,7 @@ function registerNewerForm(today: FastifyInstance, database: Database): Readonly
   return handlers
 }
 
-/** The record of an agent with the fields that today's clients read; another text as it is. Its bytes stay: definitions keep their numbers. */
+/** The record of an agent with the fields that today's clients read; another text as it is. */
 async function inNewerForm({ policy, query }: FastifyRequest, text: string, database: Database): Promise<string> {
   if (!text.startsWith('{')) return text
   const agent = JSON.parse(text) // our own
@@ -92,15 +87,7 @@ async function inNewerForm({ policy, query }: FastifyRequest, text: string, data
     if (!policy?.writes || isDry) throw error
     throw new Unavailable(unavailableFor(error)?.reason ?? 'overloaded', NOT_READ, 'applied', { cause: error })
   })
-  const more = JSON.stringify(newerMembers(agent, shares, version === undefined ? 'viewer' : undefined))
-  return `${text.slice(0, -1)},${more.slice(1)}`
+  return withMembers(text, newerMembers(agent, shares, version === undefined ? 'viewer' : undefined))
 }
 
 const NOT_READ = 'The change was applied, and its answer could not be read.'
-
-/** Two different tokens could be two callers. `X-Onyx-Authorization` is the one that authenticated the request. */
-async function requireOneToken({ headers }: FastifyRequest): Promise<void> {
-  const { authorization, 'x-onyx-authorization': onyx } = headers
-  if (authorization === undefined || onyx === undefined || authorization === onyx) return
-  throw new NotAuthenticated('UNAUTHENTICATED', 'Authorization and X-Onyx-Authorization differ: send one token.')
-}

@@ -10,11 +10,6 @@ const token = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/
 const FORBIDDEN =
   /^(?:host|content-length|transfer-encoding|connection|keep-alive|expect|upgrade|http2-settings|te|trailer|proxy-.*)$/
 
-/** Normalises a name as gateways do: many turn `_` and other signs into `-` (RFC 3875, section 4.1.18). */
-function folded(name: string): string {
-  return name.toLowerCase().replaceAll(/[^a-z0-9]/g, '-')
-}
-
 const NAME_CHARACTERS_MAX = 256
 const VALUE_BYTES_MAX = 8192
 
@@ -28,31 +23,27 @@ export const Header = Type.Object(
   { $id: 'Header' },
 )
 
-/** Returns the faults of custom headers, in order (DECISIONS section 4). `loc` is the path of the list. */
-export function headerFaults(headers: readonly Header[], loc: Loc = ['body', 'custom_headers']): Fault[] {
+/** Returns the faults of custom headers, in order (DECISIONS section 4). */
+export function headerFaults(headers: readonly Header[]): Fault[] {
   const seen = new Set<string>()
-  return headers.flatMap(({ key, value }, index) => [
-    ...nameFaults(key, seen, [...loc, index, 'key']),
-    ...valueFaults(value, [...loc, index, 'value']),
-  ])
+  return headers.flatMap(({ key, value }, index) => {
+    const loc = ['body', 'custom_headers', index]
+    const faults = [...nameFaults(key, seen, [...loc, 'key']), ...valueFaults(value, [...loc, 'value'])]
+    seen.add(key.toLowerCase())
+    return faults
+  })
 }
 
-function nameFaults(name: string, seen: Set<string>, loc: Loc): Fault[] {
-  if (name.length > NAME_CHARACTERS_MAX || !token.test(name) || name.includes('***')) {
-    const msg = `Header name should be a token of RFC 9110 of at most ${NAME_CHARACTERS_MAX} characters`
-    return [{ loc, msg, type: 'header_name_invalid' }]
-  }
-  if (FORBIDDEN.test(folded(name))) {
-    return [{ loc, msg: `Header '${name}' belongs to the connection and cannot be set`, type: 'header_name_forbidden' }]
-  }
-  const lower = name.toLowerCase()
-  if (seen.has(lower)) {
-    return [
-      { loc, msg: `Header '${name}' is already in the list (case does not matter)`, type: 'header_name_duplicate' },
-    ]
-  }
-  seen.add(lower)
-  return []
+function nameFaults(name: string, seen: ReadonlySet<string>, loc: Loc): Fault[] {
+  const fault = (msg: string, type: string): Fault[] => [{ loc, msg, type: `header_name_${type}` }]
+  if (name.length > NAME_CHARACTERS_MAX || !token.test(name) || name.includes('***'))
+    return fault(`Header name should be a token of RFC 9110 of at most ${NAME_CHARACTERS_MAX} characters`, 'invalid')
+  // Gateways turn `_` and other signs into `-` (RFC 3875, section 4.1.18).
+  if (FORBIDDEN.test(name.toLowerCase().replaceAll(/[^a-z0-9]/g, '-')))
+    return fault(`Header '${name}' belongs to the connection and cannot be set`, 'forbidden')
+  return seen.has(name.toLowerCase())
+    ? fault(`Header '${name}' is already in the list (case does not matter)`, 'duplicate')
+    : []
 }
 
 /**

@@ -1,5 +1,6 @@
 import type { Kysely } from 'kysely'
 import type { ViewerParameters } from '../auth/viewer.js'
+import { hexOf } from '../db/statements/queries.js'
 import type { Tables } from '../db/tables.js'
 import type { DefinitionChange } from '../definition/index.js'
 import {
@@ -32,7 +33,7 @@ export async function toolChanges(
   db: Kysely<Tables>,
   state: Pick<ToolState, 'id' | 'headers' | 'managed_as' | 'oauth_config_id'>,
   rows: readonly HistoryRow[],
-  viewer: ViewerParameters,
+  { user, manages_all }: ViewerParameters,
 ): Promise<ToolChanges> {
   const valuesOf = (field: string) =>
     rows.flatMap(({ difference }) => {
@@ -40,10 +41,16 @@ export async function toolChanges(
       return change === undefined ? [] : [change.from, change.to].filter(value => value !== null)
     })
   const texts = await readTexts(db, valuesOf('definition').map(String))
-  const emails = await namesIn(db, 'user_account', valuesOf('user_id'))
-  const configs = await namesIn(db, 'oauth_config', valuesOf('oauth_config_id'), id => {
-    return viewer.manages_all || id === state.oauth_config_id ? undefined : viewer.user
-  })
+  const users = [NOBODY, ...valuesOf('user_id').map(String)]
+  const people = await db.selectFrom('user_account').select(['id', 'email']).where('id', 'in', users).execute()
+  const configs = await db
+    .selectFrom('oauth_config')
+    .select(['id', 'name'])
+    .where('id', 'in', [0, ...valuesOf('oauth_config_id').map(Number)])
+    .$if(!manages_all, query =>
+      query.where(({ eb, or }) => or([eb('owner_id', '=', user), eb('id', '=', state.oauth_config_id)])),
+    )
+    .execute()
   const pairs: ToolChanges['pairs'] = []
   const changes = rows.map(({ version, version_before, difference }) =>
     Object.entries(difference ?? {}).map(([field, { from, to }]): ShownChange => {
@@ -58,8 +65,10 @@ export async function toolChanges(
 
   function shown(field: string, value: unknown, version: number): Side {
     if (value === null) return { value }
-    if (field === 'user_id') return { value: { id: value, email: emails.get(value) ?? null } }
-    if (field === 'oauth_config_id') return { value: { id: value, name: configs.get(value) ?? null } }
+    if (field === 'user_id')
+      return { value: { id: value, email: people.find(({ id }) => id === value)?.email ?? null } }
+    if (field === 'oauth_config_id')
+      return { value: { id: value, name: configs.find(({ id }) => id === value)?.name ?? null } }
     if (field === 'custom_headers') return { value: state.managed_as === null ? null : value }
     if (field !== 'definition') return sideOf(value, state.id, version)
     const text = texts.get(String(value))
@@ -69,41 +78,17 @@ export async function toolChanges(
   }
 }
 
+const NOBODY = '00000000-0000-0000-0000-000000000000'
+
 /** Reads the texts of stored definitions by their hashes in hex. */
 async function readTexts(db: Kysely<Tables>, hashes: readonly string[]): Promise<Map<string, string>> {
-  if (hashes.length === 0) return new Map()
+  const bytes = hashes.map(hash => Buffer.from(hash, 'hex'))
   const found = await db
     .selectFrom('tool_definition')
-    .select(({ cast, fn, val }) => [
-      fn<string>('encode', ['hash', val('hex')]).as('hash'),
-      cast<string>('content', 'text').as('text'),
-    ])
-    .where(
-      'hash',
-      'in',
-      hashes.map(hash => Buffer.from(hash, 'hex')),
-    )
+    .select(({ cast, ref }) => [hexOf(ref('hash')).as('hash'), cast<string>('content', 'text').as('text')])
+    .where('hash', 'in', [Buffer.alloc(0), ...bytes])
     .execute()
   return new Map(found.map(({ hash, text }) => [hash, text]))
-}
-
-/** Reads names by id. `ownerOf` returns the user who must own an id, or undefined if any owner will do. */
-async function namesIn(
-  db: Kysely<Tables>,
-  table: 'user_account' | 'oauth_config',
-  ids: readonly unknown[],
-  ownerOf: (id: unknown) => string | null | undefined = () => undefined,
-): Promise<Map<unknown, string>> {
-  if (ids.length === 0) return new Map()
-  const rows =
-    table === 'user_account'
-      ? await db.selectFrom(table).select(['id', 'email as name']).where('id', 'in', ids.map(String)).execute()
-      : await db.selectFrom(table).select(['id', 'name', 'owner_id']).where('id', 'in', ids.map(Number)).execute()
-  const known = rows.filter(row => {
-    const owner = ownerOf(row.id)
-    return owner === undefined || ('owner_id' in row && row.owner_id === owner)
-  })
-  return new Map(known.map(({ id, name }) => [id, String(name)]))
 }
 
 const OPERATIONS_MAX = 100

@@ -2,16 +2,71 @@ import type { Transaction } from 'kysely'
 import type { Caller } from '../auth/caller.js'
 import { type ViewerParameters, viewerParameters } from '../auth/viewer.js'
 import type { Tables } from '../db/tables.js'
+import { Forbidden, InvalidRequest, VersionUnusable } from '../errors.js'
+import type { KeyRing } from '../secrets/key-ring.js'
 import type { Actor } from '../updates/audit.js'
+import { sameValue } from '../updates/field-table.js'
+import { readPast } from '../updates/read.js'
 import type { UpdateRequest, VersionedResource } from '../updates/resource.js'
-import { type ToolTypes, toolResource } from './resource.js'
-import { requireManageable, type ToolDecision } from './rules.js'
+import type { ToolContent } from './fields.js'
+import { shownHeaders } from './headers.js'
+import { type ToolTypes, toolResource, toolThen } from './resource.js'
+import { contentOf, requireManageable, type ToolDecision, type ToolUpdate, type ToolUpdateFields } from './rules.js'
 import type { ToolState } from './snapshot.js'
 import { removeTool } from './statements.js'
 import { requireUnused } from './tool-use.js'
 
+/* Creates, restores and deletes tools. */
+
 /** Creates tools: each is an update of a new row. */
 export const toolCreation: VersionedResource<ToolTypes> = { ...toolResource, act: 'creation' }
+
+interface ToolRestore extends UpdateRequest {
+  fields: { version: number }
+  strict: boolean
+  ring: KeyRing
+  /** Applies today's rules to a definition. */
+  check(text: string, state: ToolState): Promise<Pick<ToolUpdate, 'definitionFaults' | 'origins'>>
+}
+
+interface RestoreTypes extends Omit<ToolTypes, 'Request'> {
+  Request: ToolRestore
+  /** `left`: the fields that are not restored, because no caller can set them. */
+  Decision: ToolDecision & { left: string[] }
+}
+
+/** Restores earlier versions of tools as new versions, without their secrets: with the rights and rules of an update. */
+export const toolRestoration: VersionedResource<RestoreTypes> = {
+  ...toolResource,
+  act: 'restoration',
+  isAlone: (_, { dryRun }) => dryRun,
+  decide: async (db, state, request) => {
+    requireManageable(state)
+    const { version } = request.fields
+    const then = await toolThen(db, state, await readPast(db, 'tool', state.id, version))
+    const { name, description, passthrough_auth, oauth_config_id, definition_hash: hash, definition_text: text } = then
+    const fields: ToolUpdateFields = { name, description, passthrough_auth, oauth_config_id }
+    let checked: Pick<ToolUpdate, 'definitionFaults' | 'origins'> = { definitionFaults: [], origins: new Set() }
+    // An unchanged definition is not checked: it stays even if rules became stricter.
+    if (hash !== null && text !== undefined && hash !== state.definition_hash) {
+      checked = await request.check(text, state)
+      fields.definition = { text, hash }
+    }
+    const decision = await toolResource.decide(db, state, { ...request, ...checked, fields }).catch(error => {
+      const isUnlinkable =
+        error instanceof InvalidRequest && error.faults.every(({ loc: [, field] }) => field === 'oauth_config_id')
+      throw isUnlinkable ? new VersionUnusable(version, [`OAuth configuration ${oauth_config_id}`]) : error
+    })
+    const columns = Object.keys(contentOf(then)) as (keyof ToolContent)[] // these are the type's own keys
+    const left: string[] = columns
+      .filter(column => !sameValue(decision.after[column], then[column]))
+      .map(column => (column === 'definition_hash' ? 'definition' : column))
+    if (request.strict && left.length > 0)
+      throw new Forbidden(`You do not have the right to restore ${left.join(' and ')}.`)
+    if (!sameValue(shownHeaders(then.headers), shownHeaders(state.headers))) left.push('custom_headers')
+    return { ...decision, left, command: `restore --version ${version}` }
+  },
+}
 
 /**
  * Detaches a tool from deleted agents, or from those that `caller` may update, and returns their ids. It is passed in because tools do not
@@ -66,9 +121,6 @@ export function decideRemoval(state: ToolState): ToolDecision {
     { field: 'removed', from: false, to: true },
   ]
   const names = state.headers.map(({ name }) => name)
-  return {
-    after: state,
-    ...{ changes, definition: null, headers: null, linksOauthConfig: false, needsOrigins: false },
-    notes: names.length === 0 ? [] : [`its secrets are lost: ${names.join(', ')}`],
-  }
+  const notes = names.length === 0 ? [] : [`its secrets are lost: ${names.join(', ')}`]
+  return { after: state, changes, definition: null, headers: null, notes }
 }

@@ -15,11 +15,11 @@ import { pathId, queryChoice } from '../validation/parameters.js'
 import { noteOperations, toolChanges } from './history.js'
 import { toolResource } from './resource.js'
 import { requireHistory } from './rules.js'
-import { ToolFunctions, ToolSnapshot, ToolSummary } from './schema.js'
+import { ToolRecord, ToolSummary } from './schema.js'
 import { TOOL_LOOKUP, type ToolState } from './snapshot.js'
 import { readToolPage } from './statements.js'
-import { textOf } from './stored-definition.js'
-import type { BodyWorkers, TaskRequest } from './worker/pool.js'
+import { storedText } from './stored-definition.js'
+import type { BodyWorkers } from './worker/pool.js'
 
 interface ReadToolOptions extends OperationOptions {
   workers: BodyWorkers
@@ -45,7 +45,7 @@ export function registerReadTool(app: FastifyInstance, { database, workers, ...l
           view: queryChoice(['functions'], '`functions`: the functions that a model is given, instead of the record.'),
         }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
-        response: readOneResponses([ToolSnapshot, ToolFunctions], 'tool'),
+        response: readOneResponses(ToolRecord, 'tool'),
       },
     },
     async (request, reply) => {
@@ -56,9 +56,13 @@ export function registerReadTool(app: FastifyInstance, { database, workers, ...l
       const ifNoneMatch = request.headers['if-none-match'] ?? NO_PRECONDITION
       if (request.query.view === 'functions') {
         if (isPast) throw new InvalidRequest([PRESENT_ONLY])
-        const { version } = prefetched
-        const snapshot = await functionsText(request, prefetched)
-        return answerRead(reply, { kind: 'tool', id, version, snapshot }, ifNoneMatch)
+        const work = { strict: false, headerNames: prefetched.headers.map(({ name }) => name) }
+        const { caller, raw } = request
+        const stored = storedText(database, prefetched)
+        const snapshot = await workers.run('read_functions', { body: {}, caller, raw }, work, stored)
+        if (snapshot.length > limits.snapshotBytesMax)
+          throw new SnapshotTooLarge(snapshot.length, limits.snapshotBytesMax)
+        return answerRead(reply, { kind: 'tool', id, version: prefetched.version, snapshot }, ifNoneMatch)
       }
       if (isPast) requireHistory(prefetched, request.caller)
       const job = { database, resource: toolResource, request: { caller: request.caller, ...limits } }
@@ -66,16 +70,6 @@ export function registerReadTool(app: FastifyInstance, { database, workers, ...l
       return answerRead(reply, { kind: 'tool', id, ...read }, ifNoneMatch)
     },
   )
-
-  async function functionsText({ caller, raw }: TaskRequest, state: ToolState): Promise<string> {
-    const { definition_hash: hash, definition_bytes: bytes, headers } = state
-    const stored = hash === null ? undefined : { bytes, text: () => textOf(database, hash) }
-    const headerNames = headers.map(({ name }) => name)
-    const text = await workers.run('read_functions', { body: {}, caller, raw }, { strict: false, headerNames }, stored)
-    const size = Buffer.byteLength(text)
-    if (size > limits.snapshotBytesMax) throw new SnapshotTooLarge(size, limits.snapshotBytesMax)
-    return text
-  }
 }
 
 /** `GET /tool/{tool_id}/history`: answers the changes of a tool to callers who may update it. */

@@ -4,6 +4,7 @@ import { encryptSecret, type SealedSecret } from '../secrets/cipher.js'
 import type { KeyRing } from '../secrets/key-ring.js'
 import { looksMasked, newMask, shownMask } from '../secrets/mask.js'
 import type { Change } from '../updates/audit.js'
+import { sameValue } from '../updates/field-table.js'
 import type { Decision, UpdateRequest } from '../updates/resource.js'
 import { BLANK_TOOL, COLUMNS, FIELDS, type ToolContent } from './fields.js'
 import { type Header, headerFaults, shownHeaders } from './headers.js'
@@ -28,6 +29,8 @@ export interface ToolUpdateFields {
 /** The part of an update that the rules need. */
 export interface ToolUpdateContent {
   fields: ToolUpdateFields
+  /** The origins that calls by the request's definition go to. */
+  origins: ReadonlySet<string>
   /** Faults of the definition, reported with the other faults of their stage. */
   definitionFaults: Fault[]
   ring: KeyRing
@@ -35,82 +38,78 @@ export interface ToolUpdateContent {
 
 export interface ToolUpdate extends UpdateRequest, ToolUpdateContent {
   fields: ToolUpdateFields
-  /** The origins that calls by the request's definition go to. */
-  origins: ReadonlySet<string>
 }
 
 /** Facts from the database that a decision needs. */
 export interface References {
-  /** True if the OAuth configuration exists and the caller may link it. */
-  oauthConfigLinkable: boolean
-  oauthConfigName: string | null
-  givenOrigins: readonly string[]
-  storedOrigins: readonly string[]
-  /** Origins that callers' credentials were last sent to; read only if a group manager turns passthrough on. */
-  passedOrigins: readonly string[]
+  /** The name of the requested OAuth configuration; undefined if it does not exist or the caller may not link it. */
+  linkable: string | undefined
+  /** The origins that calls by the stored definition go to; read only if the request moves or gives secrets. */
+  storedOrigins: ReadonlySet<string>
 }
 
-/** A header to store: kept from a stored position, or sealed anew. */
-export interface PlannedHeader {
-  name: string
-  mask: string
-  kept: number | null
+/** A header to store. `sealed` is null if the stored value of this name is kept. */
+export interface PlannedHeader extends StoredHeader {
   sealed: SealedSecret | null
 }
 
-/** The decision on an allowed update. `headers` is null if the stored ones stay. */
+/** The decision on an allowed update. `definition` and `headers` are null if the stored ones stay. */
 export interface ToolDecision extends Decision {
   after: ToolState
   definition: CheckedDefinition | null
   headers: PlannedHeader[] | null
-  linksOauthConfig: boolean
-  /** True if the decision depends on origins (secrets stay or arrive) that are not read yet. */
-  needsOrigins: boolean
-  /** Warnings for the caller about where secrets are now sent. */
+  /** Warnings for the caller about where secrets are sent from now on. */
   notes: string[]
 }
 
-/** Decides an update of a state, in the order of DECISIONS section 2. With `references` null, a new OAuth link is assumed to be allowed. */
-export function decideTool(state: ToolState, update: ToolUpdateContent, references: References | null): ToolDecision {
+/** Decides an update of a state, in the order of DECISIONS section 2. */
+export function decideTool(state: ToolState, update: ToolUpdateContent, references: References): ToolDecision {
   requireManageable(state)
-  const { fields } = update
   requireRules(state, update)
-  const content = mergedContent(state, fields)
-  const linksOauthConfig = content.oauth_config_id !== null && content.oauth_config_id !== state.oauth_config_id
-  if (linksOauthConfig && references?.oauthConfigLinkable === false) {
+  const { definition, custom_headers, ...columns } = update.fields
+  const content = { ...contentOf(state), ...columns, definition_hash: definition?.hash ?? state.definition_hash }
+  const { oauth_config_id: config } = content
+  if (config !== null && config !== state.oauth_config_id && references.linkable === undefined) {
     const msg = 'OAuth configuration not found, or you may not link it'
     throw new InvalidRequest([{ loc: ['body', 'oauth_config_id'], msg, type: 'not_found' }])
   }
-  const staying = stayingSecrets(state, fields, content, references)
-  const replacesDefinition = content.definition_hash !== state.definition_hash
-  const passes = content.passthrough_auth && !state.passthrough_auth
-  const sent = references === null ? [] : sentSecrets(state, references, { staying, passes, replacesDefinition })
-  const headers = fields.custom_headers ? plannedHeaders(state, fields.custom_headers, update.ring) : null
+  const notes = secretNotes(state, update, content, references)
+  const headers = custom_headers ? plannedHeaders(state, custom_headers, update.ring) : null
   const changes = changedFields(state.name === '' ? { ...state, ...BLANK_TOOL } : state, content, headers)
-  // A request that has both definition and values needs no note: the caller sees where the values go.
-  const givesValues = fields.definition === undefined && state.definition_hash !== null && headers?.some(isSealedAnew)
-  const given = givesValues ? givenSecrets(references?.storedOrigins ?? []) : []
-  const notes = [...sent, ...given]
-  const { oauth_config_id: config } = content
-  const isKept = config === state.oauth_config_id
-  const replacing = replacesDefinition ? fields.definition?.text : undefined
+  const isChanged = (field: string) => changes.some(change => change.field === field)
+  const name = config === state.oauth_config_id ? state.oauth_config_name : (references.linkable ?? null)
+  const text = definition && { definition_text: definition.text, definition_bytes: Buffer.byteLength(definition.text) }
   return {
     after: {
       ...state,
       ...content,
       headers: headers ?? state.headers,
-      oauth_config_name:
-        config === null ? null : isKept ? state.oauth_config_name : (references?.oauthConfigName ?? null),
-      ...(replacing !== undefined && { definition_text: replacing, definition_bytes: Buffer.byteLength(replacing) }),
+      oauth_config_name: config === null ? null : name,
+      ...text,
     },
-    definition: replacesDefinition ? (fields.definition ?? null) : null,
-    headers: changes.some(change => change.field === 'custom_headers') ? headers : null,
+    definition: isChanged('definition') ? (definition ?? null) : null,
+    headers: isChanged('custom_headers') ? headers : null,
     changes,
-    linksOauthConfig,
-    needsOrigins: references === null && (passes || (staying.length > 0 && replacesDefinition) || givesValues === true),
     notes,
   }
 }
+
+/** Returns the fields that differ, in the order of the table. `headers` is null if the stored ones stay. */
+export function changedFields(state: ToolState, content: ToolContent, headers: PlannedHeader[] | null): Change[] {
+  const before = auditedValues(state, state.headers)
+  const after = auditedValues(content, headers ?? state.headers)
+  return FIELD_NAMES.flatMap(field => {
+    const [from, to] = [before[field], after[field]]
+    return sameValue(from, to) ? [] : [{ field, from, to }]
+  })
+}
+
+/** Returns the fields as audit rows store them: the definition by hash, headers with their masks. */
+function auditedValues(content: ToolContent, headers: readonly StoredHeader[]): Record<string, unknown> {
+  return { ...content, definition: content.definition_hash, custom_headers: shownHeaders(headers) }
+}
+
+const FIELD_NAMES = Object.keys(FIELDS) as (keyof typeof FIELDS)[] // these are the table's own keys
 
 /** Requires a custom tool (not built in, not of an MCP server) that the caller manages. */
 export function requireManageable(state: ToolState): void {
@@ -133,12 +132,7 @@ function requireRules(state: ToolState, update: ToolUpdateContent): void {
   const { fields } = update
   const headers = fields.custom_headers ?? []
   const unknown = redactionFaults(state, headers)
-  const faults = [
-    ...update.definitionFaults,
-    ...headerFaults(headers, ['body', 'custom_headers']),
-    ...unknown,
-    ...passthroughFaults(state, fields),
-  ]
+  const faults = [...update.definitionFaults, ...headerFaults(headers), ...unknown, ...passthroughFaults(state, fields)]
   if (faults.length === 0) return
   throw faults.length === unknown.length ? new UnknownRedaction(faults) : new InvalidRequest(faults)
 }
@@ -146,7 +140,7 @@ function requireRules(state: ToolState, update: ToolUpdateContent): void {
 function redactionFaults(state: ToolState, headers: Header[]): Fault[] {
   const masks = state.headers.map(({ mask }) => mask)
   return headers.flatMap(({ key, value }, index) => {
-    if (!looksMasked(value, masks) || keptPosition(state, key, value) !== null) return []
+    if (!looksMasked(value, masks) || headerOfMask(state, key, value) !== undefined) return []
     return {
       loc: ['body', 'custom_headers', index, 'value'],
       msg: 'This value has the shape of a mask but is not the mask of the stored header of this name; send the secret itself or, if the header was changed since it was read, read the tool again',
@@ -166,73 +160,54 @@ function passthroughFaults(state: ToolState, fields: ToolUpdateFields): Fault[] 
   ]
 }
 
-/** Returns, in words, the secrets that stay: the request neither gives nor removes them. */
-function stayingSecrets(
+/**
+ * Returns where secrets are sent from now on, in words. Throws `Forbidden` for a manager through groups, who sets no new origin while
+ * secrets stay, and does not turn passthrough on (DECISIONS section 6).
+ */
+function secretNotes(
   state: ToolState,
-  { custom_headers }: ToolUpdateFields,
+  { fields, origins: given }: ToolUpdateContent,
   content: ToolContent,
-  references: References | null,
+  { linkable, storedOrigins }: References,
 ): string[] {
-  // A value in clear text counts as given by the caller, even if it equals the stored one.
-  const headersStay = custom_headers?.some(({ value }) => looksMasked(value)) ?? state.headers.length > 0
-  const { oauth_config_id: config, passthrough_auth: passes } = content
-  // A group manager's own OAuth configuration may move with a tool, because they may link it to any tool.
-  const isOwn = state.managed_as === 'group' && references?.oauthConfigLinkable === true
+  const { custom_headers: headers, oauth_config_id: config } = fields
+  const isClear = ({ value }: Header) => !looksMasked(value) // also the stored value counts as given by the caller
+  const staying = [
+    ...((headers ? !headers.every(isClear) : state.headers.length > 0) ? ['stored header values'] : []),
+    // A configuration that the request names and the caller may link is given, not kept.
+    ...(content.oauth_config_id !== null &&
+    content.oauth_config_id === state.oauth_config_id &&
+    !(config && linkable !== undefined)
+      ? ['OAuth configuration']
+      : []),
+    ...(content.passthrough_auth && state.passthrough_auth ? [AUTHENTICATION] : []),
+  ]
+  const turnsOn = content.passthrough_auth && !state.passthrough_auth
+  const origins = [...(content.definition_hash === state.definition_hash ? storedOrigins : given)]
+  const added = origins.filter(origin => !storedOrigins.has(origin))
+  if (state.managed_as === 'group' && (turnsOn || (staying.length > 0 && added.length > 0)))
+    throw new Forbidden(BEYOND_GROUPS, 'manage:actions')
+  // A request that has both definition and values needs no note: the caller sees where the values go.
+  const arriving = !fields.definition && headers?.some(isClear)
   return [
-    ...(headersStay ? ['stored header values'] : []),
-    ...(config !== null && config === state.oauth_config_id && !isOwn ? ['OAuth configuration'] : []),
-    ...(passes && state.passthrough_auth ? [AUTHENTICATION] : []),
+    ...noteOf('now also take the', staying, added),
+    ...noteOf('now also take the', turnsOn ? [AUTHENTICATION] : [], origins),
+    ...noteOf('take the', arriving ? ['new header values'] : [], origins),
   ]
 }
 
 const AUTHENTICATION = "callers' own authentication"
-
-/**
- * Keeps each secret at its origins (DECISIONS section 5). A group manager must not send one to a new origin, in one step or several; other
- * managers get the returned notes. Callers' credentials may be sent again to their previous origins.
- */
-function sentSecrets(
-  state: ToolState,
-  { givenOrigins, storedOrigins, passedOrigins }: References,
-  { staying, passes, replacesDefinition }: { staying: string[]; passes: boolean; replacesDefinition: boolean },
-): string[] {
-  const origins = replacesDefinition ? givenOrigins : storedOrigins
-  const without = (had: readonly string[]) => origins.filter(origin => !had.includes(origin))
-  const isGroups = state.managed_as === 'group'
-  const sent = [
-    { secrets: staying, origins: without(storedOrigins) },
-    { secrets: passes ? [AUTHENTICATION] : [], origins: isGroups ? without(passedOrigins) : origins },
-  ].filter(({ secrets, origins }) => secrets.length > 0 && origins.length > 0)
-  const [refused] = sent
-  if (isGroups && refused !== undefined) {
-    throw new Forbidden(
-      `A manager through groups cannot send the ${refused.secrets.join(' and the ')} of a tool to ${shortened(refused.origins)}. ` +
-        'Send new values, or take them away, in the same update.',
-      'manage:actions',
-    )
-  }
-  return sent.map(({ secrets, origins }) => {
-    return `calls of this tool now also take the ${secrets.join(' and the ')} to ${shortened(origins)}`
-  })
-}
-
-/** Returns the note about values given without a definition, because somebody else may have changed its servers. */
-function givenSecrets(origins: readonly string[]): string[] {
-  return origins.length === 0 ? [] : [`calls of this tool take the new header values to ${shortened(origins)}`]
-}
-
+const BEYOND_GROUPS =
+  'A manager through groups cannot turn passthrough_auth on, or set a new origin while secrets of the tool stay. Send new values, or take ' +
+  'them away, in the same update.'
 const ORIGINS_NAMED_MAX = 3
 const ORIGIN_CHARACTERS_MAX = 100
 
-function shortened(origins: readonly string[]): string {
+function noteOf(verb: string, secrets: readonly string[], origins: readonly string[]): string[] {
+  if (secrets.length === 0 || origins.length === 0) return []
   const named = origins.slice(0, ORIGINS_NAMED_MAX).map(origin => origin.slice(0, ORIGIN_CHARACTERS_MAX))
-  const more = origins.length - named.length
-  return `${named.join(', ')}${more > 0 ? ` and ${more} more` : ''}`
-}
-
-function mergedContent(state: ToolState, fields: ToolUpdateFields): ToolContent {
-  const { definition, custom_headers: _, ...columns } = fields
-  return { ...contentOf(state), ...columns, definition_hash: definition?.hash ?? state.definition_hash }
+  const more = origins.length > named.length ? ` and ${origins.length - named.length} more` : ''
+  return [`calls of this tool ${verb} ${secrets.join(' and the ')} to ${named.join(', ')}${more}`]
 }
 
 /** Returns only the content of a tool's own row. */
@@ -243,44 +218,14 @@ export function contentOf(state: ToolContent): ToolContent {
 
 /** A mask keeps the stored value, which is not decrypted. Clear text is encrypted under a new mask, even if it is the stored value. */
 function plannedHeaders(state: ToolState, headers: Header[], ring: KeyRing): PlannedHeader[] {
-  return headers.map(({ key, value }) => {
-    const kept = keptPosition(state, key, value)
-    const stored = kept === null ? undefined : state.headers[kept]
-    if (stored !== undefined) return { name: key, mask: stored.mask, kept, sealed: null }
-    const sealed = encryptSecret(ring, value, { toolId: state.id, headerName: key })
-    return { name: key, mask: newMask(), kept: null, sealed }
+  return headers.map(({ key: name, value }) => {
+    const stored = headerOfMask(state, name, value)
+    if (stored !== undefined) return { name, mask: stored.mask, sealed: null }
+    return { name, mask: newMask(), sealed: encryptSecret(ring, value, { toolId: state.id, headerName: name }) }
   })
 }
 
-function keptPosition(state: ToolState, name: string, value: string): number | null {
-  const position = state.headers.findIndex(header => sameName(header, name) && shownMask(header.mask) === value)
-  return position < 0 ? null : position
-}
-
-function sameName(header: StoredHeader, name: string): boolean {
-  return header.name.toLowerCase() === name.toLowerCase()
-}
-
-/** Returns the fields that differ, in the order of the table. `headers` is null if the stored ones stay. */
-export function changedFields(state: ToolState, content: ToolContent, headers: PlannedHeader[] | null): Change[] {
-  return FIELD_NAMES.flatMap((field): Change[] => {
-    if (field === 'custom_headers') {
-      const stay = headers === null || sameHeaders(state.headers, headers)
-      return stay ? [] : [{ field, from: shownHeaders(state.headers), to: shownHeaders(headers) }]
-    }
-    const column = field === 'definition' ? 'definition_hash' : field
-    return state[column] === content[column] ? [] : [{ field, from: state[column], to: content[column] }]
-  })
-}
-
-const FIELD_NAMES = Object.keys(FIELDS) as (keyof typeof FIELDS)[] // these are the table's own keys
-
-/** True if the value is given in clear text. */
-function isSealedAnew(header: PlannedHeader): boolean {
-  return header.sealed !== null
-}
-
-function sameHeaders(before: { name: string; mask: string }[], after: typeof before): boolean {
-  const masks = (list: typeof before) => JSON.stringify(list.map(({ name, mask }) => [name, mask]))
-  return masks(before) === masks(after)
+/** Returns the stored header of this name if the value is its mask. */
+function headerOfMask(state: ToolState, key: string, value: string): StoredHeader | undefined {
+  return state.headers.find(({ name, mask }) => name.toLowerCase() === key.toLowerCase() && shownMask(mask) === value)
 }

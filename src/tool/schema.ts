@@ -1,18 +1,28 @@
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { CHANGE_KINDS } from '../definition/index.js'
-import { inOrder, words } from '../updates/field-table.js'
 import { HTTPValidationError } from '../validation/faults.js'
 import { flag, freeForm, identifier, list, nullable, text, uuid } from '../validation/vocabulary.js'
-import { FIELDS, REQUEST_FIELDS, type RequestField, type ToolColumns } from './fields.js'
+import type { FIELDS } from './fields.js'
 import { Header } from './headers.js'
 
 /* The records of a custom tool. `CustomToolUpdate` and `Header` are names of the public product's OpenAPI document. */
 
-type RequestProperties = { [F in RequestField]: (typeof FIELDS)[F]['request'] }
+const optional = Type.Optional
+const NAME = text({ minLength: 1, maxLength: 255 })
+const DEFINITION = freeForm({ description: 'An OpenAPI 3.x document.' })
 
 export type CustomToolUpdate = Static<typeof CustomToolUpdate>
 export const CustomToolUpdate = Type.Object(
-  Object.fromEntries(REQUEST_FIELDS.map(([name, { request }]) => [name, request])) as unknown as RequestProperties,
+  {
+    name: optional(nullable(NAME)),
+    description: optional(nullable(text({ maxLength: 10_000 }))),
+    definition: optional(nullable(DEFINITION)),
+    custom_headers: optional(
+      nullable(list(Header, { maxItems: 50 }), { description: 'Replaces the whole list; `[]` removes all.' }),
+    ),
+    passthrough_auth: optional(nullable(flag())),
+    oauth_config_id: optional(nullable(identifier(), { description: '`null` clears the link.' })),
+  },
   {
     $id: 'CustomToolUpdate',
     description: 'Absent and `null` fields stay as they are, except `oauth_config_id: null`.',
@@ -21,39 +31,33 @@ export const CustomToolUpdate = Type.Object(
 
 /** The body of a creation: that of an update, with required fields. */
 export const CustomToolCreate = Type.Object(
-  {
-    ...CustomToolUpdate.properties,
-    name: text({ minLength: 1, maxLength: 255 }),
-    definition: freeForm({ description: 'An OpenAPI 3.x document.' }),
-    passthrough_auth: flag(),
-  },
+  { ...CustomToolUpdate.properties, name: NAME, definition: DEFINITION, passthrough_auth: flag() },
   { $id: 'CustomToolCreate', description: 'Absent and `null` fields get the value of a new tool.' },
 )
 
-/** The field order of the interface document, followed by fields that it does not have. */
-const SNAPSHOT_ORDER: readonly (keyof ToolColumns | keyof typeof PARTS | 'definition' | 'custom_headers')[] = [
-  ...words(
-    'id name description definition display_name in_code_tool_id custom_headers passthrough_auth mcp_server_id user_id',
-  ),
-  ...words('oauth_config_id oauth_config_name enabled chat_selectable agent_creation_selectable default_enabled'),
-]
+/** In the order of the interface document, followed by fields that it does not have. */
+const SNAPSHOT = {
+  id: identifier(),
+  name: text(),
+  description: text(),
+  definition: nullable(freeForm()),
+  display_name: text(),
+  in_code_tool_id: nullable(text()),
+  custom_headers: nullable(list(Header), {
+    description: 'Header names with masked values, for callers who may manage the tool; `null` for all others.',
+  }),
+  passthrough_auth: flag(),
+  mcp_server_id: optional(nullable(identifier())),
+  user_id: optional(nullable(text())),
+  oauth_config_id: optional(nullable(identifier())),
+  oauth_config_name: optional(nullable(text())),
+  enabled: optional(flag({ default: true })),
+  chat_selectable: optional(flag({ default: true })),
+  agent_creation_selectable: optional(flag({ default: true })),
+  default_enabled: optional(flag({ default: false })),
+} satisfies Record<keyof typeof FIELDS, TSchema> & Record<string, TSchema>
+export const ToolSnapshot = Type.Object(SNAPSHOT, { $id: 'ToolSnapshot' })
 
-const PARTS = { id: identifier(), oauth_config_name: Type.Optional(nullable(text())) }
-type Answers = { [F in keyof typeof FIELDS]: (typeof FIELDS)[F]['answer'] }
-
-/** The schema of each field of the snapshot, in order. */
-export const SNAPSHOT_FIELDS = inOrder<keyof typeof PARTS | keyof typeof FIELDS, TSchema>(SNAPSHOT_ORDER, {
-  ...PARTS,
-  ...(Object.fromEntries(Object.entries(FIELDS).map(([name, { answer }]) => [name, answer])) as Answers), // keyed by field name
-})
-
-export type ToolSnapshot = Static<typeof ToolSnapshot>
-export const ToolSnapshot = Type.Object(
-  Object.fromEntries(SNAPSHOT_FIELDS) as unknown as typeof PARTS & Answers, // built from these two types above
-  { $id: 'ToolSnapshot' },
-)
-
-export type ToolSummary = Static<typeof ToolSummary>
 export const ToolSummary = Type.Object(
   {
     id: identifier(),
@@ -71,20 +75,15 @@ export const ToolSummary = Type.Object(
 )
 
 export type ValidateToolRequest = Static<typeof ValidateToolRequest>
-export const ValidateToolRequest = Type.Object(
-  { definition: freeForm({ description: 'An OpenAPI 3.x document.' }) },
-  { $id: 'ValidateToolRequest' },
-)
+export const ValidateToolRequest = Type.Object({ definition: DEFINITION }, { $id: 'ValidateToolRequest' })
 
-export type MethodSpec = Static<typeof MethodSpec>
-export const MethodSpec = Type.Object(
+const MethodSpec = Type.Object(
   { name: text(), summary: text(), path: text(), method: text(), spec: freeForm() },
   { $id: 'MethodSpec' },
 )
 
-export type ToolFunction = Static<typeof ToolFunction>
 /** The function that a model gets for one operation. */
-export const ToolFunction = Type.Object(
+const ToolFunction = Type.Object(
   {
     name: text(),
     operationId: text(),
@@ -98,19 +97,19 @@ export const ToolFunction = Type.Object(
       Type.Object({
         argument: text(),
         in: Type.String({ enum: ['path', 'query', 'header', 'cookie', 'querystring', 'body'] }),
-        name: Type.Optional(text({ description: 'The name on the wire.' })),
-        media_type: Type.Optional(text()),
-        style: Type.Optional(text({ description: 'Absent for the default of OpenAPI; so is `explode`.' })),
-        explode: Type.Optional(Type.Boolean()),
-        allow_reserved: Type.Optional(Type.Boolean()),
-        encoding: Type.Optional(
+        name: optional(text({ description: 'The name on the wire.' })),
+        media_type: optional(text()),
+        style: optional(text({ description: 'Absent for the default of OpenAPI; so is `explode`.' })),
+        explode: optional(Type.Boolean()),
+        allow_reserved: optional(Type.Boolean()),
+        encoding: optional(
           Type.Record(
             Type.String(),
             Type.Object({
-              style: Type.Optional(text()),
-              explode: Type.Optional(Type.Boolean()),
-              allow_reserved: Type.Optional(Type.Boolean()),
-              content_type: Type.Optional(text({ description: 'The field is sent as a text of this type.' })),
+              style: optional(text()),
+              explode: optional(Type.Boolean()),
+              allow_reserved: optional(Type.Boolean()),
+              content_type: optional(text({ description: 'The field is sent as a text of this type.' })),
             }),
             {
               description:
@@ -120,7 +119,7 @@ export const ToolFunction = Type.Object(
         ),
       }),
     ),
-    wire_names: Type.Optional(
+    wire_names: optional(
       Type.Record(Type.String(), Type.String(), {
         description: 'Names on the wire of properties inside arguments, where they differ from those in `parameters`.',
       }),
@@ -132,13 +131,20 @@ export const ToolFunction = Type.Object(
 const place = (description?: string) =>
   Type.Array(Type.Union([Type.String(), Type.Integer()]), description === undefined ? {} : { description })
 
-export type ToolFunctions = Static<typeof ToolFunctions>
-export const ToolFunctions = Type.Object(
+/** A read of a tool: the record, or with `view=functions` the functions alone. One object, because generators of Go leave out unions. */
+export const ToolRecord = Type.Object(
   {
-    functions: list(ToolFunction),
-    faults: Type.Optional(list(Type.Object({ loc: place(), msg: text(), type: text() }))),
+    ...Type.Partial(ToolSnapshot).properties,
+    functions: optional(
+      list(ToolFunction, { description: 'With `view=functions`, instead of the fields of the tool.' }),
+    ),
+    faults: optional(
+      list(Type.Object({ loc: place(), msg: text(), type: text() }), {
+        description: 'With `view=functions`: why the stored definition is no longer accepted.',
+      }),
+    ),
   },
-  { $id: 'ToolFunctions' },
+  { $id: 'ToolRecord' },
 )
 
 /** A definition with what it lacked. */
@@ -149,8 +155,8 @@ const DefinitionCompletion = Type.Object(
       Type.Object({
         op: Type.String({ enum: ['add', 'replace'] }),
         loc: place('The place in the completed definition; the definition itself for a conversion of Swagger 2.0.'),
-        before: Type.Optional(Type.Unknown()),
-        after: Type.Optional(Type.Unknown()),
+        before: optional(Type.Unknown()),
+        after: optional(Type.Unknown()),
         type: text(),
         msg: text({ description: 'The reason.' }),
       }),
@@ -161,18 +167,17 @@ const DefinitionCompletion = Type.Object(
 
 /** The 422 of a validation. */
 export const ValidateToolRefusal = Type.Object(
-  { ...HTTPValidationError.properties, completed: Type.Optional(DefinitionCompletion) },
+  { ...HTTPValidationError.properties, completed: optional(DefinitionCompletion) },
   {
     $id: 'ValidateToolRefusal',
     description: 'With `complete=true`, `completed` has the definition in which the faults are.',
   },
 )
 
-export type ValidateToolResponse = Static<typeof ValidateToolResponse>
 export const ValidateToolResponse = Type.Object(
   {
     methods: list(MethodSpec),
-    warnings: Type.Optional(
+    warnings: optional(
       list(
         Type.Object({
           severity: Type.String({ enum: ['warning'] }),
@@ -183,9 +188,9 @@ export const ValidateToolResponse = Type.Object(
         { description: 'With `report=full`: the warnings about the accepted definition.' },
       ),
     ),
-    functions: Type.Optional(list(ToolFunction, { description: 'With `view=functions`: the functions for a model.' })),
-    completed: Type.Optional(DefinitionCompletion),
-    impact: Type.Optional(
+    functions: optional(list(ToolFunction, { description: 'With `view=functions`: the functions for a model.' })),
+    completed: optional(DefinitionCompletion),
+    impact: optional(
       Type.Object(
         {
           changes: list(
@@ -197,16 +202,16 @@ export const ValidateToolResponse = Type.Object(
               operation: text({
                 description: 'The operationId; empty for the document as a whole.',
               }),
-              argument: Type.Optional(text({ description: 'The argument, or a property of it.' })),
-              from: Type.Optional(text({ description: 'The type or address before.' })),
-              to: Type.Optional(
+              argument: optional(text({ description: 'The argument, or a property of it.' })),
+              from: optional(text({ description: 'The type or address before.' })),
+              to: optional(
                 text({ description: 'The type or address after; for a new argument, `required` or `optional`.' }),
               ),
-              removed: Type.Optional(
+              removed: optional(
                 Type.Array(Type.Unknown(), { description: 'Values that are no longer listed, at most 100.' }),
               ),
-              added: Type.Optional(Type.Array(Type.Unknown(), { description: 'Newly listed values, at most 100.' })),
-              loc: Type.Optional(place('The operation in the new definition.')),
+              added: optional(Type.Array(Type.Unknown(), { description: 'Newly listed values, at most 100.' })),
+              loc: optional(place('The operation in the new definition.')),
               msg: text(),
             }),
           ),
@@ -214,7 +219,7 @@ export const ValidateToolResponse = Type.Object(
             ids: list(identifier(), { description: 'Agents that use the tool and that the caller may see.' }),
             others: Type.Integer({
               description:
-                'How many more agents use it. Of a tool on more than 10,000 agents, 10,000 are looked at; `Warning` says so.',
+                'How many more agents use it. Of a tool on more than 10,000 agents, only 10,000 are counted.',
             }),
           }),
         },
@@ -236,6 +241,6 @@ export const toolComponents = [
   MethodSpec,
   ValidateToolRefusal,
   ToolFunction,
-  ToolFunctions,
+  ToolRecord,
   ValidateToolResponse,
 ]

@@ -7,7 +7,7 @@ import type { VersionedState } from '../updates/resource.js'
 import { columnValue, versionedState } from '../updates/statements.js'
 import { COLUMNS, type ToolContent } from './fields.js'
 import { shownHeaders } from './headers.js'
-import { SNAPSHOT_FIELDS } from './schema.js'
+import { ToolSnapshot } from './schema.js'
 
 /* What is read of tools, and how answers show them. */
 
@@ -32,7 +32,6 @@ export interface ShownTool extends ToolContent {
 export interface ToolState extends ShownTool, VersionedState {
   name: string
   headers: StoredHeader[]
-  secrets_generation: number
   /** The right by which the viewer manages the tool; null without one. */
   managed_as: 'all' | 'owner' | 'group' | null
 }
@@ -72,7 +71,6 @@ export function toolState(viewer: Viewer): AliasableExpression<ToolState> {
     .end()
   return versionedState<ToolState>('tool', 't', viewer.user, {
     ...CONTENT,
-    secrets_generation: ref('t.secrets_generation'),
     headers: HEADERS,
     managed_as: choose().when(managesTool(viewer)).then(manager).end(),
   })
@@ -98,13 +96,6 @@ export function shownTools(ids: Expression<number[]>, viewer: Viewer) {
     .$castTo<ShownTool>()
 }
 
-/** SQL: the approximate bytes of tool `t` with definition `d` in an answer, without reading the texts. */
-export const snapshotBytes: Expression<number> = on<{ t: 'tool'; d: 'tool_definition' }>()(
-  fn.coalesce(on<{ d: 'tool_definition' }>().ref('d.size_bytes'), lit(0)),
-  '+',
-  fn<number>('octet_length', ['t.description']),
-)
-
 /** The approximate bytes of a tool in an answer. */
 export function bytesOf({
   definition_bytes,
@@ -113,7 +104,7 @@ export function bytesOf({
   return definition_bytes + Buffer.byteLength(description)
 }
 
-const NAMES = SNAPSHOT_FIELDS.map(([name]) => name)
+const NAMES = Object.keys(ToolSnapshot.properties)
 const PLACE = NAMES.indexOf('definition')
 
 /** Renders the wire's ToolSnapshot. The definition's JSON text is put in as it is. */

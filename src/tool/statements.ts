@@ -1,4 +1,4 @@
-import type { Expression, SqlBool } from 'kysely'
+import type { Expression, Kysely, SqlBool, Transaction } from 'kysely'
 import { jsonObjectFrom } from 'kysely/helpers/postgres'
 import { managesTool, type Viewer } from '../auth/access.js'
 import type { Caller } from '../auth/caller.js'
@@ -8,28 +8,27 @@ import { pageRows } from '../db/statements/page-rows.js'
 import {
   anyOf,
   bytesOf,
-  elementsOf,
-  isOnly,
   jsonText,
   lit,
   materialized,
-  memberText,
   named,
   on,
   queries,
+  val,
   withParts,
 } from '../db/statements/queries.js'
 import { type Param, type SqlTypes, statement } from '../db/statements/statement.js'
-import type { ToolTable } from '../db/tables.js'
+import type { Tables, ToolTable } from '../db/tables.js'
 import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/pages.js'
 import { AUDIT_TYPES, type AuditEntry, insertAudit, nextHash } from '../updates/audit.js'
 import { changedColumns, nextVersion } from '../updates/statements.js'
 import { COLUMNS } from './fields.js'
+import type { PlannedHeader } from './rules.js'
 import { type ToolState, toolState } from './snapshot.js'
 
 /** Expressions on the alias `t` of the enclosing query: a tool. */
 const tool = on<{ t: 'tool' }>()
-const { exists, not, or } = tool
+const { exists, or } = tool
 
 /** Reads the state of one tool with the viewer's rights. */
 export const readState = statement<ViewerParameters & { id: number }, { state: ToolState }>(
@@ -42,17 +41,11 @@ export const readState = statement<ViewerParameters & { id: number }, { state: T
       .where('t.id', '=', param('id')),
 )
 
-/** Returns a row if the OAuth configuration exists and the viewer may link it. */
-export const readOauthConfig = statement<ViewerParameters & { id: number }, { id: number; name: string }>(
-  'oauth_config',
-  { ...VIEWER_TYPES, id: 'integer' },
-  param =>
-    queries()
-      .selectFrom('oauth_config as o')
-      .select(['o.id', 'o.name'])
-      .where('o.id', '=', param('id'))
-      .where(isLinkable(viewerOf(param))),
-)
+/** Reads an OAuth configuration that the viewer may link. */
+export async function readLinkable(db: Kysely<Tables>, id: number, { user, manages_all }: ViewerParameters) {
+  const config = db.selectFrom('oauth_config').select(['id', 'name']).where('id', '=', id)
+  return await config.$if(!manages_all, query => query.where('owner_id', '=', user)).executeTakeFirst()
+}
 
 /** SQL: the viewer may link the OAuth configuration `o`: its owner, and everybody with `manage:actions` (DECISIONS section 6). */
 function isLinkable({ managesAll, user }: Viewer): Expression<SqlBool> {
@@ -63,7 +56,6 @@ type WriteParameters = ViewerParameters &
   AuditEntry & {
     id: number
     version: number
-    secrets_generation: number
     changed_columns: string
     definition_hash: string | null
     oauth_config_id: number | null
@@ -77,7 +69,6 @@ const WRITE_TYPES: SqlTypes<WriteParameters> = {
   ...AUDIT_TYPES,
   id: 'integer',
   version: 'integer',
-  secrets_generation: 'integer',
   changed_columns: 'jsonb',
   definition_hash: 'text',
   oauth_config_id: 'integer',
@@ -86,37 +77,30 @@ const WRITE_TYPES: SqlTypes<WriteParameters> = {
   definition_bytes: 'integer',
 }
 
-/** Store a tool's columns, with or without its definition, and its audit row, if the row is not locked, and version and rights are those of the decision. */
-export const writeTool = { columns: writeStatement(false), definition: writeStatement(true) }
-
-function writeStatement(hasDefinition: boolean) {
-  return statement<WriteParameters, { version: number }>(
-    `tool_write${hasDefinition ? '(definition)' : ''}`,
-    WRITE_TYPES,
-    param => {
-      const changed = queries()
-        .with(materialized('locked'), () => lockedTool(param))
-        .with('changed', db =>
-          db
-            .updateTable('tool as t')
-            .from('locked')
-            .set({
-              ...changedColumns('t', COLUMNS, param('changed_columns')),
-              definition_hash: bytesOf(param('definition_hash')),
-              ...nextVersion('t', param),
-            })
-            .whereRef('t.id', '=', 'locked.id')
-            .returning(['t.version', 't.audit_head as hash', 'locked.previous']),
-        )
-      const parts = {
-        ...(hasDefinition && { stored_definitions: storeDefinitions(param) }),
-        audited: insertAudit(param),
-      }
-      return withParts(changed, parts).selectFrom('changed').select('version').$castTo<{ version: number }>()
-    },
-    true,
-  )
-}
+/** Stores a tool's columns, its definition if there is a new one, and its audit row, if the row is not locked, and version and rights are those of the decision. */
+export const writeTool = statement<WriteParameters, { version: number }>(
+  'tool_write',
+  WRITE_TYPES,
+  param => {
+    const changed = queries()
+      .with(materialized('locked'), () => lockedTool(param))
+      .with('changed', db =>
+        db
+          .updateTable('tool as t')
+          .from('locked')
+          .set({
+            ...changedColumns('t', COLUMNS, param('changed_columns')),
+            definition_hash: bytesOf(param('definition_hash')),
+            ...nextVersion('t', param),
+          })
+          .whereRef('t.id', '=', 'locked.id')
+          .returning(['t.version', 't.audit_head as hash', 'locked.previous']),
+      )
+    const parts = { stored_definitions: storeDefinition(param), audited: insertAudit(param) }
+    return withParts(changed, parts).selectFrom('changed').select('version').$castTo<{ version: number }>()
+  },
+  true,
+)
 
 /** Removes a tool with its headers, and adds its audit row, if version and rights are those of the decision. */
 export const removeTool = statement<ViewerParameters & AuditEntry, { version: number }>(
@@ -161,7 +145,6 @@ function lockedTool(param: Param<WriteParameters>) {
     .select(['t.id', 't.audit_head as previous'])
     .where('t.id', '=', param('id'))
     .where('t.version', '=', param('version'))
-    .where('t.secrets_generation', '=', param('secrets_generation'))
     .where(grantsStand(param))
     .where(or([tool(viewer.user, 'is', null), managesTool(viewer)]))
     .where(or([tool(param('oauth_config_id'), 'is', null), exists(linked)]))
@@ -169,8 +152,8 @@ function lockedTool(param: Param<WriteParameters>) {
     .skipLocked()
 }
 
-/** Stores a definition once for each hash. */
-function storeDefinitions(param: Param<WriteParameters>) {
+/** Stores a new definition once for each hash. */
+function storeDefinition(param: Param<WriteParameters>) {
   const given = queries<{ locked: object }>()
     .selectFrom('locked')
     .select(({ cast }) => [
@@ -178,7 +161,7 @@ function storeDefinitions(param: Param<WriteParameters>) {
       cast<string>(param('definition_text'), 'json').as('content'),
       named(param('definition_bytes'), 'size_bytes'),
     ])
-    .where(not(exists(storedDefinition(param))))
+    .where(tool(param('definition_text'), 'is not', null))
   return queries()
     .insertInto('tool_definition')
     .columns(['hash', 'content', 'size_bytes'])
@@ -186,82 +169,21 @@ function storeDefinitions(param: Param<WriteParameters>) {
     .onConflict(conflict => conflict.column('hash').doNothing())
 }
 
-/** SQL: the stored definition. */
-function storedDefinition(param: Param<WriteParameters>) {
-  return queries()
-    .selectFrom('tool_definition as d')
-    .where('d.hash', '=', bytesOf(param('definition_hash')))
-}
-
-/** Upserts the headers of a tool by position: one statement must not delete and insert the same key. */
-export const writeHeaders = statement<{ id: number; headers: string }, object>(
-  'tool_headers',
-  { id: 'integer', headers: 'json' },
-  param => {
-    const header = on<{ g: { value: string } }>()
-    const text = (name: keyof SentHeader) => memberText(header.ref('g.value'), lit(name))
-    const kept = ['name', 'key_id', 'nonce', 'ciphertext', 'mask'] as const
-    return queries<{ sent: SentHeader }>()
-      .with('sent', () =>
-        queries()
-          .selectFrom(elementsOf(param('headers'), 'g'))
-          .select(({ cast, eb }) => [
-            named(param('id'), 'tool_id'),
-            cast<number>(eb('g.place', '-', lit(1)), 'integer').as('position'),
-            cast<number | null>(text('kept'), 'integer').as('kept'),
-            ...(['name', 'mask', 'key_id', 'nonce', 'ciphertext'] as const).map(name => text(name).as(name)),
-          ]),
-      )
-      .with('removed', db =>
-        db
-          .deleteFrom('tool_header as h')
-          .where('h.tool_id', '=', param('id'))
-          .where('h.position', '>=', tool.fn<number>('json_array_length', [param('headers')])),
-      )
-      .insertInto('tool_header')
-      .columns(['tool_id', 'position', ...kept])
-      .expression(
-        queries<{ sent: SentHeader }>()
-          .selectFrom('sent as g')
-          .leftJoin('tool_header as kept', join =>
-            join.onRef('kept.tool_id', '=', 'g.tool_id').onRef('kept.position', '=', 'g.kept'),
-          )
-          .select(({ fn, ref }) => [
-            ...(['g.tool_id', 'g.position', 'g.name'] as const),
-            fn.coalesce('g.key_id', 'kept.key_id').as('key_id'),
-            fn.coalesce(bytesOf(ref('g.nonce'), 'base64'), 'kept.nonce').as('nonce'),
-            fn.coalesce(bytesOf(ref('g.ciphertext'), 'base64'), 'kept.ciphertext').as('ciphertext'),
-            bytesOf(ref('g.mask')).as('mask'),
-          ]),
-      )
-      .onConflict(conflict =>
-        conflict
-          .columns(['tool_id', 'position'])
-          .doUpdateSet(({ ref }) => Object.fromEntries(kept.map(name => [name, ref(`excluded.${name}`)]))),
-      )
-  },
-  true,
-)
-
-interface SentHeader {
-  tool_id: number
-  position: number
-  kept: number | null
-  name: string
-  mask: string
-  key_id: string
-  nonce: string
-  ciphertext: string
+/** Replaces the headers of a tool. A kept value stays as it is encrypted. */
+export async function writeHeaders(trx: Transaction<Tables>, id: number, headers: readonly PlannedHeader[]) {
+  const stored = await trx.deleteFrom('tool_header').where('tool_id', '=', id).returningAll().execute()
+  const rows = headers.map(({ name, mask, sealed }, position) => {
+    const kept = stored.find(header => header.name.toLowerCase() === name.toLowerCase())
+    const own = sealed && { key_id: sealed.keyId, nonce: sealed.nonce, ciphertext: sealed.ciphertext }
+    const secret = own ?? kept
+    if (secret === undefined) throw new Error(`the header ${name} of tool ${id} is gone`)
+    const { key_id, nonce, ciphertext } = secret
+    return { tool_id: id, position, name, mask: Buffer.from(mask, 'hex'), key_id, nonce, ciphertext }
+  })
+  if (rows.length > 0) await trx.insertInto('tool_header').values(rows).execute()
 }
 
 /* Lists of tools, a page at a time by id. Tools are not secret to a signed-in caller (DECISIONS section 6). */
-
-interface Parameters {
-  after: number
-  rows: number
-  name: string
-  ids: readonly number[]
-}
 
 /** A constant, not a parameter, so that the planner knows that a page is short. */
 const MOST = lit(PAGE_RECORDS_MAX + 1)
@@ -283,35 +205,21 @@ function columnsAs(names: readonly (keyof ToolTable)[]) {
   return names.map(name => tool.ref(`t.${name}`).as(name))
 }
 
-/** The statements of a page, and of a page filtered by name: of all tools, or of those that a token is bound to. */
-const PAGES = {
-  all: [pageOf('all', false), pageOf('all', true)],
-  bound: [pageOf('bound', false), pageOf('bound', true)],
-} as const
-
 /** Reads up to `rows` tools that the token may see, after an id. */
 export async function readToolPage(
-  database: Database,
+  { db }: Database,
   { token }: Caller,
   { name }: AskedPage,
   after: number,
   rows: number,
 ): Promise<PageRow[]> {
-  const [page, pageOfName] = PAGES[token.toolIds === null ? 'all' : 'bound']
-  const parameters = { after, rows, name: name ?? '', ids: token.toolIds ?? [] }
-  return await (name === undefined ? page : pageOfName).run(database.db, parameters)
-}
-
-function pageOf(scope: 'all' | 'bound', isNamed: boolean) {
-  const name = `tool_page(${scope}${isNamed ? ' of a name' : ''})`
-  const types = { after: 'integer', rows: 'integer', name: 'text', ids: 'integer[]' }
-  return statement<Parameters, PageRow>(name, types, param => {
-    const found = queries()
-      .selectFrom('tool as t')
-      .selectAll('t')
-      .where('t.id', '>', param('after'))
-      .$if(isNamed, query => query.where(isOnly(tool.ref('t.name'), param('name'))).orderBy('t.name'))
-      .$if(scope === 'bound', query => query.where('t.id', '=', anyOf(param('ids'))))
-    return pageRows(found.orderBy('t.id').limit(MOST), 't', RECORD, param('rows'))
-  })
+  const found = queries()
+    .selectFrom('tool as t')
+    .selectAll('t')
+    .where('t.id', '>', after)
+    .$if(name !== undefined, query => query.where('t.name', '=', name ?? '').orderBy('t.name'))
+    .$if(token.toolIds !== null, query => query.where('t.id', '=', anyOf(val(token.toolIds ?? []))))
+    .orderBy('t.id')
+    .limit(MOST)
+  return (await pageRows(found, 't', RECORD, val(rows)).execute(db)).rows
 }

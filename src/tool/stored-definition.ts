@@ -1,8 +1,12 @@
 import { withRetries } from '../db/connection/retry.js'
 import type { Database } from '../db/database.js'
-import { definitionText } from './definition-cache.js'
+import { definitionsOf } from './definition-cache.js'
+import type { ToolState } from './snapshot.js'
+import type { StoredText } from './worker/pool.js'
 
-/** Reads the text of a stored definition by its hash in hex; undefined if it was pruned. */
-export async function textOf({ db }: Database, hash: string): Promise<string | undefined> {
-  return await withRetries(() => definitionText(db, hash))
+/** The stored definition of a tool, for a task on it; undefined without one. Reading it throws `Unavailable` if it was pruned meanwhile. */
+export function storedText({ db }: Database, state: ToolState): StoredText | undefined {
+  const { definition_hash: hash, definition_bytes: bytes } = state
+  if (hash === null) return undefined
+  return { bytes, text: () => withRetries(async () => (await definitionsOf(db, [hash])).of(state)) }
 }

@@ -11,9 +11,9 @@ import { type Parsed, parameter, queryChoice, queryFlag, queryId } from '../vali
 import { reference } from '../validation/vocabulary.js'
 import { namesBeside } from './function-names.js'
 import { ValidateToolRefusal, ValidateToolRequest, ValidateToolResponse } from './schema.js'
-import { readToolUse, useNotes } from './tool-use.js'
-import { boundsOf, type ToolOptions } from './update-tool.js'
+import { readToolUse } from './tool-use.js'
 import type { ValidationQuery } from './worker/tasks.js'
+import { boundsOf, type ToolOptions } from './write-tool.js'
 
 const PURPOSE =
   'Says which methods a definition gives a model, or every reason why it gives none. Nothing is stored. ' +
@@ -83,7 +83,7 @@ export function registerValidateTool(app: FastifyInstance, options: ToolOptions)
       const validation = await options.workers.run('validate_tool', request, work, stored)
       const shared =
         used === null ? [] : await namesBeside(options.database.db, used.tool, validation.names, request.caller)
-      addWarnings(reply, [...validation.warnings, ...useNotes(use), ...shared])
+      addWarnings(reply, [...validation.warnings, ...shared])
       notePreferences(reply, strict ? ['handling=strict'] : [])
       reply.type(JSON_TYPE)
       const { answer } = validation

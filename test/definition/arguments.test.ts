@@ -34,10 +34,7 @@ t.test('validation, the update, apply, the functions and impact agree on the arg
     ]) {
       const { all } = argumentsOf(toFunctions(definition, { headerNames }))
       const query = { report: 'full' } as const
-      const validated = TASKS.validate_tool.run(
-        { definition },
-        { query, use: { ids: [], others: 0, isWhole: true }, headerNames },
-      )
+      const validated = TASKS.validate_tool.run({ definition }, { query, use: { ids: [], others: 0 }, headerNames })
       const { warnings } = JSON.parse(Buffer.from(validated.answer).toString()) as { warnings: unknown[] }
       const updated = TASKS.update_custom_tool.run({ definition }, { storedHeaders: headerNames })
       const noted = Number(/has (\d+) warning/.exec(updated.notes.join())?.[1] ?? 0)

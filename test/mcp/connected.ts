@@ -2,7 +2,7 @@ import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/cli
 import type { FastifyInstance } from 'fastify'
 import { listening } from '../test-service.js'
 
-/** What a model gets of a call: the text, and the structure. */
+/** What a model gets of a call: the text, and what it says as JSON; of a refusal the status of the operation. */
 export interface Told {
   isError: boolean
   text: string
@@ -21,8 +21,10 @@ export async function connectedTo(app: FastifyInstance) {
     await client.connect(new StreamableHTTPClientTransport(url, { requestInit }))
     const call = async (name: string, args: Record<string, unknown>): Promise<Told> => {
       const answer = await client.callTool({ name, arguments: args })
-      const [first] = answer.content as { text: string }[]
-      return { text: first?.text ?? '', content: answer.structuredContent, isError: answer.isError === true }
+      const text = (answer.content as { text: string }[])[0]?.text ?? ''
+      const isError = answer.isError === true
+      const content = isError ? { status: Number(/"status":(\d+)/.exec(text)?.[1] ?? 422) } : JSON.parse(text)
+      return { text, content, isError }
     }
     const names = async () => (await client.listTools()).tools.map(({ name }) => name)
     return { client, call, names }

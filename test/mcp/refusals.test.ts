@@ -37,18 +37,18 @@ t.test('200 with the id and an error: a message that is refused is answered in t
       t.match(await post(message), { status: 200, body: { jsonrpc: '2.0', id: 7, error } }, title)
   const outside = first('{}').replace('"params":{', '"params":{"__proto__":{},')
   t.match(await post(outside), { status: 200, body: { id: 7, error: { message: /params\.__proto__/ } } })
-  t.match(await post(first('{"id":1,"__proto__":{}}')), { body: { id: 7, result: { isError: true } } }, 'arguments')
+  t.match(await post(first('{"id":1,"__proto__":{}}')), { status: 200, body: { id: 7, error: { code: -32_602 } } })
   for (const args of ['"x"', '[1]', 'null'])
     t.match(await post(first(args)), {
       status: 200,
-      body: { id: 7, error: { code: -32_602, message: 'params.arguments: Input should be a valid dictionary' } },
+      body: { id: 7, error: { code: -32_602, message: /\n- params\.arguments: Input should be a valid dictionary/ } },
     })
   for (const odd of [
     '"jsonrpc":"1.0","method":"ping"',
     '"jsonrpc":"2.0","method":5',
     '"jsonrpc":"2.0","method":"ping","params":5',
   ])
-    t.match(await post(`{${odd},"id":7}`), { status: 200, body: { id: 7, error: { data: { status: 400 } } } }, odd)
+    t.match(await post(`{${odd},"id":7}`), { status: 200, body: { id: 7, error: { data: { status: 422 } } } }, odd)
   for (const without of ['{', '[]', '{"id":01}', '{"id":"\u0001"}', first('{"id":1,}'), `{"note":"${text}"}`])
     t.match(await post(without), { status: /4\d\d/, body: { jsonrpc: '2.0', id: null, error: {} } }, 'no id to answer')
 })
@@ -97,7 +97,6 @@ for (const version of ['2026-07-28', '2025-11-25'] as const) {
     ])
       await t.rejects(client.callTool({ name: 'validate_definition', arguments: args }), { code: /-32602|-32000/ })
     t.match(await call('validate_definition', { definition }), { isError: true })
-    t.match(await call('validate_definition', JSON.parse('{"definition":{"__proto__":{}}}')), { isError: true })
     t.match(await call('get_agent', { id: 1 }), { isError: false, content: { agent: { id: 1 } } })
   })
 }
@@ -151,10 +150,11 @@ t.test('an advice can be followed: a deleted agent is restored by what each answ
   const { call } = await connected(token)
   const deleted = await demo.call('DELETE', '/persona/2', { token })
   t.equal(deleted.statusCode, 204)
-  t.match((await call('get_agent', { id: 2 })).text, /history and restore take deleted agents too/)
+  t.match(await call('get_agent', { id: 2 }), { isError: true, content: { status: 404 } })
   const asked = { kind: 'agent', id: 2, version: 1 }
-  for (const sent of [asked, { ...asked, etag: '"persona-2-1"' }])
-    t.match((await call('restore', sent)).text, /Call history with kind agent and id 2, send the etag of its answer/)
+  const advice = /Call history with kind agent and id 2, and send the etag of its answer/
+  t.match((await call('restore', asked)).text, advice)
+  t.match((await call('restore', { ...asked, etag: '"persona-2-1"' })).text, /"current_etag":"\\"persona-2-2\\""/)
   const { etag } = (await call('history', { kind: 'agent', id: 2 })).content
   t.match(await call('restore', { ...asked, etag }), { isError: false, content: { id: 2 } })
   t.match(await call('get_agent', { id: 2 }), { isError: false })
@@ -175,8 +175,8 @@ t.test('a plan shows every field that changes, and of a definition every member 
   }
   const described = { ...item, 'x-note': 1 }
   t.strictSame(await tried({ 'x-note': 1, paths: { ...tool.definition.paths, [path]: described } }), [
-    { field: 'definition', place: `paths.${path}`, from: item, to: described },
-    { field: 'definition', place: 'x-note', from: null, to: 1 },
+    { field: `definition.paths.${path}`, from: item, to: described },
+    { field: 'definition.x-note', from: null, to: 1 },
   ])
 })
 

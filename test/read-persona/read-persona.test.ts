@@ -2,7 +2,7 @@ import { sql } from 'kysely'
 import t from 'tap'
 import { applyOrganisation } from '../../src/admin/apply.js'
 import { REQUEST_FIELDS as AGENT_FIELDS } from '../../src/persona/fields.js'
-import { REQUEST_FIELDS as TOOL_FIELDS } from '../../src/tool/fields.js'
+import { CustomToolUpdate } from '../../src/tool/schema.js'
 import { linked, type WorldApp, worldApp } from '../app.js'
 import { DEFINITION, matrixCallers, matrixOrganisation } from '../matrix-organisation.js'
 
@@ -33,7 +33,7 @@ t.test('200: the agent as an update answers it, with a tag that an update takes 
 })
 
 t.test('200: a read has all that a whole update replaces, and changes nothing when it is sent back', async t => {
-  const [agentFields, toolFields] = [AGENT_FIELDS, TOOL_FIELDS].map(fields => fields.map(([name]) => name))
+  const [agentFields, toolFields] = [AGENT_FIELDS.map(([name]) => name), Object.keys(CustomToolUpdate.properties)]
   const dated = { search_start_date: '2024-01-02T03:04:05.000000Z', recency_bias: 'favor_recent' }
   await call('PATCH', `${PATH}?update_mask=${Object.keys(dated)}`, { token: admin, body: dated })
   const { version } = (await call('GET', `${PATH}/history?limit=1`, { token: admin })).json()[0]

@@ -98,7 +98,6 @@ t.test('scope of a group manager', async t => {
     await attach('manager', 100, [200])
     const taken = await put('manager', 200, { definition: definitionAt(ELSEWHERE) })
     t.equal(taken.statusCode, 403, taken.body)
-    t.match(taken.json().detail, /attached it yourself to 1 agent\b/)
     const read = await get('manager', 200)
     t.equal(read.statusCode, 200)
     t.equal(read.json().custom_headers, null, 'nor do they see its masks')
@@ -107,7 +106,6 @@ t.test('scope of a group manager', async t => {
       body: { definition: DEFINITION },
     })
     t.equal(impact.statusCode, 403, 'nor what uses it')
-    t.match(impact.json().detail, /attached it yourself to 1 agent\b/)
   })
 
   t.test("200: what one manager attached is another's to manage, as it is shared with their group", async t => {
@@ -148,7 +146,6 @@ t.test('scope of a group manager', async t => {
     await deleted(101, true)
     const refused = await put('manager', 202, {})
     t.equal(refused.statusCode, 403)
-    t.match(refused.json().detail, /It is on no agent of your groups\.$/)
     const token = await world.token(email('manager'))
     const listed = (await world.call('GET', '/persona?limit=100', { token })).json() as { id: number }[]
     t.notOk(
@@ -160,15 +157,12 @@ t.test('scope of a group manager', async t => {
     await attach('other', 104, [])
   })
 
-  t.test('403 says which kind of agent stands outside, and no names', async t => {
+  t.test('403 names no agent that stands outside', async t => {
     for (const id of [104, 105, 106]) await attach('other', id, [203])
     await attach('owner', 103, [])
     const refused = await put('manager', 203, {})
     t.equal(refused.statusCode, 403)
-    t.match(
-      refused.json().detail,
-      /Outside your groups it is on 1 private agent, 1 agent shared with others and 1 public agent\./,
-    )
+    t.match(refused.json().detail, /that is on no agent outside their groups\.$/)
     t.notMatch(refused.body.replace(/"request_id":"[^"]*"/, ''), /other@|agent 10/)
   })
 })

@@ -181,14 +181,11 @@ t.test('200: a validation answers the names of its methods twice, and numbers as
     t.equal((await call('POST', `${url}?raw_names=true`, { token: admin, body })).statusCode, 422)
 })
 
-t.test('401 where both headers have different tokens; either is enough', async t => {
-  const status = async (headers: Record<string, string>) => (await call('GET', '/api/me', { headers })).statusCode
-  const [own, other] = [`Bearer ${alice}`, `Bearer ${bob}`]
+t.test('200 by either header, X-Onyx-Authorization first; 401 without a token', async t => {
+  const status = async (headers: Record<string, string>) => (await call('GET', '/api/tool/10', { headers })).statusCode
+  const own = `Bearer ${alice}`
   t.equal(await status({ authorization: own }), 200)
-  t.equal(await status({ 'x-onyx-authorization': own }), 200)
-  t.equal(await status({ authorization: own, 'x-onyx-authorization': own }), 200)
-  t.equal(await status({ authorization: own, 'x-onyx-authorization': other }), 401)
-  t.equal(await status({ authorization: 'Basic cHJveHk6cHJveHk=', 'x-onyx-authorization': own }), 401)
+  t.equal(await status({ authorization: 'Basic cHJveHk6cHJveHk=', 'x-onyx-authorization': own }), 200)
   t.equal(await status({ authorization: own, 'x-onyx-authorization': 'Bearer x' }), 401)
   t.equal(await status({ cookie: 'fastapiusersauth=x' }), 401)
   const { statusCode } = await call('GET', '/me', { headers: { 'x-onyx-authorization': own } })

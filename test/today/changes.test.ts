@@ -283,29 +283,3 @@ t.test('422 with the paged address for lists over 1,000 records, or with too man
   await add(2, 'x'.repeat(600_000))
   t.strictSame(faultsOf(await list('/api/persona')), ['path snapshot_too_large'])
 })
-
-t.test('404 with a sentence for what is not here; the version and the root need no token', async t => {
-  for (const [method, path, sentence] of [
-    ['POST', '/api/auth/login', /no login and no cookie/],
-    ['GET', '/api/auth/oidc/authorize', /no login and no cookie/],
-    ['POST', '/api/admin/persona/upload-image', /No images/],
-    ['POST', '/api/persona/upload-image', /No images/],
-    ['POST', '/api/persona/1/transfer-ownership', /No owner is changed/],
-    ['POST', '/api/chat/create-chat-session', /no chats/],
-    ['GET', '/api/skills', /no skills/],
-    ['DELETE', '/api/skills/custom/1', /no skills/],
-  ] as const) {
-    const headers = { 'content-type': 'multipart/form-data; boundary=x' }
-    const answer = await call(method, path, { headers, ...(method === 'POST' && { body: '--x--' }) })
-    t.match(answer, { statusCode: 404 }, path)
-    t.match(answer.json(), { error_code: 'NOT_FOUND', detail: sentence })
-  }
-  for (const path of ['/api', '/api/version']) {
-    const answer = await call('GET', path)
-    t.match(answer, { statusCode: 200 }, path)
-    t.match(answer.json(), { backend_version: /^\d+\.\d+\.\d+/ })
-  }
-  t.match((await call('GET', '/api/user/projects', { token: alice })).json(), {
-    detail: /^There is nothing at this address/,
-  })
-})

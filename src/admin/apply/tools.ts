@@ -18,7 +18,7 @@ import { definitionText } from '../../tool/definition-cache.js'
 import { BLANK_TOOL, type ToolContent } from '../../tool/fields.js'
 import { namesBeside } from '../../tool/function-names.js'
 import { toolCreation } from '../../tool/life.js'
-import { originsBeside, type ToolTypes, toolResource } from '../../tool/resource.js'
+import { type ToolTypes, toolResource } from '../../tool/resource.js'
 import { changedFields, decideTool, type ToolDecision, type ToolUpdateFields } from '../../tool/rules.js'
 import { type ToolState, toolState } from '../../tool/snapshot.js'
 import { sha256 } from '../../updates/audit.js'
@@ -114,10 +114,9 @@ function decideAsOperator(
 ): ToolDecision | undefined {
   const editable = { ...state, in_code_tool_id: null, mcp_server_id: null, managed_as: 'all' as const }
   const origins = (text = '{}') => originsOf(JSON.parse(text))
-  const beside = originsBeside({ origins: origins(fields.definition?.text) }, origins(state.definitionText))
-  const references = { oauthConfigLinkable: true, oauthConfigName: null, ...beside }
+  const update = { fields, origins: origins(fields.definition?.text), definitionFaults: faults, ring }
   try {
-    const decision = decideTool(editable, { fields, definitionFaults: faults, ring }, references)
+    const decision = decideTool(editable, update, { linkable: '', storedOrigins: origins(state.definitionText) })
     const { in_code_tool_id, mcp_server_id } = state
     const after = { ...decision.after, in_code_tool_id, mcp_server_id, ...columns }
     return { ...decision, after, changes: changedFields(state, after, decision.headers) }

@@ -174,8 +174,6 @@ export interface ToolUse {
   ids: number[]
   /** The number of other agents examined. */
   others: number
-  /** True if all agents of the tool were examined. */
-  isWhole: boolean
 }
 
 /** Returns the effect of a valid definition. Without a `stored` one, every operation is new and nothing else changes. */
