@@ -59,7 +59,8 @@ const PLACES: Record<string, (t: Test) => Promise<Pick<DemoApp, 'app' | 'tokens'
     const demo = await demoApp(t, { SNAPSHOT_BYTES_MAX: String(2 ** 20) })
     const put = EXAMPLES.find(({ name }) => name === 'update_custom_tool')?.request.body as { definition: object }
     const body = { definition: { ...put.definition, 'x-long': 'x'.repeat(2 ** 20) } }
-    await demo.call('PUT', '/admin/tool/custom/1', { token: demo.tokens.admin, body })
+    const headers = { prefer: 'return=minimal' }
+    await demo.call('PUT', '/admin/tool/custom/1', { token: demo.tokens.admin, body, headers })
     return demo
   },
   'the database does not answer': async t => ({ ...(await demoApp(t)), ...(await serviceOn(t, UNREACHABLE)) }),

@@ -235,7 +235,7 @@ for (const target of [AGENT, TOOL]) {
     `a restoration: 200 when the answer of the commit is lost; after a hang once with its key: ${kind}`,
     async t => {
       const lost = await twoVersions(`lost back ${kind}`)
-      loseAnswerTo(`lost back ${kind}`)
+      loseCommitAfter([`lost back ${kind}`])
       t.match(await lost.restore(service), { status: 200, body: { description: `lost back ${kind}` } })
       passAll()
       t.equal(await lost.restored(), 1)
@@ -278,7 +278,7 @@ for (const target of [AGENT, TOOL]) {
       told.set(outcome, (told.get(outcome) ?? 0) + 1)
       t.ok(isTrue(outcome, await restored()), `boundary ${boundary}: ${status} ${outcome}`)
     }
-    t.ok((told.get('applied') ?? 0) > 1 && (told.get('not_applied') ?? 0) > 1, JSON.stringify([...told]))
+    t.ok((told.get('applied') ?? 0) > 1, JSON.stringify([...told]))
   })
 }
 
