@@ -5,12 +5,11 @@ import { changedValues, fieldVersions } from '../updates/statements.js'
 import {
   BLANK_AGENT,
   COLUMNS,
-  idsOf,
+  idOf,
   isRelation,
-  linkOf,
   type PersonaContent,
   type Relation,
-  type Share,
+  type StoredLink,
 } from './fields.js'
 import { pastPersona } from './past.js'
 import {
@@ -47,9 +46,9 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     const references = await readReferences(db, newlyReferred(state, update), viewerParameters(update.caller))
     return decidePersona(state, update, references)
   },
-  write: async (executor, state, { changes, after, attacher }, viewer, entry) => {
+  write: async (db, state, { changes, after, attacher }, viewer, entry) => {
     const { id } = state
-    const row = await writePersona.first(executor, {
+    const row = await writePersona.first(db, {
       ...viewer,
       ...entry,
       id,
@@ -62,7 +61,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     for (const { field } of changes) {
       if (!isRelation(field)) continue
       const user = attacher ?? viewer.user
-      await writeLinks[field].run(executor, { id, user, ...linkChanges(field, state, after) })
+      await writeLinks(db, id, field, linkChanges(field, state, after), user)
     }
     return row.version
   },
@@ -78,17 +77,11 @@ export const personaResource: VersionedResource<PersonaTypes> = {
 
 /** Returns the links of one relation to remove and to add. A share with a new level counts as added. */
 function linkChanges(relation: Relation, before: PersonaContent, after: PersonaContent) {
-  const kept = new Set(idsOf(after, relation))
-  const removed = idsOf(before, relation).filter(id => !kept.has(id))
-  return { removed, put: linksToPut(relation, before, after) }
-}
-
-function linksToPut(relation: Relation, before: PersonaContent, after: PersonaContent): (number | string)[] | string {
-  if (!linkOf(relation).isShare) {
-    const had = new Set(idsOf(before, relation))
-    return idsOf(after, relation).filter(id => !had.has(id))
+  const [had, has]: [StoredLink[], StoredLink[]] = [before[relation], after[relation]]
+  const kept = new Set(has.map(idOf))
+  const stored = new Set(had.map(link => JSON.stringify(link)))
+  return {
+    removed: had.map(idOf).filter(id => !kept.has(id)),
+    put: has.filter(link => !stored.has(JSON.stringify(link))),
   }
-  const sharesOf = (content: PersonaContent) => content[relation] as Share<number | string>[] // `isShare` proves that levels exist
-  const levels = new Map(sharesOf(before).map(share => [share.id, share.level]))
-  return JSON.stringify(sharesOf(after).filter(share => levels.get(share.id) !== share.level))
 }

@@ -7,7 +7,7 @@ import type { ShownTool } from '../tool/snapshot.js'
 import { shownTools } from '../tool/snapshot.js'
 import type { VersionedState } from '../updates/resource.js'
 import { columnValue, versionedState } from '../updates/statements.js'
-import { COLUMNS, type IdOf, linkOf, type PersonaContent, RELATIONS, type Relation } from './fields.js'
+import { COLUMNS, linkOf, type PersonaContent, RELATIONS, type Relation } from './fields.js'
 import type { PersonaSnapshot } from './schema.js'
 
 /* What is read of an agent, in one statement. */
@@ -32,9 +32,6 @@ export interface PersonaState extends PersonaContent, VersionedState {
   related: Related
 }
 
-/** SQL: the array of ids of each relation of an agent. */
-export type RelationIds = { [R in Relation]: Expression<IdOf<R>[]> }
-
 const persona = on<{ p: 'persona' }>()
 const { ref } = persona
 
@@ -48,8 +45,10 @@ export function personaState(viewer: Viewer): AliasableExpression<PersonaState> 
     access: personaAccess(viewer.user),
     owner: jsonObjectFrom(owner),
     related: jsonBuildObject({
-      ...relatedRecords(STORED_IDS),
-      tool_ids: jsonArrayFrom(shownTools(STORED_IDS.tool_ids, viewer)),
+      tool_ids: jsonArrayFrom(shownTools(storedIds('tool_ids'), viewer)),
+      document_set_ids: RECORDS.document_set_ids(storedIds('document_set_ids')),
+      label_ids: RECORDS.label_ids(storedIds('label_ids')),
+      users: RECORDS.users(storedIds('users')),
     }),
   })
 }
@@ -70,25 +69,22 @@ function storedIds(relation: Relation): Expression<never[]> {
   return arrayOf(linkOf(relation).idType === 'text' ? ids.orderBy(id, by => by.collate('C')) : ids.orderBy(id))
 }
 
-const STORED_IDS = Object.fromEntries(
-  RELATIONS.map(([relation]) => [relation, storedIds(relation)]),
-) as unknown as RelationIds // has one entry for each
-
 function storedShares(relation: Relation): Expression<unknown> {
   const { links, id } = storedLinks(relation)
   return jsonArrayFrom(links.select([id.as('id'), 'l.level']).orderBy(id))
 }
 
-/** SQL: the labels, people and document sets with these ids. */
-export function relatedRecords(ids: Pick<RelationIds, 'document_set_ids' | 'label_ids' | 'users'>) {
-  const db = queries()
-  const labels = db.selectFrom('label as l').select(['l.id', 'l.name']).where('l.id', '=', anyOf(ids.label_ids))
-  const people = db.selectFrom('user_account as u').select(['u.id', 'u.email']).where('u.id', '=', anyOf(ids.users))
-  return {
-    label_ids: jsonArrayFrom(labels.orderBy('l.id')),
-    users: jsonArrayFrom(people.orderBy('u.id')),
-    document_set_ids: jsonArrayFrom(documentSets(ids.document_set_ids)),
-  }
+/** SQL: the labels, people and document sets with these ids, as answers show them. */
+export const RECORDS = {
+  label_ids: (ids: Expression<number[]>) => {
+    const labels = queries().selectFrom('label as l').select(['l.id', 'l.name']).where('l.id', '=', anyOf(ids))
+    return jsonArrayFrom(labels.orderBy('l.id'))
+  },
+  users: (ids: Expression<string[]>) => {
+    const people = queries().selectFrom('user_account as u').select(['u.id', 'u.email']).where('u.id', '=', anyOf(ids))
+    return jsonArrayFrom(people.orderBy('u.id'))
+  },
+  document_set_ids: (ids: Expression<number[]>) => jsonArrayFrom(documentSets(ids)),
 }
 
 function documentSets(ids: Expression<number[]>) {

@@ -1,34 +1,22 @@
-import type { AliasedExpression, Expression, SelectQueryBuilder, SqlBool } from 'kysely'
+import type { Expression, Kysely, SqlBool } from 'kysely'
 import { sql } from 'kysely'
 import { jsonArrayFrom, jsonBuildObject, jsonObjectFrom } from 'kysely/helpers/postgres'
 import { type PersonaAccess, personaAccess, seesTool, type Viewer } from '../auth/access.js'
 import { type Caller, isAdmin } from '../auth/caller.js'
-import { grantsStand, VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
+import { grantsStand, VIEWER_TYPES, type ViewerParameters, viewerOf, viewerWithValues } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
 import { pageRows } from '../db/statements/page-rows.js'
-import {
-  anyOf,
-  arrayOf,
-  isOnly,
-  itemsOf,
-  jsonText,
-  lit,
-  materialized,
-  named,
-  on,
-  queries,
-  recordsOf,
-} from '../db/statements/queries.js'
-import { type Executor, type Param, type SqlTypes, statement } from '../db/statements/statement.js'
+import { anyOf, arrayOf, jsonText, lit, materialized, named, on, queries, val } from '../db/statements/queries.js'
+import { statement } from '../db/statements/statement.js'
 import type { PersonaTable, ShareLevel, Tables } from '../db/tables.js'
 import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/pages.js'
 import { shownTools } from '../tool/snapshot.js'
 import { AUDIT_TYPES, type AuditEntry, insertAudit } from '../updates/audit.js'
 import { changedColumns, nextVersion } from '../updates/statements.js'
 import { isInt4 } from '../validation/vocabulary.js'
-import { COLUMNS, type Id, type IdOf, linkOf, RELATIONS, type Relation } from './fields.js'
+import { COLUMNS, type Id, linkOf, RELATIONS, type Relation, type StoredLink } from './fields.js'
 import { type Attached, NO_REFERENCES, type References } from './rules.js'
-import { type PersonaState, personaState, relatedRecords } from './state.js'
+import { type PersonaState, personaState, RECORDS } from './state.js'
 
 /** Reads the state of one agent as the viewer sees it. */
 export const readState = statement<ViewerParameters & { id: number }, { state: PersonaState }>(
@@ -79,165 +67,85 @@ export const writePersona = statement<WriteParameters, { version: number }>(
   true,
 )
 
-interface LinkParameters {
-  id: number
-  user: string | null
-  removed: (number | string)[]
-  /** Ids; of shares JSON text with ids and levels. */
-  put: (number | string)[] | string
-}
-
-/** Removes and adds the links of one relation. A share with a new level is added again. */
-export const writeLinks = Object.fromEntries(RELATIONS.map(([relation]) => [relation, linksStatement(relation)])) as {
-  [R in Relation]: ReturnType<typeof linksStatement> // has one entry for each
-}
-
-function linksStatement(relation: Relation) {
-  const { idType, isShare, attacher, ...link } = linkOf(relation)
-  const [table, end] = [link.table as 'link', link.column as 'end'] // only the common columns are used
-  const types = { id: 'integer', user: 'uuid', removed: `${idType}[]`, put: isShare ? 'jsonb' : `${idType}[]` }
-  return statement<LinkParameters, object>(
-    `persona_links(${relation})`,
-    types,
-    param => {
-      const given = param('put') as Expression<never[]>
-      const agent = named(param('id'), 'persona_id')
-      const db = queries<{ link: LinkRow }>().with('gone', db =>
-        db
-          .deleteFrom(`${table} as l`)
-          .where('l.persona_id', '=', param('id'))
-          .where(`l.${end}`, '=', anyOf(param('removed') as Expression<never[]>)),
-      )
-      const ids = queries().selectFrom(itemsOf(given, 'put')).select([agent, 'put.id'])
-      const shares = queries()
-        .selectFrom(
-          recordsOf<{ id: number; level: ShareLevel }, 'share'>(given, 'share', { id: idType, level: 'text' }),
-        )
-        .select([agent, 'share.id', 'share.level'])
-      return isShare
-        ? db
-            .insertInto(table)
-            .columns(['persona_id', end, 'level'])
-            .expression(shares)
-            .onConflict(conflict =>
-              conflict.columns(['persona_id', end]).doUpdateSet(({ ref }) => ({ level: ref('excluded.level') })),
-            )
-        : db
-            .insertInto(table)
-            .columns(['persona_id', end, ...(attacher ? [attacher] : [])])
-            .expression(attacher ? ids.select(named(param('user'), attacher)) : ids)
-    },
-    true,
+/** Removes the links of one relation that left, and adds those that came. A share with a new level is added again. */
+export async function writeLinks(
+  db: Kysely<Tables>,
+  agent: number,
+  relation: Relation,
+  { removed, put }: { removed: readonly Id[]; put: readonly StoredLink[] },
+  user: string | null,
+): Promise<void> {
+  const { attacher, ...link } = linkOf(relation)
+  const [table, end] = [link.table as 'persona_user', link.column as 'user_id'] // all have these columns but for the level
+  if (removed.length > 0)
+    await db.deleteFrom(table).where('persona_id', '=', agent).where(end, 'in', removed.map(String)).execute()
+  const rows = put.map(one => {
+    const { id, ...level } = typeof one === 'object' ? one : { id: one }
+    return { persona_id: agent, [end]: id, ...level, ...(attacher && { [attacher]: user }) }
+  }) as { persona_id: number; user_id: string; level: ShareLevel }[]
+  const insert = db.insertInto(table).values(rows)
+  const replacing = insert.onConflict(conflict =>
+    conflict.columns(['persona_id', end]).doUpdateSet(({ ref }) => ({ level: ref('excluded.level') })),
   )
+  if (rows.length > 0) await (link.isShare ? replacing : insert).execute()
 }
 
-/** The common columns of link tables. `end` is the column of the linked record. */
-interface LinkRow {
-  persona_id: number
-  end: never
-  level: ShareLevel
-  attached_by: string | null
+/** Reads the records with these ids that exist and that the viewer may attach; of tools all that they see. */
+export async function readReferences(
+  db: Kysely<Tables>,
+  attached: Attached,
+  viewer: ViewerParameters,
+): Promise<References> {
+  const asked = RELATIONS.flatMap(([relation, { link }]) => {
+    const ids = (attached[relation] ?? []).filter(id => typeof id === 'string' || isInt4(id)) // no record has the others
+    const list = sql<never[]>`${val(ids)}::${sql.raw(link.idType)}[]`
+    return ids.length === 0 ? [] : [[relation, ATTACHABLE[relation](list, viewer)] as const]
+  })
+  if (asked.length === 0) return NO_REFERENCES
+  const found = db.selectNoFrom(jsonBuildObject(Object.fromEntries(asked)).as('references'))
+  const { references } = await found.$castTo<{ references: Partial<References> }>().executeTakeFirstOrThrow()
+  return { ...NO_REFERENCES, ...references }
 }
 
-type RelationLists = { [R in Relation]: IdOf<R>[] }
-
-type Attachable<R extends Relation> = (
-  ids: Expression<IdOf<R>[]>,
-  viewer: ReturnType<typeof viewerOf>,
-) => SelectQueryBuilder<Tables, never, { id: unknown }>
-
-const db = queries()
-
-/** SQL: one row for each id that exists and that the viewer may attach (DECISIONS section 3). */
-const ATTACHABLE: { [R in Relation]: Attachable<R> } = {
-  tool_ids: (ids, viewer) => seenTools(ids, viewer).where('t.enabled', '=', lit(true)).where(attachableTool(viewer)),
-  document_set_ids: (ids, { user, isAdmin }) =>
-    db
-      .selectFrom('document_set as s')
-      .select('s.id')
-      .where('s.id', '=', anyOf(ids))
-      .where(({ exists, or, ref, selectFrom }) => {
-        const ofUsers = selectFrom('document_set_user as m').where('m.user_id', '=', user)
-        const ofGroups = selectFrom('document_set_group as m')
-          .innerJoin('user_group_member as g', 'g.user_group_id', 'm.user_group_id')
-          .where('g.user_id', '=', user)
-        return or([
-          isAdmin,
-          ref('s.is_public'),
-          exists(ofUsers.whereRef('m.document_set_id', '=', 's.id')),
-          exists(ofGroups.whereRef('m.document_set_id', '=', 's.id')),
-        ])
-      }),
-  label_ids: ids => db.selectFrom('label as l').select('l.id').where('l.id', '=', anyOf(ids)),
-  user_file_ids: (ids, { user, isAdmin }) =>
-    db
-      .selectFrom('user_file as f')
-      .select('f.id')
-      .where('f.id', '=', anyOf(ids))
-      .where(({ eb, or }) => or([isAdmin, eb('f.owner_id', '=', user)])),
-  users: ids => db.selectFrom('user_account as u').select('u.id').where('u.id', '=', anyOf(ids)),
-  groups: ids => db.selectFrom('user_group as g').select('g.id').where('g.id', '=', anyOf(ids)),
-}
-
-/** SQL: the tools `t` with these ids that the viewer's token may see. */
-function seenTools(ids: Expression<number[]>, viewer: Viewer) {
-  return db.selectFrom('tool as t').select('t.id').where('t.id', '=', anyOf(ids)).where(seesTool(viewer))
+/** SQL: the records with these ids that the viewer may attach (DECISIONS section 3). */
+const ATTACHABLE: Record<Relation, (ids: Expression<never[]>, viewer: ViewerParameters) => Expression<unknown>> = {
+  tool_ids: (ids, parameters) => {
+    const viewer = viewerWithValues(parameters)
+    const seen = queries().selectFrom('tool as t').select('t.id').where('t.id', '=', anyOf(ids)).where(seesTool(viewer))
+    return jsonArrayFrom(shownTools(arrayOf(seen), viewer).select(named(isAttachable(viewer), 'attachable')))
+  },
+  document_set_ids: (ids, { user, is_admin }) => {
+    const sets = queries().selectFrom('document_set as s').select('s.id').where('s.id', '=', anyOf(ids))
+    const readable = sets.where(({ exists, or, ref, selectFrom }) => {
+      const ofUsers = selectFrom('document_set_user as m').where('m.user_id', '=', user)
+      const ofGroups = selectFrom('document_set_group as m')
+        .innerJoin('user_group_member as g', 'g.user_group_id', 'm.user_group_id')
+        .where('g.user_id', '=', user)
+      return or([
+        ref('s.is_public'),
+        exists(ofUsers.whereRef('m.document_set_id', '=', 's.id')),
+        exists(ofGroups.whereRef('m.document_set_id', '=', 's.id')),
+      ])
+    })
+    return RECORDS.document_set_ids(arrayOf(is_admin ? sets : readable))
+  },
+  label_ids: RECORDS.label_ids,
+  user_file_ids: (ids, { user, is_admin }) => {
+    const files = queries().selectFrom('user_file as f').select('f.id').where('f.id', '=', anyOf(ids))
+    return arrayOf(is_admin ? files : files.where('f.owner_id', '=', user))
+  },
+  users: RECORDS.users,
+  groups: ids => arrayOf(queries().selectFrom('user_group as g').select('g.id').where('g.id', '=', anyOf(ids))),
 }
 
 /** SQL: the viewer may attach the tool. A tool of an MCP server needs a manager of all tools, or the owner of the tool or server. */
-function attachableTool({ managesAll, user }: Viewer): Expression<SqlBool> {
+function isAttachable({ managesAll, user }: Viewer): Expression<SqlBool> {
   const { eb, exists, or, selectFrom } = on<{ t: 'tool' }>()
   const servers = selectFrom('mcp_server as m').whereRef('m.id', '=', 't.mcp_server_id').where('m.owner_id', '=', user)
   return or([eb('t.mcp_server_id', 'is', null), managesAll, eb('t.user_id', '=', user), exists(servers)])
 }
 
-const REFERENCE_TYPES: SqlTypes<ViewerParameters & RelationLists> = {
-  ...VIEWER_TYPES,
-  ...(Object.fromEntries(RELATIONS.map(([relation, { link }]) => [relation, `${link.idType}[]`])) as Record<
-    Relation,
-    string
-  >),
-}
-
-/** Reads the records with these ids that exist and that the viewer may attach; of tools all that they see. */
-export async function readReferences(db: Executor, attached: Attached, viewer: ViewerParameters): Promise<References> {
-  if (Object.keys(attached).length === 0) return NO_REFERENCES
-  // No record can have the other ids.
-  const storable = (ids: readonly Id[] = []) => ids.filter(id => typeof id === 'string' || isInt4(id))
-  const lists = Object.fromEntries(RELATIONS.map(([relation]) => [relation, storable(attached[relation])]))
-  const row = await REFERENCES.first(db, { ...viewer, ...(lists as unknown as RelationLists) }) // has one entry for each
-  return row?.references ?? NO_REFERENCES
-}
-
-const REFERENCES = statement<ViewerParameters & RelationLists, { references: References }>(
-  'persona_references',
-  REFERENCE_TYPES,
-  param => {
-    const viewer = viewerOf(param)
-    const attachable = <R extends Relation>(relation: R) =>
-      arrayOf(ATTACHABLE[relation](param(relation) as Expression<never[]>, viewer)) as Expression<never[]>
-    const ids = { document_set_ids: attachable('document_set_ids'), label_ids: attachable('label_ids') }
-    const tools = shownTools(arrayOf(seenTools(param('tool_ids'), viewer)), viewer)
-    const references = {
-      ...relatedRecords({ ...ids, users: attachable('users') }),
-      groups: attachable('groups'),
-      user_file_ids: attachable('user_file_ids'),
-      tool_ids: jsonArrayFrom(tools.select(named(attachableTool(viewer), 'attachable'))),
-    }
-    return queries().selectNoFrom(jsonBuildObject(references).as('references')).$castTo<{ references: References }>()
-  },
-)
-
-/* Lists of agents, by pages. The agents that a caller sees come from four indexes. */
-
-interface Parameters {
-  user: string
-  sees_all: boolean
-  after: number
-  rows: number
-  name: string
-  ids: readonly number[]
-}
+/* Lists of agents, by pages. */
 
 /** A constant tells the planner that a page is short. */
 const MOST = lit(PAGE_RECORDS_MAX + 1)
@@ -255,106 +163,35 @@ const RECORD = jsonText(
   ]),
 )
 
-/** The agents of a list: all (for an administrator), those that a token is bound to, or those that the caller sees. */
-type Scope = 'all' | 'bound' | 'seen'
-
-const PAGE_TYPES = {
-  ...{ user: 'uuid', sees_all: 'boolean', after: 'integer', rows: 'integer', name: 'text', ids: 'integer[]' },
-} satisfies SqlTypes<Parameters>
-
-const PAGES = { all: pagesOf('all'), bound: pagesOf('bound'), seen: pagesOf('seen') }
-
 /** Reads up to `rows` agents that the caller and the token may see, after an id. */
 export async function readPersonaPage(
-  database: Database,
+  { db }: Database,
   caller: Caller,
   { name }: AskedPage,
   after: number,
   rows: number,
 ): Promise<PageRow[]> {
-  const ids = caller.token.personaIds
-  const [page, pageOfName] = PAGES[ids !== null ? 'bound' : isAdmin(caller) ? 'all' : 'seen']
-  const parameters = { user: caller.userId, sees_all: isAdmin(caller), after, rows, name: name ?? '', ids: ids ?? [] }
-  return await (name === undefined ? page : pageOfName).run(database.db, parameters)
-}
-
-function pagesOf(scope: Scope) {
-  return [pageOf(scope, false), pageOf(scope, true)] as const
-}
-
-function pageOf(scope: Scope, isNamed: boolean) {
-  const name = `persona_page(${scope}${isNamed ? ' of a name' : ''})`
-  return statement<Parameters, PageRow>(name, PAGE_TYPES, param => {
-    const isSeen = scope === 'seen' && !isNamed
-    const found = isSeen ? seenAgents(param) : queries().selectFrom('persona as p').selectAll('p')
-    const sees = persona.or([param('sees_all'), persona(personaAccess(param('user')), '<>', lit('none'))])
-    const page = found
-      .where('p.id', '>', param('after'))
-      .where(({ not, ref }) => not(ref('p.deleted')))
-      .$if(isNamed, query => query.where(isOnly(persona.ref('p.name'), param('name'))).orderBy('p.name'))
-      .$if(scope === 'bound', query => query.where('p.id', '=', anyOf(param('ids'))))
-      .$if(scope !== 'all' && !isSeen, query => query.where(sees))
-      .orderBy('p.id')
-      .limit(MOST)
-    return pageRows(page, 'p', RECORD, param('rows'))
-  })
-}
-
-/**
- * SQL: the first agents `p` that the user owns, that are public, or that are shared with the user or a group. Each is read by primary key:
- * `offset 0` stops the planner from scanning all agents in order.
- */
-function seenAgents(param: Param<Parameters>) {
-  const [user, after] = [param('user'), param('after')]
-  const first = <DB, TB extends keyof DB>(
-    query: SelectQueryBuilder<DB, TB, { id: number }>,
-    id: 'c.id' | 's.persona_id',
-  ) => {
-    return query.where(sql.ref<number>(id), '>', after).orderBy(sql.ref(id)).limit(MOST)
-  }
-  const living = db
-    .selectFrom('persona as c')
-    .select('c.id')
-    .where(({ not, ref }) => not(ref('c.deleted')))
-  const owned = first(living.where('c.owner_id', '=', user), 'c.id')
-  const open = first(
-    living.where(({ ref }) => ref('c.is_public')),
-    'c.id',
-  )
-  const shared = first(
-    db
-      .selectFrom('persona_user as s')
-      .innerJoin('persona as c', 'c.id', 's.persona_id')
-      .select('s.persona_id as id')
-      .where(({ not, ref }) => not(ref('c.deleted')))
-      .where('s.user_id', '=', user),
-    's.persona_id',
-  )
-  const ofGroup = first(
-    on<{ m: 'user_group_member' }>()
-      .selectFrom('persona_group as s')
-      .innerJoin('persona as c', 'c.id', 's.persona_id')
-      .select('s.persona_id as id')
-      .where(({ not, ref }) => not(ref('c.deleted')))
-      .whereRef('s.user_group_id', '=', 'm.user_group_id'),
-    's.persona_id',
-  )
-  const ofGroups = db
-    .selectFrom('user_group_member as m')
-    .crossJoinLateral(ofGroup.as('s'))
-    .select('s.id')
-    .where('m.user_id', '=', user)
-  const all = [open, shared, ofGroups].reduce((sum, one) => sum.union(whole(one)), whole(owned))
-  return db
-    .with(materialized('candidate'), () => db.selectFrom(all.as('one')).select('one.id').orderBy('one.id').limit(MOST))
-    .selectFrom('candidate')
-    .crossJoinLateral(({ ref, selectFrom }) =>
-      selectFrom('persona').selectAll().where('persona.id', '=', ref('candidate.id')).offset(lit(0)).as('p'),
-    )
+  const { personaIds } = caller.token
+  const found = queries()
+    .selectFrom('persona as p')
     .selectAll('p')
+    .where('p.id', '>', after)
+    .where('p.deleted', '=', false)
+    .$if(name !== undefined, query => query.where('p.name', '=', name ?? '').orderBy('p.name'))
+    .$if(personaIds !== null, query => query.where('p.id', '=', anyOf(val(personaIds ?? []))))
+    .$if(!isAdmin(caller), query => query.where(isSeenBy(caller.userId)))
+    .orderBy('p.id')
+    .limit(MOST)
+  return (await pageRows(found, 'p', RECORD, val(rows)).execute(db)).rows
 }
 
-/** SQL: wraps a query that has its own order and limit, for use in a union. */
-function whole(query: Expression<{ id: number }> & { as(alias: 'one'): AliasedExpression<{ id: number }, 'one'> }) {
-  return db.selectFrom(query.as('one')).select('one.id')
+/** SQL: the user owns the agent `p`, or it is public, or shared with them or a group. Each list of shares is read once. */
+function isSeenBy(user: string): Expression<SqlBool> {
+  const { eb, or, ref, selectFrom } = persona
+  const shared = selectFrom('persona_user as s').select('s.persona_id').where('s.user_id', '=', user)
+  const ofGroups = selectFrom('persona_group as s')
+    .innerJoin('user_group_member as m', 'm.user_group_id', 's.user_group_id')
+    .select('s.persona_id')
+    .where('m.user_id', '=', user)
+  return or([eb('p.owner_id', '=', user), ref('p.is_public'), eb('p.id', 'in', shared), eb('p.id', 'in', ofGroups)])
 }

@@ -110,7 +110,7 @@ export interface VersionedResource<T extends ResourceTypes> {
    * version. Unless the decision is alone, the executor is a transaction.
    */
   write(
-    executor: Executor,
+    db: Kysely<Tables>,
     state: T['State'],
     decision: T['Decision'],
     viewer: ViewerParameters,

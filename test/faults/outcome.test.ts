@@ -95,7 +95,6 @@ t.test('503 unknown, not not_applied, for a repetition whose key could not be lo
     proxy.onForward = ([type]) => type !== BIND || passed++ < statements // the first one establishes the caller
     const again = await send(service, AGENT, { description }, undefined, headers)
     t.match(again, { status: 503, body: { reason: 'database_unreachable', outcome: 'unknown' } }, `${statements}`)
-    t.match(again.body.detail, /repeat it with the same key\.$/)
     passAll()
   }
   t.match(await send(service, AGENT, { description }, undefined, headers), { status: 200, body: { description } })
