@@ -132,28 +132,19 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     const attempt = () =>
       inTransaction(options.database, { rollback: dryRun }, async trx => {
         const caller = await request.callerNow(trx)
-        const viewer = viewerParameters(caller)
         const bound = kind === 'persona' ? visibleAgents(caller.token) : visibleTools(caller.token)
+        const decideSeen = (state: T['State']) => {
+          if (!resource.isVisible(state, caller)) throw new ResourceNotFound(kind)
+          return decide(state, caller)
+        }
         // One after the other: a caller without the right to the first of them locks no other.
         for (const id of ids.toSorted((a, b) => a - b)) {
-          if (!isInt4(id) || bound?.includes(id) === false) throw missing(kind, id)
-          const decideSeen = (state: T['State']) => {
-            if (!resource.isVisible(state, caller)) throw missing(kind, id)
-            return decide(state, caller)
-          }
-          await changeAsOperator(trx, resource, id, decideSeen, actor, viewer).catch(error => {
-            throw error instanceof ResourceNotFound ? missing(kind, id) : error
-          })
+          if (!isInt4(id) || bound?.includes(id) === false) throw new ResourceNotFound(kind)
+          await changeAsOperator(trx, resource, id, decideSeen, actor, viewerParameters(caller))
         }
       })
     await withRetries(attempt)
   }
-}
-
-function missing(kind: 'persona' | 'tool', id: number): Refused {
-  const [code, title] =
-    kind === 'persona' ? (['PERSONA_NOT_FOUND', 'agent'] as const) : (['NOT_FOUND', 'tool'] as const)
-  return new Refused(code, `No ${title} ${id} exists. Nothing was changed.`)
 }
 
 function requirePriorities(map: Readonly<Record<string, unknown>>): void {

@@ -31,22 +31,16 @@ export const NewerPersonaRequest = Type.Object({
   },
 })
 
-/** The same body as the root takes it, whole if it `creates`, or with a mask. Throws `InvalidRequest` for what cannot be kept. */
+/** The same body as the root takes it, whole if it `creates`. Throws `InvalidRequest` for what cannot be kept. */
 export function rootRequest(
   { is_featured: featured, ...body }: Static<typeof NewerPersonaRequest> & Record<string, unknown>,
-  { mask, creates }: { mask: readonly string[] | undefined; creates: boolean },
+  creates: boolean,
 ): Record<string, unknown> {
   const faults = notKept(body, NOT_KEPT)
-  const named = typeof featured === 'boolean' ? { is_default_persona: featured } : {}
-  if (body.is_default_persona !== undefined && body.is_default_persona !== (featured ?? body.is_default_persona))
-    faults.push({ loc: ['body', 'is_featured'], msg: 'It differs from is_default_persona', type: 'value_error' })
-  for (const name of Object.keys(NOT_KEPT)) delete body[name]
-  for (const name of KEPT.filter(name => body[name] === null)) {
-    delete body[name]
-    const msg = 'null leaves it as it is: leave it out of update_mask'
-    if (mask?.includes(name)) faults.push({ loc: ['body', name], msg, type: 'null_keeps' })
-  }
   if (faults.length > 0) throw new InvalidRequest(faults)
+  for (const name of Object.keys(NOT_KEPT)) delete body[name]
+  for (const name of KEPT) if (body[name] === null) delete body[name]
+  const named = typeof featured === 'boolean' ? { is_default_persona: featured } : {}
   return { ...(creates && { num_chunks: NEW_AGENT.num_chunks }), ...body, ...named }
 }
 

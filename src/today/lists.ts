@@ -7,8 +7,7 @@ import { viewerParameters, viewerWithValues } from '../auth/viewer.js'
 import { anyOf } from '../db/statements/queries.js'
 import type { Tables } from '../db/tables.js'
 import { InvalidRequest } from '../errors.js'
-import { answerTagged, JSON_TYPE } from '../http/answer.js'
-import { IfNoneMatch } from '../http/parameters.js'
+import { JSON_TYPE } from '../http/answer.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { addWarnings } from '../http/warnings.js'
 import { renderPersona } from '../persona/snapshot.js'
@@ -17,7 +16,6 @@ import { definitionsOf } from '../tool/definition-cache.js'
 import { renderTool, type ShownTool, shownTools } from '../tool/snapshot.js'
 import { inOneSnapshot } from '../updates/read.js'
 import type { OperationOptions } from '../updates/resource.js'
-import { contentTag } from '../updates/tag.js'
 import { queryFlag } from '../validation/parameters.js'
 import { newerMembers, readShares, withMembers } from './records.js'
 
@@ -43,21 +41,19 @@ export function registerLists(today: FastifyInstance, options: OperationOptions)
   for (const { path, resource, asked } of LISTS) {
     const config = { policy: { permission: 'basic', resource } } as const
     const querystring = asked === undefined ? AdminQuery : Type.Object({})
-    const headers = Type.Object({ 'if-none-match': IfNoneMatch })
-    const schema = { operationId: `list${path.replaceAll('/', '_')}`, querystring, headers }
-    app.get(path, { exposeHeadRoute: true, config, schema }, async ({ caller, headers, query }, reply) => {
+    const schema = { operationId: `list${path.replaceAll('/', '_')}`, querystring }
+    app.get(path, { config, schema }, async ({ caller, query }, reply) => {
       const { get_editable: editable = true, include_deleted: deleted } = query as Static<typeof AdminQuery>
       if (deleted) addWarnings(reply, [DELETED_LEFT_OUT])
       const whole = resource === 'persona' ? wholeAgents : wholeTools
       const read = () =>
         inOneSnapshot(options.database, trx => whole(trx, caller, asked ?? { editable }, options.snapshotBytesMax))
-      const text = `[${(await options.bounds.expensive(String(caller.token.id), read)).join()}]`
-      return answerTagged(reply, contentTag(text), text, headers['if-none-match'])
+      const records = await options.bounds.expensive(String(caller.token.id), read)
+      return reply.type(JSON_TYPE).send(`[${records.join()}]`)
     })
   }
   const policy = { permission: 'basic' } as const
-  const labels = { exposeHeadRoute: true, config: { policy }, schema: { operationId: 'list_labels' } }
-  app.get('/persona/labels', labels, async (_, reply) => {
+  app.get('/persona/labels', { config: { policy }, schema: { operationId: 'list_labels' } }, async (_, reply) => {
     const found = options.database.db.selectFrom('label').select(['id', 'name']).orderBy('id').execute()
     return reply.type(JSON_TYPE).send(JSON.stringify(await found))
   })

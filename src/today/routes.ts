@@ -63,8 +63,7 @@ function registerNewerForm(today: FastifyInstance, database: Database): Readonly
     if (request.operation === 'today_validate_custom_tool') Object.assign(request.query as object, { raw_names: true })
     const creates = request.operation === 'today_create_persona'
     if (!creates && request.operation !== 'today_update_persona') return
-    const { update_mask: mask } = request.query as { update_mask?: string[] } // as the route's schema reads it
-    request.body = rootRequest(request.body as Parameters<typeof rootRequest>[0], { mask, creates })
+    request.body = rootRequest(request.body as Parameters<typeof rootRequest>[0], creates)
   })
   today.addHook('onSend', async (_, reply) => {
     const location = reply.getHeader('location')

@@ -20,6 +20,7 @@ t.teardown(async () => {
   if (findings.length > 0) throw new Error(JSON.stringify(findings))
 })
 
+const ABSENT = 'b0000000-0000-4000-8000-000000000099'
 const get = async (url: string, token = admin) => (await call('GET', url, { token })).json()
 const patch = (url: string, body: unknown, token = admin, headers = {}) =>
   call('PATCH', `/api${url}`, { token, body, headers })
@@ -59,21 +60,15 @@ t.test('200: shares, also of labels; what is absent stays', async t => {
   const answer = await share({})
   t.match(answer, { statusCode: 200, headers: { etag: `"persona-${id}-4"` } })
   t.strictSame(await hashOfEverything(database.db), before)
-  t.strictSame(faultsOf(await share({ user_ids: ['b0000000-0000-4000-8000-000000000099'] })), [
+  t.strictSame(faultsOf(await share({ user_ids: [ABSENT], group_ids: [99] })), [
     'body.user_ids.0 not_found',
+    'body.group_ids.0 not_found',
   ])
-  t.strictSame(faultsOf(await share({ group_ids: [99] })), ['body.group_ids.0 not_found'])
-  const levels = {
-    user_shares: [{ user_id: BOB, permission: 'EDITOR' }],
-    group_shares: [{}],
-    public_permission: 'VIEWER',
-  }
-  t.strictSame(
-    faultsOf(await share(levels)).sort(),
-    Object.keys(levels)
-      .map(name => `body.${name} not_kept`)
-      .sort(),
-  )
+  t.strictSame(faultsOf(await share({ user_shares: [{}], group_shares: [{}], public_permission: 'VIEWER' })), [
+    'body.user_shares not_kept',
+    'body.group_shares not_kept',
+    'body.public_permission not_kept',
+  ])
   t.match(warningsOf(await share({ x: 1 })), ['unknown field x ignored'])
   t.strictSame(faultsOf(await share({ x: 1 }, { prefer: 'handling=strict' })), ['body.x extra_forbidden'])
   t.equal((await share({ is_public: false }, { 'if-match': `"persona-${id}-1"` })).statusCode, 412)
@@ -114,12 +109,10 @@ t.test('200: listed and featured, with a version and an audit row where somethin
     t.equal((await patch(path.replace(String(id), '99999999999'), body)).statusCode, 404)
     t.equal(faultsOf(await patch(path, {}))[0], `body.${Object.keys(body)[0]} missing`)
   }
-  t.strictSame(faultsOf(await patch(listed, { is_listed: true }, admin, { 'if-match': '*' })), [
-    'header.if-match extra_forbidden',
-  ])
-  t.strictSame(faultsOf(await patch(listed, { is_listed: true }, admin, { 'idempotency-key': '"k"' })), [
-    'header.idempotency-key extra_forbidden',
-  ])
+  for (const name of ['if-match', 'idempotency-key'])
+    t.strictSame(faultsOf(await patch(listed, { is_listed: true }, admin, { [name]: '"k"' })), [
+      `header.${name} extra_forbidden`,
+    ])
   const careful = await world.token('admin@example.com', { requireIfMatch: true })
   t.equal((await patch(listed, { is_listed: true }, careful)).statusCode, 428)
 })
@@ -136,17 +129,13 @@ t.test('200 or nothing: display priorities of several agents', async t => {
   t.equal((await send({ [one]: 3, [two]: -1 })).statusCode, 200)
   t.match(await send({ [one]: 4, 999999: 1 }), {
     statusCode: 404,
-    body: /No agent 999999 exists. Nothing was changed/,
+    body: /No agent with this id/,
   })
   t.equal((await send({ [one]: 4, 9999999999: 1 })).statusCode, 404)
   t.equal((await send({ [one]: 4 }, alice)).statusCode, 403)
   const wrong = { [one]: null, x: 1, '01': 1, [two]: 1.5, 0: 1 }
-  t.strictSame(
-    faultsOf(await send(wrong)).sort(),
-    Object.keys(wrong)
-      .map(id => `body.display_priority_map.${id} int_type`)
-      .sort(),
-  )
+  const faulty = Object.keys(wrong).map(id => `body.display_priority_map.${id} int_type`)
+  t.strictSame(faultsOf(await send(wrong)).sort(), faulty.sort())
   t.strictSame(faultsOf(await send([])), ['body.display_priority_map dict_type'])
   const many = Object.fromEntries(Array.from({ length: 1_001 }, (_, n) => [n + 1, 1]))
   t.strictSame(faultsOf(await send(many)), ['body.display_priority_map too_long'])
@@ -177,23 +166,14 @@ t.test('200 or nothing: tools are enabled and disabled; their secrets stay', asy
     patch('/admin/tool/status', { tool_ids, enabled }, token)
   const masks = (await get(`/tool/${one}`)).custom_headers
   t.same((await send([two, one, two], false)).json(), { updated_count: 2, tool_ids: [two, one] })
-  t.same((await send(Array(5_000).fill(one), false)).json().detail[0].type, 'too_long', 'of any size')
   t.match(await get(`/tool/${one}`), { enabled: false, custom_headers: masks })
   const before = await hashOfEverything(database.db)
   t.same((await send([two, one], false)).json(), { updated_count: 2, tool_ids: [two, one] })
-  t.match(await send([one, 999999], true), { statusCode: 404, body: /No tool 999999 exists. Nothing was changed/ })
+  t.match(await send([one, 999999], true), { statusCode: 404, body: /No tool with this id/ })
   t.equal((await send([one], true, alice)).statusCode, 403)
   t.equal((await send([one, 1], true, bound)).statusCode, 404)
   t.strictSame(faultsOf(await send([one, 'x'], null)), ['body.tool_ids.1 int_parsing', 'body.enabled bool_type'])
-  t.strictSame(
-    faultsOf(
-      await send(
-        Array.from({ length: 1_001 }, () => 1),
-        true,
-      ),
-    ),
-    ['body.tool_ids too_long'],
-  )
+  t.strictSame(faultsOf(await send(Array(1_001).fill(1), true)), ['body.tool_ids too_long'])
   t.strictSame(await hashOfEverything(database.db), before, 'nothing of these was stored')
   await sql`update tool set in_code_tool_id = 'BuiltIn' where id = ${two}`.execute(database.db)
   t.equal((await send([one, two], true)).statusCode, 400)
@@ -227,9 +207,6 @@ t.test('whole lists: the records are those of each', async t => {
   )
   t.ok(custom.length < tools.length)
   t.strictSame(await get('/api/tool/openapi', alice), custom)
-  const { headers } = await call('GET', '/api/tool', { token: alice })
-  const again = await call('GET', '/api/tool', { token: alice, headers: { 'if-none-match': String(headers.etag) } })
-  t.equal(again.statusCode, 304)
   t.strictSame(
     await get('/api/persona/labels', bob),
     await database.db.selectFrom('label').select(['id', 'name']).orderBy('id').execute(),
