@@ -15,7 +15,7 @@ import { registerDocs, registerDocument } from './http/docs.js'
 import { handleError } from './http/error-handler.js'
 import { Gate, registerGate } from './http/gate.js'
 import { registerCommonHeaders, registerCors, setCommonHeaders } from './http/headers.js'
-import { HistoryEntry } from './http/history.js'
+import { HistoryEntry } from './http/lists.js'
 import { logCut, registerRequestLog, requestLogger } from './http/logging.js'
 import { Metrics, registerProbes } from './http/metrics.js'
 import { registerNotFound } from './http/not-found.js'
@@ -156,9 +156,9 @@ function serverOptions({ config: { server }, logger }: AppOptions): FastifyHttpO
     return503OnClosing: false,
     pluginTimeout: 0, // disabled: requests have their own time limit
     routerOptions: { maxParamLength: 256 },
-    // Prevents Fastify from loading its default compilers: each route has its own validator.
+    // Prevents Fastify from loading its default compilers.
     schemaController: {
-      compilersFactory: { buildValidator: () => noValidator, buildSerializer: () => () => JSON.stringify },
+      compilersFactory: { buildValidator: () => validatorsAreOurs, buildSerializer: () => () => JSON.stringify },
     },
     frameworkErrors: (error, request, reply) => {
       setCommonHeaders(request, reply) // no hook runs for these errors
@@ -176,7 +176,6 @@ function serverOptions({ config: { server }, logger }: AppOptions): FastifyHttpO
   }
 }
 
-/** Never called: `registerRequestValidation` sets a validator for each part with a schema. */
-function noValidator(): never {
-  throw new Error('a schema of a route has no validator of ours')
+function validatorsAreOurs(): never {
+  throw new Error('registerRequestValidation sets the validators')
 }

@@ -5,7 +5,6 @@ import { ClientGone, ERROR_CODES, InvalidRequest, RateLimited, Refused, Unavaila
 import { boundFaults } from '../validation/faults.js'
 import { JSON_TYPE } from './answer.js'
 import { bodyTooLarge, notJson } from './body.js'
-import { faultsOfAllParts } from './validation.js'
 import { addWarnings } from './warnings.js'
 
 /** The most faults in one log line. */
@@ -24,7 +23,7 @@ export function handleError(thrown: unknown, request: FastifyRequest, reply: Fas
 }
 
 function answerInvalid(error: InvalidRequest, request: FastifyRequest, reply: FastifyReply): void {
-  const faults = faultsOfAllParts(error, request)
+  const { faults } = error
   request.refusal = 'INVALID_REQUEST'
   // The places of faults may have names that the caller made up, so they are not logged.
   const places = new Set(faults.slice(0, 100).map(({ loc, type }) => `${loc[0]} ${type}`))

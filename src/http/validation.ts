@@ -12,80 +12,74 @@ export interface SchemaTypes extends FastifyTypeProvider {
   validator: this['schema'] extends TSchema ? Static<this['schema']> : unknown
 }
 
-/** The faults of one part of a request. `standsAlone`: the body is unreadable, and no other part is reported. */
-class InvalidPart extends InvalidRequest {
-  constructor(
-    readonly part: Part,
-    faults: Fault[],
-    readonly standsAlone = false,
-  ) {
-    super(faults)
-  }
-}
-
-/** The order in which Fastify validates the parts. */
-const VALIDATED = ['params', 'body', 'querystring', 'headers'] as const
-type Part = (typeof VALIDATED)[number]
-
-/** The order of the faults in the answer (DECISIONS section 2). */
-const ANSWERED: readonly Part[] = ['params', 'querystring', 'headers', 'body']
-
-/** The first element of `loc` for faults of a part. */
-const PLACE = { params: 'path', querystring: 'query', headers: 'header' } as const
+/** A request does not match the schemas of its route. The names in its faults are those of the schemas. */
+class SchemaMismatch extends InvalidRequest {}
 
 const NO_PARAMETERS = Type.Object({})
 
-/** The result of a Fastify validator. `value` replaces the input. */
-type Verdict = { value: unknown } | { error: InvalidPart }
-
-/** Validates requests against the schemas of their routes. Bodies are not changed. An undeclared query parameter is a fault. */
+/**
+ * Validates requests against the schemas of their routes, all parts at once: Fastify would stop at the first invalid one. Bodies are not
+ * changed. An undeclared query parameter is a fault.
+ */
 export function registerRequestValidation(app: FastifyInstance): void {
-  app.addHook('onRoute', route => {
-    const schema = route.schema
+  const checks = new Map<FastifySchema, (request: FastifyRequest) => Fault[]>()
+  const schemas = new Set<FastifySchema>()
+  app.setValidatorCompiler(() => () => true)
+  app.addHook('onRoute', ({ schema }) => {
     if (schema === undefined) return
     if (schema.operationId !== undefined) schema.querystring ??= NO_PARAMETERS
-    // Each route has its own compiler, because the mask in its query decides which body fields are required.
-    route.validatorCompiler = ({ schema: own, httpPart }) => {
-      const part = own as TObject // all routes have TypeBox schemas
-      if (httpPart === 'body') return bodyValidator(part, schema)
-      return parameterValidator(part, httpPart as keyof typeof PLACE) // Fastify has no other parts
-    }
+    schemas.add(schema)
+  })
+  // Later, because the routes below `/api` change their schemas.
+  app.addHook('onReady', async () => {
+    for (const schema of schemas) checks.set(schema, requestCheck(schema))
+  })
+  app.addHook('preValidation', (request, _reply, done) => {
+    const { schema } = request.routeOptions
+    const faults = (schema && checks.get(schema)?.(request)) ?? []
+    done(faults.length === 0 ? undefined : new SchemaMismatch(faults))
   })
 }
 
-/** All faults of a request in the order of the answer. Fastify stops at the first invalid part, so the later parts are checked here. */
-export function faultsOfAllParts(error: InvalidRequest, request: FastifyRequest): Fault[] {
-  if (!(error instanceof InvalidPart)) return error.faults
-  const behind = VALIDATED.slice(VALIDATED.indexOf(error.part) + 1).map(part => invalidPart(part, request))
-  const invalid = [error, ...behind.filter(found => found !== undefined)]
-  const alone = invalid.find(({ standsAlone }) => standsAlone)
-  if (alone !== undefined) return alone.faults
-  return ANSWERED.flatMap(part => invalid.find(found => found.part === part)?.faults ?? [])
-}
+/** The parts with parameters in the order of their faults in the answer (DECISIONS section 2): in the schema, the request, and `loc`. */
+const PARAMETERS = [
+  ['params', 'params', 'path'],
+  ['querystring', 'query', 'query'],
+  ['headers', 'headers', 'header'],
+] as const
 
-function invalidPart(part: Part, request: FastifyRequest): InvalidPart | undefined {
-  const validate = request.getValidationFunction(part) as ((input: unknown) => Verdict) | undefined // made by `validatorCompiler` above
-  const verdict = validate?.(part === 'querystring' ? request.query : (request[part] ?? null))
-  return verdict !== undefined && 'error' in verdict ? verdict.error : undefined
-}
-
-function parameterValidator(schema: TObject, part: keyof typeof PLACE) {
-  const read = parameterReader(schema, PLACE[part])
-  return (texts: ParameterTexts): Verdict => {
-    const parsed = read(texts)
-    return 'value' in parsed ? parsed : { error: new InvalidPart(part, parsed.faults) }
+/** Returns the check of requests: it replaces their parts by the parsed ones, and returns the faults. */
+function requestCheck(schema: FastifySchema): (request: FastifyRequest) => Fault[] {
+  const readers = PARAMETERS.flatMap(([part, name, place]) => {
+    const own = schema[part] as TObject | undefined // all routes have TypeBox schemas
+    return own === undefined ? [] : [{ name, read: parameterReader(own, place) }]
+  })
+  const checkBody = schema.body === undefined ? undefined : bodyReader(schema.body as TObject, schema)
+  return request => {
+    const body = checkBody?.(request.body as ReceivedBody | undefined) // what the parser made
+    if (body !== undefined && 'faults' in body && body.standsAlone) return body.faults
+    const faults: Fault[] = []
+    for (const { name, read } of readers) {
+      const parsed = read(request[name] as ParameterTexts)
+      if ('value' in parsed) Object.assign(request, { [name]: parsed.value })
+      else faults.push(...parsed.faults)
+    }
+    if (body === undefined) return faults
+    if ('value' in body) request.body = body.value
+    else faults.push(...body.faults)
+    return faults
   }
 }
 
-function bodyValidator(schema: TObject, route: FastifySchema) {
+/** The mask in the query decides which fields of the body are required. */
+function bodyReader(schema: TObject, route: FastifySchema) {
   const check = bodyCheck(schema)
   const maskIn = maskReader((route.querystring ?? NO_PARAMETERS) as TObject)
   const takesPrefer = Object.hasOwn((route.headers as TObject | undefined)?.properties ?? {}, 'prefer')
-  return (received: ReceivedBody | null): Verdict => {
-    if (received === null) return { error: new InvalidPart('body', [fault('missing', ['body'])]) }
+  return (received: ReceivedBody | undefined): ReturnType<typeof check> => {
+    if (!received) return { faults: [fault('missing', ['body'])], standsAlone: false }
     const { parsed, query, headers } = received
     if (parsed instanceof UnparsedBody) return { value: parsed } // the operation's worker checks it
-    const verdict = check(parsed, { mask: maskIn(query), strict: takesPrefer && prefersStrict(headers.prefer) })
-    return 'value' in verdict ? verdict : { error: new InvalidPart('body', verdict.faults, verdict.standsAlone) }
+    return check(parsed, { mask: maskIn(query), strict: takesPrefer && prefersStrict(headers.prefer) })
   }
 }

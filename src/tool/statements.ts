@@ -19,7 +19,7 @@ import {
 } from '../db/statements/queries.js'
 import { type Param, type SqlTypes, statement } from '../db/statements/statement.js'
 import type { Tables, ToolTable } from '../db/tables.js'
-import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/pages.js'
+import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/lists.js'
 import { AUDIT_TYPES, type AuditEntry, insertAudit, nextHash } from '../updates/audit.js'
 import { changedColumns, nextVersion } from '../updates/statements.js'
 import { COLUMNS } from './fields.js'

@@ -1,0 +1,228 @@
+import { type TSchema, Type } from '@sinclair/typebox'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import type { Caller } from '../auth/caller.js'
+import type { RoutePolicy } from '../auth/hook.js'
+import type { Database } from '../db/database.js'
+import type { ResourceKind } from '../db/tables.js'
+import { ResourceNotFound } from '../errors.js'
+import { type AskedHistory, entryOf, type HistoryPage, type ShownChange } from '../updates/history.js'
+import type { OperationOptions } from '../updates/resource.js'
+import { contentTag, type Precondition } from '../updates/tag.js'
+import { pathId, queryInteger, queryText } from '../validation/parameters.js'
+import { INT4_MAX, list, nullable, reference, text, uuid } from '../validation/vocabulary.js'
+import { answerTagged } from './answer.js'
+import { pageHeaders, readResponses } from './openapi.js'
+import { IfNoneMatch } from './parameters.js'
+import type { SchemaTypes } from './validation.js'
+import { addWarnings } from './warnings.js'
+
+/* Lists by pages: agents, tools, and the history of one of them. */
+
+/** The most records of a page; `PAGE_RECORDS` is the default. */
+export const PAGE_RECORDS_MAX = 100
+const PAGE_RECORDS = 50
+const HISTORY_RECORDS = 20
+
+/** The most characters of a name that is looked for. */
+export const NAME_LENGTH_MAX = 255
+
+export interface AskedPage {
+  name?: string
+  limit?: number
+  after?: number
+}
+
+/** A record of a list: its id, and its JSON text; null if it did not fit on the page. */
+export interface PageRow {
+  id: number
+  record: string | null
+}
+
+/** A list of resources of one kind. */
+interface List {
+  resource: ResourceKind
+  /** The plural noun in messages. */
+  title: 'agents' | 'tools'
+  record: TSchema
+  /** Reads at most `rows` visible rows with larger ids than `after`, sorted by id. */
+  read(database: Database, caller: Caller, asked: AskedPage, after: number, rows: number): Promise<PageRow[]>
+}
+
+/** `GET /persona` or `GET /tool`: the resources that the caller sees, as small records in pages. */
+export function registerList(app: FastifyInstance, { database, bounds }: OperationOptions, list: List): void {
+  const { resource, title, record, read } = list
+  app.withTypeProvider<SchemaTypes>().get(
+    `/${resource}`,
+    {
+      exposeHeadRoute: true,
+      config: { policy: { permission: 'basic', resource } },
+      schema: {
+        operationId: `list_${resource}s`,
+        summary: resource === 'persona' ? 'List Personas' : 'List Tools',
+        description:
+          `Lists the ${title} that the caller sees, in the order of their ids. \`Link\` with \`rel="next"\` is the next page; without ` +
+          'it this is the last. A page of long descriptions has fewer records than asked for. The `etag` of a record is what an update takes as `If-Match`.',
+        querystring: Type.Object({
+          name: queryText(NAME_LENGTH_MAX, 'Only those with exactly this name.'),
+          limit: queryInteger(1, PAGE_RECORDS_MAX, `Records of the page; ${PAGE_RECORDS} unless it is said.`),
+          after: queryInteger(0, INT4_MAX, 'Only those with a larger id: where the page before ended.'),
+        }),
+        headers: Type.Object({ 'if-none-match': IfNoneMatch }),
+        response: pageResponses(record, title, [400, 401, 403, 429, 500, 503]),
+      },
+    },
+    async (request, reply) => {
+      const { query, caller } = request
+      const { limit = PAGE_RECORDS, after = 0 } = query
+      const key = String(caller.token.id)
+      const rows = await bounds.expensive(key, () => read(database, caller, query, after, limit + 1))
+      const shown = rows.slice(0, limit).filter(({ record }) => record !== null)
+      const last = rows.length > shown.length ? shown.at(-1) : undefined
+      const texts = shown.map(({ record }) => record)
+      return answerPage(request, reply, title, { texts, next: last && { after: String(last.id) } })
+    },
+  )
+}
+
+const ShortenedValue = Type.Object({
+  digest: text({ description: 'SHA-256 in hex.' }),
+  bytes: nullable(Type.Integer()),
+  href: text({ description: 'Leads to the version that has the value, relative to this address.' }),
+})
+
+export const HistoryEntry = Type.Object(
+  {
+    version: Type.Integer(),
+    at: text({ format: 'date-time' }),
+    action: Type.String({
+      enum: ['created', 'updated', 'deleted', 'restored', 'applied'],
+      description: '`applied`: by the operator, from a document.',
+    }),
+    actor: Type.Object({
+      id: nullable(uuid()),
+      email: Type.Optional(text({ description: 'An address below `erased.invalid` once the person was erased.' })),
+      command: Type.Optional(text({ description: "The operator's command: then `id` is null." })),
+    }),
+    request_id: text(),
+    fields: list(text()),
+    changes: Type.Unsafe<ShownChange[] | null>({
+      type: ['array', 'null'],
+      description: 'Null where the content is no longer kept.',
+      items: Type.Object({
+        field: text(),
+        from: Type.Optional(
+          Type.Unknown({
+            description:
+              'As a snapshot shows it, with names beside ids (`null` for a file that the caller may not see). Absent where it is shortened.',
+          }),
+        ),
+        to: Type.Optional(Type.Unknown({ description: 'Likewise.' })),
+        shortened: Type.Optional(
+          Type.Object(
+            { from: Type.Optional(ShortenedValue), to: Type.Optional(ShortenedValue) },
+            { description: 'In place of a `from` or `to` above 4 KiB.' },
+          ),
+        ),
+        operations: Type.Optional(
+          list(Type.Object({ kind: text(), operation: text(), argument: Type.Optional(text()), msg: text() }), {
+            description: 'Of a definition: what it changes for a model, the first 100.',
+          }),
+        ),
+        more: Type.Optional(Type.Integer({ description: 'How many more changes there are.' })),
+      }),
+    }),
+  },
+  { $id: 'HistoryEntry' },
+)
+
+/** The history of one kind of resource. */
+interface HistoryRoute {
+  resource: ResourceKind
+  lookup: NonNullable<RoutePolicy['lookup']>
+  /** Reads a page, and the changes of each row. `prefetched` is the result of the lookup. Throws `Forbidden`, `ResourceNotFound`. */
+  read(
+    request: FastifyRequest,
+    id: number,
+    prefetched: object,
+    asked: AskedHistory,
+  ): Promise<{ page: HistoryPage; changes: ShownChange[][]; notes?: string[] }>
+}
+
+/** `GET /persona/{persona_id}/history` or `GET /tool/{tool_id}/history`. */
+export function registerHistory(app: FastifyInstance, { resource, lookup, read }: HistoryRoute): void {
+  const isAgent = resource === 'persona'
+  app.withTypeProvider<SchemaTypes>().get(
+    `/${resource}/:${lookup.parameter}/history`,
+    {
+      exposeHeadRoute: true,
+      config: { policy: { permission: 'basic', resource, lookup } },
+      schema: {
+        operationId: `read_${resource}_history`,
+        summary: isAgent ? 'Read Persona History' : 'Read Tool History',
+        description:
+          `Lists the changes of ${isAgent ? 'an agent' : 'a tool'}, newest first, to callers who may ${isAgent ? 'edit' : 'update'} it` +
+          `${isAgent ? '; of a deleted agent to its owner and administrators' : ''}. \`Link\` with \`rel="next"\` is the next page; ` +
+          'without it this is the last. Secrets are masks, and names are those of now. A `Warning` says from which version on contents are kept.',
+        params: Type.Object({ [lookup.parameter]: pathId() }),
+        querystring: Type.Object({
+          limit: queryInteger(1, PAGE_RECORDS_MAX, `Entries of the page; ${HISTORY_RECORDS} unless it is said.`),
+          before: queryInteger(1, INT4_MAX, 'Only older versions than this: where the page before ended.'),
+        }),
+        headers: Type.Object({ 'if-none-match': IfNoneMatch }),
+        response: pageResponses(HistoryEntry, 'changes', [400, 401, 403, 404, 429, 500, 503]),
+      },
+    },
+    async (request, reply) => {
+      const { params, query, prefetched } = request
+      const id = params[lookup.parameter]
+      if (id === undefined || prefetched === null) throw new ResourceNotFound(resource)
+      const { limit = HISTORY_RECORDS, before } = query
+      const { page, changes, notes = [] } = await read(request, id, prefetched, { limit, before })
+      const texts: string[] = []
+      let bytes = 0
+      for (const [index, row] of page.rows.entries()) {
+        if (bytes > HISTORY_BYTES_MAX) break
+        const entry = JSON.stringify(entryOf(row, page, changes[index]))
+        texts.push(entry)
+        bytes += entry.length
+      }
+      const last = page.rows[texts.length - 1]
+      const hasMore = page.hasMore || texts.length < page.rows.length
+      const isOnPage = page.keptFrom > 1 && (last === undefined || last.version <= page.keptFrom || !hasMore)
+      if (isOnPage) notes.push(`contents are kept from version ${page.keptFrom} on`)
+      const next = hasMore ? last && { before: String(last.version) } : undefined
+      return answerPage(request, reply, 'changes', { texts, next, notes })
+    },
+  )
+}
+
+/** A page of a history ends early after this many bytes. */
+const HISTORY_BYTES_MAX = 2 ** 20
+
+function pageResponses(record: TSchema, title: string, statuses: Parameters<typeof readResponses>[3]) {
+  const found = { type: 'array', items: reference(record), description: `The ${title} of this page.` }
+  return readResponses(found, pageHeaders, 'The page is still what the caller has.', statuses)
+}
+
+interface PageRequest {
+  query: { name?: string; limit?: number }
+  headers: { 'if-none-match'?: Precondition }
+}
+
+/** The 200 of a page. `next` is what leads to the next one, relative to this address, so that it works behind a proxy's path prefix. */
+function answerPage(
+  { query: { name, limit }, headers }: PageRequest,
+  reply: FastifyReply,
+  title: string,
+  page: { texts: readonly (string | null)[]; next: Record<string, string> | undefined; notes?: readonly string[] },
+): string | FastifyReply {
+  const { texts, next, notes = [] } = page
+  const asked = { ...(name !== undefined && { name }), ...(limit !== undefined && { limit: String(limit) }) }
+  const query = new URLSearchParams({ ...asked, ...next })
+  const link = next === undefined ? '' : `<?${query}>; rel="next"`
+  if (link !== '') reply.header('link', link)
+  const isTold = link === '' || limit !== undefined
+  addWarnings(reply, isTold ? notes : [`there are more ${title}: Link names the next page`, ...notes])
+  const text = `[${texts.join()}]`
+  return answerTagged(reply, contentTag(link, text), text, headers['if-none-match']) // the tag changes when a next page appears
+}
