@@ -2,8 +2,6 @@ import { type Kysely, sql } from 'kysely'
 
 export const oldestProgram = '3.0.0'
 
-export const locks = ['audit, while its keys are copied: the service must be stopped']
-
 /**
  * Requests with an `Idempotency-Key` have a table of their own. `key` is the SHA-256 of the caller's id and the key, `fingerprint` that of
  * what the request asks for. A row without a fingerprint belongs to a running transaction. `unchanged`: the request made no version.

@@ -2,8 +2,6 @@ import { type Kysely, sql } from 'kysely'
 
 export const oldestProgram = '3.0.0'
 
-export const locks = ['tool_header and request_key, for a moment: the service must be stopped']
-
 /**
  * The mask of a header value is random, and no longer computed from the value: the stored fingerprints become the masks, and their key goes.
  * `request_key.key_id` is the key of the ring that header values in the request's fingerprint are hashed with.

@@ -1,9 +1,6 @@
 import { type Kysely, sql } from 'kysely'
-import { limitStatements } from '../src/db/time-limit.js'
 
 export const oldestProgram = '3.0.0'
-
-export const locks = ['audit, access_event, persona and tool, while events are rewritten: the service must be stopped']
 
 /**
  * The chain of an agent or tool names its people by id only, and its hashes cover neither emails nor addresses nor request ids: so an erased
@@ -11,7 +8,6 @@ export const locks = ['audit, access_event, persona and tool, while events are r
  * anchor, a hash of zeros. Events of access have no chain; those about chains go with them.
  */
 export async function up(db: Kysely<unknown>): Promise<void> {
-  await limitStatements(db, 0, 'transaction')
   await sql`
     alter table audit drop column actor, drop column salt, drop column identity_hash, drop column content_hash,
       drop column previous_hash, drop column hash, add column previous_hash bytea, add column hash bytea`.execute(db)

@@ -56,7 +56,7 @@ const SETTINGS = Type.Object({
     dataDir: text('DATA_DIR', 'Folder of the embedded database and its key file.', { default: '.data' }),
     binDir: Type.Optional(text('PG_BIN_DIR', 'PostgreSQL binaries for the embedded server.')),
     demo: toggle('DEMO', true, 'Load the demo organisation into an empty embedded database.'),
-    preparedStatements: toggle('PREPARED_STATEMENTS', true, 'Off behind PgBouncer in transaction mode.'),
+    preparedStatements: toggle('PREPARED_STATEMENTS', true, 'Off behind a pooler such as PgBouncer.'),
     poolSize: count(
       'DATABASE_POOL_SIZE',
       16,

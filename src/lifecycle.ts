@@ -47,8 +47,6 @@ export interface StartupOptions {
   /** True if this process migrates the schema before it serves. */
   migrates: boolean
   log: Logger
-  /** True if the disk of the embedded server is full. */
-  isDiskFull?: () => boolean
 }
 
 /** Decides whether this process can serve: waits for the database, checks or migrates the schema, and answers probes. */
@@ -119,7 +117,7 @@ export class Lifecycle {
     const { database, ring, log, migrates, version } = this.#options
     if (migrates && (await schemaState(database.db, version)).kind === 'behind') {
       this.#state = MIGRATING
-      const names = await migrate(database, { onWait: sentence => log.warn(sentence) })
+      const names = await migrate(database)
       if (names.length > 0) log.info({ migrations: names }, 'the schema was brought up to date')
     }
     const schema = await this.#schema()
@@ -149,7 +147,6 @@ export class Lifecycle {
   }
 
   #unreachable(error?: unknown): Readiness {
-    if (this.#options.isDiskFull?.()) return DISK_FULL
     const fault = isRefusedByServer(error) ? 'answers and refuses this service' : 'does not answer'
     const advice = connectAdvice(this.#options.config.database.url, error)
     return unavailable('database_unreachable', `The database ${fault}: ${advice}.`)

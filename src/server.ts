@@ -12,8 +12,7 @@ import { harmless } from './admin/terminal.js'
 import { buildApp } from './app.js'
 import { type Config, InvalidConfiguration, readConfig, settingWarnings } from './config.js'
 import { ServerUnfit } from './db/connection/database-error.js'
-import { describeServer } from './db/connection/read-server.js'
-import { EmbeddedDiskFull, EmbeddedUnavailable } from './db/embedded/embedded.js'
+import { EmbeddedUnavailable } from './db/embedded/embedded.js'
 import { type OpenedDatabase, openConfiguredDatabase } from './db/open.js'
 import { unavailableFor } from './db/unavailable.js'
 import { LAST_ANSWERS_MS } from './http/connections.js'
@@ -21,7 +20,7 @@ import { makeLogger } from './http/logging.js'
 import { listenForMetrics, Metrics } from './http/metrics.js'
 import { Lifecycle } from './lifecycle.js'
 import { addedSources } from './persona/snapshot.js'
-import { configuredKeyRing, KeyFileDiskFull, KeyRingMissing, keyFileWarnings } from './secrets/configured-ring.js'
+import { configuredKeyRing, KeyRingMissing } from './secrets/configured-ring.js'
 import { pruneContents, pruneHistory } from './updates/prune.js'
 import { VERSION } from './version.js'
 
@@ -35,25 +34,23 @@ const GROWING_MINUTES = 2
 /** Starts the process. The port opens before the database is reachable: until then every operation answers 503 with the reason. */
 async function main(): Promise<void> {
   const config = readConfig(process.env)
-  const ring = await configuredKeyRing(config)
+  const ring = configuredKeyRing(config)
   // A closed terminal or pipe must not end the service.
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => undefined)
   const log = makeLogger(config.server.logLevel)
-  for (const warning of [...settingWarnings(process.env, config), ...keyFileWarnings(config)]) log.warn(warning)
+  for (const warning of settingWarnings(process.env, config)) log.warn(warning)
   const metrics = new Metrics()
   metrics.collectProcess()
   const opened = await openConfiguredDatabase(
     config,
     {
       onError: error => log.warn({ err: error }, 'an idle connection to the database was lost'),
-      onServer: server => log.info({ server: describeServer(server) }, 'connected to the database'),
+      onServer: server => log.info({ server }, 'connected to the database'),
     },
     (line, level) => log[level ?? 'info'](line),
   )
-  const { database, embedded } = opened
-  const isDiskFull = () => embedded?.isDiskFull() ?? false
-  const migrates = embedded !== null
-  const service = new Lifecycle({ config, version: VERSION, database, ring, migrates, log, isDiskFull })
+  const { database, isEmbedded: migrates } = opened
+  const service = new Lifecycle({ config, version: VERSION, database, ring, migrates, log })
   const app = await buildApp({ config, version: VERSION, database, service, logger: log, metrics })
   closeOnSignal(app, service, opened, config, log)
   await showMetrics(metrics, service, config, log)
@@ -156,7 +153,7 @@ async function welcome(app: FastifyInstance, service: Lifecycle, opened: OpenedD
   const { host } = config.server
   const reached = { '0.0.0.0': '127.0.0.1', '::': '::1' }[host] ?? host // a wildcard address cannot be called
   const base = `http://${reached.includes(':') ? `[${reached}]` : reached}:${port}`
-  const wantsDemo = opened.embedded !== null && config.database.demo
+  const wantsDemo = opened.isEmbedded && config.database.demo
   // Imported on demand, because it loads the parsers of organisation files.
   const demo = wantsDemo ? await (await import('./admin/demo.js')).loadDemo(opened.database, service.ring) : null
   const isInPath = (process.env.PATH ?? '').split(':').some(folder => existsSync(join(folder, 'agentctl')))
@@ -184,9 +181,8 @@ function demoText(token: string, base: string): string {
 /** The message and exit status of a failed start. Only unexpected errors show a stack. */
 function explain(error: unknown): { message: string; code: number } {
   const isOne = (...classes: (abstract new (...args: never[]) => Error)[]) => classes.some(of => error instanceof of)
-  const isFull = isOne(EmbeddedDiskFull, KeyFileDiskFull)
   const isSetting = isOne(InvalidConfiguration, KeyRingMissing, ServerUnfit, EmbeddedUnavailable)
-  const code = isFull ? EXIT.unavailable : isSetting ? EXIT.configuration : EXIT.error
+  const code = isSetting ? EXIT.configuration : EXIT.error
   if (!(error instanceof Error)) return { message: String(error), code }
   const isExpected = code !== EXIT.error || error instanceof CannotListen
   return { message: isExpected ? error.message : (error.stack ?? error.message), code }

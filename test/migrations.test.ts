@@ -6,14 +6,11 @@ import pino from 'pino'
 import t from 'tap'
 import { buildApp } from '../src/app.js'
 import { readConfig } from '../src/config.js'
-import { parseDatabaseUrl } from '../src/db/connection/database-url.js'
 import { MIGRATIONS, migrate, type SchemaStep, schemaState } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
 import { Lifecycle } from '../src/lifecycle.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
-import { worldApp } from './app.js'
 import { startAgentctl } from './cli/agentctl.js'
-import { TcpProxy } from './db/tcp-proxy.js'
 import { matchesGolden } from './golden.js'
 import { testDatabase } from './postgres.js'
 import { buildService } from './test-service.js'
@@ -33,7 +30,7 @@ function later(oldestProgram: string): Record<string, SchemaStep> {
   const up = async (db: Kysely<unknown>) => {
     await sql`create table later (id integer constraint later_pk primary key)`.execute(db)
   }
-  return { ...MIGRATIONS, '9000_later': { up, oldestProgram, locks: [] } }
+  return { ...MIGRATIONS, '9000_later': { up, oldestProgram } }
 }
 
 t.test('four processes that migrate an empty database at once run each migration once', async t => {
@@ -45,21 +42,15 @@ t.test('four processes that migrate an empty database at once run each migration
   t.strictSame(await migrate(database), [], 'again there is nothing to do')
 })
 
-t.test('a migration that fails leaves nothing of itself, and what ran before it', async t => {
+t.test('a migration that fails leaves nothing, of itself and of the others', async t => {
   const { database } = await emptyDatabase(t)
   const up = async (db: Kysely<unknown>) => {
-    await sql`create table half (id integer)`.execute(db)
     await sql`select 1 / 0`.execute(db)
   }
-  const steps = { ...MIGRATIONS, '9000_broken': { up, oldestProgram: '1.0.0', locks: [] } }
+  const steps = { ...MIGRATIONS, '9000_broken': { up, oldestProgram: '1.0.0' } }
   await t.rejects(migrate(database, { steps }), { code: '22012' })
-  const { rows } = await sql`select to_regclass('half') as half`.execute(database.db)
-  t.strictSame(rows, [{ half: null }])
-  const found = await schemaState(database.db, '1.0.0')
-  const partial = found.kind === 'behind' ? found.pending : []
-  t.ok(found.kind === 'current' || partial.length === NAMES.length, 'all or nothing of the ones before')
-  await migrate(database)
-  t.strictSame(await schemaState(database.db, '1.0.0'), { kind: 'current' })
+  const { rows } = await sql`select from pg_class where relnamespace = 'public'::regnamespace`.execute(database.db)
+  t.same(rows, [])
 })
 
 t.test('the state of a schema: behind, current, ahead only where the newer migration says so', async t => {
@@ -127,83 +118,42 @@ t.test('503 with the reason while the schema does not fit, and service once it d
   t.match((await app.inject({ url: '/readyz' })).json(), { reason: 'draining' })
 })
 
-t.test(
-  '503 migrating while another session holds the lock of migrations; the log names it, and the wait has an end',
-  async t => {
-    const { url, database } = await emptyDatabase(t)
-    const holder = new pg.Client({ connectionString: url, application_name: 'a migration that hangs' })
-    await holder.connect()
-    t.teardown(() => holder.end().catch(() => undefined))
-    const { rows } = await holder.query<{ pid: number }>('select pg_backend_pid() as pid, pg_advisory_lock(7140312)')
-    const said: string[] = []
-    const waiting = { patienceMs: 300, onWait: (sentence: string) => said.push(sentence) }
-    const fault = { reason: 'migrating', message: /has held the lock of migrations for 0.3 s/ }
-    t.match(await migrate(database, waiting).catch(error => error), fault)
-    const named = `process ${rows[0]?.pid} of the server \\(a migration that hangs, role \\w+, from .*, connected since 2`
-    t.match(said, [new RegExp(named)])
-    t.equal(said.length, 1)
-
-    const { app, service } = await buildService(t, database, { migrates: true })
-    const started = service.start()
-    const reason = async () => [(await app.inject({ url: '/readyz' })).json().reason as string]
-    await seen(reason, 'migrating')
-    await holder.end()
-    t.equal(await started, true)
-    t.match((await app.inject({ url: '/readyz' })).json(), { status: 'ready' })
-  },
-)
-
-t.test('78 for a migration through a pooler: nothing is run, and the message says what to set', async t => {
+t.test('503 migrating while another process migrates; the wait has an end', async t => {
   const { url, database } = await emptyDatabase(t)
-  const proxy = await TcpProxy.open(hostOf(url))
-  t.teardown(() => proxy.close())
-  // A pooler gives out process ids of its own.
-  proxy.onBackward = data => {
-    const at = data.indexOf(Buffer.from([0x4b, 0, 0, 0, 12]))
-    if (at >= 0) data.writeInt32BE(1, at + 5)
-    return true
-  }
-  const pooled = new URL(url)
-  pooled.searchParams.set('host', '127.0.0.1')
-  pooled.searchParams.set('port', String(proxy.port))
-  for (const args of [['migrate'], ['init', 'alice@example.com']]) {
-    const { status, stderr } = await startAgentctl({ url: pooled.href, args }).answer
-    t.equal(status, 78)
-    t.match(stderr, /a pooler stands before the database, and migrations need a direct connection/)
-  }
-  const { rows } = await sql`select from pg_class where relnamespace = 'public'::regnamespace`.execute(database.db)
-  t.same(rows, [])
-  const through = openUrl(pooled.href, readConfig({}))
-  t.teardown(() => through.close())
-  await t.rejects((await buildService(t, through, { migrates: true })).service.start(), { name: 'ServerUnfit' })
-  await migrate(database)
-  t.equal(await (await buildService(t, through, { migrates: true })).service.start(), true, 'nothing is to be migrated')
+  const holder = new pg.Client({ connectionString: url })
+  await holder.connect()
+  t.teardown(() => holder.end().catch(() => undefined))
+  await holder.query('select pg_advisory_lock(7140312)')
+  const fault = { reason: 'migrating', message: /Another process has migrated for 0.3 s/ }
+  t.match(await migrate(database, { patienceMs: 300 }).catch(error => error), fault)
+
+  const { app, service } = await buildService(t, database, { migrates: true })
+  const started = service.start()
+  const reason = async () => [(await app.inject({ url: '/readyz' })).json().reason as string]
+  await seen(reason, 'migrating')
+  await holder.end()
+  t.equal(await started, true)
+  t.match((await app.inject({ url: '/readyz' })).json(), { status: 'ready' })
 })
 
-t.test('78 for a database of a version before 1.15.1, by every way in: it is left as it is', async t => {
+t.test('78 for a database of a version before 2.1, by every way in: it is left as it is', async t => {
   const { url, database } = await emptyDatabase(t)
-  await migrate(database, { steps: Object.fromEntries(Object.entries(MIGRATIONS).slice(0, 3)) })
-  t.match(await schemaState(database.db, '2.1.0'), { kind: 'behind' }, 'one that this program has begun')
-  await sql`comment on table schema_requirement is null`.execute(database.db)
-  const message = /of a version before 1\.15\.1: upgrade it to 1\.15\.1 first/
+  await migrate(database, {
+    steps: { '0014_unchanged_updates': { up: async () => {}, oldestProgram: '1.15.1' } },
+  }).catch(
+    () => undefined, // the state afterwards is refused
+  )
+  const message = /of a version before 2\.1: upgrade it to 2\.1 first/
   for (const args of [['migrate'], ['migrate', '--plan'], ['init', 'alice@example.com'], ['status']]) {
     const { status, stderr } = await startAgentctl({ url, args }).answer
     t.equal(status, 78, args.join(' '))
     t.match(stderr, message)
   }
   for (const migrates of [true, false])
-    await t.rejects((await buildService(t, database, { migrates })).service.start(), {
-      message,
-    })
+    await t.rejects((await buildService(t, database, { migrates })).service.start(), { message })
   const { rows } = await sql`select migration from schema_requirement`.execute(database.db)
-  t.equal(rows.length, 3)
+  t.equal(rows.length, 1)
 })
-
-function hostOf(url: string): { host: string; port: number } {
-  const parsed = parseDatabaseUrl(url)
-  if (!parsed.ok) throw new Error(parsed.faults.join())
-  return parsed.url
-}
 
 async function seen(answers: () => Promise<string[]>, first: string): Promise<void> {
   for (let tries = 0; tries < 500; tries++) {
@@ -212,124 +162,6 @@ async function seen(answers: () => Promise<string[]>, first: string): Promise<vo
   }
   throw new Error(`${first} was not seen`)
 }
-
-/** What a next release may bring: each step fit for the program before it. */
-const EXPANDED: Readonly<Record<string, SchemaStep>> = {
-  ...MIGRATIONS,
-  '9001_rating': step({ up: 'alter table persona add column rating integer' }),
-  '9002_rating_index': step({
-    prepare: 'create index concurrently if not exists persona_by_rating on persona (rating, created_at)',
-    up: 'alter table persona add constraint persona_rating_known check (rating between 1 and 5) not valid',
-  }),
-  '9003_rating_known': step({ prepare: 'alter table persona validate constraint persona_rating_known' }),
-}
-
-function step({ prepare, up }: { prepare?: string; up?: string }): SchemaStep {
-  const run = (statement?: string) => async (db: Kysely<unknown>) => {
-    if (statement !== undefined) await sql.raw(statement).execute(db)
-  }
-  return { oldestProgram: '1.0.0', locks: [], prepare: run(prepare), up: run(up) }
-}
-
-const WRITERS = 4
-const WRITTEN_AGENTS = 2_000
-const WAIT_LIMIT_MS = 250
-/** How long another session reads a table in a transaction while the step wants it for itself. */
-const READING_MS = 1_500
-
-t.test('no writer waits 250 ms for an expanding step, and the program before it serves on', async t => {
-  const { app, call, database, token, url } = await worldApp(t)
-  const admin = await token('admin@example.com')
-  const { rows: agents } = await sql<{ id: number }>`
-    insert into persona (name, description, recency_bias, llm_filter_extraction, llm_relevance_filter, owner_id)
-    select 'agent ' || n, '', 'auto', false, false, (select min(id::text)::uuid from user_account)
-    from generate_series(1, ${WRITTEN_AGENTS}::integer) n returning id`.execute(database.db)
-  const last = new Map<number, string>()
-  const statuses = new Set<number>()
-  const isOver = new AbortController()
-  const write = async (writer: number) => {
-    for (let count = writer; !isOver.signal.aborted; count += WRITERS) {
-      const id = agents[count % WRITTEN_AGENTS]?.id ?? 0
-      const body = { description: `${count}` }
-      const answer = await call('PATCH', `/persona/${id}?update_mask=description`, { token: admin, body })
-      statuses.add(answer.statusCode)
-      last.set(id, body.description)
-      await sleep(10)
-    }
-  }
-  const writers = [0, 1, 2, 3].map(write)
-  const reader = new pg.Client({ connectionString: url })
-  await reader.connect()
-  await reader.query('begin; select id from persona limit 1')
-  const readerEnded = sleep(READING_MS).then(() => reader.end())
-  const watched = longestWait(url, isOver.signal)
-  const second = openUrl(url, readConfig({ STATEMENT_TIMEOUT_MS: '600000' }))
-  t.teardown(() => second.close())
-
-  const before = last.size
-  const startedAt = performance.now()
-  const ran = await Promise.all([migrate(database, { steps: EXPANDED }), migrate(second, { steps: EXPANDED })])
-  t.ok(performance.now() - startedAt > READING_MS / 2, 'the step had to wait for the reader')
-  t.ok(last.size > before, 'writers went on')
-  await readerEnded
-  await sleep(200)
-  isOver.abort()
-  await Promise.all(writers)
-  const longestMs = await watched
-
-  t.strictSame(ran.flat().sort(), ['9001_rating', '9002_rating_index', '9003_rating_known'], 'each step once')
-  t.ok(longestMs < WAIT_LIMIT_MS, `the longest wait for the table was ${Math.round(longestMs)} ms`)
-  t.strictSame([...statuses], [200], 'every write was acknowledged')
-  const { rows } = await sql<{ id: number; description: string }>`
-    select id, description from persona where id = any(${[...last.keys()]}::integer[])`.execute(database.db)
-  t.strictSame(new Map(rows.map(row => [row.id, row.description])), last, 'and is there')
-  t.match((await app.inject({ url: '/readyz' })).json(), { status: 'ready' })
-  t.strictSame(await schemaState(database.db, '1.0.0'), { kind: 'current' })
-  const index = await sql`select indisvalid from pg_index where indexrelid = 'persona_by_rating'::regclass`.execute(
-    database.db,
-  )
-  t.strictSame(index.rows, [{ indisvalid: true }])
-})
-
-/**
- * The longest that a session waits for the table of the agents, by the server's own clock. A session that wants the
- * table for itself does not count.
- */
-async function longestWait(url: string, signal: AbortSignal): Promise<number> {
-  const client = new pg.Client({ connectionString: url })
-  await client.connect()
-  let longestMs = 0
-  for (; !signal.aborted; await sleep(10)) {
-    const { rows } = await client.query<{ waited_ms: number | null }>(`
-      select max(extract(epoch from clock_timestamp() - waitstart) * 1000)::float8 as waited_ms from pg_locks
-      where not granted and locktype = 'relation' and relation = 'persona'::regclass
-        and mode in ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock')`)
-    longestMs = Math.max(longestMs, rows[0]?.waited_ms ?? 0)
-  }
-  await client.end()
-  return longestMs
-}
-
-t.test('a preparation that fails leaves its step undone, and is repeated', async t => {
-  const { database } = await worldApp(t)
-  let tries = 0
-  const prepare = async (db: Kysely<unknown>) => {
-    tries++
-    await sql`create index concurrently if not exists persona_by_image on persona (uploaded_image_id)`.execute(db)
-    if (tries === 1) throw new Error('cut short')
-  }
-  const steps = { ...EXPANDED, '9004_image': { ...step({}), prepare } }
-  await t.rejects(migrate(database, { steps }), { message: 'cut short' })
-  t.strictSame(await schemaState(database.db, '1.0.0', steps), {
-    kind: 'behind',
-    pending: ['9004_image'],
-    isEmpty: false,
-  })
-  t.strictSame(await migrate(database, { steps }), ['9004_image'])
-  const { rows } = await sql<{ lock_timeout: string }>`select setting as lock_timeout from pg_settings
-    where name = 'lock_timeout'`.execute(database.db)
-  t.not(rows[0]?.lock_timeout, '0', 'connections have their bounds again')
-})
 
 t.test('the migrations that run are those of the folder, each with a number of its own', async t => {
   const sources = readdirSync(new URL('../../migrations/', import.meta.url)).map(file => file.replace(/\.ts$/, ''))

@@ -3,6 +3,7 @@ import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import pg from 'pg'
+import { type DatabaseAddress, parseDatabaseUrl } from '../src/db/connection/database-url.js'
 import { startEmbedded } from '../src/db/embedded/embedded.js'
 
 /** How to fill a new database: built once into a template, then copied. */
@@ -118,6 +119,20 @@ async function withClient<T>(url: string, work: (client: pg.Client) => Promise<T
   } finally {
     await client.end()
   }
+}
+
+/** The parsed address of a test database, with host and port for a proxy before it. */
+export function addressOf(url: string): DatabaseAddress & { host: string; port: number } {
+  const parsed = parseDatabaseUrl(url)
+  if (!parsed.ok) throw new Error(parsed.faults.join('; '))
+  const { host = '', port = 0 } = parsed.address.config
+  return { ...parsed.address, host, port }
+}
+
+/** The URL of the same database through a proxy on this port. */
+export function urlThrough(port: number, url: string): string {
+  const { user, database } = addressOf(url).config
+  return `postgresql://${user}@127.0.0.1:${port}/${database}`
 }
 
 function urlOf(server: string, database: string): string {

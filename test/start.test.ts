@@ -1,15 +1,6 @@
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import {
-  chmodSync,
-  chownSync,
-  mkdtempSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { type AddressInfo, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -18,7 +9,6 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
 import { readConfig } from '../src/config.js'
-import { configuredKeyRing, keyFileWarnings } from '../src/secrets/configured-ring.js'
 import { agentctl as runAgentctl } from './cli/agentctl.js'
 import { eventually } from './eventually.js'
 import { Cluster } from './faults/cluster.js'
@@ -254,8 +244,6 @@ t.test('standard output is JSON lines, also for warnings about settings', async 
     warned.map(({ msg }) => msg),
     [
       /^variables that no setting has .*: DATABSE_URL: did you mean 'DATABASE_URL'\?; RATE_LIMIT_PER_MINUET: did you mean/,
-      'the file of SECRET_KEYS_FILE is a link: name the file itself',
-      'the file of SECRET_KEYS_FILE is open to other users: chmod 600',
     ],
   )
   t.notMatch(lines.join(), 'hunter2')
@@ -275,25 +263,6 @@ t.test('exit 78: NODE_ENV=production with neither a database nor a DATA_DIR star
   t.match(await serverExit(bare), { code: 78, output })
   t.equal(readConfig({ NODE_ENV: 'production', DATA_DIR: '/data' }).database.dataDir, '/data')
   t.match(await agentctl(['status'], { ...bare, DATABASE_URL: '' }), { status: 78, stderr: output })
-})
-
-t.test('the key file of an embedded database warns where it is open, a link, or of another user', async t => {
-  const config = readConfig({ DATA_DIR: join(folder, 'keyed') })
-  await configuredKeyRing(config)
-  t.strictSame(keyFileWarnings(config), [])
-  const file = join(folder, 'keyed', 'secret-keys')
-  chmodSync(file, 0o640)
-  t.match(keyFileWarnings(config), [/^the key file .*secret-keys is open to other users: chmod 600$/])
-  chmodSync(file, 0o600)
-  if (process.geteuid?.() === 0) {
-    chownSync(file, 65_534, 65_534)
-    t.match(keyFileWarnings(config), [/^the key file .* belongs to another user: chown it/])
-    chownSync(file, 0, 0)
-  }
-  renameSync(file, join(folder, 'elsewhere'))
-  symlinkSync(join(folder, 'elsewhere'), file)
-  t.match(keyFileWarnings(config), [/^the key file .* is a link/])
-  t.strictSame(keyFileWarnings(readConfig(env)), [], 'a ring in a variable has no file')
 })
 
 /** The service on a free port, launched and not waited for. */

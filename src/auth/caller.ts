@@ -3,6 +3,8 @@ import type { Permission, Scope, UserKind } from '../db/tables.js'
 /** The properties of a request's bearer token, without the token itself. `expiresAt` is ISO 8601 in UTC, null if it never expires. */
 export interface CallerToken {
   id: number
+  /** Null: all rights of its user. */
+  scopes: Scope[] | null
   personaIds: number[] | null
   toolIds: number[] | null
   requiresIfMatch: boolean
@@ -50,9 +52,4 @@ export function isAdmin(caller: Caller): boolean {
 /** True if the caller may manage all custom tools. */
 export function managesActions(caller: Caller): boolean {
   return includesPermission(caller.permission, 'manage:actions')
-}
-
-/** True if the caller may use tool operations at all, by permission or as a group manager. */
-export function mayUseToolOperations(caller: Caller): boolean {
-  return managesActions(caller) || caller.managedGroupIds.length > 0
 }

@@ -1,19 +1,13 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import { sql } from 'kysely'
 import { withRetries } from '../db/connection/retry.js'
 import type { Database } from '../db/database.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { Permission } from '../db/tables.js'
 import { Forbidden, NotAuthenticated } from '../errors.js'
 import { parseId } from '../validation/parameters.js'
-import {
-  type Authenticated,
-  authenticate,
-  authenticateWithin,
-  type CallerStatement,
-  type Lookup,
-} from './authenticate.js'
-import { type Caller, includesPermission, mayUseToolOperations } from './caller.js'
-import { recordLastUse } from './last-use.js'
+import { authenticate, type CallerNow, type CallerStatement, type Lookup } from './authenticate.js'
+import { type Caller, includesPermission } from './caller.js'
 import { bearerTokenHash } from './token.js'
 
 /** The access policy of a route. The application does not start with a route that has none. */
@@ -36,9 +30,6 @@ export interface RoutePolicy {
   lookup?: { parameter: string; statement: CallerStatement }
 }
 
-/** The current caller, and the state of the requested resource; null if it does not exist. */
-export type CallerNow = Pick<Authenticated, 'caller' | 'prefetched'>
-
 declare module 'fastify' {
   interface FastifyContextConfig {
     policy?: RoutePolicy
@@ -51,9 +42,7 @@ declare module 'fastify' {
     /** Authenticates again, because receiving a body may take long, and reads the resource of the `lookup`. Throws `NotAuthenticated`, `Forbidden`. */
     authenticateAgain(lookup?: Lookup): Promise<CallerNow>
     /** The same in a transaction or on the pool, without retries. */
-    readNow(executor: Executor): Promise<CallerNow>
-    /** Authenticates again within a transaction. Throws likewise. */
-    callerNow(trx: Executor): Promise<Caller>
+    readNow(executor: Executor, lookup?: Lookup): Promise<CallerNow>
     /** The SHA-256 of the bearer token, or the refusal if there is none; undefined until it is first needed. */
     tokenHash: Buffer | NotAuthenticated | undefined
     /** The reason for a refusal, for metrics: an error code or the reason of a 503. */
@@ -76,27 +65,31 @@ export const REQUIRES_TOKEN = 'requiresToken'
 export function registerAuthentication(app: FastifyInstance, database: Database): Authenticate {
   // Authentication sets it before the handler of any route that is not public, so the type is not nullable.
   app.decorateRequest('caller', null as unknown as Caller)
-  app.decorateRequest('tokenHash', undefined)
   app.decorateRequest('prefetched', null)
-  app.decorateRequest('refusal', undefined)
-  app.decorateRequest('told', undefined)
+  for (const name of ['tokenHash', 'refusal', 'told'] as const) app.decorateRequest(name, undefined)
   app.decorateRequest('authenticateAgain', function (this: FastifyRequest, lookup?: Lookup) {
-    return authenticateAgain(this, database, lookup)
+    return withRetries(() => this.readNow(database.db, lookup))
   })
-  app.decorateRequest('readNow', function (this: FastifyRequest, executor: Executor) {
-    return readNow(this, executor)
-  })
-  app.decorateRequest('callerNow', async function (this: FastifyRequest, trx: Executor) {
-    const caller = await authenticateWithin(trx, tokenHashOf(this))
-    requireAdmitted(this, caller)
-    return caller
+  app.decorateRequest('readNow', async function (this: FastifyRequest, executor: Executor, lookup = lookupOf(this)) {
+    const found = await authenticate(executor, tokenHashOf(this), lookup)
+    requireAdmitted(found.caller, policyOf(this), this)
+    return found
   })
   requireDeclaredPolicies(app)
-  return (request, reply) => admit(request, reply, database)
+  return async (request, reply) => {
+    const lookup = lookupOf(request)
+    const { caller, prefetched, useIsStale } = await withRetries(() => {
+      return authenticate(database.db, tokenHashOf(request), lookup)
+    })
+    Object.assign(request, { caller, prefetched })
+    if (caller.token.expiresAt !== null) reply.header('token-expires-at', caller.token.expiresAt)
+    if (useIsStale) recordUse(request, database, caller.token.id)
+    requireAdmitted(caller, policyOf(request), request)
+  }
 }
 
 /** The SHA-256 of a request's bearer token, computed once. Throws `NotAuthenticated` without a well-formed token. */
-export function tokenHashOf(request: FastifyRequest): Buffer {
+function tokenHashOf(request: FastifyRequest): Buffer {
   const found = tokenHashIn(request)
   if (found instanceof NotAuthenticated) throw found
   return found
@@ -124,97 +117,59 @@ function requireDeclaredPolicies(app: FastifyInstance): void {
   })
 }
 
-async function admit(request: FastifyRequest, reply: FastifyReply, database: Database): Promise<void> {
-  const hash = tokenHashOf(request)
-  const policy = policyOf(request)
-  const lookup = lookupFor(request, policy)
-  const { caller, prefetched, useIsStale } = await withRetries(() => {
-    return authenticate(database.db, hash, lookup)
-  })
-  request.caller = caller
-  request.prefetched = prefetched
-  if (caller.token.expiresAt !== null) reply.header('token-expires-at', caller.token.expiresAt)
-  if (useIsStale) recordUse(request, database, caller.token.id)
-  requirePermission(caller, policy)
-  requireWriting(caller, policy, request)
-  requireBinding(caller, policy, lookup)
-}
-
-async function authenticateAgain(
-  request: FastifyRequest,
-  database: Database,
-  lookup = lookupFor(request, policyOf(request)),
-): Promise<CallerNow> {
-  return await withRetries(() => readNow(request, database.db, lookup))
-}
-
-async function readNow(
-  request: FastifyRequest,
-  executor: Executor,
-  lookup = lookupFor(request, policyOf(request)),
-): Promise<CallerNow> {
-  const found = await authenticate(executor, tokenHashOf(request), lookup)
-  requireAdmitted(request, found.caller)
-  return found
-}
-
-/** Throws if the caller must not make this request, judging by token and path. */
-function requireAdmitted(request: FastifyRequest, caller: Caller): void {
-  const policy = policyOf(request)
-  requirePermission(caller, policy)
-  requireWriting(caller, policy, request)
-  requireBinding(caller, policy, lookupFor(request, policy))
-}
-
 function policyOf({ policy }: FastifyRequest): RoutePolicy {
   if (policy === undefined) throw new Error('a request without a policy has no caller')
   return policy
 }
 
-function lookupFor(request: FastifyRequest, { lookup }: RoutePolicy): Lookup | undefined {
-  if (lookup === undefined) return undefined
-  const parameters = request.params as Record<string, string> // path parameters are always text
-  const id = parseId(parameters[lookup.parameter] ?? '', [])
-  return { statement: lookup.statement, id: 'value' in id ? id.value : undefined }
+function lookupOf(request: FastifyRequest): Lookup | undefined {
+  const { lookup } = policyOf(request)
+  return lookup && { statement: lookup.statement, id: idIn(request, lookup.parameter) }
 }
 
-function requirePermission(caller: Caller, { permission, creates }: RoutePolicy): void {
-  if (permission === 'public' || includesPermission(caller.permission, permission)) return
-  if (permission === 'manage:actions' && !creates && mayUseToolOperations(caller)) return
-  throw new Forbidden(`This operation takes the permission ${permission}.`, permission)
+/** The id in the path; undefined if it is not a valid one. */
+function idIn({ params }: Pick<FastifyRequest, 'params'>, parameter: string): number | undefined {
+  const id = parseId((params as Record<string, string>)[parameter] ?? '', []) // path parameters are always text
+  return 'value' in id ? id.value : undefined
 }
 
-/** A read-only token may make dry runs, which store nothing. */
-function requireWriting({ token }: Caller, { writes }: RoutePolicy, { query }: Pick<FastifyRequest, 'query'>): void {
-  const { dry_run: dryRun } = query as { dry_run?: unknown } // text, or a boolean after validation
-  if (!writes || !token.readOnly || dryRun === true || dryRun === 'true') return
-  throw new Forbidden('This token is read-only: with it nothing is stored. A dry run (dry_run=true) is answered.')
-}
-
-/** A token bound only to agents cannot call tool operations, and vice versa. Validation works on no particular tool. */
-function requireBinding({ token }: Caller, { resource, creates }: RoutePolicy, lookup: Lookup | undefined): void {
+/** Throws `Forbidden` if token and path do not allow a request. */
+function requireAdmitted(
+  { permission, managedGroupIds, token }: Caller,
+  policy: RoutePolicy,
+  request: Pick<FastifyRequest, 'params' | 'query'>,
+): void {
+  const { permission: wanted, resource, creates, writes, lookup } = policy
+  const isManager = wanted === 'manage:actions' && !creates && managedGroupIds.length > 0
+  if (wanted !== 'public' && !includesPermission(permission, wanted) && !isManager)
+    throw new Forbidden(`This operation takes the permission ${wanted}.`, wanted)
+  const { dry_run: dryRun } = request.query as { dry_run?: unknown } // text, or a boolean after validation
+  if (writes && token.readOnly && String(dryRun) !== 'true')
+    throw new Forbidden('This token is read-only: with it nothing is stored. A dry run (dry_run=true) is answered.')
   if (resource === undefined || (token.personaIds === null && token.toolIds === null)) return
   if (creates) throw new Forbidden('This token is bound to some agents and tools, and cannot create others.')
+  // A token bound only to agents cannot call tool operations, and vice versa. Validation works on no particular tool.
   const bound = (resource === 'persona' ? token.personaIds : token.toolIds) ?? []
-  if (lookup === undefined ? bound.length > 0 : lookup.id !== undefined && bound.includes(lookup.id)) return
-  throw new Forbidden('This token is bound to other resources.')
+  const id = lookup && idIn(request, lookup.parameter)
+  if (lookup === undefined ? bound.length === 0 : id === undefined || !bound.includes(id))
+    throw new Forbidden('This token is bound to other resources.')
 }
 
 /** True if a route with this policy admits the caller, judging by the token alone. */
-export function admits(policy: RoutePolicy, caller: Caller): boolean {
+export function admits({ lookup: _, ...policy }: RoutePolicy, caller: Caller): boolean {
   try {
-    requirePermission(caller, policy)
-    requireWriting(caller, policy, { query: {} })
-    requireBinding(caller, policy, undefined)
+    requireAdmitted(caller, policy, { params: {}, query: {} })
     return true
   } catch {
     return false
   }
 }
 
-/** Writes the token's last use, at most once a minute. The request does not wait for it, and does not fail with it. */
-function recordUse(request: FastifyRequest, database: Database, id: number): void {
-  recordLastUse
-    .run(database.db, { id })
-    .catch(error => request.log.debug({ err: error }, 'the last use of a token was not recorded'))
+/** Writes the token's last use, at most once a minute. The request does not wait for it, and does not fail with it. It skips a locked row. */
+function recordUse({ log }: FastifyRequest, { db }: Database, id: number): void {
+  sql`
+    update token set last_used_at = clock_timestamp()
+    where id = (select id from token where id = ${id} for no key update skip locked)`
+    .execute(db)
+    .catch(error => log.debug({ err: error }, 'the last use of a token was not recorded'))
 }

@@ -1,16 +1,17 @@
 import pg from 'pg'
 import { type Config, InvalidConfiguration } from '../config.js'
+import { rootOf } from './connection/database-error.js'
 import { parseDatabaseUrl } from './connection/database-url.js'
 import type { DatabaseOptions } from './connection/options.js'
 import { Database } from './database.js'
-import { type Embedded, startEmbedded } from './embedded/embedded.js'
+import { startEmbedded } from './embedded/embedded.js'
 import { existingHome, urlOf } from './embedded/home.js'
 
 /** The opened database of the configuration. `close` also stops the embedded server if this process runs it. */
 export interface OpenedDatabase {
   database: Database
-  /** The server that this process runs; null for any other. */
-  embedded: Embedded | null
+  /** True if this process runs the server. */
+  isEmbedded: boolean
   /** For logs, without a password. */
   description: string
   close(): Promise<void>
@@ -33,28 +34,27 @@ export async function openConfiguredDatabase(
   user: 'service' | 'command' = 'service',
 ): Promise<OpenedDatabase> {
   const { url, dataDir, binDir } = config.database
-  if (url !== undefined) {
+  const opened = (url: string, description?: string, stop = async () => {}): OpenedDatabase => {
     const database = openUrl(url, config, hooks)
-    return { database, embedded: null, description: database.description, close: () => database.close() }
-  }
-  if (user === 'command') {
-    const home = existingHome(dataDir)
-    if (home === undefined) {
-      throw new NoDatabase(
-        `DATABASE_URL is not set, and there is no embedded database in DATA_DIR (${dataDir}): set DATABASE_URL, or ` +
-          'start the server (npm start), which makes an embedded one',
-      )
+    const close = () => database.close().then(stop)
+    return {
+      database,
+      isEmbedded: user === 'service' && description !== undefined,
+      description: description ?? database.description,
+      close,
     }
-    const database = openUrl(urlOf(home), config, hooks)
-    return { database, embedded: null, description: `embedded in ${home}`, close: () => database.close() }
   }
-  const embedded = await startEmbedded({ dataDir, ...(binDir !== undefined && { binDir }), log })
-  const database = openUrl(embedded.url, config, hooks)
-  const close = async () => {
-    await database.close()
-    await embedded.stop()
+  if (url !== undefined) return opened(url)
+  if (user === 'service') {
+    const embedded = await startEmbedded({ dataDir, ...(binDir !== undefined && { binDir }), log })
+    return opened(embedded.url, `embedded PostgreSQL ${embedded.version}`, embedded.stop)
   }
-  return { database, embedded, description: `embedded PostgreSQL ${embedded.version}`, close }
+  const home = existingHome(dataDir)
+  if (home !== undefined) return opened(urlOf(home), `embedded in ${home}`)
+  throw new NoDatabase(
+    `DATABASE_URL is not set, and there is no embedded database in DATA_DIR (${dataDir}): set DATABASE_URL, or ` +
+      'start the server (npm start), which makes an embedded one',
+  )
 }
 
 /**
@@ -62,7 +62,7 @@ export async function openConfiguredDatabase(
  * the configured address, if any.
  */
 export function connectAdvice(url: string | undefined, error?: unknown): string {
-  const { code = '', message }: Error & { code?: unknown } = innermost(error)
+  const { code, message }: Error & { code?: unknown } = rootOf(error)
   if (message.includes('unsupported startup parameter'))
     return 'a pooler stands before it that takes no session settings: set PREPARED_STATEMENTS=off'
   if (code === '53300')
@@ -75,23 +75,13 @@ export function connectAdvice(url: string | undefined, error?: unknown): string 
 
 /** True if a server answered and refused. */
 export function isRefusedByServer(error: unknown): boolean {
-  const cause = innermost(error)
+  const cause = rootOf(error)
   return cause instanceof pg.DatabaseError && /^(?:28|3D|42501|53300|0A|08P01)/.test(cause.code ?? '')
 }
-
-function innermost(error: unknown): Error {
-  if (error instanceof AggregateError && error.errors.length > 0) return innermost(error.errors[0])
-  if (!(error instanceof Error)) return new Error(String(error))
-  return error.cause instanceof Error ? innermost(error.cause) : error
-}
-
-/** The longest wait for a connection; `connect_timeout` in the URL takes precedence. */
-const CONNECT_TIMEOUT_MS = 5_000
 
 /** Opens one database by its URL with the configured limits. Throws `InvalidConfiguration` for an invalid URL. */
 export function openUrl(url: string, { database }: Config, hooks: ConnectionHooks = {}): Database {
   const parsed = parseDatabaseUrl(url)
   if (!parsed.ok) throw new InvalidConfiguration(parsed.faults.map(fault => `DATABASE_URL: ${fault}`))
-  const { connectTimeoutMs = CONNECT_TIMEOUT_MS } = parsed.url
-  return new Database({ ...database, ...hooks, url: parsed.url, connectTimeoutMs })
+  return new Database({ ...database, ...hooks, address: parsed.address })
 }

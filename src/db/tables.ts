@@ -209,6 +209,31 @@ interface SchemaRequirementTable {
   oldest_program: string
 }
 
+/** A view: each token with its user and the combined rights of user, groups and scopes (DECISIONS sections 6, 7). */
+export interface CallerView {
+  hash: Buffer
+  token_id: number
+  user_id: string
+  email: string
+  kind: UserKind
+  /** False for a revoked token and an inactive user. */
+  valid: boolean
+  expired: boolean
+  /** ISO 8601 in UTC with whole seconds. */
+  expires_at: string | null
+  /** True if the last use was not written within the last minute. */
+  use_is_stale: boolean
+  scopes: Scope[] | null
+  persona_ids: number[] | null
+  tool_ids: number[] | null
+  requires_if_match: boolean
+  /** The rank in `PERMISSIONS`, from 1. */
+  permission: number
+  managed_groups: number[]
+  /** All rights as one text. */
+  grants: string
+}
+
 type DocumentSetLink<Ends> = { document_set_id: number } & Ends
 type PersonaLink<Ends> = { persona_id: number } & Ends
 interface Level {
@@ -241,6 +266,7 @@ export interface Tables {
   persona_user: PersonaLink<{ user_id: string } & Level>
   persona_group: PersonaLink<{ user_group_id: number } & Level>
   token: TokenTable
+  caller: CallerView
   audit: AuditTable
   access_event: AccessEventTable
   request_key: RequestKeyTable

@@ -1,5 +1,7 @@
-import type { Kysely, Transaction } from 'kysely'
+import { CompiledQuery, type Kysely, type Transaction } from 'kysely'
+import type { Query } from './connection/session.js'
 import type { Database } from './database.js'
+import type { Executor } from './statements/statement.js'
 import type { Tables } from './tables.js'
 
 class Rollback<T> extends Error {
@@ -8,10 +10,7 @@ class Rollback<T> extends Error {
   }
 }
 
-/**
- * Runs `work` in a transaction at READ COMMITTED and returns its result. With `rollback` the transaction is rolled back afterwards, so that
- * a dry run takes the same steps as the real one.
- */
+/** Runs `work` in a transaction at READ COMMITTED and returns its result. With `rollback` the transaction is rolled back afterwards. */
 export async function inTransaction<T>(
   { db }: Pick<Database, 'db'>,
   { rollback }: { rollback: boolean },
@@ -32,4 +31,10 @@ export async function inTransaction<T>(
 /** Runs `work` in the current transaction, or in a new one. */
 export async function joined<T>(db: Kysely<Tables>, work: (trx: Transaction<Tables>) => Promise<T>): Promise<T> {
   return await (db.isTransaction ? work(db as Transaction<Tables>) : db.transaction().execute(work))
+}
+
+/** Limits the time of each statement of a transaction; 0 is no limit. The program waits for an answer as long. */
+export async function limitStatements(trx: Executor, timeoutMs: number): Promise<void> {
+  const query: Query = { ...CompiledQuery.raw(`set local statement_timeout = ${timeoutMs}`), setsTimeoutMs: timeoutMs }
+  await trx.executeQuery(query)
 }

@@ -3,17 +3,14 @@ import { CommitUnknown, classifyDatabaseError, KINDS, type Kind, WaitedInVain } 
 
 /**
  * Translates a database failure into what the client may conclude from it, without the database's own text; undefined for other errors.
- * Only here is it decided whether a failed transaction was applied: with any error but `CommitUnknown` it was not. After a first write, a
- * later error must not be passed through.
+ * With any error but `CommitUnknown` the transaction was not applied. After a first write, a later error must not be passed through.
  */
 export function unavailableFor(error: unknown): Unavailable | undefined {
-  const { kind } = classifyDatabaseError(error)
-  const { reason, sentence = '', setting }: Kind = KINDS[kind]
+  const [, reason, sentence = '', , setting]: Kind = KINDS[classifyDatabaseError(error).kind]
   if (reason === undefined) return undefined
   if (error instanceof WaitedInVain) {
     const waited = `This request waited ${error.waitMs / 1_000} s, the longest that is allowed, for ${error.awaited}, in vain.`
-    const options = { cause: error, setting: error.setting }
-    return new Unavailable(reason, `${waited} ${TRY_AGAIN}`, 'not_applied', options)
+    return new Unavailable(reason, `${waited} ${TRY_AGAIN}`, 'not_applied', { cause: error, setting: error.setting })
   }
   const outcome = error instanceof CommitUnknown ? 'unknown' : 'not_applied'
   return new Unavailable(reason, sentence, outcome, { cause: error, setting })

@@ -1,9 +1,8 @@
 import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import { PERMISSIONS, SCOPES } from '../auth/caller.js'
-import { invalidToken } from '../auth/token.js'
-import { readTokenRecord } from '../auth/token-record.js'
 import type { Database } from '../db/database.js'
+import { anyOf, val } from '../db/statements/queries.js'
 import { contentTag } from '../updates/tag.js'
 import {
   dateTime,
@@ -65,16 +64,14 @@ export function registerReadMe(app: FastifyInstance, database: Database): void {
     },
     async (request, reply) => {
       const { userId, email, kind, permission, managedGroupIds, token } = request.caller
-      const question = { token: token.id, groups: managedGroupIds }
-      const record = await readTokenRecord.first(database.db, question)
-      if (record === undefined) throw invalidToken() // deleted after the authentication
+      const groups = database.db.selectFrom('user_group').select(['id', 'name']).orderBy('id')
       const answer: typeof CallerRecord.static = {
         user: { id: userId, email, kind },
         permission,
-        managed_groups: record.managed_groups,
+        managed_groups: await groups.where('id', '=', anyOf(val(managedGroupIds))).execute(),
         token: {
           id: token.id,
-          scopes: record.scopes,
+          scopes: token.scopes,
           persona_ids: token.personaIds,
           tool_ids: token.toolIds,
           requires_if_match: token.requiresIfMatch,

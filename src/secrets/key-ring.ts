@@ -25,9 +25,18 @@ export interface KeyRing {
 
 /** Parses a key ring: entries `id:base64` of 32 bytes, separated by commas or blanks, with `#` comments. Throws `InvalidKeyRing`. */
 export function parseKeyRing(text: string): KeyRing {
-  const faults: string[] = []
   const keys = new Map<string, KeyObject>()
-  for (const [index, entry] of entriesOf(text).entries()) readEntry(entry, `entry ${index + 1}`, keys, faults)
+  const entries = text.replace(/#[^\r\n]*/g, '').split(/[\s,]+/)
+  const faults = entries.filter(Boolean).flatMap((entry, index) => {
+    const place = `entry ${index + 1}`
+    const colon = entry.indexOf(':')
+    const [id, encoded] = [entry.slice(0, colon), entry.slice(colon + 1)]
+    if (colon < 0) return [`${place} has no colon: write id:base64`]
+    if (!KEY_ID.test(id)) return [`${place} has no usable id: 1 to 32 letters, digits, "_", "." or "-"`]
+    const fault = keys.has(id) ? 'its id occurs twice' : keyFault(encoded)
+    if (fault === undefined) keys.set(id, createSecretKey(Buffer.from(encoded, 'base64')))
+    return fault === undefined ? [] : [`${place} ("${id}"): ${fault}`]
+  })
   const [currentId] = keys.keys()
   if (faults.length > 0 || currentId === undefined)
     throw new InvalidKeyRing(faults.length > 0 ? faults : ['it holds no key'])
@@ -38,28 +47,6 @@ export function parseKeyRing(text: string): KeyRing {
 export function generateKey(id: string = datedId()): string {
   if (!KEY_ID.test(id)) throw new InvalidKeyRing(['a key id is 1 to 32 letters, digits, "_", "." or "-"'])
   return `${id}:${randomBytes(KEY_BYTES).toString('base64')}`
-}
-
-function entriesOf(text: string): string[] {
-  const uncommented = text.replace(/#[^\r\n]*/g, '')
-  return uncommented.split(/[\s,]+/).filter(entry => entry !== '')
-}
-
-function readEntry(entry: string, place: string, keys: Map<string, KeyObject>, faults: string[]): void {
-  const colon = entry.indexOf(':')
-  if (colon < 0) {
-    faults.push(`${place} has no colon: write id:base64`)
-    return
-  }
-  const id = entry.slice(0, colon)
-  if (!KEY_ID.test(id)) {
-    faults.push(`${place} has no usable id: 1 to 32 letters, digits, "_", "." or "-"`)
-    return
-  }
-  const encoded = entry.slice(colon + 1)
-  const fault = keys.has(id) ? 'its id occurs twice' : keyFault(encoded)
-  if (fault === undefined) keys.set(id, createSecretKey(Buffer.from(encoded, 'base64')))
-  else faults.push(`${place} ("${id}"): ${fault}`)
 }
 
 function keyFault(encoded: string): string | undefined {

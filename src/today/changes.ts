@@ -131,7 +131,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
       throw new Refused('PRECONDITION_REQUIRED', 'This address takes no If-Match, which is demanded here.')
     const attempt = () =>
       inTransaction(options.database, { rollback: dryRun }, async trx => {
-        const caller = await request.callerNow(trx)
+        const { caller } = await request.readNow(trx)
         const bound = kind === 'persona' ? visibleAgents(caller.token) : visibleTools(caller.token)
         const decideSeen = (state: T['State']) => {
           if (!resource.isVisible(state, caller)) throw new ResourceNotFound(kind)

@@ -86,7 +86,7 @@ export const TOOL_LOOKUP = {
 
 /** SQL: the tools `t` with these ids, with the columns of a `ShownTool`. */
 export function shownTools(ids: Expression<number[]>, viewer: Viewer) {
-  const headers = choose().when(managesTool(viewer, ids)).then(HEADERS).end()
+  const headers = choose().when(managesTool(viewer)).then(HEADERS).end()
   const columns: Record<string, Expression<unknown>> = { id: ref('t.id'), ...CONTENT, headers }
   return queries()
     .selectFrom('tool as t')

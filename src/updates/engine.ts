@@ -214,7 +214,7 @@ async function settle<T extends ResourceTypes>(
   doubt: CommitUnknown,
   { written }: Attempt<T>,
 ): Promise<Stored<T>> {
-  const outcome = written === undefined ? 'unknown' : await job.database.settle(doubt, auditRow.bind(written.entry))
+  const outcome = written === undefined ? 'unknown' : await job.database.settle(auditRow.bind(written.entry))
   if (outcome === 'applied' && written !== undefined) return written.answer
   const message =
     `The connection to the database was lost. Whether the ${job.resource.act} was applied is not known. ` +

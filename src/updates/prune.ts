@@ -1,7 +1,7 @@
 import { type Kysely, type RawBuilder, sql } from 'kysely'
 import type { Config } from '../config.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
-import { limitStatements } from '../db/time-limit.js'
+import { limitStatements } from '../db/transaction.js'
 
 /** `bytesMax` limits the old contents of one agent or tool; 64 MiB by default. */
 type Retention = Config['history'] & { readonly bytesMax?: number }
@@ -100,7 +100,7 @@ async function steps(db: Kysely<Tables>, query: RawBuilder<unknown>): Promise<nu
 
 async function step<Row>(db: Kysely<Tables>, query: RawBuilder<Row>): Promise<Row[]> {
   return await db.transaction().execute(async trx => {
-    await limitStatements(trx, STATEMENT_TIMEOUT_MS, 'transaction')
+    await limitStatements(trx, STATEMENT_TIMEOUT_MS)
     await sql`set local enable_seqscan = on; set local enable_bitmapscan = on`.execute(trx) // for indices by time
     return (await query.execute(trx)).rows
   })

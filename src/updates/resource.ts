@@ -1,6 +1,6 @@
 import type { Kysely } from 'kysely'
+import type { CallerNow } from '../auth/authenticate.js'
 import type { Caller } from '../auth/caller.js'
-import type { CallerNow } from '../auth/hook.js'
 import type { ViewerParameters } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
 import type { Executor } from '../db/statements/statement.js'

@@ -6,16 +6,16 @@ import {
   classifyDatabaseError,
   WaitedInVain,
 } from '../../src/db/connection/database-error.js'
-import { type DatabaseUrl, parseDatabaseUrl } from '../../src/db/connection/database-url.js'
-import type { DatabaseOptions } from '../../src/db/connection/options.js'
-import type { Exchange, Query } from '../../src/db/connection/session.js'
+import type { DatabaseOptions, Exchange } from '../../src/db/connection/options.js'
+import type { Query } from '../../src/db/connection/session.js'
 import { Database } from '../../src/db/database.js'
 import { statement } from '../../src/db/statements/statement.js'
 import { eventually } from '../eventually.js'
-import { testDatabase } from '../postgres.js'
+import { addressOf, testDatabase, urlThrough } from '../postgres.js'
 import { TcpProxy } from './tcp-proxy.js'
 
-const target = urlOf((await testDatabase(t)).url)
+const { url } = await testDatabase(t)
+const target = addressOf(url)
 const ONE = statement<{ n: number }, { n: number }>('one', { n: 'integer' }, param => sql`select ${param('n')} as n`)
 const SCHEMA =
   'create table item (id int primary key, name text not null unique deferrable initially deferred, at timestamptz)'
@@ -30,7 +30,7 @@ t.before(async () => {
 t.test('values: int8, timestamptz with microseconds in any zone, json, numeric, arrays', async t => {
   const { db } = opened(t)
   const { rows } = await sql`select
-    9007199254740991::int8 as safe, 9007199254740993::int8 as unsafe,
+    9007199254740991::int8 as safe,
     '2024-01-02 03:04:05.123456+00'::timestamptz as utc, '2024-01-02 03:04:05.1+05:30'::timestamptz as fraction,
     '0001-01-01 00:00:00+00'::timestamptz as first, '9999-12-31 23:59:59.999999+00'::timestamptz as last,
     'infinity'::timestamptz as endless,
@@ -39,7 +39,6 @@ t.test('values: int8, timestamptz with microseconds in any zone, json, numeric, 
   t.strictSame(rows, [
     {
       safe: 9007199254740991,
-      unsafe: '9007199254740993',
       utc: '2024-01-02T03:04:05.123456Z',
       fraction: '2024-01-01T21:34:05.100000Z',
       first: '0001-01-01T00:00:00.000000Z',
@@ -103,26 +102,19 @@ t.test('statements of the program are prepared by name, and no others', async t 
   t.strictSame(await preparedTexts(off.db), [])
 })
 
-t.test(
-  'a changed table makes "cached plan" once: the connections are renewed and a single repeat succeeds',
-  async t => {
-    const { db, pool } = opened(t, { poolSize: 3 })
-    await sql`drop table if exists changing; create table changing (a int)`.execute(db)
-    const all = statement<{ n: number }, object>(
-      'all',
-      { n: 'integer' },
-      param => sql`select * from changing where ${param('n')} = 1`,
-    )
-    const read = () => all.run(db, { n: 1 })
-    for (let round = 0; round < 3; round++) await Promise.all([read(), read(), read()])
-    t.equal(pool.totalCount, 3)
-    await sql`alter table changing add column b text`.execute(db)
-    const error = await read().catch(caught => caught)
-    t.strictSame(classifyDatabaseError(error), { kind: 'cached_plan', transient: true })
-    await Promise.all([read(), read(), read()])
-    await sql`drop table changing`.execute(db)
-  },
-)
+t.test('a changed table makes "cached plan", after which the connection is replaced', async t => {
+  const { db } = opened(t, { poolSize: 1 })
+  await sql`drop table if exists changing; create table changing (a int)`.execute(db)
+  const all = statement<{ n: number }, object>(
+    'all',
+    { n: 'integer' },
+    param => sql`select * from changing where ${param('n')} = 1`,
+  )
+  await all.run(db, { n: 1 })
+  await sql`alter table changing add column b text`.execute(db)
+  await t.rejects(all.run(db, { n: 1 }), { code: '0A000' })
+  await all.run(db, { n: 1 })
+})
 
 t.test(
   'a connection killed in a transaction is not applied; killed while idle it is replaced without a fault',
@@ -139,7 +131,7 @@ t.test(
     })
     const error = await inTransaction.catch(caught => caught)
     t.ok(error instanceof ConnectionLost, String(error))
-    t.strictSame(classifyDatabaseError(error), { kind: 'connection_lost', transient: true })
+    t.strictSame(classifyDatabaseError(error), { kind: 'connection_lost', transient: true, constraint: undefined })
     t.equal(await count(db), 0)
     await kill(killer.db, await backendPid(db))
     await eventually(() => errors.length > 0)
@@ -165,7 +157,7 @@ t.test(
 
 t.test('an answer to COMMIT that is lost is CommitUnknown, and the transaction may have been applied', async t => {
   const proxy = await proxied(t)
-  const { db } = opened(t, { url: through(proxy) })
+  const { db } = opened(t, { address: through(proxy) })
   const direct = opened(t)
   const first = await db.startTransaction().execute()
   await first.executeQuery(insert(1))
@@ -176,7 +168,7 @@ t.test('an answer to COMMIT that is lost is CommitUnknown, and the transaction m
     .catch(caught => caught)
   await first.rollback().execute() // gives the connection back
   t.ok(lost instanceof CommitUnknown, String(lost))
-  t.strictSame(classifyDatabaseError(lost), { kind: 'connection_lost', transient: false })
+  t.strictSame(classifyDatabaseError(lost), { kind: 'connection_lost', transient: false, constraint: undefined })
   proxy.onBackward = () => true
   t.equal(await count(direct.db), 1)
   // The same through Kysely's own transaction: its rollback after the failed commit must not hide what happened.
@@ -194,20 +186,11 @@ t.test('an answer to COMMIT that is lost is CommitUnknown, and the transaction m
 
 t.test('a write outside a transaction whose answer is lost is CommitUnknown; a read is ConnectionLost', async t => {
   const proxy = await proxied(t)
-  const { db } = opened(t, { url: through(proxy) })
-  const item = db.deleteFrom('label').where('id', '=', 0)
+  const { db } = opened(t, { address: through(proxy) })
   const cases: [Query, typeof CommitUnknown | typeof ConnectionLost][] = [
     [query('delete from item'), CommitUnknown],
     [query('with gone as (delete from item returning id) select id from gone'), CommitUnknown],
-    [item.compile(), CommitUnknown],
-    [
-      db
-        .with('gone', () => item)
-        .selectFrom('user_account')
-        .selectAll()
-        .compile(),
-      CommitUnknown,
-    ],
+    [db.deleteFrom('label').where('id', '=', 0).compile(), CommitUnknown],
     [{ ...query('select set_config($1, $2, false)', ['a.b', 'c']), writes: true }, CommitUnknown],
     [query('select 1'), ConnectionLost],
     [{ ...query('with one as (select 1 as n) select n from one'), writes: false }, ConnectionLost],
@@ -224,7 +207,7 @@ t.test('a write outside a transaction whose answer is lost is CommitUnknown; a r
 
 t.test('a server that stays silent is given up within the response timeout', async t => {
   const proxy = await proxied(t)
-  const { db } = opened(t, { url: through(proxy), responseMarginMs: -9_800 })
+  const { db } = opened(t, { address: through(proxy), responseMarginMs: -9_800 })
   await sql`select 1`.execute(db)
   proxy.delayMs = 60_000
   const started = performance.now()
@@ -238,11 +221,11 @@ t.test(
   async t => {
     const closedPort = await proxied(t)
     await closedPort.close()
-    const refused = await sql`select 1`.execute(opened(t, { url: through(closedPort) }).db).catch(caught => caught)
+    const refused = await sql`select 1`.execute(opened(t, { address: through(closedPort) }).db).catch(caught => caught)
     t.ok(refused instanceof ConnectionLost, String(refused))
     const silent = await proxied(t)
     silent.delayMs = 60_000
-    const { db } = opened(t, { url: through(silent), connectTimeoutMs: 200 })
+    const { db } = opened(t, { address: { ...through(silent), connectTimeoutMs: 200 } })
     const started = performance.now()
     const timedOut = await sql`select 1`.execute(db).catch(caught => caught)
     t.ok(timedOut instanceof ConnectionLost, String(timedOut))
@@ -251,30 +234,30 @@ t.test(
 )
 
 t.test('a pool with every connection taken is WaitedInVain in bounded time, and works when one comes back', async t => {
-  const { db, transact } = opened(t, { poolSize: 1, connectTimeoutMs: 150 })
+  const { db, transact } = opened(t, { poolSize: 1, address: { ...target, connectTimeoutMs: 150 } })
   const holder = await db.startTransaction().execute()
   await sql`select 1`.execute(holder)
   const error = await transact([]).catch(caught => caught)
   t.ok(error instanceof WaitedInVain, String(error))
-  t.strictSame(classifyDatabaseError(error), { kind: 'waited', transient: false })
+  t.strictSame(classifyDatabaseError(error), { kind: 'waited', transient: false, constraint: undefined })
   await holder.rollback().execute()
   await transact([])
 })
 
 t.test('a server that accepts no writes is refused where the URL asks for one that does', async t => {
   const proxy = await openReadOnlyProxy(t)
-  const { db } = opened(t, { url: { ...through(proxy), writesOnly: true } })
+  const { db } = opened(t, { address: { ...through(proxy), writesOnly: true } })
   await t.rejects(sql`select 1`.execute(db), { name: 'DatabaseFault', message: /accepts no writes/ })
 })
 
-t.test('a 25006 discards every connection: the next ones look for a server that accepts writes', async t => {
+t.test('a 25006 discards the connection: the next one may reach a server that accepts writes', async t => {
   const { db, pool } = opened(t, { poolSize: 1 })
   const pid = await backendPid(db)
   const client = await pool.connect()
   await client.query('set default_transaction_read_only = on')
   client.release()
   const error = await sql`insert into item (id, name) values (9, 'x')`.execute(db).catch(caught => caught)
-  t.strictSame(classifyDatabaseError(error), { kind: 'read_only', transient: true })
+  t.strictSame(classifyDatabaseError(error), { kind: 'read_only', transient: true, constraint: undefined })
   t.not(await backendPid(db), pid)
 })
 
@@ -328,11 +311,10 @@ t.test('close waits for what is under way, refuses what is new, and closes every
 
 function open(options: Partial<DatabaseOptions> = {}) {
   const database = new Database({
-    url: target,
+    address: target,
     poolSize: 4,
     statementTimeoutMs: 10_000,
     lockTimeoutMs: 5_000,
-    connectTimeoutMs: 3_000,
     preparedStatements: true,
     ...options,
   })
@@ -371,14 +353,8 @@ async function openReadOnlyProxy(t: Test): Promise<TcpProxy> {
   return proxy
 }
 
-function through(proxy: TcpProxy): DatabaseUrl {
-  return { ...target, host: '127.0.0.1', port: proxy.port }
-}
-
-function urlOf(text: string): DatabaseUrl {
-  const parsed = parseDatabaseUrl(text)
-  if (!parsed.ok) throw new Error(`the test database's URL: ${parsed.faults.join('; ')}`)
-  return parsed.url
+function through({ port }: TcpProxy) {
+  return addressOf(urlThrough(port, url))
 }
 
 function query(text: string, values: unknown[] = []): Query {

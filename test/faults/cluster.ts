@@ -10,10 +10,9 @@ import {
   accountFor,
   type Binaries,
   findBinaries,
-  identity,
   runAs,
   serverEnvironment,
-} from '../../src/db/embedded/account.js'
+} from '../../src/db/embedded/home.js'
 
 export interface ClusterOptions {
   /** Settings of the server, `postgres -c name=value`. */
@@ -69,7 +68,7 @@ export class Cluster {
     const locale = major >= 17 ? ['--locale-provider=builtin', '--locale=C.UTF-8'] : ['--locale=C.UTF-8']
     const initdb = ['-D', cluster.#data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--no-sync', ...locale]
     const made = runAs(cluster.#account, join(cluster.#binaries.dir, 'initdb'), initdb)
-    if (!made.ok) throw new Error(`initdb: ${made.stderr}`)
+    if (!made.ok) throw new Error(`initdb: ${made.fault}`)
     writeFileSync(
       join(cluster.#data, 'pg_hba.conf'),
       'local all all trust\nhost all all 127.0.0.1/32 trust\nhost replication all 127.0.0.1/32 trust\n',
@@ -147,7 +146,7 @@ export class Cluster {
       '/bin/sh',
       ['-c', 'exec "$0" "$@" >>"$LOG" 2>&1', join(this.#binaries.dir, 'postgres'), '-D', this.#data, ...given],
       {
-        ...identity(this.#account),
+        ...this.#account,
         cwd: this.folder,
         env: { ...serverEnvironment(), LOG: join(this.folder, 'log') },
         stdio: 'ignore',

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
-import { accountFor, identity } from '../../src/db/embedded/account.js'
+import { accountFor } from '../../src/db/embedded/home.js'
 import { ended, endWithUs, freePort } from './cluster.js'
 
 const PROGRAM = '/usr/sbin/pgbouncer'
@@ -61,7 +61,7 @@ export class Pooler {
   async restart(): Promise<void> {
     await this.#end()
     const child = spawn(PROGRAM, ['-q', join(this.#folder, 'ini')], {
-      ...identity(accountFor()),
+      ...accountFor(),
       cwd: '/',
       stdio: 'ignore',
     })

@@ -1,7 +1,6 @@
 import { sql } from 'kysely'
 import t from 'tap'
 import { applyOrganisation } from '../../src/admin/apply.js'
-import { MANAGED_TOOL_AGENTS_MAX } from '../../src/auth/access.js'
 import { REQUIRED_FIELDS, worldApp } from '../app.js'
 import { DEFINITION, matrixCallers, matrixOrganisation } from '../matrix-organisation.js'
 import { comparable, observedWorld } from './observed.js'
@@ -186,26 +185,4 @@ t.test('headers are shown, alone and in an agent, exactly to callers that may up
     if (read.statusCode !== 200) continue
     t.strictSame(shownIn(read.json().tools), await managedBy(authorization, tools), `${caller}, in an agent`)
   }
-})
-
-t.test(`403 for a group manager and a tool on more than ${MANAGED_TOOL_AGENTS_MAX} agents of the group`, async t => {
-  const world = await worldApp(t)
-  const { db } = world.database
-  await applyOrganisation(world.database, matrixOrganisation(), { ring: world.ring, env: {} })
-  const token = await world.token('manager@example.com')
-  const update = () => world.call('PUT', '/admin/tool/custom/200', { token, body: {} })
-  const attach = (first: number, last: number) =>
-    sql`
-    with a as (
-      insert into persona (id, name, description, recency_bias, llm_filter_extraction, llm_relevance_filter)
-      overriding system value select n, 'one', '', 'auto', false, false from generate_series(${first}::integer, ${last}) n
-      returning id
-    ), g as (insert into persona_group select a.id, g.id, 'viewer' from a, user_group g where g.name = 'Managed')
-    insert into persona_tool (persona_id, tool_id) select id, 200 from a`.execute(db)
-  await attach(5_001, 5_000 + MANAGED_TOOL_AGENTS_MAX)
-  t.equal((await update()).statusCode, 200)
-  await attach(9_000, 9_000)
-  const refused = await update()
-  t.equal(refused.statusCode, 403)
-  t.match(refused.json().detail, 'More than 1000 agents have it.')
 })

@@ -163,7 +163,7 @@ export class CommandLine {
   /** The key ring. An embedded database is opened first, because its key file is created next to its data. */
   async ring(): Promise<KeyRing> {
     if (this.config.database.url === undefined) await this.#open()
-    return await configuredKeyRing(this.config)
+    return configuredKeyRing(this.config)
   }
 
   /** The key ring for a command that stores or compares secrets. Throws `Refusal` or `KeyRingMissing` if it does not open the stored ones. */

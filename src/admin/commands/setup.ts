@@ -1,7 +1,6 @@
 import type { Command } from 'commander'
 import { sql } from 'kysely'
-import { describeServer } from '../../db/connection/read-server.js'
-import { MIGRATIONS, migrate, schemaAdvice } from '../../db/migrate.js'
+import { migrate, schemaAdvice } from '../../db/migrate.js'
 import { VERSION } from '../../version.js'
 import { createUser, firstAdministrator, keepingAdministrator } from '../people.js'
 import { counted, EXIT, Refusal } from '../refusal.js'
@@ -20,7 +19,7 @@ export function addSetupCommands(program: Command, line: CommandLine): void {
   line
     .add(program, 'migrate', '--plan', migrateCommand)
     .description('Brings the schema of the database up to date.\nForward only; several processes may run it at once.')
-    .option('--plan', 'only name the migrations and what they lock; exit status 2 where there are some')
+    .option('--plan', 'only name the migrations; exit status 2 where there are some')
   line.add(program, 'status', '--json', statusCommand).description('Shows the version and the state of the schema.')
 }
 
@@ -29,7 +28,7 @@ async function initCommand(call: CommandLine, _: object, given: string): Promise
   // Report a missing key ring before anything is created.
   await call.ring()
   const { database, description, schema } = await call.rawDatabase()
-  const migrations = schema.kind === 'behind' ? await migrate(database, waiting(call)) : []
+  const migrations = schema.kind === 'behind' ? await migrate(database) : []
   const issued = await keepingAdministrator(database.db, async trx => {
     const there = await firstAdministrator(trx)
     if (there !== undefined) {
@@ -46,20 +45,13 @@ async function initCommand(call: CommandLine, _: object, given: string): Promise
   })
 }
 
-/** Reports on standard error what a migration waits for. */
-function waiting(call: CommandLine): { onWait(sentence: string): void } {
-  return { onWait: sentence => call.remark(sentence) }
-}
-
 async function migrateCommand(call: CommandLine, { plan }: { plan?: boolean }): Promise<number> {
   const { database, schema } = await call.rawDatabase()
-  const pendingNames = schema.kind === 'behind' ? schema.pending : []
-  const names = plan ? pendingNames : await migrate(database, waiting(call))
-  const pending = names.map(name => ({ migration: name, locks: MIGRATIONS[name]?.locks ?? [] }))
+  const pending = schema.kind === 'behind' ? schema.pending : []
+  const names = plan ? pending : await migrate(database)
   call.answer(plan ? { pending } : { applied: names }, () => {
     if (names.length === 0) call.print('The schema is up to date.')
-    if (plan) call.printTable(pending.map(({ migration, locks }) => [migration, `locks: ${locks.join('; ')}`]))
-    else for (const name of names) call.print(`applied ${name}`)
+    for (const name of names) call.print(`${plan ? 'to apply' : 'applied'} ${name}`)
   })
   return plan && names.length > 0 ? EXIT.differs : EXIT.ok
 }
@@ -69,7 +61,7 @@ async function statusCommand(call: CommandLine): Promise<undefined> {
   const { rows } = await sql<{ size: string; read_only: boolean }>`
     select pg_size_pretty(pg_database_size(current_database())) as size,
       current_setting('transaction_read_only') = 'on' as read_only`.execute(database.db)
-  const server = database.server ? describeServer(database.server) : null
+  const server = database.server ?? null
   const { size, read_only } = rows[0] ?? {}
   call.answer({ version: VERSION, schema, server, size, read_only }, () => {
     call.print(`version   ${VERSION}`)

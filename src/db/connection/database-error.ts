@@ -2,93 +2,44 @@ import pg from 'pg'
 import { TRY_AGAIN, type UnavailableReason } from '../../errors.js'
 
 /** SQLSTATE codes that the program compares by name (PostgreSQL documentation, appendix A). */
-export const SQLSTATE = {
-  foreignKeyViolation: '23503',
-  insufficientPrivilege: '42501',
-  lockNotAvailable: '55P03',
-  queryCanceled: '57014',
-} as const
+export const SQLSTATE = { foreignKeyViolation: '23503', insufficientPrivilege: '42501' } as const
 
-/** What a kind of database error means. */
-export interface Kind {
-  /** SQLSTATE codes, or classes of them. */
-  codes: readonly string[]
-  /** True if nothing was applied, and a retry on another connection may succeed. */
-  transient?: boolean
-  /** The answer of the request. Without it the error is a fault of this program. */
-  reason?: UnavailableReason
-  sentence?: string
-  /** The setting of the timeout. */
-  setting?: string
-}
+/** SQLSTATE codes or classes; the answer of the request, without which the error is a fault of this program; the setting of a timeout. */
+export type Kind = readonly [
+  codes: string,
+  reason?: UnavailableReason,
+  sentence?: string,
+  /** Nothing was applied, and a retry on another connection may succeed. */
+  transient?: 'transient' | '',
+  setting?: string,
+]
 
-const UNREACHABLE = {
-  reason: 'database_unreachable',
-  sentence: `The database cannot be reached. ${TRY_AGAIN}`,
-} as const
+const NOT_REACHED = `The database cannot be reached. ${TRY_AGAIN}`
 
 /** The kinds of database errors. A FATAL error is `connection_lost`, unless the server lacks resources (class 53). */
 export const KINDS = {
-  connection_lost: { codes: ['08', '57P', '25P03', '25P04'], transient: true, ...UNREACHABLE },
-  serialization: {
-    codes: ['40001', '40P01'],
-    transient: true,
-    reason: 'overloaded',
-    sentence: `Another transaction changed the same at the same moment. ${TRY_AGAIN}`,
-  },
-  lock_timeout: {
-    codes: [SQLSTATE.lockNotAvailable],
-    reason: 'overloaded',
-    sentence: `This request waited in vain for a lock that another transaction in the database has. ${TRY_AGAIN}`,
-    setting: 'LOCK_TIMEOUT_MS',
-  },
-  statement_timeout: {
-    codes: [SQLSTATE.queryCanceled],
-    reason: 'overloaded',
-    sentence: `The database took too long over this request. ${TRY_AGAIN}`,
-    setting: 'STATEMENT_TIMEOUT_MS',
-  },
-  read_only: {
-    codes: ['25006'],
-    transient: true,
-    reason: 'database_unreachable',
-    sentence: `The database accepts no changes at present. ${TRY_AGAIN}`,
-  },
-  disk_full: {
-    codes: ['53100'],
-    reason: 'database_full',
-    sentence: 'The database has no space left for changes. The operator has to make some.',
-  },
-  too_many_connections: {
-    codes: ['53300'],
-    transient: true,
-    reason: 'overloaded',
-    sentence: `No connection to the database became free in time. ${TRY_AGAIN}`,
-  },
-  // Out of memory, descriptors or locks, or an I/O error of the operating system.
-  out_of_resources: {
-    codes: ['53', '58'],
-    reason: 'database_unreachable',
-    sentence: `The database lacks memory or cannot read or write its files. ${TRY_AGAIN}`,
-  },
+  connection_lost: ['08 57P 25P03 25P04', 'database_unreachable', NOT_REACHED, 'transient'],
   // The server does not know a prepared statement, or knows it already: the session is not the one that prepared it.
-  cached_plan: { codes: ['26000', '42P05'], transient: true, ...UNREACHABLE },
-  no_table: {
-    codes: ['42P01'],
-    reason: 'schema_behind',
-    sentence: 'The database lacks tables that this program needs. The operator has to restore or migrate it.',
-  },
+  cached_plan: ['26000 42P05', 'database_unreachable', NOT_REACHED, 'transient'],
+  read_only: ['25006', 'database_unreachable', `The database accepts no changes at present. ${TRY_AGAIN}`, 'transient'],
+  out_of_resources: ['53 58', 'database_unreachable', `The database lacks memory or has a faulty disk. ${TRY_AGAIN}`],
+  disk_full: ['53100', 'database_full', 'The database has no space left for changes. The operator has to make some.'],
+  too_many_connections: ['53300', 'overloaded', `The database has no free connection. ${TRY_AGAIN}`, 'transient'],
+  serialization: ['40001 40P01', 'overloaded', `Another transaction changed the same. ${TRY_AGAIN}`, 'transient'],
+  lock_timeout: ['55P03', 'overloaded', `Another transaction kept a lock. ${TRY_AGAIN}`, '', 'LOCK_TIMEOUT_MS'],
+  statement_timeout: ['57014', 'overloaded', `The database took too long. ${TRY_AGAIN}`, '', 'STATEMENT_TIMEOUT_MS'],
+  no_table: ['42P01', 'schema_behind', 'The database lacks tables. The operator has to restore or migrate it.'],
   // Thrown by the program: a wait that timed out, and a closed pool.
-  waited: { codes: [], reason: 'overloaded' },
-  closed: { codes: [], reason: 'draining', sentence: `This process is shutting down. ${TRY_AGAIN}` },
-  constraint: { codes: ['23'] },
-  other: { codes: [] },
+  waited: ['', 'overloaded'],
+  closed: ['', 'draining', `This process is shutting down. ${TRY_AGAIN}`],
+  constraint: ['23'],
+  other: [''],
 } as const satisfies Record<string, Kind>
 
 export type DatabaseErrorKind = keyof typeof KINDS
 
 const KIND_OF_CODE = new Map(
-  Object.entries<Kind>(KINDS).flatMap(([kind, { codes }]) => codes.map(code => [code, kind as DatabaseErrorKind])),
+  Object.entries(KINDS).flatMap(([kind, [codes]]) => codes.split(' ').map(code => [code, kind as DatabaseErrorKind])),
 )
 
 /** An error between the service and its database that the server does not report (`DatabaseError` of pg). */
@@ -112,13 +63,10 @@ export class ConnectionLost extends DatabaseFault {
 
 /**
  * The connection was lost after a commit, or a write outside a transaction, was sent: it may have been applied. Do not repeat the work
- * without `Database.settle`. `isUnreplicated`: the server committed and stopped waiting for its synchronous standby.
+ * without `Database.settle`.
  */
 export class CommitUnknown extends DatabaseFault {
-  constructor(
-    options?: ErrorOptions,
-    readonly isUnreplicated = false,
-  ) {
+  constructor(options?: ErrorOptions) {
     super('connection_lost', 'the commit was not confirmed; whether it was applied is unknown', options)
   }
 }
@@ -136,7 +84,7 @@ export class WaitedInVain extends DatabaseFault {
   }
 }
 
-/** The service cannot use this server: another engine, too old, or another encoding. The message has the reason. */
+/** The service cannot use this server. The message has the reason and the remedy. */
 export class ServerUnfit extends DatabaseFault {
   constructor(message: string) {
     super('connection_lost', message)
@@ -144,36 +92,26 @@ export class ServerUnfit extends DatabaseFault {
 }
 
 /** Classifies a database error by class and SQLSTATE; other errors are `other`. An unknown commit is not transient. Never throws. */
-export function classifyDatabaseError(error: unknown): {
-  kind: DatabaseErrorKind
-  transient: boolean
-  /** The violated constraint, if the server named one. */
-  constraint?: string
-} {
+export function classifyDatabaseError(error: unknown) {
   const kind = kindOf(error)
-  const { transient = false }: Kind = KINDS[kind]
+  const [, , , transient]: Kind = KINDS[kind]
   const constraint = error instanceof pg.DatabaseError ? error.constraint : undefined
-  const isKnown = !(error instanceof CommitUnknown)
-  return { kind, transient: transient && isKnown, ...(constraint !== undefined && { constraint }) }
+  return { kind, transient: transient === 'transient' && !(error instanceof CommitUnknown), constraint }
 }
 
 function kindOf(error: unknown): DatabaseErrorKind {
   if (error instanceof DatabaseFault) return error.kind
   if (!(error instanceof pg.DatabaseError)) return 'other'
-  const { code = '', routine } = error
+  const { code = '', severity = '', routine } = error
   // 0A000 has many meanings. Only this routine reports "cached plan must not change result type".
   if (code === '0A000' && routine === 'RevalidateCachedQuery') return 'cached_plan'
-  if (isFatal(error) && !code.startsWith('53')) return 'connection_lost'
+  if (/FATAL|PANIC/.test(severity) && !code.startsWith('53')) return 'connection_lost'
   return [code, code.slice(0, 3), code.slice(0, 2)].map(part => KIND_OF_CODE.get(part)).find(kind => kind) ?? 'other'
 }
 
 /** True if the connection is lost by this error, which a pooler may send in the server's name: the statement may have been applied. */
 export function isLostBy(error: pg.DatabaseError): boolean {
-  return isFatal(error) || /^(?:08|57P)/.test(error.code ?? '')
-}
-
-function isFatal({ severity }: pg.DatabaseError): boolean {
-  return severity === 'FATAL' || severity === 'PANIC'
+  return /FATAL|PANIC/.test(error.severity ?? '') || kindOf(error) === 'connection_lost'
 }
 
 /** True if the server is unreachable or refuses the connection. Such messages help an operator; messages about a statement may quote stored data. */
@@ -182,9 +120,14 @@ export function isAboutConnecting(error: unknown): boolean {
   return kindOf(error) !== 'other'
 }
 
-/** The message of the innermost cause, for an operator. It may quote data that was sent to the server. */
+/** The innermost cause of an error. Its message, for an operator, may quote data that was sent to the server. */
+export function rootOf(error: unknown): Error {
+  if (error instanceof AggregateError && error.errors.length > 0) return rootOf(error.errors[0])
+  if (!(error instanceof Error)) return new Error(String(error))
+  return error.cause instanceof Error ? rootOf(error.cause) : error
+}
+
+/** The message of the innermost cause. */
 export function rootCause(error: unknown): string {
-  if (error instanceof Error && error.cause instanceof Error) return rootCause(error.cause)
-  if (error instanceof AggregateError) return error.errors.map(rootCause).join('; ')
-  return error instanceof Error ? error.message : String(error)
+  return rootOf(error).message
 }

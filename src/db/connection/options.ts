@@ -1,21 +1,24 @@
-import type { DatabaseUrl } from './database-url.js'
-import type { DatabaseServer } from './read-server.js'
-import type { Exchange } from './session.js'
+import type { DatabaseAddress } from './database-url.js'
+
+/** One round trip, for metrics and logs. It contains no parameter values. */
+export interface Exchange {
+  text: string
+  /** From sending to the last answer. */
+  durationMs: number
+  ok: boolean
+}
 
 /** The address of a database, and the limits for it. */
 export interface DatabaseOptions {
-  url: DatabaseUrl
+  address: DatabaseAddress
   poolSize: number
   statementTimeoutMs: number
   lockTimeoutMs: number
-  /** Limits both opening a connection and waiting for a free one. `connect_timeout` in the URL takes precedence. */
-  connectTimeoutMs: number
-  /** If the server is silent this long after the statement timeout, the connection counts as lost. Default: two seconds. */
+  /** A server that is silent this long after the statement timeout counts as lost. Default: two seconds. */
   responseMarginMs?: number
   /**
-   * False behind PgBouncer in transaction mode, which keeps neither prepared statements nor session settings. Then each `begin` sets the
-   * timeouts and other settings with `SET LOCAL` in the same round trip. A single query that reads or has parameters runs in its own
-   * transaction; others run with the settings of the role or server.
+   * False behind a pooler in transaction mode, which keeps neither prepared statements nor session settings. Then each `begin` makes the
+   * settings in the same round trip.
    */
   preparedStatements: boolean
   /** Called after every round trip. Must not throw. */
@@ -24,70 +27,41 @@ export interface DatabaseOptions {
   onPoolWait?: (durationMs: number) => void
   /** Called when an idle connection is lost. */
   onError?: (error: Error) => void
-  /** Called when new connections reach another server than before. Must not throw. */
-  onServer?: (server: DatabaseServer) => void
+  /** Called when new connections reach another server than before, with its name and version. Must not throw. */
+  onServer?: (server: string) => void
 }
 
 /** The idle timeout of a transaction is this, or the statement timeout if that is longer. */
 const IDLE_MIN_MS = 10_000
 
-/** Planner settings. */
-const PLANNING = {
-  // By default the server would plan large statements again at every execution, because it overestimates the length of id lists. Planning
-  // costs several times as much as running. All statements find rows by keys, so one plan fits all values.
-  plan_cache_mode: 'force_generic_plan',
-  // The plan is kept. A plan made while a table is small must not read the whole table later.
-  enable_seqscan: 'off',
-  enable_bitmapscan: 'off',
-  // JIT compilation never pays for few rows.
-  jit: 'off',
+/** Settings that results depend on. They override those of the server, database or role (`ALTER DATABASE ... SET`). */
+function settings({ statementTimeoutMs, lockTimeoutMs }: DatabaseOptions): [name: string, value: string | number][] {
+  return [
+    ['statement_timeout', statementTimeoutMs],
+    ['lock_timeout', lockTimeoutMs],
+    ['idle_in_transaction_session_timeout', Math.max(statementTimeoutMs, IDLE_MIN_MS)],
+    ['client_connection_check_interval', 1_000], // ends a statement soon after its client is gone
+    ['default_transaction_isolation', 'read committed'],
+    ['DateStyle', 'ISO'],
+    ['TimeZone', 'UTC'],
+    // All statements find rows by keys, so one plan fits all values. Planning a large statement costs several times as much as running it.
+    ['plan_cache_mode', 'force_generic_plan'],
+    // A plan is kept. One that is made while a table is small must not read the whole table later.
+    ['enable_seqscan', 'off'],
+    ['enable_bitmapscan', 'off'],
+    ['jit', 'off'],
+  ]
 }
 
-/**
- * Settings that results depend on, which override those of the server, database or role (`ALTER DATABASE ... SET`): text formats, planning,
- * and timeouts.
- */
-function sessionSettings(options: DatabaseOptions): Record<string, string> {
-  return {
-    statement_timeout: String(Math.trunc(options.statementTimeoutMs)),
-    lock_timeout: String(Math.trunc(options.lockTimeoutMs)),
-    idle_in_transaction_session_timeout: String(Math.trunc(Math.max(options.statementTimeoutMs, IDLE_MIN_MS))),
-    // End a statement soon after its client is gone.
-    client_connection_check_interval: '1000',
-    client_encoding: 'UTF8',
-    DateStyle: 'ISO, MDY',
-    TimeZone: 'UTC',
-    bytea_output: 'hex',
-    // From 1 on, numbers are written exactly.
-    extra_float_digits: '1',
-    standard_conforming_strings: 'on',
-    // A warning reports that a commit stopped waiting for its standby.
-    client_min_messages: 'warning',
-    ...PLANNING,
-  }
-}
-
-/** The session settings that the start of a connection sends, as `pg_settings` shows them; empty if each transaction sets them. */
-export function startupSettings(options: DatabaseOptions): Record<string, string> {
-  if (!options.preparedStatements) return {}
-  return { ...sessionSettings(options), default_transaction_isolation: 'read committed' }
-}
-
-/** Formats settings as the server's command-line options. */
-export function optionsOf(settings: Readonly<Record<string, string>>): string {
-  return Object.entries(settings)
-    .map(([name, value]) => `-c ${name}=${value.replaceAll(' ', '\\ ')}`)
+/** The settings as the server's command-line options for a new session. */
+export function startupOptions(options: DatabaseOptions): string {
+  return settings(options)
+    .map(([name, value]) => `-c ${name}=${String(value).replaceAll(' ', '\\ ')}`)
     .join(' ')
 }
 
-/**
- * A query that makes the settings for one transaction, sent after its `begin`; undefined if the session has them. The isolation level is
- * part of `begin`, because it cannot be changed after a query.
- */
+/** A query that makes the settings for one transaction; undefined if the session has them. */
 export function transactionPrelude(options: DatabaseOptions): string | undefined {
   if (options.preparedStatements) return undefined
-  const calls = Object.entries(sessionSettings(options)).map(
-    ([name, value]) => `set_config('${name}', '${value}', true)`,
-  )
-  return `select ${calls.join(', ')}`
+  return `select ${settings(options).map(([name, value]) => `set_config('${name}', '${value}', true)`)}`
 }

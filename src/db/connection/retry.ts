@@ -10,7 +10,7 @@ const RETRY_WITHIN_MS = 2_000
 
 /**
  * Runs database work. Repeats it at most twice, after short random pauses, if the error is transient and certainly nothing was committed. A
- * foreign key violation, such as a row that was just deleted, is retried once.
+ * foreign key violation, such as a row that was just deleted, is retried too.
  */
 export async function withRetries<T>(work: () => Promise<T>): Promise<T> {
   const latest = performance.now() + RETRY_WITHIN_MS
@@ -18,13 +18,10 @@ export async function withRetries<T>(work: () => Promise<T>): Promise<T> {
     try {
       return await work()
     } catch (error) {
-      if (retries >= retriesAllowed(error) || performance.now() > latest) throw error
+      const isForeignKey = error instanceof pg.DatabaseError && error.code === SQLSTATE.foreignKeyViolation
+      const isTransient = isForeignKey || classifyDatabaseError(error).transient
+      if (!isTransient || retries === RETRIES_MAX || performance.now() > latest) throw error
     }
     await sleep(FIRST_PAUSE_MS * 2 ** retries * (0.5 + Math.random()))
   }
-}
-
-function retriesAllowed(error: unknown): number {
-  if (error instanceof pg.DatabaseError && error.code === SQLSTATE.foreignKeyViolation) return 1
-  return classifyDatabaseError(error).transient ? RETRIES_MAX : 0
 }

