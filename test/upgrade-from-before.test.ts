@@ -64,8 +64,8 @@ t.test('a database of 2.1 upgrades in one step: rows, secrets, masks, tokens, ke
   const repeated = (key: string) =>
     ask('PATCH', '/persona/2?update_mask=description', { description: 'by 2.1' }, { 'idempotency-key': `"${key}"` })
   await ask('PATCH', '/persona/2?update_mask=description', { description: 'after the upgrade' })
-  t.match(await repeated('changed by 2.1'), { description: 'by 2.1', etag: '"persona-2-5"' })
-  t.match(await repeated('unchanged by 2.1'), { description: 'by 2.1', etag: '"persona-2-5"' })
+  t.match(await repeated('changed by 2.1'), { description: 'after the upgrade', etag: '"persona-2-5"' })
+  t.match(await repeated('unchanged by 2.1'), { description: 'after the upgrade', etag: '"persona-2-5"' })
   t.match(await keyStatus(db, parseKeyRing(TEST_SECRET_KEYS)), { findings: [] })
   t.match(await exportOrganisation(db), { agents: [{ id: 1 }, { id: 2 }, { id: 3 }] })
   t.match(await verifyAudit(db), { rows: before.length + 2, unchained_rows: before.length, findings: [] })
