@@ -24,7 +24,7 @@ import { decorateRequests, requestFault, requestIdOf } from './http/request.js'
 import { RestoreRequest } from './http/resource-routes.js'
 import { registerRequestValidation } from './http/validation.js'
 import type { Lifecycle } from './lifecycle.js'
-import { bodyTurns, workBounds } from './limits/semaphore.js'
+import { bodyTurns } from './limits/semaphore.js'
 import { isInner, registerMcp } from './mcp/serve-mcp.js'
 import { registerCreatePersona } from './persona/create-persona.js'
 import { registerDeletePersona } from './persona/delete-persona.js'
@@ -122,7 +122,7 @@ function registerOperations(app: FastifyInstance, { config, database, service, v
   const [bodyLimitBytes, deadlineMs] = [TOOL_BODY_BYTES_MAX, DEFINITION_TIMEOUT_MS]
   const workers = new BodyWorkers({ bodyLimitBytes, deadlineMs, turn: bodyTurns(WORKERS_MAX, deadlineMs) })
   app.addHook('onClose', () => workers.close())
-  const options = { database, bounds: workBounds(config.database), snapshotBytesMax, requireIfMatch }
+  const options = { database, snapshotBytesMax, requireIfMatch }
   const toolOptions = { ...options, bodyLimitBytes, workers, ring: service.ring }
   registerReadMe(app, database)
   registerReadPersonas(app, options)

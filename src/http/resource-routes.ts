@@ -133,7 +133,6 @@ export function updaterOf(
     strict,
     minimal,
     caller: request.caller,
-    bounds: options.bounds,
     snapshotBytesMax: options.snapshotBytesMax,
   }
 }

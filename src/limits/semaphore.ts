@@ -1,6 +1,6 @@
 import { WaitedInVain } from '../db/connection/database-error.js'
 import { RateLimited, RETRY_AFTER_S } from '../errors.js'
-import type { Bounded, WorkBounds } from '../updates/resource.js'
+import type { Bounded } from '../updates/resource.js'
 
 export interface SemaphoreLimits {
   /** The most places that are taken at once. */
@@ -69,12 +69,6 @@ function oneOfKey(max: number, waitMs: number, setting: string, awaited: string)
       if (own.taken === 0) ofKey.delete(key)
     }
   }
-}
-
-/** Returns the limits of one process. At most two expensive statements run at once, one for each token. */
-export function workBounds({ poolSize, lockTimeoutMs }: { poolSize: number; lockTimeoutMs: number }): WorkBounds {
-  const expensiveMax = Math.min(2, Math.max(1, Math.floor(poolSize / 4)))
-  return { expensive: oneOfKey(expensiveMax, lockTimeoutMs, 'LOCK_TIMEOUT_MS', 'other requests that read much') }
 }
 
 /** Limits the bodies in workers: one for each token, so that a slow one delays no other token. */

@@ -1,8 +1,7 @@
 import { type Static, type TObject, type TSchema, Type } from '@sinclair/typebox'
 import { ToolSnapshot } from '../tool/schema.js'
-import { inOrder, words } from '../updates/field-table.js'
 import { flag, identifier, list, nullable, text } from '../validation/vocabulary.js'
-import { COLUMNS, type FIELDS, type PersonaColumn, REQUEST_FIELDS, type RequestField } from './fields.js'
+import { COLUMNS, type FIELDS, REQUEST_FIELDS, type RequestField } from './fields.js'
 import {
   AccessType,
   CCPairSummary,
@@ -48,15 +47,13 @@ const PARTS = {
 }
 export type SnapshotPart = keyof typeof PARTS
 
-/** The field order of the interface document, followed by fields that it does not have. */
-const SNAPSHOT_ORDER: readonly (SnapshotPart | (keyof ColumnAnswers & PersonaColumn))[] = [
-  ...words('id name description is_public is_visible uploaded_image_id icon_name user_file_ids display_priority'),
-  ...words(
-    'is_default_persona builtin_persona starter_messages llm_relevance_filter llm_filter_extraction tools labels',
-  ),
-  ...words('owner users groups document_sets llm_model_provider_override llm_model_version_override num_chunks'),
-  ...words('system_prompt replace_base_system_prompt task_prompt datetime_aware'),
-]
+/** The field order of the interface document. Fields that it does not have follow. */
+const ORDER = (
+  'id name description is_public is_visible uploaded_image_id icon_name user_file_ids display_priority is_default_persona ' +
+  'builtin_persona starter_messages llm_relevance_filter llm_filter_extraction tools labels owner users groups document_sets ' +
+  'llm_model_provider_override llm_model_version_override num_chunks system_prompt replace_base_system_prompt task_prompt ' +
+  'datetime_aware'
+).split(' ')
 
 type ColumnAnswers = {
   [F in keyof typeof FIELDS as (typeof FIELDS)[F] extends { answer: TSchema } ? F : never]: (typeof FIELDS)[F] extends {
@@ -66,12 +63,15 @@ type ColumnAnswers = {
     : never
 }
 
-const columnAnswers = COLUMNS.flatMap(([name, { answer }]) => (answer === undefined ? [] : [[name, answer] as const]))
+const answers: Readonly<Record<string, TSchema>> = {
+  ...PARTS,
+  ...Object.fromEntries(COLUMNS.flatMap(([name, { answer }]) => (answer === undefined ? [] : [[name, answer]]))),
+}
 
 /** The schema of each field of the snapshot, in order. */
-export const SNAPSHOT_FIELDS = inOrder<SnapshotPart | keyof ColumnAnswers, TSchema>(SNAPSHOT_ORDER, {
-  ...PARTS,
-  ...(Object.fromEntries(columnAnswers) as ColumnAnswers), // keyed by field name
+export const SNAPSHOT_FIELDS = [...new Set([...ORDER, ...Object.keys(answers)])].flatMap(name => {
+  const answer = answers[name]
+  return answer === undefined ? [] : [[name, answer] as const]
 })
 
 export type PersonaSnapshot = Static<typeof PersonaSnapshot>

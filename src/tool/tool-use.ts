@@ -18,7 +18,7 @@ const AGENTS_LISTED_MAX = 1_000
 
 /** Reads the agents of a tool that the caller may see, with the rights of an update. Throws `ResourceNotFound`, `Forbidden`. */
 export async function readToolUse(
-  { database, bounds }: OperationOptions,
+  { database }: OperationOptions,
   request: { authenticateAgain(lookup: Lookup): Promise<CallerNow> },
   id: number | undefined,
 ): Promise<{
@@ -35,8 +35,7 @@ export async function readToolUse(
   if (prefetched === null) throw new ResourceNotFound('tool')
   const state = prefetched as ToolState // the lookup's statement reads it
   requireManageable(state)
-  const reading = () => readUse(database.db, state.id, caller)
-  const { seen, others } = await bounds.expensive(String(caller.token.id), reading)
+  const { seen, others } = await readUse(database.db, state.id, caller)
   return {
     use: { ids: seen.map(({ id }) => id), others },
     tool: state,

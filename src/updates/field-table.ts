@@ -61,21 +61,6 @@ export function words<const Text extends string>(text: Text): Words<Text>[] {
 
 type Words<Text extends string> = Text extends `${infer Word} ${infer Rest}` ? Word | Words<Rest> : Text
 
-/** Narrows a name to the keys of a record. */
-export function isIn<Name extends string>(record: Readonly<Record<Name, unknown>>, name: string): name is Name {
-  return Object.hasOwn(record, name)
-}
-
-/** The entries of a record in the given order, followed by those that `order` does not name. */
-export function inOrder<Name extends string, Value>(
-  order: readonly NoInfer<Name>[],
-  entries: Record<Name, Value>,
-): [Name, Value][] {
-  const place = (name: Name) => (order.includes(name) ? order.indexOf(name) : order.length)
-  const named = Object.entries(entries) as [Name, Value][] // its own keys
-  return named.sort(([a], [b]) => place(a) - place(b))
-}
-
 /** Equality of stored values. Lists and records are compared by their JSON text, whose key order is fixed. */
 export function sameValue(a: unknown, b: unknown): boolean {
   if (a === b || typeof a !== 'object' || typeof b !== 'object') return a === b

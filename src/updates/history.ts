@@ -46,17 +46,6 @@ export interface ShownChange {
   more?: number
 }
 
-/** One entry of a history. `changes` is null if they were pruned. */
-export interface HistoryEntry {
-  version: number
-  at: string
-  action: 'created' | 'updated' | 'deleted' | 'restored' | 'applied'
-  actor: { id: string; email: string } | { id: null; command: string }
-  request_id: string
-  fields: string[]
-  changes: ShownChange[] | null
-}
-
 /** Selects the newest `limit` entries, or the newest before version `before`. */
 export interface AskedHistory {
   limit: number
@@ -78,50 +67,44 @@ const PAGE_BYTES_MAX = 4 * 2 ** 20
 /** Reads a page of a history. Rows of an earlier tool with the same id are left out. */
 async function readHistory(
   db: Kysely<Tables>,
-  kind: ResourceKind,
-  id: number,
+  { kind, id, version }: { kind: ResourceKind; id: number; version: number },
   { limit, before = INT4_MAX }: AskedHistory,
 ): Promise<HistoryPage> {
-  const ofResource = db.selectFrom('audit').where('resource_kind', '=', kind).where('resource_id', '=', id)
-  const { removed, pruned, oldest } = await ofResource
-    .select(({ fn, eb }) => [
-      fn.min('version_before').as('oldest'),
-      fn.coalesce(fn.max('version_after').filterWhere('difference', 'is', null), eb.lit(0)).as('pruned'),
+  const all = db.selectFrom('audit as a').where('a.resource_kind', '=', kind).where('a.resource_id', '=', id)
+  const { oldest, pruned, removed } = await all
+    .select(({ eb, fn }) => [
+      fn.min('a.version_before').as('oldest'),
+      fn.max('a.version_after').filterWhere('a.difference', 'is', null).as('pruned'),
       fn
-        .coalesce(fn.max('version_after').filterWhere(eb(eb.val('removed'), '=', fn.any('fields'))), eb.lit(0))
+        .max('a.version_after')
+        .filterWhere(eb(eb.val('removed'), '=', fn.any('a.fields')))
         .as('removed'),
     ])
     .executeTakeFirstOrThrow()
-  const row = await db.selectFrom(kind).select('version').where('id', '=', id).executeTakeFirst()
-  const newest = ofResource
-    .select(['version_after as version', 'version_before', 'at', AUTHOR.as('author'), 'actor_id', 'command'])
-    .select(['request_id', 'fields', 'difference', 'difference_bytes', 'definition_before'])
-    .where('version_after', '>', removed)
-    .where('version_after', '<', before)
-    .orderBy('version_after', 'desc')
-    .limit(limit + 1)
-  const sized = db
-    .selectFrom(newest.as('a'))
+  const rows = all.where('a.version_after', '>', removed ?? 0).orderBy('a.version_after', 'desc')
+  const sizes = await rows
     .leftJoin('tool_definition as d', 'd.hash', 'a.definition_before')
-    .selectAll('a')
-    .select(({ eb, fn, cast }) => {
-      const bytes = eb('a.difference_bytes', '+', fn.coalesce(cast<number>('d.size_bytes', 'integer'), eb.lit(0)))
-      const soFar = fn.sum<number>(bytes).over(over => over.orderBy('a.version', 'desc'))
-      return [
-        cast<number>(eb(soFar, '-', bytes), 'integer').as('bytes_before'),
-        fn.countAll<number>().over().as('found'),
-      ]
-    })
-  const read = await db
-    .selectFrom(sized.as('a'))
-    .select(['version', 'version_before', 'at', 'author', 'actor_id', 'command', 'request_id', 'fields', 'difference'])
-    .select(({ cast }) => cast<number>('found', 'integer').as('found'))
-    .where('bytes_before', '<=', PAGE_BYTES_MAX)
-    .orderBy('version', 'desc')
-    .limit(limit)
+    .select(({ eb, fn }) => [
+      'a.version_after',
+      eb('a.difference_bytes', '+', fn.coalesce('d.size_bytes', eb.lit(0))).as('bytes'),
+    ])
+    .where('a.version_after', '<', before)
+    .limit(limit + 1)
     .execute()
-  const keptFrom = Math.max(pruned, oldest ?? row?.version ?? 0, removed + 1)
-  return { rows: read, hasMore: (read[0]?.found ?? 0) > read.length, keptFrom, removed }
+  let bytes = 0
+  const shown = sizes.slice(0, limit).filter(row => {
+    const fits = bytes <= PAGE_BYTES_MAX
+    bytes += row.bytes
+    return fits
+  })
+  const read = await rows
+    .select(['a.version_after as version', 'a.version_before', 'a.at', 'a.actor_id', AUTHOR.as('author'), 'a.command'])
+    .select(['a.request_id', 'a.fields', 'a.difference'])
+    .where('a.version_after', '<', before)
+    .limit(shown.length)
+    .execute()
+  const keptFrom = Math.max(pruned ?? 0, oldest ?? version, (removed ?? 0) + 1)
+  return { rows: read, hasMore: sizes.length > shown.length, keptFrom, removed: removed ?? 0 }
 }
 
 /** The history of a resource whose caller may read it. `show` turns its rows into the changes to show. Throws `ResourceNotFound`. */
@@ -135,7 +118,7 @@ export async function historyOf<T extends ResourceTypes, Shown>(
   return await inOneSnapshot(database, async trx => {
     const state = await resource.read(trx, id, viewer)
     if (state === undefined) throw new ResourceNotFound(resource.kind)
-    const page = await readHistory(trx, resource.kind, id, asked)
+    const page = await readHistory(trx, { kind: resource.kind, ...state }, asked)
     return { page, shown: await show(trx, state, page.rows, viewer) }
   })
 }
@@ -144,18 +127,11 @@ export async function historyOf<T extends ResourceTypes, Shown>(
 export const RESTORES = /^(?:agentctl (?:rollback|agent restore|tool restore)|restore )/
 
 /** The history entry of a row, with its changes. */
-export function entryOf(row: HistoryRow, { removed }: HistoryPage, changes: ShownChange[] | undefined): HistoryEntry {
+export function entryOf(row: HistoryRow, { removed }: HistoryPage, changes: ShownChange[] = []) {
   const { version, at, author, actor_id: id, command, request_id, fields, difference } = row
-  const by = id === null ? { id, command: command ?? author } : { id, email: author }
-  return {
-    version,
-    at,
-    action: actionOf(row, removed),
-    actor: by,
-    request_id,
-    fields,
-    changes: difference && (changes ?? []),
-  }
+  const actor = id === null ? { id, command: command ?? author } : { id, email: author }
+  const action = actionOf(row, removed)
+  return { version, at, action, actor, request_id, fields, changes: difference && changes }
 }
 
 function actionOf({ version_before, actor_id, command, fields, difference }: HistoryRow, removed: number) {

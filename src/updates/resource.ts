@@ -41,13 +41,7 @@ export interface Decision {
 /** Runs work when there is room for it, per key and in total. Throws `RateLimited`, or `WaitedInVain` if the wait is too long. */
 export type Bounded = <Result>(key: string, work: () => Promise<Result>) => Promise<Result>
 
-export interface WorkBounds {
-  /** For statements that read many bytes. The key names the token. */
-  expensive: Bounded
-}
-
 export interface ReadLimits {
-  bounds: WorkBounds
   /** The most bytes of definitions in one answer. */
   snapshotBytesMax: number
 }

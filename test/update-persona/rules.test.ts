@@ -1,6 +1,5 @@
 import { sql } from 'kysely'
 import t from 'tap'
-import { applyOrganisation } from '../../src/admin/apply.js'
 import { REQUIRED_FIELDS, type WorldApp, worldApp } from '../app.js'
 import { ALICE, BOB, CAROL } from '../fixtures/users.js'
 import { faultsOf, hashOfEverything, storedAgent, warningsOf } from '../updates/stored-state.js'
@@ -97,13 +96,6 @@ t.test('200: a file is matched by every form of its UUID; an id stored in anothe
   for (const id of [odd, odd.toLowerCase()]) {
     t.strictSame((await patch(world, alice, 1, { user_file_ids: [id] })).body.user_file_ids, [odd])
   }
-  const document = {
-    version: 1,
-    user_files: [{ id: ALICE_FILE.toUpperCase(), name: 'renamed', owner: 'alice@example.com' }],
-    agents: [{ id: 2, name: 'Named by the file', user_files: [bare] }],
-  }
-  await applyOrganisation(world.database, document, { ring: world.ring, env: {} })
-  t.strictSame((await storedAgent(world, 2)).user_file_ids, [ALICE_FILE])
 })
 
 t.test(
@@ -250,8 +242,7 @@ t.test('422: a tool that is disabled, or of an MCP server that the caller may no
   t.strictSame((await patch(world, curator, 5, { tool_ids: [10, 16] })).faults, ['body.tool_ids.1 tool_disabled'])
   t.equal((await patch(world, actions, 5, { tool_ids: [14] })).status, 200, 'manage:actions manages every MCP server')
   t.equal((await patch(world, curator, 5, { tool_ids: [14, 10] })).status, 200, 'attached already')
-  const owning = { version: 1, mcp_servers: [{ name: 'Docs MCP', owner: 'alice@example.com' }] }
-  await applyOrganisation(world.database, owning, { ring: world.ring, env: {} })
+  await world.database.db.updateTable('mcp_server').set({ owner_id: ALICE }).where('name', '=', 'Docs MCP').execute()
   t.equal((await patch(world, alice, 1, { tool_ids: [14] })).status, 200, 'the owner of the server')
 })
 
@@ -303,8 +294,8 @@ t.test('200: ids of files sort by code point, as the database does, so re-sendin
   const world = await worldApp(t)
   const alice = await world.token('alice@example.com')
   const ids = ['file-\u{1f600}', 'file-\uff5e', 'file-a']
-  const user_files = ids.map(id => ({ id, name: 'file', owner: 'alice@example.com' }))
-  await applyOrganisation(world.database, { version: 1, user_files }, { ring: world.ring, env: {} })
+  const files = ids.map(id => ({ id, name: 'file', owner_id: ALICE }))
+  await world.database.db.insertInto('user_file').values(files).execute()
   const first = await patch(world, alice, 1, { user_file_ids: ids })
   t.strictSame(first.body.user_file_ids, ['file-a', 'file-\uff5e', 'file-\u{1f600}'])
   const again = await patch(world, alice, 1, { user_file_ids: ids })
