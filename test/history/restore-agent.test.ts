@@ -64,27 +64,6 @@ t.test('200 with the agent and its tag: every field and relation of the version 
   t.match(await restore(id, 4), { statusCode: 200, headers: { etag: `"persona-${id}-4"` } }, 'nothing to change')
 })
 
-t.test('200 of a dry run, 204 of return=minimal; 412 and 428 where the state is not the one that was seen', async t => {
-  const id = await agentOf(alice)
-  await patch(id, { name: 'Other' })
-  const careful = await world.token('alice@example.com', { requireIfMatch: true })
-  const before = await hashOfEverything(db)
-  const dry = await restore(id, 1, { query: '?dry_run=true', 'idempotency-key': '"dry"' })
-  t.match(dry, { statusCode: 200, headers: { 'dry-run': 'true', etag: `"persona-${id}-2"` } })
-  t.equal(dry.json().name, 'Agent')
-  t.match((await restore(id, 1, { 'if-match': `"persona-${id}-1"` })).json(), {
-    reason: 'changed',
-    applied_etag: null,
-    changed: [{ field: 'name' }],
-  })
-  t.match((await restore(id, 1, { 'if-none-match': '*' })).json(), { reason: 'matched' })
-  t.equal((await restore(id, 1, { token: careful })).statusCode, 428)
-  t.same(faultsOf(await restore(id, 1, { 'if-match': 'x' })), ['header.if-match string_pattern_mismatch'])
-  t.same(await hashOfEverything(db), before)
-  const minimal = await restore(id, 1, { 'if-match': `"persona-${id}-2"`, prefer: 'return=minimal' })
-  t.match(minimal, { statusCode: 204, headers: { etag: `"persona-${id}-3"` } })
-})
-
 t.test('422 for bodies that are wrong, 404 and 410 for versions that are not there, with sentences', async t => {
   const id = await agentOf(alice)
   for (let n = 2; n <= 6; n++) await patch(id, { name: `name ${n}` })
@@ -99,11 +78,6 @@ t.test('422 for bodies that are wrong, 404 and 410 for versions that are not the
     t.same(faultsOf(await call('POST', `/persona/${id}/restore`, { token: alice, body })), [fault])
   }
   t.same(faultsOf(await restore(id, 1, { query: '?update_mask=name' })), ['query.update_mask extra_forbidden'])
-  const large = await call('POST', `/persona/${id}/restore`, {
-    token: alice,
-    body: { version: 1, x: 'x'.repeat(5_000) },
-  })
-  t.equal(large.statusCode, 413)
   for (const version of [0, -1, 7, 99_999_999_999, 1e20]) {
     const answer = await restore(id, version)
     t.match(answer.json(), { error_code: 'VERSION_NOT_FOUND', detail: `The versions of agent ${id} go to 6.` })

@@ -62,7 +62,7 @@ t.test('200: the definition comes back text for text, with every field but the s
   t.equal((await auditRows(db, 'tool', id)).length, 5)
 })
 
-t.test('200 of a dry run, 204 of return=minimal; 412, 404 and 410 with sentences; nothing is changed', async t => {
+t.test('200 of a dry run, 204 of return=minimal; 412, 428, 404 and 410 with sentences; nothing is changed', async t => {
   const id = await toolOf()
   for (let n = 2; n <= 6; n++) await put(id, { name: `name ${n}`, definition: at(`https://${n}.example.com`) })
   await pruneHistory(db, { auditRetentionDays: 400, versionsMax: 3, bytesMax: 2 ** 26 })
@@ -80,6 +80,9 @@ t.test('200 of a dry run, 204 of return=minimal; 412, 404 and 410 with sentences
   const large = { version: 3, x: 'x'.repeat(20_000) }
   t.equal((await call('POST', `/admin/tool/custom/${id}/restore`, { token: admin, body: large })).statusCode, 413)
   t.same(await hashOfEverything(db), before)
+  t.match((await restore(id, 3, { 'if-none-match': '*' })).json(), { reason: 'matched' })
+  const careful = await world.token('admin@example.com', { requireIfMatch: true })
+  t.equal((await restore(id, 3, { token: careful })).statusCode, 428)
   const minimal = await restore(id, 3, { prefer: 'return=minimal', 'if-match': `"tool-${id}-6"` })
   t.match(minimal, { statusCode: 204, headers: { etag: `"tool-${id}-7"` } })
 })
@@ -132,17 +135,9 @@ t.test('403 for those who may not update it, with the reason; 400 for built-in t
   t.equal((await restore(id, 1, { token: bound })).statusCode, 403)
 })
 
-t.test('a key restores once; 404 of a deleted tool, which is gone with its secrets', async t => {
+t.test('404 of a deleted tool, which is gone with its secrets', async t => {
   const id = await toolOf({ custom_headers: [{ key: 'X-Key', value: 'one' }] })
   await put(id, { name: 'other' })
-  const key = { 'idempotency-key': '"a tool restored once"' }
-  const first = await restore(id, 1, key)
-  t.equal(first.statusCode, 200)
-  await put(id, { name: 'later' })
-  const again = await restore(id, 1, key)
-  t.match(again, { statusCode: 200, headers: { 'idempotent-replayed': 'true', etag: `"tool-${id}-3"` } })
-  t.equal(again.json().name, 'later', 'the tool as it is')
-  t.equal((await auditRows(db, 'tool', id)).length, 4)
   await sent('DELETE', `/admin/tool/custom/${id}`)
   for (const token of [admin, curator]) t.equal((await restore(id, 1, { token })).statusCode, 404)
   await apply({ tools: [{ id, name: 'made anew', definition: DEFINITION }] })
