@@ -49,7 +49,7 @@ export async function listAudit(db: Kysely<Tables>, filter: AuditFilter): Promis
     ...(until === undefined ? [] : [sql`at < ${until}`]),
   ]
   const { rows } = await sql<ListedChange>`
-    select at, kind, subject, version, action, person, actor, token_id, request_id, client_address, command, detail, fields,
+    select at, kind, subject, version, action, person, ${AUTHOR} as actor, token_id, request_id, client_address, command, detail, fields,
       difference, hash
     from (
       select at, case resource_kind when 'persona' then 'agent' else resource_kind end as kind,
@@ -57,11 +57,11 @@ export async function listAudit(db: Kysely<Tables>, filter: AuditFilter): Promis
         case when version_before = 0 or difference #>> '{name,from}' = '' then 'created'
           when command ~ ${RESTORES.source} or difference #>> '{deleted,to}' = 'false' then 'restored'
           when fields && '{removed,deleted}' then 'deleted' else 'changed' end as action,
-        null as person, ${AUTHOR} as actor, token_id,
+        null as person, actor_id, token_id,
         request_id, client_address, command, null::json as detail, fields, difference, encode(hash, 'hex') as hash
       from audit
       union all
-      select e.at, e.kind, e.subject, null, e.id, e.action, u.email, 'agentctl', null, e.request_id, e.client_address,
+      select e.at, e.kind, e.subject, null, e.id, e.action, u.email, null, null, e.request_id, e.client_address,
         e.command, e.detail, null, null, null
       from access_event e left join user_account u on u.id::text = case e.kind
         when 'user' then e.subject when 'token' then e.detail ->> 'user' end) change

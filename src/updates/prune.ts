@@ -20,7 +20,7 @@ export async function pruneHistory(
   db: Kysely<Tables>,
   retention: Retention,
 ): Promise<{ auditRows: number; differences: number; definitions: number }> {
-  const old = sql`(clock_timestamp() - make_interval(days => ${retention.auditRetentionDays}::integer))`
+  const old = sql`(now() - make_interval(days => ${retention.auditRetentionDays}::integer))`
   const chains = await step(
     db,
     sql<{ kind: ResourceKind; id: number }>`
@@ -47,7 +47,7 @@ export async function pruneContents(
   minutes?: number,
 ): Promise<number> {
   const late = sql`(a.resource_kind, a.resource_id) in (
-    select resource_kind, resource_id from audit where at > clock_timestamp() - make_interval(mins => ${minutes}::integer))`
+    select resource_kind, resource_id from audit where at > now() - make_interval(mins => ${minutes}::integer))`
   return await steps(
     db,
     sql`
