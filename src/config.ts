@@ -62,7 +62,7 @@ const SETTINGS = Type.Object({
       16,
       1,
       500,
-      'Connections to the database, in addition to one for readiness. One token may have half as many requests at once; 100 more wait, the rest answer 429.',
+      'Connections to the database, in addition to one for readiness. One token has half at a time.',
     ),
     statementTimeoutMs: count('STATEMENT_TIMEOUT_MS', 10_000, 100, 600_000, 'Longest time of one statement.'),
     lockTimeoutMs: count(
@@ -83,7 +83,7 @@ const SETTINGS = Type.Object({
       1_000,
       1,
       100_000,
-      'Requests at work at once; more answer 503. Those with new or unknown tokens may be a tenth of them.',
+      'Requests at work at once; more answer 503. New or unknown tokens share a tenth.',
     ),
     eventLoopDelayMaxMs: count('EVENT_LOOP_DELAY_MAX_MS', 1_000, 0, 600_000, 'Event-loop delay for a 503; 0 is off.'),
     snapshotBytes: count(
@@ -91,7 +91,7 @@ const SETTINGS = Type.Object({
       8 * 2 ** 20,
       2 ** 20,
       128 * 2 ** 20,
-      'Bytes of the tools in the answer for one agent; more answer 422, or 409 when they are attached already.',
+      'Bytes of the tools in the answer for one agent; more answer 422 or 409.',
     ),
   }),
   secrets: Type.Object({
