@@ -3,7 +3,7 @@ import type { Database } from '../db/database.js'
 import type { Tables } from '../db/tables.js'
 import { inTransaction } from '../db/transaction.js'
 import { recordAccess } from '../updates/access-events.js'
-import { type Actor, sha256 } from '../updates/audit.js'
+import type { Actor } from '../updates/audit.js'
 import { collectFaults, unknownFields } from '../validation/faults.js'
 import { type Outcome, type Plan, readCatalogue } from './apply/catalogue.js'
 import { planPersonas } from './apply/personas.js'
@@ -71,10 +71,7 @@ export async function applyOrganisation(
     const counts = countOutcomes({ outcomes })
     const report = { planned: plan, outcomes }
     if (!changesSomething(counts)) return report
-    // Header values are secrets, so the digest leaves them out.
-    const text = JSON.stringify(wanted, (key, value) => (key === 'custom_headers' ? undefined : value))
-    const detail = { ...counts, document_sha256: sha256(text) }
-    await recordAccess(trx, actor, [{ kind: 'apply', subject: '', action: 'applied', detail }])
+    await recordAccess(trx, actor, [{ kind: 'apply', subject: '', action: 'applied', detail: counts }])
     return report
   })
 }

@@ -1,9 +1,8 @@
 import { type Kysely, sql } from 'kysely'
-import { OPERATOR, viewerWithValues } from '../auth/viewer.js'
 import type { Tables } from '../db/tables.js'
 import { COLUMNS, RELATIONS } from '../persona/fields.js'
-import { personaState } from '../persona/state.js'
 import { inOneSnapshot } from '../updates/read.js'
+import { readPersonas } from './apply/personas.js'
 import { RECORD_SECTIONS, readSection } from './apply/records.js'
 import { entryInWords, type Refer, readReferences } from './apply/words.js'
 
@@ -36,10 +35,8 @@ async function exportTools(db: Kysely<Tables>, refer: Refer) {
 }
 
 async function exportAgents(db: Kysely<Tables>, refer: Refer) {
-  const states = db.selectFrom('persona as p').select(personaState(viewerWithValues(OPERATOR)).as('state'))
-  const rows = await states.orderBy('p.id').execute()
   const fields = ['id', ...[...COLUMNS, ...RELATIONS].map(([name]) => name)] as const
-  return rows.map(({ state }) =>
+  return (await readPersonas(db)).map(state =>
     entryInWords(Object.fromEntries(fields.map(name => [name, Reflect.get(state, name)])), refer),
   )
 }

@@ -1,6 +1,6 @@
-import { type Insertable, type Kysely, sql, type Transaction } from 'kysely'
+import { type Kysely, sql } from 'kysely'
 import { DIGEST_DIGITS, mintToken } from '../auth/token.js'
-import type { Scope, Tables, TokenTable, UserKind } from '../db/tables.js'
+import type { Scope, Tables } from '../db/tables.js'
 import { joined } from '../db/transaction.js'
 import { recordAccess } from '../updates/access-events.js'
 import type { Actor } from '../updates/audit.js'
@@ -12,11 +12,11 @@ const DEFAULT_TOKEN_LIFE_S = 90 * 86_400
 
 export interface TokenRequest {
   email: string
-  /** Restrict the token to these scopes; absent or empty: all rights of the user. */
-  scopes?: readonly Scope[]
-  /** Bind the token to these resources; absent or empty: not bound. */
-  personaIds?: readonly number[]
-  toolIds?: readonly number[]
+  /** Restrict the token to these scopes; null or empty: all rights of the user. */
+  scopes?: readonly Scope[] | null
+  /** Bind the token to these resources; null or empty: not bound. */
+  personaIds?: readonly number[] | null
+  toolIds?: readonly number[] | null
   /** Seconds until it expires; null for never. Default: 90 days. */
   expiresInS?: number | null
   requireIfMatch?: boolean
@@ -38,21 +38,26 @@ export async function createToken(
   const { email, scopes, personaIds, toolIds, requireIfMatch = false, expiresInS = DEFAULT_TOKEN_LIFE_S } = request
   return await joined(db, async trx => {
     const user = await lockUser(trx, email)
-    requireActive(user)
-    const issued = await insertToken(trx, user.kind, expiresInS, {
-      user_id: user.id,
-      scopes: listOrNull(scopes),
-      persona_ids: listOrNull(personaIds),
-      tool_ids: listOrNull(toolIds),
-      requires_if_match: requireIfMatch,
-    })
-    await recordAccess(trx, actor, [{ kind: 'token', subject: String(issued.id), action: 'created' }])
-    return issued
+    if (!user.active) throw new Refusal(`${user.email} is inactive: a token would not work`)
+    const { token, hash } = mintToken(scopes?.includes('read') ? 'read_only' : user.kind)
+    const row = await trx
+      .insertInto('token')
+      .values({
+        ...{ hash, user_id: user.id, requires_if_match: requireIfMatch },
+        scopes: listOrNull(scopes),
+        persona_ids: listOrNull(personaIds),
+        tool_ids: listOrNull(toolIds),
+        expires_at: sql<string>`clock_timestamp() + make_interval(secs => ${expiresInS}::float8)`,
+      })
+      .returning(['id', 'expires_at'])
+      .executeTakeFirstOrThrow()
+    await recordAccess(trx, actor, [{ kind: 'token', subject: String(row.id), action: 'created' }])
+    return { token, ...row }
   })
 }
 
-function requireActive({ email, active }: { email: string; active: boolean }): void {
-  if (!active) throw new Refusal(`${email} is inactive: a token would not work`)
+function listOrNull<Item>(items: readonly Item[] | null = []): Item[] | null {
+  return items === null || items.length === 0 ? null : [...new Set(items)]
 }
 
 /** The tokens of all users or of one, without secrets. `digest` is the value that the log has for an unknown token. */
@@ -92,50 +97,22 @@ export async function rotateToken(
 ): Promise<IssuedToken> {
   return await db.transaction().execute(async trx => {
     const old = await trx
-      .selectFrom('token as t')
-      .innerJoin('user_account as u', 'u.id', 't.user_id')
-      .select(['t.user_id', 't.scopes', 't.persona_ids', 't.tool_ids', 't.requires_if_match', 't.revoked_at'])
-      .select(['u.email', 'u.active', 'u.kind'])
-      .select(sql<number | null>`extract(epoch from t.expires_at - t.created_at)::float8`.as('life_s'))
-      .select(sql<boolean>`coalesce(t.expires_at <= clock_timestamp(), false)`.as('expired'))
-      .where('t.id', '=', id)
-      .forUpdate('t')
+      .selectFrom('token')
+      .selectAll()
+      .select(sql<number | null>`extract(epoch from expires_at - created_at)::float8`.as('life_s'))
+      .select(sql<boolean>`revoked_at is not null or coalesce(expires_at <= clock_timestamp(), false)`.as('ended'))
+      .where('id', '=', id)
+      .forUpdate()
       .executeTakeFirst()
     if (old === undefined) throw new Refusal(`there is no token ${id}`)
-    if (old.revoked_at !== null || old.expired) {
-      const state = old.expired ? 'expired' : 'revoked'
-      throw new Refusal(`token ${id} is ${state}: make a new one with agentctl token create`)
-    }
-    requireActive(old)
+    if (old.ended) throw new Refusal(`token ${id} is revoked or expired: make a new one with agentctl token create`)
+    const { user_id: email, scopes, persona_ids: personaIds, tool_ids: toolIds, requires_if_match, life_s } = old
+    const rights = { email, scopes, personaIds, toolIds, requireIfMatch: requires_if_match, expiresInS: life_s }
+    const issued = await createToken(trx, rights, actor)
     await sql`
       update token set expires_at = least(expires_at, clock_timestamp() + make_interval(secs => ${overlapS}))
       where id = ${id}`.execute(trx)
-    const { user_id, kind, scopes, persona_ids, tool_ids, requires_if_match, life_s } = old
-    const issued = await insertToken(trx, kind, life_s, { user_id, scopes, persona_ids, tool_ids, requires_if_match })
-    await recordAccess(trx, actor, [
-      { kind: 'token', subject: String(id), action: `rotated to ${issued.id}` },
-      { kind: 'token', subject: String(issued.id), action: `rotated from ${id}` },
-    ])
+    await recordAccess(trx, actor, [{ kind: 'token', subject: String(id), action: `rotated to ${issued.id}` }])
     return issued
   })
-}
-
-async function insertToken(
-  trx: Transaction<Tables>,
-  kind: UserKind,
-  expiresInS: number | null,
-  columns: Omit<Insertable<TokenTable>, 'hash' | 'expires_at'>,
-): Promise<IssuedToken> {
-  const { token, hash } = mintToken(columns.scopes?.includes('read') ? 'read_only' : kind)
-  const expires_at = sql<string>`clock_timestamp() + make_interval(secs => ${expiresInS}::float8)`
-  const row = await trx
-    .insertInto('token')
-    .values({ hash, ...columns, expires_at })
-    .returning(['id', 'expires_at'])
-    .executeTakeFirstOrThrow()
-  return { token, ...row }
-}
-
-function listOrNull<Item>(items: readonly Item[] | undefined): Item[] | null {
-  return items === undefined || items.length === 0 ? null : [...new Set(items)]
 }

@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto'
 import { writeFileSync } from 'node:fs'
 import { hostname, userInfo } from 'node:os'
 import { join } from 'node:path'
@@ -60,30 +59,18 @@ t.test('each change of access at the command line is an event, with who, where a
   t.match(shown, /token:\d+ +- +created +nora@example.com +agentctl/)
 })
 
-t.test('a document is an event with counts and its digest, which covers all but header values', async t => {
+t.test('a document is an event with counts, and each of its rows is one', async t => {
   const since = ['--since', new Date().toISOString()]
-  const document = (description: string, value: string) => ({
+  await apply({
     users: [{ email: 'omar@example.com', permissions: ['basic'] }],
     document_sets: [{ name: 'Rota', users: ['omar@example.com'] }],
-    tools: [{ id: 990, name: 'rota', description, definition: DEFINITION, custom_headers: [{ key: 'X-Rota', value }] }],
+    tools: [{ id: 990, name: 'rota', definition: DEFINITION, custom_headers: [{ key: 'X-Rota', value: 'a secret' }] }],
   })
-  const digests = []
-  for (const [description, value] of [
-    ['a', 'one'],
-    ['a', 'two'],
-    ['b', 'two'],
-  ] as const) {
-    await apply(document(description, value))
-    const { custom_headers: _, ...tool } = document(description, value).tools[0] ?? {}
-    const digest = createHash('sha256').update(JSON.stringify({ version: 1, ...document('', ''), tools: [tool] }))
-    digests.push(digest.digest('hex'))
-  }
-  const events = await listed('--kind', 'apply', ...since)
-  t.same(events.map(({ detail }) => (detail as { document_sha256: string }).document_sha256).reverse(), digests)
-  t.match(events.at(-1)?.detail, { created: 3, changed: 0 })
-  const first = (await listed(...since)).filter(change => change.request_id === events.at(-1)?.request_id)
+  const events = await listed(...since)
   const kinds = ['apply applied', 'document_set created', 'tool created', 'user created']
-  t.same(first.map(({ kind, action }) => `${kind} ${action}`).sort(), kinds, 'one command')
+  t.same(events.map(({ kind, action }) => `${kind} ${action}`).sort(), kinds)
+  t.equal(new Set(events.map(({ request_id }) => request_id)).size, 1, 'one command')
+  t.match(events.find(({ kind }) => kind === 'apply')?.detail, { created: 3, changed: 0 })
 })
 
 t.test('refused and repeated commands leave no event', async t => {

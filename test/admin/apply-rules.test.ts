@@ -91,7 +91,7 @@ t.test('an id that somebody else took meanwhile is refused, nothing is stored, a
         values (970, 'another', '', 'auto', true, true)`.execute(other),
     () => applyOrganisation(database, document, options),
   )
-  t.match(took, { message: 'another agent got the id 970 meanwhile; nothing was stored. Apply it again' })
+  t.match(took, { message: 'agent 970 was changed meanwhile; nothing was stored. Apply it again' })
   t.same((await sql`select from label where name = 'beside another'`.execute(db)).rows, [])
   t.match(countOutcomes(await applyOrganisation(database, document, options)), { created: 1, changed: 1 })
 })

@@ -268,9 +268,14 @@ function folded(section: SectionName, text: string): string {
   return named === 'email' ? text.toLowerCase() : text
 }
 
-/** A decided change of an agent or tool. `version` is that of the state it was decided on; undefined for a new row. */
-export interface Decided<T extends ResourceTypes> {
-  id: number
+/** The outcome of an entry. */
+export function outcomeOf(section: SectionName, { id, name, isNew }: Matched, fields: Change[]): Outcome {
+  return { section, id, name, action: isNew ? 'created' : fields.length > 0 ? 'changed' : 'unchanged', fields }
+}
+
+/** The planned change of an agent or tool. `version` is that of the state it was decided on; undefined for a new row. */
+export interface Planned<T extends ResourceTypes> {
+  outcome: Outcome
   version: number | undefined
   decide(state: T['State']): T['Decision']
 }
@@ -282,18 +287,22 @@ export interface Decided<T extends ResourceTypes> {
 export async function storeInOrder<T extends ResourceTypes>(
   trx: Transaction<Tables>,
   [resource, creation]: readonly [VersionedResource<T>, VersionedResource<T>],
-  noun: string,
-  changed: readonly Decided<T>[],
+  planned: readonly Planned<T>[],
   actor: Actor,
 ): Promise<void> {
-  const refusal = (what: string) => new Refusal(`${what} meanwhile; nothing was stored. Apply it again`)
-  for (const { id, version, decide } of [...changed].sort((a, b) => a.id - b.id)) {
-    const isNew = version === undefined
-    if (isNew && !(await insertBlank(trx, creation, id, null))) throw refusal(`another ${noun} got the id ${id}`)
+  const changed = planned.filter(({ outcome }) => outcome.action !== 'unchanged')
+  for (const { outcome, version, decide } of changed.sort((a, b) => Number(a.outcome.id) - Number(b.outcome.id))) {
+    const id = Number(outcome.id)
+    const refusal = () => {
+      return new Refusal(
+        `${TABLES[outcome.section].noun} ${id} was changed meanwhile; nothing was stored. Apply it again`,
+      )
+    }
+    if (version === undefined && !(await insertBlank(trx, creation, id, null))) throw refusal()
     const decideNow = (state: T['State']) => {
-      if (!isNew && state.version !== version) throw refusal(`${noun} ${id} was changed`)
+      if (version !== undefined && state.version !== version) throw refusal()
       return decide(state)
     }
-    await changeAsOperator(trx, isNew ? creation : resource, id, decideNow, actor)
+    await changeAsOperator(trx, version === undefined ? creation : resource, id, decideNow, actor)
   }
 }

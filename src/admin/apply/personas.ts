@@ -4,39 +4,34 @@ import { anyOf, val } from '../../db/statements/queries.js'
 import type { Tables } from '../../db/tables.js'
 import { BLANK_AGENT, COLUMNS, NEW_AGENT, type PersonaContent, RELATIONS } from '../../persona/fields.js'
 import { personaCreation } from '../../persona/life.js'
-import { type PersonaTypes, personaResource } from '../../persona/resource.js'
+import { personaResource } from '../../persona/resource.js'
 import { changedFields, contentOf, decisionFor } from '../../persona/rules.js'
 import { type PersonaState, personaState } from '../../persona/state.js'
 import { sharedNames } from '../../tool/function-names.js'
-import type { Catalogue, Decided, Matched, Outcome, Plan } from './catalogue.js'
-import { storeInOrder } from './catalogue.js'
+import { type Catalogue, type Matched, outcomeOf, type Plan, storeInOrder } from './catalogue.js'
 import { valueIn } from './words.js'
 
 /** Plans the changes of a document's agents. Faults are added to the catalogue. */
 export async function planPersonas(db: Kysely<Tables>, catalogue: Catalogue): Promise<Plan> {
   const matches = catalogue.entries('agents')
-  const states = await readPersonaStates(
+  const stored = await readPersonas(
     db,
     matches.map(({ id }) => Number(id)),
   )
-  const changed: (Decided<PersonaTypes> & { outcome: Outcome; tools: readonly number[] })[] = []
-  const outcomes = matches.map((match): Outcome => {
-    const id = Number(match.id)
-    const before = states.get(id)
+  const states = new Map(stored.map(state => [state.id, state]))
+  const planned = matches.map(match => {
+    const before = states.get(Number(match.id))
     const content = mergedContent(before ?? NEW_AGENT, match, catalogue)
     const fields = changedFields(before ?? BLANK_AGENT, content)
-    const action = before === undefined ? 'created' : fields.length > 0 ? 'changed' : 'unchanged'
-    const outcome: Outcome = { section: 'agents', id, name: content.name, action, fields }
     const decide = (state: PersonaState) => decisionFor(state, content)
     const tools = fields.some(({ field }) => field === 'tool_ids') ? content.tool_ids : []
-    if (action !== 'unchanged') changed.push({ id, version: before?.version, decide, outcome, tools })
-    return outcome
+    return { outcome: outcomeOf('agents', match, fields), version: before?.version, decide, tools }
   })
   return {
-    outcomes,
+    outcomes: planned.map(({ outcome }) => outcome),
     async store(trx, actor) {
-      await storeInOrder(trx, [personaResource, personaCreation], 'agent', changed, actor)
-      for (const { outcome, tools } of changed) {
+      await storeInOrder(trx, [personaResource, personaCreation], planned, actor)
+      for (const { outcome, tools } of planned) {
         const notes = await sharedNames(trx, tools)
         if (notes.length > 0) outcome.notes = notes
       }
@@ -44,13 +39,11 @@ export async function planPersonas(db: Kysely<Tables>, catalogue: Catalogue): Pr
   }
 }
 
-async function readPersonaStates(db: Kysely<Tables>, ids: readonly number[]): Promise<Map<number, PersonaState>> {
-  const rows = await db
-    .selectFrom('persona as p')
-    .select(personaState(viewerWithValues(OPERATOR)).as('state'))
-    .where('p.id', '=', anyOf(val(ids)))
-    .execute()
-  return new Map(rows.map(({ state }) => [state.id, state]))
+/** Reads these agents, or all, also deleted ones, by id. */
+export async function readPersonas(db: Kysely<Tables>, ids?: readonly number[]): Promise<PersonaState[]> {
+  const states = db.selectFrom('persona as p').select(personaState(viewerWithValues(OPERATOR)).as('state'))
+  const which = ids === undefined ? states : states.where('p.id', '=', anyOf(val(ids)))
+  return (await which.orderBy('p.id').execute()).map(({ state }) => state)
 }
 
 function mergedContent(before: PersonaContent, match: Matched, catalogue: Catalogue): PersonaContent {

@@ -4,7 +4,7 @@ import type { Tables } from '../../db/tables.js'
 import { recordAccess } from '../../updates/access-events.js'
 import type { SectionName } from '../document.js'
 import { isErased } from '../people.js'
-import { type Catalogue, type Id, type Matched, type Outcome, type Plan, TABLES } from './catalogue.js'
+import { type Catalogue, type Id, type Matched, type Outcome, outcomeOf, type Plan, TABLES } from './catalogue.js'
 import { entryInWords, type Refer, valueIn } from './words.js'
 
 type Row = Record<string, unknown>
@@ -117,7 +117,7 @@ export async function planRecords(db: Kysely<Tables>, section: Section, catalogu
   const blank = Object.assign({ ...columns }, ...linksOf(section).map(link => link.lists([])))
   const changed: { record: Row; outcome: Outcome }[] = []
   const outcomes = matches.map((match): Outcome => {
-    const { id, name, isNew, loc } = match
+    const { id, loc } = match
     const before: Row = stored.get(id) ?? blank
     const record = mergedRecord(section, before, match, catalogue)
     const fields = Object.entries(record)
@@ -126,9 +126,8 @@ export async function planRecords(db: Kysely<Tables>, section: Section, catalogu
     if (section === 'users' && fields.length > 0 && isErased({ id: String(id), email: String(before.email) })) {
       catalogue.fault(loc, 'this account was erased and stays as it is', 'erased')
     }
-    const action = isNew ? 'created' : fields.length > 0 ? 'changed' : 'unchanged'
-    const outcome: Outcome = { section, id, name, action, fields }
-    if (action !== 'unchanged') changed.push({ record: { ...record, id }, outcome })
+    const outcome = outcomeOf(section, match, fields)
+    if (outcome.action !== 'unchanged') changed.push({ record: { ...record, id }, outcome })
     return outcome
   })
   return {

@@ -26,7 +26,7 @@ import type { ToolEntry } from '../document.js'
 import { opened, sealedHeaders } from '../keys.js'
 import { counted, Refusal } from '../refusal.js'
 import { readSource } from '../source.js'
-import { type Catalogue, type Decided, type Matched, type Outcome, type Plan, storeInOrder } from './catalogue.js'
+import { type Catalogue, type Matched, outcomeOf, type Plan, type Planned, storeInOrder } from './catalogue.js'
 import { valueIn } from './words.js'
 
 /** The context that tools need in addition to the document. */
@@ -37,9 +37,6 @@ export interface ToolSurroundings {
   /** The folder for relative paths in `definition_file`; by default the current one. */
   baseDir?: string
 }
-
-/** A tool before the change: as stored, or blank. */
-type Before = ToolState & { definitionText?: string | undefined }
 
 /** The operator's request for one tool: fields of an update, and other columns. Absent ones stay unchanged. */
 interface GivenTool {
@@ -54,59 +51,50 @@ interface GivenTool {
 /** Plans the changes of a document's tools. Faults are added to the catalogue. */
 export async function planTools(db: Kysely<Tables>, catalogue: Catalogue, around: ToolSurroundings): Promise<Plan> {
   const matches = catalogue.entries('tools')
-  const states = await readToolStates(
-    db,
-    matches.map(({ id }) => Number(id)),
-  )
-  const changed: Decided<ToolTypes>[] = []
-  const outcomes: Outcome[] = []
+  const states = await db
+    .selectFrom('tool as t')
+    .select(toolState(viewerWithValues(OPERATOR)).as('state'))
+    .where('t.id', '=', anyOf(val(matches.map(({ id }) => Number(id)))))
+    .execute()
+  const stored = new Map(states.map(({ state }) => [state.id, state]))
+  const planned: Planned<ToolTypes>[] = []
   for (const match of matches) {
-    const [id, state] = [Number(match.id), states.get(Number(match.id))]
-    const before = state ?? blankTool(id)
-    if (before.definition_hash !== null) before.definitionText = await definitionText(db, before.definition_hash)
+    const id = Number(match.id)
+    const before = stored.get(id) ?? blankTool(id)
+    if (before.definition_hash !== null) {
+      const text = await definitionText(db, before.definition_hash)
+      if (text !== undefined) before.definition_text = text
+    }
     const given = await givenTool(db, match, catalogue, around, before)
     const decision = decideAsOperator(before, given, around.ring, catalogue, match.loc)
-    const fields = decision?.changes ?? []
-    const action = state === undefined ? 'created' : fields.length > 0 ? 'changed' : 'unchanged'
-    const outcome: Outcome = { section: 'tools', id, name: match.name, action, fields }
-    outcomes.push(outcome)
-    if (action === 'unchanged' || decision === undefined) continue
-    changed.push({ id, version: state?.version, decide: () => decision })
-    const notes = state === undefined ? [] : [...decision.notes]
-    if (state !== undefined && given.methods !== undefined) {
+    if (decision === undefined) continue // its faults are in the catalogue
+    const outcome = outcomeOf('tools', match, decision.changes)
+    planned.push({ outcome, version: stored.get(id)?.version, decide: () => decision })
+    if (outcome.action === 'unchanged') continue
+    const notes = match.isNew ? [] : [...decision.notes]
+    if (!match.isNew && given.methods) {
       notes.push(...(await namesBeside(db, { id, name: match.name }, functionNames(given.methods))))
     }
     if (given.warnings) {
       notes.push(`${counted(given.warnings, 'warning')} about its definition: agentctl validate names them`)
     }
-    if (notes.length > 0) outcome.notes = notes
     const impact = impactOf(before, given)
-    if (impact.length > 0) outcome.impact = impact
+    Object.assign(outcome, notes.length > 0 && { notes }, impact.length > 0 && { impact })
   }
   return {
-    outcomes,
-    store: (trx, actor) => storeInOrder(trx, [toolResource, toolCreation], 'tool', changed, actor),
+    outcomes: planned.map(({ outcome }) => outcome),
+    store: (trx, actor) => storeInOrder(trx, [toolResource, toolCreation], planned, actor),
   }
-}
-
-/** Reads the states of tools by id, as the operator sees them. */
-async function readToolStates(db: Kysely<Tables>, ids: readonly number[]): Promise<Map<number, Before>> {
-  const rows = await db
-    .selectFrom('tool as t')
-    .select(toolState(viewerWithValues(OPERATOR)).as('state'))
-    .where('t.id', '=', anyOf(val(ids)))
-    .execute()
-  return new Map(rows.map(({ state }) => [state.id, state]))
 }
 
 /** What a decision reads of a tool that does not exist yet. */
-function blankTool(id: number): Before {
-  return { ...BLANK_TOOL, id, headers: [] as unknown[] } as Before
+function blankTool(id: number): ToolState {
+  return { ...BLANK_TOOL, id, headers: [] as unknown[] } as ToolState
 }
 
 /** Applies the rules of the API to the operator's request, also to built-in tools. Faults are added to the catalogue, at `loc`. */
 function decideAsOperator(
-  state: Before,
+  state: ToolState,
   { fields, columns, faults }: GivenTool,
   ring: KeyRing,
   catalogue: Catalogue,
@@ -116,7 +104,7 @@ function decideAsOperator(
   const origins = (text = '{}') => originsOf(JSON.parse(text))
   const update = { fields, origins: origins(fields.definition?.text), definitionFaults: faults, ring }
   try {
-    const decision = decideTool(editable, update, { linkable: '', storedOrigins: origins(state.definitionText) })
+    const decision = decideTool(editable, update, { linkable: '', storedOrigins: origins(state.definition_text) })
     const { in_code_tool_id, mcp_server_id } = state
     const after = { ...decision.after, in_code_tool_id, mcp_server_id, ...columns }
     return { ...decision, after, changes: changedFields(state, after, decision.headers) }
@@ -129,8 +117,8 @@ function decideAsOperator(
 }
 
 /** Describes the effect of a new definition, or of other headers, on the model that calls the tool. For a first definition, lists its operations. */
-function impactOf(before: Before, { fields: { definition, custom_headers }, methods = [] }: GivenTool): string[] {
-  const { definitionText: stored, definition_hash: hash } = before
+function impactOf(before: ToolState, { fields: { definition, custom_headers }, methods = [] }: GivenTool): string[] {
+  const { definition_text: stored, definition_hash: hash } = before
   const headerNamesBefore = before.headers.map(({ name }) => name)
   const headerNames = custom_headers?.map(({ key }) => key) ?? headerNamesBefore
   if ((definition?.hash ?? hash) === hash && isDeepStrictEqual(headerNames, headerNamesBefore)) return []
@@ -154,7 +142,7 @@ async function givenTool(
   match: Matched,
   catalogue: Catalogue,
   around: ToolSurroundings,
-  before: Before,
+  before: ToolState,
 ): Promise<GivenTool> {
   const take = (names: readonly string[]) => {
     const values = names.map(name => [name, valueIn(match, name, catalogue)] as const)
@@ -190,7 +178,7 @@ async function givenHeaders(
   match: Matched,
   catalogue: Catalogue,
   { ring, env }: ToolSurroundings,
-  before: Before,
+  before: ToolState,
 ) {
   const { custom_headers } = match.entry as ToolEntry // it passed the document's schema
   if (custom_headers === undefined) return undefined
@@ -232,13 +220,13 @@ function definitionOf({ entry, isNew }: Matched, baseDir = '.'): { value?: unkno
 }
 
 /** Adds the checked definition of an entry to `given`, or its faults. */
-function takeDefinition(given: GivenTool, match: Matched, { baseDir }: ToolSurroundings, before: Before): void {
+function takeDefinition(given: GivenTool, match: Matched, { baseDir }: ToolSurroundings, before: ToolState): void {
   const { definition_file: file, custom_headers } = match.entry as ToolEntry
   const at = [...match.loc, file === undefined ? 'definition' : 'definition_file']
   const { value, msg, type = '' } = definitionOf(match, baseDir)
   if (msg !== undefined) given.faults.push({ loc: at, msg, type })
   if (value === undefined) return
-  const { definitionText: stored, definition_hash: hash } = before
+  const { definition_text: stored, definition_hash: hash } = before
   const text = JSON.stringify(value)
   if (hash !== null && stored !== undefined && JSON.stringify(JSON.parse(stored)) === text) {
     given.fields.definition = { text: stored, hash } // it keeps its text and is not judged again
