@@ -1,5 +1,5 @@
 import { sql, type Transaction } from 'kysely'
-import { removeRow } from '../src/admin/apply/pruning.js'
+import { removeRow } from '../src/admin/apply.js'
 import { operatorActor } from '../src/admin/operator.js'
 import type { Database } from '../src/db/database.js'
 import type { Tables } from '../src/db/tables.js'

@@ -12,20 +12,15 @@ export interface Source {
   linesOf(locs: readonly Loc[]): number[]
 }
 
-/** Reads a JSON or YAML file. Throws `Refusal` if it is unreadable or neither. */
+/** Reads a JSON or YAML file. Throws `Refusal` if it is unreadable, not UTF-8, or neither. */
 export function readSource(path: string): Source {
-  return parseSource(readText(path))
-}
-
-/** The text of a file. Throws `Refusal` if it is unreadable or not UTF-8. */
-function readText(path: string): string {
   let bytes: Buffer
   try {
     bytes = readFileSync(path)
   } catch (error) {
-    throw new Refusal(`${path} cannot be read (${reasonOf(error)})`)
+    throw new Refusal(`${path} cannot be read (${(error as NodeJS.ErrnoException).code})`) // the error of a system call
   }
-  return decoded(bytes, path)
+  return parseSource(decoded(bytes, path))
 }
 
 /** `readSource` for an argument of the command line, where `-` is standard input. */
@@ -42,11 +37,6 @@ function decoded(bytes: Buffer, name: string): string {
   }
 }
 
-/** The code of a system error, without the path. */
-function reasonOf(error: unknown): string {
-  return error instanceof Error && 'code' in error ? String(error.code) : String(error)
-}
-
 const FAULTS_MAX = 20
 /** Warnings about parts that would be dropped. A secret that begins with "!" would be cut, for example. */
 const LOSING: ReadonlySet<string> = new Set(['TAG_RESOLVE_FAILED', 'BAD_DIRECTIVE', 'BAD_COLLECTION_TYPE'])
@@ -56,23 +46,20 @@ const LOSING: ReadonlySet<string> = new Set(['TAG_RESOLVE_FAILED', 'BAD_DIRECTIV
  * which may contain a secret.
  */
 export function parseSource(text: string): Source {
-  const json = jsonValue(text)
-  if (json !== undefined) return { ...json, isJson: true, linesOf: locs => linesIn(parsed(text, false), locs) }
-  const found = parsed(text, true)
   try {
+    return { value: JSON.parse(text), isJson: true, linesOf: locs => linesIn(parsed(text, false), locs) }
+  } catch {
+    // Not JSON, which is parsed much faster than YAML.
+  }
+  try {
+    const found = parsed(text, true)
     // Nested aliases can expand a few lines to gigabytes, so their number is limited.
     return { value: found.document.toJS({ maxAliasCount: 100 }), isJson: false, linesOf: locs => linesIn(found, locs) }
-  } catch {
-    throw new Refusal('a YAML alias (*name) or merge (<<) leads nowhere or into itself, or there are too many')
-  }
-}
-
-/** Much faster than YAML, which reads JSON too. */
-function jsonValue(text: string): { value: unknown } | undefined {
-  try {
-    return { value: JSON.parse(text) }
-  } catch {
-    return undefined
+  } catch (error) {
+    if (error instanceof Refusal) throw error
+    const reason =
+      'an alias (*name) or merge (<<) leads nowhere or into itself, there are too many, or it nests too deep'
+    throw new Refusal(`the text cannot be read as YAML: ${reason}`)
   }
 }
 
@@ -83,7 +70,7 @@ interface Parsed {
 
 function parsed(text: string, uniqueKeys: boolean): Parsed {
   const counter = new LineCounter()
-  const document = parseYaml(text, {
+  const document = parseDocument(text, {
     merge: true,
     prettyErrors: false,
     logLevel: 'error',
@@ -96,14 +83,6 @@ function parsed(text: string, uniqueKeys: boolean): Parsed {
   })
   if (faults.length > 0) throw new Refusal(`the text cannot be read: ${faults.slice(0, FAULTS_MAX).join('; ')}`)
   return { document, counter }
-}
-
-function parseYaml(...given: Parameters<typeof parseDocument>): Document {
-  try {
-    return parseDocument(...given)
-  } catch {
-    throw new Refusal('the text cannot be read: it nests too deep')
-  }
 }
 
 function linesIn({ document, counter }: Parsed, locs: readonly Loc[]): number[] {

@@ -84,7 +84,7 @@ t.test('64: a command line that is wrong: the reason, and what was probably mean
     [['token', 'create'], '--for <EMAIL>'],
     [['token', 'create', '--for', 'a@b', '--expires', 'soon'], 'It must be a length of time'],
     [['token', 'create', '--for', 'a@b', '--expires', '1d', '--never'], 'exclude each other'],
-    [['token', 'create', '--for', 'a@b', '--scope', 'all'], 'It must be one of basic'],
+    [['token', 'create', '--for', 'a@b', '--scope', 'all'], 'Allowed choices are basic'],
     [['help', 'nothing'], 'name one of its commands'],
     [['apply', 'x.yaml', '--prune'], 'see which with --plan, then give --yes'],
     [['apply', 'x.yaml', '--yes'], '--yes goes together with --prune'],

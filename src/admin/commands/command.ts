@@ -103,12 +103,6 @@ export class CommandLine {
     this.output.print(harmless(text))
   }
 
-  /** Prints a field with its lines indented, so that they cannot be mistaken for output of the program. */
-  printBlock(field: string, lines: readonly string[]): void {
-    this.print(`    ${field}:`)
-    for (const line of lines) this.print(`      ${line}`)
-  }
-
   /** Prints rows in columns. */
   printTable(rows: readonly (readonly Cell[])[]): void {
     for (const line of tableLines(rows)) this.print(line)
@@ -179,11 +173,6 @@ export class CommandLine {
 }
 
 /* Parsers of options and arguments. Commander prefixes their errors with the option. */
-
-/** Collects the values of an option that may be repeated. */
-export function collected(value: string, before: string[] = []): string[] {
-  return [...before, value]
-}
 
 /** Parses an id: a whole number from 1. */
 export function wholeNumber(text: string): number {

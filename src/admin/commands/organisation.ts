@@ -80,7 +80,7 @@ function printOutcome(call: CommandLine, outcome: Outcome): void {
   for (const change of fields) {
     const shown = change.field === 'definition' && impact.length > 0 ? impact : changeText(change, action === 'created')
     if (typeof shown === 'string') call.print(`    ${change.field}: ${shown}`)
-    else call.printBlock(change.field, shown)
+    else for (const line of [`    ${change.field}:`, ...shown.map(item => `      ${item}`)]) call.print(line)
   }
   for (const note of notes) call.print(`    ${note}`)
 }

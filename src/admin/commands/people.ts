@@ -1,4 +1,4 @@
-import { type Command, InvalidArgumentError } from 'commander'
+import { type Command, Option } from 'commander'
 import { PERMISSIONS } from '../../auth/caller.js'
 import type { Permission } from '../../db/tables.js'
 import { EMAIL_LENGTH_MAX } from '../document.js'
@@ -13,10 +13,8 @@ export function addPeopleCommands(program: Command, line: CommandLine): void {
     .add(user, 'create <EMAIL>', 'bob@example.com --permission manage:actions', createCommand)
     .description('Makes a user.\nGroups, and later changes of permissions, are the business of apply.')
     .option('--service-account', 'a service account instead of a person')
-    .option(
-      '--permission <NAME>',
-      `${PERMISSIONS.join(', ')}: each includes the ones before; may be repeated`,
-      permissions,
+    .addOption(
+      new Option('--permission <NAME...>', 'each includes the ones before; may be repeated').choices(PERMISSIONS),
     )
   line.add(user, 'list', '', listCommand).description('Lists the users.')
   line
@@ -39,13 +37,6 @@ export function addPeopleCommands(program: Command, line: CommandLine): void {
 export function checkedEmail(text: string): string {
   if (text.length <= EMAIL_LENGTH_MAX && /^[^\s\p{Cc}@]+@[^\s\p{Cc}@]+$/u.test(text)) return text
   throw new UsageError(`not an email: ${text}`)
-}
-
-/** Collects permissions for an option that may be repeated. */
-export function permissions(text: string, before: Permission[] = []): Permission[] {
-  const found = PERMISSIONS.find(permission => permission === text)
-  if (found === undefined) throw new InvalidArgumentError(`It must be one of ${PERMISSIONS.join(', ')}.`)
-  return [...before, found]
 }
 
 interface CreateOptions {

@@ -1,10 +1,9 @@
-import type { Command } from 'commander'
+import { type Command, Option } from 'commander'
 import { PERMISSIONS } from '../../auth/caller.js'
 import type { Permission } from '../../db/tables.js'
 import { REFERENCE, resourceId } from '../resources.js'
 import { createToken, type IssuedToken, listTokens, revokeToken, rotateToken } from '../tokens.js'
-import { type CommandLine, collected, durationS, UsageError, wholeNumber } from './command.js'
-import { permissions } from './people.js'
+import { type CommandLine, durationS, UsageError, wholeNumber } from './command.js'
 
 export function addTokenCommands(program: Command, line: CommandLine): void {
   const token = program.command('token').description('Access tokens.')
@@ -12,9 +11,9 @@ export function addTokenCommands(program: Command, line: CommandLine): void {
     .add(token, 'create', '--for ci@example.com --scope manage:actions --tool 7', createCommand)
     .description('Makes an access token and shows it once.')
     .requiredOption('--for <EMAIL>', 'the user')
-    .option('--scope <SCOPE>', `narrow it to ${PERMISSIONS.join(', ')}; may be repeated`, permissions)
-    .option('--agent <AGENT>', `bind it to this agent: ${REFERENCE}; may be repeated`, collected)
-    .option('--tool <TOOL>', `bind it to this tool: ${REFERENCE}; may be repeated`, collected)
+    .addOption(new Option('--scope <SCOPE...>', 'narrow it to this; may be repeated').choices(PERMISSIONS))
+    .option('--agent <AGENT...>', `bind it to this agent: ${REFERENCE}; may be repeated`)
+    .option('--tool <TOOL...>', `bind it to this tool: ${REFERENCE}; may be repeated`)
     .option('--expires <TIME>', 'how long it lives, such as 12h or 30d (default: 90d)', durationS)
     .option('--never', 'it never expires')
     .option('--read-only', 'it stores nothing: it reads, validates and tries changes, such as for an assistant')
