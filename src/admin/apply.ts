@@ -56,7 +56,6 @@ export async function applyOrganisation(
   const { plan = false, actor = operatorActor() } = options
   return await inTransaction(database, { rollback: plan }, async trx => {
     await lockApplies(trx)
-    const namesBefore = await readReferences(trx)
     const catalogue = await readCatalogue(trx, wanted)
     const requireNoFaults = () => {
       if (catalogue.faults.length > 0) throw new InvalidDocument(catalogue.faults)
@@ -65,15 +64,15 @@ export async function applyOrganisation(
     const plans: Plan[] = []
     for (const section of RECORD_SECTIONS) plans.push(await planRecords(trx, section, catalogue))
     plans.push(await planTools(trx, catalogue, options), await planPersonas(trx, catalogue))
-    if (options.prune) plans.push(planPruning(catalogue, wanted))
     requireNoFaults()
+    const outcomes = plans.flatMap(plan => plan.outcomes)
     await keepingAdministrator(trx, async () => {
       if (!plan) await catalogue.takeIds(trx)
       for (const { store } of plans) await store(trx, actor)
+      const refer = await readReferences(trx)
+      for (const outcome of outcomes) outcome.fields = changesInWords(outcome.fields, refer)
+      if (options.prune) outcomes.push(...(await pruned(trx, catalogue, wanted, actor)))
     })
-    const outcomes = plans.flatMap(plan => plan.outcomes)
-    const refer = await readReferences(trx, namesBefore)
-    for (const outcome of outcomes) outcome.fields = changesInWords(outcome.fields, refer)
     const counts = countOutcomes({ outcomes })
     const report = { planned: plan, outcomes }
     if (!changesSomething(counts)) return report
@@ -114,30 +113,33 @@ function checkedDocument(document: unknown): OrganisationDocument {
 }
 
 /**
- * Plans the removal of rows without an entry, in the lists that the document has. Agents are marked as deleted, as the service does. Users
- * are deactivated, because the audit trail and their resources refer to them. Other rows are removed unless a remaining row refers to them.
+ * Removes rows without an entry, in the lists that the document has. Agents are marked as deleted, as the service does. Users are
+ * deactivated, because the audit trail and their resources refer to them. Other rows are removed unless a remaining row refers to them.
  */
-function planPruning(catalogue: Catalogue, document: OrganisationDocument): Plan {
+async function pruned(
+  trx: Transaction<Tables>,
+  catalogue: Catalogue,
+  document: OrganisationDocument,
+  actor: Actor,
+): Promise<Outcome[]> {
   // Rows are removed before those that they refer to.
   const lists = SECTIONS.filter(section => document[section] !== undefined).reverse()
   const outcomes = lists.flatMap(section =>
     catalogue.unnamed(section).map(({ id, name }): Outcome => ({ section, id, name, action: 'removed', fields: [] })),
   )
-  const store: Plan['store'] = async (trx, actor) => {
-    for (const outcome of outcomes) {
-      await sql`savepoint removal`.execute(trx)
-      try {
-        const notes = await removeRow(trx, outcome.section, outcome.id, actor)
-        if (notes.length > 0) outcome.notes = notes
-      } catch (error) {
-        if (!(error instanceof pg.DatabaseError && error.code === SQLSTATE.foreignKeyViolation)) throw error
-        await sql`rollback to savepoint removal`.execute(trx)
-        Object.assign(outcome, { action: 'kept', reason: `still used in ${error.table}` })
-      }
-      await sql`release savepoint removal`.execute(trx)
+  for (const outcome of outcomes) {
+    await sql`savepoint removal`.execute(trx)
+    try {
+      const notes = await removeRow(trx, outcome.section, outcome.id, actor)
+      if (notes.length > 0) outcome.notes = notes
+    } catch (error) {
+      if (!(error instanceof pg.DatabaseError && error.code === SQLSTATE.foreignKeyViolation)) throw error
+      await sql`rollback to savepoint removal`.execute(trx)
+      Object.assign(outcome, { action: 'kept', reason: `still used in ${error.table}` })
     }
+    await sql`release savepoint removal`.execute(trx)
   }
-  return { outcomes, store }
+  return outcomes
 }
 
 /** Removes one row with its dependent rows. An agent is marked as deleted, a user is deactivated. Returns notes for the operator. */

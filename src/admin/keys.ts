@@ -10,10 +10,10 @@ import {
   SecretCorrupt,
 } from '../secrets/cipher.js'
 import type { KeyRing } from '../secrets/key-ring.js'
+import { unusableKeys } from '../secrets/stored-keys.js'
 import { recordAccess } from '../updates/access-events.js'
 import type { Actor } from '../updates/audit.js'
 import { operatorActor } from './operator.js'
-import { Refusal } from './refusal.js'
 
 type StoredHeader = SealedSecret & HeaderPlace & { position: number; mask: Buffer }
 
@@ -57,15 +57,10 @@ export async function keyStatus(db: Kysely<Tables>, ring: KeyRing) {
 
 /**
  * Encrypts all stored secrets with the ring's first key, in one transaction per tool, while the service runs. It may be repeated. Tools
- * with a value that cannot be decrypted are left and listed. Throws `Refusal` if the first key does not decrypt what has its id.
+ * with a value that cannot be decrypted are left and listed. Throws `KeyRingMissing` if the first key does not decrypt what has its id.
  */
 export async function rotateKeys(db: Kysely<Tables>, ring: KeyRing, actor: Actor = operatorActor()) {
-  const { findings } = await keyStatus(db, ring)
-  const wrong = findings.find(({ key, problem }) => key === ring.currentId && problem === 'does_not_open')
-  if (wrong) {
-    const remedy = 'put the right key under this id in SECRET_KEYS (or SECRET_KEYS_FILE); see agentctl keys status'
-    throw new Refusal(`the key "${ring.currentId}" does not open ${wrong.place}: ${remedy}`)
-  }
+  await unusableKeys(db, ring)
   const rotation = { values: 0, tools: 0, left_tools: [] as number[] }
   const { rows } = await sql<{ id: number }>`
     select distinct tool_id as id from tool_header where key_id <> ${ring.currentId} order by 1`.execute(db)

@@ -136,9 +136,17 @@ t.test('a name finds only a row of the owner whom the entry names, whoever gave 
     [{ agents: [{ name: 'Ownerless', owner: null }] }, ['agents', 0, 'owner'], /give the owner/],
     [{ tools: [{ name: 'crm' }] }, ['tools', 0, 'owner'], /^callers can rename tools: give the owner/],
     [{ agents: [{ id: 1, tools: ['crm'] }] }, ['agents', 0, 'tools', 0], /tool "crm" not found in this document/],
-    [{ oauth_configs: [{ name: 'CRM login', owner: admin }] }, ['oauth_configs', 0, 'name'], /has another owner/],
-    [{ oauth_configs: [{ name: 'CRM login' }] }, ['oauth_configs', 0, 'name'], /has another owner/],
-    [{ labels: [{ id: 77, name: 'alpha' }] }, ['labels', 0, 'name'], /has the id 1: leave the id out/],
+    [
+      { oauth_configs: [{ name: 'CRM login', owner: admin }] },
+      ['oauth_configs', 0, 'name'],
+      /has this name: give that id to mean it, or its owner/,
+    ],
+    [
+      { oauth_configs: [{ name: 'CRM login' }] },
+      ['oauth_configs', 0, 'name'],
+      /has this name: give that id to mean it, or its owner/,
+    ],
+    [{ labels: [{ id: 77, name: 'alpha' }] }, ['labels', 0, 'name'], /label 1 has this name: give that id/],
     [{ labels: [{ name: 'a' }, { name: 'a' }] }, ['labels', 1], /another entry means the same row/],
     [
       { agents: [{ id: 1 }, { name: 'Release notes', owner: alice }] },

@@ -105,9 +105,9 @@ t.test('YAML: merges are taken over, losses and keys that stand twice are faults
     t.throws(() => parseSource(text), { message: `the text cannot be read: ${fault}` }, text)
   }
   const nested = '['.repeat(100_000)
-  t.throws(() => parseSource(nested), { message: /^the text cannot be read: / })
+  t.throws(() => parseSource(nested), { message: /^the text cannot be read/ })
   for (const merge of ['<<: *q', '<<: 5', '<<: [1]', 'a: &a [1]\n<<: *a'])
-    t.throws(() => parseSource(`openapi: 3.0.0\n${merge}\n`), { message: /^a YAML alias .* or merge / }, merge)
+    t.throws(() => parseSource(`openapi: 3.0.0\n${merge}\n`), { message: /as YAML: an alias .* or merge / }, merge)
   const lists = ['l0: &l0 [1, 1, 1, 1, 1, 1, 1, 1, 1]']
   for (let i = 1; i < 9; i++)
     lists.push(
@@ -115,7 +115,7 @@ t.test('YAML: merges are taken over, losses and keys that stand twice are faults
         .fill(`*l${i - 1}`)
         .join(', ')}]`,
     )
-  t.throws(() => parseSource(lists.join('\n')), { message: /YAML alias/ }, 'aliases of aliases are bounded')
+  t.throws(() => parseSource(lists.join('\n')), { message: /YAML: an alias/ }, 'aliases of aliases are bounded')
 })
 
 t.test('1: a file that is not UTF-8 is refused, since a guess could store another text', async t => {

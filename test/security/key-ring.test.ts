@@ -70,12 +70,12 @@ t.test('3: keys status names a key that does not open its values; rotation leave
   t.equal((await put(observed, 11, { custom_headers: masks, name: 'renamed' })).statusCode, 200)
 })
 
-t.test('1: nothing is sealed by a first key that does not open what is stored under its id', async t => {
+t.test('78: nothing is sealed by a first key that does not open what is stored under its id', async t => {
   const world = await worldDatabase(t)
   await sealUnderOldKey(world, generateKey('new'))
   const env = { SECRET_KEYS: `${generateKey('new')} ${TEST_SECRET_KEYS}` }
   const { status, stderr } = await agentctl({ url: world.url, args: ['keys', 'rotate'], env })
-  t.equal(status, 1)
+  t.equal(status, 78)
   t.match(stderr, /"new" does not open the header X-A of tool 11: .*SECRET_KEYS/)
   const keys = await world.database.db.selectFrom('tool_header').select('key_id').distinct().orderBy('key_id').execute()
   t.strictSame(keys, [{ key_id: 'new' }, { key_id: 'test' }], 'nothing was done')

@@ -156,14 +156,23 @@ export class Catalogue {
     rows: readonly Row[],
     entries: readonly object[],
   ): Promise<void> {
-    const { named, ids, table } = TABLES[section]
+    const { noun, named, ids, table, renamable } = TABLES[section]
     const byId = new Map(rows.map(row => [row.id, row]))
-    const byName = grouped(section, rows, row => !(row.renamable && row.gone)) // not a deleted agent
+    const byName = grouped(section, renamable ? rows.filter(({ gone }) => !gone) : rows)
     const found = entries.map((given, index) => {
-      const [entry, loc]: [Matched['entry'], Loc] = [{ ...given }, [section, index]]
+      const entry: Matched['entry'] = { ...given }
+      const loc: Loc = [section, index]
+      const name = entry[named]
+      const namesakes = name === undefined ? [] : (byName.get(folded(section, String(name))) ?? [])
       const id = ids === 'uuid' && entry.id ? canonicalUuid(String(entry.id)) : (entry.id as Id | undefined)
-      const row = this.#rowOf(section, entry, loc, id === undefined ? undefined : byId.get(id), byName)
-      return { entry, loc, row, id: row?.id ?? id, name: String(entry[named] ?? row?.name ?? '') }
+      const row = id === undefined ? this.#owned(section, entry, loc, namesakes) : byId.get(id)
+      const other = namesakes.find(each => each !== row)
+      if (name === undefined && row === undefined) this.fault([...loc, named], 'Field required', 'missing')
+      if (other !== undefined && !renamable) {
+        const msg = `${noun} ${other.id} has this ${named}: give that id to mean it, or its owner and no id`
+        this.fault([...loc, named], msg, 'name_taken')
+      }
+      return { entry, loc, row, id: row?.id ?? id, name: String(name ?? row?.name ?? '') }
     })
     const made = ids === 'sequence' ? await newIds(db, table, found) : []
     const matched = found.map(({ row, id = made.shift() ?? randomUUID(), ...match }) => {
@@ -183,36 +192,17 @@ export class Catalogue {
     })
   }
 
-  /** The row of an entry: by its id, or else by its name, where the entry names the row's owner. */
-  #rowOf(
-    section: SectionName,
-    entry: Matched['entry'],
-    loc: Loc,
-    row: Row | undefined,
-    byName: ReadonlyMap<string, readonly Row[]>,
-  ): Row | undefined {
-    const { noun, named, renamable } = TABLES[section]
-    const name = entry[named]
-    const namesakes = name === undefined ? [] : (byName.get(folded(section, String(name))) ?? [])
-    if (name === undefined && row === undefined) this.fault([...loc, named], 'Field required', 'missing')
-    const [other] = namesakes.filter(({ id }) => id !== row?.id)
-    const isTaken = (msg: string) => void this.fault([...loc, named], msg, 'name_taken')
-    if (entry.id !== undefined) {
-      if (other && !renamable)
-        isTaken(`the ${noun} with this ${named} has the id ${other.id}: leave the id out to mean it`)
-      return row
-    }
-    const hasOwner = (entry.owner ?? null) !== null
-    if (renamable && !hasOwner) {
+  /** Of the rows with the name of an entry without an id, that of the entry's owner. */
+  #owned(section: SectionName, { owner }: Matched['entry'], loc: Loc, namesakes: readonly Row[]): Row | undefined {
+    const { noun, renamable } = TABLES[section]
+    if (renamable && (owner ?? null) === null) {
       const msg = `callers can rename ${noun}s: give the owner, whose ${noun}s are found by name, or an id`
       this.fault([...loc, 'owner'], msg, 'missing')
     }
-    const owner = hasOwner ? this.#meant('users', entry.owner)[0] : null
-    const [meant, ...others] = namesakes.filter(row => row.owner === owner)
-    if (others.length > 0) this.fault([...loc, named], 'several have this name: give the id', 'ambiguous')
-    if (meant === undefined && other && !renamable)
-      isTaken(`${noun} ${other.id} of this name has another owner: give its id`)
-    return meant
+    const id = (owner ?? null) === null ? null : this.#meant('users', owner)[0]
+    const [row, ...others] = namesakes.filter(row => row.owner === id)
+    if (others.length > 0) this.fault(loc, 'several have this name: give the id', 'ambiguous')
+    return row
   }
 
   /** Advances the sequences past the given ids of new rows, so that none is assigned twice. */
@@ -249,13 +239,9 @@ async function newIds(
   return rows.map(({ id }) => id).filter(id => !given.has(id))
 }
 
-function grouped<Named extends { name: string }>(
-  section: SectionName,
-  rows: readonly Named[],
-  isMeant: (row: Named) => boolean = () => true,
-): Map<string, Named[]> {
+function grouped<Named extends { name: string }>(section: SectionName, rows: readonly Named[]): Map<string, Named[]> {
   const groups = new Map<string, Named[]>()
-  for (const row of rows.filter(isMeant)) {
+  for (const row of rows) {
     const name = folded(section, row.name)
     groups.set(name, [...(groups.get(name) ?? []), row])
   }

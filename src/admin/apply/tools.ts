@@ -11,11 +11,11 @@ import {
   type MethodRecord,
   originsOf,
 } from '../../definition/index.js'
-import { type Fault, InvalidRequest, type Loc } from '../../errors.js'
+import { InvalidRequest, type Loc } from '../../errors.js'
 import type { KeyRing } from '../../secrets/key-ring.js'
 import { shownMask } from '../../secrets/mask.js'
 import { definitionText } from '../../tool/definition-cache.js'
-import { BLANK_TOOL, type ToolContent } from '../../tool/fields.js'
+import { BLANK_TOOL, COLUMNS, FIELDS, type ToolContent } from '../../tool/fields.js'
 import { namesBeside } from '../../tool/function-names.js'
 import { toolCreation } from '../../tool/life.js'
 import { type ToolTypes, toolResource } from '../../tool/resource.js'
@@ -38,11 +38,10 @@ export interface ToolSurroundings {
   baseDir?: string
 }
 
-/** The operator's request for one tool: fields of an update, and other columns. Absent ones stay unchanged. */
+/** The operator's request for one tool: fields of an update, and columns. Absent ones stay unchanged. */
 interface GivenTool {
   fields: ToolUpdateFields
   columns: Partial<ToolContent>
-  faults: Fault[]
   /** Of a new definition. */
   methods?: MethodRecord[]
   warnings?: number
@@ -95,14 +94,14 @@ function blankTool(id: number): ToolState {
 /** Applies the rules of the API to the operator's request, also to built-in tools. Faults are added to the catalogue, at `loc`. */
 function decideAsOperator(
   state: ToolState,
-  { fields, columns, faults }: GivenTool,
+  { fields, columns }: GivenTool,
   ring: KeyRing,
   catalogue: Catalogue,
   loc: Loc,
 ): ToolDecision | undefined {
   const editable = { ...state, in_code_tool_id: null, mcp_server_id: null, managed_as: 'all' as const }
   const origins = (text = '{}') => originsOf(JSON.parse(text))
-  const update = { fields, origins: origins(fields.definition?.text), definitionFaults: faults, ring }
+  const update = { fields, origins: origins(fields.definition?.text), definitionFaults: [], ring }
   try {
     const decision = decideTool(editable, update, { linkable: '', storedOrigins: origins(state.definition_text) })
     const { in_code_tool_id, mcp_server_id } = state
@@ -128,15 +127,6 @@ function impactOf(before: ToolState, { fields: { definition, custom_headers }, m
   return changes.map(change => [change.operation, change.msg].filter(Boolean).join(': '))
 }
 
-const COLUMNS_AS_WRITTEN = [
-  'display_name',
-  'in_code_tool_id',
-  'enabled',
-  'chat_selectable',
-  'agent_creation_selectable',
-  'default_enabled',
-] as const
-
 async function givenTool(
   db: Kysely<Tables>,
   match: Matched,
@@ -144,21 +134,14 @@ async function givenTool(
   around: ToolSurroundings,
   before: ToolState,
 ): Promise<GivenTool> {
-  const take = (names: readonly string[]) => {
-    const values = names.map(name => [name, valueIn(match, name, catalogue)] as const)
-    return Object.fromEntries(values.filter(([, value]) => value !== undefined))
-  }
+  const all = COLUMNS.map(([name]) => [name, valueIn(match, name, catalogue)] as const)
+  const values = all.filter(([, value]) => value !== undefined)
+  const fields: ToolUpdateFields = Object.fromEntries(values.filter(([name]) => 'request' in FIELDS[name]))
   const headers = await givenHeaders(db, match, catalogue, around, before)
-  const given: GivenTool = {
-    fields: {
-      ...take(['name', 'description', 'passthrough_auth', 'oauth_config_id']),
-      ...(headers && { custom_headers: headers }),
-    },
-    columns: take([...COLUMNS_AS_WRITTEN, 'mcp_server_id', 'user_id']),
-    faults: [],
-  }
-  takeDefinition(given, match, around, before)
-  return given
+  if (headers !== undefined) fields.custom_headers = headers
+  const { definition, ...checked } = givenDefinition(match, catalogue, around, before)
+  if (definition !== undefined) fields.definition = definition
+  return { fields, columns: Object.fromEntries(values), ...checked }
 }
 
 /** The prefix of the environment variables that a document may read. */
@@ -202,40 +185,37 @@ async function givenHeaders(
   })
 }
 
-/** The definition in an entry or in its file, or the fault. */
-function definitionOf({ entry, isNew }: Matched, baseDir = '.'): { value?: unknown; msg?: string; type?: string } {
-  const { definition, definition_file: file, in_code_tool_id, mcp_server } = entry as ToolEntry
-  if (file === undefined) {
-    const lacks = definition === undefined && isNew && !in_code_tool_id && !mcp_server
-    return lacks ? { msg: 'a new custom tool needs a definition', type: 'missing' } : { value: definition }
-  }
-  if (definition !== undefined)
-    return { msg: 'definition and definition_file exclude each other', type: 'definition_twice' }
+/** The checked definition of an entry. Its faults are added to the catalogue. */
+function givenDefinition(
+  { entry, isNew, loc }: Matched,
+  catalogue: Catalogue,
+  { baseDir = '.' }: ToolSurroundings,
+  { definition_text: stored, definition_hash: hash, headers }: ToolState,
+): Pick<GivenTool, 'methods' | 'warnings'> & Pick<ToolUpdateFields, 'definition'> {
+  const { definition, definition_file: file, custom_headers, in_code_tool_id, mcp_server } = entry as ToolEntry
+  const at = [...loc, file === undefined ? 'definition' : 'definition_file']
+  let value: unknown = definition
   try {
-    return { value: readSource(resolve(baseDir, file)).value }
+    if (file !== undefined && definition !== undefined)
+      throw new Refusal('definition and definition_file exclude each other')
+    if (file !== undefined) value = readSource(resolve(baseDir, file)).value
   } catch (error) {
-    if (error instanceof Refusal) return { msg: error.message, type: 'definition_file' }
-    throw error
+    if (!(error instanceof Refusal)) throw error
+    catalogue.fault(at, error.message, 'definition_file')
+    return {}
   }
-}
-
-/** Adds the checked definition of an entry to `given`, or its faults. */
-function takeDefinition(given: GivenTool, match: Matched, { baseDir }: ToolSurroundings, before: ToolState): void {
-  const { definition_file: file, custom_headers } = match.entry as ToolEntry
-  const at = [...match.loc, file === undefined ? 'definition' : 'definition_file']
-  const { value, msg, type = '' } = definitionOf(match, baseDir)
-  if (msg !== undefined) given.faults.push({ loc: at, msg, type })
-  if (value === undefined) return
-  const { definition_text: stored, definition_hash: hash } = before
+  if (value === undefined) {
+    if (isNew && !in_code_tool_id && !mcp_server) catalogue.fault(at, 'a new custom tool needs a definition', 'missing')
+    return {}
+  }
   const text = JSON.stringify(value)
   if (hash !== null && stored !== undefined && JSON.stringify(JSON.parse(stored)) === text) {
-    given.fields.definition = { text: stored, hash } // it keeps its text and is not judged again
-    return
+    return { definition: { text: stored, hash } } // it keeps its text and is not judged again
   }
-  const headerNames = custom_headers?.map(({ key }) => key) ?? before.headers.map(({ name }) => name)
+  const headerNames = custom_headers?.map(({ key }) => key) ?? headers.map(({ name }) => name)
   const checked = checkDefinition(value, { headerNames, at })
-  if (checked.ok) {
-    given.fields.definition = { text, hash: sha256(text) }
-    Object.assign(given, { methods: checked.methods, warnings: checked.warnings.length })
-  } else given.faults.push(...checked.faults)
+  if (checked.ok)
+    return { definition: { text, hash: sha256(text) }, methods: checked.methods, warnings: checked.warnings.length }
+  catalogue.faults.push(...checked.faults)
+  return {}
 }

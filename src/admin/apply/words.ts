@@ -10,8 +10,8 @@ import { type Catalogue, type Id, type Matched, SECTIONS, TABLES } from './catal
 /** Returns a document's reference to a row: its name or email, or an object with the id if the name is not unique. */
 export type Refer = (section: SectionName, id: Id | null) => unknown
 
-/** Reads the names of all rows for references. `others` answers for deleted rows. */
-export async function readReferences(db: Kysely<Tables>, others: Refer = (_, id) => id): Promise<Refer> {
+/** Reads the names of all rows for references. */
+export async function readReferences(db: Kysely<Tables>): Promise<Refer> {
   const names = new Map<string, string | null>()
   const counts = new Map<string, number>()
   for (const section of SECTIONS.filter(section => section !== 'agents')) {
@@ -25,7 +25,7 @@ export async function readReferences(db: Kysely<Tables>, others: Refer = (_, id)
   }
   return (section, id) => {
     const name = names.get(`${section} ${id}`)
-    if (name === undefined) return id === null ? null : others(section, id)
+    if (name === undefined) return id
     return name !== null && counts.get(`${section} ${name}`) === 1 ? name : { id, ...(name !== null && { name }) }
   }
 }

@@ -13,9 +13,7 @@ export function addPeopleCommands(program: Command, line: CommandLine): void {
     .add(user, 'create <EMAIL>', 'bob@example.com --permission manage:actions', createCommand)
     .description('Makes a user.\nGroups, and later changes of permissions, are the business of apply.')
     .option('--service-account', 'a service account instead of a person')
-    .addOption(
-      new Option('--permission <NAME...>', 'each includes the ones before; may be repeated').choices(PERMISSIONS),
-    )
+    .addOption(new Option('--permission <NAME>', 'each includes the ones before').choices(PERMISSIONS))
   line.add(user, 'list', '', listCommand).description('Lists the users.')
   line
     .add(user, 'deactivate <EMAIL>', 'bob@example.com', deactivateCommand)
@@ -41,13 +39,14 @@ export function checkedEmail(text: string): string {
 
 interface CreateOptions {
   serviceAccount?: boolean
-  permission?: Permission[]
+  permission?: Permission
 }
 
 async function createCommand(call: CommandLine, options: CreateOptions, given: string): Promise<undefined> {
   const email = checkedEmail(given)
   const kind = options.serviceAccount ? 'service_account' : 'person'
-  const user = { email, kind, permissions: options.permission ?? [] } as const
+  const permissions = options.permission ? [options.permission] : []
+  const user = { email, kind, permissions } as const
   const id = await createUser(await call.db(), user, call.actor)
   call.answer({ id, email, kind }, `created ${email} (${id}); a token: agentctl token create --for ${email}`)
 }

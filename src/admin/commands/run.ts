@@ -1,12 +1,6 @@
 import { Command, CommanderError } from 'commander'
 import { InvalidConfiguration } from '../../config.js'
-import {
-  CommitUnknown,
-  classifyDatabaseError,
-  rootCause,
-  ServerUnfit,
-  SQLSTATE,
-} from '../../db/connection/database-error.js'
+import { CommitUnknown, classifyDatabaseError, rootCause, ServerUnfit } from '../../db/connection/database-error.js'
 import { connectAdvice, NoDatabase } from '../../db/open.js'
 import { Refused } from '../../errors.js'
 import { KeyRingMissing } from '../../secrets/configured-ring.js'
@@ -118,9 +112,6 @@ function explained(error: unknown, { env, connected }: CommandLine): [status: nu
       return [EXIT.error, `this would break the database's rule ${constraint}; nothing was changed`]
     case 'lock_timeout':
       return [EXIT.error, 'another process holds a lock for too long; nothing was changed, try again']
-  }
-  if (error instanceof Error && 'code' in error && error.code === SQLSTATE.insufficientPrivilege) {
-    return [EXIT.error, `the role of DATABASE_URL lacks a right: ${message}`]
   }
   const stack = error instanceof Error && env.LOG_LEVEL === 'debug' ? error.stack : undefined
   return [EXIT.error, stack ?? `${message} (LOG_LEVEL=debug shows where)`]
