@@ -86,6 +86,8 @@ t.test('64: a command line that is wrong: the reason, and what was probably mean
     [['token', 'create', '--for', 'a@b', '--expires', '1d', '--never'], 'exclude each other'],
     [['token', 'create', '--for', 'a@b', '--scope', 'all'], 'Allowed choices are basic'],
     [['help', 'nothing'], 'name one of its commands'],
+    [['validate', 'x', '--server', 'https://a'], '--server goes together with --complete'],
+    [['validate', 'x', '--complete', '--server', 'a'], '--server must be an absolute'],
     [['apply', 'x.yaml', '--prune'], 'see which with --plan, then give --yes'],
     [['apply', 'x.yaml', '--yes'], '--yes goes together with --prune'],
     [['audit', 'list', '--kind', 'x'], 'Allowed choices are'],
@@ -147,12 +149,9 @@ t.test('1: the last administrator stays, also where they administer by a group',
   t.equal((await apply({ groups: [admins], users: [{ email: 'admin@example.com', permissions: [] }] })).status, 0)
   t.match(await apply({ groups: [{ ...admins, members: [] }] }), { status: 1, stderr: refused })
   t.equal((await apply({ users: [{ email: 'admin@example.com', permissions: ['admin'] }] })).status, 0)
-  for (let round = 0; round < 3; round++) {
-    await apply({ users: ['admin', 'bob'].map(name => ({ email: `${name}@example.com`, active: true })) })
-    const names = ['admin', 'bob'].map(name => agentctl(['user', 'deactivate', `${name}@example.com`]))
-    t.same((await Promise.all(names)).map(({ status }) => status).sort(), [0, 1], 'of the last two one stays')
-  }
   await apply({ users: ['admin', 'bob'].map(name => ({ email: `${name}@example.com`, active: true })) })
+  const names = ['admin', 'bob'].map(name => agentctl(['user', 'deactivate', `${name}@example.com`]))
+  t.same((await Promise.all(names)).map(({ status }) => status).sort(), [0, 1], 'of the last two one stays')
 })
 
 t.test('a token is made, bound by name, works, is rotated and revoked', async t => {
@@ -320,11 +319,6 @@ t.test('a plan has the words of documents, emails and names, and whole values', 
   ])
     t.match(stdout, line)
   t.notMatch(stdout, /owner_id|tool_ids|user_id|"[0-9a-f-]{36}"/)
-})
-
-t.test('what export prints applies with an empty plan', async t => {
-  const path = file('exported.yaml', (await agentctl(['export'])).stdout)
-  t.equal((await agentctl(['apply', path, '--plan'])).status, 0)
 })
 
 t.test('status tells the state, also without keys', async (t: Test) => {

@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import t from 'tap'
 import { parse } from 'yaml'
 import { applyOrganisation, countOutcomes } from '../../src/admin/apply.js'
+import { demoOrganisation, loadDemo } from '../../src/admin/demo.js'
 import { authenticate } from '../../src/auth/authenticate.js'
 import { hashToken } from '../../src/auth/token.js'
 import { readConfig } from '../../src/config.js'
@@ -83,4 +84,16 @@ t.test('78: without a database a command says what to set, and makes nothing; an
   t.match(status, { status: 0, stdout: /^schema +behind: the database is empty: run agentctl init EMAIL$/m })
   t.match((await agentctl({ url: empty.url, args: ['migrate'] })).stdout, 'applied 0001_organisation')
   t.match((await agentctl({ url: empty.url, args: ['migrate'] })).stdout, 'The schema is up to date.')
+})
+
+t.test('the demo organisation loads into an empty database, and again with nothing to do', async t => {
+  const { url } = await testDatabase(t)
+  t.match(await agentctl({ url, args: ['migrate'] }), { status: 0 })
+  const database = openUrl(url, readConfig({}))
+  t.teardown(() => database.close())
+  const ring = parseKeyRing(TEST_SECRET_KEYS)
+  t.match(await loadDemo(database, ring), /^pat_/)
+  t.equal(await loadDemo(database, ring), null, 'what is there stays')
+  const counts = countOutcomes(await applyOrganisation(database, demoOrganisation(), { ring, env: {}, prune: true }))
+  t.match(counts, { created: 0, changed: 0, removed: 0 })
 })
