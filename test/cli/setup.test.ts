@@ -21,7 +21,7 @@ t.test('init: an empty database has its schema, an administrator and a token; a 
   t.equal(bare.status, 78, 'without a key ring nothing is made')
   const planned = await agentctl({ url, args: ['migrate', '--plan', '--json'] })
   t.equal(planned.status, 2)
-  t.match(JSON.parse(planned.stdout).pending[0], { migration: '0001_organisation', locks: [/\w/] })
+  t.match(JSON.parse(planned.stdout).pending[0], /^\d{4}_\w+$/)
   const { status, stdout, stderr } = await agentctl({ url, args: ['init', 'alice@example.com'] })
   t.equal(status, 0, stderr)
   const database = openUrl(url, readConfig({}))
@@ -82,7 +82,7 @@ t.test('78: without a database a command says what to set, and makes nothing; an
   t.match(behind, { status: 78, stderr: /the database is empty: run agentctl init EMAIL/ })
   const status = await agentctl({ url: empty.url, args: ['status'] })
   t.match(status, { status: 0, stdout: /^schema +behind: the database is empty: run agentctl init EMAIL$/m })
-  t.match((await agentctl({ url: empty.url, args: ['migrate'] })).stdout, 'applied 0001_organisation')
+  t.match((await agentctl({ url: empty.url, args: ['migrate'] })).stdout, /^applied \d{4}_\w+$/m)
   t.match((await agentctl({ url: empty.url, args: ['migrate'] })).stdout, 'The schema is up to date.')
 })
 
