@@ -86,7 +86,6 @@ t.test('201 without the record, and 201 of a dry run that leaves nothing', async
 
 t.test('422 for everything that an update refuses, with the same places, and nothing is stored', async t => {
   const before = await hashOfEverything(database.db)
-  const authorization = [{ key: 'Authorization', value: 'Bearer x' }]
   for (const [change, faults] of [
     [
       { name: undefined, definition: undefined, passthrough_auth: undefined },
@@ -96,12 +95,6 @@ t.test('422 for everything that an update refuses, with the same places, and not
       { name: null, definition: null, passthrough_auth: null },
       ['body.name string_type', 'body.definition dict_type', 'body.passthrough_auth bool_type'],
     ],
-    [
-      { definition: { openapi: '3.1.0', info: { title: 'x' }, paths: {} } },
-      ['body.definition.servers servers_missing', 'body.definition.paths operations_missing'],
-    ],
-    [{ passthrough_auth: true, custom_headers: authorization }, ['body.passthrough_auth passthrough_auth_conflict']],
-    [{ custom_headers: [{ key: 'Host', value: 'x' }] }, ['body.custom_headers.0.key header_name_forbidden']],
     [{ custom_headers: [{ key: 'X-A', value: '****#0123456789ab' }] }, ['body.custom_headers.0.value mask_mismatch']],
     [{ oauth_config_id: 999_999 }, ['body.oauth_config_id not_found']],
   ] as const) {
@@ -109,12 +102,10 @@ t.test('422 for everything that an update refuses, with the same places, and not
     t.equal(answer.statusCode, 422, JSON.stringify(change))
     t.same(faultsOf(answer), faults)
   }
-  t.same(faultsOf(await post({ ...NEW, nmae: 1 }, { prefer: 'handling=strict' })), ['body.nmae extra_forbidden'])
   t.same(await hashOfEverything(database.db), before)
   t.match(warningsOf(await post({ ...NEW, nmae: 1 })), [/unknown field nmae ignored/])
   t.equal((await post({ ...NEW, description: null, custom_headers: null, oauth_config_id: null })).statusCode, 201)
   const long = { ...DEFINITION, 'x-long': 'x'.repeat(100_000) }
-  t.same(faultsOf(await post({ definition: long })), ['body.name missing', 'body.passthrough_auth missing'])
   t.equal((await post({ ...NEW, definition: long })).statusCode, 201, 'from a worker')
 })
 

@@ -85,10 +85,6 @@ t.test('200: a definition is stored as it came, without blanks; 422 for a key th
   t.equal(answer.statusCode, 200, answer.body)
   t.equal((await storedTool(world, 13)).definition, stored)
   t.ok(answer.body.includes(`"definition":${stored}`), 'in the answer')
-  t.ok((await call('GET', '/tool/13', { token: admin })).body.includes(stored), 'in the read')
-  const body = { tool_ids: [13] }
-  const agent = await call('PATCH', '/persona/1?update_mask=tool_ids', { token: admin, body })
-  t.ok(agent.body.includes(stored), 'in an agent that has the tool')
   const validated = await call('POST', '/admin/tool/custom/validate', { token: admin, body: `{"definition":${text}}` })
   const [first, second] = validated.json().methods
   t.strictSame([first.name, second.name], ['z', 'a'])
@@ -136,14 +132,15 @@ t.test('200: numbers of a definition are stored and answered as they were writte
     const body = { tool_ids: [10] }
     const shown = await call('PATCH', '/persona/1?update_mask=tool_ids', { token: admin, body })
     t.ok(shown.body.includes(text), 'in the answer of an agent')
-    t.equal((await putText(text)).headers.etag, stored.headers.etag, 'the same text changes nothing')
-    const same = await validate(TEXT, '?tool_id=10')
-    t.strictSame(same.json().impact.changes, [], 'beside a large stored definition too')
+    const same = await putText(text.replaceAll(',', ' ,\n'))
+    t.equal(same.headers.etag, stored.headers.etag, 'the same text changes nothing, and blanks do not count')
+    const unchanged = await validate(TEXT, '?tool_id=10')
+    t.strictSame(unchanged.json().impact.changes, [], 'beside a large stored definition too')
     const impact = await validate(TEXT.replaceAll('12345678901234567', '22345678901234567'), '?tool_id=10')
     t.match(impact.json().impact.changes, [{ kind: 'argument_values_changed' }])
-    const other = text.replace('12345678901234567', '12345678901234568')
+    const other = text.replace('"x-one":1.0', '"x-one":1')
     const changed = await putText(other)
-    t.not(changed.headers.etag, stored.headers.etag, 'another integer is another definition')
+    t.not(changed.headers.etag, stored.headers.etag, 'another form of a number is another definition')
     t.ok(changed.body.includes(other))
   }
 })
@@ -165,15 +162,4 @@ t.test('agentctl: what is exported applies with an empty plan, and the stored te
     t.match(await agentctl({ url: world.url, args: ['apply', file] }), { status: 0, stdout: /^0 created, 0 changed/ })
   }
   t.ok((await call('GET', '/tool/10', { token: admin })).body.includes(TEXT))
-})
-
-t.test('the text decides: the same numbers in another form are another definition', async t => {
-  for (const make of SIZES) {
-    const exact = make(definitionText('1.0', '2.50', '1e2', '-0', '0.1e1', '5E-1'))
-    const stored = await putText(exact)
-    t.equal(stored.statusCode, 200, stored.body.slice(0, 300))
-    t.equal((await putText(exact.replaceAll(',', ' ,\n'))).headers.etag, stored.headers.etag, 'blanks do not count')
-    const back = await putText(JSON.stringify(JSON.parse(exact)))
-    t.not(back.headers.etag, stored.headers.etag)
-  }
 })
