@@ -2,8 +2,76 @@ import { type Kysely, sql } from 'kysely'
 
 export const oldestProgram = '3.0.0'
 
-/** Rules of access that several statements use (DECISIONS sections 6, 7). The planner puts them into the statement that calls them. */
+/** Brings the schema of 2.1 to that of 3.0. The service is stopped. Access rules that several statements use become a view and functions. */
 export async function up(db: Kysely<unknown>): Promise<void> {
+  await moveKeys(db)
+  await nameMasks(db)
+  await simplifyChains(db)
+  await addAccessRules(db)
+}
+
+/**
+ * Requests with an `Idempotency-Key` get a table of their own. `key` is the SHA-256 of the caller's id and the key, `fingerprint` that of what
+ * the request asks for; `key_id` names the key of the ring that header values in it are hashed with. A row without a fingerprint belongs to a
+ * running transaction. `unchanged`: the request made no version. Of unchanged requests of 2.1 the resource is not known.
+ */
+async function moveKeys(db: Kysely<unknown>): Promise<void> {
+  await sql`
+    create table request_key (
+      key bytea not null constraint request_key_pk primary key,
+      fingerprint bytea,
+      resource_id integer,
+      version integer,
+      unchanged boolean not null default false,
+      at timestamptz not null default clock_timestamp(),
+      key_id text)`.execute(db)
+  await sql`
+    insert into request_key
+    select idempotency_key, request_fingerprint, resource_id, version_after, false, at from audit
+    where idempotency_key is not null`.execute(db)
+  await sql`
+    insert into request_key
+    select idempotency_key, request_fingerprint, null, version, true, at from unchanged_update
+    on conflict do nothing`.execute(db)
+  await sql`drop table unchanged_update`.execute(db)
+  await sql`alter table audit drop column idempotency_key, drop column request_fingerprint`.execute(db)
+}
+
+/** The fingerprints of header values become their masks, and their key goes. Private agents can be featured, as in today's product. */
+async function nameMasks(db: Kysely<unknown>): Promise<void> {
+  await sql`alter table tool_header rename column fingerprint to mask`.execute(db)
+  await sql`drop table deployment_key`.execute(db)
+  await sql`alter table persona drop constraint if exists persona_default_public`.execute(db)
+}
+
+/**
+ * The chain of an agent or tool names people by id only, and its hashes cover neither emails nor addresses nor request ids: an erased person
+ * leaves nothing, and needs no salt. Rows of before stay readable without hashes. Each chain begins anew with its next row, after the anchor,
+ * a hash of zeros. Events of access have no chain; those about chains go with them.
+ */
+async function simplifyChains(db: Kysely<unknown>): Promise<void> {
+  await sql`
+    alter table audit drop column actor, drop column salt, drop column identity_hash, drop column content_hash,
+      drop column previous_hash, drop column hash, add column previous_hash bytea, add column hash bytea`.execute(db)
+  for (const table of ['persona', 'tool']) {
+    await sql`
+      alter table ${sql.table(table)} drop column audit_head, drop column audit_count, drop column audit_anchor,
+        drop column audit_anchor_version, drop column audit_anchor_at,
+        add column audit_head bytea not null default decode(repeat('00', 32), 'hex'),
+        add column audit_anchor bytea not null default decode(repeat('00', 32), 'hex')`.execute(db)
+  }
+  await sql`drop table access_chain; drop table audit_upgrade_head`.execute(db)
+  await sql`delete from access_event where kind in ('prune', 'erasure')`.execute(db)
+  await sql`
+    alter table access_event drop constraint access_event_pk, drop column number, drop column actor, drop column salt,
+      drop column identity_hash, drop column person, drop column person_salt, drop column person_hash,
+      drop column previous_hash, drop column hash,
+      add column id bigint generated always as identity constraint access_event_pk primary key`.execute(db)
+  await sql`create index access_event_by_subject on access_event (kind, subject)`.execute(db)
+}
+
+/** Rules of access that several statements use (DECISIONS sections 6, 7). The planner puts them into the statement that calls them. */
+async function addAccessRules(db: Kysely<unknown>): Promise<void> {
   // The combined rights of each token. `permission` is 1 (basic), 2 (manage:actions) or 3 (admin).
   await sql`
     create view caller as
