@@ -26,13 +26,15 @@ import { registerRequestValidation } from './http/validation.js'
 import type { Lifecycle } from './lifecycle.js'
 import { bodyTurns } from './limits/semaphore.js'
 import { isInner, registerMcp } from './mcp/serve-mcp.js'
-import { registerCreatePersona } from './persona/create-persona.js'
-import { registerDeletePersona } from './persona/delete-persona.js'
 import { releaseTool } from './persona/life.js'
 import { registerReadPersona, registerReadPersonaHistory, registerReadPersonas } from './persona/read-persona.js'
-import { registerRestorePersona } from './persona/restore-persona.js'
 import { personaComponents } from './persona/schema.js'
-import { registerUpdatePersona } from './persona/update-persona.js'
+import {
+  registerCreatePersona,
+  registerDeletePersona,
+  registerRestorePersona,
+  registerUpdatePersona,
+} from './persona/write-persona.js'
 import { registerToday } from './today/routes.js'
 import { registerReadTool, registerReadToolHistory, registerReadTools } from './tool/read-tool.js'
 import { toolComponents } from './tool/schema.js'

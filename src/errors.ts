@@ -125,19 +125,13 @@ export class ResourceNotFound extends Refused {
   }
 }
 
-/** The answer would exceed the size limit because of what is stored, not because of the request. `largest` are tools with their sizes. */
+/** The answer would exceed the size limit because of what is stored, not because of the request. */
 export class SnapshotTooLarge extends Refused {
-  constructor(bytes: number, bytesMax: number, largest: readonly { id: number; bytes: number }[] = []) {
+  constructor(bytes: number, bytesMax: number) {
     const found = `The definitions and descriptions of this agent's tools take ${bytes} bytes, more than the ${bytesMax} of one answer`
     const advice = 'Set tool_ids to fewer or smaller tools; an update with Prefer: return=minimal needs no such answer.'
-    super('SNAPSHOT_TOO_LARGE', `${found}${mostOf(largest)}. ${advice}`, { setting: 'SNAPSHOT_BYTES_MAX' })
+    super('SNAPSHOT_TOO_LARGE', `${found}. ${advice}`, { setting: 'SNAPSHOT_BYTES_MAX' })
   }
-}
-
-/** Names the largest tools, as the end of a sentence. */
-export function mostOf(largest: readonly { id: number; bytes: number }[]): string {
-  const named = largest.map(tool => `tool ${tool.id} (${tool.bytes})`).join(', ')
-  return named === '' ? '' : `, most of them ${named}`
 }
 
 const STALE = {

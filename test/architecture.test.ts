@@ -133,7 +133,7 @@ const isWeb = (name: string) => name === 'fastify' || name.startsWith('@fastify/
 
 t.test('only the web layer, the hook and the operations know Fastify', async t => {
   const allowed =
-    /^(http\/.*|auth\/hook\.ts|\w+\/(update|validate|read|create|delete|restore|write)-[\w-]+\.ts|today\/[\w-]+\.ts|mcp\/serve-mcp\.ts|app\.ts|server\.ts)$/
+    /^(http\/.*|auth\/hook\.ts|\w+\/(write|validate|read)-[\w-]+\.ts|today\/[\w-]+\.ts|mcp\/serve-mcp\.ts|app\.ts|server\.ts)$/
   const knowing = files.filter(({ packages }) => packages.some(isWeb)).map(({ path }) => path)
   t.strictSame(
     knowing.filter(path => !allowed.test(path)),
@@ -143,7 +143,7 @@ t.test('only the web layer, the hook and the operations know Fastify', async t =
 
 t.test('operations, schemas and the web layer hold no SQL; rules decide without a database', async t => {
   const without =
-    /^(http\/.*|definition\/.*|(?:persona|tool)\/(?:(?:update|validate|read|create|delete|restore)-[\w-]+|schema|rules)\.ts|tool\/headers\.ts|app\.ts|cli\.ts|server\.ts)$/
+    /^(http\/.*|definition\/.*|(?:persona|tool)\/(?:(?:write|validate|read)-[\w-]+|schema|rules)\.ts|tool\/headers\.ts|app\.ts|cli\.ts|server\.ts)$/
   for (const { path, packages, code } of files.filter(({ path }) => without.test(path))) {
     // The log names the class of a database error, which is pg's own.
     t.strictSame(

@@ -1,4 +1,5 @@
 import { viewerParameters } from '../auth/viewer.js'
+import { SnapshotTooLarge } from '../errors.js'
 import { definitionsOf } from '../tool/definition-cache.js'
 import type { ResourceTypes, VersionedResource } from '../updates/resource.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
@@ -13,13 +14,13 @@ import {
 } from './fields.js'
 import { pastPersona } from './past.js'
 import {
+  bytesOfTools,
   changesRelations,
   decidePersona,
   isVisible,
   newlyReferred,
   type PersonaDecision,
   type PersonaUpdate,
-  requireAnswerable,
   shownToolsOf,
 } from './rules.js'
 import { renderPersona } from './snapshot.js'
@@ -66,9 +67,9 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     return row.version
   },
   render: async (db, state, bytesMax, isRead) => {
-    const tools = shownToolsOf(state)
-    requireAnswerable(tools, bytesMax)
-    const hashes = tools.map(tool => tool.definition_hash)
+    const bytes = bytesOfTools(state)
+    if (bytes > bytesMax) throw new SnapshotTooLarge(bytes, bytesMax)
+    const hashes = shownToolsOf(state).map(tool => tool.definition_hash)
     return renderPersona(state, await definitionsOf(db, hashes), isRead)
   },
   past: pastPersona,

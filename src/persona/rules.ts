@@ -1,13 +1,5 @@
-import { type Caller, isAdmin, visibleTools } from '../auth/caller.js'
-import {
-  type Fault,
-  Forbidden,
-  InvalidRequest,
-  mostOf,
-  Refused,
-  ResourceNotFound,
-  SnapshotTooLarge,
-} from '../errors.js'
+import { type Caller, isAdmin } from '../auth/caller.js'
+import { type Fault, Forbidden, InvalidRequest, Refused, ResourceNotFound } from '../errors.js'
 import { bytesOf, type ShownTool } from '../tool/snapshot.js'
 import type { Change } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
@@ -18,6 +10,7 @@ import {
   CONTENT_FIELDS,
   compareIds,
   FIELDS,
+  type Id,
   idsOf,
   linkOf,
   type PersonaContent,
@@ -45,7 +38,7 @@ export interface PersonaUpdate extends UpdateRequest {
 }
 
 /** Newly attached ids by relation. They must exist and be allowed. */
-export type Attached = Partial<Record<Relation, (number | string)[]>>
+export type Attached = Partial<Record<Relation, Id[]>>
 
 /** The records with newly attached ids. A record that is not listed does not exist for the caller. */
 export type References = Omit<Related, 'tool_ids'> & {
@@ -82,7 +75,7 @@ export function decidePersona(state: PersonaState, update: PersonaUpdate, refere
   const attached = attachedIds(state, content)
   requireReferences(attached, update, references)
   const after = { ...state, ...content, related: relatedWith(state, references) }
-  if (update.fields.tool_ids !== undefined) requireRoom(shownToolsOf(after), update.snapshotBytesMax)
+  if (update.fields.tool_ids !== undefined) requireRoom(after, update.snapshotBytesMax)
   return { after, changes: changedFields(state.name === '' ? BLANK_AGENT : state, content), attached, kept, keptByNull }
 }
 
@@ -176,7 +169,7 @@ function appliedTo(state: PersonaState, { fields, masked, strict, caller }: Pers
 /** Converts a requested value for storage: a relation becomes sorted ids, and `null` removes all. */
 function storedValue(name: Exclude<RequestField, 'remove_image'>, value: unknown, state: PersonaState): unknown {
   if (!('link' in FIELDS[name])) return value
-  const ids = (value ?? []) as (number | string)[] // the value passed its schema
+  const ids = (value ?? []) as Id[] // the value passed its schema
   const relation = name as Relation
   if (relation === 'user_file_ids') {
     // A UUID in another form means the same stored file.
@@ -184,7 +177,7 @@ function storedValue(name: Exclude<RequestField, 'remove_image'>, value: unknown
     return sorted(ids.map(id => stored.get(String(id)) ?? id))
   }
   if (!linkOf(relation).isShare) return sorted(ids)
-  const before = new Map((state[relation] as Share<number | string>[]).map(share => [share.id, share.level]))
+  const before = new Map((state[relation] as Share<Id>[]).map(share => [share.id, share.level]))
   // A share keeps its level; a new one is viewer. The owner needs none (DECISIONS section 3).
   const others = ids.filter(id => id !== state.owner_id)
   return sorted(others).map(id => ({ id, level: before.get(id) ?? 'viewer' }))
@@ -246,41 +239,27 @@ export function attachedIds(before: PersonaContent, after: PersonaContent): Atta
   return attached
 }
 
-function requireReferences(attached: Attached, { fields, caller }: PersonaUpdate, references: References): void {
+function requireReferences(attached: Attached, { fields }: PersonaUpdate, references: References): void {
   const faults = RELATIONS.flatMap(([relation]) => {
-    const added = new Set(attached[relation] ?? [])
-    if (added.size === 0) return []
-    const faultOf =
-      relation === 'tool_ids'
-        ? toolFaults(references, visibleTools(caller.token) !== null)
-        : missingFaults(relation, references[relation])
+    const added = new Set(attached[relation])
+    const records: (Id | { id: Id })[] = references[relation]
+    const found = new Map(records.map(record => [typeof record === 'object' ? record.id : record, record]))
     return (fields[relation] ?? []).flatMap((id, index) => {
-      const fault = added.has(id) ? faultOf(id) : undefined
+      const fault = added.has(id) ? referenceFault(relation, found.get(id)) : undefined
       return fault === undefined ? [] : [{ loc: ['body', relation, index], ...fault }]
     })
   })
   if (faults.length > 0) throw new InvalidRequest(faults)
 }
 
-type FaultOf = (id: number | string) => Omit<Fault, 'loc'> | undefined
-
-function missingFaults(relation: Relation, existing: readonly (number | string | { id: number | string })[]): FaultOf {
-  const ids = new Set(existing.map(record => (typeof record === 'object' ? record.id : record)))
-  return id => (ids.has(id) ? undefined : { msg: `${linkOf(relation).noun} not found`, type: 'not_found' })
+function referenceFault(relation: Relation, record: unknown): Omit<Fault, 'loc'> | undefined {
+  if (record === undefined) return { msg: `${linkOf(relation).noun} not found`, type: 'not_found' }
+  if (relation !== 'tool_ids') return undefined
+  const { enabled, attachable } = record as References['tool_ids'][number] // found under this relation
+  if (!enabled) return { msg: 'This tool is disabled and cannot be attached', type: 'tool_disabled' }
+  if (attachable) return undefined
+  return { msg: 'This tool belongs to an MCP server that you may not manage', type: 'tool_forbidden' }
 }
-
-function toolFaults({ tool_ids }: References, isBound: boolean): FaultOf {
-  const tools = new Map<number | string, References['tool_ids'][number]>(tool_ids.map(tool => [tool.id, tool]))
-  return id => {
-    const tool = tools.get(id)
-    if (tool === undefined) return { msg: isBound ? NOT_SEEN : 'Tool not found', type: 'not_found' }
-    if (!tool.enabled) return { msg: 'This tool is disabled and cannot be attached', type: 'tool_disabled' }
-    if (tool.attachable) return undefined
-    return { msg: 'This tool belongs to an MCP server that you may not manage', type: 'tool_forbidden' }
-  }
-}
-
-const NOT_SEEN = 'Tool not found, or not one that this token is bound to'
 
 /** The tools of an agent, among the records that it refers to. */
 export function shownToolsOf({ tool_ids, related }: Pick<PersonaState, 'tool_ids' | 'related'>): ShownTool[] {
@@ -288,29 +267,17 @@ export function shownToolsOf({ tool_ids, related }: Pick<PersonaState, 'tool_ids
   return related.tool_ids.filter(({ id }) => ids.has(id))
 }
 
-function requireRoom(tools: readonly ShownTool[], bytesMax: number): void {
-  const bytes = sumOf(tools)
+/** The approximate bytes of an agent's tools in an answer. */
+export function bytesOfTools(agent: PersonaState): number {
+  return shownToolsOf(agent).reduce((sum, tool) => sum + bytesOf(tool), 0)
+}
+
+/** A request that sets the tools gets a fault. Others may ask for no content. */
+function requireRoom(after: PersonaState, bytesMax: number): void {
+  const bytes = bytesOfTools(after)
   if (bytes <= bytesMax) return
-  const msg = `The definitions and descriptions of these tools take ${bytes} bytes${mostOf(largestOf(tools))}; those of one agent may take ${bytesMax}`
+  const msg = `The definitions and descriptions of these tools take ${bytes} bytes; those of one agent may take ${bytesMax}`
   throw new InvalidRequest([{ loc: ['body', 'tool_ids'], msg, type: 'snapshot_too_large' }])
-}
-
-/** Requires that these tools fit into an answer. Throws `SnapshotTooLarge`. */
-export function requireAnswerable(tools: readonly ShownTool[], bytesMax: number): void {
-  const bytes = sumOf(tools)
-  if (bytes > bytesMax) throw new SnapshotTooLarge(bytes, bytesMax, largestOf(tools))
-}
-
-/** The approximate bytes of tools in an answer. */
-function sumOf(tools: readonly ShownTool[]): number {
-  return tools.reduce((sum, tool) => sum + bytesOf(tool), 0)
-}
-
-const TOOLS_NAMED_MAX = 3
-
-function largestOf(tools: readonly ShownTool[]): { id: number; bytes: number }[] {
-  const sized = tools.map(tool => ({ id: tool.id, bytes: bytesOf(tool) }))
-  return sized.sort((a, b) => b.bytes - a.bytes).slice(0, TOOLS_NAMED_MAX)
 }
 
 /** Returns the fields that differ, in the order of the table. Relations are compared as sets with levels. */
