@@ -62,10 +62,10 @@ export function definitionChanges(
     return changes
   }
   const [from, to] = [serverOf(before), serverOf(after)]
+  const [origin, nextOrigin] = [from, to].map(url => parsedUrl(url, 'http://relative.invalid')?.origin ?? url)
   if (from !== to) {
-    const [origin, nextOrigin] = [from, to].map(url => parsedUrl(url, 'http://relative.invalid')?.origin ?? url)
-    const msg = `calls go to ${quote(to)} instead of ${quote(from)}`
-    reportOf('', [...at, 'servers', 0, 'url'])(origin === nextOrigin ? 'changed' : 'origin_changed', msg, { from, to })
+    const kind = origin === nextOrigin ? 'changed' : 'origin_changed'
+    reportOf('', [...at, 'servers', 0, 'url'])(kind, `calls go to ${quote(to)} instead of ${quote(from)}`, { from, to })
   }
   const security = (each: unknown) => [Object(each).security, Object(Object(each).components).securitySchemes]
   if (!isDeepStrictEqual(security(before), security(after)))
@@ -92,30 +92,30 @@ function serverOf(definition: unknown): string {
 
 function compareFunctions(old: ReadFunction, next: ReadFunction, report: Report): void {
   const target = ({ name, method, path }: ReadFunction) => `${name}, ${method.toUpperCase()} ${path}`
-  const [was, is] = [target(old), target(next)]
-  if (was !== is) report('changed', `the operation is ${quote(is)} instead of ${quote(was)}`, { from: was, to: is })
+  const [from, to] = [target(old), target(next)]
+  if (from !== to) report('changed', `the operation is ${quote(to)} instead of ${quote(from)}`, { from, to })
   if (old.description !== next.description) report('changed', 'the description of the operation changed')
   if (!isDeepStrictEqual(old.operation.record.spec.security, next.operation.record.spec.security))
     report('changed', 'the security of the operation changed')
-  const forms = new Map(old.arguments.map(each => [each.argument, each]))
   for (const form of next.arguments) {
     const { argument } = form
-    if (forms.has(argument) && !isDeepStrictEqual(forms.get(argument), form))
+    const before = old.arguments.find(each => each.argument === argument)
+    if (before && !isDeepStrictEqual(before, form))
       report('changed', `the argument ${quote(argument)} is sent in another form`, { argument })
   }
   const $defs: Schemas = Object(old.parameters.$defs)
   const next$defs: Schemas = Object(next.parameters.$defs)
-  const told = new Set<unknown>()
-  for (const [argument, from, to] of sharedMembers(old.parameters, next.parameters, '', report)) {
-    if (asObject(from).$ref === asObject(to).$ref) told.add(asObject(to).$ref)
-    const [whole, nextWhole] = [resolved(from, $defs), resolved(to, next$defs)]
+  const compared = new Set<unknown>()
+  for (const [argument, one, other] of sharedMembers(old.parameters, next.parameters, '', report)) {
+    if (asObject(one).$ref === asObject(other).$ref) compared.add(asObject(other).$ref)
+    const [whole, nextWhole] = [resolved(one, $defs), resolved(other, next$defs)]
     const hasMembers = whole.properties !== undefined && nextWhole.properties !== undefined
     compareSchemas(whole, nextWhole, argument, report, hasMembers ? ['properties', 'required'] : [])
     for (const [inner, member, nextMember] of hasMembers ? sharedMembers(whole, nextWhole, `${argument}.`, report) : [])
       compareSchemas(asObject(member), asObject(nextMember), inner, report)
   }
   for (const [name, schema] of Object.entries(next$defs))
-    if (!told.has(`${DEFINITIONS}${name}`) && Object.hasOwn($defs, name) && !isDeepStrictEqual($defs[name], schema))
+    if (!compared.has(`${DEFINITIONS}${name}`) && Object.hasOwn($defs, name) && !isDeepStrictEqual($defs[name], schema))
       report('changed', `the schema ${quote(name)} inside the arguments changed`)
 }
 
@@ -154,26 +154,25 @@ function compareSchemas(old: Schema, next: Schema, argument: string, report: Rep
   const parts = [...shown('no longer lists', removed), ...shown('now lists', added)]
   if (parts.length > 0)
     report('argument_values_changed', `${subject} ${parts.join(' and ')}`, { argument, removed, added })
-  const keywords = [...new Set([...Object.keys(old), ...Object.keys(next)])]
-  const differing = keywords.filter(
-    key => !['type', 'enum', 'const', ...told].includes(key) && !isDeepStrictEqual(old[key], next[key]),
-  )
+  const compared = ['type', 'enum', 'const', ...told]
+  const keywords = [...new Set([...Object.keys(old), ...Object.keys(next)])].filter(key => !compared.includes(key))
+  const differing = keywords.filter(key => !isDeepStrictEqual(old[key], next[key]))
   if (differing.length > 0) report('changed', `the ${differing.join(', ')} of ${subject} changed`, { argument })
 }
 
 /** Returns the type of a schema in words. */
-function typeOf({ type, ...others }: Schema): string {
-  if (type !== undefined) return [type].flat().sort().join(' or ')
-  return ['$ref', 'anyOf', 'oneOf', 'allOf'].some(key => key in others) ? 'that of other schemas' : 'any'
+function typeOf({ type }: Schema): string {
+  return type === undefined ? 'any' : [type].flat().sort().join(' or ')
 }
 
 /** Returns the values that only the first of two schemas lists. */
 function missing(one: Schema, other: Schema): unknown[] {
-  const [values, known] = [one, other].map(({ const: only, enum: listed }) =>
-    only === undefined ? (Array.isArray(listed) ? listed : []) : [only],
-  )
-  const texts = new Set(known?.map(comparable))
-  return values?.filter(each => !texts.has(comparable(each))).slice(0, MOST_LISTED) ?? []
+  const valuesOf = ({ const: only, enum: listed }: Schema): unknown[] =>
+    only === undefined ? (Array.isArray(listed) ? listed : []) : [only]
+  const known = new Set(valuesOf(other).map(comparable))
+  return valuesOf(one)
+    .filter(each => !known.has(comparable(each)))
+    .slice(0, MOST_LISTED)
 }
 
 function shown(verb: string, values: readonly unknown[]): string[] {

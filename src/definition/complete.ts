@@ -5,16 +5,13 @@ import { isObject, parsedUrl, References, type Schema } from './check/references
 import { DEFINITION_LIMITS } from './check/rules.js'
 import { convertSwagger } from './swagger.js'
 
-/** One change that a completion makes. */
 export interface Edit {
   op: 'add' | 'replace'
   /** The place in the completed definition; the definition itself for a conversion, which has no `before` and `after`. */
   loc: Loc
   before?: unknown
   after?: unknown
-  /** The kind of edit, for programs. */
   type: string
-  /** The reason, for people. */
   msg: string
 }
 
@@ -25,7 +22,6 @@ export interface Completion {
   check: DefinitionCheck
 }
 
-/** An edit before its place is known: it sets a member of `holder`. */
 interface Made extends Omit<Edit, 'loc'> {
   readonly holder: object
   readonly key: string | number
@@ -46,7 +42,6 @@ const ADDED_CHARACTERS = 256 * 1024
 const ADDED_FOR_EACH = 16
 const MOST_ADDED = 32 * 1024 * 1024
 const NAME_CHARACTERS = 60
-const SENTENCE_CHARACTERS = 120
 
 /**
  * Adds what a definition lacks, and lists each edit: converts Swagger 2.0 to OpenAPI 3.0; adds `server` if no server is named, or resolves
@@ -154,7 +149,6 @@ class Completing {
     if (!owners.has(operation.operationId)) owners.set(operation.operationId, operation)
   }
 
-  /** Returns an id that no operation has: with a number at its end if it is taken. */
   private free(id: string): string {
     let chosen = id
     for (let number = 2; this.ids.has(chosen); number++) chosen = `${id}_${number}`
@@ -162,12 +156,10 @@ class Completing {
     return chosen
   }
 
-  private completeSummary({ path, items, method, operation }: Use): void {
+  private completeSummary({ path, method, operation }: Use): void {
     if (!isBlank(operation.summary) || !isBlank(operation.description)) return
-    const texts = items.flatMap(item => [item.summary, item.description])
-    const text = texts.find(each => typeof each === 'string' && !isBlank(each))
-    const made = typeof text === 'string' ? firstSentence(text) : `${method.toUpperCase()} ${path}`
-    this.set(operation, 'summary', made, 'summary_added', 'the operation had neither summary nor description')
+    const msg = 'the operation had neither summary nor description'
+    this.set(operation, 'summary', `${method.toUpperCase()} ${path}`, 'summary_added', msg)
   }
 
   /** Declares the placeholders of the path that neither the operation nor its path item declares. */
@@ -205,10 +197,4 @@ function madeId(method: string, path: string): string {
   const bare = path.slice(0, 1024).normalize('NFKD').replace(/\p{M}/gu, '')
   const words = bare.replace(/[^A-Za-z0-9]+/g, '_').replace(/^_|_$/g, '')
   return `${words.slice(0, NAME_CHARACTERS - method.length) || 'root'}_${method.toLowerCase()}`
-}
-
-function firstSentence(text: string): string {
-  const start = text.trim().slice(0, 500)
-  const end = start.search(/[.!?](\s|$)|\n/)
-  return end === -1 ? start.slice(0, SENTENCE_CHARACTERS) : start.slice(0, end + 1).trim()
 }

@@ -5,12 +5,7 @@ const JSON_TYPE = 'application/json'
 const FORM = 'application/x-www-form-urlencoded'
 const MULTIPART = 'multipart/form-data'
 const ANY_TYPE = '*/*'
-/** Sections of which the members are components in OpenAPI 3. */
-const SECTIONS = new Map([
-  ['definitions', 'schemas'],
-  ['parameters', 'parameters'],
-  ['responses', 'responses'],
-])
+const SECTIONS = new Map(Object.entries({ definitions: 'schemas', parameters: 'parameters', responses: 'responses' }))
 /** Members of parameters, form fields and headers that belong to the schema in OpenAPI 3. */
 const SCHEMA_MEMBERS = new Set(
   `type format items default enum maximum exclusiveMaximum minimum exclusiveMinimum maxLength minLength pattern maxItems
@@ -24,10 +19,7 @@ const STYLES = new Map<unknown, Schema>([
   ['ssv', { style: 'spaceDelimited', explode: false }],
   ['pipes', { style: 'pipeDelimited', explode: false }],
 ])
-const FLOWS = new Map<unknown, string>([
-  ['application', 'clientCredentials'],
-  ['accessCode', 'authorizationCode'],
-])
+const FLOWS = new Map(Object.entries({ application: 'clientCredentials', accessCode: 'authorizationCode' }))
 /**
  * Converts a Swagger 2.0 document to OpenAPI 3.0. What has no counterpart stays where it is, so that the check names it. `scheme` is used
  * for a host without schemes. Returns undefined if more than `mostCopied` characters would be copied: OpenAPI 3 has no bodies that
@@ -110,14 +102,12 @@ class Conversion {
     return (Array.isArray(parameters) ? parameters : []).map(each => this.references.end(each)).filter(isBody)
   }
 
-  /** Returns the parameters of a list that are not bodies. */
   private parametersOf(list: unknown): unknown {
     if (!Array.isArray(list)) return list
     const kept = list.filter(each => !isBody(this.references.end(each)))
     return kept.length === 0 ? undefined : kept.map(each => this.parameter(each))
   }
 
-  /** Returns a parameter or a header. */
   private parameter(given: unknown): unknown {
     if (!isObject(given)) return given
     const { $ref } = given
@@ -127,10 +117,10 @@ class Conversion {
     if (entry !== given) this.copied += JSON.stringify(entry).length
     const { collectionFormat, ...members } = entry
     if (members.schema !== undefined) return { ...entry, schema: this.schema(members.schema) }
-    return { ...without(members, SCHEMA_MEMBERS), schema: this.schemaIn(members), ...styleOf(entry) }
+    const others = Object.entries(members).filter(([key]) => !SCHEMA_MEMBERS.has(key))
+    return { ...Object.fromEntries(others), schema: this.schemaIn(members), ...styleOf(entry) }
   }
 
-  /** Returns the schema of a parameter, a header or a form field. */
   private schemaIn(members: Schema): unknown {
     const own = Object.entries(members).filter(([key]) => SCHEMA_MEMBERS.has(key))
     return this.schema(Object.fromEntries(own))
@@ -228,10 +218,6 @@ function textOf(value: unknown): string {
   return typeof value === 'string' ? value : ''
 }
 
-function without(value: Schema, keys: ReadonlySet<string>): Schema {
-  return Object.fromEntries(Object.entries(value).filter(([key]) => !keys.has(key)))
-}
-
 function isBody(entry: unknown): entry is Schema {
   return isObject(entry) && (entry.in === 'body' || entry.in === 'formData')
 }
@@ -264,5 +250,9 @@ function securityScheme(scheme: unknown): unknown {
   const { type, flow, authorizationUrl, tokenUrl, scopes, ...others } = scheme
   if (type === 'basic') return { ...others, type: 'http', scheme: 'basic' }
   if (type !== 'oauth2') return scheme
-  return { ...others, type, flows: { [FLOWS.get(flow) ?? textOf(flow)]: { authorizationUrl, tokenUrl, scopes } } }
+  return {
+    ...others,
+    type,
+    flows: { [FLOWS.get(textOf(flow)) ?? textOf(flow)]: { authorizationUrl, tokenUrl, scopes } },
+  }
 }

@@ -386,6 +386,8 @@ const WARNED: [name: string, definition: unknown, ...warnings: string[]][] = [
       ['allOf', {}],
       ['additionalProperties', 'false'],
       ['items', 'string'],
+      ['items', [{}]],
+      ['required', true],
     ] as [string, unknown][]
   ).map<[string, unknown, string]>(([key, value]) => [
     `${key} ${value}`,
@@ -399,7 +401,6 @@ const WARNED: [name: string, definition: unknown, ...warnings: string[]][] = [
       required: [],
       nullable: null,
       exclusiveMinimum: true,
-      properties: { a: { required: true } },
     }),
   ],
   ['an extension', withBody({ 'x-a': 1, properties: { anything: {} } })],

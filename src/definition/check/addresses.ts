@@ -36,7 +36,6 @@ for (const [address, bits] of [
 ] as const)
   METADATA.addSubnet(address, bits, 'ipv6')
 
-/** An address of a server with the defaults of its variables. */
 export interface Address {
   readonly text: string
   /** A variable without a default. The text has a word in its place. */
@@ -45,18 +44,17 @@ export interface Address {
 
 /** Checks the list of servers. Calls go to the first, whose address is returned if it can be used; the others are not judged. */
 export function checkServers(servers: unknown, document: object, findings: Findings): Address | undefined {
-  const { faults } = findings.counts
   const [server] = Array.isArray(servers) ? servers : []
-  if (servers === undefined || (Array.isArray(servers) && servers.length === 0))
-    findings.fault('servers_missing', document, ['servers'])
+  const isMissing = servers === undefined || (Array.isArray(servers) && servers.length === 0)
+  if (Array.isArray(servers) && servers.length > 1) findings.warn('server_ignored.several', servers, [1])
+  if (isMissing) findings.fault('servers_missing', document, ['servers'])
   else if (!Array.isArray(servers)) findings.fault('list_type', document, ['servers'])
   else if (!isObject(server) || server.$ref !== undefined) findings.fault('dict_type', servers, [0])
-  else checkServer(server, findings)
-  if (Array.isArray(servers) && servers.length > 1) findings.warn('server_ignored.several', servers, [1])
-  return findings.counts.faults === faults ? addressOf(server) : undefined
+  else return checkServer(server, findings)
+  return undefined
 }
 
-function checkServer(server: Schema, findings: Findings): void {
+function checkServer(server: Schema, findings: Findings): Address | undefined {
   const { url } = server
   const address = addressOf(server)
   const wrong = address && wrongWith(address)
@@ -67,10 +65,13 @@ function checkServer(server: Schema, findings: Findings): void {
   else if (address === undefined)
     findings.fault('server_url_invalid.length', server, ['url'], DEFINITION_LIMITS.keyCharacters)
   else if (wrong !== undefined) findings.fault(wrong, server, ['url'], url)
-  else if (address.unfilled !== undefined)
-    findings.warn('address_incomplete.variable', server, ['url'], address.unfilled)
-  else if (parsed(address.text)?.host === RELATIVE_HOST)
-    findings.warn('address_incomplete.relative', server, ['url'], url)
+  else {
+    if (address.unfilled !== undefined) findings.warn('address_incomplete.variable', server, ['url'], address.unfilled)
+    else if (parsed(address.text)?.host === RELATIVE_HOST)
+      findings.warn('address_incomplete.relative', server, ['url'], url)
+    return address
+  }
+  return undefined
 }
 
 /** Returns the address of a server; undefined if it has none, or one that is too long. */
@@ -89,7 +90,6 @@ export function addressOf(server: unknown): Address | undefined {
   return unfilled === undefined ? { text } : { text, unfilled }
 }
 
-/** Returns why calls cannot go to an address. */
 function wrongWith({ text, unfilled }: Address): FaultRule | undefined {
   if (UNCLEAR.test(text)) return 'server_url_invalid.characters'
   if (!/^https?:/i.test(text) && /^[^/?#]*:/.test(text)) return 'server_url_invalid.scheme'

@@ -20,16 +20,13 @@ export type DefinitionCheck =
   | { ok: true; methods: MethodRecord[]; warnings: Finding[] }
   | { ok: false; faults: Fault[]; warnings: Finding[] }
 
-/** The result of a check, with the parsed operations that functions and comparisons need. */
 export interface Inspection {
   check: DefinitionCheck
   /** Every readable operation, even if the check found faults elsewhere. */
   operations: OperationInput[]
-  /** Undefined if nothing of the definition could be read. */
   readings?: Readings
 }
 
-/** What is needed to read the schemas of one definition. */
 export interface Readings {
   references: References
   subtypes: Subtypes
@@ -37,7 +34,6 @@ export interface Readings {
   document: Schema
 }
 
-/** The default JSON path of a definition in a request body. */
 export const DEFAULT_AT: Loc = ['body', 'definition']
 
 /**
@@ -48,7 +44,6 @@ export function checkDefinition(definition: unknown, options: CheckOptions = {})
   return inspection(definition, options).check
 }
 
-/** Does the check and returns its details too; `checkDefinition` returns only `check`. */
 export function inspection(definition: unknown, options: CheckOptions): Inspection {
   const { at = DEFAULT_AT } = options
   const findings = new Findings()
@@ -66,7 +61,6 @@ export function inspection(definition: unknown, options: CheckOptions): Inspecti
   return { check, operations, ...read }
 }
 
-/** Applies the rules. Returns undefined if the version is not supported. */
 function checkParts(definition: Schema, findings: Findings, { headerNames = [], strict = false }: CheckOptions) {
   const { openapi, swagger, info, servers, paths } = definition
   const isSupported = typeof openapi === 'string' && /^3\.\d/.test(openapi)

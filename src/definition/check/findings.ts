@@ -74,10 +74,8 @@ export class Findings {
 }
 
 const SENTENCES = { ...FAULTS, ...WARNINGS }
-/** The slots of sentences that take words of our own. */
 const UNQUOTED = new Set(['part', 'form', 'method'])
 
-/** Returns one finding with its sentence. Texts among the values are quoted. */
 export function faultOf(rule: FaultRule | WarningRule, loc: Loc, values: readonly unknown[] = []): Fault {
   const sentence: string = SENTENCES[rule]
   const names: string[] = []

@@ -7,7 +7,6 @@ import type { SchemaWalk } from './schemas.js'
 /** Why no argument can carry a body or a parameter: a rule, with the values of its sentence. */
 type Lost = readonly [rule: WarningRule, ...values: unknown[]]
 
-/** A parameter of an operation, with references resolved. */
 export interface ParameterInput {
   readonly name: string
   readonly in: string
@@ -21,13 +20,11 @@ export interface ParameterInput {
   readonly description?: string
 }
 
-/** The body of an operation, with references resolved. */
 export interface BodyInput {
   readonly value: Schema
   /** The chosen media type object; empty if the document gives none. */
   readonly media: Schema
   readonly mediaType: string
-  /** How the fields of a form are sent. */
   readonly encoding?: Record<string, FieldEncoding>
   readonly description?: string
 }
@@ -41,12 +38,6 @@ export interface FieldEncoding {
   content_type?: string
 }
 
-/** A body that no argument can carry. */
-interface Unsendable {
-  readonly lost: Lost
-}
-
-/** The parameters of one list, by key. */
 export interface ParameterList {
   readonly byKey: Map<string, ParameterInput>
   /** True if an entry could not be read, so that parameters may be missing here. */
@@ -68,9 +59,8 @@ const MOST_PARTS = 100
 export class InputRules {
   private readonly lists = new Map<object, ParameterList>()
   private readonly parameters = new Map<object, ParameterInput | undefined>()
-  private readonly bodies = new Map<object, BodyInput | Unsendable | undefined>()
+  private readonly bodies = new Map<object, BodyInput | { lost: Lost } | undefined>()
 
-  /** `headerNames` are in lower case. */
   constructor(
     private readonly references: References,
     private readonly schemas: SchemaWalk,
@@ -79,7 +69,6 @@ export class InputRules {
     private readonly headerNames: ReadonlySet<string>,
   ) {}
 
-  /** Reads the parameter list of an operation or a path item. */
   readList(holder: Schema): ParameterList {
     const { parameters: entries } = holder
     if (entries === undefined) return NO_PARAMETERS
@@ -145,8 +134,7 @@ export class InputRules {
     return location === 'header' && (RESERVED_HEADERS.has(key) || this.headerNames.has(key.slice('header '.length)))
   }
 
-  /** Returns the body of an operation, or why none can be sent; undefined if it has none or a fault. */
-  readBody(operation: Schema, method: string): BodyInput | Unsendable | undefined {
+  readBody(operation: Schema, method: string): BodyInput | { lost: Lost } | undefined {
     const { requestBody } = operation
     if (requestBody === undefined) return undefined
     if (!isObject(requestBody)) {
@@ -184,7 +172,7 @@ export class InputRules {
   }
 
   /** Chooses `application/json`, else the first JSON media type, else a form. Only the chosen one is checked. */
-  private readContent(body: Schema): BodyInput | Unsendable | undefined {
+  private readContent(body: Schema): BodyInput | { lost: Lost } | undefined {
     checkKeys('request body', body, this.findings)
     const { content = {} } = body
     if (!isObject(content)) {
@@ -221,7 +209,7 @@ export class InputRules {
   }
 
   /** Returns how the fields of a form are sent, by their names; or why an operation with this body is left out. */
-  private formEncoding(media: Schema): { encoding: Record<string, FieldEncoding> } | Unsendable {
+  private formEncoding(media: Schema): { encoding: Record<string, FieldEncoding> } | { lost: Lost } {
     const encoding: Record<string, FieldEncoding> = {}
     for (const { type = 'object', properties } of this.partsOf(media.schema)) {
       if (![type].flat().includes('object')) return { lost: ['operation_passed_over.form'] }
@@ -272,7 +260,6 @@ function isStyle(style: unknown): boolean {
   return typeof style !== 'string' || STYLES.has(style)
 }
 
-/** Returns the schemas of the values inside a list or an object. */
 function valuesIn({ items, properties, additionalProperties }: Schema): unknown[] {
   return [items, additionalProperties, ...(isObject(properties) ? Object.values(properties) : [])]
 }

@@ -1,32 +1,36 @@
 import type { Findings } from './findings.js'
+import { isObject, type Schema } from './references.js'
 
-/** The parts of a definition where a function's input is read, with the form of each key that OpenAPI 3.0 to 3.2 or JSON Schema 2020-12 defines. */
-export type Part = 'operation' | 'parameter' | 'request body' | 'media type' | 'schema'
+export const TYPES = new Set<unknown>(['string', 'number', 'integer', 'boolean', 'array', 'object', 'null'])
+const isFlag = (value: unknown) => typeof value === 'boolean'
+const isText = (value: unknown) => typeof value === 'string'
 
 /** The forms of values. A value of another form is ignored; `null` counts as absent. */
 const FORMS = {
   any: ['', () => true],
-  text: ['a text', (value: unknown) => typeof value === 'string'],
-  flag: ['true or false', (value: unknown) => typeof value === 'boolean'],
-  number: ['a number', isNumber],
-  bound: ['a number or a flag', (value: unknown) => isNumber(value) || typeof value === 'boolean'],
-  divisor: ['a number above 0', (value: unknown) => isNumber(value) && value > 0],
-  count: ['an integer from 0 on', (value: unknown) => Number.isSafeInteger(value) && (value as number) >= 0],
+  text: ['a text', isText],
+  flag: ['true or false', isFlag],
+  number: ['a number', Number.isFinite],
+  bound: ['a number or a flag', (value: unknown) => Number.isFinite(value) || isFlag(value)],
+  divisor: ['a number above 0', (value: unknown) => Number.isFinite(value) && Number(value) > 0],
+  count: ['an integer from 0 on', (value: unknown) => Number.isSafeInteger(value) && Number(value) >= 0],
   values: ['a list of values', (value: unknown) => Array.isArray(value) && value.length > 0],
-  names: ['a list of texts', (value: unknown) => typeof value === 'boolean' || areTexts(value)],
-  type: ['one of string, number, integer, boolean, array, object and null', isType],
-  map: ['an object', isMap],
-  schema: ['a schema', (value: unknown) => typeof value === 'boolean' || isMap(value)],
-  items: ['a schema', (value: unknown) => typeof value === 'boolean' || typeof value === 'object'],
-  schemas: ['an object of schemas', isMap],
+  names: ['a list of texts', (value: unknown) => Array.isArray(value) && value.every(isText)],
+  type: [
+    'one of string, number, integer, boolean, array, object and null',
+    (value: unknown) => [value].flat().every(each => TYPES.has(each)),
+  ],
+  map: ['an object', isObject],
+  schema: ['a schema', (value: unknown) => isFlag(value) || isObject(value)],
+  schemas: ['an object of schemas', isObject],
   list: ['a list of schemas', Array.isArray],
 } as const satisfies Record<string, readonly [words: string, fits: (value: unknown) => boolean]>
 
-export type Form = keyof typeof FORMS
+type Form = keyof typeof FORMS
+/** The parts of a definition where a function's input is read. */
+type Part = 'operation' | 'parameter' | 'request body' | 'media type' | 'schema'
 
-const TYPES = new Set<unknown>(['string', 'number', 'integer', 'boolean', 'array', 'object', 'null'])
-
-/** The known keys of each part. */
+/** The keys of each part that OpenAPI 3.0 to 3.2 or JSON Schema 2020-12 defines, with their forms. */
 export const KEYS: Record<Part, ReadonlyMap<string, Form>> = {
   operation: keysOf({
     any: 'tags summary description externalDocs operationId parameters requestBody responses callbacks security servers',
@@ -53,9 +57,8 @@ export const KEYS: Record<Part, ReadonlyMap<string, Form>> = {
     names: 'required',
     type: 'type',
     map: 'dependentRequired',
-    schema: `additionalProperties additionalItems unevaluatedProperties unevaluatedItems contains propertyNames contentSchema
-      not if then else`,
-    items: 'items',
+    schema: `additionalProperties unevaluatedProperties unevaluatedItems contains propertyNames contentSchema
+      items not if then else`,
     schemas: 'properties patternProperties dependentSchemas',
     list: 'allOf anyOf oneOf prefixItems',
   }),
@@ -72,7 +75,7 @@ export function fits(form: Form, value: unknown): boolean {
 }
 
 /** Warns of the keys of one object that OpenAPI does not define, and of values in a form that nothing reads. */
-export function checkKeys(part: Part, value: Record<string, unknown>, findings: Findings): void {
+export function checkKeys(part: Part, value: Schema, findings: Findings): void {
   const known = KEYS[part]
   for (const key in value) {
     const form = known.get(key)
@@ -82,20 +85,4 @@ export function checkKeys(part: Part, value: Record<string, unknown>, findings: 
     } else if (form !== 'any' && held !== null && held !== undefined && !fits(form, held))
       findings.warn('value_ignored', value, [key], key, FORMS[form][0])
   }
-}
-
-function isNumber(value: unknown): value is number {
-  return Number.isFinite(value)
-}
-
-function isMap(value: unknown): boolean {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
-}
-
-function areTexts(value: unknown): boolean {
-  return Array.isArray(value) && value.every(each => typeof each === 'string')
-}
-
-function isType(value: unknown): boolean {
-  return Array.isArray(value) ? value.every(each => TYPES.has(each)) : TYPES.has(value)
 }

@@ -5,20 +5,15 @@ import { checkKeys } from './keys.js'
 import { isObject, type References, type Schema } from './references.js'
 import { DEFINITION_LIMITS } from './rules.js'
 
-/** One operation in the answer of a check. */
 export interface MethodRecord {
-  /** The operationId as written. */
   name: string
-  /** The summary, or else the description. */
   summary: string
   path: string
   /** As written, so it may be in capitals. */
   method: string
-  /** The operation object itself, verbatim. */
   spec: Schema
 }
 
-/** The input of the function made from an operation. */
 export interface OperationInput {
   readonly record: MethodRecord
   readonly body: BodyInput | undefined
@@ -31,7 +26,6 @@ export interface OperationInput {
 /** The names that may declare each placeholder of a path. */
 type PathTemplate = ReadonlyMap<string, readonly string[]>
 
-/** One path and what all its operations share. */
 interface PathUse {
   readonly path: string
   /** The path item, which may be a reference. */
@@ -61,7 +55,6 @@ export class OperationRules {
     private readonly isStrict: boolean,
   ) {}
 
-  /** Checks `paths`. */
   check(paths: Schema, document: Schema): void {
     const { faults } = this.findings.counts
     for (const path of Object.keys(paths)) {
@@ -196,7 +189,6 @@ export class OperationRules {
   }
 }
 
-/** Returns the parameters that a model fills in. */
 export function parametersOf({ own, shared, template }: OperationInput): ParameterInput[] {
   return merged(own, shared).filter(each => each.isArgument && isSent(each, template ?? new Map()))
 }
@@ -220,7 +212,6 @@ export function methodsOf(layers: readonly Schema[]): Map<string, Schema> {
   return new Map(methods.flat())
 }
 
-/** `get post put patch delete` in any case. */
 function isToolMethod(key: string): boolean {
   return TOOL_METHODS.has(key) || TOOL_METHODS.has(key.toLowerCase())
 }

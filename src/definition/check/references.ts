@@ -1,7 +1,6 @@
 import type { Findings } from './findings.js'
 import { DEFINITION_LIMITS } from './rules.js'
 
-/** An object of a document. */
 export type Schema = Record<string, unknown>
 
 /** The sections of `components`, by what a reference to one of their members must be used as. */
@@ -21,7 +20,6 @@ export class References {
 
   constructor(private readonly document: unknown) {}
 
-  /** Returns the value at a pointer; undefined if there is none. */
   find(ref: unknown): unknown {
     if (typeof ref !== 'string' || !ref.startsWith('#') || ref.length > DEFINITION_LIMITS.keyCharacters)
       return undefined
@@ -42,12 +40,16 @@ export class References {
 
   /** Returns the object at the end of a chain of references; undefined if there is none. */
   end(value: unknown): Schema | undefined {
+    const end = this.last(value)
+    return isObject(end) && end.$ref === undefined ? end : undefined
+  }
+
+  /** Follows references as long as the limit allows. */
+  private last(value: unknown): unknown {
     let at = value
-    for (let hops = 0; isObject(at) && at.$ref !== undefined; hops++) {
-      if (hops > DEFINITION_LIMITS.referenceHops) return undefined
+    for (let hops = 0; isObject(at) && at.$ref !== undefined && hops < DEFINITION_LIMITS.referenceHops; hops++)
       at = this.find(at.$ref)
-    }
-    return isObject(at) ? at : undefined
+    return at
   }
 
   /** Returns the target of a reference; undefined and a fault if it is broken, or leads in a circle. */
@@ -61,19 +63,10 @@ export class References {
     else if (value === undefined) findings.fault('ref_unresolved', holder, ['$ref'], ref)
     else if (!isTarget || (COMPONENT.exec(ref)?.[1] ?? SECTIONS[part]) !== SECTIONS[part])
       findings.fault('ref_target_type', holder, ['$ref'], ref, part)
-    else if (isObject(value) && value.$ref !== undefined && this.isEndless(value))
+    else if (Object(this.last(holder)).$ref !== undefined)
       findings.fault('ref_cycle', holder, ['$ref'], ref, DEFINITION_LIMITS.referenceHops)
     else return value
     return undefined
-  }
-
-  private isEndless(value: Schema): boolean {
-    let at: unknown = value
-    for (let hops = 1; isObject(at) && at.$ref !== undefined; hops++) {
-      if (hops >= DEFINITION_LIMITS.referenceHops) return true
-      at = this.find(at.$ref)
-    }
-    return false
   }
 
   /** Returns every object on the chain of references from `start`, which is the first; undefined and a fault if the chain is broken. */

@@ -20,7 +20,6 @@ export class SchemaWalk {
     private readonly is30: boolean,
   ) {}
 
-  /** Visits the schema under `key` of a parameter or media type. */
   check(holder: Schema, key: string): void {
     this.visitMember(holder[key], holder, [key])
     for (let next = this.pending.pop(); next !== undefined; next = this.pending.pop())
@@ -55,8 +54,8 @@ export class SchemaWalk {
       if (typeof value !== 'object' || value === null) continue
       const form = KEYS.schema.get(key)
       const isList = Array.isArray(value)
-      if (!isList && (form === 'schema' || form === 'items')) this.visit(value as Schema)
-      else if (isList ? form === 'list' || form === 'items' : form === 'schemas') {
+      if (!isList && form === 'schema') this.visit(value as Schema)
+      else if (form === (isList ? 'list' : 'schemas')) {
         const isInside = key === 'allOf' && (isPart || this.subtypes.isChild(schema))
         for (const [name, each] of Object.entries(value))
           if (key !== 'properties' || !isSetByServer(each, this.references))

@@ -143,7 +143,6 @@ function isOpen({ type = 'object', oneOf, anyOf }: Schema): boolean {
   return [type].flat().includes('object') && oneOf === undefined && anyOf === undefined
 }
 
-/** Returns the property of a discriminator. */
 export function propertyOf({ discriminator }: Schema): string | undefined {
   const { propertyName: name }: Schema = isObject(discriminator) ? discriminator : {}
   return typeof name === 'string' ? name : undefined

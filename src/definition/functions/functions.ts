@@ -2,7 +2,7 @@ import { type CheckOptions, DEFAULT_AT, type Inspection, inspection, type Readin
 import { type Fault, faultOf, type Loc, pathsOf } from '../check/findings.js'
 import type { BodyInput, FieldEncoding, ParameterInput } from '../check/inputs.js'
 import { type OperationInput, parametersOf } from '../check/operations.js'
-import { isObject } from '../check/references.js'
+import { isObject, type Schema } from '../check/references.js'
 import {
   asObject,
   type ConvertedSchema,
@@ -18,7 +18,6 @@ import { argumentNames, functionNames } from './names.js'
 export interface FunctionView {
   /** Valid for the model providers: `^[A-Za-z0-9_-]{1,64}$`, unique among the functions of the definition. */
   name: string
-  /** As written in the definition. */
   operationId: string
   description: string
   /** A JSON Schema of draft 2020-12, complete in itself: an object with one property for each argument, and `$defs`. */
@@ -31,13 +30,11 @@ export interface FunctionView {
   wire_names?: Record<string, string>
 }
 
-/** How one argument of a function is sent. */
 export interface ArgumentView {
   argument: string
   in: string
   /** The name of the parameter on the wire; absent for the body. */
   name?: string
-  /** The media type of the body, or of a parameter with `content`. */
   media_type?: string
   /** As in OpenAPI; absent for OpenAPI's default. */
   style?: string
@@ -74,7 +71,6 @@ export function toFunctions(definition: unknown, options: CheckOptions = {}): Fu
 
 export interface ReadFunction extends FunctionView {
   readonly operation: OperationInput
-  /** The place of the operation. */
   readonly loc: Loc
 }
 
@@ -97,6 +93,7 @@ function functionsOf({ operations, readings }: Inspection): MadeFunction[] | und
   let characters = 0
   for (const [i, operation] of operations.entries()) {
     const { name: operationId, summary, spec, method, path } = operation.record
+    const more = typeof spec.description === 'string' && spec.description !== summary ? spec.description : ''
     const inputs = schemas.argumentsOf(operation)
     const { parameters, wireNames } = schemas.parametersOf(inputs)
     characters += comparable(parameters).length
@@ -104,7 +101,7 @@ function functionsOf({ operations, readings }: Inspection): MadeFunction[] | und
     functions.push({
       name: names[i] as string, // there is one name for each operation
       operationId,
-      description: describe(summary, spec.description),
+      description: more === '' ? summary : `${summary}\n\n${more}`,
       parameters,
       method,
       path,
@@ -136,46 +133,31 @@ function argumentView({ argument, in: location, name, mediaType, encoding = {}, 
   }
 }
 
-/** A parameter or body that the model fills in. */
 interface Argument extends ConvertedSchema {
-  /** The argument's name for the model. */
   readonly argument: string
   /** The parameter's place and its name on the wire; the body has the place `body`. */
   readonly in: string
   readonly name: string
-  readonly isRequired: boolean
   readonly mediaType: string | undefined
   readonly encoding?: Record<string, FieldEncoding> | undefined
-  readonly value: Record<string, unknown>
+  readonly value: Schema
 }
 
-/** Converts the arguments of one document's operations. Shared schemas are converted once. */
 class ArgumentSchemas {
   private readonly converter: SchemaConverter
-  private readonly made = new Map<object, ConvertedSchema>()
 
   constructor(private readonly readings: Readings) {
     this.converter = new SchemaConverter(readings)
   }
 
-  /** Returns the arguments of one operation, with the body last. */
   argumentsOf(operation: OperationInput): Argument[] {
     const { body } = operation
-    const inputs: Omit<Argument, 'argument'>[] = parametersOf(operation).map(
-      ({ name, in: location, value, ...input }) => ({
-        ...this.parameterSchema({ name, in: location, value, ...input }),
-        name,
-        in: location,
-        value,
-        isRequired: location === 'path' || value.required === true,
-        mediaType: isObject(value.content) ? Object.keys(value.content)[0] : undefined,
-      }),
-    )
-    if (body !== undefined) {
-      const { value, mediaType, encoding } = body
-      const isRequired = value.required === true
-      inputs.push({ ...this.bodySchema(body), name: BODY_ARGUMENT, in: 'body', value, isRequired, mediaType, encoding })
-    }
+    const inputs: Omit<Argument, 'argument'>[] = parametersOf(operation).map(input => ({
+      ...input,
+      ...this.parameterSchema(input),
+      mediaType: isObject(input.value.content) ? Object.keys(input.value.content)[0] : undefined,
+    }))
+    if (body !== undefined) inputs.push({ ...body, ...this.bodySchema(body), name: BODY_ARGUMENT, in: 'body' })
     const labels = new Set<string>()
     for (const { name, in: location } of inputs) {
       let label = labels.has(name) ? `${location}_${name}` : name
@@ -190,7 +172,7 @@ class ArgumentSchemas {
   }
 
   /** Returns the arguments as one schema, and the wire names of nested properties that differ. */
-  parametersOf(inputs: readonly Argument[]): { parameters: Record<string, unknown>; wireNames: Map<string, string> } {
+  parametersOf(inputs: readonly Argument[]): { parameters: Schema; wireNames: Map<string, string> } {
     const uses = new Set<Definition>()
     const wireNames = new Map<string, string>()
     const include = (converted: ConvertedSchema) => {
@@ -204,7 +186,9 @@ class ArgumentSchemas {
       $defs[name] = converted.schema
       include(converted)
     }
-    const required = inputs.filter(each => each.isRequired).map(each => each.argument)
+    const required = inputs.flatMap(({ argument, in: location, value }) =>
+      location === 'path' || value.required === true ? [argument] : [],
+    )
     const parameters = {
       type: 'object',
       properties: Object.fromEntries(inputs.map(each => [each.argument, each.schema])),
@@ -215,52 +199,35 @@ class ArgumentSchemas {
   }
 
   /** The schema of a parameter is in `schema`, or in the only media type of `content`. */
-  private parameterSchema({ value, description }: ParameterInput): ConvertedSchema {
-    let made = this.made.get(value)
-    if (made === undefined) {
-      const media = this.readings.references.end(isObject(value.content) ? Object.values(value.content)[0] : undefined)
-      made = this.described(value.schema ?? media?.schema, [value, media ?? {}])
-      if (typeof value.description === 'string' && value.description !== '')
-        made = withMembers(made, { description: value.description })
-      if (value.deprecated === true) made = withMembers(made, { deprecated: true })
-      this.made.set(value, made)
-    }
-    return description === undefined ? made : withMembers(made, { description })
+  private parameterSchema({ value, description: own }: ParameterInput): ConvertedSchema {
+    const description = own ?? value.description
+    const [content] = Object.values(isObject(value.content) ? value.content : {})
+    const media = this.readings.references.end(content) ?? {}
+    return this.described(value.schema ?? media.schema, [value, media], {
+      ...(typeof description === 'string' && description !== '' && { description }),
+      ...(value.deprecated === true && { deprecated: true }),
+    })
   }
 
   private bodySchema({ value, media, description }: BodyInput): ConvertedSchema {
-    let made = this.made.get(media)
-    if (made === undefined) {
-      const items = media.itemSchema === undefined ? undefined : { type: 'array', items: media.itemSchema }
-      made = this.described(media.schema ?? items, [media])
-      this.made.set(media, made)
-    }
-    if (description !== undefined) return withMembers(made, { description })
-    const isDescribed = asObject(made.schema).description !== undefined || typeof value.description !== 'string'
-    return isDescribed ? made : withMembers(made, { description: value.description })
+    const items = media.itemSchema === undefined ? undefined : { type: 'array', items: media.itemSchema }
+    const made = this.described(media.schema ?? items, [media])
+    const own = description ?? asObject(made.schema).description ?? value.description
+    return { ...made, schema: { ...asObject(made.schema), ...(typeof own === 'string' && { description: own }) } }
   }
 
-  /** Converts a schema, with the examples of the first holder that has any. */
-  private described(schema: unknown, holders: readonly Record<string, unknown>[]): ConvertedSchema {
+  /** Converts a schema, with the examples of the first holder that has any and these members. */
+  private described(schema: unknown, holders: readonly Schema[], members: Schema = {}): ConvertedSchema {
     const examples = holders.map(each => this.examplesOf(each)).find(each => each.length > 0)
-    return withMembers(this.converter.convert(schema, examples), {})
+    const made = this.converter.convert(schema, examples)
+    return { ...made, schema: { ...asObject(made.schema), ...members } }
   }
 
-  private examplesOf({ example, examples }: Record<string, unknown>): unknown[] {
+  private examplesOf({ example, examples }: Schema): unknown[] {
     if (example !== undefined) return [example]
     return (isObject(examples) ? Object.values(examples) : []).flatMap(each => {
       const { dataValue, value = dataValue } = this.readings.references.end(each) ?? {}
       return value === undefined ? [] : [value]
     })
   }
-}
-
-function withMembers(made: ConvertedSchema, members: Record<string, unknown>): ConvertedSchema {
-  return { ...made, schema: { ...asObject(made.schema), ...members } }
-}
-
-function describe(summary: string, description: unknown): string {
-  return typeof description === 'string' && description !== '' && description !== summary
-    ? `${summary}\n\n${description}`
-    : summary
 }

@@ -1,5 +1,5 @@
 import type { Readings } from '../check/check.js'
-import { fits, KEYS } from '../check/keys.js'
+import { fits, KEYS, TYPES } from '../check/keys.js'
 import { isObject, type Schema } from '../check/references.js'
 import { isSetByServer } from '../check/schemas.js'
 import type { Selector } from '../check/subtypes.js'
@@ -23,7 +23,6 @@ export interface Definition {
   converted?: ConvertedSchema
 }
 
-const TYPES = new Set<unknown>(['string', 'number', 'integer', 'boolean', 'object', 'array', 'null'])
 const COMPOSITES = ['$ref', 'allOf', 'anyOf', 'oneOf', 'not', 'const']
 const LONGEST_PATTERN_CHARACTERS = 2000
 /** Keywords that describe a value without limiting it. In OpenAPI 3.0 only these are kept next to a `$ref`. */
@@ -113,9 +112,11 @@ export class SchemaConverter {
         if (isPattern(value)) result.pattern = value
         break
       case 'properties':
+      case 'dependentSchemas':
         if (isObject(value)) {
-          const kept = Object.entries(value).filter(([, each]) => !isSetByServer(each, this.readings.references))
-          result.properties = this.mapValues(Object.fromEntries(kept), inside)
+          const isKept = (each: unknown) => key !== 'properties' || !isSetByServer(each, this.readings.references)
+          const kept = Object.entries(value).filter(([, each]) => isKept(each))
+          result[key] = this.mapValues(Object.fromEntries(kept), inside)
         }
         break
       case 'patternProperties':
@@ -123,9 +124,6 @@ export class SchemaConverter {
           const kept = Object.entries(value).filter(([pattern]) => isPattern(pattern))
           result[key] = Object.fromEntries(kept.map(([pattern, each]) => [pattern, inside(each)]))
         }
-        break
-      case 'dependentSchemas':
-        if (isObject(value)) result[key] = this.mapValues(value, inside)
         break
       case 'dependentRequired':
         if (isObject(value)) result[key] = this.mapValues(value, names => this.namesOf(names))
@@ -147,10 +145,6 @@ export class SchemaConverter {
       case 'prefixItems':
         if (list) result[key] = list.map(inside)
         break
-      case 'items':
-        if (list) result.prefixItems = list.map(inside)
-        else if (!Array.isArray(value) && value !== null) result.items = inside(value)
-        break
       default: {
         const form = KEYS.schema.get(key)
         if (form === undefined || form === 'any' || value === null || !fits(form, value)) break
@@ -161,18 +155,14 @@ export class SchemaConverter {
     }
   }
 
-  /** Converts what several keywords say together: required properties, tuples, bounds, and patterns that JSON Schema does not take. */
+  /** Converts what several keywords say together: required properties, bounds, and patterns that JSON Schema does not take. */
   private finish(schema: Schema, result: Schema): void {
-    const properties = isObject(schema.properties) ? Object.entries(schema.properties) : []
-    const flagged = properties.flatMap(([name, each]) => (isObject(each) && each.required === true ? [name] : []))
-    const hidden = properties.flatMap(([name, each]) => (isSetByServer(each, this.readings.references) ? [name] : []))
-    const required = [...new Set([...listOf(schema.required), ...flagged])].filter(name => !hidden.includes(name))
-    if (required.length > 0) result.required = this.namesOf(required)
+    const properties = isObject(schema.properties) ? schema.properties : {}
+    const isHidden = (name: string) => isSetByServer(properties[name], this.readings.references)
+    const required = this.namesOf(listOf(schema.required).filter(name => !isHidden(name)))
+    if (required.length > 0) result.required = required
     else delete result.required
-    // `additionalItems` is `items` since 2020-12. A list without `items` may contain anything.
-    const { additionalItems } = result
-    delete result.additionalItems
-    if (Array.isArray(schema.items) && additionalItems !== undefined) result.items = additionalItems
+    // A list without `items` may contain anything.
     if ([result.type].flat().includes('array') && result.items === undefined) result.items = {}
     // In OpenAPI 3.0 `exclusiveMinimum` is a flag next to the bound.
     for (const [bound, exclusive] of [
@@ -209,7 +199,6 @@ export class SchemaConverter {
     return { allOf: [...parts, ...(selector ? [this.selector(selector)] : [])] }
   }
 
-  /** Returns a reference to the definition of a target. */
   private reference(ref: string, target: unknown, isPart: boolean): JsonSchema {
     if (!isObject(target)) return typeof target === 'boolean' ? asObject(target) : {}
     return this.definition(target, isPart, ref.slice(ref.lastIndexOf('/') + 1))
@@ -256,7 +245,6 @@ export class SchemaConverter {
     return [...new Set(listOf(names))].map(name => this.name(name))
   }
 
-  /** Returns a value with safe property names. */
   private data(value: unknown): unknown {
     if (this.safeNames.size === 0 || typeof value !== 'object' || value === null) return value
     if (Array.isArray(value)) return value.map(each => this.data(each))
@@ -275,7 +263,6 @@ export class SchemaConverter {
   }
 }
 
-/** Returns the texts of a list. */
 function listOf(value: unknown): string[] {
   return Array.isArray(value) ? value.filter(each => typeof each === 'string') : []
 }
@@ -311,16 +298,12 @@ export function asObject(schema: JsonSchema): Schema {
   return schema ? {} : { not: {} }
 }
 
-/** True if the pattern compiles, with the Unicode flag that JSON Schema requires or without it. The pattern is not run. */
+/** True if the pattern compiles: with the Unicode flag where it changes the meaning, as more texts compile without. The pattern is not run. */
 function isPattern(value: unknown): value is string {
   if (typeof value !== 'string' || value.length > LONGEST_PATTERN_CHARACTERS) return false
-  // More texts compile without the flag. Only patterns whose meaning it changes must compile with it.
-  const needsFlag = /\\[upP]|[\ud800-\udfff]/.test(value)
-  return (needsFlag ? ['', 'u'] : ['']).some(flags => {
-    try {
-      return Boolean(new RegExp(value, flags))
-    } catch {
-      return false
-    }
-  })
+  try {
+    return Boolean(new RegExp(value, /\\[upP]|[\ud800-\udfff]/.test(value) ? 'u' : ''))
+  } catch {
+    return false
+  }
 }

@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto'
+import type { MethodRecord } from '../check/operations.js'
 import { isObject } from '../check/references.js'
 
 const NAME_CHARACTERS = 64
@@ -6,13 +7,6 @@ const HASH_CHARACTERS = 8
 const FUNCTION_NAME = /^[A-Za-z0-9_-]{1,64}$/
 /** A name that every vendor accepts for an argument: Gemini requires a letter or `_` first, Anthropic at most 64 characters. */
 const ARGUMENT_NAME = /^[A-Za-z_][A-Za-z0-9_-]{0,63}$/
-
-/** The sources of a function's name: operationId, method and path. */
-interface NamedOperation {
-  readonly name: string
-  readonly method: string
-  readonly path: string
-}
 
 /** An original name, and the words to use if nothing of it is readable. */
 interface Wanted {
@@ -26,7 +20,7 @@ interface Wanted {
  * the name was cut, lost letters of another script, or would be a duplicate. If nothing readable is left, method and path precede the
  * hash.
  */
-export function functionNames(operations: readonly NamedOperation[]): string[] {
+export function functionNames(operations: readonly Pick<MethodRecord, 'name' | 'method' | 'path'>[]): string[] {
   const wanted = operations.map(({ name, method, path }) => ({
     id: name,
     instead: tidied(`${method.toLowerCase()} ${path}`.slice(0, NAME_CHARACTERS)),
@@ -88,16 +82,11 @@ function tidied(text: string): string {
   return text.replace(/[^A-Za-z0-9-]+/g, '_').replace(/^_|_$/g, '')
 }
 
-/** Hashes the id once: hundreds of other names may have been chosen to collide with it. */
 function hashedName(name: string, id: string, taken: ReadonlySet<string>): string {
   const start = name.slice(0, NAME_CHARACTERS - 1 - HASH_CHARACTERS)
-  const digest = hashOf(id)
   for (let round = 0; ; round++) {
-    const hashed = `${start}_${(round === 0 ? digest : hashOf(`${digest}#${round}`)).slice(0, HASH_CHARACTERS)}`
+    const hash = createHash('sha256').update(round === 0 ? id : `${id}#${round}`)
+    const hashed = `${start}_${hash.digest('hex').slice(0, HASH_CHARACTERS)}`
     if (!taken.has(hashed)) return hashed
   }
-}
-
-function hashOf(text: string): string {
-  return createHash('sha256').update(text).digest('hex')
 }
