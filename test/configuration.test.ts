@@ -33,7 +33,7 @@ t.test('ops/configuration.md names every setting with its default and what it ta
 
 t.test('a variable whose name is close to a setting is named; one of another program is not', t => {
   const near = { DATABSE_URL: 'DATABASE_URL', database_url: 'DATABASE_URL', DATABASE_URI: 'DATABASE_URL' }
-  const others = { PROT: 'PORT', SECRET_KEY: 'SECRET_KEYS', LOGLEVEL: 'LOG_LEVEL' }
+  const others = { SECRET_KEY: 'SECRET_KEYS', LOGLEVEL: 'LOG_LEVEL' }
   const beginnings = { RATE_LIMIT: 'RATE_LIMIT_PER_MINUTE', statement_timeout: 'STATEMENT_TIMEOUT_MS' }
   for (const [name, meant] of Object.entries({ ...near, ...others, ...beginnings }))
     t.strictSame(misspeltSettings({ [name]: 'hunter2' }), [`${name}: did you mean '${meant}'?`])

@@ -3,18 +3,15 @@ import type { Fault } from '../errors.js'
 import { collectFaults, fault, faultsOfMasked, unknownWithin } from './faults.js'
 import type { ParsedBody } from './json-body.js'
 
-/** Options of a body check from the query and headers: the mask, and whether unknown fields are faults. */
-interface BodyOptions {
-  mask: readonly string[] | undefined
-  strict: boolean
-}
-
 /** `standsAlone`: the body is unreadable, so no other part of the request is reported. */
 type BodyVerdict = { value: unknown } | { faults: Fault[]; standsAlone: boolean }
 
-/** Makes the check of one operation's body by its schema. */
-export function bodyCheck(schema: TObject): (parsed: ParsedBody, options: BodyOptions) => BodyVerdict {
-  return (parsed, { mask, strict }) => {
+/** Makes the check of one operation's body by its schema, for a mask, and with unknown fields as faults if `strict`. */
+export function bodyCheck(schema: TObject) {
+  return (
+    parsed: ParsedBody,
+    { mask, strict }: { mask: readonly string[] | undefined; strict: boolean },
+  ): BodyVerdict => {
     if (parsed.kind !== 'value') return { faults: parsed.faults, standsAlone: parsed.kind === 'refused' }
     const { value, forbidden } = parsed
     const found = mask === undefined ? collectFaults(schema, value, ['body']) : faultsOfMasked(schema, value, mask)

@@ -112,37 +112,27 @@ export function faultsOfMasked(schema: TObject, body: unknown, fields: readonly 
 }
 
 /** Returns the paths of unknown fields, also in records of lists. Free-form values are skipped. */
-export function unknownFields(schema: TSchema, value: unknown): readonly Loc[] {
-  if (typeof value !== 'object' || value === null) return NO_PLACES
-  if (schema[Kind] === 'Nullable') return unknownFields(innerSchema(schema), value)
-  const unknown: Loc[] = []
-  if (schema[Kind] === 'Array' && Array.isArray(value)) {
-    for (let index = 0; index < value.length; index++) {
-      for (const loc of unknownFields(schema.items, value[index])) unknown.push([index, ...loc])
-    }
-  }
-  if (schema[Kind] !== 'Object' || !isJsonObject(value)) return unknown
-  const { properties } = schema as TObject // the kind proves it
-  for (const name in value) {
-    const property = Object.hasOwn(properties, name) ? properties[name] : undefined
-    if (property === undefined) unknown.push([name])
-    else for (const loc of unknownFields(property, value[name])) unknown.push([name, ...loc])
-  }
-  return unknown
+export function unknownFields(schema: TSchema, value: unknown): Loc[] {
+  if (typeof value !== 'object' || value === null) return []
+  const { [Kind]: kind, items, properties } = schema
+  const inside = (key: string | number, part: TSchema, member: unknown) =>
+    unknownFields(part, member).map(loc => [key, ...loc])
+  if (kind === 'Nullable') return unknownFields(innerSchema(schema), value)
+  if (kind === 'Array' && Array.isArray(value)) return value.flatMap((item, i) => inside(i, items, item))
+  if (kind !== 'Object' || Array.isArray(value)) return []
+  return Object.entries(value).flatMap(([name, member]) =>
+    Object.hasOwn(properties, name) ? inside(name, properties[name], member) : [[name]],
+  )
 }
 
-const NO_PLACES: readonly Loc[] = []
-
 /** Returns the paths of unknown fields of a body, without the content of fields outside the mask. */
-export function unknownWithin(schema: TSchema, body: unknown, mask?: readonly string[]): readonly Loc[] {
+export function unknownWithin(schema: TSchema, body: unknown, mask?: readonly string[]): Loc[] {
   const places = unknownFields(schema, body)
   return mask === undefined ? places : places.filter(loc => loc.length === 1 || mask.includes(String(loc[0])))
 }
 
-const FAULTS_MAX = 100
-
 /** Returns at most `limit` faults. If there are more, the last one gives the number left out. */
-export function boundFaults(faults: readonly Fault[], limit = FAULTS_MAX): Fault[] {
+export function boundFaults(faults: readonly Fault[], limit = 100): Fault[] {
   if (faults.length <= limit) return [...faults]
   const shown = faults.slice(0, limit - 1)
   const place = faults[limit - 1]?.loc[0] ?? 'body'

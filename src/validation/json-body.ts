@@ -1,3 +1,4 @@
+import { isUtf8 } from 'node:buffer'
 import type { Fault, Loc } from '../errors.js'
 import { fault } from './faults.js'
 import { type JsonBounds, JsonRefused, scanJson } from './json-scanner.js'
@@ -30,29 +31,27 @@ export function definitionTextOf(body: object): DefinitionText | undefined {
   return texts.get(body)
 }
 
-const utf8 = new TextDecoder('utf-8', { fatal: true })
-
 /** Parses a JSON body: skips a byte order mark, and keeps the last of duplicate keys. Never throws. */
 export function parseJsonBody(bytes: Uint8Array, bounds: JsonBounds): ParsedBody {
-  if (bytes.length === 0) return absent()
-  let text: string
-  try {
-    text = utf8.decode(bytes)
-  } catch {
-    const offset = Math.max(0, new TextDecoder().decode(bytes).indexOf('\ufffd'))
-    return refused('json_invalid', offset, 'the bytes here are not UTF-8')
+  const text = new TextDecoder().decode(bytes)
+  const invalid = (offset: number, reason: string): ParsedBody => {
+    const { msg, ...rest } = fault('json_invalid', ['body', offset])
+    return { kind: 'refused', faults: [{ ...rest, msg: `${msg}: ${reason}` }] }
   }
+  if (!isUtf8(bytes)) return invalid(text.indexOf('\ufffd'), 'the bytes here are not UTF-8')
   try {
-    const { forbidden, repeated, memberText } = scanJson(text, bounds, 'definition')
-    const value: unknown = JSON.parse(text)
-    if (value === null) return absent()
+    const { forbidden, repeated, memberText } = scanJson(text === '' ? 'null' : text, bounds, 'definition')
+    const value: unknown = text === '' ? null : JSON.parse(text)
+    if (value === null) return { kind: 'absent', faults: [fault('missing', ['body'])] }
     if (typeof value === 'object' && memberText !== undefined) withDefinitionText(value, { text: memberText, repeated })
     return { kind: 'value', value, forbidden }
   } catch (error) {
     if (!(error instanceof JsonRefused)) throw error
     const { type, offset, message } = error
     const { line, column } = placeIn(text, offset)
-    return refused(type, offset, `${message} at line ${line}, column ${column}`)
+    const reason = `${message} at line ${line}, column ${column}`
+    if (type === 'json_invalid') return invalid(offset, reason)
+    return { kind: 'refused', faults: [{ loc: ['body'], msg: `Input ${reason}`, type }] }
   }
 }
 
@@ -60,14 +59,4 @@ export function parseJsonBody(bytes: Uint8Array, bounds: JsonBounds): ParsedBody
 export function placeIn(text: string, offset: number): { line: number; column: number } {
   const before = text.slice(0, offset)
   return { line: before.split('\n').length, column: offset - before.lastIndexOf('\n') }
-}
-
-function absent(): ParsedBody {
-  return { kind: 'absent', faults: [fault('missing', ['body'])] }
-}
-
-function refused(type: JsonRefused['type'], offset: number, reason: string): ParsedBody {
-  if (type !== 'json_invalid') return { kind: 'refused', faults: [{ loc: ['body'], msg: `Input ${reason}`, type }] }
-  const { msg, ...invalid } = fault('json_invalid', ['body', offset])
-  return { kind: 'refused', faults: [{ ...invalid, msg: `${msg}: ${reason}` }] }
 }

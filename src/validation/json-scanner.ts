@@ -25,9 +25,8 @@ export class JsonRefused extends Error {
 }
 
 /**
- * Checks a JSON text before `JSON.parse` reads it, and finds what parsing loses: keys that could change a prototype and, of one `member` of
- * the outermost object, repeated keys (at most 100) and its text, without blanks and with escapes as `JSON.stringify` writes them. Throws
- * `JsonRefused`.
+ * Checks a JSON text before `JSON.parse` reads it. Finds keys that could change a prototype and, of one `member` of the outermost object,
+ * repeated keys (at most 100) and its text, without blanks and with escapes as `JSON.stringify` writes them. Throws `JsonRefused`.
  */
 export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, member?: string) {
   const [forbidden, repeated]: [Loc[], Loc[]] = [[], []]
@@ -95,7 +94,8 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
     ;[isInMember, isCompact, repeated.length] = [true, true, 0]
     value()
     const own = text.slice(start, at)
-    memberText = isCompact ? own : own.replace(STRING_OR_BLANKS, (_, string = '') => rewritten(string))
+    const asWritten = (string = '') => (string.includes('\\') ? JSON.stringify(JSON.parse(string)) : string)
+    memberText = isCompact ? own : own.replace(STRING_OR_BLANKS, (_, string) => asWritten(string))
     isInMember = false
   }
 
@@ -135,8 +135,4 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
     const reason = `holds more than ${nodesMax} objects, lists, texts and commas together`
     throw new JsonRefused('json_too_many_nodes', at, reason)
   }
-}
-
-function rewritten(string: string): string {
-  return string.includes('\\') ? JSON.stringify(JSON.parse(string)) : string
 }

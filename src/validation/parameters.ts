@@ -5,11 +5,9 @@ import { INT4_MAX, text as textSchema } from './vocabulary.js'
 
 /* Parameters of a path, query or header. Each kind has its schema for the document and a parser of its text. */
 
-/** The value of a parameter, or its faults. */
 export type Parsed<Value> = { value: Value } | { faults: Fault[] }
 
 const Read = Symbol('read')
-/** A symbol on a mask's schema: the body whose fields the mask names. */
 const Masked = Symbol('masked')
 
 interface TParameter<Value> extends TSchema {
@@ -32,7 +30,6 @@ export function pathId() {
   return parameter({ minimum: 1, maximum: INT4_MAX, type: 'integer' }, parseId)
 }
 
-/** A row id in a query; undefined for an integer beyond the id column. */
 export function queryId(description: string) {
   return Type.Optional(parameter({ type: 'integer', description }, parseId))
 }
@@ -51,18 +48,16 @@ export function queryInteger(minimum: number, maximum: number, description: stri
   const schema = Type.Integer({ minimum, maximum, description })
   return Type.Optional(
     parameter({ ...schema, description }, (text, loc) =>
-      checked(schema, /^-?\d+$/.test(text) ? Number(text) : (text as unknown as number), loc),
+      /^-?\d+$/.test(text) ? checked(schema, Number(text), loc) : { faults: [fault('int_parsing', loc)] },
     ),
   )
 }
 
-/** A text in a query, of at most `maxLength` characters. */
 export function queryText(maxLength: number, description: string) {
   const schema = textSchema({ maxLength, description })
   return Type.Optional(parameter({ ...schema, description }, (text, loc) => checked(schema, text, loc)))
 }
 
-/** One of the given words in a query. */
 export function queryChoice<const Word extends string>(words: readonly Word[], description: string) {
   return Type.Optional(
     parameter({ enum: words, type: 'string', description }, (text, loc): Parsed<Word> => {
@@ -142,7 +137,6 @@ function fieldsNamedIn(mask: string, schema: TObject): string[] {
   return Object.keys(schema.properties).filter(name => named.includes(name))
 }
 
-/** Returns the names in a mask, each once. */
 function namesIn(mask: string): string[] {
   return [...new Set(mask.split(',').map(name => name.trim()))]
 }

@@ -1,12 +1,7 @@
-// For String.prototype.isWellFormed, which Node has had since version 20.
-/// <reference lib="es2024.string" />
 import { Kind, type SchemaOptions, type Static, type TSchema, Type } from '@sinclair/typebox'
 
-/*
- * Builders of schemas: each is JSON Schema for the document, and a kind that `faults.ts` checks. Private settings are symbols.
- */
+/* Builders of schemas: each is JSON Schema for the document, and a kind that `faults.ts` checks. Private settings are symbols. */
 
-/** A symbol on a `text` that is trimmed before its length is checked and before it is stored. */
 const Trimmed = Symbol('trimmed')
 const Inner = Symbol('inner')
 
@@ -15,42 +10,33 @@ const INT4_MIN = -2_147_483_648
 export const INT4_MAX = 2_147_483_647
 
 /** A schema of a custom TypeBox kind for values of this type. */
-interface Own<Name extends string, Value> extends TSchema {
-  [Kind]: Name
+interface Own<Value> extends TSchema {
   static: Value
 }
 
-type TText = Own<'Text', string> & { [Trimmed]: boolean; minLength?: number; maxLength?: number }
-
-type TNullable<Schema extends TSchema = TSchema> = Own<'Nullable', Static<Schema> | null> & { [Inner]: Schema }
-
-interface TextOptions extends SchemaOptions {
-  /** In Unicode code points. */
-  minLength?: number
-  /** In Unicode code points. */
-  maxLength?: number
-  /** Trim blanks before checking the length. */
-  trimmed?: boolean
+function own<Value>(kind: string, content: object): Own<Value> {
+  return { ...content, [Kind]: kind } as unknown as Own<Value> // TypeBox's own way to make a kind: `static` is a type only
 }
 
-/** Text that PostgreSQL can hold: no NUL, no lone surrogate. Limits count code points, as JSON Schema does. */
-export function text({ trimmed = false, ...options }: TextOptions = {}): TText {
-  return brand<TText>('Text', { ...options, type: 'string', [Trimmed]: trimmed })
+/** Lengths are in Unicode code points. `trimmed`: blanks at both ends do not count. */
+type TextOptions = SchemaOptions & { minLength?: number; maxLength?: number; trimmed?: boolean }
+
+/** Text that PostgreSQL can hold: no NUL, no lone surrogate. */
+export function text({ trimmed = false, ...options }: TextOptions = {}) {
+  return own<string>('Text', { ...options, type: 'string', [Trimmed]: trimmed })
 }
 
-/** One of the given words; `enum` in the document. With `$id` it is a component of its own. */
 export function enumeration<const Value extends string>(values: readonly Value[], options: SchemaOptions = {}) {
-  return brand<Own<'Enumeration', Value>>('Enumeration', { ...options, type: 'string', enum: [...values] })
+  return own<Value>('Enumeration', { ...options, type: 'string', enum: [...values] })
 }
 
-/** A UUID in its hyphenated form, in either case. */
 export function uuid(options: SchemaOptions = {}) {
-  return brand<Own<'Uuid', string>>('Uuid', { ...options, type: 'string', format: 'uuid' })
+  return own<string>('Uuid', { ...options, type: 'string', format: 'uuid' })
 }
 
 /** A date that `parseDateTime` accepts. */
 export function dateTime(options: SchemaOptions = {}) {
-  return brand<Own<'DateTime', string>>('DateTime', { ...options, type: 'string', format: 'date-time' })
+  return own<string>('DateTime', { ...options, type: 'string', format: 'date-time' })
 }
 
 /** True if an `integer` column can hold the number. */
@@ -71,23 +57,19 @@ export { Array as list, Boolean as flag, Integer as identifier, Number as number
 
 /** A JSON object whose content is not checked: every property is kept as sent. */
 export function freeForm(options: SchemaOptions = {}) {
-  return brand<Own<'FreeForm', Record<string, unknown>>>('FreeForm', {
-    ...options,
-    type: 'object',
-    additionalProperties: true,
-  })
+  return own<Record<string, unknown>>('FreeForm', { ...options, type: 'object', additionalProperties: true })
 }
 
 /** The schema or `null`, as a type list, because a union reports one fault for each member. A named schema stays a reference. */
-export function nullable<Schema extends TSchema>(schema: Schema, options: SchemaOptions = {}): TNullable<Schema> {
+export function nullable<Schema extends TSchema>(schema: Schema, options: SchemaOptions = {}) {
   const { $id, ...inline } = schema
   const outside = $id === undefined ? { ...inline, type: [inline.type, 'null'] } : { anyOf: [schema, { type: 'null' }] }
-  return brand<TNullable<Schema>>('Nullable', { ...outside, ...options, [Inner]: schema })
+  return own<Static<Schema> | null>('Nullable', { ...outside, ...options, [Inner]: schema })
 }
 
 /** Returns the schema inside `nullable`. */
 export function innerSchema(schema: TSchema): TSchema {
-  return (schema as TNullable)[Inner] // the kind proves it; TSchema is untyped
+  return (schema as unknown as { [Inner]: TSchema })[Inner] // the kind proves it
 }
 
 /** `{ $ref }` to a component, typed as what it refers to. For routes: the document then names it once. */
@@ -98,9 +80,7 @@ export function reference<Schema extends TSchema>(schema: Schema) {
 /** The schema as the OpenAPI document lists it: every named schema inside it is a reference. */
 export function component(schema: TSchema): Record<string, unknown> & { $id: string } {
   const { $id, ...content } = schema
-  if ($id === undefined) throw new Error('a component needs a name')
-  // An object goes in, so an object comes out.
-  return { $id, ...(withReferences(content) as Record<string, unknown>) }
+  return { $id: String($id), ...(withReferences(content) as Record<string, unknown>) } // an object goes in
 }
 
 /** Replaces each named schema inside a schema by a reference. */
@@ -111,15 +91,12 @@ export function withReferences(node: unknown): unknown {
   return Object.fromEntries(Object.entries(node).map(([key, value]) => [key, withReferences(value)]))
 }
 
-export type TextProblem = 'string_nul' | 'string_unicode' | 'string_too_short' | 'string_too_long'
-
 /** Returns the first reason to refuse a text, or undefined. */
-export function textProblem(schema: TSchema, value: string): TextProblem | undefined {
-  // TSchema's own properties are untyped; only `text` makes this kind.
-  const { minLength = 0, maxLength = Number.POSITIVE_INFINITY, [Trimmed]: trimmed } = schema as TText
+export function textProblem(schema: TSchema, value: string) {
+  const { minLength = 0, maxLength = Number.POSITIVE_INFINITY } = schema
   if (value.includes('\0')) return 'string_nul'
   if (!value.isWellFormed()) return 'string_unicode'
-  const judged = trimmed ? value.trim() : value
+  const judged = (schema as { [Trimmed]?: boolean })[Trimmed] ? value.trim() : value
   // A code point has one or two UTF-16 units, so most texts need no counting.
   if (judged.length < minLength * 2 && countCodePoints(judged) < minLength) return 'string_too_short'
   if (judged.length <= maxLength) return undefined
@@ -132,26 +109,17 @@ function countCodePoints(value: string): number {
   return count
 }
 
-/** UUID forms that the published service accepts: hyphenated, bare digits, in braces, and as a lower-case URN. */
-const uuidShape =
-  /^(?:urn:uuid:|(\{))?([0-9A-Fa-f]{8})(-?)([0-9A-Fa-f]{4})\3([0-9A-Fa-f]{4})\3([0-9A-Fa-f]{4})\3([0-9A-Fa-f]{12})(\})?$/
+const UUID = /^(?:(?:urn:uuid:)?[\dA-Fa-f]{8}(?:-[\dA-Fa-f]{4}){3}-[\dA-Fa-f]{12}|[\dA-Fa-f]{32})$/
 
-/** Returns the canonical form of a UUID, which is stored and answered; undefined for other texts. */
+/** Returns the canonical form of a UUID. The published service takes it hyphenated, in braces, as bare digits and as a lower-case URN. */
 export function canonicalUuid(text: string): string | undefined {
-  const found = uuidShape.exec(text)
-  if (found === null) return undefined
-  const [, open, first, hyphen, second, third, fourth, last, close] = found
-  const wrapped = text.length !== 36 && text.length !== 32
-  if ((open === undefined) !== (close === undefined) || (wrapped && hyphen === '')) return undefined
-  return [first, second, third, fourth, last].join('-').toLowerCase()
+  const bare = text.replace(/^\{(.{36})\}$/, '$1')
+  const digits = bare.replace(/^urn:uuid:|-/g, '').toLowerCase()
+  return UUID.test(bare) ? digits.replace(/^(.{8})(.{4})(.{4})(.{4})/, '$1-$2-$3-$4-') : undefined
 }
 
 export function isJsonObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
-}
-
-function brand<Schema extends TSchema>(kind: Schema[typeof Kind], content: object): Schema {
-  return { ...content, [Kind]: kind } as Schema // TypeBox's own way to make a kind: the symbol is the type
 }
 
 const DATE_TIME =
