@@ -32,10 +32,10 @@ export interface AskedPage {
   after?: number
 }
 
-/** A record of a list: its id, and its JSON text; null if it did not fit on the page. */
+/** A record of a list: its id, and its JSON text. */
 export interface PageRow {
   id: number
-  record: string | null
+  record: string
 }
 
 /** A list of resources of one kind. */
@@ -61,7 +61,7 @@ export function registerList(app: FastifyInstance, { database }: OperationOption
         summary: resource === 'persona' ? 'List Personas' : 'List Tools',
         description:
           `Lists the ${title} that the caller sees, in the order of their ids. \`Link\` with \`rel="next"\` is the next page; without ` +
-          'it this is the last. A page of long descriptions has fewer records than asked for. The `etag` of a record is what an update takes as `If-Match`.',
+          'it this is the last. The `etag` of a record is what an update takes as `If-Match`.',
         querystring: Type.Object({
           name: queryText(NAME_LENGTH_MAX, 'Only those with exactly this name.'),
           limit: queryInteger(1, PAGE_RECORDS_MAX, `Records of the page; ${PAGE_RECORDS} unless it is said.`),
@@ -75,7 +75,7 @@ export function registerList(app: FastifyInstance, { database }: OperationOption
       const { query, caller } = request
       const { limit = PAGE_RECORDS, after = 0 } = query
       const rows = await read(database, caller, query, after, limit + 1)
-      const shown = rows.slice(0, limit).filter(({ record }) => record !== null)
+      const shown = rows.slice(0, limit)
       const last = rows.length > shown.length ? shown.at(-1) : undefined
       const texts = shown.map(({ record }) => record)
       return answerPage(request, reply, title, { texts, next: last && { after: String(last.id) } })
@@ -213,7 +213,7 @@ function answerPage(
   { query: { name, limit }, headers }: PageRequest,
   reply: FastifyReply,
   title: string,
-  page: { texts: readonly (string | null)[]; next: Record<string, string> | undefined; notes?: readonly string[] },
+  page: { texts: readonly string[]; next: Record<string, string> | undefined; notes?: readonly string[] },
 ): string | FastifyReply {
   const { texts, next, notes = [] } = page
   const asked = { ...(name !== undefined && { name }), ...(limit !== undefined && { limit: String(limit) }) }

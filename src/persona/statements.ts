@@ -5,11 +5,10 @@ import { type PersonaAccess, personaAccess, seesTool, type Viewer } from '../aut
 import { type Caller, isAdmin } from '../auth/caller.js'
 import { grantsStand, VIEWER_TYPES, type ViewerParameters, viewerOf, viewerWithValues } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
-import { pageRows } from '../db/statements/page-rows.js'
-import { anyOf, arrayOf, jsonText, lit, materialized, named, on, queries, val } from '../db/statements/queries.js'
+import { anyOf, arrayOf, jsonText, lit, named, on, queries, val } from '../db/statements/queries.js'
 import { statement } from '../db/statements/statement.js'
 import type { PersonaTable, ShareLevel, Tables } from '../db/tables.js'
-import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/lists.js'
+import type { AskedPage, PageRow } from '../http/lists.js'
 import { shownTools } from '../tool/snapshot.js'
 import { AUDIT_TYPES, type AuditEntry, insertAudit } from '../updates/audit.js'
 import { changedColumns, nextVersion } from '../updates/statements.js'
@@ -42,16 +41,18 @@ export const writePersona = statement<WriteParameters, { version: number }>(
   },
   param =>
     queries()
-      .with(materialized('locked'), () =>
-        queries()
-          .selectFrom('persona as p')
-          .select(['p.id', 'p.audit_head as previous'])
-          .where('p.id', '=', param('id'))
-          .where('p.version', '=', param('version'))
-          .where(personaAccess(param('user')), '=', param('access'))
-          .where(grantsStand(param))
-          .forNoKeyUpdate('p')
-          .skipLocked(),
+      .with(
+        cte => cte('locked').materialized(),
+        () =>
+          queries()
+            .selectFrom('persona as p')
+            .select(['p.id', 'p.audit_head as previous'])
+            .where('p.id', '=', param('id'))
+            .where('p.version', '=', param('version'))
+            .where(personaAccess(param('user')), '=', param('access'))
+            .where(grantsStand(param))
+            .forNoKeyUpdate('p')
+            .skipLocked(),
       )
       .with('changed', db =>
         db
@@ -147,9 +148,6 @@ function isAttachable({ managesAll, user }: Viewer): Expression<SqlBool> {
 
 /* Lists of agents, by pages. */
 
-/** A constant tells the planner that a page is short. */
-const MOST = lit(PAGE_RECORDS_MAX + 1)
-
 /** Expressions on the alias `p` of the enclosing query: an agent. */
 const persona = on<{ p: 'persona' }>()
 const OWNER = persona.selectFrom('user_account as u').select(['u.id', 'u.email']).whereRef('u.id', '=', 'p.owner_id')
@@ -172,17 +170,17 @@ export async function readPersonaPage(
   rows: number,
 ): Promise<PageRow[]> {
   const { personaIds } = caller.token
-  const found = queries()
+  return await db
     .selectFrom('persona as p')
-    .selectAll('p')
+    .select(['p.id', RECORD.as('record')])
     .where('p.id', '>', after)
     .where('p.deleted', '=', false)
     .$if(name !== undefined, query => query.where('p.name', '=', name ?? '').orderBy('p.name'))
     .$if(personaIds !== null, query => query.where('p.id', '=', anyOf(val(personaIds ?? []))))
     .$if(!isAdmin(caller), query => query.where(isSeenBy(caller.userId)))
     .orderBy('p.id')
-    .limit(MOST)
-  return (await pageRows(found, 'p', RECORD, val(rows)).execute(db)).rows
+    .limit(lit(rows)) // a constant tells the planner that a page is short
+    .execute()
 }
 
 /** SQL: the user owns the agent `p`, or it is public, or shared with them or a group. Each list of shares is read once. */

@@ -4,22 +4,10 @@ import { managesTool, type Viewer } from '../auth/access.js'
 import type { Caller } from '../auth/caller.js'
 import { grantsStand, VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
-import { pageRows } from '../db/statements/page-rows.js'
-import {
-  anyOf,
-  bytesOf,
-  jsonText,
-  lit,
-  materialized,
-  named,
-  on,
-  queries,
-  val,
-  withParts,
-} from '../db/statements/queries.js'
+import { anyOf, bytesOf, jsonText, lit, named, on, queries, val } from '../db/statements/queries.js'
 import { type Param, type SqlTypes, statement } from '../db/statements/statement.js'
 import type { Tables, ToolTable } from '../db/tables.js'
-import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/lists.js'
+import type { AskedPage, PageRow } from '../http/lists.js'
 import { AUDIT_TYPES, type AuditEntry, insertAudit, nextHash } from '../updates/audit.js'
 import { changedColumns, nextVersion } from '../updates/statements.js'
 import { COLUMNS } from './fields.js'
@@ -82,8 +70,11 @@ export const writeTool = statement<WriteParameters, { version: number }>(
   'tool_write',
   WRITE_TYPES,
   param => {
-    const changed = queries()
-      .with(materialized('locked'), () => lockedTool(param))
+    return queries()
+      .with(
+        cte => cte('locked').materialized(),
+        () => lockedTool(param),
+      )
       .with('changed', db =>
         db
           .updateTable('tool as t')
@@ -96,8 +87,10 @@ export const writeTool = statement<WriteParameters, { version: number }>(
           .whereRef('t.id', '=', 'locked.id')
           .returning(['t.version', 't.audit_head as hash', 'locked.previous']),
       )
-    const parts = { stored_definitions: storeDefinition(param), audited: insertAudit(param) }
-    return withParts(changed, parts).selectFrom('changed').select('version').$castTo<{ version: number }>()
+      .with('stored_definition', () => storeDefinition(param))
+      .with('audited', () => insertAudit(param))
+      .selectFrom('changed')
+      .select('version')
   },
   true,
 )
@@ -185,9 +178,6 @@ export async function writeHeaders(trx: Transaction<Tables>, id: number, headers
 
 /* Lists of tools, a page at a time by id. Tools are not secret to a signed-in caller (DECISIONS section 6). */
 
-/** A constant, not a parameter, so that the planner knows that a page is short. */
-const MOST = lit(PAGE_RECORDS_MAX + 1)
-
 const OWNER = tool.selectFrom('user_account as u').select(['u.id', 'u.email']).whereRef('u.id', '=', 't.user_id')
 const TAG = tool.fn<string>('format', [lit('"tool-%s-%s"'), 't.id', 't.version'])
 const RECORD = jsonText(
@@ -213,13 +203,13 @@ export async function readToolPage(
   after: number,
   rows: number,
 ): Promise<PageRow[]> {
-  const found = queries()
+  return await db
     .selectFrom('tool as t')
-    .selectAll('t')
+    .select(['t.id', RECORD.as('record')])
     .where('t.id', '>', after)
     .$if(name !== undefined, query => query.where('t.name', '=', name ?? '').orderBy('t.name'))
     .$if(token.toolIds !== null, query => query.where('t.id', '=', anyOf(val(token.toolIds ?? []))))
     .orderBy('t.id')
-    .limit(MOST)
-  return (await pageRows(found, 't', RECORD, val(rows)).execute(db)).rows
+    .limit(lit(rows)) // a constant tells the planner that a page is short
+    .execute()
 }

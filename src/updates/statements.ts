@@ -1,18 +1,6 @@
-import type { AliasableExpression, Expression, Generated } from 'kysely'
+import { type AliasableExpression, type Expression, type Generated, sql } from 'kysely'
 import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
-import {
-  ago,
-  columnsOf,
-  instant,
-  lit,
-  member,
-  memberText,
-  NOW,
-  named,
-  on,
-  queries,
-  seconds,
-} from '../db/statements/queries.js'
+import { columnsOf, instant, lit, named, on, queries } from '../db/statements/queries.js'
 import type { Param } from '../db/statements/statement.js'
 import type { ResourceKind, VersionedTable } from '../db/tables.js'
 import { AUTHOR, type AuditEntry, type Change, changesOf, nextHash } from './audit.js'
@@ -74,8 +62,8 @@ export function changedColumns<Column extends string>(
   const own = columnsOf<Record<Column, never>>(alias)
   const values = columns.map(([name, { column: type }]) => {
     const key = lit(name)
-    const json = fn('nullif', [member(changed, key), lit('null')])
-    const value = type === 'json' ? cast<never>(json, type) : cast<never>(memberText(changed, key), type)
+    const given = type === 'json' ? sql`nullif(${changed} -> ${key}, 'null')` : sql`(${changed} ->> ${key})`
+    const value = cast<never>(given, type)
     return [name, choose().when(changed, '?', key).then(value).else(own(name)).end()]
   })
   return Object.fromEntries(values) // one value per column of the table of fields
@@ -102,11 +90,9 @@ function recentChanges(kind: ResourceKind, row: VersionedRow, user: Expression<s
   const recent = queries()
     .selectFrom(fn<{ key: string; value: string }>('jsonb_each_text', [row('field_versions')]).as('last_change'))
     .crossJoinLateral(change.select(['a.actor_id', 'a.at']).select(AUTHOR.as('author')).as('a'))
-    .select(({ eb }) => {
-      const age = fn<number>('floor', [seconds(eb(NOW, '-', eb.ref('a.at')))])
-      return ['last_change.key as field', 'a.author as by', fn<number>('greatest', [lit(0), age]).as('age_s')]
-    })
-    .where('a.at', '>', ago('15 minutes')) // DECISIONS section 8
+    .select(['last_change.key as field', 'a.author as by'])
+    .select(sql<number>`floor(extract(epoch from greatest(clock_timestamp() - a.at, '0')))`.as('age_s'))
+    .where('a.at', '>', sql<string>`clock_timestamp() - interval '15 minutes'`) // DECISIONS section 8
     .where('a.actor_id', 'is distinct from', user)
   return jsonArrayFrom(recent)
 }

@@ -17,22 +17,14 @@ export type Param<P> = <K extends keyof P & string>(key: K) => Expression<NonNul
 /** The SQL type of each parameter. An array type takes a list. */
 export type SqlTypes<P> = { readonly [K in keyof P & string]-?: string }
 
-/** A query that was built but not run, with rows of this type. */
-export type Built<R> = (Expression<R> | Compilable<R>) & OperationNodeSource
-
 /** Runs SQL: the database or a transaction. */
 export interface Executor {
   executeQuery<R>(query: CompiledQuery<R>): Promise<{ rows: R[] }>
 }
 
-/** A statement compiled once, with its SQL and the order of its named parameters. */
+/** A statement compiled once. */
 export interface Statement<P, R> {
-  readonly name: string
   readonly sql: string
-  /** The parameter names by position: the first is `$1`. */
-  readonly parameterNames: readonly (keyof P & string)[]
-  /** The statement with values in the order of the names. */
-  queryOf(values: unknown[]): Query<R>
   /** The statement with named values. Throws if a parameter is undefined. */
   bind(parameters: P): Query<R>
   /** Runs the statement in its own round trip and returns its rows. */
@@ -41,47 +33,32 @@ export interface Statement<P, R> {
   first(executor: Executor, parameters: P): Promise<R | undefined>
 }
 
-/** Runs a statement with one row. Its parameters are read when it is sent. */
-export type Ask<Row> = (executor: Executor) => Promise<Row | undefined>
-
 /**
- * Compiles a statement once, at start-up or first use, because building a large statement costs more than sending it. `build` builds it
- * with `queries` and named parameters. `writes`: it changes data. Throws if it contains a value that is not a named parameter.
+ * Compiles a statement once, at start-up, because building a large statement costs more than sending it. `build` builds it with `queries`
+ * and named parameters. `writes`: it changes data. Throws if it contains a value that is not a named parameter.
  */
 export function statement<P extends object, R>(
   name: string,
   types: SqlTypes<P>,
-  build: (param: Param<P>) => Built<R>,
+  build: (param: Param<P>) => (Expression<R> | Compilable<R>) & OperationNodeSource,
   writes = false,
 ): Statement<P, R> {
-  const built = build(key => typed(key, types[key]))
-  const compiled = compile<P, R>(name, built, writes)
-  const bind = (parameters: P) =>
-    compiled.queryOf(compiled.parameterNames.map(key => boundValue(name, parameters, key)))
+  const built = build(key => sql`${sql.val(new Named(key))}::${sql.raw(types[key])}`)
+  const compiler = new NamedParameters(name)
+  const { sql: text } = compiler.compileQuery(built.toOperationNode() as RootOperationNode, createQueryId()) // a whole query
+  const names = [...compiler.names] as (keyof P & string)[] // named by `Param<P>`
+  const textName = `q_${createHash('sha256').update(text).digest('hex').slice(0, 24)}`
+  const bind = (parameters: P): Query<R> => {
+    const values = names.map(key => {
+      const value = parameters[key]
+      if (value === undefined) throw new Error(`statement ${name} lacks its parameter ${key}`)
+      return value
+    })
+    return { ...(CompiledQuery.raw(text, values) as CompiledQuery<R>), name: textName, writes } // `build` declares the type of its rows
+  }
   const run = async (executor: Executor, parameters: P) => (await executor.executeQuery<R>(bind(parameters))).rows
   const first = async (executor: Executor, parameters: P) => (await run(executor, parameters))[0]
-  return { name, ...compiled, bind, run, first }
-}
-
-/** The SQL of a built statement, and its parameter names by position. */
-export function compile<P, R>(
-  name: string,
-  built: OperationNodeSource,
-  writes: boolean,
-): Pick<Statement<P, R>, 'sql' | 'parameterNames' | 'queryOf'> {
-  const compiler = new NamedParameters(name)
-  const { sql } = compiler.compileQuery(built.toOperationNode() as RootOperationNode, createQueryId()) // a whole query
-  const textName = `q_${createHash('sha256').update(sql).digest('hex').slice(0, 24)}`
-  return {
-    sql,
-    parameterNames: [...compiler.names] as (keyof P & string)[], // named by `Param<P>`
-    queryOf: values => ({ ...(CompiledQuery.raw(sql, values) as CompiledQuery<R>), name: textName, writes }), // `build` declares the type of its rows
-  }
-}
-
-/** SQL: a named parameter with its type. */
-export function typed<T>(key: string, type: string): Expression<T> {
-  return sql<T>`${sql.val(new Named(key))}::${sql.raw(type)}`
+  return { sql: text, bind, run, first }
 }
 
 class Named {
@@ -102,11 +79,4 @@ class NamedParameters extends PostgresQueryCompiler {
       throw new Error(`statement ${this.statementName} holds a value that is not a named parameter`)
     this.append(`$${[...this.names.add(value.key)].indexOf(value.key) + 1}`)
   }
-}
-
-/** The value of a named parameter. Throws if it is undefined. */
-export function boundValue<P extends object>(name: string, parameters: P, key: keyof P & string): unknown {
-  const value = parameters[key]
-  if (value === undefined) throw new Error(`statement ${name} lacks its parameter ${key}`)
-  return value
 }
