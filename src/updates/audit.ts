@@ -56,11 +56,6 @@ export const AUDIT_TYPES: SqlTypes<AuditEntry> = {
 export const AUTHOR = sql<string>`coalesce(
   (select u.email from user_account u where u.id = actor_id), actor_id::text, 'agentctl')`
 
-/** SQL: the audit rows of a resource, as `a`. */
-export function changesOf(kind: ResourceKind, id: Expression<number>) {
-  return queries().selectFrom('audit as a').where('a.resource_kind', '=', lit(kind)).where('a.resource_id', '=', id)
-}
-
 /** The columns that the hash of an audit row covers: none that pruning or erasure takes. */
 type Hashed =
   | ('previous_hash' | 'resource_kind' | 'resource_id' | 'version_before' | 'version_after' | 'at')

@@ -1,6 +1,4 @@
 import { type Insertable, type Kysely, sql, type Transaction } from 'kysely'
-import { queries } from '../db/statements/queries.js'
-import { statement } from '../db/statements/statement.js'
 import type { PersonaTable, ResourceKind, Tables, ToolTable } from '../db/tables.js'
 import type { ResourceTypes, VersionedResource } from './resource.js'
 
@@ -54,13 +52,6 @@ export async function lockRow(
   { kind }: { kind: ResourceKind },
   id: number,
 ): Promise<boolean> {
-  return (await LOCKS[kind].run(trx, { id })).length > 0
-}
-
-const LOCKS = { persona: lockStatement('persona'), tool: lockStatement('tool') }
-
-function lockStatement(kind: ResourceKind) {
-  return statement<{ id: number }, { id: number }>(`${kind}_lock`, { id: 'integer' }, param => {
-    return queries().selectFrom(kind).select('id').where('id', '=', param('id')).forNoKeyUpdate()
-  })
+  const row = trx.selectFrom(kind).select('id').where('id', '=', id).forNoKeyUpdate()
+  return (await row.executeTakeFirst()) !== undefined
 }

@@ -3,7 +3,7 @@ import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
 import { columnsOf, instant, lit, named, on, queries } from '../db/statements/queries.js'
 import type { Param } from '../db/statements/statement.js'
 import type { ResourceKind, VersionedTable } from '../db/tables.js'
-import { AUTHOR, type AuditEntry, type Change, changesOf, nextHash } from './audit.js'
+import { AUTHOR, type AuditEntry, type Change, nextHash } from './audit.js'
 import type { AnyColumnField, SqlType } from './field-table.js'
 import type { RecentChange, VersionedState } from './resource.js'
 
@@ -86,7 +86,12 @@ export function changedValues(
  */
 function recentChanges(kind: ResourceKind, row: VersionedRow, user: Expression<string>): Expression<RecentChange[]> {
   const version = cast<number>(on<{ last_change: { value: string } }>().ref('last_change.value'), 'integer')
-  const change = changesOf(kind, row('id')).where('a.version_after', '=', version).offset(lit(0))
+  const change = queries()
+    .selectFrom('audit as a')
+    .where('a.resource_kind', '=', lit(kind))
+    .where('a.resource_id', '=', row('id'))
+    .where('a.version_after', '=', version)
+    .offset(lit(0))
   const recent = queries()
     .selectFrom(fn<{ key: string; value: string }>('jsonb_each_text', [row('field_versions')]).as('last_change'))
     .crossJoinLateral(change.select(['a.actor_id', 'a.at']).select(AUTHOR.as('author')).as('a'))
