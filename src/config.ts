@@ -10,6 +10,8 @@ const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'
 /** Addresses, networks and the names of networks that Fastify knows. Fastify reads the list itself. */
 const PROXIES = String.raw`(?:loopback|linklocal|uniquelocal|[\da-fA-F]*[.:][\da-fA-F.:]*(?:/\d{1,3})?)`
 
+const MIB = 2 ** 20
+
 /** All settings by group, with defaults and limits. Names include the unit. ops/configuration.md lists them. */
 const SETTINGS = Type.Object({
   server: Type.Object({
@@ -42,13 +44,7 @@ const SETTINGS = Type.Object({
       },
     ),
     drainDelayMs: count('DRAIN_DELAY_MS', 3_000, 0, 600_000, 'After SIGTERM, how long to serve while readiness fails.'),
-    shutdownTimeoutMs: count(
-      'SHUTDOWN_TIMEOUT_MS',
-      10_000,
-      100,
-      600_000,
-      'Longest time to finish what is in work; then it is answered 503.',
-    ),
+    shutdownTimeoutMs: count('SHUTDOWN_TIMEOUT_MS', 10_000, 100, 600_000, 'Longest time to finish what is in work.'),
   }),
   database: Type.Object({
     url: Type.Optional(text('DATABASE_URL', 'PostgreSQL 15 or later. Absent: the embedded server.')),
@@ -57,42 +53,18 @@ const SETTINGS = Type.Object({
     binDir: Type.Optional(text('PG_BIN_DIR', 'PostgreSQL binaries for the embedded server.')),
     demo: toggle('DEMO', true, 'Load the demo organisation into an empty embedded database.'),
     preparedStatements: toggle('PREPARED_STATEMENTS', true, 'Off behind a pooler such as PgBouncer.'),
-    poolSize: count(
-      'DATABASE_POOL_SIZE',
-      16,
-      1,
-      500,
-      'Connections to the database, in addition to one for readiness. One token has half at a time.',
-    ),
+    poolSize: count('DATABASE_POOL_SIZE', 16, 1, 500, 'Connections; half of them at a time for one token.'),
     statementTimeoutMs: count('STATEMENT_TIMEOUT_MS', 10_000, 100, 600_000, 'Longest time of one statement.'),
-    lockTimeoutMs: count(
-      'LOCK_TIMEOUT_MS',
-      5_000,
-      50,
-      600_000,
-      'Longest wait for a row, for longer statements, and for a place among requests.',
-    ),
+    lockTimeoutMs: count('LOCK_TIMEOUT_MS', 5_000, 50, 600_000, 'Longest wait for a row or for other requests.'),
   }),
   auth: Type.Object({
     requireIfMatch: toggle('REQUIRE_IF_MATCH', false, 'Refuse updates without If-Match (428).'),
     requestsPerMinute: count('RATE_LIMIT_PER_MINUTE', 600, 0, 1_000_000, 'Requests of a token a minute; 0 is off.'),
   }),
   limits: Type.Object({
-    concurrentRequestsMax: count(
-      'CONCURRENT_REQUESTS_MAX',
-      1_000,
-      1,
-      100_000,
-      'Requests at work at once; more answer 503. New or unknown tokens share a tenth.',
-    ),
+    concurrentRequestsMax: count('CONCURRENT_REQUESTS_MAX', 1_000, 1, 100_000, 'Requests at work; more answer 503.'),
     eventLoopDelayMaxMs: count('EVENT_LOOP_DELAY_MAX_MS', 1_000, 0, 600_000, 'Event-loop delay for a 503; 0 is off.'),
-    snapshotBytes: count(
-      'SNAPSHOT_BYTES_MAX',
-      8 * 2 ** 20,
-      2 ** 20,
-      128 * 2 ** 20,
-      'Bytes of the tools in the answer for one agent; more answer 422 or 409.',
-    ),
+    snapshotBytes: count('SNAPSHOT_BYTES_MAX', 8 * MIB, MIB, 128 * MIB, 'Bytes of the tools in one answer.'),
   }),
   secrets: Type.Object({
     keys: Type.Optional(text('SECRET_KEYS', 'Key ring, `id:base64,...`; the first encrypts, all decrypt.')),

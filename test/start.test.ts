@@ -142,12 +142,6 @@ t.test('a stop while the database is awaited: stopped, without a word of the clo
   t.notMatch(service.log, /after calling end|"not ready"/)
 })
 
-t.test('agentctl, 69: TLS is demanded of a server that has none', async t => {
-  const { status, stderr } = await agentctl(['status'], { DATABASE_URL: `${cluster.url()}?sslmode=require` })
-  t.equal(status, 69)
-  t.match(stderr, /does not support SSL connections; .*sslmode in DATABASE_URL\n$/)
-})
-
 t.test('exit 78: a certificate that DATABASE_URL names and nobody finds', async t => {
   const DATABASE_URL = `${cluster.url()}?sslmode=verify-full&sslrootcert=${join(folder, 'none.pem')}`
   t.match(await serverExit({ ...env, DATABASE_URL }), { code: 78, output: /DATABASE_URL: a certificate.*none\.pem/ })
@@ -176,13 +170,6 @@ t.test(
     }
   },
 )
-
-t.test('agentctl, 1: a role without the rights', async t => {
-  await cluster.query('create role stranger login')
-  const { status, stderr } = await agentctl(['user', 'list'], { DATABASE_URL: cluster.url('world', 'stranger') })
-  t.equal(status, 1)
-  t.match(stderr, /^agentctl user list: the role of DATABASE_URL lacks a right: permission denied for \S+ \S+\n$/)
-})
 
 t.test('the service says once each why it waits for its database, and serves as soon as it can', async t => {
   const service = launched(t, { ...env, DATABASE_URL: guardedUrl('changed') })
@@ -214,13 +201,6 @@ t.test('a schema that is behind: the log and agentctl name the command that the 
   t.match(lines(service, 'schema_behind'), [{ level: 40, detail: 'The database is empty. Run: agentctl init EMAIL' }])
   t.equal((await agentctl(['migrate'], bare)).status, 0)
   await logged(service, '"state":"ready"')
-})
-
-t.test('a stored source that the interface does not list is logged at the start', async t => {
-  await cluster.query(`insert into cc_pair (name, source, access_type) values ('new', 'added_source', 'public')`)
-  const service = launched(t, env)
-  await logged(service, 'Another token')
-  t.match(lines(service, 'beyond the interface'), [{ level: 40, sources: ['added_source'] }])
 })
 
 t.test('standard output is JSON lines, also for warnings about settings', async t => {

@@ -58,16 +58,6 @@ t.test('a large body is answered as the same body without its spaces is', async 
   t.strictSame(large?.body.detail[0].loc, ['body', LARGE_BYTES + 8])
 })
 
-t.test('422: faults beside a large body are reported without those of the body', async t => {
-  const { call, token } = await worldApp(t)
-  const body = `${' '.repeat(LARGE_BYTES)}{"name":5}`
-  const answer = await call('PUT', `${PUT}?dry_run=maybe`, { token: await token('admin@example.com'), body })
-  t.strictSame(
-    answer.json().detail.map(({ loc }: { loc: unknown }) => loc),
-    [['query', 'dry_run']],
-  )
-})
-
 const input = { strict: false, query: {}, use: null }
 const callerOf = (id: number) => ({ token: { id } }) as unknown as Caller // what tells callers apart
 const small = JSON.stringify({ definition: DEFINITION })

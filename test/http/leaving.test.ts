@@ -100,39 +100,6 @@ t.test('whatever a client has sent when it leaves, and whatever it then waits fo
   t.ok(service.log.some(line => line.includes('"client":"127.0.0.1"')))
 })
 
-t.test('60 clients with a timeout during a stall of 4 s leave nothing in work, and refuse nobody', async t => {
-  const service = await running(t, { ...SETTINGS, CONCURRENT_REQUESTS_MAX: '100' }, { listen: true })
-  const other = await tokenOf(service.database, { email: 'alice+other@example.com', active: true })
-  const holding = await service.database.db.startTransaction().execute()
-  await sql`lock table token in access exclusive mode`.execute(holding)
-  const until = performance.now() + 4_000
-  const impatient = async (i: number) => {
-    while (performance.now() < until) await leave(service, OPERATIONS[i % 8] as Operation, 'behind the body', 700)
-  }
-  await Promise.all(Array.from({ length: 60 }, (_, i) => impatient(i)))
-  await holding.rollback().execute()
-  await whenInWork(service, 0)
-  for (const token of [service.token, other]) t.equal(await statusOf({ ...service, token }, OPERATIONS[0]), '200')
-})
-
-t.test('after a random mix the counter is the number of requests that are open', async t => {
-  const service = await running(t, SETTINGS, { listen: true })
-  const pick = <T>(list: readonly T[]): T => list[Math.floor(Math.random() * list.length)] as T
-  const mixed = async () => {
-    for (let i = 0; i < 12; i++) {
-      if (Math.random() < 0.3) await statusOf(service, pick(OPERATIONS))
-      else await leave(service, pick(OPERATIONS), pick(WAYS), Math.random() * 30)
-    }
-  }
-  await Promise.all(Array.from({ length: 30 }, mixed))
-  const { head } = textOf(OPERATIONS[0], service.token)
-  const held = Array.from({ length: 7 }, () => new RawConnection(service.port).write(head))
-  await whenInWork(service, held.length)
-  for (const { socket } of held) socket.destroy()
-  await whenInWork(service, 0)
-  t.equal(await inWork(service), 0)
-})
-
 /** Beyond what the buffers of both sides of a connection take. */
 const UNREAD_BYTES = 12_000_000
 const UNREAD = { method: 'GET', path: '/persona/2' }

@@ -45,28 +45,6 @@ t.beforeEach(() => {
   shared.log.length = 0
 })
 
-t.test('the line of a request names the agent or tool that it is about, also where it is refused', async t => {
-  const { token, inactiveToken } = shared
-  const patch = (url: string, bearer: string) => ask(shared, { method: 'PATCH', url, token: bearer })
-  await patch('/persona/17', inactiveToken)
-  await patch('/persona/18', token) // required fields are missing
-  await patch('/persona/18?update_mask=nonsense', token)
-  await ask(shared, { url: '/admin/tool/custom/19', token, payload: '{' })
-  await patch('/persona/nonsense', token)
-  await ask(shared, { method: 'POST', url: VALIDATE, token })
-  t.strictSame(
-    answered(shared).map(({ resource_id, status }) => [resource_id, status]),
-    [
-      [17, 401],
-      [18, 422],
-      [18, 422],
-      [19, 422],
-      [undefined, 422],
-      [undefined, 422],
-    ],
-  )
-})
-
 t.test('one line an answer: request id, operation, caller, status, refusal, duration, trace', async t => {
   const { headers } = await ask(shared, { token: shared.token })
   t.equal(answered(shared).length, 1)

@@ -10,8 +10,8 @@ import { registerRequestValidation, type SchemaTypes } from '../../src/http/vali
 import { PersonaSnapshot } from '../../src/persona/schema.js'
 import { ToolSnapshot, ValidateToolResponse } from '../../src/tool/schema.js'
 import { collectFaults } from '../../src/validation/faults.js'
-import { pathId, queryFlag, queryId } from '../../src/validation/parameters.js'
-import { flag, innerSchema, int32, list, text } from '../../src/validation/vocabulary.js'
+import { pathId } from '../../src/validation/parameters.js'
+import { flag, innerSchema, int32, text } from '../../src/validation/vocabulary.js'
 import { worldApp } from '../app.js'
 import { faultsOf } from '../updates/stored-state.js'
 
@@ -98,33 +98,6 @@ t.test('422: all faults of all parts in the order path, query, header, body, whi
       these.map(name => all[name]),
     )
   }
-})
-
-t.test('422 or 200 by another schema of each part, and by none', async t => {
-  const querystring = Type.Object({ complete: queryFlag(''), near: queryId(''), order: pathId() })
-  const changed = route(t, { ...SCHEMA, querystring })
-  t.strictSame((await changed({ query: '?complete=true&near=7&order=1' })).query, { complete: true, near: 7, order: 1 })
-  t.strictSame(await changed({ query: '?dry_run=true&near=x' }), [
-    'query.dry_run extra_forbidden',
-    'query.near int_parsing',
-    'query.order missing',
-  ])
-  const numbered = route(t, { ...SCHEMA, headers: Type.Object({ number: pathId() }) })
-  t.strictSame(await numbered(), ['header.number missing'])
-  t.strictSame(await numbered({ headers: { number: 'x' } }), ['header.number int_parsing'])
-  const body = Type.Object({ size: text(), names: list(text(), { maxItems: 1 }) })
-  const others = { size: 1, names: ['a', 'b'] }
-  t.strictSame(await route(t, { ...SCHEMA, body })({ body: others }), ['body.size string_type', 'body.names too_long'])
-  const bare = route(t, { body: Body })
-  const strict = { prefer: 'handling=strict', 'if-match': 'x' }
-  t.match(await bare({ id: 'a', headers: strict, body: { ...RIGHT, x: 1 } }), {
-    params: { item_id: 'a' },
-    ifMatch: 'x',
-  })
-  t.strictSame(await bare({ query: '?dry_run=true' }), ['query.dry_run extra_forbidden'])
-  const unmasked = route(t, { ...SCHEMA, querystring: Type.Object({ dry_run: DryRun }) })
-  const asked = { query: '?update_mask=size', body: { size: 1 } }
-  t.strictSame(await unmasked(asked), ['query.update_mask extra_forbidden', 'body.name missing'])
 })
 
 t.test('the query parameters that the document lists are those that the service takes', async t => {
