@@ -57,25 +57,21 @@ interface RefusalOptions extends ErrorOptions {
   /** Further members of the answer's body. */
   extra?: Readonly<Record<string, unknown>>
   headers?: Readonly<Record<string, string>>
-  /** The setting with the exceeded limit, for the log. */
-  setting?: string | undefined
 }
 
 /** Any refusal other than `InvalidRequest`, with an error code. */
 export class Refused extends Error {
   readonly extra: Readonly<Record<string, unknown>>
   readonly headers: Readonly<Record<string, string>>
-  readonly setting: string | undefined
 
   constructor(
     readonly code: ErrorCode,
     message: string,
-    { extra = {}, headers = {}, setting, ...options }: RefusalOptions = {},
+    { extra = {}, headers = {}, ...options }: RefusalOptions = {},
   ) {
     super(message, options)
     this.extra = extra
     this.headers = headers
-    this.setting = setting
   }
 }
 
@@ -130,7 +126,7 @@ export class SnapshotTooLarge extends Refused {
   constructor(bytes: number, bytesMax: number) {
     const found = `The definitions and descriptions of this agent's tools take ${bytes} bytes, more than the ${bytesMax} of one answer`
     const advice = 'Set tool_ids to fewer or smaller tools; an update with Prefer: return=minimal needs no such answer.'
-    super('SNAPSHOT_TOO_LARGE', `${found}. ${advice}`, { setting: 'SNAPSHOT_BYTES_MAX' })
+    super('SNAPSHOT_TOO_LARGE', `${found}. ${advice}`)
   }
 }
 
@@ -235,41 +231,35 @@ function listed(names: readonly string[]): string {
   return new Intl.ListFormat('en-GB').format(names)
 }
 
-/** A limit, and how much of it a caller has left. */
+/** The window of a token's quota. */
+export const QUOTA_WINDOW_S = 60
+
+/** A limit, and how much of it a caller has left. `token-requests` limits concurrent use, `token` requests within a window. */
 export interface RateLimitState {
-  /** `token-requests` limits concurrent use, `token` use within a window. */
   limit: 'token' | 'token-requests'
   quota: number
-  /** The counted unit; absent: requests. */
-  unit?: 'concurrent-requests'
-  /** The length of the window in seconds; absent: the limit is on concurrent use. */
-  windowS?: number
   remaining: number
   /** Seconds until more is available. */
   resetS: number
-  /** The setting with the limit. */
-  setting: string
 }
 
 /** The headers of a limit, as in draft-ietf-httpapi-ratelimit-headers since version 8. */
-export function rateLimitHeaders({ limit, quota, unit, windowS, remaining, resetS }: RateLimitState) {
-  const counted = unit === undefined ? '' : `;qu="${unit}"`
-  const window = windowS === undefined ? '' : `;w=${windowS}`
+export function rateLimitHeaders({ limit, quota, remaining, resetS }: RateLimitState) {
+  const unit = limit === 'token' ? `w=${QUOTA_WINDOW_S}` : 'qu="concurrent-requests"'
   return {
-    'ratelimit-policy': `"${limit}";q=${quota}${counted}${window}`,
+    'ratelimit-policy': `"${limit}";q=${quota};${unit}`,
     ratelimit: `"${limit}";r=${remaining};t=${resetS}`,
   }
 }
 
-/** A caller exceeded a limit. `state` has the limit and the time to wait; the message describes them. */
+/** A caller exceeded a limit. */
 export class RateLimited extends Refused {
   constructor(readonly state: RateLimitState) {
-    const { limit, quota, resetS, setting } = state
+    const { limit, quota, resetS } = state
     const made = `This token has made all ${quota} requests that one minute allows.`
     const held = `This token may have ${quota} requests in work at once, and too many others of it wait. Wait for answers before you send more.`
     super('RATE_LIMITED', `${limit === 'token' ? made : held} Try again in ${resetS} s.`, {
       headers: { 'retry-after': String(resetS), ...rateLimitHeaders(state) },
-      setting,
     })
   }
 }
@@ -306,7 +296,7 @@ export class Unavailable extends Refused {
     readonly reason: UnavailableReason,
     message: string,
     readonly outcome: Outcome,
-    options: Pick<RefusalOptions, 'cause' | 'setting'> = {},
+    options: ErrorOptions = {},
   ) {
     super('SERVICE_UNAVAILABLE', message, { ...options, extra: { reason }, headers: RETRY_AFTER })
   }

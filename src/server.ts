@@ -19,7 +19,6 @@ import { LAST_ANSWERS_MS } from './http/connections.js'
 import { makeLogger } from './http/logging.js'
 import { listenForMetrics, Metrics } from './http/metrics.js'
 import { Lifecycle } from './lifecycle.js'
-import { addedSources } from './persona/snapshot.js'
 import { configuredKeyRing, KeyRingMissing } from './secrets/configured-ring.js'
 import { pruneContents, pruneHistory } from './updates/prune.js'
 import { VERSION } from './version.js'
@@ -60,7 +59,7 @@ async function main(): Promise<void> {
   if (!(await service.start())) return
   pruneRegularly(opened, config, log)
   try {
-    await welcome(app, service, opened, config, log)
+    await welcome(app, service, opened, config)
   } catch (error) {
     if (unavailableFor(error) === undefined) throw error
     log.warn({ err: error }, 'the database was lost before it told how to make the first call')
@@ -145,10 +144,7 @@ const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT', 'SIGUSR2'] satis
 const FAULT_SIGNALS = ['SIGILL', 'SIGTRAP', 'SIGABRT', 'SIGBUS', 'SIGFPE', 'SIGSEGV'] satisfies NodeJS.Signals[]
 
 /** Prints the address and how to make the first call, to standard error, because standard output may be a log of JSON lines. */
-async function welcome(app: FastifyInstance, service: Lifecycle, opened: OpenedDatabase, config: Config, log: Logger) {
-  const { db } = opened.database
-  const sources = await addedSources(db)
-  if (sources.length > 0) log.warn({ sources }, 'stored sources beyond the interface are answered as they stand')
+async function welcome(app: FastifyInstance, service: Lifecycle, opened: OpenedDatabase, config: Config) {
   const { port } = app.server.address() as AddressInfo // it listens on TCP
   const { host } = config.server
   const reached = { '0.0.0.0': '127.0.0.1', '::': '::1' }[host] ?? host // a wildcard address cannot be called
@@ -158,7 +154,7 @@ async function welcome(app: FastifyInstance, service: Lifecycle, opened: OpenedD
   const demo = wantsDemo ? await (await import('./admin/demo.js')).loadDemo(opened.database, service.ring) : null
   const isInPath = (process.env.PATH ?? '').split(':').some(folder => existsSync(join(folder, 'agentctl')))
   const agentctl = isInPath ? 'agentctl' : 'npx agentctl'
-  const isNew = (await firstAdministrator(db)) === undefined
+  const isNew = (await firstAdministrator(opened.database.db)) === undefined
   process.stderr.write(`
   Listening on ${base}   page: ${base}/console   documentation: ${base}/docs   database: ${opened.description}
 ${demo === null ? '' : demoText(demo, base)}

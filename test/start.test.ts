@@ -96,7 +96,7 @@ t.test('exit 78: a key file that is missing or unreadable, by its setting; where
   t.strictSame(missing, { code: 78, output })
   t.match(await agentctl(['keys', 'status'], { SECRET_KEYS: '', SECRET_KEYS_FILE: join(folder, 'none') }), {
     status: 78,
-    stderr: `agentctl keys status: ${output}`,
+    stderr: `agentctl: ${output}`,
   })
   t.strictSame(unreadable, {
     code: 78,

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type CompiledQuery, type DatabaseConnection, type Driver, type Kysely, sql } from 'kysely'
+import type { CompiledQuery, DatabaseConnection, Driver, Kysely } from 'kysely'
 import pg from 'pg'
 import type { Outcome } from '../errors.js'
 import { ConnectionLost, DatabaseFault, WaitedInVain } from './connection/database-error.js'
@@ -42,15 +42,6 @@ export class Database {
     const look = withRetries(() => this.db.executeQuery(trace)).catch(() => undefined)
     const found = await Promise.race([look, sleep(SETTLE_WITHIN_MS, undefined, { ref: false })])
     return found?.rows[0] === undefined ? 'unknown' : 'applied'
-  }
-
-  /** Asks the database, on the probe connection, whether it accepts changes: it is no standby and not read-only. */
-  async acceptsWrites(): Promise<boolean> {
-    const { rows } = await sql<{ accepts: boolean }>`
-      select current_setting('transaction_read_only') = 'off' and not pg_is_in_recovery() as accepts`.execute(
-      this.probe,
-    )
-    return rows[0]?.accepts ?? false
   }
 
   /** The address of the database for logs, without password and certificate files. */
@@ -103,13 +94,10 @@ export class Database {
   }
 
   async #acquire(pool: pg.Pool): Promise<DatabaseConnection> {
-    const start = performance.now()
     try {
       return this.#sessions.get(await pool.connect()) as Session // `#begin` made one for each client
     } catch (error) {
       throw this.#connectFault(error)
-    } finally {
-      this.#options.onPoolWait?.(performance.now() - start)
     }
   }
 
@@ -122,8 +110,7 @@ export class Database {
     const isWait = error instanceof Error && error.message === 'timeout exceeded when trying to connect'
     if (!isWait) return new ConnectionLost({ cause: error })
     const { connectTimeoutMs } = this.#options.address
-    const options = { cause: error }
-    return new WaitedInVain('a connection to the database', connectTimeoutMs, 'DATABASE_POOL_SIZE', options)
+    return new WaitedInVain('a connection to the database', connectTimeoutMs, { cause: error })
   }
 
   #kyselyOn(pool: pg.Pool): Kysely<Tables> {

@@ -20,7 +20,7 @@ export interface OpenedDatabase {
 /** No database is configured, and there is no embedded one. The message has the remedy. */
 export class NoDatabase extends Error {}
 
-export type ConnectionHooks = Pick<DatabaseOptions, 'onStatement' | 'onPoolWait' | 'onError' | 'onServer'>
+export type ConnectionHooks = Pick<DatabaseOptions, 'onStatement' | 'onError' | 'onServer'>
 
 /**
  * Opens the database of `DATABASE_URL`, or runs the embedded one below `DATA_DIR`. The pool connects at its first statement, so an

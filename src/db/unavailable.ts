@@ -6,12 +6,12 @@ import { CommitUnknown, classifyDatabaseError, KINDS, type Kind, WaitedInVain } 
  * With any error but `CommitUnknown` the transaction was not applied. After a first write, a later error must not be passed through.
  */
 export function unavailableFor(error: unknown): Unavailable | undefined {
-  const [, reason, sentence = '', , setting]: Kind = KINDS[classifyDatabaseError(error).kind]
+  const [, reason, sentence = '']: Kind = KINDS[classifyDatabaseError(error).kind]
   if (reason === undefined) return undefined
   if (error instanceof WaitedInVain) {
     const waited = `This request waited ${error.waitMs / 1_000} s, the longest that is allowed, for ${error.awaited}, in vain.`
-    return new Unavailable(reason, `${waited} ${TRY_AGAIN}`, 'not_applied', { cause: error, setting: error.setting })
+    return new Unavailable(reason, `${waited} ${TRY_AGAIN}`, 'not_applied', { cause: error })
   }
   const outcome = error instanceof CommitUnknown ? 'unknown' : 'not_applied'
-  return new Unavailable(reason, sentence, outcome, { cause: error, setting })
+  return new Unavailable(reason, sentence, outcome, { cause: error })
 }

@@ -1,10 +1,10 @@
-import { randomBytes } from 'node:crypto'
-import { type Server, STATUS_CODES } from 'node:http'
+import { randomUUID } from 'node:crypto'
+import { STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
-import { ERROR_CODES, Refused, TRY_AGAIN, Unavailable } from '../errors.js'
+import { ERROR_CODES, type ErrorCode, TRY_AGAIN, Unavailable } from '../errors.js'
 import { handleError } from './error-handler.js'
-import { clientAddressOf, HEADER_FIELDS_MAX } from './request.js'
+import { clientAddressOf } from './request.js'
 
 /** The rest of a refused body is read up to this size, because some clients read the answer only after sending. Beyond it the connection is closed. */
 const DROPPED_BYTES_MAX = 8 * 2 ** 20
@@ -57,7 +57,7 @@ export function registerConnections(
   app: FastifyInstance,
   { service, shutdownTimeoutMs, onCut }: ConnectionOptions,
 ): void {
-  app.server.maxHeadersCount = HEADER_FIELDS_MAX + 1 // Node drops further fields; one more shows that there are too many
+  app.server.maxHeadersCount = 0 // Node would drop further fields; their size is bounded
   const sockets = new Set<Socket>() // in the order of their last request or answer
   const touch = (socket: Socket) => sockets.delete(socket) && sockets.add(socket) // none of an injected request
   app.server.on('connection', socket => {
@@ -150,65 +150,46 @@ function answerLate({ request, reply }: Exchange): void {
 
 /** Answers a request that could not be parsed, in the shape of every other error. Its text is neither echoed nor logged. */
 export function answerClientError(
-  app: FastifyInstance,
-  error: NodeJS.ErrnoException,
+  { server, log }: FastifyInstance,
+  { code = '' }: NodeJS.ErrnoException,
   socket: Socket,
-  onBroken: (code: string) => void,
+  onBroken: (code: ErrorCode) => void,
 ): void {
   const exchange = latest.get(socket)
-  const isUnused = error.code === TIMEOUT && socket.bytesRead === 0
+  const isLate = code === 'ERR_HTTP_REQUEST_TIMEOUT'
+  const isUnused = isLate && socket.bytesRead === 0
   // A client with a complete unanswered request would take this for its answer; after an answer it would be a second one.
   const isToldElsewhere = exchange !== undefined && exchange.request.raw.complete !== exchange.isAnswered
-  if (error.code === 'ECONNRESET' || isUnused || !socket.writable || isToldElsewhere) {
+  if (code === 'ECONNRESET' || isUnused || !socket.writable || isToldElsewhere) {
     socket.destroy()
     return
   }
-  const answer = brokenRequest(error.code, exchange !== undefined, app.server)
-  const requestId = randomBytes(12).toString('base64url')
-  const client = clientAddressOf({ ip: '', socket })
-  app.log.info(
-    { request_id: requestId, status: ERROR_CODES[answer.code], refusal: answer.code, client },
-    'broken request',
-  )
-  onBroken(answer.code)
-  socket.end(httpText(answer, requestId))
-  setTimeout(() => socket.destroy(), BROKEN_READ_MS).unref() // the client may neither read nor close
-}
-
-const TIMEOUT = 'ERR_HTTP_REQUEST_TIMEOUT'
-
-/** The refusal for an error code of Node. `hasBody`: the headers had arrived. */
-function brokenRequest(
-  code: string | undefined,
-  hasBody: boolean,
-  { headersTimeout, requestTimeout }: Server,
-): Refused {
-  switch (code) {
-    case TIMEOUT: {
-      const [what, ms] = hasBody ? ['A whole request', requestTimeout] : ['The headers of a request', headersTimeout]
-      return new Refused('REQUEST_TIMEOUT', `${what} must arrive within ${ms / 1_000} s.`)
-    }
-    case 'HPE_HEADER_OVERFLOW':
-      return new Refused('HEADERS_TOO_LARGE', 'The request line and the headers together are larger than 16 KiB.')
-    case 'HPE_CHUNK_EXTENSIONS_OVERFLOW':
-      return new Refused('PAYLOAD_TOO_LARGE', 'The chunk extensions are too large.')
-    default:
-      return new Refused('BAD_REQUEST', 'This request is not valid HTTP.')
-  }
-}
-
-function httpText({ code, message: detail, extra, headers }: Refused, requestId: string): string {
-  const body = JSON.stringify({ error_code: code, detail, request_id: requestId, ...extra })
-  const status = ERROR_CODES[code]
+  const [what, ms] = exchange ? ['A whole request', server.requestTimeout] : [HEADERS, server.headersTimeout]
+  const late = ['REQUEST_TIMEOUT', `${what} must arrive within ${ms / 1_000} s.`] as const
+  const [error_code, detail] = isLate ? late : (BROKEN[code] ?? NOT_HTTP)
+  const status = ERROR_CODES[error_code]
+  const request_id = randomUUID()
+  log.info({ request_id, status, refusal: error_code, client: clientAddressOf({ ip: '', socket }) }, 'broken request')
+  onBroken(error_code)
+  const body = JSON.stringify({ error_code, detail, request_id })
   const lines = [
     `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,
     'Content-Type: application/json',
     `Content-Length: ${Buffer.byteLength(body)}`,
-    `X-Request-ID: ${requestId}`,
+    `X-Request-ID: ${request_id}`,
     'Cache-Control: no-store',
     'X-Content-Type-Options: nosniff',
-    ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`),
     'Connection: close',
   ]
-  return `${lines.join('\r\n')}\r\n\r\n${body}`
+  socket.end(`${lines.join('\r\n')}\r\n\r\n${body}`)
+  setTimeout(() => socket.destroy(), BROKEN_READ_MS).unref() // the client may neither read nor close
+}
+
+const HEADERS = 'The headers of a request'
+const NOT_HTTP = ['BAD_REQUEST', 'This request is not valid HTTP.'] as const
+
+/** The refusals by Node's error code. */
+const BROKEN: Readonly<Record<string, readonly [ErrorCode, string]>> = {
+  HPE_HEADER_OVERFLOW: ['HEADERS_TOO_LARGE', 'The request line and the headers together are larger than 16 KiB.'],
+  HPE_CHUNK_EXTENSIONS_OVERFLOW: ['PAYLOAD_TOO_LARGE', 'The chunk extensions are too large.'],
 }

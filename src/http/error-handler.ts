@@ -43,13 +43,12 @@ function lacksMask({ routeOptions, query }: FastifyRequest): boolean {
 
 function answerRefused(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
   const refused = error instanceof Refused ? error : (unavailableFor(error) ?? new Refused('INTERNAL_ERROR', FAILED))
-  const { code, headers, setting } = refused
+  const { code, headers } = refused
   const extra = refused instanceof Unavailable ? outcomeOf(refused, request) : refused.extra
   const status = ERROR_CODES[code]
   request.refusal = refused instanceof Unavailable ? refused.reason : code
   request.told = {
     limit: refused instanceof RateLimited ? refused.state.limit : undefined,
-    setting,
     // A 503 is logged with its cause but without a stack: it is an expected failure.
     ...(status === 503 && { cause: error, outcome: extra.outcome }),
   }

@@ -7,6 +7,7 @@ import type { Config } from '../config.js'
 import {
   Forbidden,
   NotAuthenticated,
+  QUOTA_WINDOW_S,
   RateLimited,
   RETRY_AFTER_S,
   type Readiness,
@@ -16,9 +17,6 @@ import {
 } from '../errors.js'
 import { Semaphore } from '../limits/semaphore.js'
 import { requestFault } from './request.js'
-
-/** The window of a token's quota. */
-const WINDOW_S = 60
 
 /** The most requests of one token that wait for a place of it. */
 const WAITING_MAX = 100
@@ -105,9 +103,8 @@ export class Gate {
   #placesOfToken(): Semaphore {
     const { poolSize, lockTimeoutMs: waitMs } = this.config.database
     const max = Math.max(1, Math.floor(poolSize / 2))
-    const [limit, unit, setting] = ['token-requests', 'concurrent-requests', 'DATABASE_POOL_SIZE'] as const
-    const state = { limit, quota: max, unit, remaining: 0, resetS: RETRY_AFTER_S, setting }
-    return new Semaphore({ max, waitingMax: WAITING_MAX, waitMs, refusal: () => new RateLimited(state) })
+    const refusal = () => new RateLimited({ limit: 'token-requests', quota: max, remaining: 0, resetS: RETRY_AFTER_S })
+    return new Semaphore({ max, waitingMax: WAITING_MAX, waitMs, refusal })
   }
 
   /** Counts a request against the quota of its token, and sets the RateLimit headers. */
@@ -115,12 +112,10 @@ export class Gate {
     const quota = this.config.auth.requestsPerMinute
     if (quota === 0) return
     const now = performance.now()
-    if (share.endsAt <= now) Object.assign(share, { count: 0, endsAt: now + WINDOW_S * 1000 })
+    if (share.endsAt <= now) Object.assign(share, { count: 0, endsAt: now + QUOTA_WINDOW_S * 1000 })
     share.count++
-    const resetS = Math.min(WINDOW_S, Math.ceil((share.endsAt - now) / 1000)) // rounding of the clock can add a second
-    const remaining = Math.max(0, quota - share.count)
-    const setting = 'RATE_LIMIT_PER_MINUTE'
-    const state = { limit: 'token', quota, windowS: WINDOW_S, remaining, resetS, setting } as const
+    const resetS = Math.min(QUOTA_WINDOW_S, Math.ceil((share.endsAt - now) / 1000)) // rounding of the clock can add a second
+    const state = { limit: 'token', quota, remaining: Math.max(0, quota - share.count), resetS } as const
     if (share.count > quota) throw new RateLimited(state)
     reply.headers(rateLimitHeaders(state))
   }
@@ -128,7 +123,7 @@ export class Gate {
 
 function overloaded(max: number, unit: string): Unavailable {
   const message = `${max} ${unit} are at work, which is the most at once. ${TRY_AGAIN}`
-  return new Unavailable('overloaded', message, 'not_applied', { setting: 'CONCURRENT_REQUESTS_MAX' })
+  return new Unavailable('overloaded', message, 'not_applied')
 }
 
 declare module 'fastify' {
@@ -149,16 +144,28 @@ export interface GateOptions {
 /**
  * Admits requests before their bodies are read: the event loop is not late, the service can serve, the token is valid, and the limits hold.
  */
-export async function registerGate(scope: FastifyInstance, options: GateOptions): Promise<void> {
-  const { service, gate, isInner, authenticate } = options
-  await scope.register(underPressure, pressureLimits(gate.config.limits.eventLoopDelayMaxMs))
+export async function registerGate(
+  scope: FastifyInstance,
+  { service, gate, isInner, authenticate }: GateOptions,
+): Promise<void> {
+  const { eventLoopDelayMaxMs: maxEventLoopDelay } = gate.config.limits
+  await scope.register(underPressure, {
+    maxEventLoopDelay,
+    exposeStatusRoute: false,
+    pressureHandler: async () => {
+      const late = `The service is busy: its event loop is more than ${maxEventLoopDelay} ms late. ${TRY_AGAIN}`
+      throw new Unavailable('overloaded', late, 'not_applied')
+    },
+  })
   scope.decorate(REQUIRES_TOKEN, true)
   scope.decorateRequest('isAtWork', false)
   scope.addHook('onRequest', async (request, reply) => {
     const fault = requestFault(request)
     if (fault !== undefined) throw fault
+    const found = service.current()
+    if (found.status === 'unavailable' && found.reason !== 'draining')
+      throw new Unavailable(found.reason, found.detail, 'not_applied')
     const onyx = request.policy?.takesOnyxHeader ? request.headers['x-onyx-authorization'] : undefined
-    requireServing(service.current())
     const hash = tokenHashIn(request, onyx === undefined ? undefined : String(onyx))
     if (hash instanceof NotAuthenticated) throw hash
     if (isInner(request.raw)) return await authenticate(request, reply)
@@ -175,22 +182,4 @@ export async function registerGate(scope: FastifyInstance, options: GateOptions)
     gate.rest(request)
     done(null, payload)
   })
-}
-
-function requireServing(found: Readiness): void {
-  if (found.status !== 'unavailable' || found.reason === 'draining') return
-  throw new Unavailable(found.reason, found.detail, 'not_applied')
-}
-
-/** Refuses requests while the event loop is late. */
-function pressureLimits(maxEventLoopDelay: number): underPressure.FastifyUnderPressureOptions {
-  const detail = `The service is busy: its event loop is more than ${maxEventLoopDelay} ms late. ${TRY_AGAIN}`
-  const setting = 'EVENT_LOOP_DELAY_MAX_MS'
-  return {
-    maxEventLoopDelay,
-    exposeStatusRoute: false,
-    pressureHandler: async () => {
-      throw new Unavailable('overloaded', detail, 'not_applied', { setting })
-    },
-  }
 }

@@ -45,17 +45,12 @@ export function requestIdOf({ headers }: Pick<IncomingMessage, 'headers'>): stri
   return randomUUID()
 }
 
-/** Node drops fields beyond its own limit, which is one more, so that the excess is detected. */
-export const HEADER_FIELDS_MAX = 100
-
 /** Node keeps only the first of these, but a proxy may have used another one. */
 const SINGLE_HEADERS = ['host', 'authorization']
 
 /** The refusal of a request for its headers; undefined if they are valid. */
 export function requestFault({ raw }: FastifyRequest): Error | undefined {
   const { httpVersion, headers, rawHeaders } = raw
-  if (rawHeaders.length / 2 > HEADER_FIELDS_MAX)
-    return new Refused('HEADERS_TOO_LARGE', `The request has more than ${HEADER_FIELDS_MAX} header fields.`)
   // HTTP/1.1 requires a Host (RFC 9112, section 3.2). Node's own refusal would have no body.
   if (httpVersion === '1.1' && headers.host === undefined)
     return new Refused('BAD_REQUEST', 'The request has no Host header.')

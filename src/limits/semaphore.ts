@@ -50,15 +50,18 @@ export class Semaphore {
   }
 }
 
-/** Allows one of each key and `max` in total. Throws `RateLimited` after a wait for the key's own work, `WaitedInVain` after one for others'. */
-function oneOfKey(max: number, waitMs: number, setting: string, awaited: string): Bounded {
+/**
+ * Limits the bodies in workers: `max` in total and one of each key (a token), so that a slow one delays no other token. Throws `RateLimited`
+ * after a wait for the key's own work, `WaitedInVain` after one for others'.
+ */
+export function bodyTurns(max: number, waitMs: number): Bounded {
   const limits = { waitMs, waitingMax: Number.POSITIVE_INFINITY }
-  const all = new Semaphore({ ...limits, max, refusal: () => new WaitedInVain(awaited, waitMs, setting) })
-  const state = { limit: 'token-requests', quota: 1, unit: 'concurrent-requests', remaining: 0, setting } as const
-  const refusal = () => new RateLimited({ ...state, resetS: RETRY_AFTER_S })
+  const ofAll = () => new WaitedInVain('a worker for large definitions', waitMs)
+  const ofOne = () => new RateLimited({ limit: 'token-requests', quota: 1, remaining: 0, resetS: RETRY_AFTER_S })
+  const all = new Semaphore({ ...limits, max, refusal: ofAll })
   const ofKey = new Map<string, Semaphore>()
   return async (key, work) => {
-    const own = ofKey.get(key) ?? new Semaphore({ ...limits, max: 1, refusal })
+    const own = ofKey.get(key) ?? new Semaphore({ ...limits, max: 1, refusal: ofOne })
     ofKey.set(key, own)
     const leaveOwn = await own.enter()
     try {
@@ -69,9 +72,4 @@ function oneOfKey(max: number, waitMs: number, setting: string, awaited: string)
       if (own.taken === 0) ofKey.delete(key)
     }
   }
-}
-
-/** Limits the bodies in workers: one for each token, so that a slow one delays no other token. */
-export function bodyTurns(workersMax: number, waitMs: number): Bounded {
-  return oneOfKey(workersMax, waitMs, 'DEFINITION_TIMEOUT_MS', 'a worker for large definitions')
 }

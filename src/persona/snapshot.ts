@@ -1,17 +1,8 @@
-import type { Kysely } from 'kysely'
-import type { Tables } from '../db/tables.js'
 import type { Definitions } from '../tool/definition-cache.js'
 import { renderTool } from '../tool/snapshot.js'
 import { compareIds, idsOf, type PersonaContent } from './fields.js'
-import { DOCUMENT_SOURCES } from './nested-schemas.js'
 import { READ_FIELDS, SNAPSHOT_FIELDS, type SnapshotPart } from './schema.js'
 import type { PersonaState } from './state.js'
-
-/** Returns stored sources that the product added after the interface document. They are answered unchanged. */
-export async function addedSources(db: Kysely<Tables>): Promise<string[]> {
-  const found = db.selectFrom('cc_pair').select('source').distinct().where('source', 'not in', DOCUMENT_SOURCES)
-  return (await found.orderBy('source').execute()).map(({ source }) => source)
-}
 
 const NAMES = SNAPSHOT_FIELDS.map(([name]) => name)
 const PLACE = NAMES.indexOf('tools')

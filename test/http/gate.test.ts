@@ -1,16 +1,7 @@
 import { sql } from 'kysely'
 import t from 'tap'
 import { mintToken } from '../../src/auth/token.js'
-import {
-  eventually,
-  inWork,
-  RawConnection,
-  type Running,
-  running,
-  saysItsLimit,
-  tokenOf,
-  whenInWork,
-} from './running.js'
+import { eventually, RawConnection, type Running, running, saysItsLimit, tokenOf, whenInWork } from './running.js'
 
 /* What one caller may use, and what nobody may hold while others need it. */
 
@@ -202,31 +193,4 @@ t.test('200 for others beside 1,100 pipelined requests with made-up tokens whose
   for (let i = 0; i < 50; i++) t.equal((await ask(service, { token: service.token, url: '/me' })).statusCode, 200)
   client.socket.destroy()
   await whenInWork(service, 0)
-})
-
-t.test('one slow read of a token runs at a time; another token has its turn meanwhile', async t => {
-  const waits = { LOCK_TIMEOUT_MS: '60000', STATEMENT_TIMEOUT_MS: '60000' }
-  const service = await running(t, { DATABASE_POOL_SIZE: '8', ...waits })
-  const { database, token } = service
-  const other = await otherToken(service)
-  const holding = await database.db.startTransaction().execute()
-  await sql`lock table persona_label, persona in access exclusive mode`.execute(holding)
-  const waiting = async () => {
-    const found = sql`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
-    return (await found.execute(database.db)).rows.length // one transaction would see one snapshot
-  }
-  const reads = []
-  for (const [one, statements] of [
-    [token, 1],
-    [other, 2],
-    [token, 2],
-  ] as const) {
-    reads.push(ask(service, { token: one, url: '/persona' }))
-    await whenInWork(service, reads.length)
-    await eventually(async () => (await waiting()) >= statements, 20_000)
-    t.equal(await waiting(), statements)
-  }
-  await holding.rollback().execute()
-  for (const { statusCode } of await Promise.all(reads)) t.equal(statusCode, 200)
-  t.equal(await inWork(service), 0)
 })

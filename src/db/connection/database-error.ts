@@ -4,14 +4,13 @@ import { TRY_AGAIN, type UnavailableReason } from '../../errors.js'
 /** SQLSTATE codes that the program compares by name (PostgreSQL documentation, appendix A). */
 export const SQLSTATE = { foreignKeyViolation: '23503', insufficientPrivilege: '42501' } as const
 
-/** SQLSTATE codes or classes; the answer of the request, without which the error is a fault of this program; the setting of a timeout. */
+/** SQLSTATE codes or classes; the answer of the request, without which the error is a fault of this program. */
 export type Kind = readonly [
   codes: string,
   reason?: UnavailableReason,
   sentence?: string,
   /** Nothing was applied, and a retry on another connection may succeed. */
-  transient?: 'transient' | '',
-  setting?: string,
+  transient?: 'transient',
 ]
 
 const NOT_REACHED = `The database cannot be reached. ${TRY_AGAIN}`
@@ -26,8 +25,8 @@ export const KINDS = {
   disk_full: ['53100', 'database_full', 'The database has no space left for changes. The operator has to make some.'],
   too_many_connections: ['53300', 'overloaded', `The database has no free connection. ${TRY_AGAIN}`, 'transient'],
   serialization: ['40001 40P01', 'overloaded', `Another transaction changed the same. ${TRY_AGAIN}`, 'transient'],
-  lock_timeout: ['55P03', 'overloaded', `Another transaction kept a lock. ${TRY_AGAIN}`, '', 'LOCK_TIMEOUT_MS'],
-  statement_timeout: ['57014', 'overloaded', `The database took too long. ${TRY_AGAIN}`, '', 'STATEMENT_TIMEOUT_MS'],
+  lock_timeout: ['55P03', 'overloaded', `Another transaction kept a lock. ${TRY_AGAIN}`],
+  statement_timeout: ['57014', 'overloaded', `The database took too long. ${TRY_AGAIN}`],
   no_table: ['42P01', 'schema_behind', 'The database lacks tables. The operator has to restore or migrate it.'],
   // Thrown by the program: a wait that timed out, and a closed pool.
   waited: ['', 'overloaded'],
@@ -73,11 +72,10 @@ export class CommitUnknown extends DatabaseFault {
 
 /** Waiting for a connection or a turn timed out. Nothing was sent. */
 export class WaitedInVain extends DatabaseFault {
-  /** `awaited`: what it waited for, in words for the client. `setting`: the setting with the timeout. */
+  /** `awaited`: what it waited for, in words for the client. */
   constructor(
     readonly awaited: string,
     readonly waitMs: number,
-    readonly setting: string,
     options?: ErrorOptions,
   ) {
     super('waited', `waited ${waitMs} ms in vain for ${awaited}`, options)

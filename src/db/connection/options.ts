@@ -23,8 +23,6 @@ export interface DatabaseOptions {
   preparedStatements: boolean
   /** Called after every round trip. Must not throw. */
   onStatement?: (exchange: Exchange) => void
-  /** Called with the time until a connection was available, or an error. Must not throw. */
-  onPoolWait?: (durationMs: number) => void
   /** Called when an idle connection is lost. */
   onError?: (error: Error) => void
   /** Called when new connections reach another server than before, with its name and version. Must not throw. */

@@ -118,7 +118,7 @@ export class BodyWorkers {
       }
       const why = name === 'AbortError' ? `took more than ${deadlineMs / 1_000} s` : 'was broken off'
       const message = `Checking the definition ${why}. ${TRY_AGAIN} If that fails again, send a smaller one.`
-      throw new Unavailable('overloaded', message, 'not_applied', { cause: error, setting: 'DEFINITION_TIMEOUT_MS' })
+      throw new Unavailable('overloaded', message, 'not_applied', { cause: error })
     }
   }
 
