@@ -118,7 +118,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   return app
 }
 
-function registerOperations(app: FastifyInstance, { config, database, service, version }: AppOptions): void {
+function registerOperations(app: FastifyInstance, { config, database, service }: AppOptions): void {
   const { requireIfMatch } = config.auth
   const { snapshotBytes: snapshotBytesMax } = config.limits
   const [bodyLimitBytes, deadlineMs] = [TOOL_BODY_BYTES_MAX, DEFINITION_TIMEOUT_MS]
@@ -143,7 +143,7 @@ function registerOperations(app: FastifyInstance, { config, database, service, v
   registerDeleteTool(app, { ...options, release: releaseTool })
   registerValidateTool(app, toolOptions)
   registerToday(app, toolOptions)
-  registerMcp(app, { version, origins: config.server.corsOrigins, toolBodyBytes: bodyLimitBytes })
+  registerMcp(app, config.server.corsOrigins)
 }
 
 function serverOptions({ config: { server }, logger }: AppOptions): FastifyHttpOptions<RawServerDefault> {

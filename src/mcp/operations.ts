@@ -73,11 +73,11 @@ const FIELDS = {
 
 /** A result: these members, and JSON texts of the operations as they are. */
 function result(members: Body, texts: Record<string, string> = {}): CallToolResult {
-  const own = Object.entries(members).flatMap(([name, value]) =>
-    value === undefined ? [] : [`"${name}":${JSON.stringify(value)}`],
-  )
-  const others = Object.entries(texts).map(([name, json]) => `"${name}":${json}`)
-  return { content: [{ type: 'text', text: `{${[...own, ...others].join()}}` }] }
+  const parts = [
+    JSON.stringify(members).slice(1, -1),
+    ...Object.entries(texts).map(([name, json]) => `"${name}":${json}`),
+  ]
+  return { content: [{ type: 'text', text: `{${parts.filter(part => part !== '').join()}}` }] }
 }
 
 export function refusal(text: string): CallToolResult {
@@ -182,7 +182,7 @@ function brief(text: string): Body {
 function updating(kind: Kind, isPlan: boolean): Operation {
   const { resource, permission, read, write, method } = KINDS[kind]
   const description = isPlan
-    ? `Tries an update of one ${kind} and answers the difference${kind === 'tool' ? ', also for models and agents' : ''}. Stores nothing.`
+    ? `Tries an update of one ${kind} and answers the difference. Stores nothing.`
     : `Stores an update of one ${kind} if it is as the etag says. Takes what plan_${kind}_update takes: try that first.`
   const policy: RoutePolicy = { permission, resource, ...(!isPlan && { writes: true }) }
   const input = Type.Object({ id: ID, etag: ETAG, fields: FIELDS[kind] })
@@ -202,10 +202,7 @@ function updating(kind: Kind, isPlan: boolean): Operation {
     const stored = brief(before.text)
     const asked = Object.entries(fields).filter(([name]) => name in stored) // the answer lacks fields that only reads have
     const changes = changesOf(stored, { ...stored, ...Object.fromEntries(asked), ...brief(answer.text) })
-    const found = { id, etag: answer.etag, changes, ...answer.more }
-    if (kind === 'agent' || !fields.definition) return result(found)
-    const { text } = await ask('POST', `${VALIDATE}?tool_id=${id}`, { body: { definition: fields.definition } })
-    return result({ ...found, impact: (JSON.parse(text) as Body).impact })
+    return result({ id, etag: answer.etag, changes, ...answer.more })
   })
 }
 

@@ -5,14 +5,13 @@ import type { FastifyInstance, FastifyRequest } from 'fastify'
 import inject from 'light-my-request'
 import { admits } from '../auth/hook.js'
 import { type Fault, Forbidden, InvalidRequest, Refused } from '../errors.js'
-import { JSON_BOUNDS } from '../http/body.js'
+import { JSON_BOUNDS, TOOL_BODY_BYTES_MAX } from '../http/body.js'
 import { clientAddressOf } from '../http/request.js'
 import { bodyCheck } from '../validation/body-check.js'
 import { parseJsonBody } from '../validation/json-body.js'
 import { enumeration, freeForm, text } from '../validation/vocabulary.js'
+import { VERSION } from '../version.js'
 import { type Ask, type Body, faultsInWords, OPERATIONS, refusal } from './operations.js'
-
-type McpOptions = { version: string; origins: readonly string[]; toolBodyBytes: number }
 
 /** More than a model writes, and than it reads: parsing more would hold up other requests. Larger ones go over HTTP. */
 const [BODY_BYTES_MAX, ANSWER_BYTES_MAX] = [2 ** 20, 2 ** 21]
@@ -27,8 +26,7 @@ type Sdk = typeof import('@modelcontextprotocol/server')
 let sdk: Promise<Sdk> | undefined
 
 /** `POST /mcp`: the Model Context Protocol, stateless. What a tool does is a request of its caller to an operation of this application. */
-export function registerMcp(app: FastifyInstance, { version, origins, toolBodyBytes }: McpOptions): void {
-  const bytesMax = Math.min(BODY_BYTES_MAX, toolBodyBytes)
+export function registerMcp(app: FastifyInstance, origins: readonly string[]): void {
   app.register(async scope => {
     scope.removeAllContentTypeParsers()
     scope.addContentTypeParser('*', { parseAs: 'buffer' }, (_, bytes, done) => done(null, bytes))
@@ -42,7 +40,7 @@ export function registerMcp(app: FastifyInstance, { version, origins, toolBodyBy
     scope.post(
       '/mcp',
       {
-        bodyLimit: toolBodyBytes,
+        bodyLimit: TOOL_BODY_BYTES_MAX,
         config: { policy: { permission: 'basic', asksWithin: true } },
         schema: { hide: true, operationId: 'mcp' },
         onRequest: async ({ headers: { origin } }) => {
@@ -51,10 +49,10 @@ export function registerMcp(app: FastifyInstance, { version, origins, toolBodyBy
         },
       },
       async (request, reply) => {
-        const message = readMessage((request.body as Buffer | undefined) ?? Buffer.alloc(0), bytesMax) // of the parser above
+        const message = readMessage((request.body as Buffer | undefined) ?? Buffer.alloc(0)) // of the parser above
         sdk ??= import('@modelcontextprotocol/server')
         const loaded = await sdk
-        const server = () => serveTools(new loaded.Server({ name: 'agents', version }, SERVES), request, app)
+        const server = () => serveTools(new loaded.Server({ name: 'agents', version: VERSION }, SERVES), request, app)
         const response = await answer(loaded, server, request, message)
         reply.code(response.status).type(response.headers.get('content-type') ?? 'application/json')
         return reply.send((await response.text()) || undefined)
@@ -72,9 +70,9 @@ const Message = Type.Object({
 const checkMessage = bodyCheck(Message)
 const BOUNDS = { ...JSON_BOUNDS.tool, nodesMax: JSON_BOUNDS.persona.nodesMax }
 
-function readMessage(bytes: Buffer, bytesMax: number): Static<typeof Message> {
-  if (bytes.length > bytesMax) {
-    const message = `The message has ${bytes.length} bytes, and at most ${bytesMax} are taken here. Larger definitions go to the HTTP API.`
+function readMessage(bytes: Buffer): Static<typeof Message> {
+  if (bytes.length > BODY_BYTES_MAX) {
+    const message = `The message has ${bytes.length} bytes, and at most ${BODY_BYTES_MAX} are taken here. Larger definitions go to the HTTP API.`
     throw new Refused('PAYLOAD_TOO_LARGE', message)
   }
   const verdict = checkMessage(parseJsonBody(bytes, BOUNDS), { mask: undefined, strict: false })

@@ -183,7 +183,7 @@ export function registerRestorePersona(app: FastifyInstance, options: OperationO
       const { decision, overwritten } = restored
       const warnings = [
         ...(decision?.left ?? []).map(notRestoredWarning),
-        ...overwritten.map(overwriteWarning),
+        ...overwritten.filter(({ field }) => !decision?.left.includes(field)).map(overwriteWarning),
         ...unknownFieldWarnings(unknownFields(RestoreRequest, body)),
         ...(await attachedNames(options.database.db, decision)),
       ]

@@ -148,10 +148,10 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
 }
 
 function requirePriorities(map: Readonly<Record<string, unknown>>): void {
-  const [loc, entries] = [['body', 'display_priority_map'], Object.entries(map)]
-  const msg = `At most ${LIST_ITEMS_MAX} agents are taken at once`
-  if (entries.length > LIST_ITEMS_MAX) throw new InvalidRequest([{ loc, msg, type: 'too_long' }])
-  const isId = (key: string) => /^[1-9]\d{0,9}$/.test(key)
-  const wrong = entries.filter(([key, value]) => !(isId(key) && Number.isInteger(value) && isInt4(Number(value))))
-  if (wrong.length > 0) throw new InvalidRequest(wrong.map(([key]) => fault('int_type', [...loc, key])))
+  const isEntry = ([id, value]: [string, unknown]) =>
+    /^[1-9]\d{0,9}$/.test(id) && Number.isInteger(value) && isInt4(Number(value))
+  const entries = Object.entries(map)
+  if (entries.length <= LIST_ITEMS_MAX && entries.every(isEntry)) return
+  const msg = `Input should be at most ${LIST_ITEMS_MAX} ids of agents, each with an integer`
+  throw new InvalidRequest([{ loc: ['body', 'display_priority_map'], msg, type: 'value_error' }])
 }

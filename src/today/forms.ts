@@ -52,10 +52,3 @@ export function notKept(body: Readonly<Record<string, unknown>>, fields: Readonl
     return [{ loc: ['body', name], msg: `This service keeps no ${name}: send ${taken}`, type: 'not_kept' }]
   })
 }
-
-/** Faults that an operation of the root found, at the fields that the client sent; any other error as it is. */
-export function inNewerNames(error: unknown, names: Readonly<Record<string, string>>): unknown {
-  if (!(error instanceof InvalidRequest) || Object.getPrototypeOf(error) !== InvalidRequest.prototype) return error
-  const locOf = ({ loc }: Fault) => loc.map((part, index) => (index === 1 && names[part]) || part)
-  return new InvalidRequest(error.faults.map(fault => ({ ...fault, loc: locOf(fault) })))
-}

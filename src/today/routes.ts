@@ -3,7 +3,6 @@ import { withRetries } from '../db/connection/retry.js'
 import type { Database } from '../db/database.js'
 import { unavailableFor } from '../db/unavailable.js'
 import { Unavailable } from '../errors.js'
-import { handleError } from '../http/error-handler.js'
 import { releaseTool } from '../persona/life.js'
 import { registerReadPersona } from '../persona/read-persona.js'
 import { PersonaUpsertRequest } from '../persona/schema.js'
@@ -12,7 +11,7 @@ import { registerReadTool } from '../tool/read-tool.js'
 import { registerValidateTool } from '../tool/validate-tool.js'
 import { registerCreateTool, registerDeleteTool, registerUpdateTool, type ToolOptions } from '../tool/write-tool.js'
 import { registerChanges } from './changes.js'
-import { inNewerNames, NewerPersonaRequest, rootRequest } from './forms.js'
+import { NewerPersonaRequest, rootRequest } from './forms.js'
 import { registerLists } from './lists.js'
 import { newerMembers, readShares, withMembers } from './records.js'
 
@@ -66,10 +65,6 @@ function registerNewerForm(today: FastifyInstance, database: Database): Readonly
   today.addHook('onSend', async (_, reply) => {
     const location = reply.getHeader('location')
     if (location !== undefined) reply.header('location', PREFIX + String(location))
-  })
-  today.setErrorHandler((error, request, reply) => {
-    const shares = request.operation.endsWith('_share') ? { users: 'user_ids', groups: 'group_ids' } : {}
-    handleError(inNewerNames(error, { is_default_persona: 'is_featured', ...shares }), request, reply)
   })
   return handlers
 }

@@ -63,8 +63,8 @@ t.test('200: shares, also of labels; what is absent stays', async t => {
   t.match(answer, { statusCode: 200, headers: { etag: `"persona-${id}-4"` } })
   t.strictSame(await hashOfEverything(database.db), before)
   t.strictSame(faultsOf(await share({ user_ids: [ABSENT], group_ids: [99] })), [
-    'body.user_ids.0 not_found',
-    'body.group_ids.0 not_found',
+    'body.users.0 not_found',
+    'body.groups.0 not_found',
   ])
   t.strictSame(faultsOf(await share({ user_shares: [{}], group_shares: [{}], public_permission: 'VIEWER' })), [
     'body.user_shares not_kept',
@@ -135,12 +135,9 @@ t.test('200 or nothing: display priorities of several agents', async t => {
   })
   t.equal((await send({ [one]: 4, 9999999999: 1 })).statusCode, 404)
   t.equal((await send({ [one]: 4 }, alice)).statusCode, 403)
-  const wrong = { [one]: null, x: 1, '01': 1, [two]: 1.5, 0: 1 }
-  const faulty = Object.keys(wrong).map(id => `body.display_priority_map.${id} int_type`)
-  t.strictSame(faultsOf(await send(wrong)).sort(), faulty.sort())
-  t.strictSame(faultsOf(await send([])), ['body.display_priority_map dict_type'])
   const many = Object.fromEntries(Array.from({ length: 1_001 }, (_, n) => [n + 1, 1]))
-  t.strictSame(faultsOf(await send(many)), ['body.display_priority_map too_long'])
+  for (const wrong of [{ [one]: null }, { x: 1 }, { '01': 1 }, { [two]: 1.5 }, { 0: 1 }, many])
+    t.strictSame(faultsOf(await send(wrong)), ['body.display_priority_map value_error'])
   t.equal((await send({ [one]: 9, [two]: 9 }, bound)).statusCode, 404)
   t.strictSame(await hashOfEverything(database.db), before, 'nothing of these was stored')
   t.equal((await send({ [one]: 9 }, bound)).statusCode, 200)
