@@ -206,24 +206,3 @@ t.test('410 alike for a repeated creation of what is hidden by now', async t => 
   t.equal(hidden.statusCode, 410)
   await sql`update persona set owner_id = ${ALICE} where id = ${id}`.execute(database.db)
 })
-
-t.test('of many at the same time with one key one is made, and each with its own key makes one', async t => {
-  const count = async () =>
-    (await sql<{ n: number }>`select count(*)::integer as n from persona`.execute(database.db)).rows[0]?.n ?? 0
-  const before = await count()
-  const same = await Promise.all(Array.from({ length: 8 }, () => post(NEW, { 'idempotency-key': '"at once"' })))
-  t.equal((await count()) - before, 1)
-  const made = same.filter(({ statusCode }) => statusCode === 201)
-  t.ok(made.length > 0)
-  t.equal(new Set(made.map(answer => answer.json().id)).size, 1)
-  t.same(
-    same.filter(({ statusCode }) => statusCode !== 201 && statusCode !== 409),
-    [],
-  )
-  const own = await Promise.all(Array.from({ length: 8 }, (_, n) => post(NEW, { 'idempotency-key': `"own ${n}"` })))
-  t.same(
-    own.filter(({ statusCode }) => statusCode !== 201),
-    [],
-  )
-  t.equal((await count()) - before, 9)
-})

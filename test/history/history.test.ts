@@ -219,17 +219,6 @@ t.test('no name of a tool or document set that the caller could not read elsewhe
   t.match((await get(`/persona/${id}/history`, token)).json()[1].changes, [{ from: [{ id: 2, name: 'Private Docs' }] }])
 })
 
-t.test('404 of a deleted agent, except for its owner and administrators', async t => {
-  const id = await agentOf(alice, { users: [BOB] })
-  await sql`update persona_user set level = 'editor' where persona_id = ${id}`.execute(database.db)
-  await sent('DELETE', `/persona/${id}`, undefined)
-  t.equal((await get(`/persona/${id}/history`, bob)).statusCode, 404)
-  for (const token of [alice, admin]) {
-    const [entry] = (await get(`/persona/${id}/history`, token)).json()
-    t.match(entry, { version: 2, action: 'deleted', actor: { email: 'alice@example.com' } })
-  }
-})
-
 t.test('people who were erased stay erased; a pruned past says from where on it is kept', async t => {
   await newPerson(database, 'gone@example.com', 'manage:actions')
   const gone = await world.token('gone@example.com')

@@ -217,28 +217,6 @@ t.test('200 of a deleted agent for its owner and administrators, with all that i
   }
 })
 
-t.test('a key restores once, also at the same time, and whatever became of the agent', async t => {
-  const id = await agentOf(alice)
-  await patch(id, { name: 'Other' })
-  const key = { 'idempotency-key': '"restored once"' }
-  const answers = await Promise.all(Array.from({ length: 6 }, () => restore(id, 1, key)))
-  t.same(
-    answers.filter(({ statusCode }) => ![200, 409].includes(statusCode)),
-    [],
-  )
-  t.equal((await auditRows(db, 'persona', id)).length, 3)
-  await patch(id, { name: 'Later' })
-  const again = await restore(id, 1, key)
-  t.match(again, { statusCode: 200, headers: { etag: `"persona-${id}-3"`, 'idempotent-replayed': 'true' } })
-  t.equal(again.json().name, 'Later', 'the agent as it is')
-  t.same(faultsOf(await restore(id, 2, key)), ['header.idempotency-key idempotency_key_reused'])
-  await pruneHistory(db, { auditRetentionDays: 400, versionsMax: 2, bytesMax: 2 ** 26 })
-  t.match(await restore(id, 1, key), { statusCode: 200 }, 'also where version 1 is no longer kept')
-  await remove(id)
-  t.match(await restore(id, 1, key), { statusCode: 200, headers: { 'idempotent-replayed': 'true' } })
-  t.equal((await call('GET', `/persona/${id}`, { token: alice })).statusCode, 404, 'it did not come back')
-})
-
 t.test('a tool that a restoration attaches again has no known attacher', async t => {
   const id = await agentOf(alice, { tool_ids: [10], users: [BOB] })
   await makeEditor(id)

@@ -202,28 +202,6 @@ t.test('HEAD answers the headers of GET; 422 for an unknown query parameter; 405
   t.equal(other.headers.allow, 'DELETE, GET, HEAD, PATCH')
 })
 
-t.test('200 of one version while others write: never a mixture, never a wrong tag', async t => {
-  const writes = async () => {
-    for (let n = 0; n < 25; n++) {
-      const body = { name: `v${n}`, description: `v${n}` }
-      await call('PATCH', `${PATH}?update_mask=name,description`, { token: admin, body })
-    }
-  }
-  const reads = async () => {
-    const tags = new Map<string, string>()
-    for (let n = 0; n < 25; n++) {
-      const answer = await call('GET', PATH, { token: admin })
-      t.equal(answer.statusCode, 200)
-      const { name, description } = answer.json()
-      if (/^v\d+$/.test(name)) t.equal(description, name)
-      const version = String(answer.headers.etag).split('.')[0] ?? ''
-      t.equal(tags.get(version) ?? name, name)
-      tags.set(version, name)
-    }
-  }
-  await Promise.all([writes(), reads(), reads()])
-})
-
 t.test('200: answers are compact, and a source that the product added is shown as it is stored', async t => {
   await database.db.updateTable('cc_pair').set({ source: 'added_by_the_product' }).execute()
   const sets = await database.db.selectFrom('document_set').select('id').execute()

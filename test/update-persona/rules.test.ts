@@ -303,13 +303,6 @@ t.test('200: ids of files sort by code point, as the database does, so re-sendin
   t.equal((await storedAgent(world, 1)).version, 2)
 })
 
-t.test('200: an agent without owner can be shared with any user, Alice too', async t => {
-  const world = shared
-  const admin = await world.token('admin@example.com')
-  t.match(await patch(world, admin, 6, { users: [ALICE, ALICE] }), { status: 200, body: { owner: null } })
-  t.match(await storedAgent(world, 6), { users: [{ id: ALICE, level: 'viewer' }] })
-})
-
 t.test('the rules of the mask itself', async t => {
   const { call, token, database } = await worldApp(t)
   const admin = await token('admin@example.com')

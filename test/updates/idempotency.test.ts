@@ -2,10 +2,9 @@ import { sql } from 'kysely'
 import t from 'tap'
 import { pruneHistory } from '../../src/updates/prune.js'
 import { worldApp } from '../app.js'
-import { RawConnection } from '../http/running.js'
 import { faultsOf, newPerson } from './stored-state.js'
 
-const { app, call, token, database } = await worldApp(t)
+const { call, token, database } = await worldApp(t)
 const alice = await token('admin@example.com')
 await newPerson(database, 'second@example.com', 'manage:actions')
 const bob = await token('second@example.com')
@@ -60,14 +59,6 @@ for (const [name, place] of Object.entries(PLACES)) {
     t.equal(bare.headers.etag, first.headers.etag, 'the bare form is the same key')
   })
 
-  t.test(`a repetition is not judged strictly, and does not say so: ${name}`, async t => {
-    const strict = { key: `"strict-${name}"`, headers: { prefer: 'handling=strict' } }
-    const first = await send({ description: 'strictly' }, strict)
-    t.equal(first.headers['preference-applied'], 'handling=strict')
-    const again = await send({ description: 'strictly' }, strict)
-    t.match(again, { statusCode: 200, headers: { 'idempotent-replayed': 'true', 'preference-applied': undefined } })
-  })
-
   t.test(`422 for another request with the same key; a dry run has none: ${name}`, async t => {
     t.equal((await send({ description: 'keyed' }, { key: `"k-2-${name}"` })).statusCode, 200)
     const other = await send({ description: 'another' }, { key: `"k-2-${name}"` })
@@ -118,46 +109,12 @@ for (const [name, place] of Object.entries(PLACES)) {
     t.equal((await send({}, reading)).headers.etag, read.headers.etag, 'one that names no field is no exception')
   })
 
-  t.test(`of twenty at once that change nothing all have one answer or 409, and keep one key: ${name}`, async t => {
-    await send({ description: 'stays' })
-    const rows = await rowsOf()
-    const answers = await Promise.all(
-      Array.from({ length: 20 }, () => send({ description: 'stays' }, { key: `"calm-${name}"` })),
-    )
-    t.equal(await rowsOf(), rows)
-    t.strictSame(
-      answers.filter(({ statusCode }) => ![200, 409].includes(statusCode)),
-      [],
-    )
-    const done = answers.filter(({ statusCode }) => statusCode === 200)
-    t.equal(new Set(done.map(({ headers }) => headers.etag)).size, 1)
-    t.equal(done.filter(({ headers }) => headers['idempotent-replayed'] === undefined).length, 1)
-  })
-
   t.test(`a stale If-Match does not stand in the way of a repetition: ${name}`, async t => {
     const sent = { key: `"k-5-${name}"`, headers: { 'if-match': await tag() } }
     const first = await send({ description: 'with a tag' }, sent)
     t.equal((await send({ description: 'after it' })).statusCode, 200)
     const again = await send({ description: 'with a tag' }, sent)
     t.match(again, { statusCode: 200, headers: { etag: first.headers.etag, 'idempotent-replayed': 'true' } })
-  })
-
-  t.test(`of twenty at once one has an effect, the others its answer or 409: ${name}`, async t => {
-    const rows = (await rowsOf()) ?? 0
-    const answers = await Promise.all(
-      Array.from({ length: 20 }, () => send({ description: 'at once' }, { key: `"storm-${name}"` })),
-    )
-    t.equal(await rowsOf(), rows + 1)
-    const tags = new Set(answers.filter(({ statusCode }) => statusCode === 200).map(({ headers }) => headers.etag))
-    t.equal(tags.size, 1)
-    for (const { statusCode, headers, body } of answers) {
-      if (statusCode === 200) continue
-      t.match(
-        { statusCode, body: JSON.parse(body) },
-        { statusCode: 409, body: { error_code: 'IDEMPOTENCY_KEY_IN_USE' } },
-      )
-      t.equal(headers['retry-after'], '1')
-    }
   })
 }
 
@@ -219,19 +176,4 @@ t.test('422 for what is not a key, 403 for a repetition without the right', asyn
   t.equal((await put()).headers['idempotent-replayed'], 'true')
   await sql`update user_account set permissions = '{basic}' where email = 'second@example.com'`.execute(database.db)
   t.equal((await put()).statusCode, 403)
-})
-
-t.test('422 that says so for two keys: two headers, or one with a list, which is the same to HTTP', async t => {
-  await app.listen({ host: '127.0.0.1', port: 0 })
-  const { port } = app.server.address() as { port: number } // it listens on TCP
-  const msg = 'Input should be given once, and was given more than once'
-  for (const keys of [['"a"', '"b"'], ['a', 'a'], ['"a", "b"'], ['"a,b"', 'c', '"d\\""']]) {
-    const body = '{"name":"of two keys"}'
-    const head = ['PATCH /persona/1?update_mask=name HTTP/1.1', 'Host: a', `Authorization: Bearer ${alice}`]
-    const lines = [...head, ...keys.map(key => `Idempotency-Key: ${key}`), `Content-Length: ${body.length}`]
-    const connection = new RawConnection(port).write([...lines, 'Connection: close', '', body].join('\r\n'))
-    await connection.closed
-    const told = [{ loc: ['header', 'idempotency-key'], msg, type: 'parameter_repeated' }]
-    t.strictSame(connection.json().detail, told, keys.join(' and '))
-  }
 })

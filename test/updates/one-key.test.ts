@@ -6,11 +6,12 @@ import { definitionOf } from '../../bench/world.js'
 import { readConfig } from '../../src/config.js'
 import { openUrl } from '../../src/db/open.js'
 import { appOver, REQUIRED_FIELDS, worldApp } from '../app.js'
+import { connectedTo } from '../mcp/connected.js'
 import { worldDatabase } from '../world.js'
 
 /* Two requests with one Idempotency-Key at once, while another session holds the row, by each route that writes one resource. */
 
-const { app, call, token, database } = await worldApp(t)
+const { app, call, token, database, url } = await worldApp(t)
 const admin = await token('admin@example.com')
 await app.listen({ host: '127.0.0.1', port: 0 })
 const { port } = app.server.address() as { port: number } // it listens on TCP
@@ -100,6 +101,46 @@ t.test('one agent of two creations with one key at once', async t => {
   const answers = await Promise.all(both)
   t.match(answers, [{ status: 201 }, { status: 201 }])
   t.equal(new Set(answers.map(({ body }) => JSON.parse(body).id)).size, 1)
+})
+
+t.test('one effect, and true answers, of one key at once at two services', async t => {
+  const other = openUrl(url, readConfig({}))
+  t.teardown(() => other.close())
+  const calls = [call, (await appOver(t, other)).call]
+  const write = (method: string, path: string, body?: object) =>
+    Promise.all(
+      [0, 1, 2, 3].map(n => {
+        const headers = { 'idempotency-key': `"both ${method} ${path}"` }
+        return (calls[n % 2] as typeof call)(method, path, { token: admin, headers, ...(body && { body }) })
+      }),
+    )
+  const place = await madeBy('persona')
+  const before = await rowsOf(place)
+  for (const answers of [
+    await write('PATCH', `/persona/${place.id}?update_mask=name`, { name: 'By two' }),
+    await write('POST', '/persona', { ...REQUIRED_FIELDS, name: 'Of two', tool_ids: [] }),
+    await write('DELETE', `/persona/${place.id}`),
+  ]) {
+    for (const { statusCode, body } of answers) t.ok(statusCode < 300, `${statusCode} ${body}`)
+    t.equal(answers.filter(({ headers }) => headers['idempotent-replayed'] === undefined).length, 1)
+    t.equal(new Set(answers.map(({ headers }) => `${headers.etag} ${headers.location}`)).size, 1)
+  }
+  t.equal(await rowsOf(place), before + 2)
+})
+
+t.test('one effect of one call of an MCP tool at once at two services: the etag stands for one version', async t => {
+  const services = await Promise.all(
+    [await appOver(t, database), await appOver(t, database)].map(({ app }) => connectedTo(app)),
+  )
+  const place = await madeBy('tool')
+  const clients = await Promise.all([0, 1, 2, 3].map(n => (services[n % 2] as (typeof services)[0])(admin)))
+  const { etag } = (await (clients[0] as (typeof clients)[0]).call('get_tool', { id: place.id })).content
+  const before = await rowsOf(place)
+  const update = { id: place.id, etag, fields: { name: 'by_two' } }
+  const answers = await Promise.all(clients.map(client => client.call('update_tool', update)))
+  t.equal(await rowsOf(place), before + 1)
+  const tags = answers.map(({ isError, content, text }) => (isError ? text : content.etag))
+  t.equal(new Set(tags).size, 1, JSON.stringify(tags))
 })
 
 t.test('409 where another transaction holds the key for longer than LOCK_TIMEOUT_MS, then 200', async t => {

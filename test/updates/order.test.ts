@@ -182,26 +182,6 @@ t.test('the order of the checks', async t => {
     },
   )
 
-  t.test('404 and 405 need no token; 413 and 415 do', async t => {
-    t.equal((await call('GET', '/nothing')).statusCode, 404)
-    const wrongMethod = await call('PUT', '/persona/1')
-    t.equal(wrongMethod.statusCode, 405)
-    t.equal(wrongMethod.headers.allow, 'DELETE, GET, HEAD, PATCH')
-    t.equal((await call('PATCH', '/persona/1', { token: alice, body: TOO_LARGE })).statusCode, 413)
-    const text = { 'content-type': 'text/plain' }
-    t.equal((await call('PATCH', '/persona/1', { token: alice, body: 'x', headers: text })).statusCode, 415)
-  })
-
-  t.test('200: a dry run of nothing is how the state and its tag are read', async t => {
-    const before = await hashOfEverything(database.db)
-    const persona = await call('PATCH', '/persona/11?update_mask=&dry_run=true', { token: admin, body: {} })
-    t.match(persona.json(), { id: 11, name: 'Full' })
-    t.match(persona.headers, { etag: '"persona-11-1"', 'dry-run': 'true' })
-    const tool = await call('PUT', '/admin/tool/custom/16?dry_run=true', { token: admin, body: {} })
-    t.match(tool, { statusCode: 200, headers: { etag: '"tool-16-1"', 'dry-run': 'true' } })
-    t.same(await hashOfEverything(database.db), before)
-  })
-
   t.test('422 of a reference before 403 of secrets, also once the origins of the definition are known', async t => {
     const curator = await token('curator@example.com')
     const put = (as: string, body: object) => call('PUT', '/admin/tool/custom/16', { token: as, body })

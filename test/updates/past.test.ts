@@ -103,18 +103,6 @@ t.test('404 for a version that is not there, 422 for nonsense', async t => {
   t.match((await get('/persona/4711?version=1')).json(), { error_code: 'PERSONA_NOT_FOUND' })
 })
 
-t.test('404: a caller who does not see the agent now does not see it as it was', async t => {
-  await patch({ is_public: true })
-  const tag = String((await patch({ is_public: false, users: [], groups: [] })).headers.etag)
-  const version = Number(/-(\d+)"$/.exec(tag)?.[1]) - 1
-  const email = 'stranger@example.com'
-  await newPerson(database, email)
-  const stranger = await token(email)
-  const answer = await call('GET', `${AGENT}?version=${version}`, { token: stranger })
-  t.equal(answer.statusCode, 404)
-  t.match(answer.json(), { error_code: 'PERSONA_NOT_FOUND' })
-})
-
 t.test('403: a reader of what was private before does not read its past', async t => {
   const secret = 'a prompt of when it was private'
   const version = versionIn(await patch({ system_prompt: secret, is_public: false }))

@@ -151,15 +151,6 @@ t.test('If-Match on an agent', async t => {
     t.match((await rename('x', stale)).json(), { reason: 'changed', changed: null })
     t.equal((await rename('x', `"persona-1-${since + 1}"`)).json().changed.length, 1)
   })
-  t.test('412 and 200 with hundreds of tags', async t => {
-    const many = Array.from({ length: 500 }, (_, i) => `"persona-2-${i}"`).join(', ')
-    t.equal((await rename('many', many)).statusCode, 412)
-    t.equal((await rename('many', `${many}, ${await current()}`)).statusCode, 200)
-    const quotes = '"'.repeat(8_001)
-    const started = process.cpuUsage() // of this process: the machine may be busy with other work
-    t.equal((await rename('many', quotes)).statusCode, 422)
-    t.ok(process.cpuUsage(started).user < 1e6, 'less than a second of the processor')
-  })
 })
 
 t.test('If-Match on a tool', async t => {
@@ -350,15 +341,6 @@ for (const target of [AGENT, TOOL]) {
       t.not(lost.body.applied_etag, null, 'and this one was')
     },
   )
-
-  t.test(`412 tells that it was though a later change made a part of it so again: ${target.url}`, async t => {
-    const tag = await current()
-    const mine = { by: alice, tag, body: { name: 'both', description: 'of them' } }
-    const stored = await send(mine)
-    for (const name of ['away', 'both']) t.equal((await send({ by: bob, body: { name } })).status, 200)
-    t.equal((await send({ by: bob, body: { description: 'away' } })).status, 200)
-    t.match(await send(mine), { status: 412, body: { applied_etag: stored.tag } })
-  })
 }
 
 t.test(

@@ -1,5 +1,4 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { LightMyRequestResponse } from 'fastify'
 import { type KyselyPlugin, sql, type Transaction } from 'kysely'
 import t from 'tap'
 import type { Database } from '../../src/db/database.js'
@@ -7,7 +6,7 @@ import type { Tables } from '../../src/db/tables.js'
 import { appOver, type WorldApp, worldApp } from '../app.js'
 import { ADMIN, BOB, CAROL } from '../fixtures/users.js'
 import { worldDatabase } from '../world.js'
-import { auditRows, faultsOf, storedAgent, versionOf, warningsOf } from './stored-state.js'
+import { auditRows, faultsOf, storedAgent } from './stored-state.js'
 
 const WRITERS = 30
 
@@ -141,31 +140,6 @@ t.test('updates at once, of what others change', async t => {
       if (i === won) continue
       t.equal(answer.json().current_etag, answers[won]?.headers.etag)
       t.same(answer.json().changed, [{ field: 'name', by, at: row?.at }])
-    }
-  })
-
-  t.test('200 with a notice whenever one person replaced what the other wrote', async t => {
-    const people = ['admin@example.com', 'gcurator@example.com']
-    const tokens = [admin, await world.token('gcurator@example.com')]
-    const put = (i: number) => ({
-      token: tokens[i % 2] as string,
-      body: { description: `by ${i}`, ...(i % 3 === 0 && { name: `writer ${i}` }) },
-    })
-    const before = (await auditRows(database.db, 'tool', 20)).length
-    const sent = Array.from({ length: WRITERS }, (_, i) => call('PUT', '/admin/tool/custom/20', put(i)))
-    const answers = await Promise.all(sent)
-    const rows = (await auditRows(database.db, 'tool', 20)).slice(before)
-    t.equal(rows.length, WRITERS)
-    const lastWriter = new Map<string, string>()
-    for (const row of rows) {
-      const number = answers.findIndex(answer => versionOf(answer) === row.version_after)
-      t.equal(row.actor, people[number % 2])
-      const replaced = row.fields.filter(field => ![undefined, row.actor].includes(lastWriter.get(field)))
-      const told = warningsOf(answers[number] as LightMyRequestResponse).map(text =>
-        /^field (\S+) replaces a change by (\S+@example\.com) \d+ seconds ago$/.exec(text)?.slice(1),
-      )
-      t.same(told.sort(), replaced.map(field => [field, lastWriter.get(field)]).sort(), `version ${row.version_after}`)
-      for (const field of row.fields) lastWriter.set(field, row.actor)
     }
   })
 

@@ -1,21 +1,19 @@
-import { connect } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import t from 'tap'
 import { verifyAudit } from '../../src/admin/audit-verification.js'
-import { appOver, REQUIRED_FIELDS } from '../app.js'
+import { REQUIRED_FIELDS } from '../app.js'
 import { ServiceProcess } from '../faults/service.js'
 import { DEFINITION } from '../matrix-organisation.js'
 import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
 
 /*
- * Clients that repeat each update, creation and deletion until it is answered: against services that are killed, and over connections that are cut
- * within the answer. Each key has one effect, and its client the version of it; so has an update with a tag.
+ * Clients that repeat each update, creation and deletion until it is answered, against services that are killed: each key has one effect, and its
+ * client the version of it.
  */
 const KILLS = Number(process.env.TEST_KILLS ?? 3)
 const SERVICES = 2
 const CLIENTS = 4
-const CUTS = 8
 
 const world = await worldDatabase(t)
 const { url, database } = world
@@ -127,64 +125,3 @@ t.test('kill -9 under clients that repeat: one effect for each key, and everybod
   t.ok(failures > 0 && deleted.length > 0, 'requests were cut')
   t.comment(`${told.size} answered, ${deleted.length} of them created and deleted, ${failures} cut`)
 })
-
-t.test(
-  'the line cut within the answer: one effect, and the repetition by its key or its tag has its version',
-  async t => {
-    const { app } = await appOver(t, database)
-    await app.listen({ host: '127.0.0.1', port: 0 })
-    const { port } = app.server.address() as { port: number } // it listens on TCP
-    const told = new Map<string, string>()
-
-    /** Sends the update and hangs up after `bytes` of its answer; answers what came. */
-    const cutAfter = async ({ key, place }: Update, bytes: number, own = headersOf(key)): Promise<string> => {
-      const body = bodyOf({ key, place })
-      const socket = connect(port, '127.0.0.1')
-      const lines = [
-        `${place.method} ${place.path} HTTP/1.1`,
-        ...['host: localhost', 'connection: close', `content-length: ${Buffer.byteLength(body)}`],
-        ...Object.entries(own).map(([name, value]) => `${name}: ${value}`),
-      ]
-      socket.write(`${lines.join('\r\n')}\r\n\r\n${body}`)
-      let got = ''
-      await new Promise<void>((resolve, reject) => {
-        socket.on('error', reject).on('close', resolve)
-        if (bytes === 0) socket.once('connect', () => setImmediate(() => socket.destroy()))
-        socket.on('data', data => {
-          got += data.toString('latin1')
-          if (got.length >= bytes) socket.destroy()
-        })
-      })
-      return got.slice(0, bytes)
-    }
-    const tagOf = (answer: string) => /^etag: (.*)\r$/m.exec(answer)?.[1] ?? answer
-
-    for (const place of PLACES) {
-      const first = { key: `c-${place.tag}-whole.`, place }
-      const whole = await cutAfter(first, Number.MAX_SAFE_INTEGER)
-      told.set(first.key, tagOf(whole))
-      t.match(whole, /^HTTP\/1\.1 20[01] /)
-      for (let cut = 0; cut < CUTS; cut++) {
-        const bytes = Math.floor((cut * whole.length) / CUTS)
-        const update = { key: `c-${place.tag}-${bytes}.`, place }
-        await cutAfter(update, bytes)
-        let answer = ''
-        do answer = await cutAfter(update, Number.MAX_SAFE_INTEGER)
-        while (answer.startsWith('HTTP/1.1 409 '))
-        if (bytes > 0) t.match(answer, /^idempotent-replayed: true\r$/m, `after ${bytes} bytes`)
-        told.set(update.key, tagOf(answer))
-      }
-      if (place.method === 'POST') continue
-      const { 'idempotency-key': _, ...plain } = headersOf('')
-      const tagged = { ...plain, 'if-match': [...told.values()].at(-1) ?? '' }
-      const update = { key: `c-${place.tag}-tagged.`, place }
-      t.equal(await cutAfter(update, 1, tagged), 'H', 'it was committed, and its answer is lost')
-      const again = await cutAfter(update, Number.MAX_SAFE_INTEGER, tagged)
-      t.match(again, /^HTTP\/1\.1 200 /)
-      told.set(update.key, tagOf(again))
-      const other = await cutAfter({ key: 'another', place }, Number.MAX_SAFE_INTEGER, tagged)
-      t.match(other, /^HTTP\/1\.1 412 /, 'another change with the old tag is refused')
-    }
-    t.same(await findingsOf('c-', told), [])
-  },
-)

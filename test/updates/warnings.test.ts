@@ -56,27 +56,6 @@ t.test('200 with Warning: the notice of what an update replaced', async t => {
     await rename(alice)
     t.same(warningsOf(await rename(admin, '', { 'if-match': '*' })), [])
   })
-  await t.test('in a dry run as in the real one', async t => {
-    await rename(alice)
-    t.match(warningsOf(await rename(admin, '&dry_run=true')), [/^field name replaces a change by alice/])
-    t.match(warningsOf(await rename(admin)), [/^field name replaces a change by alice/])
-  })
-  await t.test('at most five warnings; the last says how many more', async t => {
-    const fields = ['name', 'description', 'system_prompt', 'task_prompt', 'icon_name', 'llm_model_provider_override']
-    const edit = (as: string, count: number) =>
-      call('PATCH', `/persona/1?update_mask=${fields.slice(0, count).join(',')}`, {
-        token: as,
-        body: Object.fromEntries(fields.slice(0, count).map(field => [field, `value ${n++}`])),
-      })
-    await edit(alice, 5)
-    const five = warningsOf(await edit(admin, 5))
-    t.equal(five.length, 5)
-    t.notMatch(five[4], /more/)
-    await edit(alice, 6)
-    const six = warningsOf(await edit(admin, 6))
-    t.equal(six.length, 5)
-    t.equal(six[4], 'and 2 more warnings')
-  })
   await t.test('on a tool, also by the name of a definition or of headers', async t => {
     const put = (as: string, value: string) =>
       call('PUT', '/admin/tool/custom/10', { token: as, body: { custom_headers: [{ key: 'X-A', value }] } })
@@ -290,31 +269,6 @@ t.test(
     const mask = Object.keys(whole).join(',')
     t.equal((await update('PATCH', `/persona/1?update_mask=${mask}`, whole)).statusCode, 204)
     t.match(await storedAgent({ database }, 1), { tool_ids: [10, 13], document_set_ids: [1], label_ids: [1, 2] })
-  },
-)
-
-t.test(
-  '200 with the record for a repetition with the old tag: what others made since is not skipped by its new tag',
-  async t => {
-    const { call, token } = await worldApp(t)
-    const admin = await token('admin@example.com')
-    for (const [method, url, read] of [
-      ['PATCH', '/persona/1?update_mask=description', '/persona/1'],
-      ['PUT', TOOL, '/tool/10'],
-    ] as const) {
-      const before = String((await call('GET', read, { token: admin })).headers.etag)
-      const repeated = () =>
-        call(method, url, { token: admin, body: { description: 'mine' }, headers: { ...MINIMAL, 'if-match': before } })
-      t.equal((await repeated()).statusCode, 204)
-      const other = await call(method, url.replace('=description', '=name'), {
-        token: admin,
-        body: { name: 'of_another' },
-      })
-      t.equal(other.statusCode, 200)
-      const again = await repeated()
-      t.strictSame([again.statusCode, again.headers['preference-applied']], [200, undefined])
-      t.match(again.json(), { name: 'of_another', description: 'mine' })
-    }
   },
 )
 

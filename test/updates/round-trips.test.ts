@@ -1,0 +1,115 @@
+import type { LightMyRequestResponse } from 'fastify'
+import { sql } from 'kysely'
+import t from 'tap'
+import { definitionOf } from '../../bench/world.js'
+import { mintToken } from '../../src/auth/token.js'
+import { REQUIRED_FIELDS, worldApp } from '../app.js'
+
+/* What an update sends to the database, and what it writes. */
+
+// Behind PgBouncer the timeouts travel with the statements, in transactions of their own.
+const isPooled = process.env.TEST_POOLER_URL !== undefined
+
+const ALICES_AGENT = 1
+const TOOL = 10
+const ITEMS = definitionOf(10)
+const VALIDATE = '/admin/tool/custom/validate'
+
+t.test('round trips to the database, authentication included, when nobody else is at the same row', async t => {
+  const { call, token, database } = await worldApp(t)
+  const alice = await token('alice@example.com')
+  const admin = await token('admin@example.com')
+  const updateAgent = (fields: object, query = '', as = alice, headers = {}) =>
+    call('PATCH', `/persona/${ALICES_AGENT}${query}`, { token: as, body: { ...REQUIRED_FIELDS, ...fields }, headers })
+  const updateTool = (fields: object, query = '') =>
+    call('PUT', `/admin/tool/custom/${TOOL}${query}`, { token: admin, body: fields })
+  const validate = (definition: unknown) => call('POST', VALIDATE, { token: admin, body: { definition } })
+
+  // The first use of a token is written down once a minute, beside the request.
+  await updateAgent({})
+  await updateTool({ definition: ITEMS, custom_headers: [{ key: 'X-Key', value: 'one' }] })
+  await validate(ITEMS)
+
+  const counted = async (answer: () => Promise<LightMyRequestResponse>) => {
+    const before = { ...database.counters }
+    const { statusCode } = await answer()
+    return { statusCode, statements: database.counters.statements - before.statements }
+  }
+  const change = (fields: object, query = '', headers = {}) =>
+    call('PATCH', `/persona/${ALICES_AGENT}?update_mask=${Object.keys(fields)}${query}`, {
+      token: alice,
+      body: fields,
+      headers,
+    })
+  await change({}) // definitions are kept now
+  const unknown = mintToken('person').token
+  const headers = [{ key: 'X-Key', value: 'two' }]
+  const cases: [string, () => Promise<LightMyRequestResponse>, status: number, statements: number][] = [
+    ['an agent update that changes a column', () => change({ description: 'two' }), 200, 2],
+    ['return=minimal', () => change({ description: 'three' }, '', { prefer: 'return=minimal' }), 204, 2],
+    ['with a key', () => change({ description: 'four' }, '', { 'idempotency-key': 'one' }), 200, 9],
+    ['new labels', () => change({ label_ids: [1, 2] }), 200, 8],
+    ['fewer labels', () => change({ label_ids: [1] }), 200, 7],
+    ['an agent update that changes nothing', () => change({ label_ids: [1] }), 200, 2],
+    ['a dry run', () => change({ description: 'five' }, '&dry_run=true'), 200, 2],
+    ['a read of an agent', () => call('GET', `/persona/${ALICES_AGENT}`, { token: alice }), 200, 1],
+    ['a tool update', () => updateTool({ name: 'two' }), 200, 2],
+    ['a new definition', () => updateTool({ definition: definitionOf(11) }), 200, 4],
+    ['headers', () => updateTool({ custom_headers: headers }), 200, 9],
+    ['a tool update that changes nothing', () => updateTool({}), 200, 2],
+    ['a validation', () => validate(ITEMS), 200, 1],
+    ['a faulty agent update', () => updateAgent({ num_chunks: 'many' }), 422, 1],
+    ['a faulty definition', () => validate({}), 422, 1],
+    ['an unknown token', () => updateAgent({}, '', unknown), 401, 1],
+    ['a token whose checksum is wrong', () => updateAgent({}, '', `pat_${'0'.repeat(28)}`), 401, 0],
+    ['no token', () => call('PATCH', '/persona/1', { body: REQUIRED_FIELDS }), 401, 0],
+  ]
+  for (const [what, request, statusCode, statements] of cases)
+    t.match(await counted(request), { statusCode, statements: isPooled ? Number : statements }, what)
+})
+
+t.test('what an update does not change is not written', async t => {
+  const { call, token, database } = await worldApp(t)
+  const alice = await token('alice@example.com')
+  const admin = await token('admin@example.com')
+  const agent = { ...REQUIRED_FIELDS, tool_ids: [10, 13], label_ids: [1, 2] }
+  const tool = { definition: ITEMS, custom_headers: [{ key: 'X-Key', value: 'one' }] }
+  const updateAgent = (fields: object) =>
+    call('PATCH', `/persona/${ALICES_AGENT}`, { token: alice, body: { ...agent, ...fields } })
+  const updateTool = (fields: object) => call('PUT', `/admin/tool/custom/${TOOL}`, { token: admin, body: fields })
+  /** Where each row version lies and which transaction wrote it: any write, even of equal values, moves it. */
+  const places = async () => {
+    const list = (table: string, where: string) =>
+      sql.raw(`(select json_agg(ctid || ' ' || xmin order by ctid) from ${table} where ${where})`)
+    const { rows } = await sql<Record<string, unknown>>`select
+      ${list('persona', `id = ${ALICES_AGENT}`)} as agent,
+      ${list('persona_tool', `persona_id = ${ALICES_AGENT}`)} as tools,
+      ${list('persona_document_set', `persona_id = ${ALICES_AGENT}`)} as document_sets,
+      ${list('persona_label', `persona_id = ${ALICES_AGENT}`)} as labels,
+      ${list('tool', `id = ${TOOL}`)} as tool,
+      ${list('tool_header', `tool_id = ${TOOL}`)} as headers,
+      ${list('tool_definition', 'true')} as definitions,
+      ${list('audit', 'true')} as audit`.execute(database.db)
+    return rows[0] ?? {}
+  }
+  const movedBy = async (update: () => Promise<LightMyRequestResponse>) => {
+    const before = await places()
+    const { statusCode, body } = await update()
+    if (statusCode !== 200) throw new Error(body)
+    const after = await places()
+    return Object.keys(after).filter(name => JSON.stringify(after[name]) !== JSON.stringify(before[name]))
+  }
+  await updateAgent({})
+  const { custom_headers } = (await updateTool(tool)).json()
+
+  t.same(await movedBy(() => updateAgent({})), [], 'an agent update that changes nothing')
+  t.same(await movedBy(() => updateTool({ ...tool, custom_headers })), [], 'a tool update that changes nothing')
+  t.same(await movedBy(() => updateAgent({ description: 'two' })), ['agent', 'audit'], 'one column of an agent')
+  t.same(await movedBy(() => updateAgent({ description: 'two', label_ids: [2] })), ['agent', 'labels', 'audit'])
+  t.same(await movedBy(() => updateTool({ name: 'renamed' })), ['tool', 'audit'], 'one column of a tool')
+  t.same(
+    await movedBy(() => updateTool({ custom_headers: [{ key: 'X-Key', value: 'two' }] })),
+    ['tool', 'headers', 'audit'],
+    'the headers of a tool',
+  )
+})
