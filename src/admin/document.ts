@@ -1,20 +1,10 @@
-import { Kind, OptionalKind, type Static, type TSchema, Type } from '@sinclair/typebox'
+import { Kind, type Static, Type } from '@sinclair/typebox'
 import { COLUMNS, RELATIONS } from '../persona/fields.js'
 import { DocumentSource, FederatedConnectorSource } from '../persona/nested-schemas.js'
 import { PersonaUpsertRequest } from '../persona/schema.js'
 import { Header } from '../tool/headers.js'
 import type { AnyColumnField } from '../updates/field-table.js'
-import {
-  enumeration,
-  flag,
-  freeForm,
-  INT4_MAX,
-  innerSchema,
-  list,
-  nullable,
-  text,
-  uuid,
-} from '../validation/vocabulary.js'
+import { enumeration, flag, freeForm, INT4_MAX, list, nullable, text, uuid } from '../validation/vocabulary.js'
 
 /*
  * The organisation document, which `agentctl apply` reads and `agentctl export` writes. Texts have the limits of the API. In an entry for
@@ -102,15 +92,11 @@ const level = () => optional(enumeration(['viewer', 'editor']))
 
 /** The columns of an agent: optional, and nullable if the column is. */
 const agentColumns = Object.fromEntries(
-  COLUMNS.flatMap(([name, { request, document, nullable: mayBeNull }]: readonly [string, AnyColumnField]) => {
-    const schema = document ?? (request && withoutNull(request))
-    return schema === undefined ? [] : [[name, optional(mayBeNull ? nullable(schema) : schema)] as const]
+  COLUMNS.flatMap(([name, { request, document = request, nullable: mayBeNull }]: readonly [string, AnyColumnField]) => {
+    if (document === undefined) return []
+    return [[name, optional(mayBeNull && document[Kind] !== 'Nullable' ? nullable(document) : document)] as const]
   }),
 )
-
-function withoutNull({ [OptionalKind]: _, ...schema }: TSchema): TSchema {
-  return schema[Kind] === 'Nullable' ? innerSchema(schema as TSchema) : (schema as TSchema)
-}
 
 const agentLinks = Object.fromEntries(
   RELATIONS.map(([, { link }]) => {

@@ -37,7 +37,6 @@ function decoded(bytes: Buffer, name: string): string {
   }
 }
 
-const FAULTS_MAX = 20
 /** Warnings about parts that would be dropped. A secret that begins with "!" would be cut, for example. */
 const LOSING: ReadonlySet<string> = new Set(['TAG_RESOLVE_FAILED', 'BAD_DIRECTIVE', 'BAD_COLLECTION_TYPE'])
 
@@ -81,7 +80,7 @@ function parsed(text: string, uniqueKeys: boolean): Parsed {
   const faults = [...document.errors, ...losses].map(({ code, pos: [offset] }) => {
     return `line ${counter.linePos(offset).line}: ${code.toLowerCase().replaceAll('_', ' ')}`
   })
-  if (faults.length > 0) throw new Refusal(`the text cannot be read: ${faults.slice(0, FAULTS_MAX).join('; ')}`)
+  if (faults.length > 0) throw new Refusal(`the text cannot be read: ${faults.slice(0, 20).join('; ')}`)
   return { document, counter }
 }
 

@@ -21,7 +21,7 @@ t.test('text for people shows control characters as escapes, on one line; JSON k
   for (const args of [
     ['apply', document, '--plan'],
     ['agent', 'owner', HOSTILE, '--to', 'bob@example.com'],
-    ['agent', 'owner', `alice@example.com/${HOSTILE}`, '--to', HOSTILE],
+    ['agent', 'owner', '900', '--to', HOSTILE],
     ['status'],
     ['audit', 'list'],
     ['audit', 'list', '--json'],

@@ -44,7 +44,7 @@ t.test('3: the faults with their lines; 0: the methods', async t => {
 t.test('--complete prints plain YAML, or JSON as it came; edits and findings stand on standard error', async t => {
   const { status, stdout, stderr } = await agentctl('validate', file('in.yaml', INCOMPLETE), ...REPAIR)
   t.equal(status, 0, stderr)
-  t.match(stderr, /^add paths.*operationId.* \(operation_id_added\)$/m)
+  t.match(stderr, /^add +paths.*operationId.* \(operation_id_added\)$/m)
   const { definition } = completeDefinition(parseSource(INCOMPLETE).value, { server: 'https://shop.example.com' })
   t.same(parseSource(stdout).value, definition)
   t.equal((await agentctl('validate', file('out.yaml', stdout))).status, 0)

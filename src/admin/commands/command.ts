@@ -5,13 +5,12 @@ import { type SchemaState, schemaAdvice, schemaState } from '../../db/migrate.js
 import { type OpenedDatabase, openConfiguredDatabase } from '../../db/open.js'
 import { configuredKeyRing } from '../../secrets/configured-ring.js'
 import type { KeyRing } from '../../secrets/key-ring.js'
-import { unusableKeys } from '../../secrets/stored-keys.js'
 import type { Actor } from '../../updates/audit.js'
 import { parseDateTime } from '../../validation/vocabulary.js'
 import { VERSION } from '../../version.js'
 import { jsonText } from '../document-text.js'
 import { operatorActor } from '../operator.js'
-import { EXIT, Refusal } from '../refusal.js'
+import { EXIT } from '../refusal.js'
 import { type Cell, harmless, harmlessLines, tableLines } from '../terminal.js'
 
 /** The command line is invalid. */
@@ -158,17 +157,6 @@ export class CommandLine {
   async ring(): Promise<KeyRing> {
     if (this.config.database.url === undefined) await this.#open()
     return configuredKeyRing(this.config)
-  }
-
-  /** The key ring for a command that stores or compares secrets. Throws `Refusal` or `KeyRingMissing` if it does not open the stored ones. */
-  async rightRing(): Promise<KeyRing> {
-    const ring = await this.ring()
-    const keys = await unusableKeys((await this.database()).db, ring)
-    if (keys.length === 0) return ring
-    const remedy = 'put them into SECRET_KEYS (or SECRET_KEYS_FILE), or send the values that need them anew'
-    throw new Refusal(
-      `the key ring lacks the right keys of stored secrets, ${keys.join(', ')}: ${remedy}; see agentctl keys status`,
-    )
   }
 }
 

@@ -1,12 +1,13 @@
 import { dirname, resolve } from 'node:path'
 import type { Command } from 'commander'
+import { unusableKeys } from '../../secrets/stored-keys.js'
 import type { Change } from '../../updates/audit.js'
 import type { Outcome } from '../apply/catalogue.js'
 import { placeholder } from '../apply/tools.js'
 import { type ApplyReport, applyOrganisation, changesSomething, countOutcomes } from '../apply.js'
 import { jsonText, yamlText } from '../document-text.js'
 import { exportOrganisation } from '../export.js'
-import { counted, EXIT, InvalidDocument, placeText } from '../refusal.js'
+import { counted, EXIT, InvalidDocument, placeText, Refusal } from '../refusal.js'
 import { readGivenSource } from '../source.js'
 import { type CommandLine, UsageError } from './command.js'
 
@@ -31,22 +32,21 @@ export function addOrganisationCommands(program: Command, line: CommandLine): vo
     )
 }
 
-interface ApplyCommandOptions {
-  prune?: boolean
-  yes?: boolean
-  plan?: boolean
-}
-
-async function applyCommand(call: CommandLine, options: ApplyCommandOptions, file: string): Promise<number> {
-  const { yes = false, prune = false, plan = false } = options
+async function applyCommand(
+  call: CommandLine,
+  { yes = false, prune = false, plan = false }: Partial<Record<'yes' | 'prune' | 'plan', boolean>>,
+  file: string,
+): Promise<number> {
   if (yes && !prune) throw new UsageError('--yes goes together with --prune')
   if (prune && !yes && !plan) throw new UsageError('--prune removes rows: see which with --plan, then give --yes')
   const source = await readGivenSource(file)
   try {
-    const ring = await call.rightRing()
-    const { env, actor } = call
+    const [ring, database, { env, actor }] = [await call.ring(), await call.database(), call]
+    const keys = await unusableKeys(database.db, ring)
+    if (keys.length > 0)
+      throw new Refusal(`the key ring lacks keys of stored secrets, ${keys.join(', ')}: see agentctl keys status`)
     const given = { env, plan, prune, ring, actor, baseDir: dirname(resolve(file)) }
-    const report = await applyOrganisation(await call.database(), source.value, given)
+    const report = await applyOrganisation(database, source.value, given)
     const counts = countOutcomes(report)
     call.answer({ ...report, counts }, () => printReport(call, report))
     return plan && changesSomething(counts) ? EXIT.differs : EXIT.ok

@@ -37,15 +37,14 @@ export function checkedEmail(text: string): string {
   throw new UsageError(`not an email: ${text}`)
 }
 
-interface CreateOptions {
-  serviceAccount?: boolean
-  permission?: Permission
-}
-
-async function createCommand(call: CommandLine, options: CreateOptions, given: string): Promise<undefined> {
+async function createCommand(
+  call: CommandLine,
+  { serviceAccount, permission }: { serviceAccount?: boolean; permission?: Permission },
+  given: string,
+): Promise<undefined> {
   const email = checkedEmail(given)
-  const kind = options.serviceAccount ? 'service_account' : 'person'
-  const permissions = options.permission ? [options.permission] : []
+  const kind = serviceAccount ? 'service_account' : 'person'
+  const permissions = permission ? [permission] : []
   const user = { email, kind, permissions } as const
   const id = await createUser(await call.db(), user, call.actor)
   call.answer({ id, email, kind }, `created ${email} (${id}); a token: agentctl token create --for ${email}`)

@@ -2,36 +2,31 @@ import type { Command } from 'commander'
 import { inTransaction } from '../../db/transaction.js'
 import { personaResource } from '../../persona/resource.js'
 import { contentOf, decisionFor } from '../../persona/rules.js'
+import type { PersonaState } from '../../persona/state.js'
 import { changeAsOperator } from '../../updates/engine.js'
 import { lockUser } from '../people.js'
 import { Refusal } from '../refusal.js'
-import { REFERENCE, resourceId } from '../resources.js'
-import type { CommandLine } from './command.js'
+import { type CommandLine, wholeNumber } from './command.js'
 
 export function addAgentCommands(program: Command, line: CommandLine): void {
   const agent = program.command('agent').description('Agents: apply and the HTTP operations change the rest of them.')
   line
-    .add(agent, 'owner <AGENT>', 'alice@example.com/Support --to bob@example.com', ownerCommand)
-    .description(`Gives an agent to another user.\nAGENT is ${REFERENCE}.`)
+    .add(agent, 'owner', '12 --to bob@example.com', ownerCommand)
+    .argument('<ID>', '', wholeNumber)
+    .description('Gives an agent to another user.')
     .requiredOption('--to <EMAIL>', 'the new owner')
 }
 
-async function ownerCommand(call: CommandLine, { to }: { to: string }, name: string): Promise<undefined> {
-  const database = await call.database()
-  const id = await resourceId(database.db, 'persona', name)
-  const { version, changes } = await inTransaction(database, { rollback: false }, async trx => {
+async function ownerCommand(call: CommandLine, { to }: { to: string }, id: number): Promise<undefined> {
+  const { version, changes } = await inTransaction(await call.database(), { rollback: false }, async trx => {
     const owner = await lockUser(trx, to)
     if (!owner.active) throw new Refusal(`${owner.email} is inactive`)
-    return await changeAsOperator(
-      trx,
-      personaResource,
-      id,
-      state => {
-        const users = state.users.filter(share => share.id !== owner.id) // an owner has all rights already
-        return decisionFor(state, { ...contentOf(state), users, owner_id: owner.id })
-      },
-      call.actor,
-    )
+    const decide = (state: PersonaState) => {
+      if (state.deleted) throw new Refusal(`agent ${id} is deleted`)
+      const users = state.users.filter(share => share.id !== owner.id) // an owner has all rights already
+      return decisionFor(state, { ...contentOf(state), users, owner_id: owner.id })
+    }
+    return await changeAsOperator(trx, personaResource, id, decide, call.actor)
   })
   const done = changes.length > 0 ? `belongs to ${to}` : `belongs to ${to} already`
   call.answer({ id, owner: to, version }, `agent ${id} ${done} (version ${version})`)

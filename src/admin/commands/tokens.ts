@@ -1,9 +1,10 @@
 import { type Command, Option } from 'commander'
+import { type Kysely, sql } from 'kysely'
 import { PERMISSIONS } from '../../auth/caller.js'
-import type { Permission } from '../../db/tables.js'
-import { REFERENCE, resourceId } from '../resources.js'
+import type { Permission, ResourceKind, Tables } from '../../db/tables.js'
+import { Refusal } from '../refusal.js'
 import { createToken, type IssuedToken, listTokens, revokeToken, rotateToken } from '../tokens.js'
-import { type CommandLine, durationS, UsageError, wholeNumber } from './command.js'
+import { type CommandLine, durationS, wholeNumber } from './command.js'
 
 export function addTokenCommands(program: Command, line: CommandLine): void {
   const token = program.command('token').description('Access tokens.')
@@ -12,10 +13,9 @@ export function addTokenCommands(program: Command, line: CommandLine): void {
     .description('Makes an access token and shows it once.')
     .requiredOption('--for <EMAIL>', 'the user')
     .addOption(new Option('--scope <SCOPE...>', 'narrow it to this; may be repeated').choices(PERMISSIONS))
-    .option('--agent <AGENT...>', `bind it to this agent: ${REFERENCE}; may be repeated`)
-    .option('--tool <TOOL...>', `bind it to this tool: ${REFERENCE}; may be repeated`)
-    .option('--expires <TIME>', 'how long it lives, such as 12h or 30d (default: 90d)', durationS)
-    .option('--never', 'it never expires')
+    .option('--agent <ID...>', 'bind it to this agent; may be repeated', wholeNumbers)
+    .option('--tool <ID...>', 'bind it to this tool; may be repeated', wholeNumbers)
+    .option('--expires <TIME>', 'how long it lives, such as 12h, 30d or never (default: 90d)', lifeS)
     .option('--read-only', 'it stores nothing: it reads, validates and tries changes, such as for an assistant')
     .option('--require-if-match', 'refuse its updates without If-Match')
   line
@@ -36,27 +36,35 @@ export function addTokenCommands(program: Command, line: CommandLine): void {
 interface CreateOptions {
   for: string
   scope?: Permission[]
-  agent?: string[]
-  tool?: string[]
-  expires?: number
-  never?: boolean
+  agent?: number[]
+  tool?: number[]
+  expires?: number | null
   readOnly?: boolean
   requireIfMatch?: boolean
 }
 
 async function createCommand(call: CommandLine, options: CreateOptions): Promise<undefined> {
-  const { expires, never, readOnly, scope = [], agent = [], tool = [] } = options
-  if (expires !== undefined && never) throw new UsageError('--expires and --never exclude each other')
+  const { expires, readOnly, scope = [], agent = [], tool = [] } = options
   const db = await call.db()
+  await requireExisting(db, 'persona', agent)
+  await requireExisting(db, 'tool', tool)
   const request = {
     email: options.for,
     scopes: readOnly ? (['read', ...scope] as const) : scope,
-    personaIds: await Promise.all(agent.map(name => resourceId(db, 'persona', name))),
-    toolIds: await Promise.all(tool.map(name => resourceId(db, 'tool', name))),
+    personaIds: agent,
+    toolIds: tool,
     requireIfMatch: options.requireIfMatch === true,
-    ...(never ? { expiresInS: null } : expires !== undefined && { expiresInS: expires }),
+    ...(expires !== undefined && { expiresInS: expires }),
   }
   show(call, await createToken(db, request, call.actor))
+}
+
+async function requireExisting(db: Kysely<Tables>, kind: ResourceKind, ids: readonly number[]): Promise<void> {
+  const { rows } = await sql<{ id: number }>`
+    select w.id from unnest(${ids}::integer[]) w (id) left join ${sql.table(kind)} r on r.id = w.id where r.id is null`.execute(
+    db,
+  )
+  if (rows[0] !== undefined) throw new Refusal(`there is no ${kind === 'tool' ? 'tool' : 'agent'} ${rows[0].id}`)
 }
 
 async function listCommand(call: CommandLine, options: { for?: string }): Promise<undefined> {
@@ -74,6 +82,14 @@ async function listCommand(call: CommandLine, options: { for?: string }): Promis
 async function revokeCommand(call: CommandLine, _: object, id: number): Promise<undefined> {
   const revoked = await revokeToken(await call.db(), id, call.actor)
   call.answer({ id, revoked }, revoked ? `revoked token ${id}` : `token ${id} was revoked before`)
+}
+
+function wholeNumbers(text: string, before: number[] = []): number[] {
+  return [...before, wholeNumber(text)]
+}
+
+function lifeS(text: string): number | null {
+  return text === 'never' ? null : durationS(text)
 }
 
 function overlapS(text: string): number {

@@ -24,7 +24,9 @@ async function validateCommand(
   { complete, server }: { complete?: boolean; server?: string },
   file: string,
 ): Promise<number> {
-  requireServer(server, complete)
+  if (server !== undefined && !complete) throw new UsageError('--server goes together with --complete')
+  const reason = server === undefined ? undefined : unusableServer(server)
+  if (reason !== undefined) throw new UsageError(`the address of --server ${reason}`)
   const { value, isJson, linesOf } = await readGivenSource(file)
   const completion = complete ? completeDefinition(value, { at: [], ...(server && { server }) }) : undefined
   const { definition = value, edits = [], check = checkDefinition(value, { at: [] }) } = completion ?? {}
@@ -43,39 +45,17 @@ async function validateCommand(
   call.answer(answer, () => {
     // Standard output is the completed definition alone.
     const print = (text: string) => (completion ? call.remark(text) : call.print(text))
-    for (const { op, loc, msg, type } of edits) print(`${op} ${placeText(loc)}: ${msg} (${type})`)
-    const found = [
-      ...answer.faults.map(one => ['fault', one] as const),
-      ...answer.warnings.map(one => ['warning', one] as const),
-    ]
-    const rows = found.map(([kind, { line, loc, msg, type }]) => [
-      `line ${line}`,
-      kind,
-      placeText(loc),
-      msg,
-      `(${type})`,
-    ])
-    tableLines(rows).forEach(print)
+    const cellsOf = ({ loc, msg, type }: { loc: Loc; msg: string; type: string }) => [placeText(loc), msg, `(${type})`]
+    tableLines(edits.map(edit => [edit.op, ...cellsOf(edit)])).forEach(print)
+    for (const kind of ['faults', 'warnings'] as const) {
+      const rows = answer[kind].map(({ line, ...found }) => [`line ${line}`, kind.slice(0, -1), ...cellsOf(found)])
+      tableLines(rows).forEach(print)
+    }
     if (check.ok) {
       print(`${counted(check.methods.length, 'method')}:`)
-      const methods = check.methods.map(({ name, method, path, summary }) => [
-        name,
-        method.toUpperCase(),
-        path,
-        summary,
-      ])
-      tableLines(methods).forEach(print)
+      tableLines(check.methods.map(({ name, method, path, summary }) => [name, method, path, summary])).forEach(print)
     }
     if (completion) call.output.print(isJson ? jsonText(definition) : yamlText(definition))
   })
   return check.ok ? EXIT.ok : EXIT.findings
-}
-
-function requireServer(server: string | undefined, complete = false): void {
-  if (server === undefined) return
-  if (!complete) throw new UsageError('--server goes together with --complete')
-  if (!(/^https?:\/\//i.test(server) && URL.canParse(server)))
-    throw new UsageError('--server must be an absolute http(s) address')
-  const reason = unusableServer(server)
-  if (reason !== undefined) throw new UsageError(`the address of --server ${reason}`)
 }
