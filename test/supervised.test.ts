@@ -101,13 +101,13 @@ t.test('agentctl migrate, 75 and 69: a server that goes away in the middle; what
   await cluster.stop('immediate')
   t.match(await answer, {
     status: 75,
-    stderr: /^agentctl migrate: the connection was lost [^\n]* and a part may be stored: repeat this command\n$/,
+    stderr: /^agentctl: the connection to the database was lost, [^\n]* may be stored/,
   })
   await cluster.start()
   await cluster.query('alter database world set default_transaction_read_only = on', [], 'postgres')
   t.match(await migrate(), {
     status: 69,
-    stderr: /^agentctl migrate: the database accepts no changes at present[^\n]*\n$/,
+    stderr: /^agentctl: the database accepts no changes at present[^\n]*\n$/,
   })
   await cluster.query('alter database world reset default_transaction_read_only', [], 'postgres')
   await cluster.query('drop event trigger slowly')

@@ -105,6 +105,7 @@ t.test('every fault of a document is reported at once, at its place, and nothing
         custom_headers: [{ key: 'X-Key', value: placeholder('NOWHERE') }, { key: 'X-None' }],
       },
       { id: 17, name: 'pass_tool', custom_headers: [{ key: 'authorization', value: 'v' }] },
+      { id: 12, passthrough_auth: true, custom_headers: [{ key: 'authorization', value: 'v' }] },
     ],
     agents: [
       { id: 901, name: 'y', tools: ['x', 'items', 'nothing', 999], is_default_persona: true },
@@ -122,6 +123,7 @@ t.test('every fault of a document is reported at once, at its place, and nothing
       ['tools.0.definition.servers', 'servers_missing'],
       ['tools.0.definition.paths', 'missing'],
       ['tools.1.custom_headers.0.key', 'passthrough_auth_conflict'],
+      ['tools.2.passthrough_auth', 'passthrough_auth_conflict'],
       ['agents.0.tools.1', 'not_found'],
       ['agents.0.tools.2', 'not_found'],
       ['agents.0.tools.3', 'not_found'],

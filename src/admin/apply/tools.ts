@@ -15,7 +15,7 @@ import { InvalidRequest, type Loc } from '../../errors.js'
 import type { KeyRing } from '../../secrets/key-ring.js'
 import { shownMask } from '../../secrets/mask.js'
 import { definitionText } from '../../tool/definition-cache.js'
-import { BLANK_TOOL, COLUMNS, FIELDS, type ToolContent } from '../../tool/fields.js'
+import { BLANK_TOOL, COLUMNS, type ToolContent } from '../../tool/fields.js'
 import { namesBeside } from '../../tool/function-names.js'
 import { toolCreation } from '../../tool/life.js'
 import { type ToolTypes, toolResource } from '../../tool/resource.js'
@@ -127,6 +127,9 @@ function impactOf(before: ToolState, { fields: { definition, custom_headers }, m
   return changes.map(change => [change.operation, change.msg].filter(Boolean).join(': '))
 }
 
+/** The columns that the rules of the API judge. */
+const RULED: ReadonlySet<string> = new Set(['name', 'description', 'passthrough_auth', 'oauth_config_id'])
+
 async function givenTool(
   db: Kysely<Tables>,
   match: Matched,
@@ -136,7 +139,7 @@ async function givenTool(
 ): Promise<GivenTool> {
   const all = COLUMNS.map(([name]) => [name, valueIn(match, name, catalogue)] as const)
   const values = all.filter(([, value]) => value !== undefined)
-  const fields: ToolUpdateFields = Object.fromEntries(values.filter(([name]) => 'request' in FIELDS[name]))
+  const fields: ToolUpdateFields = Object.fromEntries(values.filter(([name]) => RULED.has(name)))
   const headers = await givenHeaders(db, match, catalogue, around, before)
   if (headers !== undefined) fields.custom_headers = headers
   const { definition, ...checked } = givenDefinition(match, catalogue, around, before)
