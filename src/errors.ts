@@ -148,24 +148,10 @@ export interface FieldChange {
   at: string
 }
 
-/**
- * A precondition failed. `changed` is null if the changes since are not kept. `applied` is the tag of the version that stored this same
- * update earlier, if its answer was lost; `unknown` if that is not known any more.
- */
+/** A precondition failed. `changed` is null if the changes since are not known, or not kept. */
 export class PreconditionFailed extends Refused {
-  constructor(
-    reason: keyof typeof STALE,
-    currentTag: string | null,
-    changed: FieldChange[] | null,
-    applied: { tag: string } | 'none' | 'unknown',
-  ) {
-    const isApplied = typeof applied === 'object'
-    const isUnknown = applied === 'unknown' ? ' Whether your update was stored since then is no longer known.' : ''
-    const stored =
-      'Your update was stored before, and somebody has changed the state since: see applied_etag and changed.'
-    super('PRECONDITION_FAILED', isApplied ? stored : `${STALE[reason]}${isUnknown}`, {
-      extra: { reason, current_etag: currentTag, changed, applied_etag: isApplied ? applied.tag : null },
-    })
+  constructor(reason: keyof typeof STALE, currentTag: string | null, changed: FieldChange[] | null = null) {
+    super('PRECONDITION_FAILED', STALE[reason], { extra: { reason, current_etag: currentTag, changed } })
   }
 }
 

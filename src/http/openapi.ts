@@ -91,13 +91,6 @@ const ERRORS = {
         description: 'What changed since the tag that was sent; null when that is not, or no longer, known.',
         items: Type.Object({ field: Type.String(), by: Type.String(), at: Type.String({ format: 'date-time' }) }),
       }),
-      applied_etag: nullable(
-        text({
-          description:
-            'The tag under which this very update of yours was stored since, as when its answer was lost; null when it was not, ' +
-            'or when that is no longer known.',
-        }),
-      ),
     },
   },
   413: { name: 'ContentTooLargeError', meaning: 'The body is larger than this operation allows.' },

@@ -158,7 +158,7 @@ export function creatorOf(
   { prefer, 'if-match': ifMatch }: Parameters<typeof updaterOf>[2],
   options: OperationOptions,
 ) {
-  if (ifMatch !== undefined) throw new PreconditionFailed('nothing_stored', null, null, 'none')
+  if (ifMatch !== undefined) throw new PreconditionFailed('nothing_stored', null)
   return updaterOf(request, query, { prefer, 'if-match': { kind: 'any' } }, options)
 }
 

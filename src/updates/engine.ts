@@ -230,10 +230,7 @@ function waysToRepeat<T extends ResourceTypes>({ resource: { act }, request: { k
   if (act === 'deletion') return 'Repeat it: 404 then says that it was applied.'
   if (precondition.kind !== 'tags')
     return 'Read the resource before you repeat it: a repetition could overwrite what others changed since.'
-  return (
-    'Repeating it with the same If-Match is safe, and only the answer 200 or 412 to it settles this; a 412 names in ' +
-    'applied_etag the version in which it was stored, if it was.'
-  )
+  return 'Repeat it with the same If-Match: 200 says that it is stored, and 412 names what changed since.'
 }
 
 /** Returns a row if exactly this audit row was stored: no other request has its id. */

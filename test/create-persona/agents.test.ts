@@ -62,7 +62,7 @@ t.test('412 for If-Match, which nothing can meet before a creation; If-None-Matc
   const before = await hashOfEverything(database.db)
   for (const tag of ['"persona-1-1"', '*']) {
     const answer = await post(NEW, { 'if-match': tag })
-    t.match(answer.json(), { reason: 'nothing_stored', current_etag: null, changed: null, applied_etag: null })
+    t.match(answer.json(), { reason: 'nothing_stored', current_etag: null, changed: null })
     t.equal(answer.statusCode, 412)
   }
   t.same(await hashOfEverything(database.db), before)

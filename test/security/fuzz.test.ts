@@ -130,7 +130,7 @@ function hostileRequest(authorizations: readonly string[]) {
 }
 
 const STATUSES = [200, 201, 204, 302, 304, 400, 401, 403, 404, 405, 409, 410, 412, 413, 415, 422, 428, 431]
-const MORE = ['reason', 'current_etag', 'changed', 'applied_etag', 'agents', 'others']
+const MORE = ['reason', 'current_etag', 'changed', 'agents', 'others']
 
 /** What is wrong with an answer, in words; undefined for one of the two shapes that there are. */
 function strangeness({ statusCode, headers, body }: LightMyRequestResponse, method: string): string | undefined {
