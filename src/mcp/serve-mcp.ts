@@ -21,6 +21,9 @@ const STATUSES_KEPT = [401, 403, 429, 500, 503]
 
 const SERVES = { capabilities: { tools: {} }, instructions: 'Read for the etag, plan, then store with this etag.' }
 
+/** Pages of this machine. A name can be made to lead here from any page, so pages of names are in `CORS_ORIGINS`. */
+const LOCAL = /^https?:\/\/((?:localhost|127\.0\.0\.1|\[::1\])(?::\d+)?)$/
+
 /** Loaded with the first call: most processes serve none, and it takes a quarter of a second and 24 MB. */
 type Sdk = typeof import('@modelcontextprotocol/server')
 let sdk: Promise<Sdk> | undefined
@@ -43,8 +46,9 @@ export function registerMcp(app: FastifyInstance, origins: readonly string[]): v
         bodyLimit: TOOL_BODY_BYTES_MAX,
         config: { policy: { permission: 'basic', asksWithin: true } },
         schema: { hide: true, operationId: 'mcp' },
-        onRequest: async ({ headers: { origin } }) => {
-          if (origin !== undefined && !origins.includes(origin))
+        onRequest: async ({ headers: { origin, host } }) => {
+          const isLocal = LOCAL.exec(origin ?? '')?.[1] === host
+          if (origin !== undefined && !isLocal && !origins.includes(origin))
             throw new Forbidden('Pages of this origin may not call: see CORS_ORIGINS.')
         },
       },

@@ -12,7 +12,7 @@ import {
   restorePersona,
   updateCustomTool,
   updatePersona,
-  validateTool,
+  validateCustomTool,
 } from '../generated/hey-api'
 import { createClient } from '../generated/hey-api/client'
 import {
@@ -49,7 +49,7 @@ check(read.data?.name === 'From hey-api', '200: the read of an agent')
 const tool = await updateCustomTool({ client, path: { tool_id: 1 }, query: { dry_run: true }, body: {} })
 check(tool.data?.custom_headers?.[0]?.value.startsWith('****') === true, '200: the read of a tool')
 
-const validated = await validateTool({ client, body: { definition: tool.data?.definition ?? {} } })
+const validated = await validateCustomTool({ client, body: { definition: tool.data?.definition ?? {} } })
 check(validated.data?.methods[0]?.name === 'get_forecast', '200: a validation')
 
 const newTool = { name: 'trips', definition: tool.data?.definition ?? {}, passthrough_auth: false }
@@ -82,7 +82,8 @@ const stale = await updatePersona({
   body: { name: 'Stale' },
   headers: { 'if-match': '"persona-1-1"' },
 })
-check(zPreconditionFailedError.parse(stale.error).current_etag.startsWith('"persona-1-'), '412: with the current tag')
+const staleTag = zPreconditionFailedError.parse(stale.error).current_etag
+check(staleTag?.startsWith('"persona-1-') === true, '412: with the current tag')
 
 const invalid = await updatePersona({ client, path, body })
 check((zHttpValidationError.parse(invalid.error).detail?.length ?? 0) > 1, '422: every fault')

@@ -65,7 +65,7 @@ const stale = await client.PATCH('/persona/{persona_id}', {
 const staleError = stale.error
 const isStale = staleError !== undefined && 'current_etag' in staleError
 check(
-  stale.response.status === 412 && isStale && staleError.current_etag.startsWith('"persona-1-'),
+  stale.response.status === 412 && isStale && staleError.current_etag?.startsWith('"persona-1-') === true,
   '412: with the tag',
 )
 
@@ -121,7 +121,7 @@ check(record !== undefined && record.tools.length > 0, '200: an agent')
 /* What happened, and back to what was. */
 
 const past = await client.GET('/persona/{persona_id}/history', { params: { ...agent, query: { limit: 1 } } })
-check(past.data?.[0]?.changes?.[0]?.field === 'description', '200: the history of an agent')
+check(past.data?.[0]?.changes?.[0]?.field === 'name', '200: the history of an agent')
 check(/rel="next"/.test(past.response.headers.get('link') ?? ''), '200: and where the next page is')
 const back = await client.POST('/persona/{persona_id}/restore', {
   params: { ...agent, query: { dry_run: true } },
