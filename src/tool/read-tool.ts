@@ -55,7 +55,7 @@ export function registerReadTool(app: FastifyInstance, { database, workers, ...l
       const ifNoneMatch = request.headers['if-none-match'] ?? NO_PRECONDITION
       if (request.query.view === 'functions') {
         if (isPast) throw new InvalidRequest([PRESENT_ONLY])
-        const work = { strict: false, headerNames: prefetched.headers.map(({ name }) => name) }
+        const work = { headerNames: prefetched.headers.map(({ name }) => name) }
         const { caller, raw } = request
         const stored = storedText(database, prefetched)
         const snapshot = await workers.run('read_functions', { body: {}, caller, raw }, work, stored)
@@ -84,7 +84,7 @@ export function registerReadToolHistory(app: FastifyInstance, { database, worker
       if (pairs.length === 0) return { page, changes }
       const texts = pairs.map(({ texts }) => texts)
       const characters = texts.flat().reduce((sum, text) => sum + text.length, 0)
-      const work = { strict: false, pairs: texts, headerNames, inWorker: characters > INLINE_BYTES_MAX }
+      const work = { pairs: texts, headerNames, inWorker: characters > INLINE_BYTES_MAX }
       try {
         const found = await workers.run('compare_definitions', { body: {}, caller, raw }, work)
         for (const [index, { change }] of pairs.entries()) noteOperations(change, found[index] ?? [])

@@ -1,6 +1,6 @@
 import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
-import { parsedUrl, unusableServer } from '../definition/index.js'
+import { unusableServer } from '../definition/index.js'
 import { InvalidRequest, type Loc } from '../errors.js'
 import { JSON_TYPE, notePreferences } from '../http/answer.js'
 import { answerHeaders, errorResponses, invalidResponse } from '../http/openapi.js'
@@ -86,23 +86,17 @@ export function registerValidateTool(app: FastifyInstance, options: ToolOptions)
       addWarnings(reply, [...validation.warnings, ...shared])
       notePreferences(reply, strict ? ['handling=strict'] : [])
       reply.type(JSON_TYPE)
-      const { answer } = validation
-      return typeof answer === 'string' ? answer : Buffer.from(answer.buffer, answer.byteOffset, answer.byteLength)
+      return validation.answer
     },
   )
 }
 
 /** Parses the server to use for a definition without one. It is checked like any other server. */
 function parseServer(text: string, loc: Loc): Parsed<string> {
-  const isAddress = text.length <= SERVER_CHARACTERS && /^https?:\/\//i.test(text) && parsedUrl(text) !== undefined
-  if (!isAddress) {
-    const msg = `Input should be an absolute http(s) address of at most ${SERVER_CHARACTERS} characters`
-    return { faults: [{ loc, msg, type: 'url_parsing' }] }
-  }
-  const reason = unusableServer(text)
-  return reason === undefined
-    ? { value: text }
-    : { faults: [{ loc, msg: `the address ${reason}`, type: 'server_url_invalid' }] }
+  const reason =
+    text.length > SERVER_CHARACTERS ? `has more than ${SERVER_CHARACTERS} characters` : unusableServer(text)
+  if (reason === undefined) return { value: text }
+  return { faults: [{ loc, msg: `the address ${reason}`, type: 'server_url_invalid' }] }
 }
 
 /** Refuses a server without `complete`, because it would be ignored. */

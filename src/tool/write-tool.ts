@@ -168,10 +168,10 @@ export function registerRestoreTool(app: FastifyInstance, options: ToolOptions):
       let found: { notes: string[]; names: readonly string[] } = { notes: [], names: [] }
       const check = async (text: string, state: ToolState) => {
         const stored = { bytes: Buffer.byteLength(text), text: async () => text }
-        const work = { strict: false, headerNames: namesOf(state) }
+        const work = { headerNames: namesOf(state) }
         const checked = await workers.run('check_stored', { body: {}, caller, raw }, work, stored)
         found = checked
-        return { origins: checked.origins, definitionFaults: checked.faults }
+        return { origins: checked.origins, definitionFaults: checked.definitionFaults }
       }
       const asked = { ...restorerOf(['tool', id], request, body.version, query, headers, options), ring, check }
       const restored = await updateOnce(database, toolRestoration, asked, prefetched)

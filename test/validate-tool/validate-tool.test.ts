@@ -86,7 +86,10 @@ t.test('422: a server that calls must not go to, or that would be without effect
       ({ loc, type }: { loc: string[]; type: string }) => `${loc.join(' ')} ${type}`,
     )
   t.same(await faults('?server=https://a.example.com'), ['query server extra_forbidden'])
-  t.same(await faults('?complete=yes&server=ftp://a'), ['query complete bool_parsing', 'query server url_parsing'])
+  t.same(await faults('?complete=yes&server=ftp://a'), [
+    'query complete bool_parsing',
+    'query server server_url_invalid',
+  ])
 })
 
 t.test('the document names what complete and server do', async t => {

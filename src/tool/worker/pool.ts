@@ -5,15 +5,7 @@ import { ClientGone, InvalidRequest, TRY_AGAIN, Unavailable } from '../../errors
 import { INLINE_BYTES_MAX, UnparsedBody } from '../../http/body.js'
 import type { Bounded } from '../../updates/resource.js'
 import { definitionTextOf } from '../../validation/json-body.js'
-import {
-  type Job,
-  type Outcome,
-  TASKS,
-  type TaskBody,
-  type TaskInput,
-  type TaskName,
-  type TaskResult,
-} from './tasks.js'
+import { type Job, type Outcome, TASKS, type TaskInput, type TaskName, type TaskResult } from './tasks.js'
 
 export const WORKERS_MAX = Math.min(2, availableParallelism())
 
@@ -51,15 +43,12 @@ export interface BodyWorkersOptions {
 
 /** Runs tasks on bodies: small ones in this thread, large ones in workers with limits on memory and time. */
 export class BodyWorkers {
-  readonly #turn: Bounded
-  readonly #deadlineMs: number
   readonly #heapMibMax: number
   readonly #pool: Piscina<Job, Outcome>
 
-  constructor({ bodyLimitBytes, deadlineMs, turn }: BodyWorkersOptions) {
-    this.#turn = turn
-    this.#deadlineMs = deadlineMs
-    this.#heapMibMax = Math.max(HEAP_MIB_MIN, Math.ceil((bodyLimitBytes * HEAP_BYTES_PER_BODY_BYTE) / 2 ** 20))
+  constructor(private readonly options: BodyWorkersOptions) {
+    const mib = Math.ceil((options.bodyLimitBytes * HEAP_BYTES_PER_BODY_BYTE) / 2 ** 20)
+    this.#heapMibMax = Math.max(HEAP_MIB_MIN, mib)
     this.#pool = new Piscina<Job, Outcome>({
       filename: new URL('./tasks.js', import.meta.url).href,
       name: 'outcomeOf' satisfies keyof typeof import('./tasks.js'),
@@ -81,31 +70,30 @@ export class BodyWorkers {
    */
   async run<Name extends TaskName>(
     name: Name,
-    request: TaskRequest,
-    { strict, inWorker = false, ...input }: Omit<TaskInput<Name>, 'stored'> & { strict: boolean; inWorker?: boolean },
+    { body, caller, raw }: TaskRequest,
+    { inWorker = false, ...given }: Omit<TaskInput<Name>, 'stored'> & { inWorker?: boolean },
     stored?: StoredText,
   ): Promise<TaskResult<Name>> {
-    const { body } = request
+    const inputOf = async () => ({ ...given, stored: await stored?.text() })
     if (!inWorker && !(body instanceof UnparsedBody) && (stored?.bytes ?? 0) <= INLINE_BYTES_MAX) {
       const run = TASKS[name].run as (body: unknown, input: unknown) => TaskResult<Name> // the body passed the task's schema
-      return run(body as TaskBody<Name>, await withStored(input, stored))
+      return run(body, await inputOf())
     }
-    return await this.#turn(String(request.caller.token.id), async () => {
-      if (request.raw.socket.destroyed) throw new ClientGone()
+    return await this.options.turn(String(caller.token.id), async () => {
+      if (raw.socket.destroyed) throw new ClientGone()
       const sent =
         body instanceof UnparsedBody
           ? { bytes: body.bytes }
           : { value: body as object, definition: definitionTextOf(body as object) }
-      const outcome = await this.#outcome({ name, body: sent, strict, input: await withStored(input, stored) })
+      const outcome = await this.#outcome({ name, body: sent, input: (await inputOf()) as Job['input'] })
       if ('faults' in outcome) throw new InvalidRequest(outcome.faults, outcome.extra)
       if ('failure' in outcome) throw new Error(outcome.failure)
       return outcome.result as TaskResult<Name> // the worker returns the task's result
     })
   }
 
-  /** Throws `InvalidRequest` for too much memory, `Unavailable` for too much time. */
   async #outcome(job: Job): Promise<Outcome> {
-    const deadlineMs = this.#deadlineMs
+    const { deadlineMs } = this.options
     try {
       // Moved, not copied: nothing else reads them.
       const moved = 'bytes' in job.body ? [job.body.bytes.buffer as ArrayBuffer] : []
@@ -126,9 +114,4 @@ export class BodyWorkers {
   async close(): Promise<void> {
     await this.#pool.destroy()
   }
-}
-
-async function withStored(input: object, stored: StoredText | undefined): Promise<object> {
-  const text = await stored?.text()
-  return text === undefined ? input : { ...input, stored: text }
 }

@@ -24,15 +24,21 @@ import { CustomToolCreate, CustomToolUpdate, ValidateToolRequest } from '../sche
 /** The most unknown fields collected; an answer names five. */
 const UNKNOWN_FIELDS_MAX = 1000
 
-/** The parsed content of a tool update. */
-export interface UpdateContent {
-  fields: ToolUpdateFields
-  /** The server origins of the definition, and the names of its functions. */
-  origins: ReadonlySet<string>
-  names: readonly string[]
+/** The result of checking a definition. */
+interface Checked {
+  /** Present if it has no faults. */
+  definition?: CheckedDefinition
   definitionFaults: Fault[]
   /** Texts for the `Warning` header. */
   notes: string[]
+  /** The origins of its servers, and the names of its functions. */
+  origins: ReadonlySet<string>
+  names: readonly string[]
+}
+
+/** The parsed content of a tool update. */
+export interface UpdateContent extends Omit<Checked, 'definition'> {
+  fields: ToolUpdateFields
   unknown: Loc[]
 }
 
@@ -43,33 +49,20 @@ function updateContentOf(
 ): UpdateContent {
   const { definition, oauth_config_id, ...others } = body
   const headerNames = body.custom_headers?.map(header => header.key) ?? storedHeaders
-  const {
-    definition: accepted,
-    faults,
-    ...facts
-  } = definition ? checkedOnce(definition, textIn(body), headerNames, strict) : NOTHING
+  const checked = definition ? checkedOnce(definition, textIn(body), headerNames, strict) : NOTHING
   const given = Object.entries(others).filter(
     ([name, value]) => value !== null && Object.hasOwn(CustomToolUpdate.properties, name),
   )
+  const { definition: accepted, ...about } = checked
   const fields: ToolUpdateFields = {
     ...Object.fromEntries(given),
     ...(oauth_config_id !== undefined && { oauth_config_id }),
     ...(accepted && { definition: accepted }),
   }
-  const unknown = unknownFields(CustomToolUpdate, body).slice(0, UNKNOWN_FIELDS_MAX)
-  return { fields, definitionFaults: faults, unknown, ...facts }
+  return { fields, unknown: unknownFields(CustomToolUpdate, body).slice(0, UNKNOWN_FIELDS_MAX), ...about }
 }
 
-interface Checked {
-  /** Present if it has no faults. */
-  definition?: CheckedDefinition
-  faults: Fault[]
-  notes: string[]
-  origins: ReadonlySet<string>
-  names: readonly string[]
-}
-
-const NOTHING: Checked = { faults: [], notes: [], origins: new Set(), names: [] }
+const NOTHING: Checked = { definitionFaults: [], notes: [], origins: new Set(), names: [] }
 
 /** Checks a definition for a tool with these headers. The result of an accepted one is remembered by its hash. */
 function checkedOnce(
@@ -80,22 +73,15 @@ function checkedOnce(
 ): Checked {
   const hash = sha256(text)
   const headers = JSON.stringify([headerNames, strict])
-  const known = factsOf(hash)
-  if (known.checked?.headers === headers && known.origins && known.names)
-    return {
-      definition: { text, hash },
-      faults: [],
-      notes: known.checked.notes,
-      origins: known.origins,
-      names: known.names,
-    }
+  const { checked, ...known } = factsOf(hash)
+  if (checked?.headers === headers) return { ...NOTHING, ...known, notes: checked.notes, definition: { text, hash } }
   const check = checkDefinition(definition, { headerNames, strict })
-  const faults = [...repeated.map(repeatedKey), ...(check.ok ? [] : check.faults)]
+  const definitionFaults = [...repeated.map(repeatedKey), ...(check.ok ? [] : check.faults)]
   const notes = definitionNotes(check)
-  if (!check.ok || faults.length > 0) return { ...NOTHING, faults, notes }
+  if (!check.ok || definitionFaults.length > 0) return { ...NOTHING, definitionFaults, notes }
   const facts = { origins: originsOf(definition), names: functionNames(check.methods) }
   noteFacts(hash, { ...facts, checked: { headers, notes } })
-  return { definition: { text, hash }, faults, notes, ...facts }
+  return { ...facts, definition: { text, hash }, definitionFaults, notes }
 }
 
 /** The text of the definition in a body. A program's own request has none: it is written as JavaScript writes it. */
@@ -108,13 +94,9 @@ function repeatedKey(place: Loc): Fault {
   return { loc: ['body', ...place], msg, type: 'json_key_repeated' }
 }
 
-/** Returns the warnings of an accepted definition for the `Warning` header. */
 function definitionNotes({ warnings: { length: count } }: DefinitionCheck): string[] {
-  const found =
-    count === 1
-      ? '1 warning: validate it with report=full to read it'
-      : `${count} warnings: validate it with report=full to read them`
-  return count === 0 ? [] : [`the definition has ${found}`]
+  const noun = count === 1 ? 'warning' : 'warnings'
+  return count === 0 ? [] : [`the definition has ${count} ${noun}: validate it with report=full`]
 }
 
 /** The options of a validation, from the query. */
@@ -130,32 +112,31 @@ export interface ValidationQuery {
 interface ValidationInput {
   query: ValidationQuery
   use: ToolUse | null
-  stored?: string
+  stored?: string | undefined
   headerNames?: string[]
   strict?: boolean
 }
 
 /**
- * Validates a definition, for the tool with this `use`, `stored` definition and `headerNames` if one is given. Returns JSON text, as bytes
- * if long, and the texts of its `Warning`. Throws `InvalidRequest` if the definition is not accepted, with the completed one if that was
- * asked for: the places of its faults are places in it.
+ * Validates a definition, for the tool with this `use`, `stored` definition and `headerNames` if one is given. Throws `InvalidRequest` if it is
+ * not accepted, with the completed one if that was asked for: the places of its faults are places in it.
  */
 function validationOf(
   body: ValidateToolRequest,
   { query, use, stored, headerNames = [], strict = false }: ValidationInput,
-): { answer: string | Uint8Array; warnings: string[]; names: string[] } {
+): { answer: string; warnings: string[]; names: string[] } {
   const options = { headerNames, strict, ...(query.server !== undefined && { server: query.server }) }
   const completion = query.complete ? completeDefinition(body.definition, options) : undefined
   const definition = completion?.definition ?? body.definition
   const checked = completion?.check ?? checkDefinition(definition, options)
   const completed = completion && { definition, edits: completion.edits }
-  const faults = [...textIn(body).repeated.map(repeatedKey), ...(checked.ok ? [] : checked.faults)]
+  const faults = [...(definitionTextOf(body)?.repeated ?? []).map(repeatedKey), ...(checked.ok ? [] : checked.faults)]
   if (!checked.ok || faults.length > 0)
     throw new InvalidRequest(faults, completed && { completed: JSON.stringify(completed) })
   const full = query.report === 'full'
   const unknown = unknownFields(ValidateToolRequest, body).slice(0, UNKNOWN_FIELDS_MAX)
   const { methods } = checked
-  const text = JSON.stringify({
+  const answer = JSON.stringify({
     methods: query.raw_names ? methods.map(({ name, ...method }) => ({ name, raw_name: name, ...method })) : methods,
     ...(full && { warnings: checked.warnings }),
     ...(query.view === 'functions' && { functions: toFunctions(definition, { headerNames }) }),
@@ -163,7 +144,7 @@ function validationOf(
     ...(use && { impact: impactOf(use, stored, definition as object, headerNames) }),
   })
   return {
-    answer: text.length > 128 * 1024 ? Buffer.from(text) : text,
+    answer,
     names: functionNames(methods),
     warnings: [...unknownFieldWarnings(unknown), ...(full ? [] : definitionNotes(checked))],
   }
@@ -182,8 +163,11 @@ function impactOf({ ids, others }: ToolUse, stored: string | undefined, definiti
   return { changes: definitionChanges(before, definition, { headerNames }), agents: { ids, others } }
 }
 
-/** Returns the functions of a tool with this `stored` definition and these headers, as JSON text. */
-function functionsOf(_: unknown, { headerNames, stored }: { headerNames: string[]; stored?: string }): string {
+/** Returns the functions of a stored definition as JSON text. */
+function functionsOf(
+  _: unknown,
+  { headerNames, stored }: { headerNames: string[]; stored?: string | undefined },
+): string {
   if (stored === undefined) return '{"functions":[]}'
   try {
     return JSON.stringify({ functions: toFunctions(JSON.parse(stored), { headerNames, at: ['definition'] }) })
@@ -193,12 +177,13 @@ function functionsOf(_: unknown, { headerNames, stored }: { headerNames: string[
   }
 }
 
-/** Checks a stored definition, for a tool with these headers. */
-function storedCheckOf(_: unknown, { stored = '', headerNames }: { stored?: string; headerNames: string[] }): Checked {
+function storedCheckOf(
+  _: unknown,
+  { stored = '', headerNames }: { stored?: string | undefined; headerNames: string[] },
+): Checked {
   return checkedOnce(JSON.parse(stored), { text: stored, repeated: [] }, headerNames, false)
 }
 
-/** Compares each pair of definitions for a model, for a tool with these headers. */
 function comparisonOf(_: unknown, { pairs, headerNames }: { pairs: DefinitionPair[]; headerNames: string[] }) {
   return pairs.map(([before, after]) => definitionChanges(JSON.parse(before), JSON.parse(after), { headerNames }))
 }
@@ -214,33 +199,31 @@ export const TASKS = {
 } as const
 
 export type TaskName = keyof typeof TASKS
-export type TaskBody<Name extends TaskName> = Parameters<(typeof TASKS)[Name]['run']>[0]
 export type TaskInput<Name extends TaskName> = Parameters<(typeof TASKS)[Name]['run']>[1]
 export type TaskResult<Name extends TaskName> = ReturnType<(typeof TASKS)[Name]['run']>
 
-/** A body and its task. `strict`: unknown fields, and operations that are passed over, are faults. */
 export interface Job {
   name: TaskName
   /** The received bytes, or a body that is already checked. */
   body: { bytes: Uint8Array } | { value: object; definition: DefinitionText | undefined }
-  strict: boolean
-  input: object
+  /** `strict`: unknown fields, and operations that are passed over, are faults. */
+  input: object & { strict?: boolean }
 }
 
 /** The result of a job. `failure` is the text of a program error. */
 export type Outcome = { result: unknown } | { faults: Fault[]; extra?: InvalidRequest['extra'] } | { failure: string }
 
 /** Parses and checks one body and runs its task, in a worker. Never throws. */
-export function outcomeOf({ name, body, strict, input }: Job): Outcome {
+export function outcomeOf({ name, body, input }: Job): Outcome {
   try {
     const { check, run } = TASKS[name]
     const verdict =
       'value' in body
         ? { value: withDefinitionText(body.value, body.definition) }
-        : check(parseJsonBody(body.bytes, JSON_BOUNDS.tool), { mask: undefined, strict })
+        : check(parseJsonBody(body.bytes, JSON_BOUNDS.tool), { mask: undefined, strict: input.strict === true })
     if ('faults' in verdict) return { faults: boundFaults(verdict.faults) }
     const work = run as (body: unknown, input: unknown) => unknown // the body passed the task's schema
-    return { result: work(verdict.value, { ...input, strict }) }
+    return { result: work(verdict.value, input) }
   } catch (error) {
     if (error instanceof InvalidRequest) return { faults: error.faults, ...(error.extra && { extra: error.extra }) }
     if (error instanceof DefinitionRefused) return { faults: error.faults }
