@@ -56,7 +56,8 @@ export class BodyWorkers {
       maxThreads: WORKERS_MAX,
       idleTimeout: IDLE_MS,
       recordTiming: false,
-      execArgv: [],
+      // A worker that ends while it loads a module by `require` ends the process (a fault of Node 20): it loads them by `import`.
+      execArgv: ['--no-experimental-require-module'],
       env: {}, // a worker needs no secrets
       resourceLimits: { maxOldGenerationSizeMb: this.#heapMibMax, maxYoungGenerationSizeMb: YOUNG_MIB_MAX },
     })
