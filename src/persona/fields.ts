@@ -85,12 +85,6 @@ interface LinkField extends Changeable {
   readonly canonical?: (ids: never) => (string | number)[]
 }
 
-/** A field that is not stored but changes another one. */
-interface CommandField {
-  readonly command: string
-  readonly request: TSchema
-}
-
 type LinkName = 'document_set_ids' | 'tool_ids' | 'users' | 'groups' | 'label_ids' | 'user_file_ids'
 type Columns = ContentColumns<PersonaTable>
 
@@ -144,7 +138,6 @@ export const FIELDS = {
     keptIfEmpty: true,
   },
   remove_image: {
-    command: '`true` takes the image away, unless `uploaded_image_id` names another.',
     request: optional(nullable(flag())),
   },
   uploaded_image_id: nullableColumn('text', {
@@ -196,7 +189,7 @@ export const FIELDS = {
   deleted: column('boolean', false, { document: flag() }),
   owner_id: nullableColumn('uuid', {}),
 } as const satisfies Record<keyof Columns, AnyColumnField & Changeable> &
-  Record<LinkName, LinkField> & { remove_image: CommandField }
+  Record<LinkName, LinkField> & { remove_image: { request: TSchema } }
 
 type Fields = typeof FIELDS
 

@@ -24,8 +24,6 @@ export interface VersionedState {
   /** Empty only in a new row that has no version yet. */
   name: string
   version: number
-  /** The version in which each field last changed. */
-  field_versions: Record<string, number>
   recent: RecentChange[]
 }
 

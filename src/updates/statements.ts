@@ -25,7 +25,6 @@ export function versionedState<State extends VersionedState>(
   const own = {
     id: row('id'),
     version: row('version'),
-    field_versions: row('field_versions'),
     recent: recentChanges(kind, row, user),
   }
   const columns = Object.entries<Expression<unknown>>({ ...own, ...members }).map(([name, value]) => named(value, name))

@@ -158,25 +158,6 @@ t.test('200: a stored value of the shape of a shortened one is shown as the valu
   t.strictSame(change, { field: 'definition', from: shaped({}), to: shaped({ shortened: { to: like } }) })
 })
 
-t.test(
-  '200 with the operations of definitions that are compared in a worker, the first 100 and how many more',
-  async t => {
-    const paths = (from: number) =>
-      Object.fromEntries(
-        Array.from({ length: 120 }, (_, n) => [
-          `/${from + n}`,
-          { get: { operationId: `op${from + n}`, summary: 'x'.repeat(100) } },
-        ]),
-      )
-    const id = await toolOf({ definition: { ...DEFINITION, paths: paths(0) } })
-    await put(id, { definition: { ...DEFINITION, paths: paths(120) } })
-    const [{ changes }] = (await get(`/tool/${id}/history`)).json()
-    t.equal(changes[0].operations.length, 100)
-    t.equal(changes[0].more, 140)
-    t.match(changes[0].operations[0], { kind: 'operation_removed', operation: 'op0', msg: 'the operation is gone' })
-  },
-)
-
 t.test('403 for readers, with a sentence; 404 for what is invisible, and for what does not exist', async t => {
   const id = await agentOf(alice, { is_public: true, users: [BOB] })
   const refused = await get(`/persona/${id}/history`, bob)

@@ -1,10 +1,9 @@
-import { sql } from 'kysely'
 import t from 'tap'
 import { applyOrganisation } from '../../src/admin/apply.js'
 import { REQUEST_FIELDS as AGENT_FIELDS } from '../../src/persona/fields.js'
 import { CustomToolUpdate } from '../../src/tool/schema.js'
 import { linked, type WorldApp, worldApp } from '../app.js'
-import { DEFINITION, matrixCallers, matrixOrganisation } from '../matrix-organisation.js'
+import { matrixCallers, matrixOrganisation } from '../matrix-organisation.js'
 
 const AGENT = 11
 const PATH = `/persona/${AGENT}`
@@ -69,81 +68,6 @@ function valueIn(record: Record<string, unknown>, name: string): unknown {
   if (!Array.isArray(value) || !/_ids$|^users$/.test(name)) return value
   return value.map(item => item.id ?? item)
 }
-
-t.test('200: every name in an agent is that of its own id, where no two tables have an id in common', async t => {
-  const world = await worldApp(t)
-  const [owner, reader] = ['join-owner@example.com', 'join-reader@example.com']
-  const document = {
-    version: 1,
-    users: [owner, reader].map(email => ({ email })),
-    groups: [{ id: 5101, name: 'Group 5101', members: [reader] }],
-    labels: [5201, 5202].map(id => ({ id, name: `Label ${id}` })),
-    oauth_configs: [{ id: 5301, name: 'OAuth 5301', owner }],
-    cc_pairs: [5401, 5402].map(id => ({ id, name: `Pair ${id}`, source: 'web', access_type: 'public' })),
-    federated_connectors: [{ id: 5501, name: 'Connector 5501' }],
-    document_sets: [
-      { id: 5601, name: 'Set 5601', users: [reader], groups: ['Group 5101'], cc_pairs: ['Pair 5402'] },
-      {
-        id: 5602,
-        name: 'Set 5602',
-        is_public: true,
-        federated_connectors: [{ connector: 'Connector 5501', entities: { a: 1 } }],
-      },
-    ],
-    tools: [5701, 5702].map(id => ({
-      id,
-      name: `Tool ${id}`,
-      definition: DEFINITION,
-      oauth_config: id === 5702 ? 5301 : null,
-    })),
-    agents: [
-      {
-        id: 5801,
-        name: 'Agent 5801',
-        owner,
-        users: [{ email: reader, level: 'viewer' }],
-        groups: [{ name: 'Group 5101', level: 'viewer' }],
-        labels: ['Label 5202'],
-        document_sets: ['Set 5601', 'Set 5602'],
-        tools: ['Tool 5701', 'Tool 5702'],
-      },
-    ],
-  }
-  await applyOrganisation(world.database, document, { ring: world.ring, env: {} })
-  const { rows } = await sql<{ id: string }>`select id from user_account where email = ${reader}`.execute(
-    world.database.db,
-  )
-  const shown = (await world.call('GET', '/persona/5801', { token: await world.token(owner) })).json()
-  t.match(shown, {
-    owner: { email: owner },
-    users: [{ id: rows[0]?.id, email: reader }],
-    groups: [5101],
-    labels: [{ id: 5202, name: 'Label 5202' }],
-    tools: [
-      { id: 5701, name: 'Tool 5701', oauth_config_id: null, oauth_config_name: null },
-      { id: 5702, name: 'Tool 5702', oauth_config_id: 5301, oauth_config_name: 'OAuth 5301' },
-    ],
-    document_sets: [
-      {
-        id: 5601,
-        users: [rows[0]?.id],
-        groups: [5101],
-        cc_pair_summaries: [{ id: 5402, name: 'Pair 5402' }],
-        federated_connector_summaries: [],
-      },
-      {
-        id: 5602,
-        cc_pair_summaries: [],
-        federated_connector_summaries: [{ id: 5501, name: 'Connector 5501', entities: { a: 1 } }],
-      },
-    ],
-  })
-  const counts = [shown.users, shown.labels, shown.tools, shown.document_sets, shown.document_sets[0].cc_pair_summaries]
-  t.strictSame(
-    counts.map(({ length }: unknown[]) => length),
-    [1, 1, 2, 2, 1],
-  )
-})
 
 t.test('304 while nothing that the answer shows has changed; 200 when only a tool of the agent has', async t => {
   const first = await call('GET', PATH, { token: admin })

@@ -181,15 +181,4 @@ t.test('the order of the checks', async t => {
       ])
     },
   )
-
-  t.test('422 of a reference before 403 of secrets, also once the origins of the definition are known', async t => {
-    const curator = await token('curator@example.com')
-    const put = (as: string, body: object) => call('PUT', '/admin/tool/custom/16', { token: as, body })
-    const definition = (url: string) => ({ ...DEFINITION, servers: [{ url }] })
-    const stored = { passthrough_auth: true, custom_headers: [], definition: definition('https://orders.example.com') }
-    t.equal((await put(admin, stored)).statusCode, 200)
-    const elsewhere = { definition: definition('https://elsewhere.example.com') }
-    t.equal((await put(curator, elsewhere)).statusCode, 403)
-    t.equal((await put(curator, { ...elsewhere, oauth_config_id: 424242 })).statusCode, 422)
-  })
 })

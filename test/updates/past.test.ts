@@ -72,23 +72,6 @@ t.test(`each of ${VERSIONS} versions: an agent's own fields and its links, a too
   }
 })
 
-t.test('the last version is the present one and the answer of its update, under one tag', async t => {
-  const tool = await put({ name: 'of bytes', custom_headers: [{ key: 'X', value: 'a secret' }] })
-  const agent = await patch({ tool_ids: [10, 11, 12], name: 'of three tools' })
-  for (const [path, update] of [['/tool/10', tool] as const, [AGENT, agent] as const]) {
-    const version = versionIn(update)
-    const [present, last] = [await get(path), await get(`${path}?version=${version}`)]
-    t.match(present.json(), update.json())
-    t.equal(last.body, present.body)
-    t.equal(last.headers.etag, present.headers.etag)
-    t.equal((await get(path, { 'if-none-match': String(last.headers.etag) })).statusCode, 304)
-    const ofVersion = await get(path, { 'if-none-match': String(update.headers.etag) })
-    t.equal(ofVersion.statusCode, 200, 'the tag of a version says nothing of what a snapshot shows beside it')
-    const head = await call('HEAD', `${path}?version=${version}`, { token: alice })
-    t.match(head, { statusCode: 200, body: '', headers: { etag: last.headers.etag } })
-  }
-})
-
 t.test('404 for a version that is not there, 422 for nonsense', async t => {
   for (const version of ['99999', '0', '99999999999']) {
     t.match((await get(`${AGENT}?version=${version}`)).json(), { error_code: 'VERSION_NOT_FOUND' }, version)
