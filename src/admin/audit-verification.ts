@@ -1,8 +1,7 @@
-import { type Kysely, sql, type Transaction } from 'kysely'
+import { type Kysely, type RawBuilder, sql, type Transaction } from 'kysely'
 import type { ResourceKind, Tables } from '../db/tables.js'
 import { auditHash } from '../updates/audit.js'
 import { inOneSnapshot } from '../updates/read.js'
-import { scan } from './scan.js'
 
 /** A fault of the audit trail. `version` is that of the first row concerned; 0 for a definition. */
 export interface AuditFinding {
@@ -53,10 +52,20 @@ interface Row {
 
 const ROWS_AT_ONCE = 500
 
+/** Reads the rows of a query without parameters by a cursor. */
+async function* scan(trx: Transaction<Tables>, query: RawBuilder<Row>): AsyncGenerator<Row> {
+  await sql`declare audit_rows no scroll cursor for ${query}`.execute(trx)
+  for (;;) {
+    const { rows } = await sql<Row>`fetch ${sql.lit(ROWS_AT_ONCE)} from audit_rows`.execute(trx)
+    if (rows.length === 0) break
+    yield* rows
+  }
+  await sql`close audit_rows`.execute(trx)
+}
+
 async function verifyChains(trx: Transaction<Tables>, kind: ResourceKind, result: AuditVerification): Promise<void> {
   const rows = scan(
     trx,
-    'audit_rows',
     sql<Row>`
       select coalesce(r.id, a.resource_id) as id, r.version, encode(r.audit_head, 'hex') as head,
         encode(r.audit_anchor, 'hex') as anchor, a.version_after, a.version_before, a.at, 'removed' = any(a.fields) as is_removal,
@@ -65,7 +74,6 @@ async function verifyChains(trx: Transaction<Tables>, kind: ResourceKind, result
           sha256(convert_to(a.difference::text, 'UTF8')) = a.difference_hash) as is_whole
       from (select * from audit where resource_kind = ${sql.lit(kind)}) a
       full join ${sql.table(kind)} r on r.id = a.resource_id order by 1, a.version_after`,
-    ROWS_AT_ONCE,
   )
   let last: Row | undefined
   const note = (row: Row, version: number, problem: AuditFinding['problem'], msg: string) =>

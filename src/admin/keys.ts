@@ -84,13 +84,15 @@ export async function rotateKeys(db: Kysely<Tables>, ring: KeyRing, actor: Actor
 async function sealAnew(trx: Transaction<Tables>, ring: KeyRing, toolId: number): Promise<number | undefined> {
   await sql`select from tool where id = ${toolId} for no key update`.execute(trx)
   const headers = await sealedHeaders(trx, sql`tool_id = ${toolId} and key_id <> ${ring.currentId}`)
-  const values = headers.map(header => ({ header, ...opened(ring, header) }))
-  for (const { header, value } of values) {
-    if (value === undefined) return undefined
-    const { nonce, ciphertext } = encryptSecret(ring, value, header)
+  const sealed = headers.flatMap(header => {
+    const { value } = opened(ring, header)
+    return value === undefined ? [] : [{ ...encryptSecret(ring, value, header), position: header.position }]
+  })
+  if (sealed.length < headers.length) return undefined
+  for (const { nonce, ciphertext, position } of sealed) {
     await sql`
       update tool_header set key_id = ${ring.currentId}, nonce = ${nonce}, ciphertext = ${ciphertext}
-      where tool_id = ${toolId} and position = ${header.position}`.execute(trx)
+      where tool_id = ${toolId} and position = ${position}`.execute(trx)
   }
   await sql`update tool set secrets_generation = secrets_generation + 1 where id = ${toolId}`.execute(trx)
   return headers.length

@@ -144,7 +144,7 @@ export class Catalogue {
   #meant(section: SectionName, given: unknown): readonly Id[] {
     const list = this.#lists.get(section)
     const reference = typeof given === 'object' && given !== null && 'id' in given ? given.id : given
-    const id = (TABLES[section].ids === 'uuid' ? canonicalUuid(String(reference)) : reference) as Id // compared only
+    const id = storedId(section, reference)
     if (list?.ids.has(id)) return [id]
     return (typeof reference === 'string' && list?.names.get(folded(section, reference))) || []
   }
@@ -164,7 +164,7 @@ export class Catalogue {
       const loc: Loc = [section, index]
       const name = entry[named]
       const namesakes = name === undefined ? [] : (byName.get(folded(section, String(name))) ?? [])
-      const id = ids === 'uuid' && entry.id ? canonicalUuid(String(entry.id)) : (entry.id as Id | undefined)
+      const id = entry.id === undefined ? undefined : storedId(section, entry.id)
       const row = id === undefined ? this.#owned(section, entry, loc, namesakes) : byId.get(id)
       const other = namesakes.find(each => each !== row)
       if (name === undefined && row === undefined) this.fault([...loc, named], 'Field required', 'missing')
@@ -246,6 +246,12 @@ function grouped<Named extends { name: string }>(section: SectionName, rows: rea
     groups.set(name, [...(groups.get(name) ?? []), row])
   }
   return groups
+}
+
+/** The form in which an id is stored: UUIDs are canonical. */
+function storedId(section: SectionName, given: unknown): Id {
+  const id = given as Id // any other value equals no id
+  return TABLES[section].ids === 'sequence' ? id : (canonicalUuid(String(id)) ?? id)
 }
 
 function folded(section: SectionName, text: string): string {
