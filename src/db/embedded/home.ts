@@ -132,12 +132,15 @@ export function openHome(dataDir: string, log: (line: string) => void): Home {
   return prepared(path, account)
 }
 
-/** Makes a folder that the server's account can pass through. */
+/** Makes a folder that the server's account can pass through, regardless of the umask. */
 function makeFolder(path: string): void {
+  const umask = process.umask(0o066)
   try {
     mkdirSync(path, { recursive: true, mode: 0o711 })
   } catch (cause) {
     throw new EmbeddedUnavailable(`the folder ${path} cannot be made (${errorCode(cause)})`, { cause })
+  } finally {
+    process.umask(umask)
   }
 }
 
