@@ -8,49 +8,9 @@ import { addWarnings } from './warnings.js'
 /** The media type of answers with its charset: Fastify would append a missing charset to each answer. */
 export const JSON_TYPE = 'application/json; charset=utf-8'
 
-/** The result of an update. `version` is the stored one, also after a dry run. */
-interface Updated {
-  id: number
-  version: number
-  /** Sent unchanged; null if the caller wants no body. */
-  snapshot: string | null
-  /** Null for the repetition of a stored request. */
-  decision: object | null
-}
-
-/**
- * Sets status and headers of an update, and returns the body: 200, or 204 without a body. A creation is 201 with the address below `below`,
- * unless it was a dry run; a deletion (`isGone`) is 204.
- */
-export function answerUpdate(
-  reply: FastifyReply,
-  kind: ResourceKind,
-  { dryRun, strict }: { dryRun: boolean; strict: boolean },
-  { id, version, snapshot, decision }: Updated,
-  warnings: readonly string[],
-  { below, isGone = false }: { below?: string; isGone?: boolean } = {},
-): string | FastifyReply {
-  const isCreation = below !== undefined
-  if (!isGone && !(isCreation && dryRun)) reply.header('etag', entityTag(kind, id, version))
-  if (isCreation && !dryRun) reply.header('location', `${below}/${id}`)
-  if (decision === null) reply.header('idempotent-replayed', 'true')
-  addWarnings(reply, warnings)
-  if (dryRun) reply.header('dry-run', 'true')
-  const isMinimal = snapshot === null && !isGone
-  const isStrict = strict && decision !== null // a repetition is not checked again
-  const applied = [isStrict && 'handling=strict', isMinimal && 'return=minimal']
-  notePreferences(
-    reply,
-    applied.filter(preference => preference !== false),
-  )
-  if (snapshot === null) return reply.code(isCreation ? 201 : 204).send()
-  if (isCreation) reply.code(201)
-  reply.type(JSON_TYPE)
-  return snapshot
-}
-
-/** Reports which preferences were applied, and that the answer depends on them (RFC 7240, sections 2 and 3). */
-export function notePreferences(reply: FastifyReply, applied: readonly string[]): void {
+/** Reports the preferences that were applied, and that the answer depends on them (RFC 7240, sections 2 and 3). */
+export function notePreferences(reply: FastifyReply, preferences: Readonly<Record<string, boolean>>): void {
+  const applied = Object.keys(preferences).filter(name => preferences[name])
   if (applied.length === 0) return
   const others = reply.getHeader('vary')
   reply.header('preference-applied', applied.join(', '))

@@ -252,3 +252,17 @@ export function readResponses(found: object, headers: object, unchanged: string,
     ...errorResponses(...statuses),
   }
 }
+
+/** The answers of a read. */
+export function readOneResponses(record: TSchema, title: 'agent' | 'tool') {
+  return readResponses(
+    {
+      ...reference(record),
+      description: `The ${title} as it is now, or as \`version\` says.`,
+      headers: readOneHeaders,
+    },
+    readOneHeaders,
+    `The ${title} is still what the caller has.`,
+    [400, 401, 403, 404, 409, 410, 429, 500, 503],
+  )
+}

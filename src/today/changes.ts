@@ -8,8 +8,8 @@ import { inTransaction } from '../db/transaction.js'
 import { InvalidRequest, Refused, ResourceNotFound } from '../errors.js'
 import { JSON_TYPE } from '../http/answer.js'
 import { DryRun } from '../http/parameters.js'
-import { UpdateHeaders, updaterOf } from '../http/resource-routes.js'
 import { addWarnings, unknownFieldWarnings } from '../http/warnings.js'
+import { basisOf, UpdateHeaders } from '../http/writes.js'
 import type { PersonaContent } from '../persona/fields.js'
 import { personaResource } from '../persona/resource.js'
 import { decisionFor, requireEditable } from '../persona/rules.js'
@@ -118,13 +118,8 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     decide: (state: T['State'], caller: Caller) => T['Decision'],
   ): Promise<void> {
     const { kind } = resource
-    const { query, headers } = request
-    const { dryRun, actor, preconditionRequired, caller } = updaterOf(
-      request,
-      query as { dry_run?: boolean },
-      {},
-      options,
-    )
+    const { headers } = request
+    const { dryRun, actor, preconditionRequired, caller } = basisOf(request, 'update', options)
     const sent = ['if-match', 'if-none-match', 'idempotency-key'].filter(name => headers[name] !== undefined)
     if (sent.length > 0) throw new InvalidRequest(sent.map(name => fault('extra_forbidden', ['header', name])))
     if (preconditionRequired || caller.token.requiresIfMatch)

@@ -84,7 +84,7 @@ export function registerValidateTool(app: FastifyInstance, options: ToolOptions)
       const shared =
         used === null ? [] : await namesBeside(options.database.db, used.tool, validation.names, request.caller)
       addWarnings(reply, [...validation.warnings, ...shared])
-      notePreferences(reply, strict ? ['handling=strict'] : [])
+      notePreferences(reply, { 'handling=strict': strict })
       reply.type(JSON_TYPE)
       return validation.answer
     },

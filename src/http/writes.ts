@@ -1,0 +1,230 @@
+import { randomBytes } from 'node:crypto'
+import { type Static, type TObject, type TProperties, type TSchema, Type } from '@sinclair/typebox'
+import type { FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 'fastify'
+import type { RoutePolicy } from '../auth/hook.js'
+import type { Executor } from '../db/statements/statement.js'
+import type { ResourceKind } from '../db/tables.js'
+import { PreconditionFailed, ResourceNotFound } from '../errors.js'
+import type { Actor } from '../updates/audit.js'
+import { requestKey } from '../updates/idempotency.js'
+import type { OperationOptions, ResourceTypes, Stored, UpdateRequest, VersionedResource } from '../updates/resource.js'
+import { entityTag } from '../updates/tag.js'
+import { updateOnce } from '../updates/update-once.js'
+import { HTTPValidationError } from '../validation/faults.js'
+import { pathId } from '../validation/parameters.js'
+import { identifier, isInt4, reference } from '../validation/vocabulary.js'
+import { JSON_TYPE, notePreferences } from './answer.js'
+import { creationHeaders, deletionHeaders, errorResponses, invalidResponse, updateHeaders } from './openapi.js'
+import {
+  CreationPreconditions,
+  DryRun,
+  IdempotencyKey,
+  IfMatch,
+  IfNoneMatchOfUpdate,
+  NO_PRECONDITION,
+  NO_PREFERENCE,
+  Prefer,
+} from './parameters.js'
+import { clientAddressOf } from './request.js'
+import { addWarnings } from './warnings.js'
+
+/* The routes that create, update, restore and delete agents and tools. */
+
+export const UpdateHeaders = Type.Object({
+  'if-match': IfMatch,
+  'if-none-match': IfNoneMatchOfUpdate,
+  'idempotency-key': IdempotencyKey,
+  prefer: Prefer,
+})
+
+const HEADERS = {
+  update: UpdateHeaders,
+  restoration: UpdateHeaders,
+  creation: Type.Object({ ...UpdateHeaders.properties, ...CreationPreconditions }),
+  deletion: Type.Omit(UpdateHeaders, ['prefer']),
+}
+
+export const RestoreRequest = Type.Object(
+  { version: identifier({ description: 'A version of the history.' }) },
+  { $id: 'RestoreRequest' },
+)
+
+/** The body of a route that restores, and its limit. */
+export const RESTORES = { body: RestoreRequest, bodyLimit: 4 * 1024 }
+
+type Act = VersionedResource<ResourceTypes>['act']
+
+/** A validated request to write. */
+export interface WriteRequest<Body extends TObject = TObject> extends Pick<FastifyRequest, 'caller' | 'raw'> {
+  params: Record<string, number | undefined>
+  body: Static<Body>
+  query: { dry_run?: boolean; update_mask?: string[] }
+  headers: Partial<Static<typeof UpdateHeaders>>
+  prefetched: object | null
+}
+
+/** The part of the engine's request that all writes share. */
+export type Basis = Omit<UpdateRequest, 'kind' | 'id' | 'fields' | 'key'> & { strict: boolean }
+
+/** What a write adds to it, and its warnings. */
+type Own<T extends ResourceTypes> = Omit<T['Request'], keyof Basis | 'kind' | 'id' | 'fields' | 'key'> & {
+  fields?: object
+  /** What makes two requests with one key the same, with header values hashed by the ring's key `secretKeyId`. */
+  about?: (secretKeyId: string | null) => readonly unknown[]
+  secretKeyId?: string | null
+  warnings(stored: Stored<T>): string[] | Promise<string[]>
+}
+
+/** A route that writes: what it has of its own. */
+export interface WriteRoute<T extends ResourceTypes, Body extends TObject> {
+  resource: VersionedResource<T>
+  method: HTTPMethods
+  /** The address; the parameter of the resource is `persona_id` or `tool_id`. */
+  url: string
+  policy: RoutePolicy
+  operationId: string
+  summary: string
+  description: string
+  /** The record that is answered. */
+  record: TSchema
+  query?: TProperties
+  body?: Body
+  bodyLimit?: number
+  documentedBody?: TObject
+  ask(request: WriteRequest<Body>, basis: Basis): Own<T> | Promise<Own<T>>
+}
+
+/** Registers a route that stores what it asks for by the engine. */
+export function registerWrite<T extends ResourceTypes, Body extends TObject>(
+  app: FastifyInstance,
+  options: OperationOptions,
+  route: WriteRoute<T, Body>,
+): void {
+  const { resource, method, url, policy, bodyLimit, body, documentedBody, record, query, ask, ...shown } = route
+  const { kind, act } = resource
+  const parameter = `${kind}_id`
+  app.route({
+    ...{ method, url },
+    ...(bodyLimit !== undefined && { bodyLimit }),
+    config: { policy, ...(documentedBody && { documentedBody }) },
+    schema: {
+      ...shown,
+      ...(act !== 'creation' && { params: Type.Object({ [parameter]: pathId() }) }),
+      querystring: Type.Object({ ...query, dry_run: DryRun }),
+      headers: HEADERS[act],
+      ...(body !== undefined && { body }),
+      response: responsesOf(kind, act, record),
+    },
+    async handler(request, reply) {
+      const asking = request as unknown as WriteRequest<Body> // validated by the route's schemas
+      const id = act === 'creation' ? 0 : asking.params[parameter]
+      if (id === undefined) throw new ResourceNotFound(kind)
+      const basis = basisOf(request, act, options)
+      const made = { ...ofAct(asking, kind, act, id), ...(await ask(asking, basis)) }
+      const { about = () => [], secretKeyId = null, warnings, ...own } = made
+      const key = requestKey(
+        request.caller,
+        basis.dryRun ? undefined : asking.headers['idempotency-key'],
+        about,
+        secretKeyId,
+      )
+      const asked = { ...basis, ...own, kind, id, key } as T['Request']
+      const stored = await updateOnce(options.database, resource, asked, asking.prefetched as T['State'] | null)
+      return answer(reply, resource, basis, stored, await warnings(stored))
+    },
+  })
+}
+
+/** What each restoration and deletion asks for. */
+function ofAct({ body }: WriteRequest, kind: ResourceKind, act: Act, id: number) {
+  if (act === 'deletion') return { fields: { deleted: true }, about: () => [kind, id, 'delete'] }
+  const { version } = body as Static<typeof RestoreRequest>
+  const fields = { version: isInt4(version) ? version : 0 }
+  return act === 'restoration' ? { fields, about: () => [kind, id, 'restore', version] } : {}
+}
+
+/** Throws `PreconditionFailed` for a creation with `If-Match`: nothing is stored that it could name (RFC 9110, 13.1.1). */
+export function basisOf(request: FastifyRequest, act: Act, options: OperationOptions): Basis {
+  const { query, headers } = request as unknown as WriteRequest // validated by the route's schemas
+  const { 'if-match': ifMatch, 'if-none-match': ifNoneMatch = NO_PRECONDITION } = headers
+  if (act === 'creation' && ifMatch !== undefined) throw new PreconditionFailed('nothing_stored', null)
+  const creates = act === 'creation'
+  const isGone = act === 'deletion'
+  const { strict, minimal } = (isGone ? undefined : headers.prefer) ?? NO_PREFERENCE
+  return {
+    readNow: (executor: Executor) => request.readNow(executor),
+    actor: actorOf(request),
+    precondition: creates ? { kind: 'any' } : (ifMatch ?? NO_PRECONDITION),
+    ifNoneMatch: creates ? NO_PRECONDITION : ifNoneMatch,
+    preconditionRequired: options.requireIfMatch,
+    dryRun: query.dry_run ?? false,
+    strict,
+    minimal: minimal || isGone,
+    caller: request.caller,
+    snapshotBytesMax: options.snapshotBytesMax,
+  }
+}
+
+/** The caller as author for the audit trail. A client may repeat its request ids, so a random suffix after a dot, which they cannot contain, is added. */
+function actorOf(request: FastifyRequest): Actor {
+  const { id, headers, caller } = request
+  const isGiven = headers['x-request-id'] === id
+  return {
+    id: caller.userId,
+    tokenId: caller.token.id,
+    requestId: isGiven ? `${id}.${randomBytes(OWN_ID_BYTES).toString('base64url')}` : id,
+    clientAddress: clientAddressOf(request),
+    command: null,
+  }
+}
+
+const OWN_ID_BYTES = 12
+
+function responsesOf(kind: ResourceKind, act: Act, record: TSchema) {
+  const title = kind === 'persona' ? 'agent' : 'tool'
+  const errors = [400, 401, 403, 404, 409, 412, 413, 415, 429, 500, 503] as const
+  if (act === 'deletion')
+    return {
+      204: { description: 'It is deleted.', type: 'null', headers: deletionHeaders },
+      422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
+      ...errorResponses(...errors, 428),
+    }
+  const created = `The new ${title}; without it where \`return=minimal\` was preferred.`
+  if (act === 'creation')
+    return {
+      201: { ...reference(record), description: created, headers: creationHeaders },
+      ...invalidResponse('request'),
+      ...errorResponses(...errors, 410),
+    }
+  return {
+    200: { ...reference(record), description: `The ${title} as it is now.`, headers: updateHeaders },
+    204: { description: 'It is stored; `return=minimal` was preferred.', type: 'null', headers: updateHeaders },
+    ...invalidResponse('request'),
+    ...errorResponses(...errors, 410, 428),
+  }
+}
+
+/** 200, or 204 without a body. A creation is 201 with its address, unless it was a dry run. */
+function answer<T extends ResourceTypes>(
+  reply: FastifyReply,
+  { kind, act }: VersionedResource<T>,
+  { dryRun, strict }: Basis,
+  { id, version, snapshot, decision }: Stored<T>,
+  warnings: readonly string[],
+): string | FastifyReply {
+  const creates = act === 'creation'
+  const isGone = act === 'deletion'
+  if (!isGone && !(creates && dryRun)) reply.header('etag', entityTag(kind, id, version))
+  if (creates && !dryRun) reply.header('location', `/${kind}/${id}`)
+  if (decision === null) reply.header('idempotent-replayed', 'true')
+  addWarnings(reply, warnings)
+  if (dryRun) reply.header('dry-run', 'true')
+  notePreferences(reply, {
+    'handling=strict': strict && decision !== null, // a repetition is not checked again
+    'return=minimal': snapshot === null && !isGone,
+  })
+  if (snapshot === null) return reply.code(creates ? 201 : 204).send()
+  if (creates) reply.code(201)
+  reply.type(JSON_TYPE)
+  return snapshot
+}
