@@ -12,7 +12,7 @@ import {
   type Relation,
   type StoredLink,
 } from './fields.js'
-import { pastPersona } from './past.js'
+import { pastPersona } from './history.js'
 import {
   bytesOfTools,
   changesRelations,
@@ -23,8 +23,7 @@ import {
   type PersonaUpdate,
   shownToolsOf,
 } from './rules.js'
-import { renderPersona } from './snapshot.js'
-import type { PersonaState } from './state.js'
+import { type PersonaState, renderPersona } from './state.js'
 import { readReferences, readState, writeLinks, writePersona } from './statements.js'
 
 export interface PersonaTypes extends ResourceTypes {
