@@ -4,26 +4,19 @@ import type { Database } from './database.js'
 import type { Executor } from './statements/statement.js'
 import type { Tables } from './tables.js'
 
-class Rollback<T> extends Error {
-  constructor(readonly result: T) {
-    super('rolled back as asked')
-  }
-}
-
 /** Runs `work` in a transaction at READ COMMITTED and returns its result. With `rollback` the transaction is rolled back afterwards. */
 export async function inTransaction<T>(
   { db }: Pick<Database, 'db'>,
   { rollback }: { rollback: boolean },
   work: (trx: Transaction<Tables>) => Promise<T>,
 ): Promise<T> {
+  const trx = await db.startTransaction().execute()
   try {
-    return await db.transaction().execute(async trx => {
-      const result = await work(trx)
-      if (rollback) throw new Rollback(result)
-      return result
-    })
+    const result = await work(trx)
+    await (rollback ? trx.rollback() : trx.commit()).execute()
+    return result
   } catch (error) {
-    if (error instanceof Rollback) return error.result as T // thrown above with the result of `work`
+    if (!trx.isCommitted && !trx.isRolledBack) await trx.rollback().execute()
     throw error
   }
 }
