@@ -9,7 +9,7 @@ export interface WireMessage {
 }
 
 /** What happens to a message; `cut`: this number of its bytes arrive, then both sides are closed. */
-export type Act = { do: 'pass' } | { do: 'cut'; after: number }
+export type Act = { do: 'pass' } | { do: 'drop' } | { do: 'cut'; after: number }
 
 export interface MessageProxyOptions {
   host: string
@@ -75,7 +75,7 @@ export class MessageProxy {
           source.destroy()
           return
         }
-        if (target.writable) target.write(bytes)
+        if (act.do === 'pass' && target.writable) target.write(bytes)
       }
     })
   }
