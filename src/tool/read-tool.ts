@@ -17,7 +17,7 @@ import { requireHistory } from './rules.js'
 import { ToolRecord, ToolSummary } from './schema.js'
 import { TOOL_LOOKUP, type ToolState } from './snapshot.js'
 import { readToolPage } from './statements.js'
-import { storedText } from './stored-definition.js'
+import { storedText } from './tool-use.js'
 import type { BodyWorkers } from './worker/pool.js'
 
 interface ReadToolOptions extends OperationOptions {

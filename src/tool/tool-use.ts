@@ -2,13 +2,15 @@ import type { Kysely } from 'kysely'
 import { personaAccess } from '../auth/access.js'
 import type { CallerNow, Lookup } from '../auth/authenticate.js'
 import { type Caller, isAdmin, visibleAgents } from '../auth/caller.js'
+import { withRetries } from '../db/connection/retry.js'
+import type { Database } from '../db/database.js'
 import { lit } from '../db/statements/queries.js'
 import type { Tables } from '../db/tables.js'
 import { Forbidden, ResourceNotFound, ToolInUse } from '../errors.js'
 import type { OperationOptions } from '../updates/resource.js'
+import { definitionsOf } from './definition-cache.js'
 import { requireManageable } from './rules.js'
 import { TOOL_LOOKUP, type ToolState } from './snapshot.js'
-import { storedText } from './stored-definition.js'
 import type { StoredText } from './worker/pool.js'
 import type { ToolUse } from './worker/tasks.js'
 
@@ -73,4 +75,11 @@ export async function requireUnused(db: Kysely<Tables>, id: number, caller: Call
   if (seen.length + others === 0) return
   const named = seen.slice(0, AGENTS_NAMED_MAX).map(({ id, name }) => ({ id, name }))
   throw new ToolInUse(named, seen.length + others - named.length)
+}
+
+/** The stored definition of a tool, for a task on it; undefined without one. Reading it throws `Unavailable` if it was pruned meanwhile. */
+export function storedText({ db }: Database, state: ToolState): StoredText | undefined {
+  const { definition_hash: hash, definition_bytes: bytes } = state
+  if (hash === null) return undefined
+  return { bytes, text: () => withRetries(async () => (await definitionsOf(db, [hash])).of(state)) }
 }

@@ -1,6 +1,7 @@
 import t from 'tap'
 import { checkDefinition, toFunctions } from '../../src/definition/index.js'
 import { matchesGolden } from '../golden.js'
+import { compile } from './ajv.js'
 import { MADE } from './made.js'
 
 t.test('made documents: exact methods, or exact loc and type of every fault in order', async t => {
@@ -22,6 +23,7 @@ t.test('made documents: whole functions, each listed under the first document th
   const lines = MADE.filter(({ expect }) => expect.ok).flatMap(({ name, definition }) => {
     const functions = toFunctions(definition).map(view => JSON.stringify(view))
     const fresh = functions.filter(text => !known.has(text))
+    for (const text of fresh) t.doesNotThrow(() => compile(JSON.parse(text)), name)
     for (const text of fresh) known.add(text)
     return [`# ${name}: ${functions.length}`, ...fresh]
   })

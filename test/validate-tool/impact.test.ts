@@ -20,16 +20,11 @@ const ADD_ITEM = {
     },
   },
 }
-const document = (getItem: object, addItem: object | null = ADD_ITEM, more: object = {}) => ({
+const document = (getItem: object, addItem: object | null = ADD_ITEM) => ({
   openapi: '3.1.0',
   info: { title: 'Items' },
-  servers: [
-    {
-      url: 'https://{host}',
-      variables: { host: { default: 'a.example.com', enum: ['a.example.com', 'b.example.com'] } },
-    },
-  ],
-  paths: { '/items/{id}': { get: getItem }, ...(addItem && { '/items': { post: addItem } }), ...more },
+  servers: [{ url: 'https://a.example.com' }],
+  paths: { '/items/{id}': { get: getItem }, ...(addItem && { '/items': { post: addItem } }) },
 })
 
 t.test('what the parameter adds to the answer, and for whom', async t => {
@@ -117,41 +112,6 @@ t.test('what the parameter adds to the answer, and for whom', async t => {
   })
 })
 
-/** Definitions in the place of the stored one, and what changes; `compare.test.ts` has every kind. */
-const CHANGES: [what: string, after: unknown, changes: object[]][] = [
-  ['nothing', document(GET_ITEM), []],
-  [
-    'an operation',
-    document(GET_ITEM, null),
-    [{ kind: 'operation_removed', operation: 'add_item', msg: 'the operation is gone' }],
-  ],
-  [
-    'an argument',
-    document({ ...GET_ITEM, parameters: [GET_ITEM.parameters[0]] }),
-    [
-      {
-        kind: 'argument_removed',
-        operation: 'get_item',
-        argument: 'lang',
-        loc: ['body', 'definition', 'paths', '/items/{id}', 'get'],
-        msg: 'the argument "lang" is gone',
-      },
-    ],
-  ],
-  [
-    'security of the document',
-    { ...document(GET_ITEM), security: [{ key: [] }] },
-    [
-      {
-        kind: 'changed',
-        operation: '',
-        loc: ['body', 'definition', 'security'],
-        msg: 'the security of the definition changed',
-      },
-    ],
-  ],
-]
-
 t.test('what a change of the stored definition means', async t => {
   const { call, token } = await worldApp(t)
   const admin = await token('admin@example.com')
@@ -162,8 +122,10 @@ t.test('what a change of the stored definition means', async t => {
     return answer.json() as { impact: { changes: object[] } }
   }
   await store({ definition: document(GET_ITEM) })
-  for (const [what, definition, changes] of CHANGES)
-    t.strictSame((await impactOf(definition)).impact.changes, changes, what)
+  t.strictSame((await impactOf(document(GET_ITEM))).impact.changes, [])
+  t.strictSame((await impactOf(document(GET_ITEM, null))).impact.changes, [
+    { kind: 'operation_removed', operation: 'add_item', msg: 'the operation is gone' },
+  ])
 
   const key = { name: 'X-Key', in: 'header', required: true, schema: { type: 'string' } }
   const withKey = document({ ...GET_ITEM, parameters: [...GET_ITEM.parameters, key] })
