@@ -74,10 +74,9 @@ export async function applyOrganisation(
       if (options.prune) outcomes.push(...(await pruned(trx, catalogue, wanted, actor)))
     })
     const counts = countOutcomes({ outcomes })
-    const report = { planned: plan, outcomes }
-    if (!changesSomething(counts)) return report
-    await recordAccess(trx, actor, [{ kind: 'apply', subject: '', action: 'applied', detail: counts }])
-    return report
+    const applied = { kind: 'apply', subject: '', action: 'applied', detail: counts } as const
+    await recordAccess(trx, actor, changesSomething(counts) ? [applied] : [])
+    return { planned: plan, outcomes }
   })
 }
 

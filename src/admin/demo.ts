@@ -5,21 +5,16 @@ import { applyOrganisation } from './apply.js'
 import { readSource } from './source.js'
 import { createToken } from './tokens.js'
 
-const ADMINISTRATOR = 'admin@example.com'
-
 /** The demo organisation of `fixtures/`, as a document for `applyOrganisation`. Each entry has an explicit id, because the examples refer to it. */
 export function demoOrganisation(): unknown {
   const path = fileURLToPath(new URL('../../../fixtures/organisation.yaml', import.meta.url))
   const { version, ...lists } = readSource(path).value as { version: number } & Record<string, object[]> // the package's own file
-  const withIds = Object.entries(lists).map(([list, entries]) => [
-    list,
-    entries.map((entry, index) => ({ id: list === 'users' ? userIdOf(index + 1) : index + 1, ...entry })),
-  ])
+  const idOf = (list: string, number: number) =>
+    list === 'users' ? `d0000000-0000-4000-8000-${String(number).padStart(12, '0')}` : number
+  const withIds = Object.entries(lists).map(([list, entries]) => {
+    return [list, entries.map((entry, index) => ({ id: idOf(list, index + 1), ...entry }))]
+  })
   return { version, ...Object.fromEntries(withIds) }
-}
-
-function userIdOf(number: number): string {
-  return `d0000000-0000-4000-8000-${String(number).padStart(12, '0')}`
 }
 
 /** Loads the demo organisation into an empty database. Returns a token of its administrator, valid for 90 days; null if the database is not empty. */
@@ -27,5 +22,5 @@ export async function loadDemo(database: Database, ring: KeyRing): Promise<strin
   const user = await database.db.selectFrom('user_account').select('id').limit(1).executeTakeFirst()
   if (user !== undefined) return null
   await applyOrganisation(database, demoOrganisation(), { ring, env: {} })
-  return (await createToken(database.db, { email: ADMINISTRATOR })).token
+  return (await createToken(database.db, { email: 'admin@example.com' })).token
 }

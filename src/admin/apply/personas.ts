@@ -14,11 +14,8 @@ import { valueIn } from './words.js'
 /** Plans the changes of a document's agents. Faults are added to the catalogue. */
 export async function planPersonas(db: Kysely<Tables>, catalogue: Catalogue): Promise<Plan> {
   const matches = catalogue.entries('agents')
-  const stored = await readPersonas(
-    db,
-    matches.map(({ id }) => Number(id)),
-  )
-  const states = new Map(stored.map(state => [state.id, state]))
+  const ids = matches.map(({ id }) => Number(id))
+  const states = new Map((await readPersonas(db, ids)).map(state => [state.id, state]))
   const planned = matches.map(match => {
     const before = states.get(Number(match.id))
     const content = mergedContent(before ?? NEW_AGENT, match, catalogue)

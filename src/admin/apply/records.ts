@@ -135,9 +135,8 @@ export async function planRecords(db: Kysely<Tables>, section: Section, catalogu
     async store(trx, actor) {
       const { table, access: kind } = TABLES[section]
       const names = ['id', ...Object.keys(columns)]
-      const upsert = sql` on conflict (id) do update set ${sql.join(
-        names.map(name => sql`${sql.ref(name)} = excluded.${sql.ref(name)}`),
-      )}`
+      const values = names.map(name => sql`${sql.ref(name)} = excluded.${sql.ref(name)}`)
+      const upsert = sql` on conflict (id) do update set ${sql.join(values)}`
       const rows = changed.map(({ record }) => Object.fromEntries(names.map(name => [name, record[name]])))
       await insertRows(trx, table, rows, upsert)
       for (const { table, owner, lists, rows } of linksOf(section)) {
@@ -148,13 +147,9 @@ export async function planRecords(db: Kysely<Tables>, section: Section, catalogu
         const linked = touched.flatMap(({ record }) => rows(record).map(row => ({ [owner]: record.id, ...row })))
         await insertRows(trx, table, linked)
       }
-      const events = changed.map(({ outcome: { id, action } }) => ({ subject: String(id), action }))
-      if (kind !== undefined)
-        await recordAccess(
-          trx,
-          actor,
-          events.map(event => ({ kind, ...event })),
-        )
+      if (kind === undefined) return
+      const events = changed.map(({ outcome: { id, action } }) => ({ kind, subject: String(id), action }))
+      await recordAccess(trx, actor, events)
     },
   }
 }

@@ -45,7 +45,6 @@ export class CommandLine {
   connected = false
   #command: Command | undefined
   #actor: Actor | undefined
-  #config: Config | undefined
   #opened: Promise<OpenedDatabase> | undefined
 
   constructor(
@@ -76,11 +75,10 @@ export class CommandLine {
     })
   }
 
-  /** The configuration, read on first use. Throws `InvalidConfiguration`. */
+  /** The configuration. Throws `InvalidConfiguration`. */
   get config(): Config {
     const given = Object.entries(this.env).filter(([, value]) => value !== '')
-    this.#config ??= readConfig({ ...PATIENCE, ...Object.fromEntries(given) })
-    return this.#config
+    return readConfig({ ...PATIENCE, ...Object.fromEntries(given) })
   }
 
   /** The author of this command for the audit trail: its name with the given options, without their values. */

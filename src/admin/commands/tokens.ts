@@ -60,11 +60,10 @@ async function createCommand(call: CommandLine, options: CreateOptions): Promise
 }
 
 async function requireExisting(db: Kysely<Tables>, kind: ResourceKind, ids: readonly number[]): Promise<void> {
-  const { rows } = await sql<{ id: number }>`
-    select w.id from unnest(${ids}::integer[]) w (id) left join ${sql.table(kind)} r on r.id = w.id where r.id is null`.execute(
-    db,
-  )
-  if (rows[0] !== undefined) throw new Refusal(`there is no ${kind === 'tool' ? 'tool' : 'agent'} ${rows[0].id}`)
+  const missing = sql<{ id: number }>`
+    select w.id from unnest(${ids}::integer[]) w (id) left join ${sql.table(kind)} r on r.id = w.id where r.id is null`
+  const [row] = (await missing.execute(db)).rows
+  if (row !== undefined) throw new Refusal(`there is no ${kind === 'tool' ? 'tool' : 'agent'} ${row.id}`)
 }
 
 async function listCommand(call: CommandLine, options: { for?: string }): Promise<undefined> {
