@@ -9,13 +9,11 @@ export const EXIT = {
   differs: 2,
   /** A check finished and found faults. */
   findings: 3,
-  /** The command line is wrong. */
   usage: 64,
   /** The database is unreachable or read-only. */
   unavailable: 69,
   /** The change may be stored: check before a repetition. */
   doubt: 75,
-  /** A setting is missing or wrong. */
   configuration: 78,
 } as const
 
