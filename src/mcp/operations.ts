@@ -45,7 +45,7 @@ const KINDS = {
 
 const VALIDATE = '/admin/tool/custom/validate'
 const ID = identifier({ minimum: 1, maximum: INT4_MAX })
-const ETAG = Type.Optional(text()) // a missing one is answered with the call that reads it
+const ETAG = text()
 const OF_EITHER = { kind: enumeration(['agent', 'tool']), id: ID }
 /** Models call no object without named properties. The operations check what is in the document. */
 const named = (properties: Record<string, object>) => ({ type: 'object', properties })
@@ -111,10 +111,9 @@ function operation<Input extends TObject>(
   const check = bodyCheck(input)
   const { writes = false } = policy
   const annotations = { readOnlyHint: !writes, destructiveHint: writes, idempotentHint: true, openWorldHint: false }
-  const required = [...(input.required ?? []), ...('etag' in input.properties ? ['etag'] : [])]
   return {
     policy,
-    tool: { name, description, inputSchema: shownSchema({ ...input, required }), annotations },
+    tool: { name, description, inputSchema: shownSchema(input), annotations },
     async call(ask, args = {}) {
       const verdict = check({ kind: 'value', value: args, forbidden: [] }, { mask: undefined, strict: true })
       if ('value' in verdict) return await run(ask, verdict.value as Static<Input>) // as its schema says
@@ -187,14 +186,12 @@ function updating(kind: Kind, isPlan: boolean): Operation {
   const policy: RoutePolicy = { permission, resource, ...(!isPlan && { writes: true }) }
   const input = Type.Object({ id: ID, etag: ETAG, fields: FIELDS[kind] })
   const name = isPlan ? `plan_${kind}_update` : `update_${kind}`
-  return operation(name, policy, description, input, async (ask, { id, etag: sent, fields }) => {
-    const etag = tagOf(kind, id, sent)
-    if (etag === undefined) return refusal(`Call get_${kind} with id ${id}, and send the etag of its answer: ${UNSEEN}`)
+  return operation(name, policy, description, input, async (ask, { id, etag, fields }) => {
     const query = queryOf({ update_mask: kind === 'agent' ? Object.keys(fields).join() : undefined, dry_run: isPlan })
     // The schema of the arguments is strict itself; a definition may have operations that no function can be made of.
     const prefer = [...(kind === 'agent' ? ['handling=strict'] : []), ...(isPlan ? [] : ['return=minimal'])].join(', ')
     const before = isPlan ? await ask('GET', `${read}/${id}`) : undefined
-    const headers = { 'if-match': etag, ...(prefer !== '' && { prefer }) }
+    const headers = { 'if-match': tagOf(etag), ...(prefer !== '' && { prefer }) }
     const answer = await ask(method, `${write}/${id}${query}`, { body: fields, headers })
     if (answer.status >= 300) return refused(answer, 'fields')
     if (before === undefined) return result({ id, etag: answer.etag, ...answer.more })
@@ -222,12 +219,9 @@ function partsOf({ definition, ...members }: Body): Body {
   return { ...members, ...under('definition', others), ...under('definition.paths', paths) }
 }
 
-const UNSEEN = 'then nothing that you have not seen is overwritten.'
-
-/** The etag of one record, with or without its quotes. The operations also take `*` and lists, which name versions that nobody has read. */
-function tagOf(kind: Kind, id: number, etag = ''): string | undefined {
-  const tag = etag.replace(/^"(.*)"$/, '$1')
-  return tag.startsWith(`${KINDS[kind].resource}-${id}-`) && /^[\w.-]+$/.test(tag) ? `"${tag}"` : undefined
+/** One tag, with or without its quotes. The operations also take `*` and lists, which name versions that nobody has read. */
+function tagOf(etag: string): string {
+  return `"${etag.replaceAll('"', '')}"`
 }
 
 const validation = operation(
@@ -261,12 +255,8 @@ const restoration = operation(
   { permission: 'basic', writes: true },
   'Makes a new version with the content of an earlier one (see history) if it is as the etag of history says.',
   Type.Object({ ...OF_EITHER, version: ID, etag: ETAG }),
-  async (ask, { kind, id, version, etag: sent }) => {
-    const etag = tagOf(kind, id, sent)
-    // Reads refuse a deleted agent.
-    if (etag === undefined)
-      return refusal(`Call history with kind ${kind} and id ${id}, and send the etag of its answer: ${UNSEEN}`)
-    const headers = { 'if-match': etag, prefer: 'return=minimal' }
+  async (ask, { kind, id, version, etag }) => {
+    const headers = { 'if-match': tagOf(etag), prefer: 'return=minimal' }
     const answer = await ask('POST', `${KINDS[kind].write}/${id}/restore`, { body: { version }, headers })
     return answer.status < 300 ? result({ id, etag: answer.etag, ...answer.more }) : refused(answer)
   },

@@ -150,8 +150,6 @@ t.test('an advice can be followed: a deleted agent is restored by what each answ
   t.equal(deleted.statusCode, 204)
   t.match(await call('get_agent', { id: 2 }), { isError: true, content: { status: 404 } })
   const asked = { kind: 'agent', id: 2, version: 1 }
-  const advice = /Call history with kind agent and id 2, and send the etag of its answer/
-  t.match((await call('restore', asked)).text, advice)
   t.match((await call('restore', { ...asked, etag: '"persona-2-1"' })).text, /"current_etag":"\\"persona-2-2\\""/)
   const { etag } = (await call('history', { kind: 'agent', id: 2 })).content
   t.match(await call('restore', { ...asked, etag }), { isError: false, content: { id: 2 } })
