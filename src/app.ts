@@ -83,28 +83,18 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   app.setErrorHandler(handleError)
   registerNotFound(app)
   decorateRequests(app)
-  registerConnections(app, {
-    service,
-    shutdownTimeoutMs: server.shutdownTimeoutMs,
-    onCut: logCut,
-  })
+  registerConnections(app, { service, shutdownTimeoutMs: server.shutdownTimeoutMs, onCut: logCut })
   registerCommonHeaders(app)
   await registerCors(app, server.corsOrigins)
   registerRequestLog(app)
   metrics.watch(app, { pool: database.pool, inWork: gate, service, version })
   registerRequestValidation(app)
   registerBodyParser(app)
-  const document = await registerDocument(app, version, [
-    ...toolComponents,
-    ...personaComponents,
-    CallerRecord,
-    HistoryEntry,
-    RestoreRequest,
-  ])
+  const records = [...toolComponents, ...personaComponents, CallerRecord, HistoryEntry, RestoreRequest]
+  const document = await registerDocument(app, version, records)
   const authenticate = registerAuthentication(app, database)
 
   await app.register(async pages => {
-    pages.addHook('onRequest', (request, _reply, done) => done(requestFault(request)))
     registerDocs(pages, document)
     registerReadPage(pages)
     registerProbes(pages, service)
@@ -125,7 +115,7 @@ function registerOperations(app: FastifyInstance, { config, database, service }:
   const workers = new BodyWorkers({ bodyLimitBytes, deadlineMs, turn: bodyTurns(WORKERS_MAX, deadlineMs) })
   app.addHook('onClose', () => workers.close())
   const options = { database, snapshotBytesMax, requireIfMatch }
-  const toolOptions = { ...options, bodyLimitBytes, workers, ring: service.ring }
+  const toolOptions = { ...options, workers, ring: service.ring }
   registerReadMe(app, database)
   registerReadPersonas(app, options)
   registerReadPersona(app, options)

@@ -1,13 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import type { Config } from './config.js'
-import {
-  classifyDatabaseError,
-  type DatabaseErrorKind,
-  isAboutConnecting,
-  rootCause,
-  ServerUnfit,
-} from './db/connection/database-error.js'
+import { classifyDatabaseError, isAboutConnecting, rootCause, ServerUnfit } from './db/connection/database-error.js'
 import type { Database } from './db/database.js'
 import { migrate, schemaAdvice, schemaState } from './db/migrate.js'
 import { connectAdvice, isRefusedByServer } from './db/open.js'
@@ -30,14 +24,6 @@ const DISK_FULL = unavailable(
   'database_full',
   'The database has no space left: its disk is full. Make space there; nothing else is needed.',
 )
-
-const NO_WRITES: Partial<Record<DatabaseErrorKind, Readiness>> = {
-  read_only: unavailable(
-    'database_unreachable',
-    'The database accepts no changes: it is a standby, was replaced as the primary, or is set to read only.',
-  ),
-  disk_full: DISK_FULL,
-}
 
 export interface StartupOptions {
   config: Config
@@ -152,12 +138,12 @@ export class Lifecycle {
     return unavailable('database_unreachable', `The database ${fault}: ${advice}.`)
   }
 
-  /** A server without disk space starts but refuses connections; a read-only one refuses migrations. */
   #whyUnreachable(error: unknown): Readiness {
     if (error instanceof ServerUnfit)
       return unavailable('database_unreachable', `The database cannot be used: ${error.message}.`)
     if (error instanceof Unavailable) return unavailable(error.reason, error.message)
-    return NO_WRITES[classifyDatabaseError(error).kind] ?? this.#unreachable(error)
+    // A server without disk space starts but refuses connections.
+    return classifyDatabaseError(error).kind === 'disk_full' ? DISK_FULL : this.#unreachable(error)
   }
 
   /** Logs a readiness that differs from the last logged one. */

@@ -52,9 +52,12 @@ async function main(): Promise<void> {
   const service = new Lifecycle({ config, version: VERSION, database, ring, migrates, log })
   const app = await buildApp({ config, version: VERSION, database, service, logger: log, metrics })
   closeOnSignal(app, service, opened, config, log)
-  await showMetrics(metrics, service, config, log)
-  const { host } = config.server
-  await listening(config, 'PORT', () => app.listen({ host, port: config.server.port }))
+  const { host, port, metricsPort } = config.server
+  if (metricsPort !== undefined) {
+    const shown = (await listenForMetrics(metrics, service, { host, port: metricsPort })).unref() // delays no shutdown
+    log.info(shown.address() as AddressInfo, 'the metrics are listening') // it listens on TCP
+  }
+  await app.listen({ host, port })
   log.info({ database: opened.description, version: VERSION }, 'listening')
   if (!(await service.start())) return
   pruneRegularly(opened, config, log)
@@ -81,30 +84,6 @@ function pruneRegularly({ database: { db } }: OpenedDatabase, { history }: Confi
   setTimeout(prune, FIRST_PRUNE_MS).unref() // also for processes that run for less than an hour
   setInterval(prune, PRUNE_INTERVAL_MS).unref() // `unref`: does not delay a shutdown
   setInterval(pruneLately, PRUNE_GROWING_INTERVAL_MS).unref()
-}
-
-/** Opens the metrics port if it is configured. It does not delay a shutdown. */
-async function showMetrics(metrics: Metrics, service: Lifecycle, config: Config, log: Logger): Promise<void> {
-  const { host, metricsPort: port } = config.server
-  if (port === undefined) return
-  const server = await listening(config, 'METRICS_PORT', () => listenForMetrics(metrics, service, { host, port }))
-  server.unref()
-  log.info(server.address() as AddressInfo, 'the metrics are listening') // it listens on TCP
-}
-
-/** The configured address cannot be listened on. The message has the reason and the setting to change. */
-class CannotListen extends Error {}
-
-async function listening<T>(config: Config, setting: 'PORT' | 'METRICS_PORT', open: () => Promise<T>): Promise<T> {
-  try {
-    return await open()
-  } catch (error) {
-    const { code, message } = error as NodeJS.ErrnoException // the error of Node's `listen`
-    const reason = code === 'EADDRINUSE' ? 'is in use' : `cannot be listened on (${code ?? message})`
-    const { host, port, metricsPort } = config.server
-    const place = `${host} port ${setting === 'PORT' ? port : metricsPort}`
-    throw new CannotListen(`${place} ${reason}: set HOST or ${setting}; 0 picks a free port.`, { cause: error })
-  }
 }
 
 /** Shuts the service down at the first signal. Further ones are ignored, because npm forwards those that the process gets as well. */
@@ -176,12 +155,12 @@ function demoText(token: string, base: string): string {
 
 /** The message and exit status of a failed start. Only unexpected errors show a stack. */
 function explain(error: unknown): { message: string; code: number } {
-  const isOne = (...classes: (abstract new (...args: never[]) => Error)[]) => classes.some(of => error instanceof of)
-  const isSetting = isOne(InvalidConfiguration, KeyRingMissing, ServerUnfit, EmbeddedUnavailable)
-  const code = isSetting ? EXIT.configuration : EXIT.error
-  if (!(error instanceof Error)) return { message: String(error), code }
-  const isExpected = code !== EXIT.error || error instanceof CannotListen
-  return { message: isExpected ? error.message : (error.stack ?? error.message), code }
+  if (!(error instanceof Error)) return { message: String(error), code: EXIT.error }
+  const settings = [InvalidConfiguration, KeyRingMissing, ServerUnfit, EmbeddedUnavailable]
+  if (settings.some(of => error instanceof of)) return { message: error.message, code: EXIT.configuration }
+  if ('syscall' in error && error.syscall === 'listen')
+    return { message: `${error.message}: set HOST, PORT or METRICS_PORT; 0 picks a free port.`, code: EXIT.error }
+  return { message: error.stack ?? error.message, code: EXIT.error }
 }
 
 const USAGE = `Usage: agent-tool-management

@@ -77,7 +77,7 @@ t.test('exit 1: a port in use is named with the setting that picks another', asy
   const port = String(cluster.port)
   t.strictSame(await serverExit({ ...env, METRICS_PORT: port, LOG_LEVEL: 'silent' }), {
     code: 1,
-    output: `127.0.0.1 port ${port} is in use: set HOST or METRICS_PORT; 0 picks a free port.\n`,
+    output: `listen EADDRINUSE: address already in use 127.0.0.1:${port}: set HOST, PORT or METRICS_PORT; 0 picks a free port.\n`,
   })
 })
 

@@ -16,7 +16,6 @@ import {
   Unavailable,
 } from '../errors.js'
 import { Semaphore } from '../limits/semaphore.js'
-import { requestFault } from './request.js'
 
 /** The most requests of one token that wait for a place of it. */
 const WAITING_MAX = 100
@@ -160,8 +159,6 @@ export async function registerGate(
   scope.decorate(REQUIRES_TOKEN, true)
   scope.decorateRequest('isAtWork', false)
   scope.addHook('onRequest', async (request, reply) => {
-    const fault = requestFault(request)
-    if (fault !== undefined) throw fault
     const found = service.current()
     if (found.status === 'unavailable' && found.reason !== 'draining')
       throw new Unavailable(found.reason, found.detail, 'not_applied')

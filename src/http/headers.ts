@@ -1,6 +1,6 @@
 import cors from '@fastify/cors'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
-import { addWarnings } from './warnings.js'
+import { requestFault } from './request.js'
 
 /** Headers of every answer. JSON loads nothing, and pages set their own policy. Strict-Transport-Security belongs to the proxy. */
 const COMMON_HEADERS = {
@@ -12,21 +12,17 @@ const COMMON_HEADERS = {
   'x-frame-options': 'DENY',
 }
 
-const REPLACED_REQUEST_ID = 'X-Request-ID was replaced: it takes 1 to 64 letters, digits, - and _'
-
-/** Sets the common headers of every answer. */
+/** Sets the common headers of every answer, and refuses requests with unusable headers. */
 export function registerCommonHeaders(app: FastifyInstance): void {
   app.addHook('onRequest', (request, reply, done) => {
     setCommonHeaders(request, reply)
-    done()
+    done(requestFault(request))
   })
 }
 
-/** The same for a request that skips the hooks. */
+/** The same headers for a request that skips the hooks. */
 export function setCommonHeaders(request: FastifyRequest, reply: FastifyReply): void {
   reply.header('x-request-id', request.id).headers(COMMON_HEADERS)
-  const { 'x-request-id': given } = request.headers
-  if (given !== undefined && given !== request.id) addWarnings(reply, [REPLACED_REQUEST_ID])
 }
 
 /** Request headers of the operations, in addition to those that browsers always allow. */

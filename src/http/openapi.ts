@@ -1,3 +1,4 @@
+import { STATUS_CODES } from 'node:http'
 import { type TObject, type TProperties, type TSchema, Type } from '@sinclair/typebox'
 import type { FastifyContextConfig, FastifySchema } from 'fastify'
 import { ERROR_CODES, STALE_REASONS, UNAVAILABLE_REASONS } from '../errors.js'
@@ -28,28 +29,19 @@ const challenge = { 'www-authenticate': header('The bearer challenge, with what 
 /** An error answer: its schema's name, by which generated clients tell refusals apart, and what it has beyond code, sentence and request id. */
 interface ErrorAnswer {
   name: string
-  meaning: string
+  /** By default the name of the status. */
+  meaning?: string
   members?: TProperties
   headers?: object
 }
 
 /** The error answers by status; 422 has its own. */
 const ERRORS = {
-  400: {
-    name: 'BadRequestError',
-    meaning: 'Built in and therefore neither updated nor deleted, or a request that HTTP cannot read.',
-  },
-  401: {
-    name: 'UnauthorizedError',
-    meaning: 'No token, or one that is not valid or has expired.',
-    headers: { ...challenge, ...rateLimitHeaders },
-  },
-  403: { name: 'ForbiddenError', meaning: 'The caller, or the token, may not do this.', headers: challenge },
-  404: {
-    name: 'NotFoundError',
-    meaning: 'No such resource, or none that the caller may see; or no such version of it.',
-  },
-  408: { name: 'RequestTimeoutError', meaning: 'The request was not received in time.' },
+  400: { name: 'BadRequestError' },
+  401: { name: 'UnauthorizedError', headers: { ...challenge, ...rateLimitHeaders } },
+  403: { name: 'ForbiddenError', headers: challenge },
+  404: { name: 'NotFoundError' },
+  408: { name: 'RequestTimeoutError' },
   409: {
     name: 'ConflictError',
     meaning:
@@ -93,12 +85,8 @@ const ERRORS = {
       }),
     },
   },
-  413: { name: 'ContentTooLargeError', meaning: 'The body is larger than this operation allows.' },
-  415: {
-    name: 'UnsupportedMediaTypeError',
-    meaning:
-      'The body is not application/json, or has a Content-Encoding. A body without a Content-Type is read as JSON.',
-  },
+  413: { name: 'ContentTooLargeError' },
+  415: { name: 'UnsupportedMediaTypeError', meaning: 'A body without a Content-Type is read as JSON.' },
   428: { name: 'PreconditionRequiredError', meaning: 'This server, or this token, demands If-Match.' },
   429: {
     name: 'TooManyRequestsError',
@@ -107,8 +95,8 @@ const ERRORS = {
       '`token-requests` (its requests at a time). Retry-After says when to come back.',
     headers: { ...retryAfter, ...rateLimitHeaders },
   },
-  431: { name: 'HeadersTooLargeError', meaning: 'The address or the headers are too large.' },
-  500: { name: 'InternalServerError', meaning: 'A fault of the service.' },
+  431: { name: 'HeadersTooLargeError' },
+  500: { name: 'InternalServerError' },
   503: {
     name: 'ServiceUnavailableError',
     meaning: 'Not possible now; `reason` says why, Retry-After when to try again.',
@@ -150,7 +138,7 @@ const ANY_REQUEST = [408, 431] as const
 export function errorResponses(...statuses: ErrorStatus[]) {
   return Object.fromEntries(
     [...statuses, ...ANY_REQUEST].map(status => {
-      const { meaning, headers }: ErrorAnswer = ERRORS[status]
+      const { meaning = STATUS_CODES[status], headers }: ErrorAnswer = ERRORS[status]
       return [
         status,
         { ...reference(errorSchema(status)), description: meaning, headers: { ...headers, ...everyAnswer } },

@@ -3,6 +3,7 @@ import type { FastifyInstance } from 'fastify'
 import { unusableServer } from '../definition/index.js'
 import { InvalidRequest, type Loc } from '../errors.js'
 import { JSON_TYPE, notePreferences } from '../http/answer.js'
+import { TOOL_BODY_BYTES_MAX } from '../http/body.js'
 import { answerHeaders, errorResponses, invalidResponse } from '../http/openapi.js'
 import { Prefer } from '../http/parameters.js'
 import type { SchemaTypes } from '../http/validation.js'
@@ -13,7 +14,7 @@ import { namesBeside } from './function-names.js'
 import { ValidateToolRefusal, ValidateToolRequest, ValidateToolResponse } from './schema.js'
 import { readToolUse } from './tool-use.js'
 import type { ValidationQuery } from './worker/tasks.js'
-import { boundsOf, type ToolOptions } from './write-tool.js'
+import { BODY_BOUNDS, type ToolOptions } from './write-tool.js'
 
 const PURPOSE =
   'Says which methods a definition gives a model, or every reason why it gives none. Nothing is stored. ' +
@@ -38,12 +39,12 @@ export function registerValidateTool(app: FastifyInstance, options: ToolOptions)
   app.withTypeProvider<SchemaTypes>().post(
     '/admin/tool/custom/validate',
     {
-      bodyLimit: options.bodyLimitBytes,
+      bodyLimit: TOOL_BODY_BYTES_MAX,
       config: { policy: { permission: 'manage:actions', resource: 'tool', takesDefinition: true } },
       schema: {
         operationId: 'validate_custom_tool',
         summary: 'Validate Tool',
-        description: `${PURPOSE} ${boundsOf(options)}`,
+        description: `${PURPOSE} ${BODY_BOUNDS}`,
         querystring: Type.Object({
           report: queryChoice(['full'], '`full` adds `warnings` to the answer.'),
           tool_id: queryId(

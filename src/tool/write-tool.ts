@@ -1,6 +1,6 @@
 import type { FastifyInstance } from 'fastify'
 import { DEFINITION_LIMITS } from '../definition/index.js'
-import { JSON_BOUNDS } from '../http/body.js'
+import { JSON_BOUNDS, TOOL_BODY_BYTES_MAX } from '../http/body.js'
 import { bodyBounds } from '../http/openapi.js'
 import { notRestoredWarning, overwriteWarning, unknownFieldWarnings } from '../http/warnings.js'
 import { RESTORES, registerWrite } from '../http/writes.js'
@@ -20,7 +20,6 @@ import type { UpdateContent } from './worker/tasks.js'
 /* The operations that write custom tools. */
 
 export interface ToolOptions extends OperationOptions {
-  bodyLimitBytes: number
   workers: BodyWorkers
   ring: KeyRing
 }
@@ -29,14 +28,15 @@ const TOOL = '/admin/tool/custom/:tool_id'
 const MAKING = { permission: 'manage:actions', resource: 'tool', writes: true } as const
 const WRITING = { ...MAKING, lookup: TOOL_LOOKUP }
 
-/** Describes the limits of a body and its definition for the OpenAPI document. */
-export function boundsOf({ bodyLimitBytes }: { bodyLimitBytes: number }): string {
-  const { nestingLevels, values, operations, parametersPerOperation, referenceHops } = DEFINITION_LIMITS
-  const definition =
-    `A definition itself nests at most ${nestingLevels} deep and holds at most ${values} values, ${operations} operations, ` +
-    `${parametersPerOperation} parameters an operation and ${referenceHops} references in a chain.`
-  return bodyBounds(bodyLimitBytes, JSON_BOUNDS.tool.depthMax, definition)
-}
+const { nestingLevels, values, operations, parametersPerOperation, referenceHops } = DEFINITION_LIMITS
+
+/** The limits of a body and its definition, for the OpenAPI document. */
+export const BODY_BOUNDS = bodyBounds(
+  TOOL_BODY_BYTES_MAX,
+  JSON_BOUNDS.tool.depthMax,
+  `A definition itself nests at most ${nestingLevels} deep and holds at most ${values} values, ${operations} operations, ` +
+    `${parametersPerOperation} parameters an operation and ${referenceHops} references in a chain.`,
+)
 
 /** `PUT /admin/tool/custom/{tool_id}`. */
 export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): void {
@@ -52,10 +52,10 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
       'Changes a custom tool. Every field is optional; what is absent or `null` stays as it is, except ' +
       '`oauth_config_id: null`, which clears the link. A definition is checked as by validation. Header ' +
       'values are answered as masks, and a mask sent back keeps the stored value. The body `{}` with ' +
-      `\`dry_run=true\` reads without changing. ${boundsOf(options)}`,
+      `\`dry_run=true\` reads without changing. ${BODY_BOUNDS}`,
     record: ToolSnapshot,
     body: CustomToolUpdate,
-    bodyLimit: options.bodyLimitBytes,
+    bodyLimit: TOOL_BODY_BYTES_MAX,
     async ask(request, { strict }) {
       const state = request.prefetched as ToolState | null // the route's lookup sets it
       const storedHeaders = state?.managed_as ? namesOf(state) : [] // other callers must learn nothing
@@ -89,10 +89,10 @@ export function registerCreateTool(app: FastifyInstance, options: ToolOptions): 
     summary: 'Create Custom Tool',
     description:
       'Creates a custom tool that the caller owns. The definition is checked as by validation. Header values are answered as masks. ' +
-      `With an \`Idempotency-Key\` a repetition creates no second one. ${boundsOf(options)}`,
+      `With an \`Idempotency-Key\` a repetition creates no second one. ${BODY_BOUNDS}`,
     record: ToolSnapshot,
     body: CustomToolCreate,
-    bodyLimit: options.bodyLimitBytes,
+    bodyLimit: TOOL_BODY_BYTES_MAX,
     async ask(request, { strict }) {
       const content = await options.workers.run('create_custom_tool', request, { strict })
       const { unknown, notes } = content

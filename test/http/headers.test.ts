@@ -138,20 +138,10 @@ t.test('422 at the limits: 1,000 items, 64 levels, 128 in a definition', async t
   t.strictSame([await check(127), await check(128)], [200, 422])
 })
 
-t.test('X-Request-ID: one that can be taken is answered, of another the Warning says that it was replaced', async t => {
-  const taken = await send({ 'x-request-id': 'my-request_1' })
-  t.equal(taken.headers['x-request-id'], 'my-request_1')
-  t.equal(taken.headers.warning, undefined)
-  const replaced = '299 - "X-Request-ID was replaced: it takes 1 to 64 letters, digits, - and _"'
-  for (const id of ['with.dot', 'with blank', 'x'.repeat(65), '', 'ä']) {
-    const answer = await send({ 'x-request-id': id })
-    t.match(answer.headers['x-request-id'], /^[\da-f-]{36}$/)
-    t.equal(answer.headers.warning, replaced, id)
-  }
-  const both = await send({ 'x-request-id': 'a.b' }, { url: '/persona/1?update_mask=', payload: '{"nmae":1}' })
-  t.match(both.headers.warning, /^299 - "X-Request-ID was replaced.*", 299 - "unknown field nmae ignored.*"$/)
-  const refused = await app.inject({ url: '/nowhere', headers: { 'x-request-id': 'a.b' } })
-  t.equal(refused.headers.warning, replaced, 'of every answer')
+t.test('X-Request-ID: one that can be taken is answered, another is replaced', async t => {
+  t.equal((await send({ 'x-request-id': 'my-request_1' })).headers['x-request-id'], 'my-request_1')
+  for (const id of ['with.dot', 'with blank', 'x'.repeat(65), '', 'ä'])
+    t.match((await send({ 'x-request-id': id })).headers['x-request-id'], /^[\da-f-]{36}$/, id)
 })
 
 t.test('an id that a client sends again and again differs each time in the audit trail', async t => {
