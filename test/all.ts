@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process'
 import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, statfsSync } from 'node:fs'
-import { cpus, freemem, loadavg } from 'node:os'
+import { freemem } from 'node:os'
 import { join, relative } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
@@ -29,13 +29,8 @@ const FIRST = [
 /** How much room in memory the tests need to keep their data there, where a database is copied in a tenth of the time. */
 const MEMORY_BYTES_MIN = 8e9
 
-/** A file that lasts longer hangs. The limit grows with the load that others make, because tests must pass on a busy machine too. */
-const FILE_LIMIT_S = 180
-
-/** Files with a longer limit, and the reason. */
-const LONGER: Record<string, { limitS: number; reason: string }> = {
-  matrix: { limitS: 240, reason: 'asks four thousand requests, three times' },
-}
+/** A file that lasts longer hangs, also on a machine that others keep busy. */
+const FILE_LIMIT_S = 600
 
 /** At most this many lines of a failed assertion are shown, and this many characters of a line. */
 const FAILURE_LINES = 40
@@ -48,13 +43,16 @@ const { values, positionals: named } = parseArgs({
 const counts = { total: 0, pass: 0, fail: 0 }
 const skipped: string[] = []
 let failedFiles = 0
+/** The process groups of the files that run. */
+const running = new Set<number>()
+process.once('exit', () => running.forEach(end))
+for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => process.exit(1))
 
 keepInMemory()
 const { url, leave } = await startServer()
 const env = { ...process.env, TEST_SERVER_URL: url, ...(values.golden && { UPDATE_GOLDEN: '1' }) }
 const waiting = named.length > 0 ? named : allFiles().filter(file => !values.golden || usesGolden(file))
-const jobs = Number(values.jobs)
-const runners = Array.from({ length: jobs }, async () => {
+const runners = Array.from({ length: Number(values.jobs) }, async () => {
   for (let file = waiting.shift(); file !== undefined; file = waiting.shift()) await run(file)
 })
 await Promise.all(runners)
@@ -65,17 +63,19 @@ process.exitCode = failedFiles === 0 ? 0 : 1
 
 async function run(file: string): Promise<void> {
   const began = performance.now()
-  const othersLoad = ((loadavg()[0] ?? 0) - jobs) / cpus().length
-  const limitS = Math.round((LONGER[nameOf(file)]?.limitS ?? FILE_LIMIT_S) * Math.max(1, othersLoad))
   const child = spawn(process.execPath, [file], {
     cwd: ROOT,
-    env: { ...env, TAP_TIMEOUT: String(limitS) }, // tap names the test that hangs
+    env: { ...env, TAP_TIMEOUT: String(FILE_LIMIT_S) }, // tap names the test that hangs
     stdio: ['ignore', 'pipe', 'pipe'],
-    timeout: (limitS + 10) * 1_000,
-    killSignal: 'SIGKILL',
+    detached: true, // a process group of its own, which ends with it
   })
-  const ended = new Promise<number | null>(resolve => child.once('close', resolve))
+  const { pid } = child
+  if (pid === undefined) throw new Error(`no process for ${file}`)
+  running.add(pid)
+  const limit = setTimeout(end, (FILE_LIMIT_S + 10) * 1_000, pid)
+  const ended = new Promise<number | null>(resolve => child.once('exit', resolve)).finally(() => end(pid))
   const [output, errors, code] = await Promise.all([text(child.stdout), text(child.stderr), ended])
+  clearTimeout(limit)
   const summary = /^# \{ total: .*\}$/m.exec(output)?.[0] ?? ''
   for (const name of ['total', 'pass', 'fail'] as const)
     counts[name] += Number(summary.match(`${name}: (\\d+)`)?.[1] ?? 0)
@@ -86,6 +86,16 @@ async function run(file: string): Promise<void> {
   if (values.tap) console.log(output + errors)
   else if (!isFine) console.log(failuresOf(output) + errors)
   console.log(`${isFine ? 'ok' : 'not ok'} - ${file} # ${((performance.now() - began) / 1_000).toFixed(1)} s`)
+}
+
+/** Ends a test file with everything that it started. */
+function end(pid: number): void {
+  running.delete(pid)
+  try {
+    process.kill(-pid, 'SIGKILL')
+  } catch {
+    // Nothing of it is left.
+  }
 }
 
 /** `http/rates` of `build/test/http/rates.test.js`. */
@@ -124,7 +134,6 @@ function keepInMemory(): void {
   const folder = mkdtempSync('/dev/shm/agents-tests-')
   chmodSync(folder, 0o1777)
   process.once('exit', () => rmSync(folder, { recursive: true, force: true }))
-  for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => process.exit(1))
   process.env.TMPDIR = folder
 }
 

@@ -1,92 +1,55 @@
 import { sql } from 'kysely'
 import t from 'tap'
-import { applyOrganisation } from '../../src/admin/apply.js'
 import { eraseUser } from '../../src/admin/erasure.js'
 import { sha256 } from '../../src/updates/audit.js'
-import { pruneHistory } from '../../src/updates/prune.js'
-import { linked, REQUIRED_FIELDS, worldApp } from '../app.js'
+import { linked } from '../app.js'
 import { ADMIN, ALICE, BOB, CAROL } from '../fixtures/users.js'
 import { DEFINITION } from '../matrix-organisation.js'
 import { newPerson, warningsOf } from '../updates/stored-state.js'
+import { historyWorld } from './world.js'
 
 /* `GET /persona/{id}/history` and `GET /tool/{id}/history`. */
 
-const world = await worldApp(t)
-const { call, database, ring } = world
-const alice = await world.token('alice@example.com')
-const bob = await world.token('bob@example.com')
-const admin = await world.token('admin@example.com')
-
-const get = (url: string, token = admin, headers: Record<string, string> = {}) => call('GET', url, { token, headers })
-async function sent(method: string, url: string, body: object | undefined, token = alice) {
-  const answer = await call(method, url, { token, ...(body && { body }) })
-  if (answer.statusCode >= 300) throw new Error(answer.body)
-  return answer
-}
-const patch = (id: number, body: object, token = alice) =>
-  sent('PATCH', `/persona/${id}?update_mask=${Object.keys(body)}`, body, token)
-const put = (id: number, body: object) => sent('PUT', `/admin/tool/custom/${id}`, body, admin)
-const NEW = { ...REQUIRED_FIELDS, document_set_ids: [], tool_ids: [] }
-const agentOf = async (token: string, fields: object = {}) =>
-  (await sent('POST', '/persona', { ...NEW, ...fields }, token)).json().id as number
-const toolOf = async (fields: object = {}) =>
-  (
-    await sent(
-      'POST',
-      '/admin/tool/custom',
-      { name: 'x', definition: DEFINITION, passthrough_auth: false, ...fields },
-      admin,
-    )
-  ).json().id as number
+const world = await historyWorld(t)
+const { call, db, alice, bob, admin, get, patch, put, agentOf, toolOf, remove, apply } = world
 
 t.test('200, newest first: who changed what of an agent, when, by which request', async t => {
-  const id = await agentOf(alice, { users: [BOB] })
+  const id = await agentOf({ users: [BOB] })
   const long = 'p'.repeat(5_000)
   const second = await patch(id, { label_ids: [2], system_prompt: long, tool_ids: [10], document_set_ids: [1] })
-  await patch(id, { is_public: true, groups: [1], name: 'of the administrator' }, admin)
-  const name = (await database.db.selectFrom('persona').select('name').where('id', '=', id).executeTakeFirst())?.name
-  const entry = { id, name, owner: 'carol@example.com' }
-  await applyOrganisation(database, { version: 1, agents: [entry] }, { ring, env: {} })
+  const name = 'of the administrator'
+  await patch(id, { is_public: true, groups: [1], name }, admin)
+  await apply({ agents: [{ id, name, owner: 'carol@example.com' }] })
   const answer = await get(`/persona/${id}/history`)
   t.equal(answer.statusCode, 200, answer.body)
   const [applied, third, changed, created, ...others] = answer.json()
   t.same(others, [])
   t.match(applied, { version: 4, action: 'applied', actor: { id: null, command: 'agentctl' }, fields: ['owner_id'] })
-  t.same(applied.changes, [
-    {
-      field: 'owner_id',
-      from: { id: ALICE, email: 'alice@example.com' },
-      to: { id: CAROL, email: 'carol@example.com' },
-    },
-  ])
+  const from = { id: ALICE, email: 'alice@example.com' }
+  t.same(applied.changes, [{ field: 'owner_id', from, to: { id: CAROL, email: 'carol@example.com' } }])
   t.match(third, { version: 3, action: 'updated', actor: { id: ADMIN, email: 'admin@example.com' } })
   t.match(third.changes, [
-    { field: 'name', from: 'Agent', to: 'of the administrator' },
+    { field: 'name', from: 'Agent', to: name },
     { field: 'is_public', from: false, to: true },
     { field: 'groups', from: [], to: [{ id: 1, name: 'Engineering', level: 'viewer' }] },
   ])
   t.equal(changed.request_id, second.headers['x-request-id'])
+  const shortened = { to: { digest: sha256(long), bytes: 5_000, href: `../${id}?version=2` } }
   t.same(changed.changes, [
     { field: 'document_set_ids', from: [], to: [{ id: 1, name: 'Public Docs' }] },
     { field: 'tool_ids', from: [], to: [{ id: 10, name: 'items' }] },
-    {
-      field: 'system_prompt',
-      from: 'sys',
-      shortened: { to: { digest: sha256(long), bytes: 5_000, href: `../${id}?version=2` } },
-    },
+    { field: 'system_prompt', from: 'sys', shortened },
     { field: 'label_ids', from: [], to: [{ id: 2, name: 'beta' }] },
   ])
-  const address = new URL(changed.changes[2].shortened.to.href, `http://x/persona/${id}/history`)
-  t.equal((await get(address.pathname + address.search)).json().system_prompt, long)
+  const { pathname, search } = new URL(shortened.to.href, `http://x/persona/${id}/history`)
+  t.equal((await get(pathname + search)).json().system_prompt, long)
   t.match(created, { version: 1, action: 'created', actor: { email: 'alice@example.com' } })
-  t.match(
-    created.changes.find(({ field }: { field: string }) => field === 'users'),
-    { from: [], to: [{ id: BOB, email: 'bob@example.com', level: 'viewer' }] },
-  )
+  const shared = created.changes.find(({ field }: { field: string }) => field === 'users')
+  t.match(shared, { from: [], to: [{ id: BOB, email: 'bob@example.com', level: 'viewer' }] })
 })
 
 t.test('200 in pages, each led to by Link; 304 for what the caller has, and HEAD', async t => {
-  const id = await agentOf(alice)
+  const id = await agentOf()
   for (let n = 2; n <= 25; n++) await patch(id, { name: `name ${n}` })
   const versions: number[] = []
   for (let url: string | undefined = `/persona/${id}/history?limit=10`; url !== undefined; ) {
@@ -94,24 +57,20 @@ t.test('200 in pages, each led to by Link; 304 for what the caller has, and HEAD
     versions.push(...page.json().map(({ version }: { version: number }) => version))
     url = page.headers.link === undefined ? undefined : linked(url, page.headers.link, 'next')
   }
-  t.same(
-    versions,
-    Array.from({ length: 25 }, (_, n) => 25 - n),
-  )
+  const all = Array.from({ length: 25 }, (_, n) => 25 - n)
+  t.same(versions, all)
   const first = await get(`/persona/${id}/history`, alice)
   t.equal(first.json().length, 20)
   t.same(warningsOf(first), ['there are more changes: Link names the next page'])
   t.equal((await get(`/persona/${id}/history`, alice, { 'if-none-match': String(first.headers.etag) })).statusCode, 304)
   t.match(await call('HEAD', `/persona/${id}/history`, { token: alice }), { statusCode: 200, body: '' })
-  for (const [query, type] of [
-    ['limit=101', 'less_than_equal'],
-    ['limit=0', 'greater_than_equal'],
-    ['before=x', 'int_parsing'],
-    ['after=1', 'extra_forbidden'],
-  ] as const) {
-    const refused = await get(`/persona/${id}/history?${query}`, alice)
-    t.match(refused.json(), { detail: [{ type }] }, query)
-  }
+  for (const [query, type] of Object.entries({
+    'limit=101': 'less_than_equal',
+    'limit=0': 'greater_than_equal',
+    'before=x': 'int_parsing',
+    'after=1': 'extra_forbidden',
+  }))
+    t.match((await get(`/persona/${id}/history?${query}`, alice)).json(), { detail: [{ type }] }, query)
 })
 
 t.test('200 of a tool: masks of secrets, operations of definitions, the hash of a long one', async t => {
@@ -138,13 +97,8 @@ t.test('200 of a tool: masks of secrets, operations of definitions, the hash of 
     { kind: 'operation_removed', operation: 'now' },
     { kind: 'operation_added', operation: 'later' },
   ])
-  t.match(first, {
-    action: 'created',
-    changes: [
-      { field: 'name', to: 'x' },
-      { field: 'definition', from: null },
-    ],
-  })
+  const [name, defined] = first.changes
+  t.match([first.action, name, defined], ['created', { field: 'name', to: 'x' }, { field: 'definition', from: null }])
   t.equal((await get(`/tool/1/history`)).statusCode, 200, 'a built-in tool')
 })
 
@@ -158,63 +112,57 @@ t.test('200: a stored value of the shape of a shortened one is shown as the valu
   t.strictSame(change, { field: 'definition', from: shaped({}), to: shaped({ shortened: { to: like } }) })
 })
 
-t.test('403 for readers, with a sentence; 404 for what is invisible, and for what does not exist', async t => {
-  const id = await agentOf(alice, { is_public: true, users: [BOB] })
-  const refused = await get(`/persona/${id}/history`, bob)
-  t.match(refused.json(), {
-    error_code: 'INSUFFICIENT_PERMISSIONS',
-    detail: /^You can see this agent but not its earlier/,
-  })
-  await sql`update persona_user set level = 'editor' where persona_id = ${id}`.execute(database.db)
-  t.equal((await get(`/persona/${id}/history`, bob)).statusCode, 200, 'an editor by a share')
-  t.match((await get('/tool/10/history', bob)).json(), {
-    detail: /^You can see this tool but not its earlier versions/,
-  })
-  for (const url of ['/persona/1/history', '/persona/999999/history', '/persona/99999999999/history'])
-    t.match((await get(url, bob)).json(), { error_code: 'PERSONA_NOT_FOUND' }, url)
-  t.match((await get('/tool/999999/history', admin)).json(), { error_code: 'NOT_FOUND' })
+t.test('403 for readers, with a sentence; 404 for what is invisible, deleted, or does not exist', async t => {
+  const id = await agentOf({ is_public: true, users: [BOB] })
+  const historyFor = async (token: string, path = `/persona/${id}`) => (await get(`${path}/history`, token)).json()
+  const error_code = 'INSUFFICIENT_PERMISSIONS'
+  t.match(await historyFor(bob), { error_code, detail: /^You can see this agent but not its earlier versions/ })
+  t.match(await historyFor(bob, '/tool/10'), { detail: /^You can see this tool but not its earlier versions/ })
+  await world.makeBobEditor(id)
+  t.match(await historyFor(bob), [{ action: 'created' }], 'an editor by a share')
+  for (const path of ['/persona/1', '/persona/999999', '/persona/99999999999'])
+    t.match(await historyFor(bob, path), { error_code: 'PERSONA_NOT_FOUND' }, path)
+  t.match(await historyFor(admin, '/tool/999999'), { error_code: 'NOT_FOUND' })
   const bound = await world.token('alice@example.com', { personaIds: [id] })
-  t.equal((await get('/persona/2/history', bound)).statusCode, 403)
+  t.match(await historyFor(bound, '/persona/2'), { error_code })
+  await remove(`/persona/${id}`)
+  t.match(await historyFor(bob), { error_code: 'PERSONA_NOT_FOUND' })
+  for (const token of [alice, admin])
+    t.match(await historyFor(token), [{ version: 2, action: 'deleted', actor: { email: 'alice@example.com' } }])
 })
 
 t.test('no name of a tool or document set that the caller could not read elsewhere', async t => {
-  const editor = await newPerson(database, 'history-editor@example.com')
-  const id = await agentOf(alice, { users: [editor], tool_ids: [13], document_set_ids: [2] })
-  await sql`update persona_user set level = 'editor' where persona_id = ${id}`.execute(database.db)
+  const stranger = await newPerson(world.database, 'stranger@example.com')
+  const id = await agentOf({ users: [stranger], tool_ids: [13], document_set_ids: [2] })
+  await sql`update persona_user set level = 'editor' where persona_id = ${id}`.execute(db)
   await patch(id, { tool_ids: [], document_set_ids: [] })
+  const bound = await world.token('alice@example.com', { personaIds: [id] })
   const namesFor = async (token: string) => {
     const [entry] = (await get(`/persona/${id}/history`, token)).json()
-    return entry.changes.map(({ from }: { from: unknown }) => from)
+    return entry.changes.map(({ from }: { from: [{ name: string | null }] }) => from[0].name)
   }
-  const tool = { id: 13, name: 'alice_tool' }
-  t.same(await namesFor(alice), [[{ id: 2, name: 'Private Docs' }], [tool]])
-  const token = await world.token('history-editor@example.com')
-  t.same(await namesFor(token), [[{ id: 2, name: null }], [tool]], 'a document set that is not shared with them')
-  const bound = await world.token('alice@example.com', { personaIds: [id] })
+  t.same(await namesFor(alice), ['Private Docs', 'alice_tool'])
   t.same(
-    await namesFor(bound),
-    [[{ id: 2, name: 'Private Docs' }], [{ id: 13, name: null }]],
-    'a tool that a bound token sees not',
+    await namesFor(await world.token('stranger@example.com')),
+    [null, 'alice_tool'],
+    'a document set that is not shared with them',
   )
-  await patch(id, { document_set_ids: [2] })
-  t.match((await get(`/persona/${id}/history`, token)).json()[1].changes, [{ from: [{ id: 2, name: 'Private Docs' }] }])
+  t.same(await namesFor(bound), ['Private Docs', null], 'a tool that a bound token sees not')
 })
 
 t.test('people who were erased stay erased; a pruned past says from where on it is kept', async t => {
-  await newPerson(database, 'gone@example.com', 'manage:actions')
+  await newPerson(world.database, 'gone@example.com', 'manage:actions')
   const gone = await world.token('gone@example.com')
-  const id = await agentOf(gone, { users: [ALICE] })
+  const id = await agentOf({ users: [ALICE] }, gone)
   for (let n = 2; n <= 6; n++) await patch(id, { name: `name ${n}` }, gone)
-  await eraseUser(database.db, 'gone@example.com')
+  await eraseUser(db, 'gone@example.com')
   const erased = await get(`/persona/${id}/history`)
   t.notMatch(erased.body, 'gone@example.com')
   t.match(erased.json()[0].actor, { email: /^erased-.*@erased\.invalid$/ })
-  await pruneHistory(database.db, { auditRetentionDays: 400, versionsMax: 3, bytesMax: 2 ** 26 })
+  await world.keepVersions(3)
   const pruned = await get(`/persona/${id}/history`)
-  t.same(
-    pruned.json().map(({ changes }: { changes: unknown }) => changes === null),
-    [false, false, false, true, true, true],
-  )
+  const kept = pruned.json().map(({ changes }: { changes: unknown }) => changes !== null)
+  t.same(kept, [true, true, true, false, false, false])
   t.same(warningsOf(pruned), ['contents are kept from version 3 on'])
   t.equal((await get(`/persona/${id}?version=3`)).statusCode, 200)
   t.equal((await get(`/persona/${id}?version=2`)).statusCode, 410)
@@ -223,10 +171,10 @@ t.test('people who were erased stay erased; a pruned past says from where on it 
 
 t.test('200 of a tool that was made anew: only what it is since', async t => {
   const id = await toolOf({ name: 'first' })
-  await sent('DELETE', `/admin/tool/custom/${id}`, undefined, admin)
+  await remove(`/admin/tool/custom/${id}`, admin)
   t.equal((await get(`/tool/${id}/history`)).statusCode, 404)
-  const entry = { id, name: 'second', definition: DEFINITION }
-  await applyOrganisation(database, { version: 1, tools: [entry] }, { ring, env: {} })
-  t.match((await get(`/tool/${id}/history`)).json(), [{ version: 3, action: 'created', changes: [{ to: 'second' }] }])
-  t.equal((await get(`/tool/${id}/history`)).json().length, 1)
+  await apply({ tools: [{ id, name: 'second', definition: DEFINITION }] })
+  const entries = (await get(`/tool/${id}/history`)).json()
+  t.match(entries, [{ version: 3, action: 'created', changes: [{ to: 'second' }] }])
+  t.equal(entries.length, 1)
 })

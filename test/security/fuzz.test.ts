@@ -6,6 +6,7 @@ import { makeLogger } from '../../src/http/logging.js'
 import { worldApp } from '../app.js'
 import { FULL_AGENT_UPDATE } from '../fixtures/agent-fields.js'
 import { DEFINITION } from '../matrix-organisation.js'
+import { listening } from '../test-service.js'
 
 /* Requests that nobody sends in good faith. `FUZZ_SEED` repeats a run. */
 
@@ -14,13 +15,28 @@ const SEED = Number(process.env.FUZZ_SEED ?? Date.now() % 2 ** 31)
 /** Texts that hurt when they are put into SQL, a path, a regular expression, a header or a prototype. */
 const NASTY_TEXTS = [
   ...["'; drop table persona; --", "' or '1'='1", '1); select pg_sleep(10); --', '$1', '$$; select 1; $$'],
-  ...['%s%n%x', '\\'],
-  ...['\\x00', '{1,2,3}', 'null', '../../../../etc/passwd', 'file:///etc/passwd', '__proto__', 'constructor'],
-  ...['toString'],
-  ...['{{7*7}}', '<script>alert(1)</script>', 'a\r\nSet-Cookie: x=1', '\u0001\u0002\u001f\u007f', 'a\u0000b', '\ud800'],
+  ...[
+    '%s%n%x',
+    '\\',
+    '\\x00',
+    '{1,2,3}',
+    'null',
+    '../../../../etc/passwd',
+    'file:///etc/passwd',
+    '__proto__',
+    'constructor',
+  ],
+  ...[
+    'toString',
+    '{{7*7}}',
+    '<script>alert(1)</script>',
+    'a\r\nSet-Cookie: x=1',
+    '\u0001\u0002\u001f\u007f',
+    'a\u0000b',
+    '\ud800',
+  ],
   ...['a\udc00\ud800b', '\ufeff', '\ufffe\uffff', '\u202egnp.exe', 'e\u0301\u0301', 'ǅß İ ı K', '👩‍👩‍👧‍👦'],
-  ...['\u2028\u2029'],
-  ...['(a+)+$', '****#0123456789ab', '****#', ' ', ''],
+  ...['\u2028\u2029', '(a+)+$', '****#0123456789ab', '****#', ' ', ''],
 ]
 
 const nasty: fc.Arbitrary<unknown> = fc.oneof(
@@ -60,6 +76,12 @@ const QUERY_TRICKS = [
 ]
 const HEADERS = 'if-match if-none-match prefer idempotency-key traceparent x-request-id x-forwarded-for'.split(' ')
 const HEADER_TEXTS = '*|"persona-1-1"|W/"a"|"|,||handling=strict|,,,handling = "strict";x|\u0080\u00ff'.split('|')
+const MORE_HEADERS = [
+  fc.constantFrom(...HEADERS),
+  fc.constantFrom(...HEADER_TEXTS),
+  { maxKeys: 2, noNullPrototype: true },
+] as const
+const METHODS = 'GET HEAD POST PUT PATCH DELETE OPTIONS PROPFIND'.split(' ')
 const TYPES =
   `|text/plain|application/json;charset=latin1|application/json; ; ;|;|__proto__/json|${'a'.repeat(999)}`.split('|')
 
@@ -85,39 +107,17 @@ const OPERATIONS = [
 const mostly = <Value>(usual: fc.Arbitrary<Value>, ...others: Value[]) =>
   fc.oneof({ weight: 12, arbitrary: usual }, { weight: 1, arbitrary: fc.constantFrom(...others) })
 
-function hostileRequest(authorizations: readonly string[]) {
+function hostileRequest([usual = '', ...others]: readonly string[]) {
+  const authorization = mostly(fc.constant(usual), ...others, 'Basic YTpi', `Bearer pat_${'0'.repeat(28)}`, '')
   return fc.constantFrom(...OPERATIONS).chain(({ method, path, ids, body }) => {
     const json = damaged(body).map(value => Buffer.from(JSON.stringify(value)))
     return fc.record({
-      method: mostly(
-        fc.constant<string>(method),
-        'GET',
-        'HEAD',
-        'POST',
-        'PUT',
-        'PATCH',
-        'DELETE',
-        'OPTIONS',
-        'PROPFIND',
-      ),
+      method: mostly(fc.constant<string>(method), ...METHODS),
       url: fc
         .tuple(mostly(fc.constantFrom<string>(...ids), ...PATH_TRICKS), mostly(fc.constant(''), ...QUERY_TRICKS))
         .map(([id, query]) => path + (ids.length > 1 ? id : '') + (query && `?${query}`)),
       headers: fc
-        .tuple(
-          mostly(fc.constant('application/json'), ...TYPES),
-          mostly(
-            fc.constant(authorizations[0] ?? ''),
-            ...authorizations,
-            'Basic YTpi',
-            `Bearer pat_${'0'.repeat(28)}`,
-            '',
-          ),
-          fc.dictionary(fc.constantFrom(...HEADERS), fc.constantFrom(...HEADER_TEXTS), {
-            maxKeys: 2,
-            noNullPrototype: true,
-          }),
-        )
+        .tuple(mostly(fc.constant('application/json'), ...TYPES), authorization, fc.dictionary(...MORE_HEADERS))
         .map(([type, authorization, more]) => ({ 'content-type': type, authorization, ...more })),
       payload: fc.oneof(
         { weight: 12, arbitrary: json },
@@ -171,10 +171,7 @@ t.test(`no 500, the right shape, nothing logged as an error: generated requests,
     const answer = await world.app.inject({ ...request, method: request.method as 'PATCH' }) // tests ask with others too
     seen.set(answer.statusCode, (seen.get(answer.statusCode) ?? 0) + 1)
     const strange = strangeness(answer, request.method)
-    if (strange !== undefined)
-      throw new Error(
-        `${strange}: ${answer.statusCode} ${JSON.stringify(answer.headers)} ${answer.body.slice(0, 2_000)}`,
-      )
+    if (strange !== undefined) throw new Error(`${strange}: ${answer.statusCode} ${answer.body.slice(0, 2_000)}`)
   }
   const requests = hostileRequest(tokens.map(token => `Bearer ${token}`))
   await fc.assert(fc.asyncProperty(requests, run), { numRuns: 400, seed: SEED, endOnFailure: true })
@@ -183,15 +180,12 @@ t.test(`no 500, the right shape, nothing logged as an error: generated requests,
 })
 
 t.test('400 or a closed connection: bytes that only look like HTTP, over a socket', async t => {
-  await world.app.listen({ host: '127.0.0.1', port: 0 })
-  const { port } = world.app.server.address() as { port: number } // it listens on TCP
+  const port = await listening(world.app)
   const lines = [
     ...['PATCH /persona/1 HTTP/1.1', 'CONNECT * HTTP/1.1', 'P\u0000 / HTTP/1.1', 'GET \\ HTTP/2.0', 'GET //', ''],
-    ...['Host: x', 'Content-Length: -1', 'Content-Length: 99999999999999999999'],
-    ...['Transfer-Encoding: chunked, identity'],
-    ...['Transfer-Encoding: \u000bchunked', 'Upgrade: h2c', ' folded: x', 'X-Request-ID: a\u0000b', 'If-Match : *'],
-    ...[': x'],
-    ...['Expect: 100-continue', '5\r\n{"a":\r\n0\r\n\r\n', 'ZZ', 'ffffffffffffffff'],
+    ...['Host: x', 'Content-Length: -1', 'Content-Length: 99999999999999999999', 'Upgrade: h2c', ' folded: x', ': x'],
+    ...['Transfer-Encoding: chunked, identity', 'Transfer-Encoding: \u000bchunked', 'X-Request-ID: a\u0000b'],
+    ...['If-Match : *', 'Expect: 100-continue', '5\r\n{"a":\r\n0\r\n\r\n', 'ZZ', 'ffffffffffffffff'],
   ]
   const bytes = fc.oneof(
     fc.uint8Array({ minLength: 1, maxLength: 400 }).map(piece => Buffer.from(piece)),

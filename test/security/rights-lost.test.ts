@@ -1,11 +1,11 @@
 import { PassThrough } from 'node:stream'
-import { setTimeout as sleep } from 'node:timers/promises'
 import type { LightMyRequestResponse } from 'fastify'
 import { type Kysely, sql } from 'kysely'
 import t, { type Test } from 'tap'
 import { applyOrganisation } from '../../src/admin/apply.js'
 import type { Tables } from '../../src/db/tables.js'
 import { REQUIRED_FIELDS, worldApp } from '../app.js'
+import { eventually } from '../eventually.js'
 import { DEFINITION, matrixOrganisation } from '../matrix-organisation.js'
 import { comparable } from './observed.js'
 
@@ -25,30 +25,20 @@ interface Loss {
 
 const USER = 'email = <email>'
 const TOKEN = 'id = <token>'
-const LOSSES: Record<string, Loss[]> = {
+const SHARE = 'where persona_id = 101 and user_id = <user>'
+const ADMINS = "where name = 'Admins'"
+const LOSSES = {
   persona: [
     ...everybody('owner'),
-    {
-      caller: 'owner',
-      lost: `update persona set owner_id = null where id = 101`,
-      had: `update persona set owner_id = (select id from user_account where email = 'owner@example.com') where id = 101`,
-    },
-    {
-      caller: 'editor',
-      lost: `update persona_user set level = 'viewer' where persona_id = 101 and user_id = <user>`,
-      had: `update persona_user set level = 'editor' where persona_id = 101 and user_id = <user>`,
-    },
-    {
-      caller: 'group-editor',
-      lost: `delete from user_group_member where user_id = <user>`,
-      had: `insert into user_group_member select <user>, id, false from user_group where name = 'Editors'`,
-    },
+    loss(
+      'owner',
+      `update persona set owner_id = null where id = 101`,
+      `update persona set owner_id = (select id from user_account where email = 'owner@example.com') where id = 101`,
+    ),
+    loss('editor', ...['viewer', 'editor'].map(level => `update persona_user set level = '${level}' ${SHARE}`)),
+    membership('group-editor', 'Editors'),
     permissions('admin', '{admin}'),
-    {
-      caller: 'group-admin',
-      lost: `update user_group set permissions = '{}' where name = 'Admins'`,
-      had: `update user_group set permissions = '{admin}' where name = 'Admins'`,
-    },
+    loss('group-admin', ...['{}', '{admin}'].map(held => `update user_group set permissions = '${held}' ${ADMINS}`)),
     column('admin', 'scopes', "'{manage:actions}'"),
     column('admin', 'persona_ids', "'{102}'"),
     column('admin', 'tool_ids', "'{204}'"),
@@ -61,22 +51,17 @@ const LOSSES: Record<string, Loss[]> = {
     column('actions', 'scopes', "'{basic}'"),
     column('actions', 'tool_ids', "'{205}'"),
     column('actions', 'requires_if_match', 'true', 'false'),
-    {
-      caller: 'group-actions',
-      lost: `delete from user_group_member where user_id = <user>`,
-      had: `insert into user_group_member select <user>, id, false from user_group where name = 'Actions'`,
-    },
-    {
-      caller: 'manager',
-      lost: `update user_group_member set is_manager = false where user_id = <user>`,
-      had: `update user_group_member set is_manager = true where user_id = <user>`,
-    },
+    membership('group-actions', 'Actions'),
+    loss(
+      'manager',
+      ...[false, true].map(is => `update user_group_member set is_manager = ${is} where user_id = <user>`),
+    ),
     column('manager', 'scopes', "'{basic}'"),
-    {
-      caller: 'manager',
-      lost: `insert into persona_tool (persona_id, tool_id) values (100, 204)`,
-      had: `delete from persona_tool where persona_id = 100 and tool_id = 204`,
-    },
+    loss(
+      'manager',
+      `insert into persona_tool (persona_id, tool_id) values (100, 204)`,
+      `delete from persona_tool where persona_id = 100 and tool_id = 204`,
+    ),
   ],
 }
 
@@ -85,22 +70,25 @@ function everybody(caller: string): Loss[] {
   return [
     column(caller, 'revoked_at', 'now()'),
     column(caller, 'expires_at', "now() - interval '1 second'", "now() + interval '1 day'"),
-    {
-      caller,
-      lost: `update user_account set active = false where ${USER}`,
-      had: `update user_account set active = true where ${USER}`,
-    },
+    loss(caller, ...[false, true].map(active => `update user_account set active = ${active} where ${USER}`)),
   ]
 }
 
+function loss(caller: string, lost = '', had = ''): Loss {
+  return { caller, lost, had }
+}
+
 function column(caller: string, name: string, lost: string, had = 'null'): Loss {
-  const set = (value: string) => `update token set ${name} = ${value} where ${TOKEN}`
-  return { caller, lost: set(lost), had: set(had) }
+  return loss(caller, ...[lost, had].map(value => `update token set ${name} = ${value} where ${TOKEN}`))
 }
 
 function permissions(caller: string, held: string): Loss {
-  const set = (value: string) => `update user_account set permissions = '${value}' where ${USER}`
-  return { caller, lost: set('{}'), had: set(held) }
+  return loss(caller, ...['{}', held].map(value => `update user_account set permissions = '${value}' where ${USER}`))
+}
+
+function membership(caller: string, group: string): Loss {
+  const had = `insert into user_group_member select <user>, id, false from user_group where name = '${group}'`
+  return loss(caller, `delete from user_group_member where user_id = <user>`, had)
 }
 
 /** A request by what it is and the way that it takes through the engine. */
@@ -120,36 +108,26 @@ const READS = ['read', 'minimal read', 'impact']
 const MINIMAL = { prefer: 'return=minimal' }
 const agent = '/persona/101?update_mask='
 const tool = '/admin/tool/custom/204'
-const WAYS: Record<string, Way[]> = {
+const described = (n: number) => ({ description: `d${n}` })
+const redefined = (n: number) => ({ definition: { ...DEFINITION, info: { title: `Weather ${n}` } } })
+const way = (title: string, method: string, url: string, body: Way['body'] = () => ({}), more: Partial<Way> = {}) => {
+  return { title, method, url, body, ...more }
+}
+const WAYS = {
   persona: [
-    { title: 'by one statement', method: 'PATCH', url: `${agent}description`, body: n => ({ description: `d${n}` }) },
-    { title: 'single', method: 'PATCH', url: `${agent}label_ids`, body: n => ({ label_ids: [1 + (n % 2)] }) },
-    {
-      title: 'dry run',
-      method: 'PATCH',
-      url: `${agent}description&dry_run=true`,
-      body: n => ({ description: `d${n}` }),
-    },
-    { title: 'read', method: 'PATCH', url: agent, body: () => ({}) },
-    { title: 'minimal read', method: 'PATCH', url: agent, body: () => ({}), headers: MINIMAL },
+    way('by one statement', 'PATCH', `${agent}description`, described),
+    way('in a transaction', 'PATCH', `${agent}label_ids`, n => ({ label_ids: [1 + (n % 2)] })),
+    way('dry run', 'PATCH', `${agent}description&dry_run=true`, described),
+    way('read', 'PATCH', agent),
+    way('minimal read', 'PATCH', agent, () => ({}), { headers: MINIMAL }),
   ],
   tool: [
-    { title: 'by one statement', method: 'PUT', url: tool, body: n => ({ description: `d${n}` }) },
-    {
-      title: 'single',
-      method: 'PUT',
-      url: tool,
-      body: n => ({ definition: { ...DEFINITION, info: { title: `Weather ${n}` } } }),
-    },
-    { title: 'dry run', method: 'PUT', url: `${tool}?dry_run=true`, body: n => ({ description: `d${n}` }) },
-    { title: 'read', method: 'PUT', url: tool, body: () => ({}) },
-    { title: 'minimal read', method: 'PUT', url: tool, body: () => ({}), headers: MINIMAL },
-    {
-      title: 'impact',
-      method: 'POST',
-      url: '/admin/tool/custom/validate?tool_id=204',
-      body: () => ({ definition: DEFINITION }),
-    },
+    way('by one statement', 'PUT', tool, described),
+    way('in a transaction', 'PUT', tool, redefined),
+    way('dry run', 'PUT', `${tool}?dry_run=true`, described),
+    way('read', 'PUT', tool),
+    way('minimal read', 'PUT', tool, () => ({}), { headers: MINIMAL }),
+    way('impact', 'POST', '/admin/tool/custom/validate?tool_id=204', () => ({ definition: DEFINITION })),
   ],
 }
 
@@ -202,7 +180,7 @@ function isNeeded({ title }: Way, { lost }: Loss): boolean {
 const slowly: Send = async (way, token, meanwhile) => {
   const payload = new PassThrough()
   const answer = ask(way, token, payload)
-  await until(() => payload.listenerCount('readable') > 0)
+  await eventually(() => payload.listenerCount('readable') > 0)
   await meanwhile(world.database.db)
   payload.end(JSON.stringify(way.body(count++)))
   return { answer }
@@ -214,72 +192,50 @@ const behindLock: Send = async (way, token, meanwhile) => {
     await sql`select from persona where id = 101 for no key update`.execute(trx)
     await sql`select from tool where id in (202, 204) for no key update`.execute(trx)
     const answer = ask(way, token, JSON.stringify(way.body(count++)))
-    await until(waitsForLock)
+    await eventually(waitsForLock)
     await meanwhile(trx)
     return { answer }
   })
 }
 
+function requireAllLost(way: Way, losses: Loss[], send: Send): void {
+  const when = send === slowly ? 'the body is on its way' : "the request waits for the row's lock"
+  t.test(`${way.title} ${way.method} ${way.url}: what is lost while ${when}`, async t => {
+    for (const loss of losses) await requireLost(t, way, loss, send)
+  })
+}
+
 for (const kind of ['persona', 'tool'] as const) {
-  for (const way of WAYS[kind] ?? []) {
-    t.test(`${kind}, ${way.title}: what is lost while the body is on its way`, async t => {
-      for (const loss of LOSSES[kind] ?? []) await requireLost(t, way, loss, slowly)
-    })
-    if (READS.includes(way.title) || way.title === 'dry run') continue // these wait for no lock
-    t.test(`${kind}, ${way.title}: what is lost while the request waits for the row's lock`, async t => {
-      for (const loss of LOSSES[kind] ?? []) await requireLost(t, way, loss, behindLock)
-    })
+  for (const way of WAYS[kind]) {
+    requireAllLost(way, LOSSES[kind], slowly)
+    const waits = !READS.includes(way.title) && way.title !== 'dry run'
+    if (waits) requireAllLost(way, LOSSES[kind], behindLock)
   }
 }
-
-const CREATIONS: [way: Way, losses: Loss[]][] = [
-  [
-    {
-      title: 'creation',
-      method: 'POST',
-      url: '/persona?dry_run=true',
-      body: () => ({ ...REQUIRED_FIELDS, document_set_ids: [], tool_ids: [] }),
-      kept: 201,
-    },
-    [...everybody('owner'), column('admin', 'persona_ids', "'{102}'"), column('admin', 'tool_ids', "'{204}'")],
-  ],
-  [
-    {
-      title: 'creation',
-      method: 'POST',
-      url: '/admin/tool/custom?dry_run=true',
-      body: () => ({ name: 'new', definition: DEFINITION, passthrough_auth: false }),
-      kept: 201,
-    },
-    [
-      ...everybody('actions'),
-      permissions('actions', '{manage:actions}'),
-      column('actions', 'scopes', "'{basic}'"),
-      column('actions', 'tool_ids', "'{205}'"),
-    ],
-  ],
-]
-for (const [way, losses] of CREATIONS) {
-  t.test(`${way.url}: what is lost while the body is on its way`, async t => {
-    for (const loss of losses) await requireLost(t, way, loss, slowly)
-  })
-}
-
-const DELETIONS: [way: Way, losses: Loss[]][] = [
-  [
-    { title: 'deletion', method: 'DELETE', url: '/persona/101?dry_run=true', body: () => ({}), kept: 204 },
-    (LOSSES.persona ?? []).filter(({ caller }) => /^(owner|admin|group-admin)$/.test(caller)),
-  ],
-  [
-    { title: 'deletion', method: 'DELETE', url: '/admin/tool/custom/202?dry_run=true', body: () => ({}), kept: 204 },
-    (LOSSES.tool ?? []).filter(({ caller, lost }) => caller !== 'manager' && !lost.includes('tool_ids')),
-  ],
-]
-for (const [way, losses] of DELETIONS) {
-  t.test(`${way.url}: what is lost while the request waits for the row's lock`, async t => {
-    for (const loss of losses) await requireLost(t, way, loss, behindLock)
-  })
-}
+const CREATED = { kept: 201 }
+const newAgent = () => ({ ...REQUIRED_FIELDS, document_set_ids: [], tool_ids: [] })
+const newTool = () => ({ name: 'new', definition: DEFINITION, passthrough_auth: false })
+requireAllLost(
+  way('creation', 'POST', '/persona?dry_run=true', newAgent, CREATED),
+  [...everybody('owner'), column('admin', 'persona_ids', "'{102}'"), column('admin', 'tool_ids', "'{204}'")],
+  slowly,
+)
+requireAllLost(
+  way('creation', 'POST', '/admin/tool/custom?dry_run=true', newTool, CREATED),
+  LOSSES.tool.filter(({ caller, lost }) => caller === 'actions' && !lost.includes('requires_if_match')),
+  slowly,
+)
+const DELETED = { kept: 204 }
+requireAllLost(
+  way('deletion', 'DELETE', '/persona/101?dry_run=true', undefined, DELETED),
+  LOSSES.persona.filter(({ caller }) => /^(owner|admin|group-admin)$/.test(caller)),
+  behindLock,
+)
+requireAllLost(
+  way('deletion', 'DELETE', '/admin/tool/custom/202?dry_run=true', undefined, DELETED),
+  LOSSES.tool.filter(({ caller, lost }) => caller !== 'manager' && !lost.includes('tool_ids')),
+  behindLock,
+)
 
 async function callerOf(name: string) {
   let caller = callers.get(name)
@@ -309,14 +265,6 @@ async function ask({ method, url, headers }: Way, token: string, payload: PassTh
     headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json', ...headers },
     payload,
   })
-}
-
-async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
-  for (let tries = 0; tries < 2_000; tries++) {
-    if (await holds()) return
-    await sleep(2)
-  }
-  throw new Error('what the test waits for did not happen')
 }
 
 async function waitsForLock(): Promise<boolean> {

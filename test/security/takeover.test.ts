@@ -1,12 +1,10 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import fc from 'fast-check'
 import type { LightMyRequestResponse } from 'fastify'
 import { sql } from 'kysely'
 import t, { type Test } from 'tap'
 import { applyOrganisation } from '../../src/admin/apply.js'
 import { worldApp } from '../app.js'
-import { agentctl as agentctlOf } from '../cli/agentctl.js'
+import { agentctl } from '../cli/agentctl.js'
 import { DEFINITION } from '../matrix-organisation.js'
 
 /*
@@ -16,51 +14,48 @@ import { DEFINITION } from '../matrix-organisation.js'
 const email = (name: string) => `${name}@example.com`
 const definitionAt = (...urls: string[]) => ({ ...DEFINITION, servers: urls.map(url => ({ url })) })
 const HOME = 'https://weather.example.com'
+const TOO = 'https://too.example.com'
 const ELSEWHERE = 'https://collector.example.net'
-const SECRET = { key: 'Authorization', value: 'Bearer a-secret-of-the-owner' }
+const SECRET = { key: 'X-Key', value: 'of the owner' }
+const [NOBODYS, OWNERS, MANAGERS] = [300, 301, 302]
+const OUTSIDE = 200
+const [THEIR_AGENT, EDITED_AGENT] = [100, 103]
 
-const agent = (id: number, owner: string | null, columns: object = {}) => ({
-  id,
-  name: `agent ${id}`,
-  owner: owner === null ? null : email(owner),
-  recency_bias: 'auto',
-  ...columns,
-})
-const managed = { groups: [{ name: 'Managed', level: 'viewer' }] }
-const tool = (id: number, columns: object = {}) => ({
-  id,
-  name: `tool ${id}`,
-  owner: email('owner'),
-  definition: definitionAt(HOME),
-  ...columns,
-})
-
+const agent = (id: number, owner: string, columns: object = {}) => {
+  return { id, name: `agent ${id}`, owner: email(owner), recency_bias: 'auto', ...columns }
+}
+const tool = (id: number, columns: object = {}) => {
+  return { id, name: `tool ${id}`, owner: email('owner'), definition: definitionAt(HOME), ...columns }
+}
+const groups = [{ name: 'Managed', level: 'viewer' }]
 const ORGANISATION = {
   version: 1,
-  users: ['owner', 'manager', 'manager-too'].map(name => ({ email: email(name) })).concat({ email: email('other') }),
+  users: ['owner', 'manager', 'manager-too', 'other'].map(name => ({ email: email(name) })),
   groups: [
-    { name: 'Managed', managers: [email('manager'), email('manager-too')] },
+    { id: 900, name: 'Managed', managers: [email('manager'), email('manager-too')] },
     { name: 'Others', members: [email('other')] },
   ],
   oauth_configs: [
-    { id: 300, name: 'nobody' },
-    { id: 301, name: 'of the owner', owner: email('owner') },
-    { id: 302, name: 'of the manager', owner: email('manager') },
+    { id: NOBODYS, name: 'nobody' },
+    { id: OWNERS, name: 'of the owner', owner: email('owner') },
+    { id: MANAGERS, name: 'of the manager', owner: email('manager') },
   ],
   tools: [
-    tool(200, { custom_headers: [SECRET] }),
+    tool(OUTSIDE, { custom_headers: [SECRET] }),
     tool(201, { custom_headers: [SECRET] }),
-    tool(202, { oauth_config: 300 }),
+    tool(202, { oauth_config: NOBODYS }),
     tool(203),
     tool(204, { owner: email('manager'), custom_headers: [SECRET] }),
     tool(205, { passthrough_auth: true }),
     tool(206),
+    tool(207),
+    tool(208, { oauth_config: MANAGERS }),
   ],
   agents: [
-    agent(100, 'manager', managed),
-    agent(101, 'owner', { ...managed, tools: [201, 202, 203, 205] }),
-    agent(102, 'manager', { ...managed, tools: [206] }),
-    agent(103, 'owner', { users: [{ email: email('manager'), level: 'editor' }], ...managed }),
+    agent(THEIR_AGENT, 'manager', { groups }),
+    agent(101, 'owner', { groups, tools: [201, 202, 203, 205, 207, 208] }),
+    agent(102, 'manager', { groups, tools: [206] }),
+    agent(EDITED_AGENT, 'owner', { groups, users: [{ email: email('manager'), level: 'editor' }] }),
     agent(104, 'other'),
     agent(105, 'other', { groups: [{ name: 'Others' }] }),
     agent(106, 'other', { is_public: true }),
@@ -74,95 +69,82 @@ async function rightsWorld(t: Parameters<typeof worldApp>[0]) {
   for (const name of ['owner', 'manager', 'manager-too', 'other', 'admin']) {
     tokens.set(name, await world.token(email(name)))
   }
-  const as = (name: string) => tokens.get(name) ?? ''
+  const send = (name: string, method: string, url: string, body?: object) =>
+    world.call(method, url, { token: tokens.get(name) ?? '', ...(body && { body }) })
+  const patch = async (name: string, id: number, body: object) => {
+    const answer = await send(name, 'PATCH', `/persona/${id}?update_mask=${Object.keys(body)}`, body)
+    if (answer.statusCode !== 200) throw new Error(answer.body)
+  }
   return {
     world,
-    get: (name: string, id: number) => world.call('GET', `/tool/${id}`, { token: as(name) }),
+    send,
+    patch,
+    get: (name: string, id: number) => send(name, 'GET', `/tool/${id}`),
     put: (name: string, id: number, body: object, query = '') =>
-      world.call('PUT', `/admin/tool/custom/${id}${query}`, { token: as(name), body }),
-    attach: async (name: string, id: number, tool_ids: number[]) => {
-      const answer = await world.call('PATCH', `/persona/${id}?update_mask=tool_ids`, {
-        token: as(name),
-        body: { tool_ids },
-      })
-      if (answer.statusCode !== 200) throw new Error(answer.body)
-    },
+      send(name, 'PUT', `/admin/tool/custom/${id}${query}`, body),
+    attach: (name: string, id: number, tool_ids: number[]) => patch(name, id, { tool_ids }),
   }
 }
 
 t.test('scope of a group manager', async t => {
-  const { world, get, put, attach } = await rightsWorld(t)
+  const { world, send, get, put, attach } = await rightsWorld(t)
+  const status = async (name: string, id: number) => (await put(name, id, {})).statusCode
 
   t.test('403: a tool that the manager attached to an agent of their own stays beyond them', async t => {
-    t.equal((await put('manager', 200, {})).statusCode, 403, 'on no agent')
-    await attach('manager', 100, [200])
-    const taken = await put('manager', 200, { definition: definitionAt(ELSEWHERE) })
-    t.equal(taken.statusCode, 403, taken.body)
-    const read = await get('manager', 200)
-    t.equal(read.statusCode, 200)
-    t.equal(read.json().custom_headers, null, 'nor do they see its masks')
-    const impact = await world.call('POST', '/admin/tool/custom/validate?tool_id=200', {
-      token: await world.token(email('manager')),
-      body: { definition: DEFINITION },
-    })
-    t.equal(impact.statusCode, 403, 'nor what uses it')
+    t.equal(await status('manager', OUTSIDE), 403, 'on no agent')
+    await attach('manager', THEIR_AGENT, [OUTSIDE])
+    t.equal((await put('manager', OUTSIDE, { definition: definitionAt(ELSEWHERE) })).statusCode, 403)
+    t.match((await get('manager', OUTSIDE)).json(), { custom_headers: null }, 'nor do they see its masks')
+    const validate = `/admin/tool/custom/validate?tool_id=${OUTSIDE}`
+    t.equal((await send('manager', 'POST', validate, { definition: DEFINITION })).statusCode, 403, 'nor what uses it')
+    t.equal(await status('manager-too', OUTSIDE), 200, 'it is shared with the group of another manager')
   })
 
-  t.test("200: what one manager attached is another's to manage, as it is shared with their group", async t => {
-    t.equal((await put('manager-too', 200, { description: 'by the other manager' })).statusCode, 200)
+  t.test("attached to another's agent it counts by its owner alone, and stays so when others change it", async t => {
+    await attach('manager', EDITED_AGENT, [OUTSIDE])
+    t.equal(await status('manager', OUTSIDE), 403)
+    await attach('owner', EDITED_AGENT, [OUTSIDE])
+    t.equal(await status('manager', OUTSIDE), 403, 'it was there already: who attached it has not changed')
+    await attach('owner', EDITED_AGENT, [])
+    await attach('owner', EDITED_AGENT, [OUTSIDE])
+    t.equal(await status('manager', OUTSIDE), 200)
+    await attach('manager', EDITED_AGENT, [OUTSIDE, 203])
+    t.equal(await status('manager', OUTSIDE), 200, 'the manager adds another tool')
   })
 
-  t.test("403: attached to another's agent, as its editor, it counts as little", async t => {
-    await attach('manager', 103, [200])
-    t.equal((await put('manager', 200, {})).statusCode, 403)
+  t.test("403: the operator's link counts as made by the agent's owner", async t => {
+    t.strictSame([await status('manager', 206), await status('manager-too', 206)], [403, 200])
   })
 
-  t.test("200: attached by the agent's owner it counts, and stays so when others change the agent", async t => {
-    await attach('owner', 103, [200])
-    t.equal((await put('manager', 200, {})).statusCode, 403, 'it was there already: who attached it has not changed')
-    await attach('owner', 103, [])
-    await attach('owner', 103, [200])
-    t.equal((await put('manager', 200, {})).statusCode, 200)
-    await attach('manager', 103, [200, 203])
-    t.equal((await put('manager', 200, {})).statusCode, 200, 'the manager adds another tool')
-  })
-
-  t.test("403: a link of before the upgrade, or the operator's, counts as made by the agent's owner", async t => {
-    const { rows } = await sql<{ by: string | null }>`
-      select attached_by as by from persona_tool where persona_id = 102`.execute(world.database.db)
-    t.strictSame(rows, [{ by: null }])
-    t.equal((await put('manager', 206, {})).statusCode, 403)
-    t.equal((await put('manager-too', 206, {})).statusCode, 200)
+  t.test('403 for what a restoration of its editor or of others attaches again', async t => {
+    for (const name of ['manager', 'admin']) {
+      await attach('admin', EDITED_AGENT, [])
+      await attach('admin', THEIR_AGENT, [])
+      const { etag } = (await send('owner', 'GET', `/persona/${EDITED_AGENT}`)).headers
+      const version = versionIn(etag) - 1
+      const restored = await send(name, 'POST', `/persona/${EDITED_AGENT}/restore`, { version })
+      t.match(restored.json(), { tools: [{ id: OUTSIDE }] })
+      t.equal(await status('manager', OUTSIDE), 403, name)
+    }
   })
 
   t.test('200 where the agent outside is deleted; 403 where the one inside is, which brings no scope', async t => {
-    const { db } = world.database
     const deleted = (id: number, value: boolean) =>
-      db.updateTable('persona').set({ deleted: value }).where('id', '=', id).execute()
+      sql`update persona set deleted = ${value} where id = ${id}`.execute(world.database.db)
     await attach('other', 104, [202])
-    t.equal((await put('manager', 202, {})).statusCode, 403)
+    t.equal(await status('manager', 202), 403)
     await deleted(104, true)
-    t.equal((await put('manager', 202, {})).statusCode, 200)
+    t.equal(await status('manager', 202), 200)
     await deleted(101, true)
-    const refused = await put('manager', 202, {})
-    t.equal(refused.statusCode, 403)
-    const token = await world.token(email('manager'))
-    const listed = (await world.call('GET', '/persona?limit=100', { token })).json() as { id: number }[]
-    t.notOk(
-      listed.some(({ id }) => id === 101),
-      'nor is it in a list',
-    )
-    t.equal((await world.call('GET', '/persona/101', { token })).statusCode, 404)
+    t.equal(await status('manager', 202), 403)
     for (const id of [101, 104]) await deleted(id, false)
     await attach('other', 104, [])
   })
 
   t.test('403 names no agent that stands outside', async t => {
     for (const id of [104, 105, 106]) await attach('other', id, [203])
-    await attach('owner', 103, [])
     const refused = await put('manager', 203, {})
-    t.equal(refused.statusCode, 403)
-    t.match(refused.json().detail, /that is on no agent outside their groups\.$/)
+    t.match(refused, { statusCode: 403, body: /that is on no agent outside their groups\."/ })
     t.notMatch(refused.body.replace(/"request_id":"[^"]*"/, ''), /other@|agent 10/)
   })
 })
@@ -171,29 +153,20 @@ t.test('an OAuth configuration is linked by its owner, and with manage:actions',
   const { get, put } = await rightsWorld(t)
   const missing = await put('manager', 204, { oauth_config_id: 999 })
   t.match(missing.json(), { detail: [{ loc: ['body', 'oauth_config_id'], type: 'not_found' }] })
-
-  t.test("422 alike: another's, one without an owner, one that does not exist", async t => {
-    for (const id of [300, 301, 2_147_483_648]) {
-      for (const query of ['', '?dry_run=true']) {
-        const refused = await put('manager', 204, { oauth_config_id: id }, query)
-        t.equal(refused.statusCode, 422)
-        t.strictSame(refused.json(), missing.json(), `configuration ${id}`)
-      }
+  for (const id of [NOBODYS, OWNERS, 2_147_483_648]) {
+    for (const query of ['', '?dry_run=true']) {
+      const refused = await put('manager', 204, { oauth_config_id: id }, query)
+      t.strictSame([refused.statusCode, refused.json()], [422, missing.json()], `configuration ${id}`)
     }
-    t.equal((await get('admin', 204)).json().oauth_config_id, null)
-  })
-
-  t.test('200: their own, the one that the tool has already, any with manage:actions', async t => {
-    t.match((await put('manager', 204, { oauth_config_id: 302 })).json(), { oauth_config_id: 302 })
-    t.match((await put('manager', 202, { oauth_config_id: 300, name: 'kept' })).json(), { oauth_config_id: 300 })
-    t.match((await put('manager', 202, { oauth_config_id: 302 })).json(), { oauth_config_id: 302 })
-    t.equal(
-      (await put('manager', 202, { oauth_config_id: 300 })).statusCode,
-      422,
-      'gone from the tool, it is not theirs',
-    )
-    t.match((await put('admin', 202, { oauth_config_id: 301 })).json(), { oauth_config_id: 301 })
-  })
+  }
+  t.equal((await get('admin', 204)).json().oauth_config_id, null)
+  const links = async (name: string, id: number, oauth_config_id: number) =>
+    (await put(name, id, { oauth_config_id })).json().oauth_config_id
+  t.equal(await links('manager', 204, MANAGERS), MANAGERS, 'their own')
+  t.equal(await links('manager', 202, NOBODYS), NOBODYS, 'the one that the tool has already')
+  t.equal(await links('manager', 202, MANAGERS), MANAGERS)
+  t.equal(await links('manager', 202, NOBODYS), undefined, 'gone from the tool, it is not theirs')
+  t.equal(await links('admin', 202, OWNERS), OWNERS)
 })
 
 t.test('a secret stays with the origin that it was given for', async t => {
@@ -206,67 +179,69 @@ t.test('a secret stays with the origin that it was given for', async t => {
       t.match(answer.headers['www-authenticate'], /scope="manage:actions"/)
     }
   }
+  const elsewhere = { definition: definitionAt(ELSEWHERE) }
 
   t.test('403: a manager through groups adds no origin while header values or OAuth stay', async t => {
-    const servers = [
+    const { '/now': now } = DEFINITION.paths
+    const servers = [{ url: ELSEWHERE }]
+    const variables = { host: { default: 'collector' }, rest: { default: '.evil.example' } }
+    const definitions = [
       definitionAt(ELSEWHERE),
       definitionAt(HOME, ELSEWHERE),
       definitionAt('http://weather.example.com'),
       definitionAt('https://weather.example.com:8443'),
       definitionAt('/relative'),
-      {
-        ...DEFINITION,
-        servers: [{ url: 'https://{host}.example.com', variables: { host: { default: 'collector' } } }],
-      },
-      { ...DEFINITION, paths: { '/now': { ...DEFINITION.paths['/now'], servers: [{ url: ELSEWHERE }] } } },
-      { ...DEFINITION, paths: { '/now': { get: { ...DEFINITION.paths['/now'].get, servers: [{ url: ELSEWHERE }] } } } },
       definitionAt('http:/collector.example.net'),
-      { ...DEFINITION, servers: [{ url: `${HOME}{rest}`, variables: { rest: { default: '.evil.example' } } }] },
       definitionAt(...Array.from({ length: 1000 }, () => HOME), ELSEWHERE),
-      {
-        ...DEFINITION,
-        paths: { '/now': { $ref: '#/x-items/now' } },
-        'x-items': { now: { ...DEFINITION.paths['/now'], servers: [{ url: ELSEWHERE }] } },
-      },
+      { ...DEFINITION, servers: [{ url: 'https://{host}.example.com', variables }] },
+      { ...DEFINITION, servers: [{ url: `${HOME}{rest}`, variables }] },
+      { ...DEFINITION, paths: { '/now': { ...now, servers } } },
+      { ...DEFINITION, paths: { '/now': { get: { ...now.get, servers } } } },
+      { ...DEFINITION, paths: { '/now': { $ref: '#/x-items/now' } }, 'x-items': { now: { ...now, servers } } },
     ]
     const tags = async () => await Promise.all([201, 202, 205].map(async id => (await get('admin', id)).headers.etag))
     const [before, custom_headers] = [await tags(), await mask(201)]
-    for (const definition of servers) {
+    for (const definition of definitions) {
       await refused(t, 201, { definition })
       await refused(t, 201, { definition, custom_headers })
       await refused(t, 202, { definition })
     }
-    for (const host of ['@collector.example.net', '.collector.example.net', ':8443', '//collector.example.net']) {
-      const definition = { ...DEFINITION, paths: { [`${host}/a`]: DEFINITION.paths['/now'] } }
+    const joined = ['@collector.example.net', '.collector.example.net', ':8443', '//collector.example.net'].map(
+      host => {
+        return { ...DEFINITION, paths: { [`${host}/a`]: now } }
+      },
+    )
+    for (const definition of [...joined, definitionAt(`${HOME}\\@collector.example.net/`)])
       t.equal((await put('manager', 201, { definition })).statusCode, 422, 'nobody may store it')
-    }
-    const odd = definitionAt(`${HOME}\\@collector.example.net/`)
-    t.equal((await put('manager', 201, { definition: odd })).statusCode, 422, 'nobody may store it')
     await refused(t, 202, { passthrough_auth: true })
-    await refused(t, 205, { definition: definitionAt(ELSEWHERE) })
+    await refused(t, 203, { passthrough_auth: true, ...elsewhere })
+    await refused(t, 205, elsewhere)
+    await refused(t, 208, elsewhere)
     t.strictSame(await tags(), before, 'nothing is stored')
   })
 
   t.test('200: within the origin, or with secrets given anew or taken away, they change what they like', async t => {
-    const elsewhere = definitionAt(ELSEWHERE)
-    t.equal((await put('manager', 201, { definition: definitionAt(`${HOME}/v2`) })).statusCode, 200)
-    t.equal((await put('manager', 201, { custom_headers: await mask(201), name: 'renamed' })).statusCode, 200)
-    t.equal((await put('manager', 203, { definition: elsewhere })).statusCode, 200, 'without secrets')
-    t.equal((await put('manager', 202, { definition: elsewhere, oauth_config_id: null })).statusCode, 200)
-    t.equal((await put('manager', 205, { definition: elsewhere, passthrough_auth: false })).statusCode, 200)
     const anew = [{ key: 'Authorization', value: 'Bearer of-the-manager' }]
-    const given = await put('manager', 201, { definition: elsewhere, custom_headers: anew })
-    t.equal(given.statusCode, 200, given.body)
-    t.strictSame(told(given), [], 'they know where they sent it')
-    t.equal((await put('manager', 201, { definition: elsewhere, name: 'same origin' })).statusCode, 200)
+    for (const [id, body] of [
+      [201, { definition: definitionAt(`${HOME}/v2`) }],
+      [201, { custom_headers: await mask(201), name: 'renamed' }],
+      [203, elsewhere],
+      [202, { ...elsewhere, oauth_config_id: null }],
+      [205, { passthrough_auth: false }],
+      [208, { ...elsewhere, oauth_config_id: MANAGERS }],
+      [201, { ...elsewhere, custom_headers: anew }],
+      [201, { ...elsewhere, name: 'same origin' }],
+    ] as const)
+      t.strictSame(told(await put('manager', id, body)), [], `they know where they sent it: ${id}`)
+    await refused(t, 205, { passthrough_auth: true })
   })
 
   t.test('200 with Warning: it names to the owner and managers of all actions where the secrets go now', async t => {
     const now = [`calls of this tool now also take the stored header values to ${ELSEWHERE}`]
     t.strictSame(told(await put('manager', 204, { definition: definitionAt(HOME, ELSEWHERE) })), now, 'as owner')
     t.strictSame(told(await put('admin', 204, { definition: definitionAt(HOME) })), [], 'an origin less is no news')
-    t.strictSame(told(await put('admin', 204, { definition: definitionAt(ELSEWHERE) }, '?dry_run=true')), now)
-    t.equal((await put('admin', 202, { oauth_config_id: 300, passthrough_auth: false })).statusCode, 200)
+    t.strictSame(told(await put('admin', 204, elsewhere, '?dry_run=true')), now)
+    t.strictSame(told(await put('admin', 202, { oauth_config_id: NOBODYS })), [], 'a configuration is no header value')
     const both = { passthrough_auth: true, definition: definitionAt('https://x.example.org') }
     t.strictSame(told(await put('admin', 202, both)), [
       'calls of this tool now also take the OAuth configuration to https://x.example.org',
@@ -275,60 +250,190 @@ t.test('a secret stays with the origin that it was given for', async t => {
   })
 })
 
-t.test(
-  'a Warning names a server that somebody planted while no secret was stored to the caller who stores one',
-  async t => {
-    const { get, put } = await rightsWorld(t)
-    const planted = await put('manager', 201, { definition: definitionAt(ELSEWHERE), custom_headers: [] })
-    t.equal(planted.statusCode, 200, planted.body)
-    const goes = [`calls of this tool take the new header values to ${ELSEWHERE}`]
-    t.strictSame(told(await put('admin', 201, { custom_headers: [SECRET] }, '?dry_run=true')), goes)
-    t.strictSame(told(await put('admin', 201, { custom_headers: [SECRET] })), goes)
-    const shown = (await get('admin', 201)).json()
-    t.strictSame(told(await put('admin', 201, { custom_headers: shown.custom_headers, name: 'kept' })), [])
-    const more = [...shown.custom_headers, { key: 'X-Key', value: 'also' }]
-    t.strictSame(told(await put('admin', 201, { custom_headers: more })), goes, 'nor later does it pass in silence')
-    const whole = { custom_headers: [{ ...SECRET, value: 'Bearer other' }], definition: definitionAt(ELSEWHERE) }
-    t.strictSame(told(await put('admin', 201, whole)), [], 'a request with the definition is not told')
-  },
-)
-
-t.test('agentctl says where secrets go now: apply and its plan', async t => {
-  const { world } = await rightsWorld(t)
-  const folder = mkdtempSync(join(tmpdir(), 'takeover-'))
-  t.teardown(() => rmSync(folder, { recursive: true }))
-  const file = (name: string, content: unknown) => {
-    writeFileSync(join(folder, name), typeof content === 'string' ? content : JSON.stringify(content))
-    return join(folder, name)
-  }
-  const agentctl = async (...args: string[]) => {
-    const { stdout, stderr } = await agentctlOf({ url: world.url, args })
+t.test('a Warning names a server that somebody planted while no secret was stored to those who store one', async t => {
+  const { world, get, put } = await rightsWorld(t)
+  const planted = await put('manager', 201, { definition: definitionAt(ELSEWHERE), custom_headers: [] })
+  t.equal(planted.statusCode, 200, planted.body)
+  const goes = [`calls of this tool take the new header values to ${ELSEWHERE}`]
+  t.strictSame(told(await put('admin', 201, { custom_headers: [SECRET] }, '?dry_run=true')), goes)
+  t.strictSame(told(await put('admin', 201, { custom_headers: [SECRET] })), goes)
+  const shown = (await get('admin', 201)).json()
+  t.strictSame(told(await put('admin', 201, { custom_headers: shown.custom_headers, name: 'kept' })), [])
+  const more = [...shown.custom_headers, { key: 'X-More', value: 'also' }]
+  t.strictSame(told(await put('admin', 201, { custom_headers: more })), goes, 'nor later does it pass in silence')
+  const whole = { custom_headers: [{ ...SECRET, value: 'other' }], definition: definitionAt(ELSEWHERE) }
+  t.strictSame(told(await put('admin', 201, whole)), [], 'a request with the definition is not told')
+  const applied = async (fields: object, ...args: string[]) => {
+    const document = { version: 1, tools: [{ id: 201, name: 'tool 201', ...fields }] }
+    const { stdout, stderr } = await agentctl({
+      url: world.url,
+      args: ['apply', '-', ...args],
+      input: JSON.stringify(document),
+    })
     return stdout + stderr
   }
-  const now = `calls of this tool now also take the stored header values to ${ELSEWHERE}`
-  file('elsewhere.json', definitionAt(ELSEWHERE))
-  const document = file('apply.json', {
-    version: 1,
-    tools: [{ id: 201, name: 'tool 201', definition_file: 'elsewhere.json' }],
-  })
-  const tool = (fields: object) => file('tool.json', { version: 1, tools: [{ id: 201, name: 'tool 201', ...fields }] })
-  const elsewhere = tool({ definition: definitionAt(ELSEWHERE) })
-  for (const plan of [['--plan'], []]) t.match(await agentctl('apply', elsewhere, ...plan), now)
-  t.match(
-    await agentctl('apply', tool({ definition: definitionAt(HOME) }), '--json'),
-    `calls of this tool now also take the stored header values to ${HOME}`,
-  )
-  for (const plan of [['--plan'], []]) t.match(await agentctl('apply', document, ...plan), now)
-  t.match(
-    await agentctl('apply', tool({ custom_headers: [{ key: 'Authorization', value: 'Bearer anew' }] })),
-    `calls of this tool take the new header values to ${ELSEWHERE}`,
-  )
-  t.notMatch(await agentctl('apply', tool({ description: 'the same place' })), 'calls of this tool')
+  const moved = `calls of this tool now also take the stored header values to ${HOME}`
+  for (const plan of [['--plan'], []]) t.match(await applied({ definition: definitionAt(HOME) }, ...plan), moved)
+  const anew = { custom_headers: [{ ...SECRET, value: 'anew' }] }
+  t.match(await applied(anew), `calls of this tool take the new header values to ${HOME}`)
+  t.notMatch(await applied({ description: 'the same place' }), 'calls of this tool')
 })
 
 /** What the warnings of a 200 say of secrets. */
-function told({ statusCode, headers }: LightMyRequestResponse): string[] {
-  if (statusCode !== 200) throw new Error(`${statusCode}`)
+function told({ statusCode, headers, body }: LightMyRequestResponse): string[] {
+  if (statusCode !== 200) throw new Error(`${statusCode} ${body}`)
   const texts = [...String(headers.warning ?? '').matchAll(/299 - "([^"]*)"/g)].map(([, text]) => text ?? '')
   return texts.filter(text => /^calls of|^the callers/.test(text))
 }
+
+/** The version that a tag names. */
+function versionIn(etag: unknown): number {
+  return Number(/-(\d+)[."]/.exec(String(etag))?.[1])
+}
+
+/*
+ * No sequence of allowed steps reaches what one step is refused: a group manager sends random requests, and no secret that is
+ * not theirs comes to an origin that did not have it, and no tool outside their groups is changed. What a sequence reached,
+ * one request reaches too.
+ */
+const RUNS = 25
+const STEPS_MAX = 10
+const MINE = { key: 'X-Key', value: 'of the manager' }
+const originsIn = ({ servers }: { servers: { url: string }[] }) => servers.map(({ url }) => new URL(url).origin)
+
+const plain = {
+  definition: definitionAt(HOME),
+  custom_headers: [] as { key: string; value: string }[],
+  passthrough_auth: false,
+  oauth_config_id: null as number | null,
+}
+type Tool = typeof plain
+/** The tools of the manager's groups as each sequence finds them. */
+const TOOLS: Record<number, Tool> = {
+  201: { ...plain, custom_headers: [SECRET] },
+  202: { ...plain, oauth_config_id: NOBODYS },
+  203: plain,
+  205: { ...plain, passthrough_auth: true },
+  207: {
+    definition: definitionAt(HOME, TOO),
+    custom_headers: [SECRET],
+    passthrough_auth: true,
+    oauth_config_id: NOBODYS,
+  },
+  208: { ...plain, oauth_config_id: MANAGERS },
+}
+
+const id = fc.constantFrom(...Object.keys(TOOLS).map(Number))
+const agentId = fc.constantFrom(THEIR_AGENT, EDITED_AGENT)
+const fields = fc.record(
+  {
+    definition: fc.constantFrom(
+      ...[[HOME], [`${HOME}/v2`], [TOO], [ELSEWHERE], [HOME, ELSEWHERE], [HOME, TOO]].map(urls =>
+        definitionAt(...urls),
+      ),
+    ),
+    custom_headers: fc.constantFrom('masks', 'none', 'mine', 'both'),
+    passthrough_auth: fc.boolean(),
+    oauth_config_id: fc.constantFrom(null, NOBODYS, MANAGERS),
+  },
+  { requiredKeys: [] },
+)
+const step = fc.oneof(
+  { weight: 14, arbitrary: fc.record({ kind: fc.constant('put' as const), id, fields }) },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('past' as const), id, ago: fc.nat(5) }) },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('agent' as const), agentId, ago: fc.nat(3) }) },
+  {
+    weight: 1,
+    arbitrary: fc.record({
+      kind: fc.constant('attach' as const),
+      agentId,
+      tool_ids: fc.subarray([OUTSIDE, 201, 207]),
+    }),
+  },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('share' as const), groups: fc.subarray([900]) }) },
+)
+type Step = typeof step extends fc.Arbitrary<infer S> ? S : never
+
+/** What of the tool reaches an origin that it must not reach. */
+function leaks(id: number, tool: Tool, mask: string | undefined): string[] {
+  const before = TOOLS[id] ?? plain
+  const had = originsIn(before.definition)
+  const isHome = originsIn(tool.definition).every(origin => had.includes(origin))
+  const { passthrough_auth, oauth_config_id: config, custom_headers } = tool
+  return [
+    ...(custom_headers.some(({ value }) => value === mask) && !isHome ? ['a header value'] : []),
+    ...(passthrough_auth && !(before.passthrough_auth && isHome) ? ["callers' authentication"] : []),
+    ...(config === NOBODYS && !(before.oauth_config_id === NOBODYS && isHome) ? ['an OAuth configuration'] : []),
+  ]
+}
+
+t.test('no sequence of steps of a group manager reaches what one step is refused', async t => {
+  const { send, patch, get, put, attach } = await rightsWorld(t)
+  /** Everything as at the beginning, by the administrator. Answers the masks of the owner's header values. */
+  const reset = async () => {
+    for (const id of [THEIR_AGENT, EDITED_AGENT]) {
+      await attach('admin', id, [OUTSIDE]) // what the administrator takes away must not come back as theirs
+      await patch('admin', id, { tool_ids: [], groups: [900] })
+    }
+    const masks = new Map<number, string | undefined>()
+    for (const [id, tool] of Object.entries(TOOLS)) {
+      const answer = await put('admin', Number(id), tool)
+      if (answer.statusCode !== 200) throw new Error(answer.body)
+      masks.set(Number(id), answer.json().custom_headers[0]?.value)
+    }
+    return masks
+  }
+  const read = async (id: number) => (await get('admin', id)).json() as Tool
+  const restore = async (path: string, etag: unknown, ago: number) =>
+    await send('manager', 'POST', `${path}/restore`, { version: Math.max(1, versionIn(etag) - ago) })
+  const change = (id: number, body: object) =>
+    send('manager', 'PATCH', `/persona/${id}?update_mask=${Object.keys(body)}`, body)
+
+  /** Sends a request of the manager. */
+  const take = async (one: Step) => {
+    if (one.kind === 'attach') return await change(one.agentId, { tool_ids: one.tool_ids })
+    if (one.kind === 'share') return await change(THEIR_AGENT, { groups: one.groups })
+    if (one.kind === 'agent') {
+      const path = `/persona/${one.agentId}`
+      return await restore(path, (await send('manager', 'GET', path)).headers.etag, one.ago)
+    }
+    const now = await get('admin', one.id)
+    if (one.kind === 'past') return await restore(`/admin/tool/custom/${one.id}`, now.headers.etag, one.ago)
+    const { custom_headers: which, ...rest } = one.fields
+    const { custom_headers: masks } = now.json() as Tool
+    const both = [...masks.filter(({ key }) => key === 'X-Key'), { ...MINE, key: 'X-Other' }]
+    const body = { ...rest, ...(which && { custom_headers: { masks, none: [], mine: [MINE], both }[which] }) }
+    return await put('manager', one.id, body)
+  }
+
+  const outside = (await get('admin', OUTSIDE)).headers.etag
+  const statuses = new Map<number, number>()
+  await fc.assert(
+    fc.asyncProperty(fc.array(step, { minLength: 3, maxLength: STEPS_MAX }), async steps => {
+      const masks = await reset()
+      for (const one of steps) {
+        const { statusCode: status } = await take(one)
+        statuses.set(status, (statuses.get(status) ?? 0) + 1)
+        if (status >= 500) throw new Error(`${status}`)
+        if (!('id' in one)) continue
+        const found = leaks(one.id, await read(one.id), masks.get(one.id))
+        if (found.length > 0) throw new Error(`tool ${one.id} sends ${found}`)
+      }
+      const reached = new Map<number, Tool>()
+      for (const one of steps) if ('id' in one) reached.set(one.id, await read(one.id))
+      if ((await put('manager', OUTSIDE, {})).statusCode !== 403) throw new Error('a tool outside came into scope')
+      const anew = await reset() // with new masks of the same values
+      for (const [id, { definition, custom_headers, passthrough_auth, oauth_config_id }] of reached) {
+        const values = custom_headers.map(({ key, value }) => {
+          return { key, value: (value === masks.get(id) ? anew.get(id) : undefined) ?? MINE.value }
+        })
+        const body = { definition, custom_headers: values, passthrough_auth, oauth_config_id }
+        const answer = await put('manager', id, body)
+        if (answer.statusCode !== 200) throw new Error(`one step to it: ${answer.body}`)
+      }
+      if ((await get('admin', OUTSIDE)).headers.etag !== outside) throw new Error('a tool outside was changed')
+    }),
+    { numRuns: RUNS },
+  )
+  t.ok((statuses.get(200) ?? 0) > RUNS && statuses.has(403), JSON.stringify([...statuses]))
+})

@@ -1,0 +1,55 @@
+import { sql } from 'kysely'
+import type { Test } from 'tap'
+import { applyOrganisation } from '../../src/admin/apply.js'
+import { verifyAudit } from '../../src/admin/audit-verification.js'
+import { pruneHistory } from '../../src/updates/prune.js'
+import { REQUIRED_FIELDS, worldApp } from '../app.js'
+import { BOB } from '../fixtures/users.js'
+import { DEFINITION } from '../matrix-organisation.js'
+
+type Headers = Record<string, string>
+
+/** The organisation with three callers, and what the tests of earlier versions do to agents and tools. The audit holds at the end. */
+export async function historyWorld(t: Test) {
+  const world = await worldApp(t)
+  const { call, database, ring } = world
+  const { db } = database
+  const [alice, bob, admin] = [
+    await world.token('alice@example.com'),
+    await world.token('bob@example.com'),
+    await world.token('admin@example.com'),
+  ]
+  t.teardown(async () => {
+    const { findings } = await verifyAudit(db)
+    if (findings.length > 0) throw new Error(JSON.stringify(findings))
+  })
+  const sent = async (method: string, url: string, body: object | string | undefined, token: string) => {
+    const answer = await call(method, url, { token, ...(body && { body }) })
+    if (answer.statusCode >= 300) throw new Error(answer.body)
+    return answer
+  }
+  const agent = { ...REQUIRED_FIELDS, document_set_ids: [], tool_ids: [] }
+  const tool = { name: 'x', definition: DEFINITION, passthrough_auth: false }
+  return {
+    ...world,
+    ...{ db, alice, bob, admin, sent },
+    get: (url: string, token = admin, headers: Headers = {}) => call('GET', url, { token, headers }),
+    patch: (id: number, body: object, token = alice) =>
+      sent('PATCH', `/persona/${id}?update_mask=${Object.keys(body)}`, body, token),
+    put: (id: number, body: object | string) => sent('PUT', `/admin/tool/custom/${id}`, body, admin),
+    agentOf: async (fields: object = {}, token = alice): Promise<number> =>
+      (await sent('POST', '/persona', { ...agent, ...fields }, token)).json().id,
+    toolOf: async (fields: object = {}): Promise<number> =>
+      (await sent('POST', '/admin/tool/custom', { ...tool, ...fields }, admin)).json().id,
+    remove: (path: string, token = alice) => sent('DELETE', path, undefined, token),
+    /** Sends a restoration; `path` without `/restore`. */
+    restore: (path: string, version: unknown, token = alice, headers: Headers = {}, query = '') =>
+      call('POST', `${path}/restore${query}`, { token, body: { version }, headers }),
+    apply: (document: object, prune = false) =>
+      applyOrganisation(database, { version: 1, ...document }, { ring, env: {}, prune }),
+    keepVersions: (versionsMax: number) =>
+      pruneHistory(db, { auditRetentionDays: 400, versionsMax, bytesMax: 2 ** 26 }),
+    makeBobEditor: (id: number) =>
+      sql`update persona_user set level = 'editor' where persona_id = ${id} and user_id = ${BOB}`.execute(db),
+  }
+}
