@@ -15,11 +15,10 @@ import { createToken } from '../src/admin/tokens.js'
 import { readConfig } from '../src/config.js'
 import type { Database } from '../src/db/database.js'
 import { startEmbedded } from '../src/db/embedded/embedded.js'
-import { migrate } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
 import { decryptSecret } from '../src/secrets/cipher.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
-import { appOver } from './app.js'
+import { buildService, type TestService } from './test-service.js'
 import { TEST_SECRET_KEYS, worldFile } from './world.js'
 
 type Teardown = { teardown(fn: () => void | Promise<void>): void }
@@ -31,67 +30,59 @@ function folder(t: Teardown): string {
   return path
 }
 
+type Tokens = Record<'admin' | 'person', string>
+
 /** Fills the database with the recorded cases' organisation and changes some of it over HTTP; answers two tokens. */
 async function fill(url: string): Promise<Tokens> {
-  const database = openUrl(url, readConfig({}))
-  await migrate(database)
-  const ring = parseKeyRing(TEST_SECRET_KEYS)
-  await applyOrganisation(database, JSON.parse(readFileSync(worldFile(), 'utf8')), { ring, env: {} })
-  const { token: admin } = await createToken(database.db, { email: 'admin@example.com' })
-  const { token: person } = await createToken(database.db, { email: 'alice@example.com' })
-  await database.close()
-  await serving(url, async call => {
+  return await serving(url, async (database, call) => {
+    const organisation = JSON.parse(readFileSync(worldFile(), 'utf8'))
+    await applyOrganisation(database, organisation, { ring: parseKeyRing(TEST_SECRET_KEYS), env: {} })
+    const { token: admin } = await createToken(database.db, { email: 'admin@example.com' })
+    const { token: person } = await createToken(database.db, { email: 'alice@example.com' })
     const headers = [{ key: 'X-Key', value: 'a secret that was set over HTTP' }]
-    await call('PUT', '/admin/tool/custom/12', admin, { custom_headers: headers })
-    await call('PATCH', '/persona/1?update_mask=description', person, { description: 'first' })
-    await call('PATCH', '/persona/1?update_mask=description', person, { description: 'second' })
+    await call('PUT', '/admin/tool/custom/12', { token: admin, body: { custom_headers: headers } })
+    for (const description of ['first', 'second'])
+      await call('PATCH', '/persona/1?update_mask=description', { token: person, body: { description } })
+    return { admin, person }
   })
-  return { admin, person }
 }
-
-interface Tokens {
-  admin: string
-  person: string
-}
-
-type Send = (method: 'PATCH' | 'PUT', url: string, token: string, body: object) => Promise<unknown>
 
 /** Runs the service on a database for as long as the work lasts. */
-async function serving<T>(url: string, work: (send: Send) => Promise<T>): Promise<T> {
+async function serving<T>(
+  url: string,
+  work: (database: Database, call: TestService['call']) => Promise<T>,
+): Promise<T> {
   const database = openUrl(url, readConfig({}))
   const ends = [() => database.close()]
-  const { call } = await appOver({ teardown: end => ends.unshift(end) }, database)
+  const { call, service } = await buildService({ teardown: end => ends.unshift(end) }, database, { migrates: true })
   try {
-    return await work(async (method, url, token, body) => {
-      const answer = await call(method, url, { token, body, headers: { 'x-request-id': 'backup' } })
-      return { status: answer.statusCode, etag: answer.headers.etag, body: answer.json() as Record<string, unknown> }
-    })
+    await service.start()
+    return await work(database, call)
   } finally {
     for (const end of ends) await end()
   }
 }
 
 /** Everything that callers and operators see: all agents and tools, secrets in clear, and the state of the audit trail. */
-async function answers(url: string, { admin, person }: Tokens): Promise<Record<string, unknown>> {
-  const database = openUrl(url, readConfig({}))
-  try {
-    const agents = await database.db.selectFrom('persona').select('id').orderBy('id').execute()
-    const tools = await database.db.selectFrom('tool').select('id').orderBy('id').execute()
+async function answers(url: string, tokens: Tokens): Promise<Record<string, unknown>> {
+  return await serving(url, async (database, call) => {
     const read: Record<string, unknown> = {}
-    await serving(url, async send => {
-      for (const [caller, token] of Object.entries({ admin, person })) {
-        for (const { id } of agents) {
-          read[`${caller} agent ${id}`] = await send('PATCH', `/persona/${id}?update_mask=&dry_run=true`, token, {})
-        }
-        for (const { id } of tools) {
-          read[`${caller} tool ${id}`] = await send('PUT', `/admin/tool/custom/${id}?dry_run=true`, token, {})
+    for (const [kind, path] of [
+      ['agent', '/persona'],
+      ['tool', '/tool'],
+    ] as const) {
+      const all = await call('GET', `${path}?limit=100`, { token: tokens.admin })
+      for (const [caller, token] of Object.entries(tokens)) {
+        for (const { id } of all.json()) {
+          const headers = { 'x-request-id': 'backup' }
+          const answer = await call('GET', `${path}/${id}`, { token, headers })
+          const { etag } = answer.headers
+          read[`${caller} ${kind} ${id}`] = { status: answer.statusCode, etag, body: answer.json() }
         }
       }
-    })
+    }
     return { ...read, secrets: await secrets(database), audit: await verifyAudit(database.db) }
-  } finally {
-    await database.close()
-  }
+  })
 }
 
 async function secrets({ db }: Database): Promise<string[]> {

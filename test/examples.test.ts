@@ -123,16 +123,8 @@ function written(body: unknown): string {
 }
 
 const SHOWN_HEADERS = [
-  'etag',
-  'location',
-  'link',
-  'warning',
-  'preference-applied',
-  'idempotent-replayed',
-  'dry-run',
-  'www-authenticate',
-  'retry-after',
-  'x-request-id',
+  ...['etag', 'location', 'link', 'warning', 'preference-applied', 'idempotent-replayed', 'dry-run'],
+  ...['www-authenticate', 'retry-after', 'x-request-id'],
 ]
 
 /** Masks and tags of a read depend on the deployment's own key and times on the day: the files show the same of each. */

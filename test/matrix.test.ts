@@ -17,145 +17,73 @@ interface Operation {
   body: (count: number) => object | undefined
 }
 
+const none = () => undefined
+const described = (count: number) => ({ description: `description ${count}` })
+const agentNamed = (count: number) => {
+  return { ...REQUIRED_FIELDS, name: `agent ${count}`, document_set_ids: [], tool_ids: [] }
+}
+const newTool = () => ({ name: 'new', definition: DEFINITION, passthrough_auth: false })
+const firstVersion = () => ({ version: 1 })
+
+/** An operation on each agent or tool of the matrix; what is after the id in the address may be a query. */
+function onEach(title: string, body: Operation['body'] = none, after = ''): Operation {
+  const [method = '', path = ''] = title.split(' ')
+  const [before = '', end] = path.split(/\{\w+\}/)
+  const ids = /persona/.test(path) ? AGENT_IDS : TOOL_IDS
+  return { title, method, addresses: addresses(ids, id => `${before}${id}${end}${after}`), body }
+}
+
+function onAddresses(title: string, body: Operation['body'], ...paths: string[]): Operation {
+  return { title, method: title.split(' ')[0] ?? '', addresses: new Map(paths.map(path => [path, path])), body }
+}
+
+const DRY = '?dry_run=true'
+const VALIDATE = '/admin/tool/custom/validate'
 const OPERATIONS: Operation[] = [
+  onEach('PATCH /persona/{persona_id}', described, '?update_mask=description'),
+  { ...onAddresses('POST /persona', agentNamed), addresses: new Map([['a new agent', '/persona']]) },
+  onEach('DELETE /persona/{persona_id}', none, DRY),
+  onEach('POST /persona/{persona_id}/restore', firstVersion, DRY),
+  onEach('PUT /admin/tool/custom/{tool_id}', described),
+  onEach('POST /admin/tool/custom/{tool_id}/restore', firstVersion, DRY),
+  { ...onAddresses('POST /admin/tool/custom', newTool), addresses: new Map([['a new tool', '/admin/tool/custom']]) },
+  onEach('DELETE /admin/tool/custom/{tool_id}', none, DRY),
   {
-    title: 'PATCH /persona/{persona_id}',
-    method: 'PATCH',
-    addresses: addresses(AGENT_IDS, id => `/persona/${id}?update_mask=description`),
-    body: count => ({ description: `description ${count}` }),
-  },
-  {
-    title: 'POST /persona',
+    title: `POST ${VALIDATE}`,
     method: 'POST',
-    addresses: new Map([['a new agent', '/persona']]),
-    body: count => ({ ...REQUIRED_FIELDS, name: `agent ${count}`, document_set_ids: [], tool_ids: [] }),
-  },
-  {
-    title: 'DELETE /persona/{persona_id}',
-    method: 'DELETE',
-    addresses: addresses(AGENT_IDS, id => `/persona/${id}?dry_run=true`),
-    body: () => undefined,
-  },
-  {
-    title: 'POST /persona/{persona_id}/restore',
-    method: 'POST',
-    addresses: addresses(AGENT_IDS, id => `/persona/${id}/restore?dry_run=true`),
-    body: () => ({ version: 1 }),
-  },
-  {
-    title: 'PUT /admin/tool/custom/{tool_id}',
-    method: 'PUT',
-    addresses: addresses(TOOL_IDS, id => `/admin/tool/custom/${id}`),
-    body: count => ({ description: `description ${count}` }),
-  },
-  {
-    title: 'POST /admin/tool/custom/{tool_id}/restore',
-    method: 'POST',
-    addresses: addresses(TOOL_IDS, id => `/admin/tool/custom/${id}/restore?dry_run=true`),
-    body: () => ({ version: 1 }),
-  },
-  {
-    title: 'POST /admin/tool/custom',
-    method: 'POST',
-    addresses: new Map([['a new tool', '/admin/tool/custom']]),
-    body: () => ({ name: 'new', definition: DEFINITION, passthrough_auth: false }),
-  },
-  {
-    title: 'DELETE /admin/tool/custom/{tool_id}',
-    method: 'DELETE',
-    addresses: addresses(TOOL_IDS, id => `/admin/tool/custom/${id}?dry_run=true`),
-    body: () => undefined,
-  },
-  {
-    title: 'POST /admin/tool/custom/validate',
-    method: 'POST',
-    addresses: new Map([
-      ['no tool named', '/admin/tool/custom/validate'],
-      ...addresses(TOOL_IDS, id => `/admin/tool/custom/validate?tool_id=${id}`),
-    ]),
+    addresses: new Map([['no tool named', VALIDATE], ...addresses(TOOL_IDS, id => `${VALIDATE}?tool_id=${id}`)]),
     body: () => ({ definition: DEFINITION }),
   },
-  {
-    title: 'GET /persona/{persona_id}',
-    method: 'GET',
-    addresses: addresses(AGENT_IDS, id => `/persona/${id}`),
-    body: () => undefined,
-  },
-  {
-    title: 'GET /tool/{tool_id}',
-    method: 'GET',
-    addresses: addresses(TOOL_IDS, id => `/tool/${id}`),
-    body: () => undefined,
-  },
-  {
-    title: 'GET /persona/{persona_id}/history',
-    method: 'GET',
-    addresses: addresses(AGENT_IDS, id => `/persona/${id}/history?limit=1`),
-    body: () => undefined,
-  },
-  {
-    title: 'GET /tool/{tool_id}/history',
-    method: 'GET',
-    addresses: addresses(TOOL_IDS, id => `/tool/${id}/history?limit=1`),
-    body: () => undefined,
-  },
-  {
-    title: 'GET /persona, GET /tool, GET /me',
-    method: 'GET',
-    addresses: new Map(['/persona', '/tool', '/me'].map(path => [path, path])),
-    body: () => undefined,
-  },
+  onEach('GET /persona/{persona_id}'),
+  onEach('GET /tool/{tool_id}'),
+  onEach('GET /persona/{persona_id}/history', none, '?limit=1'),
+  onEach('GET /tool/{tool_id}/history', none, '?limit=1'),
+  onAddresses('GET /persona, GET /tool, GET /me', none, '/persona', '/tool', '/me'),
 ]
 
 /** Those that today's clients of the published product have in addition, below `/api`; as dry runs. */
 const TODAYS: Operation[] = [
-  {
-    title: 'PATCH /api/persona/{persona_id}/share',
-    method: 'PATCH',
-    addresses: addresses(AGENT_IDS, id => `/api/persona/${id}/share?dry_run=true`),
-    body: () => ({ label_ids: [2] }),
-  },
-  {
-    title: 'PATCH /api/admin/persona/{persona_id}/featured',
-    method: 'PATCH',
-    addresses: addresses(AGENT_IDS, id => `/api/admin/persona/${id}/featured?dry_run=true`),
-    body: () => ({ is_featured: true }),
-  },
-  {
-    title: 'PATCH /api/admin/persona/{persona_id}/listed',
-    method: 'PATCH',
-    addresses: addresses(AGENT_IDS, id => `/api/admin/persona/${id}/listed?dry_run=true`),
-    body: () => ({ is_listed: false }),
-  },
+  onEach('PATCH /api/persona/{persona_id}/share', () => ({ label_ids: [2] }), DRY),
+  onEach('PATCH /api/admin/persona/{persona_id}/featured', () => ({ is_featured: true }), DRY),
+  onEach('PATCH /api/admin/persona/{persona_id}/listed', () => ({ is_listed: false }), DRY),
   ...[...AGENT_IDS].map(([resource, id]) => ({
     title: 'PATCH /api/admin/agents/display-priorities',
     method: 'PATCH',
-    addresses: new Map([[resource, '/api/admin/agents/display-priorities?dry_run=true']]),
+    addresses: new Map([[resource, `/api/admin/agents/display-priorities${DRY}`]]),
     body: () => ({ display_priority_map: { [id]: 3 } }),
   })),
   ...[...TOOL_IDS].map(([resource, id]) => ({
     title: 'PATCH /api/admin/tool/status',
     method: 'PATCH',
-    addresses: new Map([[resource, '/api/admin/tool/status?dry_run=true']]),
+    addresses: new Map([[resource, `/api/admin/tool/status${DRY}`]]),
     body: () => ({ tool_ids: [Number(id)], enabled: false }),
   })),
-  {
-    title: 'DELETE /api/admin/tool/custom/{tool_id}', // takes the tool off the caller's agents, which the root refuses
-    method: 'DELETE',
-    addresses: addresses(TOOL_IDS, id => `/api/admin/tool/custom/${id}?dry_run=true`),
-    body: () => undefined,
-  },
-  {
-    title: 'GET of lists',
-    method: 'GET',
-    addresses: new Map(
-      ['/api/persona', '/api/admin/persona', '/api/tool', '/api/tool/openapi', '/api/persona/labels'].map(path => [
-        path,
-        path,
-      ]),
-    ),
-    body: () => undefined,
-  },
+  onEach('DELETE /api/admin/tool/custom/{tool_id}', none, DRY), // off the caller's agents, which the root refuses
+  onAddresses(
+    'GET of lists',
+    none,
+    ...['/api/persona', '/api/admin/persona', '/api/tool', '/api/tool/openapi', '/api/persona/labels'],
+  ),
 ]
 
 function addresses(ids: Map<string, number | string>, path: (id: number | string) => string): Map<string, string> {
@@ -281,43 +209,6 @@ function writtenBy(answers: Answered[]): number {
   ).length
 }
 
-t.test('404: what the caller cannot see answers like what does not exist, to the last header', async t => {
-  const headersOf = (caller: string, more: object = {}) => {
-    return { authorization: callers.get(caller) ?? '', 'x-request-id': 'same', ...more }
-  }
-  const patch = async (caller: string, id: number | string | undefined, query: string, body: object, more = {}) => {
-    return whole(await world.call('PATCH', `/persona/${id}${query}`, { headers: headersOf(caller, more), body }))
-  }
-  const invisible = ['private', 'shared', 'shared, hidden', 'private built-in', 'shared, deleted'] as const
-  const requests: [string, object, object][] = [
-    ['?update_mask=description', { description: 'x' }, {}],
-    ['?update_mask=description', { description: 'x' }, { 'if-match': '"persona-100-1"' }],
-    ['?update_mask=&dry_run=true', {}, {}],
-    ['?update_mask=tool_ids', { tool_ids: [999_999] }, { prefer: 'handling=strict' }],
-    ['', { name: 1 }, {}],
-  ]
-  for (const caller of ['stranger', 'manage:actions by user', 'service account', "admin's token of scope basic"]) {
-    for (const [query, body, more] of requests) {
-      const absent = await patch(caller, 999_999, query, body, more)
-      for (const relation of invisible) {
-        const found = await patch(caller, AGENT_IDS.get(relation), query, body, more)
-        t.strictSame(found, absent, `${caller}, ${relation}, ${query} ${JSON.stringify(body)}`)
-      }
-    }
-  }
-})
-
-t.test('422: references to what the caller cannot see answer like references to what does not exist', async t => {
-  const patch = async (body: object) => {
-    const headers = { authorization: callers.get('editor by user') ?? '', 'x-request-id': 'same' }
-    const url = `/persona/${AGENT_IDS.get('shared')}?update_mask=${Object.keys(body).join(',')}`
-    return whole(await world.call('PATCH', url, { headers, body }))
-  }
-  const absent = await patch({ document_set_ids: [999_999], user_file_ids: ['nowhere'] })
-  t.equal(absent.status, 422)
-  t.strictSame(await patch({ document_set_ids: [2], user_file_ids: ['f0000000-0000-4000-8000-000000000001'] }), absent)
-})
-
 function inWords(answer: LightMyRequestResponse): string {
   if (answer.statusCode < 300) return String(answer.statusCode)
   const { error_code, detail } = answer.json()
@@ -331,12 +222,6 @@ function grouped(cells: [answer: string, resource: string][]): string[] {
   return [...answers].map(([answer, resources]) => {
     return `    ${answer}: ${answers.size === 1 ? 'everything' : resources.join('; ')}`
   })
-}
-
-/** Everything of an answer but the clock. */
-function whole({ statusCode, headers, body }: LightMyRequestResponse) {
-  const { date: _, ratelimit: __, ...others } = headers // what is left of quotas differs
-  return { status: statusCode, headers: others, body }
 }
 
 async function auditRows(): Promise<number> {

@@ -1,20 +1,15 @@
 import { readdirSync } from 'node:fs'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { type Kysely, sql } from 'kysely'
 import pg from 'pg'
-import pino from 'pino'
 import t from 'tap'
-import { buildApp } from '../src/app.js'
 import { readConfig } from '../src/config.js'
 import { MIGRATIONS, migrate, type SchemaStep, schemaState } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
-import { Lifecycle } from '../src/lifecycle.js'
-import { parseKeyRing } from '../src/secrets/key-ring.js'
 import { startAgentctl } from './cli/agentctl.js'
+import { eventually } from './eventually.js'
 import { matchesGolden } from './golden.js'
 import { testDatabase } from './postgres.js'
-import { buildService } from './test-service.js'
-import { TEST_SECRET_KEYS } from './world.js'
+import { buildService, UNLIMITED } from './test-service.js'
 
 const NAMES = Object.keys(MIGRATIONS)
 
@@ -74,17 +69,10 @@ t.test('the state of a schema: behind, current, ahead only where the newer migra
 
 t.test('503 with the reason while the schema does not fit, and service once it does', async t => {
   const { database } = await emptyDatabase(t)
-  const off = { RATE_LIMIT_PER_MINUTE: '0', EVENT_LOOP_DELAY_MAX_MS: '0' }
-  const config = readConfig(off)
-  const version = '1.0.0'
-  const log = pino({ level: 'silent' })
-  const ring = parseKeyRing(TEST_SECRET_KEYS)
   // The steps are applied one by one: a process that waits could find the moment between the last of ours and the newer one.
-  const waiting = new Lifecycle({ config, version, database, ring, migrates: false, log })
-  const waitingApp = await buildApp({ config, version, database, service: waiting, logger: false })
-  const service = new Lifecycle({ config, version, database, ring, migrates: false, log })
-  let app = waitingApp
-  t.teardown(() => Promise.all([waitingApp.close(), app.close()]))
+  const service = async () => await buildService(t, database, { settings: UNLIMITED })
+  const waiting = await service()
+  let { app } = waiting
   const answers = async () => {
     const update = await app.inject({ method: 'PATCH', url: '/persona/1', payload: {} })
     const ready = await app.inject({ url: '/readyz' })
@@ -94,17 +82,18 @@ t.test('503 with the reason while the schema does not fit, and service once it d
   }
   t.strictSame(await answers(), ['503 database_unreachable', '503 database_unreachable', '200 alive'], 'not started')
 
-  void waiting.start()
+  void waiting.service.start()
   await seen(answers, '503 schema_behind')
   t.strictSame(await answers(), ['503 schema_behind', '503 schema_behind', '200 alive'])
   const update = await app.inject({ method: 'PATCH', url: '/persona/1', payload: {} })
   t.match(update.headers, { 'retry-after': /^\d+$/, 'cache-control': 'no-store' })
   t.match(update.json(), { error_code: 'SERVICE_UNAVAILABLE', outcome: 'not_applied' })
 
-  waiting.drain()
-  await migrate(database, { steps: later('1.0.1') })
-  app = await buildApp({ config, version, database, service, logger: false })
-  const started = service.start()
+  waiting.service.drain()
+  await migrate(database, { steps: later('9.0.1') })
+  const next = await service()
+  app = next.app
+  const started = next.service.start()
   await seen(answers, '503 schema_ahead')
   t.strictSame(await answers(), ['503 schema_ahead', '503 schema_ahead', '200 alive'])
 
@@ -112,9 +101,9 @@ t.test('503 with the reason while the schema does not fit, and service once it d
   t.equal(await started, true)
   t.strictSame(await answers(), ['401 UNAUTHENTICATED', '200 ready', '200 alive'])
 
-  await sql`update schema_requirement set oldest_program = '3.0.0' where migration = '9000_later'`.execute(database.db)
+  await sql`update schema_requirement set oldest_program = '9.0.1' where migration = '9000_later'`.execute(database.db)
   t.match((await app.inject({ url: '/readyz' })).json(), { reason: 'schema_ahead' }, 'a probe asks each time')
-  service.drain()
+  next.service.drain()
   t.match((await app.inject({ url: '/readyz' })).json(), { reason: 'draining' })
 })
 
@@ -155,12 +144,9 @@ t.test('78 for a database of a version before 2.1, by every way in: it is left a
   t.equal(rows.length, 1)
 })
 
+/** Waits until the first answer is this. */
 async function seen(answers: () => Promise<string[]>, first: string): Promise<void> {
-  for (let tries = 0; tries < 500; tries++) {
-    if ((await answers())[0] === first) return
-    await sleep(10)
-  }
-  throw new Error(`${first} was not seen`)
+  await eventually(async () => (await answers())[0] === first)
 }
 
 t.test('the migrations that run are those of the folder, each with a number of its own', async t => {

@@ -59,7 +59,8 @@ t.test("alike: somebody else's private agent, a deleted one, a hidden id, one th
         return { answer: comparable(Object.assign(answer, { headers: others })), asked }
       }
       const reference = await ask(NOWHERE)
-      for (const id of [3, 7, 10 ** 9]) {
+      for (const id of /^.(history|restore)/.test(query) ? [3, 10 ** 9] : [3, 7, 10 ** 9]) {
+        // its owner may restore 7
         t.strictSame(await ask(id), reference, `agent ${id}: ${method} ${query} ${JSON.stringify(headers)}`)
       }
       t.strictSame((await ask(2_147_483_648)).answer, reference.answer, `${method} ${query}, beyond all ids`)
