@@ -125,12 +125,6 @@ async function row(name: string, promise: string, attack: (until: number) => Pro
   await sleep(1_000)
 }
 
-function nested(levels: number, wrap: (inner: object, level: number) => object): object {
-  let value: object = { type: 'string' }
-  for (let level = 0; level < levels; level++) value = wrap(value, level)
-  return value
-}
-
 function withSchemas(schema: object, schemas: Record<string, object> = {}): string {
   const post = { operationId: 'x', summary: 'X', requestBody: { content: { 'application/json': { schema } } } }
   return JSON.stringify({ ...definitionOf(1), openapi: '3.1.0', paths: { '/x': { post } }, components: { schemas } })
@@ -139,12 +133,10 @@ function withSchemas(schema: object, schemas: Record<string, object> = {}): stri
 /** Two tools of 4 MB, both of agent 3. */
 async function makeLargeTools(): Promise<void> {
   const definition = { ...definitionOf(1), 'x-note': 'x'.repeat(4_000_000) }
-  for (const id of [3, 4]) {
-    const { status } = await ask('PUT', `/admin/tool/custom/${id}`, attacker, JSON.stringify({ definition }))
-    if (status !== 200) throw new Error(`a large tool was answered ${status}`)
-  }
-  const attached = await ask('PATCH', '/persona/3?update_mask=tool_ids', attacker, '{"tool_ids":[3,4]}')
-  if (attached.status !== 200) throw new Error(`large tools were attached with ${attached.status}`)
+  const requests = [3, 4].map(id => ask('PUT', `/admin/tool/custom/${id}`, attacker, JSON.stringify({ definition })))
+  const attached = async () => await ask('PATCH', '/persona/3?update_mask=tool_ids', attacker, '{"tool_ids":[3,4]}')
+  for (const { status } of [...(await Promise.all(requests)), await attached()])
+    if (status !== 200) throw new Error(`large tools were answered ${status}`)
 }
 
 /** Definitions that are made to keep a reader busy. */
@@ -152,31 +144,11 @@ function hostile(): string[] {
   const many = (count: number, make: (i: number) => object) =>
     Object.fromEntries(Array.from({ length: count }, (_, i) => [`s${i}`, make(i)]))
   const ref = (i: number) => ({ $ref: `#/components/schemas/s${i}` })
-  return [
-    withSchemas(
-      ref(0),
-      many(300, i => ({ $id: `https://a.example.com/${'a/'.repeat(7_000)}${i}`, not: ref(i + 1) })),
-    ),
-    withSchemas(
-      ref(0),
-      many(300, () => ({ properties: many(300, j => ref(j)) })),
-    ),
-    withSchemas(
-      ref(0),
-      many(10_000, i => ({ items: ref((i + 1) % 10_000) })),
-    ),
-    withSchemas(
-      ref(0),
-      many(24, i => ({ allOf: [ref(Math.min(23, i + 1)), ref(Math.min(23, i + 1))] })),
-    ),
-    withSchemas(
-      nested(58, (inner, level) => ({
-        properties: many(level % 8, () => ({ type: 'null' })),
-        allOf: [inner, inner].slice(0, level < 9 ? 2 : 1),
-      })),
-    ),
-    withSchemas({ pattern: '(a+)+$', enum: ['a'.repeat(40)], default: `${'a'.repeat(40)}!` }),
-  ]
+  const wide = many(300, () => ({ properties: many(300, ref) }))
+  const circle = many(10_000, i => ({ items: ref((i + 1) % 10_000) }))
+  const doubled = many(24, i => ({ allOf: [ref(Math.min(23, i + 1)), ref(Math.min(23, i + 1))] }))
+  const pattern = { pattern: '(a+)+$', enum: ['a'.repeat(40)], default: `${'a'.repeat(40)}!` }
+  return [...[wide, circle, doubled].map(schemas => withSchemas(ref(0), schemas)), withSchemas(pattern)]
 }
 
 /** A connection that sends this, and may send more. */
@@ -240,18 +212,15 @@ async function main(): Promise<void> {
     [140, '/persona/3'],
     [300, '/tool/3'],
   ] as const) {
-    await row(
-      `${connections} answers of ${path} (8 MB, 4 MB) to one token, none read`,
-      'below 512 MiB',
-      async until => {
-        const sockets: Socket[] = []
-        for (; performance.now() < until; await sleep(50)) {
-          if (sockets.length < connections) for (let i = 0; i < 5; i++) sockets.push(open(read(path)).pause())
-        }
-        for (const socket of sockets) socket.destroy()
-        return []
-      },
-    )
+    const name = `${connections} answers of ${path} (8 MB, 4 MB) to one token, none read`
+    await row(name, 'below 512 MiB', async until => {
+      const sockets: Socket[] = []
+      for (; performance.now() < until; await sleep(50)) {
+        if (sockets.length < connections) for (let i = 0; i < 5; i++) sockets.push(open(read(path)).pause())
+      }
+      for (const socket of sockets) socket.destroy()
+      return []
+    })
   }
   await row('drips, chunks of one byte, connection storms, unread answers', 'no crash, below 512 MiB', async until => {
     const dripping = attackers.map(token => open(head(token, 100_000)))

@@ -91,7 +91,8 @@ function addresses(ids: Map<string, number | string>, path: (id: number | string
 }
 
 // All are asked at once, with tokens that this process has not seen, from one address.
-const world = await worldApp(t, { CONCURRENT_REQUESTS_MAX: '5000' })
+const LONG = { LOCK_TIMEOUT_MS: '60000', STATEMENT_TIMEOUT_MS: '60000' } // on a busy machine each waits for its turn
+const world = await worldApp(t, { CONCURRENT_REQUESTS_MAX: '5000', ...LONG })
 await applyOrganisation(world.database, matrixOrganisation(), { ring: world.ring, env: {} })
 const callers = await matrixCallers(world)
 let count = 0

@@ -103,6 +103,7 @@ t.test('503 with the reason while the schema does not fit, and service once it d
 
   await sql`update schema_requirement set oldest_program = '9.0.1' where migration = '9000_later'`.execute(database.db)
   t.match((await app.inject({ url: '/readyz' })).json(), { reason: 'schema_ahead' }, 'a probe asks each time')
+  t.equal((await answers())[0], '503 schema_ahead', 'once it has seen it nothing is written')
   next.service.drain()
   t.match((await app.inject({ url: '/readyz' })).json(), { reason: 'draining' })
 })

@@ -19,41 +19,12 @@ t.test('GET /openapi.json is the checked-in document', async t => {
   matchesGolden(t, 'openapi/openapi.json', `${JSON.stringify(JSON.parse(body), null, 2)}\n`)
 })
 
-t.test('the document is valid OpenAPI 3.1 and names the operations', async t => {
+t.test('the document is valid OpenAPI 3.1', async t => {
   const document = JSON.parse((await app.inject({ url: '/openapi.json' })).body)
   const { valid, errors } = await new Validator().validate(document)
   t.ok(valid, JSON.stringify(errors))
   t.equal(document.info.version, VERSION)
   t.equal(document.info['x-interface-version'], 'Development')
-  const operations = Object.entries(document.paths).flatMap(([path, item]) =>
-    Object.entries(item as Record<string, { operationId: string; tags: string[]; security: unknown[] }>).map(
-      ([method, { operationId, tags, security }]) => ({ path, method, operationId, tags, security }),
-    ),
-  )
-  const common = { tags: ['public'], security: [{ bearer: [] }] }
-  t.strictSame(operations, [
-    { path: '/me', method: 'get', operationId: 'read_me', ...common },
-    { path: '/persona', method: 'get', operationId: 'list_personas', ...common },
-    { path: '/persona', method: 'post', operationId: 'create_persona', ...common },
-    { path: '/persona/{persona_id}', method: 'get', operationId: 'read_persona', ...common },
-    { path: '/persona/{persona_id}', method: 'patch', operationId: 'update_persona', ...common },
-    { path: '/persona/{persona_id}', method: 'delete', operationId: 'delete_persona', ...common },
-    { path: '/persona/{persona_id}/history', method: 'get', operationId: 'read_persona_history', ...common },
-    { path: '/persona/{persona_id}/restore', method: 'post', operationId: 'restore_persona', ...common },
-    { path: '/tool', method: 'get', operationId: 'list_tools', ...common },
-    { path: '/tool/{tool_id}', method: 'get', operationId: 'read_tool', ...common },
-    { path: '/tool/{tool_id}/history', method: 'get', operationId: 'read_tool_history', ...common },
-    { path: '/admin/tool/custom/{tool_id}', method: 'put', operationId: 'update_custom_tool', ...common },
-    { path: '/admin/tool/custom/{tool_id}', method: 'delete', operationId: 'delete_custom_tool', ...common },
-    { path: '/admin/tool/custom', method: 'post', operationId: 'create_custom_tool', ...common },
-    {
-      path: '/admin/tool/custom/{tool_id}/restore',
-      method: 'post',
-      operationId: 'restore_custom_tool',
-      ...common,
-    },
-    { path: '/admin/tool/custom/validate', method: 'post', operationId: 'validate_custom_tool', ...common },
-  ])
 })
 
 t.test('HEAD answers on every page as GET does, without the body', async t => {

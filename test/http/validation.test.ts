@@ -138,49 +138,39 @@ function strangeMembers(schema: TSchema, value: unknown, place = 'answer'): stri
   return Object.entries(properties).flatMap(([key, inner]) => strangeMembers(inner, record[key], `${place}.${key}`))
 }
 
-/** The other parts come only when they are asked for. */
-const PlainValidation = Type.Pick(ValidateToolResponse, ['methods'])
-const FullReport = Type.Pick(ValidateToolResponse, ['methods', 'warnings', 'impact'])
-const RepairReport = Type.Omit(ValidateToolResponse, ['functions'])
-
 t.test('200: every answer fits its schema, with all of its fields in order and no others', async t => {
-  const { call, token, database } = await worldApp(t)
+  const { call, token } = await worldApp(t)
   const admin = await token('admin@example.com')
-  const alice = await token('alice@example.com')
   const fits = (schema: TSchema, answer: { statusCode: number; body: string; json(): unknown }, title: string) => {
     t.equal(answer.statusCode, 200, `${title}: ${answer.body.slice(0, 300)}`)
     t.strictSame(collectFaults(schema, answer.json(), []), [], title)
     t.strictSame(strangeMembers(schema, answer.json()), [], title)
   }
-  const agents = await database.db
-    .selectFrom('persona')
-    .select(['id', 'owner_id'])
-    .where('deleted', '=', false)
-    .execute()
-  for (const { id } of agents) {
-    const read = await call('PATCH', `/persona/${id}?update_mask=&dry_run=true`, { token: admin, body: {} })
-    fits(PersonaSnapshot, read, `agent ${id}`)
-    const body = { tool_ids: [1, 10, 11, 12, 14], document_set_ids: [1, 2, 3], label_ids: [1] }
-    const url = `/persona/${id}?update_mask=${Object.keys(body)}`
-    fits(PersonaSnapshot, await call('PATCH', url, { token: admin, body }), `agent ${id}, changed`)
+  const own = { tool_ids: [1, 10, 11, 12, 14], document_set_ids: [1, 2, 3], label_ids: [1] }
+  for (const id of [1, 2, 5, 8, 11, 13]) {
+    const url = `/persona/${id}?update_mask=`
+    fits(PersonaSnapshot, await call('PATCH', url, { token: admin, body: {} }), `agent ${id}`)
+    const changed = await call('PATCH', url + Object.keys(own), { token: admin, body: own })
+    fits(PersonaSnapshot, changed, `agent ${id}, changed`)
   }
-  fits(PersonaSnapshot, await call('PATCH', '/persona/11?update_mask=', { token: alice, body: {} }), 'by its owner')
-  const tools = await database.db
-    .selectFrom('tool')
-    .select('id')
-    .where('id', 'in', [10, 11, 12, 13, 15, 16, 17, 20])
-    .execute()
-  for (const { id } of tools) {
-    fits(ToolSnapshot, await call('PUT', `/admin/tool/custom/${id}`, { token: admin, body: {} }), `tool ${id}`)
-    const body = { name: 'renamed', custom_headers: [{ key: 'X-A', value: '1' }], passthrough_auth: false }
-    const answer = await call('PUT', `/admin/tool/custom/${id}`, { token: admin, body })
+  for (const id of [10, 11, 12, 13, 15, 16, 17, 20]) {
+    const put = (body: object) => call('PUT', `/admin/tool/custom/${id}`, { token: admin, body })
+    fits(ToolSnapshot, await put({}), `tool ${id}`)
+    const headers = [{ key: 'X-A', value: '1' }]
+    const answer = await put({ name: 'renamed', custom_headers: headers, passthrough_auth: false })
     fits(ToolSnapshot, answer, `tool ${id}, changed`)
     const { definition } = answer.json()
-    const validated = await call('POST', '/admin/tool/custom/validate', { token: admin, body: { definition } })
-    fits(PlainValidation, validated, `validation of ${id}`)
-    const url = `/admin/tool/custom/validate?report=full&tool_id=${id}`
-    fits(FullReport, await call('POST', url, { token: admin, body: { definition } }), `full report of ${id}`)
-    const all = await call('POST', `${url}&complete=true`, { token: admin, body: { definition } })
-    fits(RepairReport, all, `completed and reported, ${id}`)
+    for (const [query, members] of [
+      ['', ['methods']],
+      [`?report=full&tool_id=${id}`, ['methods', 'warnings', 'impact']],
+      [`?report=full&tool_id=${id}&complete=true`, Object.keys(ValidateToolResponse.properties).filter(isMember)],
+    ] as const) {
+      const sent = { token: admin, body: { definition } }
+      const validated = await call('POST', `/admin/tool/custom/validate${query}`, sent)
+      fits(Type.Pick(ValidateToolResponse, [...members] as 'methods'[]), validated, `validation of ${id}${query}`)
+    }
   }
 })
+
+/** `functions` come only when they are asked for. */
+const isMember = (name: string) => name !== 'functions'
