@@ -1,18 +1,15 @@
 import { readFileSync } from 'node:fs'
-import { sql } from 'kysely'
 import t from 'tap'
 import { placeholder } from '../../src/admin/apply/tools.js'
 import { applyOrganisation, countOutcomes } from '../../src/admin/apply.js'
 import { verifyAudit } from '../../src/admin/audit-verification.js'
 import { rotateKeys } from '../../src/admin/keys.js'
 import { InvalidDocument } from '../../src/admin/refusal.js'
-import { authenticate } from '../../src/auth/authenticate.js'
-import { hashToken } from '../../src/auth/token.js'
 import { decryptSecret } from '../../src/secrets/cipher.js'
 import { generateKey, parseKeyRing } from '../../src/secrets/key-ring.js'
 import { TEST_SECRET_KEYS, worldDatabase, worldFile } from '../world.js'
 
-const { database, ring, token } = await worldDatabase(t)
+const { database, ring } = await worldDatabase(t)
 const { db } = database
 const world = () => JSON.parse(readFileSync(worldFile(), 'utf8'))
 const options = { ring, env: {} }
@@ -50,14 +47,6 @@ t.test('what is made is as the document says, at version 1 with one audit row', 
   t.equal(audit.length, 1)
   t.same(audit[0]?.hash, agent?.audit_head)
   t.equal((await storedHeader(16)).value, 'Bearer abc')
-})
-
-t.test('ids made later continue after given ones', async t => {
-  const { rows } = await sql<{ tool: number; persona: number }>`
-    select nextval(pg_get_serial_sequence('tool', 'id')) as tool, nextval(pg_get_serial_sequence('persona', 'id')) as persona`.execute(
-    db,
-  )
-  t.match(rows[0], { tool: 21, persona: 19 })
 })
 
 t.test('a change of an agent or tool is a new version with one audit row; a plan stores nothing', async t => {
@@ -131,12 +120,6 @@ t.test('every fault of a document is reported at once, at its place, and nothing
     ],
   )
   t.notOk(await db.selectFrom('label').selectAll().where('name', '=', 'new one').executeTakeFirst())
-})
-
-t.test('a token made for a user authenticates that user', async t => {
-  const text = await token('alice@example.com', { scopes: ['basic'], requireIfMatch: true })
-  const { caller } = await authenticate(database.db, hashToken(text), undefined)
-  t.match(caller, { email: 'alice@example.com', permission: 'basic', token: { requiresIfMatch: true } })
 })
 
 t.test('an entry with an id changes only what it names; a new one needs a name', async t => {
