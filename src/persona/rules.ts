@@ -1,6 +1,6 @@
 import { type Caller, isAdmin } from '../auth/caller.js'
 import { type Fault, Forbidden, InvalidRequest, Refused, ResourceNotFound } from '../errors.js'
-import { bytesOf, type ShownTool } from '../tool/snapshot.js'
+import type { ShownTool } from '../tool/snapshot.js'
 import type { Change } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
 import type { Decision, UpdateRequest } from '../updates/resource.js'
@@ -269,7 +269,7 @@ export function shownToolsOf({ tool_ids, related }: Pick<PersonaState, 'tool_ids
 
 /** The approximate bytes of an agent's tools in an answer. */
 export function bytesOfTools(agent: PersonaState): number {
-  return shownToolsOf(agent).reduce((sum, tool) => sum + bytesOf(tool), 0)
+  return shownToolsOf(agent).reduce((sum, tool) => sum + tool.definition_bytes, 0)
 }
 
 /** A request that sets the tools gets a fault. Others may ask for no content. */

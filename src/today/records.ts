@@ -4,8 +4,7 @@ import type { PersonaSnapshot } from '../persona/schema.js'
 
 /* What records of agents have in addition for today's clients. */
 
-type Shown = Pick<PersonaSnapshot, 'id' | 'is_public' | 'is_visible' | 'is_default_persona' | 'user_file_ids'> &
-  Pick<PersonaSnapshot, 'users' | 'groups' | 'document_sets'>
+type Shown = Pick<PersonaSnapshot, 'id' | 'is_public' | 'is_visible' | 'is_default_persona' | 'users' | 'groups'>
 
 /** The stored levels of shares, by agent and user or group, and the names of groups. */
 interface Shares {
@@ -47,16 +46,8 @@ export function newerMembers(agent: Shown, { levels, names }: Shares, added?: 'v
     group_shares: groups.flatMap(group => shared(group, { group_id: group, group_name: names.get(group) })),
     ...{ public_permission: 'VIEWER', sharing_status: is_public ? 'PUBLIC' : isShared ? 'SHARED' : 'PRIVATE' },
     ...{ default_model_configuration_id: null, hierarchy_nodes: [], attached_documents: [], skill_ids: [] },
-    ...{ hierarchy_node_count: 0, attached_document_count: 0, knowledge_sources: sourcesOf(agent) },
+    ...{ hierarchy_node_count: 0, attached_document_count: 0, knowledge_sources: [] },
   }
-}
-
-function sourcesOf({ document_sets, user_file_ids }: Shown): string[] {
-  const sources = document_sets.flatMap(({ cc_pair_summaries, federated_connector_summaries }) => [
-    ...cc_pair_summaries.map(({ source }) => source),
-    ...(federated_connector_summaries ?? []).map(({ source }) => source.replace(/^federated_/, '')),
-  ])
-  return [...new Set(user_file_ids.length > 0 ? [...sources, 'user_file'] : sources)]
 }
 
 /** The JSON text of a record with more members at its end. Its bytes stay: definitions keep their numbers. */

@@ -1,6 +1,6 @@
 import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
-import { InvalidRequest, ResourceNotFound, SnapshotTooLarge, Unavailable } from '../errors.js'
+import { InvalidRequest, ResourceNotFound, Unavailable } from '../errors.js'
 import { answerRead } from '../http/answer.js'
 import { INLINE_BYTES_MAX } from '../http/body.js'
 import { registerHistory, registerList } from '../http/lists.js'
@@ -59,8 +59,6 @@ export function registerReadTool(app: FastifyInstance, { database, workers, ...l
         const { caller, raw } = request
         const stored = storedText(database, prefetched)
         const snapshot = await workers.run('read_functions', { body: {}, caller, raw }, work, stored)
-        if (snapshot.length > limits.snapshotBytesMax)
-          throw new SnapshotTooLarge(snapshot.length, limits.snapshotBytesMax)
         return answerRead(reply, { kind: 'tool', id, version: prefetched.version, snapshot }, ifNoneMatch)
       }
       if (isPast) requireHistory(prefetched, request.caller)

@@ -96,14 +96,6 @@ export function shownTools(ids: Expression<number[]>, viewer: Viewer) {
     .$castTo<ShownTool>()
 }
 
-/** The approximate bytes of a tool in an answer. */
-export function bytesOf({
-  definition_bytes,
-  description,
-}: Pick<ShownTool, 'definition_bytes' | 'description'>): number {
-  return definition_bytes + Buffer.byteLength(description)
-}
-
 const NAMES = Object.keys(ToolSnapshot.properties)
 const PLACE = NAMES.indexOf('definition')
 

@@ -48,13 +48,9 @@ t.test('422: every fault of definition and headers at once, in the declared orde
   ])
 })
 
-t.test('422: a header value that no client can send names the character; 200 for what only looks odd', async t => {
-  const of = (value: string) => put(11, { custom_headers: [{ key: 'X-A', value }] })
-  const told = async (value: string) => (await of(value)).json().detail[0].msg
-  t.equal(await told('key “a”'), 'Header value should have characters that a client can send: character 5 is U+201C')
-  t.equal(await told('key '), 'Header value should end without a blank: character 4 is one')
+t.test('200 for a header value that only looks odd', async t => {
   for (const value of '*/*|*|a * b|v1.2|a..b|please wait...|text/plain; q=0.5|x|no-cache|Basic YTpi'.split('|'))
-    t.equal((await of(value)).statusCode, 200, value)
+    t.equal((await put(11, { custom_headers: [{ key: 'X-A', value }] })).statusCode, 200, value)
 })
 
 t.test('200: a link to an OAuth configuration: the current one again, another, none; the row stays', async t => {
