@@ -177,26 +177,16 @@ export function registerHistory(app: FastifyInstance, { resource, lookup, read }
       if (id === undefined || prefetched === null) throw new ResourceNotFound(resource)
       const { limit = HISTORY_RECORDS, before } = query
       const { page, changes, notes = [] } = await read(request, id, prefetched, { limit, before })
-      const texts: string[] = []
-      let bytes = 0
-      for (const [index, row] of page.rows.entries()) {
-        if (bytes > HISTORY_BYTES_MAX) break
-        const entry = JSON.stringify(entryOf(row, page, changes[index]))
-        texts.push(entry)
-        bytes += entry.length
-      }
-      const last = page.rows[texts.length - 1]
-      const hasMore = page.hasMore || texts.length < page.rows.length
-      const isOnPage = page.keptFrom > 1 && (last === undefined || last.version <= page.keptFrom || !hasMore)
-      if (isOnPage) notes.push(`contents are kept from version ${page.keptFrom} on`)
+      const { rows, hasMore, keptFrom } = page
+      const texts = rows.map((row, index) => JSON.stringify(entryOf(row, page, changes[index])))
+      const last = rows.at(-1)
+      const isOnPage = keptFrom > 1 && (last === undefined || last.version <= keptFrom || !hasMore)
+      if (isOnPage) notes.push(`contents are kept from version ${keptFrom} on`)
       const next = hasMore ? last && { before: String(last.version) } : undefined
       return answerPage(request, reply, 'changes', { texts, next, notes })
     },
   )
 }
-
-/** A page of a history ends early after this many bytes. */
-const HISTORY_BYTES_MAX = 2 ** 20
 
 function pageResponses(record: TSchema, title: string, statuses: Parameters<typeof readResponses>[3]) {
   const found = { type: 'array', items: reference(record), description: `The ${title} of this page.` }

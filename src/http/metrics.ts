@@ -1,5 +1,4 @@
 import type { Server } from 'node:http'
-import { setTimeout as sleep } from 'node:timers/promises'
 import fastify, { type FastifyInstance } from 'fastify'
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import { ERROR_CODES, type Readiness, UNAVAILABLE_REASONS } from '../errors.js'
@@ -9,9 +8,6 @@ import { requestIdOf } from './request.js'
 
 /** Upper bounds of the time buckets, in seconds. The longest wait is 20 s, followed by work. */
 const BUCKETS_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30]
-
-/** How long the metrics wait for the state of the database. After that they show the last known one. */
-const STATE_WAIT_MS = 250
 
 /** Every operation has series of these statuses from the start. `agents_http_refusals_total` counts the others by reason. */
 const STATUSES_FROM_THE_START = [200, 500, 503]
@@ -74,12 +70,8 @@ export class Metrics {
     this.#gauge('agents_http_requests_in_work', 'Operations begun and not ended.', () => inWork.total)
     this.#gauge('agents_database_pool_used', 'Connections in use.', () => pool.totalCount - pool.idleCount)
     this.#gauge('agents_database_pool_waiting', 'Requests that wait for a connection.', () => pool.waitingCount)
-    let isReady = 0
-    this.#gauge('agents_ready', '1 when requests can be served.', async () => {
-      const asked = service.readiness().then(({ status }) => (isReady = Number(status === 'ready')))
-      await Promise.race([asked, sleep(STATE_WAIT_MS, undefined, { ref: false })])
-      return isReady
-    })
+    const isReady = async () => Number((await service.readiness()).status === 'ready')
+    this.#gauge('agents_ready', '1 when requests can be served.', isReady)
     const info = { name: 'agents_build_info', help: 'Always 1.', labelNames: ['version'], registers: [this.registry] }
     new Gauge(info).set({ version }, 1)
   }

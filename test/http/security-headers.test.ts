@@ -7,21 +7,23 @@ const { app } = await running(t)
 const CONSOLE = 'https://console.example.com'
 
 const REQUESTS = [
-  ['GET', '/healthz', 200],
-  ['GET', '/nowhere', 404],
-  ['GET', '/persona/%ff', 404],
-  ['PUT', '/persona/999999', 405],
-  ['OPTIONS', '/persona/999999', 405],
-  ['PATCH', '/persona/999999', 401],
-  ['GET', '/docs', 200],
-  ['GET', '/docs/nothing.js', 404],
-  ['GET', '/docs/static/..%2f..%2fpackage.json', 404],
+  { method: 'GET', url: '/healthz', status: 200 },
+  { method: 'GET', url: '/nowhere', status: 404 },
+  { method: 'GET', url: '/persona/%ff', status: 404 },
+  { method: 'PUT', url: '/persona/999999', status: 405 },
+  { method: 'OPTIONS', url: '/persona/999999', status: 405 },
+  { method: 'PATCH', url: '/persona/999999', status: 401 },
+  { method: 'GET', url: '/docs', status: 200 },
+  { method: 'GET', url: '/docs/nothing.js', status: 404 },
+  { method: 'GET', url: '/docs/%00', status: 404 },
+  { method: 'GET', url: '/docs/static/%00', status: 404 },
+  { method: 'GET', url: '/docs/static/..%2f..%2fpackage.json', status: 404 },
 ] as const
 
 t.test(
   'every answer forbids guessing, framing and keeping, names no program, and lets no other origin read',
   async t => {
-    for (const [method, url, status] of REQUESTS) {
+    for (const { method, url, status } of REQUESTS) {
       const { statusCode, headers, body } = await app.inject({
         method,
         url,
@@ -45,13 +47,11 @@ t.test('JSON may load nothing and be framed nowhere; GET / leads to the page', a
   const { statusCode, headers: ofPage } = await app.inject({ url: '/' })
   t.strictSame([statusCode, ofPage.location], [302, 'docs'], 'relative, so that a path prefix of a proxy stays')
   const { headers } = await app.inject({ url: '/healthz' })
-  t.match(headers, {
-    'content-security-policy': "default-src 'none';frame-ancestors 'none'",
-    'x-frame-options': 'DENY',
-    'referrer-policy': 'no-referrer',
-    'cross-origin-resource-policy': 'same-origin',
-    'strict-transport-security': undefined,
-  })
+  t.equal(headers['content-security-policy'], "default-src 'none';frame-ancestors 'none'")
+  t.equal(headers['x-frame-options'], 'DENY')
+  t.equal(headers['referrer-policy'], 'no-referrer')
+  t.equal(headers['cross-origin-resource-policy'], 'same-origin')
+  t.equal(headers['strict-transport-security'], undefined)
 })
 
 t.test('/docs works under its policy: nothing inline, nothing from elsewhere, every file there', async t => {
@@ -82,42 +82,26 @@ t.test('/docs works under its policy: nothing inline, nothing from elsewhere, ev
 
 t.test('a page of a named origin may ask, send and read what the operations need; no other may', async t => {
   const { app, token } = await running(t, { CORS_ORIGINS: `${CONSOLE}, http://localhost:3000` })
-  const preflight = (origin: string) =>
-    app.inject({
-      method: 'OPTIONS',
-      url: '/persona/1',
-      headers: {
-        origin,
-        'access-control-request-method': 'PATCH',
-        'access-control-request-headers': 'authorization,content-type,if-match',
-      },
-    })
-  const allowed = await preflight(CONSOLE)
-  t.equal(allowed.statusCode, 204)
-  t.equal(allowed.headers['access-control-allow-origin'], CONSOLE)
-  t.match(allowed.headers['access-control-allow-methods'], /\bDELETE\b.*\bPATCH\b/)
-  for (const name of ['authorization', 'content-type', 'if-match', 'prefer', 'x-request-id']) {
-    t.ok(String(allowed.headers['access-control-allow-headers']).split(', ').includes(name), name)
+  const preflight = (origin: string) => {
+    const headers = { origin, 'access-control-request-method': 'PATCH', 'access-control-request-headers': 'if-match' }
+    return app.inject({ method: 'OPTIONS', url: '/persona/1', headers })
   }
-  t.equal(allowed.headers['access-control-allow-credentials'], undefined)
-  t.match(allowed.headers.vary, /origin/i)
+  const { statusCode, headers } = await preflight(CONSOLE)
+  t.equal(statusCode, 204)
+  t.match(headers, {
+    'access-control-allow-origin': CONSOLE,
+    'access-control-allow-methods': /\bDELETE\b.*\bPATCH\b/,
+    'access-control-allow-headers': /authorization.*if-match.*prefer.*x-request-id/,
+    'access-control-allow-credentials': undefined,
+    vary: /origin/i,
+  })
   t.equal((await preflight('http://localhost:3000')).headers['access-control-allow-origin'], 'http://localhost:3000')
-  for (const origin of ['https://elsewhere.example', `${CONSOLE}.elsewhere.example`, 'null']) {
+  for (const origin of ['https://elsewhere.example', `${CONSOLE}.elsewhere.example`, 'null'])
     t.equal((await preflight(origin)).headers['access-control-allow-origin'], undefined, origin)
-  }
-
-  const read = (headers: Record<string, string>) =>
-    app.inject({
-      method: 'PATCH',
-      url: '/persona/1?update_mask=',
-      headers: { origin: CONSOLE, ...headers },
-      payload: {},
-    })
-  const refused = await read({})
-  t.equal(refused.statusCode, 401)
-  t.equal(refused.headers['access-control-allow-origin'], CONSOLE, 'refusals can be read too')
+  const read = (more: Record<string, string>) =>
+    app.inject({ method: 'PATCH', url: '/persona/1?update_mask=', headers: { origin: CONSOLE, ...more }, payload: {} })
+  t.match(await read({}), { statusCode: 401, headers: { 'access-control-allow-origin': CONSOLE } }, 'refusals too')
   const answered = await read({ authorization: `Bearer ${token}`, prefer: 'handling=strict' })
-  t.equal(answered.statusCode, 200)
   t.match(answered.headers['access-control-expose-headers'], /\betag\b.*\blocation\b.*\bwarning\b/)
   t.equal(answered.headers.vary, 'Origin, Prefer', 'both are kept')
   t.equal((await app.inject({ url: '/nowhere' })).statusCode, 404)
@@ -126,8 +110,14 @@ t.test('a page of a named origin may ask, send and read what the operations need
 })
 
 t.test('what is not an origin is a fault of the configuration', async t => {
-  const console = 'console.example.com'
-  for (const value of ['*', console, `${CONSOLE}/`, `ftp://${console}`, 'null', `${CONSOLE},x`]) {
+  for (const value of [
+    '*',
+    'console.example.com',
+    `${CONSOLE}/`,
+    'ftp://console.example.com',
+    'null',
+    `${CONSOLE},x`,
+  ]) {
     t.throws(() => readConfig({ CORS_ORIGINS: value }), { message: /CORS_ORIGINS: must be origins such as/ }, value)
   }
   t.doesNotThrow(() => readConfig({ CORS_ORIGINS: `${CONSOLE},http://[::1]:8080` }))
