@@ -69,10 +69,7 @@ export const TABLES: Readonly<Record<SectionName, Table>> = {
   users: { noun: 'user', table: 'user_account', named: 'email', ids: 'uuid', gone: sql`not active`, access: 'user' },
   groups: { ...named, noun: 'group', table: 'user_group', access: 'group' },
   labels: { ...named, noun: 'label', table: 'label' },
-  oauth_configs: {
-    ...named,
-    ...{ noun: 'OAuth configuration', table: 'oauth_config', owner: 'owner_id', access: 'oauth_config' },
-  },
+  oauth_configs: { ...named, noun: 'OAuth config', table: 'oauth_config', owner: 'owner_id', access: 'oauth_config' },
   mcp_servers: { ...named, noun: 'MCP server', table: 'mcp_server', owner: 'owner_id', access: 'mcp_server' },
   cc_pairs: { ...named, noun: 'connection', table: 'cc_pair' },
   federated_connectors: { ...named, noun: 'federated connector', table: 'federated_connector' },
@@ -285,11 +282,8 @@ export async function storeInOrder<T extends ResourceTypes>(
   const changed = planned.filter(({ outcome }) => outcome.action !== 'unchanged')
   for (const { outcome, version, decide } of changed.sort((a, b) => Number(a.outcome.id) - Number(b.outcome.id))) {
     const id = Number(outcome.id)
-    const refusal = () => {
-      return new Refusal(
-        `${TABLES[outcome.section].noun} ${id} was changed meanwhile; nothing was stored. Apply it again`,
-      )
-    }
+    const { noun } = TABLES[outcome.section]
+    const refusal = () => new Refusal(`${noun} ${id} was changed meanwhile; nothing was stored. Apply it again`)
     if (version === undefined && !(await insertBlank(trx, creation, id, null))) throw refusal()
     const decideNow = (state: T['State']) => {
       if (version !== undefined && state.version !== version) throw refusal()
