@@ -50,7 +50,7 @@ export class InvalidRequest extends Error {
   }
 }
 
-/** A redaction that matches no stored secret. If `If-Match` names an older state, it may belong to that. */
+/** A mask that matches no stored secret. It may belong to the older state that `If-Match` names. */
 export class UnknownRedaction extends InvalidRequest {}
 
 interface RefusalOptions extends ErrorOptions {
@@ -178,7 +178,7 @@ export class ToolInUse extends Refused {
 
 const AGENTS_NAMED_MAX = 5
 
-/** The resource has no such version, or did not exist at the requested time. */
+/** The resource has no such version. */
 export class VersionNotFound extends Refused {
   constructor(message: string) {
     super('VERSION_NOT_FOUND', message)
@@ -205,7 +205,7 @@ export class VersionUnusable extends Refused {
     const named = `${listed(names.slice(0, REFERENCES_NAMED_MAX))}${more}`
     super(
       'VERSION_UNUSABLE',
-      `Version ${version} refers to what does not exist, or what you cannot attach, now: ${named}. ` +
+      `Version ${version} refers to records that do not exist any more or that you cannot attach: ${named}. ` +
         `A read with ?version=${version} leaves it out: send what you want of the rest as an update.`,
     )
   }
@@ -243,7 +243,7 @@ export class RateLimited extends Refused {
   constructor(readonly state: RateLimitState) {
     const { limit, quota, resetS } = state
     const made = `This token has made all ${quota} requests that one minute allows.`
-    const held = `This token may have ${quota} requests in work at once, and too many others of it wait. Wait for answers before you send more.`
+    const held = `This token may have ${quota} requests at work at once, and too many more are waiting. Wait for answers before you send more.`
     super('RATE_LIMITED', `${limit === 'token' ? made : held} Try again in ${resetS} s.`, {
       headers: { 'retry-after': String(resetS), ...rateLimitHeaders(state) },
     })

@@ -34,7 +34,7 @@ export async function verifyAudit(db: Kysely<Tables>): Promise<AuditVerification
   return await (db.isTransaction ? verify(db as Transaction<Tables>) : inOneSnapshot({ db }, verify)) // `isTransaction` is true
 }
 
-/** An audit row, or null if the resource has none, and the ends of the chain as the resource has them. Hashes are hex. */
+/** One audit row, null if the resource has none, and the ends of the chain that the resource names. Hashes are hex. */
 interface Row {
   id: number
   version: number | null

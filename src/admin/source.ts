@@ -48,7 +48,7 @@ export function parseSource(text: string): Source {
   try {
     return { value: JSON.parse(text), isJson: true, linesOf: locs => linesIn(parsed(text, false), locs) }
   } catch {
-    // Not JSON, which is parsed much faster than YAML.
+    // JSON is tried first, because it is parsed much faster than YAML.
   }
   try {
     const found = parsed(text, true)

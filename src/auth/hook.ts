@@ -24,7 +24,7 @@ export interface RoutePolicy {
   asksWithin?: true
   /** True if it creates a resource. Bound tokens and group managers must not create any. */
   creates?: true
-  /** True if `X-Onyx-Authorization` takes precedence over `Authorization`, whatever the settings are. */
+  /** True if `X-Onyx-Authorization` takes precedence over `Authorization`. */
   takesOnyxHeader?: true
   /** The path parameter with the resource's id, and the statement that reads the resource with the caller. */
   lookup?: { parameter: string; statement: CallerStatement }
@@ -41,7 +41,7 @@ declare module 'fastify' {
     prefetched: object | null
     /** Authenticates again, because receiving a body may take long, and reads the resource of the `lookup`. Throws `NotAuthenticated`, `Forbidden`. */
     authenticateAgain(lookup?: Lookup): Promise<CallerNow>
-    /** The same in a transaction or on the pool, without retries. */
+    /** Like `authenticateAgain`, but without retries, in a transaction or on the pool. */
     readNow(executor: Executor, lookup?: Lookup): Promise<CallerNow>
     /** The SHA-256 of the bearer token, or the refusal if there is none; undefined until it is first needed. */
     tokenHash: Buffer | NotAuthenticated | undefined
@@ -95,7 +95,7 @@ function tokenHashOf(request: FastifyRequest): Buffer {
   return found
 }
 
-/** The same, returning the error. `authorization` may come from another header. */
+/** Like `tokenHashOf`, but returns the error. `authorization` may come from another header. */
 export function tokenHashIn(
   request: FastifyRequest,
   authorization = request.headers.authorization,

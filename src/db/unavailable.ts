@@ -9,7 +9,7 @@ export function unavailableFor(error: unknown): Unavailable | undefined {
   const [, reason, sentence = '']: Kind = KINDS[classifyDatabaseError(error).kind]
   if (reason === undefined) return undefined
   if (error instanceof WaitedInVain) {
-    const waited = `This request waited ${error.waitMs / 1_000} s, the longest that is allowed, for ${error.awaited}, in vain.`
+    const waited = `This request waited ${error.waitMs / 1_000} s for ${error.awaited}, which is the longest wait.`
     return new Unavailable(reason, `${waited} ${TRY_AGAIN}`, 'not_applied', { cause: error })
   }
   const outcome = error instanceof CommitUnknown ? 'unknown' : 'not_applied'

@@ -144,7 +144,7 @@ function sharedMembers(old: Schema, next: Schema, path: string, report: Report):
   })
 }
 
-/** Reports how the schemas of one argument differ, without the keywords in `told`. */
+/** Reports how the schemas of one argument differ, except in the keywords of `told`. */
 function compareSchemas(old: Schema, next: Schema, argument: string, report: Report, told: string[] = []): void {
   const subject = `the argument ${quote(argument)}`
   const [from, to] = [typeOf(old), typeOf(next)]

@@ -35,7 +35,7 @@ interface Use {
   readonly operation: Schema
 }
 
-/** Faults of documents that are not copied. */
+/** A document with one of these faults is not completed. */
 const BEYOND = new Set(['definition_too_deep', 'definition_too_large', 'key_forbidden'])
 /** The most characters that a completion adds: kilobytes that grow to megabytes are an attack. */
 const ADDED_CHARACTERS = 256 * 1024

@@ -6,7 +6,7 @@ const FORM = 'application/x-www-form-urlencoded'
 const MULTIPART = 'multipart/form-data'
 const ANY_TYPE = '*/*'
 const SECTIONS = new Map(Object.entries({ definitions: 'schemas', parameters: 'parameters', responses: 'responses' }))
-/** Members of parameters, form fields and headers that belong to the schema in OpenAPI 3. */
+/** Members of parameters, form fields and headers that move into `schema` in OpenAPI 3. */
 const SCHEMA_MEMBERS = new Set(
   `type format items default enum maximum exclusiveMaximum minimum exclusiveMinimum maxLength minLength pattern maxItems
   minItems uniqueItems multipleOf x-nullable`.split(/\s+/),

@@ -132,7 +132,7 @@ function end({ atEnd }: Exchange): void {
   for (const listener of atEnd.splice(0)) listener()
 }
 
-/** True for a request that consists of inner requests: these get the 503, and it answers with their results. */
+/** True for a request that consists of inner requests. These get the 503, and the outer one answers with their results. */
 function asksWithin({ request }: Exchange): boolean {
   return request.policy?.asksWithin === true && request.body !== undefined
 }

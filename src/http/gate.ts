@@ -22,7 +22,7 @@ const WAITING_MAX = 100
 
 /** What one valid token uses. */
 interface Share {
-  /** Requests in its current window, and when the window ends. */
+  /** The number of requests in the current window, and when it ends. */
   count: number
   endsAt: number
   readonly places: Semaphore

@@ -172,7 +172,6 @@ export function bodyBounds(bytes: number, depth: number, others = ''): string {
   return `The body takes at most ${bytes} bytes (else 413) and nests at most ${depth} deep (else 422). ${others}`.trim()
 }
 
-/** The headers of a 200 of the validation. */
 export const answerHeaders = {
   warning: header('What the caller should know: ignored or kept fields, a change of somebody else that was replaced.'),
   'preference-applied': header(
@@ -185,7 +184,6 @@ export const answerHeaders = {
 
 const { 'preference-applied': preferenceApplied, ...ofAnyWrite } = answerHeaders
 
-/** The headers of the 204 of a deletion. */
 export const deletionHeaders = {
   'idempotent-replayed': header(
     '`true` when the same request with this `Idempotency-Key` was stored before: the tag is that of its version.',
@@ -194,30 +192,25 @@ export const deletionHeaders = {
   ...ofAnyWrite,
 }
 
-/** The headers of a 200 of an update. */
 export const updateHeaders = {
   etag: header('The strong entity tag of the stored state.'),
   'preference-applied': preferenceApplied,
   ...deletionHeaders,
 }
 
-/** The headers of a 201. */
 export const creationHeaders = { ...updateHeaders, location: header('Where it is read.') }
 
-/** The headers of a 200 and a 304 of a read. */
 export const readHeaders = {
   etag: header('The entity tag of this representation; as `If-Match` of an update it stands for the stored version.'),
   ...everyAnswer,
   ...rateLimitHeaders,
 }
 
-/** The headers of a 200 and a 304 of one agent or tool. */
 export const readOneHeaders = {
   ...readHeaders,
   warning: header('What of an earlier version is left out, because it was deleted since or the caller may not see it.'),
 }
 
-/** The headers of a page of a list. */
 export const pageHeaders = {
   link: header('The next page, relative to this address, with `rel="next"`; absent on the last.'),
   warning: header('Without `limit`: that there are more than this page has.'),

@@ -66,7 +66,7 @@ export interface WriteRequest<Body extends TObject = TObject> extends Pick<Fasti
 /** The part of the engine's request that all writes share. */
 export type Basis = Omit<UpdateRequest, 'kind' | 'id' | 'fields' | 'key'> & { strict: boolean }
 
-/** What a write adds to it, and its warnings. */
+/** What each kind of write adds, and its warnings. */
 type Own<T extends ResourceTypes> = Omit<T['Request'], keyof Basis | 'kind' | 'id' | 'fields' | 'key'> & {
   fields?: object
   /** What makes two requests with one key the same, with header values hashed by the ring's key `secretKeyId`. */
@@ -75,7 +75,7 @@ type Own<T extends ResourceTypes> = Omit<T['Request'], keyof Basis | 'kind' | 'i
   warnings(stored: Stored<T>): string[] | Promise<string[]>
 }
 
-/** A route that writes: what it has of its own. */
+/** The properties of one route that writes. */
 export interface WriteRoute<T extends ResourceTypes, Body extends TObject> {
   resource: VersionedResource<T>
   method: HTTPMethods

@@ -5,7 +5,7 @@ import type { Bounded } from '../updates/resource.js'
 export interface SemaphoreLimits {
   /** The most places that are taken at once. */
   max: number
-  /** The most that wait for one. Further ones are refused at once. */
+  /** The most that wait for a place. Further ones are refused at once. */
   waitingMax: number
   /** The wait, in milliseconds, after which they are refused. */
   waitMs: number
@@ -30,7 +30,7 @@ export class Semaphore {
     return () => {
       const [next] = this.#waiting
       if (next === undefined) this.taken--
-      else next() // the place goes on to it
+      else next() // the next in line gets the place
     }
   }
 

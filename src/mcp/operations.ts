@@ -47,7 +47,7 @@ const VALIDATE = '/admin/tool/custom/validate'
 const ID = identifier({ minimum: 1, maximum: INT4_MAX })
 const ETAG = text()
 const OF_EITHER = { kind: enumeration(['agent', 'tool']), id: ID }
-/** Models call no object without named properties. The operations check what is in the document. */
+/** Models only fill in objects whose properties are named. The operations check the rest of the document. */
 const named = (properties: Record<string, object>) => ({ type: 'object', properties })
 const TEXT = { type: 'string' }
 const CALL = named({ operationId: TEXT, summary: TEXT })
@@ -91,7 +91,7 @@ function refused({ status, text }: Answer, argument?: string): CallToolResult {
   return refusal(`${detail} ${JSON.stringify({ status, ...members })}`)
 }
 
-/** Every fault of a call with the argument that it is in. */
+/** Returns the faults of a call as lines, each with its argument. */
 export function faultsInWords(faults: readonly Pick<Fault, 'loc' | 'msg'>[], argument?: string): string {
   const lines = faults.map(({ loc: [part, ...path], msg }) => {
     const place = [...(argument && part === 'body' ? [argument] : []), ...path].join('.')
@@ -171,7 +171,7 @@ function shown(kind: Kind): Operation {
   })
 }
 
-/** An agent without what its tools are made of; a tool as it is. */
+/** Returns an agent without the definitions of its tools, or a tool unchanged. */
 function brief(text: string): Body {
   const { tools, ...others } = JSON.parse(text) as Body // our own
   if (!Array.isArray(tools)) return others
@@ -203,7 +203,7 @@ function updating(kind: Kind, isPlan: boolean): Operation {
   })
 }
 
-/** The members that differ, and of a definition its members and paths. What is absent is null. */
+/** Returns the members that differ; of a definition the members and paths that differ. An absent one is null. */
 function changesOf(before: Body, after: Body) {
   const [from, to] = [partsOf(before), partsOf(after)]
   return [...new Set([...Object.keys(from), ...Object.keys(to)])]

@@ -13,15 +13,15 @@ import { enumeration, freeForm, text } from '../validation/vocabulary.js'
 import { VERSION } from '../version.js'
 import { type Ask, type Body, faultsInWords, OPERATIONS, refusal } from './operations.js'
 
-/** More than a model writes, and than it reads: parsing more would hold up other requests. Larger ones go over HTTP. */
+/** More than a model writes or reads. Parsing more would delay other requests; larger messages go over HTTP. */
 const [BODY_BYTES_MAX, ANSWER_BYTES_MAX] = [2 ** 20, 2 ** 21]
 
-/** With these the request itself is refused. Clients end a session with any other status than 200, so the rest is 200 where it has an id. */
+/** These statuses refuse the request itself. Any other refusal with an id is 200, because clients end a session after another status. */
 const STATUSES_KEPT = [401, 403, 429, 500, 503]
 
 const SERVES = { capabilities: { tools: {} }, instructions: 'Read for the etag, plan, then store with this etag.' }
 
-/** Pages of this machine. A name can be made to lead here from any page, so pages of names are in `CORS_ORIGINS`. */
+/** Origins of this machine. Any page can make a host name lead here, so other names must be in `CORS_ORIGINS`. */
 const LOCAL = /^https?:\/\/((?:localhost|127\.0\.0\.1|\[::1\])(?::\d+)?)$/
 
 /** Loaded with the first call: most processes serve none, and it takes a quarter of a second and 24 MB. */
@@ -65,7 +65,7 @@ export function registerMcp(app: FastifyInstance, origins: readonly string[]): v
   })
 }
 
-/** What of a message the protocol's package answers without its id. */
+/** The parts of a message that the protocol's package would refuse without repeating its id. */
 const Message = Type.Object({
   jsonrpc: enumeration(['2.0']),
   method: text(),
@@ -105,10 +105,10 @@ async function answer(sdk: Sdk, server: () => Server, { headers }: FastifyReques
   return await transport.handleRequest(received, { parsedBody: message })
 }
 
-/** The id of a message that is refused; null if it has none, or if it is no JSON. Without it in the answer, a client ends its session. */
+/** The id of a refused message; null if it has none or is not JSON. A client ends its session if the answer lacks the id. */
 function idOf(body: unknown): string | number | null {
   try {
-    const { id } = JSON.parse(String(body)) as { id?: unknown } // of another value than an object undefined, or it throws
+    const { id } = JSON.parse(String(body)) as { id?: unknown } // undefined unless it is an object; throws for null
     return typeof id === 'string' || typeof id === 'number' ? id : null
   } catch {
     return null
@@ -143,7 +143,7 @@ function serveTools(server: Server, request: FastifyRequest, app: FastifyInstanc
 /** The requests that the application sends itself. No client can make one: they come from no socket. */
 const inner = new WeakSet<object>()
 
-/** True if a request is part of another one that is in work: it counts against no bound a second time. */
+/** True if a request is part of another one, which is counted instead. */
 export function isInner(raw: IncomingMessage): boolean {
   return inner.has(raw)
 }

@@ -271,7 +271,7 @@ export function idOf(link: StoredLink): Id {
   return typeof link === 'object' ? link.id : link
 }
 
-/** Returns the ids of one relation, in either shape of the content. */
+/** Returns the ids of one relation, whether its links are ids or shares. */
 export function idsOf(content: PersonaContent, relation: Relation): Id[] {
   const links: StoredLink[] = content[relation]
   return links.map(idOf)

@@ -272,7 +272,7 @@ export function bytesOfTools(agent: PersonaState): number {
   return shownToolsOf(agent).reduce((sum, tool) => sum + tool.definition_bytes, 0)
 }
 
-/** A request that sets the tools gets a fault. Others may ask for no content. */
+/** Refuses tools whose definitions do not fit into one answer. */
 function requireRoom(after: PersonaState, bytesMax: number): void {
   const bytes = bytesOfTools(after)
   if (bytes <= bytesMax) return

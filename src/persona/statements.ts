@@ -68,7 +68,7 @@ export const writePersona = statement<WriteParameters, { version: number }>(
   true,
 )
 
-/** Removes the links of one relation that left, and adds those that came. A share with a new level is added again. */
+/** Removes the links that left a relation and adds the new ones. A share with a new level is added again. */
 export async function writeLinks(
   db: Kysely<Tables>,
   agent: number,
@@ -77,7 +77,7 @@ export async function writeLinks(
   user: string | null,
 ): Promise<void> {
   const { attacher, ...link } = linkOf(relation)
-  const [table, end] = [link.table as 'persona_user', link.column as 'user_id'] // all have these columns but for the level
+  const [table, end] = [link.table as 'persona_user', link.column as 'user_id'] // all have these columns, except the level
   if (removed.length > 0)
     await db.deleteFrom(table).where('persona_id', '=', agent).where(end, 'in', removed.map(String)).execute()
   const rows = put.map(one => {
@@ -98,7 +98,7 @@ export async function readReferences(
   viewer: ViewerParameters,
 ): Promise<References> {
   const asked = RELATIONS.flatMap(([relation, { link }]) => {
-    const ids = (attached[relation] ?? []).filter(id => typeof id === 'string' || isInt4(id)) // no record has the others
+    const ids = (attached[relation] ?? []).filter(id => typeof id === 'string' || isInt4(id)) // no record has another id
     const list = sql<never[]>`${val(ids)}::${sql.raw(link.idType)}[]`
     return ids.length === 0 ? [] : [[relation, ATTACHABLE[relation](list, viewer)] as const]
   })

@@ -33,7 +33,7 @@ const ShareRequest = Type.Object({
   ...{ is_public: absent(flag()), label_ids: absent(ids()) },
   ...{ user_shares: levels(), group_shares: levels(), public_permission: absent(text()) },
 })
-/** Levels of shares, which only the operator changes, each with what is taken instead. */
+/** Levels of shares, which only the operator changes, each with the field to send instead. */
 const LEVELS = { user_shares: 'user_ids', group_shares: 'group_ids', public_permission: 'is_public' }
 
 const AGENTS = { permission: 'admin', resource: 'persona', writes: true } as const

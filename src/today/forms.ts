@@ -10,7 +10,7 @@ import { flag, identifier, list, nullable, text } from '../validation/vocabulary
 /** Required at the root; here they may be absent or null, and then stay as they are. */
 const KEPT = words('num_chunks recency_bias llm_filter_extraction llm_relevance_filter is_public users groups')
 
-/** What the product keeps and this service does not, each with what it takes. */
+/** Fields that the product keeps and this service does not, each with the value that is accepted. */
 const EMPTY = 'an empty list'
 const NOT_KEPT = {
   ...{ hierarchy_node_ids: EMPTY, document_ids: EMPTY, skill_ids: EMPTY, default_model_configuration_id: 'null' },

@@ -22,7 +22,7 @@ import { newerMembers, readShares, withMembers } from './records.js'
 
 const RECORDS_MAX = 1_000
 
-/** What a list has: what the caller may edit, custom tools. */
+/** Filters of a list: what the caller may edit, and custom tools. */
 type Asked = Partial<Record<'editable' | 'custom', boolean>>
 
 const AdminQuery = Type.Object({ get_editable: queryFlag('true'), include_deleted: queryFlag('ignored') })

@@ -38,7 +38,7 @@ export function registerToday(app: FastifyInstance, options: ToolOptions): void 
   app.register(register, { prefix: PREFIX })
 }
 
-/** Makes the root's operations that follow take and answer the newer form, outside the document. Answers their handlers by operation. */
+/** Makes the root's operations that follow take and answer the newer form, outside the document. Returns their handlers by operation. */
 function registerNewerForm(today: FastifyInstance, database: Database): ReadonlyMap<string, RouteHandlerMethod> {
   const handlers = new Map<string, RouteHandlerMethod>()
   today.addHook('onRoute', route => {

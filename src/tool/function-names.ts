@@ -24,7 +24,7 @@ export async function sharedNames(db: Kysely<Tables>, toolIds: readonly number[]
   return tools.flatMap((tool, i) => warningsOf(tool, tools.slice(i + 1))).slice(0, WARNINGS_MAX)
 }
 
-/** Warns of such functions of an agent that got a tool by this decision. The change is stored by then, so a failed reading answers none. */
+/** Warns of such functions if the decision attached a tool. The change is stored already, so a failed reading gives no warning. */
 export async function attachedNames(
   db: Kysely<Tables>,
   decision: { attached: { tool_ids?: readonly unknown[] }; after: { tool_ids: readonly number[] } } | null,
@@ -33,8 +33,8 @@ export async function attachedNames(
 }
 
 /**
- * Warns of a tool's function `names` that another tool has too, on one agent that the caller sees; the operator is no caller. A failed
- * reading answers none.
+ * Warns of function `names` of a tool that another tool of an agent has too, on agents that the caller sees. If reading fails, there are no
+ * warnings.
  */
 export async function namesBeside(
   db: Kysely<Tables>,

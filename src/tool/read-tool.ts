@@ -24,7 +24,7 @@ interface ReadToolOptions extends OperationOptions {
   workers: BodyWorkers
 }
 
-/** `GET /tool/{tool_id}`: answers the tool as an update does. Only its managers see header redactions. */
+/** `GET /tool/{tool_id}`: answers the tool as an update does. Only its managers see the masks of headers. */
 export function registerReadTool(app: FastifyInstance, { database, workers, ...limits }: ReadToolOptions): void {
   app.withTypeProvider<SchemaTypes>().get(
     '/tool/:tool_id',
@@ -89,7 +89,7 @@ export function registerReadToolHistory(app: FastifyInstance, { database, worker
         return { page, changes }
       } catch (error) {
         if (!(error instanceof Unavailable || error instanceof InvalidRequest)) throw error
-        return { page, changes, notes: ['what definitions changed is left out: to compare them takes too much'] }
+        return { page, changes, notes: ['the changes of definitions are left out: comparing them takes too long'] }
       }
     },
   })

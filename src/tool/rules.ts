@@ -171,7 +171,7 @@ function secretNotes(
   { linkable, storedOrigins }: References,
 ): string[] {
   const { custom_headers: headers, oauth_config_id: config } = fields
-  const isClear = ({ value }: Header) => !looksMasked(value) // also the stored value counts as given by the caller
+  const isClear = ({ value }: Header) => !looksMasked(value) // the stored value in clear text counts as given by the caller
   const staying = [
     ...((headers ? !headers.every(isClear) : state.headers.length > 0) ? ['stored header values'] : []),
     // A configuration that the request names and the caller may link is given, not kept.

@@ -14,7 +14,7 @@ export interface Actor {
   command: string | null
 }
 
-/** One field's stored value before and after a change. Secrets appear as redactions only. */
+/** One field's stored value before and after a change. Secrets appear as masks only. */
 export interface Change {
   field: string
   from: unknown

@@ -27,7 +27,7 @@ import type { Job, ResourceTypes, Stored, VersionedResource } from './resource.j
  * it was made on. An unconfirmed commit is never repeated, and an outcome is never guessed.
  */
 
-/** What an attempt did. `isKeyTaken`: no earlier request with its key was stored. `written`: what it sent, and its answer. */
+/** The result of an attempt. `isKeyTaken`: no earlier request with its key was stored. `written`: the decision that it sent, and its answer. */
 interface Attempt<T extends ResourceTypes> {
   isKeyTaken: boolean
   written?: { entry: AuditEntry; answer: Stored<T> }
@@ -101,7 +101,7 @@ async function storeInTransaction<T extends ResourceTypes>(job: Job<T>, attempt:
   })
 }
 
-/** Changes a resource in a transaction of the operator or, without their fields and rights, of another viewer. Throws `ResourceNotFound`. */
+/** Changes a resource in a transaction, as the operator or as another viewer with their own rights. Throws `ResourceNotFound`. */
 export async function changeAsOperator<T extends ResourceTypes>(
   trx: Transaction<Tables>,
   resource: VersionedResource<T>,
@@ -164,7 +164,7 @@ async function decide<T extends ResourceTypes>(
   state: T['State'],
 ): Promise<T['Decision']> {
   const decision = await resource.decide(db, state, request).catch(error => {
-    // A mask of an older state belongs to the tag of an older state: it is reported what changed since.
+    // A mask of an older state usually comes with the tag of that state: then report what changed since.
     if (!(error instanceof UnknownRedaction && isStale(request, state))) throw error
     return undefined
   })

@@ -34,7 +34,7 @@ export async function insertBlank(
   return numInsertedOrUpdatedRows > 0n
 }
 
-/** The version and the hashes at which the chain of an id ends, and those at which its remaining rows begin; of a new id the start of a chain. */
+/** Returns where the chain of an id ends and where its remaining rows begin. A new id has an empty chain. */
 async function endOfChain(trx: Transaction<Tables>, kind: ResourceKind, id: number) {
   const rows = trx.selectFrom('audit').where('resource_kind', '=', kind).where('resource_id', '=', id).limit(1)
   const last = await rows.select(['version_after', 'hash']).orderBy('version_after', 'desc').executeTakeFirst()

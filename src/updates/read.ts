@@ -69,7 +69,7 @@ export async function readPast(
     .executeTakeFirstOrThrow()
   const { version: current } = row
   const kept_from = oldest ?? current
-  if (version < 1 || version > current) throw new VersionNotFound(`The versions of ${name} go to ${current}.`)
+  if (version < 1 || version > current) throw new VersionNotFound(`The newest version of ${name} is ${current}.`)
   if (version < kept_from)
     throw new VersionGone(
       'pruned',

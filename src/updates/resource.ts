@@ -9,7 +9,7 @@ import type { Actor, AuditEntry, Change } from './audit.js'
 import type { RequestKey } from './idempotency.js'
 import type { Precondition } from './tag.js'
 
-/* The interface between the engine and a kind of resource: state, request, decision and statements. */
+/* The interface between the engine and a kind of resource: its state, request, decision and statements. */
 
 /** A change of a field by someone other than the caller in the last fifteen minutes. */
 export interface RecentChange {

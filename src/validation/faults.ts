@@ -48,7 +48,7 @@ export function collectFaults(schema: TSchema, value: unknown, loc: Loc, faults:
 
 type FaultType = keyof typeof SENTENCES
 
-/** Returns the fault of a value that has no parts: its type, also with its message if that has parts of the schema. */
+/** Returns the fault of a value without parts, with a message if that depends on the schema. */
 function scalarFault(schema: TSchema, value: unknown): FaultType | Omit<Fault, 'loc'> | undefined {
   switch (schema[Kind]) {
     case 'Text':

@@ -46,7 +46,7 @@ t.test('422 for bodies that are wrong, 404 and 410 for versions that are not the
   t.same(faultsOf(await restore(id, undefined)), ['body.version missing'])
   t.same(faultsOf(await restore(id, 1.5)), ['body.version int_from_float'])
   t.same(faultsOf(await restore(id, 1, alice, {}, '?update_mask=name')), ['query.update_mask extra_forbidden'])
-  const none = { error_code: 'VERSION_NOT_FOUND', detail: `The versions of agent ${id} go to 6.` }
+  const none = { error_code: 'VERSION_NOT_FOUND', detail: `The newest version of agent ${id} is 6.` }
   for (const version of [0, -1, 7, 99_999_999_999, 1e20]) t.match((await restore(id, version)).json(), none)
   t.match((await restore(id, 2)).json(), { error_code: 'VERSION_GONE', reason: 'pruned', detail: /before version 3/ })
   t.same(await hashOfEverything(db), before)
@@ -95,19 +95,19 @@ t.test('409 names what does not exist and what may not be attached, alike; nothi
     t.match(answer.json(), { error_code: 'VERSION_UNUSABLE' })
     return answer.json().detail as string
   }
-  t.match(await refused(), 'now: document set 50 and tool 15 (disabled). A read with ?version=1 leaves it out')
+  t.match(await refused(), 'attach: document set 50 and tool 15 (disabled). A read with ?version=1 leaves it out')
   t.same(await hashOfEverything(db), before)
   await enable(true)
   const hidden = await refused()
-  t.match(hidden, 'now: document set 50. A read')
+  t.match(hidden, 'attach: document set 50. A read')
   await db.deleteFrom('document_set').where('id', '=', 50).execute()
   t.equal(await refused(), hidden, 'as one that is not shared with them')
   await db.deleteFrom('label').where('id', '=', 50).execute()
-  t.match(await refused(), 'now: document set 50 and label 50. A read')
+  t.match(await refused(), 'attach: document set 50 and label 50. A read')
   await patch(id, { tool_ids: [10] })
   await patch(id, { tool_ids: [] })
   const bound = await world.token('alice@example.com', { personaIds: [id] })
-  t.match(await refused(3, bound), 'now: tool 10. A read')
+  t.match(await refused(3, bound), 'attach: tool 10. A read')
   t.equal((await restore(id, 3)).statusCode, 200)
 })
 

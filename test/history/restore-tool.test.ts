@@ -44,7 +44,7 @@ t.test('200 of a dry run, 204 of return=minimal; 412, 428, 404 and 410 with sent
   t.equal(dry.json().name, 'name 3')
   const stale = await restore(id, 3, admin, { 'if-match': `"tool-${id}-4"` })
   t.match(stale.json(), { reason: 'changed', applied_etag: null })
-  const none = { error_code: 'VERSION_NOT_FOUND', detail: `The versions of tool ${id} go to 6.` }
+  const none = { error_code: 'VERSION_NOT_FOUND', detail: `The newest version of tool ${id} is 6.` }
   t.match((await restore(id, 9)).json(), none)
   t.match((await restore(id, 2)).json(), { error_code: 'VERSION_GONE', reason: 'pruned' })
   t.same(faultsOf(await restore(id, '3' as never)), ['body.version int_parsing'])
@@ -65,7 +65,7 @@ t.test("422 for what breaks a rule of today, at the update's places; 409 for an 
   await put(id, { custom_headers: [] })
   await apply({ oauth_configs: [{ id: 1, name: 'GitHub OAuth' }] }, true)
   const before = await hashOfEverything(db)
-  const unusable = { error_code: 'VERSION_UNUSABLE', detail: /now: OAuth configuration 2\. A read with/ }
+  const unusable = { error_code: 'VERSION_UNUSABLE', detail: /attach: OAuth configuration 2\. A read with/ }
   t.match((await restore(id, 1)).json(), unusable)
   t.same(await hashOfEverything(db), before)
 })

@@ -264,7 +264,7 @@ t.test('what an editor may not read is left out with a Warning: sets of document
   t.match(past.json(), { document_sets: [{ id: 1 }], user_file_ids: [] })
   t.match(past.headers.warning, /"left out, deleted since or not visible to you: document set 2, 1 file"/)
   const restored = await call('POST', `${AGENT}/restore`, { token: later, body: { version } })
-  t.match(restored.json(), { error_code: 'VERSION_UNUSABLE', detail: /now: document set 2 and a file\. / })
+  t.match(restored.json(), { error_code: 'VERSION_UNUSABLE', detail: /attach: document set 2 and a file\. / })
   const history = await send(`${AGENT}/history`, later)
   for (const { body, headers } of [past, restored, history]) {
     t.notMatch(body + String(headers.warning), /Private Docs|f0000000/)

@@ -55,7 +55,7 @@ interface Table {
   owner?: 'owner_id' | 'user_id'
   /** SQL: true for deleted agents and inactive users. */
   gone?: RawBuilder<boolean>
-  /** SQL: true for rows that callers can rename. Their names are not unique, and only the owner's name with theirs finds them. */
+  /** SQL: true for rows that callers can rename. Their names are not unique, so a name counts only together with the owner. */
   renamable?: RawBuilder<boolean>
   /** The kind of its access events, if the list affects access. */
   access?: AccessKind
@@ -81,7 +81,7 @@ export const TABLES: Readonly<Record<SectionName, Table>> = {
 
 export const SECTIONS = Object.keys(TABLES) as SectionName[]
 
-/** What is read of a row to match it. */
+/** The columns of a row that matching needs. */
 interface Row {
   id: Id
   name: string
@@ -137,7 +137,7 @@ export class Catalogue {
     return this.fault(loc, `${reference} not found${byName ? ' in this document: give its id' : ''}`, 'not_found')
   }
 
-  /** The ids that a reference may mean: an id, a name, or an object with the id. A name that callers can give means entries only. */
+  /** Returns the ids that a reference can mean. A name that callers can change matches only entries of the document. */
   #meant(section: SectionName, given: unknown): readonly Id[] {
     const list = this.#lists.get(section)
     const reference = typeof given === 'object' && given !== null && 'id' in given ? given.id : given
@@ -189,7 +189,7 @@ export class Catalogue {
     })
   }
 
-  /** Of the rows with the name of an entry without an id, that of the entry's owner. */
+  /** Returns the row with the name and the owner of an entry that has no id. */
   #owned(section: SectionName, { owner }: Matched['entry'], loc: Loc, namesakes: readonly Row[]): Row | undefined {
     const { noun, renamable } = TABLES[section]
     if (renamable && (owner ?? null) === null) {

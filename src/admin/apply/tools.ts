@@ -42,7 +42,7 @@ export interface ToolSurroundings {
 interface GivenTool {
   fields: ToolUpdateFields
   columns: Partial<ToolContent>
-  /** Of a new definition. */
+  /** The methods of a new definition. */
   methods?: MethodRecord[]
   warnings?: number
 }
@@ -86,7 +86,7 @@ export async function planTools(db: Kysely<Tables>, catalogue: Catalogue, around
   }
 }
 
-/** What a decision reads of a tool that does not exist yet. */
+/** The state of a tool that does not exist yet. */
 function blankTool(id: number): ToolState {
   return { ...BLANK_TOOL, id, headers: [] as unknown[] } as ToolState
 }
@@ -150,14 +150,14 @@ async function givenTool(
 /** The prefix of the environment variables that a document may read. */
 const PREFIX = 'AGENTS_'
 
-/** The variable of the environment with this name, as a header value of a document has it. */
+/** Returns the reference to an environment variable as documents write it. */
 export function placeholder(variable: string): string {
   return `\${env:${variable}}`
 }
 
 /**
- * The headers of an entry with their secrets filled in. The stored value stays, as its mask, if the entry leaves the value out or gives the
- * same: so an export, and a document that was applied, change nothing.
+ * Fills in the secrets of an entry's headers. An entry without a value, or with the stored one, gets the mask of the stored value, so that
+ * applying an export changes nothing.
  */
 async function givenHeaders(
   db: Kysely<Tables>,

@@ -24,8 +24,8 @@ export const KINDS = {
   out_of_resources: ['53 58', 'database_unreachable', `The database lacks memory or has a faulty disk. ${TRY_AGAIN}`],
   disk_full: ['53100', 'database_full', 'The database has no space left for changes. The operator has to make some.'],
   too_many_connections: ['53300', 'overloaded', `The database has no free connection. ${TRY_AGAIN}`, 'transient'],
-  serialization: ['40001 40P01', 'overloaded', `Another transaction changed the same. ${TRY_AGAIN}`, 'transient'],
-  lock_timeout: ['55P03', 'overloaded', `Another transaction kept a lock. ${TRY_AGAIN}`],
+  serialization: ['40001 40P01', 'overloaded', `Another transaction changed the same rows. ${TRY_AGAIN}`, 'transient'],
+  lock_timeout: ['55P03', 'overloaded', `Another transaction held a lock for too long. ${TRY_AGAIN}`],
   statement_timeout: ['57014', 'overloaded', `The database took too long. ${TRY_AGAIN}`],
   no_table: ['42P01', 'schema_behind', 'The database lacks tables. The operator has to restore or migrate it.'],
   // Thrown by the program: a wait that timed out, and a closed pool.
@@ -78,7 +78,7 @@ export class WaitedInVain extends DatabaseFault {
     readonly waitMs: number,
     options?: ErrorOptions,
   ) {
-    super('waited', `waited ${waitMs} ms in vain for ${awaited}`, options)
+    super('waited', `waited ${waitMs} ms for ${awaited}, without success`, options)
   }
 }
 

@@ -18,7 +18,7 @@ export type ParsedDatabaseUrl =
   | { ok: true; address: DatabaseAddress; warnings: string[] }
   | { ok: false; faults: string[] }
 
-/** The accepted parameters. Those with a form have the end of a sentence about other values. */
+/** The accepted parameters. `form` matches their values; `otherwise` completes the sentence about any other value. */
 const PARAMETERS: Readonly<Record<string, readonly [form: RegExp, otherwise: string] | null>> = {
   host: [/^[^,]+$/, 'must name one address, which leads to the server in use'],
   port: [/^[1-9]\d{0,4}$/, 'must be from 1 to 65535'],

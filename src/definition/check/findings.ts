@@ -24,7 +24,7 @@ interface Found {
 }
 
 const QUOTED_CHARACTERS = 100
-/** The most faults, and warnings, of which the places are looked for. Further ones are only counted. */
+/** The most faults, and the most warnings, that are kept. Further ones are only counted. */
 const MOST_KEPT = 20_000
 
 /** Formats a text of the document for a message: quoted, cut at 100 characters, control characters escaped. */
@@ -87,7 +87,7 @@ export function faultOf(rule: FaultRule | WarningRule, loc: Loc, values: readonl
   return { loc, msg, type: typeOf(rule) }
 }
 
-/** Visits each value with an entry in `wanted` in document order, and its entries in the order of its keys: first those of keys that it lacks. */
+/** Visits the values of `wanted` in document order, and the entries of a value in the order of its keys. Entries about missing keys come first. */
 function locate<T extends { tail: Loc }>(
   node: unknown,
   path: Loc,
@@ -108,7 +108,7 @@ function locate<T extends { tail: Loc }>(
   }
 }
 
-/** Returns the path of each of these objects of a document; of a repeated one the first. */
+/** Returns the path of each of these objects of a document. An object that occurs several times has its first path. */
 export function pathsOf(document: unknown, objects: Iterable<object>, at: Loc): Map<object, Loc> {
   const paths = new Map<object, Loc>()
   const wanted = new Map(Array.from(objects, object => [object, [{ tail: [], object }]]))

@@ -147,7 +147,7 @@ export class InputRules {
       ? this.references.end(requestBody)
       : this.references.chain(requestBody, 'request body', this.findings)?.at(-1)
     if (value === undefined) return undefined
-    // HTTP gives these bodies no meaning, so an optional one is not worth the operation.
+    // HTTP gives these bodies no meaning, so an optional one is left out and the operation stays.
     const isOptional = isIgnored || ((verb === 'get' || verb === 'delete') && value.required !== true)
     if (isOptional && !this.asksFor(value)) return undefined
     if (!isIgnored && !this.bodies.has(value)) this.bodies.set(value, this.readContent(value))

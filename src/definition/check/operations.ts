@@ -106,7 +106,7 @@ export class OperationRules {
     return this.seen.size < this.seen.add(part).size
   }
 
-  /** Reports what the keys of a path item lose, except its methods. */
+  /** Reports the keys of a path item that become no function. */
   private checkItemKeys(item: Schema): void {
     for (const key of Object.keys(item)) {
       if (isToolMethod(key) || ITEM_KEYS.has(key) || key.startsWith('x-')) continue

@@ -4,8 +4,8 @@ import { isObject, type References, type Schema } from './references.js'
 import type { Subtypes } from './subtypes.js'
 
 /**
- * Visits every schema that can become part of a function's input: once, by references too, so that recursive ones are legal. OpenAPI 3.0
- * ignores what stands beside a `$ref`. Fields that only the server sets are no input.
+ * Visits every schema that can become part of a function's input: once, by references too, so that recursive ones are legal. OpenAPI 3.0 ignores
+ * the keys next to a `$ref`. Fields that only the server sets are not input.
  */
 export class SchemaWalk {
   private readonly seen = new Set<object>()
@@ -32,7 +32,7 @@ export class SchemaWalk {
       this.findings.warn('value_ignored', holder, tail, tail.at(-1), 'a schema')
   }
 
-  /** `isPart`: a member of a subtype's `allOf`, where a parent does not stand for its subtypes. */
+  /** `isPart`: inside the `allOf` of a subtype, where a parent means only itself and not its subtypes. */
   private visit(schema: Schema, isPart = false): void {
     if ((schema.discriminator ?? null) !== null && !isPart && !this.offered.has(schema)) {
       this.offered.add(schema)

@@ -36,12 +36,12 @@ export class Subtypes {
     return this.names.get(schema) ?? ''
   }
 
-  /** True for a component whose `allOf` refers to others: there they give their own fields only. */
+  /** True for a component whose `allOf` refers to other components, which then contribute only their own fields. */
   isChild(schema: Schema): boolean {
     return this.parents.has(schema)
   }
 
-  /** True for a component that stands for a parent by its `allOf`. */
+  /** True for a component whose `allOf` leads to the parent: a subtype. */
   isBelow(schema: Schema, parent: Schema): boolean {
     return nearest(this.children, parent).has(schema)
   }
@@ -130,7 +130,7 @@ function addTo(sets: Map<Schema, Set<Schema>>, key: Schema, value: Schema): void
   else known.add(value)
 }
 
-/** Returns the schemas that lead from one, without those after another discriminator: they stand for that one. */
+/** Follows the links of a schema and returns what it reaches. It stops at schemas with a discriminator of their own. */
 function nearest(links: Map<Schema, Set<Schema>>, schema: Schema): Set<Schema> {
   const found = new Set(links.get(schema))
   for (const each of found)
@@ -148,7 +148,7 @@ export function propertyOf({ discriminator }: Schema): string | undefined {
   return typeof name === 'string' ? name : undefined
 }
 
-/** True if a value that a mapping or a name gives is one of the property, in another case or as another type. */
+/** True if a value of a mapping, or a name, means a value of the property: in another case or as another type. */
 function isSame(given: unknown, value: unknown): boolean {
   return (
     typeof value !== 'object' &&

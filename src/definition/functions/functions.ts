@@ -40,7 +40,7 @@ export interface ArgumentView {
   style?: string
   explode?: boolean
   allow_reserved?: boolean
-  /** How the fields of a form are sent, by their names on the wire; only those that OpenAPI's default (style `form`, exploded) is not for. */
+  /** How the fields of a form are sent, by their names on the wire: only fields that do not follow OpenAPI's default (style `form`, exploded). */
   encoding?: Record<string, FieldEncoding>
 }
 

@@ -129,7 +129,7 @@ export class SchemaConverter {
         if (isObject(value)) result[key] = this.mapValues(value, names => this.namesOf(names))
         break
       case 'allOf': {
-        // A component's own parents give their fields only, and so do several subtypes at once.
+        // A component's own parents, and several subtypes at once, contribute only their own fields.
         const { subtypes, references } = this.readings
         const selected = (list ?? []).filter(each => subtypes.selectorsOf(references.end(each) ?? {}).length > 0)
         const isInside = isPart || subtypes.isChild(schema) || selected.length > 1
@@ -204,7 +204,7 @@ export class SchemaConverter {
     return this.definition(target, isPart, ref.slice(ref.lastIndexOf('/') + 1))
   }
 
-  /** `named`: the name of a schema that is no component. */
+  /** `named`: the name of a schema that is not a component. */
   private definition(value: Schema, isPart: boolean, named = ''): Schema {
     const { subtypes } = this.readings
     const isParent = value.discriminator !== undefined || subtypes.selectorsOf(value).length > 0

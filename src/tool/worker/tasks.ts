@@ -36,7 +36,7 @@ interface Checked {
   names: readonly string[]
 }
 
-/** The parsed content of a tool update. */
+/** The content of a tool update, after its body was checked. */
 export interface UpdateContent extends Omit<Checked, 'definition'> {
   fields: ToolUpdateFields
   unknown: Loc[]
