@@ -16,7 +16,7 @@ import { renderTool, type ShownTool, shownTools } from '../tool/snapshot.js'
 import { inOneSnapshot } from '../updates/read.js'
 import type { OperationOptions } from '../updates/resource.js'
 import { queryFlag } from '../validation/parameters.js'
-import { newerMembers, readShares, withMembers } from './records.js'
+import { newerMembers, withMembers } from './records.js'
 
 /* Whole lists of full records, which today's clients read in one piece. */
 
@@ -102,10 +102,8 @@ async function wholeAgents(trx: Transaction<Tables>, caller: Caller, { editable 
     agents.flatMap(({ related }) => related.tool_ids.map(hashOf)),
   )
   const shown = agents.map(agent => JSON.parse(renderPersona(agent, { of: () => 'null' })))
-  const shares = await readShares(trx, shown)
-  return agents.map((agent, index) =>
-    withMembers(renderPersona(agent, definitions, true), newerMembers(shown[index], shares)),
-  )
+  const members = await newerMembers(trx, shown)
+  return agents.map((agent, index) => withMembers(renderPersona(agent, definitions, true), members[index]))
 }
 
 function viewerOf(caller: Caller) {

@@ -13,7 +13,7 @@ import { registerCreateTool, registerDeleteTool, registerUpdateTool, type ToolOp
 import { registerChanges } from './changes.js'
 import { NewerPersonaRequest, rootRequest } from './forms.js'
 import { registerLists } from './lists.js'
-import { newerMembers, readShares, withMembers } from './records.js'
+import { newerMembers, withMembers } from './records.js'
 
 /* The newer API of the published product (DECISIONS section 14), mapped to this service's operations. */
 
@@ -75,11 +75,12 @@ async function inNewerForm({ policy, query }: FastifyRequest, text: string, data
   const agent = JSON.parse(text) // our own
   if (!('is_visible' in agent)) return text
   const { dry_run: isDry, version } = query as { dry_run?: boolean; version?: number }
-  const shares = await withRetries(() => readShares(database.db, [agent])).catch(error => {
+  const added = version === undefined ? 'viewer' : undefined
+  const [members] = await withRetries(() => newerMembers(database.db, [agent], added)).catch(error => {
     if (!policy?.writes || isDry) throw error
     throw new Unavailable(unavailableFor(error)?.reason ?? 'overloaded', NOT_READ, 'applied', { cause: error })
   })
-  return withMembers(text, newerMembers(agent, shares, version === undefined ? 'viewer' : undefined))
+  return withMembers(text, members)
 }
 
 const NOT_READ = 'The change was applied, and its answer could not be read.'
