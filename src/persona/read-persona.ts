@@ -12,7 +12,7 @@ import type { OperationOptions } from '../updates/resource.js'
 import { pathId } from '../validation/parameters.js'
 import { personaChanges } from './history.js'
 import { personaResource } from './resource.js'
-import { requireHistory, requireVersions } from './rules.js'
+import { requireVersions } from './rules.js'
 import { PersonaRecord, PersonaSummary } from './schema.js'
 import { PERSONA_LOOKUP, type PersonaState } from './state.js'
 import { readPersonaPage } from './statements.js'
@@ -45,7 +45,7 @@ export function registerReadPersona(app: FastifyInstance, { database, ...limits 
       if (!personaResource.isVisible(prefetched, request.caller)) throw new ResourceNotFound('persona')
       const job = { database, resource: personaResource, request: { caller: request.caller, ...limits } }
       const isPast = 'version' in request.query
-      if (isPast) requireHistory(prefetched, request.caller)
+      if (isPast) requireVersions(prefetched, request.caller)
       const read = isPast ? await answerPast(job, id, request.query.version) : await readResource(job, prefetched)
       return answerRead(reply, { kind: 'persona', id, ...read }, request.headers['if-none-match'] ?? NO_PRECONDITION)
     },

@@ -120,14 +120,12 @@ export function requireEditable(state: PersonaState, caller: Caller): void {
   if (state.builtin_persona) throw new Refused('BUILTIN_READ_ONLY', 'This agent is built in and cannot be updated.')
 }
 
-/** Requires the right to edit, because earlier versions may not have been visible to others. Throws the same errors. */
-export function requireHistory(state: PersonaState, caller: Caller): void {
-  requireEditor(state, caller, 'You can see this agent but not its earlier versions')
-}
-
-/** Requires the right to list versions. Owners and administrators may also list those of a deleted agent, to restore it. Throws the same errors. */
+/**
+ * Requires the right to edit, because earlier versions may not have been visible to others. Owners and administrators may also list those of
+ * a deleted agent, to restore it. Throws the same errors.
+ */
 export function requireVersions(state: PersonaState, caller: Caller): void {
-  if (!state.deleted) requireHistory(state, caller)
+  if (!state.deleted) requireEditor(state, caller, 'You can see this agent but not its earlier versions')
   else if (state.access !== 'owner' && !isAdmin(caller)) throw new ResourceNotFound('persona')
 }
 

@@ -109,13 +109,6 @@ for (const [name, place] of Object.entries(PLACES)) {
     t.equal((await send({}, reading)).headers.etag, read.headers.etag, 'one that names no field is no exception')
   })
 
-  t.test(`a stale If-Match does not stand in the way of a repetition: ${name}`, async t => {
-    const sent = { key: `"k-5-${name}"`, headers: { 'if-match': await tag() } }
-    const first = await send({ description: 'with a tag' }, sent)
-    t.equal((await send({ description: 'after it' })).statusCode, 200)
-    const again = await send({ description: 'with a tag' }, sent)
-    t.match(again, { statusCode: 200, headers: { etag: first.headers.etag, 'idempotent-replayed': 'true' } })
-  })
 }
 
 t.test('keys of updates that changed nothing are kept as long as audit rows', async t => {
