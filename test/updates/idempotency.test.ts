@@ -108,7 +108,6 @@ for (const [name, place] of Object.entries(PLACES)) {
     await send({ description: 'after the read' })
     t.equal((await send({}, reading)).headers.etag, read.headers.etag, 'one that names no field is no exception')
   })
-
 }
 
 t.test('keys of updates that changed nothing are kept as long as audit rows', async t => {

@@ -186,7 +186,7 @@ t.test(
       const { etag: whole } = (await call('GET', read, { token: admin })).headers
       const tag = String(whole).replace(/\.[0-9a-f]+"$/, '"')
       const rows = (await auditRows(database.db, kind, id)).length
-      const excluded = ['*', ' * ', tag, `W/${tag}`, String(whole), `"x", W/${tag}`]
+      const excluded = ['*', tag, String(whole), `"x", W/${tag}`]
       for (const noneMatch of excluded) {
         for (const [description, query, more] of [
           ['refused', '', {}],
