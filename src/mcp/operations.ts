@@ -61,23 +61,17 @@ const DEFINITION = freeForm({
   },
 })
 const AGENT_FIELDS = Object.fromEntries(REQUEST_FIELDS.map(([name, { request }]) => [name, request]))
+const CHANGED = { description: 'Only what changes.' }
 const FIELDS = {
-  agent: Type.Partial(Type.Object(AGENT_FIELDS, { description: 'Only what changes.' })),
-  tool: Type.Partial(
-    Type.Object(
-      { ...CustomToolUpdate.properties, definition: nullable(DEFINITION) },
-      { description: 'Only what changes.' },
-    ),
-  ),
+  agent: Type.Partial(Type.Object(AGENT_FIELDS, CHANGED)),
+  tool: Type.Partial(Type.Object({ ...CustomToolUpdate.properties, definition: nullable(DEFINITION) }, CHANGED)),
 }
 
 /** A result: these members, and JSON texts of the operations as they are. */
 function result(members: Body, texts: Record<string, string> = {}): CallToolResult {
-  const parts = [
-    JSON.stringify(members).slice(1, -1),
-    ...Object.entries(texts).map(([name, json]) => `"${name}":${json}`),
-  ]
-  return { content: [{ type: 'text', text: `{${parts.filter(part => part !== '').join()}}` }] }
+  const others = Object.entries(texts).map(([name, json]) => `"${name}":${json}`)
+  const parts = [JSON.stringify(members).slice(1, -1), ...others].filter(part => part !== '')
+  return { content: [{ type: 'text', text: `{${parts.join()}}` }] }
 }
 
 export function refusal(text: string): CallToolResult {
