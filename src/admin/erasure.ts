@@ -21,7 +21,7 @@ export async function planErasure(db: Kysely<Tables>, named: string) {
   const id = account?.id ?? uuid
   if (id === null)
     throw new Refusal(
-      `nobody has ${named} now: name them by their id (agentctl user list; erased accounts have theirs in the email)`,
+      `no account has ${named} now: give the id (agentctl user list; erased accounts have theirs in the email)`,
     )
   const counted = await sql<{ audit_rows: number }>`
     select count(*)::integer as audit_rows from audit where ${hasAddress(id)}`.execute(db)

@@ -64,7 +64,7 @@ export function registerList(app: FastifyInstance, { database }: OperationOption
           'it this is the last. The `etag` of a record is what an update takes as `If-Match`.',
         querystring: Type.Object({
           name: queryText(NAME_LENGTH_MAX, 'Only those with exactly this name.'),
-          limit: queryInteger(1, PAGE_RECORDS_MAX, `Records of the page; ${PAGE_RECORDS} unless it is said.`),
+          limit: queryInteger(1, PAGE_RECORDS_MAX, `Records of the page; ${PAGE_RECORDS} by default.`),
           after: queryInteger(0, INT4_MAX, 'Only those with a larger id: where the page before ended.'),
         }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
@@ -164,7 +164,7 @@ export function registerHistory(app: FastifyInstance, { resource, lookup, read }
           'without it this is the last. Secrets are masks, and names are those of now. A `Warning` says from which version on contents are kept.',
         params: Type.Object({ [lookup.parameter]: pathId() }),
         querystring: Type.Object({
-          limit: queryInteger(1, PAGE_RECORDS_MAX, `Entries of the page; ${HISTORY_RECORDS} unless it is said.`),
+          limit: queryInteger(1, PAGE_RECORDS_MAX, `Entries of the page; ${HISTORY_RECORDS} by default.`),
           before: queryInteger(1, INT4_MAX, 'Only older versions than this: where the page before ended.'),
         }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),

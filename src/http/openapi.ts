@@ -17,7 +17,7 @@ const rateLimitHeaders = {
   'ratelimit-policy': header(
     'The quota that this request counted against: `"token";q=600;w=60` is 600 requests in 60 s. Of a 429 the limit that refused it.',
   ),
-  ratelimit: header('What is left of it, and the seconds until it is whole again: `"token";r=599;t=60`.'),
+  ratelimit: header('What is left of the quota, and the seconds until it is whole again: `"token";r=599;t=60`.'),
 }
 
 const retryAfter = {
@@ -80,7 +80,7 @@ const ERRORS = {
       current_etag: nullable(text({ description: 'The tag of the stored state; null before a creation.' })),
       changed: Type.Unsafe<unknown>({
         type: ['array', 'null'],
-        description: 'What changed since the tag that was sent; null when that is not, or no longer, known.',
+        description: 'What changed since the tag that was sent; null if that is not known.',
         items: Type.Object({ field: Type.String(), by: Type.String(), at: Type.String({ format: 'date-time' }) }),
       }),
     },
@@ -213,7 +213,7 @@ export const readOneHeaders = {
 
 export const pageHeaders = {
   link: header('The next page, relative to this address, with `rel="next"`; absent on the last.'),
-  warning: header('Without `limit`: that there are more than this page has.'),
+  warning: header('Without `limit`: there are more than this page has.'),
   ...readHeaders,
 }
 

@@ -37,8 +37,8 @@ export const IfNoneMatchOfUpdate = ifNoneMatch(
 
 /** The preconditions of a creation, which no stored state can meet. */
 export const CreationPreconditions = {
-  'if-match': ifMatch('Always 412: before a creation nothing is stored.'),
-  'if-none-match': ifNoneMatch('`*`, or entity tags: always holds.'),
+  'if-match': ifMatch('Always 412, because nothing is stored before a creation.'),
+  'if-none-match': ifNoneMatch('`*`, or entity tags: always true, because nothing is stored yet.'),
 }
 
 function ifNoneMatch(description: string) {

@@ -57,7 +57,7 @@ export function personaState(viewer: Viewer): AliasableExpression<PersonaState> 
 function storedLinks(relation: Relation) {
   const { table, column } = linkOf(relation)
   const links = persona
-    .selectFrom(`${table as 'persona_user'} as l`) // all link tables have these columns, and shares a level
+    .selectFrom(`${table as 'persona_user'} as l`) // all link tables have these columns; those of shares also have a level
     .where('l.persona_id', '=', ref('p.id'))
   return { links, id: columnsOf<Record<string, never>>('l')(column) }
 }

@@ -117,7 +117,7 @@ export function registerRestorePersona(app: FastifyInstance, options: OperationO
     summary: 'Restore Persona',
     description:
       'Makes a new version of an agent with the content of an earlier one, with the rights of an update: fields that the caller cannot change ' +
-      'stay, with a `Warning`. What that version refers to must exist still, else 409 names it. It also brings a deleted agent back, for its ' +
+      'stay, with a `Warning`. What that version refers to must still exist, else 409 names it. It also brings a deleted agent back, for its ' +
       'owner and administrators.',
     record: PersonaSnapshot,
     ask: ({ body }) => ({

@@ -38,7 +38,7 @@ const keyFileIn = (dataDir: string) => join(dataDir, 'secret-keys')
 function ownKeyFile(dataDir: string): string {
   const path = keyFileIn(dataDir)
   if (!existsSync(path)) {
-    mkdirSync(dataDir, { recursive: true, mode: 0o711 }) // the account that runs the embedded server passes through
+    mkdirSync(dataDir, { recursive: true, mode: 0o711 }) // 711: the account of the embedded server must be able to pass through
     // A random name: process ids repeat in containers, and a killed process leaves its draft.
     const draft = `${path}.${randomUUID()}`
     try {

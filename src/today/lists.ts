@@ -32,7 +32,7 @@ const LISTS = [
   { path: '/persona', resource: 'persona', asked: {} },
   { path: '/tool', resource: 'tool', asked: {} },
   { path: '/tool/openapi', resource: 'tool', asked: { custom: true } },
-  { path: '/admin/persona', resource: 'persona', asked: undefined }, // as its query says
+  { path: '/admin/persona', resource: 'persona', asked: undefined }, // the query decides
 ] as const
 
 export function registerLists(today: FastifyInstance, options: OperationOptions): void {

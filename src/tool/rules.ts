@@ -29,7 +29,7 @@ export interface ToolUpdateFields {
 /** The part of an update that the rules need. */
 export interface ToolUpdateContent {
   fields: ToolUpdateFields
-  /** The origins that calls by the request's definition go to. */
+  /** The origins to which calls by the request's definition go. */
   origins: ReadonlySet<string>
   /** Faults of the definition, reported with the other faults of their stage. */
   definitionFaults: Fault[]

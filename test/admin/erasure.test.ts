@@ -52,7 +52,7 @@ t.test('an address that went to somebody else: only its present holder is erased
   t.equal((await call('GET', '/me', { token })).statusCode, 401)
 
   const again = await agentctl('user', 'erase', role, '--yes')
-  t.match(again, { status: 1, stderr: /nobody has desk@example.com now: name them by/ })
+  t.match(again, { status: 1, stderr: /no account has desk@example.com now: give the id/ })
   await t.rejects(eraseUser(db, present), /nothing is kept of/)
   t.strictSame((await verifyAudit(db)).findings, [])
 })

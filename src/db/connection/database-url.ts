@@ -20,7 +20,7 @@ export type ParsedDatabaseUrl =
 
 /** The accepted parameters. `form` matches their values; `otherwise` completes the sentence about any other value. */
 const PARAMETERS: Readonly<Record<string, readonly [form: RegExp, otherwise: string] | null>> = {
-  host: [/^[^,]+$/, 'must name one address, which leads to the server in use'],
+  host: [/^[^,]+$/, 'must name one address, such as that of the primary'],
   port: [/^[1-9]\d{0,4}$/, 'must be from 1 to 65535'],
   user: null,
   password: null,
