@@ -19,7 +19,7 @@ export class Database {
   /** For its connection counts. Run statements with `db`. */
   readonly pool: pg.Pool
   /** The number of statements sent since the start. */
-  readonly counters = { statements: 0 }
+  statements = 0
   /** Name and version of the server of the newest connection; undefined before the first. */
   server: string | undefined
   readonly #probePool: pg.Pool
@@ -83,11 +83,11 @@ export class Database {
 
   /** Creates the session of a new connection. Refuses a server that the service cannot use. */
   async #begin(client: pg.PoolClient): Promise<void> {
-    const onExchange: DatabaseOptions['onStatement'] = exchange => {
-      this.counters.statements += 1
-      this.#options.onStatement?.(exchange)
+    const onStatement = (text: string) => {
+      this.statements += 1
+      this.#options.onStatement?.(text)
     }
-    this.#sessions.set(client, new Session(client, { ...this.#options, onStatement: onExchange }))
+    this.#sessions.set(client, new Session(client, { ...this.#options, onStatement }))
     const server = await readServer(client, this.#options)
     if (server !== this.server) this.#options.onServer?.(server)
     this.server = server

@@ -7,7 +7,7 @@ import {
   type DatabaseErrorKind,
   WaitedInVain,
 } from '../../src/db/connection/database-error.js'
-import type { DatabaseOptions, Exchange } from '../../src/db/connection/options.js'
+import type { DatabaseOptions } from '../../src/db/connection/options.js'
 import type { Query } from '../../src/db/connection/session.js'
 import { Database } from '../../src/db/database.js'
 import { statement } from '../../src/db/statements/statement.js'
@@ -267,21 +267,13 @@ t.test('a statement that the client gives up is ended on the server', async t =>
   await eventually(async () => (await running.execute(db)).rows.length === 0)
 })
 
-t.test('every round trip is reported with its text and never a value', async t => {
-  const exchanges: Exchange[] = []
-  const { db, transact } = opened(t, { onStatement: exchange => exchanges.push(exchange) })
+t.test('every statement is reported with its text and never a value', async t => {
+  const texts: string[] = []
+  const { db, transact } = opened(t, { onStatement: text => texts.push(text) })
   await sql`select ${'secret value'}::text`.execute(db)
   await transact([query('select $1::text', ['secret value'])])
-  await sql`select nonsense`.execute(db).catch(() => {})
-  t.strictSame(
-    exchanges.map(({ text, ok }) => `${text} ${ok}`),
-    [
-      ...['select $1::text true', 'begin isolation level read committed true', 'select $1::text true', 'commit true'],
-      'select nonsense false',
-    ],
-  )
-  t.ok(exchanges.every(({ durationMs }) => durationMs > 0 && durationMs < 5_000))
-  t.notMatch(JSON.stringify(exchanges), /secret value/)
+  const [begin, select] = ['begin isolation level read committed', 'select $1::text']
+  t.strictSame(texts, [select, begin, select, 'commit'])
 })
 
 t.test('close waits for what is under way, refuses what is new, and closes every socket', async t => {

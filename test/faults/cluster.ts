@@ -14,31 +14,6 @@ import {
   serverEnvironment,
 } from '../../src/db/embedded/home.js'
 
-export interface ClusterOptions {
-  /** Settings of the server, `postgres -c name=value`. */
-  settings?: Record<string, string>
-  /** The size of a file system of its own, in memory, for the tables of the database `world`: see `canMount`. */
-  tablesMib?: number
-}
-
-/** Whether this process may mount file systems: root may, unless it is in a container. */
-export function canMount(): boolean {
-  const folder = mkdtempSync(join(tmpdir(), 'agents-mount-'))
-  try {
-    mountMemory(folder, 1)
-    execFileSync('umount', [folder])
-    return true
-  } catch {
-    return false
-  } finally {
-    rmSync(folder, { recursive: true })
-  }
-}
-
-function mountMemory(folder: string, mib: number): void {
-  execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${mib}m`, 'tmpfs', folder], { stdio: 'ignore' })
-}
-
 const START_LIMIT_MS = 120_000
 /**
  * A PostgreSQL server that a test breaks: on a port of its own, with fsync as in production. It is stopped and its folder
@@ -51,19 +26,24 @@ export class Cluster {
   readonly #binaries: Binaries
   readonly #settings: Record<string, string>
   #server: ChildProcess | undefined
-  readonly #mounts: string[] = []
 
-  private constructor(folder: string, port: number, account: Account, binaries: Binaries, options: ClusterOptions) {
+  private constructor(
+    folder: string,
+    port: number,
+    account: Account,
+    binaries: Binaries,
+    settings: Record<string, string>,
+  ) {
     this.folder = folder
     this.port = port
     this.#account = account
     this.#binaries = binaries
-    this.#settings = options.settings ?? {}
+    this.#settings = settings
   }
 
   /** Makes a cluster with the empty database `world`, and starts it. */
-  static async create(options: ClusterOptions = {}): Promise<Cluster> {
-    const cluster = await Cluster.#empty(options)
+  static async create(): Promise<Cluster> {
+    const cluster = await Cluster.#empty({})
     const { major } = cluster.#binaries
     const locale = major >= 17 ? ['--locale-provider=builtin', '--locale=C.UTF-8'] : ['--locale=C.UTF-8']
     const initdb = ['-D', cluster.#data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--no-sync', ...locale]
@@ -74,13 +54,13 @@ export class Cluster {
       'local all all trust\nhost all all 127.0.0.1/32 trust\nhost replication all 127.0.0.1/32 trust\n',
     )
     await cluster.start()
-    await cluster.#makeWorld(options.tablesMib)
+    await cluster.query('create database world', [], 'postgres')
     return cluster
   }
 
   /** A standby made from a copy of a stopped primary; not started. `name` is how it calls itself to its primary. */
-  static async copyOf(primary: Cluster, name: string, settings: Record<string, string> = {}): Promise<Cluster> {
-    const standby = await Cluster.#empty({ settings: { ...settings, cluster_name: name } })
+  static async copyOf(primary: Cluster, name: string): Promise<Cluster> {
+    const standby = await Cluster.#empty({ cluster_name: name })
     cpSync(primary.#data, standby.#data, { recursive: true })
     writeFileSync(join(standby.#data, 'standby.signal'), '')
     const source = `host=127.0.0.1 port=${primary.port} user=postgres application_name=${name}`
@@ -90,12 +70,12 @@ export class Cluster {
     return standby
   }
 
-  static async #empty(options: ClusterOptions): Promise<Cluster> {
+  static async #empty(settings: Record<string, string>): Promise<Cluster> {
     const account = accountFor()
     const { PG_BIN_DIR: binDir } = process.env
     const binaries = findBinaries(account, binDir)
     const folder = mkdtempSync(join(tmpdir(), 'agents-faults-'))
-    const cluster = new Cluster(folder, await freePort(), account, binaries, options)
+    const cluster = new Cluster(folder, await freePort(), account, binaries, settings)
     for (const path of [folder, cluster.#data]) {
       mkdirSync(path, { recursive: true, mode: 0o700 })
       if (account) chownSync(path, account.uid, account.gid)
@@ -217,45 +197,10 @@ export class Cluster {
     return client
   }
 
-  /** Fills the file system that the tables have of their own; returns what makes room again. */
-  fill(): () => void {
-    const ballast = join(this.folder, 'tables', 'ballast')
-    try {
-      const block = Buffer.alloc(1024 * 1024)
-      for (;;) writeFileSync(ballast, block, { flag: 'a' })
-    } catch {
-      // Full.
-    }
-    return () => rmSync(ballast)
-  }
-
   async remove(): Promise<void> {
     this.thaw()
     await this.#end('SIGQUIT')
-    for (const mount of this.#mounts) execFileSync('umount', [mount])
     rmSync(this.folder, { recursive: true, force: true })
-  }
-
-  async #makeWorld(tablesMib: number | undefined): Promise<void> {
-    if (tablesMib === undefined) {
-      await this.query('create database world', [], 'postgres')
-      return
-    }
-    const space = this.#mount(tablesMib)
-    await this.query(`create tablespace small location '${space}'`, [], 'postgres')
-    await this.query('create database world tablespace small', [], 'postgres')
-  }
-
-  /** Mounts a file system of this size; answers a folder on it that is the server's. */
-  #mount(mib: number): string {
-    const mount = join(this.folder, 'tables')
-    mkdirSync(mount)
-    mountMemory(mount, mib)
-    this.#mounts.push(mount)
-    const space = join(mount, 'space')
-    mkdirSync(space, { mode: 0o700 })
-    if (this.#account) chownSync(space, this.#account.uid, this.#account.gid)
-    return space
   }
 
   async #end(how: NodeJS.Signals): Promise<void> {

@@ -1,27 +1,45 @@
+import { execFileSync, spawnSync } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
+import { chmodSync, chownSync, mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
+import { accountFor } from '../../src/db/embedded/home.js'
 import { generateKey } from '../../src/secrets/key-ring.js'
-import { Cluster, canMount } from './cluster.js'
+import { Cluster } from './cluster.js'
 import { ServiceProcess } from './service.js'
 import { AGENT_COUNT, makeWorld, range } from './world.js'
 
 const PATIENCE_MS = 120_000
 
+const disk = mkdtempSync(join(tmpdir(), 'agents-disk-'))
+const mounted = spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=64m', 'tmpfs', disk])
+t.teardown(() => {
+  if (mounted.status === 0) execFileSync('umount', ['--lazy', disk])
+  rmSync(disk, { recursive: true, force: true })
+})
+
 t.test(
   'updates are 503 database_full while the disk is full, and stored again once there is room',
-  { skip: !canMount() && 'no file system can be mounted here' },
+  { skip: mounted.status !== 0 && 'no file system can be mounted here' },
   async t => {
-    const cluster = await Cluster.create({ tablesMib: 64 })
+    const cluster = await Cluster.create()
     t.teardown(() => cluster.remove())
+    const account = accountFor()
+    if (account) chownSync(disk, account.uid, account.gid)
+    chmodSync(disk, 0o700)
+    await cluster.query(`create tablespace small location '${disk}'`, [], 'postgres')
+    await cluster.query('alter database world set tablespace small', [], 'postgres')
     const { service, update } = await serve(cluster)
     t.teardown(() => service.stop('SIGKILL'))
-    const makeRoom = cluster.fill()
+    const ballast = join(disk, 'ballast')
+    while (spawnSync('sh', ['-c', `head -c 1000000 /dev/zero >> ${ballast}`]).status === 0);
     await until(async () => (await update(randomBytes(1_000).toString('hex'))) === 503)
     t.equal((await service.readiness()).status, 200, 'reads are answered')
     // The answer may be here before the line of the log, which comes through a pipe.
     await until(async () => /"refusal":"database_full".*"outcome":"not_applied"/.test(service.log))
-    makeRoom()
+    rmSync(ballast)
     await until(async () => (await update('again')) === 200)
   },
 )

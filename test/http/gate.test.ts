@@ -38,10 +38,10 @@ t.test('429 RATE_LIMITED for a token over its quota, without a look-up; others g
   t.equal(first.headers['ratelimit-policy'], '"token";q=3;w=60')
   t.match(first.headers.ratelimit, /^"token";r=2;t=(60|59)$/)
   t.match(third.headers.ratelimit, /^"token";r=0;t=\d+$/)
-  const statements = service.database.counters.statements
+  const statements = service.database.statements
   const refused = await ask(service, service)
   t.equal(refused.statusCode, 429)
-  t.equal(service.database.counters.statements, statements)
+  t.equal(service.database.statements, statements)
   t.match(refused.headers['retry-after'], /^([1-9]|[1-5]\d|60)$/)
   t.equal(refused.headers['ratelimit-policy'], '"token";q=3;w=60')
   t.match(refused.headers.ratelimit, /^"token";r=0;t=\d+$/)
@@ -141,9 +141,9 @@ t.test('401 for a token that is revoked while its request waits for a place, als
   await whenInWork(service, 1)
   const waiting = ask(service, service)
   await whenInWork(service, 2)
-  const before = database.counters.statements
+  const before = database.statements
   await holding.rollback().execute()
-  await eventually(() => database.counters.statements >= before + 3) // the look-ups, and the last use
+  await eventually(() => database.statements >= before + 3) // the look-ups, and the last use
   await database.db.updateTable('token').set({ revoked_at: new Date().toISOString() }).execute()
   socket.destroy()
   t.equal((await waiting).statusCode, 401)

@@ -44,7 +44,7 @@ export async function observedService(
   const log: string[] = []
   const logger = makeLogger(config.server.logLevel, { write: line => log.push(line) })
   const database = openUrl(url, config, {
-    onStatement: ({ text }) => onStatements?.([text]),
+    onStatement: text => onStatements?.([text]),
   })
   t.teardown(() => database.close())
   const known = { DATABASE_URL: url, ...settings }

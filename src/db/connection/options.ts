@@ -1,13 +1,5 @@
 import type { DatabaseAddress } from './database-url.js'
 
-/** One round trip, for metrics and logs. It contains no parameter values. */
-export interface Exchange {
-  text: string
-  /** From sending to the last answer. */
-  durationMs: number
-  ok: boolean
-}
-
 /** The address of a database, and the limits for it. */
 export interface DatabaseOptions {
   address: DatabaseAddress
@@ -21,8 +13,8 @@ export interface DatabaseOptions {
    * settings in the same round trip.
    */
   preparedStatements: boolean
-  /** Called after every round trip. Must not throw. */
-  onStatement?: (exchange: Exchange) => void
+  /** Called with the text of every statement, without parameter values. Must not throw. */
+  onStatement?: (text: string) => void
   /** Called when an idle connection is lost. */
   onError?: (error: Error) => void
   /** Called when new connections reach another server than before, with its name and version. Must not throw. */

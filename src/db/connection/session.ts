@@ -97,21 +97,18 @@ export class Session implements DatabaseConnection {
   async #exchange<R>(sent: pg.QueryConfig, mayApply: boolean) {
     // If nothing was sent, nothing was applied, not even by a commit.
     if (this.#loss !== undefined) throw new ConnectionLost({ cause: this.#loss })
+    this.#options.onStatement?.(sent.text)
     const { responseMarginMs = 2_000 } = this.#options
-    const start = performance.now()
     const limitMs = this.#timeoutMs === 0 ? 2 ** 31 - 1 : this.#timeoutMs + responseMarginMs
     const timer = setTimeout(() => this.#cut(), limitMs).unref()
-    let ok = false
     try {
       const result = await this.#client.query<R & pg.QueryResultRow>(sent)
-      ok = true
       // pg returns a non-empty list for several statements, which its type does not declare.
       return Array.isArray(result) ? (result.at(-1) as typeof result) : result
     } catch (error) {
       throw this.#translated(error, mayApply)
     } finally {
       clearTimeout(timer)
-      this.#options.onStatement?.({ text: sent.text, durationMs: performance.now() - start, ok })
     }
   }
 
