@@ -1,4 +1,3 @@
-import { connect } from 'node:net'
 import fc from 'fast-check'
 import type { LightMyRequestResponse } from 'fastify'
 import t from 'tap'
@@ -6,7 +5,6 @@ import { makeLogger } from '../../src/http/logging.js'
 import { worldApp } from '../app.js'
 import { FULL_AGENT_UPDATE } from '../fixtures/agent-fields.js'
 import { DEFINITION } from '../matrix-organisation.js'
-import { listening } from '../test-service.js'
 
 /* Requests that nobody sends in good faith. `FUZZ_SEED` repeats a run. */
 
@@ -178,44 +176,6 @@ t.test(`no 500, the right shape, nothing logged as an error: generated requests,
   t.strictSame([errors, unhandled], [[], []])
   t.ok((seen.get(200) ?? 0) > 10, `some requests were served: ${JSON.stringify([...seen])}`)
 })
-
-t.test('400 or a closed connection: bytes that only look like HTTP, over a socket', async t => {
-  const port = await listening(world.app)
-  const lines = [
-    ...['PATCH /persona/1 HTTP/1.1', 'CONNECT * HTTP/1.1', 'P\u0000 / HTTP/1.1', 'GET \\ HTTP/2.0', 'GET //', ''],
-    ...['Host: x', 'Content-Length: -1', 'Content-Length: 99999999999999999999', 'Upgrade: h2c', ' folded: x', ': x'],
-    ...['Transfer-Encoding: chunked, identity', 'Transfer-Encoding: \u000bchunked', 'X-Request-ID: a\u0000b'],
-    ...['If-Match : *', 'Expect: 100-continue', '5\r\n{"a":\r\n0\r\n\r\n', 'ZZ', 'ffffffffffffffff'],
-  ]
-  const bytes = fc.oneof(
-    fc.uint8Array({ minLength: 1, maxLength: 400 }).map(piece => Buffer.from(piece)),
-    fc
-      .tuple(fc.array(fc.constantFrom(...lines), { minLength: 1, maxLength: 8 }), fc.constantFrom('\r\n', '\n', '\r'))
-      .map(([chosen, end]) => Buffer.from([...chosen, '', ''].join(end), 'latin1')),
-  )
-  const pieces = fc.sample(bytes, { numRuns: 60, seed: SEED })
-  for (const answers of await Promise.all(pieces.map(piece => exchange(port, piece)))) {
-    t.notMatch(answers, /^HTTP\/1\.1 5/m)
-    if (answers.startsWith('HTTP')) t.match(answers, /^cache-control: no-store\r$/im)
-  }
-  t.equal((await world.app.inject('/healthz')).statusCode, 200, 'the service goes on')
-  t.strictSame([errors, unhandled], [[], []])
-})
-
-/** Sends bytes and collects what comes back until the other side closes, or falls silent. */
-function exchange(port: number, bytes: Buffer): Promise<string> {
-  return new Promise(resolve => {
-    const socket = connect(port, '127.0.0.1')
-    let text = ''
-    socket.on('data', chunk => {
-      text += chunk.toString('latin1')
-    })
-    socket.on('error', () => {}) // a cut connection is a fine answer
-    socket.on('close', () => resolve(text))
-    socket.write(bytes)
-    setTimeout(() => socket.destroy(), 1_000)
-  })
-}
 
 t.test('stored and returned exactly, or refused: texts that look like SQL, paths, prototypes, Unicode', async t => {
   const world = await worldApp(t) // requests before may have deleted an agent

