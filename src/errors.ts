@@ -78,7 +78,6 @@ export class Refused extends Error {
 /** The bearer challenge with its realm (DECISIONS section 2). */
 const REALM = 'Bearer realm="agents"'
 
-/** The caller could not be authenticated. */
 export class NotAuthenticated extends Refused {
   constructor(code: 'UNAUTHENTICATED' | 'INVALID_TOKEN' | 'TOKEN_EXPIRED', message: string) {
     const fault = code === 'UNAUTHENTICATED' ? '' : `, error="invalid_token", error_description="${message}"`
@@ -155,7 +154,6 @@ export class PreconditionFailed extends Refused {
   }
 }
 
-/** Another request with the same `Idempotency-Key` is running. */
 export class IdempotencyKeyInUse extends Refused {
   constructor() {
     const message = 'A request with this Idempotency-Key is under way. Send it again when that one has been answered.'
@@ -178,7 +176,6 @@ export class ToolInUse extends Refused {
 
 const AGENTS_NAMED_MAX = 5
 
-/** The resource has no such version. */
 export class VersionNotFound extends Refused {
   constructor(message: string) {
     super('VERSION_NOT_FOUND', message)
@@ -217,7 +214,6 @@ function listed(names: readonly string[]): string {
   return new Intl.ListFormat('en-GB').format(names)
 }
 
-/** The window of a token's quota. */
 export const QUOTA_WINDOW_S = 60
 
 /** A limit, and how much of it a caller has left. `token-requests` limits concurrent use, `token` requests within a window. */
@@ -238,7 +234,6 @@ export function rateLimitHeaders({ limit, quota, remaining, resetS }: RateLimitS
   }
 }
 
-/** A caller exceeded a limit. */
 export class RateLimited extends Refused {
   constructor(readonly state: RateLimitState) {
     const { limit, quota, resetS } = state

@@ -27,7 +27,6 @@ export interface ApplyOptions extends ToolSurroundings {
   plan?: boolean
   /** In the lists that the document has, remove rows without an entry. */
   prune?: boolean
-  /** The author for the audit trail. */
   actor?: Actor
 }
 
@@ -87,14 +86,12 @@ export async function lockApplies(trx: Transaction<Tables>): Promise<void> {
   await sql`set local lock_timeout = default`.execute(trx)
 }
 
-/** Counts the rows by outcome. */
 export function countOutcomes({ outcomes }: Pick<ApplyReport, 'outcomes'>): Record<Outcome['action'], number> {
   const counts = { created: 0, changed: 0, unchanged: 0, removed: 0, kept: 0 }
   for (const { action } of outcomes) counts[action]++
   return counts
 }
 
-/** True if rows were created, changed or removed. */
 export function changesSomething({ created, changed, removed }: ReturnType<typeof countOutcomes>): boolean {
   return created + changed + removed > 0
 }

@@ -14,7 +14,6 @@ import { bearerTokenHash } from './token.js'
 export interface RoutePolicy {
   /** `public` needs no token. `manage:actions` also admits group managers (DECISIONS section 6). */
   permission: Permission | 'public'
-  /** The kind of resource that the route works on. */
   resource?: 'persona' | 'tool'
   /** True if the body may hold a definition: a large one is parsed by the worker that checks it. */
   takesDefinition?: true

@@ -38,7 +38,6 @@ export const OPERATOR: ViewerParameters = {
   grants: null,
 }
 
-/** The caller as statement parameters. */
 export function viewerParameters(caller: Caller): ViewerParameters {
   return {
     user: caller.userId,

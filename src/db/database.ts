@@ -18,7 +18,6 @@ export class Database {
   readonly probe: Kysely<Tables>
   /** For its connection counts. Run statements with `db`. */
   readonly pool: pg.Pool
-  /** The number of statements sent since the start. */
   statements = 0
   /** Name and version of the server of the newest connection; undefined before the first. */
   server: string | undefined

@@ -13,7 +13,6 @@ export interface SchemaStep {
   oldestProgram: string
 }
 
-/** All migrations by name, in order. */
 export const MIGRATIONS: Readonly<Record<string, SchemaStep>> = migrations
 
 export type SchemaState =

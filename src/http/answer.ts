@@ -17,7 +17,6 @@ export function notePreferences(reply: FastifyReply, preferences: Readonly<Recor
   reply.header('vary', others === undefined ? 'Prefer' : `${String(others)}, Prefer`)
 }
 
-/** The result of a read. */
 export interface ReadAnswer {
   kind: ResourceKind
   id: number

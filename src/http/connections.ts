@@ -188,7 +188,6 @@ export function answerClientError(
 const HEADERS = 'The headers of a request'
 const NOT_HTTP = ['BAD_REQUEST', 'This request is not valid HTTP.'] as const
 
-/** The refusals by Node's error code. */
 const BROKEN: Readonly<Record<string, readonly [ErrorCode, string]>> = {
   HPE_HEADER_OVERFLOW: ['HEADERS_TOO_LARGE', 'The request line and the headers together are larger than 16 KiB.'],
   HPE_CHUNK_EXTENSIONS_OVERFLOW: ['PAYLOAD_TOO_LARGE', 'The chunk extensions are too large.'],

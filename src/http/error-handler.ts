@@ -7,7 +7,6 @@ import { JSON_TYPE } from './answer.js'
 import { bodyTooLarge, notJson } from './body.js'
 import { addWarnings } from './warnings.js'
 
-/** The most faults in one log line. */
 const LOGGED_FAULTS_MAX = 5
 
 const MASK_HINT = 'to change single fields, name them in update_mask, such as ?update_mask=name'

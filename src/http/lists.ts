@@ -38,7 +38,6 @@ export interface PageRow {
   record: string
 }
 
-/** A list of resources of one kind. */
 interface List {
   resource: ResourceKind
   /** The plural noun in messages. */
@@ -134,7 +133,6 @@ export const HistoryEntry = Type.Object(
   { $id: 'HistoryEntry' },
 )
 
-/** The history of one kind of resource. */
 interface HistoryRoute {
   resource: ResourceKind
   lookup: NonNullable<RoutePolicy['lookup']>
@@ -147,7 +145,6 @@ interface HistoryRoute {
   ): Promise<{ page: HistoryPage; changes: ShownChange[][]; notes?: string[] }>
 }
 
-/** `GET /persona/{persona_id}/history` or `GET /tool/{tool_id}/history`. */
 export function registerHistory(app: FastifyInstance, { resource, lookup, read }: HistoryRoute): void {
   const isAgent = resource === 'persona'
   app.withTypeProvider<SchemaTypes>().get(

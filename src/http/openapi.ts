@@ -234,7 +234,6 @@ export function readResponses(found: object, headers: object, unchanged: string,
   }
 }
 
-/** The answers of a read. */
 export function readOneResponses(record: TSchema, title: 'agent' | 'tool') {
   return readResponses(
     {

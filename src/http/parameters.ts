@@ -10,7 +10,6 @@ export const DryRun = queryFlag(
     'Location then, and nothing ever gets the `id` of its answer.',
 )
 
-/** `update_mask` of an update with this body. */
 export function updateMask(body: TObject) {
   return queryMask(
     body,
@@ -75,7 +74,6 @@ export const PastVersion = queryId(
   'Answers this version, to callers who may edit: what the number in an `ETag` such as `"persona-12-7"` names.',
 )
 
-/** The precondition of an update without `if-match`. */
 export const NO_PRECONDITION: Precondition = { kind: 'none' }
 
 /** The header `prefer` of an operation with a body (RFC 7240). */
@@ -94,7 +92,6 @@ export const Prefer = Type.Optional(
   ),
 )
 
-/** The preferences of a request without `prefer`. */
 export const NO_PREFERENCE = { strict: false, minimal: false }
 
 /**
@@ -116,7 +113,6 @@ export function prefersStrict(header: string | string[] | undefined): boolean {
   return header !== undefined && prefers(String(header), 'handling', 'strict')
 }
 
-/** The most characters of `Prefer` that are read. */
 const PREFER_LENGTH_MAX = 1_000
 
 /** True if the first value of a preference is this one. */

@@ -85,7 +85,6 @@ export interface WriteRoute<T extends ResourceTypes, Body extends TObject> {
   operationId: string
   summary: string
   description: string
-  /** The record that is answered. */
   record: TSchema
   query?: TProperties
   body?: Body

@@ -263,5 +263,4 @@ function queryOf(values: Record<string, string | number | boolean | undefined>):
 
 const of = (kind: Kind) => [listed(kind), shown(kind), updating(kind, true), updating(kind, false)]
 
-/** Every tool, in the order of the list. */
 export const OPERATIONS: readonly Operation[] = [...of('agent'), ...of('tool'), validation, history, restoration]

@@ -239,7 +239,6 @@ export function isRelation(field: string): field is Relation {
   return RELATION_NAMES.has(field)
 }
 
-/** Returns the link table of a relation. */
 export function linkOf(relation: Relation): Link {
   return FIELDS[relation].link
 }
@@ -260,13 +259,11 @@ export const NEW_AGENT: Readonly<PersonaContent> = {
   task_prompt: '',
 }
 
-/** The id of a linked record. */
 export type Id = number | string
 
 /** One link of an agent: an id, or an id with a level. */
 export type StoredLink = Id | Share<Id>
 
-/** Returns the id of the linked record. */
 export function idOf(link: StoredLink): Id {
   return typeof link === 'object' ? link.id : link
 }

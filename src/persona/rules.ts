@@ -129,7 +129,6 @@ export function requireVersions(state: PersonaState, caller: Caller): void {
   else if (state.access !== 'owner' && !isAdmin(caller)) throw new ResourceNotFound('persona')
 }
 
-/** True if the caller may update the agent. */
 export function mayUpdate(state: PersonaState, caller: Caller): boolean {
   return isVisible(state, caller) && isEditor(state, caller) && !state.builtin_persona
 }

@@ -36,7 +36,6 @@ const WRITING = { ...MAKING, lookup: PERSONA_LOOKUP }
 const BODY_BYTES_MAX = 4 * 2 ** 20
 const BODY_BOUNDS = bodyBounds(BODY_BYTES_MAX, JSON_BOUNDS.persona.depthMax)
 
-/** `PATCH /persona/{persona_id}`. */
 export function registerUpdatePersona(app: FastifyInstance, { isToday = false, ...options }: PersonaOptions): void {
   registerWrite(app, options, {
     resource: personaResource,
@@ -75,7 +74,6 @@ export function registerUpdatePersona(app: FastifyInstance, { isToday = false, .
   })
 }
 
-/** `POST /persona`. */
 export function registerCreatePersona(app: FastifyInstance, { isToday = false, ...options }: PersonaOptions): void {
   registerWrite(app, options, {
     resource: personaCreation,
@@ -105,7 +103,6 @@ export function registerCreatePersona(app: FastifyInstance, { isToday = false, .
   })
 }
 
-/** `POST /persona/{persona_id}/restore`. */
 export function registerRestorePersona(app: FastifyInstance, options: OperationOptions): void {
   registerWrite(app, options, {
     ...RESTORES,
@@ -131,7 +128,6 @@ export function registerRestorePersona(app: FastifyInstance, options: OperationO
   })
 }
 
-/** `DELETE /persona/{persona_id}`. */
 export function registerDeletePersona(app: FastifyInstance, options: OperationOptions): void {
   registerWrite(app, options, {
     resource: personaDeletion,

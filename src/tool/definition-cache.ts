@@ -7,7 +7,6 @@ import { TRY_AGAIN, Unavailable } from '../errors.js'
 
 const texts = new LRUCache<string, string>({ maxSize: 16 * 1024 * 1024, sizeCalculation: text => text.length + 1 })
 
-/** The JSON texts of definitions. */
 export interface Definitions {
   /** The text of a tool's definition; `null` if it has none. Throws `Unavailable` if it was pruned meanwhile. */
   of(tool: { definition_hash: string | null }): string
@@ -51,7 +50,6 @@ const readDefinitions = statement<{ hashes: Buffer[] }, { hash: string; text: st
 
 interface Facts {
   origins?: ReadonlySet<string>
-  /** The names of its functions. */
   names?: readonly string[]
   /** The headers for which the definition passed the check, and the notes. */
   checked?: { headers: string; notes: string[] }

@@ -82,7 +82,6 @@ const MethodSpec = Type.Object(
   { $id: 'MethodSpec' },
 )
 
-/** The function that a model gets for one operation. */
 const ToolFunction = Type.Object(
   {
     name: text(),
@@ -147,7 +146,6 @@ export const ToolRecord = Type.Object(
   { $id: 'ToolRecord' },
 )
 
-/** A definition with what it lacked. */
 const DefinitionCompletion = Type.Object(
   {
     definition: freeForm({ description: 'The definition with the edits applied. The methods are its methods.' }),
@@ -165,7 +163,6 @@ const DefinitionCompletion = Type.Object(
   { description: 'With `complete=true`: the definition with what it lacked. Nothing is stored.' },
 )
 
-/** The 422 of a validation. */
 export const ValidateToolRefusal = Type.Object(
   { ...HTTPValidationError.properties, completed: optional(DefinitionCompletion) },
   {

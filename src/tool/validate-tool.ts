@@ -34,7 +34,6 @@ export const Server = Type.Optional(
   ),
 )
 
-/** `POST /admin/tool/custom/validate`. */
 export function registerValidateTool(app: FastifyInstance, options: ToolOptions): void {
   app.withTypeProvider<SchemaTypes>().post(
     '/admin/tool/custom/validate',

@@ -38,7 +38,6 @@ export const BODY_BOUNDS = bodyBounds(
     `${parametersPerOperation} parameters an operation and ${referenceHops} references in a chain.`,
 )
 
-/** `PUT /admin/tool/custom/{tool_id}`. */
 export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): void {
   const { database, ring, workers } = options
   registerWrite(app, options, {
@@ -78,7 +77,6 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
   })
 }
 
-/** `POST /admin/tool/custom`. */
 export function registerCreateTool(app: FastifyInstance, options: ToolOptions): void {
   registerWrite(app, options, {
     resource: toolCreation,
@@ -104,7 +102,6 @@ export function registerCreateTool(app: FastifyInstance, options: ToolOptions): 
   })
 }
 
-/** `POST /admin/tool/custom/{tool_id}/restore`. */
 export function registerRestoreTool(app: FastifyInstance, options: ToolOptions): void {
   const { database, ring, workers } = options
   registerWrite(app, options, {
@@ -151,7 +148,6 @@ interface DeletionOptions extends OperationOptions {
   detaches?: boolean
 }
 
-/** `DELETE /admin/tool/custom/{tool_id}`. */
 export function registerDeleteTool(app: FastifyInstance, options: DeletionOptions): void {
   const { release, detaches = false } = options
   registerWrite(app, options, {

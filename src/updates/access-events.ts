@@ -33,7 +33,6 @@ function ownedBy(table: string) {
 /** `keys` and `apply` are operations without a stored state. */
 const NO_STATE = sql`select null::text as subject, null::json as detail`
 
-/** The kind of subject of an event. */
 export type AccessKind = keyof typeof STATES | 'keys' | 'apply'
 
 export const ACCESS_KINDS = [...(Object.keys(STATES) as (keyof typeof STATES)[]), 'keys', 'apply'] as const

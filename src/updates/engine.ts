@@ -185,7 +185,6 @@ async function answerOf<T extends ResourceTypes>(
   return { snapshot, id: state.id, version: state.version, decision, overwritten }
 }
 
-/** The audit row of a decision. */
 function entryOf<T extends ResourceTypes>(
   resource: VersionedResource<T>,
   state: T['State'],

@@ -9,7 +9,6 @@ export type SqlType = 'text' | 'boolean' | 'integer' | 'double precision' | 'jso
 /** The content columns of a versioned table, with the types in which they are read. */
 export type ContentColumns<Table> = Omit<Selectable<Table>, 'id' | keyof VersionedTable>
 
-/** The most ids in one list. */
 export const LIST_ITEMS_MAX = 1_000
 
 /** A field that is a column of the resource's own row. */

@@ -126,7 +126,6 @@ export async function historyOf<T extends ResourceTypes, Shown>(
 /** Matches the `command` of an audit row that a restore made, by `agentctl` (before and since 2.1) or by the service. */
 export const RESTORES = /^(?:agentctl (?:rollback|agent restore|tool restore)|restore )/
 
-/** The history entry of a row, with its changes. */
 export function entryOf(row: HistoryRow, { removed }: HistoryPage, changes: ShownChange[] = []) {
   const { version, at, author, actor_id: id, command, request_id, fields, difference } = row
   const actor = id === null ? { id, command: command ?? author } : { id, email: author }

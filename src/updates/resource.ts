@@ -44,7 +44,6 @@ export interface ReadLimits {
   snapshotBytesMax: number
 }
 
-/** The dependencies of every operation on agents and tools. */
 export interface OperationOptions extends ReadLimits {
   database: Database
   /** True if every update must carry a precondition. */
@@ -75,7 +74,6 @@ export interface UpdateRequest extends ReadRequest {
   key: RequestKey | null
 }
 
-/** The types of one kind of resource. */
 export interface ResourceTypes {
   State: VersionedState
   Request: UpdateRequest
@@ -91,7 +89,6 @@ export interface VersionedResource<T extends ResourceTypes> {
   newRow(owner: string | null): Readonly<Record<string, unknown>>
   /** Reads the state as the viewer sees it; undefined if it does not exist. */
   read(executor: Executor, id: number, viewer: ViewerParameters): Promise<T['State'] | undefined>
-  /** True if the caller may see this state. */
   isVisible(state: T['State'], caller: Caller): boolean
   /** True if the request can be decided and stored without a transaction: it changes at most columns of the resource's own row. */
   isAlone(state: T['State'], request: T['Request']): boolean
@@ -129,7 +126,6 @@ export interface VersionedResource<T extends ResourceTypes> {
   replacedDefinition(state: T['State'], decision: T['Decision']): string | null
 }
 
-/** A request with its dependencies. */
 export interface Job<T extends ResourceTypes, Request extends ReadRequest = T['Request']> {
   database: Database
   resource: VersionedResource<T>
@@ -139,7 +135,6 @@ export interface Job<T extends ResourceTypes, Request extends ReadRequest = T['R
 /** The old value of each field that changed since an earlier version. */
 export type PastValues = Readonly<Record<string, unknown>>
 
-/** The answer to a request that stores something. */
 export interface Stored<T extends ResourceTypes> {
   /** Null if none is wanted. */
   snapshot: string | null

@@ -44,7 +44,6 @@ export function isInt4(value: number): boolean {
   return value >= INT4_MIN && value <= INT4_MAX
 }
 
-/** An integer that an `int4` column can hold. */
 export function int32(options: SchemaOptions = {}) {
   return Type.Integer({ ...options, minimum: INT4_MIN, maximum: INT4_MAX })
 }
@@ -67,7 +66,6 @@ export function nullable<Schema extends TSchema>(schema: Schema, options: Schema
   return own<Static<Schema> | null>('Nullable', { ...outside, ...options, [Inner]: schema })
 }
 
-/** Returns the schema inside `nullable`. */
 export function innerSchema(schema: TSchema): TSchema {
   return (schema as unknown as { [Inner]: TSchema })[Inner] // the kind proves it
 }

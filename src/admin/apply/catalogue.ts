@@ -50,7 +50,6 @@ interface Table {
   noun: string
   table: keyof Tables
   named: 'name' | 'email' | 'id'
-  /** The source of new ids. */
   ids: 'sequence' | 'uuid' | 'document'
   owner?: 'owner_id' | 'user_id'
   /** SQL: true for deleted agents and inactive users. */
@@ -257,7 +256,6 @@ function folded(section: SectionName, text: string): string {
   return named === 'email' ? text.toLowerCase() : text
 }
 
-/** The outcome of an entry. */
 export function outcomeOf(section: SectionName, { id, name, isNew }: Matched, fields: Change[]): Outcome {
   return { section, id, name, action: isNew ? 'created' : fields.length > 0 ? 'changed' : 'unchanged', fields }
 }

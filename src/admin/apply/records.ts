@@ -165,7 +165,6 @@ function mergedRecord(section: Section, before: Row, match: Matched, catalogue: 
   return Object.assign(record, ...linksOf(section).map(({ lists, rows }) => lists(rows(record))))
 }
 
-/** Inserts rows with equal columns. */
 async function insertRows(
   trx: Transaction<Tables>,
   table: keyof Tables,

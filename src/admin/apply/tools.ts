@@ -42,7 +42,6 @@ export interface ToolSurroundings {
 interface GivenTool {
   fields: ToolUpdateFields
   columns: Partial<ToolContent>
-  /** The methods of a new definition. */
   methods?: MethodRecord[]
   warnings?: number
 }

@@ -13,13 +13,11 @@ import { operatorActor } from '../operator.js'
 import { EXIT } from '../refusal.js'
 import { type Cell, harmless, harmlessLines, tableLines } from '../terminal.js'
 
-/** The command line is invalid. */
 export class UsageError extends Error {}
 
 /** The schema does not fit this program, or no database is configured. */
 export class NotConfigured extends Error {}
 
-/** The output of a command. */
 export interface Output {
   /** Writes a line to standard output. */
   print(text: string): void
@@ -39,7 +37,6 @@ const PATIENCE = { STATEMENT_TIMEOUT_MS: '600000' }
 
 /** One command line, with its environment, output and database. */
 export class CommandLine {
-  /** The exit status of the command. */
   status: number = EXIT.ok
   /** True once the database has answered: if it is lost later, a change may be stored. */
   connected = false
@@ -100,7 +97,6 @@ export class CommandLine {
     this.output.print(harmless(text))
   }
 
-  /** Prints rows in columns. */
   printTable(rows: readonly (readonly Cell[])[]): void {
     for (const line of tableLines(rows)) this.print(line)
   }
@@ -118,7 +114,6 @@ export class CommandLine {
     this.answer(rows, () => this.printTable([Object.keys(columns), ...cells]))
   }
 
-  /** Writes a remark to standard error. */
   remark(text: string): void {
     this.output.remark(harmlessLines(text))
   }

@@ -125,7 +125,6 @@ export function rootOf(error: unknown): Error {
   return error.cause instanceof Error ? rootOf(error.cause) : error
 }
 
-/** The message of the innermost cause. */
 export function rootCause(error: unknown): string {
   return rootOf(error).message
 }

@@ -1,7 +1,6 @@
 import type { ClientConfig } from 'pg'
 import { parse, toClientConfig } from 'pg-connection-string'
 
-/** The parsed `DATABASE_URL`. */
 export interface DatabaseAddress {
   /** Host, login, encryption. It holds the password. */
   config: ClientConfig

@@ -2,7 +2,6 @@ import pg from 'pg'
 import { ConnectionLost, DatabaseFault, ServerUnfit } from './database-error.js'
 import type { DatabaseOptions } from './options.js'
 
-/** The oldest supported major version. */
 const OLDEST_MAJOR = 15
 
 const READ = `

@@ -3,7 +3,6 @@ import pg from 'pg'
 import { CommitUnknown, ConnectionLost, classifyDatabaseError, isLostBy } from './database-error.js'
 import { type DatabaseOptions, transactionPrelude } from './options.js'
 
-/** A compiled query with further properties. */
 export interface Query<R = unknown> extends CompiledQuery<R> {
   /** True if it changes data. By default every query does that does not begin with `select`. */
   readonly writes?: boolean

@@ -28,7 +28,6 @@ import {
 
 export { EmbeddedUnavailable }
 
-/** Options for the embedded PostgreSQL. */
 export interface EmbeddedOptions {
   /** The cluster is in the folder `postgresql` below this one, which is created if missing. */
   dataDir: string

@@ -18,7 +18,6 @@ import type { Tables } from '../tables.js'
 
 /* Building blocks for statements: Kysely's builder without a connection, and expressions that it lacks. */
 
-/** Kysely for PostgreSQL with this driver. */
 export function kyselyOn(driver: Driver): Kysely<Tables> {
   return new Kysely<Tables>({
     dialect: {
@@ -53,12 +52,10 @@ const { fn } = expressionBuilder<Tables>()
 export const { lit, val } = sql
 export const { any: anyOf } = fn
 
-/** SQL: bytes as hex text. */
 export function hexOf(bytes: Expression<Buffer | null>) {
   return fn<string>('encode', [bytes, lit('hex')])
 }
 
-/** SQL: decodes hex text to bytes. */
 export function bytesOf(hex: Expression<string | null>) {
   return fn<Buffer>('decode', [hex, lit('hex')])
 }

@@ -22,14 +22,12 @@ export interface Executor {
   executeQuery<R>(query: CompiledQuery<R>): Promise<{ rows: R[] }>
 }
 
-/** A statement compiled once. */
 export interface Statement<P, R> {
   readonly sql: string
   /** The statement with named values. Throws if a parameter is undefined. */
   bind(parameters: P): Query<R>
   /** Runs the statement in its own round trip and returns its rows. */
   run(executor: Executor, parameters: P): Promise<R[]>
-  /** Runs it and returns the first row, if any. */
   first(executor: Executor, parameters: P): Promise<R | undefined>
 }
 

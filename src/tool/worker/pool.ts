@@ -35,7 +35,6 @@ export interface StoredText {
 
 export interface BodyWorkersOptions {
   bodyLimitBytes: number
-  /** The most milliseconds for one body. */
   deadlineMs: number
   /** Limits bodies in work, of all tokens and of one. */
   turn: Bounded
@@ -111,7 +110,6 @@ export class BodyWorkers {
     }
   }
 
-  /** Ends the workers and their tasks. */
   async close(): Promise<void> {
     await this.#pool.destroy()
   }

@@ -24,7 +24,6 @@ import { CustomToolCreate, CustomToolUpdate, ValidateToolRequest } from '../sche
 /** The most unknown fields collected; an answer names five. */
 const UNKNOWN_FIELDS_MAX = 1000
 
-/** The result of checking a definition. */
 interface Checked {
   /** Present if it has no faults. */
   definition?: CheckedDefinition
@@ -99,7 +98,6 @@ function definitionNotes({ warnings: { length: count } }: DefinitionCheck): stri
   return count === 0 ? [] : [`the definition has ${count} ${noun}: validate it with report=full`]
 }
 
-/** The options of a validation, from the query. */
 export interface ValidationQuery {
   report?: 'full'
   complete?: boolean
