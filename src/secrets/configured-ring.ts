@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto'
-import { existsSync, linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, linkSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Config } from '../config.js'
+import { makeFolder } from '../db/embedded/home.js'
 import { generateKey, InvalidKeyRing, type KeyRing, parseKeyRing } from './key-ring.js'
 
 /** The key ring is missing or unusable. The message has the remedy. */
@@ -38,7 +39,7 @@ const keyFileIn = (dataDir: string) => join(dataDir, 'secret-keys')
 function ownKeyFile(dataDir: string): string {
   const path = keyFileIn(dataDir)
   if (!existsSync(path)) {
-    mkdirSync(dataDir, { recursive: true, mode: 0o711 }) // 711: the account of the embedded server must be able to pass through
+    makeFolder(dataDir)
     // A random name: process ids repeat in containers, and a killed process leaves its draft.
     const draft = `${path}.${randomUUID()}`
     try {

@@ -133,7 +133,7 @@ export function openHome(dataDir: string, log: (line: string) => void): Home {
 }
 
 /** Makes a folder that the server's account can pass through, regardless of the umask. */
-function makeFolder(path: string): void {
+export function makeFolder(path: string): void {
   const umask = process.umask(0o066)
   try {
     mkdirSync(path, { recursive: true, mode: 0o711 })
