@@ -3,12 +3,11 @@ import { OPERATOR, type ViewerParameters, viewerParameters } from '../auth/viewe
 import { CommitUnknown } from '../db/connection/database-error.js'
 import { withRetries } from '../db/connection/retry.js'
 import { queries } from '../db/statements/queries.js'
-import { statement } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
 import { inTransaction } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
 import { ResourceNotFound, TRY_AGAIN, Unavailable, UnknownRedaction } from '../errors.js'
-import { type Actor, AUDIT_TYPES, type AuditEntry, type Change } from './audit.js'
+import type { Actor, AuditEntry, Change } from './audit.js'
 import { fillKey, takeKey } from './idempotency.js'
 import { insertBlank, lockRow, nextId } from './new-row.js'
 import { isStale, overwrittenBy, requirePrecondition } from './precondition.js'
@@ -213,12 +212,19 @@ async function settle<T extends ResourceTypes>(
   doubt: CommitUnknown,
   { written }: Attempt<T>,
 ): Promise<Stored<T>> {
-  const outcome = written === undefined ? 'unknown' : await job.database.settle(auditRow.bind(written.entry))
+  const outcome = written === undefined ? 'unknown' : await job.database.settle(auditRow(written.entry))
   if (outcome === 'applied' && written !== undefined) return written.answer
   const message =
     `The connection to the database was lost. Whether the ${job.resource.act} was applied is not known. ` +
     waysToRepeat(job)
   throw new Unavailable('database_unreachable', message, 'unknown', { cause: doubt })
+}
+
+/** The query that returns a row if exactly this audit row was stored: no other request has its id. */
+function auditRow({ resource_kind: kind, resource_id, version_after, request_id }: AuditEntry) {
+  const rows = queries().selectFrom('audit').select('version_after').where('resource_kind', '=', kind)
+  const ofResource = rows.where('resource_id', '=', resource_id).where('version_after', '=', version_after)
+  return ofResource.where('request_id', '=', request_id).compile()
 }
 
 /** How to repeat a request whose outcome is not known, by what it carried. */
@@ -231,14 +237,3 @@ function waysToRepeat<T extends ResourceTypes>({ resource: { act }, request: { k
     return 'Read the resource before you repeat it: a repetition could overwrite what others changed since.'
   return 'Repeat it with the same If-Match: 200 says that it is stored, and 412 names what changed since.'
 }
-
-/** Returns a row if exactly this audit row was stored: no other request has its id. */
-const auditRow = statement<AuditEntry, { version_after: number }>('audit_row', AUDIT_TYPES, param =>
-  queries()
-    .selectFrom('audit')
-    .select('version_after')
-    .where('resource_kind', '=', param('resource_kind'))
-    .where('resource_id', '=', param('resource_id'))
-    .where('version_after', '=', param('version_after'))
-    .where('request_id', '=', param('request_id')),
-)

@@ -1,16 +1,11 @@
 import { type Insertable, type Kysely, sql, type Transaction } from 'kysely'
-import type { PersonaTable, ResourceKind, Tables, ToolTable } from '../db/tables.js'
+import type { PersonaTable, ResourceKind, Tables } from '../db/tables.js'
 import type { ResourceTypes, VersionedResource } from './resource.js'
 
 /** Takes the next id of this kind from the sequence. The id is used up even if the transaction fails. */
 export async function nextId(db: Kysely<Tables>, kind: ResourceKind): Promise<number> {
-  const { id } = await db
-    .selectNoFrom(({ cast, fn, val }) => {
-      const sequence = fn<string>('pg_get_serial_sequence', [val(kind), val('id')])
-      return cast<number>(fn('nextval', [cast(sequence, sql`regclass`)]), 'integer').as('id')
-    })
-    .executeTakeFirstOrThrow()
-  return id
+  const next = sql<number>`nextval(pg_get_serial_sequence(${kind}, 'id')::regclass)::integer`
+  return (await db.selectNoFrom(next.as('id')).executeTakeFirstOrThrow()).id
 }
 
 /**
@@ -24,14 +19,9 @@ export async function insertBlank(
   owner: string | null,
 ): Promise<boolean> {
   const row: unknown = { ...newRow(owner), ...(await endOfChain(trx, kind, id)), id } // the table of fields names every column and its blank
-  const insert =
-    kind === 'persona'
-      ? trx.insertInto('persona').values(row as Insertable<PersonaTable>)
-      : trx.insertInto('tool').values(row as Insertable<ToolTable>)
-  const { numInsertedOrUpdatedRows = 0n } = await insert
-    .onConflict(conflict => conflict.column('id').doNothing())
-    .executeTakeFirst()
-  return numInsertedOrUpdatedRows > 0n
+  const insert = trx.insertInto(kind as 'persona').values(row as Insertable<PersonaTable>)
+  const inserted = await insert.onConflict(conflict => conflict.column('id').doNothing()).executeTakeFirst()
+  return inserted.numInsertedOrUpdatedRows === 1n
 }
 
 /** Returns where the chain of an id ends and where its remaining rows begin. A new id has an empty chain. */

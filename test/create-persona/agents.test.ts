@@ -193,7 +193,7 @@ t.test('a key creates once and deletes once, whatever became of the agent', asyn
   t.equal((await remove(id)).statusCode, 404)
   t.match((await post(NEW, key)).json(), {
     error_code: 'VERSION_GONE',
-    detail: new RegExp(`stored, ${id}, has been deleted`),
+    detail: new RegExp(`stored the id ${id}, which is deleted`),
   })
   t.equal((await auditRows(database.db, 'persona', id)).length, 3)
 })

@@ -190,7 +190,7 @@ t.test('a key creates once and deletes once', async t => {
   t.match(await remove(id, gone), { statusCode: 204, headers: { 'idempotent-replayed': 'true' } })
   t.match((await post(body, key)).json(), {
     error_code: 'VERSION_GONE',
-    detail: new RegExp(`stored, ${id}, has been deleted`),
+    detail: new RegExp(`stored the id ${id}, which is deleted`),
   })
 })
 
