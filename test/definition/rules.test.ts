@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import t from 'tap'
 import { FAULTS, typeOf, WARNINGS } from '../../src/definition/check/rules.js'
-import { checkDefinition, type DefinitionCheck, unusableServer } from '../../src/definition/index.js'
+import { checkDefinition, type DefinitionCheck, originsOf, unusableServer } from '../../src/definition/index.js'
 
 type Json = Record<string, unknown>
 
@@ -500,6 +500,19 @@ t.test('passed over: what no argument can carry, also behind a reference; a requ
     faultsOf(post({ operationId: undefined, requestBody: wanted })),
     [`operation_id_missing at ${POST} operationId`],
     'a malformed operation is a fault',
+  )
+})
+
+t.test('origins: those of all servers, also of paths and operations, and behind a reference', async t => {
+  const server = (host: string) => ({ servers: [{ url: `https://${host}.example.com/v1` }] })
+  const item = { ...server('b'), get: { ...operation, ...server('c') } }
+  const definition = document({
+    paths: { '/x': ref('#/components/pathItems/P') },
+    components: { pathItems: { P: item } },
+  })
+  t.same(
+    [...originsOf(definition)],
+    ['t', 'b', 'c'].map(host => `https://${host}.example.com`),
   )
 })
 

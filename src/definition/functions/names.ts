@@ -9,10 +9,7 @@ const FUNCTION_NAME = /^[A-Za-z0-9_-]{1,64}$/
 const ARGUMENT_NAME = /^[A-Za-z_][A-Za-z0-9_-]{0,63}$/
 
 /** An original name, and the words to use if nothing of it is readable. */
-interface Wanted {
-  readonly id: string
-  readonly instead: string
-}
+type Wanted = Readonly<Record<'id' | 'instead', string>>
 
 /**
  * Returns a unique name for each operation, in the order given, that every model provider accepts (`^[A-Za-z0-9_-]{1,64}$`). A valid
