@@ -47,7 +47,7 @@ const FORMS = ['nearest-name', 'database-url', 'key-ring']
 
 /** Layers that know fewer, or that fewer know. */
 const APART: Record<string, { knows?: string[]; isKnownBy?: string[] }> = {
-  validation: { knows: ['errors.ts', 'nearest-name'] },
+  validation: { knows: ['errors.ts'] },
   definition: { knows: [], isKnownBy: ['tool', 'admin'] },
   tool: { isKnownBy: ['persona', 'today', 'mcp', 'admin', 'console', 'app.ts'] },
   today: { isKnownBy: ['app.ts'] },

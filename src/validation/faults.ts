@@ -12,7 +12,6 @@ export const ValidationError = Type.Object(
 /** The body of every 422. */
 export const HTTPValidationError = Type.Object({ detail: Type.Array(ValidationError) }, { $id: 'HTTPValidationError' })
 
-/** Makes a fault whose message follows from its type. */
 export function fault(type: FaultType, loc: Loc): Fault {
   return { loc, msg: SENTENCES[type], type }
 }

@@ -3,7 +3,6 @@ import type { Fault, Loc } from '../errors.js'
 import { fault } from './faults.js'
 import { type JsonBounds, JsonRefused, scanJson } from './json-scanner.js'
 
-/** The result of parsing the bytes of a request body. */
 export type ParsedBody =
   /** JSON, with the paths of keys that could change a prototype. */
   | { kind: 'value'; value: unknown; forbidden: Loc[] }
@@ -20,7 +19,6 @@ export interface DefinitionText {
 
 const texts = new WeakMap<object, DefinitionText>()
 
-/** Gives a body the text of its definition. Returns the body. */
 export function withDefinitionText(body: object, text: DefinitionText | undefined): object {
   if (text !== undefined) texts.set(body, text)
   return body

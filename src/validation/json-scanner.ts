@@ -3,12 +3,11 @@ import type { Loc } from '../errors.js'
 /** Limits of a JSON text. `nodesMax` counts objects, lists, texts (including keys) and commas: a measure of parsing time. */
 export type JsonBounds = Readonly<Record<'depthMax' | 'nodesMax', number>>
 
-const REPEATED_MAX = 100
 const NUMBER = /-?(?:0|[1-9]\d*)?(?:(?<=\d)\.\d*)?(?:(?<=\d)[eE][+-]?\d*)?/y
 const WORD = /true|false|null/y
 const ESCAPE = /["\\/bfnrt]|u[\da-fA-F]{0,4}/y
+const ESCAPED = /"(?:[^"\\]*\\.)+[^"\\]*"/g
 const STRING_OR_BLANKS = /("[^"\\]*(?:\\.[^"\\]*)*")|\s+/g
-const BLANKS = [0x20, 0x0a, 0x0d, 0x09]
 const [BLANK, QUOTE, COMMA, COLON, OPENS_LIST, BACKSLASH, OPENS, CLOSES] = [
   0x20, 0x22, 0x2c, 0x3a, 0x5b, 0x5c, 0x7b, 0x7d,
 ]
@@ -81,7 +80,7 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
     const isForbidden = name === '__proto__' || (name === 'prototype' && path.at(-2) === 'constructor')
     path[path.length - 1] = name
     if (isForbidden) forbidden.push([...path])
-    if (keys?.has(name) && repeated.length < REPEATED_MAX) repeated.push([...path])
+    if (keys?.has(name) && repeated.length < 100) repeated.push([...path])
     keys?.add(name)
     skipBlanks()
     if (text.charCodeAt(at) !== COLON) throw expected("':' after property name")
@@ -94,8 +93,9 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
     ;[isInMember, isCompact, repeated.length] = [true, true, 0]
     value()
     const own = text.slice(start, at)
-    const asWritten = (string = '') => (string.includes('\\') ? JSON.stringify(JSON.parse(string)) : string)
-    memberText = isCompact ? own : own.replace(STRING_OR_BLANKS, (_, string) => asWritten(string))
+    memberText = isCompact
+      ? own
+      : own.replace(STRING_OR_BLANKS, '$1').replace(ESCAPED, each => JSON.stringify(JSON.parse(each)))
     isInMember = false
   }
 
@@ -120,7 +120,7 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
   }
 
   function skipBlanks(): void {
-    for (; BLANKS.includes(text.charCodeAt(at)); at++) isCompact = false
+    for (; isBlank(text.charCodeAt(at)); at++) isCompact = false
   }
 
   function matches(pattern: RegExp): boolean {
@@ -135,4 +135,8 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
     const reason = `holds more than ${nodesMax} objects, lists, texts and commas together`
     throw new JsonRefused('json_too_many_nodes', at, reason)
   }
+}
+
+function isBlank(unit: number): boolean {
+  return unit === BLANK || unit === 0x0a || unit === 0x0d || unit === 0x09
 }

@@ -16,7 +16,6 @@ interface TParameter<Value> extends TSchema {
   static: Value
 }
 
-const SHOWN_CHARACTERS = 64
 /** The most characters of a mask: more than twice the names of all fields of an agent. */
 const MASK_LENGTH_MAX = 1_000
 
@@ -75,7 +74,7 @@ export function queryMask(body: TObject, description: string) {
     if ('faults' in read) return read
     const unknown = text.trim() === '' ? [] : namesIn(text).filter(name => !Object.hasOwn(body.properties, name))
     const faults = unknown.map(name => {
-      const shown = name.length > SHOWN_CHARACTERS ? `${name.slice(0, SHOWN_CHARACTERS)}...` : name
+      const shown = name.length > 64 ? `${name.slice(0, 64)}...` : name
       const msg = `Input should be names of fields, separated by commas; '${shown}' is not a field`
       return { loc, msg, type: 'enum' }
     })

@@ -101,7 +101,7 @@ export class InputRules {
     if (value === undefined) return undefined
     if (!this.parameters.has(value)) this.parameters.set(value, this.readFields(value))
     const input = this.parameters.get(value)
-    return input && { ...input, ...this.descriptionBeside(entry) }
+    return input && entry !== value ? { ...input, ...this.descriptionBeside(entry) } : input
   }
 
   /** Returns the description next to a reference, which OpenAPI 3.0 ignores. */

@@ -18,7 +18,7 @@ const FORMS = {
   names: ['a list of texts', (value: unknown) => Array.isArray(value) && value.every(isText)],
   type: [
     'one of string, number, integer, boolean, array, object and null',
-    (value: unknown) => [value].flat().every(each => TYPES.has(each)),
+    (value: unknown) => (Array.isArray(value) ? value.every(each => TYPES.has(each)) : TYPES.has(value)),
   ],
   map: ['an object', isObject],
   schema: ['a schema', (value: unknown) => isFlag(value) || isObject(value)],

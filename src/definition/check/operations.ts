@@ -28,7 +28,6 @@ type PathTemplate = ReadonlyMap<string, readonly string[]>
 
 interface PathUse {
   readonly path: string
-  /** The path item, which may be a reference. */
   readonly item: Schema
   /** Undefined if the path itself has a fault. */
   readonly template: PathTemplate | undefined
@@ -195,7 +194,9 @@ export function parametersOf({ own, shared, template }: OperationInput): Paramet
 
 /** False for a path parameter without a placeholder. */
 function isSent({ in: location, name }: ParameterInput, template: PathTemplate): boolean {
-  return location !== 'path' || template.has(name) || [...template.values()].some(names => names.includes(name))
+  if (location !== 'path' || template.has(name)) return true
+  for (const names of template.values()) if (names.includes(name)) return true
+  return false
 }
 
 function merged(own: ParameterList, shared: ParameterList): ParameterInput[] {
@@ -204,19 +205,15 @@ function merged(own: ParameterList, shared: ParameterList): ParameterInput[] {
 
 /** Returns the methods of a path item that become functions, each with the object that has it: the item, or one that it refers to. */
 export function methodsOf(layers: readonly Schema[]): Map<string, Schema> {
-  const methods = layers.toReversed().map(layer =>
-    Object.keys(layer)
-      .filter(isToolMethod)
-      .map(key => [key, layer] as const),
-  )
-  return new Map(methods.flat())
+  const methods = new Map<string, Schema>()
+  for (const layer of layers.toReversed()) for (const key in layer) if (isToolMethod(key)) methods.set(key, layer)
+  return methods
 }
 
 function isToolMethod(key: string): boolean {
   return TOOL_METHODS.has(key) || TOOL_METHODS.has(key.toLowerCase())
 }
 
-/** True for a text without anything to read, or no value. */
 export function isBlank(value: unknown): boolean {
   return value === undefined || value === null || (typeof value === 'string' && value.trim() === '')
 }
@@ -226,7 +223,10 @@ const PLACEHOLDER = /\{([^{}:]+|[^{}:]*:(?:[^{}]|\{[^{}]*\})+)\}/g
 
 /** Parses the placeholders of a path; undefined if braces do not pair. A parameter may leave out the operators `{+name}`, `{name*}` and `{name+}`. */
 export function templateOf(path: string): PathTemplate | undefined {
-  if (/[{}]/.test(path.replace(PLACEHOLDER, ''))) return undefined
-  const names = Array.from(path.matchAll(PLACEHOLDER), ([, name = '']) => name)
-  return new Map(names.map(name => [name, [name, name.replace(/^\+|[*+]$/g, '')]]))
+  const template = new Map<string, string[]>()
+  const rest = path.replace(PLACEHOLDER, (_, name: string) => {
+    template.set(name, [name, name.replace(/^\+|[*+]$/g, '')])
+    return ''
+  })
+  return /[{}]/.test(rest) ? undefined : template
 }
