@@ -147,12 +147,11 @@ function makeData(home: Home, { dir, major }: Binaries, settings: Record<string,
     if (!ok) throw new EmbeddedUnavailable(`initdb failed: ${causeIn(fault)}`)
     renameSync(join(draft, 'data'), data)
   } catch (error) {
-    if (!['ENOTEMPTY', 'EEXIST'].includes(errorCode(error) ?? '')) throw error
-  } finally {
-    // Also what killed processes left.
-    for (const name of readdirSync(home.path).filter(name => name.startsWith('new-')))
-      rmSync(join(home.path, name), { recursive: true, force: true, maxRetries: 5 })
+    if (!existsSync(data)) throw error
   }
+  // No process needs a draft any more. Some are of killed processes.
+  for (const name of readdirSync(home.path).filter(name => name.startsWith('new-')))
+    rmSync(join(home.path, name), { recursive: true, force: true, maxRetries: 5 })
 }
 
 /** Starts the server once no other process runs one on the data. */

@@ -117,7 +117,11 @@ function isOurs(folder: string): boolean {
 /** Opens the cluster's folder below `dataDir` or its spare, or creates it. For root it belongs to the server's account. */
 export function openHome(dataDir: string, log: (line: string) => void): Home {
   const [wanted, spare] = homesOf(dataDir)
-  makeFolder(dirname(wanted))
+  try {
+    makeFolder(dirname(wanted))
+  } catch (cause) {
+    throw new EmbeddedUnavailable(`the folder ${dirname(wanted)} cannot be made (${errorCode(cause)})`, { cause })
+  }
   const existing = existingHome(dataDir)
   const account = accountFor(lstatSync(existing ?? wanted, { throwIfNoEntry: false })?.uid)
   const isShort = Buffer.byteLength(join(wanted, SOCKET)) <= SOCKET_PATH_LIMIT_BYTES
@@ -137,8 +141,6 @@ export function makeFolder(path: string): void {
   const umask = process.umask(0o066)
   try {
     mkdirSync(path, { recursive: true, mode: 0o711 })
-  } catch (cause) {
-    throw new EmbeddedUnavailable(`the folder ${path} cannot be made (${errorCode(cause)})`, { cause })
   } finally {
     process.umask(umask)
   }
