@@ -164,17 +164,12 @@ export class IdempotencyKeyInUse extends Refused {
 /** Agents use the tool. `agents` are those that the caller sees, `others` is the number of the rest. */
 export class ToolInUse extends Refused {
   constructor(agents: readonly { id: number; name: string }[], others: number) {
-    const named = agents.slice(0, AGENTS_NAMED_MAX).map(({ id, name }) => `${JSON.stringify(name)} (${id})`)
-    const count = agents.length + others
-    const more = named.length === 0 ? `${count} that you do not see` : `${count - named.length} more`
-    const all = listed(count === named.length ? named : [...named, more])
-    super('TOOL_IN_USE', `Agents use this tool: ${all}. Take it off them before you delete it.`, {
+    const users = `${agents.length} that you see, and ${others} that you do not`
+    super('TOOL_IN_USE', `Agents use this tool: ${users}. Take it off them before you delete it.`, {
       extra: { agents, others },
     })
   }
 }
-
-const AGENTS_NAMED_MAX = 5
 
 export class VersionNotFound extends Refused {
   constructor(message: string) {
@@ -192,27 +187,20 @@ export class VersionGone extends Refused {
   }
 }
 
-/**
- * An earlier version refers to resources that do not exist or that the caller must not attach. Both cases have the same message, so that
- * hidden ones are not revealed.
- */
+/** An earlier version refers to resources that do not exist or that the caller must not attach: one message, so that hidden ones are not revealed. */
 export class VersionUnusable extends Refused {
   constructor(version: number, names: readonly string[]) {
     const more = names.length > REFERENCES_NAMED_MAX ? ` and ${names.length - REFERENCES_NAMED_MAX} more` : ''
-    const named = `${listed(names.slice(0, REFERENCES_NAMED_MAX))}${more}`
+    const named = new Intl.ListFormat('en-GB').format(names.slice(0, REFERENCES_NAMED_MAX))
     super(
       'VERSION_UNUSABLE',
-      `Version ${version} refers to records that do not exist any more or that you cannot attach: ${named}. ` +
+      `Version ${version} refers to records that do not exist any more or that you cannot attach: ${named}${more}. ` +
         `A read with ?version=${version} leaves it out: send what you want of the rest as an update.`,
     )
   }
 }
 
 const REFERENCES_NAMED_MAX = 20
-
-function listed(names: readonly string[]): string {
-  return new Intl.ListFormat('en-GB').format(names)
-}
 
 export const QUOTA_WINDOW_S = 60
 

@@ -64,28 +64,8 @@ export async function registerDocument(
   return () => document
 }
 
-/** The page at `/docs`. It has no inline scripts, and relative addresses work behind a proxy's path prefix. */
-const DOCS_PAGE = `<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Agent and Custom Tool Management</title>
-<link rel="icon" href="docs/favicon-32x32.png">
-<link rel="stylesheet" href="docs/swagger-ui.css">
-<script src="docs/swagger-ui-bundle.js" defer></script>
-<script src="docs/page.js" defer></script>
-</head>
-<body>
-<noscript><p>This page needs JavaScript. <a href="openapi.json">openapi.json</a> says the same.</p></noscript>
-<div id="reference"></div>
-</body>
-</html>
-`
-
-/** `validatorUrl: null`: the page contacts no other server. A token entered at "Authorize" stays in the page. */
-const DOCS_SCRIPT = `SwaggerUIBundle({ url: 'openapi.json', dom_id: '#reference', tryItOutEnabled: true, validatorUrl: null })
-`
+/** A file of a page. It has no inline scripts, and its addresses are relative, so that it works behind a proxy's path prefix. */
+export const pageFile = (name: string) => readFileSync(new URL(`../../../src/console/page/${name}`, import.meta.url))
 
 const LIBRARY = join(dirname(createRequire(import.meta.url).resolve('@fastify/swagger-ui/package.json')), 'static')
 const library = (name: string) => readFileSync(join(LIBRARY, name))
@@ -103,8 +83,8 @@ export function registerDocs(app: FastifyInstance, document: () => Buffer): void
     return /\btext\/html\b/i.test(accept) ? reply.redirect('console', 303) : reply.redirect('docs')
   })
   serveFiles(app, '/docs', DOCS_POLICY, {
-    '': ['text/html; charset=utf-8', DOCS_PAGE],
-    '/page.js': ['text/javascript; charset=utf-8', DOCS_SCRIPT],
+    '': ['text/html; charset=utf-8', pageFile('docs.html')],
+    '/page.js': ['text/javascript; charset=utf-8', pageFile('docs.js')],
     '/swagger-ui-bundle.js': ['text/javascript; charset=utf-8', library('swagger-ui-bundle.js')],
     '/swagger-ui.css': ['text/css; charset=utf-8', library('swagger-ui.css')],
     '/favicon-32x32.png': ['image/png', library('favicon-32x32.png')],

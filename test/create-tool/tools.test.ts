@@ -149,14 +149,18 @@ t.test(
     const refused = await remove(id)
     t.equal(refused.statusCode, 409)
     t.match(refused.json(), { error_code: 'TOOL_IN_USE', agents: [{ id: own, name: 'Mine' }], others: 1 })
-    t.match(refused.json().detail, `Agents use this tool: "Mine" (${own}) and 1 more.`)
+    t.match(refused.json().detail, 'Agents use this tool: 1 that you see, and 1 that you do not.')
     t.match((await remove(id, {}, '', admin)).json(), {
       agents: [{ id: own }, { id: hidden, name: 'Hidden' }],
       others: 0,
     })
     t.equal((await remove(id, {}, '?dry_run=true')).statusCode, 409)
     t.equal((await call('DELETE', `/persona/${own}`, { token: maker })).statusCode, 204)
-    t.match((await remove(id)).json(), { detail: /use this tool: 1 that you do not see\./, agents: [], others: 1 })
+    t.match((await remove(id)).json(), {
+      detail: /use this tool: 0 that you see, and 1 that you do not\./,
+      agents: [],
+      others: 1,
+    })
     // Deleted, and still with its tool: as documents and other programs may leave it.
     await applyOrganisation(
       database,
