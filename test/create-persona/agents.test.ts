@@ -32,31 +32,22 @@ t.teardown(async () => {
   if (findings.length > 0) throw new Error(JSON.stringify(findings))
 })
 
-t.test(
-  '201 with the agent, its address and its tag; the caller owns it, and version 1 is in the audit trail',
-  async t => {
-    const answer = await post({ ...NEW, users: [ALICE, BOB], starter_messages: [{ name: 'Hi', message: 'Hello' }] })
-    t.equal(answer.statusCode, 201, answer.body)
-    const { id, ...shown } = answer.json()
-    t.match(shown, { name: 'Support', owner: { id: ALICE }, users: [{ id: BOB }], is_public: false, is_visible: true })
-    t.match(answer.headers, { location: `/persona/${id}`, etag: `"persona-${id}-1"` })
-    t.match(warningsOf(answer), [`users: ${ALICE} owns the agent, and was left out`])
-    const read = await call('GET', String(answer.headers.location), { token: alice })
-    t.match(read.json(), answer.json())
-    t.equal((await call('GET', `/persona/${id}`, { token: bob })).statusCode, 200, 'shared from the beginning')
-    const [row, ...others] = await auditRows(database.db, 'persona', id)
-    t.match(row, { version_before: 0, version_after: 1, actor_id: ALICE, actor: 'alice@example.com' })
-    t.match(row?.difference, { owner_id: { from: null, to: ALICE }, name: { from: '', to: 'Support' } })
-    t.equal(others.length, 0)
-    t.match(await storedAgent(world, id), { version: 1, owner_id: ALICE, users: [{ id: BOB, level: 'viewer' }] })
-    const update = await call('PATCH', `/persona/${id}?update_mask=name`, {
-      token: alice,
-      body: { name: 'Sales' },
-      headers: { 'if-match': String(answer.headers.etag) },
-    })
-    t.equal(update.headers.etag, `"persona-${id}-2"`)
-  },
-)
+t.test('201 with the agent, its address and its tag; the caller owns it, and version 1 is audited', async t => {
+  const answer = await post({ ...NEW, users: [ALICE, BOB], starter_messages: [{ name: 'Hi', message: 'Hello' }] })
+  t.equal(answer.statusCode, 201, answer.body)
+  const { id, ...shown } = answer.json()
+  t.match(shown, { name: 'Support', owner: { id: ALICE }, users: [{ id: BOB }], is_public: false, is_visible: true })
+  t.match(answer.headers, { location: `/persona/${id}`, etag: `"persona-${id}-1"` })
+  t.match(warningsOf(answer), [`users: ${ALICE} owns the agent, and was left out`])
+  const read = await call('GET', String(answer.headers.location), { token: alice })
+  t.match(read.json(), answer.json())
+  t.equal((await call('GET', `/persona/${id}`, { token: bob })).statusCode, 200, 'shared from the beginning')
+  const [row, ...others] = await auditRows(database.db, 'persona', id)
+  t.match(row, { version_before: 0, version_after: 1, actor_id: ALICE, actor: 'alice@example.com' })
+  t.match(row?.difference, { owner_id: { from: null, to: ALICE }, name: { from: '', to: 'Support' } })
+  t.equal(others.length, 0)
+  t.match(await storedAgent(world, id), { version: 1, owner_id: ALICE, users: [{ id: BOB, level: 'viewer' }] })
+})
 
 t.test('412 for If-Match, which nothing can meet before a creation; If-None-Match holds', async t => {
   const before = await hashOfEverything(database.db)
@@ -123,14 +114,6 @@ t.test('422 for everything that an update refuses, and nothing is stored', async
   t.same(await hashOfEverything(database.db), before)
 })
 
-t.test('403 for a token that is bound to some agents or tools', async t => {
-  for (const bound of [{ personaIds: [1] }, { toolIds: [10] }]) {
-    const token = await world.token('admin@example.com', bound)
-    const answer = await post(NEW, {}, '', token)
-    t.match(answer.json(), { error_code: 'INSUFFICIENT_PERMISSIONS', detail: /cannot create others/ })
-  }
-})
-
 t.test('204: a deleted agent is 404 for everybody, is in no list, and has what it had in its audit row', async t => {
   const id = await made({ users: [BOB], label_ids: [1], is_public: true })
   const answer = await remove(id, { 'if-match': `"persona-${id}-1"`, prefer: 'return=minimal, handling=strict' })
@@ -163,17 +146,6 @@ t.test('204 of a dry run deletes nothing; 412 and 428 where the state is not the
   t.equal((await remove(id, { 'if-match': `"persona-${id}-2"` }, '', careful)).statusCode, 204)
 })
 
-t.test('403 for editors and viewers, 404 for others, 400 for what is built in', async t => {
-  const id = await made({ users: [BOB] })
-  await sql`update persona_user set level = 'editor' where persona_id = ${id}`.execute(database.db)
-  t.match((await remove(id, {}, '', bob)).json(), { detail: /takes its owner or an administrator/ })
-  t.equal((await remove(await made(), {}, '', bob)).statusCode, 404)
-  await sql`update persona set builtin_persona = true where id = ${id}`.execute(database.db)
-  t.match((await remove(id)).json(), { error_code: 'BUILTIN_READ_ONLY', detail: /cannot be deleted/ })
-  await sql`update persona set builtin_persona = false where id = ${id}`.execute(database.db)
-  t.equal((await remove(id, {}, '', admin)).statusCode, 204)
-})
-
 t.test('a key creates once and deletes once, whatever became of the agent', async t => {
   const key = { 'idempotency-key': '"made once"' }
   const first = await post(NEW, key)
@@ -195,9 +167,7 @@ t.test('a key creates once and deletes once, whatever became of the agent', asyn
   t.equal((await remove(id, gone)).statusCode, 204)
   t.match(await remove(id, gone), { statusCode: 204, headers: { 'idempotent-replayed': 'true' } })
   t.equal((await remove(id)).statusCode, 404)
-  t.match((await post(NEW, key)).json(), {
-    error_code: 'VERSION_GONE',
-    detail: new RegExp(`stored the id ${id}, which is deleted`),
-  })
+  const detail = new RegExp(`stored the id ${id}, which is deleted`)
+  t.match((await post(NEW, key)).json(), { error_code: 'VERSION_GONE', detail })
   t.equal((await auditRows(database.db, 'persona', id)).length, 3)
 })

@@ -3,6 +3,7 @@ import t from 'tap'
 import { applyOrganisation } from '../../src/admin/apply.js'
 import { verifyAudit } from '../../src/admin/audit-verification.js'
 import { REQUIRED_FIELDS, worldApp } from '../app.js'
+import { eventually } from '../eventually.js'
 import { DEFINITION } from '../matrix-organisation.js'
 import { auditRows, faultsOf, hashOfEverything, newPerson, storedTool, warningsOf } from '../updates/stored-state.js'
 
@@ -14,7 +15,6 @@ await newPerson(database, 'maker@example.com', 'manage:actions')
 const maker = await world.token('maker@example.com')
 const admin = await world.token('admin@example.com')
 const alice = await world.token('alice@example.com')
-const curator = await world.token('curator@example.com')
 
 const NEW = { name: 'weather', definition: DEFINITION, passthrough_auth: false }
 const SECRET = { key: 'X-Api-Key', value: 'a-secret-of-the-tool' }
@@ -69,21 +69,6 @@ t.test('201 with the tool, its address and its tag; the caller owns it, its secr
   t.match(kept, { statusCode: 200, headers: { etag: answer.headers.etag } }, 'the mask stands for the secret')
 })
 
-t.test('201 without the record, and 201 of a dry run that leaves nothing', async t => {
-  const minimal = await post(NEW, { prefer: 'return=minimal' })
-  t.match(minimal, { statusCode: 201, body: '', headers: { 'preference-applied': 'return=minimal' } })
-  const before = await hashOfEverything(database.db)
-  const definition = { ...DEFINITION, 'x-new': 'not stored' }
-  const dry = await post(
-    { ...NEW, definition, custom_headers: [SECRET] },
-    { 'idempotency-key': '"d"' },
-    '?dry_run=true',
-  )
-  t.match(dry, { statusCode: 201, headers: { 'dry-run': 'true', location: undefined, etag: undefined } })
-  t.equal((await call('GET', `/tool/${dry.json().id}`, { token: maker })).statusCode, 404)
-  t.same(await hashOfEverything(database.db), before)
-})
-
 t.test('422 for everything that an update refuses, with the same places, and nothing is stored', async t => {
   const before = await hashOfEverything(database.db)
   for (const [change, faults] of [
@@ -107,16 +92,6 @@ t.test('422 for everything that an update refuses, with the same places, and not
   t.equal((await post({ ...NEW, description: null, custom_headers: null, oauth_config_id: null })).statusCode, 201)
   const long = { ...DEFINITION, 'x-long': 'x'.repeat(100_000) }
   t.equal((await post({ ...NEW, definition: long })).statusCode, 201, 'from a worker')
-})
-
-t.test('403 for who may not make tools: basic, managers of groups, bound tokens', async t => {
-  for (const token of [alice, curator, await world.token('admin@example.com', { toolIds: [10] })])
-    t.match((await post(NEW, {}, '', token)).json(), { error_code: 'INSUFFICIENT_PERMISSIONS', detail: /./ })
-})
-
-t.test('412 for If-Match of a creation; If-None-Match holds', async t => {
-  t.equal((await post(NEW, { 'if-match': '*' })).json().reason, 'nothing_stored')
-  t.equal((await post(NEW, { 'if-none-match': '*' })).statusCode, 201)
 })
 
 t.test('204: a deleted tool is gone with its secrets, and its last audit row says so', async t => {
@@ -171,31 +146,17 @@ t.test(
   },
 )
 
-t.test('403 for others, 400 for built-in tools and those of an MCP server, also for managers of groups', async t => {
-  t.equal((await remove(10, {}, '', alice)).statusCode, 403)
-  t.match((await remove(10, {}, '', curator)).json(), { detail: /A group manager may/ })
-  for (const id of [1, 14]) t.equal((await remove(id, {}, '', admin)).json().error_code, 'BUILTIN_READ_ONLY')
-  t.equal((await remove(999_999)).statusCode, 404)
-  t.match((await remove(11, {}, '?dry_run=true', curator)).statusCode, 204, 'their own that no agent uses')
-})
-
-t.test('a key creates once and deletes once', async t => {
+t.test('a key stands for the values of headers too, and deletes once', async t => {
   const key = { 'idempotency-key': '"made once"' }
   const body = { ...NEW, custom_headers: [SECRET] }
   const first = await post(body, key)
-  const { id } = first.json()
-  const again = await post(body, key)
-  t.match(again.headers, { location: `/tool/${id}`, etag: `"tool-${id}-1"`, 'idempotent-replayed': 'true' })
-  t.match(again, { statusCode: 201, body: first.body })
+  t.match(await post(body, key), { statusCode: 201, body: first.body, headers: { 'idempotent-replayed': 'true' } })
   const other = { ...body, custom_headers: [{ ...SECRET, value: 'another' }] }
   t.same(faultsOf(await post(other, key)), ['header.idempotency-key idempotency_key_reused'])
   const gone = { 'idempotency-key': '"gone once"' }
-  t.equal((await remove(id, gone)).statusCode, 204)
-  t.match(await remove(id, gone), { statusCode: 204, headers: { 'idempotent-replayed': 'true' } })
-  t.match((await post(body, key)).json(), {
-    error_code: 'VERSION_GONE',
-    detail: new RegExp(`stored the id ${id}, which is deleted`),
-  })
+  for (const replayed of [undefined, 'true'])
+    t.match(await remove(first.json().id, gone), { statusCode: 204, headers: { 'idempotent-replayed': replayed } })
+  t.match((await post(body, key)).json(), { error_code: 'VERSION_GONE' })
 })
 
 t.test('204 waits for an agent that is about to get the tool, and then is 409', async t => {
@@ -203,14 +164,9 @@ t.test('204 waits for an agent that is about to get the tool, and then is 409', 
   const agent = await agentWith(id, { tool_ids: [] })
   const trx = await database.db.startTransaction().execute()
   await sql`insert into persona_tool (persona_id, tool_id) values (${agent}, ${id})`.execute(trx)
+  const waiting = sql`select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`
   const deleting = remove(id)
-  for (let waiting = 0; waiting === 0; ) {
-    const { rows } =
-      await sql`select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`.execute(
-        database.db,
-      )
-    waiting = rows.length
-  }
+  await eventually(async () => (await waiting.execute(database.db)).rows.length > 0)
   await trx.commit().execute()
   t.equal((await deleting).json().error_code, 'TOOL_IN_USE')
   await sql`delete from persona_tool where persona_id = ${agent}`.execute(database.db)

@@ -18,39 +18,11 @@ t.test('200: the tool as an update answers it, with a tag that an update takes a
   t.equal((await guarded('second')).statusCode, 412)
 })
 
-t.test(
-  '200 without the masks for callers who may not manage the tool; built-in tools are read, never updated',
-  async t => {
-    const alice = await token('alice@example.com', { scopes: ['basic'] })
-    const { custom_headers: masks, ...rest } = (await call('GET', `/tool/${TOOL}`, { token: admin })).json()
-    const { custom_headers, ...shown } = (await call('GET', `/tool/${TOOL}`, { token: alice })).json()
-    t.equal(custom_headers, null)
-    t.strictSame(shown, rest)
-    t.ok(Array.isArray(masks))
-    const builtIn = await database.db.selectFrom('tool').select('id').where('in_code_tool_id', 'is not', null).execute()
-    const path = `/admin/tool/custom/${builtIn[0]?.id}`
-    t.equal((await call('GET', `/tool/${builtIn[0]?.id}`, { token: alice })).statusCode, 200)
-    t.equal((await call('PUT', path, { token: admin, body: { name: 'x' } })).statusCode, 400)
-  },
-)
-
-t.test('304 while nothing has changed; 401 without a token; 404 for no such tool; HEAD without a body', async t => {
-  const read = await call('GET', `/tool/${TOOL}`, { token: admin })
-  const tag = String(read.headers.etag)
-  const again = await call('GET', `/tool/${TOOL}`, { token: admin, headers: { 'if-none-match': tag } })
-  t.equal(again.statusCode, 304)
-  t.equal(again.body, '')
-  t.equal((await call('GET', `/tool/${TOOL}`)).statusCode, 401)
-  for (const [id, status] of [
-    ['2147483647', 404],
-    ['99999999999', 404],
-    ['x', 422],
-  ] as const)
-    t.equal((await call('GET', `/tool/${id}`, { token: admin })).statusCode, status)
-  const head = await call('HEAD', `/tool/${TOOL}`, { token: admin })
-  t.equal(head.statusCode, 200)
-  t.equal(head.headers.etag, tag)
-  t.equal(head.body, '')
+t.test('304 while nothing has changed; HEAD without a body', async t => {
+  const { etag } = (await call('GET', `/tool/${TOOL}`, { token: admin })).headers
+  const headers = { 'if-none-match': String(etag) }
+  t.match(await call('GET', `/tool/${TOOL}`, { token: admin, headers }), { statusCode: 304, body: '' })
+  t.match(await call('HEAD', `/tool/${TOOL}`, { token: admin }), { statusCode: 200, body: '', headers: { etag } })
 })
 
 t.test('200 view=functions: what a model is given, without what the headers of the tool supply', async t => {

@@ -1,284 +1,213 @@
 import { sql } from 'kysely'
-import t from 'tap'
-import { REQUIRED_FIELDS, type WorldApp, worldApp } from '../app.js'
+import t, { type Test } from 'tap'
+import { REQUIRED_FIELDS, worldApp } from '../app.js'
 import { ALICE, BOB, CAROL } from '../fixtures/users.js'
+import { DEFINITION } from '../matrix-organisation.js'
 import { faultsOf, hashOfEverything, storedAgent, warningsOf } from '../updates/stored-state.js'
 
 const BOB_FILE = 'f0000000-0000-4000-8000-000000000003'
 const ALICE_FILE = 'f0000000-0000-4000-8000-000000000001'
 
-/** Sends only these fields, by a mask. */
-async function patch(
-  { call }: WorldApp,
-  token: string,
-  id: number,
-  body: object,
-  headers: Record<string, string> = {},
-) {
-  const answer = await call('PATCH', `/persona/${id}?update_mask=${Object.keys(body).join(',')}`, {
-    token,
-    body,
-    headers,
-  })
-  return {
-    status: answer.statusCode,
-    body: answer.json(),
-    warning: answer.headers.warning,
-    faults: faultsOf(answer),
+const EXT = 'a0000000-0000-4000-8000-000000000009' // has nothing
+
+/** A fresh organisation, and updates by a mask in it: by a person's address, or by a token of theirs. */
+async function fresh(t: Test) {
+  const world = await worldApp(t)
+  const tokens = new Map<string, string>()
+  const tokenOf = async (name: string) => {
+    const token = tokens.get(name) ?? (await world.token(`${name}@example.com`))
+    tokens.set(name, token)
+    return token
   }
+  const patch = async (by: string, id: number, body: object, headers: Record<string, string> = {}) => {
+    const token = by.includes('_') ? by : await tokenOf(by)
+    const answer = await world.call('PATCH', `/persona/${id}?update_mask=${Object.keys(body)}`, {
+      token,
+      body,
+      headers,
+    })
+    const { warning } = answer.headers
+    return { status: answer.statusCode, body: answer.json(), warning, faults: faultsOf(answer) }
+  }
+  return { ...world, world, tokenOf, patch }
 }
 
 /** For the tests that touch different agents, or fields that no other looks at. */
-const shared = await worldApp(t)
+const shared = await fresh(t)
 
 t.test('403: only the owner or an administrator changes is_public and groups; the same value is fine', async t => {
-  const world = shared
+  const { world, patch } = shared
   // Curator manages Engineering, with which agent 13 of Alice is shared as editor.
-  const editor = await world.token('curator@example.com')
-  const owner = await world.token('alice@example.com')
   const before = await storedAgent(world, 13)
-  for (const body of [{ is_public: true }, { groups: [1, 2] }]) {
-    const refused = await patch(world, editor, 13, body)
-    t.equal(refused.status, 403, JSON.stringify(body))
-    t.equal(refused.body.error_code, 'INSUFFICIENT_PERMISSIONS')
-  }
+  for (const body of [{ is_public: true }, { groups: [1, 2] }])
+    t.match(await patch('curator', 13, body), { status: 403, body: { error_code: 'INSUFFICIENT_PERMISSIONS' } })
   t.strictSame(await storedAgent(world, 13), before)
-  t.equal((await patch(world, editor, 13, { is_public: false, groups: [1, 1], name: 'By an editor' })).status, 200)
-  t.equal((await patch(world, editor, 13, { users: [CAROL] })).status, 200, 'users are not guarded')
-  t.equal((await patch(world, owner, 13, { is_public: true, groups: [2] })).status, 200)
+  t.equal((await patch('curator', 13, { is_public: false, groups: [1, 1], name: 'By an editor' })).status, 200)
+  t.equal((await patch('curator', 13, { users: [CAROL] })).status, 200, 'users are not guarded')
+  t.equal((await patch('alice', 13, { is_public: true, groups: [2] })).status, 200)
   t.match(await storedAgent(world, 13), {
-    name: 'By an editor',
-    is_public: true,
-    groups: [{ id: 2, level: 'viewer' }],
-    users: [{ id: CAROL, level: 'viewer' }],
+    ...{ name: 'By an editor', is_public: true },
+    ...{ groups: [{ id: 2, level: 'viewer' }], users: [{ id: CAROL, level: 'viewer' }] },
   })
 })
 
-t.test(
-  '200: `groups: []` of an editor keeps the groups with a warning; 403 in strict mode; the owner removes them',
-  async t => {
-    const world = await worldApp(t)
-    const editor = await world.token('curator@example.com')
-    const { groups } = await storedAgent(world, 13)
-    t.ok(Array.isArray(groups) && groups.length > 0)
-    const whole = { ...REQUIRED_FIELDS, document_set_ids: [], tool_ids: [], groups: [] }
-    const kept = await world.call('PATCH', '/persona/13', { token: editor, body: whole })
-    t.equal(kept.statusCode, 200, kept.body)
-    t.match(kept.headers.warning, /^299 - "field groups was kept: only the owner or an administrator may change it"$/)
-    t.strictSame((await storedAgent(world, 13)).groups, groups)
-    t.match(await patch(world, editor, 13, { groups: [] }), { status: 200, warning: /groups was kept/ })
-    t.match(await patch(world, editor, 13, { groups: [] }, { prefer: 'handling=strict' }), {
-      status: 403,
-      body: { detail: /Only the agent's owner or an administrator may change groups/ },
-    })
-    t.strictSame((await storedAgent(world, 13)).groups, groups)
-    const owner = await world.token('alice@example.com')
-    const removed = await patch(world, owner, 13, { groups: [] })
-    t.equal(removed.status, 200)
-    t.equal(removed.warning, undefined)
-    t.strictSame((await storedAgent(world, 13)).groups, [])
-  },
-)
+t.test('200: `groups: []` of an editor keeps the groups with a warning; 403 in strict mode', async t => {
+  const { world, patch, tokenOf } = await fresh(t)
+  const { groups } = await storedAgent(world, 13)
+  t.ok(Array.isArray(groups) && groups.length > 0)
+  const body = { ...REQUIRED_FIELDS, document_set_ids: [], tool_ids: [], groups: [] }
+  const kept = await world.call('PATCH', '/persona/13', { token: await tokenOf('curator'), body })
+  t.equal(kept.statusCode, 200, kept.body)
+  t.match(kept.headers.warning, /^299 - "field groups was kept: only the owner or an administrator may change it"$/)
+  t.match(await patch('curator', 13, { groups: [] }), { status: 200, warning: /groups was kept/ })
+  const detail = /Only the agent's owner or an administrator may change groups/
+  const strict = await patch('curator', 13, { groups: [] }, { prefer: 'handling=strict' })
+  t.match(strict, { status: 403, body: { detail } })
+  t.strictSame((await storedAgent(world, 13)).groups, groups)
+  t.match(await patch('alice', 13, { groups: [] }), { status: 200, warning: undefined })
+  t.strictSame((await storedAgent(world, 13)).groups, [])
+})
 
 t.test('200: a file is matched by every form of its UUID; an id stored in another form stays attached', async t => {
-  const world = await worldApp(t)
-  const alice = await world.token('alice@example.com')
+  const { database, patch } = await fresh(t)
   const bare = ALICE_FILE.replaceAll('-', '').toUpperCase()
   for (const id of [`urn:uuid:${ALICE_FILE}`, `{${ALICE_FILE.toUpperCase()}}`, bare, ALICE_FILE]) {
-    await patch(world, alice, 1, { user_file_ids: [] })
-    const attached = await patch(world, alice, 1, { user_file_ids: [id, ALICE_FILE] })
+    await patch('alice', 1, { user_file_ids: [] })
+    const attached = await patch('alice', 1, { user_file_ids: [id, ALICE_FILE] })
     t.strictSame(attached.body.user_file_ids, [ALICE_FILE], id)
   }
   const odd = 'F0000000-0000-4000-8000-00000000ABCD'
   const file = { id: odd, name: 'odd', owner_id: ALICE }
-  await world.database.db.insertInto('user_file').values(file).execute()
-  await world.database.db.insertInto('persona_user_file').values({ persona_id: 1, user_file_id: odd }).execute()
-  for (const id of [odd, odd.toLowerCase()]) {
-    t.strictSame((await patch(world, alice, 1, { user_file_ids: [id] })).body.user_file_ids, [odd])
+  await database.db.insertInto('user_file').values(file).execute()
+  await database.db.insertInto('persona_user_file').values({ persona_id: 1, user_file_id: odd }).execute()
+  for (const id of [odd, odd.toLowerCase()])
+    t.strictSame((await patch('alice', 1, { user_file_ids: [id] })).body.user_file_ids, [odd])
+})
+
+t.test('200: `uploaded_image_id: ""` leaves the image, remove_image takes it away, one that is sent wins', async t => {
+  const { world, patch, tokenOf } = await fresh(t)
+  const image = async () => (await storedAgent(world, 1)).uploaded_image_id
+  await patch('alice', 1, { uploaded_image_id: 'image-1' })
+  const whole = { ...REQUIRED_FIELDS, document_set_ids: [], tool_ids: [], uploaded_image_id: '' }
+  const token = await tokenOf('alice')
+  t.equal((await world.call('PATCH', '/persona/1', { token, body: whole })).statusCode, 200)
+  t.equal(await image(), 'image-1')
+  for (const [body, stored] of [
+    [{ uploaded_image_id: '' }, 'image-1'],
+    [{ uploaded_image_id: '', remove_image: true }, null],
+    [{ remove_image: true, uploaded_image_id: 'img-2' }, 'img-2'],
+    [{ remove_image: false, uploaded_image_id: 'img-3' }, 'img-3'],
+    [{ remove_image: null }, 'img-3'],
+    [{ remove_image: true, uploaded_image_id: null }, null],
+  ] as const) {
+    t.equal((await patch('alice', 1, body)).status, 200)
+    t.equal(await image(), stored, JSON.stringify(body))
   }
 })
 
-t.test(
-  '200: `uploaded_image_id: ""` leaves the image, remove_image takes it away, an image that is sent wins',
-  async t => {
-    const world = await worldApp(t)
-    const alice = await world.token('alice@example.com')
-    await patch(world, alice, 1, { uploaded_image_id: 'image-1' })
-    const image = async () => (await storedAgent(world, 1)).uploaded_image_id
-    t.equal((await patch(world, alice, 1, { uploaded_image_id: '' })).status, 200)
-    t.equal(await image(), 'image-1')
-    const whole = { ...REQUIRED_FIELDS, document_set_ids: [], tool_ids: [], uploaded_image_id: '' }
-    t.equal((await world.call('PATCH', '/persona/1', { token: alice, body: whole })).statusCode, 200)
-    t.equal(await image(), 'image-1')
-    t.equal((await patch(world, alice, 1, { uploaded_image_id: '', remove_image: true })).status, 200)
-    t.equal(await image(), null)
-    for (const [body, stored] of [
-      [{ remove_image: true, uploaded_image_id: 'img-2' }, 'img-2'],
-      [{ remove_image: false, uploaded_image_id: 'img-3' }, 'img-3'],
-      [{ remove_image: null }, 'img-3'],
-      [{ remove_image: true, uploaded_image_id: null }, null],
-    ] as const) {
-      t.equal((await patch(world, alice, 1, body)).status, 200)
-      t.equal(await image(), stored, JSON.stringify(body))
-    }
-  },
-)
-
 t.test('422: a default agent must be public, judged on the merged state', async t => {
-  const world = await worldApp(t)
-  const admin = await world.token('admin@example.com')
-  const alice = await world.token('alice@example.com')
-  const at = (field: string) => [`body.${field} default_persona_private`]
-  const { body } = await patch(world, admin, 8, { is_public: false })
-  t.equal(body.detail[0].msg, 'A default agent must be public')
-  t.strictSame((await patch(world, admin, 8, { is_public: false })).faults, at('is_public'))
-  t.strictSame((await patch(world, alice, 16, { is_public: false })).faults, at('is_public'))
-  t.strictSame((await patch(world, alice, 16, { is_public: false, is_default_persona: false })).faults, at('is_public'))
-  t.strictSame((await patch(world, admin, 1, { is_default_persona: true })).faults, at('is_default_persona'))
-  t.equal((await patch(world, admin, 1, { is_default_persona: true, is_public: true })).status, 200)
-  t.equal((await patch(world, admin, 8, { is_default_persona: false, is_public: false })).status, 200)
+  const { patch } = await fresh(t)
+  const refused = async (by: string, id: number, body: object, field: string) =>
+    t.strictSame((await patch(by, id, body)).faults, [`body.${field} default_persona_private`])
+  t.match((await patch('admin', 8, { is_public: false })).body.detail, [{ msg: 'A default agent must be public' }])
+  await refused('admin', 8, { is_public: false }, 'is_public')
+  await refused('alice', 16, { is_public: false }, 'is_public')
+  await refused('alice', 16, { is_public: false, is_default_persona: false }, 'is_public')
+  await refused('admin', 1, { is_default_persona: true }, 'is_default_persona')
+  t.equal((await patch('admin', 1, { is_default_persona: true, is_public: true })).status, 200)
+  t.equal((await patch('admin', 8, { is_default_persona: false, is_public: false })).status, 200)
 })
 
-t.test(
-  '200 with Warning: is_default_persona and display_priority are kept for callers who are not administrators',
-  async t => {
-    const world = await worldApp(t)
-    const alice = await world.token('alice@example.com')
-    const basic = await world.token('admin@example.com', { scopes: ['basic'] })
-    const kept = (field: string) => `299 - "field ${field} was kept: only an administrator may change it"`
-
-    const isDefault = await patch(world, alice, 2, { is_default_persona: true, name: 'Renamed' })
-    t.match(isDefault, {
-      status: 200,
-      warning: kept('is_default_persona'),
-      body: { is_default_persona: false, name: 'Renamed' },
-    })
-    t.equal(
-      (await patch(world, alice, 2, { is_default_persona: false })).warning,
-      undefined,
-      'the same value is no wish',
-    )
-
-    t.match(await patch(world, alice, 1, { display_priority: 4 }), { status: 200, warning: undefined })
-    t.match(await patch(world, alice, 1, { display_priority: 4 }), { status: 200, warning: undefined })
-    t.match(await patch(world, alice, 1, { display_priority: 5 }), {
-      status: 200,
-      warning: kept('display_priority'),
-      body: { display_priority: 4 },
-    })
-    t.match(await patch(world, alice, 1, { display_priority: null }), {
-      status: 200,
-      warning: kept('display_priority'),
-    })
-    t.match(await patch(world, basic, 8, { display_priority: 5 }), { status: 200, warning: kept('display_priority') })
-    t.match(await storedAgent(world, 1), { display_priority: 4, version: 2 })
-
-    const strict = await patch(
-      world,
-      alice,
-      1,
-      { display_priority: 5, name: 'Not stored' },
-      { prefer: 'handling=strict' },
-    )
-    t.match(strict, { status: 403, body: { error_code: 'INSUFFICIENT_PERMISSIONS' } })
-    t.match(await storedAgent(world, 1), { name: 'Alice Private', version: 2 })
-  },
-)
+t.test('200 with Warning: is_default_persona and display_priority are kept except for administrators', async t => {
+  const { world, patch, token } = await fresh(t)
+  const basic = await token('admin@example.com', { scopes: ['basic'] })
+  const kept = (field: string) => `299 - "field ${field} was kept: only an administrator may change it"`
+  const is_default_persona = kept('is_default_persona')
+  const display_priority = kept('display_priority')
+  for (const [by, id, body, warning, stored] of [
+    [
+      'alice',
+      2,
+      { is_default_persona: true, name: 'New' },
+      is_default_persona,
+      { is_default_persona: false, name: 'New' },
+    ],
+    ['alice', 2, { is_default_persona: false }, undefined, {}], // the same value is no wish
+    ['alice', 1, { display_priority: 4 }, undefined, {}],
+    ['alice', 1, { display_priority: 4 }, undefined, {}],
+    ['alice', 1, { display_priority: 5 }, display_priority, { display_priority: 4 }],
+    ['alice', 1, { display_priority: null }, display_priority, { display_priority: 4 }],
+    [basic, 8, { display_priority: 5 }, display_priority, {}],
+  ] as const)
+    t.match(await patch(by, id, body), { status: 200, warning, body: stored }, JSON.stringify(body))
+  const strict = await patch('alice', 1, { display_priority: 5, name: 'Not' }, { prefer: 'handling=strict' })
+  t.match(strict, { status: 403, body: { error_code: 'INSUFFICIENT_PERMISSIONS' } })
+  t.match(await storedAgent(world, 1), { name: 'Alice Private', version: 2, display_priority: 4 })
+})
 
 t.test('422: only what is newly attached is checked for access', async t => {
-  const world = await worldApp(t)
-  const alice = await world.token('alice@example.com')
-  const carol = await world.token('carol@example.com')
-  const admin = await world.token('admin@example.com')
-  await world.database.db.insertInto('persona_user').values({ persona_id: 11, user_id: EXT, level: 'editor' }).execute()
-  const stranger = await world.token('ext@example.com')
+  const { database, patch } = await fresh(t)
+  const share = (persona_id: number, user_id: string) =>
+    database.db.insertInto('persona_user').values({ persona_id, user_id, level: 'editor' }).execute()
+  const isStored = async (by: string, id: number, body: object) =>
+    t.equal((await patch(by, id, body)).status, 200, `${by} ${JSON.stringify(body)}`)
+  const isRefused = async (by: string, id: number, body: object, ...faults: string[]) =>
+    t.strictSame((await patch(by, id, body)).faults, faults)
+  await share(11, EXT)
+  await share(1, CAROL)
 
   // Agent 11 holds a private document set and two files of Alice: an editor without access re-sends them.
-  const resent = { document_set_ids: [2, 1], user_file_ids: [ALICE_FILE, ALICE_FILE], tool_ids: [10, 1] }
-  t.equal((await patch(world, stranger, 11, resent)).status, 200)
-  t.equal((await patch(world, stranger, 11, { document_set_ids: [1] })).status, 200, 'and may take them away')
-  t.strictSame((await patch(world, stranger, 11, { document_set_ids: [3, 2] })).faults, [
-    'body.document_set_ids.1 not_found',
-  ])
+  await isStored('ext', 11, { document_set_ids: [2, 1], user_file_ids: [ALICE_FILE, ALICE_FILE], tool_ids: [10, 1] })
+  await isStored('ext', 11, { document_set_ids: [1] })
+  await isRefused('ext', 11, { document_set_ids: [3, 2] }, 'body.document_set_ids.1 not_found')
+  await isRefused('carol', 1, { document_set_ids: [2, 1] }, 'body.document_set_ids.0 not_found')
+  await isStored('alice', 1, { document_set_ids: [2] }) // shared with herself
+  await isStored('admin', 3, { document_set_ids: [2] })
+  await isStored('curator', 9, { document_set_ids: [2] }) // shared with a group of theirs
+  await isRefused('alice', 1, { user_file_ids: [ALICE_FILE, BOB_FILE] }, 'body.user_file_ids.1 not_found')
+  await isStored('admin', 1, { user_file_ids: [BOB_FILE] })
+  await isStored('alice', 1, { user_file_ids: [BOB_FILE, ALICE_FILE] })
+  await isStored('alice', 1, { label_ids: [3], users: [BOB], groups: [2] })
 
-  await world.database.db
-    .insertInto('persona_user')
-    .values({ persona_id: 1, user_id: CAROL, level: 'editor' })
-    .execute()
-  t.strictSame((await patch(world, carol, 1, { document_set_ids: [2, 1] })).faults, [
-    'body.document_set_ids.0 not_found',
-  ])
-  t.equal((await patch(world, alice, 1, { document_set_ids: [2] })).status, 200, 'shared with Alice herself')
-  t.equal((await patch(world, admin, 3, { document_set_ids: [2] })).status, 200, 'an administrator attaches any')
-
-  t.strictSame((await patch(world, alice, 1, { user_file_ids: [ALICE_FILE, BOB_FILE] })).faults, [
-    'body.user_file_ids.1 not_found',
-  ])
-  t.equal((await patch(world, admin, 1, { user_file_ids: [BOB_FILE] })).status, 200)
-  t.equal(
-    (await patch(world, alice, 1, { user_file_ids: [BOB_FILE, ALICE_FILE] })).status,
-    200,
-    'attached by the admin',
-  )
-  t.equal((await patch(world, alice, 1, { label_ids: [3], users: [BOB], groups: [2] })).status, 200, 'any of these')
-  const curator = await world.token('curator@example.com')
-  t.equal((await patch(world, curator, 9, { document_set_ids: [2] })).status, 200, 'shared with a group of the caller')
-})
-
-t.test('422: a tool that is disabled, or of an MCP server that the caller may not manage, is not attached', async t => {
-  const world = shared
-  const alice = await world.token('alice@example.com')
-  const actions = await world.token('gcurator@example.com')
-  const curator = await world.token('curator@example.com')
-  t.strictSame((await patch(world, alice, 1, { tool_ids: [10, 16, 14, 999, 16] })).faults, [
-    'body.tool_ids.1 tool_disabled',
-    'body.tool_ids.2 tool_forbidden',
-    'body.tool_ids.3 not_found',
-    'body.tool_ids.4 tool_disabled',
-  ])
-  // Agent 5 holds the disabled tool: an editor may re-send it, and not bring it back once it is gone.
-  t.equal((await patch(world, curator, 5, { tool_ids: [16, 10] })).status, 200)
-  t.equal((await patch(world, curator, 5, { tool_ids: [10] })).status, 200)
-  t.strictSame((await patch(world, curator, 5, { tool_ids: [10, 16] })).faults, ['body.tool_ids.1 tool_disabled'])
-  t.equal((await patch(world, actions, 5, { tool_ids: [14] })).status, 200, 'manage:actions manages every MCP server')
-  t.equal((await patch(world, curator, 5, { tool_ids: [14, 10] })).status, 200, 'attached already')
-  await world.database.db.updateTable('mcp_server').set({ owner_id: ALICE }).where('name', '=', 'Docs MCP').execute()
-  t.equal((await patch(world, alice, 1, { tool_ids: [14] })).status, 200, 'the owner of the server')
+  // A tool that is disabled, or of an MCP server that the caller may not manage.
+  const [disabled, forbidden] = ['body.tool_ids.1 tool_disabled', 'body.tool_ids.2 tool_forbidden']
+  const missing = ['body.tool_ids.3 not_found', 'body.tool_ids.4 tool_disabled']
+  await isRefused('alice', 1, { tool_ids: [10, 16, 14, 999, 16] }, disabled, forbidden, ...missing)
+  await isStored('curator', 5, { tool_ids: [16, 10] }) // agent 5 holds the disabled tool
+  await isStored('curator', 5, { tool_ids: [10] })
+  await isRefused('curator', 5, { tool_ids: [10, 16] }, disabled)
+  await isStored('gcurator', 5, { tool_ids: [14] }) // manage:actions manages every MCP server
+  await isStored('curator', 5, { tool_ids: [14, 10] }) // attached already
+  await database.db.updateTable('mcp_server').set({ owner_id: ALICE }).where('name', '=', 'Docs MCP').execute()
+  await isStored('alice', 1, { tool_ids: [14] })
 })
 
 t.test('422: the faults of all references come together, in the declared order', async t => {
-  const world = shared
-  const admin = await world.token('admin@example.com')
-  const nobody = 'a0000000-0000-4000-8000-00000000ffff'
   const body = {
-    user_file_ids: ['x'],
-    label_ids: [1, 99],
-    groups: [98],
-    users: [nobody],
-    tool_ids: [97, 1],
-    document_set_ids: [1, 96, 95],
+    ...{ user_file_ids: ['x'], label_ids: [1, 99], groups: [98], users: ['a0000000-0000-4000-8000-00000000ffff'] },
+    ...{ tool_ids: [97, 1], document_set_ids: [1, 96, 95] },
   }
-  t.strictSame((await patch(world, admin, 1, body)).faults, [
-    'body.document_set_ids.1 not_found',
-    'body.document_set_ids.2 not_found',
-    'body.tool_ids.0 not_found',
-    'body.users.0 not_found',
-    'body.groups.0 not_found',
-    'body.label_ids.1 not_found',
-    'body.user_file_ids.0 not_found',
-  ])
+  t.strictSame(
+    (await shared.patch('admin', 1, body)).faults,
+    [
+      'document_set_ids.1',
+      'document_set_ids.2',
+      'tool_ids.0',
+      'users.0',
+      'groups.0',
+      'label_ids.1',
+      'user_file_ids.0',
+    ].map(place => `body.${place} not_found`),
+  )
 })
 
 t.test('200: ids of files sort by code point, as the database does, so re-sending them changes nothing', async t => {
-  const world = await worldApp(t)
-  const alice = await world.token('alice@example.com')
+  const { world, patch } = await fresh(t)
   const ids = ['file-\u{1f600}', 'file-\uff5e', 'file-a']
   const files = ids.map(id => ({ id, name: 'file', owner_id: ALICE }))
   await world.database.db.insertInto('user_file').values(files).execute()
-  const first = await patch(world, alice, 1, { user_file_ids: ids })
-  t.strictSame(first.body.user_file_ids, ['file-a', 'file-\uff5e', 'file-\u{1f600}'])
-  const again = await patch(world, alice, 1, { user_file_ids: ids })
-  t.strictSame(again.body.user_file_ids, first.body.user_file_ids)
+  for (let n = 0; n < 2; n++)
+    t.strictSame((await patch('alice', 1, { user_file_ids: ids })).body.user_file_ids, ids.toReversed())
   t.equal((await storedAgent(world, 1)).version, 2)
 })
 
@@ -340,50 +269,31 @@ t.test('the rules of the mask itself', async t => {
   })
 })
 
-/** ext@example.com, who has nothing. */
-const EXT = 'a0000000-0000-4000-8000-000000000009'
-
 const AGENT = 11
 
-t.test(
-  '422 of attaching more tools than an answer may take; 409 where they have grown, and 204 without them',
-  async t => {
-    const world = await worldApp(t, { SNAPSHOT_BYTES_MAX: String(2 ** 20) })
-    const { db } = world.database
-    const admin = await world.token('admin@example.com')
-    const attach = (tool_ids: number[]) =>
-      world.call('PATCH', `/persona/${AGENT}?update_mask=tool_ids`, { token: admin, body: { tool_ids } })
-    const update = (description: string, headers = {}) =>
-      world.call('PATCH', `/persona/${AGENT}?update_mask=description`, { token: admin, body: { description }, headers })
-
-    const [beside, large] = [await toolOfBytes(world, 700 * 1024), await toolOfBytes(world, 1100 * 1024)]
-    t.equal((await attach([])).statusCode, 200)
-    t.equal((await attach([beside])).statusCode, 200)
-    const tooLarge = await attach([large])
-    t.strictSame(faultsOf(tooLarge), ['body.tool_ids snapshot_too_large'])
-    await sql`insert into persona_tool (persona_id, tool_id) values (${AGENT}, ${large})`.execute(db)
-    const read = await world.call('GET', `/persona/${AGENT}`, { token: admin })
-    t.match(read.json(), { error_code: 'SNAPSHOT_TOO_LARGE' })
-    t.equal(read.statusCode, 409)
-    const refused = await update('refused')
-    t.equal(refused.statusCode, 409)
-    t.match(refused.json().detail, /^Nothing was changed\. /)
-    const stored = await update('stored', { prefer: 'return=minimal' })
-    t.equal(stored.statusCode, 204, stored.body)
-    const stale = String(stored.headers.etag).replace(/\d+"$/, '1"')
-    const shown = await update('stored', { prefer: 'return=minimal', 'if-match': stale })
-    t.equal(shown.statusCode, 409, 'to an old tag what is stored would have to be shown')
-  },
-)
-
-/** Makes a tool whose definition takes about `bytes`. */
-async function toolOfBytes({ database }: Awaited<ReturnType<typeof worldApp>>, bytes: number): Promise<number> {
-  const { rows } = await sql<{ id: number }>`
-    with stored as (
-      insert into tool_definition (hash, content, size_bytes)
-      select sha256(text::bytea), text::json, octet_length(text) from (select json_build_object('x', repeat('y', ${bytes}::integer))::text) made (text)
-      returning hash
-    )
-    insert into tool (name, definition_hash) select 'large', hash from stored returning id`.execute(database.db)
-  return rows[0]?.id ?? 0
-}
+t.test('422 of attaching more tools than an answer may take; 409 where they have grown, 204 without them', async t => {
+  const world = await worldApp(t, { SNAPSHOT_BYTES_MAX: String(2 ** 20) })
+  const { db } = world.database
+  const token = await world.token('admin@example.com')
+  const minimal = { prefer: 'return=minimal' }
+  const update = (body: object, headers = {}) =>
+    world.call('PATCH', `/persona/${AGENT}?update_mask=${Object.keys(body)}`, { token, body, headers })
+  await sql`delete from persona_tool`.execute(db)
+  for (const [id, kib] of [
+    [11, 700],
+    [12, 1_100],
+  ] as const) {
+    const body = { definition: { ...DEFINITION, 'x-note': 'x'.repeat(kib * 1024) } }
+    t.equal((await world.call('PUT', `/admin/tool/custom/${id}`, { token, body, headers: minimal })).statusCode, 204)
+  }
+  t.equal((await update({ tool_ids: [11] })).statusCode, 200)
+  t.strictSame(faultsOf(await update({ tool_ids: [12] })), ['body.tool_ids snapshot_too_large'])
+  await db.insertInto('persona_tool').values({ persona_id: AGENT, tool_id: 12 }).execute()
+  t.match(await world.call('GET', `/persona/${AGENT}`, { token }), { statusCode: 409, body: /SNAPSHOT_TOO_LARGE/ })
+  t.match((await update({ description: 'refused' })).json(), { detail: /^Nothing was changed\. / })
+  const stored = await update({ description: 'stored' }, minimal)
+  t.equal(stored.statusCode, 204, stored.body)
+  const stale = String(stored.headers.etag).replace(/\d+"$/, '1"')
+  const shown = await update({ description: 'stored' }, { ...minimal, 'if-match': stale })
+  t.equal(shown.statusCode, 409, 'to an old tag what is stored would have to be shown')
+})

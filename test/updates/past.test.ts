@@ -95,22 +95,18 @@ t.test('403: a reader of what was private before does not read its past', async 
   await newPerson(database, 'builder@example.com', 'manage:actions')
   await database.db.insertInto('persona_user').values(share).execute()
   const past = async (email: string, address: string) => call('GET', address, { token: await token(email) })
+  const agentTakes = 'You can see this agent but not its earlier versions: that takes its owner, an editor share or an '
+  const toolTakes = 'You can see this tool but not its earlier versions: that takes the right to update it.'
   for (const query of [`version=${version}`, 'version=99999']) {
     for (const [reader, address, sentence] of [
-      [
-        'reader',
-        AGENT,
-        'You can see this agent but not its earlier versions: that takes its owner, an editor share or an ',
-      ],
-      ['builder', AGENT, 'You can see this agent'],
-      ['reader', '/tool/10', 'You can see this tool but not its earlier versions: that takes the right to update it.'],
-      ['editor', '/tool/10', 'You can see this tool'],
+      ['reader', AGENT, agentTakes],
+      ['builder', AGENT, agentTakes],
+      ['reader', '/tool/10', toolTakes],
+      ['editor', '/tool/10', toolTakes],
     ] as const) {
-      const refused = await past(`${reader}@example.com`, `${address}?${query}`)
-      t.equal(refused.statusCode, 403, `${reader} ${address} ${query}`)
-      t.match(refused.json(), { error_code: 'INSUFFICIENT_PERMISSIONS' })
-      t.ok(refused.json().detail.startsWith(sentence), refused.body)
-      t.notMatch(refused.body, secret)
+      const { error_code, detail } = (await past(`${reader}@example.com`, `${address}?${query}`)).json()
+      t.equal(error_code, 'INSUFFICIENT_PERMISSIONS', `${reader} ${address} ${query}`)
+      t.equal(detail.slice(0, sentence.length), sentence)
     }
     t.equal((await past('reader@example.com', `/persona/3?${query}`)).statusCode, 404, 'an invisible one stays 404')
   }
@@ -119,24 +115,18 @@ t.test('403: a reader of what was private before does not read its past', async 
   }
   for (const email of ['builder@example.com', 'admin@example.com']) {
     t.equal((await past(email, '/tool/10?version=1')).statusCode, 200, email)
-    t.equal(
-      (await past(email, '/tool/1?version=0')).json().error_code,
-      'VERSION_NOT_FOUND',
-      `${email}: a built-in tool`,
-    )
+    const builtIn = (await past(email, '/tool/1?version=0')).json()
+    t.equal(builtIn.error_code, 'VERSION_NOT_FOUND', `${email}: a built-in tool`)
   }
   t.equal((await past('alice@example.com', '/tool/1?version=1')).statusCode, 403, 'a built-in tool')
 })
 
 t.test('where there was nothing, nothing is answered: 404 between deletion and return', async t => {
-  const deleted = await sql<{ version: number }>`select version from persona where id = 2`.execute(database.db)
+  const version = versionIn(await get('/persona/2'))
   await deleteAgent(database, 2)
-  const version = Number(deleted.rows[0]?.version)
   const back = await call('POST', '/persona/2/restore', { token: alice, body: { version } })
   t.equal(back.statusCode, 200, back.body)
-  t.equal((await get('/persona/2')).statusCode, 200)
   const answer = await get(`/persona/2?version=${version + 1}`)
-  t.match(answer, { statusCode: 404 })
   t.match(answer.json(), { error_code: 'VERSION_NOT_FOUND', detail: /had been deleted/ })
 })
 
@@ -147,31 +137,21 @@ t.test('a tool that was deleted and made anew: 404 between, 410 before', async t
   await deleteTool(database, 13)
   await applyOrganisation(database, { version: 1, tools }, { ring, env: {} })
   t.equal((await get('/tool/13')).statusCode, 200)
-  const between = await get(`/tool/13?version=${version + 1}`)
-  t.match(between, { statusCode: 404 })
-  t.match(between.json(), { error_code: 'VERSION_NOT_FOUND', detail: /had been deleted/ })
-  const before = await get(`/tool/13?version=${version}`)
-  t.match(before, { statusCode: 410 })
-  t.match(before.json(), { error_code: 'VERSION_GONE', reason: 'deleted' })
+  const at = async (version: number) => (await get(`/tool/13?version=${version}`)).json()
+  t.match(await at(version + 1), { error_code: 'VERSION_NOT_FOUND', detail: /had been deleted/ })
+  t.match(await at(version), { error_code: 'VERSION_GONE', reason: 'deleted' })
 })
 
 t.test('what was deleted since is left out and named, and the rest of the agent is shown', async t => {
-  const tag = String(
-    (await patch({ tool_ids: [12], label_ids: [1], document_set_ids: [2], name: 'had twelve' })).headers.etag,
-  )
-  const version = /-(\d+)"$/.exec(tag)?.[1]
+  const had = await patch({ tool_ids: [12], label_ids: [1], document_set_ids: [2], name: 'had twelve' })
+  const address = `${AGENT}?version=${versionIn(had)}`
   await patch({ tool_ids: [], label_ids: [], document_set_ids: [], name: 'has none' })
-  const address = `${AGENT}?version=${version}`
-  await sql`delete from persona_tool where tool_id = 12`.execute(database.db)
-  await sql`delete from tool_header where tool_id = 12`.execute(database.db)
-  await sql`delete from tool where id = 12`.execute(database.db)
-  await sql`delete from persona_label where label_id = 1`.execute(database.db)
-  for (const links of ['persona', 'cc_pair', 'federated_connector', 'user', 'group']) {
-    const table = sql.table(links === 'persona' ? 'persona_document_set' : `document_set_${links}`)
-    await sql`delete from ${table} where document_set_id = 2`.execute(database.db)
-  }
-  await sql`delete from label where id = 1`.execute(database.db)
-  await sql`delete from document_set where id = 2`.execute(database.db)
+  const links = ['document_set_cc_pair', 'document_set_federated_connector', 'document_set_user', 'document_set_group']
+  await database.pool.query(`
+    delete from persona_tool where tool_id = 12; delete from tool_header where tool_id = 12; delete from tool where id = 12;
+    delete from persona_label where label_id = 1; delete from label where id = 1;
+    ${['persona_document_set', ...links].map(table => `delete from ${table} where document_set_id = 2;`).join(' ')}
+    delete from document_set where id = 2`)
   const deleted = await get(address)
   t.match(deleted, { statusCode: 200 })
   t.match(deleted.json(), { name: 'had twelve', tools: [], labels: [], document_sets: [] })
@@ -198,9 +178,7 @@ t.test('410 with the reason: pruned contents, pruned rows; the present version i
   t.match(present.json(), { name: 'newest', tools: [{ id: 10, name: 'pruned 2' }] })
   t.equal(present.headers.warning, undefined)
 
-  await sql`update audit set at = at - interval '500 days' where resource_kind = 'persona' and resource_id = 1`.execute(
-    database.db,
-  )
+  await sql`update audit set at = at - interval '500 days'`.execute(database.db)
   await pruneHistory(database.db, { auditRetentionDays: 400, versionsMax: 100, bytesMax: 2 ** 26 })
   t.match((await get(`${AGENT}?version=${current - 1}`)).json(), { error_code: 'VERSION_GONE', reason: 'pruned' })
   t.match((await get(`${AGENT}?version=${current}`)).json(), { name: 'newest' }, 'known by its anchor')

@@ -57,7 +57,7 @@ t.test('If-Match on an agent', async t => {
     })
   }
   t.test('422 malformed', async t => {
-    for (const malformed of [
+    const malformed = [
       'persona-1-1',
       '"persona-1-1',
       "'persona-1-1'",
@@ -68,8 +68,9 @@ t.test('If-Match on an agent', async t => {
       'W/x',
       ',',
       '',
-    ])
-      t.match(faultsOf(await rename('refused', malformed)), [/^header\.if-match /], JSON.stringify(malformed))
+    ]
+    for (const tag of malformed)
+      t.match(faultsOf(await rename('refused', tag)), [/^header\.if-match /], JSON.stringify(tag))
     t.not((await storedAgent({ database }, 1)).name, 'refused')
   })
   t.test('200 stale, but what it asks for is stored already: the current tag, and no further version', async t => {
@@ -110,18 +111,12 @@ t.test('If-Match on an agent', async t => {
     )
     t.equal(answer.json().current_etag, await current())
     t.notOk('etag' in answer.headers, 'the tag of the refused request is in the body')
-    const one = await rename('third', `"persona-1-${since + 4}", "persona-1-${since}", "zzz"`)
-    t.same(
-      one.json().changed.map(({ field }: { field: string }) => field),
-      ['task_prompt'],
-      'of several tags the newest counts',
-    )
-    const future = await rename('third', `"persona-1-${since + 4}", "persona-1-${since + 1000}"`)
-    t.same(
-      future.json().changed?.map(({ field }: { field: string }) => field),
-      ['task_prompt'],
-      'and a version that is yet to come is none of them',
-    )
+    // Of several tags the newest counts, and a version that is yet to come is none of them.
+    for (const others of [`"persona-1-${since}", "zzz"`, `"persona-1-${since + 1000}"`]) {
+      const refused = await rename('third', `"persona-1-${since + 4}", ${others}`)
+      t.match(refused.json().changed, [{ field: 'task_prompt' }], others)
+      t.equal(refused.json().changed.length, 1)
+    }
   })
   t.test('412 beyond what is kept of the audit trail `changed` is null', async t => {
     const stale = await current()
@@ -197,13 +192,9 @@ t.test(
           ['refused', '', { 'idempotency-key': '"none"' }],
         ] as [string, string, Record<string, string>][]) {
           const answer = await send(description, { 'if-none-match': noneMatch, ...more }, query)
+          const refusal = { error_code: 'PRECONDITION_FAILED', reason: 'matched', current_etag: tag, changed: null }
           t.equal(answer.statusCode, 412, `${noneMatch} ${description} ${query} ${JSON.stringify(more)}`)
-          t.match(answer.json(), {
-            error_code: 'PRECONDITION_FAILED',
-            reason: 'matched',
-            current_etag: tag,
-            changed: null,
-          })
+          t.match(answer.json(), refusal)
         }
       }
       t.equal((await auditRows(database.db, kind, id)).length, rows, 'nothing is stored')
@@ -224,33 +215,27 @@ t.test(
   },
 )
 
-t.test('428 where the server demands If-Match', async t => {
-  const { call, token } = await worldApp(t, { REQUIRE_IF_MATCH: 'on' })
-  const admin = await token('admin@example.com')
-  await t.test('a change without it is refused, a dry run of it too', async t => {
-    for (const [method, url, body] of [
-      ['PATCH', '/persona/1?update_mask=name', { name: 'x' }],
-      ['PUT', '/admin/tool/custom/10', { name: 'x' }],
-    ] as const) {
-      for (const query of ['', `${url.includes('?') ? '&' : '?'}dry_run=true`]) {
-        const answer = await call(method, url + query, { token: admin, body })
-        t.equal(answer.statusCode, 428, `${method} ${query}`)
-        t.match(answer.json(), { error_code: 'PRECONDITION_REQUIRED', detail: /If-Match/ })
-      }
+t.test('428 for a change without If-Match where the server or the token demands it, a dry run too', async t => {
+  const strict = await worldApp(t, { REQUIRE_IF_MATCH: 'on' })
+  const plain = await worldApp(t)
+  const careful = await plain.token('admin@example.com', { requireIfMatch: true })
+  for (const [{ call }, token] of [
+    [strict, await strict.token('admin@example.com')],
+    [plain, careful],
+  ] as const) {
+    const send = (method: string, url: string, headers = {}) =>
+      call(method, url, { token, body: { name: 'x' }, headers })
+    for (const dry of ['', 'dry_run=true']) {
+      const error = { error_code: 'PRECONDITION_REQUIRED', detail: /If-Match/ }
+      t.match((await send('PATCH', `/persona/1?update_mask=name&${dry}`)).json(), error)
+      t.match((await send('PUT', `/admin/tool/custom/10?${dry}`)).json(), error)
     }
-  })
-})
-
-t.test('428 where the token demands If-Match, and only there', async t => {
-  const { call, token } = await worldApp(t)
-  const careful = await token('admin@example.com', { requireIfMatch: true })
-  const plain = await token('admin@example.com')
-  const rename = (as: string, headers = {}) =>
-    call('PATCH', '/persona/1?update_mask=name', { token: as, body: { name: 'y' }, headers })
-  t.equal((await rename(careful)).statusCode, 428)
-  t.equal((await rename(careful, { 'if-match': '*' })).statusCode, 200)
-  t.equal((await rename(plain)).statusCode, 200)
-  t.equal((await call('PATCH', READ, { token: careful, body: {} })).statusCode, 200)
+    t.equal((await send('PATCH', '/persona/1?update_mask=name', { 'if-match': '*' })).statusCode, 200)
+    t.equal((await call('PATCH', READ, { token, body: {} })).statusCode, 200)
+  }
+  const admin = await plain.token('admin@example.com')
+  const free = { token: admin, body: { name: 'y' } }
+  t.equal((await plain.call('PATCH', '/persona/1?update_mask=name', free)).statusCode, 200)
 })
 
 t.test('412, not 422, for masks of the state that a stale tag names', async t => {
