@@ -1,12 +1,13 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
-import { chmodSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
+import { chmodSync, mkdtempSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { agentctl, startAgentctl } from './cli/agentctl.js'
-import { Cluster, ended, endWithUs, freePort } from './faults/cluster.js'
+import { eventually } from './eventually.js'
+import { Cluster, ended, freePort, processesWhere } from './faults/cluster.js'
 import { ServiceProcess } from './faults/service.js'
 
 /* Start and stop as supervisors do it, with the real processes: npm, several services, a migration that is cut. */
@@ -25,7 +26,6 @@ const env = { PATH, DATA_DIR: dataDir, PG_BIN_DIR, PORT: '0', DEMO: 'on', DRAIN_
 /** Until the service has printed how to make a token: then it serves. */
 async function whenServing(child: ChildProcess): Promise<{ output: string }> {
   const said = { output: '' }
-  endWithUs(child)
   for (const stream of [child.stdout, child.stderr]) stream?.on('data', chunk => (said.output += String(chunk)))
   while (!/npx agentctl (init|token create)/.test(said.output)) {
     if (child.exitCode !== null) throw new Error(said.output)
@@ -51,7 +51,7 @@ t.test('npm start with umask 077 serves a demo; SIGTERM to npm alone ends node a
   else t.equal(pasted.stdout, '200', curl)
   npm.kill('SIGTERM')
   await ended(npm)
-  await until(async () => processesNaming(dataDir).length === 0 && !(await isListening(port)))
+  await eventually(async () => processesNaming(dataDir).length === 0 && !(await isListening(port)))
   t.match(said.output, '"msg":"stopped"')
 })
 
@@ -66,7 +66,7 @@ t.test('a closed terminal ends the service in order, and its server with it', as
   t.notMatch(output, TOKEN, 'a later start prints no token')
   const pid = Number(/pid:(\d+);/.exec(output)?.[1])
   terminal.kill('SIGKILL')
-  await until(async () => !isThere(pid) && processesNaming(dataDir).length === 0)
+  await eventually(async () => !isThere(pid) && processesNaming(dataDir).length === 0)
   t.match(readFileSync(join(dataDir, 'postgresql', 'log'), 'utf8'), 'database system is shut down')
 })
 
@@ -115,14 +115,6 @@ t.test('agentctl migrate, 75 and 69: a server that goes away in the middle; what
   t.match(await migrate(), { status: 0, stdout: /up to date/ })
 })
 
-async function until(holds: () => Promise<boolean>): Promise<void> {
-  const deadline = Date.now() + 60_000
-  while (!(await holds())) {
-    if (Date.now() > deadline) throw new Error(`left: ${processesNaming(dataDir).join()}`)
-    await sleep(20)
-  }
-}
-
 function isThere(pid: number): boolean {
   try {
     return process.kill(pid, 0)
@@ -133,14 +125,9 @@ function isThere(pid: number): boolean {
 
 /** Processes whose command line names this folder, or that work below it. */
 function processesNaming(path: string): number[] {
-  const ids = readdirSync('/proc').map(Number).filter(Number.isInteger)
-  return ids.filter(pid => {
-    try {
-      return readlinkSync(`/proc/${pid}/cwd`).startsWith(path) || readFileSync(`/proc/${pid}/cmdline`).includes(path)
-    } catch {
-      return false // ended meanwhile
-    }
-  })
+  return processesWhere(
+    pid => readlinkSync(`/proc/${pid}/cwd`).startsWith(path) || readFileSync(`/proc/${pid}/cmdline`).includes(path),
+  )
 }
 
 async function isListening(port: number): Promise<boolean> {

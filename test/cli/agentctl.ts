@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
 import { run } from '../../src/admin/commands/run.js'
-import { ended, endWithUs } from '../faults/cluster.js'
+import { ended } from '../faults/cluster.js'
 import { TEST_SECRET_KEYS } from '../world.js'
 
 const CLI = fileURLToPath(new URL('../../src/cli.js', import.meta.url))
@@ -40,7 +40,6 @@ export async function agentctl(line: CommandLine): Promise<Answer> {
 /** Starts a command line in a process of its own. */
 export function startAgentctl(line: CommandLine): { child: ChildProcess; answer: Promise<Answer> } {
   const child = spawn(process.execPath, [CLI, ...line.args], { env: environmentOf(line) })
-  endWithUs(child)
   child.stdin.end(line.input)
   const answer = Promise.all([text(child.stdout), text(child.stderr), ended(child)])
   return { child, answer: answer.then(([stdout, stderr]) => ({ status: child.exitCode, stdout, stderr })) }

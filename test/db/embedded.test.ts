@@ -18,6 +18,8 @@ import pg from 'pg'
 import t, { type Test } from 'tap'
 import { startEmbedded } from '../../src/db/embedded/embedded.js'
 import { accountFor } from '../../src/db/embedded/home.js'
+import { eventually } from '../eventually.js'
+import { processesWhere, signal } from '../faults/cluster.js'
 
 const USER_PROGRAM = fileURLToPath(new URL('embedded-user.js', import.meta.url))
 const { PG_BIN_DIR } = process.env
@@ -48,7 +50,7 @@ t.test('it starts, answers, stops and finds its data again; no path is too long,
   const pidFile = join(home, 'data', 'postmaster.pid')
   const content = readFileSync(pidFile, 'utf8')
   await first.stop()
-  await noneLeft(t, home)
+  await noneLeft(home)
   const stranger = spawn('sleep', ['60'], { ...accountFor() })
   t.teardown(() => stranger.kill())
   writeFileSync(pidFile, content.replace(/^\d+/, String(stranger.pid)))
@@ -56,7 +58,7 @@ t.test('it starts, answers, stops and finds its data again; no path is too long,
   t.ok(isAlive(stranger.pid ?? 0), 'the process that has the old id now is left alone')
   t.same(await query(second.url, 'select upper(value) as value from kept'), [{ value: 'Ä' }])
   await Promise.all([second.stop(), second.stop()])
-  await noneLeft(t, home)
+  await noneLeft(home)
 })
 
 t.test('SIGKILL at any moment of a first start: the next start recovers', async t => {
@@ -70,33 +72,24 @@ t.test('SIGKILL at any moment of a first start: the next start recovers', async 
     t.equal(answer.refused, undefined, `killed after ${afterMs} ms`)
     t.same(await query(answer.url, 'select 1 as one'), [{ one: 1 }])
     await leave(next)
-    await noneLeft(t, join(dataDir, 'postgresql'))
+    await noneLeft(join(dataDir, 'postgresql'))
     t.notMatch(readdirSync(join(dataDir, 'postgresql')), [/^new-/], 'no half-made cluster stays')
   }
 })
-
-/** Kills one process of several that were listed a moment ago: those that end with another may be gone already. */
-function killed(pid: number): void {
-  try {
-    process.kill(pid, 'SIGKILL')
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error
-  }
-}
 
 t.test('SIGKILL of everything, server and shell included: the next start recovers what was committed', async t => {
   const dataDir = folder(t)
   const user = enter(t, dataDir)
   await query((await user.answer).url, 'create table kept as select 1 as value')
   const home = join(dataDir, 'postgresql')
-  for (const pid of [...clusterPids(home), ...shellPids(home), user.pid]) killed(pid)
+  for (const pid of [...clusterPids(home), ...shellPids(home), user.pid]) signal(pid, 'SIGKILL')
   await user.ended
   const next = enter(t, dataDir)
   const { refused, url } = await next.answer
   t.equal(refused, undefined)
   t.same(await query(url, 'select value from kept'), [{ value: 1 }])
   await leave(next)
-  await noneLeft(t, join(dataDir, 'postgresql'))
+  await noneLeft(join(dataDir, 'postgresql'))
 })
 
 t.test('where it cannot run: one sentence that names DATABASE_URL', async t => {
@@ -112,7 +105,7 @@ t.test('where it cannot run: one sentence that names DATABASE_URL', async t => {
   })
   writeFileSync(join(dataDir, 'postgresql', 'data', 'PG_VERSION'), '9\n')
   await t.rejects(startEmbedded({ dataDir, ...OPTIONS }), { ...unavailable, message: /is of PostgreSQL 9/ })
-  await noneLeft(t, join(dataDir, 'postgresql'))
+  await noneLeft(join(dataDir, 'postgresql'))
 })
 
 t.test(
@@ -192,22 +185,8 @@ function shellPids(home: string): number[] {
   return processesWhere(pid => readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes(`embedded-postgresql\0${home}\0`))
 }
 
-async function noneLeft(t: Test, home: string): Promise<void> {
-  const deadline = Date.now() + 20_000
-  const left = () => [...clusterPids(home), ...shellPids(home)]
-  while (left().length > 0 && Date.now() < deadline) await sleep(5)
-  t.same(left(), [], 'no process is left')
-}
-
-function processesWhere(matches: (pid: number) => boolean): number[] {
-  const pids = readdirSync('/proc').map(Number).filter(Number.isInteger)
-  return pids.filter(pid => {
-    try {
-      return matches(pid)
-    } catch {
-      return false // it has ended meanwhile
-    }
-  })
+async function noneLeft(home: string): Promise<void> {
+  await eventually(() => clusterPids(home).length + shellPids(home).length === 0)
 }
 
 function isAlive(pid: number): boolean {

@@ -3,7 +3,6 @@ import { chownSync, cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, r
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import {
   type Account,
@@ -13,6 +12,7 @@ import {
   runAs,
   serverEnvironment,
 } from '../../src/db/embedded/home.js'
+import { eventually } from '../eventually.js'
 
 const START_LIMIT_MS = 120_000
 /**
@@ -109,7 +109,6 @@ export class Cluster {
   /** Starts the server without waiting. */
   launch(): void {
     this.#server = this.#spawn()
-    endWithUs(this.#server)
   }
 
   #spawn(): ChildProcess {
@@ -136,17 +135,14 @@ export class Cluster {
 
   /** Waits until the server accepts connections; rejects when it ends instead, or takes too long. */
   async ready(): Promise<void> {
-    const deadline = Date.now() + START_LIMIT_MS
-    for (;;) {
-      try {
-        await this.query('select 1', [], 'postgres')
-        return
-      } catch (error) {
-        if (Date.now() > deadline || typeof this.#server?.exitCode === 'number')
-          throw new Error(`the server does not start: ${this.log.slice(-2_000)}`, { cause: error })
-      }
-      await sleep(20)
-    }
+    await eventually(async () => {
+      if (typeof this.#server?.exitCode === 'number') throw new Error(this.log.slice(-2_000))
+      const isReady = this.query('select 1', [], 'postgres')
+      return await isReady.then(
+        () => true,
+        () => false,
+      )
+    }, START_LIMIT_MS)
   }
 
   /** Stops the server: `fast` ends its sessions and checkpoints, `immediate` is a crash that recovers at the next start. */
@@ -212,22 +208,6 @@ export class Cluster {
   }
 }
 
-const children = new Set<ChildProcess>()
-let isWatching = false
-
-/** Kills the child when this process ends, however that comes: a test that is given up must leave nothing running. */
-export function endWithUs(child: ChildProcess): void {
-  if (!isWatching) {
-    isWatching = true
-    process.once('exit', () => {
-      for (const running of children) signal(running.pid ?? 0, 'SIGKILL')
-    })
-    for (const name of ['SIGTERM', 'SIGINT', 'SIGALRM', 'SIGHUP'] as const) process.once(name, () => process.exit(1))
-  }
-  children.add(child)
-  child.once('exit', () => children.delete(child))
-}
-
 /** A port that nothing listens on, and that was given to nobody else. */
 export async function freePort(): Promise<number> {
   for (;;) {
@@ -266,14 +246,20 @@ export async function ended(child: ChildProcess): Promise<void> {
 }
 
 function childrenOf(parent: number): number[] {
-  const ids = readdirSync('/proc').map(Number).filter(Number.isInteger)
-  return ids.filter(pid => {
+  return processesWhere(pid => {
+    // The name in parentheses may hold anything; state and parent follow its end.
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]) === parent
+  })
+}
+
+export function processesWhere(matches: (pid: number) => boolean): number[] {
+  const pids = readdirSync('/proc').map(Number).filter(Number.isInteger)
+  return pids.filter(pid => {
     try {
-      // The name in parentheses may hold anything; state and parent follow its end.
-      const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
-      return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]) === parent
+      return matches(pid)
     } catch {
-      return false // ended meanwhile
+      return false // it has ended meanwhile
     }
   })
 }

@@ -1,14 +1,13 @@
 import { type ChildProcess, spawn } from 'node:child_process'
-import { chownSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { chownSync, existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import { accountFor } from '../../src/db/embedded/home.js'
-import { ended, endWithUs, freePort } from './cluster.js'
+import { eventually } from '../eventually.js'
+import { ended, freePort } from './cluster.js'
 
 const PROGRAM = '/usr/sbin/pgbouncer'
-const START_LIMIT_MS = 60_000
 
 /** PgBouncer in transaction mode before a server, as Debian's package has it. Every database of the server goes by its own name. */
 export class Pooler {
@@ -42,7 +41,6 @@ export class Pooler {
       'pool_mode = transaction',
       `default_pool_size = ${connections}`,
       'max_client_conn = 1000',
-      `logfile = ${join(folder, 'log')}`,
     ]
     writeFileSync(join(folder, 'ini'), `${settings.join('\n')}\n`)
     await pooler.restart()
@@ -53,10 +51,6 @@ export class Pooler {
     return `postgresql://postgres@127.0.0.1:${this.port}/${database}`
   }
 
-  get log(): string {
-    return readFileSync(join(this.#folder, 'log'), 'utf8')
-  }
-
   /** Ends it with every connection, and starts it again. */
   async restart(): Promise<void> {
     await this.#end()
@@ -65,13 +59,8 @@ export class Pooler {
       cwd: '/',
       stdio: 'ignore',
     })
-    endWithUs(child)
     this.#child = child
-    const deadline = Date.now() + START_LIMIT_MS
-    while (!(await this.#answers())) {
-      if (Date.now() > deadline) throw new Error(`PgBouncer does not start: ${this.log}`)
-      await sleep(20)
-    }
+    await eventually(() => this.#answers())
   }
 
   async stop(): Promise<void> {

@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import { ended, endWithUs, freePort } from './cluster.js'
+import { ended, freePort } from './cluster.js'
 
 /** What the readiness probe answered. */
 export interface Readiness {
@@ -74,7 +74,6 @@ export class ServiceProcess {
     child.stdout.on('data', text => this.#keep(String(text)))
     child.stderr.on('data', text => this.#keep(String(text)))
     this.#child = child
-    endWithUs(child)
   }
 
   #keep(text: string): void {

@@ -1,39 +1,58 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { generateKey } from '../../src/secrets/key-ring.js'
+import { eventually } from '../eventually.js'
 import { Cluster } from '../faults/cluster.js'
 import { ServiceProcess } from '../faults/service.js'
 import { Updates } from '../faults/updates.js'
 import { makeWorld } from '../faults/world.js'
-import { Balancer, POLL_MS } from './balancer.js'
 
 const cluster = await Cluster.create()
 t.teardown(() => cluster.remove())
 const token = await makeWorld(cluster.url())
 const env = { DATABASE_URL: cluster.url(), SECRET_KEYS: generateKey() }
 
+const POLL_MS = 500
+
+/** Names one instance after the other, as a balancer does: it asks each for `/readyz` and leaves one that failed twice in a row. */
+function balanced(t: Test, services: readonly ServiceProcess[]) {
+  const instances = services.map(service => ({ service, failures: 2, passed: 0 }))
+  const poll = async (one: (typeof instances)[number]) => {
+    const { status } = await one.service.readiness(2_000)
+    one.failures = status === 200 ? 0 : one.failures + 1
+  }
+  const timer = setInterval(() => instances.forEach(one => void poll(one)), POLL_MS)
+  t.teardown(() => clearInterval(timer))
+  let turn = 0
+  const next = () => {
+    const ready = instances.filter(({ failures }) => failures < 2)
+    const one = ready[turn++ % ready.length]
+    if (one === undefined) return 0
+    one.passed++
+    return one.service.port
+  }
+  return { instances, next }
+}
+
 t.test('SIGTERM to one of two instances under load, then to the other: no request fails', async t => {
-  const drained = { ...env, DRAIN_DELAY_MS: String(3 * POLL_MS) }
+  const drained = { ...env, DRAIN_DELAY_MS: String(6 * POLL_MS) }
   const services = await Promise.all([ServiceProcess.start(drained), ServiceProcess.start(drained)])
-  const balancer = await Balancer.open(services.map(({ port }) => port))
-  const updates = new Updates(() => balancer.port, token)
-  t.teardown(async () => {
-    await updates.stop()
-    await balancer.close()
-    await Promise.all(services.map(service => service.stop('SIGKILL')))
-  })
+  t.teardown(() => Promise.all(services.map(service => service.stop('SIGKILL'))))
+  const { instances, next } = balanced(t, services)
+  await eventually(() => instances.every(({ failures }) => failures === 0))
+  const updates = new Updates(next, token)
+  t.teardown(() => updates.stop())
   await updates.more('200')
-  for (const service of services) {
-    t.equal(await service.stop('SIGTERM'), 0)
-    const before = balancer.passed.get(service.port)
-    service.launch()
-    await service.ready()
-    while (balancer.passed.get(service.port) === before) await sleep(50)
+  for (const one of instances) {
+    t.equal(await one.service.stop('SIGTERM'), 0)
+    const before = one.passed
+    one.service.launch()
+    await one.service.ready()
+    await eventually(() => one.passed > before)
   }
   await updates.stop()
   t.strictSame(await updates.wrong(cluster), [])
   t.equal(updates.count('200'), updates.told.size, 'none failed')
-  t.ok([...balancer.passed.values()].every(count => count > 0))
 })
 
 /** Resolves when this number of statements wait for a lock. */
