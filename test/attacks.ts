@@ -6,11 +6,11 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import pg from 'pg'
+import { migrate, residentMib, startService } from '../bench/process.js'
+import { agentBody, definitionOf, fillWorld } from '../bench/world.js'
 import { mintToken } from '../src/auth/token.js'
 import { startEmbedded } from '../src/db/embedded/embedded.js'
 import { generateKey } from '../src/secrets/key-ring.js'
-import { migrate, residentMib, startService } from './process.js'
-import { agentBody, definitionOf, fillWorld } from './world.js'
 
 /* `npm run limits`: what other callers notice of each attack that the service must bear, one row each. Rate limits are off. */
 
