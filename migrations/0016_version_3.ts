@@ -13,7 +13,7 @@ export async function up(db: Kysely<unknown>): Promise<void> {
 /**
  * Requests with an `Idempotency-Key` get a table of their own. `key` is the SHA-256 of the caller's id and the key, `fingerprint` that of what
  * the request asks for; `key_id` names the key of the ring that header values in it are hashed with. A row without a fingerprint belongs to a
- * running transaction. `unchanged`: the request made no version. Of unchanged requests of 2.1 the resource is not known.
+ * running transaction. Of requests of 2.1 that changed nothing the resource is not known.
  */
 async function moveKeys(db: Kysely<unknown>): Promise<void> {
   await sql`
@@ -22,16 +22,15 @@ async function moveKeys(db: Kysely<unknown>): Promise<void> {
       fingerprint bytea,
       resource_id integer,
       version integer,
-      unchanged boolean not null default false,
       at timestamptz not null default clock_timestamp(),
       key_id text)`.execute(db)
   await sql`
     insert into request_key
-    select idempotency_key, request_fingerprint, resource_id, version_after, false, at from audit
+    select idempotency_key, request_fingerprint, resource_id, version_after, at from audit
     where idempotency_key is not null`.execute(db)
   await sql`
     insert into request_key
-    select idempotency_key, request_fingerprint, null, version, true, at from unchanged_update
+    select idempotency_key, request_fingerprint, null, version, at from unchanged_update
     on conflict do nothing`.execute(db)
   await sql`drop table unchanged_update`.execute(db)
   await sql`alter table audit drop column idempotency_key, drop column request_fingerprint`.execute(db)
@@ -41,6 +40,7 @@ async function moveKeys(db: Kysely<unknown>): Promise<void> {
 async function nameMasks(db: Kysely<unknown>): Promise<void> {
   await sql`alter table tool_header rename column fingerprint to mask`.execute(db)
   await sql`drop table deployment_key`.execute(db)
+  await sql`alter table tool drop column secrets_generation`.execute(db)
   await sql`alter table persona drop constraint if exists persona_default_public`.execute(db)
 }
 

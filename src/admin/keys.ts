@@ -77,10 +77,7 @@ export async function rotateKeys(db: Kysely<Tables>, ring: KeyRing, actor: Actor
   return rotation
 }
 
-/**
- * Encrypts the values of a tool that have other keys, and returns their number; undefined if one of them cannot be decrypted. Raises
- * `secrets_generation`, so that a concurrent update decides again.
- */
+/** Encrypts the values of a tool that have other keys, and returns their number; undefined if one of them cannot be decrypted. */
 async function sealAnew(trx: Transaction<Tables>, ring: KeyRing, toolId: number): Promise<number | undefined> {
   await sql`select from tool where id = ${toolId} for no key update`.execute(trx)
   const headers = await sealedHeaders(trx, sql`tool_id = ${toolId} and key_id <> ${ring.currentId}`)
@@ -94,6 +91,5 @@ async function sealAnew(trx: Transaction<Tables>, ring: KeyRing, toolId: number)
       update tool_header set key_id = ${ring.currentId}, nonce = ${nonce}, ciphertext = ${ciphertext}
       where tool_id = ${toolId} and position = ${position}`.execute(trx)
   }
-  await sql`update tool set secrets_generation = secrets_generation + 1 where id = ${toolId}`.execute(trx)
   return headers.length
 }

@@ -84,35 +84,3 @@ export async function revokeToken(db: Kysely<Tables>, id: number, actor: Actor =
     return true
   })
 }
-
-/**
- * Creates a token with the rights and lifetime of an old one. The old one stays valid for `overlapS` seconds, or until it expires. Throws
- * `Refusal` for a missing, revoked or expired token, or an inactive user.
- */
-export async function rotateToken(
-  db: Kysely<Tables>,
-  id: number,
-  overlapS: number,
-  actor: Actor = operatorActor(),
-): Promise<IssuedToken> {
-  return await db.transaction().execute(async trx => {
-    const old = await trx
-      .selectFrom('token')
-      .selectAll()
-      .select(sql<number | null>`extract(epoch from expires_at - created_at)::float8`.as('life_s'))
-      .select(sql<boolean>`revoked_at is not null or coalesce(expires_at <= clock_timestamp(), false)`.as('ended'))
-      .where('id', '=', id)
-      .forUpdate()
-      .executeTakeFirst()
-    if (old === undefined) throw new Refusal(`there is no token ${id}`)
-    if (old.ended) throw new Refusal(`token ${id} is revoked or expired: make a new one with agentctl token create`)
-    const { user_id: email, scopes, persona_ids: personaIds, tool_ids: toolIds, requires_if_match, life_s } = old
-    const rights = { email, scopes, personaIds, toolIds, requireIfMatch: requires_if_match, expiresInS: life_s }
-    const issued = await createToken(trx, rights, actor)
-    await sql`
-      update token set expires_at = least(expires_at, clock_timestamp() + make_interval(secs => ${overlapS}))
-      where id = ${id}`.execute(trx)
-    await recordAccess(trx, actor, [{ kind: 'token', subject: String(id), action: `rotated to ${issued.id}` }])
-    return issued
-  })
-}

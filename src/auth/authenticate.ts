@@ -44,7 +44,7 @@ export async function authenticate(
     : lookup.statement.first(db, { hash, resource: lookup.id }))
   if (row === undefined || !row.valid) throw invalidToken()
   if (row.expired)
-    throw new NotAuthenticated('TOKEN_EXPIRED', 'This token has expired. Make or rotate one with agentctl.')
+    throw new NotAuthenticated('TOKEN_EXPIRED', 'This token has expired. Make one with: agentctl token create.')
   return {
     caller: callerOf(row),
     prefetched: row.state === null ? null : (JSON.parse(row.state) as object), // its statement determines the type

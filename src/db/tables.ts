@@ -57,7 +57,6 @@ export interface ToolTable extends VersionedTable {
   chat_selectable: Generated<boolean>
   agent_creation_selectable: Generated<boolean>
   default_enabled: Generated<boolean>
-  secrets_generation: Generated<number>
 }
 
 export interface ToolHeaderTable {
@@ -200,7 +199,6 @@ interface RequestKeyTable {
   key_id: string | null
   resource_id: number | null
   version: number | null
-  unchanged: Generated<boolean>
   at: Generated<string>
 }
 

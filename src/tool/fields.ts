@@ -7,8 +7,8 @@ import {
   nullableColumn,
 } from '../updates/field-table.js'
 
-/** The columns that are fields. `secrets_generation` is bookkeeping; the definition is stored by its hash. */
-type ToolColumns = Omit<ContentColumns<ToolTable>, 'secrets_generation' | 'definition_hash'>
+/** The columns that are fields. The definition is stored by its hash. */
+type ToolColumns = Omit<ContentColumns<ToolTable>, 'definition_hash'>
 
 /** The fields of a tool, in the order of audit rows, with their columns. Definition and headers are stored outside the tool's own row. */
 export const FIELDS = {

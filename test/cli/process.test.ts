@@ -65,7 +65,7 @@ t.test('75: the connection is lost at a commit: whether it is stored is not know
   await token('bob@example.com')
   await token('bob@example.com')
   const tokens = await database.db.selectFrom('token').select('id').orderBy('id', 'desc').limit(2).execute()
-  const [newest = '', older = ''] = tokens.map(({ id }) => String(id))
+  const [, older = ''] = tokens.map(({ id }) => String(id))
   const stored = async () => {
     const { rows } = await sql<{ n: number }>`
       select (select count(*) from audit)::integer + (select count(*) from access_event)::integer as n`.execute(
@@ -80,7 +80,6 @@ t.test('75: the connection is lost at a commit: whether it is stored is not know
     'user deactivate doubt@example.com',
     'user erase doubt@example.com --yes',
     'token create --for admin@example.com',
-    `token rotate ${newest}`,
     `token revoke ${older}`,
   ]) {
     const before = await stored()

@@ -124,7 +124,6 @@ function others(file: File): Line[] {
     'user create dora@example.com': 0,
     'user list --json': 0,
     'token create --for dora@example.com': 0,
-    'token rotate 1': 0,
     'token revoke 1': 0,
     'token list --json': 0,
     'agent owner 8 --to dora@example.com': 0,

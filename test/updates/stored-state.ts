@@ -45,7 +45,7 @@ export interface StoredTool {
 /** Reads a tool from the tables, past all code of the service. */
 export async function storedTool({ database }: Pick<WorldApp, 'database'>, id: number): Promise<StoredTool> {
   const { rows } = await sql<{ tool: StoredTool }>`
-    select to_jsonb(t) - array['created_at', 'field_versions', 'audit_head', 'audit_anchor', 'definition_hash', 'secrets_generation'] || jsonb_build_object(
+    select to_jsonb(t) - array['created_at', 'field_versions', 'audit_head', 'audit_anchor', 'definition_hash'] || jsonb_build_object(
       'definition', (select d.content::text from tool_definition d where d.hash = t.definition_hash),
       'headers', (select coalesce(jsonb_agg(jsonb_build_object('name', h.name, 'ciphertext', encode(h.ciphertext, 'hex'))
                                             order by h.position), '[]')

@@ -3,7 +3,7 @@ import { type Kysely, sql } from 'kysely'
 import { PERMISSIONS } from '../../auth/caller.js'
 import type { Permission, ResourceKind, Tables } from '../../db/tables.js'
 import { Refusal } from '../refusal.js'
-import { createToken, type IssuedToken, listTokens, revokeToken, rotateToken } from '../tokens.js'
+import { createToken, type IssuedToken, listTokens, revokeToken } from '../tokens.js'
 import { type CommandLine, durationS, wholeNumber } from './command.js'
 
 export function addTokenCommands(program: Command, line: CommandLine): void {
@@ -26,11 +26,6 @@ export function addTokenCommands(program: Command, line: CommandLine): void {
     .add(token, 'revoke', '12', revokeCommand)
     .argument('<ID>', '', wholeNumber)
     .description('Revokes a token: it stops working with the next request.')
-  line
-    .add(token, 'rotate', '12 --overlap 30m', rotateCommand)
-    .argument('<ID>', '', wholeNumber)
-    .description('Makes a new token with the rights of an old one; both live for a while.')
-    .option('--overlap <TIME>', 'how long the old one lives on, such as 30m or 0 (default: 24h)', overlapS)
 }
 
 interface CreateOptions {
@@ -89,18 +84,6 @@ function wholeNumbers(text: string, before: number[] = []): number[] {
 
 function lifeS(text: string): number | null {
   return text === 'never' ? null : durationS(text)
-}
-
-function overlapS(text: string): number {
-  return text === '0' ? 0 : durationS(text)
-}
-
-async function rotateCommand(
-  call: CommandLine,
-  { overlap = 86_400 }: { overlap?: number },
-  id: number,
-): Promise<undefined> {
-  show(call, await rotateToken(await call.db(), id, overlap, call.actor))
 }
 
 function show(call: CommandLine, issued: IssuedToken): void {
