@@ -235,7 +235,6 @@ create table request_key (
   fingerprint bytea,
   resource_id integer,
   version integer,
-  unchanged boolean not null default false,
   at timestamp with time zone not null default clock_timestamp(),
   key_id text,
   constraint request_key_pk PRIMARY KEY (key)
@@ -282,7 +281,6 @@ create table tool (
   chat_selectable boolean not null default true,
   agent_creation_selectable boolean not null default true,
   default_enabled boolean not null default false,
-  secrets_generation integer not null default 0,
   created_at timestamp with time zone not null default now(),
   version integer not null default 1,
   field_versions jsonb not null default '{}'::jsonb,
