@@ -57,8 +57,8 @@ export const IdempotencyKey = Type.Optional(
       type: 'string',
       pattern: KEY.source,
       description:
-        'Names this request, such as `"8f9c7b1e"` (1 to 255 characters): sent again with the same key, it is answered as it was ' +
-        'the first time, and has no second effect, for as long as audit rows are kept; also where it changed nothing. A dry run ignores it.',
+        'Names this request, such as `"8f9c7b1e"` (1 to 255 characters): sent again with the same key, it has no second effect ' +
+        'and is answered with the record as it is now and the first `ETag`, for as long as audit rows are kept. A dry run ignores it.',
     },
     (header, loc): Parsed<string> => {
       const key = KEY.exec(header)

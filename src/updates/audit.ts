@@ -2,7 +2,7 @@ import { hash } from 'node:crypto'
 import { type Expression, sql } from 'kysely'
 import { bytesOf, hexOf, instant, lit, named, on, queries } from '../db/statements/queries.js'
 import type { Param, SqlTypes } from '../db/statements/statement.js'
-import type { ResourceKind } from '../db/tables.js'
+import type { AuditTable } from '../db/tables.js'
 
 /** The author of a change, for the audit trail. The operator has no id. */
 export interface Actor {
@@ -22,21 +22,14 @@ export interface Change {
 }
 
 /** A new audit row, without what the writing statement adds: its time and its place in the chain. */
-export interface AuditEntry {
-  resource_kind: ResourceKind
-  resource_id: number
-  version_after: number
-  actor_id: string | null
-  token_id: number | null
-  request_id: string
-  client_address: string
-  command: string | null
-  fields: string[]
+export type AuditEntry = Omit<AuditTable, Added | 'difference' | 'definition_before'> & {
   /** The changes as JSON text. */
   difference: string
   /** The hash of the replaced definition in hex. The definition stays stored while an audit row names it. */
   definition_before: string | null
 }
+
+type Added = 'version_before' | 'at' | 'difference_bytes' | 'difference_hash' | 'previous_hash' | 'hash'
 
 export const AUDIT_TYPES: SqlTypes<AuditEntry> = {
   resource_kind: 'text',

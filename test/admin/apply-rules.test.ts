@@ -114,7 +114,7 @@ t.test('a row that changes while apply waits for it is refused, and nothing is s
   }
 })
 
-t.test('a name finds only a row of the owner whom the entry names, whoever gave the name', async t => {
+t.test('a name finds only a row of the owner that the entry names, regardless of who gave the name', async t => {
   const { call } = await appOver(t, database)
   const rename = async (method: 'PATCH' | 'PUT', path: string, name: string, email: string) => {
     const renamed = await call(method, method === 'PUT' ? path : `${path}?update_mask=name`, {

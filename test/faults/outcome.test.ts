@@ -8,7 +8,7 @@ import { MessageProxy } from './message-proxy.js'
 import { ServiceProcess } from './service.js'
 import { makeWorld } from './world.js'
 
-/* What a client is told of a write whose connection is cut, or whose database hangs, is true (FAULTS A4, A6, A14). */
+/* The answer to a write is true if its connection is cut or its database hangs. */
 
 const cluster = await Cluster.create()
 t.teardown(() => cluster.remove())
