@@ -15,7 +15,6 @@ import { RESTORES, registerWrite } from '../http/writes.js'
 import { attachedNames } from '../tool/function-names.js'
 import type { OperationOptions } from '../updates/resource.js'
 import { unknownFields, unknownWithin } from '../validation/faults.js'
-import { canonicalUuid } from '../validation/vocabulary.js'
 import { REQUEST_FIELDS } from './fields.js'
 import { personaCreation, personaDeletion, personaRestoration } from './life.js'
 import { personaResource } from './resource.js'
@@ -57,11 +56,12 @@ export function registerUpdatePersona(app: FastifyInstance, { isToday = false, .
     ask({ params, body, query: { update_mask: mask } }) {
       const isOutside = (name: string) => Object.hasOwn(PersonaUpsertRequest.properties, name) && !mask?.includes(name)
       const outside = mask === undefined ? [] : Object.keys(body).filter(isOutside)
+      const fields = fieldsOf(body, mask)
       return {
-        ...{ isToday, fields: fieldsOf(body, mask), masked: mask !== undefined },
+        ...{ isToday, fields, masked: mask !== undefined },
         about: () => ['persona', params.persona_id, mask, body],
         warnings: async ({ decision, overwritten }) => [
-          ...ownerShareWarnings(decision, body),
+          ...ownerShareWarnings(decision, fields),
           ...(decision?.kept ?? []).map(name => keptFieldWarning(name, name === 'groups')),
           ...(decision?.keptByNull ?? []).map(keptByNullWarning),
           ...overwritten.map(overwriteWarning),
@@ -89,17 +89,20 @@ export function registerCreatePersona(app: FastifyInstance, { isToday = false, .
     record: PersonaSnapshot,
     body: PersonaUpsertRequest,
     bodyLimit: BODY_BYTES_MAX,
-    ask: ({ body }) => ({
-      ...{ isToday, fields: fieldsOf(body), masked: false },
-      about: () => ['persona', 'create', body],
-      warnings: async ({ decision }) => [
-        ...(decision?.namesake === undefined ? [] : [`agent ${decision.namesake} has this name already`]),
-        ...ownerShareWarnings(decision, body),
-        ...(decision?.kept ?? []).map(newFieldWarning),
-        ...unknownFieldWarnings(unknownFields(PersonaUpsertRequest, body)),
-        ...(await attachedNames(options.database.db, decision)),
-      ],
-    }),
+    ask({ body }) {
+      const fields = fieldsOf(body)
+      return {
+        ...{ isToday, fields, masked: false },
+        about: () => ['persona', 'create', body],
+        warnings: async ({ decision }) => [
+          ...(decision?.namesake === undefined ? [] : [`agent ${decision.namesake} has this name already`]),
+          ...ownerShareWarnings(decision, fields),
+          ...(decision?.kept ?? []).map(newFieldWarning),
+          ...unknownFieldWarnings(unknownFields(PersonaUpsertRequest, body)),
+          ...(await attachedNames(options.database.db, decision)),
+        ],
+      }
+    },
   })
 }
 
@@ -160,8 +163,7 @@ function fieldsOf(body: Readonly<Record<string, unknown>>, mask?: string[]): Per
 const FIELD_NAMES: ReadonlySet<string> = new Set(REQUEST_FIELDS.map(([name]) => name))
 
 /** The warning that `users` names the owner, who needs no share. */
-function ownerShareWarnings(decision: PersonaDecision | null, body: { users?: string[] | undefined }): string[] {
+function ownerShareWarnings(decision: PersonaDecision | null, { users }: PersonaUpdateFields): string[] {
   const owner = decision?.after.owner_id
-  const isNamed = body.users?.some(id => (canonicalUuid(id) ?? id) === owner) ?? false
-  return isNamed ? [`users: ${owner} owns the agent, and was left out`] : []
+  return owner && users?.includes(owner) ? [`users: ${owner} owns the agent, and was left out`] : []
 }

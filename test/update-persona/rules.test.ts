@@ -256,9 +256,9 @@ t.test('the rules of the mask itself', async t => {
   })
   t.test('200: what is outside the mask is not looked at, and a Warning names it', async t => {
     const outside = (name: string) => `field ${name} is outside the update_mask and was ignored`
-    const empty = await send('?update_mask=', { name: 'ignored', num_chunks: 'not looked at' })
+    const empty = await send('?update_mask=', { name: 'ignored', num_chunks: 'not looked at', users: 'neither' })
     t.match(empty, { statusCode: 200, headers: { 'dry-run': undefined } })
-    t.same(warningsOf(empty).sort(), [outside('name'), outside('num_chunks')])
+    t.same(warningsOf(empty).sort(), [outside('name'), outside('num_chunks'), outside('users')])
     const body = { name: 'n', starter_messages: [{ name: 'a', message: 'b', extra: 1 }] }
     const strict = await send('?update_mask=name&dry_run=true', body, { prefer: 'handling=strict' })
     t.equal(strict.statusCode, 200, strict.body)
