@@ -1,28 +1,17 @@
 import { readFileSync } from 'node:fs'
 import t from 'tap'
+import { parse } from 'yaml'
 import { FAULTS, typeOf, WARNINGS } from '../../src/definition/check/rules.js'
 import { checkDefinition, type DefinitionCheck, originsOf, unusableServer } from '../../src/definition/index.js'
+import { document, FORM, type Json, many, operation, ref, schemaRef } from './document.js'
 
-type Json = Record<string, unknown>
-
-const operation = { operationId: 'x', summary: 'X' }
 const GET = 'paths /x get'
 const POST = 'paths /x post'
-const SCHEMA = `${POST} requestBody content application/json schema`
+const CONTENT = `${POST} requestBody content`
+const JSON_AT = `${CONTENT} application/json`
+const SCHEMA = `${JSON_AT} schema`
 const URL_AT = 'servers 0 url'
-const FORM = 'application/x-www-form-urlencoded'
-const ref = ($ref: string) => ({ $ref })
-const A = ref('#/components/schemas/A')
-
-function document(more: Json = {}): Json {
-  return {
-    openapi: '3.1.0',
-    info: { title: 'T' },
-    servers: [{ url: 'https://t.example.com' }],
-    paths: { '/x': { get: operation } },
-    ...more,
-  }
-}
+const A = schemaRef('A')
 
 const at = (path: string, item: unknown, more: Json = {}) => document({ paths: { [path]: item }, ...more })
 const get = (more: Json, top: Json = {}) => at('/x', { get: { ...operation, ...more } }, top)
@@ -34,8 +23,8 @@ const withForm = (properties: Json, encoding?: Json) =>
   withContent({ [FORM]: { schema: { type: 'object', properties }, encoding } })
 const withParameters = (parameters: unknown, components: Json = {}) => get({ parameters }, { components })
 const withServer = (url: unknown, variables: Json = {}) => document({ servers: [{ url, variables }] })
-const many = (count: number, member: (i: number) => [string, unknown]) =>
-  Object.fromEntries(Array.from({ length: count }, (_, i) => member(i)))
+const itemRef = () => ref('#/components/pathItems/P')
+const long = (count: number) => 'k'.repeat(count)
 
 const shown = (found: DefinitionCheck['warnings']) =>
   found.map(({ type, loc }) => `${type} at ${loc.slice(2).join(' ')}`.trim())
@@ -51,17 +40,10 @@ const messagesOf = (definition: unknown) => {
 }
 
 const P = ref('#/components/parameters/P')
-const twoUsers = {
-  '/x': { get: { ...operation, parameters: [P] } },
-  '/y': { get: { operationId: 'y', summary: 'Y', parameters: [P] } },
-}
-const shared = { '/x': ref('#/components/pathItems/P'), '/y': ref('#/components/pathItems/P') }
-const long = (count: number) => 'k'.repeat(count)
 
 /** Definitions with these faults, in document order. */
 const REFUSED: [name: string, definition: unknown, ...faults: string[]][] = [
   ['no object', [], 'dict_type at'],
-  ['empty object', {}, 'missing at openapi'],
   ['openapi 2.0', document({ openapi: '2.0' }), 'openapi_version_unsupported at openapi'],
   ['openapi 3 without a minor version', document({ openapi: '3' }), 'openapi_version_unsupported at openapi'],
   ['Swagger', { swagger: { toString: 1 } }, 'openapi_version_unsupported at swagger'],
@@ -69,23 +51,16 @@ const REFUSED: [name: string, definition: unknown, ...faults: string[]][] = [
   ['info is a reference', document({ info: ref('#/x-info') }), 'dict_type at info'],
   ['title is null', document({ info: { title: null } }), 'string_type at info title'],
   ['servers null', document({ servers: null }), 'list_type at servers'],
-  ['no servers', document({ servers: [] }), 'servers_missing at servers'],
   ['server is a string', document({ servers: ['https://a.example.com'] }), 'dict_type at servers 0'],
   ['url blank', withServer(' '), `server_url_missing at ${URL_AT}`],
   ['url is a number', withServer(1), `string_type at ${URL_AT}`],
   ['url too long', withServer(`https://a.example.com/${long(8192)}`), `server_url_invalid at ${URL_AT}`],
   ['only webhooks', document({ paths: undefined, webhooks: { w: { post: operation } } }), 'missing at paths'],
-  ['paths null', document({ paths: null }), 'dict_type at paths'],
   ['only extensions in paths', document({ paths: { 'x-a': 1 } }), 'operations_missing at paths'],
   ['none left', withContent({ 'text/plain': {} }), 'operations_missing at paths'],
-  ['operation null', at('/x', { get: null }), `dict_type at ${GET}`],
   ['operation is a reference', at('/x', { get: ref('#/x-a') }), `dict_type at ${GET}`],
   ['operationId blank', get({ operationId: ' ' }), `operation_id_missing at ${GET} operationId`],
-  [
-    'summary and description blank',
-    get({ summary: ' ', description: '\t\u00a0' }),
-    `summary_missing at ${GET} summary`,
-  ],
+  ['both texts blank', get({ summary: ' ', description: '\t\u00a0' }), `summary_missing at ${GET} summary`],
   ['placeholder closed only', at('/x}', { get: operation }), 'path_template_invalid at paths /x}'],
   ['placeholder nested', at('/{a{b}}', { get: operation }), 'path_template_invalid at paths /{a{b}}'],
   ['placeholder empty', at('/{}', { get: operation }), 'path_template_invalid at paths /{}'],
@@ -94,7 +69,6 @@ const REFUSED: [name: string, definition: unknown, ...faults: string[]][] = [
     at('/{a}/{b:[0-9]{4}}', { get: { ...operation, parameters: [{ name: 'a', in: 'query' }] } }),
     ...Array(2).fill('path_parameter_undeclared at paths /{a}/{b:[0-9]{4}} get parameters'),
   ],
-  ['parameters null', withParameters(null), `list_type at ${GET} parameters`],
   ['parameter name empty', withParameters([{ name: '', in: 'query' }]), `missing at ${GET} parameters 0 name`],
   ['parameter name a number', withParameters([{ name: 1, in: 'query' }]), `string_type at ${GET} parameters 0 name`],
   ['parameter: a schema', withParameters([A], { schemas: { A: {} } }), `ref_target_type at ${GET} parameters 0 $ref`],
@@ -102,7 +76,10 @@ const REFUSED: [name: string, definition: unknown, ...faults: string[]][] = [
   ['parameter: of two letters', withParameters([{ $ref: 12 }]), `string_type at ${GET} parameters 0 $ref`],
   [
     'a fault in a component, once',
-    document({ paths: twoUsers, components: { parameters: { P: { in: 'query' } } } }),
+    document({
+      paths: many(2, i => [`/${i}`, { get: { ...operation, operationId: `o${i}`, parameters: [P] } }]),
+      components: { parameters: { P: { in: 'query' } } },
+    }),
     'missing at components parameters P name',
   ],
   [
@@ -112,16 +89,10 @@ const REFUSED: [name: string, definition: unknown, ...faults: string[]][] = [
   ],
   [
     'a path item used twice',
-    document({ paths: shared, components: { pathItems: { P: { get: operation } } } }),
+    document({ paths: { '/x': itemRef(), '/y': itemRef() }, components: { pathItems: { P: { get: operation } } } }),
     'operation_id_duplicate at paths /y $ref',
   ],
-  ['a method misspelt', at('/x', { get: operation, psot: {} }), 'method_unsupported at paths /x psot'],
-  ['body null', post({ requestBody: null }), `dict_type at ${POST} requestBody`],
-  [
-    'media type a list',
-    withContent({ 'application/json': [] }),
-    `dict_type at ${POST} requestBody content application/json`,
-  ],
+  ['media type a list', withContent({ 'application/json': [] }), `dict_type at ${JSON_AT}`],
   [
     'dangling in the component',
     withBody(A, { A: { properties: { b: ref('#/no') } } }),
@@ -216,46 +187,26 @@ t.test('refused: addresses that no call can go to, or that carry secrets, which 
 })
 
 t.test('refused: a path that changes the host when it is joined to the server', async t => {
-  for (const [url, path, first] of [
-    ['/', '/evil.example/x'],
-    ['', '//evil.example/x'],
-    ['/', '/\\evil.example/x'],
-    ['/', '/\t/evil.example/x'],
-    ['/', '/127.0.0.1:80/x'],
-    ['/', '/localhost/x'],
-    ['{v}', '//evil.example/x', ''],
-    ['http:/', '/evil.example/x'],
-    ['https://t.example.com', '.evil.example/x'],
-    ['https://t.example.com/v1', '//evil.example/x'],
-    ['https://t.example.com/v1', 'https://evil.example/x'],
-    ['https://t.example.com', '@evil.example/x'],
-    ['https://t.example.com', '\\@evil.example/x'],
-    ['https://t.example.com', '{h}/x'],
-    ['http', '://evil.example/x'],
-  ] as const) {
-    const definition = at(
-      path,
-      { get: { ...operation, parameters: [{ name: 'h', in: 'path' }] } },
-      {
-        servers: [{ url, variables: { v: { default: first } } }],
-      },
+  const parameters = [{ name: 'h', in: 'path' }]
+  const faultsAt = (url: string, path: string, first?: string) =>
+    faultsOf(
+      at(path, { get: { ...operation, parameters } }, { servers: [{ url, variables: { v: { default: first } } }] }),
     )
-    t.match(faultsOf(definition).join(), 'server_url_invalid at paths', `${url} ${path}`)
-  }
-  for (const [url, path] of [
-    ['/', '/pets'],
-    ['', '/evil.example/x'],
-    ['/', '/2/pets'],
-    ['/v1', '/evil.example/x'],
-    ['https://t.example.com/', '/evil.example/x'],
-    ['https://t.example.com/v1', 'pets'],
-    ['https://t.example.com', '?action=list'],
-    ['https:t.example.com', '/x'],
-  ] as const)
-    t.same(faultsOf(at(path, { get: operation }, { servers: [{ url }] })), [], `${url} ${path}`)
+  const refused: [url: string, path: string, first?: string][] = parse(String.raw`[[/, /evil.example/x],
+    ['', //evil.example/x], [/, '/\evil.example/x'], [/, "/\t/evil.example/x"], [/, '/127.0.0.1:80/x'], [/, /localhost/x],
+    ['{v}', //evil.example/x, ''], ['http:/', /evil.example/x], ['https://t.example.com', .evil.example/x],
+    ['https://t.example.com/v1', //evil.example/x], ['https://t.example.com/v1', 'https://evil.example/x'],
+    ['https://t.example.com', '@evil.example/x'], ['https://t.example.com', '\@evil.example/x'],
+    ['https://t.example.com', '{h}/x'], [http, '://evil.example/x']]`)
+  for (const each of refused) t.match(faultsAt(...each).join(), 'server_url_invalid at paths', each.join(' '))
+  const accepted: [url: string, path: string][] = parse(`[[/, /pets], ['', /evil.example/x], [/, /2/pets],
+    [/v1, /evil.example/x], ['https://t.example.com/', /evil.example/x], ['https://t.example.com/v1', pets],
+    ['https://t.example.com', ?action=list], ['https:t.example.com', /x]]`)
+  for (const each of accepted) t.same(faultsAt(...each), [], each.join(' '))
 })
 
 const NO = ref('#/no')
+const M = ref('#/components/mediaTypes/M')
 const ACCEPTED: Record<string, unknown> = {
   'title empty': document({ info: { title: '' } }),
   'server with unfilled variables everywhere': withServer('{scheme}://{host}:{port}/{base}'),
@@ -274,10 +225,7 @@ const ACCEPTED: Record<string, unknown> = {
   'boolean schemas': withBody({ properties: { a: true }, additionalProperties: false }),
   'pointer with escapes': withBody(ref('#/components/schemas/a~1b~0c%20d'), { 'a/b~c d': {} }),
   'a key with a percent sign': withBody(ref('#/components/schemas/50%'), { '50%': {} }),
-  'media type that is a reference': withContent(
-    { 'application/json': ref('#/components/mediaTypes/M') },
-    { components: { mediaTypes: { M: {} } } },
-  ),
+  'media type that is a reference': withContent({ 'application/json': M }, { components: { mediaTypes: { M: {} } } }),
   'path item of another path': at('/a', { 'x-y': 1, $ref: '#/webhooks/w' }, { webhooks: { w: { post: operation } } }),
   'path item beside its reference': at(
     '/x',
@@ -296,18 +244,18 @@ t.test('accepted', async t => {
 
 const parameter = (more: Json) => withParameters([{ name: 'a', in: 'query', ...more }])
 const P0 = `${GET} parameters 0`
+const Q = { name: 'a', in: 'query' }
 const cat = { type: 'object', properties: { kind: { type: 'string' } } }
+
+const bodyOfGet = (type: string, schema: Json) =>
+  get({ requestBody: { content: { [type]: { schema } } } }, { openapi: '3.0.3' })
 
 /** Accepted definitions with these warnings, in document order. */
 const WARNED: [name: string, definition: unknown, ...warnings: string[]][] = [
   ['a relative server', withServer('/api'), `address_incomplete at ${URL_AT}`],
   ['a variable without a default', withServer('https://{h}.example.com'), `address_incomplete at ${URL_AT}`],
   ['a second server', document({ servers: [{ url: 'https://t.example.com' }, {}] }), 'server_ignored at servers 1'],
-  [
-    'a server of an operation',
-    get({ servers: [{ url: 'https://o.example.com' }] }),
-    `server_ignored at ${GET} servers`,
-  ],
+  ['a server of an operation', get({ servers: [{ url: '/o' }] }), `server_ignored at ${GET} servers`],
   ['a server of a path', at('/x', { get: operation, servers: [{ url: '/v2' }] }), 'server_ignored at paths /x servers'],
   ['the same server again', get({ servers: [{ url: 'https://t.example.com' }] })],
   ['a fragment in a path', at('/#Action=A', { get: operation }), 'address_incomplete at paths /#Action=A'],
@@ -318,14 +266,7 @@ const WARNED: [name: string, definition: unknown, ...warnings: string[]][] = [
     'method_passed_over at paths /x query',
   ],
   ['a parameter of no place', parameter({ in: 'formData' }), `parameter_ignored at ${P0} in`],
-  [
-    'a parameter twice',
-    withParameters([
-      { name: 'a', in: 'query' },
-      { name: 'a', in: 'query' },
-    ]),
-    `parameter_ignored at ${GET} parameters 1`,
-  ],
+  ['a parameter twice', withParameters([Q, Q]), `parameter_ignored at ${GET} parameters 1`],
   ['a parameter without placeholder', parameter({ in: 'path' }), `parameter_ignored at ${GET} parameters`],
   ['a value where a schema is expected', parameter({ schema: 'string' }), `value_ignored at ${P0} schema`],
   [
@@ -334,75 +275,24 @@ const WARNED: [name: string, definition: unknown, ...warnings: string[]][] = [
     ...['required', 'explode', 'style', 'content'].map(key => `value_ignored at ${P0} ${key}`),
   ],
   ['a type beside the schema', parameter({ type: 'string' }), `key_unknown at ${P0} type`],
-  [
-    'a body of GET in 3.0',
-    at(
-      '/x',
-      { get: { ...operation, requestBody: { content: { 'application/json': { schema: cat } } } } },
-      { openapi: '3.0.3' },
-    ),
-    `body_ignored at ${GET} requestBody`,
-  ],
-  [
-    'an empty body of GET in 3.0',
-    at(
-      '/x',
-      { get: { ...operation, requestBody: { content: { [FORM]: { schema: { type: 'object' } } } } } },
-      { openapi: '3.0.3' },
-    ),
-  ],
+  ['a body of GET in 3.0', bodyOfGet('application/json', cat), `body_ignored at ${GET} requestBody`],
+  ['an empty body of GET in 3.0', bodyOfGet(FORM, { type: 'object' })],
   [
     'an optional body of DELETE of no known type',
     at('/x', { delete: { ...operation, requestBody: { content: { 'text/csv': { schema: { type: 'string' } } } } } }),
     'body_ignored at paths /x delete requestBody',
   ],
-  [
-    'a media type without schema',
-    withContent({ 'application/json': {} }),
-    `schema_missing at ${POST} requestBody content application/json`,
-  ],
-  [
-    'a media type of null',
-    withContent({ 'application/json': null }),
-    `schema_missing at ${POST} requestBody content application/json`,
-  ],
-  ...(
-    [
-      ['nullable', 'yes'],
-      ['readOnly', 'true'],
-      ['minimum', '1.5'],
-      ['exclusiveMaximum', 'true'],
-      ['minLength', '20'],
-      ['maxItems', -1],
-      ['maxItems', 1.5],
-      ['multipleOf', 0],
-      ['enum', []],
-      ['enum', { A: 'happy' }],
-      ['required', ['a', 1]],
-      ['pattern', 7],
-      ['type', 'file'],
-      ['type', ['string', 'none']],
-      ['properties', 1],
-      ['allOf', {}],
-      ['additionalProperties', 'false'],
-      ['items', 'string'],
-      ['items', [{}]],
-      ['required', true],
-    ] as [string, unknown][]
-  ).map<[string, unknown, string]>(([key, value]) => [
+  ['a media type without schema', withContent({ 'application/json': {} }), `schema_missing at ${JSON_AT}`],
+  ['a media type of null', withContent({ 'application/json': null }), `schema_missing at ${JSON_AT}`],
+  ...parse(`[[nullable, 'yes'], [readOnly, 'true'], [minimum, '1.5'], [exclusiveMaximum, 'true'], [minLength, '20'],
+    [maxItems, -1], [maxItems, 1.5], [multipleOf, 0], [enum, []], [enum, { A: happy }], [required, [a, 1]], [pattern, 7],
+    [type, file], [type, [string, none]], [properties, 1], [allOf, {}], [additionalProperties, 'false'], [items, string],
+    [items, [{}]], [required, true]]`).map(([key, value]: [string, unknown]) => [
     `${key} ${value}`,
     withBody({ [key]: value }),
     `value_ignored at ${SCHEMA} ${key}`,
   ]),
-  [
-    'null is absent',
-    withBody({
-      minimum: null,
-      required: [],
-      nullable: null,
-      exclusiveMinimum: true,
-    }),
-  ],
+  ['null is absent', withBody({ minimum: null, required: [], nullable: null, exclusiveMinimum: true })],
   ['an extension', withBody({ 'x-a': 1, properties: { anything: {} } })],
   [
     'fields that only the server sets',
@@ -420,19 +310,17 @@ t.test('warned: what neither the model nor the call gets, at its place', async t
 t.test('warned: keys that OpenAPI does not define, where the input is read', async t => {
   const read = (name: string) => JSON.parse(readFileSync(`test/fixtures/keys/${name}.json`, 'utf8'))
   const media = (path: string) => `paths ${path} post requestBody content application/json`
-  t.same(warningsOf(read('capital-keys')).slice(0, 7), [
+  t.same(warningsOf(read('capital-keys')), [
     ...['Type', 'Properties', 'Required'].map(key => `key_unknown at ${media('/a')} schema ${key}`),
-    'key_unknown at paths /a post requestBody Required',
-    'key_unknown at paths /b get parameters 0 Name',
-    'key_unknown at paths /c get operationid',
-    'key_unknown at paths /d get Summary',
-  ])
-  t.same(warningsOf(read('capital-keys')).slice(7), [
-    'key_unknown at paths /d get Parameters',
-    'key_unknown at paths /e get params',
-    'key_unknown at paths /e get parameter',
-    'key_unknown at paths /f post body',
-    'key_unknown at paths /g post requestbody',
+    ...[
+      'a post requestBody Required',
+      'b get parameters 0 Name',
+      'c get operationid',
+      'd get Summary',
+      'd get Parameters',
+    ]
+      .concat('e get params', 'e get parameter', 'f post body', 'g post requestbody')
+      .map(place => `key_unknown at paths /${place}`),
   ])
   t.same(warningsOf(read('media-type-without-schema')), [
     `schema_missing at ${media('/x')}`,

@@ -1,0 +1,28 @@
+import { parse } from 'yaml'
+
+export type Json = Record<string, unknown>
+
+export const FORM = 'application/x-www-form-urlencoded'
+export const operation = { operationId: 'x', summary: 'X' }
+export const ref = ($ref: string) => ({ $ref })
+export const schemaRef = (name: string) => ref(`#/components/schemas/${name}`)
+
+/** A valid definition with these members. */
+export function document(more: Json = {}): Json {
+  const servers = [{ url: 'https://t.example.com' }]
+  return { openapi: '3.1.0', info: { title: 'T', version: '1' }, servers, paths: { '/x': { get: operation } }, ...more }
+}
+
+/** A valid definition with these members and parts of an operation, both in YAML. */
+export const withOperation = (parts: string, more = '') =>
+  document({ paths: { '/x': { post: { ...operation, ...parse(parts) } } }, ...parse(more) })
+
+/** A valid definition whose operation has a JSON body. */
+export const withBody = (schema: unknown, schemas: Json = {}, more: Json = {}) => {
+  const requestBody = { required: true, content: { 'application/json': { schema } } }
+  return document({ paths: { '/x': { post: { ...operation, requestBody } } }, components: { schemas }, ...more })
+}
+
+/** An object with this number of members. */
+export const many = (count: number, member: (i: number) => [string, unknown]): Json =>
+  Object.fromEntries(Array.from({ length: count }, (_, i) => member(i)))
