@@ -1,49 +1,38 @@
 import t from 'tap'
+import { parse } from 'yaml'
 import { type DefinitionChange, definitionChanges } from '../../src/definition/index.js'
+import { type Json, many, schemaRef } from './document.js'
 
-type Json = Record<string, unknown>
-
-const base = {
-  openapi: '3.0.3',
-  info: { title: 'Tickets' },
-  servers: [{ url: 'https://tickets.example.com' }],
-  paths: {
-    '/tickets': {
-      get: {
-        operationId: 'list',
-        summary: 'List',
-        parameters: [
-          { name: 'state', in: 'query', schema: { type: 'string', enum: ['open', 'closed'] } },
-          { name: 'limit', in: 'query', schema: { type: 'integer', maximum: 100 } },
-        ],
-      },
-      post: {
-        operationId: 'create',
-        summary: 'Create',
-        requestBody: { content: { 'application/json': { schema: { $ref: '#/components/schemas/Ticket' } } } },
-      },
-    },
-    '/tickets/{id}': {
-      parameters: [{ name: 'id', in: 'path', required: true, schema: { type: 'string' } }],
-      get: { operationId: 'read', summary: 'Read' },
-    },
-  },
-  components: {
-    schemas: {
-      Ticket: {
-        type: 'object',
-        required: ['title'],
-        properties: {
-          title: { type: 'string', maxLength: 100 },
-          note: { type: 'string' },
-          parent: { $ref: '#/components/schemas/Ticket' },
-          owner: { $ref: '#/components/schemas/Owner' },
-        },
-      },
-      Owner: { type: 'object', properties: { email: { type: 'string' } } },
-    },
-  },
-}
+const base = parse(`
+  openapi: 3.0.3
+  info: { title: Tickets }
+  servers: [{ url: 'https://tickets.example.com' }]
+  paths:
+    /tickets:
+      get:
+        operationId: list
+        summary: List
+        parameters:
+          - { name: state, in: query, schema: { type: string, enum: [open, closed] } }
+          - { name: limit, in: query, schema: { type: integer, maximum: 100 } }
+      post:
+        operationId: create
+        summary: Create
+        requestBody: { content: { application/json: { schema: { $ref: '#/components/schemas/Ticket' } } } }
+    /tickets/{id}:
+      parameters: [{ name: id, in: path, required: true, schema: { type: string } }]
+      get: { operationId: read, summary: Read }
+  components:
+    schemas:
+      Ticket:
+        type: object
+        required: [title]
+        properties:
+          title: { type: string, maxLength: 100 }
+          note: { type: string }
+          parent: { $ref: '#/components/schemas/Ticket' }
+          owner: { $ref: '#/components/schemas/Owner' }
+      Owner: { type: object, properties: { email: { type: string } } }`)
 
 const PLACES: Record<string, string> = {
   list: 'paths /tickets get',
@@ -67,58 +56,92 @@ function changed(place: string, ...value: unknown[]): Json {
   return copy
 }
 
-const seen = (changes: readonly DefinitionChange[]) =>
-  changes.map(({ kind, operation, argument = '' }) => `${kind} ${operation} ${argument}`.trim())
+/** Formats a change as `kind operation argument`, with its sentence after a colon where the expected text has one. */
+const shown = ({ kind, operation, argument = '', msg }: DefinitionChange, expected = '') =>
+  `${kind} ${operation} ${argument}`.trim() + (expected.includes(': ') ? `: ${msg}` : '')
 
 const OLD = 'https://tickets.example.com'
 const { get, post } = base.paths['/tickets']
+const OTHER_FORM = 'the argument "state" is sent in another form'
 const q = { name: 'q', in: 'query' }
 const at = (url: string, host?: unknown) =>
   changed('servers', [{ url, variables: { host: { default: host, enum: [host, 'b.example.com'] } } }])
 const body = (schema: object, type = 'application/json') =>
   changed('create requestBody', { content: { [type]: { schema } } })
+const stateRequired = changed('state required', true)
 const note = (schema: object) => changed('ticket properties note', schema)
-const Ticket = { $ref: '#/components/schemas/Ticket' }
+const ownersEmail = changed('components schemas Owner properties email type', 'integer')
 const { title } = base.components.schemas.Ticket.properties
 
-/** Each row: a name, the definition after the change (and before it, if not the base), and kind, operation and argument of the changes. */
+/** Each row: a name, the definition after the change (and before it, if not the base), and the changes. */
 const cases: [name: string, after: unknown, changes: string[], before?: unknown][] = [
   ['nothing', structuredClone(base), []],
   ['the order of keys', Object.fromEntries(Object.entries(base).reverse()), []],
   ['what no model is given', changed('list', { ...get, tags: ['x'], responses: {} }), []],
   ['a method in capitals', changed('paths /tickets', { GET: get, post }), []],
   ['a style that is the default anyway', changed('state style', 'form'), []],
-  ['an operation removed', changed('create'), ['operation_removed create']],
-  ['an operation added', changed('item put', { operationId: 'd', summary: 'D' }), ['operation_added d']],
+  ['an operation removed', changed('create'), ['operation_removed create: the operation is gone']],
+  ['an operation added', base, ['operation_added create: the operation is new'], changed('create')],
+  ['another one', changed('item put', { operationId: 'd', summary: 'D' }), ['operation_added d']],
   ['another id', changed('list operationId', 'search'), ['operation_removed list', 'operation_added search']],
   ['its text', changed('list summary', 'Other'), ['changed list']],
   ['its path', changed('paths', { ...base.paths, '/tickets': { post }, '/search': { get } }), ['changed list']],
+  [
+    'its method',
+    changed('paths /tickets', { put: get, post }),
+    ['changed list: the operation is "list, PUT /tickets" instead of "list, GET /tickets"'],
+  ],
   ['its security', changed('list security', [{ key: [] }]), ['changed list']],
-  ['security of all', changed('security', [{ key: [] }]), ['changed']],
+  ['security of all', changed('security', []), ['changed: the security of the definition changed']],
   ['a security scheme', changed('components securitySchemes', { key: { type: 'http' } }), ['changed']],
   ['another host', at('https://b.example.com'), ['origin_changed']],
   ['another scheme', at('http://tickets.example.com'), ['origin_changed']],
   ['another base path', at(`${OLD}/v2`), ['changed']],
   ['another path alone', at('/b'), ['changed'], at('/a')],
-  ['a relative address and a variable', at('https://{host}/v1'), ['origin_changed'], at('api.example.com/v2')],
+  [
+    'a relative address and a variable',
+    at('https://{host}/v1'),
+    ['origin_changed: calls go to "https://{host}/v1" instead of "api.example.com/v2"'],
+    at('api.example.com/v2'),
+  ],
   ['another variable as the host', at('https://{a}/v1'), ['origin_changed'], at('https://{b}/v1')],
   ['the default of a variable', at('https://{host}', 'b.x'), ['origin_changed'], at('https://{host}', 'a.x')],
   ['a second server, which no call goes to', changed('servers', [...base.servers, { url: '/' }]), []],
   ['a server of its own, which no call goes to', changed('list servers', [{ url: 'https://b.example.com' }]), []],
-  ['an argument removed', changed('limit'), ['argument_removed list limit']],
+  ['an argument removed', changed('limit'), ['argument_removed list limit: the argument "limit" is gone']],
   ['an argument added', changed('list parameters 2', q), ['argument_added list q']],
-  ['required', changed('state required', true), ['argument_required list state']],
-  ['no longer required', base, ['changed list state'], changed('state required', true)],
+  [
+    'a required argument added',
+    changed('list parameters 2', { ...q, required: true }),
+    ['argument_added list q: the argument "q" is new and required'],
+  ],
+  ['required', stateRequired, ['argument_required list state: the argument "state" is required now']],
+  ['no longer required', base, ['changed list state: the argument "state" is optional now'], stateRequired],
   ['another type', changed('limit schema type', 'string'), ['argument_type_changed list limit']],
+  [
+    'any type, by another keyword',
+    changed('limit schema', { oneOf: [{ type: 'integer' }], maximum: 100 }),
+    [
+      'argument_type_changed list limit: the type of the argument "limit" is any instead of integer',
+      'changed list limit: the oneOf of the argument "limit" changed',
+    ],
+  ],
   ['null as well', changed('limit schema nullable', true), ['argument_type_changed list limit']],
   ['other values', changed('state schema enum', ['open', 'new']), ['argument_values_changed list state']],
+  [
+    'values of several types',
+    changed('state schema enum', ['open', 7, { a: 1 }]),
+    [
+      'argument_values_changed list state: the argument "state" no longer lists "closed" and now lists "7", "{\\"a\\":1}"',
+    ],
+  ],
   ['values in another order', changed('state schema enum', ['closed', 'open']), []],
   ['any value', changed('state schema', { type: 'string' }), ['argument_values_changed list state']],
   ['a bound', changed('limit schema maximum', 50), ['changed list limit']],
-  ['sent in another way', changed('state explode', false), ['changed list state']],
+  ['sent in another way', changed('state explode', false), [`changed list state: ${OTHER_FORM}`]],
   ['of the path item', changed('item parameters 0 schema type', 'integer'), ['argument_type_changed read id']],
   ['a body removed', changed('create requestBody'), ['argument_removed create requestBody']],
-  ['a body of another media type', body(Ticket, 'a/b+json'), ['changed create requestBody']],
+  ['a body of another media type', body(schemaRef('Ticket'), 'a/b+json'), ['changed create requestBody']],
   [
     'a list instead of an object',
     body({ type: 'array', items: { type: 'string' } }),
@@ -135,47 +158,20 @@ const cases: [name: string, after: unknown, changes: string[], before?: unknown]
   ],
   ['a pattern', note({ type: 'string', pattern: '^a' }), ['changed create requestBody.note']],
   ['deep in a property', note({ type: 'string', items: { items: {} } }), ['changed create requestBody.note']],
-  [
-    'a schema that others use',
-    changed('components schemas Owner properties email type', 'integer'),
-    ['changed create'],
-  ],
+  ['a schema that others use', ownersEmail, ['changed create: the schema "Owner" inside the arguments changed']],
   ['additional properties', changed('ticket additionalProperties', false), ['changed create requestBody']],
-  ['refused', {}, ['changed']],
+  ['refused', {}, ['changed: the new definition cannot be read, so nothing can be compared']],
   ['unreadable before', base, ['changed'], []],
 ]
 
 for (const [name, after, expected, before = base] of cases)
-  t.test(`changes: ${name}`, async t => t.strictSame(seen(definitionChanges(before, after)), expected))
-
-t.test('a change says in a sentence what was and what is', async t => {
-  const messages = (after: unknown, before: unknown = base) => definitionChanges(before, after).map(({ msg }) => msg)
-  t.strictSame(messages(changed('create')), ['the operation is gone'])
-  t.strictSame(messages(base, changed('create')), ['the operation is new'])
-  const moved = ['the operation is "list, PUT /tickets" instead of "list, GET /tickets"']
-  t.strictSame(messages(changed('paths /tickets', { put: get, post })), moved)
-  t.strictSame(messages(at('https://{host}/v1'), at('api.example.com/v2')), [
-    'calls go to "https://{host}/v1" instead of "api.example.com/v2"',
-  ])
-  t.strictSame(messages(changed('security', [])), ['the security of the definition changed'])
-  t.strictSame(messages(changed('limit')), ['the argument "limit" is gone'])
-  const required = { ...q, required: true }
-  t.strictSame(messages(changed('list parameters 2', required)), ['the argument "q" is new and required'])
-  t.strictSame(messages(changed('state required', true)), ['the argument "state" is required now'])
-  t.strictSame(messages(base, changed('state required', true)), ['the argument "state" is optional now'])
-  t.strictSame(messages(changed('limit schema', { oneOf: [{ type: 'integer' }], maximum: 100 })), [
-    'the type of the argument "limit" is any instead of integer',
-    'the oneOf of the argument "limit" changed',
-  ])
-  t.strictSame(messages(changed('state schema enum', ['open', 7, { a: 1 }])), [
-    'the argument "state" no longer lists "closed" and now lists "7", "{\\"a\\":1}"',
-  ])
-  t.strictSame(messages(changed('state explode', false)), ['the argument "state" is sent in another form'])
-  t.strictSame(messages(changed('components schemas Owner properties email type', 'integer')), [
-    'the schema "Owner" inside the arguments changed',
-  ])
-  t.strictSame(messages({}), ['the new definition cannot be read, so nothing can be compared'])
-})
+  t.test(`changes: ${name}`, async t => {
+    const changes = definitionChanges(before, after)
+    t.strictSame(
+      changes.map((each, i) => shown(each, expected[i])),
+      expected,
+    )
+  })
 
 t.test('a change has its place in the new definition, and the values before and after', async t => {
   const loc = ['body', 'definition', 'paths', '/tickets', 'get']
@@ -195,21 +191,15 @@ t.test('a change has its place in the new definition, and the values before and 
 })
 
 t.test('the first 10,000 changes are listed, the others counted; of values the first 100', async t => {
-  const many = (text: string) => ({
-    ...base,
-    paths: Object.fromEntries(
-      Array.from({ length: 5000 }, (_, i) => {
-        const parameters = [{ name: 'a', in: 'query', schema: { type: text } }]
-        return [`/p${i}`, { get: { operationId: `o${i}`, summary: text, security: [{ [text]: [] }], parameters } }]
-      }),
-    ),
-  })
-  const changes = definitionChanges(many('string'), many('integer'))
+  const all = (type: string) => {
+    const parameters = [{ name: 'a', in: 'query', schema: { type } }]
+    const get = { summary: type, security: [{ [type]: [] }], parameters }
+    return { ...base, paths: many(5000, i => [`/p${i}`, { get: { operationId: `o${i}`, ...get } }]) }
+  }
+  const changes = definitionChanges(all('string'), all('integer'))
   t.equal(changes.length, 10_001)
   t.equal(changes.at(-1)?.msg, '5000 more changes are left out')
-  const listed = changed(
-    'state schema enum',
-    Array.from({ length: 1000 }, (_, i) => `v${i}`),
-  )
+  const values = Array.from({ length: 1000 }, (_, i) => `v${i}`)
+  const listed = changed('state schema enum', values)
   t.match(definitionChanges(base, listed), [{ added: { length: 100 }, msg: /"v4" and more$/ }])
 })
