@@ -118,20 +118,19 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
   // One row if a viewer may manage a tool: as a manager of all tools, as its owner who manages a group, or because others attached it to
   // an agent of the viewer's groups and it is on no agent outside of them. A restored link without a known author counts for nobody.
   await sql`
-    create function managed_tool(tool_id integer, viewer uuid, manages_all boolean, groups integer[], seen integer[])
+    create function managed_tool(tool tool, viewer uuid, manages_all boolean, groups integer[], seen integer[])
     returns table (managed_as text)
     language sql stable as $$
-      select case when manages_all then 'all' when t.user_id = viewer then 'owner' else 'group' end
-      from tool t
-      where t.id = $1 and t.in_code_tool_id is null and t.mcp_server_id is null and (seen is null or t.id = any (seen))
-        and (manages_all or cardinality(groups) > 0 and (t.user_id = viewer or exists (
+      select case when manages_all then 'all' when (tool).user_id = viewer then 'owner' else 'group' end
+      where (tool).in_code_tool_id is null and (tool).mcp_server_id is null and (seen is null or (tool).id = any (seen))
+        and (manages_all or cardinality(groups) > 0 and ((tool).user_id = viewer or exists (
           select from persona_tool l join persona a on a.id = l.persona_id
-          where l.tool_id = t.id and not a.deleted and coalesce(l.attached_by, a.owner_id) is distinct from viewer
+          where l.tool_id = (tool).id and not a.deleted and coalesce(l.attached_by, a.owner_id) is distinct from viewer
             and l.attached_by is distinct from '00000000-0000-0000-0000-000000000000'
             and exists (select from persona_group s where s.persona_id = a.id and s.user_group_id = any (groups))
         ) and not exists (
           select from persona_tool l join persona a on a.id = l.persona_id
-          where l.tool_id = t.id and not a.deleted
+          where l.tool_id = (tool).id and not a.deleted
             and not exists (select from persona_group s where s.persona_id = a.id and s.user_group_id = any (groups))
         )))
     $$`.execute(db)

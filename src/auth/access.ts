@@ -6,6 +6,8 @@ import { anyOf, on } from '../db/statements/queries.js'
 /** The access that ownership and shares give a caller to an agent; `none` means that they cannot see it. */
 export type PersonaAccess = 'owner' | 'editor' | 'viewer' | 'none'
 
+export type ManagedAs = 'all' | 'owner' | 'group'
+
 /** SQL: the user's access to the agent `p`. */
 export function personaAccess(user: Expression<string>): Expression<PersonaAccess> {
   return sql`(select access from persona_access(p.id, p.owner_id, p.is_public, ${user}))`
@@ -28,9 +30,9 @@ export function seesTool({ tools }: Viewer): Expression<SqlBool> {
   return or([eb(tools, 'is', null), eb('t.id', '=', anyOf(tools))])
 }
 
-/** SQL: true if the viewer may manage the tool `t`. */
-export function managesTool({ user, managesAll, managedGroups, tools }: Viewer): Expression<SqlBool> {
-  return sql`exists (select from managed_tool(t.id, ${user}, ${managesAll}, ${managedGroups}, ${tools}))`
+/** SQL: the right by which the viewer manages the tool `t`; null without one. */
+export function managedAs({ user, managesAll, managedGroups, tools }: Viewer): Expression<ManagedAs | null> {
+  return sql`(select managed_as from managed_tool(t, ${user}, ${managesAll}, ${managedGroups}, ${tools}))`
 }
 
 /** The value of `attached_by` if a restored link has no known author. Such a link gives no group manager rights on its tool. */

@@ -4,7 +4,7 @@ import { type PersonaAccess, personaAccess, type Viewer } from '../auth/access.j
 import { callerStatement, viewerOfCaller } from '../auth/authenticate.js'
 import { anyOf, arrayOf, columnsOf, on, queries } from '../db/statements/queries.js'
 import type { Definitions } from '../tool/definition-cache.js'
-import { renderTool, type ShownTool, shownTools } from '../tool/snapshot.js'
+import { members, renderTool, type ShownTool, shownTools } from '../tool/snapshot.js'
 import type { VersionedState } from '../updates/resource.js'
 import { columnValue, versionedState } from '../updates/statements.js'
 import { COLUMNS, compareIds, idsOf, linkOf, type PersonaContent, RELATIONS, type Relation } from './fields.js'
@@ -126,7 +126,7 @@ export const PERSONA_LOOKUP = {
 }
 
 const NAMES = SNAPSHOT_FIELDS.map(([name]) => name)
-const PLACE = NAMES.indexOf('tools')
+const [BEFORE, AFTER] = [NAMES.slice(0, NAMES.indexOf('tools')), NAMES.slice(NAMES.indexOf('tools') + 1)]
 const READ_NAMES = READ_FIELDS.map(([name]) => name)
 
 /** Renders the wire's PersonaSnapshot or, with `isRead`, its PersonaRecord. Each tool's definition is put in as its stored text. */
@@ -152,9 +152,7 @@ export function renderPersona(
     starter_messages: agent.starter_messages?.map(({ name, message }) => ({ name, message })) ?? null,
   }
   const values: Readonly<Record<string, unknown>> = { ...agent, ...parts }
-  const members = (names: readonly string[]) =>
-    JSON.stringify(Object.fromEntries(names.map(name => [name, values[name]]))).slice(1, -1)
   const tools = ofIds(related.tool_ids, agent.tool_ids).map(tool => renderTool(tool, definitions.of(tool)))
-  const after = [...NAMES.slice(PLACE + 1), ...(isRead ? READ_NAMES : [])]
-  return `{${members(NAMES.slice(0, PLACE))},"tools":[${tools.join()}],${members(after)}}`
+  const after = isRead ? `${members(values, AFTER)},${members(values, READ_NAMES)}` : members(values, AFTER)
+  return `{${members(values, BEFORE)},"tools":[${tools.join()}],${after}}`
 }

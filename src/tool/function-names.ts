@@ -1,6 +1,8 @@
 import { type Kysely, sql } from 'kysely'
 import { personaAccess } from '../auth/access.js'
 import { type Caller, isAdmin, visibleAgents } from '../auth/caller.js'
+import { anyOf, hexOf, lit, on, queries } from '../db/statements/queries.js'
+import { statement } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
 import { functionNames } from '../definition/index.js'
 import { factsOf, noteFacts } from './definition-cache.js'
@@ -17,10 +19,41 @@ interface NamedTool {
   names: readonly string[]
 }
 
+type Found = Omit<NamedTool, 'names'> & { hash: string }
+
+const tools = queries()
+  .selectFrom('tool as t')
+  .select(({ ref }) => ['t.id', 't.name', hexOf(ref('t.definition_hash')).as('hash')])
+  .where('t.definition_hash', 'is not', null)
+  .orderBy('t.id')
+
+const toolsOf = statement<{ ids: number[] }, Found>('tools_named', { ids: 'integer[]' }, param =>
+  tools.where('t.id', '=', anyOf(param('ids'))),
+)
+
+/** The other tools of the agents that have a tool and that the user sees. A user or list of agents that is null stands for all. */
+const toolsBeside = statement<{ id: number; user: string | null; agents: number[] | null }, Found>(
+  'tools_beside',
+  { id: 'integer', user: 'uuid', agents: 'integer[]' },
+  param => {
+    const { eb, or } = on<{ p: 'persona' }>()
+    const agents = queries()
+      .selectFrom('persona_tool as l')
+      .innerJoin('persona as p', 'p.id', 'l.persona_id')
+      .select('p.id')
+      .where('l.tool_id', '=', param('id'))
+      .where('p.deleted', '=', lit(false))
+      .where(or([eb(param('agents'), 'is', null), eb('p.id', '=', anyOf(param('agents')))]))
+      .where(or([eb(param('user'), 'is', null), eb(personaAccess(param('user')), '<>', lit('none'))]))
+    const beside = queries().selectFrom('persona_tool as o').select('o.tool_id').where('o.persona_id', 'in', agents)
+    return tools.where('t.id', '<>', param('id')).where('t.id', 'in', beside).limit(lit(TOOLS_MAX))
+  },
+)
+
 /** Warns of functions with one name in two tools of an agent that has these tools. */
 export async function sharedNames(db: Kysely<Tables>, toolIds: readonly number[]): Promise<string[]> {
   if (toolIds.length < 2) return []
-  const tools = await namedTools(db, toolIds.slice(0, TOOLS_MAX))
+  const tools = await withNames(db, await toolsOf.run(db, { ids: toolIds.slice(0, TOOLS_MAX) }))
   return tools.flatMap((tool, i) => warningsOf(tool, tools.slice(i + 1))).slice(0, WARNINGS_MAX)
 }
 
@@ -42,25 +75,11 @@ export async function namesBeside(
   names: readonly string[],
   caller?: Caller,
 ): Promise<string[]> {
+  const user = caller === undefined || isAdmin(caller) ? null : caller.userId
   const agents = caller === undefined ? null : visibleAgents(caller.token)
-  const beside = db
-    .selectFrom('persona_tool as l')
-    .innerJoin('persona as p', 'p.id', 'l.persona_id')
-    .innerJoin('persona_tool as o', 'o.persona_id', 'p.id')
-    .select('o.tool_id')
-    .distinct()
-    .where('l.tool_id', '=', id)
-    .where('o.tool_id', '<>', id)
-    .where('p.deleted', '=', false)
-    .$if(caller !== undefined && !isAdmin(caller), query =>
-      query.where(({ eb }) => eb(personaAccess(sql<string>`${caller?.userId}::uuid`), '<>', sql.lit('none'))),
-    )
-    .$if(agents !== null, query => query.where('p.id', 'in', agents?.length ? agents : [0]))
-    .orderBy('o.tool_id')
-    .limit(TOOLS_MAX)
   try {
-    const ids = (await beside.execute()).map(each => each.tool_id)
-    return warningsOf({ id, name, names }, await namedTools(db, ids)).slice(0, WARNINGS_MAX)
+    const beside = await withNames(db, await toolsBeside.run(db, { id, user, agents }))
+    return warningsOf({ id, name, names }, beside).slice(0, WARNINGS_MAX)
   } catch {
     return []
   }
@@ -77,16 +96,8 @@ function warningsOf(tool: NamedTool, others: readonly NamedTool[]): string[] {
   })
 }
 
-/** Reads tools with the names of their functions: those of the check, else by the operationIds of the stored text. */
-async function namedTools(db: Kysely<Tables>, ids: readonly number[]): Promise<NamedTool[]> {
-  if (ids.length === 0) return []
-  const tools = await db
-    .selectFrom('tool as t')
-    .select(({ fn, val }) => ['t.id', 't.name', fn<string>('encode', ['t.definition_hash', val('hex')]).as('hash')])
-    .where('t.id', 'in', ids)
-    .where('t.definition_hash', 'is not', null)
-    .orderBy('t.id')
-    .execute()
+/** Adds the names of the tools' functions: those of the check, else by the operationIds of the stored text. */
+async function withNames(db: Kysely<Tables>, tools: readonly Found[]): Promise<NamedTool[]> {
   const names = new Map(tools.map(({ hash }) => [hash, factsOf(hash).names]))
   const unknown = [...names].flatMap(([hash, known]) => (known === undefined ? [Buffer.from(hash, 'hex')] : []))
   if (unknown.length > 0) {

@@ -1,6 +1,6 @@
 import type { AliasableExpression, Expression } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
-import { managesTool, type Viewer } from '../auth/access.js'
+import { type ManagedAs, managedAs, type Viewer } from '../auth/access.js'
 import { callerStatement, viewerOfCaller } from '../auth/authenticate.js'
 import { anyOf, hexOf, lit, named, on, queries } from '../db/statements/queries.js'
 import type { VersionedState } from '../updates/resource.js'
@@ -33,7 +33,7 @@ export interface ToolState extends ShownTool, VersionedState {
   name: string
   headers: StoredHeader[]
   /** The right by which the viewer manages the tool; null without one. */
-  managed_as: 'all' | 'owner' | 'group' | null
+  managed_as: ManagedAs | null
 }
 
 /** Expressions on the alias `t` of the enclosing query: a tool. */
@@ -61,18 +61,10 @@ const CONTENT = {
 
 /** SQL: the tool `t` as JSON of the shape `ToolState`, as the viewer sees it. */
 export function toolState(viewer: Viewer): AliasableExpression<ToolState> {
-  const as = (how: ToolState['managed_as']) => lit(how)
-  const manager = choose()
-    .when(viewer.managesAll)
-    .then(as('all'))
-    .when(tool('t.user_id', '=', viewer.user))
-    .then(as('owner'))
-    .else(as('group'))
-    .end()
   return versionedState<ToolState>('tool', 't', viewer.user, {
     ...CONTENT,
     headers: HEADERS,
-    managed_as: choose().when(managesTool(viewer)).then(manager).end(),
+    managed_as: managedAs(viewer),
   })
 }
 
@@ -86,7 +78,7 @@ export const TOOL_LOOKUP = {
 
 /** SQL: the tools `t` with these ids, with the columns of a `ShownTool`. */
 export function shownTools(ids: Expression<number[]>, viewer: Viewer) {
-  const headers = choose().when(managesTool(viewer)).then(HEADERS).end()
+  const headers = choose().when(managedAs(viewer), 'is not', null).then(HEADERS).end()
   const columns: Record<string, Expression<unknown>> = { id: ref('t.id'), ...CONTENT, headers }
   return queries()
     .selectFrom('tool as t')
@@ -97,7 +89,7 @@ export function shownTools(ids: Expression<number[]>, viewer: Viewer) {
 }
 
 const NAMES = Object.keys(ToolSnapshot.properties)
-const PLACE = NAMES.indexOf('definition')
+const [BEFORE, AFTER] = [NAMES.slice(0, NAMES.indexOf('definition')), NAMES.slice(NAMES.indexOf('definition') + 1)]
 
 /** Renders the wire's ToolSnapshot. The definition's JSON text is put in as it is. */
 export function renderTool(
@@ -106,7 +98,10 @@ export function renderTool(
   custom_headers = shown.headers && shownHeaders(shown.headers),
 ): string {
   const values = { ...shown, display_name: shown.display_name ?? shown.name, custom_headers }
-  const members = (names: readonly string[]) =>
-    JSON.stringify(Object.fromEntries(names.map(name => [name, values[name as keyof typeof values]]))).slice(1, -1)
-  return `{${members(NAMES.slice(0, PLACE))},"definition":${definition},${members(NAMES.slice(PLACE + 1))}}`
+  return `{${members(values, BEFORE)},"definition":${definition},${members(values, AFTER)}}`
+}
+
+/** The members of a JSON object with these names, which need no escapes. */
+export function members(values: Readonly<Record<string, unknown>>, names: readonly string[]): string {
+  return names.map(name => `"${name}":${JSON.stringify(values[name])}`).join()
 }

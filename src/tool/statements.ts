@@ -1,6 +1,6 @@
 import type { Expression, Kysely, SqlBool, Transaction } from 'kysely'
 import { jsonObjectFrom } from 'kysely/helpers/postgres'
-import { managesTool, type Viewer } from '../auth/access.js'
+import { managedAs, type Viewer } from '../auth/access.js'
 import type { Caller } from '../auth/caller.js'
 import { grantsStand, VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
@@ -108,7 +108,7 @@ export const removeTool = statement<ViewerParameters & AuditEntry, { version: nu
           .where('t.id', '=', param('resource_id'))
           .where('t.version', '=', tool(param('version_after'), '-', lit(1)))
           .where(grantsStand(param))
-          .where(or([tool(viewer.user, 'is', null), managesTool(viewer)]))
+          .where(or([tool(viewer.user, 'is', null), tool(managedAs(viewer), 'is not', null)]))
           .returning(({ ref }) => [
             't.id',
             't.audit_head as previous',
@@ -139,7 +139,7 @@ function lockedTool(param: Param<WriteParameters>) {
     .where('t.id', '=', param('id'))
     .where('t.version', '=', param('version'))
     .where(grantsStand(param))
-    .where(or([tool(viewer.user, 'is', null), managesTool(viewer)]))
+    .where(or([tool(viewer.user, 'is', null), tool(managedAs(viewer), 'is not', null)]))
     .where(or([tool(param('oauth_config_id'), 'is', null), exists(linked)]))
     .forNoKeyUpdate('t')
     .skipLocked()

@@ -87,16 +87,17 @@ function recentChanges(kind: ResourceKind, row: VersionedRow, user: Expression<s
   const version = cast<number>(on<{ last_change: { value: string } }>().ref('last_change.value'), 'integer')
   const change = queries()
     .selectFrom('audit as a')
+    .select(['a.actor_id', 'a.at'])
     .where('a.resource_kind', '=', lit(kind))
     .where('a.resource_id', '=', row('id'))
     .where('a.version_after', '=', version)
+    .where('a.at', '>', sql<string>`clock_timestamp() - interval '15 minutes'`) // DECISIONS section 8
+    .where('a.actor_id', 'is distinct from', user)
     .offset(lit(0))
   const recent = queries()
     .selectFrom(fn<{ key: string; value: string }>('jsonb_each_text', [row('field_versions')]).as('last_change'))
-    .crossJoinLateral(change.select(['a.actor_id', 'a.at']).select(AUTHOR.as('author')).as('a'))
-    .select(['last_change.key as field', 'a.author as by'])
+    .crossJoinLateral(change.as('a'))
+    .select(['last_change.key as field', AUTHOR.as('by')])
     .select(sql<number>`floor(extract(epoch from greatest(clock_timestamp() - a.at, '0')))`.as('age_s'))
-    .where('a.at', '>', sql<string>`clock_timestamp() - interval '15 minutes'`) // DECISIONS section 8
-    .where('a.actor_id', 'is distinct from', user)
   return jsonArrayFrom(recent)
 }
