@@ -1,5 +1,6 @@
 import cors from '@fastify/cors'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import { HEADER_NAMES } from './openapi.js'
 import { requestFault } from './request.js'
 
 /** Headers of every answer. JSON loads nothing, and pages set their own policy. Strict-Transport-Security belongs to the proxy. */
@@ -30,11 +31,6 @@ const REQUEST_HEADERS =
   'authorization, content-type, idempotency-key, if-match, if-none-match, mcp-method, mcp-name, mcp-protocol-version, prefer, ' +
   'traceparent, x-onyx-authorization, x-request-id'
 
-/** The answer headers that clients need to read. */
-const ANSWER_HEADERS =
-  'dry-run, etag, idempotent-replayed, link, location, preference-applied, ratelimit, ratelimit-policy, retry-after, token-expires-at, ' +
-  'warning, www-authenticate, x-request-id'
-
 /** Cache time of a preflight answer, in seconds. */
 const PREFLIGHT_AGE_S = 600
 
@@ -45,7 +41,7 @@ export async function registerCors(app: FastifyInstance, origins: readonly strin
     origin: [...origins],
     methods: ['DELETE', 'GET', 'PATCH', 'POST', 'PUT'],
     allowedHeaders: REQUEST_HEADERS,
-    exposedHeaders: ANSWER_HEADERS,
+    exposedHeaders: HEADER_NAMES,
     maxAge: PREFLIGHT_AGE_S,
     strictPreflight: false, // its refusal of other OPTIONS requests is not in our error shape
   })

@@ -11,7 +11,7 @@ import { contentTag, type Precondition } from '../updates/tag.js'
 import { pathId, queryInteger, queryText } from '../validation/parameters.js'
 import { INT4_MAX, list, nullable, reference, text, uuid } from '../validation/vocabulary.js'
 import { answerTagged } from './answer.js'
-import { pageHeaders, readResponses } from './openapi.js'
+import { readResponses } from './openapi.js'
 import { IfNoneMatch } from './parameters.js'
 import type { SchemaTypes } from './validation.js'
 import { addWarnings } from './warnings.js'
@@ -67,7 +67,7 @@ export function registerList(app: FastifyInstance, { database }: OperationOption
           after: queryInteger(0, INT4_MAX, 'Only those with a larger id: where the page before ended.'),
         }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
-        response: pageResponses(record, title, [400, 401, 403, 429, 500, 503]),
+        response: readResponses(pageOf(record), `The ${title} of this page.`, ['link', 'warning']),
       },
     },
     async (request, reply) => {
@@ -165,7 +165,7 @@ export function registerHistory(app: FastifyInstance, { resource, lookup, read }
           before: queryInteger(1, INT4_MAX, 'Only older versions than this: where the page before ended.'),
         }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
-        response: pageResponses(HistoryEntry, 'changes', [400, 401, 403, 404, 429, 500, 503]),
+        response: readResponses(pageOf(HistoryEntry), 'The changes of this page.', ['link', 'warning'], [404]),
       },
     },
     async (request, reply) => {
@@ -185,10 +185,7 @@ export function registerHistory(app: FastifyInstance, { resource, lookup, read }
   )
 }
 
-function pageResponses(record: TSchema, title: string, statuses: Parameters<typeof readResponses>[3]) {
-  const found = { type: 'array', items: reference(record), description: `The ${title} of this page.` }
-  return readResponses(found, pageHeaders, 'The page is still what the caller has.', statuses)
-}
+const pageOf = (record: TSchema) => ({ type: 'array', items: reference(record) })
 
 interface PageRequest {
   query: { name?: string; limit?: number }

@@ -7,24 +7,39 @@ import { nullable, reference, text, withReferences } from '../validation/vocabul
 
 /* The parts of the OpenAPI document that all operations share: headers and error answers. */
 
-/** A header for the document's plugin, which turns the schema's description into the header's. */
-const header = (description: string) => ({ description, type: 'string' })
-
-const everyAnswer = { 'x-request-id': header('The id of this request, in every answer and every log line of it.') }
-
-/** The fields of draft-ietf-httpapi-ratelimit-headers; absent if a limit is disabled. */
-const rateLimitHeaders = {
-  'ratelimit-policy': header(
+/** The headers of answers, as the document explains them. Pages of other origins may read them (CORS). */
+const HEADERS = {
+  'dry-run': '`true` when nothing was stored because the request was a dry run.',
+  etag: 'The entity tag of what is stored, or of what is answered. As `If-Match` of an update it stands for the stored version.',
+  'idempotent-replayed':
+    '`true` when the same request with this `Idempotency-Key` was stored before: the tag is that of its version.',
+  link: 'The next page, relative to this address, with `rel="next"`; absent on the last.',
+  location: 'Where it is read.',
+  'preference-applied': 'Which preferences made a difference: `handling=strict` and `return=minimal` when asked for.',
+  ratelimit: 'What is left of the quota, and the seconds until it is whole again: `"token";r=599;t=60`.',
+  'ratelimit-policy':
     'The quota that this request counted against: `"token";q=600;w=60` is 600 requests in 60 s. Of a 429 the limit that refused it.',
-  ),
-  ratelimit: header('What is left of the quota, and the seconds until it is whole again: `"token";r=599;t=60`.'),
+  'retry-after': 'Seconds to wait before another attempt.',
+  'token-expires-at': 'When the token expires, if it does.',
+  warning:
+    'What the caller should know: ignored, kept or missing fields, a change of somebody else that was replaced, what is left out or follows.',
+  'www-authenticate': 'The bearer challenge, with what is wrong.',
+  'x-request-id': 'The id of this request, in every answer and every log line of it.',
 }
+type HeaderName = keyof typeof HEADERS
 
-const retryAfter = {
-  'retry-after': { description: 'Seconds to wait before another attempt.', type: 'integer', minimum: 1 },
+export const HEADER_NAMES = Object.keys(HEADERS)
+
+/** The headers of every answer to a caller. */
+const OF_CALLERS = ['ratelimit', 'ratelimit-policy', 'token-expires-at'] as const
+
+/** Headers for the document's plugin, which turns the schema's description into the header's. */
+function headersOf(names: readonly HeaderName[]) {
+  const all: HeaderName[] = [...names, 'x-request-id']
+  return Object.fromEntries(
+    all.map(name => [name, { description: HEADERS[name], type: name === 'retry-after' ? 'integer' : 'string' }]),
+  )
 }
-
-const challenge = { 'www-authenticate': header('The bearer challenge, with what is wrong.') }
 
 /** An error answer: its schema's name, by which generated clients tell refusals apart, and what it has beyond code, sentence and request id. */
 interface ErrorAnswer {
@@ -32,14 +47,14 @@ interface ErrorAnswer {
   /** By default the name of the status. */
   meaning?: string
   members?: TProperties
-  headers?: object
+  headers?: readonly HeaderName[]
 }
 
 /** The error answers by status; 422 has its own. */
 const ERRORS = {
   400: { name: 'BadRequestError' },
-  401: { name: 'UnauthorizedError', headers: { ...challenge, ...rateLimitHeaders } },
-  403: { name: 'ForbiddenError', headers: challenge },
+  401: { name: 'UnauthorizedError', headers: ['www-authenticate', ...OF_CALLERS] },
+  403: { name: 'ForbiddenError', headers: ['www-authenticate'] },
   404: { name: 'NotFoundError' },
   408: { name: 'RequestTimeoutError' },
   409: {
@@ -55,7 +70,7 @@ const ERRORS = {
       ),
       others: Type.Optional(Type.Integer({ description: 'Likewise: how many more use it.' })),
     },
-    headers: retryAfter,
+    headers: ['retry-after'],
   },
   410: {
     name: 'GoneError',
@@ -93,7 +108,7 @@ const ERRORS = {
     meaning:
       'A limit is used up, and RateLimit-Policy names it: `token` (requests of this token, 600 a minute unless set otherwise), ' +
       '`token-requests` (its requests at a time). Retry-After says when to come back.',
-    headers: { ...retryAfter, ...rateLimitHeaders },
+    headers: ['retry-after', ...OF_CALLERS],
   },
   431: { name: 'HeadersTooLargeError' },
   500: { name: 'InternalServerError' },
@@ -106,45 +121,69 @@ const ERRORS = {
         Type.String({ description: 'What became of the change.', enum: ['not_applied', 'unknown', 'applied'] }),
       ),
     },
-    headers: retryAfter,
+    headers: ['retry-after'],
   },
 } satisfies Record<number, ErrorAnswer>
 
 type ErrorStatus = keyof typeof ERRORS
 
-function errorSchema(status: ErrorStatus): TObject {
-  const { name, members }: ErrorAnswer = ERRORS[status]
-  const codes = Object.entries(ERROR_CODES).flatMap(([code, its]) => (its === status ? [code] : []))
-  return Type.Object(
-    {
-      error_code: Type.String({ enum: codes }),
-      detail: Type.String({ description: 'A sentence for people.' }),
-      request_id: Type.String({ description: 'As in the header `X-Request-ID`, and in the log.' }),
-      ...members,
-    },
-    { $id: name },
-  )
+/** The schemas of all error bodies except 422, for the components of the document. */
+export const ERROR_ANSWERS: readonly TObject[] = Object.entries<ErrorAnswer>(ERRORS).map(([status, answer]) => {
+  const codes = Object.entries(ERROR_CODES).flatMap(([code, its]) => (its === Number(status) ? [code] : []))
+  const shared = {
+    error_code: Type.String({ enum: codes }),
+    detail: Type.String({ description: 'A sentence for people.' }),
+    request_id: Type.String({ description: 'As in the header `X-Request-ID`, and in the log.' }),
+  }
+  return Type.Object({ ...shared, ...answer.members }, { $id: answer.name })
+})
+
+/** The refusals that every operation has. */
+const ANY_OPERATION: readonly ErrorStatus[] = [400, 401, 403, 408, 429, 431, 500, 503]
+
+/** An answer of one operation. Without `body` it has none. */
+interface OwnAnswer {
+  description: string
+  body?: object
+  headers: readonly HeaderName[]
 }
 
-/** The schemas of all error bodies except 422, for the components of the document. */
-export const ERROR_ANSWERS: readonly TObject[] = Object.keys(ERRORS).map(
-  status => errorSchema(Number(status) as ErrorStatus), // the keys of the table above
-)
+/** The answers of an operation by status: its `own`, 422, and its refusals in addition to those that every operation has. */
+export function responses(
+  own: Readonly<Record<number, OwnAnswer>>,
+  refusals: readonly ErrorStatus[] = [],
+  invalid: TSchema = HTTPValidationError,
+): Record<number, object> {
+  const all: Record<number, object> = {}
+  const faults: OwnAnswer = {
+    description: 'Every fault of the request.',
+    body: reference(invalid),
+    headers: ['warning'],
+  }
+  for (const [status, { description, body = { type: 'null' }, headers }] of Object.entries({ ...own, 422: faults }))
+    all[Number(status)] = { ...body, description, headers: headersOf([...headers, ...OF_CALLERS]) }
+  for (const status of [...ANY_OPERATION, ...refusals]) {
+    const { name, meaning = STATUS_CODES[status], headers = [] }: ErrorAnswer = ERRORS[status]
+    all[status] = { $ref: name, description: meaning, headers: headersOf(headers) }
+  }
+  return all
+}
 
-/** The refusals of HTTP itself, which any request can get. */
-const ANY_REQUEST = [408, 431] as const
+/** The answers of a read, whose body has the schema `found`. */
+export function readResponses(
+  found: object,
+  description: string,
+  more: readonly HeaderName[] = [],
+  refusals: readonly ErrorStatus[] = [],
+) {
+  const headers = ['etag', ...more] as const
+  const unchanged = { description: 'The caller has it already.', headers }
+  return responses({ 200: { description, body: found, headers }, 304: unchanged }, refusals)
+}
 
-/** The error answers of an operation by status, with those that any request can get. */
-export function errorResponses(...statuses: ErrorStatus[]) {
-  return Object.fromEntries(
-    [...statuses, ...ANY_REQUEST].map(status => {
-      const { meaning = STATUS_CODES[status], headers }: ErrorAnswer = ERRORS[status]
-      return [
-        status,
-        { ...reference(errorSchema(status)), description: meaning, headers: { ...headers, ...everyAnswer } },
-      ]
-    }),
-  )
+export function readOneResponses(record: TSchema, title: 'agent' | 'tool') {
+  const description = `The ${title} as it is now, or as \`version\` says.`
+  return readResponses(reference(record), description, ['warning'], [404, 409, 410])
 }
 
 declare module 'fastify' {
@@ -154,95 +193,19 @@ declare module 'fastify' {
   }
 }
 
-/** An operation for the document: named schemas become references, and the common parts are added. */
-export function documented(schema: FastifySchema, { documentedBody }: FastifyContextConfig = {}): FastifySchema {
-  const { properties = {} } = (schema.headers ?? {}) as Partial<TObject> // all routes have TypeBox schemas
-  const headers = Type.Object({ ...properties, 'x-request-id': Type.Optional(requestId) })
-  const shown = { tags: ['public'], security: [{ bearer: [] }], ...schema, headers }
-  if (documentedBody !== undefined) return { ...shown, body: reference(documentedBody) }
-  return schema.body === undefined ? shown : { ...shown, body: withReferences(schema.body) }
-}
-
 const requestId = Type.String({
   description: 'Echoed and logged, if it is 1 to 64 letters, digits, `-` and `_`; another is replaced.',
 })
 
+/** An operation for the document: named schemas become references, and the common parts are added. */
+export function documented(schema: FastifySchema, { documentedBody }: FastifyContextConfig = {}): FastifySchema {
+  const { properties = {} } = (schema.headers ?? {}) as Partial<TObject> // all routes have TypeBox schemas
+  const headers = Type.Object({ ...properties, 'x-request-id': Type.Optional(requestId) })
+  const body = documentedBody === undefined ? schema.body && withReferences(schema.body) : reference(documentedBody)
+  return { tags: ['public'], security: [{ bearer: [] }], ...schema, headers, ...(body !== undefined && { body }) }
+}
+
 /** A sentence on the limits of a body: its size in bytes and its nesting depth. `others` has further limits. */
 export function bodyBounds(bytes: number, depth: number, others = ''): string {
   return `The body takes at most ${bytes} bytes (else 413) and nests at most ${depth} deep (else 422). ${others}`.trim()
-}
-
-export const answerHeaders = {
-  warning: header('What the caller should know: ignored or kept fields, a change of somebody else that was replaced.'),
-  'preference-applied': header(
-    'Which preferences made a difference: `handling=strict` and `return=minimal` when asked for.',
-  ),
-  'token-expires-at': header('When the token expires, if it does.'),
-  ...rateLimitHeaders,
-  ...everyAnswer,
-}
-
-const { 'preference-applied': preferenceApplied, ...ofAnyWrite } = answerHeaders
-
-export const deletionHeaders = {
-  'idempotent-replayed': header(
-    '`true` when the same request with this `Idempotency-Key` was stored before: the tag is that of its version.',
-  ),
-  'dry-run': header('`true` when nothing was stored because the request was a dry run.'),
-  ...ofAnyWrite,
-}
-
-export const updateHeaders = {
-  etag: header('The strong entity tag of the stored state.'),
-  'preference-applied': preferenceApplied,
-  ...deletionHeaders,
-}
-
-export const creationHeaders = { ...updateHeaders, location: header('Where it is read.') }
-
-export const readHeaders = {
-  etag: header('The entity tag of this representation; as `If-Match` of an update it stands for the stored version.'),
-  ...everyAnswer,
-  ...rateLimitHeaders,
-}
-
-export const readOneHeaders = {
-  ...readHeaders,
-  warning: header('What of an earlier version is left out, because it was deleted since or the caller may not see it.'),
-}
-
-export const pageHeaders = {
-  link: header('The next page, relative to this address, with `rel="next"`; absent on the last.'),
-  warning: header('Without `limit`: there are more than this page has.'),
-  ...readHeaders,
-}
-
-/** The 422 of an operation. `of` names the checked part in its description. */
-export function invalidResponse(of: string, schema: TSchema = HTTPValidationError) {
-  const warning = header('How to change single fields, when required ones are missing and there is no `update_mask`.')
-  const headers = { warning, ...rateLimitHeaders, ...everyAnswer }
-  return { 422: { ...reference(schema), description: `Every fault of the ${of}.`, headers } }
-}
-
-/** The answers of a read: `found`, 304 for an unchanged one, and errors. */
-export function readResponses(found: object, headers: object, unchanged: string, statuses: ErrorStatus[]) {
-  return {
-    200: { headers, ...found },
-    304: { description: unchanged, type: 'null', headers },
-    422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
-    ...errorResponses(...statuses),
-  }
-}
-
-export function readOneResponses(record: TSchema, title: 'agent' | 'tool') {
-  return readResponses(
-    {
-      ...reference(record),
-      description: `The ${title} as it is now, or as \`version\` says.`,
-      headers: readOneHeaders,
-    },
-    readOneHeaders,
-    `The ${title} is still what the caller has.`,
-    [400, 401, 403, 404, 409, 410, 429, 500, 503],
-  )
 }

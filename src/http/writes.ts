@@ -10,11 +10,10 @@ import { requestKey } from '../updates/idempotency.js'
 import type { OperationOptions, ResourceTypes, Stored, UpdateRequest, VersionedResource } from '../updates/resource.js'
 import { entityTag } from '../updates/tag.js'
 import { updateOnce } from '../updates/update-once.js'
-import { HTTPValidationError } from '../validation/faults.js'
 import { pathId } from '../validation/parameters.js'
 import { identifier, isInt4, reference } from '../validation/vocabulary.js'
 import { JSON_TYPE, notePreferences } from './answer.js'
-import { creationHeaders, deletionHeaders, errorResponses, invalidResponse, updateHeaders } from './openapi.js'
+import { responses } from './openapi.js'
 import {
   CreationPreconditions,
   DryRun,
@@ -181,26 +180,19 @@ const OWN_ID_BYTES = 12
 
 function responsesOf(kind: ResourceKind, act: Act, record: TSchema) {
   const title = kind === 'persona' ? 'agent' : 'tool'
-  const errors = [400, 401, 403, 404, 409, 412, 413, 415, 429, 500, 503] as const
+  const refusals = [404, 409, 412, 413, 415] as const
+  const ofWrites = ['idempotent-replayed', 'dry-run', 'warning'] as const
   if (act === 'deletion')
-    return {
-      204: { description: 'It is deleted.', type: 'null', headers: deletionHeaders },
-      422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
-      ...errorResponses(...errors, 428),
-    }
-  const created = `The new ${title}; without it where \`return=minimal\` was preferred.`
-  if (act === 'creation')
-    return {
-      201: { ...reference(record), description: created, headers: creationHeaders },
-      ...invalidResponse('request'),
-      ...errorResponses(...errors, 410),
-    }
-  return {
-    200: { ...reference(record), description: `The ${title} as it is now.`, headers: updateHeaders },
-    204: { description: 'It is stored; `return=minimal` was preferred.', type: 'null', headers: updateHeaders },
-    ...invalidResponse('request'),
-    ...errorResponses(...errors, 410, 428),
+    return responses({ 204: { description: 'It is deleted.', headers: ofWrites } }, [...refusals, 428])
+  const headers = ['etag', 'preference-applied', ...ofWrites] as const
+  const body = reference(record)
+  if (act === 'creation') {
+    const description = `The new ${title}; without it where \`return=minimal\` was preferred.`
+    return responses({ 201: { description, body, headers: ['location', ...headers] } }, [...refusals, 410])
   }
+  const now = { description: `The ${title} as it is now.`, body, headers }
+  const stored = { description: 'It is stored; `return=minimal` was preferred.', headers }
+  return responses({ 200: now, 204: stored }, [...refusals, 410, 428])
 }
 
 /** 200, or 204 without a body. A creation is 201 with its address, unless it was a dry run. */

@@ -4,7 +4,7 @@ import { unusableServer } from '../definition/index.js'
 import { InvalidRequest, type Loc } from '../errors.js'
 import { JSON_TYPE, notePreferences } from '../http/answer.js'
 import { TOOL_BODY_BYTES_MAX } from '../http/body.js'
-import { answerHeaders, errorResponses, invalidResponse } from '../http/openapi.js'
+import { responses } from '../http/openapi.js'
 import { Prefer } from '../http/parameters.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { addWarnings } from '../http/warnings.js'
@@ -20,6 +20,12 @@ const PURPOSE =
   'Says which methods a definition gives a model, or every reason why it gives none. Nothing is stored. ' +
   '`report=full` adds advice, `tool_id` what storing the definition in that tool would break, ' +
   '`complete=true` what the definition lacks: a server, ids, summaries, placeholders; Swagger 2.0 is converted.'
+
+const METHODS = {
+  description: 'The methods of the definition.',
+  body: reference(ValidateToolResponse),
+  headers: ['preference-applied', 'warning'],
+} as const
 
 const SERVER_CHARACTERS = 2048
 
@@ -61,15 +67,7 @@ export function registerValidateTool(app: FastifyInstance, options: ToolOptions)
         }),
         headers: Type.Object({ prefer: Prefer }),
         body: ValidateToolRequest,
-        response: {
-          200: {
-            ...reference(ValidateToolResponse),
-            description: 'The methods of the definition.',
-            headers: answerHeaders,
-          },
-          ...invalidResponse('definition', ValidateToolRefusal),
-          ...errorResponses(400, 401, 403, 404, 413, 415, 429, 500, 503),
-        },
+        response: responses({ 200: METHODS }, [404, 413, 415], ValidateToolRefusal),
       },
     },
     async (request, reply) => {
