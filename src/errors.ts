@@ -100,17 +100,6 @@ export class Forbidden extends Refused {
   }
 }
 
-/** A group manager must not manage this tool (DECISIONS section 6). `reason` must not name resources that they cannot see. */
-export class ToolOutOfScope extends Forbidden {
-  constructor() {
-    super(
-      'A group manager may update a tool that they own, or one that somebody else attached to an agent shared with a ' +
-        'group they manage and that is on no agent outside their groups.',
-      'manage:actions',
-    )
-  }
-}
-
 /** The resource does not exist or is hidden from the caller. Both answers are equal, so that hidden ones are not revealed. */
 export class ResourceNotFound extends Refused {
   constructor(kind: 'persona' | 'tool') {
@@ -129,7 +118,8 @@ export class SnapshotTooLarge extends Refused {
   }
 }
 
-const STALE = {
+/** The sentence of each reason of a 412. */
+export const STALE = {
   changed: 'The stored state is not the one that If-Match names. Read the current state and apply the change to it.',
   unknown_tag:
     'If-Match names no state that this agent or tool ever had; a weak tag (W/) never matches. Read it and send the ETag of the answer.',
@@ -137,8 +127,6 @@ const STALE = {
     'If-None-Match names the stored state, so nothing was changed. Leave the header out, or send If-Match instead.',
   nothing_stored: 'If-Match names a stored state, and before a creation there is none. Leave it out.',
 }
-
-export const STALE_REASONS = Object.keys(STALE) as readonly (keyof typeof STALE)[] // the keys of the table above
 
 /** A field that changed since a version, for the answer to a stale precondition. `by` is the actor's email. */
 export interface FieldChange {
@@ -161,28 +149,9 @@ export class IdempotencyKeyInUse extends Refused {
   }
 }
 
-/** Agents use the tool. `agents` are those that the caller sees, `others` is the number of the rest. */
-export class ToolInUse extends Refused {
-  constructor(agents: readonly { id: number; name: string }[], others: number) {
-    const users = `${agents.length} that you see, and ${others} that you do not`
-    super('TOOL_IN_USE', `Agents use this tool: ${users}. Take it off them before you delete it.`, {
-      extra: { agents, others },
-    })
-  }
-}
-
-export class VersionNotFound extends Refused {
-  constructor(message: string) {
-    super('VERSION_NOT_FOUND', message)
-  }
-}
-
 /** The version existed, but its content is not stored any more. */
 export class VersionGone extends Refused {
-  constructor(
-    readonly reason: 'pruned' | 'deleted',
-    message: string,
-  ) {
+  constructor(reason: 'pruned' | 'deleted', message: string) {
     super('VERSION_GONE', message, { extra: { reason } })
   }
 }
@@ -190,13 +159,11 @@ export class VersionGone extends Refused {
 /** An earlier version refers to resources that do not exist or that the caller must not attach: one message, so that hidden ones are not revealed. */
 export class VersionUnusable extends Refused {
   constructor(version: number, names: readonly string[]) {
-    const more = names.length > REFERENCES_NAMED_MAX ? ` and ${names.length - REFERENCES_NAMED_MAX} more` : ''
-    const named = new Intl.ListFormat('en-GB').format(names.slice(0, REFERENCES_NAMED_MAX))
-    super(
-      'VERSION_UNUSABLE',
-      `Version ${version} refers to records that do not exist any more or that you cannot attach: ${named}${more}. ` +
-        `A read with ?version=${version} leaves it out: send what you want of the rest as an update.`,
-    )
+    const more = names.length > REFERENCES_NAMED_MAX ? [`${names.length - REFERENCES_NAMED_MAX} more`] : []
+    const named = [...names.slice(0, REFERENCES_NAMED_MAX), ...more].join(' and ')
+    const gone = `Version ${version} refers to records that do not exist any more or that you cannot attach: ${named}.`
+    const advice = `A read with ?version=${version} leaves it out: send what you want of the rest as an update.`
+    super('VERSION_UNUSABLE', `${gone} ${advice}`)
   }
 }
 
@@ -204,17 +171,11 @@ const REFERENCES_NAMED_MAX = 20
 
 export const QUOTA_WINDOW_S = 60
 
-/** A limit, and how much of it a caller has left. `token-requests` limits concurrent use, `token` requests within a window. */
-export interface RateLimitState {
-  limit: 'token' | 'token-requests'
-  quota: number
-  remaining: number
-  /** Seconds until more is available. */
-  resetS: number
-}
+/** `token-requests` limits concurrent use, `token` requests within a window. */
+export type Limit = 'token' | 'token-requests'
 
-/** The headers of a limit, as in draft-ietf-httpapi-ratelimit-headers since version 8. */
-export function rateLimitHeaders({ limit, quota, remaining, resetS }: RateLimitState) {
+/** The headers of a limit, as in draft-ietf-httpapi-ratelimit-headers since version 8. `resetS`: seconds until more is available. */
+export function rateLimitHeaders(limit: Limit, quota: number, remaining: number, resetS: number) {
   const unit = limit === 'token' ? `w=${QUOTA_WINDOW_S}` : 'qu="concurrent-requests"'
   return {
     'ratelimit-policy': `"${limit}";q=${quota};${unit}`,
@@ -222,19 +183,23 @@ export function rateLimitHeaders({ limit, quota, remaining, resetS }: RateLimitS
   }
 }
 
+/** The caller's token has used all of a limit. */
 export class RateLimited extends Refused {
-  constructor(readonly state: RateLimitState) {
-    const { limit, quota, resetS } = state
+  constructor(
+    readonly limit: Limit,
+    quota: number,
+    resetS = RETRY_AFTER_S,
+  ) {
     const made = `This token has made all ${quota} requests that one minute allows.`
     const held = `This token may have ${quota} requests at work at once, and too many more are waiting. Wait for answers before you send more.`
     super('RATE_LIMITED', `${limit === 'token' ? made : held} Try again in ${resetS} s.`, {
-      headers: { 'retry-after': String(resetS), ...rateLimitHeaders(state) },
+      headers: { 'retry-after': String(resetS), ...rateLimitHeaders(limit, quota, 0, resetS) },
     })
   }
 }
 
 /** Seconds after which a client may retry a 503. `TRY_AGAIN` is the same as a sentence. */
-export const RETRY_AFTER_S = 1
+const RETRY_AFTER_S = 1
 const RETRY_AFTER = { 'retry-after': String(RETRY_AFTER_S) }
 export const TRY_AGAIN = `Try again in ${RETRY_AFTER_S} s.`
 

@@ -1,18 +1,18 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import type { Config } from './config.js'
-import { classifyDatabaseError, isAboutConnecting, rootCause, ServerUnfit } from './db/connection/database-error.js'
+import { isAboutConnecting, rootCause, ServerUnfit } from './db/connection/database-error.js'
 import type { Database } from './db/database.js'
 import { migrate, schemaAdvice, schemaState } from './db/migrate.js'
 import { connectAdvice, isRefusedByServer } from './db/open.js'
+import { unavailableFor } from './db/unavailable.js'
 import { type Readiness, Unavailable, type UnavailableReason } from './errors.js'
 import { KeyRingMissing } from './secrets/configured-ring.js'
 import type { KeyRing } from './secrets/key-ring.js'
 import { unusableKeys } from './secrets/stored-keys.js'
 
-/** The pause between attempts to reach the database, in ms. It doubles from the minimum to the maximum. */
-const RETRY_MIN_MS = 100
-const RETRY_MAX_MS = 2_000
+/** The pause between attempts to reach the database. */
+const RETRY_MS = 500
 
 /** A database that is silent for longer counts as not ready. */
 const PROBE_TIMEOUT_MS = 2_000
@@ -20,10 +20,6 @@ const PROBE_TIMEOUT_MS = 2_000
 const STARTING = unavailable('database_unreachable', 'The service is starting and has not reached its database yet.')
 const DRAINING = unavailable('draining', 'This process is shutting down.')
 const MIGRATING = unavailable('migrating', 'The schema is being brought up to date, by this process or another one.')
-const DISK_FULL = unavailable(
-  'database_full',
-  'The database has no space left: its disk is full. Make space there; nothing else is needed.',
-)
 
 export interface StartupOptions {
   config: Config
@@ -37,19 +33,18 @@ export interface StartupOptions {
 
 /** Decides whether this process can serve: waits for the database, checks or migrates the schema, and answers probes. */
 export class Lifecycle {
+  /** True after `drain`: the process is shutting down. */
+  isDraining = false
+  readonly ring: KeyRing
   readonly #options: StartupOptions
   #state: Readiness = STARTING
   #logged: Readiness = STARTING
   #hasStarted = false
-  #isDraining = false
   #probing: Promise<Readiness> | undefined
 
   constructor(options: StartupOptions) {
     this.#options = options
-  }
-
-  get ring(): KeyRing {
-    return this.#options.ring
+    this.ring = options.ring
   }
 
   /**
@@ -57,45 +52,41 @@ export class Lifecycle {
    * which waiting cannot resolve.
    */
   async start(): Promise<boolean> {
-    for (let pauseMs = RETRY_MIN_MS; !this.#isDraining; pauseMs = Math.min(pauseMs * 2, RETRY_MAX_MS)) {
+    while (!this.isDraining) {
       this.#state = await this.#check(() => this.#begin())
       if (this.#hasStarted) break
-      await sleep(pauseMs)
+      await sleep(RETRY_MS)
     }
-    return !this.#isDraining
+    return !this.isDraining
   }
 
   /** The last known state, without a query. */
   current(): Readiness {
-    return this.#isDraining ? DRAINING : this.#state
+    return this.isDraining ? DRAINING : this.#state
   }
 
   /** Checks whether requests can be answered now. Never throws. Concurrent probes share one check and its connection. */
   async readiness(): Promise<Readiness> {
-    if (this.#isDraining || !this.#hasStarted) return this.current()
+    if (this.isDraining || !this.#hasStarted) return this.current()
     this.#probing ??= this.#check(() => this.#probe()).finally(() => {
       this.#probing = undefined
     })
     const found = await Promise.race([this.#probing, sleep(PROBE_TIMEOUT_MS, undefined, { ref: false })])
-    return found ?? this.#note(this.#unreachable())
-  }
-
-  isDraining(): boolean {
-    return this.#isDraining
+    return found ?? this.#note(this.#whyNot(undefined))
   }
 
   /** Starts the shutdown: probes fail from now on, and running requests continue. */
   drain(): void {
-    this.#isDraining = true
+    this.isDraining = true
   }
 
   async #check(look: () => Promise<Readiness>): Promise<Readiness> {
     try {
       return this.#note(await look())
     } catch (error) {
-      if (this.#isDraining) return DRAINING // the pool was closed by the shutdown
+      if (this.isDraining) return DRAINING // the pool was closed by the shutdown
       if (!this.#hasStarted && (error instanceof KeyRingMissing || error instanceof ServerUnfit)) throw error
-      return this.#note(this.#whyUnreachable(error), error)
+      return this.#note(this.#whyNot(error), error)
     }
   }
 
@@ -121,34 +112,32 @@ export class Lifecycle {
   }
 
   async #schema(): Promise<Readiness> {
-    const found = await schemaState(this.#options.database.probe, this.#options.version)
+    const { database, version } = this.#options
+    const found = await schemaState(database.probe, version)
     if (found.kind === 'current') return { status: 'ready' }
-    if (found.kind === 'ahead')
-      return unavailable(
-        'schema_ahead',
-        `The schema needs at least version ${found.oldestProgram} of this program: update it.`,
-      )
-    const { lack, command } = schemaAdvice(found)
-    return unavailable('schema_behind', `${lack.replace('the', 'The')}. Run: ${command}`)
+    if (found.kind === 'behind') {
+      const { lack, command } = schemaAdvice(found)
+      return unavailable('schema_behind', `${lack.replace('the', 'The')}. Run: ${command}`)
+    }
+    const advice = `The schema needs at least version ${found.oldestProgram} of this program: update it.`
+    return unavailable('schema_ahead', advice)
   }
 
-  #unreachable(error?: unknown): Readiness {
+  /** Why the database cannot be used, with the remedy. `error` is undefined if it is silent. */
+  #whyNot(error: unknown): Readiness {
+    if (error instanceof ServerUnfit)
+      return unavailable('database_unreachable', `The database cannot be used: ${error.message}.`)
+    const known = error instanceof Unavailable ? error : unavailableFor(error)
+    // A server without disk space starts but refuses connections.
+    if (known && (known === error || known.reason === 'database_full')) return unavailable(known.reason, known.message)
     const fault = isRefusedByServer(error) ? 'answers and refuses this service' : 'does not answer'
     const advice = connectAdvice(this.#options.config.database.url, error)
     return unavailable('database_unreachable', `The database ${fault}: ${advice}.`)
   }
 
-  #whyUnreachable(error: unknown): Readiness {
-    if (error instanceof ServerUnfit)
-      return unavailable('database_unreachable', `The database cannot be used: ${error.message}.`)
-    if (error instanceof Unavailable) return unavailable(error.reason, error.message)
-    // A server without disk space starts but refuses connections.
-    return classifyDatabaseError(error).kind === 'disk_full' ? DISK_FULL : this.#unreachable(error)
-  }
-
   /** Logs a readiness that differs from the last logged one. */
   #note(found: Readiness, error?: unknown): Readiness {
-    if (this.#isDraining || JSON.stringify(found) === JSON.stringify(this.#logged)) return found
+    if (this.isDraining || JSON.stringify(found) === JSON.stringify(this.#logged)) return found
     this.#logged = found
     const { status: state, ...why } = found
     const cause = error === undefined ? {} : isAboutConnecting(error) ? { cause: rootCause(error) } : { err: error }

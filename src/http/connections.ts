@@ -42,7 +42,7 @@ export interface Exchange {
 }
 
 export interface ConnectionOptions {
-  service: { isDraining(): boolean }
+  service: { readonly isDraining: boolean }
   shutdownTimeoutMs: number
   /** Called for a request whose connection closes before its complete answer. */
   onCut: (exchange: Exchange) => void
@@ -103,7 +103,7 @@ export function registerConnections(
   })
   app.addHook('onSend', ({ raw, exchange }, reply, payload, done) => {
     const isLarge = Number(raw.headers['content-length'] ?? 0) > DROPPED_BYTES_MAX || 'transfer-encoding' in raw.headers
-    if (isClosing || service.isDraining() || (isLarge && !raw.complete)) reply.header('connection', 'close')
+    if (isClosing || service.isDraining || (isLarge && !raw.complete)) reply.header('connection', 'close')
     exchange.isSettled = true
     const limit = setTimeout(() => raw.socket.destroy(), app.server.requestTimeout).unref()
     exchange.atEnd.push(() => clearTimeout(limit))

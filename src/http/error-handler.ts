@@ -47,7 +47,7 @@ function answerRefused(error: unknown, request: FastifyRequest, reply: FastifyRe
   const status = ERROR_CODES[code]
   request.refusal = refused instanceof Unavailable ? refused.reason : code
   request.told = {
-    limit: refused instanceof RateLimited ? refused.state.limit : undefined,
+    limit: refused instanceof RateLimited ? refused.limit : undefined,
     // A 503 is logged with its cause but without a stack: it is an expected failure.
     ...(status === 503 && { cause: error, outcome: extra.outcome }),
   }

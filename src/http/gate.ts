@@ -9,7 +9,6 @@ import {
   NotAuthenticated,
   QUOTA_WINDOW_S,
   RateLimited,
-  RETRY_AFTER_S,
   type Readiness,
   rateLimitHeaders,
   TRY_AGAIN,
@@ -102,7 +101,7 @@ export class Gate {
   #placesOfToken(): Semaphore {
     const { poolSize, lockTimeoutMs: waitMs } = this.config.database
     const max = Math.max(1, Math.floor(poolSize / 2))
-    const refusal = () => new RateLimited({ limit: 'token-requests', quota: max, remaining: 0, resetS: RETRY_AFTER_S })
+    const refusal = () => new RateLimited('token-requests', max)
     return new Semaphore({ max, waitingMax: WAITING_MAX, waitMs, refusal })
   }
 
@@ -114,9 +113,8 @@ export class Gate {
     if (share.endsAt <= now) Object.assign(share, { count: 0, endsAt: now + QUOTA_WINDOW_S * 1000 })
     share.count++
     const resetS = Math.min(QUOTA_WINDOW_S, Math.ceil((share.endsAt - now) / 1000)) // rounding of the clock can add a second
-    const state = { limit: 'token', quota, remaining: Math.max(0, quota - share.count), resetS } as const
-    if (share.count > quota) throw new RateLimited(state)
-    reply.headers(rateLimitHeaders(state))
+    if (share.count > quota) throw new RateLimited('token', quota, resetS)
+    reply.headers(rateLimitHeaders('token', quota, quota - share.count, resetS))
   }
 }
 

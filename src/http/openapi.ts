@@ -1,7 +1,7 @@
 import { STATUS_CODES } from 'node:http'
 import { type TObject, type TProperties, type TSchema, Type } from '@sinclair/typebox'
 import type { FastifyContextConfig, FastifySchema } from 'fastify'
-import { ERROR_CODES, STALE_REASONS, UNAVAILABLE_REASONS } from '../errors.js'
+import { ERROR_CODES, STALE, UNAVAILABLE_REASONS } from '../errors.js'
 import { HTTPValidationError } from '../validation/faults.js'
 import { nullable, reference, text, withReferences } from '../validation/vocabulary.js'
 
@@ -90,7 +90,7 @@ const ERRORS = {
         description:
           '`changed` since a tag that was sent; `unknown_tag`: the agent or tool never had one of them; `matched`: ' +
           '`If-None-Match` names the stored state; `nothing_stored`: a creation has no state for `If-Match`.',
-        enum: [...STALE_REASONS],
+        enum: Object.keys(STALE),
       }),
       current_etag: nullable(text({ description: 'The tag of the stored state; null before a creation.' })),
       changed: Type.Unsafe<unknown>({

@@ -1,5 +1,5 @@
 import { WaitedInVain } from '../db/connection/database-error.js'
-import { RateLimited, RETRY_AFTER_S } from '../errors.js'
+import { RateLimited } from '../errors.js'
 import type { Bounded } from '../updates/resource.js'
 
 export interface SemaphoreLimits {
@@ -57,7 +57,7 @@ export class Semaphore {
 export function bodyTurns(max: number, waitMs: number): Bounded {
   const limits = { waitMs, waitingMax: Number.POSITIVE_INFINITY }
   const ofAll = () => new WaitedInVain('a worker for large definitions', waitMs)
-  const ofOne = () => new RateLimited({ limit: 'token-requests', quota: 1, remaining: 0, resetS: RETRY_AFTER_S })
+  const ofOne = () => new RateLimited('token-requests', 1)
   const all = new Semaphore({ ...limits, max, refusal: ofAll })
   const ofKey = new Map<string, Semaphore>()
   return async (key, work) => {

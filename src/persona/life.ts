@@ -2,7 +2,7 @@ import { sql } from 'kysely'
 import { personaAccess, UNKNOWN_ATTACHER } from '../auth/access.js'
 import { type Caller, isAdmin, visibleAgents } from '../auth/caller.js'
 import { anyOf } from '../db/statements/queries.js'
-import { Forbidden, InvalidRequest, Refused, VersionNotFound, VersionUnusable } from '../errors.js'
+import { Forbidden, InvalidRequest, Refused, VersionUnusable } from '../errors.js'
 import type { ReleaseTool } from '../tool/life.js'
 import { changeAsOperator } from '../updates/engine.js'
 import { sameValue } from '../updates/field-table.js'
@@ -125,7 +125,10 @@ export const personaRestoration: VersionedResource<RestoreTypes> = {
     else requireEditable(state, caller)
     const then: PersonaContent = { ...contentOf(state), ...(await readPast(db, 'persona', state.id, version)) }
     if (then.deleted)
-      throw new VersionNotFound(`In version ${version} agent ${state.id} was deleted: name an earlier one.`)
+      throw new Refused(
+        'VERSION_NOT_FOUND',
+        `In version ${version} agent ${state.id} was deleted: name an earlier one.`,
+      )
     const fields = fieldsOf(then, ownsOrAdministers(state, caller) || strict)
     const base = state.deleted ? brought(state, caller) : state
     const decision = await personaResource

@@ -1,5 +1,5 @@
 import { type Caller, managesActions } from '../auth/caller.js'
-import { type Fault, Forbidden, InvalidRequest, Refused, ToolOutOfScope, UnknownRedaction } from '../errors.js'
+import { type Fault, Forbidden, InvalidRequest, Refused, UnknownRedaction } from '../errors.js'
 import { encryptSecret, type SealedSecret } from '../secrets/cipher.js'
 import type { KeyRing } from '../secrets/key-ring.js'
 import { looksMasked, newMask, shownMask } from '../secrets/mask.js'
@@ -119,8 +119,13 @@ export function requireManageable(state: ToolState): void {
       'This tool is built in or belongs to an MCP server: only custom tools can be updated here.',
     )
   }
-  if (state.managed_as === null) throw new ToolOutOfScope()
+  if (state.managed_as === null) throw new Forbidden(OUT_OF_SCOPE, 'manage:actions')
 }
+
+/** It must not name resources that the caller cannot see. */
+const OUT_OF_SCOPE =
+  'A group manager may update a tool that they own, or one that somebody else attached to an agent shared with a ' +
+  'group they manage and that is on no agent outside their groups.'
 
 /** Requires the right to read earlier versions: the right to update, or `manage:actions` for a built-in tool. Throws `Forbidden`. */
 export function requireHistory({ managed_as }: ToolState, caller: Caller): void {

@@ -6,7 +6,7 @@ import { withRetries } from '../db/connection/retry.js'
 import type { Database } from '../db/database.js'
 import { lit } from '../db/statements/queries.js'
 import type { Tables } from '../db/tables.js'
-import { Forbidden, ResourceNotFound, ToolInUse } from '../errors.js'
+import { Forbidden, Refused, ResourceNotFound } from '../errors.js'
 import type { OperationOptions } from '../updates/resource.js'
 import { definitionsOf } from './definition-cache.js'
 import { requireManageable } from './rules.js'
@@ -69,12 +69,14 @@ async function readUse(db: Kysely<Tables>, id: number, caller: Caller) {
 
 const AGENTS_NAMED_MAX = 100
 
-/** Requires that no agent has the tool. Throws `ToolInUse` with the agents that the caller sees. */
+/** Requires that no agent has the tool. Throws `Refused` with the agents that the caller sees. */
 export async function requireUnused(db: Kysely<Tables>, id: number, caller: Caller): Promise<void> {
   const { seen, others } = await readUse(db, id, caller)
   if (seen.length + others === 0) return
   const named = seen.slice(0, AGENTS_NAMED_MAX).map(({ id, name }) => ({ id, name }))
-  throw new ToolInUse(named, seen.length + others - named.length)
+  const extra = { agents: named, others: seen.length + others - named.length }
+  const users = `${extra.agents.length} that you see, and ${extra.others} that you do not`
+  throw new Refused('TOOL_IN_USE', `Agents use this tool: ${users}. Take it off them before you delete it.`, { extra })
 }
 
 /** The stored definition of a tool, for a task on it; undefined without one. Reading it throws `Unavailable` if it was pruned meanwhile. */

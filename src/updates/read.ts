@@ -2,7 +2,7 @@ import { type Kysely, sql, type Transaction } from 'kysely'
 import { viewerParameters } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
-import { ResourceNotFound, VersionGone, VersionNotFound } from '../errors.js'
+import { Refused, ResourceNotFound, VersionGone } from '../errors.js'
 import type { Job, PastValues, ReadRequest, ResourceTypes } from './resource.js'
 
 /** The answer to a read. `notes` says what an earlier version leaves out. */
@@ -52,7 +52,7 @@ const NOUN = { persona: 'agent', tool: 'tool' } as const
 
 /**
  * Reads the values that fields had in an earlier version, where they changed since: the old value in the first of these audit rows. Throws
- * `ResourceNotFound`, `VersionNotFound` and `VersionGone`.
+ * `Refused`.
  */
 export async function readPast(
   db: Kysely<Tables>,
@@ -69,7 +69,8 @@ export async function readPast(
     .executeTakeFirstOrThrow()
   const { version: current } = row
   const kept_from = oldest ?? current
-  if (version < 1 || version > current) throw new VersionNotFound(`The newest version of ${name} is ${current}.`)
+  if (version < 1 || version > current)
+    throw new Refused('VERSION_NOT_FOUND', `The newest version of ${name} is ${current}.`)
   if (version < kept_from)
     throw new VersionGone(
       'pruned',
@@ -88,7 +89,7 @@ export async function readPast(
     throw new VersionGone('deleted', `The ${name} of that time was deleted; another one has its id now.`)
   // Every existing resource has a name. A tool without one was removed at that time and created again later.
   if (values.deleted === true || values.name === '')
-    throw new VersionNotFound(`There was no ${name} then: it had been deleted, and came back later.`)
+    throw new Refused('VERSION_NOT_FOUND', `There was no ${name} then: it had been deleted, and came back later.`)
   // After the values, so that a value which was pruned meanwhile is noticed.
   const pruned = since.where('a.difference', 'is', null).select(({ fn }) => fn.max('a.version_after').as('to'))
   const { to } = await pruned.executeTakeFirstOrThrow()

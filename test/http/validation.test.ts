@@ -23,7 +23,7 @@ function validatingApp(t: { teardown(fn: () => Promise<void>): unknown }) {
   app.decorateRequest('refusal', undefined)
   app.setErrorHandler(handleError)
   const onCut = () => undefined
-  registerConnections(app, { service: { isDraining: () => false }, shutdownTimeoutMs: 1, onCut })
+  registerConnections(app, { service: { isDraining: false }, shutdownTimeoutMs: 1, onCut })
   registerBodyParser(app)
   registerRequestValidation(app)
   t.teardown(() => app.close())
