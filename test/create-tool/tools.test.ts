@@ -115,36 +115,33 @@ t.test('204: a deleted tool is gone with its secrets, and its last audit row say
   })
 })
 
-t.test(
-  '409 TOOL_IN_USE names the agents that the caller sees and counts the others; deleted ones do not count',
-  async t => {
-    const id = await made()
-    const own = await agentWith(id, { name: 'Mine' })
-    const hidden = await agentWith(id, { name: 'Hidden' }, alice)
-    const refused = await remove(id)
-    t.equal(refused.statusCode, 409)
-    t.match(refused.json(), { error_code: 'TOOL_IN_USE', agents: [{ id: own, name: 'Mine' }], others: 1 })
-    t.match(refused.json().detail, 'Agents use this tool: 1 that you see, and 1 that you do not.')
-    t.match((await remove(id, {}, '', admin)).json(), {
-      agents: [{ id: own }, { id: hidden, name: 'Hidden' }],
-      others: 0,
-    })
-    t.equal((await remove(id, {}, '?dry_run=true')).statusCode, 409)
-    t.equal((await call('DELETE', `/persona/${own}`, { token: maker })).statusCode, 204)
-    t.match((await remove(id)).json(), {
-      detail: /use this tool: 0 that you see, and 1 that you do not\./,
-      agents: [],
-      others: 1,
-    })
-    // Deleted, and still with its tool: as documents and other programs may leave it.
-    await applyOrganisation(
-      database,
-      { version: 1, agents: [{ id: hidden, deleted: true }] },
-      { ring: world.ring, env: {} },
-    )
-    t.equal((await remove(id)).statusCode, 204)
-  },
-)
+t.test('409 TOOL_IN_USE names the agents that the caller sees and counts others, except deleted ones', async t => {
+  const id = await made()
+  const own = await agentWith(id, { name: 'Mine' })
+  const hidden = await agentWith(id, { name: 'Hidden' }, alice)
+  const refused = await remove(id)
+  t.equal(refused.statusCode, 409)
+  t.match(refused.json(), { error_code: 'TOOL_IN_USE', agents: [{ id: own, name: 'Mine' }], others: 1 })
+  t.match(refused.json().detail, 'Agents use this tool: 1 that you see, and 1 that you do not.')
+  t.match((await remove(id, {}, '', admin)).json(), {
+    agents: [{ id: own }, { id: hidden, name: 'Hidden' }],
+    others: 0,
+  })
+  t.equal((await remove(id, {}, '?dry_run=true')).statusCode, 409)
+  t.equal((await call('DELETE', `/persona/${own}`, { token: maker })).statusCode, 204)
+  t.match((await remove(id)).json(), {
+    detail: /use this tool: 0 that you see, and 1 that you do not\./,
+    agents: [],
+    others: 1,
+  })
+  // Deleted, and still with its tool: as documents and other programs may leave it.
+  await applyOrganisation(
+    database,
+    { version: 1, agents: [{ id: hidden, deleted: true }] },
+    { ring: world.ring, env: {} },
+  )
+  t.equal((await remove(id)).statusCode, 204)
+})
 
 t.test('a key stands for the values of headers too, and deletes once', async t => {
   const key = { 'idempotency-key': '"made once"' }

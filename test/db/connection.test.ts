@@ -106,44 +106,38 @@ t.test('a changed table makes "cached plan", after which the connection is repla
   await all.run(db, { n: 1 })
 })
 
-t.test(
-  'a connection killed in a transaction is not applied; killed while idle it is replaced without a fault',
-  async t => {
-    const errors: Error[] = []
-    const { db } = opened(t, { poolSize: 1, onError: error => errors.push(error) })
-    const killer = opened(t)
-    const inTransaction = db.transaction().execute(async trx => {
-      await sql`insert into item (id, name) values (1, 'lost')`.execute(trx)
-      const pid = await backendPid(trx)
-      await kill(killer.db, pid)
-      await eventually(async () => (await statementOf(killer.db, pid)) === undefined)
-      await sql`select 1`.execute(trx)
-    })
-    const error = await inTransaction.catch(caught => caught)
-    t.ok(error instanceof ConnectionLost, String(error))
-    isOf(t, error, 'connection_lost', true)
-    t.equal(await count(db), 0)
-    await kill(killer.db, await backendPid(db))
-    await eventually(() => errors.length > 0)
-    t.equal(errors.length, 1)
-    t.equal(await count(db), 0)
-  },
-)
+t.test('killed in a transaction: not applied; killed while idle: replaced without a fault', async t => {
+  const errors: Error[] = []
+  const { db } = opened(t, { poolSize: 1, onError: error => errors.push(error) })
+  const killer = opened(t)
+  const inTransaction = db.transaction().execute(async trx => {
+    await sql`insert into item (id, name) values (1, 'lost')`.execute(trx)
+    const pid = await backendPid(trx)
+    await kill(killer.db, pid)
+    await eventually(async () => (await statementOf(killer.db, pid)) === undefined)
+    await sql`select 1`.execute(trx)
+  })
+  const error = await inTransaction.catch(caught => caught)
+  t.ok(error instanceof ConnectionLost, String(error))
+  isOf(t, error, 'connection_lost', true)
+  t.equal(await count(db), 0)
+  await kill(killer.db, await backendPid(db))
+  await eventually(() => errors.length > 0)
+  t.equal(errors.length, 1)
+  t.equal(await count(db), 0)
+})
 
-t.test(
-  'a connection killed during a write is in doubt, though the server says so: a pooler says the same of a commit',
-  async t => {
-    const { db } = opened(t)
-    const run = db.executeQuery(query(`insert into item select 1, 'slow' from pg_sleep(5)`)).catch(caught => caught)
-    const sleeping = sql<{ pid: number }>`
+t.test('killed during a write: in doubt, though the server says so, as a pooler does of a commit', async t => {
+  const { db } = opened(t)
+  const run = db.executeQuery(query(`insert into item select 1, 'slow' from pg_sleep(5)`)).catch(caught => caught)
+  const sleeping = sql<{ pid: number }>`
     select pid from pg_stat_activity where query like 'insert%pg_sleep(5)%' and state = 'active'`
-    await eventually(async () => (await sleeping.execute(db)).rows.length > 0)
-    for (const { pid } of (await sleeping.execute(db)).rows) await kill(db, pid)
-    const error = await run
-    t.ok(error instanceof CommitUnknown, String(error))
-    t.equal(await count(db), 0)
-  },
-)
+  await eventually(async () => (await sleeping.execute(db)).rows.length > 0)
+  for (const { pid } of (await sleeping.execute(db)).rows) await kill(db, pid)
+  const error = await run
+  t.ok(error instanceof CommitUnknown, String(error))
+  t.equal(await count(db), 0)
+})
 
 t.test('an answer to COMMIT that is lost is CommitUnknown, and the transaction may have been applied', async t => {
   const { db, cutsAnswers } = await throughProxy(t)
@@ -192,20 +186,17 @@ t.test('a write outside a transaction whose answer is lost is CommitUnknown; a r
   }
 })
 
-t.test(
-  'ConnectionLost in bounded time: a server that falls silent, that does not answer, that is not there',
-  async t => {
-    const { db, proxy } = await throughProxy(t, { responseMarginMs: -9_800 })
-    await sql`select 1`.execute(db)
-    proxy.decide = () => ({ do: 'drop' })
-    const address = { ...addressOf(urlThrough(proxy.port, url)), connectTimeoutMs: 200 }
-    const started = performance.now()
-    for (const from of [db, opened(t, { address }).db]) await t.rejects(sql`select 1`.execute(from), ConnectionLost)
-    t.ok(performance.now() - started < 10_000)
-    await proxy.close()
-    await t.rejects(sql`select 1`.execute(opened(t, { address }).db), ConnectionLost)
-  },
-)
+t.test('ConnectionLost in bounded time: a server that falls silent, does not answer, is not there', async t => {
+  const { db, proxy } = await throughProxy(t, { responseMarginMs: -9_800 })
+  await sql`select 1`.execute(db)
+  proxy.decide = () => ({ do: 'drop' })
+  const address = { ...addressOf(urlThrough(proxy.port, url)), connectTimeoutMs: 200 }
+  const started = performance.now()
+  for (const from of [db, opened(t, { address }).db]) await t.rejects(sql`select 1`.execute(from), ConnectionLost)
+  t.ok(performance.now() - started < 10_000)
+  await proxy.close()
+  await t.rejects(sql`select 1`.execute(opened(t, { address }).db), ConnectionLost)
+})
 
 t.test('a pool with every connection taken is WaitedInVain in bounded time, and works when one comes back', async t => {
   const { db, transact } = opened(t, { poolSize: 1, address: { ...target, connectTimeoutMs: 150 } })

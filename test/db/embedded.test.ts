@@ -109,7 +109,7 @@ t.test('where it cannot run: one sentence that names DATABASE_URL', async t => {
 })
 
 t.test(
-  'root: data that the account cannot reach lies under the temporary folder and is found again',
+  'root: data that the account cannot reach is under the temporary folder',
   { skip: accountFor() === undefined },
   async t => {
     const closed = folder(t)

@@ -32,28 +32,25 @@ function foundBy(check: DefinitionCheck): string[] {
 }
 
 for (const file of documents) {
-  t.test(
-    `${file}: faults, operations passed over, and the arguments of each function match the golden file`,
-    async t => {
-      const definition: unknown = parse(readFileSync(folder + file, 'utf8'))
-      const given = checkDefinition(definition)
-      const { definition: usable, check } = given.ok
-        ? { definition, check: given }
-        : completeDefinition(definition, { server: SERVER })
-      const functions = check.ok ? toFunctions(usable) : []
-      const step = Math.ceil(functions.length / COMPILED)
-      for (const each of functions.filter((_, i) => i % step === 0)) t.doesNotThrow(() => compile(each), each.name)
-      const lines = [
-        ...foundBy(given),
-        ...(given.ok ? [] : ['completed:', ...foundBy(check)]),
-        ...functions.map(
-          each => `${each.name}(${each.arguments.map(({ argument, in: place }) => `${argument} ${place}`).join(', ')})`,
-        ),
-      ]
-      matchesGolden(t, `${FOLDER}${file.replace(/\.\w+$/, '')}.golden.txt`, `${lines.join('\n')}\n`)
-      t.equal(check.ok, NOT_TAKEN[file] === undefined, NOT_TAKEN[file] ?? 'is taken')
-    },
-  )
+  t.test(`${file}: faults, operations passed over and arguments match the golden file`, async t => {
+    const definition: unknown = parse(readFileSync(folder + file, 'utf8'))
+    const given = checkDefinition(definition)
+    const { definition: usable, check } = given.ok
+      ? { definition, check: given }
+      : completeDefinition(definition, { server: SERVER })
+    const functions = check.ok ? toFunctions(usable) : []
+    const step = Math.ceil(functions.length / COMPILED)
+    for (const each of functions.filter((_, i) => i % step === 0)) t.doesNotThrow(() => compile(each), each.name)
+    const lines = [
+      ...foundBy(given),
+      ...(given.ok ? [] : ['completed:', ...foundBy(check)]),
+      ...functions.map(
+        each => `${each.name}(${each.arguments.map(({ argument, in: place }) => `${argument} ${place}`).join(', ')})`,
+      ),
+    ]
+    matchesGolden(t, `${FOLDER}${file.replace(/\.\w+$/, '')}.golden.txt`, `${lines.join('\n')}\n`)
+    t.equal(check.ok, NOT_TAKEN[file] === undefined, NOT_TAKEN[file] ?? 'is taken')
+  })
 }
 
 t.test('README.md names every document', async t => {

@@ -315,31 +315,28 @@ t.test('403, 405, 422: from which pages, and how', async t => {
   t.match(refused.json(), { error: { message: /limit/ } }, 'nothing is held open')
 })
 
-t.test(
-  '429: a call counts once, whatever it asks of the operations; its change has the caller of the call',
-  async t => {
-    const bounded = await demoApp(t, { RATE_LIMIT_PER_MINUTE: '3', CONCURRENT_REQUESTS_MAX: '2' })
-    const { admin: token } = bounded.tokens
-    const post = async (name: string, fields: object) => {
-      const params = { name, arguments: { id: 1, etag: '"persona-1-1"', fields } }
-      const body = { jsonrpc: '2.0', id: 1, method: 'tools/call', params }
-      const headers = { accept: 'application/json, text/event-stream', 'x-request-id': 'of-the-call' }
-      return await bounded.call('POST', '/mcp', { token, headers, body })
-    }
-    const plan = () => post('plan_agent_update', { recency_bias: 'auto', name: 'Once' })
-    t.match((await plan()).body, /\\"field\\":\\"name\\"/)
-    t.match((await plan()).headers, { ratelimit: /r=1/ })
-    t.match((await post('update_agent', { name: 'Once' })).body, /persona-1-2/)
-    const { statusCode, body } = await plan()
-    t.match(
-      [statusCode, JSON.parse(body)],
-      [429, { jsonrpc: '2.0', id: null, error: { data: { error_code: 'RATE_LIMITED' } } }],
-    )
-    const row = await bounded.database.db
-      .selectFrom('audit')
-      .selectAll()
-      .where('version_after', '=', 2)
-      .executeTakeFirst()
-    t.match(row, { actor_id: /^[0-9a-f-]{36}$/, client_address: '127.0.0.1', request_id: /^of-the-call\./ })
-  },
-)
+t.test('429: a call counts once, whatever it asks within; its change has the caller of the call', async t => {
+  const bounded = await demoApp(t, { RATE_LIMIT_PER_MINUTE: '3', CONCURRENT_REQUESTS_MAX: '2' })
+  const { admin: token } = bounded.tokens
+  const post = async (name: string, fields: object) => {
+    const params = { name, arguments: { id: 1, etag: '"persona-1-1"', fields } }
+    const body = { jsonrpc: '2.0', id: 1, method: 'tools/call', params }
+    const headers = { accept: 'application/json, text/event-stream', 'x-request-id': 'of-the-call' }
+    return await bounded.call('POST', '/mcp', { token, headers, body })
+  }
+  const plan = () => post('plan_agent_update', { recency_bias: 'auto', name: 'Once' })
+  t.match((await plan()).body, /\\"field\\":\\"name\\"/)
+  t.match((await plan()).headers, { ratelimit: /r=1/ })
+  t.match((await post('update_agent', { name: 'Once' })).body, /persona-1-2/)
+  const { statusCode, body } = await plan()
+  t.match(
+    [statusCode, JSON.parse(body)],
+    [429, { jsonrpc: '2.0', id: null, error: { data: { error_code: 'RATE_LIMITED' } } }],
+  )
+  const row = await bounded.database.db
+    .selectFrom('audit')
+    .selectAll()
+    .where('version_after', '=', 2)
+    .executeTakeFirst()
+  t.match(row, { actor_id: /^[0-9a-f-]{36}$/, client_address: '127.0.0.1', request_id: /^of-the-call\./ })
+})

@@ -5,18 +5,15 @@ import { generateKey, InvalidKeyRing, parseKeyRing } from '../../src/secrets/key
 
 const base64Key = () => randomBytes(32).toString('base64')
 
-t.test(
-  'the first key encrypts, the others stay in their order, between commas, blanks, line ends and comments',
-  async t => {
-    const key = base64Key()
-    const ring = parseKeyRing(
-      `# the keys of this deployment\r\n a:${key} # first, since June\n\n\tb:${base64Key()} c:${base64Key()},\nd:${base64Key()}\n#e:${base64Key()}`,
-    )
-    t.equal(ring.currentId, 'a')
-    t.strictSame([...ring.keys.keys()], ['a', 'b', 'c', 'd'])
-    t.equal(ring.keys.get('a')?.export().toString('base64'), key)
-  },
-)
+t.test('the first key encrypts, the others keep their order, between commas, blanks and comments', async t => {
+  const key = base64Key()
+  const ring = parseKeyRing(
+    `# the keys of this deployment\r\n a:${key} # first, since June\n\n\tb:${base64Key()} c:${base64Key()},\nd:${base64Key()}\n#e:${base64Key()}`,
+  )
+  t.equal(ring.currentId, 'a')
+  t.strictSame([...ring.keys.keys()], ['a', 'b', 'c', 'd'])
+  t.equal(ring.keys.get('a')?.export().toString('base64'), key)
+})
 
 t.test('every fault is named at once, by place and id', async t => {
   const long = randomBytes(33).toString('base64')

@@ -118,16 +118,13 @@ t.test('at most 100 faults, the last says how many more', async t => {
   t.strictSame(bounded.slice(99), [{ loc: ['body'], msg: '18 more faults are not listed', type: 'too_many_faults' }])
 })
 
-t.test(
-  '422 int_parsing for an id that is no integer in plain decimal; one that no row can have is no fault',
-  async t => {
-    for (const text of ['abc', '1e3', '1.5', '1.0', 'true', '', ' 1', '+1', '0x1', '１', '1_0', '-', '1\n'])
-      t.match(parseId(text, ['path', 'id']), { faults: [{ loc: ['path', 'id'], type: 'int_parsing' }] }, text)
-    for (const text of ['0', '-1', '-0', '2147483648', '9'.repeat(400)])
-      t.strictSame(parseId(text, []), { value: undefined })
-    t.strictSame(parseId('2147483647', []), { value: 2147483647 })
-  },
-)
+t.test('422 int_parsing for an id that is no plain decimal integer; none for one that no row has', async t => {
+  for (const text of ['abc', '1e3', '1.5', '1.0', 'true', '', ' 1', '+1', '0x1', '１', '1_0', '-', '1\n'])
+    t.match(parseId(text, ['path', 'id']), { faults: [{ loc: ['path', 'id'], type: 'int_parsing' }] }, text)
+  for (const text of ['0', '-1', '-0', '2147483648', '9'.repeat(400)])
+    t.strictSame(parseId(text, []), { value: undefined })
+  t.strictSame(parseId('2147483647', []), { value: 2147483647 })
+})
 
 t.test('a date is stored in UTC with microseconds', async t => {
   for (const [text, expected] of Object.entries({
@@ -297,35 +294,32 @@ const scanned = (text: string) => {
   }
 }
 
-t.test(
-  'json_invalid where JSON.parse throws and nowhere else, at a place whose text before can be completed',
-  async () => {
-    const json = fc.json({ maxDepth: 4 })
-    const broken = fc
-      .tuple(json, fc.nat(), fc.nat(3), fc.constantFrom('', '{', ']', ',', '"', '\\', '0', '-', 'e', '.', '\n', 'u12'))
-      .map(([text, place, cut, extra]) => {
-        const at = place % (text.length + 1)
-        return text.slice(0, at) + extra + text.slice(at + cut)
-      })
-    const isJson = (text: string) => {
-      try {
-        JSON.parse(text)
-        return true
-      } catch {
-        return false
-      }
+t.test('json_invalid where JSON.parse throws and nowhere else, where the text before can go on', async () => {
+  const json = fc.json({ maxDepth: 4 })
+  const broken = fc
+    .tuple(json, fc.nat(), fc.nat(3), fc.constantFrom('', '{', ']', ',', '"', '\\', '0', '-', 'e', '.', '\n', 'u12'))
+    .map(([text, place, cut, extra]) => {
+      const at = place % (text.length + 1)
+      return text.slice(0, at) + extra + text.slice(at + cut)
+    })
+  const isJson = (text: string) => {
+    try {
+      JSON.parse(text)
+      return true
+    } catch {
+      return false
     }
-    fc.assert(
-      fc.property(fc.oneof(broken, fc.string(), json), text => {
-        const found = scanned(text)
-        if (!(found instanceof JsonRefused)) return isJson(text)
-        const before = scanned(text.slice(0, found.offset))
-        return !isJson(text) && (!(before instanceof JsonRefused) || before.offset >= found.offset - 5)
-      }),
-      { numRuns: 5_000 },
-    )
-  },
-)
+  }
+  fc.assert(
+    fc.property(fc.oneof(broken, fc.string(), json), text => {
+      const found = scanned(text)
+      if (!(found instanceof JsonRefused)) return isJson(text)
+      const before = scanned(text.slice(0, found.offset))
+      return !isJson(text) && (!(before instanceof JsonRefused) || before.offset >= found.offset - 5)
+    }),
+    { numRuns: 5_000 },
+  )
+})
 
 t.test('the text of a definition: as it came, without blanks, and the places of its repeated keys', async t => {
   const textOf = (text: string) => {
