@@ -1,16 +1,9 @@
-import { readdirSync, readFileSync } from 'node:fs'
-import { fileURLToPath } from 'node:url'
 import t from 'tap'
-import { parse } from 'yaml'
 import { checkDefinition, definitionChanges, type FunctionView, toFunctions } from '../../src/definition/index.js'
 import { TASKS } from '../../src/tool/worker/tasks.js'
-import { MADE } from './made.js'
+import { MADE, VENDORS } from './made.js'
 
-const folder = fileURLToPath(new URL('../../../test/fixtures/vendors/', import.meta.url))
-const vendors = readdirSync(folder)
-  .filter(file => /\.(json|yaml)$/.test(file) && !file.includes('.golden.'))
-  .map(file => ({ name: file, definition: parse(readFileSync(folder + file, 'utf8')) as unknown }))
-const documents = [...MADE, ...vendors].flatMap(({ name, definition }) =>
+const documents = [...MADE, ...VENDORS].flatMap(({ name, definition }) =>
   checkDefinition(definition).ok ? [{ name, definition: definition as Record<string, unknown> }] : [],
 )
 

@@ -2,18 +2,14 @@ import t from 'tap'
 import { parse } from 'yaml'
 import { type Completion, checkDefinition, completeDefinition, toFunctions } from '../../src/definition/index.js'
 import type { Loc } from '../../src/errors.js'
-import { MADE } from './made.js'
-
-type Json = Record<string, unknown>
+import { document as documentOf, type Json } from './document.js'
+import { MADE, SWAGGER } from './made.js'
 
 const SERVER = 'https://given.example.com/base'
 const operation = { operationId: 'x', summary: 'X', responses: {} }
 const id = (name: string) => ({ name, in: 'path', required: true, schema: { type: 'string' } })
 
-function document(paths: Json, more: Json = {}): Json {
-  const servers = [{ url: 'https://t.example.com' }]
-  return { openapi: '3.1.0', info: { title: 'T', version: '1' }, servers, paths, ...more }
-}
+const document = (paths: Json, more: Json = {}) => documentOf({ paths, ...more })
 
 function swagger(paths: Json, more: Json = {}): Json {
   return { swagger: '2.0', info: { title: 'T', version: '1' }, host: 'h.example.com', paths, ...more }
@@ -139,52 +135,6 @@ t.test('kilobytes that would grow to megabytes are refused, or completed as far 
   t.ok(JSON.stringify(declared.edits).length < 1_000_000)
 })
 
-const SWAGGER = `
-swagger: '2.0'
-info: { title: T, version: '1' }
-host: h.example.com
-basePath: v1/
-schemes: [wss, http, https]
-paths:
-  x-a: { get: 1 }
-  /pets/{id}:
-    parameters: [{ $ref: '#/parameters/Id' }, { name: shared, in: body, schema: {} }]
-    x-b: { parameters: 1 }
-    GET:
-      operationId: x
-      summary: X
-      schemes: [http]
-      parameters:
-        - { name: csv, in: query, type: array, items: { type: string } }
-        - { name: multi, in: query, type: array, collectionFormat: multi, required: true }
-        - { name: ssv, in: query, type: array, collectionFormat: ssv }
-        - { name: tsv, in: query, type: array, collectionFormat: tsv }
-        - { name: header, in: header, type: array, collectionFormat: pipes }
-        - { name: new, in: query, schema: { type: string } }
-      responses:
-        200: { description: D, schema: { $ref: '#/definitions/Pet' }, headers: { N: { type: integer } } }
-        404: { $ref: '#/responses/R' }
-        500: ~
-    put:
-      consumes: [a/b+json, '*/*']
-      produces: [text/csv]
-      parameters: [{ $ref: '#/parameters/Body' }]
-      responses: { 200: { schema: {}, examples: { text/csv: a } } }
-parameters:
-  Id: { name: id, in: path, required: true, type: integer, maximum: 12 }
-  Body: { name: pet, in: body, required: true, description: A pet, schema: { $ref: '#/definitions/Pet' } }
-responses: { R: { description: R, schema: { type: string } } }
-definitions:
-  Pet:
-    discriminator: kind
-    properties: { kind: { type: string, x-nullable: true }, example: { $ref: '#/definitions/Pet' }, f: { type: file } }
-    example: { type: file, $ref: '#/definitions/Pet' }
-  Odd: { discriminator: kind, properties: { kind: { enum: [cat] } } }
-securityDefinitions:
-  o: { type: oauth2, flow: accessCode, authorizationUrl: 'https://a', tokenUrl: 'https://b', scopes: {} }
-  b: { type: basic }
-  k: { type: apiKey }`
-
 const CONVERTED = `
 openapi: 3.0.4
 info: { title: T, version: '1' }
@@ -241,7 +191,7 @@ components:
     k: { type: apiKey }`
 
 t.test('Swagger 2.0 is converted: servers, parameters, bodies, responses, schemas, security', async t => {
-  const { definition, edits } = completeDefinition(parse(SWAGGER))
+  const { definition, edits } = completeDefinition(SWAGGER)
   t.strictSame(definition, parse(CONVERTED))
   t.match(edits[0], { op: 'replace', loc: ['body', 'definition'], type: 'swagger_converted' })
 })
@@ -312,7 +262,7 @@ function forEachPart(value: unknown, visit: (part: unknown, path: Loc) => void, 
 }
 
 t.test('a second completion adds nothing; faults have their place; nothing that was written is lost', async t => {
-  for (const { name, definition: given } of [...MADE, { name: 'swagger', definition: parse(SWAGGER) }]) {
+  for (const { name, definition: given } of [...MADE, { name: 'swagger', definition: SWAGGER }]) {
     const before = JSON.stringify(given)
     const { definition, edits, check } = completeDefinition(given, { server: SERVER })
     t.equal(JSON.stringify(given), before, `${name} is not changed`)

@@ -18,7 +18,7 @@ export const withOperation = (parts: string, more = '') =>
   document({ paths: { '/x': { post: { ...operation, ...parse(parts) } } }, ...parse(more) })
 
 /** A valid definition whose operation has a JSON body. */
-export const withBody = (schema: unknown, schemas: Json = {}, more: Json = {}) => {
+export const withBody = (schema: unknown, schemas: object = {}, more: Json = {}) => {
   const requestBody = { required: true, content: { 'application/json': { schema } } }
   return document({ paths: { '/x': { post: { ...operation, requestBody } } }, components: { schemas }, ...more })
 }

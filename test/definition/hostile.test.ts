@@ -2,23 +2,10 @@ import fs from 'node:fs'
 import { Socket } from 'node:net'
 import t from 'tap'
 import { checkDefinition, definitionChanges } from '../../src/definition/index.js'
+import { document, type Json, many as record, schemaRef as ref, withBody, operation as X } from './document.js'
 
-type Json = Record<string, unknown>
-
-const HEAD = { openapi: '3.1.0', info: { title: 'Hostile' }, servers: [{ url: 'https://h.example.com' }] }
-const X = { operationId: 'x', summary: 'X' }
+const HEAD = document({ paths: undefined })
 const METHODS = ['get', 'put', 'post', 'patch', 'delete']
-const ref = (name: string) => ({ $ref: `#/components/schemas/${name}` })
-
-/** Makes an object with this number of members. */
-function record(count: number, member: (i: number) => [string, unknown]): Json {
-  return Object.fromEntries(Array.from({ length: count }, (_, i) => member(i)))
-}
-
-function withBody(schema: unknown, schemas: Json = {}): Json {
-  const post = { ...X, requestBody: { content: { 'application/json': { schema } } } }
-  return { ...HEAD, paths: { '/x': { post } }, components: { schemas } }
-}
 
 function nested(levels: number, wrap: (inner: unknown) => unknown): unknown {
   let value: unknown = {}

@@ -1,9 +1,9 @@
-import { readdirSync, readFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { BaseResolver, createConfig, lintDocument, makeDocumentFromString } from '@redocly/openapi-core'
 import t, { type Test } from 'tap'
 import { parse } from 'yaml'
 import { checkDefinition, completeDefinition } from '../../src/definition/index.js'
-import { MADE } from './made.js'
+import { MADE, VENDORS, VENDORS_FOLDER } from './made.js'
 
 type Differences = [pattern: RegExp, count: number, reason: string][]
 
@@ -90,13 +90,10 @@ function together([, a]: Found, [, b]: Found): boolean {
   return a === b || a === parentOf(b) || b === parentOf(a)
 }
 
-const folder = 'test/fixtures/vendors/'
-const files = readdirSync(folder).filter(file => /\.(json|yaml)$/.test(file))
-const vendors = files.map(name => ({ name, definition: parse(readFileSync(folder + name, 'utf8')) as unknown }))
-const odd = readFileSync(`${folder}references-odd.yaml`, 'utf8').replace(/^ +(Circle|Alias): .*$/gm, '')
-vendors.push({ name: 'references-odd.yaml without circles', definition: parse(odd) })
+const odd = readFileSync(`${VENDORS_FOLDER}references-odd.yaml`, 'utf8').replace(/^ +(Circle|Alias): .*$/gm, '')
+const uncircled = { name: 'references-odd.yaml without circles', definition: parse(odd) as unknown }
 /** Every document, and what a completion makes of those that only it makes usable. */
-const documents = [...MADE, ...vendors].flatMap(({ name, definition }) => {
+const documents = [...MADE, ...VENDORS, uncircled].flatMap(({ name, definition }) => {
   if (checkDefinition(definition).ok) return [{ name, definition }]
   const { definition: completed, check } = completeDefinition(definition, { server: 'https://api.example.com' })
   return [{ name, definition }, ...(check.ok ? [{ name: `${name}, completed`, definition: completed }] : [])]

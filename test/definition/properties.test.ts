@@ -11,9 +11,8 @@ import {
 } from '../../src/definition/index.js'
 import type { Loc } from '../../src/errors.js'
 import { repetitions } from '../updates/stored-state.js'
-import { MADE } from './made.js'
-
-type Json = Record<string, unknown>
+import type { Json } from './document.js'
+import { MADE, SWAGGER } from './made.js'
 
 /** Parses a text of JSON values separated by blanks. */
 const parsed = (text: string): unknown[] => text.split(/\s+/).map(each => JSON.parse(each))
@@ -261,35 +260,6 @@ t.test('any JSON: never throws, every loc resolves or its parent does, the answe
 /** None of these may be converted to a text without a check of its type. */
 const NO_TEXT = JSON.parse('{"toString":"x","valueOf":"x","toJSON":1,"length":-1}')
 const WHOLE = ['ok-base', 'style-subtypes', 'style-expanded-queries']
-const swagger = {
-  swagger: '2.0',
-  info: { title: 'T', version: '1' },
-  host: 'a.example.com',
-  basePath: '/v1',
-  schemes: ['https'],
-  consumes: ['application/json'],
-  parameters: { p: { name: 'p', in: 'query', type: 'array', items: { type: 'string' }, collectionFormat: 'pipes' } },
-  paths: {
-    '/b/{id}': {
-      put: {
-        operationId: 'b',
-        summary: 'B',
-        schemes: ['http'],
-        produces: ['text/plain'],
-        parameters: [
-          { $ref: '#/parameters/p' },
-          { name: 'id', in: 'path', required: true, type: 'string', format: 'uuid' },
-          { name: 'b', in: 'body', schema: { $ref: '#/definitions/A' } },
-        ],
-        responses: { 200: { description: 'ok', schema: { type: 'string' } } },
-      },
-    },
-  },
-  definitions: {
-    A: { type: 'object', discriminator: 'kind', properties: { kind: { type: 'string', 'x-nullable': true } } },
-  },
-}
-
 t.test('an accepted path never changes the host of an accepted server', async t => {
   // Tabs, line breaks, back slashes, and all that URL parsers drop at the ends.
   const pieces = '/ // \\ .. @ : ? # { } {v} {w} http: https: https:// a.example b.example v1 localhost'.split(' ')
@@ -328,7 +298,7 @@ t.test('an accepted path never changes the host of an accepted server', async t 
 
 t.test('an object without toString in the place of each part: nothing throws', async t => {
   const made = MADE.filter(({ name }) => WHOLE.includes(name)).map(({ definition }) => definition)
-  for (const whole of [...made, swagger]) {
+  for (const whole of [...made, SWAGGER]) {
     const places = placesOf(whole)
     t.ok(places.length > 40, `${places.length} places`)
     for (const place of places) {

@@ -1,8 +1,8 @@
 import t from 'tap'
 import { checkDefinition, completeDefinition, toFunctions } from '../../src/definition/index.js'
 import { compile } from './ajv.js'
+import { schemaRef as ref, withBody } from './document.js'
 
-const ref = (name: string) => ({ $ref: `#/components/schemas/${name}` })
 const PET = {
   type: 'object',
   required: ['kind'],
@@ -30,27 +30,10 @@ const PLAIN = {
   },
 }
 const ALTERNATIVES = { oneOf: [ref('Cat'), ref('Dog')], discriminator: MAPPED.discriminator }
-function documentOf(body: object, schemas: object, openapi: string) {
-  return {
-    openapi,
-    info: { title: 'Pets' },
-    servers: [{ url: 'https://pets.example.com' }],
-    paths: {
-      '/pets': {
-        post: {
-          operationId: 'add',
-          summary: 'Adds a pet',
-          requestBody: { required: true, content: { 'application/json': { schema: body } } },
-        },
-      },
-    },
-    components: { schemas },
-  }
-}
 
 /** Returns a validator of a body from the function made of its schema. */
 function accepts(body: object, schemas: object, openapi = '3.0.3') {
-  return functionOf(documentOf(body, schemas, openapi))
+  return functionOf(withBody(body, schemas, { openapi }))
 }
 
 function functionOf(definition: unknown) {
@@ -156,9 +139,9 @@ t.test('Swagger 2.0: the subtypes of a parent after conversion', async t => {
 
 t.test('discriminator_unresolved: accepted with a warning at each lost value or subtype', async t => {
   const validated = (body: object, schemas: object) => {
-    const { ok, warnings } = checkDefinition(documentOf(body, schemas, '3.0.3'))
+    const { ok, warnings } = checkDefinition(withBody(body, schemas, { openapi: '3.0.3' }))
     t.ok(ok)
-    const prefix = 'body definition paths /pets post requestBody content application/json'
+    const prefix = 'body definition paths /x post requestBody content application/json'
     return warnings
       .filter(each => each.type === 'discriminator_unresolved')
       .map(({ loc }) => {
@@ -204,7 +187,7 @@ t.test('discriminator_unresolved: accepted with a warning at each lost value or 
   ]
   for (const [name, expected, body, schemas] of cases) t.same(validated(body, schemas), expected, name)
   const broken = { ...SUBTYPES.Cat, properties: { a: { $ref: '#/no' } } }
-  const refused = checkDefinition(documentOf(ref('Pet'), { Pet: PET, Cat: broken }, '3.0.3'))
+  const refused = checkDefinition(withBody(ref('Pet'), { Pet: PET, Cat: broken }))
   t.match(refused, { faults: [{ type: 'ref_unresolved' }] }, 'what is offered is looked into')
   t.same(validated(ref('Dog'), { Pet: PET, ...SUBTYPES, Cat: broken }), [], 'its parent alone offers nothing else')
 })

@@ -1,14 +1,9 @@
-import { existsSync, readdirSync, readFileSync } from 'node:fs'
-import { fileURLToPath } from 'node:url'
+import { readFileSync } from 'node:fs'
 import t from 'tap'
-import { parse } from 'yaml'
 import { checkDefinition, completeDefinition, type DefinitionCheck, toFunctions } from '../../src/definition/index.js'
 import { matchesGolden } from '../golden.js'
 import { compile } from './ajv.js'
-
-const FOLDER = 'test/fixtures/vendors/'
-const folder = fileURLToPath(new URL(`../../../${FOLDER}`, import.meta.url))
-const documents = readdirSync(folder).filter(file => /\.(json|yaml)$/.test(file) && !file.includes('.golden.'))
+import { VENDORS, VENDORS_FOLDER } from './made.js'
 
 /** The server for documents that need one to be completed. */
 const SERVER = 'https://api.example.com'
@@ -31,9 +26,8 @@ function foundBy(check: DefinitionCheck): string[] {
   return found.map(({ type, loc }) => `${type} at ${loc.slice(2).join(' > ')}`)
 }
 
-for (const file of documents) {
+for (const { name: file, definition } of VENDORS) {
   t.test(`${file}: faults, operations passed over and arguments match the golden file`, async t => {
-    const definition: unknown = parse(readFileSync(folder + file, 'utf8'))
     const given = checkDefinition(definition)
     const { definition: usable, check } = given.ok
       ? { definition, check: given }
@@ -48,12 +42,12 @@ for (const file of documents) {
         each => `${each.name}(${each.arguments.map(({ argument, in: place }) => `${argument} ${place}`).join(', ')})`,
       ),
     ]
-    matchesGolden(t, `${FOLDER}${file.replace(/\.\w+$/, '')}.golden.txt`, `${lines.join('\n')}\n`)
+    matchesGolden(t, `${VENDORS_FOLDER}${file.replace(/\.\w+$/, '')}.golden.txt`, `${lines.join('\n')}\n`)
     t.equal(check.ok, NOT_TAKEN[file] === undefined, NOT_TAKEN[file] ?? 'is taken')
   })
 }
 
 t.test('README.md names every document', async t => {
-  const readme = existsSync(`${folder}README.md`) ? readFileSync(`${folder}README.md`, 'utf8') : ''
-  for (const file of documents) t.ok(readme.includes(`\`${file}\``), file)
+  const readme = readFileSync(`${VENDORS_FOLDER}README.md`, 'utf8')
+  for (const { name } of VENDORS) t.ok(readme.includes(`\`${name}\``), name)
 })
