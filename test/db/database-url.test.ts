@@ -1,6 +1,6 @@
 import { join } from 'node:path'
 import t from 'tap'
-import { parseDatabaseUrl } from '../../src/db/connection/database-url.js'
+import { type DatabaseAddress, parseDatabaseUrl } from '../../src/db/connection/database-url.js'
 
 t.test('one host with everything', async t => {
   const text =
@@ -18,17 +18,25 @@ t.test('one host with everything', async t => {
   })
 })
 
-t.test('the host: a name, IPv6, a Unix socket, in the authority or as a parameter', async t => {
-  const cases: [string, string, number][] = [
-    ['postgres://a', 'a', 5432],
-    ['postgresql://u@[::1]:3/db', '::1', 3],
-    ['postgresql:///db?host=/run/pg', '/run/pg', 5432],
-    ['postgresql:///db?host=%2Frun%2Fpg&port=5433', '/run/pg', 5433],
-    ['postgresql://u@%2Frun%2Fpg/db', '/run/pg', 5432],
-  ]
-  for (const [text, host, port] of cases) t.match(read(text), { host, port }, text)
-  t.match(read('postgresql://a/d?user=u&password=p'), { user: 'u', password: 'p', database: 'd' })
-})
+t.test(
+  'the host: a name, IPv6, a Unix socket, in the authority or as a parameter; the description names it',
+  async t => {
+    const cases: [string, string, number][] = [
+      ['postgres://a', 'a', 5432],
+      ['postgresql://u@[::1]:3/db', '::1', 3],
+      ['postgresql:///db?host=/run/pg', '/run/pg', 5432],
+      ['postgresql:///db?host=%2Frun%2Fpg&port=5433', '/run/pg', 5433],
+      ['postgresql://u@%2Frun%2Fpg/db', '/run/pg', 5432],
+    ]
+    for (const [text, host, port] of cases) t.match(read(text), { host, port }, text)
+    t.equal(
+      addressOf('postgresql://u:p@[::1]:1/db?sslmode=require').description,
+      'postgresql://u@[::1]:1/db (sslmode=require)',
+    )
+    t.equal(addressOf('postgresql:///db?host=/run/pg').description, 'postgresql:///run/pg:5432/db (sslmode=disable)')
+    t.match(read('postgresql://a/d?user=u&password=p'), { user: 'u', password: 'p', database: 'd' })
+  },
+)
 
 t.test('encryption: the modes of libpq that keep their word', async t => {
   const ca = join(t.testdir({ 'ca.pem': 'a certificate' }), 'ca.pem')
@@ -69,23 +77,11 @@ t.test('every fault is reported at once, what is not supported by its name', asy
 })
 
 t.test('no part of the password is in a fault, a description or a warning, however it was written', async t => {
-  const texts = [
-    'postgresql://u:hunter2@a/db',
-    'postgresql://u:hunter2@a,b/db',
-    'postgresql://u:hunter2@a:x/db?foo=1',
-    'postgresql://u:hunter2',
-    'postgresql://u:hunter2/db',
-    'postgresql://u:x?hunter2=y@a/db',
-    'postgresql://u:1?hunter2=y@a/db',
-    'postgresql://u:x/hunter2@a/db',
-    'postgresql://u:1/hunter2@a/db',
-    'postgresql://u:x@hunter2@a:p/db',
-    'postgresql://u:%zzhunter2@a/db',
-    'postgresql://a?password=hunter2&sslmode=x',
-    'postgresql://u:p#hunter2@a:x/db',
-    'hunter2',
-    'host=a password=hunter2 foo=1',
-  ]
+  const after = `u:hunter2@a/db u:hunter2@a,b/db u:hunter2@a:x/db?foo=1 u:hunter2 u:hunter2/db u:x?hunter2=y@a/db
+    u:1?hunter2=y@a/db u:x/hunter2@a/db u:1/hunter2@a/db u:x@hunter2@a:p/db u:%zzhunter2@a/db
+    a?password=hunter2&sslmode=x u:p#hunter2@a:x/db`
+  const urls = after.split(/\s+/).map(each => `postgresql://${each}`)
+  const texts = [...urls, 'hunter2', 'host=a password=hunter2 foo=1']
   for (const text of texts) {
     const parsed = parseDatabaseUrl(text)
     const said = parsed.ok ? [parsed.address.description, parsed.warnings] : parsed.faults
@@ -93,18 +89,14 @@ t.test('no part of the password is in a fault, a description or a warning, howev
   }
 })
 
-t.test('the description names the place', async t => {
-  const described = (text: string) =>
-    (parseDatabaseUrl(text) as { address: { description: string } }).address.description
-  const of = 'postgresql://u:p@[::1]:1/db?sslmode=require'
-  t.equal(described(of), 'postgresql://u@[::1]:1/db (sslmode=require)')
-  t.equal(described('postgresql:///db?host=/run/pg'), 'postgresql:///run/pg:5432/db (sslmode=disable)')
-})
-
-function read(text: string) {
+function addressOf(text: string): DatabaseAddress {
   const parsed = parseDatabaseUrl(text)
   if (!parsed.ok) throw new Error(parsed.faults.join('; '))
-  return parsed.address.config
+  return parsed.address
+}
+
+function read(text: string) {
+  return addressOf(text).config
 }
 
 function faults(text: string): string[] {

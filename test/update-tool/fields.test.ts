@@ -8,11 +8,6 @@ import { auditRows, storedTool } from '../updates/stored-state.js'
 /** The tool of the recorded cases that has everything. */
 const FULL = 16
 
-t.test('the fields are those of the interface document, in its order', async t => {
-  const { CustomToolUpdate } = await import('../../src/tool/schema.js')
-  t.strictSame(Object.keys(TOOL_FIELDS), Object.keys(CustomToolUpdate.properties))
-})
-
 t.test('200 or 422 for each field: omitted, null, a value, a wrong type, over the limit', async t => {
   const world = await worldApp(t)
   const token = await world.token('admin@example.com')
@@ -30,12 +25,8 @@ t.test('200 or 422 for each field: omitted, null, a value, a wrong type, over th
     const after = await storedTool(world, FULL)
     if (body.custom_headers) {
       const sent = body.custom_headers as { key: string }[] // an accepted list
-      const names = after.headers.map(({ name }) => name)
-      t.strictSame(
-        names,
-        sent.map(({ key }) => key),
-        title,
-      )
+      const [keys, names] = [sent.map(({ key }) => key), after.headers.map(({ name }) => name)]
+      t.strictSame(names, keys, title)
       Object.assign(change, { headers: after.headers })
     }
     const differs = JSON.stringify({ ...before, ...change }) !== JSON.stringify(before)

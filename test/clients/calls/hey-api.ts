@@ -75,13 +75,8 @@ check(none.response?.status === 404, '404: no such version')
 await deletePersona({ client, path: { persona_id } })
 check((await deleteCustomTool({ client, path: { tool_id } })).response?.status === 204, '204: the tool is deleted')
 
-const stale = await updatePersona({
-  client,
-  path,
-  query,
-  body: { name: 'Stale' },
-  headers: { 'if-match': '"persona-1-1"' },
-})
+const headers = { 'if-match': '"persona-1-1"' }
+const stale = await updatePersona({ client, path, query, body: { name: 'Stale' }, headers })
 const staleTag = zPreconditionFailedError.parse(stale.error).current_etag
 check(staleTag?.startsWith('"persona-1-') === true, '412: with the current tag')
 
@@ -109,13 +104,8 @@ const again = await updatePersona(keyed)
 check(first.data?.name === 'Once', '200: once')
 check(again.response?.headers.get('idempotent-replayed') === 'true', '200: and again')
 
-const minimal = await updatePersona({
-  client,
-  path,
-  query,
-  body: { name: 'Minimal' },
-  headers: { prefer: 'return=minimal' },
-})
+const prefer = { prefer: 'return=minimal' }
+const minimal = await updatePersona({ client, path, query, body: { name: 'Minimal' }, headers: prefer })
 check(minimal.response?.status === 204, '204: no record')
 
 const { data: record } = await readPersona({ client, path })
