@@ -121,9 +121,7 @@ async function through(t: Test, url: string, from: RegExp, to: string): Promise<
 async function refuses(t: Test, url: string, sentence: RegExp): Promise<void> {
   const database = openUrl(url, readConfig({ DATABASE_POOL_SIZE: '1' }))
   t.teardown(() => database.close())
-  const error = await sql`select 1`.execute(database.db).catch(caught => caught)
-  t.ok(error instanceof ServerUnfit, String(error))
-  t.match(error.message, sentence)
+  t.match(await t.rejects(sql`select 1`.execute(database.db), ServerUnfit), { message: sentence })
   const { status, stderr } = await agentctl({ url, args: ['status'] })
   t.equal(status, 78)
   t.match(stderr, new RegExp(sentence.source.replace('$', '')))

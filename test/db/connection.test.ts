@@ -1,4 +1,4 @@
-import { CompiledQuery, sql } from 'kysely'
+import { CompiledQuery, type RawBuilder, sql } from 'kysely'
 import t, { type Test } from 'tap'
 import {
   CommitUnknown,
@@ -30,26 +30,15 @@ t.before(async () => {
 
 t.test('values: int8, timestamptz with microseconds in any zone, json, numeric, arrays', async t => {
   const { db } = opened(t)
-  const { rows } = await sql`select
+  const { rows } = await sql<object>`select
     9007199254740991::int8 as safe,
     '2024-01-02 03:04:05.123456+00'::timestamptz as utc, '2024-01-02 03:04:05.1+05:30'::timestamptz as fraction,
     '0001-01-01 00:00:00+00'::timestamptz as first, '9999-12-31 23:59:59.999999+00'::timestamptz as last,
     'infinity'::timestamptz as endless, '{"b":1,"a":[2]}'::json as json, '{"b": 1}'::json::text as text,
     1.50::numeric as amount, '{1,2}'::int[] as ids, null::timestamptz as missing`.execute(db)
-  t.strictSame(rows, [
-    {
-      safe: 9007199254740991,
-      utc: '2024-01-02T03:04:05.123456Z',
-      fraction: '2024-01-01T21:34:05.100000Z',
-      first: '0001-01-01T00:00:00.000000Z',
-      last: '9999-12-31T23:59:59.999999Z',
-      endless: 'infinity',
-      json: { b: 1, a: [2] },
-      text: '{"b": 1}',
-      amount: '1.50',
-      ids: [1, 2],
-      missing: null,
-    },
+  t.strictSame(Object.values(rows[0] ?? {}), [
+    ...[9007199254740991, '2024-01-02T03:04:05.123456Z', '2024-01-01T21:34:05.100000Z', '0001-01-01T00:00:00.000000Z'],
+    ...['9999-12-31T23:59:59.999999Z', 'infinity', { b: 1, a: [2] }, '{"b": 1}', '1.50', [1, 2], null],
   ])
 })
 
@@ -117,9 +106,7 @@ t.test('killed in a transaction: not applied; killed while idle: replaced withou
     await eventually(async () => (await statementOf(killer.db, pid)) === undefined)
     await sql`select 1`.execute(trx)
   })
-  const error = await inTransaction.catch(caught => caught)
-  t.ok(error instanceof ConnectionLost, String(error))
-  isOf(t, error, 'connection_lost', true)
+  isOf(t, await t.rejects(inTransaction, ConnectionLost), 'connection_lost', true)
   t.equal(await count(db), 0)
   await kill(killer.db, await backendPid(db))
   await eventually(() => errors.length > 0)
@@ -129,13 +116,15 @@ t.test('killed in a transaction: not applied; killed while idle: replaced withou
 
 t.test('killed during a write: in doubt, though the server says so, as a pooler does of a commit', async t => {
   const { db } = opened(t)
-  const run = db.executeQuery(query(`insert into item select 1, 'slow' from pg_sleep(5)`)).catch(caught => caught)
+  const rejected = t.rejects(
+    db.executeQuery(query(`insert into item select 1, 'slow' from pg_sleep(5)`)),
+    CommitUnknown,
+  )
   const sleeping = sql<{ pid: number }>`
     select pid from pg_stat_activity where query like 'insert%pg_sleep(5)%' and state = 'active'`
   await eventually(async () => (await sleeping.execute(db)).rows.length > 0)
   for (const { pid } of (await sleeping.execute(db)).rows) await kill(db, pid)
-  const error = await run
-  t.ok(error instanceof CommitUnknown, String(error))
+  await rejected
   t.equal(await count(db), 0)
 })
 
@@ -145,24 +134,17 @@ t.test('an answer to COMMIT that is lost is CommitUnknown, and the transaction m
   const first = await db.startTransaction().execute()
   await first.executeQuery(insert(1))
   cutsAnswers(true)
-  const lost = await first
-    .commit()
-    .execute()
-    .catch(caught => caught)
+  const lost = await t.rejects(first.commit().execute(), CommitUnknown)
   await first.rollback().execute() // gives the connection back
-  t.ok(lost instanceof CommitUnknown, String(lost))
   isOf(t, lost, 'connection_lost', false)
   cutsAnswers(false)
   t.equal(await count(direct.db), 1)
   // The same through Kysely's own transaction: its rollback after the failed commit must not hide what happened.
-  const viaKysely = await db
-    .transaction()
-    .execute(async trx => {
-      await sql`update item set name = 'again' where id = 1`.execute(trx)
-      cutsAnswers(true)
-    })
-    .catch(caught => caught)
-  t.ok(viaKysely instanceof CommitUnknown, String(viaKysely))
+  const viaKysely = db.transaction().execute(async trx => {
+    await sql`update item set name = 'again' where id = 1`.execute(trx)
+    cutsAnswers(true)
+  })
+  await t.rejects(viaKysely, CommitUnknown)
   await sql`delete from item`.execute(direct.db)
 })
 
@@ -181,8 +163,7 @@ t.test('a write outside a transaction whose answer is lost is CommitUnknown; a r
     cutsAnswers(false)
     await sql`select 1`.execute(db)
     cutsAnswers(true)
-    const error = await db.executeQuery(asked).catch(caught => caught)
-    t.ok(error instanceof expected, `${asked.sql}: ${error}`)
+    await t.rejects(db.executeQuery(asked), expected, asked.sql)
   }
 })
 
@@ -202,9 +183,7 @@ t.test('a pool with every connection taken is WaitedInVain in bounded time, and 
   const { db, transact } = opened(t, { poolSize: 1, address: { ...target, connectTimeoutMs: 150 } })
   const holder = await db.startTransaction().execute()
   await sql`select 1`.execute(holder)
-  const error = await transact([]).catch(caught => caught)
-  t.ok(error instanceof WaitedInVain, String(error))
-  isOf(t, error, 'waited', false)
+  isOf(t, await t.rejects(transact([]), WaitedInVain), 'waited', false)
   await holder.rollback().execute()
   await transact([])
 })
@@ -226,8 +205,7 @@ t.test('a 25006 discards the connection: the next one may reach a server that ac
   const client = await pool.connect()
   await client.query('set default_transaction_read_only = on')
   client.release()
-  const error = await sql`insert into item (id, name) values (9, 'x')`.execute(db).catch(caught => caught)
-  isOf(t, error, 'read_only', true)
+  isOf(t, await t.rejects(sql`insert into item (id, name) values (9, 'x')`.execute(db)), 'read_only', true)
   t.not(await backendPid(db), pid)
 })
 
@@ -323,14 +301,15 @@ function insert(id: number, name = `item ${id}`): Query {
 
 type Executor = ReturnType<typeof open>['db']
 
-async function count(db: Executor): Promise<number> {
-  const { rows } = await sql<{ n: number }>`select count(*) as n from item`.execute(db)
-  return rows[0]?.n ?? -1
+/** The one value that a query of a column `value` answers. */
+async function valueIn<T>(db: Executor, query: RawBuilder<{ value: T }>): Promise<T | undefined> {
+  return (await query.execute(db)).rows[0]?.value
 }
 
+const count = (db: Executor) => valueIn(db, sql<{ value: number }>`select count(*) as value from item`)
+
 async function backendPid(db: Executor): Promise<number> {
-  const { rows } = await sql<{ pid: number }>`select pg_backend_pid() as pid`.execute(db)
-  return rows[0]?.pid ?? -1
+  return (await valueIn(db, sql<{ value: number }>`select pg_backend_pid() as value`)) ?? -1
 }
 
 async function kill(db: Executor, pid: number): Promise<void> {
@@ -344,6 +323,5 @@ async function preparedTexts(db: Executor): Promise<string[]> {
 
 /** The statement that this session runs, or ran last; undefined when the session has ended. */
 async function statementOf(db: Executor, pid: number): Promise<string | undefined> {
-  const { rows } = await sql<{ query: string }>`select query from pg_stat_activity where pid = ${pid}`.execute(db)
-  return rows[0]?.query
+  return await valueIn(db, sql<{ value: string }>`select query as value from pg_stat_activity where pid = ${pid}`)
 }

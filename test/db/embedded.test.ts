@@ -42,11 +42,9 @@ t.test('it starts, answers, stops and finds its data again; no path is too long,
   await query(first.url, 'create table kept (value text)')
   await query(first.url, `insert into kept values ('ä')`)
   t.equal(statSync(join(home, 'run')).mode & 0o777, 0o700, 'nobody else reaches the socket')
-  const [setting] = await query(
-    first.url,
-    `select current_setting('listen_addresses') as listen, current_setting('server_encoding') as encoding, current_setting('fsync') as fsync`,
-  )
-  t.same(setting, { listen: '', encoding: 'UTF8', fsync: 'off' })
+  const settings = `select current_setting('listen_addresses') as listen, current_setting('server_encoding') as encoding,
+    current_setting('fsync') as fsync`
+  t.same(await query(first.url, settings), [{ listen: '', encoding: 'UTF8', fsync: 'off' }])
   const pidFile = join(home, 'data', 'postmaster.pid')
   const content = readFileSync(pidFile, 'utf8')
   await first.stop()
@@ -66,7 +64,8 @@ t.test('SIGKILL at any moment of a first start: the next start recovers', async 
     const dataDir = folder(t)
     const killed = enter(t, dataDir)
     await sleep(afterMs)
-    await kill(killed)
+    killed.process.kill('SIGKILL')
+    await killed.ended
     const next = enter(t, dataDir)
     const answer = await next.answer
     t.equal(answer.refused, undefined, `killed after ${afterMs} ms`)
@@ -150,13 +149,8 @@ function enter(t: Test, dataDir: string): User {
   return { process: child, pid: child.pid ?? 0, answer, ended }
 }
 
-async function leave(user: User | undefined): Promise<void> {
-  user?.process.stdin?.end()
-  await user?.ended
-}
-
-async function kill(user: User): Promise<void> {
-  user.process.kill('SIGKILL')
+async function leave(user: User): Promise<void> {
+  user.process.stdin?.end()
   await user.ended
 }
 

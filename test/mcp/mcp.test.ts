@@ -82,17 +82,14 @@ for (const version of ['2026-07-28', '2025-11-25'] as const) {
 t.test('an update takes one etag that was read; a stale one says what changed since', async t => {
   const { call } = await connected(demo.tokens.admin)
   const fields = { description: 'Stale' }
+  const refusal = { status: /4\d\d/ }
   t.match((await call('update_agent', { id: 1, fields })).text, /\n- etag: Field required/)
   for (const unread of ['*', '', '"persona-1-1", "persona-1-2"', '"persona-2-1"', '"tool-1-1"'])
     for (const [name, others] of [
       ['update_agent', { fields }],
       ['restore', { kind: 'agent', version: 1 }],
     ] as const)
-      t.match(
-        await call(name, { id: 1, etag: unread, ...others }),
-        { isError: true, content: { status: /4\d\d/ } },
-        unread,
-      )
+      t.match(await call(name, { id: 1, etag: unread, ...others }), { isError: true, content: refusal }, unread)
   const { etag } = (await call('get_agent', { id: 1 })).content
   const patch = async (body: object) => {
     const url = `/persona/1?update_mask=${Object.keys(body).join(',')}`
@@ -124,7 +121,7 @@ t.test('refusals are results in words, with the place of each fault in the argum
     [
       'validate_definition',
       { definition: { openapi: '3.1.0', info: { title: 'x' } } },
-      /\n- definition\.paths: Field required/,
+      /\n- definition\.paths: Field req/,
     ],
     ['restore', { kind: 'agent', id: 1, version: 999, etag }, /version/],
   ]
@@ -136,14 +133,11 @@ t.test('refusals are results in words, with the place of each fault in the argum
   const { definition } = (await call('get_tool', { id: 1 })).content.tool
   const put = (body: object) => demo.call('PUT', '/admin/tool/custom/1', { token: demo.tokens.admin, body })
   t.equal((await put({ definition: { ...definition, 'x-note': 'x'.repeat(2 ** 21) } })).statusCode, 200)
-  t.match(await call('get_tool', { id: 1 }), {
-    isError: true,
-    content: { status: 413 },
-    text: /^It has more than 2 MiB/,
-  })
+  const tooLarge = { isError: true, content: { status: 413 } }
+  t.match(await call('get_tool', { id: 1 }), { ...tooLarge, text: /^It has more than 2 MiB/ })
   const { etag: large } = (await put({})).headers
   const plan = await call('plan_tool_update', { id: 1, etag: String(large), fields: { definition } })
-  t.match(plan, { isError: true, content: { status: 413 } }, 'what it would change cannot be shown')
+  t.match(plan, tooLarge, 'what it would change cannot be shown')
   t.equal((await put({ definition })).statusCode, 200)
   await t.rejects(client.callTool({ name: 'drop_all', arguments: {} }), { message: /There is no tool drop_all/ })
 })
@@ -151,35 +145,25 @@ t.test('refusals are results in words, with the place of each fault in the argum
 t.test('header values are masks in both directions', async t => {
   const { call } = await connected(demo.tokens.admin)
   const { etag } = (await call('get_tool', { id: 1 })).content
-  const secret = [{ key: 'X-Api-Key', value: 'a-secret-of-the-weather' }]
-  const stored = await call('update_tool', { id: 1, etag, fields: { custom_headers: secret } })
+  const headers = (value: string, key = 'X-Api-Key') => ({ custom_headers: [{ key, value }] })
+  const secret = headers('a-secret-of-the-weather')
+  const stored = await call('update_tool', { id: 1, etag, fields: secret })
   const read = await call('get_tool', { id: 1 })
   const [{ value: redaction }] = read.content.tool.custom_headers
   t.match(redaction, /^\*{4}#/)
-  const plan = {
-    id: 1,
-    etag: read.content.etag,
-    fields: { custom_headers: [{ key: 'X-Api-Key', value: redaction }], description: 'Kept' },
-  }
-  const kept = await call('plan_tool_update', plan)
-  t.strictSame(
-    kept.content.changes.map(({ field }: { field: string }) => field),
-    ['description'],
-  )
-  const past = await call('history', { kind: 'tool', id: 1 })
   const sent = { id: 1, etag: read.content.etag }
+  const kept = await call('plan_tool_update', { ...sent, fields: { ...headers(redaction), description: 'Kept' } })
+  t.match(kept.content.changes, [{ field: 'description' }])
+  t.equal(kept.content.changes.length, 1)
+  const past = await call('history', { kind: 'tool', id: 1 })
   const refused = [
-    await call('update_tool', { ...sent, fields: { custom_headers: [{ key: 'X-Api-Key', value: 'a-secret\n' }] } }),
-    await call('plan_tool_update', { ...sent, fields: { custom_headers: [{ key: 'X-Other', value: redaction }] } }),
+    await call('update_tool', { ...sent, fields: headers('a-secret\n') }),
+    await call('plan_tool_update', { ...sent, fields: headers(redaction, 'X-Other') }),
     await call('plan_tool_update', { ...sent, fields: { custom_headers: { 'X-Api-Key': 'a-secret' } } }),
-    await call('update_tool', {
-      ...sent,
-      etag: '"tool-1-1"',
-      fields: { custom_headers: [{ key: 'X-Api-Key', value: 'a-secret-2' }] },
-    }),
+    await call('update_tool', { ...sent, etag: '"tool-1-1"', fields: headers('a-secret-2') }),
   ]
   for (const { isError } of refused) t.ok(isError)
-  const trial = { id: 1, etag: read.content.etag, fields: { custom_headers: secret, name: 'weather2' } }
+  const trial = { ...sent, fields: { ...secret, name: 'weather2' } }
   const agent = await call('get_agent', { id: 1 })
   const answers = [stored, read, kept, past, await call('plan_tool_update', trial), agent, ...refused]
   for (const { text } of answers) t.notMatch(text, /a-secret/)
@@ -218,15 +202,10 @@ t.test('tools that write are listed for tokens that may write, and the operation
   const reading = await connected(rows[0]?.[1] ?? '')
   const { etag } = (await reading.call('get_agent', { id: 1 })).content
   const update = { id: 1, etag, fields: { name: 'Read' } }
-  t.match(await reading.call('plan_agent_update', update), {
-    isError: false,
-    content: { changes: [{ field: 'name', to: 'Read' }] },
-  })
-  t.match(await reading.call('update_agent', update), {
-    isError: true,
-    text: /^This token is read-only/,
-    content: { status: 403 },
-  })
+  const changes = [{ field: 'name', to: 'Read' }]
+  t.match(await reading.call('plan_agent_update', update), { isError: false, content: { changes } })
+  const refused = { isError: true, text: /^This token is read-only/, content: { status: 403 } }
+  t.match(await reading.call('update_agent', update), refused)
 })
 
 t.test('a token gets by a tool what it gets by the operation, refused or not, and nothing more', async t => {
@@ -329,14 +308,9 @@ t.test('429: a call counts once, whatever it asks within; its change has the cal
   t.match((await plan()).headers, { ratelimit: /r=1/ })
   t.match((await post('update_agent', { name: 'Once' })).body, /persona-1-2/)
   const { statusCode, body } = await plan()
-  t.match(
-    [statusCode, JSON.parse(body)],
-    [429, { jsonrpc: '2.0', id: null, error: { data: { error_code: 'RATE_LIMITED' } } }],
-  )
-  const row = await bounded.database.db
-    .selectFrom('audit')
-    .selectAll()
-    .where('version_after', '=', 2)
-    .executeTakeFirst()
+  const limited = { jsonrpc: '2.0', id: null, error: { data: { error_code: 'RATE_LIMITED' } } }
+  t.match([statusCode, JSON.parse(body)], [429, limited])
+  const audit = bounded.database.db.selectFrom('audit').selectAll().where('version_after', '=', 2)
+  const row = await audit.executeTakeFirst()
   t.match(row, { actor_id: /^[0-9a-f-]{36}$/, client_address: '127.0.0.1', request_id: /^of-the-call\./ })
 })

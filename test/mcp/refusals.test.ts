@@ -37,16 +37,11 @@ t.test('200 with the id and an error: a message that is refused is answered in t
   const outside = first('{}').replace('"params":{', '"params":{"__proto__":{},')
   t.match(await post(outside), { status: 200, body: { id: 7, error: { message: /params\.__proto__/ } } })
   t.match(await post(first('{"id":1,"__proto__":{}}')), { status: 200, body: { id: 7, error: { code: -32_602 } } })
+  const unreadable = { code: -32_602, message: /\n- params\.arguments: Input should be a valid dictionary/ }
   for (const args of ['"x"', '[1]', 'null'])
-    t.match(await post(first(args)), {
-      status: 200,
-      body: { id: 7, error: { code: -32_602, message: /\n- params\.arguments: Input should be a valid dictionary/ } },
-    })
-  for (const odd of [
-    '"jsonrpc":"1.0","method":"ping"',
-    '"jsonrpc":"2.0","method":5',
-    '"jsonrpc":"2.0","method":"ping","params":5',
-  ])
+    t.match(await post(first(args)), { status: 200, body: { id: 7, error: unreadable } })
+  const [ping, version] = ['"method":"ping"', '"jsonrpc":"2.0"']
+  for (const odd of [`"jsonrpc":"1.0",${ping}`, `${version},"method":5`, `${version},${ping},"params":5`])
     t.match(await post(`{${odd},"id":7}`), { status: 200, body: { id: 7, error: { data: { status: 422 } } } }, odd)
   for (const without of ['{', '[]', '{"id":01}', '{"id":"\u0001"}', first('{"id":1,}'), `{"note":"${text}"}`])
     t.match(await post(without), { status: /4\d\d/, body: { jsonrpc: '2.0', id: null, error: {} } }, 'no id to answer')
