@@ -17,6 +17,7 @@ const admin = await world.token('admin@example.com')
 const alice = await world.token('alice@example.com')
 
 const NEW = { name: 'weather', definition: DEFINITION, passthrough_auth: false }
+const NULLS = { name: null, definition: null, passthrough_auth: null }
 const SECRET = { key: 'X-Api-Key', value: 'a-secret-of-the-tool' }
 
 const post = (body: object, headers: Record<string, string> = {}, query = '', token = maker) =>
@@ -24,18 +25,18 @@ const post = (body: object, headers: Record<string, string> = {}, query = '', to
 const remove = (id: number, headers: Record<string, string> = {}, query = '', token = maker) =>
   call('DELETE', `/admin/tool/custom/${id}${query}`, { token, headers })
 
-async function made(fields: object = {}, token = maker): Promise<number> {
-  const answer = await post({ ...NEW, ...fields }, {}, '', token)
+async function idOf(creation: ReturnType<typeof call>): Promise<number> {
+  const answer = await creation
   if (answer.statusCode !== 201) throw new Error(answer.body)
   return answer.json().id
 }
 
+const made = (fields: object = {}) => idOf(post({ ...NEW, ...fields }))
+
 /** A new agent that has the tool. */
 async function agentWith(tool: number, fields: object = {}, token = maker): Promise<number> {
   const body = { ...REQUIRED_FIELDS, document_set_ids: [], tool_ids: [tool], ...fields }
-  const answer = await call('POST', '/persona', { token, body })
-  if (answer.statusCode !== 201) throw new Error(answer.body)
-  return answer.json().id
+  return await idOf(call('POST', '/persona', { token, body }))
 }
 
 t.teardown(async () => {
@@ -48,13 +49,8 @@ t.test('201 with the tool, its address and its tag; the caller owns it, its secr
   t.equal(answer.statusCode, 201, answer.body)
   const { id, ...shown } = answer.json()
   t.match(answer.headers, { location: `/tool/${id}`, etag: `"tool-${id}-1"` })
-  t.match(shown, {
-    name: 'weather',
-    display_name: 'weather',
-    description: 'Says it',
-    definition: DEFINITION,
-    enabled: true,
-  })
+  const named = { name: 'weather', display_name: 'weather', description: 'Says it' }
+  t.match(shown, { ...named, definition: DEFINITION, enabled: true })
   t.match(shown.custom_headers, [{ key: 'X-Api-Key', value: /^\*{4}#[0-9a-f]{12}$/ }])
   t.same((await call('GET', String(answer.headers.location), { token: maker })).json(), answer.json())
   const stored = await storedTool(world, id)
@@ -71,17 +67,13 @@ t.test('201 with the tool, its address and its tag; the caller owns it, its secr
 
 t.test('422 for everything that an update refuses, with the same places, and nothing is stored', async t => {
   const before = await hashOfEverything(database.db)
-  for (const [change, faults] of [
-    [
-      { name: undefined, definition: undefined, passthrough_auth: undefined },
-      ['body.name missing', 'body.definition missing', 'body.passthrough_auth missing'],
-    ],
-    [
-      { name: null, definition: null, passthrough_auth: null },
-      ['body.name string_type', 'body.definition dict_type', 'body.passthrough_auth bool_type'],
-    ],
-    [{ custom_headers: [{ key: 'X-A', value: '****#0123456789ab' }] }, ['body.custom_headers.0.value mask_mismatch']],
-    [{ oauth_config_id: 999_999 }, ['body.oauth_config_id not_found']],
+  const missing = { name: undefined, definition: undefined, passthrough_auth: undefined }
+  const mask = { custom_headers: [{ key: 'X-A', value: '****#0123456789ab' }] }
+  for (const [change, ...faults] of [
+    [missing, 'body.name missing', 'body.definition missing', 'body.passthrough_auth missing'],
+    [NULLS, 'body.name string_type', 'body.definition dict_type', 'body.passthrough_auth bool_type'],
+    [mask, 'body.custom_headers.0.value mask_mismatch'],
+    [{ oauth_config_id: 999_999 }, 'body.oauth_config_id not_found'],
   ] as const) {
     const answer = await post({ ...NEW, ...change })
     t.equal(answer.statusCode, 422, JSON.stringify(change))
@@ -108,11 +100,8 @@ t.test('204: a deleted tool is gone with its secrets, and its last audit row say
   const { rows } = await sql`select from tool_header where tool_id = ${id}`.execute(database.db)
   t.equal(rows.length, 0)
   const trail = await auditRows(database.db, 'tool', id)
-  t.match(trail.at(-1), {
-    version_after: 2,
-    actor: 'maker@example.com',
-    difference: { removed: { from: false, to: true } },
-  })
+  const difference = { removed: { from: false, to: true } }
+  t.match(trail.at(-1), { version_after: 2, actor: 'maker@example.com', difference })
 })
 
 t.test('409 TOOL_IN_USE names the agents that the caller sees and counts others, except deleted ones', async t => {
@@ -123,23 +112,15 @@ t.test('409 TOOL_IN_USE names the agents that the caller sees and counts others,
   t.equal(refused.statusCode, 409)
   t.match(refused.json(), { error_code: 'TOOL_IN_USE', agents: [{ id: own, name: 'Mine' }], others: 1 })
   t.match(refused.json().detail, 'Agents use this tool: 1 that you see, and 1 that you do not.')
-  t.match((await remove(id, {}, '', admin)).json(), {
-    agents: [{ id: own }, { id: hidden, name: 'Hidden' }],
-    others: 0,
-  })
+  const all = { agents: [{ id: own }, { id: hidden, name: 'Hidden' }], others: 0 }
+  t.match((await remove(id, {}, '', admin)).json(), all)
   t.equal((await remove(id, {}, '?dry_run=true')).statusCode, 409)
   t.equal((await call('DELETE', `/persona/${own}`, { token: maker })).statusCode, 204)
-  t.match((await remove(id)).json(), {
-    detail: /use this tool: 0 that you see, and 1 that you do not\./,
-    agents: [],
-    others: 1,
-  })
+  const detail = /use this tool: 0 that you see, and 1 that you do not\./
+  t.match((await remove(id)).json(), { detail, agents: [], others: 1 })
   // Deleted, and still with its tool: as documents and other programs may leave it.
-  await applyOrganisation(
-    database,
-    { version: 1, agents: [{ id: hidden, deleted: true }] },
-    { ring: world.ring, env: {} },
-  )
+  const deleted = { version: 1, agents: [{ id: hidden, deleted: true }] }
+  await applyOrganisation(database, deleted, { ring: world.ring, env: {} })
   t.equal((await remove(id)).statusCode, 204)
 })
 

@@ -1,4 +1,5 @@
 import t from 'tap'
+import { parse } from 'yaml'
 import { worldApp } from '../app.js'
 
 const TOOL = 10
@@ -26,27 +27,23 @@ t.test('304 while nothing has changed; HEAD without a body', async t => {
 })
 
 t.test('200 view=functions: what a model is given, without what the headers of the tool supply', async t => {
-  const parameters = [
-    { name: 'page[size]', in: 'query', schema: { type: 'integer' } },
-    { name: 'X-Key', in: 'header', required: true, schema: { type: 'string' } },
-  ]
-  const definition = {
-    openapi: '3.1.0',
-    info: { title: 'Books' },
-    servers: [{ url: 'https://books.example.com' }],
-    paths: { '/books': { get: { operationId: 'listBooks', summary: 'Lists books', parameters } } },
-  }
+  const definition = parse(`
+    openapi: 3.1.0
+    info: { title: Books }
+    servers: [{ url: 'https://books.example.com' }]
+    paths:
+      /books:
+        get:
+          operationId: listBooks
+          summary: Lists books
+          parameters:
+            - { name: 'page[size]', in: query, schema: { type: integer } }
+            - { name: X-Key, in: header, required: true, schema: { type: string } }`)
   const argument = { argument: 'page_size', in: 'query', name: 'page[size]' }
   const key = { argument: 'X-Key', in: 'header', name: 'X-Key' }
-  const view = {
-    name: 'listBooks',
-    operationId: 'listBooks',
-    description: 'Lists books',
-    parameters: { type: 'object', properties: { page_size: { type: 'integer' } } },
-    method: 'get',
-    path: '/books',
-    arguments: [argument],
-  }
+  const parameters = { type: 'object', properties: { page_size: { type: 'integer' } } }
+  const named = { name: 'listBooks', operationId: 'listBooks', description: 'Lists books' }
+  const view = { ...named, parameters, method: 'get', path: '/books', arguments: [argument] }
   const custom_headers = [{ key: 'x-key', value: 'a secret that nobody reads' }]
   const stored = await call('PUT', `/admin/tool/custom/${TOOL}`, { token: admin, body: { definition, custom_headers } })
   t.equal(stored.statusCode, 200, stored.body)
@@ -78,8 +75,6 @@ t.test('200 view=functions: a large definition, none, and one that is no longer 
   const content = JSON.stringify({ swagger: '2.0' })
   await database.db.insertInto('tool_definition').values({ hash, content, size_bytes: content.length }).execute()
   await database.db.updateTable('tool').set({ definition_hash: hash }).where('id', '=', TOOL).execute()
-  t.match(await functionsOf(), {
-    functions: [],
-    faults: [{ loc: ['definition', 'swagger'], type: 'openapi_version_unsupported' }],
-  })
+  const faults = [{ loc: ['definition', 'swagger'], type: 'openapi_version_unsupported' }]
+  t.match(await functionsOf(), { functions: [], faults })
 })

@@ -20,17 +20,10 @@ t.test('a Warning names two tools of one agent whose functions have one name, wh
     t.ok(statusCode < 300, `${method} ${url} ${statusCode < 300 || JSON.stringify(json())}`)
     return { status: statusCode, warning: String(headers.warning ?? ''), body: json() }
   }
-  const make = async (name: string, operationId: string) =>
-    Number(
-      (
-        await ask('POST', '/admin/tool/custom', {
-          name,
-          description: '',
-          passthrough_auth: false,
-          definition: named(operationId),
-        })
-      ).body.id,
-    )
+  const make = async (name: string, operationId: string) => {
+    const body = { name, description: '', passthrough_auth: false, definition: named(operationId) }
+    return Number((await ask('POST', '/admin/tool/custom', body)).body.id)
+  }
   const [one, other] = [await make('one', 'read_it'), await make('other', 'read it')]
   const wanted = new RegExp(`tools ${one} \\(one\\) and ${other} \\(other\\) both have a function read_it:`)
   const attach = (ids: number[]) => ask('PATCH', '/persona/1?update_mask=tool_ids', { tool_ids: ids })
@@ -40,9 +33,8 @@ t.test('a Warning names two tools of one agent whose functions have one name, wh
   t.equal(both.status, 200)
   t.match(both.warning, wanted, 'attaching')
   await attach([one])
-  const restored = await ask('POST', '/persona/1/restore', {
-    version: versionOf(await call('GET', '/persona/1/history', { token: admin })),
-  })
+  const [, { version }] = (await call('GET', '/persona/1/history', { token: admin })).json()
+  const restored = await ask('POST', '/persona/1/restore', { version })
   t.match(restored.warning, wanted, 'restoring')
 
   // A definition that this process has not checked, with escapes that jsonb refuses in another one, and in the last a number.
@@ -52,9 +44,8 @@ t.test('a Warning names two tools of one agent whose functions have one name, wh
     [JSON.stringify(named('read_it')).replace('{', '{"x-size":1e200000,'), false],
   ] as const) {
     const hash = createHash('sha256').update(text).digest()
-    await sql`insert into tool_definition (hash, content, size_bytes) values (${hash}, ${text}::json, 1)`.execute(
-      database.db,
-    )
+    const values = sql`(${hash}, ${text}::json, 1)`
+    await sql`insert into tool_definition (hash, content, size_bytes) values ${values}`.execute(database.db)
     await sql`update tool set definition_hash = ${hash} where id = ${other}`.execute(database.db)
     await attach([one])
     const unchecked = await attach([one, other])
@@ -70,8 +61,3 @@ t.test('a Warning names two tools of one agent whose functions have one name, wh
   t.notMatch((await ask('POST', `${VALIDATE}?tool_id=${other}`, { definition: named('free') })).warning, /both have/)
   t.notMatch((await ask('POST', VALIDATE, { definition: named('read_it') })).warning, /both have/)
 })
-
-/** The version before the newest. */
-function versionOf(history: { json(): { version: number }[] }): number {
-  return Number(history.json()[1]?.version)
-}

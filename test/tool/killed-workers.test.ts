@@ -24,14 +24,8 @@ t.test('workers that end at any moment of a task never end the service: each req
     persons.map(name => tokenOf(database, { email: `alice+${name}@example.com`, active: true })),
   )
   await database.close()
-  const service = await ServiceProcess.start({
-    ...{
-      DATABASE_URL: url,
-      SECRET_KEYS: generateKey(),
-      NODE_OPTIONS: `--import=${KILLING}`,
-      WORKER_KILLS: String(KILLS),
-    },
-  })
+  const killing = { NODE_OPTIONS: `--import=${KILLING}`, WORKER_KILLS: String(KILLS) }
+  const service = await ServiceProcess.start({ DATABASE_URL: url, SECRET_KEYS: generateKey(), ...killing })
   t.teardown(() => service.stop('SIGKILL'))
   const { pid } = service
   const validate = async (token: string, body: string) => {

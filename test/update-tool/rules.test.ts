@@ -10,6 +10,7 @@ import { faultsOf, storedTool } from '../updates/stored-state.js'
 const world = await worldApp(t)
 const { call } = world
 const admin = await world.token('admin@example.com')
+const VALIDATE = '/admin/tool/custom/validate'
 const put = (id: number, body: unknown, as = admin) => call('PUT', `/admin/tool/custom/${id}`, { token: as, body })
 
 t.test('200: display_name follows the name unless it was set on its own', async t => {
@@ -36,10 +37,8 @@ t.test('422: passthrough_auth and an Authorization header exclude each other, on
 })
 
 t.test('422: every fault of definition and headers at once, in the declared order', async t => {
-  const custom_headers = [
-    { key: 'Host', value: 'a' },
-    { key: 'X-A', value: 'a\n' },
-  ]
+  const headers = { Host: 'a', 'X-A': 'a\n' }
+  const custom_headers = Object.entries(headers).map(([key, value]) => ({ key, value }))
   const body = { custom_headers, definition: { ...DEFINITION, servers: [] }, oauth_config_id: 999 }
   t.strictSame(faultsOf(await put(11, body)), [
     'body.definition.servers servers_missing',
@@ -71,17 +70,15 @@ t.test('200: a definition is stored as it came, without blanks; 422 for a key th
   for (const make of [(text: string) => text, (text: string) => `${' '.repeat(20_000)}${text}`]) {
     const twice = text.replace('"title":"T"', '"title":"first", "\\u0074itle":"T"')
     const body = make(`{"definition":${twice}}`)
-    for (const refused of [
-      await put(13, body),
-      await call('POST', '/admin/tool/custom/validate', { token: admin, body }),
-    ])
-      t.match(refused.json().detail, [{ loc: ['body', 'definition', 'info', 'title'], type: 'json_key_repeated' }])
+    const detail = [{ loc: ['body', 'definition', 'info', 'title'], type: 'json_key_repeated' }]
+    t.match((await put(13, body)).json(), { detail })
+    t.match((await call('POST', VALIDATE, { token: admin, body })).json(), { detail })
   }
   const answer = await put(13, ` { "definition" : ${text.replaceAll('":', '" :\t')} } `)
   t.equal(answer.statusCode, 200, answer.body)
   t.equal((await storedTool(world, 13)).definition, stored)
   t.ok(answer.body.includes(`"definition":${stored}`), 'in the answer')
-  const validated = await call('POST', '/admin/tool/custom/validate', { token: admin, body: `{"definition":${text}}` })
+  const validated = await call('POST', VALIDATE, { token: admin, body: `{"definition":${text}}` })
   const [first, second] = validated.json().methods
   t.strictSame([first.name, second.name], ['z', 'a'])
   t.equal(JSON.stringify(first.spec), JSON.stringify(JSON.parse(stored).paths['/z'].get))
@@ -103,7 +100,7 @@ const TOOL = '/admin/tool/custom/10'
 const putBody = (body: string, headers = {}) => call('PUT', TOOL, { token: admin, body, headers })
 const putText = (text: string, headers = {}) => putBody(`{"definition":${text}}`, headers)
 const validate = (text: string, query = '') =>
-  call('POST', `/admin/tool/custom/validate${query}`, { token: admin, body: `{"definition":${text}}` })
+  call('POST', VALIDATE + query, { token: admin, body: `{"definition":${text}}` })
 
 /** A definition as it is, and one so large that another thread works on it. */
 const SIZES = [
