@@ -1,5 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { parse } from 'yaml'
+import type { Json } from './document.js'
 
 interface MadeCase {
   name: string
@@ -29,52 +30,10 @@ export const VENDORS = readdirSync(VENDORS_FOLDER)
   .filter(file => /\.(json|yaml)$/.test(file))
   .map(name => ({ name, definition: parse(readFileSync(VENDORS_FOLDER + name, 'utf8')) as unknown }))
 
-/** A definition in Swagger 2.0 with everything that is converted. */
-export const SWAGGER: Record<string, unknown> = parse(`
-swagger: '2.0'
-info: { title: T, version: '1' }
-host: h.example.com
-basePath: v1/
-schemes: [wss, http, https]
-paths:
-  x-a: { get: 1 }
-  /pets/{id}:
-    parameters: [{ $ref: '#/parameters/Id' }, { name: shared, in: body, schema: {} }]
-    x-b: { parameters: 1 }
-    GET:
-      operationId: x
-      summary: X
-      schemes: [http]
-      parameters:
-        - { name: csv, in: query, type: array, items: { type: string } }
-        - { name: multi, in: query, type: array, collectionFormat: multi, required: true }
-        - { name: ssv, in: query, type: array, collectionFormat: ssv }
-        - { name: tsv, in: query, type: array, collectionFormat: tsv }
-        - { name: header, in: header, type: array, collectionFormat: pipes }
-        - { name: new, in: query, schema: { type: string } }
-      responses:
-        200: { description: D, schema: { $ref: '#/definitions/Pet' }, headers: { N: { type: integer } } }
-        404: { $ref: '#/responses/R' }
-        500: ~
-    put:
-      consumes: [a/b+json, '*/*']
-      produces: [text/csv]
-      parameters: [{ $ref: '#/parameters/Body' }]
-      responses: { 200: { schema: {}, examples: { text/csv: a } } }
-parameters:
-  Id: { name: id, in: path, required: true, type: integer, maximum: 12 }
-  Body: { name: pet, in: body, required: true, description: A pet, schema: { $ref: '#/definitions/Pet' } }
-responses: { R: { description: R, schema: { type: string } } }
-definitions:
-  Pet:
-    discriminator: kind
-    properties: { kind: { type: string, x-nullable: true }, example: { $ref: '#/definitions/Pet' }, f: { type: file } }
-    example: { type: file, $ref: '#/definitions/Pet' }
-  Odd: { discriminator: kind, properties: { kind: { enum: [cat] } } }
-securityDefinitions:
-  o: { type: oauth2, flow: accessCode, authorizationUrl: 'https://a', tokenUrl: 'https://b', scopes: {} }
-  b: { type: basic }
-  k: { type: apiKey }`)
+/** A definition in Swagger 2.0 with everything that is converted, and what it becomes. */
+export const [SWAGGER, CONVERTED] = ['given', 'converted'].map(
+  (name): Json => parse(readFileSync(`test/fixtures/swagger/${name}.yaml`, 'utf8')),
+)
 
 function edited(edits: MadeCase['edits']): unknown {
   const root: Record<string, unknown> = { '': structuredClone(base) }
