@@ -40,9 +40,7 @@ t.test('429 for work that waits too long for its own key, 503 for work that wait
   end()
   await Promise.all([first, second])
   t.equal(await run('a', nothing), 1)
-  await t.rejects(
-    run('a', async () => Promise.reject(new Error('of the work'))),
-    { message: 'of the work' },
-  )
+  const failing = run('a', () => Promise.reject(new Error('of the work')))
+  await t.rejects(failing, { message: 'of the work' })
   t.equal(await run('a', nothing), 1, 'a failure frees its turn')
 })
