@@ -148,7 +148,7 @@ t.test('a write outside a transaction whose answer is lost is CommitUnknown; a r
 })
 
 t.test('ConnectionLost in bounded time: a server that falls silent, does not answer, is not there', async t => {
-  const { db, proxy } = await throughProxy(t, { responseMarginMs: -9_800 })
+  const { db, proxy } = await throughProxy(t, { responseMarginMs: -9_000 })
   await sql`select 1`.execute(db)
   proxy.decide = () => ({ do: 'drop' })
   const address = { ...addressOf(urlThrough(proxy.port, url)), connectTimeoutMs: 200 }
@@ -160,7 +160,7 @@ t.test('ConnectionLost in bounded time: a server that falls silent, does not ans
 })
 
 t.test('a pool with every connection taken is WaitedInVain in bounded time, and works when one comes back', async t => {
-  const { db, transact } = opened(t, { poolSize: 1, address: { ...target, connectTimeoutMs: 150 } })
+  const { db, transact } = opened(t, { poolSize: 1, address: { ...target, connectTimeoutMs: 1_000 } })
   const holder = await db.startTransaction().execute()
   await sql`select 1`.execute(holder)
   isOf(t, await t.rejects(transact([]), WaitedInVain), 'waited', false)
