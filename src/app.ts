@@ -21,10 +21,10 @@ import { Metrics, registerProbes } from './http/metrics.js'
 import { registerNotFound } from './http/not-found.js'
 import { CallerRecord, registerReadMe } from './http/read-me.js'
 import { decorateRequests, requestFault, requestIdOf } from './http/request.js'
+import { bodyTurns } from './http/semaphore.js'
 import { registerRequestValidation } from './http/validation.js'
 import { RestoreRequest } from './http/writes.js'
 import type { Lifecycle } from './lifecycle.js'
-import { bodyTurns } from './limits/semaphore.js'
 import { isInner, registerMcp } from './mcp/serve-mcp.js'
 import { releaseTool } from './persona/life.js'
 import { registerReadPersona, registerReadPersonaHistory, registerReadPersonas } from './persona/read-persona.js'
@@ -75,7 +75,8 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const { server } = config
   const app = fastify({
     ...serverOptions(options),
-    clientErrorHandler: (error, socket) => answerClientError(app, error, socket, code => metrics.brokenRequest(code)),
+    clientErrorHandler: (error, socket) =>
+      answerClientError(app, error, socket, reason => metrics.refused.inc({ reason })),
   })
   app.server.maxConnections = CONNECTIONS_MAX
   const gate = new Gate(config)

@@ -39,7 +39,6 @@ async function main(): Promise<void> {
   const log = makeLogger(config.server.logLevel)
   for (const warning of settingWarnings(process.env, config)) log.warn(warning)
   const metrics = new Metrics()
-  metrics.collectProcess()
   const opened = await openConfiguredDatabase(
     config,
     {

@@ -39,7 +39,7 @@ function readSource(path: string): SourceFile {
 /** The layers from the bottom: each imports itself and those before it, except where `APART` says otherwise. */
 const LAYERS = [
   ...'errors.ts version.ts nearest-name database-url key-ring config.ts validation definition db secrets'.split(' '),
-  ...'auth updates limits http tool persona today mcp admin console lifecycle.ts app.ts cli.ts server.ts'.split(' '),
+  ...'auth updates http tool persona today mcp admin console lifecycle.ts app.ts cli.ts server.ts'.split(' '),
 ]
 
 /** What the configuration reads by: files without imports of their own, in rooms that are above it otherwise. */
@@ -52,7 +52,6 @@ const APART: Record<string, { knows?: string[]; isKnownBy?: string[] }> = {
   tool: { isKnownBy: ['persona', 'today', 'mcp', 'admin', 'console', 'app.ts'] },
   today: { isKnownBy: ['app.ts'] },
   mcp: { isKnownBy: ['app.ts'] },
-  limits: { isKnownBy: ['http', 'app.ts'] },
   'lifecycle.ts': { isKnownBy: ['app.ts', 'server.ts'] },
   'cli.ts': { knows: ['admin'] },
 }

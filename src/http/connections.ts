@@ -6,9 +6,6 @@ import { ERROR_CODES, type ErrorCode, TRY_AGAIN, Unavailable } from '../errors.j
 import { handleError } from './error-handler.js'
 import { clientAddressOf } from './request.js'
 
-/** The rest of a refused body is read up to this size, because some clients read the answer only after sending. Beyond it the connection is closed. */
-const DROPPED_BYTES_MAX = 8 * 2 ** 20
-
 /** Time to send the last answers, after the shutdown timeout. */
 export const LAST_ANSWERS_MS = 500
 
@@ -49,8 +46,7 @@ export interface ConnectionOptions {
 }
 
 /**
- * Gives each request its exchange. Closes connections while draining, after the answer to a large unread body, and when an answer is not
- * read within the request timeout. When all connections are open, the least recently used one without an admitted request makes room. A
+ * Gives each request its exchange. Closes connections while draining, and when an answer is not read within the request timeout. When all connections are open, the least recently used one without an admitted request makes room. A
  * request that is unfinished at the shutdown timeout is answered 503.
  */
 export function registerConnections(
@@ -102,8 +98,7 @@ export function registerConnections(
     done()
   })
   app.addHook('onSend', ({ raw, exchange }, reply, payload, done) => {
-    const isLarge = Number(raw.headers['content-length'] ?? 0) > DROPPED_BYTES_MAX || 'transfer-encoding' in raw.headers
-    if (isClosing || service.isDraining || (isLarge && !raw.complete)) reply.header('connection', 'close')
+    if (isClosing || service.isDraining) reply.header('connection', 'close')
     exchange.isSettled = true
     const limit = setTimeout(() => raw.socket.destroy(), app.server.requestTimeout).unref()
     exchange.atEnd.push(() => clearTimeout(limit))

@@ -14,7 +14,7 @@ import {
   TRY_AGAIN,
   Unavailable,
 } from '../errors.js'
-import { Semaphore } from '../limits/semaphore.js'
+import { Semaphore } from './semaphore.js'
 
 /** The most requests of one token that wait for a place of it. */
 const WAITING_MAX = 100
@@ -37,7 +37,7 @@ interface Share {
 export class Gate {
   /** The requests that are begun and not over. */
   total = 0
-  #atWork = 0
+  readonly #atWork = new Set<FastifyRequest>()
   readonly #strangers: Semaphore
   /** The tokens that were valid at their last look-up, by their hash. The least recently used one is forgotten. */
   readonly #known: LRUCache<string, Share>
@@ -47,7 +47,7 @@ export class Gate {
     const max = Math.ceil(waitingMax / 10)
     const refusal = () => overloaded(max, 'requests with a token that this process has not yet seen valid')
     this.#known = new LRUCache({ max: 10 * waitingMax })
-    this.#strangers = new Semaphore({ max, waitingMax, waitMs: config.database.lockTimeoutMs, refusal })
+    this.#strangers = new Semaphore(max, config.database.lockTimeoutMs, refusal, waitingMax)
   }
 
   /** Authenticates a request and takes a place of its token. Throws the errors of `authenticate`, `RateLimited`, `Unavailable`. */
@@ -70,15 +70,14 @@ export class Gate {
   /** Counts a request as one at work. Throws `Unavailable` if too many are. */
   begin(request: FastifyRequest): void {
     const { concurrentRequestsMax } = this.config.limits
-    if (request.isAtWork) return
-    if (this.#atWork >= concurrentRequestsMax) throw overloaded(concurrentRequestsMax, 'requests of all callers')
-    this.#atWork++
-    request.isAtWork = true
+    if (this.#atWork.has(request)) return
+    if (this.#atWork.size >= concurrentRequestsMax) throw overloaded(concurrentRequestsMax, 'requests of all callers')
+    this.#atWork.add(request)
   }
 
+  /** Counts a request no longer as one at work. */
   rest(request: FastifyRequest): void {
-    if (request.isAtWork) this.#atWork--
-    request.isAtWork = false
+    this.#atWork.delete(request)
   }
 
   /** Authenticates a request, and forgets its token if it is not valid any more. */
@@ -93,16 +92,14 @@ export class Gate {
   }
 
   #shareOf(hash: string): Share {
-    const share = this.#known.get(hash) ?? { count: 0, endsAt: 0, places: this.#placesOfToken() }
-    this.#known.set(hash, share)
-    return share
-  }
-
-  #placesOfToken(): Semaphore {
-    const { poolSize, lockTimeoutMs: waitMs } = this.config.database
+    const known = this.#known.get(hash)
+    if (known !== undefined) return known
+    const { poolSize, lockTimeoutMs } = this.config.database
     const max = Math.max(1, Math.floor(poolSize / 2))
     const refusal = () => new RateLimited('token-requests', max)
-    return new Semaphore({ max, waitingMax: WAITING_MAX, waitMs, refusal })
+    const share = { count: 0, endsAt: 0, places: new Semaphore(max, lockTimeoutMs, refusal, WAITING_MAX) }
+    this.#known.set(hash, share)
+    return share
   }
 
   /** Counts a request against the quota of its token, and sets the RateLimit headers. */
@@ -121,13 +118,6 @@ export class Gate {
 function overloaded(max: number, unit: string): Unavailable {
   const message = `${max} ${unit} are at work, which is the most at once. ${TRY_AGAIN}`
   return new Unavailable('overloaded', message, 'not_applied')
-}
-
-declare module 'fastify' {
-  interface FastifyRequest {
-    /** True while the request counts as one at work. */
-    isAtWork: boolean
-  }
 }
 
 export interface GateOptions {
@@ -155,7 +145,6 @@ export async function registerGate(
     },
   })
   scope.decorate(REQUIRES_TOKEN, true)
-  scope.decorateRequest('isAtWork', false)
   scope.addHook('onRequest', async (request, reply) => {
     const found = service.current()
     if (found.status === 'unavailable' && found.reason !== 'draining')

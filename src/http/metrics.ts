@@ -22,7 +22,7 @@ export interface MetricSources {
   version: string
 }
 
-/** The metrics of one application, in their own registry. No label has a value that a caller can choose. */
+/** The metrics of one application and of its process, in their own registry. No label has a value that a caller can choose. */
 export class Metrics {
   readonly registry = new Registry()
   readonly #duration = new Histogram({
@@ -32,7 +32,7 @@ export class Metrics {
     buckets: BUCKETS_S,
     registers: [this.registry],
   })
-  readonly #refused = new Counter({
+  readonly refused = new Counter({
     name: 'agents_http_refusals_total',
     help: 'Requests refused, by error code or reason.',
     labelNames: ['reason'],
@@ -42,17 +42,8 @@ export class Metrics {
   /** Counters start at 0, because `rate` ignores the first value of a new series. */
   constructor() {
     const reasons = ['INVALID_REQUEST', ...Object.keys(ERROR_CODES), ...UNAVAILABLE_REASONS]
-    for (const reason of reasons) this.#refused.inc({ reason }, 0)
-  }
-
-  /** Adds Node's and the system's metrics of this process, such as event-loop delay. Call it once per process. */
-  collectProcess(): void {
+    for (const reason of reasons) this.refused.inc({ reason }, 0)
     collectDefaultMetrics({ register: this.registry })
-  }
-
-  /** Counts a request that could not be parsed: malformed, too slow, headers too large. */
-  brokenRequest(code: string): void {
-    this.#refused.inc({ reason: code })
   }
 
   /** Observes every request of an application, and reads the sources when metrics are requested. */
@@ -64,7 +55,7 @@ export class Metrics {
     })
     app.addHook('onResponse', (request, reply, done) => {
       this.#duration.observe({ operation: request.operation, status: reply.statusCode }, reply.elapsedTime / 1000)
-      if (request.refusal !== undefined) this.#refused.inc({ reason: request.refusal })
+      if (request.refusal !== undefined) this.refused.inc({ reason: request.refusal })
       done()
     })
     this.#gauge('agents_http_requests_in_work', 'Operations begun and not ended.', () => inWork.total)

@@ -25,7 +25,6 @@ function metricIn(text: string, name: string): number | undefined {
 }
 
 const metrics = new Metrics()
-metrics.collectProcess()
 const shared = await running(t, {}, { metrics })
 
 t.test('requests, refusals, pool and state are counted', async t => {

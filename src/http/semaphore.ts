@@ -2,25 +2,21 @@ import { WaitedInVain } from '../db/connection/database-error.js'
 import { RateLimited } from '../errors.js'
 import type { Bounded } from '../updates/resource.js'
 
-export interface SemaphoreLimits {
-  /** The most places that are taken at once. */
-  max: number
-  /** The most that wait for a place. Further ones are refused at once. */
-  waitingMax: number
-  /** The wait, in milliseconds, after which they are refused. */
-  waitMs: number
-  refusal(): Error
-}
-
 /** Limits what happens at once. The rest waits in the order of arrival. */
 export class Semaphore {
   taken = 0
   readonly #waiting = new Set<() => void>()
 
-  constructor(readonly limits: SemaphoreLimits) {}
+  /** Of `max` places. Throws `refusal` after a wait of `waitMs`, and at once if `waitingMax` wait already. */
+  constructor(
+    readonly max: number,
+    readonly waitMs: number,
+    readonly refusal: () => Error,
+    readonly waitingMax = Number.POSITIVE_INFINITY,
+  ) {}
 
   get isFull(): boolean {
-    return this.taken >= this.limits.max
+    return this.taken >= this.max
   }
 
   /** Takes a place, and returns the function that gives it back. Throws `refusal` if none becomes free in time. */
@@ -35,8 +31,7 @@ export class Semaphore {
   }
 
   #wait(): Promise<void> {
-    const { waitingMax, waitMs, refusal } = this.limits
-    if (this.#waiting.size >= waitingMax) throw refusal()
+    if (this.#waiting.size >= this.waitingMax) throw this.refusal()
     return new Promise((resolve, reject) => {
       const end = (error?: Error) => {
         this.#waiting.delete(end)
@@ -44,7 +39,7 @@ export class Semaphore {
         if (error === undefined) resolve()
         else reject(error)
       }
-      const timer = setTimeout(() => end(refusal()), waitMs)
+      const timer = setTimeout(() => end(this.refusal()), this.waitMs)
       this.#waiting.add(end)
     })
   }
@@ -55,13 +50,12 @@ export class Semaphore {
  * after a wait for the key's own work, `WaitedInVain` after one for others'.
  */
 export function bodyTurns(max: number, waitMs: number): Bounded {
-  const limits = { waitMs, waitingMax: Number.POSITIVE_INFINITY }
   const ofAll = () => new WaitedInVain('a worker for large definitions', waitMs)
   const ofOne = () => new RateLimited('token-requests', 1)
-  const all = new Semaphore({ ...limits, max, refusal: ofAll })
+  const all = new Semaphore(max, waitMs, ofAll)
   const ofKey = new Map<string, Semaphore>()
   return async (key, work) => {
-    const own = ofKey.get(key) ?? new Semaphore({ ...limits, max: 1, refusal: ofOne })
+    const own = ofKey.get(key) ?? new Semaphore(1, waitMs, ofOne)
     ofKey.set(key, own)
     const leaveOwn = await own.enter()
     try {
