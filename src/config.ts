@@ -185,16 +185,9 @@ function text(env: string, description: string, more: StringOptions & { takes?: 
 
 /** A whole number in decimal digits. */
 function count(env: string, byDefault: number | undefined, minimum: number, maximum: number, description: string) {
-  const form = `a whole number from ${minimum} to ${maximum}`
-  return Type.Integer({
-    env,
-    default: byDefault,
-    minimum,
-    maximum,
-    takes: `${minimum} to ${maximum}`,
-    form,
-    description,
-  })
+  const takes = `${minimum} to ${maximum}`
+  const form = `a whole number from ${takes}`
+  return Type.Integer({ env, default: byDefault, minimum, maximum, takes, form, description })
 }
 
 function toggle(env: string, byDefault: boolean, description: string) {

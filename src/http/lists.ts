@@ -111,7 +111,7 @@ export const HistoryEntry = Type.Object(
         from: Type.Optional(
           Type.Unknown({
             description:
-              'As a snapshot shows it, with names beside ids (`null` for a file that the caller may not see). Absent where it is shortened.',
+              'As a snapshot shows it, with names beside ids (`null` for a file that the caller cannot see).',
           }),
         ),
         to: Type.Optional(Type.Unknown({ description: 'Likewise.' })),
@@ -156,9 +156,9 @@ export function registerHistory(app: FastifyInstance, { resource, lookup, read }
         operationId: `read_${resource}_history`,
         summary: isAgent ? 'Read Persona History' : 'Read Tool History',
         description:
-          `Lists the changes of ${isAgent ? 'an agent' : 'a tool'}, newest first, to callers who may ${isAgent ? 'edit' : 'update'} it` +
-          `${isAgent ? '; of a deleted agent to its owner and administrators' : ''}. \`Link\` with \`rel="next"\` is the next page; ` +
-          'without it this is the last. Secrets are masks, and names are those of now. A `Warning` says from which version on contents are kept.',
+          'Lists the changes, newest first, to callers who may update the record; of a deleted agent to its owner and administrators. ' +
+          '`Link` with `rel="next"` is the next page. Secrets are masks, and names are those of now. A `Warning` says from which ' +
+          'version on contents are kept.',
         params: Type.Object({ [lookup.parameter]: pathId() }),
         querystring: Type.Object({
           limit: queryInteger(1, PAGE_RECORDS_MAX, `Entries of the page; ${HISTORY_RECORDS} by default.`),

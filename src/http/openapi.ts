@@ -3,7 +3,7 @@ import { type TObject, type TProperties, type TSchema, Type } from '@sinclair/ty
 import type { FastifyContextConfig, FastifySchema } from 'fastify'
 import { ERROR_CODES, STALE, UNAVAILABLE_REASONS } from '../errors.js'
 import { HTTPValidationError } from '../validation/faults.js'
-import { nullable, reference, text, withReferences } from '../validation/vocabulary.js'
+import { list, nullable, reference, text, withReferences } from '../validation/vocabulary.js'
 
 /* The parts of the OpenAPI document that all operations share: headers and error answers. */
 
@@ -60,11 +60,10 @@ const ERRORS = {
   409: {
     name: 'ConflictError',
     meaning:
-      'The answer would be too large for what is attached to the agent, agents use the tool that should be deleted, or a request with the ' +
-      'same Idempotency-Key is under way (with Retry-After); nothing was changed.',
+      'Nothing was changed: the answer would be too large, agents use the tool, or a request with the same key is under way.',
     members: {
       agents: Type.Optional(
-        Type.Array(Type.Object({ id: Type.Integer(), name: Type.String() }), {
+        list(Type.Object({ id: Type.Integer(), name: Type.String() }), {
           description: 'Of `TOOL_IN_USE`: the agents that use the tool and that the caller may see, at most 100.',
         }),
       ),
@@ -74,7 +73,7 @@ const ERRORS = {
   },
   410: {
     name: 'GoneError',
-    meaning: 'There was such a version, and its content is no longer kept; `reason` says why.',
+    meaning: 'There was such a version, and its content is no longer kept.',
     members: {
       reason: Type.String({
         description: '`pruned` by retention, or `deleted`: it is gone, or another has its id now.',
@@ -106,8 +105,7 @@ const ERRORS = {
   429: {
     name: 'TooManyRequestsError',
     meaning:
-      'A limit is used up, and RateLimit-Policy names it: `token` (requests of this token, 600 a minute unless set otherwise), ' +
-      '`token-requests` (its requests at a time). Retry-After says when to come back.',
+      'RateLimit-Policy names the limit: `token` (requests a minute) or `token-requests` (at a time). Retry-After says when to come back.',
     headers: ['retry-after', ...OF_CALLERS],
   },
   431: { name: 'HeadersTooLargeError' },
@@ -193,14 +191,15 @@ declare module 'fastify' {
   }
 }
 
-const requestId = Type.String({
-  description: 'Echoed and logged, if it is 1 to 64 letters, digits, `-` and `_`; another is replaced.',
-})
+const REQUEST_ID = 'Echoed and logged, if it is 1 to 64 letters, digits, `-` and `_`; another is replaced.'
 
 /** An operation for the document: named schemas become references, and the common parts are added. */
 export function documented(schema: FastifySchema, { documentedBody }: FastifyContextConfig = {}): FastifySchema {
   const { properties = {} } = (schema.headers ?? {}) as Partial<TObject> // all routes have TypeBox schemas
-  const headers = Type.Object({ ...properties, 'x-request-id': Type.Optional(requestId) })
+  const headers = Type.Object({
+    ...properties,
+    'x-request-id': Type.Optional(Type.String({ description: REQUEST_ID })),
+  })
   const body = documentedBody === undefined ? schema.body && withReferences(schema.body) : reference(documentedBody)
   return { tags: ['public'], security: [{ bearer: [] }], ...schema, headers, ...(body !== undefined && { body }) }
 }

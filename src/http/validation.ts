@@ -12,9 +12,6 @@ export interface SchemaTypes extends FastifyTypeProvider {
   validator: this['schema'] extends TSchema ? Static<this['schema']> : unknown
 }
 
-/** A request does not match the schemas of its route. The names in its faults are those of the schemas. */
-class SchemaMismatch extends InvalidRequest {}
-
 const NO_PARAMETERS = Type.Object({})
 
 /**
@@ -37,7 +34,7 @@ export function registerRequestValidation(app: FastifyInstance): void {
   app.addHook('preValidation', (request, _reply, done) => {
     const { schema } = request.routeOptions
     const faults = (schema && checks.get(schema)?.(request)) ?? []
-    done(faults.length === 0 ? undefined : new SchemaMismatch(faults))
+    done(faults.length === 0 ? undefined : new InvalidRequest(faults))
   })
 }
 
