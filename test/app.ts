@@ -44,6 +44,18 @@ export const REQUIRED_FIELDS = {
   datetime_aware: true,
 }
 
+/** Every page of a list, by the links. */
+export async function pagesOf<Entry>({ call }: Pick<WorldApp, 'call'>, path: string, headers: Record<string, string>) {
+  const pages: Entry[][] = []
+  for (let next: string | undefined = path; next !== undefined; ) {
+    const { statusCode, body, headers: answered } = await call('GET', next, { headers })
+    if (statusCode !== 200) throw new Error(`${next}: ${body}`)
+    pages.push(JSON.parse(body))
+    next = answered.link === undefined ? undefined : linked(next, answered.link, 'next')
+  }
+  return pages
+}
+
 /** The address, without its origin, that a `Link` with this relation names in the answer from another. */
 export function linked(from: string, link: unknown, relation: string): string {
   const [, reference, rel] = /^<([^>]+)>; rel="(.+)"$/.exec(String(link)) ?? []

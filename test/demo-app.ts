@@ -1,14 +1,11 @@
-import { applyOrganisation } from '../src/admin/apply.js'
 import { demoOrganisation } from '../src/admin/demo.js'
 import { createToken } from '../src/admin/tokens.js'
 import { readConfig } from '../src/config.js'
 import type { Database } from '../src/db/database.js'
-import { migrate } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
-import { parseKeyRing } from '../src/secrets/key-ring.js'
 import { testDatabase } from './postgres.js'
 import { buildService, type TestService, UNLIMITED, type WithTeardown } from './test-service.js'
-import { TEST_SECRET_KEYS } from './world.js'
+import { fillDatabase } from './world.js'
 
 /** The service over the demo organisation, as a first start makes it. */
 export interface DemoApp extends Pick<TestService, 'app' | 'call'> {
@@ -19,7 +16,8 @@ export interface DemoApp extends Pick<TestService, 'app' | 'call'> {
 
 /** Builds it with `settings` over the defaults on a database of its own; both end with the test. */
 export async function demoApp(t: WithTeardown, settings: Record<string, string> = {}): Promise<DemoApp> {
-  const { url } = await testDatabase(t, { name: 'demo', prepare: fillDemo })
+  const prepare = (url: string) => fillDatabase(url, demoOrganisation() as object) // our own document
+  const { url } = await testDatabase(t, { name: 'demo', prepare })
   const { app, call, database, service } = await serviceOn(t, url, settings)
   await service.start()
   const { token: admin } = await createToken(database.db, { email: 'admin@example.com' })
@@ -27,14 +25,6 @@ export async function demoApp(t: WithTeardown, settings: Record<string, string> 
   const { token: careful } = await createToken(database.db, { email: 'admin@example.com', requireIfMatch: true })
   const { token: bound } = await createToken(database.db, { email: 'admin@example.com', personaIds: [2] })
   return { app, call, database, tokens: { admin, reader, careful, bound, nobody: undefined } }
-}
-
-async function fillDemo(url: string): Promise<void> {
-  const database = openUrl(url, readConfig({}))
-  await migrate(database)
-  const ring = parseKeyRing(TEST_SECRET_KEYS)
-  await applyOrganisation(database, demoOrganisation(), { ring, env: {} })
-  await database.close()
 }
 
 /** The application over the database of `url`, not started: it serves nothing until `service.start`. */

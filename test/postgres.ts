@@ -48,20 +48,11 @@ export async function startServer(): Promise<{ url: string; leave(): Promise<voi
   }
   const dataDir = mkdtempSync(join(tmpdir(), 'agents-server-'))
   chmodSync(dataDir, 0o711) // the account that runs the server passes through
-  const server = await startEmbedded({
-    dataDir,
-    settings: {
-      fsync: 'off',
-      synchronous_commit: 'off',
-      full_page_writes: 'off',
-      wal_level: 'minimal',
-      max_wal_senders: '0',
-      autovacuum: 'off',
-      deadlock_timeout: '200ms',
-      max_connections: '200',
-    },
-    ...(binDir ? { binDir } : {}),
-  })
+  const settings = {
+    ...{ fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off', autovacuum: 'off' },
+    ...{ wal_level: 'minimal', max_wal_senders: '0', deadlock_timeout: '200ms', max_connections: '200' },
+  }
+  const server = await startEmbedded({ dataDir, settings, ...(binDir ? { binDir } : {}) })
   const leave = async () => {
     await server.stop()
     rmSync(dataDir, { recursive: true, force: true })
@@ -86,29 +77,16 @@ async function createDatabase(client: pg.Client, server: string, name: string, t
     return
   }
   const source = `test_template_${template.name}`
-  for (;;) {
-    await client.query('select pg_advisory_lock_shared($1)', [TEMPLATE_LOCK])
-    const made = await isTemplate(client, source)
-    if (made) await client.query(`create database "${name}" template "${source}" strategy file_copy`)
-    await client.query('select pg_advisory_unlock_shared($1)', [TEMPLATE_LOCK])
-    if (made) return
-    await client.query('select pg_advisory_lock($1)', [TEMPLATE_LOCK])
-    if (!(await isTemplate(client, source))) await makeTemplate(client, server, source, template)
-    await client.query('select pg_advisory_unlock($1)', [TEMPLATE_LOCK])
+  await client.query('select pg_advisory_lock($1)', [TEMPLATE_LOCK]) // it ends with the connection
+  // It is marked as a template only when its preparation is over.
+  const made = await client.query('select from pg_database where datname = $1 and datistemplate', [source])
+  if (made.rowCount === 0) {
+    await client.query(`drop database if exists "${source}" with (force)`)
+    await client.query(`create database "${source}" template template0`)
+    await template.prepare(urlOf(server, source))
+    await client.query(`alter database "${source}" is_template true allow_connections false`)
   }
-}
-
-/** Whether the template is there and whole: it is marked as one only when its preparation is over. */
-async function isTemplate(client: pg.Client, source: string): Promise<boolean> {
-  const { rowCount } = await client.query('select from pg_database where datname = $1 and datistemplate', [source])
-  return rowCount === 1
-}
-
-async function makeTemplate(client: pg.Client, server: string, source: string, template: Template): Promise<void> {
-  await client.query(`drop database if exists "${source}" with (force)`)
-  await client.query(`create database "${source}" template template0`)
-  await template.prepare(urlOf(server, source))
-  await client.query(`alter database "${source}" is_template true allow_connections false`)
+  await client.query(`create database "${name}" template "${source}" strategy file_copy`)
 }
 
 async function withClient<T>(url: string, work: (client: pg.Client) => Promise<T>): Promise<T> {

@@ -61,7 +61,18 @@ export async function buildService(
     app.server.closeAllConnections()
     await app.close()
   })
-  return { app, service, call: (method, url, call = {}) => inject(app, method, url, call) }
+  const call = async (method: string, url: string, { token, body, headers }: Call = {}) =>
+    await app.inject({
+      method: method as NonNullable<InjectOptions['method']>, // tests ask with unusual ones too
+      url,
+      headers: {
+        ...(token !== undefined && { authorization: `Bearer ${token}` }),
+        ...(body !== undefined && { 'content-type': 'application/json' }),
+        ...headers,
+      },
+      ...(body !== undefined && { payload: typeof body === 'string' ? body : JSON.stringify(body) }),
+    })
+  return { app, service, call }
 }
 
 /** Builds and starts it. */
@@ -79,18 +90,4 @@ export async function startedService(
 export async function listening(app: FastifyInstance): Promise<number> {
   await app.listen({ host: '127.0.0.1', port: 0 })
   return (app.server.address() as { port: number }).port // it listens on TCP
-}
-
-/** Sends a request to an application without a socket. */
-async function inject(app: FastifyInstance, method: string, url: string, { token, body, headers }: Call) {
-  return await app.inject({
-    method: method as NonNullable<InjectOptions['method']>, // tests ask with unusual ones too
-    url,
-    headers: {
-      ...(token !== undefined && { authorization: `Bearer ${token}` }),
-      ...(body !== undefined && { 'content-type': 'application/json' }),
-      ...headers,
-    },
-    ...(body !== undefined && { payload: typeof body === 'string' ? body : JSON.stringify(body) }),
-  })
 }

@@ -1,6 +1,9 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { sql } from 'kysely'
+import type { ApplyOptions, ApplyReport } from '../src/admin/apply.js'
+import { verifyAudit } from '../src/admin/audit-verification.js'
 import { createToken, type TokenRequest } from '../src/admin/tokens.js'
 import { readConfig } from '../src/config.js'
 import type { Database } from '../src/db/database.js'
@@ -8,6 +11,8 @@ import { migrate } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
 import { type KeyRing, parseKeyRing } from '../src/secrets/key-ring.js'
 import { testDatabase } from './postgres.js'
+
+type WithTeardown = { teardown(fn: () => Promise<void>): void }
 
 /** The recorded cases' organisation, in a database of the caller's own. */
 export interface World {
@@ -17,51 +22,69 @@ export interface World {
   ring: KeyRing
   /** Makes a token for a user of the organisation and answers its text. Without options: no scopes, 90 days. */
   token(email: string, options?: Omit<TokenRequest, 'email'>): Promise<string>
+  /** Applies a document, of version 1, as the operator does. */
+  apply(document: object, options?: Partial<ApplyOptions>): Promise<ApplyReport>
+  /** Runs a statement past all code of the service; answers its rows. */
+  query<Row = unknown>(...statement: Parameters<typeof sql>): Promise<Row[]>
 }
 
 /** The key ring of all test databases, as `SECRET_KEYS`. */
 export const TEST_SECRET_KEYS = `test:${Buffer.alloc(32, 7).toString('base64')}`
 
-const BUILD = fileURLToPath(new URL('..', import.meta.url))
-
 /** A database loaded from `test/fixtures/world.json`: made once in a run, then copied. */
-export async function worldDatabase(t: { teardown(fn: () => Promise<void>): void }): Promise<World> {
-  const { url } = await testDatabase(t, { name: 'world', prepare: loadWorld })
-  const database = open(url)
-  t.teardown(() => database.close())
-  const ring = parseKeyRing(TEST_SECRET_KEYS)
-  const token = async (email: string, options: Omit<TokenRequest, 'email'> = {}) =>
-    await database.db.transaction().execute(async trx => {
-      // An inactive user gets no token: theirs is from before.
-      const shut = await trx
-        .updateTable('user_account')
-        .set({ active: true })
-        .where('email', '=', email)
-        .where('active', '=', false)
-        .returning('id')
-        .executeTakeFirst()
-      const issued = await createToken(trx, { email, ...options })
-      if (shut) await trx.updateTable('user_account').set({ active: false }).where('id', '=', shut.id).execute()
-      return issued.token
-    })
-  return { url, database, ring, token }
+export async function worldDatabase(t: WithTeardown): Promise<World> {
+  const prepare = (url: string) => fillDatabase(url, worldDocument())
+  const { url } = await testDatabase(t, { name: 'world', prepare })
+  const world = over(open(url), url)
+  t.teardown(() => world.database.close())
+  return world
 }
 
-async function loadWorld(url: string): Promise<void> {
-  const { applyOrganisation } = await import('../src/admin/apply.js') // slow, and one process of a run needs it
-  const database = open(url)
+function over(database: Database, url: string): World {
+  const ring = parseKeyRing(TEST_SECRET_KEYS)
+  const token = async (email: string, options: Omit<TokenRequest, 'email'> = {}) => {
+    // An inactive user gets no token: theirs is from before.
+    const shut = await query`update user_account set active = true where email = ${email} and not active returning id`
+    const issued = await createToken(database.db, { email, ...options })
+    if (shut.length > 0) await query`update user_account set active = false where email = ${email}`
+    return issued.token
+  }
+  const apply = async (document: object, options: Partial<ApplyOptions> = {}) => {
+    const { applyOrganisation } = await import('../src/admin/apply.js') // slow, and most tests do without it
+    return await applyOrganisation(database, { version: 1, ...document }, { ring, env: {}, ...options })
+  }
+  const query = async <Row>(...statement: Parameters<typeof sql>) =>
+    (await sql<Row>(...statement).execute(database.db)).rows
+  return { url, database, ring, token, apply, query }
+}
+
+/** Migrates an empty database, and fills it by a document. */
+export async function fillDatabase(url: string, document: object): Promise<void> {
+  const { database, apply } = over(open(url), url)
   try {
     await migrate(database)
-    const ring = parseKeyRing(TEST_SECRET_KEYS)
-    await applyOrganisation(database, JSON.parse(readFileSync(worldFile(), 'utf8')), { ring, env: {} })
+    await apply(document)
   } finally {
     await database.close()
   }
 }
 
+/** The document of the recorded cases' organisation. */
+export function worldDocument() {
+  return JSON.parse(readFileSync(worldFile(), 'utf8'))
+}
+
 /** Where the document lies, in the sources. */
 export function worldFile(): string {
-  return join(BUILD, '..', 'test', 'fixtures', 'world.json')
+  return join(fileURLToPath(new URL('../..', import.meta.url)), 'test', 'fixtures', 'world.json')
+}
+
+/** Fails at the end of the test if a chain of the audit trail does not hold. */
+export function auditHolds(t: WithTeardown, { db }: Pick<Database, 'db'>): void {
+  t.teardown(async () => {
+    const { findings } = await verifyAudit(db)
+    if (findings.length > 0) throw new Error(JSON.stringify(findings))
+  })
 }
 
 /** Where other work has the machine, many writers of one row wait long for each other: how long one may is the subject of other tests. */
