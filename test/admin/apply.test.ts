@@ -1,18 +1,18 @@
-import { readFileSync } from 'node:fs'
 import t from 'tap'
 import { placeholder } from '../../src/admin/apply/tools.js'
-import { applyOrganisation, countOutcomes } from '../../src/admin/apply.js'
+import { type ApplyOptions, countOutcomes } from '../../src/admin/apply.js'
 import { verifyAudit } from '../../src/admin/audit-verification.js'
 import { rotateKeys } from '../../src/admin/keys.js'
 import { InvalidDocument } from '../../src/admin/refusal.js'
 import { decryptSecret } from '../../src/secrets/cipher.js'
 import { generateKey, parseKeyRing } from '../../src/secrets/key-ring.js'
-import { TEST_SECRET_KEYS, worldDatabase, worldFile } from '../world.js'
+import { TEST_SECRET_KEYS, worldDatabase, worldDocument } from '../world.js'
 
-const { database, ring } = await worldDatabase(t)
+const { database, ring, apply } = await worldDatabase(t)
 const { db } = database
-const world = () => JSON.parse(readFileSync(worldFile(), 'utf8'))
-const options = { ring, env: {} }
+const world = worldDocument()
+const counts = async (document: object, options?: Partial<ApplyOptions>) =>
+  countOutcomes(await apply(document, options))
 const toolRow = (id: number) => db.selectFrom('tool').selectAll().where('id', '=', id).executeTakeFirst()
 const agentRow = (id: number) => db.selectFrom('persona').selectAll().where('id', '=', id).executeTakeFirst()
 
@@ -23,12 +23,8 @@ async function storedHeader(toolId: number, by = ring) {
   return { mask: row.mask.toString('hex'), value }
 }
 
-t.test('a document applied again changes nothing', async t => {
-  const report = await applyOrganisation(database, world(), options)
-  t.same(countOutcomes(report), { created: 0, changed: 0, unchanged: 68, removed: 0, kept: 0 })
-})
-
-t.test('what is made is as the document says, at version 1 with one audit row', async t => {
+t.test('what is made is as the document says, at version 1 with one audit row; applied again, it stays', async t => {
+  t.same(await counts(world), { created: 0, changed: 0, unchanged: 68, removed: 0, kept: 0 })
   const agent = await agentRow(11)
   t.match(agent, {
     name: 'Full',
@@ -50,127 +46,107 @@ t.test('what is made is as the document says, at version 1 with one audit row', 
 })
 
 t.test('a change of an agent or tool is a new version with one audit row; a plan stores nothing', async t => {
+  const users = [{ email: 'bob@example.com', level: 'editor' }]
   const document = {
-    version: 1,
     tools: [{ id: 16, name: 'full_tool', enabled: true, display_name: 'Whole Tool' }],
-    agents: [
-      {
-        name: 'Full',
-        owner: 'ALICE@example.com',
-        tools: ['SearchTool'],
-        users: [{ email: 'bob@example.com', level: 'editor' }],
-      },
-    ],
+    agents: [{ name: 'Full', owner: 'ALICE@example.com', tools: ['SearchTool'], users }],
   }
-  const planned = await applyOrganisation(database, document, { ...options, plan: true })
+  const planned = await apply(document, { plan: true })
   t.equal((await agentRow(11))?.version, 1)
-  const report = await applyOrganisation(database, document, options)
-  t.same(
-    report.outcomes.map(({ id, action }) => [id, action]),
-    planned.outcomes.map(({ id, action }) => [id, action]),
-  )
-  t.match(report.outcomes, [
+  const { outcomes } = await apply(document)
+  t.same(outcomes, planned.outcomes)
+  t.match(outcomes, [
     { id: 16, fields: [{ field: 'display_name' }, { field: 'enabled' }] },
     { id: 11, fields: [{ field: 'tools' }, { field: 'users' }] },
   ])
-  const audit = await db
-    .selectFrom('audit')
-    .select(['fields', 'hash'])
-    .where('version_after', '=', 2)
-    .orderBy('resource_kind')
-    .execute()
-  t.match(audit, [{ fields: ['tool_ids', 'users'] }, { fields: ['display_name', 'enabled'] }])
-  t.match(await toolRow(16), { enabled: true, version: 2, audit_head: audit[1]?.hash })
-  t.equal(countOutcomes(await applyOrganisation(database, document, options)).changed, 0)
+  const audit = db.selectFrom('audit').select(['fields', 'hash']).where('version_after', '=', 2)
+  const [ofAgent, ofTool] = await audit.orderBy('resource_kind').execute()
+  t.match(
+    [ofAgent?.fields, ofTool?.fields],
+    [
+      ['tool_ids', 'users'],
+      ['display_name', 'enabled'],
+    ],
+  )
+  t.match(await toolRow(16), { enabled: true, version: 2, audit_head: ofTool?.hash })
+  t.match(await counts(document), { changed: 0 })
 })
 
 t.test('every fault of a document is reported at once, at its place, and nothing is stored', async t => {
+  const unset = [{ key: 'X-Key', value: placeholder('NOWHERE') }, { key: 'X-None' }]
+  const custom_headers = [{ key: 'authorization', value: 'v' }]
   const document = {
-    version: 1,
     labels: [{ name: 'new one' }],
     tools: [
-      {
-        ...{ name: 'x', owner: 'alice@example.com', definition: { openapi: '3.0.0' } },
-        custom_headers: [{ key: 'X-Key', value: placeholder('NOWHERE') }, { key: 'X-None' }],
-      },
-      { id: 17, name: 'pass_tool', custom_headers: [{ key: 'authorization', value: 'v' }] },
-      { id: 12, passthrough_auth: true, custom_headers: [{ key: 'authorization', value: 'v' }] },
+      { name: 'x', owner: 'alice@example.com', definition: { openapi: '3.0.0' }, custom_headers: unset },
+      { id: 17, name: 'pass_tool', custom_headers },
+      { id: 12, passthrough_auth: true, custom_headers },
     ],
     agents: [
       { id: 901, name: 'y', tools: ['x', 'items', 'nothing', 999], is_default_persona: true },
       { name: 'z', owner: 'nobody@example.com' },
     ],
   }
-  const error = await applyOrganisation(database, document, options).catch((thrown: unknown) => thrown)
+  const error = await apply(document).catch((thrown: unknown) => thrown)
   const faults = error instanceof InvalidDocument ? error.faults : []
-  t.same(
-    faults.map(({ loc, type }) => [loc.join('.'), type]),
-    [
-      ['tools.0.custom_headers.0.value', 'variable_missing'],
-      ['tools.0.custom_headers.1.value', 'missing'],
-      ['tools.0.definition.info', 'missing'],
-      ['tools.0.definition.servers', 'servers_missing'],
-      ['tools.0.definition.paths', 'missing'],
-      ['tools.1.custom_headers.0.key', 'passthrough_auth_conflict'],
-      ['tools.2.passthrough_auth', 'passthrough_auth_conflict'],
-      ['agents.0.tools.1', 'not_found'],
-      ['agents.0.tools.2', 'not_found'],
-      ['agents.0.tools.3', 'not_found'],
-      ['agents.1.owner', 'not_found'],
-    ],
-  )
+  const found = faults.map(({ loc, type }) => `${loc.join('.')} ${type}`)
+  t.same(found, [
+    'tools.0.custom_headers.0.value variable_missing',
+    'tools.0.custom_headers.1.value missing',
+    'tools.0.definition.info missing',
+    'tools.0.definition.servers servers_missing',
+    'tools.0.definition.paths missing',
+    'tools.1.custom_headers.0.key passthrough_auth_conflict',
+    'tools.2.passthrough_auth passthrough_auth_conflict',
+    ...[1, 2, 3].map(tool => `agents.0.tools.${tool} not_found`),
+    'agents.1.owner not_found',
+  ])
   t.notOk(await db.selectFrom('label').selectAll().where('name', '=', 'new one').executeTakeFirst())
 })
 
 t.test('an entry with an id changes only what it names; a new one needs a name', async t => {
-  const tools = [{ id: 17, description: 'without its name' }]
-  const agents = [{ id: 9, description: 'without its name' }]
-  const { outcomes } = await applyOrganisation(database, { version: 1, tools, agents }, options)
-  t.match(outcomes, [
-    { name: 'pass_tool', fields: [{ field: 'description' }] },
-    { name: 'Curator Own', fields: [{ field: 'description' }] },
+  const entry = (id: number) => [{ id, description: 'without its name' }]
+  const { outcomes } = await apply({ tools: entry(17), agents: entry(9) })
+  const changed = outcomes.map(({ name, fields }) => [name, ...fields.map(({ field }) => field)])
+  t.same(changed, [
+    ['pass_tool', 'description'],
+    ['Curator Own', 'description'],
   ])
-  t.equal(outcomes.flatMap(({ fields }) => fields).length, 2)
-  const nameless = { version: 1, labels: [{ id: 990 }], groups: [{}], users: [{ active: true }] }
-  t.match(await applyOrganisation(database, nameless, options).catch((error: unknown) => error), {
-    faults: [{ loc: ['users', 0, 'email'] }, { loc: ['groups', 0, 'name'] }, { loc: ['labels', 0, 'name'] }],
-  })
+  const nameless = { labels: [{ id: 990 }], groups: [{}], users: [{ active: true }] }
+  const faults = [{ loc: ['users', 0, 'email'] }, { loc: ['groups', 0, 'name'] }, { loc: ['labels', 0, 'name'] }]
+  t.match(await apply(nameless).catch((error: unknown) => error), { faults })
 })
 
 t.test('pruning removes what the lists of the document do not name, and keeps what is still used', async t => {
-  const agents: { id: number; tools?: string[] }[] = world().agents
+  const without = <Entry extends { id: number }>(entries: Entry[], ...gone: number[]) =>
+    entries.filter(({ id }) => !gone.includes(id))
+  const agents: { id: number; tools?: string[] }[] = world.agents
   const byId = (tool: string) => (tool === 'full_tool' ? 16 : tool) // the document has no entry of this name
   const document = {
-    ...world(),
+    ...world,
     labels: [{ name: 'gamma' }],
-    tools: world().tools.filter((tool: { id: number }) => tool.id !== 13 && tool.id !== 16),
-    agents: agents
-      .filter(({ id }) => id !== 11)
-      .map(agent => (agent.tools ? { ...agent, tools: agent.tools.map(byId) } : agent)),
-    users: world().users.filter((user: { email: string }) => user.email !== 'perf@example.com'),
+    tools: without(world.tools, 13, 16),
+    agents: without(agents, 11).map(agent => (agent.tools ? { ...agent, tools: agent.tools.map(byId) } : agent)),
+    users: world.users.filter((user: { email: string }) => user.email !== 'perf@example.com'),
   }
-  const report = await applyOrganisation(database, document, { ...options, prune: true })
-  const fates = report.outcomes.filter(({ action }) => action === 'removed' || action === 'kept')
-  t.same(
-    fates.map(({ section, id, action, reason }) => [section, id, action, reason]),
-    [
-      ['agents', 11, 'removed', undefined],
-      ['tools', 13, 'removed', undefined],
-      ['tools', 16, 'kept', 'still used in persona_tool'],
-      ['labels', 1, 'removed', undefined],
-      ['labels', 2, 'removed', undefined],
-      ['users', 'a0000000-0000-4000-8000-000000000014', 'removed', undefined],
-    ],
-  )
+  const { outcomes } = await apply(document, { prune: true })
+  const fates = outcomes.filter(({ action }) => action === 'removed' || action === 'kept')
+  const told = fates.map(({ section, id, action, reason = '' }) => `${section} ${id} ${action} ${reason}`)
+  t.same(told, [
+    'agents 11 removed ',
+    'tools 13 removed ',
+    'tools 16 kept still used in persona_tool',
+    'labels 1 removed ',
+    'labels 2 removed ',
+    'users a0000000-0000-4000-8000-000000000014 removed ',
+  ])
   t.match(await agentRow(11), { deleted: true, version: 3 })
   const shut = db.selectFrom('user_account').select('active').where('email', '=', 'perf@example.com')
   t.same(await shut.executeTakeFirst(), { active: false })
   t.notOk(await toolRow(13))
   t.same((await verifyAudit(db)).findings, [])
-  const again = countOutcomes(await applyOrganisation(database, document, { ...options, prune: true }))
-  t.match(again, { created: 0, changed: 0, removed: 0, kept: 1 })
-  const tools = world().tools.filter((tool: { id: number }) => tool.id === 13)
-  await applyOrganisation(database, { version: 1, tools }, options)
+  t.match(await counts(document, { prune: true }), { created: 0, changed: 0, removed: 0, kept: 1 })
+  await apply({ tools: world.tools.filter((tool: { id: number }) => tool.id === 13) })
   t.match(await toolRow(13), { version: 3 }, 'what comes back goes on with its audit trail')
   t.same((await verifyAudit(db)).findings, [])
 })
@@ -181,35 +157,32 @@ t.test('a plan that only drops a header says which argument that makes', async t
   const definition = { openapi: '3.1.0', info: { title: 'T' }, servers, paths: { '/x': { get } } }
   const impactOf = async (custom_headers: object[], plan: boolean) => {
     const tool = { name: 'Keyed', owner: 'alice@example.com', description: 'D', definition, custom_headers }
-    const { outcomes } = await applyOrganisation(database, { version: 1, tools: [tool] }, { ...options, plan })
-    return outcomes.flatMap(({ impact }) => impact ?? [])
+    return (await apply({ tools: [tool] }, { plan })).outcomes.flatMap(({ impact }) => impact ?? [])
   }
   t.strictSame(await impactOf([{ key: 'X-Key', value: 'v' }], false), ['g: GET /x'])
   t.strictSame(await impactOf([], true), ['g: the argument "X-Key" is new and required'])
 })
 
 t.test('a header without a value, or with the stored one, stays; masks stay through a rotation', async t => {
-  const apply = (value: string | undefined, AGENTS_KEY = 'first', more = {}) => {
+  const set = (value: string | undefined, AGENTS_KEY = 'first', more = {}) => {
     const header = { key: 'authorization', ...(value !== undefined && { value }) }
-    const tools = [{ id: 16, custom_headers: [header] }]
-    return applyOrganisation(database, { version: 1, tools }, { ring, env: { AGENTS_KEY }, ...more })
+    return counts({ tools: [{ id: 16, custom_headers: [header] }] }, { env: { AGENTS_KEY }, ...more })
   }
   const variable = placeholder('AGENTS_KEY')
-  t.match(countOutcomes(await apply(variable)), { changed: 1 })
+  t.match(await set(variable), { changed: 1 })
   const first = await storedHeader(16)
   t.equal(first.value, 'first')
   for (const plan of [true, false])
-    for (const value of [variable, 'first', undefined])
-      t.match(countOutcomes(await apply(value, 'first', { plan })), { unchanged: 1 })
-  t.match(countOutcomes(await apply(variable, 'second', { plan: true })), { changed: 1 })
+    for (const value of [variable, 'first', undefined]) t.match(await set(value, 'first', { plan }), { unchanged: 1 })
+  t.match(await set(variable, 'second', { plan: true }), { changed: 1 })
   t.same(await storedHeader(16), first)
-  t.match(countOutcomes(await apply(variable, 'second')), { changed: 1 })
+  t.match(await set(variable, 'second'), { changed: 1 })
   const second = await storedHeader(16)
   t.equal(second.value, 'second')
   t.not(second.mask, first.mask)
   const rotated = parseKeyRing(`${generateKey('new')} ${TEST_SECRET_KEYS}`)
   await rotateKeys(db, rotated)
-  t.match(countOutcomes(await apply(variable, 'second', { ring: rotated })), { unchanged: 1 })
+  t.match(await set(variable, 'second', { ring: rotated }), { unchanged: 1 })
   t.same(await storedHeader(16, rotated), second)
   t.same((await verifyAudit(db)).findings, [])
 })

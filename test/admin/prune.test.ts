@@ -6,33 +6,25 @@ import { openUrl } from '../../src/db/open.js'
 import { pruneContents, pruneHistory } from '../../src/updates/prune.js'
 import { worldDatabase } from '../world.js'
 
-const { database, url } = await worldDatabase(t)
+const { database, url, query } = await worldDatabase(t)
 const { db } = database
 const { history } = readConfig({})
 
 /** Adds audit rows without hashes, of the days before; `bytes` is the size of each difference. */
-async function addRows(
-  kind: 'tool' | 'persona',
-  ids: number[],
-  rows: number,
-  minutes: number,
-  bytes = 2,
-): Promise<void> {
+async function addRows(kind: 'tool' | 'persona', ids: number[], rows: number, minutes: number, bytes = 2) {
   const difference = JSON.stringify('x'.repeat(bytes - 2))
-  await sql`
+  await query`
     insert into audit (resource_kind, resource_id, version_before, version_after, at, request_id, client_address, fields,
       difference, difference_bytes, difference_hash)
     select ${kind}, id, v - 1, v, now() - make_interval(mins => ${minutes}::integer), 'r', 'c', '{name}', ${difference}::json,
       ${bytes}::integer, sha256(convert_to(${difference}, 'UTF8'))
-    from unnest(${ids}::integer[]) id, generate_series(1, ${rows}::integer) v`.execute(db)
+    from unnest(${ids}::integer[]) id, generate_series(1, ${rows}::integer) v`
 }
 
 async function keptOf(ids: number[]): Promise<number[]> {
-  const { rows } = await sql<{ kept: number }>`
+  const rows = await query<{ kept: number }>`
     select count(difference)::integer as kept from audit
-    where resource_kind = 'persona' and resource_id = any(${ids}::integer[]) group by resource_id order by resource_id`.execute(
-    db,
-  )
+    where resource_kind = 'persona' and resource_id = any(${ids}::integer[]) group by resource_id order by resource_id`
   return rows.map(({ kept }) => kept)
 }
 
@@ -61,14 +53,11 @@ t.test('an agent that changed lately is pruned between two runs; one that rests 
   t.equal(await pruneContents(db, bounded, 2), 7)
   t.strictSame(await keptOf([2003, 2004]), [3, 10])
   t.equal(await pruneContents(db, bounded, 2), 0)
-  await sql`delete from audit where resource_id between 2001 and 2004`.execute(db)
+  await query`delete from audit where resource_id between 2001 and 2004`
 })
 
 t.test('pruning waits for no writer: what is held is left to the next run', async t => {
-  await sql`
-    update audit set at = at - interval '500 days' where resource_kind = 'persona' and resource_id in (1, 2)`.execute(
-    db,
-  )
+  await query`update audit set at = at - interval '500 days' where resource_kind = 'persona' and resource_id in (1, 2)`
   const writer = await db.startTransaction().execute()
   await sql`select from persona where id = 1 for no key update`.execute(writer)
   t.equal((await pruneHistory(db, history)).auditRows, 1)
@@ -78,13 +67,10 @@ t.test('pruning waits for no writer: what is held is left to the next run', asyn
 })
 
 t.test('definitions that nothing uses are removed; one that a writer has just added is not waited for', async t => {
-  const add = (executor: typeof db, text: string) =>
-    sql`insert into tool_definition (hash, content, size_bytes) values (sha256(${text}::text::bytea), '{}', 2)`.execute(
-      executor,
-    )
-  await add(db, 'unused')
+  const add = (text: string) => sql`insert into tool_definition values (sha256(${text}::text::bytea), '{}', 2)`
+  await add('unused').execute(db)
   const writer = await db.startTransaction().execute()
-  await add(writer as typeof db, 'held')
+  await add('held').execute(writer)
   t.equal((await pruneHistory(db, history)).definitions, 1)
   await writer.commit().execute()
   t.equal((await pruneHistory(db, history)).definitions, 1)
