@@ -1,5 +1,4 @@
 import t from 'tap'
-import { applyOrganisation } from '../../src/admin/apply.js'
 import { keyStatus, rotateKeys } from '../../src/admin/keys.js'
 import { decryptSecret } from '../../src/secrets/cipher.js'
 import { generateKey, parseKeyRing } from '../../src/secrets/key-ring.js'
@@ -7,11 +6,9 @@ import { DEFINITION } from '../matrix-organisation.js'
 import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
 import { agentctl } from './agentctl.js'
 
-const { database, url, ring: first } = await worldDatabase(t)
+const { database, url, ring: first, apply } = await worldDatabase(t)
 const { db } = database
-
 const fresh = generateKey('fresh')
-
 const both = parseKeyRing(`${fresh} ${TEST_SECRET_KEYS}`)
 const headers = () => db.selectFrom('tool_header').selectAll().orderBy('tool_id').orderBy('position').execute()
 
@@ -32,13 +29,10 @@ t.test('keys status opens every value in its place: finds damage, swaps and miss
   await put([...ids].reverse())
   const all = await agentctl({ url, args: ['keys', 'status', '--json'] })
   t.equal(all.status, 3)
-  const findings = swapped.map(({ tool_id, name }) => `the header ${name} of tool ${tool_id}`)
-  t.match(JSON.parse(all.stdout), {
-    current: 'test',
-    findings: findings.map(place => ({ place, problem: 'does_not_open' })),
-  })
-  const rotation = await rotateKeys(db, both)
-  t.same(rotation, { values: 1, tools: 1, left_tools: ids })
+  const problem = 'does_not_open'
+  const findings = swapped.map(({ tool_id, name }) => ({ place: `the header ${name} of tool ${tool_id}`, problem }))
+  t.match(JSON.parse(all.stdout), { current: 'test', findings })
+  t.same(await rotateKeys(db, both), { values: 1, tools: 1, left_tools: ids })
   const left = (await headers()).filter(({ tool_id }) => ids.includes(tool_id))
   t.same(new Set(left.map(({ key_id }) => key_id)), new Set(['test']), 'a tool is left as a whole')
   await put(ids)
@@ -46,16 +40,13 @@ t.test('keys status opens every value in its place: finds damage, swaps and miss
 })
 
 t.test('rotation seals every value anew, with its mask, and needs the old key no more', async t => {
-  const masks = (await headers()).map(({ mask }) => mask)
+  const masks = async () => (await headers()).map(({ mask }) => mask)
+  const before = await masks()
   t.same(await rotateKeys(db, both), { values: 3, tools: 2, left_tools: [] })
   t.same(await rotateKeys(db, both), { values: 0, tools: 0, left_tools: [] })
   t.same((await keyStatus(db, parseKeyRing(fresh))).findings, [])
-  t.same(
-    (await headers()).map(({ mask }) => mask),
-    masks,
-  )
-  const tool = await db.selectFrom('tool').select('version').where('id', '=', 16).execute()
-  t.same(tool, [{ version: 1 }])
+  t.same(await masks(), before)
+  t.same(await db.selectFrom('tool').select('version').where('id', '=', 16).execute(), [{ version: 1 }])
 })
 
 t.test('rotation under writers loses no value and leaves none under the old key', async t => {
@@ -63,7 +54,7 @@ t.test('rotation under writers loses no value and leaves none under the old key'
     Array.from({ length: 5 }, (_, index) => ({ key: `X-${index}`, value: `${tool} ${index === 0 ? round : 0}` }))
   const ids = Array.from({ length: 30 }, (_, index) => 1000 + index)
   const make = (id: number) => ({ id, name: `tool ${id}`, definition: DEFINITION, custom_headers: headersOf(id, 0) })
-  await applyOrganisation(database, { version: 1, tools: ids.map(make) }, { ring: first, env: {} })
+  await apply({ tools: ids.map(make) })
   const newest = generateKey('newest')
   const ring = parseKeyRing(`${newest} ${fresh} ${TEST_SECRET_KEYS}`)
   const rounds = new Map<number, number>()
@@ -71,8 +62,7 @@ t.test('rotation under writers loses no value and leaves none under the old key'
   const write = async (seed: number) => {
     for (let round = 1; !done; round++) {
       const id = 1000 + seed * 10 + (round % 10) // no other writer has this tool
-      const tools = [{ id, custom_headers: headersOf(id, round) }]
-      await applyOrganisation(database, { version: 1, tools }, { ring, env: {} })
+      await apply({ tools: [{ id, custom_headers: headersOf(id, round) }] }, { ring })
       rounds.set(id, round)
     }
   }
@@ -81,13 +71,10 @@ t.test('rotation under writers loses no value and leaves none under the old key'
   done = true
   await Promise.all(writers)
   const alone = parseKeyRing(newest)
-  const values = (await headers())
-    .filter(({ tool_id }) => tool_id >= 1000)
-    .map(({ key_id: keyId, ...row }) => {
-      return decryptSecret(alone, { ...row, keyId }, { toolId: row.tool_id, headerName: row.name })
-    })
-  t.same(
-    values,
-    ids.flatMap(id => headersOf(id, rounds.get(id) ?? 0).map(({ value }) => value)),
+  const written = (await headers()).filter(({ tool_id }) => tool_id >= 1000)
+  const values = written.map(({ key_id: keyId, tool_id: toolId, name: headerName, ...sealed }) =>
+    decryptSecret(alone, { ...sealed, keyId }, { toolId, headerName }),
   )
+  const wanted = ids.flatMap(id => headersOf(id, rounds.get(id) ?? 0).map(({ value }) => value))
+  t.same(values, wanted)
 })

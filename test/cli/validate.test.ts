@@ -48,11 +48,9 @@ t.test('--complete prints plain YAML, or JSON as it came; edits and findings sta
   const { definition } = completeDefinition(parseSource(INCOMPLETE).value, { server: 'https://shop.example.com' })
   t.same(parseSource(stdout).value, definition)
   t.equal((await agentctl('validate', file('out.yaml', stdout))).status, 0)
-  const secret = INCOMPLETE.replace(
-    'paths:',
-    'servers: [{ url: "https://u:hunter2@a.example.com?key=hunter2" }]\npaths:',
-  )
-  const masked = await agentctl('validate', file('in.yaml', secret), ...REPAIR)
+  const secret = 'servers: [{ url: "https://u:hunter2@a.example.com?key=hunter2" }]'
+  const withSecret = file('in.yaml', INCOMPLETE.replace('paths:', `${secret}\npaths:`))
+  const masked = await agentctl('validate', withSecret, ...REPAIR)
   t.match(masked, { status: 3, stderr: /fault +servers\[0\]\.url .*server_url_invalid/ })
   t.notMatch(masked.stderr, 'hunter2', 'logs of a pipeline show it')
   const json = file('in.json', `\uFEFF${JSON.stringify(parse(INCOMPLETE))}`)
@@ -60,24 +58,19 @@ t.test('--complete prints plain YAML, or JSON as it came; edits and findings sta
   t.match(JSON.parse(piped.stdout), { paths: { '/items/{id}': { get: { operationId: 'items_id_get' } } } })
 })
 
-t.test(
-  '3 --complete: what is left are faults in the definition that is printed, beside the nearest line given',
-  async t => {
-    const swagger = file(
-      'swagger.yaml',
-      'swagger: "2.0"\ninfo: { title: T }\nhost: a.example.com\npaths:\n  /a: { get: 1 }\n',
-    )
-    const { status, stdout } = await agentctl('validate', swagger, '--complete', '--json')
-    t.equal(status, 3)
-    t.match(JSON.parse(stdout), {
-      faults: [{ line: 5, loc: ['paths', '/a', 'get'], type: 'dict_type' }],
-      edits: [{ op: 'replace', loc: [], type: 'swagger_converted' }],
-      definition: { openapi: '3.0.4', servers: [{ url: 'https://a.example.com' }] },
-    })
-    const printed = await agentctl('validate', swagger, '--complete')
-    t.match(printed.stderr, /swagger_converted\)\nline 5 +fault/)
-  },
-)
+t.test('3 --complete: what is left are faults in the printed definition, beside the nearest line given', async t => {
+  const text = 'swagger: "2.0"\ninfo: { title: T }\nhost: a.example.com\npaths:\n  /a: { get: 1 }\n'
+  const swagger = file('swagger.yaml', text)
+  const { status, stdout } = await agentctl('validate', swagger, '--complete', '--json')
+  t.equal(status, 3)
+  t.match(JSON.parse(stdout), {
+    faults: [{ line: 5, loc: ['paths', '/a', 'get'], type: 'dict_type' }],
+    edits: [{ op: 'replace', loc: [], type: 'swagger_converted' }],
+    definition: { openapi: '3.0.4', servers: [{ url: 'https://a.example.com' }] },
+  })
+  const printed = await agentctl('validate', swagger, '--complete')
+  t.match(printed.stderr, /swagger_converted\)\nline 5 +fault/)
+})
 
 t.test('YAML: merges are taken over, losses and keys that stand twice are faults, nothing is quoted', async t => {
   const merged = 'x-p: &p { a: 1, b: { c: 2 } }\none:\n  <<: *p\n  a: 0\n'
@@ -90,9 +83,8 @@ t.test('YAML: merges are taken over, losses and keys that stand twice are faults
     ['a: 1\nb: 2\na: 3\n', 'line 3: duplicate key'],
     ['{\n  "a": 1\n  "b": s3cr3t }', 'line 2: multiline implicit key; line 2: block in flow'],
     ['a: 1\n---\nb: 2\n', 'line 2: multiple docs'],
-  ] as const) {
+  ] as const)
     t.throws(() => parseSource(text), { message: `the text cannot be read: ${fault}` }, text)
-  }
   t.throws(() => parseSource('['.repeat(100_000)), { message: /^the text cannot be read/ })
   for (const merge of ['<<: *q', '<<: 5', '<<: [1]', 'a: &a [1]\n<<: *a'])
     t.throws(() => parseSource(`openapi: 3.0.0\n${merge}\n`), { message: /as YAML: an alias .* or merge / }, merge)
@@ -104,10 +96,6 @@ t.test('YAML: merges are taken over, losses and keys that stand twice are faults
 t.test('1: a file that is not UTF-8 is refused, since a guess could store another text', async t => {
   const latin1 = file('latin-1', Buffer.from('{"\u00e9": 1}', 'latin1'))
   const utf16 = file('utf-16', Buffer.from(`\uFEFF${INCOMPLETE}`, 'utf16le'))
-  for (const args of [
-    ['apply', latin1],
-    ['validate', latin1],
-    ['validate', utf16],
-  ])
-    t.match(await agentctl(...args), { status: 1, stderr: / is not UTF-8: save it as UTF-8/ }, args.join(' '))
+  for (const line of [`apply ${latin1}`, `validate ${latin1}`, `validate ${utf16}`])
+    t.match(await agentctl(...line.split(' ')), { status: 1, stderr: / is not UTF-8: save it as UTF-8/ }, line)
 })
