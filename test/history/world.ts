@@ -1,28 +1,24 @@
 import { sql } from 'kysely'
 import type { Test } from 'tap'
-import { applyOrganisation } from '../../src/admin/apply.js'
-import { verifyAudit } from '../../src/admin/audit-verification.js'
 import { pruneHistory } from '../../src/updates/prune.js'
 import { REQUIRED_FIELDS, worldApp } from '../app.js'
 import { BOB } from '../fixtures/users.js'
 import { DEFINITION } from '../matrix-organisation.js'
+import { auditHolds } from '../world.js'
 
 type Headers = Record<string, string>
 
 /** The organisation with three callers, and what the tests of earlier versions do to agents and tools. The audit holds at the end. */
 export async function historyWorld(t: Test) {
   const world = await worldApp(t)
-  const { call, database, ring } = world
+  const { call, database } = world
   const { db } = database
   const [alice, bob, admin] = [
     await world.token('alice@example.com'),
     await world.token('bob@example.com'),
     await world.token('admin@example.com'),
   ]
-  t.teardown(async () => {
-    const { findings } = await verifyAudit(db)
-    if (findings.length > 0) throw new Error(JSON.stringify(findings))
-  })
+  auditHolds(t, database)
   const sent = async (method: string, url: string, body: object | string | undefined, token: string) => {
     const answer = await call(method, url, { token, ...(body && { body }) })
     if (answer.statusCode >= 300) throw new Error(answer.body)
@@ -45,8 +41,6 @@ export async function historyWorld(t: Test) {
     /** Sends a restoration; `path` without `/restore`. */
     restore: (path: string, version: unknown, token = alice, headers: Headers = {}, query = '') =>
       call('POST', `${path}/restore${query}`, { token, body: { version }, headers }),
-    apply: (document: object, prune = false) =>
-      applyOrganisation(database, { version: 1, ...document }, { ring, env: {}, prune }),
     keepVersions: (versionsMax: number) =>
       pruneHistory(db, { auditRetentionDays: 400, versionsMax, bytesMax: 2 ** 26 }),
     makeBobEditor: (id: number) =>

@@ -3,21 +3,16 @@ import { readFileSync } from 'node:fs'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import { sql } from 'kysely'
 import t from 'tap'
-import { applyOrganisation } from '../../src/admin/apply.js'
-import { verifyAudit } from '../../src/admin/audit-verification.js'
-import { REQUIRED_FIELDS, worldApp } from '../app.js'
+import { REQUIRED_FIELDS } from '../app.js'
+import { untilWaiting } from '../eventually.js'
 import { ALICE, BOB } from '../fixtures/users.js'
 import { DEFINITION } from '../matrix-organisation.js'
 import { faultsOf, warningsOf } from '../updates/stored-state.js'
-import { SEVEN } from './seven.js'
+import { SEVEN, todayWorld } from './world.js'
 
 /* The newer wire below `/api`: what is taken and answered in another form than at the root. */
 
-const world = await worldApp(t)
-const { call, database } = world
-const admin = await world.token('admin@example.com')
-const alice = await world.token('alice@example.com')
-const bob = await world.token('bob@example.com')
+const { call, database, admin, alice, bob, made, get, patch, query, apply } = await todayWorld(t)
 
 /** What the newer form has in addition where nothing else was said. */
 const ADDED = {
@@ -27,20 +22,6 @@ const ADDED = {
   knowledge_sources: [],
 }
 const ABSENT_AT_ROOT = ['num_chunks', 'is_public', 'recency_bias', 'llm_filter_extraction', 'llm_relevance_filter']
-
-t.teardown(async () => {
-  const { findings } = await verifyAudit(database.db)
-  if (findings.length > 0) throw new Error(JSON.stringify(findings))
-})
-
-async function made(fields: object = {}, token = alice): Promise<number> {
-  const answer = await call('POST', '/api/persona', {
-    token,
-    body: { ...SEVEN, name: `Agent ${randomUUID()}`, ...fields },
-  })
-  if (answer.statusCode !== 201) throw new Error(answer.body)
-  return answer.json().id
-}
 
 /* The fields that the models of today's product require of each answer. */
 type Model = 'full' | 'short' | 'tool' | 'label'
@@ -55,13 +36,11 @@ t.test('201, then 200: seven fields are enough, and the answer has the names of 
   const { id } = created.json()
   t.match(created.json(), { ...ADDED, name: 'Support', num_chunks: 10, is_public: false, owner: { id: ALICE } })
   t.match(created.headers, { location: `/api/persona/${id}`, etag: `"persona-${id}-1"`, warning: undefined })
-  const read = await call('GET', `/api/persona/${id}`, { token: alice })
-  t.match(read.json(), created.json())
-  const updated = await call('PATCH', `/api/persona/${id}`, { token: alice, body: { ...SEVEN, name: 'Sales' } })
+  t.match(await get(`/api/persona/${id}`, alice), created.json())
+  const updated = await patch(`/persona/${id}`, { ...SEVEN, name: 'Sales' }, alice)
   t.equal(updated.statusCode, 200, updated.body)
   t.same(updated.json(), { ...created.json(), name: 'Sales' })
-  const [root, today] = await Promise.all(['', '/api'].map(at => call('GET', `${at}/persona/${id}`, { token: alice })))
-  t.strictSame(today?.json(), { ...root?.json(), ...ADDED })
+  t.strictSame(await get(`/api/persona/${id}`, alice), { ...(await get(`/persona/${id}`, alice)), ...ADDED })
   const refused = await call('PATCH', `/persona/${id}`, { token: alice, body: SEVEN })
   t.strictSame([...faultsOf(refused)].sort(), ABSENT_AT_ROOT.map(name => `body.${name} missing`).sort())
 })
@@ -72,71 +51,59 @@ t.test('200: what is absent or null stays as it is', async t => {
     ...{ is_public: true, users: [BOB], groups: [], name: 'Kept' },
   }
   const id = await made(before)
-  const root = async () => (await call('GET', `/persona/${id}`, { token: alice })).json()
-  const stored = await root()
+  const stored = await get(`/persona/${id}`, alice)
   t.match(stored, { ...before, users: [{ id: BOB }] })
-  const nulls = Object.fromEntries(
-    [...Object.keys(before), 'is_featured', 'display_priority'].map(name => [name, null]),
-  )
-  for (const body of [SEVEN, { ...SEVEN, ...nulls }].map(body => ({ ...body, name: 'Kept' }))) {
-    const answer = await call('PATCH', `/api/persona/${id}`, { token: alice, body })
-    t.equal(answer.statusCode, 200, answer.body)
-    t.equal(answer.headers.etag, `"persona-${id}-1"`)
-    t.same(await root(), stored)
+  const names = [...Object.keys(before), 'is_featured', 'display_priority']
+  for (const nulls of [{}, Object.fromEntries(names.map(name => [name, null]))]) {
+    const answer = await patch(`/persona/${id}`, { ...SEVEN, ...nulls, name: 'Kept' }, alice)
+    t.match(answer, { statusCode: 200, headers: { etag: `"persona-${id}-1"` } }, answer.body)
+    t.same(await get(`/persona/${id}`, alice), stored)
   }
 })
 
 t.test('422 for what this service does not keep, 200 for nothing in its place', async t => {
   const id = await made()
   const nothing = { hierarchy_node_ids: [], document_ids: null, skill_ids: [], default_model_configuration_id: null }
-  const something = {
-    hierarchy_node_ids: [1],
-    document_ids: ['d'],
-    skill_ids: ['s'],
-    default_model_configuration_id: 3,
-  }
+  const lists = { hierarchy_node_ids: [1], document_ids: ['d'], skill_ids: ['s'] }
+  const something = { ...lists, default_model_configuration_id: 3 }
+  const faults = Object.keys(something).map(name => `body.${name} not_kept`)
   for (const [method, path, taken] of [
     ['PATCH', `/api/persona/${id}`, 200],
     ['POST', '/api/persona', 201],
   ] as const) {
     const send = (body: object) => call(method, path, { token: alice, body: { ...SEVEN, name: randomUUID(), ...body } })
     t.equal((await send(nothing)).statusCode, taken)
-    t.strictSame(
-      faultsOf(await send(something)),
-      Object.keys(something).map(name => `body.${name} not_kept`),
-    )
+    t.strictSame(faultsOf(await send(something)), faults)
   }
 })
 
 t.test('is_featured is is_default_persona', async t => {
   const id = await made({ is_public: true }, admin)
-  const send = (body: object) => call('PATCH', `/api/persona/${id}`, { token: admin, body: { ...SEVEN, ...body } })
-  t.match((await send({ is_featured: true })).json(), { is_featured: true, is_default_persona: true })
-  t.match((await send({ is_featured: null })).json(), { is_featured: true })
-  t.match((await send({})).json(), { is_featured: true })
-  t.match((await send({ is_default_persona: false })).json(), { is_featured: false })
-  t.match((await send({ is_featured: true, is_public: false })).json(), { is_featured: true, is_public: false })
-  t.match(
-    await call('PATCH', `/api/persona/${await made()}`, { token: alice, body: { ...SEVEN, is_featured: true } }),
-    {
-      statusCode: 200,
-      headers: { warning: /is_default_persona was kept/ },
-    },
-  )
+  for (const [body, shown] of [
+    [{ is_featured: true }, { is_featured: true, is_default_persona: true }],
+    [{ is_featured: null }, { is_featured: true }],
+    [{}, { is_featured: true }],
+    [{ is_default_persona: false }, { is_featured: false }],
+    [
+      { is_featured: true, is_public: false },
+      { is_featured: true, is_public: false },
+    ],
+  ] as const)
+    t.match((await patch(`/persona/${id}`, { ...SEVEN, ...body })).json(), shown)
+  const kept = await patch(`/persona/${await made()}`, { ...SEVEN, is_featured: true }, alice)
+  t.match(kept, { statusCode: 200, headers: { warning: /is_default_persona was kept/ } })
 })
 
 t.test('the rules of the root hold: rights, tags, keys, dry runs, strict handling, deletion', async t => {
   const id = await made()
   const path = `/api/persona/${id}`
-  const patch = (body: object, headers: Record<string, string> = {}, token = alice, query = '') =>
-    call('PATCH', path + query, { token, body: { ...SEVEN, ...body }, headers })
-  t.equal((await patch({}, {}, bob)).statusCode, 404)
-  t.equal((await patch({ name: 'x' }, { 'if-match': `"persona-${id}-9"` })).statusCode, 412)
-  t.match((await patch({ name: 'Dry' }, {}, alice, '?dry_run=true')).json(), { name: 'Dry', is_listed: true })
-  t.match(warningsOf(await patch({ nmae: 1 })), [/unknown field nmae ignored/])
-  t.strictSame(faultsOf(await patch({ nmae: 1, is_featured: null }, { prefer: 'handling=strict' })), [
-    'body.nmae extra_forbidden',
-  ])
+  const send = (body: object, headers: Record<string, string> = {}, query = '') =>
+    patch(`/persona/${id}${query}`, { ...SEVEN, ...body }, alice, headers)
+  t.equal((await send({ name: 'x' }, { 'if-match': `"persona-${id}-9"` })).statusCode, 412)
+  t.match((await send({ name: 'Dry' }, {}, '?dry_run=true')).json(), { name: 'Dry', is_listed: true })
+  t.match(warningsOf(await send({ nmae: 1 })), [/unknown field nmae ignored/])
+  const strict = await send({ nmae: 1, is_featured: null }, { prefer: 'handling=strict' })
+  t.strictSame(faultsOf(strict), ['body.nmae extra_forbidden'])
   const sent = { token: alice, body: { ...SEVEN, name: 'Once' }, headers: { 'idempotency-key': '"once"' } }
   const [first, again] = [await call('POST', '/api/persona', sent), await call('POST', '/api/persona', sent)]
   t.match(again, { statusCode: 201, headers: { 'idempotent-replayed': 'true' } })
@@ -150,16 +117,12 @@ t.test('200: a validation answers the names of its methods twice, and numbers as
     '{"operationId":"listAll","summary":"All","parameters":[{"name":"n","in":"query","schema":{"maximum":1.5}}]}'
   const document = `{"openapi":"3.0.0","info":{"title":"A"},"servers":[{"url":"https://a.example.com"}],"paths":{"/a":{"get":${operation}}}}`
   const body = `{"definition":${document}}`
-  const answer = await call('POST', '/api/admin/tool/custom/validate', { token: admin, body })
-  t.equal(
-    answer.body,
-    `{"methods":[{"name":"listAll","raw_name":"listAll","summary":"All","path":"/a","method":"get","spec":${operation}}]}`,
-  )
-  t.notMatch((await call('POST', '/admin/tool/custom/validate', { token: admin, body })).body, /raw_name/)
-  t.equal(
-    (await call('POST', '/api/admin/tool/custom/validate?raw_names=true', { token: admin, body })).statusCode,
-    422,
-  )
+  const validate = (prefix: string, query = '') =>
+    call('POST', `${prefix}/admin/tool/custom/validate${query}`, { token: admin, body })
+  const method = `{"name":"listAll","raw_name":"listAll","summary":"All","path":"/a","method":"get","spec":${operation}}`
+  t.equal((await validate('/api')).body, `{"methods":[${method}]}`)
+  t.notMatch((await validate('')).body, /raw_name/)
+  t.equal((await validate('/api', '?raw_names=true')).statusCode, 422)
 })
 
 t.test('200 by either header, X-Onyx-Authorization first; 401 without a token', async t => {
@@ -173,29 +136,25 @@ t.test('200 by either header, X-Onyx-Authorization first; 401 without a token', 
   t.equal(statusCode, 401, 'the root reads it where the operator says so')
 })
 
-t.test(
-  '400 for the name of a live agent that the caller owns, or for administrators any; at the root a Warning',
-  async t => {
-    const id = await made({ name: 'Taken' })
-    const post = (token: string, path = '/api/persona', fields = {}) =>
-      call('POST', path, { token, body: { ...SEVEN, ...fields, name: 'Taken' } })
-    const detail = `Agent ${id} has this name already: choose another.`
-    for (const token of [alice, admin])
-      t.match(await post(token), { statusCode: 400, body: new RegExp(`BAD_REQUEST.*${detail}|${detail}.*BAD_REQUEST`) })
-    t.equal((await post(bob)).statusCode, 201, 'a name of somebody else')
-    const root = await post(alice, '/persona', REQUIRED_FIELDS)
-    t.match(root, { statusCode: 201, headers: { warning: new RegExp(`agent ${id} has this name already`) } })
-    for (const gone of [id, root.json().id]) await call('DELETE', `/api/persona/${gone}`, { token: alice })
-    t.equal((await post(alice)).statusCode, 201, 'deleted agents do not count')
-  },
-)
+t.test('400 for the name of a live agent of the caller, or for administrators any; at the root a Warning', async t => {
+  const id = await made({ name: 'Taken' })
+  const post = (token: string, path = '/api/persona', fields = {}) =>
+    call('POST', path, { token, body: { ...SEVEN, ...fields, name: 'Taken' } })
+  const detail = `Agent ${id} has this name already: choose another.`
+  for (const token of [alice, admin])
+    t.match(await post(token), { statusCode: 400, body: new RegExp(`BAD_REQUEST.*${detail}|${detail}.*BAD_REQUEST`) })
+  t.equal((await post(bob)).statusCode, 201, 'a name of somebody else')
+  const root = await post(alice, '/persona', REQUIRED_FIELDS)
+  t.match(root, { statusCode: 201, headers: { warning: new RegExp(`agent ${id} has this name already`) } })
+  for (const gone of [id, root.json().id]) await call('DELETE', `/api/persona/${gone}`, { token: alice })
+  t.equal((await post(alice)).statusCode, 201, 'deleted agents do not count')
+})
 
 t.test('400 for one of two creations of a name at a time', async t => {
   const trx = await database.db.startTransaction().execute()
   await sql`lock table audit in share mode`.execute(trx) // no creation stores its audit row until the end of it
   const creating = [1, 2].map(() => call('POST', '/api/persona', { token: alice, body: { ...SEVEN, name: 'Twice' } }))
-  const waiting = sql`select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`
-  while ((await waiting.execute(database.db)).rows.length < 2);
+  await untilWaiting(database.db, 2)
   await trx.commit().execute()
   t.strictSame((await Promise.all(creating)).map(({ statusCode }) => statusCode).sort(), [201, 400])
 })
@@ -206,11 +165,11 @@ t.test('200 and 201 name the owner that users has: the owner needs no share', as
   const created = await call('POST', '/api/persona', { token: alice, body })
   t.match(created.json(), { users: [{ id: BOB }] })
   t.match(warningsOf(created), [warning])
-  const sent = { token: alice, body: { users: [ALICE] } }
-  for (const prefix of ['', '/api'])
-    t.match(warningsOf(await call('PATCH', `${prefix}/persona/${created.json().id}?update_mask=users`, sent)), [
-      warning,
-    ])
+  const path = `/persona/${created.json().id}?update_mask=users`
+  for (const prefix of ['', '/api']) {
+    const masked = await call('PATCH', prefix + path, { token: alice, body: { users: [ALICE] } })
+    t.match(warningsOf(masked), [warning])
+  }
 })
 
 t.test('each answer has what the models of today require', async t => {
@@ -219,16 +178,14 @@ t.test('each answer has what the models of today require', async t => {
     users: [{ email: 'bob@example.com', level: 'editor' }],
     groups: [{ name: group?.name, level: 'viewer' }],
   }
-  const whole = { llm_filter_extraction: true, llm_relevance_filter: false, recency_bias: 'auto', is_public: false }
-  const agent = { name: 'Shared by levels', description: '', owner: 'alice@example.com', ...whole, ...shares }
-  await applyOrganisation(database, { version: 1, agents: [agent] }, { ring: undefined as never, env: {} })
+  const agent = { name: 'Shared by levels', owner: 'alice@example.com', ...shares }
+  await apply({ agents: [agent] })
   const body = { ...SEVEN, name: 'With all', users: [BOB], tool_ids: [10] }
   const created = await call('POST', '/api/persona', { token: alice, body })
   const { id } = created.json()
-  const made = { name: 'weather', definition: DEFINITION, passthrough_auth: false }
-  const tool = await call('POST', '/api/admin/tool/custom', { token: admin, body: made })
+  const weather = { name: 'weather', definition: DEFINITION, passthrough_auth: false }
+  const tool = await call('POST', '/api/admin/tool/custom', { token: admin, body: weather })
   const read = (path: string, token = admin) => call('GET', `/api${path}`, { token })
-  const patch = (path: string, body: object) => call('PATCH', `/api${path}`, { token: admin, body })
   const answers: [Awaited<ReturnType<typeof read>>, Model][] = [
     [created, 'full'],
     [await patch(`/persona/${id}`, { ...SEVEN, document_set_ids: [1, 2, 3], label_ids: [1] }), 'full'],
@@ -248,39 +205,37 @@ t.test('each answer has what the models of today require', async t => {
     const isModel = ajv.compile(models[model])
     for (const record of [answer.json()].flat()) t.ok(isModel(record), JSON.stringify(isModel.errors))
   }
-  const all = (await read('/admin/persona')).json()
-  t.match(
-    all.find(({ name }: { name: string }) => name === agent.name),
-    {
-      user_shares: [{ user: { id: BOB, email: 'bob@example.com' }, permission: 'EDITOR' }],
-      group_shares: [{ group_name: group?.name, permission: 'VIEWER' }],
-      ...{ owner: { id: ALICE }, sharing_status: 'SHARED', public_permission: 'VIEWER' },
-    },
-  )
-  t.match(
-    all.find((one: { id: number }) => one.id === id),
-    { sharing_status: 'PUBLIC' },
-  )
+  const all: { id: number; name: string }[] = await get('/api/admin/persona')
+  const shared = all.find(({ name }) => name === agent.name)
+  t.match(shared, {
+    user_shares: [{ user: { id: BOB, email: 'bob@example.com' }, permission: 'EDITOR' }],
+    group_shares: [{ group_name: group?.name, permission: 'VIEWER' }],
+    ...{ owner: { id: ALICE }, sharing_status: 'SHARED', public_permission: 'VIEWER' },
+  })
+  const open = all.find(one => one.id === id)
+  t.match(open, { sharing_status: 'PUBLIC' })
 })
 
 t.test('a dry run shows the groups and levels that it would store; an earlier version only known levels', async t => {
   const id = await made({ name: 'Levels', users: [BOB] }, admin)
   const [group] = await database.db.selectFrom('user_group').select(['id', 'name']).orderBy('id').execute()
-  const path = `/api/persona/${id}/share`
   const body = { user_ids: [], group_ids: [group?.id] }
-  const dry = await call('PATCH', `${path}?dry_run=true`, { token: admin, body })
   const shared = [{ group_id: group?.id, group_name: group?.name, permission: 'VIEWER' }]
-  t.same(dry.json().group_shares, shared)
-  t.same((await call('PATCH', path, { token: admin, body })).json().group_shares, shared)
-  const past = (await call('GET', `/api/persona/${id}?version=1`, { token: admin })).json()
-  t.match(past, { users: [{ id: BOB }], user_shares: [], group_shares: [], sharing_status: 'SHARED' })
+  for (const query of ['?dry_run=true', ''])
+    t.same((await patch(`/persona/${id}/share${query}`, body)).json().group_shares, shared)
+  t.match(await get(`/api/persona/${id}?version=1`), {
+    users: [{ id: BOB }],
+    user_shares: [],
+    group_shares: [],
+    sharing_status: 'SHARED',
+  })
 })
 
 t.test('503 applied where the shares cannot be read after a change is stored', async t => {
   const id = await made({ name: 'Unread', users: [BOB] }, admin)
-  await sql`alter table user_group rename to user_group_gone`.execute(database.db)
-  const answer = await call('PATCH', `/api/admin/persona/${id}/featured`, { token: admin, body: { is_featured: true } })
-  await sql`alter table user_group_gone rename to user_group`.execute(database.db)
+  await query`alter table user_group rename to user_group_gone`
+  const answer = await patch(`/admin/persona/${id}/featured`, { is_featured: true })
+  await query`alter table user_group_gone rename to user_group`
   t.match(answer, { statusCode: 503 })
   t.match(answer.json(), { error_code: 'SERVICE_UNAVAILABLE', outcome: 'applied' })
 })
@@ -291,7 +246,7 @@ t.test('204 once for return=minimal, also of one-field changes', async t => {
     [`/persona/${id}/share`, { is_public: true }],
     [`/admin/persona/${id}/featured`, { is_featured: true }],
   ] as const) {
-    const answer = await call('PATCH', `/api${path}`, { token: admin, body, headers: { prefer: 'return=minimal' } })
+    const answer = await patch(path, body, admin, { prefer: 'return=minimal' })
     t.match(answer, { statusCode: 204, body: '', headers: { 'preference-applied': 'return=minimal' } })
   }
 })
