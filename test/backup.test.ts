@@ -3,13 +3,11 @@
  * by `pg_dump` where PostgreSQL's programs are installed (`PG_BIN_DIR`, or Debian's).
  */
 import { execFileSync } from 'node:child_process'
-import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { chmodSync, existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { sql } from 'kysely'
 import pg from 'pg'
 import t from 'tap'
-import { applyOrganisation } from '../src/admin/apply.js'
 import { verifyAudit } from '../src/admin/audit-verification.js'
 import { createToken } from '../src/admin/tokens.js'
 import { readConfig } from '../src/config.js'
@@ -18,12 +16,10 @@ import { startEmbedded } from '../src/db/embedded/embedded.js'
 import { openUrl } from '../src/db/open.js'
 import { decryptSecret } from '../src/secrets/cipher.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
-import { buildService, type TestService } from './test-service.js'
-import { TEST_SECRET_KEYS, worldFile } from './world.js'
+import { startedService, type TestService } from './test-service.js'
+import { fillDatabase, TEST_SECRET_KEYS, worldDocument } from './world.js'
 
-type Teardown = { teardown(fn: () => void | Promise<void>): void }
-
-function folder(t: Teardown): string {
+function folder(): string {
   const path = mkdtempSync(join(tmpdir(), 'agents-backup-'))
   chmodSync(path, 0o711) // the account that runs the server passes through
   t.teardown(() => rmSync(path, { recursive: true, force: true }))
@@ -34,9 +30,8 @@ type Tokens = Record<'admin' | 'person', string>
 
 /** Fills the database with the recorded cases' organisation and changes some of it over HTTP; answers two tokens. */
 async function fill(url: string): Promise<Tokens> {
+  await fillDatabase(url, worldDocument())
   return await serving(url, async (database, call) => {
-    const organisation = JSON.parse(readFileSync(worldFile(), 'utf8'))
-    await applyOrganisation(database, organisation, { ring: parseKeyRing(TEST_SECRET_KEYS), env: {} })
     const { token: admin } = await createToken(database.db, { email: 'admin@example.com' })
     const { token: person } = await createToken(database.db, { email: 'alice@example.com' })
     const headers = [{ key: 'X-Key', value: 'a secret that was set over HTTP' }]
@@ -48,36 +43,26 @@ async function fill(url: string): Promise<Tokens> {
 }
 
 /** Runs the service on a database for as long as the work lasts. */
-async function serving<T>(
-  url: string,
-  work: (database: Database, call: TestService['call']) => Promise<T>,
-): Promise<T> {
+async function serving<T>(url: string, work: (database: Database, call: TestService['call']) => Promise<T>) {
   const database = openUrl(url, readConfig({}))
   const ends = [() => database.close()]
-  const { call, service } = await buildService({ teardown: end => ends.unshift(end) }, database, { migrates: true })
-  try {
-    await service.start()
-    return await work(database, call)
-  } finally {
-    for (const end of ends) await end()
-  }
+  const { call } = await startedService({ teardown: end => ends.unshift(end) }, database)
+  const done = await work(database, call)
+  for (const end of ends) await end()
+  return done
 }
 
 /** Everything that callers and operators see: all agents and tools, secrets in clear, and the state of the audit trail. */
 async function answers(url: string, tokens: Tokens): Promise<Record<string, unknown>> {
   return await serving(url, async (database, call) => {
     const read: Record<string, unknown> = {}
-    for (const [kind, path] of [
-      ['agent', '/persona'],
-      ['tool', '/tool'],
-    ] as const) {
+    for (const path of ['/persona', '/tool']) {
       const all = await call('GET', `${path}?limit=100`, { token: tokens.admin })
       for (const [caller, token] of Object.entries(tokens)) {
         for (const { id } of all.json()) {
-          const headers = { 'x-request-id': 'backup' }
-          const answer = await call('GET', `${path}/${id}`, { token, headers })
-          const { etag } = answer.headers
-          read[`${caller} ${kind} ${id}`] = { status: answer.statusCode, etag, body: answer.json() }
+          const answer = await call('GET', `${path}/${id}`, { token, headers: { 'x-request-id': 'backup' } })
+          const { statusCode: status, headers } = answer
+          read[`${caller} ${path}/${id}`] = { status, etag: headers.etag, body: answer.json() }
         }
       }
     }
@@ -86,11 +71,10 @@ async function answers(url: string, tokens: Tokens): Promise<Record<string, unkn
 }
 
 async function secrets({ db }: Database): Promise<string[]> {
-  const { rows } = await sql<{ tool_id: number; name: string; key_id: string; nonce: Buffer; ciphertext: Buffer }>`
-    select tool_id, name, key_id, nonce, ciphertext from tool_header order by tool_id, position`.execute(db)
+  const rows = await db.selectFrom('tool_header').selectAll().orderBy('tool_id').orderBy('position').execute()
   const ring = parseKeyRing(TEST_SECRET_KEYS)
-  return rows.map(({ tool_id, name, key_id, nonce, ciphertext }) =>
-    decryptSecret(ring, { keyId: key_id, nonce, ciphertext }, { toolId: tool_id, headerName: name }),
+  return rows.map(({ tool_id: toolId, name: headerName, key_id: keyId, ...sealed }) =>
+    decryptSecret(ring, { ...sealed, keyId }, { toolId, headerName }),
   )
 }
 
@@ -111,19 +95,19 @@ const run = (program: string, args: string[]) =>
 
 t.test('a copy of the data folder of a stopped server, and a restored dump, answer as before', async t => {
   const options = binDir === undefined ? {} : { binDir }
-  const dataDir = folder(t)
+  const dataDir = folder()
   const source = await startEmbedded({ dataDir, ...options })
   const tokens = await fill(source.url)
   const before = await answers(source.url, tokens)
-  t.match(before['admin agent 1'], { status: 200, body: { description: 'second' } })
-  t.match(before['admin tool 12'], { status: 200, body: { custom_headers: [{ value: /^\*{4}#[0-9a-f]{12}$/ }] } })
+  t.match(before['admin /persona/1'], { status: 200, body: { description: 'second' } })
+  t.match(before['admin /tool/12'], { status: 200, body: { custom_headers: [{ value: /^\*{4}#[0-9a-f]{12}$/ }] } })
   t.ok((before.secrets as string[]).includes('a secret that was set over HTTP')) // answers() put them there
   t.match(before.audit, { rows: Number, findings: [] })
 
-  const dump = join(folder(t), 'agents.dump')
+  const dump = join(folder(), 'agents.dump')
   if (binDir) run('pg_dump', ['--format=custom', '--no-owner', `--file=${dump}`, `--dbname=${source.url}`])
   await source.stop()
-  const copy = folder(t)
+  const copy = folder()
   execFileSync('cp', ['-a', join(dataDir, 'postgresql'), copy])
   const target = await startEmbedded({ dataDir: copy, ...options })
   t.teardown(() => target.stop())

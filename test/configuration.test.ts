@@ -22,10 +22,10 @@ t.test('ops/configuration.md names every setting with its default and what it ta
   const settings = describeSettings()
   t.ok(settings.length <= 26, 'at most 26')
   const groups = [...new Set(settings.map(({ group }) => group))]
-  const parts = groups.map(group =>
+  const parts = groups.map(name =>
     sectionOf(
-      group,
-      settings.filter(setting => setting.group === group),
+      name,
+      settings.filter(({ group }) => group === name),
     ),
   )
   matchesGolden(t, 'ops/configuration.md', `${INTRODUCTION}\n${parts.join('\n')}`)

@@ -20,10 +20,10 @@ async function emptyDatabase(t: Parameters<typeof testDatabase>[0]) {
   return { url, database }
 }
 
-/** A migration that a later program would bring. */
-function later(oldestProgram: string): Record<string, SchemaStep> {
+/** Our migrations and one that a later program would bring, of one statement. */
+function later(oldestProgram: string, statement = 'create table later (id integer)'): Record<string, SchemaStep> {
   const up = async (db: Kysely<unknown>) => {
-    await sql`create table later (id integer constraint later_pk primary key)`.execute(db)
+    await sql.raw(statement).execute(db)
   }
   return { ...MIGRATIONS, '9000_later': { up, oldestProgram } }
 }
@@ -39,11 +39,7 @@ t.test('four processes that migrate an empty database at once run each migration
 
 t.test('a migration that fails leaves nothing, of itself and of the others', async t => {
   const { database } = await emptyDatabase(t)
-  const up = async (db: Kysely<unknown>) => {
-    await sql`select 1 / 0`.execute(db)
-  }
-  const steps = { ...MIGRATIONS, '9000_broken': { up, oldestProgram: '1.0.0' } }
-  await t.rejects(migrate(database, { steps }), { code: '22012' })
+  await t.rejects(migrate(database, { steps: later('1.0.0', 'select 1 / 0') }), { code: '22012' })
   const { rows } = await sql`select from pg_class where relnamespace = 'public'::regnamespace`.execute(database.db)
   t.same(rows, [])
 })
@@ -128,11 +124,8 @@ t.test('503 migrating while another process migrates; the wait has an end', asyn
 
 t.test('78 for a database of a version before 2.1, by every way in: it is left as it is', async t => {
   const { url, database } = await emptyDatabase(t)
-  await migrate(database, {
-    steps: { '0014_unchanged_updates': { up: async () => {}, oldestProgram: '1.15.1' } },
-  }).catch(
-    () => undefined, // the state afterwards is refused
-  )
+  const steps = { '0014_unchanged_updates': { up: async () => {}, oldestProgram: '1.15.1' } }
+  await migrate(database, { steps }).catch(() => undefined) // the state afterwards is refused
   const message = /of a version before 2\.1: upgrade it to 2\.1 first/
   for (const args of [['migrate'], ['migrate', '--plan'], ['init', 'alice@example.com'], ['status']]) {
     const { status, stderr } = await startAgentctl({ url, args }).answer
@@ -146,9 +139,7 @@ t.test('78 for a database of a version before 2.1, by every way in: it is left a
 })
 
 /** Waits until the first answer is this. */
-async function seen(answers: () => Promise<string[]>, first: string): Promise<void> {
-  await eventually(async () => (await answers())[0] === first)
-}
+const seen = (answers: () => Promise<string[]>, first: string) => eventually(async () => (await answers())[0] === first)
 
 t.test('the migrations that run are those of the folder, each with a number of its own', async t => {
   const sources = readdirSync(new URL('../../migrations/', import.meta.url)).map(file => file.replace(/\.ts$/, ''))
@@ -188,25 +179,18 @@ t.test('the migrated schema is the one that was reviewed', async t => {
     from pg_class c where ${OURS} order by c.relname`.execute(database.db)
   matchesGolden(t, 'test/golden/schema.sql', rows.map(({ text }) => text).join('\n'))
 
-  const misnamed = await sql`
+  const misnamed = sql`
     select c.relname, k.conname from ${OUR_CONSTRAINTS}
     where k.conname ~ '_(pkey|key|fkey|check\\d*)$' or not starts_with(k.conname, left(c.relname, 20)) or k.conname !~
-      case k.contype when 'p' then '_pk$' when 'u' then '_unique$' when 'f' then '_fk$' else '_\\w+$' end`.execute(
-    database.db,
-  )
-  t.strictSame(
-    misnamed.rows,
-    [],
-    "every constraint is named by its table and what it says, none by PostgreSQL's choice",
-  )
+      case k.contype when 'p' then '_pk$' when 'u' then '_unique$' when 'f' then '_fk$' else '_\\w+$' end`
+  const named = "every constraint is named by its table and what it says, none by PostgreSQL's choice"
+  t.strictSame((await misnamed.execute(database.db)).rows, [], named)
 
   // A partial index serves if it leaves out only rows without a reference.
-  const unindexed = await sql`
+  const unindexed = sql`
     select c.relname, k.conname from ${OUR_CONSTRAINTS} and k.contype = 'f' where not exists (
       select from pg_index x where x.indrelid = c.oid
         and (x.indkey::smallint[])[0:cardinality(k.conkey) - 1] = k.conkey
-        and (x.indpred is null or pg_get_indexdef(x.indexrelid) ~ 'WHERE \\(\\w+ IS NOT NULL\\)$'))`.execute(
-    database.db,
-  )
-  t.strictSame(unindexed.rows, [], 'an index begins with the columns of each foreign key')
+        and (x.indpred is null or pg_get_indexdef(x.indexrelid) ~ 'WHERE \\(\\w+ IS NOT NULL\\)$'))`
+  t.strictSame((await unindexed.execute(database.db)).rows, [], 'an index begins with the columns of each foreign key')
 })

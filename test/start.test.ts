@@ -5,7 +5,6 @@ import { type AddressInfo, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
 import { readConfig } from '../src/config.js'
@@ -45,83 +44,56 @@ function guardedUrl(password?: string): string {
   return url.href
 }
 
-/** `agentctl` in this process. */
-async function agentctl(args: string[], changed: Record<string, string> = {}) {
-  const { status, stderr } = await runAgentctl({ url: cluster.url(), args, env: changed })
-  return { status, stderr }
-}
+const agentctl = (line: string, env: Record<string, string> = {}) =>
+  runAgentctl({ url: cluster.url(), args: line.split(' '), env })
 
 t.test('exit 0 and 2: the service says how it is started, and which arguments it does not know', async t => {
-  const started = (...args: string[]) => {
-    const { status, stdout, stderr } = spawnSync(process.execPath, [SERVER, ...args], {
-      env: { ...env, PORT: '0' },
-      encoding: 'utf8',
-      timeout: 120_000,
-    })
-    return { status, stdout, stderr }
-  }
+  const started = (...args: string[]) =>
+    spawnSync(process.execPath, [SERVER, ...args], { env: { ...env, PORT: '0' }, encoding: 'utf8', timeout: 120_000 })
   const help = started('--help')
   t.match(help, { status: 0, stdout: /^Usage: agent-tool-management\n(.|\n)*ops\/configuration\.md/, stderr: /^$/ })
   const wrong = started('--port', '80', '--help')
-  t.strictSame(
-    { ...wrong, stderr: wrong.stderr.split('\n').slice(-2) },
-    {
-      status: 64,
-      stdout: '',
-      stderr: ['agent-tool-management: unknown argument: --port 80', ''],
-    },
-  )
+  t.match(wrong, { status: 64, stdout: /^$/, stderr: /(^|\n)agent-tool-management: unknown argument: --port 80\n$/ })
 })
 
 t.test('exit 1: a port in use is named with the setting that picks another', async t => {
   const port = String(cluster.port)
-  t.strictSame(await serverExit({ ...env, METRICS_PORT: port, LOG_LEVEL: 'silent' }), {
-    code: 1,
-    output: `listen EADDRINUSE: address already in use 127.0.0.1:${port}: set HOST, PORT or METRICS_PORT; 0 picks a free port.\n`,
-  })
+  const output = `listen EADDRINUSE: address already in use 127.0.0.1:${port}: set HOST, PORT or METRICS_PORT; 0 picks a free port.\n`
+  t.strictSame(await serverExit({ ...env, METRICS_PORT: port, LOG_LEVEL: 'silent' }), { code: 1, output })
 })
 
 t.test('exit 78: a key file that is missing or unreadable, by its setting; where to write instead', async t => {
-  const { SECRET_KEYS: _, ...keyless } = { ...env, LOG_LEVEL: 'silent' }
   const file = join(folder, 'keys')
   writeFileSync(file, TEST_SECRET_KEYS)
-  const below = join(file, 'data')
-  const [missing, unreadable] = await Promise.all([
-    serverExit({ ...keyless, SECRET_KEYS_FILE: join(folder, 'none') }),
-    serverExit({ DATA_DIR: below }),
-  ])
+  const DATA_DIR = join(file, 'data')
+  const none = { SECRET_KEYS: '', SECRET_KEYS_FILE: join(folder, 'none') }
+  const starts = [serverExit({ ...env, ...none, LOG_LEVEL: 'silent' }), serverExit({ DATA_DIR })]
+  const [missing, unreadable] = await Promise.all(starts)
   const output =
     'SECRET_KEYS_FILE: the file cannot be read (ENOENT: no such file or directory). ' +
     'It holds one id:base64 a line; a new one is made by: agentctl keys generate\n'
   t.strictSame(missing, { code: 78, output })
-  t.match(await agentctl(['keys', 'status'], { SECRET_KEYS: '', SECRET_KEYS_FILE: join(folder, 'none') }), {
-    status: 78,
-    stderr: `agentctl: ${output}`,
-  })
-  t.strictSame(unreadable, {
-    code: 78,
-    output:
-      `the key file ${join(below, 'secret-keys')} cannot be read or made (ENOTDIR: not a directory): ` +
-      'set DATA_DIR to a folder that this user can write\n',
-  })
+  t.match(await agentctl('keys status', none), { status: 78, stderr: `agentctl: ${output}` })
+  const advice =
+    `the key file ${join(DATA_DIR, 'secret-keys')} cannot be read or made (ENOTDIR: not a directory): ` +
+    'set DATA_DIR to a folder that this user can write\n'
+  t.strictSame(unreadable, { code: 78, output: advice })
 })
 
 t.test('DATABASE_URL stands in a file that DATABASE_URL_FILE names', async t => {
   const { DATABASE_URL, ...rest } = env
   const file = join(folder, 'database-url')
   writeFileSync(file, `${DATABASE_URL}\n`)
-  const told = await agentctl(['status', '--json'], { DATABASE_URL: '', DATABASE_URL_FILE: file })
-  t.match({ status: told.status, stderr: told.stderr }, { status: 0, stderr: '' })
-  const faults = (names: Record<string, string>) => () => readConfig({ ...rest, ...names })
-  t.throws(faults({ DATABASE_URL: 'postgresql://u:hunter2@a/b', DATABASE_URL_FILE: file }), {
-    message: /^The environment is not usable:\n {2}DATABASE_URL and DATABASE_URL_FILE exclude each other$/,
-  })
-  t.throws(faults({ DATABASE_URL_FILE: join(folder, 'none') }), {
-    message: /DATABASE_URL_FILE: the file cannot be read .ENOENT/,
-  })
+  const told = await agentctl('status --json', { DATABASE_URL: '', DATABASE_URL_FILE: file })
+  t.match(told, { status: 0, stderr: /^$/ })
+  const isRefused = (names: Record<string, string>, message: RegExp) =>
+    t.throws(() => readConfig({ ...rest, ...names }), { message })
+  const both = { DATABASE_URL: 'postgresql://u:hunter2@a/b', DATABASE_URL_FILE: file }
+  isRefused(both, /^The environment is not usable:\n {2}DATABASE_URL and DATABASE_URL_FILE exclude each other$/)
+  isRefused({ DATABASE_URL_FILE: join(folder, 'none') }, /DATABASE_URL_FILE: the file cannot be read .ENOENT/)
   for (const text of ['\n', `${DATABASE_URL}\n${DATABASE_URL}\n`]) {
     writeFileSync(file, text)
-    t.throws(faults({ DATABASE_URL_FILE: file }), { message: /DATABASE_URL: / })
+    isRefused({ DATABASE_URL_FILE: file }, /DATABASE_URL: /)
   }
 })
 
@@ -144,32 +116,25 @@ t.test('a stop while the database is awaited: stopped, without a word of the clo
 
 t.test('exit 78: a certificate that DATABASE_URL names and nobody finds', async t => {
   const DATABASE_URL = `${cluster.url()}?sslmode=verify-full&sslrootcert=${join(folder, 'none.pem')}`
-  t.match(await serverExit({ ...env, DATABASE_URL }), { code: 78, output: /DATABASE_URL: a certificate.*none\.pem/ })
-  t.match(await agentctl(['status'], { DATABASE_URL }), {
-    status: 78,
-    stderr: /DATABASE_URL: a certificate.*none\.pem/,
-  })
+  const certificate = /DATABASE_URL: a certificate.*none\.pem/
+  t.match(await serverExit({ ...env, DATABASE_URL }), { code: 78, output: certificate })
+  t.match(await agentctl('status', { DATABASE_URL }), { status: 78, stderr: certificate })
 })
 
-t.test(
-  'agentctl, 69: a host that is not there, a password that is wrong or missing, a database that is not',
-  async t => {
-    const nowhere = await agentctl(['status'], { DATABASE_URL: 'postgres://app@nowhere.invalid/app' })
-    t.equal(nowhere.status, 69)
-    t.match(nowhere.stderr, /cannot be reached: getaddrinfo E\w+ nowhere\.invalid; check .* DATABASE_URL/)
-    for (const [url, reason] of [
-      [guardedUrl('open'), 'password authentication failed for user "guarded"'],
-      [guardedUrl(), 'password must be a string'],
-      [cluster.url('nothing'), 'database "nothing" does not exist'],
-    ] as const) {
-      const { status, stderr } = await agentctl(['status'], { DATABASE_URL: url })
-      t.equal(status, 69, reason)
-      t.match(stderr, reason)
-      t.match(stderr, /; check .*DATABASE_URL/)
-      t.notMatch(stderr, /\n\s+at /)
-    }
-  },
-)
+t.test('agentctl, 69: a host that does not exist, a wrong password, none, a database that does not exist', async t => {
+  for (const [url, reason] of [
+    ['postgres://app@nowhere.invalid/app', /cannot be reached: getaddrinfo E\w+ nowhere\.invalid/],
+    [guardedUrl('open'), /password authentication failed for user "guarded"/],
+    [guardedUrl(), /password must be a string/],
+    [cluster.url('nothing'), /database "nothing" does not exist/],
+  ] as const) {
+    const { status, stderr } = await agentctl('status', { DATABASE_URL: url })
+    t.equal(status, 69, stderr)
+    t.match(stderr, reason)
+    t.match(stderr, /; check .*DATABASE_URL/)
+    t.notMatch(stderr, /\n\s+at /)
+  }
+})
 
 t.test('the service says once each why it waits for its database, and serves as soon as it can', async t => {
   const service = launched(t, { ...env, DATABASE_URL: guardedUrl('changed') })
@@ -177,10 +142,10 @@ t.test('the service says once each why it waits for its database, and serves as 
   const tries = () => cluster.log.split('password authentication failed for user "guarded"').length
   const before = tries()
   await eventually(() => tries() >= before + 3) // each in vain
-  const told = lines(service, 'refuses this service')
-  t.equal(told.length, 1)
+  const [told, ...others] = lines(service, 'refuses this service')
+  t.same(others, [])
   const detail = /^The database answers and refuses this service: check that it runs, and host, user/
-  t.match(told[0], { level: 40, msg: 'not ready', cause: /^password authentication failed/, detail })
+  t.match(told, { level: 40, msg: 'not ready', cause: /^password authentication failed/, detail })
   await cluster.query(`alter role guarded password 'changed'`)
   await logged(service, 'refuses this service: the role of DATABASE_URL lacks a right')
   await cluster.query('alter role guarded superuser')
@@ -189,7 +154,7 @@ t.test('the service says once each why it waits for its database, and serves as 
 
 t.test('agentctl, 78: a schema that is ahead, and which version of the program it needs', async t => {
   await cluster.query(`insert into schema_requirement values ('9999_later', '99.0.0')`)
-  t.match(await agentctl(['user', 'list']), { status: 78, stderr: /version 99\.0\.0 of this program: update it/ })
+  t.match(await agentctl('user list'), { status: 78, stderr: /version 99\.0\.0 of this program: update it/ })
   await cluster.query(`delete from schema_requirement where migration = '9999_later'`)
 })
 
@@ -199,7 +164,7 @@ t.test('a schema that is behind: the log and agentctl name the command that the 
   const service = launched(t, { ...env, ...bare })
   await logged(service, 'schema_behind')
   t.match(lines(service, 'schema_behind'), [{ level: 40, detail: 'The database is empty. Run: agentctl init EMAIL' }])
-  t.equal((await agentctl(['migrate'], bare)).status, 0)
+  t.equal((await agentctl('migrate', bare)).status, 0)
   await logged(service, '"state":"ready"')
 })
 
@@ -219,13 +184,11 @@ t.test('standard output is JSON lines, also for warnings about settings', async 
   child.kill('SIGINT')
   const lines = (await output).trimEnd().split('\n')
   t.ok(lines.length > 2)
+  const msg =
+    /^variables that no setting .*: DATABSE_URL: did you mean 'DATABASE_URL'\?; RATE_LIMIT_PER_MINUET: did you/
   const warned = lines.map(line => JSON.parse(line)).filter(({ level }) => level === 40)
-  t.match(
-    warned.map(({ msg }) => msg),
-    [
-      /^variables that no setting has .*: DATABSE_URL: did you mean 'DATABASE_URL'\?; RATE_LIMIT_PER_MINUET: did you mean/,
-    ],
-  )
+  t.match(warned, [{ msg }])
+  t.equal(warned.length, 1)
   t.notMatch(lines.join(), 'hunter2')
 })
 
@@ -242,7 +205,7 @@ t.test('exit 78: NODE_ENV=production with neither a database nor a DATA_DIR star
   const output = /DATABASE_URL is not set: with NODE_ENV=production an embedded database needs a DATA_DIR that is set/
   t.match(await serverExit(bare), { code: 78, output })
   t.equal(readConfig({ NODE_ENV: 'production', DATA_DIR: '/data' }).database.dataDir, '/data')
-  t.match(await agentctl(['status'], { ...bare, DATABASE_URL: '' }), { status: 78, stderr: output })
+  t.match(await agentctl('status', { ...bare, DATABASE_URL: '' }), { status: 78, stderr: output })
 })
 
 /** The service on a free port, launched and not waited for. */
@@ -254,11 +217,8 @@ function launched(t: Test, settings: Record<string, string>): ServiceProcess {
 }
 
 async function logged(service: ServiceProcess, text: string): Promise<void> {
-  const deadline = Date.now() + 120_000
-  while (!service.log.includes(text)) {
-    if (Date.now() > deadline) throw new Error(`no ${text} in: ${service.log.slice(-2_000)}`)
-    await sleep(20)
-  }
+  const never = () => new Error(`no ${text} in: ${service.log.slice(-2_000)}`)
+  await eventually(() => service.log.includes(text), 120_000).catch(() => Promise.reject(never()))
 }
 
 function lines(service: ServiceProcess, text: string): Record<string, unknown>[] {

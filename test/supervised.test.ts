@@ -84,7 +84,6 @@ t.test('two services started at once on a fresh DATA_DIR: one serves, the other 
   await sleep(50)
   void served?.stop()
   t.equal(await ended, 0, 'two signals at once count as one')
-  t.notMatch(served?.log, 'second SIGTERM')
 })
 
 t.test('agentctl migrate, 75 and 69: a server that goes away in the middle; what was cut is repeated', async t => {
@@ -95,20 +94,15 @@ t.test('agentctl migrate, 75 and 69: a server that goes away in the middle; what
     create function slowly() returns event_trigger language plpgsql as $$ begin perform pg_sleep(0.3); end $$;
     create event trigger slowly on ddl_command_end execute function slowly()`)
   const { answer } = startAgentctl({ url: cluster.url(), args: ['migrate'] })
-  const count = `select count(*)::integer as count from pg_stat_activity where query ~* 'create table'`
-  while ((await cluster.query<{ count: number }>(`${count} and pid <> pg_backend_pid()`))[0]?.count === 0)
-    await sleep(20)
+  const creating = `select from pg_stat_activity where query ~* 'create table' and pid <> pg_backend_pid()`
+  await eventually(async () => (await cluster.query(creating)).length > 0)
   await cluster.stop('immediate')
-  t.match(await answer, {
-    status: 75,
-    stderr: /^agentctl: the connection to the database was lost, [^\n]* may be stored/,
-  })
+  const lost = /^agentctl: the connection to the database was lost, [^\n]* may be stored/
+  t.match(await answer, { status: 75, stderr: lost })
   await cluster.start()
   await cluster.query('alter database world set default_transaction_read_only = on', [], 'postgres')
-  t.match(await migrate(), {
-    status: 69,
-    stderr: /^agentctl: the database accepts no changes at present[^\n]*\n$/,
-  })
+  const readOnly = /^agentctl: the database accepts no changes at present[^\n]*\n$/
+  t.match(await migrate(), { status: 69, stderr: readOnly })
   await cluster.query('alter database world reset default_transaction_read_only', [], 'postgres')
   await cluster.query('drop event trigger slowly')
   t.match(await migrate(), { status: 0 })
