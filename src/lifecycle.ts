@@ -5,11 +5,11 @@ import { isAboutConnecting, rootCause, ServerUnfit } from './db/connection/datab
 import type { Database } from './db/database.js'
 import { migrate, schemaAdvice, schemaState } from './db/migrate.js'
 import { connectAdvice, isRefusedByServer } from './db/open.js'
-import { unavailableFor } from './db/unavailable.js'
-import { type Readiness, Unavailable, type UnavailableReason } from './errors.js'
+import type { Readiness, UnavailableReason } from './errors.js'
 import { KeyRingMissing } from './secrets/configured-ring.js'
 import type { KeyRing } from './secrets/key-ring.js'
 import { unusableKeys } from './secrets/stored-keys.js'
+import { unavailableFor } from './updates/unavailable.js'
 
 /** The pause between attempts to reach the database. */
 const RETRY_MS = 500
@@ -127,9 +127,10 @@ export class Lifecycle {
   #whyNot(error: unknown): Readiness {
     if (error instanceof ServerUnfit)
       return unavailable('database_unreachable', `The database cannot be used: ${error.message}.`)
-    const known = error instanceof Unavailable ? error : unavailableFor(error)
+    const known = unavailableFor(error)
     // A server without disk space starts but refuses connections.
-    if (known && (known === error || known.reason === 'database_full')) return unavailable(known.reason, known.message)
+    if (known?.reason === 'migrating' || known?.reason === 'database_full')
+      return unavailable(known.reason, known.message)
     const fault = isRefusedByServer(error) ? 'answers and refuses this service' : 'does not answer'
     const advice = connectAdvice(this.#options.config.database.url, error)
     return unavailable('database_unreachable', `The database ${fault}: ${advice}.`)

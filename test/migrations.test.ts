@@ -110,7 +110,7 @@ t.test('503 migrating while another process migrates; the wait has an end', asyn
   await holder.connect()
   t.teardown(() => holder.end().catch(() => undefined))
   await holder.query('select pg_advisory_lock(7140312)')
-  const fault = { reason: 'migrating', message: /Another process has migrated for 0.3 s/ }
+  const fault = { kind: 'migrating', message: /another process has migrated for 0.3 s/ }
   t.match(await migrate(database, { patienceMs: 300 }).catch(error => error), fault)
 
   const { app, service } = await buildService(t, database, { migrates: true })

@@ -1,7 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { CompiledQuery, DatabaseConnection, Driver, Kysely } from 'kysely'
 import pg from 'pg'
-import type { Outcome } from '../errors.js'
 import { ConnectionLost, DatabaseFault, WaitedInVain } from './connection/database-error.js'
 import { type DatabaseOptions, startupOptions } from './connection/options.js'
 import { readServer } from './connection/read-server.js'
@@ -34,13 +33,11 @@ export class Database {
     this.probe = this.#kyselyOn(this.#probePool)
   }
 
-  /**
-   * Looks once for what an unconfirmed commit stored, for at most 2.5 s: `applied` if `trace` returns a row, else `unknown`. Never throws.
-   */
-  async settle(trace: CompiledQuery): Promise<Outcome> {
+  /** Looks once for what an unconfirmed commit stored, for at most 2.5 s: true if `trace` returns a row. Never throws. */
+  async hasStored(trace: CompiledQuery): Promise<boolean> {
     const look = withRetries(() => this.db.executeQuery(trace)).catch(() => undefined)
     const found = await Promise.race([look, sleep(SETTLE_WITHIN_MS, undefined, { ref: false })])
-    return found?.rows[0] === undefined ? 'unknown' : 'applied'
+    return found?.rows[0] !== undefined
   }
 
   /** The address of the database for logs, without password and certificate files. */

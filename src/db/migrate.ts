@@ -1,7 +1,6 @@
 import { type Kysely, sql } from 'kysely'
 import * as migrations from '../../migrations/index.js'
-import { TRY_AGAIN, Unavailable } from '../errors.js'
-import { classifyDatabaseError, ServerUnfit } from './connection/database-error.js'
+import { classifyDatabaseError, DatabaseFault, ServerUnfit } from './connection/database-error.js'
 import type { Database } from './database.js'
 import type { Tables } from './tables.js'
 import { limitStatements } from './transaction.js'
@@ -32,7 +31,7 @@ const OLDEST_UPGRADED = { version: '2.1', step: '0015_read_scope' }
 
 /**
  * Brings the schema up to date in one transaction, and returns the names of the migrations that ran. Of several processes, one migrates and
- * the others wait. Throws if a migration fails, and `Unavailable` if another process migrates for too long.
+ * the others wait. Throws if a migration fails, and `DatabaseFault` if another process migrates for too long.
  */
 export async function migrate(
   database: Database,
@@ -46,8 +45,7 @@ export async function migrate(
     await sql`set local lock_timeout = ${sql.lit(patienceMs)}`.execute(trx)
     await sql`select pg_advisory_xact_lock(${sql.lit(LOCK_ID)})`.execute(trx).catch(error => {
       if (classifyDatabaseError(error).kind !== 'lock_timeout') throw error
-      const message = `Another process has migrated for ${patienceMs / 1_000} s. ${TRY_AGAIN}`
-      throw new Unavailable('migrating', message, 'not_applied')
+      throw new DatabaseFault('migrating', `another process has migrated for ${patienceMs / 1_000} s`)
     })
     const pending = await pendingSteps(trx, steps)
     await sql`

@@ -1,5 +1,4 @@
 import pg from 'pg'
-import { type Config, InvalidConfiguration } from '../config.js'
 import { rootOf } from './connection/database-error.js'
 import { parseDatabaseUrl } from './connection/database-url.js'
 import type { DatabaseOptions } from './connection/options.js'
@@ -20,22 +19,30 @@ export interface OpenedDatabase {
 /** No database is configured, and there is no embedded one. The message has the remedy. */
 export class NoDatabase extends Error {}
 
+/** The settings of the database, as the configuration has them. */
+interface Settings {
+  database: Pick<DatabaseOptions, 'poolSize' | 'preparedStatements' | 'statementTimeoutMs' | 'lockTimeoutMs'> & {
+    url?: string
+    dataDir: string
+    binDir?: string
+  }
+}
+
 export type ConnectionHooks = Pick<DatabaseOptions, 'onStatement' | 'onError' | 'onServer'>
 
 /**
  * Opens the database of `DATABASE_URL`, or runs the embedded one below `DATA_DIR`. The pool connects at its first statement, so an
- * unreachable server is not an error here. A `command` uses the embedded server of a running service. Throws `InvalidConfiguration` for an
- * invalid `DATABASE_URL`, `EmbeddedUnavailable` if the embedded server cannot run, and `NoDatabase` if a command finds none.
+ * unreachable server is not an error here. A `command` uses the embedded server of a running service. Throws `EmbeddedUnavailable` if the embedded server cannot run, and `NoDatabase` if a command finds none.
  */
 export async function openConfiguredDatabase(
-  config: Config,
+  settings: Settings,
   hooks: ConnectionHooks,
   log: (line: string, level?: 'warn') => void,
   user: 'service' | 'command' = 'service',
 ): Promise<OpenedDatabase> {
-  const { url, dataDir, binDir } = config.database
+  const { url, dataDir, binDir } = settings.database
   const opened = (url: string, description?: string, stop = async () => {}): OpenedDatabase => {
-    const database = openUrl(url, config, hooks)
+    const database = openUrl(url, settings, hooks)
     const close = () => database.close().then(stop)
     return {
       database,
@@ -79,9 +86,9 @@ export function isRefusedByServer(error: unknown): boolean {
   return cause instanceof pg.DatabaseError && /^(?:28|3D|42501|53300|0A|08P01)/.test(cause.code ?? '')
 }
 
-/** Opens one database by its URL with the configured limits. Throws `InvalidConfiguration` for an invalid URL. */
-export function openUrl(url: string, { database }: Config, hooks: ConnectionHooks = {}): Database {
+/** Opens one database by its URL with the configured limits. Throws for a URL that the configuration would refuse. */
+export function openUrl(url: string, { database }: Settings, hooks: ConnectionHooks = {}): Database {
   const parsed = parseDatabaseUrl(url)
-  if (!parsed.ok) throw new InvalidConfiguration(parsed.faults.map(fault => `DATABASE_URL: ${fault}`))
+  if (!parsed.ok) throw new Error(`DATABASE_URL: ${parsed.faults.join('; ')}`)
   return new Database({ ...database, ...hooks, address: parsed.address })
 }

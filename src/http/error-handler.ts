@@ -1,7 +1,7 @@
 import type { TObject } from '@sinclair/typebox'
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
-import { unavailableFor } from '../db/unavailable.js'
 import { ClientGone, ERROR_CODES, InvalidRequest, RateLimited, Refused, Unavailable } from '../errors.js'
+import { unavailableFor } from '../updates/unavailable.js'
 import { boundFaults } from '../validation/faults.js'
 import { JSON_TYPE } from './answer.js'
 import { bodyTooLarge, notJson } from './body.js'

@@ -1,18 +1,22 @@
 import { randomUUID } from 'node:crypto'
 import { existsSync, linkSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Config } from '../config.js'
 import { makeFolder } from '../db/embedded/home.js'
 import { generateKey, InvalidKeyRing, type KeyRing, parseKeyRing } from './key-ring.js'
 
 /** The key ring is missing or unusable. The message has the remedy. */
 export class KeyRingMissing extends Error {}
 
+interface Settings {
+  secrets: { keys?: string; keysFile?: string }
+  database: { url?: string; dataDir: string }
+}
+
 /**
  * The key ring of the configuration. With the embedded database only, it defaults to a file next to its data, which is created if missing;
  * for an external database such a file could be lost with the container. Throws `KeyRingMissing`.
  */
-export function configuredKeyRing({ secrets, database }: Config): KeyRing {
+export function configuredKeyRing({ secrets, database }: Settings): KeyRing {
   try {
     if (secrets.keys !== undefined) return parseKeyRing(secrets.keys)
     if (secrets.keysFile !== undefined) return parseKeyRing(readFileSync(secrets.keysFile, 'utf8'))

@@ -5,13 +5,13 @@ import { withRetries } from '../db/connection/retry.js'
 import { queries } from '../db/statements/queries.js'
 import type { Tables } from '../db/tables.js'
 import { inTransaction } from '../db/transaction.js'
-import { unavailableFor } from '../db/unavailable.js'
 import { ResourceNotFound, TRY_AGAIN, Unavailable, UnknownRedaction } from '../errors.js'
 import type { Actor, AuditEntry, Change } from './audit.js'
 import { fillKey, takeKey } from './idempotency.js'
 import { insertBlank, lockRow, nextId } from './new-row.js'
 import { isStale, overwrittenBy, requirePrecondition } from './precondition.js'
 import type { Job, ResourceTypes, Stored, VersionedResource } from './resource.js'
+import { unavailableFor } from './unavailable.js'
 
 /*
  * Creates, updates, deletes and restores agents and tools, for requests and for the operator:
@@ -212,8 +212,7 @@ async function settle<T extends ResourceTypes>(
   doubt: CommitUnknown,
   { written }: Attempt<T>,
 ): Promise<Stored<T>> {
-  const outcome = written === undefined ? 'unknown' : await job.database.settle(auditRow(written.entry))
-  if (outcome === 'applied' && written !== undefined) return written.answer
+  if (written !== undefined && (await job.database.hasStored(auditRow(written.entry)))) return written.answer
   const message =
     `The connection to the database was lost. Whether the ${job.resource.act} was applied is not known. ` +
     waysToRepeat(job)

@@ -1,10 +1,13 @@
 import { type Kysely, type RawBuilder, sql } from 'kysely'
-import type { Config } from '../config.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
 import { limitStatements } from '../db/transaction.js'
 
 /** `bytesMax` limits the old contents of one agent or tool; 64 MiB by default. */
-type Retention = Config['history'] & { readonly bytesMax?: number }
+interface Retention {
+  readonly auditRetentionDays: number
+  readonly versionsMax: number
+  readonly bytesMax?: number
+}
 
 const BYTES_MAX = 64 * 2 ** 20
 const ROWS_AT_ONCE = 1_000

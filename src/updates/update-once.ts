@@ -1,10 +1,10 @@
 import { withRetries } from '../db/connection/retry.js'
 import type { Database } from '../db/database.js'
-import { unavailableFor } from '../db/unavailable.js'
 import { ResourceNotFound, Unavailable, VersionGone } from '../errors.js'
 import { readNow, store } from './engine.js'
 import { type FirstAnswer, firstAnswer, Repeated, wasRemovedSince } from './idempotency.js'
 import type { Job, ResourceTypes, Stored, VersionedResource } from './resource.js'
+import { unavailableFor } from './unavailable.js'
 
 /**
  * Stores what a request asks for as `store` does, or answers the repetition of a stored request. `state` was read with the authentication;

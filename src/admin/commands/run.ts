@@ -110,6 +110,7 @@ function explained(error: unknown, { env, connected }: CommandLine): [status: nu
       return [EXIT.unavailable, 'the database accepts no changes at present, as while it fails over: try again']
     case 'constraint':
       return [EXIT.error, `this would break the database's rule ${constraint}; nothing was changed`]
+    case 'migrating':
     case 'lock_timeout':
       return [EXIT.error, 'another process holds a lock for too long; nothing was changed, try again']
   }

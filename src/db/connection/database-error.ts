@@ -1,44 +1,36 @@
 import pg from 'pg'
-import { TRY_AGAIN, type UnavailableReason } from '../../errors.js'
 
 /** SQLSTATE codes that the program compares by name (PostgreSQL documentation, appendix A). */
 export const SQLSTATE = { foreignKeyViolation: '23503', insufficientPrivilege: '42501' } as const
 
-/** SQLSTATE codes or classes; the answer of the request, without which the error is a fault of this program. */
-export type Kind = readonly [
-  codes: string,
-  reason?: UnavailableReason,
-  sentence?: string,
-  /** Nothing was applied, and a retry on another connection may succeed. */
-  transient?: 'transient',
-]
-
-const NOT_REACHED = `The database cannot be reached. ${TRY_AGAIN}`
-
-/** The kinds of database errors. A FATAL error is `connection_lost`, unless the server lacks resources (class 53). */
-export const KINDS = {
-  connection_lost: ['08 57P 25P03 25P04', 'database_unreachable', NOT_REACHED, 'transient'],
+/** The kinds of database errors by SQLSTATE code or class. A FATAL error is `connection_lost`, unless the server lacks resources (class 53). */
+const KINDS = {
+  connection_lost: '08 57P 25P03 25P04',
   // The server does not know a prepared statement, or knows it already: the session is not the one that prepared it.
-  cached_plan: ['26000 42P05', 'database_unreachable', NOT_REACHED, 'transient'],
-  read_only: ['25006', 'database_unreachable', `The database accepts no changes at present. ${TRY_AGAIN}`, 'transient'],
-  out_of_resources: ['53 58', 'database_unreachable', `The database lacks memory or has a faulty disk. ${TRY_AGAIN}`],
-  disk_full: ['53100', 'database_full', 'The database has no space left for changes. The operator has to make some.'],
-  too_many_connections: ['53300', 'overloaded', `The database has no free connection. ${TRY_AGAIN}`, 'transient'],
-  serialization: ['40001 40P01', 'overloaded', `Another transaction changed the same rows. ${TRY_AGAIN}`, 'transient'],
-  lock_timeout: ['55P03', 'overloaded', `Another transaction held a lock for too long. ${TRY_AGAIN}`],
-  statement_timeout: ['57014', 'overloaded', `The database took too long. ${TRY_AGAIN}`],
-  no_table: ['42P01', 'schema_behind', 'The database lacks tables. The operator has to restore or migrate it.'],
-  // Thrown by the program: a wait that timed out, and a closed pool.
-  waited: ['', 'overloaded'],
-  closed: ['', 'draining', `This process is shutting down. ${TRY_AGAIN}`],
-  constraint: ['23'],
-  other: [''],
-} as const satisfies Record<string, Kind>
+  cached_plan: '26000 42P05',
+  read_only: '25006',
+  out_of_resources: '53 58',
+  disk_full: '53100',
+  too_many_connections: '53300',
+  serialization: '40001 40P01',
+  lock_timeout: '55P03',
+  statement_timeout: '57014',
+  no_table: '42P01',
+  // Thrown by the program: a wait that timed out, another process that migrates for too long, and a closed pool.
+  waited: '',
+  migrating: '',
+  closed: '',
+  constraint: '23',
+  other: '',
+} as const
+
+/** The kinds after which nothing was applied, and a retry on another connection may succeed. */
+const TRANSIENT = ['connection_lost', 'cached_plan', 'read_only', 'too_many_connections', 'serialization']
 
 export type DatabaseErrorKind = keyof typeof KINDS
 
 const KIND_OF_CODE = new Map(
-  Object.entries(KINDS).flatMap(([kind, [codes]]) => codes.split(' ').map(code => [code, kind as DatabaseErrorKind])),
+  Object.entries(KINDS).flatMap(([kind, codes]) => codes.split(' ').map(code => [code, kind as DatabaseErrorKind])),
 )
 
 /** An error between the service and its database that the server does not report (`DatabaseError` of pg). */
@@ -62,7 +54,7 @@ export class ConnectionLost extends DatabaseFault {
 
 /**
  * The connection was lost after a commit, or a write outside a transaction, was sent: it may have been applied. Do not repeat the work
- * without `Database.settle`.
+ * without `Database.hasStored`.
  */
 export class CommitUnknown extends DatabaseFault {
   constructor(options?: ErrorOptions) {
@@ -92,9 +84,8 @@ export class ServerUnfit extends DatabaseFault {
 /** Classifies a database error by class and SQLSTATE; other errors are `other`. An unknown commit is not transient. Never throws. */
 export function classifyDatabaseError(error: unknown) {
   const kind = kindOf(error)
-  const [, , , transient]: Kind = KINDS[kind]
   const constraint = error instanceof pg.DatabaseError ? error.constraint : undefined
-  return { kind, transient: transient === 'transient' && !(error instanceof CommitUnknown), constraint }
+  return { kind, transient: TRANSIENT.includes(kind) && !(error instanceof CommitUnknown), constraint }
 }
 
 function kindOf(error: unknown): DatabaseErrorKind {

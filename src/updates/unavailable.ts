@@ -1,0 +1,39 @@
+import {
+  CommitUnknown,
+  classifyDatabaseError,
+  type DatabaseErrorKind,
+  WaitedInVain,
+} from '../db/connection/database-error.js'
+import { TRY_AGAIN, Unavailable, type UnavailableReason } from '../errors.js'
+
+const NOT_REACHED = ['database_unreachable', `The database cannot be reached. ${TRY_AGAIN}`] as const
+
+/** The reason and the sentence for a kind of database error; the others are faults of this program. */
+const ANSWERS: { readonly [K in DatabaseErrorKind]?: readonly [UnavailableReason, sentence: string] } = {
+  connection_lost: NOT_REACHED,
+  cached_plan: NOT_REACHED,
+  read_only: ['database_unreachable', `The database accepts no changes at present. ${TRY_AGAIN}`],
+  out_of_resources: ['database_unreachable', `The database lacks memory or has a faulty disk. ${TRY_AGAIN}`],
+  disk_full: ['database_full', 'The database has no space left for changes. The operator has to make some.'],
+  too_many_connections: ['overloaded', `The database has no free connection. ${TRY_AGAIN}`],
+  serialization: ['overloaded', `Another transaction changed the same rows. ${TRY_AGAIN}`],
+  lock_timeout: ['overloaded', `Another transaction held a lock for too long. ${TRY_AGAIN}`],
+  statement_timeout: ['overloaded', `The database took too long. ${TRY_AGAIN}`],
+  no_table: ['schema_behind', 'The database lacks tables. The operator has to restore or migrate it.'],
+  migrating: ['migrating', `Another process migrates the database. ${TRY_AGAIN}`],
+  closed: ['draining', `This process is shutting down. ${TRY_AGAIN}`],
+}
+
+/**
+ * Translates a database failure into what the client may conclude from it, without the database's own text; undefined for other errors.
+ * With any error but `CommitUnknown` the transaction was not applied. After a first write, a later error must not be passed through.
+ */
+export function unavailableFor(error: unknown): Unavailable | undefined {
+  if (error instanceof WaitedInVain) {
+    const waited = `This request waited ${error.waitMs / 1_000} s for ${error.awaited}, which is the longest wait.`
+    return new Unavailable('overloaded', `${waited} ${TRY_AGAIN}`, 'not_applied', { cause: error })
+  }
+  const answer = ANSWERS[classifyDatabaseError(error).kind]
+  if (answer === undefined) return undefined
+  return new Unavailable(...answer, error instanceof CommitUnknown ? 'unknown' : 'not_applied', { cause: error })
+}
