@@ -121,12 +121,6 @@ export const HistoryEntry = Type.Object(
             { description: 'In place of a `from` or `to` above 4 KiB.' },
           ),
         ),
-        operations: Type.Optional(
-          list(Type.Object({ kind: text(), operation: text(), argument: Type.Optional(text()), msg: text() }), {
-            description: 'Of a definition: what it changes for a model, the first 100.',
-          }),
-        ),
-        more: Type.Optional(Type.Integer({ description: 'How many more changes there are.' })),
       }),
     }),
   },
@@ -142,7 +136,7 @@ interface HistoryRoute {
     id: number,
     prefetched: object,
     asked: AskedHistory,
-  ): Promise<{ page: HistoryPage; changes: ShownChange[][]; notes?: string[] }>
+  ): Promise<{ page: HistoryPage; changes: ShownChange[][] }>
 }
 
 export function registerHistory(app: FastifyInstance, { resource, lookup, read }: HistoryRoute): void {
@@ -173,12 +167,12 @@ export function registerHistory(app: FastifyInstance, { resource, lookup, read }
       const id = params[lookup.parameter]
       if (id === undefined || prefetched === null) throw new ResourceNotFound(resource)
       const { limit = HISTORY_RECORDS, before } = query
-      const { page, changes, notes = [] } = await read(request, id, prefetched, { limit, before })
+      const { page, changes } = await read(request, id, prefetched, { limit, before })
       const { rows, hasMore, keptFrom } = page
       const texts = rows.map((row, index) => JSON.stringify(entryOf(row, page, changes[index])))
       const last = rows.at(-1)
       const isOnPage = keptFrom > 1 && (last === undefined || last.version <= keptFrom || !hasMore)
-      if (isOnPage) notes.push(`contents are kept from version ${keptFrom} on`)
+      const notes = isOnPage ? [`contents are kept from version ${keptFrom} on`] : []
       const next = hasMore ? last && { before: String(last.version) } : undefined
       return answerPage(request, reply, 'changes', { texts, next, notes })
     },

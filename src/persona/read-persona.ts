@@ -65,8 +65,7 @@ export function registerReadPersonaHistory(app: FastifyInstance, { database, ...
     async read({ caller }, id, prefetched, asked) {
       requireVersions(prefetched as PersonaState, caller) // the route's lookup sets it
       const job = { database, resource: personaResource, request: { caller, ...limits } }
-      const { page, shown: changes } = await historyOf(job, id, asked, personaChanges)
-      return { page, changes }
+      return await historyOf(job, id, asked, personaChanges)
     },
   })
 }

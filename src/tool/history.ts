@@ -2,7 +2,6 @@ import type { Kysely } from 'kysely'
 import type { ViewerParameters } from '../auth/viewer.js'
 import { hexOf } from '../db/statements/queries.js'
 import type { Tables } from '../db/tables.js'
-import type { DefinitionChange } from '../definition/index.js'
 import {
   type HistoryRow,
   hrefOf,
@@ -14,27 +13,16 @@ import {
 } from '../updates/history.js'
 import type { ToolState } from './snapshot.js'
 
-/** Two definitions as JSON text, the older one first. */
-export type DefinitionPair = [before: string, after: string]
-
-/** The changes in rows of a tool's history. Definitions still have to be compared. */
-export interface ToolChanges {
-  changes: ShownChange[][]
-  /** For each change with both definitions still stored: the change and the two texts. */
-  pairs: { change: ShownChange; texts: DefinitionPair }[]
-  headerNames: string[]
-}
-
 /**
  * Returns the changes of audit rows, with current names. The name of an OAuth configuration is shown to callers who may link it or see it
  * on the tool.
  */
 export async function toolChanges(
   db: Kysely<Tables>,
-  state: Pick<ToolState, 'id' | 'headers' | 'managed_as' | 'oauth_config_id'>,
+  state: Pick<ToolState, 'id' | 'managed_as' | 'oauth_config_id'>,
   rows: readonly HistoryRow[],
   { user, manages_all }: ViewerParameters,
-): Promise<ToolChanges> {
+): Promise<ShownChange[][]> {
   const valuesOf = (field: string) =>
     rows.flatMap(({ difference }) => {
       const change = difference?.[field]
@@ -51,17 +39,11 @@ export async function toolChanges(
       query.where(({ eb, or }) => or([eb('owner_id', '=', user), eb('id', '=', state.oauth_config_id)])),
     )
     .execute()
-  const pairs: ToolChanges['pairs'] = []
-  const changes = rows.map(({ version, version_before, difference }) =>
-    Object.entries(difference ?? {}).map(([field, { from, to }]): ShownChange => {
-      const change = shownChange(field, { from: shown(field, from, version_before), to: shown(field, to, version) })
-      const [before, after] = [texts.get(String(from)), texts.get(String(to))]
-      if (field === 'definition' && before !== undefined && after !== undefined)
-        pairs.push({ change, texts: [before, after] })
-      return change
-    }),
+  return rows.map(({ version, version_before, difference }) =>
+    Object.entries(difference ?? {}).map(([field, { from, to }]) =>
+      shownChange(field, { from: shown(field, from, version_before), to: shown(field, to, version) }),
+    ),
   )
-  return { changes, pairs, headerNames: state.headers.map(({ name }) => name) }
 
   function shown(field: string, value: unknown, version: number): Side {
     if (value === null) return { value }
@@ -89,17 +71,4 @@ async function readTexts(db: Kysely<Tables>, hashes: readonly string[]): Promise
     .where('hash', 'in', [Buffer.alloc(0), ...bytes])
     .execute()
   return new Map(found.map(({ hash, text }) => [hash, text]))
-}
-
-const OPERATIONS_MAX = 100
-
-/** Adds the differences for a model to a change of the definition. */
-export function noteOperations(change: ShownChange, differences: readonly DefinitionChange[]): void {
-  change.operations = differences.slice(0, OPERATIONS_MAX).map(({ kind, operation, argument, msg }) => ({
-    kind,
-    operation,
-    ...(argument !== undefined && { argument }),
-    msg,
-  }))
-  if (differences.length > OPERATIONS_MAX) change.more = differences.length - OPERATIONS_MAX
 }

@@ -1,8 +1,7 @@
 import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
-import { InvalidRequest, ResourceNotFound, Unavailable } from '../errors.js'
+import { InvalidRequest, ResourceNotFound } from '../errors.js'
 import { answerRead } from '../http/answer.js'
-import { INLINE_BYTES_MAX } from '../http/body.js'
 import { registerHistory, registerList } from '../http/lists.js'
 import { readOneResponses } from '../http/openapi.js'
 import { IfNoneMatch, NO_PRECONDITION, PastVersion } from '../http/parameters.js'
@@ -11,7 +10,7 @@ import { historyOf } from '../updates/history.js'
 import { answerPast, readResource } from '../updates/read.js'
 import type { OperationOptions } from '../updates/resource.js'
 import { pathId, queryChoice } from '../validation/parameters.js'
-import { noteOperations, toolChanges } from './history.js'
+import { toolChanges } from './history.js'
 import { toolResource } from './resource.js'
 import { requireHistory } from './rules.js'
 import { ToolRecord, ToolSummary } from './schema.js'
@@ -70,27 +69,14 @@ export function registerReadTool(app: FastifyInstance, { database, workers, ...l
 }
 
 /** `GET /tool/{tool_id}/history`: answers the changes of a tool to callers who may update it. */
-export function registerReadToolHistory(app: FastifyInstance, { database, workers, ...limits }: ReadToolOptions): void {
+export function registerReadToolHistory(app: FastifyInstance, { database, ...limits }: OperationOptions): void {
   registerHistory(app, {
     resource: 'tool',
     lookup: TOOL_LOOKUP,
-    async read({ caller, raw }, id, prefetched, asked) {
+    async read({ caller }, id, prefetched, asked) {
       requireHistory(prefetched as ToolState, caller) // the route's lookup sets it
       const job = { database, resource: toolResource, request: { caller, ...limits } }
-      const { page, shown } = await historyOf(job, id, asked, toolChanges)
-      const { changes, pairs, headerNames } = shown
-      if (pairs.length === 0) return { page, changes }
-      const texts = pairs.map(({ texts }) => texts)
-      const characters = texts.flat().reduce((sum, text) => sum + text.length, 0)
-      const work = { pairs: texts, headerNames, inWorker: characters > INLINE_BYTES_MAX }
-      try {
-        const found = await workers.run('compare_definitions', { body: {}, caller, raw }, work)
-        for (const [index, { change }] of pairs.entries()) noteOperations(change, found[index] ?? [])
-        return { page, changes }
-      } catch (error) {
-        if (!(error instanceof Unavailable || error instanceof InvalidRequest)) throw error
-        return { page, changes, notes: ['the changes of definitions are left out: comparing them takes too long'] }
-      }
+      return await historyOf(job, id, asked, toolChanges)
     },
   })
 }

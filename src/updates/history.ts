@@ -1,4 +1,4 @@
-import type { Kysely, Transaction } from 'kysely'
+import { type Kysely, sql, type Transaction } from 'kysely'
 import type { ViewerParameters } from '../auth/viewer.js'
 import { viewerParameters } from '../auth/viewer.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
@@ -33,17 +33,12 @@ export interface Shortened {
 /** A value before or after a change: in full, or shortened. */
 export type Side = { value: unknown } | { shortened: Shortened }
 
-/**
- * One change as the history shows it. A shortened side is only in `shortened`, so that no stored value can look like one. `operations`
- * describes the effect of a changed definition on a model; `more` counts operations left out.
- */
+/** One change as the history shows it. A shortened side is only in `shortened`, so that no stored value can look like one. */
 export interface ShownChange {
   field: string
   from?: unknown
   to?: unknown
   shortened?: { from?: Shortened; to?: Shortened }
-  operations?: { kind: string; operation: string; argument?: string; msg: string }[]
-  more?: number
 }
 
 /** Selects the newest `limit` entries, or the newest before version `before`. */
@@ -81,45 +76,46 @@ async function readHistory(
         .as('removed'),
     ])
     .executeTakeFirstOrThrow()
-  const rows = all.where('a.version_after', '>', removed ?? 0).orderBy('a.version_after', 'desc')
-  const sizes = await rows
+  const first = Math.max(oldest ?? version, removed ?? 0)
+  // The old contents of newer rows on the page.
+  const newer = sql<number>`sum(a.difference_bytes + coalesce(d.size_bytes, 0)) over (
+    order by a.version_after desc rows between unbounded preceding and 1 preceding)`
+  const page = all
     .leftJoin('tool_definition as d', 'd.hash', 'a.definition_before')
-    .select(({ eb, fn }) => [
-      'a.version_after',
-      eb('a.difference_bytes', '+', fn.coalesce('d.size_bytes', eb.lit(0))).as('bytes'),
-    ])
-    .where('a.version_after', '<', before)
-    .limit(limit + 1)
-    .execute()
-  let bytes = 0
-  const shown = sizes.slice(0, limit).filter(row => {
-    const fits = bytes <= PAGE_BYTES_MAX
-    bytes += row.bytes
-    return fits
-  })
-  const read = await rows
     .select(['a.version_after as version', 'a.version_before', 'a.at', 'a.actor_id', AUTHOR.as('author'), 'a.command'])
-    .select(['a.request_id', 'a.fields', 'a.difference'])
+    .select(['a.request_id', 'a.fields', 'a.difference', newer.as('newer')])
+    .where('a.version_after', '>', removed ?? 0)
     .where('a.version_after', '<', before)
-    .limit(shown.length)
+    .orderBy('a.version_after', 'desc')
+    .limit(limit)
+  const rows = await db
+    .selectFrom(page.as('page'))
+    .selectAll()
+    .where(({ eb, fn }) => eb(fn.coalesce('newer', eb.lit(0)), '<=', PAGE_BYTES_MAX))
+    .orderBy('version', 'desc')
     .execute()
-  const keptFrom = Math.max(pruned ?? 0, oldest ?? version, (removed ?? 0) + 1)
-  return { rows: read, hasMore: sizes.length > shown.length, keptFrom, removed: removed ?? 0 }
+  const keptFrom = Math.max(pruned ?? 0, first, (removed ?? 0) + 1)
+  return { rows, hasMore: (rows.at(-1)?.version_before ?? 0) > first, keptFrom, removed: removed ?? 0 }
 }
 
 /** The history of a resource whose caller may read it. `show` turns its rows into the changes to show. Throws `ResourceNotFound`. */
-export async function historyOf<T extends ResourceTypes, Shown>(
+export async function historyOf<T extends ResourceTypes>(
   { database, resource, request }: Job<T, ReadRequest>,
   id: number,
   asked: AskedHistory,
-  show: (trx: Transaction<Tables>, state: T['State'], rows: HistoryRow[], viewer: ViewerParameters) => Promise<Shown>,
-): Promise<{ page: HistoryPage; shown: Shown }> {
+  show: (
+    trx: Transaction<Tables>,
+    state: T['State'],
+    rows: HistoryRow[],
+    viewer: ViewerParameters,
+  ) => Promise<ShownChange[][]>,
+): Promise<{ page: HistoryPage; changes: ShownChange[][] }> {
   const viewer = viewerParameters(request.caller)
   return await inOneSnapshot(database, async trx => {
     const state = await resource.read(trx, id, viewer)
     if (state === undefined) throw new ResourceNotFound(resource.kind)
     const page = await readHistory(trx, { kind: resource.kind, ...state }, asked)
-    return { page, shown: await show(trx, state, page.rows, viewer) }
+    return { page, changes: await show(trx, state, page.rows, viewer) }
   })
 }
 

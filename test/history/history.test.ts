@@ -68,7 +68,7 @@ t.test('200 in pages, each led to by Link; 304 for what the caller has, and HEAD
     t.match((await get(`/persona/${id}/history?${query}`, alice)).json(), { detail: [{ type }] }, query)
 })
 
-t.test('200 of a tool: masks of secrets, operations of definitions, the hash of a long one', async t => {
+t.test('200 of a tool: masks of secrets, the hash of a long definition', async t => {
   const secret = 'a value that nobody reads'
   const id = await toolOf({ custom_headers: [{ key: 'X-Key', value: secret }] })
   const paths = { '/later': { get: { operationId: 'later', summary: 'x'.repeat(5_000) } } }
@@ -88,10 +88,6 @@ t.test('200 of a tool: masks of secrets, operations of definitions, the hash of 
   t.match(shortened, { digest: /^[0-9a-f]{64}$/, href: `../${id}?version=2` })
   t.ok(shortened.bytes > 5_000)
   t.notOk('to' in definition)
-  t.match(definition.operations, [
-    { kind: 'operation_removed', operation: 'now' },
-    { kind: 'operation_added', operation: 'later' },
-  ])
   const [name, defined] = first.changes
   t.match([first.action, name, defined], ['created', { field: 'name', to: 'x' }, { field: 'definition', from: null }])
   t.equal((await get(`/tool/1/history`)).statusCode, 200, 'a built-in tool')
@@ -103,8 +99,7 @@ t.test('200: a stored value of the shape of a shortened one is shown as the valu
   const id = await toolOf({ definition: shaped({}) })
   await put(id, { definition: shaped({ shortened: { to: like } }) })
   const [{ changes }] = (await get(`/tool/${id}/history`)).json()
-  const [{ operations: _, ...change }] = changes
-  t.strictSame(change, { field: 'definition', from: shaped({}), to: shaped({ shortened: { to: like } }) })
+  t.strictSame(changes, [{ field: 'definition', from: shaped({}), to: shaped({ shortened: { to: like } }) }])
 })
 
 t.test(

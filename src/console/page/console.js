@@ -195,9 +195,9 @@ function showHistory(at_view, path, now, page, entries = []) {
   $('older').onclick = () => doing(more)
 }
 
-function changeShown({ field, from, to, operations }) {
+function changeShown({ field, from, to }) {
   const [old, next] = [from, to].map(value => textOf(field, value)) // a long text is not answered
-  return { title: titled(field), runs: runsOf(old, next, 30), operations }
+  return { title: titled(field), runs: runsOf(old, next, 30) }
 }
 
 /** The fields of a record as texts; of what it refers to, names and ids. */

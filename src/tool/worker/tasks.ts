@@ -17,7 +17,6 @@ import { bodyCheck } from '../../validation/body-check.js'
 import { boundFaults, unknownFields } from '../../validation/faults.js'
 import { type DefinitionText, definitionTextOf, parseJsonBody, withDefinitionText } from '../../validation/json-body.js'
 import { factsOf, noteFacts } from '../definition-cache.js'
-import type { DefinitionPair } from '../history.js'
 import type { CheckedDefinition, ToolUpdateFields } from '../rules.js'
 import { CustomToolCreate, CustomToolUpdate, ValidateToolRequest } from '../schema.js'
 
@@ -182,17 +181,12 @@ function storedCheckOf(
   return checkedOnce(JSON.parse(stored), { text: stored, repeated: [] }, headerNames, false)
 }
 
-function comparisonOf(_: unknown, { pairs, headerNames }: { pairs: DefinitionPair[]; headerNames: string[] }) {
-  return pairs.map(([before, after]) => definitionChanges(JSON.parse(before), JSON.parse(after), { headerNames }))
-}
-
 /** The tasks of tool operations, pure functions: each has the schema of its body. */
 export const TASKS = {
   update_custom_tool: { check: bodyCheck(CustomToolUpdate), run: updateContentOf },
   create_custom_tool: { check: bodyCheck(CustomToolCreate), run: updateContentOf },
   validate_tool: { check: bodyCheck(ValidateToolRequest), run: validationOf },
   check_stored: { check: bodyCheck(Type.Object({})), run: storedCheckOf },
-  compare_definitions: { check: bodyCheck(Type.Object({})), run: comparisonOf },
   read_functions: { check: bodyCheck(Type.Object({})), run: functionsOf },
 } as const
 
