@@ -21,9 +21,6 @@ const STATUSES_KEPT = [401, 403, 429, 500, 503]
 
 const SERVES = { capabilities: { tools: {} }, instructions: 'Read for the etag, plan, then store with this etag.' }
 
-/** Origins of this machine. Any page can make a host name lead here, so other names must be in `CORS_ORIGINS`. */
-const LOCAL = /^https?:\/\/((?:localhost|127\.0\.0\.1|\[::1\])(?::\d+)?)$/
-
 /** Loaded with the first call: most processes serve none, and it takes a quarter of a second and 24 MB. */
 type Sdk = typeof import('@modelcontextprotocol/server')
 let sdk: Promise<Sdk> | undefined
@@ -46,9 +43,9 @@ export function registerMcp(app: FastifyInstance, origins: readonly string[]): v
         bodyLimit: TOOL_BODY_BYTES_MAX,
         config: { policy: { permission: 'basic', asksWithin: true } },
         schema: { hide: true, operationId: 'mcp' },
-        onRequest: async ({ headers: { origin, host } }) => {
-          const isLocal = LOCAL.exec(origin ?? '')?.[1] === host
-          if (origin !== undefined && !isLocal && !origins.includes(origin))
+        // Any page can make a host name lead here, so an origin is no proof by being that of the request's host.
+        onRequest: async ({ headers: { origin } }) => {
+          if (origin !== undefined && !origins.includes(origin))
             throw new Forbidden('Pages of this origin may not call: see CORS_ORIGINS.')
         },
       },

@@ -278,8 +278,8 @@ t.test('403, 405, 422: from which pages, and how', async t => {
   }
   const origins: [number, string, string][] = [
     [200, PAGE, 'agents.example.com'],
-    [200, 'http://127.0.0.1:8080', '127.0.0.1:8080'],
-    [200, 'http://[::1]', '[::1]'],
+    [403, 'http://127.0.0.1:8080', '127.0.0.1:8080'],
+    [403, 'http://[::1]', '[::1]'],
     [403, 'http://localhost:8081', 'localhost:8080'],
     [403, 'https://evil.example.com', '127.0.0.1:8080'],
     [403, 'http://rebound.example.com:8080', 'rebound.example.com:8080'],
