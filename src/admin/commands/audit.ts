@@ -1,5 +1,5 @@
 import { type Command, Option } from 'commander'
-import { type AuditFilter, LISTED_KINDS, type ListedChange, listAudit } from '../audit-list.js'
+import { type AuditFilter, LISTED_KINDS, listAudit } from '../audit-list.js'
 import { verifyAudit } from '../audit-verification.js'
 import { counted, EXIT } from '../refusal.js'
 import { type CommandLine, dateTime, wholeNumber } from './command.js'
@@ -38,27 +38,9 @@ async function listCommand(
     TOKEN: row => row.token_id,
     FROM: row => row.client_address,
     COMMAND: row => row.command,
-    CHANGES: changesOf,
+    FIELDS: row => row.fields,
   })
   if (rows.length > limit) call.remark(`there are more than ${limit}: see --limit, --since and --until`)
-}
-
-/** The fields of a change with the beginnings of their values. `--json` has the values whole. */
-function changesOf({ fields, difference }: ListedChange): string {
-  const names = fields ?? []
-  return names
-    .map(name => {
-      const change = difference?.[name]
-      return change === undefined ? name : `${name}: ${beginning(change.from)} -> ${beginning(change.to)}`
-    })
-    .join('; ')
-}
-
-const SHOWN_CHARACTERS = 40
-
-function beginning(value: unknown): string {
-  const text = JSON.stringify(value) ?? 'null'
-  return text.length <= SHOWN_CHARACTERS ? text : `${text.slice(0, SHOWN_CHARACTERS)}...`
 }
 
 async function verifyCommand(call: CommandLine): Promise<number> {
