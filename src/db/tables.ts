@@ -24,13 +24,6 @@ export interface UserAccountTable {
   created_at: CreatedAt
 }
 
-export interface CcPairTable {
-  id: Generated<number>
-  name: string | null
-  source: string
-  access_type: 'public' | 'private' | 'sync'
-}
-
 /** Columns that change with each effective update of an agent or a tool. */
 export interface VersionedTable {
   created_at: CreatedAt
@@ -69,11 +62,6 @@ export interface ToolHeaderTable {
   mask: Buffer
 }
 
-export interface StarterMessageRow {
-  name: string
-  message: string
-}
-
 export interface PersonaTable extends VersionedTable {
   id: Generated<number>
   name: string
@@ -86,7 +74,7 @@ export interface PersonaTable extends VersionedTable {
   llm_relevance_filter: boolean
   llm_model_provider_override: string | null
   llm_model_version_override: string | null
-  starter_messages: JsonText<StarterMessageRow[]> | null
+  starter_messages: JsonText<{ name: string; message: string }[]> | null
   uploaded_image_id: string | null
   icon_name: string | null
   search_start_date: Timestamp | null
@@ -149,18 +137,6 @@ interface AccessEventTable {
   detail: JsonText<unknown>
 }
 
-interface UserGroupTable {
-  id: Generated<number>
-  name: string
-  permissions: Generated<Permission[]>
-}
-
-interface UserGroupMemberTable {
-  user_id: string
-  user_group_id: number
-  is_manager: Generated<boolean>
-}
-
 interface NamedTable {
   id: Generated<number>
   name: string
@@ -170,29 +146,6 @@ interface OwnedTable extends NamedTable {
   owner_id: string | null
 }
 
-interface FederatedConnectorTable extends NamedTable {
-  source: string
-}
-
-interface DocumentSetTable extends NamedTable {
-  description: string | null
-  is_public: Generated<boolean>
-  is_up_to_date: Generated<boolean>
-}
-
-interface UserFileTable {
-  id: string
-  name: string
-  owner_id: string
-}
-
-interface ToolDefinitionTable {
-  hash: Buffer
-  content: JsonText<unknown>
-  size_bytes: number
-  created_at: CreatedAt
-}
-
 interface RequestKeyTable {
   key: Buffer
   fingerprint: Buffer | null
@@ -200,11 +153,6 @@ interface RequestKeyTable {
   resource_id: number | null
   version: number | null
   at: Generated<string>
-}
-
-interface SchemaRequirementTable {
-  migration: string
-  oldest_program: string
 }
 
 /** A view: each token with its user and the combined rights of user, groups and scopes (DECISIONS sections 6, 7). */
@@ -240,22 +188,26 @@ interface Level {
 
 export interface Tables {
   user_account: UserAccountTable
-  user_group: UserGroupTable
-  user_group_member: UserGroupMemberTable
-  cc_pair: CcPairTable
+  user_group: NamedTable & { permissions: Generated<Permission[]> }
+  user_group_member: { user_id: string; user_group_id: number; is_manager: Generated<boolean> }
+  cc_pair: { id: Generated<number>; name: string | null; source: string; access_type: 'public' | 'private' | 'sync' }
   label: NamedTable
   oauth_config: OwnedTable
   mcp_server: OwnedTable
-  federated_connector: FederatedConnectorTable
-  document_set: DocumentSetTable
+  federated_connector: NamedTable & { source: string }
+  document_set: NamedTable & {
+    description: string | null
+    is_public: Generated<boolean>
+    is_up_to_date: Generated<boolean>
+  }
   document_set_user: DocumentSetLink<{ user_id: string }>
   document_set_group: DocumentSetLink<{ user_group_id: number }>
   document_set_cc_pair: DocumentSetLink<{ cc_pair_id: number }>
   document_set_federated_connector: DocumentSetLink<{ federated_connector_id: number; entities: JsonText<unknown> }>
-  user_file: UserFileTable
+  user_file: { id: string; name: string; owner_id: string }
   tool: ToolTable
   tool_header: ToolHeaderTable
-  tool_definition: ToolDefinitionTable
+  tool_definition: { hash: Buffer; content: JsonText<unknown>; size_bytes: number; created_at: CreatedAt }
   persona: PersonaTable
   persona_tool: PersonaLink<{ tool_id: number; attached_by: string | null }>
   persona_document_set: PersonaLink<{ document_set_id: number }>
@@ -268,5 +220,5 @@ export interface Tables {
   audit: AuditTable
   access_event: AccessEventTable
   request_key: RequestKeyTable
-  schema_requirement: SchemaRequirementTable
+  schema_requirement: { migration: string; oldest_program: string }
 }
