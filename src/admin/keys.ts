@@ -1,16 +1,9 @@
 import { type Kysely, type RawBuilder, sql, type Transaction } from 'kysely'
 import type { Tables } from '../db/tables.js'
 import { joined } from '../db/transaction.js'
-import {
-  decryptSecret,
-  encryptSecret,
-  type HeaderPlace,
-  KeyMissing,
-  type SealedSecret,
-  SecretCorrupt,
-} from '../secrets/cipher.js'
+import { encryptSecret, type HeaderPlace, type SealedSecret } from '../secrets/cipher.js'
 import type { KeyRing } from '../secrets/key-ring.js'
-import { unusableKeys } from '../secrets/stored-keys.js'
+import { opened, unusableKeys } from '../secrets/stored-keys.js'
 import { recordAccess } from '../updates/access-events.js'
 import type { Actor } from '../updates/audit.js'
 import { operatorActor } from './operator.js'
@@ -23,17 +16,6 @@ export async function sealedHeaders(db: Kysely<Tables>, which: RawBuilder<unknow
     select position, name as "headerName", tool_id as "toolId", key_id as "keyId", nonce, ciphertext, mask
     from tool_header where ${which} order by tool_id, position`.execute(db)
   return rows
-}
-
-/** Decrypts a value, or returns why it does not open. */
-export function opened(ring: KeyRing, header: StoredHeader): { value?: string; problem?: string } {
-  try {
-    return { value: decryptSecret(ring, header, header) }
-  } catch (error) {
-    if (error instanceof KeyMissing) return { problem: 'key_missing' }
-    if (error instanceof SecretCorrupt) return { problem: 'does_not_open' }
-    throw error
-  }
 }
 
 /**

@@ -16,8 +16,8 @@ export interface OpenedDatabase {
   close(): Promise<void>
 }
 
-/** No database is configured, and there is no embedded one. The message has the remedy. */
-export class NoDatabase extends Error {}
+/** No database is configured, or its schema does not fit this program. The message has the remedy. */
+export class NotConfigured extends Error {}
 
 /** The settings of the database, as the configuration has them. */
 interface Settings {
@@ -32,7 +32,8 @@ export type ConnectionHooks = Pick<DatabaseOptions, 'onStatement' | 'onError' | 
 
 /**
  * Opens the database of `DATABASE_URL`, or runs the embedded one below `DATA_DIR`. The pool connects at its first statement, so an
- * unreachable server is not an error here. A `command` uses the embedded server of a running service. Throws `EmbeddedUnavailable` if the embedded server cannot run, and `NoDatabase` if a command finds none.
+ * unreachable server is not an error here. A `command` uses the embedded server of a running service. Throws `EmbeddedUnavailable` if the
+ * embedded server cannot run, and `NotConfigured` if a command finds none.
  */
 export async function openConfiguredDatabase(
   settings: Settings,
@@ -58,7 +59,7 @@ export async function openConfiguredDatabase(
   }
   const home = existingHome(dataDir)
   if (home !== undefined) return opened(urlOf(home), `embedded in ${home}`)
-  throw new NoDatabase(
+  throw new NotConfigured(
     `DATABASE_URL is not set, and there is no embedded database in DATA_DIR (${dataDir}): set DATABASE_URL, or ` +
       'start the server (npm start), which makes an embedded one',
   )

@@ -303,10 +303,7 @@ export function newlyReferred(state: PersonaState, update: PersonaUpdate): Attac
 }
 
 /** True if a request would change what the agent refers to, before rules and rights apply. */
-export function changesRelations(state: PersonaState, { fields, masked }: PersonaUpdate): boolean {
-  return RELATIONS.some(([relation]) => {
-    const value = fields[relation]
-    if (value === undefined || (value === null && !masked)) return false
-    return !sameValue(storedValue(relation, value, state), state[relation])
-  })
+export function changesRelations(state: PersonaState, update: PersonaUpdate): boolean {
+  const { content } = appliedTo(state, update)
+  return RELATIONS.some(([relation]) => content[relation] !== state[relation])
 }

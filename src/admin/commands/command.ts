@@ -2,7 +2,7 @@ import { type Command, InvalidArgumentError } from 'commander'
 import { type Config, misspeltWarning, readConfig } from '../../config.js'
 import type { Database } from '../../db/database.js'
 import { type SchemaState, schemaAdvice, schemaState } from '../../db/migrate.js'
-import { type OpenedDatabase, openConfiguredDatabase } from '../../db/open.js'
+import { NotConfigured, type OpenedDatabase, openConfiguredDatabase } from '../../db/open.js'
 import { configuredKeyRing } from '../../secrets/configured-ring.js'
 import type { KeyRing } from '../../secrets/key-ring.js'
 import type { Actor } from '../../updates/audit.js'
@@ -14,9 +14,6 @@ import { EXIT } from '../refusal.js'
 import { type Cell, harmless, harmlessLines, tableLines } from '../terminal.js'
 
 export class UsageError extends Error {}
-
-/** The schema does not fit this program, or no database is configured. */
-export class NotConfigured extends Error {}
 
 export interface Output {
   /** Writes a line to standard output. */
@@ -124,7 +121,7 @@ export class CommandLine {
     return await this.#opened
   }
 
-  /** The database of DATABASE_URL, or the embedded one of a running service, with its schema. Throws `NoDatabase`, and `NotConfigured` if a later program made it. */
+  /** The database of DATABASE_URL, or the embedded one of a running service, with its schema. Throws `NotConfigured`, also if a later program made it. */
   async rawDatabase(): Promise<OpenedDatabase & { schema: Exclude<SchemaState, { kind: 'ahead' }> }> {
     const opened = await this.#open()
     const schema = await schemaState(opened.database.db, VERSION)

@@ -1,14 +1,14 @@
 import { Command, CommanderError } from 'commander'
 import { InvalidConfiguration } from '../../config.js'
 import { CommitUnknown, classifyDatabaseError, rootCause, ServerUnfit } from '../../db/connection/database-error.js'
-import { connectAdvice, NoDatabase } from '../../db/open.js'
+import { connectAdvice, NotConfigured } from '../../db/open.js'
 import { Refused } from '../../errors.js'
 import { KeyRingMissing } from '../../secrets/configured-ring.js'
 import { VERSION } from '../../version.js'
 import { EXIT, Refusal } from '../refusal.js'
 import { harmless, harmlessLines } from '../terminal.js'
 import { addAuditCommands } from './audit.js'
-import { CommandLine, type Environment, NotConfigured, type Output, UsageError } from './command.js'
+import { CommandLine, type Environment, type Output, UsageError } from './command.js'
 import { addKeyCommands } from './keys.js'
 import { addOrganisationCommands } from './organisation.js'
 import { addPeopleCommands } from './people.js'
@@ -79,7 +79,7 @@ export function allCommands(from: Command): Command[] {
   return from.commands.flatMap(command => (command.commands.length > 0 ? allCommands(command) : [command]))
 }
 
-const MISCONFIGURED = [InvalidConfiguration, KeyRingMissing, NotConfigured, NoDatabase, ServerUnfit]
+const MISCONFIGURED = [InvalidConfiguration, KeyRingMissing, NotConfigured, ServerUnfit]
 const IN_DOUBT =
   'the connection to the database was lost, and what this command changes may be stored; look before you repeat it: ' +
   'agentctl audit list --limit 5 (revoke a new token whose secret nobody was shown)'
