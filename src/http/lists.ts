@@ -1,22 +1,23 @@
-import { type TSchema, Type } from '@sinclair/typebox'
+import { type TProperties, type TSchema, Type } from '@sinclair/typebox'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import type { Caller } from '../auth/caller.js'
 import type { RoutePolicy } from '../auth/hook.js'
 import type { Database } from '../db/database.js'
 import type { ResourceKind } from '../db/tables.js'
 import { ResourceNotFound } from '../errors.js'
-import { type AskedHistory, entryOf, type HistoryPage, type ShownChange } from '../updates/history.js'
-import type { OperationOptions } from '../updates/resource.js'
+import { type ChangesOf, entryOf, historyOf, type ShownChange } from '../updates/history.js'
+import { answerPast, readResource } from '../updates/read.js'
+import type { OperationOptions, ResourceTypes, VersionedResource } from '../updates/resource.js'
 import { contentTag, type Precondition } from '../updates/tag.js'
 import { pathId, queryInteger, queryText } from '../validation/parameters.js'
 import { INT4_MAX, list, nullable, reference, text, uuid } from '../validation/vocabulary.js'
-import { answerTagged } from './answer.js'
-import { readResponses } from './openapi.js'
-import { IfNoneMatch } from './parameters.js'
+import { answerRead, answerTagged } from './answer.js'
+import { readOneResponses, readResponses } from './openapi.js'
+import { IfNoneMatch, NO_PRECONDITION, PastVersion } from './parameters.js'
 import type { SchemaTypes } from './validation.js'
 import { addWarnings } from './warnings.js'
 
-/* Lists by pages: agents, tools, and the history of one of them. */
+/* Reads of agents and tools: one of them, its history, and lists by pages. */
 
 /** The most records of a page; `PAGE_RECORDS` is the default. */
 export const PAGE_RECORDS_MAX = 100
@@ -127,27 +128,76 @@ export const HistoryEntry = Type.Object(
   { $id: 'HistoryEntry' },
 )
 
-interface HistoryRoute {
-  resource: ResourceKind
+/** An agent or a tool whose versions are read. */
+interface OneRoute<T extends ResourceTypes> {
+  resource: VersionedResource<T>
   lookup: NonNullable<RoutePolicy['lookup']>
-  /** Reads a page, and the changes of each row. `prefetched` is the result of the lookup. Throws `Forbidden`, `ResourceNotFound`. */
-  read(
-    request: FastifyRequest,
-    id: number,
-    prefetched: object,
-    asked: AskedHistory,
-  ): Promise<{ page: HistoryPage; changes: ShownChange[][] }>
+  /** Requires the right to earlier versions. Throws the refusal. */
+  requireVersions(state: T['State'], caller: Caller): void
 }
 
-export function registerHistory(app: FastifyInstance, { resource, lookup, read }: HistoryRoute): void {
-  const isAgent = resource === 'persona'
+interface ReadRoute<T extends ResourceTypes> extends OneRoute<T> {
+  record: TSchema
+  summary: string
+  description: string
+  query?: TProperties
+  /** Makes the JSON of another view, if the query asks for one. */
+  view?(request: FastifyRequest, state: T['State']): Promise<string | undefined>
+}
+
+/** `GET /persona/{persona_id}` or `GET /tool/{tool_id}`: answers one as an update does, with the fields that updates leave out. */
+export function registerRead<T extends ResourceTypes>(
+  app: FastifyInstance,
+  { database, ...limits }: OperationOptions,
+  { resource, lookup, record, query, requireVersions, view, ...shown }: ReadRoute<T>,
+): void {
+  const { kind } = resource
   app.withTypeProvider<SchemaTypes>().get(
-    `/${resource}/:${lookup.parameter}/history`,
+    `/${kind}/:${lookup.parameter}`,
     {
       exposeHeadRoute: true,
-      config: { policy: { permission: 'basic', resource, lookup } },
+      config: { policy: { permission: 'basic', resource: kind, lookup } },
       schema: {
-        operationId: `read_${resource}_history`,
+        operationId: `read_${kind}`,
+        ...shown,
+        params: Type.Object({ [lookup.parameter]: pathId() }),
+        querystring: Type.Object({ version: PastVersion, ...query }),
+        headers: Type.Object({ 'if-none-match': IfNoneMatch }),
+        response: readOneResponses(record, kind === 'persona' ? 'agent' : 'tool'),
+      },
+    },
+    async (request, reply) => {
+      const { caller, headers, params, prefetched } = request
+      const id = params[lookup.parameter]
+      const state = prefetched as T['State'] | null // the route's lookup sets it
+      if (id === undefined || state === null || !resource.isVisible(state, caller)) throw new ResourceNotFound(kind)
+      const { version } = request.query as { version?: number }
+      const isPast = 'version' in request.query
+      const snapshot = await view?.(request as FastifyRequest, state)
+      if (isPast && snapshot === undefined) requireVersions(state, caller)
+      const job = { database, resource, request: { caller, ...limits } }
+      const read = isPast ? () => answerPast(job, id, version) : () => readResource(job, state)
+      const answer = snapshot === undefined ? await read() : { snapshot, version: state.version }
+      return answerRead(reply, { kind, id, ...answer }, headers['if-none-match'] ?? NO_PRECONDITION)
+    },
+  )
+}
+
+/** `GET /persona/{persona_id}/history` or `GET /tool/{tool_id}/history`. */
+export function registerHistory<T extends ResourceTypes>(
+  app: FastifyInstance,
+  { database, ...limits }: OperationOptions,
+  { resource, lookup, requireVersions, changes: changesOf }: OneRoute<T> & { changes: ChangesOf<T> },
+): void {
+  const { kind } = resource
+  const isAgent = kind === 'persona'
+  app.withTypeProvider<SchemaTypes>().get(
+    `/${kind}/:${lookup.parameter}/history`,
+    {
+      exposeHeadRoute: true,
+      config: { policy: { permission: 'basic', resource: kind, lookup } },
+      schema: {
+        operationId: `read_${kind}_history`,
         summary: isAgent ? 'Read Persona History' : 'Read Tool History',
         description:
           'Lists the changes, newest first, to callers who may update the record; of a deleted agent to its owner and administrators. ' +
@@ -163,11 +213,13 @@ export function registerHistory(app: FastifyInstance, { resource, lookup, read }
       },
     },
     async (request, reply) => {
-      const { params, query, prefetched } = request
+      const { caller, params, query, prefetched } = request
       const id = params[lookup.parameter]
-      if (id === undefined || prefetched === null) throw new ResourceNotFound(resource)
+      if (id === undefined || prefetched === null) throw new ResourceNotFound(kind)
+      requireVersions(prefetched as T['State'], caller) // the route's lookup sets it
+      const job = { database, resource, request: { caller, ...limits } }
       const { limit = HISTORY_RECORDS, before } = query
-      const { page, changes } = await read(request, id, prefetched, { limit, before })
+      const { page, changes } = await historyOf(job, id, { limit, before }, changesOf)
       const { rows, hasMore, keptFrom } = page
       const texts = rows.map((row, index) => JSON.stringify(entryOf(row, page, changes[index])))
       const last = rows.at(-1)

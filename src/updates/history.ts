@@ -98,17 +98,20 @@ async function readHistory(
   return { rows, hasMore: (rows.at(-1)?.version_before ?? 0) > first, keptFrom, removed: removed ?? 0 }
 }
 
-/** The history of a resource whose caller may read it. `show` turns its rows into the changes to show. Throws `ResourceNotFound`. */
+/** Makes the changes to show of the rows of a history. */
+export type ChangesOf<T extends ResourceTypes> = (
+  trx: Transaction<Tables>,
+  state: T['State'],
+  rows: HistoryRow[],
+  viewer: ViewerParameters,
+) => Promise<ShownChange[][]>
+
+/** The history of a resource whose caller may read it. Throws `ResourceNotFound`. */
 export async function historyOf<T extends ResourceTypes>(
   { database, resource, request }: Job<T, ReadRequest>,
   id: number,
   asked: AskedHistory,
-  show: (
-    trx: Transaction<Tables>,
-    state: T['State'],
-    rows: HistoryRow[],
-    viewer: ViewerParameters,
-  ) => Promise<ShownChange[][]>,
+  show: ChangesOf<T>,
 ): Promise<{ page: HistoryPage; changes: ShownChange[][] }> {
   const viewer = viewerParameters(request.caller)
   return await inOneSnapshot(database, async trx => {
