@@ -12,11 +12,11 @@ const DEFAULT_TOKEN_LIFE_S = 90 * 86_400
 
 export interface TokenRequest {
   email: string
-  /** Restrict the token to these scopes; null or empty: all rights of the user. */
-  scopes?: readonly Scope[] | null
-  /** Bind the token to these resources; null or empty: not bound. */
-  personaIds?: readonly number[] | null
-  toolIds?: readonly number[] | null
+  /** Restrict the token to these scopes; empty: all rights of the user. */
+  scopes?: readonly Scope[]
+  /** Bind the token to these resources; empty: not bound. */
+  personaIds?: readonly number[]
+  toolIds?: readonly number[]
   /** Seconds until it expires; null for never. Default: 90 days. */
   expiresInS?: number | null
   requireIfMatch?: boolean
@@ -56,8 +56,8 @@ export async function createToken(
   })
 }
 
-function listOrNull<Item>(items: readonly Item[] | null = []): Item[] | null {
-  return items === null || items.length === 0 ? null : [...new Set(items)]
+function listOrNull<Item>(items: readonly Item[] = []): Item[] | null {
+  return items.length === 0 ? null : [...new Set(items)]
 }
 
 /** The tokens of all users or of one, without secrets. `digest` is the value that the log has for an unknown token. */

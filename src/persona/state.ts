@@ -76,14 +76,12 @@ function storedShares(relation: Relation): Expression<unknown> {
 
 /** SQL: the labels, people and document sets with these ids, as answers show them. */
 export const RECORDS = {
-  label_ids: (ids: Expression<number[]>) => {
-    const labels = queries().selectFrom('label as l').select(['l.id', 'l.name']).where('l.id', '=', anyOf(ids))
-    return jsonArrayFrom(labels.orderBy('l.id'))
-  },
-  users: (ids: Expression<string[]>) => {
-    const people = queries().selectFrom('user_account as u').select(['u.id', 'u.email']).where('u.id', '=', anyOf(ids))
-    return jsonArrayFrom(people.orderBy('u.id'))
-  },
+  label_ids: (ids: Expression<number[]>) =>
+    jsonArrayFrom(queries().selectFrom('label').select(['id', 'name']).where('id', '=', anyOf(ids)).orderBy('id')),
+  users: (ids: Expression<string[]>) =>
+    jsonArrayFrom(
+      queries().selectFrom('user_account').select(['id', 'email']).where('id', '=', anyOf(ids)).orderBy('id'),
+    ),
   document_set_ids: (ids: Expression<number[]>) => jsonArrayFrom(documentSets(ids)),
 }
 

@@ -28,8 +28,8 @@ export async function definitionText(executor: Executor, hash: string): Promise<
   return (await textsOf(executor, [hash])).get(hash)
 }
 
-/** Reads those that are not cached with one statement. */
-async function textsOf(executor: Executor, hashes: readonly (string | null)[]): Promise<Map<string, string>> {
+/** The texts of stored definitions by hash. Reads those that are not cached with one statement. */
+export async function textsOf(executor: Executor, hashes: readonly (string | null)[]): Promise<Map<string, string>> {
   const asked = [...new Set(hashes)].filter(hash => hash !== null)
   const cached = asked.map(hash => ({ hash, text: texts.get(hash) }))
   const missing = cached.flatMap(({ hash, text }) => (text === undefined ? [Buffer.from(hash, 'hex')] : []))

@@ -1,6 +1,5 @@
 import type { Kysely } from 'kysely'
 import type { ViewerParameters } from '../auth/viewer.js'
-import { hexOf } from '../db/statements/queries.js'
 import type { Tables } from '../db/tables.js'
 import {
   type HistoryRow,
@@ -11,6 +10,7 @@ import {
   shownChange,
   sideOf,
 } from '../updates/history.js'
+import { textsOf } from './definition-cache.js'
 import type { ToolState } from './snapshot.js'
 
 /**
@@ -28,7 +28,7 @@ export async function toolChanges(
       const change = difference?.[field]
       return change === undefined ? [] : [change.from, change.to].filter(value => value !== null)
     })
-  const texts = await readTexts(db, valuesOf('definition').map(String))
+  const texts = await textsOf(db, valuesOf('definition').map(String))
   const users = [NOBODY, ...valuesOf('user_id').map(String)]
   const people = await db.selectFrom('user_account').select(['id', 'email']).where('id', 'in', users).execute()
   const configs = await db
@@ -61,14 +61,3 @@ export async function toolChanges(
 }
 
 const NOBODY = '00000000-0000-0000-0000-000000000000'
-
-/** Reads the texts of stored definitions by their hashes in hex. */
-async function readTexts(db: Kysely<Tables>, hashes: readonly string[]): Promise<Map<string, string>> {
-  const bytes = hashes.map(hash => Buffer.from(hash, 'hex'))
-  const found = await db
-    .selectFrom('tool_definition')
-    .select(({ cast, ref }) => [hexOf(ref('hash')).as('hash'), cast<string>('content', 'text').as('text')])
-    .where('hash', 'in', [Buffer.alloc(0), ...bytes])
-    .execute()
-  return new Map(found.map(({ hash, text }) => [hash, text]))
-}

@@ -1,6 +1,6 @@
-import type { Expression, Kysely, SqlBool, Transaction } from 'kysely'
+import type { Kysely, Transaction } from 'kysely'
 import { jsonObjectFrom } from 'kysely/helpers/postgres'
-import { managedAs, type Viewer } from '../auth/access.js'
+import { managedAs } from '../auth/access.js'
 import type { Caller } from '../auth/caller.js'
 import { grantsStand, VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
@@ -29,15 +29,10 @@ export const readState = statement<ViewerParameters & { id: number }, { state: T
       .where('t.id', '=', param('id')),
 )
 
-/** Reads an OAuth configuration that the viewer may link. */
+/** Reads an OAuth configuration that the viewer may link: its owner, and everybody with `manage:actions` (DECISIONS section 6). */
 export async function readLinkable(db: Kysely<Tables>, id: number, { user, manages_all }: ViewerParameters) {
   const config = db.selectFrom('oauth_config').select(['id', 'name']).where('id', '=', id)
   return await config.$if(!manages_all, query => query.where('owner_id', '=', user)).executeTakeFirst()
-}
-
-/** SQL: the viewer may link the OAuth configuration `o`: its owner, and everybody with `manage:actions` (DECISIONS section 6). */
-function isLinkable({ managesAll, user }: Viewer): Expression<SqlBool> {
-  return or([managesAll, on<{ o: 'oauth_config' }>()('o.owner_id', '=', user)])
 }
 
 type WriteParameters = ViewerParameters &
@@ -132,7 +127,10 @@ function lockedTool(param: Param<WriteParameters>) {
   const linked = on<{ t: 'tool' }>()
     .selectFrom('oauth_config as o')
     .where('o.id', '=', param('oauth_config_id'))
-    .where(({ eb }) => or([eb('o.id', '=', eb.ref('t.oauth_config_id')), isLinkable(viewer)]))
+    .where(({ eb }) => {
+      const isLinked = eb('o.id', '=', eb.ref('t.oauth_config_id'))
+      return or([isLinked, viewer.managesAll, eb('o.owner_id', '=', viewer.user)])
+    })
   return queries()
     .selectFrom('tool as t')
     .select(['t.id', 't.audit_head as previous'])

@@ -31,8 +31,6 @@ export { EmbeddedUnavailable }
 export interface EmbeddedOptions {
   /** The cluster is in the folder `postgresql` below this one, which is created if missing. */
   dataDir: string
-  /** How long to wait for another process that runs a server on the same data. Default 10,000. */
-  patienceMs?: number
   /** Settings of the server (`postgres -c name=value`). */
   settings?: Record<string, string>
   /** The folder with `postgres` and `initdb` of another PostgreSQL, from version 15 (`PG_BIN_DIR`). */
@@ -71,6 +69,7 @@ exec "$@" 3<&-
 
 const START_LIMIT_MS = 60_000
 const STOP_LIMIT_MS = 20_000
+/** How long to wait for another process that runs a server on the same data. */
 const PATIENCE_MS = 10_000
 const POLL_MS = 20
 const CHECK_MS = 500
@@ -82,7 +81,7 @@ const CHECK_MS = 500
  */
 export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded> {
   if (process.platform === 'win32') throw new EmbeddedUnavailable('it does not run on Windows yet')
-  const { dataDir, patienceMs = PATIENCE_MS, settings = {}, binDir, log = () => undefined } = options
+  const { dataDir, settings = {}, binDir, log = () => undefined } = options
   const home = openHome(dataDir, log)
   const binaries = findBinaries(home.account, binDir)
   const given = Object.entries({
@@ -94,7 +93,7 @@ export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded>
   }).flatMap(([name, value]) => ['-c', `${name}=${value}`])
   const command = [join(binaries.dir, 'postgres'), '-D', join(home.path, 'data'), ...given]
   makeData(home, binaries, settings)
-  let server = await startAlone(home, command, Date.now() + patienceMs)
+  let server = await startAlone(home, command, Date.now() + PATIENCE_MS)
   log(`embedded PostgreSQL ${binaries.version} started, data in ${home.path}, run by ${nameOf(home.account)}`)
   let told = ''
   const tell = (sentence: string) => {
