@@ -44,13 +44,9 @@ export async function openConfiguredDatabase(
   const { url, dataDir, binDir } = settings.database
   const opened = (url: string, description?: string, stop = async () => {}): OpenedDatabase => {
     const database = openUrl(url, settings, hooks)
+    const isEmbedded = user === 'service' && description !== undefined
     const close = () => database.close().then(stop)
-    return {
-      database,
-      isEmbedded: user === 'service' && description !== undefined,
-      description: description ?? database.description,
-      close,
-    }
+    return { database, isEmbedded, description: description ?? database.description, close }
   }
   if (url !== undefined) return opened(url)
   if (user === 'service') {

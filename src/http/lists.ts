@@ -12,7 +12,7 @@ import { contentTag, type Precondition } from '../updates/tag.js'
 import { pathId, queryInteger, queryText } from '../validation/parameters.js'
 import { INT4_MAX, list, nullable, reference, text, uuid } from '../validation/vocabulary.js'
 import { answerRead, answerTagged } from './answer.js'
-import { readOneResponses, readResponses } from './openapi.js'
+import { readResponses } from './openapi.js'
 import { IfNoneMatch, NO_PRECONDITION, PastVersion } from './parameters.js'
 import type { SchemaTypes } from './validation.js'
 import { addWarnings } from './warnings.js'
@@ -152,6 +152,7 @@ export function registerRead<T extends ResourceTypes>(
   { resource, lookup, record, query, requireVersions, view, ...shown }: ReadRoute<T>,
 ): void {
   const { kind } = resource
+  const described = `The ${kind === 'persona' ? 'agent' : 'tool'} as it is now, or as \`version\` says.`
   app.withTypeProvider<SchemaTypes>().get(
     `/${kind}/:${lookup.parameter}`,
     {
@@ -163,7 +164,7 @@ export function registerRead<T extends ResourceTypes>(
         params: Type.Object({ [lookup.parameter]: pathId() }),
         querystring: Type.Object({ version: PastVersion, ...query }),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
-        response: readOneResponses(record, kind === 'persona' ? 'agent' : 'tool'),
+        response: readResponses(reference(record), described, ['warning'], [404, 409, 410]),
       },
     },
     async (request, reply) => {

@@ -179,11 +179,6 @@ export function readResponses(
   return responses({ 200: { description, body: found, headers }, 304: unchanged }, refusals)
 }
 
-export function readOneResponses(record: TSchema, title: 'agent' | 'tool') {
-  const description = `The ${title} as it is now, or as \`version\` says.`
-  return readResponses(reference(record), description, ['warning'], [404, 409, 410])
-}
-
 declare module 'fastify' {
   interface FastifyContextConfig {
     /** The body that the document shows for the route; by default that of its schema. */

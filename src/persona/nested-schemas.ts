@@ -9,7 +9,7 @@ export const RecencyBiasSetting = enumeration(['favor_recent', 'base_decay', 'no
 export const AccessType = enumeration(['public', 'private', 'sync'], { $id: 'AccessType' })
 export const FederatedConnectorSource = enumeration(['federated_slack'], { $id: 'FederatedConnectorSource' })
 
-export const DOCUMENT_SOURCES: readonly string[] = (
+const DOCUMENT_SOURCES: readonly string[] = (
   'ingestion_api slack web google_drive gmail requesttracker github gitbook gitlab guru bookstack ' +
   'outline confluence jira slab productboard file coda notion zulip linear hubspot document360 gong ' +
   'google_sites zendesk loopio dropbox sharepoint teams salesforce discourse axero clickup mediawiki ' +

@@ -75,13 +75,12 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   replacedDefinition: () => null,
 }
 
-/** Returns the links of one relation to remove and to add. A share with a new level counts as added. */
+/** Returns the links of one relation to remove and to add. A share with a new level is removed and added. */
 function linkChanges(relation: Relation, before: PersonaContent, after: PersonaContent) {
   const [had, has]: [StoredLink[], StoredLink[]] = [before[relation], after[relation]]
-  const kept = new Set(has.map(idOf))
-  const stored = new Set(had.map(link => JSON.stringify(link)))
-  return {
-    removed: had.map(idOf).filter(id => !kept.has(id)),
-    put: has.filter(link => !stored.has(JSON.stringify(link))),
+  const without = (links: StoredLink[], others: StoredLink[]) => {
+    const kept = new Set(others.map(link => JSON.stringify(link)))
+    return links.filter(link => !kept.has(JSON.stringify(link)))
   }
+  return { removed: without(had, has).map(idOf), put: without(has, had) }
 }

@@ -2,18 +2,9 @@ import { type Static, type TObject, type TSchema, Type } from '@sinclair/typebox
 import { ToolSnapshot } from '../tool/schema.js'
 import { flag, identifier, list, nullable, text } from '../validation/vocabulary.js'
 import { COLUMNS, type FIELDS, REQUEST_FIELDS, type RequestField } from './fields.js'
-import {
-  AccessType,
-  CCPairSummary,
-  DocumentSetSummary,
-  DocumentSource,
-  FederatedConnectorSource,
-  FederatedConnectorSummary,
-  MinimalUserSnapshot,
-  PersonaLabelSnapshot,
-  RecencyBiasSetting,
-  StarterMessage,
-} from './nested-schemas.js'
+import * as nested from './nested-schemas.js'
+
+const { DocumentSetSummary, MinimalUserSnapshot, PersonaLabelSnapshot } = nested
 
 type RequestProperties = { [F in RequestField]: (typeof FIELDS)[F]['request'] }
 
@@ -108,18 +99,9 @@ export const PersonaSummary = Type.Object(
 
 /** Every named record of this folder, for the components of the OpenAPI document. */
 export const personaComponents = [
-  RecencyBiasSetting,
-  AccessType,
-  FederatedConnectorSource,
-  DocumentSource,
-  StarterMessage,
+  ...Object.values(nested),
   PersonaUpsertRequest,
   personaFieldsUpdate(PersonaUpsertRequest),
-  PersonaLabelSnapshot,
-  MinimalUserSnapshot,
-  CCPairSummary,
-  FederatedConnectorSummary,
-  DocumentSetSummary,
   PersonaSnapshot,
   PersonaRecord,
   PersonaSummary,

@@ -68,7 +68,7 @@ export const writePersona = statement<WriteParameters, { version: number }>(
   true,
 )
 
-/** Removes the links that left a relation and adds the new ones. A share with a new level is added again. */
+/** Removes the links that left a relation and adds the new ones. */
 export async function writeLinks(
   db: Kysely<Tables>,
   agent: number,
@@ -84,11 +84,7 @@ export async function writeLinks(
     const { id, ...level } = typeof one === 'object' ? one : { id: one }
     return { persona_id: agent, [end]: id, ...level, ...(attacher && { [attacher]: user }) }
   }) as { persona_id: number; user_id: string; level: ShareLevel }[]
-  const insert = db.insertInto(table).values(rows)
-  const replacing = insert.onConflict(conflict =>
-    conflict.columns(['persona_id', end]).doUpdateSet(({ ref }) => ({ level: ref('excluded.level') })),
-  )
-  if (rows.length > 0) await (link.isShare ? replacing : insert).execute()
+  if (rows.length > 0) await db.insertInto(table).values(rows).execute()
 }
 
 /** Reads the records with these ids that exist and that the viewer may attach; of tools all that they see. */

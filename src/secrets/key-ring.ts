@@ -44,7 +44,7 @@ export function parseKeyRing(text: string): KeyRing {
 }
 
 /** A random entry for a key ring, `id:base64`. The default id is today's date with four random digits. */
-export function generateKey(id: string = datedId()): string {
+export function generateKey(id = `${new Date().toISOString().slice(0, 10)}-${randomBytes(2).toString('hex')}`): string {
   if (!KEY_ID.test(id)) throw new InvalidKeyRing(['a key id is 1 to 32 letters, digits, "_", "." or "-"'])
   return `${id}:${randomBytes(KEY_BYTES).toString('base64')}`
 }
@@ -55,8 +55,4 @@ function keyFault(encoded: string): string | undefined {
   if (!BASE_64.test(encoded) || bytes.toString('base64') !== encoded) return 'the key is not base64'
   if (bytes.length !== KEY_BYTES) return `the key has ${bytes.length} bytes, not ${KEY_BYTES}`
   return undefined
-}
-
-function datedId(): string {
-  return `${new Date().toISOString().slice(0, 10)}-${randomBytes(2).toString('hex')}`
 }

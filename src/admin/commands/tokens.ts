@@ -3,7 +3,7 @@ import { type Kysely, sql } from 'kysely'
 import { PERMISSIONS } from '../../auth/caller.js'
 import type { Permission, ResourceKind, Tables } from '../../db/tables.js'
 import { Refusal } from '../refusal.js'
-import { createToken, type IssuedToken, listTokens, revokeToken } from '../tokens.js'
+import { createToken, listTokens, revokeToken } from '../tokens.js'
 import { type CommandLine, durationS, wholeNumber } from './command.js'
 
 export function addTokenCommands(program: Command, line: CommandLine): void {
@@ -51,7 +51,11 @@ async function createCommand(call: CommandLine, options: CreateOptions): Promise
     requireIfMatch: options.requireIfMatch === true,
     ...(expires !== undefined && { expiresInS: expires }),
   }
-  show(call, await createToken(db, request, call.actor))
+  const issued = await createToken(db, request, call.actor)
+  call.answer(issued, () => {
+    call.print(issued.token)
+    call.remark(`token ${issued.id}, expires ${issued.expires_at ?? 'never'}; it is shown only now`)
+  })
 }
 
 async function requireExisting(db: Kysely<Tables>, kind: ResourceKind, ids: readonly number[]): Promise<void> {
@@ -84,11 +88,4 @@ function wholeNumbers(text: string, before: number[] = []): number[] {
 
 function lifeS(text: string): number | null {
   return text === 'never' ? null : durationS(text)
-}
-
-function show(call: CommandLine, issued: IssuedToken): void {
-  call.answer(issued, () => {
-    call.print(issued.token)
-    call.remark(`token ${issued.id}, expires ${issued.expires_at ?? 'never'}; it is shown only now`)
-  })
 }
