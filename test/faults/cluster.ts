@@ -13,46 +13,37 @@ import {
   serverEnvironment,
 } from '../../src/db/embedded/home.js'
 import { eventually } from '../eventually.js'
+import type { WithTeardown } from '../test-service.js'
 
 const START_LIMIT_MS = 120_000
+
+const HOSTS = 'local all all trust\nhost all all 127.0.0.1/32 trust\nhost replication all 127.0.0.1/32 trust\n'
+
 /**
  * A PostgreSQL server that a test breaks: on a port of its own, with fsync as in production. It is stopped and its folder
  * removed by `remove`.
  */
 export class Cluster {
-  readonly port: number
-  readonly folder: string
-  readonly #account: Account
-  readonly #binaries: Binaries
-  readonly #settings: Record<string, string>
   #server: ChildProcess | undefined
 
   private constructor(
-    folder: string,
-    port: number,
-    account: Account,
-    binaries: Binaries,
-    settings: Record<string, string>,
-  ) {
-    this.folder = folder
-    this.port = port
-    this.#account = account
-    this.#binaries = binaries
-    this.#settings = settings
-  }
+    readonly folder: string,
+    readonly port: number,
+    private readonly account: Account,
+    private readonly binaries: Binaries,
+    private readonly settings: Record<string, string>,
+  ) {}
 
-  /** Makes a cluster with the empty database `world`, and starts it. */
-  static async create(): Promise<Cluster> {
+  /** Makes a cluster with the empty database `world`, and starts it. It is removed with the test, if that is given. */
+  static async create(t?: WithTeardown): Promise<Cluster> {
     const cluster = await Cluster.#empty({})
-    const { major } = cluster.#binaries
+    t?.teardown(() => cluster.remove())
+    const { major, dir } = cluster.binaries
     const locale = major >= 17 ? ['--locale-provider=builtin', '--locale=C.UTF-8'] : ['--locale=C.UTF-8']
     const initdb = ['-D', cluster.#data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--no-sync', ...locale]
-    const made = runAs(cluster.#account, join(cluster.#binaries.dir, 'initdb'), initdb)
+    const made = runAs(cluster.account, join(dir, 'initdb'), initdb)
     if (!made.ok) throw new Error(`initdb: ${made.fault}`)
-    writeFileSync(
-      join(cluster.#data, 'pg_hba.conf'),
-      'local all all trust\nhost all all 127.0.0.1/32 trust\nhost replication all 127.0.0.1/32 trust\n',
-    )
+    writeFileSync(join(cluster.#data, 'pg_hba.conf'), HOSTS)
     await cluster.start()
     await cluster.query('create database world', [], 'postgres')
     return cluster
@@ -60,20 +51,18 @@ export class Cluster {
 
   /** A standby made from a copy of a stopped primary; not started. `name` is how it calls itself to its primary. */
   static async copyOf(primary: Cluster, name: string): Promise<Cluster> {
-    const standby = await Cluster.#empty({ cluster_name: name })
+    const primary_conninfo = `host=127.0.0.1 port=${primary.port} user=postgres application_name=${name}`
+    const standby = await Cluster.#empty({ cluster_name: name, primary_conninfo })
+    const { account } = standby
     cpSync(primary.#data, standby.#data, { recursive: true })
     writeFileSync(join(standby.#data, 'standby.signal'), '')
-    const source = `host=127.0.0.1 port=${primary.port} user=postgres application_name=${name}`
-    standby.#settings.primary_conninfo = source
-    if (standby.#account)
-      execFileSync('chown', ['-R', `${standby.#account.uid}:${standby.#account.gid}`, standby.#data])
+    if (account) execFileSync('chown', ['-R', `${account.uid}:${account.gid}`, standby.#data])
     return standby
   }
 
   static async #empty(settings: Record<string, string>): Promise<Cluster> {
     const account = accountFor()
-    const { PG_BIN_DIR: binDir } = process.env
-    const binaries = findBinaries(account, binDir)
+    const binaries = findBinaries(account, process.env.PG_BIN_DIR)
     const folder = mkdtempSync(join(tmpdir(), 'agents-faults-'))
     const cluster = new Cluster(folder, await freePort(), account, binaries, settings)
     for (const path of [folder, cluster.#data]) {
@@ -89,7 +78,7 @@ export class Cluster {
 
   /** Sets a setting of the server for its next start. */
   configure(name: string, value: string): void {
-    this.#settings[name] = value
+    this.settings[name] = value
   }
 
   get log(): string {
@@ -108,40 +97,27 @@ export class Cluster {
 
   /** Starts the server without waiting. */
   launch(): void {
-    this.#server = this.#spawn()
-  }
-
-  #spawn(): ChildProcess {
     const settings: Record<string, string> = {
       listen_addresses: '127.0.0.1',
       port: String(this.port),
       unix_socket_directories: this.folder,
       deadlock_timeout: '100ms',
       max_connections: '100',
-      ...this.#settings,
+      ...this.settings,
     }
     const given = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
-    return spawn(
-      '/bin/sh',
-      ['-c', 'exec "$0" "$@" >>"$LOG" 2>&1', join(this.#binaries.dir, 'postgres'), '-D', this.#data, ...given],
-      {
-        ...this.#account,
-        cwd: this.folder,
-        env: { ...serverEnvironment(), LOG: join(this.folder, 'log') },
-        stdio: 'ignore',
-      },
-    )
+    const program = [join(this.binaries.dir, 'postgres'), '-D', this.#data, ...given]
+    const env = { ...serverEnvironment(), LOG: join(this.folder, 'log') }
+    const options = { ...this.account, cwd: this.folder, env, stdio: 'ignore' } as const
+    this.#server = spawn('/bin/sh', ['-c', 'exec "$0" "$@" >>"$LOG" 2>&1', ...program], options)
   }
 
   /** Waits until the server accepts connections; rejects when it ends instead, or takes too long. */
   async ready(): Promise<void> {
     await eventually(async () => {
       if (typeof this.#server?.exitCode === 'number') throw new Error(this.log.slice(-2_000))
-      const isReady = this.query('select 1', [], 'postgres')
-      return await isReady.then(
-        () => true,
-        () => false,
-      )
+      const answer = await this.query('select 1', [], 'postgres').catch(() => [])
+      return answer.length > 0
     }, START_LIMIT_MS)
   }
 
@@ -152,27 +128,24 @@ export class Cluster {
 
   /** Kills every process of the server at once, as a power cut does. */
   async kill(): Promise<void> {
-    const server = this.#server
-    const ids = this.processes()
-    for (const pid of ids) signal(pid, 'SIGKILL')
-    if (server !== undefined) await ended(server)
-    this.#server = undefined
+    for (const pid of this.#processes()) signal(pid, 'SIGKILL')
+    await this.#end('SIGKILL')
   }
 
   /** Stops every process in its tracks; sockets stay open and silent. */
   freeze(): void {
     // The postmaster first, so that it starts no further process meanwhile.
-    for (const pid of this.processes()) signal(pid, 'SIGSTOP')
+    for (const pid of this.#processes()) signal(pid, 'SIGSTOP')
   }
 
   thaw(): void {
-    for (const pid of this.processes().reverse()) signal(pid, 'SIGCONT')
+    for (const pid of this.#processes().reverse()) signal(pid, 'SIGCONT')
   }
 
   /** The server's process ids, the postmaster's first. */
-  processes(): number[] {
+  #processes(): number[] {
     const postmaster = this.#server?.pid
-    return postmaster === undefined ? [] : [postmaster, ...childrenOf(postmaster)]
+    return postmaster === undefined ? [] : [postmaster, ...processesWhere(pid => isChildOf(postmaster, pid))]
   }
 
   /** Runs statements on a connection of its own. */
@@ -184,6 +157,12 @@ export class Cluster {
     } finally {
       await client.end().catch(() => {})
     }
+  }
+
+  /** Waits until this number of statements wait for a lock. */
+  async lockWaits(count = 1): Promise<void> {
+    const waiting = `select from pg_stat_activity where wait_event_type = 'Lock'`
+    await eventually(async () => (await this.query(waiting)).length >= count)
   }
 
   async connect(database = 'world'): Promise<pg.Client> {
@@ -245,12 +224,10 @@ export async function ended(child: ChildProcess): Promise<void> {
   await new Promise(resolve => child.once('exit', resolve))
 }
 
-function childrenOf(parent: number): number[] {
-  return processesWhere(pid => {
-    // The name in parentheses may hold anything; state and parent follow its end.
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
-    return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]) === parent
-  })
+function isChildOf(parent: number, pid: number): boolean {
+  // The name in parentheses may hold anything; state and parent follow its end.
+  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+  return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]) === parent
 }
 
 export function processesWhere(matches: (pid: number) => boolean): number[] {

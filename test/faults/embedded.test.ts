@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
-import { ServiceProcess } from './service.js'
+import { ask, ServiceProcess } from './service.js'
 import { makeWorld } from './world.js'
 
 const CLI = fileURLToPath(new URL('../../src/cli.js', import.meta.url))
@@ -27,8 +27,7 @@ function postmasterPid(): number {
 
 t.test('whatever ends the embedded server or its service, it runs again and keeps what was acknowledged', async t => {
   const settings = { DATA_DIR: folder, PG_BIN_DIR, DEMO: 'off', DRAIN_DELAY_MS: '0' }
-  const service = await ServiceProcess.start(settings)
-  t.teardown(() => service.stop('SIGKILL'))
+  const service = await ServiceProcess.start(settings, t)
   const token = await makeWorld(url)
   const strikes: Record<string, () => void | Promise<void>> = {
     'server killed': () => void process.kill(postmasterPid(), 'SIGKILL'),
@@ -39,17 +38,12 @@ t.test('whatever ends the embedded server or its service, it runs again and keep
   }
   for (const [what, strike] of Object.entries(strikes)) {
     const before = postmasterPid()
-    const call = (method: string, body?: object) =>
-      fetch(`http://127.0.0.1:${service.port}/persona/1${body ? '?update_mask=description' : ''}`, {
-        method,
-        headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
-        ...(body && { body: JSON.stringify(body) }),
-      })
-    t.equal((await call('PATCH', { description: what })).status, 200, what)
+    const body = { description: what }
+    t.match(await ask(service, token, 'PATCH', '/persona/1?update_mask=description', { body }), { status: 200 }, what)
     await strike()
     while (postmasterPid() === 0 || postmasterPid() === before) await sleep(20)
     await service.ready()
-    t.match(await (await call('GET')).json(), { description: what }, what)
+    t.match(await ask(service, token, 'GET', '/persona/1'), { body }, what)
   }
 
   const data = join(home, 'data')

@@ -1,4 +1,5 @@
-import { connect, createServer, type Server, type Socket } from 'node:net'
+import { once } from 'node:events'
+import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
 
 /** One whole message of PostgreSQL's protocol, on its way. */
 export interface WireMessage {
@@ -20,23 +21,21 @@ export interface MessageProxyOptions {
 
 /** Stands between the service and its database, understands where a message ends, and does to each what a test says. */
 export class MessageProxy {
-  readonly port: number
   decide: (message: WireMessage) => Act = () => ({ do: 'pass' })
-  readonly #server: Server
   readonly #sockets = new Set<Socket>()
 
-  private constructor(server: Server, port: number) {
-    this.#server = server
-    this.port = port
-  }
+  private constructor(
+    private readonly server: Server,
+    readonly port: number,
+  ) {}
 
-  static async open({ host, port, disguised = false }: MessageProxyOptions): Promise<MessageProxy> {
+  /** Each connection goes to where `target` leads then. */
+  static async open(target: MessageProxyOptions): Promise<MessageProxy> {
     const server = createServer()
-    await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
-    const address = server.address()
-    if (address === null || typeof address === 'string') throw new Error('the proxy has no port')
-    const proxy = new MessageProxy(server, address.port)
+    await once(server.listen(0, '127.0.0.1'), 'listening')
+    const proxy = new MessageProxy(server, (server.address() as AddressInfo).port) // it listens on TCP
     server.on('connection', near => {
+      const { host, port, disguised = false } = target
       const far = host.startsWith('/') ? connect(`${host}/.s.PGSQL.${port}`) : connect(port, host)
       proxy.#pass('service', near, far, disguised)
       proxy.#pass('server', far, near, disguised)
@@ -44,9 +43,14 @@ export class MessageProxy {
     return proxy
   }
 
-  async close(): Promise<void> {
+  /** Cuts every connection. */
+  cut(): void {
     for (const socket of this.#sockets) socket.destroy()
-    await new Promise(resolve => this.#server.close(resolve))
+  }
+
+  async close(): Promise<void> {
+    this.cut()
+    await once(this.server.close(), 'close')
   }
 
   #pass(from: WireMessage['from'], source: Socket, target: Socket, disguised: boolean): void {

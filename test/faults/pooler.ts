@@ -11,21 +11,19 @@ const PROGRAM = '/usr/sbin/pgbouncer'
 
 /** PgBouncer in transaction mode before a server, as Debian's package has it. Every database of the server goes by its own name. */
 export class Pooler {
-  readonly port: number
-  readonly #folder: string
   #child: ChildProcess | undefined
 
-  private constructor(folder: string, port: number) {
-    this.#folder = folder
-    this.port = port
-  }
+  private constructor(
+    private readonly folder: string,
+    readonly port: number,
+  ) {}
 
   static isInstalled(): boolean {
     return existsSync(PROGRAM)
   }
 
   /** Starts it before the server on this port of the loopback address, with few connections to each database. */
-  static async start(serverPort: number, connections = 6): Promise<Pooler> {
+  static async start(serverPort: number): Promise<Pooler> {
     const account = accountFor()
     const folder = mkdtempSync(join(tmpdir(), 'agents-pooler-'))
     if (account) chownSync(folder, account.uid, account.gid)
@@ -39,7 +37,7 @@ export class Pooler {
       'unix_socket_dir =',
       'auth_type = any',
       'pool_mode = transaction',
-      `default_pool_size = ${connections}`,
+      'default_pool_size = 6',
       'max_client_conn = 1000',
     ]
     writeFileSync(join(folder, 'ini'), `${settings.join('\n')}\n`)
@@ -54,18 +52,14 @@ export class Pooler {
   /** Ends it with every connection, and starts it again. */
   async restart(): Promise<void> {
     await this.#end()
-    const child = spawn(PROGRAM, ['-q', join(this.#folder, 'ini')], {
-      ...accountFor(),
-      cwd: '/',
-      stdio: 'ignore',
-    })
-    this.#child = child
+    const options = { ...accountFor(), cwd: '/', stdio: 'ignore' } as const
+    this.#child = spawn(PROGRAM, ['-q', join(this.folder, 'ini')], options)
     await eventually(() => this.#answers())
   }
 
   async stop(): Promise<void> {
     await this.#end()
-    rmSync(this.#folder, { recursive: true, force: true })
+    rmSync(this.folder, { recursive: true, force: true })
   }
 
   async #end(): Promise<void> {
@@ -77,13 +71,7 @@ export class Pooler {
   async #answers(): Promise<boolean> {
     const client = new pg.Client({ connectionString: this.url('postgres') })
     client.on('error', () => {})
-    try {
-      await client.connect()
-      return true
-    } catch {
-      return false
-    } finally {
-      await client.end().catch(() => {})
-    }
+    const isReached = client.connect().then(() => true)
+    return await isReached.catch(() => false).finally(() => client.end().catch(() => {}))
   }
 }

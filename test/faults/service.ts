@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
+import type { WithTeardown } from '../test-service.js'
 import { ended, freePort } from './cluster.js'
 
 /** What the readiness probe answered. */
@@ -24,21 +25,45 @@ const OWN_SETTINGS = {
   HISTORY_VERSIONS_MAX: '100000',
 }
 
+/** Sends a request with a token; answers it with its body, which is JSON or empty. */
+export async function ask(
+  { port }: { port: number },
+  token: string,
+  method: string,
+  path: string,
+  { body, headers = {}, signal = null }: Sent = {},
+) {
+  const response = await fetch(`http://127.0.0.1:${port}${path}`, {
+    method,
+    headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json', ...headers },
+    body: body === undefined ? null : JSON.stringify(body),
+    signal,
+  })
+  const [etag, replayed] = ['etag', 'idempotent-replayed'].map(name => response.headers.get(name) ?? undefined)
+  const answer = JSON.parse((await response.text()) || '{}') as Record<string, unknown>
+  return { status: response.status, etag, replayed, body: answer }
+}
+
+interface Sent {
+  body?: object
+  headers?: Record<string, string>
+  signal?: AbortSignal | null
+}
+
 /** The real service in a process of its own, on a free port. */
 export class ServiceProcess {
-  readonly port: number
-  readonly #env: Record<string, string>
   #child: ChildProcess | undefined
   #log = ''
 
-  constructor(port: number, env: Record<string, string>) {
-    this.port = port
-    this.#env = env
-  }
+  constructor(
+    readonly port: number,
+    private readonly env: Record<string, string>,
+  ) {}
 
-  /** Starts the service with these settings and waits until it can serve. */
-  static async start(env: Record<string, string>): Promise<ServiceProcess> {
+  /** Starts the service with these settings and waits until it can serve. It is killed with the test, if that is given. */
+  static async start(env: Record<string, string>, t?: WithTeardown): Promise<ServiceProcess> {
     const service = new ServiceProcess(await freePort(), env)
+    t?.teardown(async () => void (await service.stop('SIGKILL')))
     service.launch()
     await service.ready()
     return service
@@ -68,7 +93,7 @@ export class ServiceProcess {
     const { PATH = '' } = process.env
     const child = spawn(process.execPath, [program], {
       // The checkers read the whole history: what a start prunes is another test's subject.
-      env: { PATH, ...OWN_SETTINGS, PORT: String(this.port), ...this.#env },
+      env: { PATH, ...OWN_SETTINGS, PORT: String(this.port), ...this.env },
       stdio: ['ignore', 'pipe', 'pipe'],
     })
     child.stdout.on('data', text => this.#keep(String(text)))
@@ -99,13 +124,6 @@ export class ServiceProcess {
     } catch {
       return { status: 0 }
     }
-  }
-
-  /** A metric without labels. */
-  async metric(name: string): Promise<number | undefined> {
-    const text = await (await fetch(`http://127.0.0.1:${this.metricsPort}/metrics`)).text()
-    const found = new RegExp(`^${name} (\\d+)$`, 'm').exec(text)?.[1]
-    return found === undefined ? undefined : Number(found)
   }
 
   /** Ends the process; resolves to its exit code, null when a signal ended it. */

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { REQUIRED_FIELDS } from '../app.js'
+import { ask } from './service.js'
 import { AGENT_COUNT, range } from './world.js'
 
 /** A database that can be asked. */
@@ -14,14 +15,13 @@ const CREATES_EVERY = 4
 export class Updates {
   /** By the request id: a status, of a 503 with its outcome; `cut` where no answer came. */
   readonly told = new Map<string, string>()
-  readonly #port: () => number
-  readonly #token: string
   readonly #lanes: Promise<unknown>
   #isOver = false
 
-  constructor(port: () => number, token: string) {
-    this.#port = port
-    this.#token = token
+  constructor(
+    private readonly port: () => number,
+    private readonly token: string,
+  ) {
     this.#lanes = Promise.all(range(AGENT_COUNT).map(id => this.#lane(id)))
   }
 
@@ -71,17 +71,9 @@ export class Updates {
   }
 
   async #send(request: string, method: string, path: string, body: object): Promise<string> {
-    const response = await fetch(`http://127.0.0.1:${this.#port()}${path}`, {
-      method,
-      headers: {
-        authorization: `Bearer ${this.#token}`,
-        'content-type': 'application/json',
-        'x-request-id': request,
-      },
-      body: JSON.stringify(body),
-    })
-    const { outcome = '' } = (await response.json()) as { outcome?: string }
-    if (response.status === 200) return `200 at ${/-(\d+)"$/.exec(String(response.headers.get('etag')))?.[1]}`
-    return response.status === 201 ? '200' : `${response.status} ${outcome}`.trim()
+    const sent = { body, headers: { 'x-request-id': request } }
+    const { status, etag, body: answer } = await ask({ port: this.port() }, this.token, method, path, sent)
+    if (status === 200) return `200 at ${/-(\d+)"$/.exec(String(etag))?.[1]}`
+    return status === 201 ? '200' : `${status} ${answer.outcome ?? ''}`.trim()
   }
 }

@@ -5,7 +5,7 @@ import { openUrl } from '../../src/db/open.js'
 
 export const AGENT_COUNT = 8
 
-/** Fills an empty database with an administrator, agents, tools and labels; answers the administrator's token. */
+/** Fills an empty database with an administrator, agents and tools; answers the administrator's token. */
 export async function makeWorld(url: string): Promise<string> {
   const database = openUrl(url, readConfig({}))
   const { db } = database
@@ -17,19 +17,11 @@ export async function makeWorld(url: string): Promise<string> {
     .returning('id')
     .executeTakeFirstOrThrow()
   await db.insertInto('token').values({ hash, user_id: user.id }).execute()
-  await db
-    .insertInto('label')
-    .values(range(AGENT_COUNT).map(n => ({ name: `label ${n}` })))
-    .execute()
-  await db
-    .insertInto('tool')
-    .values(range(AGENT_COUNT).map(n => ({ name: `tool ${n}`, user_id: user.id })))
-    .execute()
-  const agent = { description: '', recency_bias: 'auto', llm_filter_extraction: false, llm_relevance_filter: false }
-  await db
-    .insertInto('persona')
-    .values(range(AGENT_COUNT).map(n => ({ ...agent, name: `agent ${n}`, owner_id: user.id })))
-    .execute()
+  const rest = { description: '', recency_bias: 'auto', llm_filter_extraction: false, llm_relevance_filter: false }
+  const tools = range(AGENT_COUNT).map(n => ({ name: `tool ${n}`, user_id: user.id }))
+  const agents = range(AGENT_COUNT).map(n => ({ ...rest, name: `agent ${n}`, owner_id: user.id }))
+  await db.insertInto('tool').values(tools).execute()
+  await db.insertInto('persona').values(agents).execute()
   await database.close()
   return token
 }

@@ -1,56 +1,54 @@
 import { sql } from 'kysely'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { mintToken } from '../../src/auth/token.js'
-import { eventually, RawConnection, type Running, running, saysItsLimit, tokenOf, whenInWork } from './running.js'
+import { eventually } from '../eventually.js'
+import { begin, RawConnection, type Running, running, saysItsLimit, tokenOf, whenInWork } from './running.js'
 
 /* What one caller may use, and what nobody may hold while others need it. */
 
-interface Asked {
-  token?: string | undefined
-  url?: string
-  headers?: Record<string, string>
-}
-
 /** A read of an agent that is not there: 404 once the caller is known. */
-function ask({ app }: Running, { token, url = '/persona/999999', headers }: Asked) {
-  const authorization = token === undefined ? {} : { authorization: `Bearer ${token}` }
-  return app.inject({ url, headers: { ...authorization, ...headers } })
-}
+const ask = ({ call }: Running, { token, url = '/persona/999999' }: { token?: string | undefined; url?: string }) =>
+  call('GET', url, token === undefined ? {} : { token })
 
 let others = 0
-const otherToken = ({ database }: Running) =>
-  tokenOf(database, { email: `alice+${++others}@example.com`, active: true })
+const otherToken = ({ database }: Running) => tokenOf(database, { email: `alice+${++others}@example.com` })
+
+/** Another token, when it and the one of the service have been seen valid. */
+async function knownToken(t: Test, service: Running): Promise<string> {
+  const token = await otherToken(service)
+  for (const one of [token, service.token]) t.equal((await ask(service, { token: one })).statusCode, 404)
+  return token
+}
+
+/** Locks tables; answers what unlocks them. */
+async function lock({ database }: Running, tables: string): Promise<() => Promise<void>> {
+  const holding = await database.db.startTransaction().execute()
+  await sql`lock table ${sql.raw(tables)} in access exclusive mode`.execute(holding)
+  return () => holding.rollback().execute()
+}
 
 const shared = await running(t, { LOCK_TIMEOUT_MS: '60000' }, { listen: true })
 
-const head = (token: string, length: string) =>
-  `PATCH /persona/999999?update_mask=description HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n${length}\r\n\r\n`
-
-/** Begins an update and sends nothing of its body. */
-function begin({ port, token }: Running, of = token, length = 'Content-Length: 20'): RawConnection {
-  return new RawConnection(port).write(head(of, length))
-}
-
 t.test('429 RATE_LIMITED for a token over its quota, without a look-up; others go on', async t => {
   const service = await running(t, { RATE_LIMIT_PER_MINUTE: '3' })
-  const [first, , third] = [await ask(service, service), await ask(service, service), await ask(service, service)]
-  t.equal(first.statusCode, 404)
-  t.equal(first.headers['ratelimit-policy'], '"token";q=3;w=60')
-  t.match(first.headers.ratelimit, /^"token";r=2;t=(60|59)$/)
-  t.match(third.headers.ratelimit, /^"token";r=0;t=\d+$/)
+  const policy = '"token";q=3;w=60'
+  for (const left of [2, 1, 0]) {
+    const { statusCode, headers } = await ask(service, service)
+    t.strictSame([statusCode, headers['ratelimit-policy']], [404, policy])
+    t.match(headers.ratelimit, new RegExp(`^"token";r=${left};t=\\d+$`))
+  }
   const statements = service.database.statements
   const refused = await ask(service, service)
-  t.equal(refused.statusCode, 429)
+  t.strictSame([refused.statusCode, refused.headers['ratelimit-policy']], [429, policy])
   t.equal(service.database.statements, statements)
   t.match(refused.headers['retry-after'], /^([1-9]|[1-5]\d|60)$/)
-  t.equal(refused.headers['ratelimit-policy'], '"token";q=3;w=60')
   t.match(refused.headers.ratelimit, /^"token";r=0;t=\d+$/)
   t.strictSame(refused.json(), {
     error_code: 'RATE_LIMITED',
     detail: `This token has made all 3 requests that one minute allows. Try again in ${refused.headers['retry-after']} s.`,
     request_id: refused.headers['x-request-id'],
   })
-  saysItsLimit(t, refused.headers, refused.json())
+  saysItsLimit(t, refused)
   t.equal((await ask(service, { token: await otherToken(service) })).statusCode, 404)
 })
 
@@ -75,48 +73,42 @@ t.test('401 uses no quota, and a revoked token none any more; 0 switches the quo
   for (let i = 0; i < 3; i++) t.equal((await ask(off, { token })).statusCode, 401)
 })
 
-t.test(
-  '404 in its turn for a new token among made-up ones that use a tenth; 503 if too many wait; known ones go on, and probes',
-  async t => {
-    const service = await running(t, { CONCURRENT_REQUESTS_MAX: '20', LOCK_TIMEOUT_MS: '60000' })
-    const [fresh, late] = [await otherToken(service), await otherToken(service)]
-    t.equal((await ask(service, service)).statusCode, 404)
-    const holding = await service.database.db.startTransaction().execute()
-    await sql`lock table token in access exclusive mode`.execute(holding)
-    const held = Array.from({ length: 21 }, () => ask(service, { token: mintToken('person').token }))
-    await whenInWork(service, 21)
-    const waiting = ask(service, { token: fresh })
-    await whenInWork(service, 22)
-    for (const token of [late, mintToken('person').token]) {
-      const refused = await ask(service, { token })
-      t.strictSame([refused.statusCode, refused.headers['retry-after']], [503, '1'])
-      const detail = /^2 requests with a token that this process has not yet seen valid are at work/
-      t.match(refused.json(), { error_code: 'SERVICE_UNAVAILABLE', reason: 'overloaded', detail })
-    }
-    t.equal((await ask(service, {})).statusCode, 401, 'no token needs no look-up')
-    t.equal((await ask(service, { url: '/healthz' })).statusCode, 200)
-    const known = ask(service, service)
-    await whenInWork(service, 23)
-    await holding.rollback().execute()
-    for (const { statusCode } of await Promise.all(held)) t.equal(statusCode, 401)
-    for (const one of [known, waiting]) t.equal((await one).statusCode, 404)
-  },
-)
+t.test('404 in turn for a new token among made-up ones; 503 if too many wait; known ones go on', async t => {
+  const service = await running(t, { CONCURRENT_REQUESTS_MAX: '20', LOCK_TIMEOUT_MS: '60000' })
+  const [fresh, late] = [await otherToken(service), await otherToken(service)]
+  t.equal((await ask(service, service)).statusCode, 404)
+  const unlock = await lock(service, 'token')
+  const held = Array.from({ length: 21 }, () => ask(service, { token: mintToken('person').token }))
+  await whenInWork(service, 21)
+  const waiting = ask(service, { token: fresh })
+  await whenInWork(service, 22)
+  for (const token of [late, mintToken('person').token]) {
+    const refused = await ask(service, { token })
+    t.strictSame([refused.statusCode, refused.headers['retry-after']], [503, '1'])
+    const detail = /^2 requests with a token that this process has not yet seen valid are at work/
+    t.match(refused.json(), { error_code: 'SERVICE_UNAVAILABLE', reason: 'overloaded', detail })
+  }
+  t.equal((await ask(service, {})).statusCode, 401, 'no token needs no look-up')
+  t.equal((await ask(service, { url: '/healthz' })).statusCode, 200)
+  const known = ask(service, service)
+  await whenInWork(service, 23)
+  await unlock()
+  for (const { statusCode } of await Promise.all(held)) t.equal(statusCode, 401)
+  for (const one of [known, waiting]) t.equal((await one).statusCode, 404)
+})
 
 t.test('429 for a token of which 100 requests wait for half of the pool; another goes on meanwhile', async t => {
   const service = shared
-  const token = await otherToken(service)
-  for (const one of [token, service.token]) t.equal((await ask(service, { token: one })).statusCode, 404)
-  const holding = await service.database.db.startTransaction().execute()
-  await sql`lock table persona_label, persona in access exclusive mode`.execute(holding)
+  const token = await knownToken(t, service)
+  const unlock = await lock(service, 'persona_label, persona')
   const held = Array.from({ length: 102 }, () => ask(service, service))
   await whenInWork(service, 102)
   const refused = await ask(service, service)
   t.equal(refused.statusCode, 429)
   t.equal(refused.headers['ratelimit-policy'], '"token-requests";q=2;qu="concurrent-requests"')
-  saysItsLimit(t, refused.headers, refused.json())
+  saysItsLimit(t, refused)
   t.equal((await ask(service, { token, url: '/me' })).statusCode, 200)
-  await holding.rollback().execute()
+  await unlock()
   for (const { statusCode } of await Promise.all(held)) t.equal(statusCode, 404)
 })
 
@@ -127,7 +119,7 @@ t.test('429 for a request that waits longer for its place than LOCK_TIMEOUT_MS',
   await whenInWork(service, 2)
   const refused = await ask(service, service)
   t.equal(refused.statusCode, 429)
-  saysItsLimit(t, refused.headers, refused.json())
+  saysItsLimit(t, refused)
   for (const { socket } of held) socket.destroy()
   await whenInWork(service, 0)
   t.equal((await ask(service, service)).statusCode, 404)
@@ -152,16 +144,14 @@ t.test('401 for a token that is revoked while its request waits for a place, als
 
 t.test('503 for all while CONCURRENT_REQUESTS_MAX are at work', async t => {
   const service = await running(t, { CONCURRENT_REQUESTS_MAX: '2' })
-  const token = await otherToken(service)
-  for (const one of [token, service.token]) t.equal((await ask(service, { token: one })).statusCode, 404)
-  const holding = await service.database.db.startTransaction().execute()
-  await sql`lock table persona in access exclusive mode`.execute(holding)
+  const token = await knownToken(t, service)
+  const unlock = await lock(service, 'persona')
   const held = [ask(service, service), ask(service, service)]
   await whenInWork(service, 2)
   const refused = await ask(service, { token, url: '/me' })
   t.strictSame([refused.statusCode, refused.headers['retry-after']], [503, '1'])
   t.match(refused.json(), { error_code: 'SERVICE_UNAVAILABLE', reason: 'overloaded', detail: /^2 requests of all/ })
-  await holding.rollback().execute()
+  await unlock()
   for (const { statusCode } of await Promise.all(held)) t.equal(statusCode, 404)
   t.equal((await ask(service, { token, url: '/me' })).statusCode, 200)
 })
@@ -171,8 +161,7 @@ const busy = await running(t, { CONCURRENT_REQUESTS_MAX: '2', LOCK_TIMEOUT_MS: '
 for (const length of ['Content-Length: 4000000', 'Transfer-Encoding: chunked'])
   t.test(`200 for others while 100 bodies do not come that were announced by ${length}`, async t => {
     const service = busy
-    const token = await otherToken(service)
-    for (const one of [token, service.token]) t.equal((await ask(service, { token: one })).statusCode, 404)
+    const token = await knownToken(t, service)
     const held = Array.from({ length: 100 }, () => begin(service, service.token, length))
     held.push(...Array.from({ length: 17 }, () => begin(service, mintToken('person').token, length)))
     await whenInWork(service, 100)

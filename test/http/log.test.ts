@@ -4,6 +4,7 @@ import t from 'tap'
 import { listTokens } from '../../src/admin/tokens.js'
 import { mintToken } from '../../src/auth/token.js'
 import { makeLogger } from '../../src/http/logging.js'
+import type { Call } from '../test-service.js'
 import { RawConnection, type Running, running, whenInWork } from './running.js'
 
 const SECRET = 'planted-secret'
@@ -11,27 +12,15 @@ const TRACE = '0af7651916cd43dd8448eb211c80319c'
 const TOOL = '/admin/tool/custom/999999'
 const VALIDATE = '/admin/tool/custom/validate'
 
-interface Asked {
-  method?: 'PATCH' | 'PUT' | 'POST'
-  url?: string
-  token?: string
-  payload?: string
-  type?: string
+/** A request that carries secrets in every part that may hold one. */
+function ask({ call }: Running, { method = 'PUT', url = TOOL, body = '{}', headers, ...sent }: Asked) {
+  const secret = { 'x-secret': SECRET, cookie: `session=${SECRET}`, traceparent: `00-${TRACE}-b7ad6b7169203331-01` }
+  return call(method, url, { ...sent, body, headers: { ...secret, ...headers } })
 }
 
-/** A request that carries secrets in every part that may hold one. */
-function ask(
-  { app }: Running,
-  { method = 'PUT', url = TOOL, token, payload = '{}', type = 'application/json' }: Asked,
-) {
-  const headers = {
-    'content-type': type,
-    'x-secret': SECRET,
-    cookie: `session=${SECRET}`,
-    traceparent: `00-${TRACE}-b7ad6b7169203331-01`,
-    ...(token !== undefined && { authorization: `Bearer ${token}` }),
-  }
-  return app.inject({ method, url, headers, payload })
+interface Asked extends Call {
+  method?: string
+  url?: string
 }
 
 const lines = ({ log }: Running) => log.map(line => JSON.parse(line))
@@ -100,11 +89,8 @@ t.test('an error of the database is logged without the values that it repeats', 
     logger.error({ err: new Error('outer', { cause: error }) }, 'failed')
     logger.error({ err: new AggregateError([error], 'all') }, 'failed')
   }
-  try {
-    JSON.parse(`{"a": ${SECRET}}`)
-  } catch (error) {
-    logger.error({ err: error }, 'failed')
-  }
+  const broken = await new Response(`{"a": ${SECRET}}`).json().catch(error => error)
+  logger.error({ err: broken }, 'failed')
   t.equal(log.length, 16)
   t.notMatch(log.join(''), /planted-secret|alice@example\.com/)
   t.match(JSON.parse(log[6] ?? ''), { err: { code: '23505', constraint: /./, stack: /^ +at / } })
@@ -113,17 +99,17 @@ t.test('an error of the database is logged without the values that it repeats', 
 t.test('no line holds a body, a token or a header value, at any level, whatever fails', async t => {
   const { token, inactiveToken } = shared
   const strange = mintToken('person').token
-  await ask(shared, { token, payload: HEADERS })
-  await ask(shared, { payload: HEADERS })
+  await ask(shared, { token, body: HEADERS })
+  await ask(shared, { body: HEADERS })
   for (const bad of [inactiveToken, strange, SECRET]) await ask(shared, { token: bad })
   const bodies = [`{"name":"${SECRET}`, `{"name":{"${SECRET}":1}}`, `"${SECRET}"`, `{"__proto__":"${SECRET}"}`]
-  for (const payload of bodies) {
-    await ask(shared, { token, payload })
-    await ask(shared, { method: 'POST', url: VALIDATE, token, payload: `{"definition":${payload}}` })
+  for (const body of bodies) {
+    await ask(shared, { token, body })
+    await ask(shared, { method: 'POST', url: VALIDATE, token, body: `{"definition":${body}}` })
   }
-  await ask(shared, { token, payload: SECRET, type: 'text/plain' })
-  await ask(shared, { url: '/nowhere', token, payload: HEADERS })
-  await ask(shared, { method: 'POST', token, payload: HEADERS })
+  await ask(shared, { token, body: SECRET, headers: { 'content-type': 'text/plain' } })
+  await ask(shared, { url: '/nowhere', token, body: HEADERS })
+  await ask(shared, { method: 'POST', token, body: HEADERS })
   const raw = new RawConnection(shared.port)
   raw.write(`GET / HTTP/1.1\r\nAuthorization: Bearer ${token}\r\nX-Secret: ${SECRET}\x00\r\n\r\n`)
   await raw.closed
@@ -134,7 +120,7 @@ t.test('no line holds a body, a token or a header value, at any level, whatever 
   cut.socket.destroy()
   await cut.closed
   await shared.database.close()
-  t.equal((await ask(shared, { token, payload: HEADERS })).statusCode, 503)
+  t.equal((await ask(shared, { token, body: HEADERS })).statusCode, 503)
   const text = shared.log.join('')
   t.ok(shared.log.length > 15)
   for (const secret of [SECRET, token, inactiveToken, strange]) {
@@ -143,32 +129,29 @@ t.test('no line holds a body, a token or a header value, at any level, whatever 
   }
 })
 
-t.test(
-  'the line of a refusal has its reason, its limit, its faults, and the digest of a token not looked up',
-  async t => {
-    const digest = (token: string) => createHash('sha256').update(token).digest('hex').slice(0, 12)
-    const service = await running(t, { RATE_LIMIT_PER_MINUTE: '2' })
-    const { token } = service
-    t.ok((await listTokens(service.database.db)).some(one => one.digest === digest(token)))
-    service.log.length = 0
-    const strange = mintToken('person').token
-    const masked = { method: 'PATCH', url: `/persona/1?update_mask=description&${SECRET}=1` } as const
-    await ask(service, {})
-    await ask(service, { token, payload: '{' })
-    await ask(service, { ...masked, token, payload: `{"description":7,"${SECRET}":1}` })
-    await ask(service, { token })
-    await ask(service, { token: strange })
-    await service.database.close()
-    await ask(service, { token: strange })
-    t.match(answered(service), [
-      { status: 401, refusal: 'UNAUTHENTICATED', client: '127.0.0.1' },
-      { status: 422, refusal: 'INVALID_REQUEST', faults: ['body json_invalid'] },
-      { status: 422, faults: ['query extra_forbidden', 'body string_type'] },
-      { status: 429, refusal: 'RATE_LIMITED', limit: 'token', token_digest: digest(token) },
-      { status: 401, refusal: 'INVALID_TOKEN', token_digest: digest(strange) },
-      { status: 503, refusal: 'draining', level: 40, trace_id: TRACE, cause: /^\w+: / },
-    ])
-    t.equal(lines(service).filter(({ level }) => level >= 40).length, 1, 'one line tells of it')
-    t.notMatch(service.log.join(''), new RegExp(`${SECRET}|\\.js:\\d`), 'nor a stack of what is understood')
-  },
-)
+t.test('the line of a refusal: its reason, limit, faults, and the digest of a token not looked up', async t => {
+  const digest = (token: string) => createHash('sha256').update(token).digest('hex').slice(0, 12)
+  const service = await running(t, { RATE_LIMIT_PER_MINUTE: '2' })
+  const { token } = service
+  t.ok((await listTokens(service.database.db)).some(one => one.digest === digest(token)))
+  service.log.length = 0
+  const strange = mintToken('person').token
+  const masked = { method: 'PATCH', url: `/persona/1?update_mask=description&${SECRET}=1` } as const
+  await ask(service, {})
+  await ask(service, { token, body: '{' })
+  await ask(service, { ...masked, token, body: `{"description":7,"${SECRET}":1}` })
+  await ask(service, { token })
+  await ask(service, { token: strange })
+  await service.database.close()
+  await ask(service, { token: strange })
+  t.match(answered(service), [
+    { status: 401, refusal: 'UNAUTHENTICATED', client: '127.0.0.1' },
+    { status: 422, refusal: 'INVALID_REQUEST', faults: ['body json_invalid'] },
+    { status: 422, faults: ['query extra_forbidden', 'body string_type'] },
+    { status: 429, refusal: 'RATE_LIMITED', limit: 'token', token_digest: digest(token) },
+    { status: 401, refusal: 'INVALID_TOKEN', token_digest: digest(strange) },
+    { status: 503, refusal: 'draining', level: 40, trace_id: TRACE, cause: /^\w+: / },
+  ])
+  t.equal(lines(service).filter(({ level }) => level >= 40).length, 1, 'one line tells of it')
+  t.notMatch(service.log.join(''), new RegExp(`${SECRET}|\\.js:\\d`), 'nor a stack of what is understood')
+})

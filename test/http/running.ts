@@ -1,27 +1,26 @@
 import { connect, type Socket } from 'node:net'
+import type { LightMyRequestResponse } from 'fastify'
+import type { Test } from 'tap'
 import { mintToken } from '../../src/auth/token.js'
 import { readConfig } from '../../src/config.js'
 import type { Database } from '../../src/db/database.js'
 import { openUrl } from '../../src/db/open.js'
 import { makeLogger } from '../../src/http/logging.js'
 import { Metrics } from '../../src/http/metrics.js'
+import { eventually } from '../eventually.js'
 import { listening, type ServiceOptions, startedService, type TestService, type WithTeardown } from '../test-service.js'
 import { worldDatabase } from '../world.js'
 
-export { eventually } from '../eventually.js'
+export { eventually }
 
 /** How many requests the metrics say are in work. */
 export async function inWork({ metrics }: Pick<Running, 'metrics'>): Promise<number> {
   return Number(/agents_http_requests_in_work (\d+)/.exec(await metrics.registry.metrics())?.[1])
 }
 
-/** Waits until that many are; rejects when they are not after `timeoutMs`. */
-export async function whenInWork(service: Pick<Running, 'metrics'>, count: number, timeoutMs = 30_000): Promise<void> {
-  const end = Date.now() + timeoutMs
-  for (let found = await inWork(service); found !== count; found = await inWork(service)) {
-    if (Date.now() > end) throw new Error(`${found} requests are in work instead of ${count}`)
-    await new Promise(resolve => setTimeout(resolve, 20))
-  }
+/** Waits until that many are. */
+export async function whenInWork(service: Pick<Running, 'metrics'>, count: number): Promise<void> {
+  await eventually(async () => (await inWork(service)) === count)
 }
 
 /** The service as its process builds it, on a database of its own, with its log in memory. */
@@ -38,22 +37,16 @@ export interface Running extends Started {
 export async function observedService(
   t: WithTeardown,
   url: string,
-  { metrics = new Metrics(), settings = {}, onStatements, ...options }: ObservedOptions = {},
+  { metrics = new Metrics(), settings = {}, onStatement, ...options }: ObservedOptions = {},
 ): Promise<Started> {
   const config = readConfig({ LOG_LEVEL: 'trace', ...settings })
   const log: string[] = []
   const logger = makeLogger(config.server.logLevel, { write: line => log.push(line) })
-  const database = openUrl(url, config, {
-    onStatement: text => onStatements?.([text]),
-  })
+  const database = openUrl(url, config, onStatement && { onStatement })
   t.teardown(() => database.close())
   const known = { DATABASE_URL: url, ...settings }
-  return {
-    ...(await startedService(t, database, { ...options, settings: known, metrics, logger })),
-    database,
-    log,
-    metrics,
-  }
+  const started = await startedService(t, database, { ...options, settings: known, metrics, logger })
+  return { ...started, database, log, metrics }
 }
 
 interface Started extends TestService {
@@ -64,8 +57,8 @@ interface Started extends TestService {
 }
 
 interface ObservedOptions extends Omit<ServiceOptions, 'logger'> {
-  /** Gets the texts of the statements that the service sends. */
-  onStatements?: (texts: readonly string[]) => void
+  /** Gets the text of each statement that the service sends. */
+  onStatement?: (text: string) => void
 }
 
 /**
@@ -78,24 +71,20 @@ export async function running(
 ): Promise<Running> {
   const { url } = await worldDatabase(t)
   const started = await observedService(t, url, { settings: { DATABASE_POOL_SIZE: '4', ...settings }, metrics })
-  const { app, database } = started
   return {
     ...started,
-    token: await tokenOf(database, { email: 'alice+admin@example.com', active: true }),
-    inactiveToken: await tokenOf(database, { email: 'alice+gone@example.com', active: false }),
-    port: listen ? await listening(app) : 0,
+    token: await tokenOf(started.database, { email: 'alice+admin@example.com' }),
+    inactiveToken: await tokenOf(started.database, { email: 'alice+gone@example.com', active: false }),
+    port: listen ? await listening(started.app) : 0,
   }
 }
 
 /** Makes a person with all permissions and answers a token of theirs. */
-export async function tokenOf(
-  { db }: Database,
-  { email, active }: { email: string; active: boolean },
-): Promise<string> {
+export async function tokenOf({ db }: Database, person: { email: string; active?: boolean }): Promise<string> {
   const { token, hash } = mintToken('person')
   const user = await db
     .insertInto('user_account')
-    .values({ email, kind: 'person', active, permissions: ['basic', 'admin'] })
+    .values({ kind: 'person', permissions: ['basic', 'admin'], ...person })
     .returning('id')
     .executeTakeFirstOrThrow()
   await db.insertInto('token').values({ hash, user_id: user.id }).execute()
@@ -122,23 +111,12 @@ export class RawConnection {
     return this
   }
 
-  /** Resolves when what came in matches; rejects when it has not after `timeoutMs`. */
-  async until(pattern: RegExp, timeoutMs = 60_000): Promise<string> {
-    const end = Date.now() + timeoutMs
-    while (!pattern.test(this.text)) {
-      if (Date.now() > end) throw new Error(`no ${pattern} in: ${this.text}`)
-      await new Promise(resolve => setTimeout(resolve, 10))
-    }
-    return this.text
-  }
-
-  /** The headers of the last answer, by their names in lower case. */
-  get headers(): Record<string, string> {
-    const head = this.text.slice(this.text.lastIndexOf('HTTP/1.1 '), this.text.lastIndexOf('\r\n\r\n'))
-    const lines = head.split('\r\n').slice(1)
-    return Object.fromEntries(
-      lines.map(line => [line.slice(0, line.indexOf(':')).toLowerCase(), line.slice(line.indexOf(':') + 2)]),
+  /** Resolves when what came in matches. */
+  async until(pattern: RegExp): Promise<string> {
+    await eventually(() => pattern.test(this.text)).catch(() =>
+      Promise.reject(new Error(`no ${pattern}: ${this.text}`)),
     )
+    return this.text
   }
 
   /** The body of the last answer, as JSON. */
@@ -147,16 +125,18 @@ export class RawConnection {
   }
 }
 
+/** Begins an update and sends nothing of its body. */
+export function begin({ port, token }: Running, of = token, length = 'Content-Length: 20'): RawConnection {
+  const line = 'PATCH /persona/999999?update_mask=description HTTP/1.1'
+  return new RawConnection(port).write(`${line}\r\nHost: a\r\nAuthorization: Bearer ${of}\r\n${length}\r\n\r\n`)
+}
+
 /** Checks that a 429 says in words what its headers say in numbers: how much the limit is, and when to try again. */
-export function saysItsLimit(
-  t: { match(found: unknown, wanted: unknown): unknown; equal(found: unknown, wanted: unknown): unknown },
-  headers: Readonly<Record<string, unknown>>,
-  { detail }: Record<string, unknown>,
-): void {
+export function saysItsLimit(t: Test, { headers, json }: Pick<LightMyRequestResponse, 'headers' | 'json'>): void {
   const { 'retry-after': retryAfter, 'ratelimit-policy': policy, ratelimit } = headers
   const [, quota] = /;q=(\d+)/.exec(String(policy)) ?? []
   const [, resetS] = /;t=(\d+)/.exec(String(ratelimit)) ?? []
   t.equal(resetS, retryAfter)
   const inWords = quota === '1' ? 'One' : quota
-  t.match(detail, new RegExp(`\\b${inWords}\\b.* Try again in ${retryAfter} s\\.$`))
+  t.match(json().detail, new RegExp(`\\b${inWords}\\b.* Try again in ${retryAfter} s\\.$`))
 }

@@ -48,10 +48,7 @@ function documents(file: File, plant: () => string): Line[] {
     file({ version: 1, tools: [{ id: 10, name: 'items', custom_headers: headers, ...rest }] })
   const one = () => ({ key: 'X-Applied', value: plant() })
   const given = document([one(), { key: 'X-Other', value: plant() }])
-  const created = file({
-    version: 1,
-    tools: [{ id: 990, name: 'Planted', definition: DEFINITION, custom_headers: [one()] }],
-  })
+  const created = document([one()], { id: 990, name: 'Planted', definition: DEFINITION })
   const filledIn = document([{ key: 'X-Applied', value: `Bearer \${env:AGENTS_PLANTED}` }])
   const faulty = [
     document([one(), one()]),

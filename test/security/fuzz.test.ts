@@ -13,26 +13,9 @@ const SEED = Number(process.env.FUZZ_SEED ?? Date.now() % 2 ** 31)
 /** Texts that hurt when they are put into SQL, a path, a regular expression, a header or a prototype. */
 const NASTY_TEXTS = [
   ...["'; drop table persona; --", "' or '1'='1", '1); select pg_sleep(10); --', '$1', '$$; select 1; $$'],
-  ...[
-    '%s%n%x',
-    '\\',
-    '\\x00',
-    '{1,2,3}',
-    'null',
-    '../../../../etc/passwd',
-    'file:///etc/passwd',
-    '__proto__',
-    'constructor',
-  ],
-  ...[
-    'toString',
-    '{{7*7}}',
-    '<script>alert(1)</script>',
-    'a\r\nSet-Cookie: x=1',
-    '\u0001\u0002\u001f\u007f',
-    'a\u0000b',
-    '\ud800',
-  ],
+  ...['%s%n%x', '\\', '\\x00', '{1,2,3}', 'null', '../../../../etc/passwd', 'file:///etc/passwd', '__proto__'],
+  ...['constructor', 'toString', '{{7*7}}', '<script>alert(1)</script>', 'a\r\nSet-Cookie: x=1'],
+  ...['\u0001\u0002\u001f\u007f', 'a\u0000b', '\ud800'],
   ...['a\udc00\ud800b', '\ufeff', '\ufffe\uffff', '\u202egnp.exe', 'e\u0301\u0301', 'ǅß İ ı K', '👩‍👩‍👧‍👦'],
   ...['\u2028\u2029', '(a+)+$', '****#0123456789ab', '****#', ' ', ''],
 ]
@@ -83,22 +66,14 @@ const METHODS = 'GET HEAD POST PUT PATCH DELETE OPTIONS PROPFIND'.split(' ')
 const TYPES =
   `|text/plain|application/json;charset=latin1|application/json; ; ;|;|__proto__/json|${'a'.repeat(999)}`.split('|')
 
+const TOOLS = '/admin/tool/custom'
+const TOOL = { name: 'n', definition: DEFINITION, custom_headers: [{ key: 'X-A', value: 'v' }] }
 const OPERATIONS = [
   { method: 'PATCH', path: '/persona/', ids: ['1', '2', '5', '8', '11'], body: FULL_AGENT_UPDATE },
-  {
-    method: 'PUT',
-    path: '/admin/tool/custom/',
-    ids: ['10', '11', '16', '17', '1'],
-    body: { name: 'n', definition: DEFINITION, custom_headers: [{ key: 'X-A', value: 'v' }], oauth_config_id: 1 },
-  },
-  { method: 'POST', path: '/admin/tool/custom/validate', ids: [''], body: { definition: DEFINITION } },
+  { method: 'PUT', path: `${TOOLS}/`, ids: ['10', '11', '16', '17', '1'], body: { ...TOOL, oauth_config_id: 1 } },
+  { method: 'POST', path: `${TOOLS}/validate`, ids: [''], body: { definition: DEFINITION } },
   { method: 'POST', path: '/persona', ids: [''], body: FULL_AGENT_UPDATE },
-  {
-    method: 'POST',
-    path: '/admin/tool/custom',
-    ids: [''],
-    body: { name: 'n', definition: DEFINITION, passthrough_auth: false, custom_headers: [{ key: 'X-A', value: 'v' }] },
-  },
+  { method: 'POST', path: TOOLS, ids: [''], body: { ...TOOL, passthrough_auth: false } },
 ] as const
 
 /** Mostly the first, at times one of the others. */
@@ -145,14 +120,14 @@ function strangeness({ statusCode, headers, body }: LightMyRequestResponse, meth
   }
   if (!Array.isArray(detail) || detail.length === 0 || detail.length > 100 || Object.keys(rest).length > 0)
     return 'the list'
-  const isFault = ({ loc, msg, type, ...more }: Record<string, unknown>) =>
-    ['body', 'path', 'query', 'header'].includes((loc as string[])[0] ?? '') &&
-    (loc as unknown[]).every(part => typeof part === 'string' || Number.isInteger(part)) &&
-    typeof msg === 'string' &&
-    msg !== '' &&
-    /^[a-z_]+$/.test(String(type)) &&
-    Object.keys(more).length === 0
   return detail.every(isFault) ? undefined : 'a fault'
+}
+
+function isFault({ loc, msg, type, ...more }: { loc: unknown[]; msg: unknown; type: unknown }): boolean {
+  const isPlace = loc.every(part => typeof part === 'string' || Number.isInteger(part))
+  const isWhole = typeof msg === 'string' && msg !== '' && /^[a-z_]+$/.test(String(type))
+  const isInPart = ['body', 'path', 'query', 'header'].includes(String(loc[0]))
+  return isInPart && isPlace && isWhole && Object.keys(more).length === 0
 }
 
 const unhandled: unknown[] = []

@@ -13,9 +13,6 @@ const world = await observedWorld(t)
 const alice = await world.token('alice@example.com')
 const NOWHERE = 999_999
 
-const patch = (id: number, body: unknown, query = '', headers: Record<string, string> = {}, token = alice) =>
-  world.call('PATCH', `/persona/${id}${query}`, { token, body, headers })
-
 const NAME = { name: 'x' }
 const REQUESTS: [method: string, query: string, body?: unknown, headers?: Record<string, string>][] = [
   ['GET', ''],
@@ -84,8 +81,9 @@ t.test("422 alike: a document set that the caller cannot see, another's file, an
   ] as const) {
     for (const query of [`?update_mask=${field}`, `?update_mask=${field}&dry_run=true`]) {
       for (const headers of [{}, { 'if-match': '*' }, { 'if-match': '"persona-1-0"' }]) {
-        const one = comparable(await patch(1, { [field]: [unseen] }, query, headers))
-        const other = comparable(await patch(1, { [field]: [missing] }, query, headers))
+        const ask = (id: number | string) =>
+          world.call('PATCH', `/persona/1${query}`, { token: alice, body: { [field]: [id] }, headers })
+        const [one, other] = [comparable(await ask(unseen)), comparable(await ask(missing))]
         t.strictSame(one, other, `${field} ${missing} ${query} ${JSON.stringify(headers)}`)
         t.match(one, { status: 422, body: { detail: [{ loc: ['body', field, 0], type: 'not_found' }] } })
       }
@@ -93,11 +91,24 @@ t.test("422 alike: a document set that the caller cannot see, another's file, an
   }
 })
 
-t.test('403 for a tool out of scope: tools are no secret, so it is not hidden, and nothing of it is shown', async t => {
-  const put = (id: number) => world.call('PUT', `/admin/tool/custom/${id}`, { token: alice, body: {} })
-  const [known, missing] = [await put(10), await put(NOWHERE)]
-  t.equal(known.statusCode, 403)
-  t.strictSame(comparable(known), comparable(missing), 'without the permission, there or not is all one')
+t.test('403 alike without the permission, or with a token bound to others: what is there, and what is not', async t => {
+  const toAgents = await world.token('admin@example.com', { personaIds: [1, 3] })
+  const toTool = await world.token('admin@example.com', { toolIds: [10] })
+  const validate = '/admin/tool/custom/validate?tool_id='
+  for (const [token, status, method, url, own, ...others] of [
+    [alice, 403, 'PUT', '/admin/tool/custom/', 10, 999],
+    [toAgents, 200, 'PATCH', '/persona/', 1, 2, 7, 999, 2_147_483_648, 'x'],
+    [toTool, 422, 'POST', validate, 10, 11, 999],
+  ] as const) {
+    const ask = (id: number | string) => {
+      const query = method === 'PATCH' ? '?update_mask=&dry_run=true' : ''
+      return world.call(method, `${url}${id}${query}`, { token, body: method === 'POST' ? { definition: {} } : {} })
+    }
+    t.equal((await ask(own)).statusCode, status, `${url}${own}`)
+    const missing = await ask(others[0])
+    t.equal(missing.statusCode, 403)
+    for (const id of others) t.strictSame(comparable(await ask(id)), comparable(missing), `${url}${id}`)
+  }
 })
 
 /* The rule for managers of a tool is asked of one tool by an update, and of all the tools of an agent by a read. */
@@ -128,12 +139,12 @@ t.test('headers are shown, alone and in an agent, exactly to callers that may up
   let shown = 0
   for (const [caller, authorization] of callers) {
     const read = tools.map(id => world.call('GET', `/tool/${id}`, { headers: { authorization } }))
-    const records = (await Promise.all(read))
-      .filter(({ statusCode }) => statusCode === 200)
-      .map(answer => answer.json())
+    const seen = (await Promise.all(read)).filter(({ statusCode }) => statusCode === 200)
+    const records = seen.map(answer => answer.json())
     const ids = records.map(({ id }) => id)
-    t.strictSame(shownIn(records), await managedBy(authorization, ids), caller)
-    shown += shownIn(records).length
+    const managed = await managedBy(authorization, ids)
+    t.strictSame(shownIn(records), managed, caller)
+    shown += managed.length
   }
   t.ok(shown > 50, `${shown} shown`)
 

@@ -1,5 +1,4 @@
-import { mkdtempSync, rmSync, statSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { statSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
 import { readConfig } from '../../src/config.js'
@@ -71,36 +70,28 @@ t.test('78: nothing is sealed by a first key that does not open what is stored u
   t.strictSame(keys, [{ key_id: 'new' }, { key_id: 'test' }], 'nothing was done')
 })
 
-t.test(
-  'exit 78 at start: no key ring, or one that cannot be read; every setting is named, no secret shown',
-  async t => {
-    const without = await serverExit({ DATABASE_URL: 'postgres://app:sesame@127.0.0.1:1/app' })
-    t.equal(without.code, 78)
-    t.match(without.output, /SECRET_KEYS/)
-    t.match(without.output, /made by: agentctl keys generate/)
-    const key = Buffer.alloc(31, 9).toString('base64')
-    const all = await serverExit({ PORT: 'abc', DATABASE_URL: 'mysql://app:sesame@host/app', SECRET_KEYS: `a:${key}` })
-    t.equal(all.code, 78)
-    for (const setting of ['PORT', 'DATABASE_URL', 'SECRET_KEYS'])
-      t.match(all.output, new RegExp(`^ +${setting}: `, 'm'))
-    t.match(all.output, /31 bytes/)
-    for (const secret of ['sesame', key]) t.notOk((without.output + all.output).includes(secret))
-  },
-)
-
-t.test("mode 0600: the embedded default's key file, made once however many processes start together", async t => {
-  const folder = mkdtempSync(join(tmpdir(), 'key-file-'))
-  t.teardown(() => rmSync(folder, { recursive: true }))
-  const before = process.umask(0)
-  t.teardown(() => process.umask(before))
-  const config = readConfig({ DATA_DIR: join(folder, 'new', '.data') })
-  const rings = [await configuredKeyRing(config), await configuredKeyRing(config)]
-  t.equal(rings[0]?.currentId, rings[1]?.currentId)
-  t.equal(statSync(join(config.database.dataDir, 'secret-keys')).mode & 0o777, 0o600)
+t.test('exit 78 at start: no key ring, or an unreadable one; every setting is named, no secret shown', async t => {
+  const without = await serverExit({ DATABASE_URL: 'postgres://app:sesame@127.0.0.1:1/app' })
+  t.equal(without.code, 78)
+  t.match(without.output, /SECRET_KEYS/)
+  t.match(without.output, /made by: agentctl keys generate/)
+  const key = Buffer.alloc(31, 9).toString('base64')
+  const all = await serverExit({ PORT: 'abc', DATABASE_URL: 'mysql://app:sesame@host/app', SECRET_KEYS: `a:${key}` })
+  t.equal(all.code, 78)
+  for (const setting of ['PORT', 'DATABASE_URL', 'SECRET_KEYS']) t.match(all.output, new RegExp(`^ +${setting}: `, 'm'))
+  t.match(all.output, /31 bytes/)
+  for (const secret of ['sesame', key]) t.notOk((without.output + all.output).includes(secret))
 })
 
-t.test('a draft of a key file that a killed process left, under its process id too, stops no start', async t => {
-  const folder = t.testdir({ 'secret-keys.1': '', [`secret-keys.${process.pid}`]: '' })
-  const ring = await configuredKeyRing(readConfig({ DATA_DIR: folder }))
-  t.equal(ring.keys.size, 1)
+t.test("mode 0600: the embedded default's key file, made once, whatever drafts a killed process left", async t => {
+  const before = process.umask(0)
+  t.teardown(() => process.umask(before))
+  const made = join(t.testdir(), 'new', '.data')
+  const left = t.testdir({ 'secret-keys.1': '', [`secret-keys.${process.pid}`]: '' })
+  for (const DATA_DIR of [made, left]) {
+    const config = readConfig({ DATA_DIR })
+    const ring = configuredKeyRing(config)
+    t.strictSame([ring.keys.size, configuredKeyRing(config).currentId], [1, ring.currentId])
+    t.equal(statSync(join(DATA_DIR, 'secret-keys')).mode & 0o777, 0o600)
+  }
 })

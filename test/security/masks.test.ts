@@ -2,10 +2,7 @@ import t from 'tap'
 import { decryptSecret } from '../../src/secrets/cipher.js'
 import { worldApp } from '../app.js'
 
-interface Header {
-  key: string
-  value: string
-}
+type Header = Record<'key' | 'value', string>
 
 const SECRETS: [Header, Header, Header, Header] = [
   { key: 'X-First', value: 'first secret, with , comma and "quotes"' },
@@ -73,9 +70,8 @@ t.test('422: a value that shows nothing replaces no stored one', async t => {
   await withSecrets()
   for (const value of ['', ' ', '\t', '\u00a0', '\u00ad', ' \u00ad ']) {
     const msg = 'Header value should have 1 to 8192 bytes of Latin-1 without controls and outer blanks'
-    t.strictSame((await put([{ ...ONE, value }])).json().detail, [
-      { loc: ['body', 'custom_headers', 0, 'value'], msg, type: 'header_value_invalid' },
-    ])
+    const fault = { loc: ['body', 'custom_headers', 0, 'value'], msg, type: 'header_value_invalid' }
+    t.strictSame((await put([{ ...ONE, value }])).json().detail, [fault])
   }
   t.strictSame(await secretsOf(), SECRETS)
 })

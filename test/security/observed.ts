@@ -21,17 +21,15 @@ export async function observedWorld(
   const world = given ?? (await worldDatabase(t))
   const statements: string[] = []
   const answers: string[] = []
-  const { app, service, log, call } = await observedService(t, world.url, {
-    ...options,
-    settings: { ...UNLIMITED, DATABASE_POOL_SIZE: '20' },
-    onStatements: texts => void statements.push(...texts),
-  })
-  const kept: TestService['call'] = async (...request) => {
-    const answer = await call(...request)
+  const settings = { ...UNLIMITED, DATABASE_POOL_SIZE: '20' }
+  const onStatement = (text: string) => void statements.push(text)
+  const { app, service, log, call: send } = await observedService(t, world.url, { ...options, settings, onStatement })
+  const call: TestService['call'] = async (...request) => {
+    const answer = await send(...request)
     answers.push(`${JSON.stringify(answer.headers)}\n${answer.body}`)
     return answer
   }
-  return { ...world, app, service, statements, log, answers, call: kept, listen: () => listening(app) }
+  return { ...world, app, service, statements, log, answers, call, listen: () => listening(app) }
 }
 
 /** An answer without what differs between any two answers: request id, date, what is left of quotas, and the id inside the body. */

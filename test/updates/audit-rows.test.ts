@@ -4,7 +4,7 @@ import { verifyAudit } from '../../src/admin/audit-verification.js'
 import { worldApp } from '../app.js'
 import { ALICE, BOB, CAROL } from '../fixtures/users.js'
 import { DEFINITION } from '../matrix-organisation.js'
-import { auditRows, only, versionOf } from './stored-state.js'
+import { auditRows, versionOf } from './stored-state.js'
 
 const world = await worldApp(t)
 const { call, token } = world
@@ -22,7 +22,8 @@ t.test('one row for each effective change of an agent, none for what is refused,
     { 'x-request-id': 'request-1' },
   )
   t.equal(answer.statusCode, 200, answer.body)
-  const row = only((await auditRows(db, 'persona', 11)).slice(before.length))
+  const [row, ...others] = (await auditRows(db, 'persona', 11)).slice(before.length)
+  t.equal(others.length, 0)
   const found = await db.selectFrom('token').select('id').where('user_id', '=', ALICE).executeTakeFirstOrThrow()
   t.match(row, {
     version_before: versionOf(answer) - 1,
@@ -34,9 +35,9 @@ t.test('one row for each effective change of an agent, none for what is refused,
     client_address: '127.0.0.1',
     at: /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/,
   })
-  t.ok(Math.abs(Date.parse(row.at) - Date.now()) < 60_000)
-  t.same(row.fields, ['name', 'description', 'tool_ids', 'users', 'icon_name', 'search_start_date'])
-  t.same(row.difference, {
+  t.ok(Math.abs(Date.parse(String(row?.at)) - Date.now()) < 60_000)
+  t.same(row?.fields, ['name', 'description', 'tool_ids', 'users', 'icon_name', 'search_start_date'])
+  t.same(row?.difference, {
     name: { from: 'Full', to: 'Next' },
     description: { from: 'Full description', to: 'd' },
     tool_ids: { from: [1, 10], to: [1, 13] },
@@ -82,14 +83,9 @@ t.test("a tool's rows hold masks and hashes, no secret, and its definition's ord
   const rows = (await auditRows(db, 'tool', 16)).slice(before.length)
   t.same(rows[0]?.fields, ['name', 'definition', 'custom_headers', 'oauth_config_id'])
   t.same(rows[1]?.fields, ['custom_headers', 'passthrough_auth'])
+  const masked = (key: string) => ({ key, value: /^\*{4}#[0-9a-f]{12}$/ })
   t.match(rows[0]?.difference, {
-    custom_headers: {
-      from: [
-        { key: 'Authorization', value: /^\*{4}#[0-9a-f]{12}$/ },
-        { key: 'X-B', value: /^\*{4}#/ },
-      ],
-      to: [{ key: 'X-B', value: /^\*{4}#/ }],
-    },
+    custom_headers: { from: [masked('Authorization'), masked('X-B')], to: [masked('X-B')] },
     definition: { from: /^[0-9a-f]{64}$/, to: /^[0-9a-f]{64}$/ },
   })
   t.equal(rows[0]?.definition_before?.toString('hex'), rows[0]?.difference?.definition?.from)

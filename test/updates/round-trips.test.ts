@@ -7,9 +7,6 @@ import { REQUIRED_FIELDS, worldApp } from '../app.js'
 
 /* What an update sends to the database, and what it writes. */
 
-// Behind PgBouncer the timeouts travel with the statements, in transactions of their own.
-const isPooled = process.env.TEST_POOLER_URL !== undefined
-
 const ALICES_AGENT = 1
 const TOOL = 10
 const ITEMS = definitionOf(10)
@@ -35,12 +32,10 @@ t.test('round trips to the database, authentication included, when nobody else i
     const { statusCode } = await answer()
     return { statusCode, statements: database.statements - before }
   }
-  const change = (fields: object, query = '', headers = {}) =>
-    call('PATCH', `/persona/${ALICES_AGENT}?update_mask=${Object.keys(fields)}${query}`, {
-      token: alice,
-      body: fields,
-      headers,
-    })
+  const change = (body: object, query = '', headers = {}) => {
+    const url = `/persona/${ALICES_AGENT}?update_mask=${Object.keys(body)}${query}`
+    return call('PATCH', url, { token: alice, body, headers })
+  }
   await change({}) // definitions are kept now
   const unknown = mintToken('person').token
   const headers = [{ key: 'X-Key', value: 'two' }]
@@ -65,7 +60,7 @@ t.test('round trips to the database, authentication included, when nobody else i
     ['no token', () => call('PATCH', '/persona/1', { body: REQUIRED_FIELDS }), 401, 0],
   ]
   for (const [what, request, statusCode, statements] of cases)
-    t.match(await counted(request), { statusCode, statements: isPooled ? Number : statements }, what)
+    t.match(await counted(request), { statusCode, statements }, what)
 })
 
 t.test('what an update does not change is not written', async t => {
@@ -77,19 +72,16 @@ t.test('what an update does not change is not written', async t => {
   const updateAgent = (fields: object) =>
     call('PATCH', `/persona/${ALICES_AGENT}`, { token: alice, body: { ...agent, ...fields } })
   const updateTool = (fields: object) => call('PUT', `/admin/tool/custom/${TOOL}`, { token: admin, body: fields })
+  const ofAgent = `persona_id = ${ALICES_AGENT}`
+  const links = { persona_tool: ofAgent, persona_document_set: ofAgent, persona_label: ofAgent }
+  const ofTool = { tool: `id = ${TOOL}`, tool_header: `tool_id = ${TOOL}`, tool_definition: 'true' }
+  const ROWS = { persona: `id = ${ALICES_AGENT}`, ...links, ...ofTool, audit: 'true' }
   /** Where each row version lies and which transaction wrote it: any write, even of equal values, moves it. */
   const places = async () => {
-    const list = (table: string, where: string) =>
-      sql.raw(`(select json_agg(ctid || ' ' || xmin order by ctid) from ${table} where ${where})`)
-    const { rows } = await sql<Record<string, unknown>>`select
-      ${list('persona', `id = ${ALICES_AGENT}`)} as agent,
-      ${list('persona_tool', `persona_id = ${ALICES_AGENT}`)} as tools,
-      ${list('persona_document_set', `persona_id = ${ALICES_AGENT}`)} as document_sets,
-      ${list('persona_label', `persona_id = ${ALICES_AGENT}`)} as labels,
-      ${list('tool', `id = ${TOOL}`)} as tool,
-      ${list('tool_header', `tool_id = ${TOOL}`)} as headers,
-      ${list('tool_definition', 'true')} as definitions,
-      ${list('audit', 'true')} as audit`.execute(database.db)
+    const lists = Object.entries(ROWS).map(([table, where]) =>
+      sql.raw(`(select json_agg(ctid || ' ' || xmin order by ctid) from ${table} where ${where}) as ${table}`),
+    )
+    const { rows } = await sql<Record<string, unknown>>`select ${sql.join(lists)}`.execute(database.db)
     return rows[0] ?? {}
   }
   const movedBy = async (update: () => Promise<LightMyRequestResponse>) => {
@@ -104,12 +96,13 @@ t.test('what an update does not change is not written', async t => {
 
   t.same(await movedBy(() => updateAgent({})), [], 'an agent update that changes nothing')
   t.same(await movedBy(() => updateTool({ ...tool, custom_headers })), [], 'a tool update that changes nothing')
-  t.same(await movedBy(() => updateAgent({ description: 'two' })), ['agent', 'audit'], 'one column of an agent')
-  t.same(await movedBy(() => updateAgent({ description: 'two', label_ids: [2] })), ['agent', 'labels', 'audit'])
+  t.same(await movedBy(() => updateAgent({ description: 'two' })), ['persona', 'audit'], 'one column of an agent')
+  t.same(await movedBy(() => updateAgent({ description: 'two', label_ids: [2] })), [
+    'persona',
+    'persona_label',
+    'audit',
+  ])
   t.same(await movedBy(() => updateTool({ name: 'renamed' })), ['tool', 'audit'], 'one column of a tool')
-  t.same(
-    await movedBy(() => updateTool({ custom_headers: [{ key: 'X-Key', value: 'two' }] })),
-    ['tool', 'headers', 'audit'],
-    'the headers of a tool',
-  )
+  const sealed = { custom_headers: [{ key: 'X-Key', value: 'two' }] }
+  t.same(await movedBy(() => updateTool(sealed)), ['tool', 'tool_header', 'audit'], 'the headers of a tool')
 })

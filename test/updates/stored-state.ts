@@ -5,6 +5,7 @@ import type { Database } from '../../src/db/database.js'
 import type { Permission, Tables } from '../../src/db/tables.js'
 import { AUTHOR } from '../../src/updates/audit.js'
 import type { WorldApp } from '../app.js'
+import { eventually } from '../eventually.js'
 
 /** An agent as the tables hold it, under the names of the update's fields; dates in UTC with microseconds. */
 export interface StoredAgent {
@@ -14,20 +15,17 @@ export interface StoredAgent {
 
 /** Reads an agent from the tables, past all code of the service. */
 export async function storedAgent({ database }: Pick<WorldApp, 'database'>, id: number): Promise<StoredAgent> {
+  const links = (table: string, column: string, value = column) =>
+    sql.raw(`(select coalesce(jsonb_agg(${value} order by ${column}), '[]') from ${table} where persona_id = p.id)`)
+  const shares = (table: string, column: string) =>
+    links(table, column, `jsonb_build_object('id', ${column}, 'level', level)`)
   const { rows } = await sql<{ agent: StoredAgent }>`
     select to_jsonb(p) - array['created_at', 'field_versions', 'audit_head', 'audit_anchor'] || jsonb_build_object(
       'search_start_date', to_char(p.search_start_date at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
-      'document_set_ids', (select coalesce(jsonb_agg(document_set_id order by document_set_id), '[]') from persona_document_set
-                           where persona_id = p.id),
-      'tool_ids', (select coalesce(jsonb_agg(tool_id order by tool_id), '[]') from persona_tool where persona_id = p.id),
-      'label_ids', (select coalesce(jsonb_agg(label_id order by label_id), '[]') from persona_label where persona_id = p.id),
-      'user_file_ids', (select coalesce(jsonb_agg(user_file_id order by user_file_id), '[]') from persona_user_file
-                        where persona_id = p.id),
-      'users', (select coalesce(jsonb_agg(jsonb_build_object('id', user_id, 'level', level) order by user_id), '[]')
-                from persona_user where persona_id = p.id),
-      'groups', (select coalesce(jsonb_agg(jsonb_build_object('id', user_group_id, 'level', level)
-                                           order by user_group_id), '[]')
-                 from persona_group where persona_id = p.id)) as agent
+      'document_set_ids', ${links('persona_document_set', 'document_set_id')},
+      'tool_ids', ${links('persona_tool', 'tool_id')}, 'label_ids', ${links('persona_label', 'label_id')},
+      'user_file_ids', ${links('persona_user_file', 'user_file_id')},
+      'users', ${shares('persona_user', 'user_id')}, 'groups', ${shares('persona_group', 'user_group_id')}) as agent
     from persona p where p.id = ${id}`.execute(database.db)
   const [row] = rows
   if (row === undefined) throw new Error(`there is no agent ${id}`)
@@ -61,15 +59,13 @@ export async function hashOfEverything(db: Kysely<Tables>): Promise<Record<strin
   const { rows: tables } = await sql<{ name: string }>`
     select table_name as name from information_schema.tables
     where table_schema = current_schema() and table_type = 'BASE TABLE' order by 1`.execute(db)
-  const parts = tables.map(
-    ({
-      name,
-    }) => sql`select ${sql.lit(name)} as name, coalesce(md5(string_agg(content, '' order by content)), '') as hash
-      from (select md5((to_jsonb(r) - 'last_used_at')::text) as content from ${sql.table(name)} r) hashed`,
-  )
-  const { rows } = await sql<{ name: string; hash: string }>`${sql.join(parts, sql` union all `)} order by 1`.execute(
-    db,
-  )
+  const parts = tables.map(({ name }) => {
+    const rows = sql`select md5((to_jsonb(r) - 'last_used_at')::text) as content from ${sql.table(name)} r`
+    const hash = sql`coalesce(md5(string_agg(content, '' order by content)), '')`
+    return sql`select ${sql.lit(name)} as name, ${hash} as hash from (${rows}) hashed`
+  })
+  const all = sql<{ name: string; hash: string }>`${sql.join(parts, sql` union all `)} order by 1`
+  const { rows } = await all.execute(db)
   return Object.fromEntries(rows.map(({ name, hash }) => [name, hash]))
 }
 
@@ -97,20 +93,20 @@ export function faultsOf(answer: LightMyRequestResponse): string[] {
   return answer.json().detail.map(({ loc, type }: { loc: unknown[]; type: string }) => `${loc.join('.')} ${type}`)
 }
 
-/** The version that an answer's entity tag names. */
-export function versionOf(answer: LightMyRequestResponse): number {
-  return Number(/-([0-9]+)"$/.exec(String(answer.headers.etag))?.[1])
+/** The version that the entity tag of an update or a read names. */
+export function versionOf({ headers }: Pick<LightMyRequestResponse, 'headers'>): number {
+  return Number(/-([0-9]+)(?:\.[0-9a-f]+)?"$/.exec(String(headers.etag))?.[1])
+}
+
+/** Waits until this number of transactions in the database wait for a lock. */
+export async function untilLocked({ db }: Pick<Database, 'db'>, count = 1): Promise<void> {
+  const waiting = sql`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
+  await eventually(async () => (await waiting.execute(db)).rows.length >= count)
 }
 
 /** How often a property is tried: a quarter of it where a run does the same once more, on another server. */
 export function repetitions(usual: number): number {
   return process.env.TEST_CAMPAIGN === 'brief' ? Math.ceil(usual / 4) : usual
-}
-
-export function only<Row>(rows: readonly Row[]): Row {
-  const [row] = rows
-  if (row === undefined || rows.length > 1) throw new Error(`${rows.length} rows where there is one`)
-  return row
 }
 
 /** A number below `n` that follows from the one before: the same sequence in every run. */
