@@ -33,6 +33,7 @@ t.test('what the parameter adds to the answer, and for whom', async t => {
   await t.test('the refusal comes before what is wrong with the definition', async t => {
     const curator = await token('curator@example.com')
     t.equal((await validate(curator, '?tool_id=10', {})).statusCode, 403)
+    t.equal((await validate(await token('admin@example.com', { toolIds: [10] }), '?tool_id=11', {})).statusCode, 403)
     t.equal((await validate(admin, '?tool_id=424242', {})).statusCode, 404)
     t.equal((await validate(admin, '?tool_id=10', {})).statusCode, 422)
   })
