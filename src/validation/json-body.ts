@@ -11,22 +11,11 @@ export type ParsedBody =
   /** Not JSON, or beyond the limits: reported alone. */
   | { kind: 'refused'; faults: Fault[] }
 
-/** The text of a body's definition, without blanks, and the places of its repeated keys. */
-export interface DefinitionText {
-  text: string
-  repeated: readonly Loc[]
-}
+const sources = new WeakMap<object, { text: string; repeated: readonly Loc[] }>()
 
-const texts = new WeakMap<object, DefinitionText>()
-
-export function withDefinitionText(body: object, text: DefinitionText | undefined): object {
-  if (text !== undefined) texts.set(body, text)
-  return body
-}
-
-/** Returns the text of the definition in a body that `parseJsonBody` parsed. */
-export function definitionTextOf(body: object): DefinitionText | undefined {
-  return texts.get(body)
+/** Returns the text of a body with a definition that `parseJsonBody` parsed, and the places of repeated keys in the definition. */
+export function sourceOf(body: object) {
+  return sources.get(body) ?? { text: JSON.stringify(body), repeated: [] }
 }
 
 /** Parses a JSON body: skips a byte order mark, and keeps the last of duplicate keys. Never throws. */
@@ -38,23 +27,60 @@ export function parseJsonBody(bytes: Uint8Array, bounds: JsonBounds): ParsedBody
   }
   if (!isUtf8(bytes)) return invalid(text.indexOf('\ufffd'), 'the bytes here are not UTF-8')
   try {
-    const { forbidden, repeated, memberText } = scanJson(text === '' ? 'null' : text, bounds, 'definition')
-    const value: unknown = text === '' ? null : JSON.parse(text)
-    if (value === null) return { kind: 'absent', faults: [fault('missing', ['body'])] }
-    if (typeof value === 'object' && memberText !== undefined) withDefinitionText(value, { text: memberText, repeated })
-    return { kind: 'value', value, forbidden }
+    return bodyOf(text === '' ? 'null' : text, bounds)
   } catch (error) {
     if (!(error instanceof JsonRefused)) throw error
     const { type, offset, message } = error
-    const { line, column } = placeIn(text, offset)
-    const reason = `${message} at line ${line}, column ${column}`
+    const before = text.slice(0, offset)
+    const reason = `${message} at line ${before.split('\n').length}, column ${offset - before.lastIndexOf('\n')}`
     if (type === 'json_invalid') return invalid(offset, reason)
     return { kind: 'refused', faults: [{ loc: ['body'], msg: `Input ${reason}`, type }] }
   }
 }
 
-/** Returns the line and column of an offset, from 1. */
-export function placeIn(text: string, offset: number): { line: number; column: number } {
-  const before = text.slice(0, offset)
-  return { line: before.split('\n').length, column: offset - before.lastIndexOf('\n') }
+/** Throws `JsonRefused`. */
+function bodyOf(text: string, bounds: JsonBounds): ParsedBody {
+  const usual = usualValue(text, bounds)
+  const { forbidden, repeated } =
+    usual === undefined ? scanJson(text, bounds, 'definition') : { forbidden: [], repeated: [] }
+  const value: unknown = usual ?? JSON.parse(text)
+  if (value === null) return { kind: 'absent', faults: [fault('missing', ['body'])] }
+  if (typeof value === 'object' && 'definition' in value) sources.set(value, { text, repeated })
+  return { kind: 'value', value, forbidden }
+}
+
+/** Parses a text without anything that `scanJson` finds; undefined for all other texts and for some of these. */
+function usualValue(text: string, { depthMax, nodesMax }: JsonBounds): unknown {
+  if (text.length > nodesMax * 1.5) return undefined // of what the limit counts, two have at least three characters
+  try {
+    const value: unknown = JSON.parse(text)
+    return keysOf(value, depthMax) === keysIn(text) ? value : undefined
+  } catch {
+    return undefined
+  }
+}
+
+/** Counts the keys of a value. NaN if one could change a prototype, or the value has more levels. */
+function keysOf(value: unknown, levels: number, parent?: string): number {
+  if (typeof value !== 'object' || value === null) return 0
+  if (levels === 0) return Number.NaN
+  let count = 0
+  if (Array.isArray(value)) for (const each of value) count += keysOf(each, levels - 1)
+  else
+    for (const key in value) {
+      if (key === '__proto__' || (key === 'prototype' && parent === 'constructor')) return Number.NaN
+      count += 1 + keysOf((value as Record<string, unknown>)[key], levels - 1, key)
+    }
+  return count
+}
+
+/** Counts the colons after quotes: all keys of a JSON text, and rarely more. */
+function keysIn(text: string): number {
+  let count = 0
+  for (let at = text.indexOf(':'); at !== -1; at = text.indexOf(':', at + 1)) {
+    let before = at - 1
+    while (text.charCodeAt(before) <= 0x20) before--
+    if (text.charCodeAt(before) === 0x22) count++
+  }
+  return count
 }

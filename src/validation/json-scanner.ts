@@ -5,12 +5,9 @@ export type JsonBounds = Readonly<Record<'depthMax' | 'nodesMax', number>>
 
 const NUMBER = /-?(?:0|[1-9]\d*)?(?:(?<=\d)\.\d*)?(?:(?<=\d)[eE][+-]?\d*)?/y
 const WORD = /true|false|null/y
+const BLANKS = /[ \t\r\n]+/y
 const ESCAPE = /["\\/bfnrt]|u[\da-fA-F]{0,4}/y
-const ESCAPED = /"(?:[^"\\]*\\.)+[^"\\]*"/g
-const STRING_OR_BLANKS = /("[^"\\]*(?:\\.[^"\\]*)*")|\s+/g
-const [BLANK, QUOTE, COMMA, COLON, OPENS_LIST, BACKSLASH, OPENS, CLOSES] = [
-  0x20, 0x22, 0x2c, 0x3a, 0x5b, 0x5c, 0x7b, 0x7d,
-]
+const [QUOTE, COMMA, COLON, OPENS_LIST, BACKSLASH, OPENS, CLOSES] = [0x22, 0x2c, 0x3a, 0x5b, 0x5c, 0x7b, 0x7d]
 
 /** A text that is not JSON (`json_invalid`) or beyond a limit. `offset` counts UTF-16 units from 0. */
 export class JsonRefused extends Error {
@@ -24,20 +21,18 @@ export class JsonRefused extends Error {
 }
 
 /**
- * Checks a JSON text before `JSON.parse` reads it. Finds keys that could change a prototype and, of one `member` of the outermost object,
- * repeated keys (at most 100) and its text, without blanks and with escapes as `JSON.stringify` writes them. Throws `JsonRefused`.
+ * Finds what is unusual in a JSON text: the places of keys that could change a prototype, and of repeated keys (at most 100) of one `member`
+ * of the outermost object. Throws `JsonRefused`.
  */
-export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, member?: string) {
+export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, member: string) {
   const [forbidden, repeated]: [Loc[], Loc[]] = [[], []]
   const path: (string | number)[] = []
   let [at, nodes] = [0, 0]
-  let memberText: string | undefined
-  let [isInMember, isCompact] = [false, true]
 
-  skipBlanks()
+  matches(BLANKS)
   value()
   if (at < text.length) throw expected('the end of the text')
-  return { forbidden, repeated, memberText }
+  return { forbidden, repeated }
 
   function expected(what: string): JsonRefused {
     return new JsonRefused('json_invalid', at, at < text.length ? `Expected ${what}` : 'Unexpected end of JSON input')
@@ -51,62 +46,49 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
     else if (matches(NUMBER)) {
       if (!/\d/.test(text.charAt(at - 1))) throw expected('a digit')
     } else if (!matches(WORD)) throw expected(`a value and not '${text.charAt(at)}'`)
-    skipBlanks()
+    matches(BLANKS)
   }
 
   function members(end: number): void {
     if (path.push(0) > depthMax) throw new JsonRefused('json_too_deep', at, `is nested more than ${depthMax} deep`)
-    const keys = isInMember && end === CLOSES ? new Set<string>() : undefined
+    const keys = new Set<string>()
     for (let index = 0; index === 0 || text.charCodeAt(at) === COMMA; index++) {
       count()
       step()
       if (index === 0 && text.charCodeAt(at) === end) break
       if (end === CLOSES) key(keys)
       else path[path.length - 1] = index
-      if (end === CLOSES && path.length === 1 && path[0] === member) memberValue()
-      else value()
+      value()
     }
     if (text.charCodeAt(at) !== end) throw expected(`',' or '${String.fromCharCode(end)}'`)
     at++
     path.pop()
   }
 
-  function key(keys: Set<string> | undefined): void {
+  function key(keys: Set<string>): void {
     if (text.charCodeAt(at) !== QUOTE) throw expected('double-quoted property name')
     const start = at
     string()
-    const written = text.slice(start, at)
-    const name = written.includes('\\') ? String(JSON.parse(written)) : written.slice(1, -1)
+    const name = String(JSON.parse(text.slice(start, at)))
     const isForbidden = name === '__proto__' || (name === 'prototype' && path.at(-2) === 'constructor')
     path[path.length - 1] = name
     if (isForbidden) forbidden.push([...path])
-    if (keys?.has(name) && repeated.length < 100) repeated.push([...path])
-    keys?.add(name)
-    skipBlanks()
+    // If the member is repeated, the last one counts, as in parsing.
+    if (path.length === 1 && name === member) repeated.length = 0
+    else if (path[0] === member && keys.has(name) && repeated.length < 100) repeated.push([...path])
+    keys.add(name)
+    matches(BLANKS)
     if (text.charCodeAt(at) !== COLON) throw expected("':' after property name")
     step()
-  }
-
-  /** If the member is repeated, the last one counts, as in parsing. */
-  function memberValue(): void {
-    const start = at
-    ;[isInMember, isCompact, repeated.length] = [true, true, 0]
-    value()
-    const own = text.slice(start, at)
-    memberText = isCompact
-      ? own
-      : own.replace(STRING_OR_BLANKS, '$1').replace(ESCAPED, each => JSON.stringify(JSON.parse(each)))
-    isInMember = false
   }
 
   function string(): void {
     count()
     let i = at + 1
     for (let unit = text.charCodeAt(i); unit !== QUOTE; unit = text.charCodeAt(++i)) {
-      if (unit >= BLANK && unit !== BACKSLASH) continue
+      if (unit >= 0x20 && unit !== BACKSLASH) continue
       at = i
       if (unit !== BACKSLASH) throw expected('no control character') // or the end of the text
-      isCompact = false
       const escaped = ++at
       if (!matches(ESCAPE) || (text.charAt(escaped) === 'u' && at - escaped < 5)) throw expected('another escape')
       i = at - 1
@@ -116,11 +98,7 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
 
   function step(): void {
     at++
-    skipBlanks()
-  }
-
-  function skipBlanks(): void {
-    for (; isBlank(text.charCodeAt(at)); at++) isCompact = false
+    matches(BLANKS)
   }
 
   function matches(pattern: RegExp): boolean {
@@ -135,8 +113,4 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
     const reason = `holds more than ${nodesMax} objects, lists, texts and commas together`
     throw new JsonRefused('json_too_many_nodes', at, reason)
   }
-}
-
-function isBlank(unit: number): boolean {
-  return unit === BLANK || unit === 0x0a || unit === 0x0d || unit === 0x09
 }

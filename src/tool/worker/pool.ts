@@ -4,7 +4,7 @@ import type { Caller } from '../../auth/caller.js'
 import { ClientGone, InvalidRequest, TRY_AGAIN, Unavailable } from '../../errors.js'
 import { INLINE_BYTES_MAX, UnparsedBody } from '../../http/body.js'
 import type { Bounded } from '../../updates/resource.js'
-import { definitionTextOf } from '../../validation/json-body.js'
+import { sourceOf } from '../../validation/json-body.js'
 import { type Job, type Outcome, TASKS, type TaskInput, type TaskName, type TaskResult } from './tasks.js'
 
 export const WORKERS_MAX = Math.min(2, availableParallelism())
@@ -81,10 +81,7 @@ export class BodyWorkers {
     }
     return await this.options.turn(String(caller.token.id), async () => {
       if (raw.socket.destroyed) throw new ClientGone()
-      const sent =
-        body instanceof UnparsedBody
-          ? { bytes: body.bytes }
-          : { value: body as object, definition: definitionTextOf(body as object) }
+      const sent = body instanceof UnparsedBody ? body.bytes : Buffer.from(sourceOf(body as object).text)
       const outcome = await this.#outcome({ name, body: sent, input: (await inputOf()) as Job['input'] })
       if ('faults' in outcome) throw new InvalidRequest(outcome.faults, outcome.extra)
       if ('failure' in outcome) throw new Error(outcome.failure)
@@ -95,8 +92,9 @@ export class BodyWorkers {
   async #outcome(job: Job): Promise<Outcome> {
     const { deadlineMs } = this.options
     try {
-      // Moved, not copied: nothing else reads them.
-      const moved = 'bytes' in job.body ? [job.body.bytes.buffer as ArrayBuffer] : []
+      // Large bodies have a buffer of their own. It is moved, not copied: nothing else reads it.
+      const { buffer, byteLength } = job.body
+      const moved = byteLength > INLINE_BYTES_MAX ? [buffer as ArrayBuffer] : []
       return await this.#pool.run(job, { signal: AbortSignal.timeout(deadlineMs), transferList: moved })
     } catch (error) {
       const { name, code } = error as NodeJS.ErrnoException

@@ -15,8 +15,9 @@ import { unknownFieldWarnings } from '../../http/warnings.js'
 import { sha256 } from '../../updates/audit.js'
 import { bodyCheck } from '../../validation/body-check.js'
 import { boundFaults, unknownFields } from '../../validation/faults.js'
-import { type DefinitionText, definitionTextOf, parseJsonBody, withDefinitionText } from '../../validation/json-body.js'
+import { parseJsonBody, sourceOf } from '../../validation/json-body.js'
 import { factsOf, noteFacts } from '../definition-cache.js'
+import { definitionTextIn } from '../definition-text.js'
 import type { CheckedDefinition, ToolUpdateFields } from '../rules.js'
 import { CustomToolCreate, CustomToolUpdate, ValidateToolRequest } from '../schema.js'
 
@@ -47,7 +48,7 @@ function updateContentOf(
 ): UpdateContent {
   const { definition, oauth_config_id, ...others } = body
   const headerNames = body.custom_headers?.map(header => header.key) ?? storedHeaders
-  const checked = definition ? checkedOnce(definition, textIn(body), headerNames, strict) : NOTHING
+  const checked = definition ? checkedOnce(definition, givenIn(body), headerNames, strict) : NOTHING
   const given = Object.entries(others).filter(
     ([name, value]) => value !== null && Object.hasOwn(CustomToolUpdate.properties, name),
   )
@@ -65,7 +66,7 @@ const NOTHING: Checked = { definitionFaults: [], notes: [], origins: new Set(), 
 /** Checks a definition for a tool with these headers. The result of an accepted one is remembered by its hash. */
 function checkedOnce(
   definition: unknown,
-  { text, repeated }: DefinitionText,
+  { text, repeated }: Given,
   headerNames: readonly string[],
   strict: boolean,
 ): Checked {
@@ -82,9 +83,14 @@ function checkedOnce(
   return { ...facts, definition: { text, hash }, definitionFaults, notes }
 }
 
-/** The text of the definition in a body. A program's own request has none: it is written as JavaScript writes it. */
-function textIn(body: { definition?: unknown }): DefinitionText {
-  return definitionTextOf(body) ?? { text: JSON.stringify(body.definition), repeated: [] }
+interface Given {
+  text: string
+  repeated: readonly Loc[]
+}
+
+function givenIn(body: object): Given {
+  const { text, repeated } = sourceOf(body)
+  return { text: definitionTextIn(text), repeated }
 }
 
 function repeatedKey(place: Loc): Fault {
@@ -127,7 +133,7 @@ function validationOf(
   const definition = completion?.definition ?? body.definition
   const checked = completion?.check ?? checkDefinition(definition, options)
   const completed = completion && { definition, edits: completion.edits }
-  const faults = [...(definitionTextOf(body)?.repeated ?? []).map(repeatedKey), ...(checked.ok ? [] : checked.faults)]
+  const faults = [...sourceOf(body).repeated.map(repeatedKey), ...(checked.ok ? [] : checked.faults)]
   if (!checked.ok || faults.length > 0)
     throw new InvalidRequest(faults, completed && { completed: JSON.stringify(completed) })
   const full = query.report === 'full'
@@ -142,7 +148,7 @@ function validationOf(
   })
   return {
     answer,
-    names: functionNames(methods),
+    names: use ? functionNames(methods) : [],
     warnings: [...unknownFieldWarnings(unknown), ...(full ? [] : definitionNotes(checked))],
   }
 }
@@ -196,8 +202,7 @@ export type TaskResult<Name extends TaskName> = ReturnType<(typeof TASKS)[Name][
 
 export interface Job {
   name: TaskName
-  /** The received bytes, or a body that is already checked. */
-  body: { bytes: Uint8Array } | { value: object; definition: DefinitionText | undefined }
+  body: Uint8Array
   /** `strict`: unknown fields, and operations that are passed over, are faults. */
   input: object & { strict?: boolean }
 }
@@ -209,10 +214,7 @@ export type Outcome = { result: unknown } | { faults: Fault[]; extra?: InvalidRe
 export function outcomeOf({ name, body, input }: Job): Outcome {
   try {
     const { check, run } = TASKS[name]
-    const verdict =
-      'value' in body
-        ? { value: withDefinitionText(body.value, body.definition) }
-        : check(parseJsonBody(body.bytes, JSON_BOUNDS.tool), { mask: undefined, strict: input.strict === true })
+    const verdict = check(parseJsonBody(body, JSON_BOUNDS.tool), { mask: undefined, strict: input.strict === true })
     if ('faults' in verdict) return { faults: boundFaults(verdict.faults) }
     const work = run as (body: unknown, input: unknown) => unknown // the body passed the task's schema
     return { result: work(verdict.value, input) }

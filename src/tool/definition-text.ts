@@ -1,0 +1,39 @@
+const [QUOTE, COMMA, COLON, BACKSLASH] = [0x22, 0x2c, 0x3a, 0x5c]
+/** Braces; brackets are the same without one bit. */
+const [BIT, OPENS, CLOSES] = [0x20, 0x7b, 0x7d]
+const STRING_OR_BLANKS = /("[^"\\]*(?:\\.[^"\\]*)*")|\s+/g
+const ESCAPED = /"(?:[^"\\]*\\.)+[^"\\]*"/g
+
+/**
+ * Returns the text of the definition in a body that was parsed, the last if it is repeated: without blanks, numbers as they came, and
+ * escapes as `JSON.stringify` writes them.
+ */
+export function definitionTextIn(body: string): string {
+  const written = writtenIn(body)
+  const unescaped = (each: string) => JSON.stringify(JSON.parse(each))
+  return written.isCompact ? written.text : written.text.replace(STRING_OR_BLANKS, '$1').replace(ESCAPED, unescaped)
+}
+
+function writtenIn(body: string): { text: string; isCompact: boolean } {
+  let [depth, quoteAt, start, isCompact] = [0, 0, 0, true]
+  let found = { text: '', isCompact }
+  for (let at = 0; at < body.length; at++) {
+    const unit = body.charCodeAt(at)
+    if (unit === QUOTE) {
+      quoteAt = at
+      for (let each = body.charCodeAt(++at); each !== QUOTE; each = body.charCodeAt(++at))
+        if (each === BACKSLASH) {
+          at++
+          isCompact = false
+        }
+    } else if ((unit | BIT) === OPENS) depth++
+    else if (unit === COLON && depth === 1) {
+      start = JSON.parse(body.slice(quoteAt, at)) === 'definition' ? at + 1 : 0
+      isCompact = true
+    } else if (unit === COMMA || (unit | BIT) === CLOSES) {
+      if (depth === 1 && start > 0) found = { text: body.slice(start, at), isCompact }
+      if (unit !== COMMA) depth--
+    } else if (unit <= 0x20) isCompact = false
+  }
+  return found
+}
