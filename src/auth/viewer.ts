@@ -2,7 +2,7 @@ import { type Expression, type SqlBool, sql } from 'kysely'
 import { on } from '../db/statements/queries.js'
 import type { Param, SqlTypes } from '../db/statements/statement.js'
 import type { Viewer } from './access.js'
-import { type Caller, isAdmin, managesActions, visibleTools } from './caller.js'
+import { type Caller, isAdmin, managesActions, visibleAgents, visibleTools } from './caller.js'
 
 /** The viewer of a resource, as statement parameters. `user` is null for the operator. */
 export interface ViewerParameters {
@@ -12,6 +12,8 @@ export interface ViewerParameters {
   managed_groups: number[]
   /** The tools that the viewer's token can see; null: all. */
   tools: number[] | null
+  /** The agents that the viewer's token can see; null: all. */
+  agents: number[] | null
   /** The viewer's token and the rights that it had; null if no token is checked. */
   token: number | null
   grants: string | null
@@ -23,6 +25,7 @@ export const VIEWER_TYPES: SqlTypes<ViewerParameters> = {
   is_admin: 'boolean',
   managed_groups: 'integer[]',
   tools: 'integer[]',
+  agents: 'integer[]',
   token: 'integer',
   grants: 'text',
 }
@@ -34,6 +37,7 @@ export const OPERATOR: ViewerParameters = {
   is_admin: true,
   managed_groups: [],
   tools: null,
+  agents: null,
   token: null,
   grants: null,
 }
@@ -45,6 +49,7 @@ export function viewerParameters(caller: Caller): ViewerParameters {
     is_admin: isAdmin(caller),
     managed_groups: caller.managedGroupIds,
     tools: visibleTools(caller.token),
+    agents: visibleAgents(caller.token),
     token: caller.token.id,
     grants: caller.grants,
   }

@@ -3,7 +3,7 @@ import { anyOf, hexOf, queries } from '../db/statements/queries.js'
 import { type Executor, statement } from '../db/statements/statement.js'
 import { TRY_AGAIN, Unavailable } from '../errors.js'
 
-/* Caches of definition texts and of facts about definitions, by hash in hex. Definitions never change, so no entry can be stale. */
+/* A cache of definition texts, by hash in hex. Definitions never change, so no entry can be stale. */
 
 const texts = new LRUCache<string, string>({ maxSize: 16 * 1024 * 1024, sizeCalculation: text => text.length + 1 })
 
@@ -47,23 +47,3 @@ const readDefinitions = statement<{ hashes: Buffer[] }, { hash: string; text: st
       .select(({ cast, ref }) => [hexOf(ref('d.hash')).as('hash'), cast<string>('d.content', 'text').as('text')])
       .where('d.hash', '=', anyOf(param('hashes'))),
 )
-
-interface Facts {
-  origins?: ReadonlySet<string>
-  names?: readonly string[]
-  /** The headers for which the definition passed the check, and the notes. */
-  checked?: { headers: string; notes: string[] }
-}
-
-const facts = new LRUCache<string, Facts>({ max: 2_000 })
-
-/** Returns the known facts of a definition. A tool without a definition has no origins. */
-export function factsOf(hash: string | null): Facts {
-  return hash === null ? { origins: new Set() } : (facts.get(hash) ?? {})
-}
-
-/** Adds facts about a definition. Long lists of addresses and names are not cached. */
-export function noteFacts(hash: string, found: Facts): void {
-  const characters = [...(found.origins ?? []), ...(found.names ?? [])].join('').length
-  if (characters <= 4_000) facts.set(hash, { ...facts.get(hash), ...found })
-}

@@ -1,11 +1,11 @@
 import { type Kysely, sql } from 'kysely'
 import { personaAccess } from '../auth/access.js'
-import { type Caller, isAdmin, visibleAgents } from '../auth/caller.js'
+import { OPERATOR, VIEWER_TYPES, type ViewerParameters } from '../auth/viewer.js'
 import { anyOf, hexOf, lit, on, queries } from '../db/statements/queries.js'
-import { statement } from '../db/statements/statement.js'
+import { type Param, statement } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
 import { functionNames } from '../definition/index.js'
-import { factsOf, noteFacts } from './definition-cache.js'
+import { factsOf, noteFacts } from './definition-facts.js'
 
 /* Vendors refuse all tools of an agent when two of its functions have one name. */
 
@@ -19,7 +19,8 @@ interface NamedTool {
   names: readonly string[]
 }
 
-type Found = Omit<NamedTool, 'names'> & { hash: string }
+/** A tool with the hash of its definition. */
+export type HashedTool = Omit<NamedTool, 'names'> & { hash: string }
 
 const tools = queries()
   .selectFrom('tool as t')
@@ -27,27 +28,29 @@ const tools = queries()
   .where('t.definition_hash', 'is not', null)
   .orderBy('t.id')
 
-const toolsOf = statement<{ ids: number[] }, Found>('tools_named', { ids: 'integer[]' }, param =>
+const toolsOf = statement<{ ids: number[] }, HashedTool>('tools_named', { ids: 'integer[]' }, param =>
   tools.where('t.id', '=', anyOf(param('ids'))),
 )
 
-/** The other tools of the agents that have a tool and that the user sees. A user or list of agents that is null stands for all. */
-const toolsBeside = statement<{ id: number; user: string | null; agents: number[] | null }, Found>(
+/** SQL: the other tools of the agents that have the tool `id`, on agents that the viewer sees. */
+export function toolsBeside(param: Param<ViewerParameters & { id: number }>) {
+  const { eb, or } = on<{ p: 'persona' }>()
+  const agents = queries()
+    .selectFrom('persona_tool as l')
+    .innerJoin('persona as p', 'p.id', 'l.persona_id')
+    .select('p.id')
+    .where('l.tool_id', '=', param('id'))
+    .where('p.deleted', '=', lit(false))
+    .where(or([eb(param('agents'), 'is', null), eb('p.id', '=', anyOf(param('agents')))]))
+    .where(or([param('is_admin'), eb(personaAccess(param('user')), '<>', lit('none'))]))
+  const beside = queries().selectFrom('persona_tool as o').select('o.tool_id').where('o.persona_id', 'in', agents)
+  return tools.where('t.id', '<>', param('id')).where('t.id', 'in', beside).limit(lit(TOOLS_MAX))
+}
+
+const readToolsBeside = statement<ViewerParameters & { id: number }, HashedTool>(
   'tools_beside',
-  { id: 'integer', user: 'uuid', agents: 'integer[]' },
-  param => {
-    const { eb, or } = on<{ p: 'persona' }>()
-    const agents = queries()
-      .selectFrom('persona_tool as l')
-      .innerJoin('persona as p', 'p.id', 'l.persona_id')
-      .select('p.id')
-      .where('l.tool_id', '=', param('id'))
-      .where('p.deleted', '=', lit(false))
-      .where(or([eb(param('agents'), 'is', null), eb('p.id', '=', anyOf(param('agents')))]))
-      .where(or([eb(param('user'), 'is', null), eb(personaAccess(param('user')), '<>', lit('none'))]))
-    const beside = queries().selectFrom('persona_tool as o').select('o.tool_id').where('o.persona_id', 'in', agents)
-    return tools.where('t.id', '<>', param('id')).where('t.id', 'in', beside).limit(lit(TOOLS_MAX))
-  },
+  { ...VIEWER_TYPES, id: 'integer' },
+  toolsBeside,
 )
 
 /** Warns of functions with one name in two tools of an agent that has these tools. */
@@ -66,20 +69,19 @@ export async function attachedNames(
 }
 
 /**
- * Warns of function `names` of a tool that another tool of an agent has too, on agents that the caller sees. If reading fails, there are no
- * warnings.
+ * Warns of function `names` of a tool that another tool of an agent has too, on agents that the viewer sees. `beside`: these tools, if they
+ * are read already. If reading fails, there are no warnings.
  */
 export async function namesBeside(
   db: Kysely<Tables>,
   { id, name }: { id: number; name: string },
   names: readonly string[],
-  caller?: Caller,
+  viewer: ViewerParameters = OPERATOR,
+  beside?: readonly HashedTool[],
 ): Promise<string[]> {
-  const user = caller === undefined || isAdmin(caller) ? null : caller.userId
-  const agents = caller === undefined ? null : visibleAgents(caller.token)
   try {
-    const beside = await withNames(db, await toolsBeside.run(db, { id, user, agents }))
-    return warningsOf({ id, name, names }, beside).slice(0, WARNINGS_MAX)
+    const others = beside ?? (await readToolsBeside.run(db, { ...viewer, id }))
+    return warningsOf({ id, name, names }, await withNames(db, others)).slice(0, WARNINGS_MAX)
   } catch {
     return []
   }
@@ -97,7 +99,7 @@ function warningsOf(tool: NamedTool, others: readonly NamedTool[]): string[] {
 }
 
 /** Adds the names of the tools' functions: those of the check, else by the operationIds of the stored text. */
-async function withNames(db: Kysely<Tables>, tools: readonly Found[]): Promise<NamedTool[]> {
+async function withNames(db: Kysely<Tables>, tools: readonly HashedTool[]): Promise<NamedTool[]> {
   const names = new Map(tools.map(({ hash }) => [hash, factsOf(hash).names]))
   const unknown = [...names].flatMap(([hash, known]) => (known === undefined ? [Buffer.from(hash, 'hex')] : []))
   if (unknown.length > 0) {

@@ -8,7 +8,8 @@ import { sameValue } from '../updates/field-table.js'
 import type { PastValues, ResourceTypes, VersionedResource } from '../updates/resource.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
 import { isInt4 } from '../validation/vocabulary.js'
-import { definitionsOf, definitionText, factsOf, noteFacts } from './definition-cache.js'
+import { definitionsOf, definitionText } from './definition-cache.js'
+import { factsOf, noteFacts } from './definition-facts.js'
 import { BLANK_TOOL, COLUMNS } from './fields.js'
 import { type Header, shownHeaders } from './headers.js'
 import { decideTool, type ToolDecision, type ToolUpdate } from './rules.js'
@@ -43,7 +44,8 @@ export const toolResource: VersionedResource<ToolTypes> = {
     const storedOrigins = isAsked ? await readOrigins(db, state.definition_hash) : new Set<string>()
     return decideTool(state, request, { linkable: config?.name, storedOrigins })
   },
-  write: async (executor, state, { after, definition, headers, changes }, viewer, entry) => {
+  write: async (executor, state, decision, viewer, entry) => {
+    const { after, definition, headers, changes } = decision
     const row = await writeTool.first(executor, {
       ...viewer,
       ...entry,
@@ -57,6 +59,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
       definition_bytes: Buffer.byteLength(definition?.text ?? ''),
     })
     if (row !== undefined && headers !== null) await writeHeaders(executor as Transaction<Tables>, state.id, headers) // not alone
+    if (row !== undefined) decision.beside = row.beside
     return row?.version
   },
   render: async (db, state, bytesMax) => {

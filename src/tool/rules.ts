@@ -7,6 +7,7 @@ import type { Change } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
 import type { Decision, UpdateRequest } from '../updates/resource.js'
 import { BLANK_TOOL, COLUMNS, FIELDS, type ToolContent } from './fields.js'
+import type { HashedTool } from './function-names.js'
 import { type Header, headerFaults, shownHeaders } from './headers.js'
 import type { StoredHeader, ToolState } from './snapshot.js'
 
@@ -60,6 +61,8 @@ export interface ToolDecision extends Decision {
   headers: PlannedHeader[] | null
   /** Warnings for the caller about where secrets are sent from now on. */
   notes: string[]
+  /** The other tools of its agents, read by the statement that wrote a new definition. */
+  beside?: HashedTool[]
 }
 
 /** Decides an update of a state, in the order of DECISIONS section 2. */

@@ -1,5 +1,5 @@
 import type { Kysely, Transaction } from 'kysely'
-import { jsonObjectFrom } from 'kysely/helpers/postgres'
+import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
 import { managedAs } from '../auth/access.js'
 import type { Caller } from '../auth/caller.js'
 import { grantsStand, VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
@@ -11,6 +11,7 @@ import type { AskedPage, PageRow } from '../http/lists.js'
 import { AUDIT_TYPES, type AuditEntry, insertAudit, nextHash } from '../updates/audit.js'
 import { changedColumns, nextVersion } from '../updates/statements.js'
 import { COLUMNS } from './fields.js'
+import { type HashedTool, toolsBeside } from './function-names.js'
 import type { PlannedHeader } from './rules.js'
 import { type ToolState, toolState } from './snapshot.js'
 
@@ -61,10 +62,11 @@ const WRITE_TYPES: SqlTypes<WriteParameters> = {
 }
 
 /** Stores a tool's columns, its definition if there is a new one, and its audit row, if the row is not locked, and version and rights are those of the decision. */
-export const writeTool = statement<WriteParameters, { version: number }>(
+export const writeTool = statement<WriteParameters, { version: number; beside: HashedTool[] }>(
   'tool_write',
   WRITE_TYPES,
   param => {
+    const isNew = tool(param('definition_text'), 'is not', null)
     return queries()
       .with(
         cte => cte('locked').materialized(),
@@ -85,7 +87,7 @@ export const writeTool = statement<WriteParameters, { version: number }>(
       .with('stored_definition', () => storeDefinition(param))
       .with('audited', () => insertAudit(param))
       .selectFrom('changed')
-      .select('version')
+      .select(['version', jsonArrayFrom(toolsBeside(param).where(isNew)).as('beside')])
   },
   true,
 )

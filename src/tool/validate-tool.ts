@@ -1,5 +1,6 @@
 import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
+import { viewerParameters } from '../auth/viewer.js'
 import { unusableServer } from '../definition/index.js'
 import { InvalidRequest, type Loc } from '../errors.js'
 import { JSON_TYPE, notePreferences } from '../http/answer.js'
@@ -80,8 +81,8 @@ export function registerValidateTool(app: FastifyInstance, options: ToolOptions)
       const work = { strict, query, use, headerNames, inWorker: takesLong }
       const validation = await options.workers.run('validate_tool', request, work, stored)
       const shared =
-        used === null ? [] : await namesBeside(options.database.db, used.tool, validation.names, request.caller)
-      addWarnings(reply, [...validation.warnings, ...shared])
+        used && (await namesBeside(options.database.db, used.tool, validation.names, viewerParameters(request.caller)))
+      addWarnings(reply, [...validation.warnings, ...(shared ?? [])])
       notePreferences(reply, { 'handling=strict': strict })
       reply.type(JSON_TYPE)
       return validation.answer

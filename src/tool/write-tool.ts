@@ -1,4 +1,5 @@
 import type { FastifyInstance } from 'fastify'
+import { viewerParameters } from '../auth/viewer.js'
 import { DEFINITION_LIMITS } from '../definition/index.js'
 import { JSON_BOUNDS, TOOL_BODY_BYTES_MAX } from '../http/body.js'
 import { bodyBounds } from '../http/openapi.js'
@@ -8,7 +9,7 @@ import { requestHash } from '../secrets/cipher.js'
 import type { KeyRing } from '../secrets/key-ring.js'
 import type { OperationOptions } from '../updates/resource.js'
 import { unknownFields } from '../validation/faults.js'
-import { noteFacts } from './definition-cache.js'
+import { noteFacts } from './definition-facts.js'
 import { namesBeside } from './function-names.js'
 import { type ReleaseTool, toolCreation, toolDeletion, toolRestoration } from './life.js'
 import { toolResource } from './resource.js'
@@ -60,13 +61,14 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
       const storedHeaders = state?.managed_as ? namesOf(state) : [] // other callers must learn nothing
       const content = await workers.run('update_custom_tool', request, { strict, storedHeaders })
       const { names, unknown, notes } = content
+      const viewer = viewerParameters(request.caller)
       return {
         ...askedOf(['tool', request.params.tool_id], content, ring),
         warnings: async ({ id, decision, overwritten }) => {
           const tool = decision?.definition && { id, name: decision.after.name }
           return [
             ...(decision?.notes ?? []),
-            ...(tool ? await namesBeside(database.db, tool, names, request.caller) : []),
+            ...(tool ? await namesBeside(database.db, tool, names, viewer, decision?.beside) : []),
             ...overwritten.map(overwriteWarning),
             ...unknownFieldWarnings(unknown),
             ...notes,
@@ -118,6 +120,7 @@ export function registerRestoreTool(app: FastifyInstance, options: ToolOptions):
       '`Warning` where they differed. A deleted tool is gone with its secrets.',
     record: ToolSnapshot,
     ask({ body, caller, raw }) {
+      const viewer = viewerParameters(caller)
       let found: { notes: string[]; names: readonly string[] } = { notes: [], names: [] }
       const check = async (text: string, state: ToolState) => {
         const stored = { bytes: Buffer.byteLength(text), text: async () => text }
@@ -135,7 +138,8 @@ export function registerRestoreTool(app: FastifyInstance, options: ToolOptions):
             ...(decision?.notes ?? []),
             ...overwritten.map(overwriteWarning),
             ...unknownFieldWarnings(unknownFields(RESTORES.body, body)),
-            ...(tool ? [...found.notes, ...(await namesBeside(database.db, tool, found.names, caller))] : []),
+            ...(tool ? found.notes : []),
+            ...(tool ? await namesBeside(database.db, tool, found.names, viewer, decision?.beside) : []),
           ]
         },
       }

@@ -11,9 +11,6 @@ export const WORKERS_MAX = Math.min(2, availableParallelism())
 
 const IDLE_MS = 15_000
 
-/** A larger young generation makes checks no faster, and stays resident. */
-const YOUNG_MIB_MAX = 12
-
 /** The heap of a worker: bytes for each byte of a body, and a minimum. */
 const HEAP_BYTES_PER_BODY_BYTE = 64
 const HEAP_MIB_MIN = 64
@@ -58,7 +55,7 @@ export class BodyWorkers {
       // A worker that ends while it loads a module by `require` ends the process (a fault of Node 20): it loads them by `import`.
       execArgv: ['--no-experimental-require-module'],
       env: {}, // a worker needs no secrets
-      resourceLimits: { maxOldGenerationSizeMb: this.#heapMibMax, maxYoungGenerationSizeMb: YOUNG_MIB_MAX },
+      resourceLimits: { maxOldGenerationSizeMb: this.#heapMibMax },
     })
     // A worker that fails after its task was given up: its request is answered already. Without a listener the process would end.
     this.#pool.on('error', () => {})

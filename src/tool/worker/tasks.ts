@@ -1,3 +1,4 @@
+import { hash as digest } from 'node:crypto'
 import { Type } from '@sinclair/typebox'
 import {
   checkDefinition,
@@ -12,11 +13,10 @@ import {
 import { type Fault, InvalidRequest, type Loc } from '../../errors.js'
 import { JSON_BOUNDS } from '../../http/body.js'
 import { unknownFieldWarnings } from '../../http/warnings.js'
-import { sha256 } from '../../updates/audit.js'
 import { bodyCheck } from '../../validation/body-check.js'
 import { boundFaults, unknownFields } from '../../validation/faults.js'
 import { parseJsonBody, sourceOf } from '../../validation/json-body.js'
-import { factsOf, noteFacts } from '../definition-cache.js'
+import { factsOf, noteFacts } from '../definition-facts.js'
 import { definitionTextIn } from '../definition-text.js'
 import type { CheckedDefinition, ToolUpdateFields } from '../rules.js'
 import { CustomToolCreate, CustomToolUpdate, ValidateToolRequest } from '../schema.js'
@@ -70,7 +70,7 @@ function checkedOnce(
   headerNames: readonly string[],
   strict: boolean,
 ): Checked {
-  const hash = sha256(text)
+  const hash = digest('sha256', text)
   const headers = JSON.stringify([headerNames, strict])
   const { checked, ...known } = factsOf(hash)
   if (checked?.headers === headers) return { ...NOTHING, ...known, notes: checked.notes, definition: { text, hash } }

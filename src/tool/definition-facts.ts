@@ -1,0 +1,23 @@
+import { LRUCache } from 'lru-cache'
+
+/* A cache of facts about definitions, by hash in hex. Workers load it, so it imports nothing of the database. */
+
+interface Facts {
+  origins?: ReadonlySet<string>
+  names?: readonly string[]
+  /** The headers for which the definition passed the check, and the notes. */
+  checked?: { headers: string; notes: string[] }
+}
+
+const facts = new LRUCache<string, Facts>({ max: 2_000 })
+
+/** Returns the known facts of a definition. A tool without a definition has no origins. */
+export function factsOf(hash: string | null): Facts {
+  return hash === null ? { origins: new Set() } : (facts.get(hash) ?? {})
+}
+
+/** Adds facts about a definition. Long lists of addresses and names are not cached. */
+export function noteFacts(hash: string, found: Facts): void {
+  const characters = [...(found.origins ?? []), ...(found.names ?? [])].join('').length
+  if (characters <= 4_000) facts.set(hash, { ...facts.get(hash), ...found })
+}
