@@ -1,10 +1,11 @@
 import { Kind, type Static, Type } from '@sinclair/typebox'
+import { INT4_MAX } from '../db/tables.js'
 import { COLUMNS, RELATIONS } from '../persona/fields.js'
 import { DocumentSource, FederatedConnectorSource } from '../persona/nested-schemas.js'
 import { PersonaUpsertRequest } from '../persona/schema.js'
 import { Header } from '../tool/headers.js'
 import type { AnyColumnField } from '../updates/field-table.js'
-import { enumeration, flag, freeForm, INT4_MAX, list, nullable, text, uuid } from '../validation/vocabulary.js'
+import { enumeration, flag, freeForm, list, nullable, text, uuid } from '../validation/vocabulary.js'
 
 /*
  * The organisation document, which `agentctl apply` reads and `agentctl export` writes. Texts have the limits of the API. In an entry for

@@ -3,9 +3,8 @@ import { sql } from 'kysely'
 import { withRetries } from '../db/connection/retry.js'
 import type { Database } from '../db/database.js'
 import type { Executor } from '../db/statements/statement.js'
-import type { Permission } from '../db/tables.js'
+import { INT4_MAX, type Permission } from '../db/tables.js'
 import { Forbidden, NotAuthenticated } from '../errors.js'
-import { parseId } from '../validation/parameters.js'
 import { authenticate, type CallerNow, type CallerStatement, type Lookup } from './authenticate.js'
 import { type Caller, includesPermission } from './caller.js'
 import { bearerTokenHash } from './token.js'
@@ -127,9 +126,10 @@ function lookupOf(request: FastifyRequest): Lookup | undefined {
 }
 
 /** The id in the path; undefined if it is not a valid one. */
-function idIn({ params }: Pick<FastifyRequest, 'params'>, parameter: string): number | undefined {
-  const id = parseId((params as Record<string, string>)[parameter] ?? '', []) // path parameters are always text
-  return 'value' in id ? id.value : undefined
+export function idIn({ params }: Pick<FastifyRequest, 'params'>, parameter: string): number | undefined {
+  const text = String((params as Record<string, unknown>)[parameter]) // a number after validation
+  const id = /^\d+$/.test(text) ? Number(text) : 0
+  return id >= 1 && id <= INT4_MAX ? id : undefined
 }
 
 /** Throws `Forbidden` if token and path do not allow a request. */

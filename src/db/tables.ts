@@ -1,5 +1,8 @@
 import type { ColumnType, Generated } from 'kysely'
 
+/** The largest value of an `integer` column, such as an id. */
+export const INT4_MAX = 2_147_483_647
+
 /** A timestamp: read as ISO 8601 text in UTC with microseconds, written as any text that PostgreSQL accepts. */
 type Timestamp = ColumnType<string, string, string>
 type CreatedAt = ColumnType<string, string | undefined, never>

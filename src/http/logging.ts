@@ -2,8 +2,8 @@ import type { IncomingMessage } from 'node:http'
 import type { FastifyBaseLogger, FastifyInstance, FastifyRequest } from 'fastify'
 import pg from 'pg'
 import { type DestinationStream, type Logger, pino } from 'pino'
+import { idIn } from '../auth/hook.js'
 import { tokenDigest } from '../auth/token.js'
-import { parseId } from '../validation/parameters.js'
 import type { Exchange } from './connections.js'
 import { clientAddressOf } from './request.js'
 
@@ -55,11 +55,11 @@ export function logCut(exchange: Exchange): void {
 }
 
 function lineOf({ request, reply }: Exchange): Record<string, unknown> {
-  const { method, operation, refusal } = request
+  const { method, operation, policy, refusal } = request
   return {
     method,
     operation,
-    resource_id: resourceIdOf(request),
+    resource_id: policy?.lookup && idIn(request, policy.lookup.parameter),
     ...callerOf(request),
     refusal,
     duration_ms: Math.round(reply.elapsedTime * 100) / 100,
@@ -70,14 +70,6 @@ function lineOf({ request, reply }: Exchange): Record<string, unknown> {
 function callerOf({ caller, tokenHash }: FastifyRequest): Record<string, unknown> {
   if (caller) return { caller: caller.userId, token: caller.token.id }
   return { token_digest: Buffer.isBuffer(tokenHash) ? tokenDigest(tokenHash) : undefined }
-}
-
-/** The id of the agent or tool in the path; undefined without a valid one. */
-function resourceIdOf({ policy, params }: FastifyRequest): number | undefined {
-  if (policy?.lookup === undefined) return undefined
-  const { [policy.lookup.parameter]: named } = params as Record<string, unknown> // text, or a number after validation
-  const id = parseId(String(named), [])
-  return 'value' in id ? id.value : undefined
 }
 
 /** The trace id of a W3C `traceparent` header; undefined without a valid one. */

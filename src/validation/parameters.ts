@@ -1,7 +1,8 @@
 import { Kind, type SchemaOptions, type TObject, type TSchema, Type } from '@sinclair/typebox'
+import { INT4_MAX } from '../db/tables.js'
 import type { Fault, Loc } from '../errors.js'
 import { collectFaults, fault, notOneOf } from './faults.js'
-import { INT4_MAX, text as textSchema } from './vocabulary.js'
+import { text as textSchema } from './vocabulary.js'
 
 /* Parameters of a path, query or header. Each kind has its schema for the document and a parser of its text. */
 

@@ -1,4 +1,5 @@
 import { Kind, type SchemaOptions, type Static, type TSchema, Type } from '@sinclair/typebox'
+import { INT4_MAX } from '../db/tables.js'
 
 /* Builders of schemas: each is JSON Schema for the document, and a kind that `faults.ts` checks. Private settings are symbols. */
 
@@ -6,8 +7,6 @@ const Trimmed = Symbol('trimmed')
 const Inner = Symbol('inner')
 
 const INT4_MIN = -2_147_483_648
-/** The largest value of an `integer` column, and so the largest id. */
-export const INT4_MAX = 2_147_483_647
 
 /** A schema of a custom TypeBox kind for values of this type. */
 interface Own<Value> extends TSchema {
