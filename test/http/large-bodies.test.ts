@@ -27,27 +27,23 @@ t.test('a large body is answered as the same body without its spaces is', async 
       return { status: statusCode, headers: { etag, warning, applied }, body: { ...json(), request_id: '' } }
     })
   }
-  const cases: [number, string, string, string, Record<string, string>?][] = [
-    [200, 'PUT', `${PUT}?dry_run=true`, JSON.stringify({ definition: DEFINITION, name: 'renamed', x: 1 })],
-    [200, 'PUT', PUT, JSON.stringify({ definition: { ...DEFINITION, 'x-note': '\u00e9 2' } })],
-    [200, 'POST', VALIDATE, JSON.stringify({ definition: DEFINITION, unknown: [1] })],
-    [200, 'POST', `${VALIDATE}?report=full`, JSON.stringify({ definition: DEFINITION })],
-    [200, 'POST', `${VALIDATE}?tool_id=10`, JSON.stringify({ definition: DEFINITION })],
-    [200, 'POST', `${VALIDATE}?complete=true`, JSON.stringify({ definition: SWAGGER })],
-    [
-      422,
-      'PUT',
-      PUT,
-      JSON.stringify({ definition: { ...DEFINITION, servers: [] }, custom_headers: [{ key: 'Host' }] }),
-    ],
-    [422, 'PUT', PUT, JSON.stringify({ name: 5, definition: [] })],
-    [422, 'PUT', PUT, JSON.stringify({ unknown: 5 }), { prefer: 'handling=strict' }],
+  const cases: [number, string, string, string | object, Record<string, string>?][] = [
+    [200, 'PUT', `${PUT}?dry_run=true`, { definition: DEFINITION, name: 'renamed', x: 1 }],
+    [200, 'PUT', PUT, { definition: { ...DEFINITION, 'x-note': '\u00e9 2' } }],
+    [200, 'POST', VALIDATE, { definition: DEFINITION, unknown: [1] }],
+    [200, 'POST', `${VALIDATE}?report=full`, { definition: DEFINITION }],
+    [200, 'POST', `${VALIDATE}?tool_id=10`, { definition: DEFINITION }],
+    [200, 'POST', `${VALIDATE}?complete=true`, { definition: SWAGGER }],
+    [422, 'PUT', PUT, { definition: { ...DEFINITION, servers: [] }, custom_headers: [{ key: 'Host' }] }],
+    [422, 'PUT', PUT, { name: 5, definition: [] }],
+    [422, 'PUT', PUT, { unknown: 5 }, { prefer: 'handling=strict' }],
     [422, 'PUT', PUT, '{"definition":{"__proto__":{}}}'],
-    [422, 'POST', VALIDATE, JSON.stringify({ definition: { ...DEFINITION, paths: {} } })],
+    [422, 'POST', VALIDATE, { definition: { ...DEFINITION, paths: {} } }],
     [422, 'POST', VALIDATE, 'null'],
-    [404, 'PUT', '/admin/tool/custom/424242', JSON.stringify({ definition: DEFINITION })],
+    [404, 'PUT', '/admin/tool/custom/424242', { definition: DEFINITION }],
   ]
-  for (const [status, method, url, text, headers] of cases) {
+  for (const [status, method, url, body, headers] of cases) {
+    const text = typeof body === 'string' ? body : JSON.stringify(body)
     const [small, large] = await both(method, url, text, headers)
     t.equal(small?.status, status, `${method} ${url} ${text.slice(0, 40)}`)
     t.strictSame(large, small)
@@ -73,30 +69,20 @@ function workersOf(t: { teardown(fn: () => Promise<void>): unknown }, options: P
   return { workers, validate: (id: number, text: string) => workers.run('validate_tool', request(id, text), input) }
 }
 
-t.test(
-  '503 for a body that takes longer than it may; the next of its token and those of others are served',
-  async t => {
-    const { validate } = workersOf(t, { deadlineMs: 1 }) // to start a worker takes longer
-    const refused = await validate(1, small).catch(error => error)
-    t.ok(refused instanceof Unavailable)
-    t.match(refused, { reason: 'overloaded', outcome: 'not_applied', message: /took more than 0.001 s/ })
-  },
-)
+t.test('503 for a body that takes longer than it may', async t => {
+  const { validate } = workersOf(t, { deadlineMs: 1 }) // to start a worker takes longer
+  const refused = await validate(1, small).catch(error => error)
+  t.ok(refused instanceof Unavailable)
+  t.match(refused, { reason: 'overloaded', outcome: 'not_applied', message: /took more than 0.001 s/ })
+})
 
 t.test('422 for a definition that takes too much memory; the next one is served, and one beside it', async t => {
   const { validate } = workersOf(t, { bodyLimitBytes: 1 }) // 64 MiB for a worker
   const huge = `{"definition":{"x":[${Array.from({ length: 240_000 }, (_, i) => `{"k${i}":{}}`)}]}}`
   const failing = validate(1, huge).catch(error => error)
   const beside = validate(2, small)
-  t.match(await failing, {
-    faults: [
-      {
-        loc: ['body', 'definition'],
-        type: 'definition_too_large',
-        msg: 'Checking it takes more than 64 MiB of memory: give it fewer values',
-      },
-    ],
-  })
+  const msg = 'Checking it takes more than 64 MiB of memory: give it fewer values'
+  t.match(await failing, { faults: [{ loc: ['body', 'definition'], type: 'definition_too_large', msg }] })
   for (const { answer } of [await beside, await validate(1, small)])
     t.match(JSON.parse(String(answer)), { methods: [{}] })
 })
@@ -107,18 +93,27 @@ t.test('what nobody waits for any more is not worked on', async t => {
   t.ok((await workers.run('validate_tool', gone, input).catch(error => error)) instanceof ClientGone)
 })
 
+/** A request whose body is still to be sent; `answered` waits for the end of its answer. */
+function begun(port: number, method: string, path: string, token: string, agent?: Agent) {
+  const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' }
+  const sent = send({ port, host: '127.0.0.1', method, path, headers, agent })
+  const answered = async () => {
+    const [answer] = (await once(sent, 'response')) as [IncomingMessage]
+    await once(answer.resume(), 'end')
+    return answer.statusCode
+  }
+  return { sent, answered }
+}
+
 t.test('413 begins with the first byte beyond the limit, announced or in chunks', async t => {
   const service = await running(t, {}, { listen: true })
   const status = async (path: string, method: string, bytes: number, isChunked: boolean) => {
-    const headers = { authorization: `Bearer ${service.token}`, 'content-type': 'application/json' }
-    const sent = send({ port: service.port, host: '127.0.0.1', method, path, headers })
+    const { sent, answered } = begun(service.port, method, path, service.token)
     if (!isChunked) sent.setHeader('content-length', bytes)
     const body = '{}'.padEnd(bytes)
     sent.write(body.slice(0, 1_000))
     sent.end(body.slice(1_000))
-    const [answer] = (await once(sent, 'response')) as [IncomingMessage]
-    answer.resume()
-    return answer.statusCode
+    return await answered()
   }
   for (const isChunked of [false, true]) {
     for (const [path, method, bytes] of [
@@ -136,12 +131,8 @@ t.test('a client that sends a large body first hears why it is refused', async t
   const agent = new Agent({ keepAlive: true, maxSockets: 1 })
   t.teardown(() => agent.destroy())
   for (let round = 0; round < 2; round++) {
-    const headers = { authorization: 'Bearer pat_nope', 'content-type': 'application/json' }
-    const sent = send({ port, host: '127.0.0.1', method: 'POST', path: VALIDATE, agent, headers })
+    const { sent, answered } = begun(port, 'POST', VALIDATE, 'pat_nope', agent)
     sent.end(Buffer.alloc(6_000_000, ' '))
-    const [answer] = (await once(sent, 'response')) as [IncomingMessage]
-    t.equal(answer.statusCode, 401)
-    answer.resume()
-    await once(answer, 'end')
+    t.equal(await answered(), 401)
   }
 })

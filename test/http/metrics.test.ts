@@ -10,55 +10,44 @@ import { eventually, RawConnection, type Running, running } from './running.js'
 
 const OPS = fileURLToPath(new URL('../../../ops/', import.meta.url))
 
-const patch = ({ app }: Running, token: string | undefined, payload = '{}', url = '/persona/999999?dry_run=true') =>
-  app.inject({
-    method: 'PATCH',
-    url,
-    headers: { 'content-type': 'application/json', ...(token !== undefined && { authorization: `Bearer ${token}` }) },
-    payload,
-  })
+const patch = ({ call, token }: Running, body = '{}', url = '/persona/999999?dry_run=true') =>
+  call('PATCH', url, { token, body })
 
-/** The value of a metric, by its whole name with labels as Prometheus writes them; undefined when it is not there. */
-function metricIn(text: string, name: string): number | undefined {
-  const line = text.split('\n').find(line => line.startsWith(`${name} `))
-  return line === undefined ? undefined : Number(line.slice(name.length))
+/** Lines of metrics as Prometheus writes them: answers by operation and status. */
+function answers(counts: Record<string, number>): string[] {
+  return Object.entries(counts).map(([answer, count]) => {
+    const [operation, status] = answer.split(' ')
+    return `agents_http_request_duration_seconds_count{operation="${operation}",status="${status}"} ${count}`
+  })
 }
+
+const refusals = (counts: Record<string, number>) =>
+  Object.entries(counts).map(([reason, count]) => `agents_http_refusals_total{reason="${reason}"} ${count}`)
 
 const metrics = new Metrics()
 const shared = await running(t, {}, { metrics })
 
 t.test('requests, refusals, pool and state are counted', async t => {
   const service = await running(t, { RATE_LIMIT_PER_MINUTE: '3' })
-  await patch(service, undefined)
-  await patch(service, service.token, '{', '/persona/999999')
-  await patch(service, service.token, '{}', '/persona/999999?update_mask=')
-  await patch(service, service.token, '{}', '/persona/nonsense')
-  await patch(service, service.token)
+  await service.call('PATCH', '/persona/999999', { body: '{}' })
+  await patch(service, '{', '/persona/999999')
+  await patch(service, '{}', '/persona/999999?update_mask=')
+  await patch(service, '{}', '/persona/nonsense')
+  await patch(service)
   await service.app.inject({ url: `/no/such/${'place'.repeat(20)}` })
-  const body = await service.metrics.registry.metrics()
+  const lines = (await service.metrics.registry.metrics()).split('\n')
   const durations = { 'update_persona 401': 1, 'update_persona 404': 1, 'update_persona 422': 2, 'none 404': 1 }
-  for (const [answer, wanted] of Object.entries({ ...durations, 'update_persona 429': 1 })) {
-    const [operation, status] = answer.split(' ')
-    const labels = `operation="${operation}",status="${status}"`
-    t.equal(metricIn(body, `agents_http_request_duration_seconds_count{${labels}}`), wanted, answer)
-  }
-  const refusals = { UNAUTHENTICATED: 1, INVALID_REQUEST: 2, PERSONA_NOT_FOUND: 1, RATE_LIMITED: 1, NOT_FOUND: 1 }
-  for (const [reason, wanted] of Object.entries(refusals))
-    t.equal(metricIn(body, `agents_http_refusals_total{reason="${reason}"}`), wanted, reason)
-  t.equal(metricIn(body, 'agents_database_pool_waiting'), 0)
-  t.equal(metricIn(body, 'agents_http_requests_in_work'), 0)
-  t.equal(metricIn(body, 'agents_ready'), 1)
+  const reasons = { UNAUTHENTICATED: 1, INVALID_REQUEST: 2, PERSONA_NOT_FOUND: 1, RATE_LIMITED: 1, NOT_FOUND: 1 }
+  const others = ['agents_database_pool_waiting 0', 'agents_http_requests_in_work 0', 'agents_ready 1']
+  for (const line of [...answers({ ...durations, 'update_persona 429': 1 }), ...refusals(reasons), ...others])
+    t.ok(lines.includes(line), line)
 })
 
 t.test('what is counted stands at 0 from the start, so that the first of anything is an increase', async t => {
-  const body = await metrics.registry.metrics()
-  for (const reason of ['INVALID_TOKEN', 'INTERNAL_ERROR', 'database_unreachable'])
-    t.equal(metricIn(body, `agents_http_refusals_total{reason="${reason}"}`), 0, reason)
-  const answers = { update_persona: 200, update_custom_tool: 500, validate_custom_tool: 503 }
-  for (const [operation, status] of Object.entries(answers)) {
-    const labels = `operation="${operation}",status="${status}"`
-    t.equal(metricIn(body, `agents_http_request_duration_seconds_count{${labels}}`), 0, labels)
-  }
+  const lines = (await metrics.registry.metrics()).split('\n')
+  const none = refusals({ INVALID_TOKEN: 0, INTERNAL_ERROR: 0, database_unreachable: 0 })
+  none.push(...answers({ 'update_persona 200': 0, 'update_custom_tool 500': 0, 'validate_custom_tool 503': 0 }))
+  for (const line of none) t.ok(lines.includes(line), line)
 })
 
 t.test('labels hold nothing that a caller makes up, and two applications share nothing', async t => {
@@ -66,7 +55,7 @@ t.test('labels hold nothing that a caller makes up, and two applications share n
   const other = await running(t)
   for (let i = 0; i < 50; i++) {
     await service.app.inject({ url: `/made-up-${i}`, headers: { 'x-request-id': `made-up-${i}` } })
-    await patch(service, service.token, '{}', `/persona/${i}?made-up-${i}=1`)
+    await patch(service, '{}', `/persona/${i}?made-up-${i}=1`)
     await service.app.inject({ method: i % 2 ? 'PUT' : 'OPTIONS', url: '/persona/999999' })
   }
   const body = await metrics.registry.metrics()
@@ -118,40 +107,33 @@ async function answerOf(port: number, path: string) {
   return { status, said, body: await response.text() }
 }
 
-t.test(
-  '200 /metrics on METRICS_PORT, the probes and nothing else there; 404 on PORT; 503 /readyz on both while it drains',
-  async t => {
-    const { url } = await worldDatabase(t)
-    const service = await ServiceProcess.start({
-      DATABASE_URL: url,
-      SECRET_KEYS: TEST_SECRET_KEYS,
-      DRAIN_DELAY_MS: '2000',
-    })
-    t.teardown(() => service.stop('SIGKILL'))
-    const port = service.metricsPort
-    const statusOf = async (on: number, path: string) => (await answerOf(on, path)).status
-    let text = ''
-    await eventually(async () => {
-      const shown = await fetch(`http://127.0.0.1:${port}/metrics`)
-      t.match(shown.headers.get('content-type'), /^text\/plain; version=0\.0\.4/)
-      text = await shown.text()
-      return /^agents_ready 1$/m.test(text)
-    })
-    t.match(text, /^process_cpu_seconds_total /m, 'what Node says of the process is there')
-    for (const path of ['/healthz', '/readyz']) {
-      t.strictSame(await answerOf(port, path), await answerOf(service.port, path))
-      t.equal(await statusOf(port, `${path}?probe=1`), 200)
-    }
-    t.strictSame([await statusOf(port, '/docs'), await statusOf(service.port, '/metrics')], [404, 404])
-    const connection = new RawConnection(port).write('GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(1_000))
-    await connection.closed
-    t.equal(connection.text.split('HTTP/1.1 200 OK').length, 2, 'a connection has one answer, whatever it sends')
-    const stopped = service.stop('SIGTERM')
-    await eventually(() => service.log.includes('"shutting down"'))
-    const [own, main] = await Promise.all([port, service.port].map(each => answerOf(each, '/readyz')))
-    t.match(own, { status: 503, body: /"reason":"draining"/ })
-    t.strictSame(own, main)
-    t.equal(await statusOf(port, '/healthz'), 200)
-    t.equal(await stopped, 0)
-  },
-)
+t.test('200 for /metrics and the probes alone on METRICS_PORT; 503 for /readyz on both ports in a drain', async t => {
+  const { url } = await worldDatabase(t)
+  const env = { DATABASE_URL: url, SECRET_KEYS: TEST_SECRET_KEYS, DRAIN_DELAY_MS: '2000' }
+  const service = await ServiceProcess.start(env, t)
+  const port = service.metricsPort
+  const statusOf = async (on: number, path: string) => (await answerOf(on, path)).status
+  let text = ''
+  await eventually(async () => {
+    const shown = await fetch(`http://127.0.0.1:${port}/metrics`)
+    t.match(shown.headers.get('content-type'), /^text\/plain; version=0\.0\.4/)
+    text = await shown.text()
+    return /^agents_ready 1$/m.test(text)
+  })
+  t.match(text, /^process_cpu_seconds_total /m, 'what Node says of the process is there')
+  for (const path of ['/healthz', '/readyz']) {
+    t.strictSame(await answerOf(port, path), await answerOf(service.port, path))
+    t.equal(await statusOf(port, `${path}?probe=1`), 200)
+  }
+  t.strictSame([await statusOf(port, '/docs'), await statusOf(service.port, '/metrics')], [404, 404])
+  const connection = new RawConnection(port).write('GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(1_000))
+  await connection.closed
+  t.equal(connection.text.split('HTTP/1.1 200 OK').length, 2, 'a connection has one answer, whatever it sends')
+  const stopped = service.stop('SIGTERM')
+  await eventually(() => service.log.includes('"shutting down"'))
+  const [own, main] = await Promise.all([port, service.port].map(each => answerOf(each, '/readyz')))
+  t.match(own, { status: 503, body: /"reason":"draining"/ })
+  t.strictSame(own, main)
+  t.equal(await statusOf(port, '/healthz'), 200)
+  t.equal(await stopped, 0)
+})

@@ -3,12 +3,11 @@ import t, { type Test } from 'tap'
 import { generateKey } from '../../src/secrets/key-ring.js'
 import { eventually } from '../eventually.js'
 import { Cluster } from '../faults/cluster.js'
-import { ServiceProcess } from '../faults/service.js'
+import { ask, ServiceProcess } from '../faults/service.js'
 import { Updates } from '../faults/updates.js'
 import { makeWorld } from '../faults/world.js'
 
-const cluster = await Cluster.create()
-t.teardown(() => cluster.remove())
+const cluster = await Cluster.create(t)
 const token = await makeWorld(cluster.url())
 const env = { DATABASE_URL: cluster.url(), SECRET_KEYS: generateKey() }
 
@@ -36,8 +35,7 @@ function balanced(t: Test, services: readonly ServiceProcess[]) {
 
 t.test('SIGTERM to one of two instances under load, then to the other: no request fails', async t => {
   const drained = { ...env, DRAIN_DELAY_MS: String(6 * POLL_MS) }
-  const services = await Promise.all([ServiceProcess.start(drained), ServiceProcess.start(drained)])
-  t.teardown(() => Promise.all(services.map(service => service.stop('SIGKILL'))))
+  const services = await Promise.all([ServiceProcess.start(drained, t), ServiceProcess.start(drained, t)])
   const { instances, next } = balanced(t, services)
   await eventually(() => instances.every(({ failures }) => failures === 0))
   const updates = new Updates(next, token)
@@ -55,22 +53,21 @@ t.test('SIGTERM to one of two instances under load, then to the other: no reques
   t.equal(updates.count('200'), updates.told.size, 'none failed')
 })
 
-/** Resolves when this number of statements wait for a lock. */
-async function waitingForLocks(count: number): Promise<void> {
-  const waiting = `select from pg_stat_activity where wait_event_type = 'Lock'`
-  while ((await cluster.query(waiting)).length < count) await sleep(20)
-}
-
 const WAITS = { LOCK_TIMEOUT_MS: '600000', STATEMENT_TIMEOUT_MS: '600000', DRAIN_DELAY_MS: '0' }
 
-t.test('a request in work is finished after SIGTERM', async t => {
+/** A service whose updates wait until `locked` ends its transaction. */
+async function waiting(t: Test, timeoutMs: number) {
   const locked = await cluster.connect()
   t.teardown(() => locked.end())
   await locked.query('begin; select from persona for update')
-  const service = await ServiceProcess.start({ ...env, ...WAITS, SHUTDOWN_TIMEOUT_MS: '60000' })
-  t.teardown(() => service.stop('SIGKILL'))
+  const settings = { ...env, ...WAITS, SHUTDOWN_TIMEOUT_MS: String(timeoutMs) }
+  return { locked, service: await ServiceProcess.start(settings, t) }
+}
+
+t.test('a request in work is finished after SIGTERM', async t => {
+  const { locked, service } = await waiting(t, 60_000)
   const updates = new Updates(() => service.port, token)
-  await waitingForLocks(1)
+  await cluster.lockWaits()
   const ended = service.stop('SIGTERM')
   const stopped = updates.stop()
   await sleep(300)
@@ -82,18 +79,13 @@ t.test('a request in work is finished after SIGTERM', async t => {
 })
 
 t.test('503 unknown for what is in work longer than SHUTDOWN_TIMEOUT_MS, which does not hold up the end', async t => {
-  const locked = await cluster.connect()
-  t.teardown(() => locked.end())
-  await locked.query('begin; select from persona for update')
-  const service = await ServiceProcess.start({ ...env, ...WAITS, SHUTDOWN_TIMEOUT_MS: '1000' })
-  t.teardown(() => service.stop('SIGKILL'))
-  const headers = { authorization: `Bearer ${token}` }
-  const deletion = fetch(`http://127.0.0.1:${service.port}/persona/1`, { method: 'DELETE', headers })
+  const { locked, service } = await waiting(t, 1_000)
+  const deletion = ask(service, token, 'DELETE', '/persona/1')
   const updates = new Updates(() => service.port, token)
-  await waitingForLocks(2)
+  await cluster.lockWaits(2)
   const stopped = updates.stop()
   t.equal(await service.stop('SIGTERM'), 1)
-  t.match(await (await deletion).json(), { reason: 'draining', outcome: 'unknown' }, 'also without a body')
+  t.match((await deletion).body, { reason: 'draining', outcome: 'unknown' }, 'also without a body')
   await stopped
   await locked.query('rollback')
   t.ok(updates.count('503 unknown') > 0)
