@@ -8,6 +8,7 @@ export async function up(db: Kysely<unknown>): Promise<void> {
   await nameMasks(db)
   await simplifyChains(db)
   await addAccessRules(db)
+  await addRuntimes(db)
 }
 
 /**
@@ -93,7 +94,7 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
     ) held
     cross join lateral (
       select 1 + (u.permissions && '{manage:actions,admin}')::integer + (u.permissions @> '{admin}')::integer as own,
-        case when t.scopes is null or t.scopes = '{read}' then 3
+        case when t.scopes is null or t.scopes in ('{read}', '{runtime}') then 3
           else 1 + (t.scopes && '{manage:actions,admin}')::integer + (t.scopes @> '{admin}')::integer end as scope
     ) ranked
     cross join lateral (
@@ -134,4 +135,15 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
             and not exists (select from persona_group s where s.persona_id = a.id and s.user_group_id = any (groups))
         )))
     $$`.execute(db)
+}
+
+/** Tokens of runtimes read secrets. The first read of a tool's secrets by a token in an hour is an event. */
+async function addRuntimes(db: Kysely<unknown>): Promise<void> {
+  await sql`
+    alter table token drop constraint token_scopes_known, add constraint token_scopes_known
+      check (scopes <@ array['read', 'runtime', 'basic', 'manage:actions', 'admin'])`.execute(db)
+  await sql`alter table access_event add column actor_id uuid, add column token_id integer`.execute(db)
+  await sql`
+    create unique index access_event_once_an_hour on access_event
+      (token_id, subject, date_trunc('hour', at at time zone 'UTC')) where kind = 'headers'`.execute(db)
 }

@@ -35,6 +35,8 @@ import {
   registerRestorePersona,
   registerUpdatePersona,
 } from './persona/write-persona.js'
+import { registerReadRuntimePersona, registerReadToolHeaders, runtimeComponents } from './runtime/read-runtime.js'
+
 import { registerToday } from './today/routes.js'
 import { registerReadTool, registerReadToolHistory, registerReadTools } from './tool/read-tool.js'
 import { toolComponents } from './tool/schema.js'
@@ -91,7 +93,14 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   metrics.watch(app, { pool: database.pool, inWork: gate, service, version })
   registerRequestValidation(app)
   registerBodyParser(app)
-  const records = [...toolComponents, ...personaComponents, CallerRecord, HistoryEntry, RestoreRequest]
+  const records = [
+    ...toolComponents,
+    ...personaComponents,
+    ...runtimeComponents,
+    CallerRecord,
+    HistoryEntry,
+    RestoreRequest,
+  ]
   const document = await registerDocument(app, version, records)
   const authenticate = registerAuthentication(app, database)
 
@@ -133,6 +142,8 @@ function registerOperations(app: FastifyInstance, { config, database, service }:
   registerRestoreTool(app, toolOptions)
   registerDeleteTool(app, { ...options, release: releaseTool })
   registerValidateTool(app, toolOptions)
+  registerReadRuntimePersona(app, toolOptions)
+  registerReadToolHeaders(app, toolOptions)
   registerToday(app, toolOptions)
   registerMcp(app, config.server.corsOrigins)
 }

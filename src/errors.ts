@@ -210,6 +210,7 @@ export const UNAVAILABLE_REASONS = [
   'schema_ahead',
   'migrating',
   'key_missing',
+  'not_recorded',
   'overloaded',
   'draining',
 ] as const

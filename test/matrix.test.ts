@@ -56,6 +56,8 @@ const OPERATIONS: Operation[] = [
   onEach('GET /tool/{tool_id}'),
   onEach('GET /persona/{persona_id}/history', none, '?limit=1'),
   onEach('GET /tool/{tool_id}/history', none, '?limit=1'),
+  onEach('GET /runtime/persona/{persona_id}'),
+  onEach('GET /tool/{tool_id}/headers'),
   onPaths('GET /persona, GET /tool, GET /me', '/persona', '/tool', '/me'),
 ]
 
@@ -114,7 +116,9 @@ t.test('every kind of caller gets of every operation and resource what the decis
 t.test(
   'below /api the same operations, asked at once, answer every caller as at the root; those of its own',
   async t => {
-    const operations = OPERATIONS.filter(({ title }) => !/history|restore|GET \/persona, |DELETE \/admin/.test(title))
+    const operations = OPERATIONS.filter(
+      ({ title }) => !/history|restore|runtime|headers|GET \/persona, |DELETE \/admin/.test(title),
+    )
     const answers: Answered[] = []
     for (const operation of operations) {
       const cells = nextCells([operation]).map(cell => ({ ...cell, url: `/api${cell.url}` }))

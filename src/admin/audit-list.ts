@@ -61,7 +61,7 @@ export async function listAudit(db: Kysely<Tables>, filter: AuditFilter): Promis
         request_id, client_address, command, null::json as detail, fields, difference, encode(hash, 'hex') as hash
       from audit
       union all
-      select e.at, e.kind, e.subject, null, e.id, e.action, u.email, null, null, e.request_id, e.client_address,
+      select e.at, e.kind, e.subject, null, e.id, e.action, u.email, e.actor_id, e.token_id, e.request_id, e.client_address,
         e.command, e.detail, null, null, null
       from access_event e left join user_account u on u.id::text = case e.kind
         when 'user' then e.subject when 'token' then e.detail ->> 'user' end) change

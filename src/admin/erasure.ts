@@ -43,6 +43,7 @@ export async function eraseUser(db: Kysely<Tables>, named: string, actor: Actor 
     await sql`lock table audit in share row exclusive mode`.execute(trx)
     await keepingAdministrator(trx, () => shutAccount(trx, plan.id, actor))
     await sql`update audit set client_address = 'erased' where ${hasAddress(plan.id)}`.execute(trx)
+    await sql`update access_event set client_address = 'erased' where ${hasAddress(plan.id)}`.execute(trx)
   })
   return plan
 }

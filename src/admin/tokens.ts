@@ -39,7 +39,8 @@ export async function createToken(
   return await joined(db, async trx => {
     const user = await lockUser(trx, email)
     if (!user.active) throw new Refusal(`${user.email} is inactive: a token would not work`)
-    const { token, hash } = mintToken(scopes?.includes('read') ? 'read_only' : user.kind)
+    const kind = scopes?.includes('runtime') ? 'runtime' : scopes?.includes('read') ? 'read_only' : user.kind
+    const { token, hash } = mintToken(kind)
     const row = await trx
       .insertInto('token')
       .values({

@@ -20,6 +20,8 @@ export interface RoutePolicy {
   writes?: true
   /** True if the route sends requests to other routes, whose answers have the outcome. */
   asksWithin?: true
+  /** True if it answers secrets of tools: only tokens of runtimes may call it. */
+  answersSecrets?: true
   /** True if it creates a resource. Bound tokens and group managers must not create any. */
   creates?: true
   /** True if `X-Onyx-Authorization` takes precedence over `Authorization`. */
@@ -138,7 +140,9 @@ function requireAdmitted(
   policy: RoutePolicy,
   request: Pick<FastifyRequest, 'params' | 'query'>,
 ): void {
-  const { permission: wanted, resource, creates, writes, lookup } = policy
+  const { permission: wanted, resource, creates, writes, answersSecrets, lookup } = policy
+  if (answersSecrets && !token.scopes?.includes('runtime'))
+    throw new Forbidden('This takes a token of a runtime: agentctl token create --runtime.')
   const isManager = wanted === 'manage:actions' && !creates && managedGroupIds.length > 0
   if (wanted !== 'public' && !includesPermission(permission, wanted) && !isManager)
     throw new Forbidden(`This operation takes the permission ${wanted}.`, wanted)

@@ -12,8 +12,8 @@ type JsonText<T> = ColumnType<T, string, string>
 
 export type Permission = 'basic' | 'manage:actions' | 'admin'
 
-/** A restriction of a token: to a permission, or to reading. */
-export type Scope = Permission | 'read'
+/** A restriction of a token: to a permission, to reading, or to what a runtime reads. */
+export type Scope = Permission | 'read' | 'runtime'
 export type UserKind = 'person' | 'service_account'
 export type ShareLevel = 'viewer' | 'editor'
 export type ResourceKind = 'persona' | 'tool'
@@ -134,6 +134,9 @@ interface AccessEventTable {
   subject: string
   at: Timestamp
   action: string
+  /** Of a read of secrets, as `token_id`; null for the operator. */
+  actor_id: string | null
+  token_id: number | null
   request_id: string
   client_address: string
   command: string | null

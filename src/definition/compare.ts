@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util'
-import { addressOf } from './check/addresses.js'
+import { serverOf } from './check/addresses.js'
 import { type CheckOptions, DEFAULT_AT } from './check/check.js'
 import { type Loc, quote } from './check/findings.js'
 import { parsedUrl, type Schema } from './check/references.js'
@@ -81,13 +81,6 @@ export function definitionChanges(
   const omitted = changes.splice(MOST_CHANGES).length
   if (omitted > 0) changes.push({ kind: 'changed', operation: '', msg: `${omitted} more changes are left out` })
   return changes
-}
-
-/** Returns the address of the first server with the defaults of its variables, or as it is written if one has none. */
-function serverOf(definition: unknown): string {
-  const server: unknown = Object(Object(Object(definition).servers)[0])
-  const { text = '', unfilled } = addressOf(server) ?? {}
-  return unfilled === undefined ? text : String(Object(server).url)
 }
 
 function compareFunctions(old: ReadFunction, next: ReadFunction, report: Report): void {

@@ -1,4 +1,4 @@
-export { originsOf, unusableServer } from './check/addresses.js'
+export { joined, originsOf, serverOf, unusableServer } from './check/addresses.js'
 export { type CheckOptions, checkDefinition, type DefinitionCheck } from './check/check.js'
 export type { Finding } from './check/findings.js'
 export type { MethodRecord } from './check/operations.js'

@@ -164,7 +164,7 @@ export function basisOf(request: FastifyRequest, act: Act, options: OperationOpt
 }
 
 /** The caller as author for the audit trail. A client may repeat its request ids, so a random suffix after a dot, which they cannot contain, is added. */
-function actorOf(request: FastifyRequest): Actor {
+export function actorOf(request: FastifyRequest): Actor {
   const { id, headers, caller } = request
   const isGiven = headers['x-request-id'] === id
   return {

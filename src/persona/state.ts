@@ -63,7 +63,7 @@ function storedLinks(relation: Relation) {
 }
 
 /** SQL: the sorted ids of a relation of agent `p`; texts by their bytes. */
-function storedIds(relation: Relation): Expression<never[]> {
+export function storedIds(relation: Relation): Expression<never[]> {
   const { links, id } = storedLinks(relation)
   const ids = links.select(id.as('id'))
   return arrayOf(linkOf(relation).idType === 'text' ? ids.orderBy(id, by => by.collate('C')) : ids.orderBy(id))

@@ -82,7 +82,7 @@ const MethodSpec = Type.Object(
   { $id: 'MethodSpec' },
 )
 
-const ToolFunction = Type.Object(
+export const ToolFunction = Type.Object(
   {
     name: text(),
     operationId: text(),
@@ -92,6 +92,9 @@ const ToolFunction = Type.Object(
     }),
     method: text(),
     path: text(),
+    address: optional(
+      text({ description: 'Of a stored tool: where calls go, the server and the path with its placeholders.' }),
+    ),
     arguments: list(
       Type.Object({
         argument: text(),

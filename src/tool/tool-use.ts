@@ -80,7 +80,10 @@ export async function requireUnused(db: Kysely<Tables>, id: number, caller: Call
 }
 
 /** The stored definition of a tool, for a task on it; undefined without one. Reading it throws `Unavailable` if it was pruned meanwhile. */
-export function storedText({ db }: Database, state: ToolState): StoredText | undefined {
+export function storedText(
+  { db }: Database,
+  state: Pick<ToolState, 'definition_hash' | 'definition_bytes'>,
+): StoredText | undefined {
   const { definition_hash: hash, definition_bytes: bytes } = state
   if (hash === null) return undefined
   return { bytes, text: () => withRetries(async () => (await definitionsOf(db, [hash])).of(state)) }

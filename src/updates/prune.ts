@@ -37,6 +37,11 @@ export async function pruneHistory(
     sql`delete from request_key where key in (
       select key from request_key where at < ${old} limit ${ROWS_AT_ONCE}::integer) returning true`,
   )
+  await steps(
+    db,
+    sql`delete from access_event where id in (
+      select id from access_event where kind = 'headers' and at < ${old} limit ${ROWS_AT_ONCE}::integer) returning true`,
+  )
   return { auditRows, differences, definitions: await steps(db, UNUSED_DEFINITIONS) }
 }
 

@@ -44,12 +44,13 @@ t.test('200 view=functions: what a model is given, without what the headers of t
   const parameters = { type: 'object', properties: { page_size: { type: 'integer' } } }
   const named = { name: 'listBooks', operationId: 'listBooks', description: 'Lists books' }
   const view = { ...named, parameters, method: 'get', path: '/books', arguments: [argument] }
+  const address = 'https://books.example.com/books'
   const custom_headers = [{ key: 'x-key', value: 'a secret that nobody reads' }]
   const stored = await call('PUT', `/admin/tool/custom/${TOOL}`, { token: admin, body: { definition, custom_headers } })
   t.equal(stored.statusCode, 200, stored.body)
   const path = `/tool/${TOOL}?view=functions`
   const read = await call('GET', path, { token: admin })
-  t.strictSame([read.statusCode, read.json()], [200, { functions: [view] }])
+  t.strictSame([read.statusCode, read.json()], [200, { functions: [{ ...view, address }] }])
   const again = await call('GET', path, { token: admin, headers: { 'if-none-match': String(read.headers.etag) } })
   t.equal(again.statusCode, 304)
   const guarded = { token: admin, body: { description: 'D' }, headers: { 'if-match': String(read.headers.etag) } }

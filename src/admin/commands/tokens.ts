@@ -17,6 +17,11 @@ export function addTokenCommands(program: Command, line: CommandLine): void {
     .option('--tool <ID...>', 'bind it to this tool; may be repeated', wholeNumbers)
     .option('--expires <TIME>', 'how long it lives, such as 12h, 30d or never (default: 90d)', lifeS)
     .option('--read-only', 'it stores nothing: it reads, validates and tries changes, such as for an assistant')
+    .addOption(
+      new Option('--runtime', 'it stores nothing, and reads agents with the secrets of their tools').conflicts(
+        'readOnly',
+      ),
+    )
     .option('--require-if-match', 'refuse its updates without If-Match')
   line
     .add(token, 'list', '--for ci@example.com', listCommand)
@@ -35,17 +40,18 @@ interface CreateOptions {
   tool?: number[]
   expires?: number | null
   readOnly?: boolean
+  runtime?: boolean
   requireIfMatch?: boolean
 }
 
 async function createCommand(call: CommandLine, options: CreateOptions): Promise<undefined> {
-  const { expires, readOnly, scope = [], agent = [], tool = [] } = options
+  const { expires, readOnly, runtime, scope = [], agent = [], tool = [] } = options
   const db = await call.db()
   await requireExisting(db, 'persona', agent)
   await requireExisting(db, 'tool', tool)
   const request = {
     email: options.for,
-    scopes: readOnly ? (['read', ...scope] as const) : scope,
+    scopes: [...(readOnly ? ['read' as const] : []), ...(runtime ? ['runtime' as const] : []), ...scope],
     personaIds: agent,
     toolIds: tool,
     requireIfMatch: options.requireIfMatch === true,

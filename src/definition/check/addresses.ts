@@ -90,6 +90,18 @@ export function addressOf(server: unknown): Address | undefined {
   return unfilled === undefined ? { text } : { text, unfilled }
 }
 
+/** Returns the address of the first server with the defaults of its variables, or as it is written if one has none. */
+export function serverOf(definition: unknown): string {
+  const server: unknown = Object(Object(Object(definition).servers)[0])
+  const { text = '', unfilled } = addressOf(server) ?? {}
+  return unfilled === undefined ? text : String(Object(server).url)
+}
+
+/** Joins the address of a server and a path, with one slash between them. */
+export function joined(address: string, path: string): string {
+  return (path.startsWith('/') ? address.replace(/\/+$/, '') : address) + path
+}
+
 function wrongWith({ text, unfilled }: Address): FaultRule | undefined {
   if (UNCLEAR.test(text)) return 'server_url_invalid.characters'
   if (!/^https?:/i.test(text) && /^[^/?#]*:/.test(text)) return 'server_url_invalid.scheme'
@@ -135,11 +147,11 @@ export function leadsAway(address: string, path: string): boolean {
   if (ABSOLUTE.test(address) && (end === '/' || ORDINARY_PATH.test(end))) return false
   if (/^https?:\/\/[^/]*$/i.test(address) && !/^(?:[/?#]|$)/.test(end)) return true
   const own = parsed(address)
-  const joined = parsed((end.startsWith('/') ? address.replace(/\/+$/, '') : address) + end)?.host
+  const together = parsed(joined(address, end))?.host
   const linked = parsedUrl(end, own?.href)?.host
   const kept = parsed(address + end)?.host
   return (
-    [joined, linked].some(host => host !== undefined && host !== own?.host) || (kept !== own?.host && canBeHost(kept))
+    [together, linked].some(host => host !== undefined && host !== own?.host) || (kept !== own?.host && canBeHost(kept))
   )
 }
 

@@ -7,7 +7,9 @@ import {
   DefinitionRefused,
   definitionChanges,
   functionNames,
+  joined,
   originsOf,
+  serverOf,
   toFunctions,
 } from '../../definition/index.js'
 import { type Fault, InvalidRequest, type Loc } from '../../errors.js'
@@ -173,7 +175,12 @@ function functionsOf(
 ): string {
   if (stored === undefined) return '{"functions":[]}'
   try {
-    return JSON.stringify({ functions: toFunctions(JSON.parse(stored), { headerNames, at: ['definition'] }) })
+    const definition: unknown = JSON.parse(stored)
+    const server = serverOf(definition)
+    const functions = toFunctions(definition, { headerNames, at: ['definition'] }).map(view => {
+      return { ...view, address: joined(server, view.path) }
+    })
+    return JSON.stringify({ functions })
   } catch (error) {
     if (error instanceof DefinitionRefused) return JSON.stringify({ functions: [], faults: error.faults })
     throw error

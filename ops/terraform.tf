@@ -1,0 +1,16 @@
+# An agent with a tool, by the published Terraform provider.
+terraform {
+  required_providers { onyx = { source = "onyx-dot-app/onyx" } }
+}
+provider "onyx" { endpoint = "http://127.0.0.1:8080" }
+resource "onyx_agent" "support" {
+  name     = "Support"
+  tool_ids = [onyx_custom_tool.orders.id]
+}
+resource "onyx_custom_tool" "orders" {
+  name                      = "Orders"
+  definition                = file("orders.json")
+  custom_headers_wo         = { "X-Api-Key" = var.orders_key }
+  custom_headers_wo_version = 1
+}
+variable "orders_key" { sensitive = true }

@@ -1,0 +1,216 @@
+import { type TSchema, Type } from '@sinclair/typebox'
+import type { FastifyInstance, FastifyRequest } from 'fastify'
+import { LRUCache } from 'lru-cache'
+import { type Fault, ResourceNotFound, SnapshotTooLarge, Unavailable } from '../errors.js'
+import { answerTagged, JSON_TYPE } from '../http/answer.js'
+import { readResponses, responses } from '../http/openapi.js'
+import { IfNoneMatch, NO_PRECONDITION } from '../http/parameters.js'
+import type { SchemaTypes } from '../http/validation.js'
+import { actorOf } from '../http/writes.js'
+import { isVisible } from '../persona/rules.js'
+import { PersonaRecord } from '../persona/schema.js'
+import { decryptSecret, KeyMissing, SecretCorrupt } from '../secrets/cipher.js'
+import type { KeyRing } from '../secrets/key-ring.js'
+import { Header } from '../tool/headers.js'
+import { ToolFunction, ToolRecord } from '../tool/schema.js'
+import { members } from '../tool/snapshot.js'
+import { storedText } from '../tool/tool-use.js'
+import type { ToolOptions } from '../tool/write-tool.js'
+import { recordHeaderReads } from '../updates/access-events.js'
+import { contentTag, namesState } from '../updates/tag.js'
+import { pathId } from '../validation/parameters.js'
+import { identifier, list, nullable, reference, text } from '../validation/vocabulary.js'
+import { VERSION } from '../version.js'
+import { AGENT_LOOKUP, HEADERS_LOOKUP, type RuntimeState, type RuntimeTool } from './statements.js'
+
+const AGENT_FIELDS = (
+  'name description system_prompt replace_base_system_prompt task_prompt datetime_aware num_chunks recency_bias search_start_date ' +
+  'llm_filter_extraction llm_relevance_filter starter_messages user_file_ids'
+).split(' ')
+const TOOL_FIELDS = 'id version name in_code_tool_id mcp_server_id passthrough_auth oauth_config_id'.split(' ')
+
+const headers = list(Header, { description: 'What each call of the tool must send, in clear text.' })
+const RuntimeAgent = Type.Object(
+  {
+    ...{ id: identifier(), version: identifier() },
+    ...(Type.Pick(PersonaRecord, AGENT_FIELDS).properties as Record<string, TSchema>),
+    model: Type.Object({ provider: nullable(text()), version: nullable(text()) }),
+    document_set_ids: list(identifier()),
+    tools: list(
+      Type.Object({
+        ...Type.Pick(ToolRecord, [...TOOL_FIELDS, 'faults']).properties,
+        version: identifier(),
+        headers,
+        functions: nullable(list(ToolFunction), {
+          description:
+            'With names that are unique in this answer. `null` for a built-in tool and one of an MCP server.',
+        }),
+      }),
+      { description: 'The enabled tools.' },
+    ),
+  },
+  { $id: 'RuntimeAgent' },
+)
+const RuntimeHeaders = Type.Object({ headers }, { $id: 'RuntimeHeaders' })
+export const runtimeComponents = [RuntimeAgent, RuntimeHeaders]
+
+/** `GET /runtime/persona/{persona_id}`: all that a runtime needs for an agent, with the secrets of its tools. */
+export function registerReadRuntimePersona(app: FastifyInstance, options: ToolOptions): void {
+  app.withTypeProvider<SchemaTypes>().get(
+    '/runtime/persona/:persona_id',
+    {
+      config: {
+        policy: { permission: 'basic', resource: 'persona', answersSecrets: true, lookup: AGENT_LOOKUP },
+      },
+      schema: {
+        operationId: 'read_runtime_persona',
+        summary: 'Read Runtime Persona',
+        description:
+          'Answers an agent with its enabled tools, their functions and their headers in clear text, to the token of a runtime. The first ' +
+          "read of a tool's headers by a token in an hour is in the audit trail. The `ETag` stays when keys are rotated.",
+        params: Type.Object({ persona_id: pathId() }),
+        headers: Type.Object({ 'if-none-match': IfNoneMatch }),
+        response: readResponses(reference(RuntimeAgent), 'The agent as it is now.', [], [404, 409]),
+      },
+    },
+    async (request, reply) => {
+      const state = request.prefetched as RuntimeState | null // the route's lookup sets it
+      if (state === null || !isVisible(state.agent, request.caller)) throw new ResourceNotFound('persona')
+      const { agent, tools } = state
+      const { llm_model_provider_override: provider, llm_model_version_override: version } = agent
+      const shown = members({ ...agent, model: { provider, version } }, AGENT_MEMBERS)
+      const tag = contentTag(VERSION, shown, JSON.stringify(tools.map(withoutSecrets)))
+      const ifNoneMatch = request.headers['if-none-match'] ?? NO_PRECONDITION
+      if (namesState(ifNoneMatch, tag)) return answerTagged(reply, tag, '', ifNoneMatch)
+      const bytes = tools.reduce((sum, tool) => sum + tool.definition_bytes, 0)
+      if (bytes > options.snapshotBytesMax) throw new SnapshotTooLarge(bytes, options.snapshotBytesMax)
+      const texts = await toolTexts(options, request, tools)
+      await recordReads(options, request, tools)
+      return answerTagged(reply, tag, `{${shown},"tools":[${texts}]}`)
+    },
+  )
+}
+
+const AGENT_MEMBERS = ['id', 'version', ...AGENT_FIELDS, 'model', 'document_set_ids']
+
+/** `GET /tool/{tool_id}/headers`: the headers of a tool, if it is on an agent that the caller sees. */
+export function registerReadToolHeaders(app: FastifyInstance, options: ToolOptions): void {
+  app.withTypeProvider<SchemaTypes>().get(
+    '/tool/:tool_id/headers',
+    {
+      config: { policy: { permission: 'basic', answersSecrets: true, lookup: HEADERS_LOOKUP } },
+      schema: {
+        operationId: 'read_tool_headers',
+        summary: 'Read Tool Headers',
+        description:
+          'Answers the headers of an enabled tool in clear text, to the token of a runtime whose user sees an agent with the tool. The ' +
+          'first read by a token in an hour is in the audit trail.',
+        params: Type.Object({ tool_id: pathId() }),
+        response: responses(
+          { 200: { description: 'The headers.', body: reference(RuntimeHeaders), headers: [] } },
+          [404],
+        ),
+      },
+    },
+    async (request, reply) => {
+      const tool = request.prefetched as RuntimeTool | null // the route's lookup sets it
+      if (tool === null) throw new ResourceNotFound('tool')
+      const answer = { headers: headersOf(options.ring, tool) }
+      await recordReads(options, request, [tool])
+      reply.type(JSON_TYPE)
+      return JSON.stringify(answer)
+    },
+  )
+}
+
+/** What an entity tag covers of a tool: a mask for each value, because rotations keep it. */
+function withoutSecrets({ sealed, is_recorded: _, ...tool }: RuntimeTool): object {
+  return { ...tool, headers: sealed.map(({ name, mask }) => [name, mask]) }
+}
+
+async function toolTexts(options: ToolOptions, request: FastifyRequest, tools: readonly RuntimeTool[]) {
+  const headers = tools.map(tool => headersOf(options.ring, tool))
+  const made: Functions[] = []
+  for (const tool of tools) made.push(await functionsOf(options, request, tool)) // in turn: a token has few places in workers
+  const names = uniqueNames(
+    tools.map(({ id }, i) => ({ id, names: (made[i]?.functions ?? []).map(({ name }) => name) })),
+  )
+  return tools.map((tool, i) => {
+    const { functions = null, ...faults } = made[i] ?? {}
+    const named = functions?.map((each, n) => ({ ...each, name: names[i]?.[n] })) ?? null
+    const own = JSON.stringify({ headers: headers[i], functions: named, ...faults })
+    return `{${members({ ...tool }, TOOL_FIELDS)},${own.slice(1)}`
+  })
+}
+
+/** The functions of a tool; null for a built-in tool and one of an MCP server. */
+interface Functions {
+  functions: { name: string }[] | null
+  faults?: Fault[]
+}
+
+/** Functions by the hash of their definition and the names of the tool's headers: they never change. */
+const known = new LRUCache<string, Functions>({ maxSize: 8 * 1024 * 1024 })
+
+async function functionsOf({ database, workers }: ToolOptions, { caller, raw }: FastifyRequest, tool: RuntimeTool) {
+  if (tool.in_code_tool_id !== null || tool.mcp_server_id !== null) return { functions: null }
+  const headerNames = tool.sealed.map(({ name }) => name)
+  const key = JSON.stringify([tool.definition_hash, headerNames])
+  const cached = known.get(key)
+  if (cached !== undefined) return cached
+  const text = await workers.run(
+    'read_functions',
+    { body: {}, caller, raw },
+    { headerNames },
+    storedText(database, tool),
+  )
+  const made = JSON.parse(text) as Functions // its task wrote it
+  known.set(key, made, { size: text.length })
+  return made
+}
+
+/** The longest name of a function that every vendor accepts. */
+const NAME_CHARACTERS = 64
+
+/**
+ * Returns names that are unique among all tools. A name that occurs twice gets `_TOOLID`, in place of its end if it would be too long, or
+ * `_2_TOOLID` and so on if that is taken.
+ */
+export function uniqueNames(tools: readonly { id: number; names: readonly string[] }[]): string[][] {
+  const all = tools.flatMap(({ names }) => names)
+  const repeated = new Set(all.filter((name, i) => all.indexOf(name) !== i))
+  const taken = new Set(all.filter(name => !repeated.has(name)))
+  const renamed = (name: string, id: number) => {
+    const ending = (suffix: string) => `${name.slice(0, NAME_CHARACTERS - suffix.length)}${suffix}`
+    let chosen = ending(`_${id}`)
+    for (let n = 2; taken.has(chosen); n++) chosen = ending(`_${n}_${id}`)
+    taken.add(chosen)
+    return chosen
+  }
+  return tools.map(({ id, names }) => names.map(name => (repeated.has(name) ? renamed(name, id) : name)))
+}
+
+/** Decrypts the headers of a tool. Throws `Unavailable` if one cannot be decrypted. */
+function headersOf(ring: KeyRing, { id, sealed }: RuntimeTool): Header[] {
+  return sealed.map(({ name, key_id: keyId, nonce, ciphertext }) => {
+    const secret = { keyId, nonce: Buffer.from(nonce, 'hex'), ciphertext: Buffer.from(ciphertext, 'hex') }
+    try {
+      return { key: name, value: decryptSecret(ring, secret, { toolId: id, headerName: name }) }
+    } catch (error) {
+      if (!(error instanceof KeyMissing || error instanceof SecretCorrupt)) throw error
+      const message = `The header ${name} of tool ${id} cannot be read: ${error.message}.`
+      throw new Unavailable('key_missing', message, 'not_applied', { cause: error })
+    }
+  })
+}
+
+/** Records the first read of each tool's headers in this hour. */
+async function recordReads({ database }: ToolOptions, request: FastifyRequest, tools: readonly RuntimeTool[]) {
+  const read = tools.filter(({ sealed, is_recorded }) => sealed.length > 0 && !is_recorded)
+  if (read.length > 0)
+    await recordHeaderReads(
+      database.db,
+      actorOf(request),
+      read.map(({ id }) => id),
+    )
+}

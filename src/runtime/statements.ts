@@ -1,0 +1,75 @@
+import { type Expression, type SqlBool, sql } from 'kysely'
+import { jsonArrayFrom, jsonBuildObject, jsonObjectFrom } from 'kysely/helpers/postgres'
+import { personaAccess, seesTool } from '../auth/access.js'
+import { callerStatement, viewerOfCaller } from '../auth/authenticate.js'
+import { anyOf, hexOf, lit, on, queries } from '../db/statements/queries.js'
+import type { CallerView } from '../db/tables.js'
+import { type PersonaState, personaState, storedIds } from '../persona/state.js'
+import { type ShownTool, shownTools } from '../tool/snapshot.js'
+
+/* What a runtime reads, in the statement that reads the caller: rights, content and encrypted values are of the same moment. */
+
+/** An enabled tool. `sealed` has its headers in hex; the mask stands for the value in entity tags. */
+export interface RuntimeTool extends ShownTool {
+  version: number
+  sealed: Record<'name' | 'mask' | 'key_id' | 'nonce' | 'ciphertext', string>[]
+  /** True if a read of its headers by this token is recorded for this hour. */
+  is_recorded: boolean
+}
+
+export interface RuntimeState {
+  agent: PersonaState
+  tools: RuntimeTool[]
+}
+
+const { eb, exists, or, ref, selectFrom } = on<{ t: 'tool'; p: 'persona'; caller: CallerView }>()
+
+const SEALED = jsonArrayFrom(
+  selectFrom('tool_header as h')
+    .select(({ ref }) => [
+      ...(['h.name', 'h.key_id'] as const),
+      ...(['mask', 'nonce', 'ciphertext'] as const).map(name => hexOf(ref(`h.${name}`)).as(name)),
+    ])
+    .whereRef('h.tool_id', '=', 't.id')
+    .orderBy('h.position'),
+)
+
+const IS_RECORDED = exists(
+  selectFrom('access_event as e')
+    .where('e.kind', '=', lit('headers'))
+    .whereRef('e.token_id', '=', 'caller.token_id')
+    .whereRef('e.subject', '=', sql`t.id::text`)
+    .where(sql<SqlBool>`date_trunc('hour', e.at at time zone 'UTC') = date_trunc('hour', now() at time zone 'UTC')`),
+)
+
+function runtimeTools(ids: Expression<number[]>) {
+  return shownTools(ids, viewerOfCaller)
+    .select([ref('t.version').as('version'), SEALED.as('sealed'), IS_RECORDED.as('is_recorded')])
+    .where('t.enabled', '=', lit(true))
+}
+
+/** Reads an agent, as `RuntimeState`. */
+export const AGENT_LOOKUP = {
+  parameter: 'persona_id',
+  statement: callerStatement('caller_and_runtime_agent', id => {
+    const tools = jsonArrayFrom(runtimeTools(storedIds('tool_ids')))
+    const state = jsonBuildObject({ agent: sql`${personaState(viewerOfCaller)}`, tools })
+    return queries().selectFrom('persona as p').select(state.as('state')).where('p.id', '=', id)
+  }),
+}
+
+/** Reads a tool of a live agent that the caller sees and that the token is bound to, as `RuntimeTool`. */
+export const HEADERS_LOOKUP = {
+  parameter: 'tool_id',
+  statement: callerStatement('caller_and_runtime_tool', id => {
+    const isAdmin = eb('caller.permission', '=', lit(3))
+    const isBound = eb('p.id', '=', anyOf(ref('caller.persona_ids').$notNull()))
+    const agents = selectFrom('persona_tool as l')
+      .innerJoin('persona as p', 'p.id', 'l.persona_id')
+      .whereRef('l.tool_id', '=', 't.id')
+      .where('p.deleted', '=', lit(false))
+      .where(or([isAdmin, eb(personaAccess(viewerOfCaller.user), '<>', lit('none'))]))
+      .where(or([seesTool(viewerOfCaller), isBound]))
+    return jsonObjectFrom(runtimeTools(sql`array[${id}]`).where(exists(agents)))
+  }),
+}
