@@ -7,6 +7,7 @@ export async function up(db: Kysely<unknown>): Promise<void> {
   await moveKeys(db)
   await nameMasks(db)
   await simplifyChains(db)
+  await addProposals(db)
   await addAccessRules(db)
   await addRuntimes(db)
 }
@@ -69,6 +70,37 @@ async function simplifyChains(db: Kysely<unknown>): Promise<void> {
       drop column previous_hash, drop column hash,
       add column id bigint generated always as identity constraint access_event_pk primary key`.execute(db)
   await sql`create index access_event_by_subject on access_event (kind, subject)`.execute(db)
+}
+
+/**
+ * Proposed updates. `fields` has the new values in the form of a request, a definition as its hash, header values as masks. `size_bytes`
+ * counts the definition too. A closed proposal is not `open`: who closed it, when, and for a rejection why.
+ */
+async function addProposals(db: Kysely<unknown>): Promise<void> {
+  await sql`
+    create table proposal (
+      id integer generated always as identity constraint proposal_pk primary key,
+      resource_kind text not null constraint proposal_resource_kind check (resource_kind in ('persona', 'tool')),
+      resource_id integer not null,
+      base_version integer not null,
+      author_id uuid not null constraint proposal_author_fk references user_account,
+      message text not null,
+      fields json not null,
+      definition_hash bytea constraint proposal_definition_fk references tool_definition,
+      size_bytes integer not null,
+      created_at timestamptz not null default clock_timestamp(),
+      state text not null default 'open'
+        constraint proposal_state check (state in ('open', 'approved', 'rejected', 'withdrawn', 'closed')),
+      closed_at timestamptz,
+      closed_by uuid constraint proposal_closed_by_fk references user_account,
+      reason text)`.execute(db)
+  await sql`create index proposal_open_by_record on proposal (resource_kind, resource_id) where state = 'open'`.execute(
+    db,
+  )
+  await sql`create index proposal_by_author on proposal (author_id)`.execute(db)
+  await sql`create index proposal_by_closer on proposal (closed_by) where closed_by is not null`.execute(db)
+  await sql`
+    create index proposal_by_definition on proposal (definition_hash) where definition_hash is not null`.execute(db)
 }
 
 /** Rules of access that several statements use (DECISIONS sections 6, 7). The planner puts them into the statement that calls them. */

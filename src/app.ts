@@ -35,8 +35,10 @@ import {
   registerRestorePersona,
   registerUpdatePersona,
 } from './persona/write-persona.js'
+import { registerReadProposals } from './proposals/read-proposals.js'
+import { proposalComponents } from './proposals/schema.js'
+import { proposer, registerDecideProposals } from './proposals/write-proposals.js'
 import { registerReadRuntimePersona, registerReadToolHeaders, runtimeComponents } from './runtime/read-runtime.js'
-
 import { registerToday } from './today/routes.js'
 import { registerReadTool, registerReadToolHistory, registerReadTools } from './tool/read-tool.js'
 import { toolComponents } from './tool/schema.js'
@@ -97,6 +99,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     ...toolComponents,
     ...personaComponents,
     ...runtimeComponents,
+    ...proposalComponents,
     CallerRecord,
     HistoryEntry,
     RestoreRequest,
@@ -119,12 +122,13 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
 }
 
 function registerOperations(app: FastifyInstance, { config, database, service }: AppOptions): void {
-  const { requireIfMatch } = config.auth
+  const { requireIfMatch, approval } = config.auth
   const { snapshotBytes: snapshotBytesMax } = config.limits
   const [bodyLimitBytes, deadlineMs] = [TOOL_BODY_BYTES_MAX, DEFINITION_TIMEOUT_MS]
   const workers = new BodyWorkers({ bodyLimitBytes, deadlineMs, turn: bodyTurns(WORKERS_MAX, deadlineMs) })
   app.addHook('onClose', () => workers.close())
-  const options = { database, snapshotBytesMax, requireIfMatch }
+  const propose = proposer({ database, workers })
+  const options = { database, snapshotBytesMax, requireIfMatch, propose }
   const toolOptions = { ...options, workers, ring: service.ring }
   registerReadMe(app, database)
   registerReadPersonas(app, options)
@@ -144,6 +148,8 @@ function registerOperations(app: FastifyInstance, { config, database, service }:
   registerValidateTool(app, toolOptions)
   registerReadRuntimePersona(app, toolOptions)
   registerReadToolHeaders(app, toolOptions)
+  registerReadProposals(app, toolOptions)
+  registerDecideProposals(app, toolOptions, approval === 'anyone')
   registerToday(app, toolOptions)
   registerMcp(app, config.server.corsOrigins)
 }

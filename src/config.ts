@@ -20,12 +20,7 @@ const SETTINGS = Type.Object({
     metricsPort: Type.Optional(
       count('METRICS_PORT', undefined, 0, 65_535, 'Port of /metrics, and of the probes too; 0 picks a free one.'),
     ),
-    logLevel: text('LOG_LEVEL', 'Least level that is logged.', {
-      default: 'info',
-      takes: LOG_LEVELS.join(', '),
-      pattern: `^(?:${LOG_LEVELS.join('|')})$`,
-      form: `one of ${LOG_LEVELS.join(', ')}`,
-    }),
+    logLevel: choice('LOG_LEVEL', LOG_LEVELS, 'info', 'Least level that is logged.'),
     trustProxy: text(
       'TRUST_PROXY',
       'Proxies whose X-Forwarded-For is believed: addresses, networks, `loopback`; commas between.',
@@ -59,6 +54,12 @@ const SETTINGS = Type.Object({
   }),
   auth: Type.Object({
     requireIfMatch: toggle('REQUIRE_IF_MATCH', false, 'Refuse updates without If-Match (428).'),
+    approval: choice(
+      'APPROVAL',
+      ['another', 'anyone'],
+      'another',
+      'Who approves a proposal: another than its author, or anyone.',
+    ),
     requestsPerMinute: count('RATE_LIMIT_PER_MINUTE', 600, 0, 1_000_000, 'Requests of a token a minute; 0 is off.'),
   }),
   limits: Type.Object({
@@ -181,6 +182,20 @@ export function describeSettings() {
 
 function text(env: string, description: string, more: StringOptions & { takes?: string; form?: string } = {}) {
   return Type.String({ env, takes: 'text', description, ...more })
+}
+
+function choice<const Word extends string>(env: string, words: readonly Word[], byDefault: Word, description: string) {
+  const takes = words.join(', ')
+  return Type.Unsafe<Word>(
+    Type.String({
+      env,
+      default: byDefault,
+      takes,
+      pattern: `^(?:${words.join('|')})$`,
+      form: `one of ${takes}`,
+      description,
+    }),
+  )
 }
 
 /** A whole number in decimal digits. */

@@ -8,6 +8,7 @@ export const ERROR_CODES = {
   INVALID_TOKEN: 401,
   TOKEN_EXPIRED: 401,
   INSUFFICIENT_PERMISSIONS: 403,
+  OWN_PROPOSAL: 403,
   PERSONA_NOT_FOUND: 404,
   NOT_FOUND: 404,
   VERSION_NOT_FOUND: 404,
@@ -17,6 +18,10 @@ export const ERROR_CODES = {
   IDEMPOTENCY_KEY_IN_USE: 409,
   TOOL_IN_USE: 409,
   VERSION_UNUSABLE: 409,
+  PROPOSAL_CLOSED: 409,
+  PROPOSAL_CONFLICT: 409,
+  PROPOSAL_UNUSABLE: 409,
+  PROPOSALS_FULL: 409,
   VERSION_GONE: 410,
   PRECONDITION_FAILED: 412,
   PAYLOAD_TOO_LARGE: 413,
@@ -106,6 +111,13 @@ export class ResourceNotFound extends Refused {
     const [code, noun] =
       kind === 'persona' ? (['PERSONA_NOT_FOUND', 'agent'] as const) : (['NOT_FOUND', 'tool'] as const)
     super(code, `No ${noun} with this id.`)
+  }
+}
+
+/** The proposal does not exist, or the caller does not see it. */
+export class ProposalNotFound extends Refused {
+  constructor() {
+    super('NOT_FOUND', 'No proposal with this id.')
   }
 }
 

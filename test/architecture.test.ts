@@ -39,7 +39,9 @@ function readSource(path: string): SourceFile {
 /** The layers from the bottom: each imports itself and those before it, except where `APART` says otherwise. */
 const LAYERS = [
   ...'errors.ts version.ts definition db secrets validation config.ts'.split(' '),
-  ...'auth updates http tool persona runtime today mcp admin console lifecycle.ts app.ts cli.ts server.ts'.split(' '),
+  ...'auth updates http tool persona runtime proposals today mcp admin console lifecycle.ts app.ts cli.ts server.ts'.split(
+    ' ',
+  ),
 ]
 
 /** Layers that know fewer, or that fewer know. */
@@ -47,8 +49,9 @@ const APART: Record<string, { knows?: string[]; isKnownBy?: string[] }> = {
   db: { knows: [] },
   validation: { knows: ['errors.ts', 'db'] },
   definition: { knows: [], isKnownBy: ['tool', 'admin'] },
-  tool: { isKnownBy: ['persona', 'runtime', 'today', 'mcp', 'admin', 'console', 'app.ts'] },
+  tool: { isKnownBy: ['persona', 'runtime', 'proposals', 'today', 'mcp', 'admin', 'console', 'app.ts'] },
   runtime: { isKnownBy: ['app.ts'] },
+  proposals: { isKnownBy: ['app.ts'] },
   today: { isKnownBy: ['app.ts'] },
   mcp: { isKnownBy: ['app.ts'] },
   'lifecycle.ts': { isKnownBy: ['app.ts', 'server.ts'] },

@@ -131,7 +131,7 @@ const SHOWN_HEADERS = [
 function steady(text: string): string {
   return text
     .replaceAll(/\*{4}#[0-9a-f]{12}/g, '****#0123456789ab')
-    .replaceAll(/((?:persona|tool)-\d+-\d+)\.[0-9a-f]{12}/g, '$1.0123456789ab')
+    .replaceAll(/((?:persona|tool|proposal)-\d+-\d+)\.[0-9a-f]{12}/g, '$1.0123456789ab')
     .replaceAll(/\\"[0-9a-f]{12}\\"/g, '\\"0123456789ab\\"')
     .replaceAll(/("expires_at": )"[^"]+"/g, '$1"2026-01-01T00:00:00Z"')
     .replaceAll(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z/g, '2026-01-01T00:00:00.000000Z')

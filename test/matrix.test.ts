@@ -36,6 +36,18 @@ function onPaths(title: string, ...paths: string[]): Operation {
   return { title, addresses: new Map(paths.map(path => [path, path])), body: none }
 }
 
+/** One of each agent and tool, by its owner: those that are decided on are closed, so that every caller meets the same. */
+function onProposals(title: string, body: Operation['body'] = none): Operation {
+  const [, path = ''] = title.split(' ')
+  const closed = /reject|withdraw/.test(path) ? 1_000 : 0
+  const ids = [...AGENT_IDS, ...TOOL_IDS].filter(([, id]) => Number(id) >= 100 && Number(id) < 300)
+  return {
+    title,
+    addresses: addresses(new Map(ids), id => path.replace('{proposal_id}', String(Number(id) + closed))),
+    body,
+  }
+}
+
 const DRY = '?dry_run=true'
 const VALIDATE = '/admin/tool/custom/validate'
 const OPERATIONS: Operation[] = [
@@ -58,6 +70,11 @@ const OPERATIONS: Operation[] = [
   onEach('GET /tool/{tool_id}/history', none, '?limit=1'),
   onEach('GET /runtime/persona/{persona_id}'),
   onEach('GET /tool/{tool_id}/headers'),
+  onProposals('GET /proposals/{proposal_id}'),
+  onProposals('POST /proposals/{proposal_id}/approve'),
+  onProposals('POST /proposals/{proposal_id}/reject', () => ({ reason: 'no' })),
+  onProposals('POST /proposals/{proposal_id}/withdraw'),
+  onPaths('GET /proposals', '/proposals'),
   onPaths('GET /persona, GET /tool, GET /me', '/persona', '/tool', '/me'),
 ]
 
@@ -91,6 +108,13 @@ function addresses(ids: Map<string, number | string>, path: (id: number | string
 const LONG = { LOCK_TIMEOUT_MS: '60000', STATEMENT_TIMEOUT_MS: '60000' } // on a busy machine each waits for its turn
 const world = await worldApp(t, { CONCURRENT_REQUESTS_MAX: '5000', ...LONG })
 await world.apply(matrixOrganisation())
+await world.query`
+  insert into proposal (id, resource_kind, resource_id, base_version, author_id, message, fields, size_bytes, state)
+  overriding system value
+  select r.id + closed, r.kind, r.id, 1, u.id, '', '{"description": "proposed"}', 9, case closed when 0 then 'open' else 'rejected' end
+  from (select id, 'persona' as kind from persona union all select id, 'tool' from tool) r, user_account u,
+    (values (0), (1000)) c (closed)
+  where u.email = 'owner@example.com' and r.id between 100 and 299`
 const callers = await matrixCallers(world)
 let count = 0
 let atRoot: Answered[] = []
@@ -117,12 +141,12 @@ t.test(
   'below /api the same operations, asked at once, answer every caller as at the root; those of its own',
   async t => {
     const operations = OPERATIONS.filter(
-      ({ title }) => !/history|restore|runtime|headers|GET \/persona, |DELETE \/admin/.test(title),
+      ({ title }) => !/history|restore|runtime|headers|proposal|GET \/persona, |DELETE \/admin/.test(title),
     )
     const answers: Answered[] = []
     for (const operation of operations) {
       const cells = nextCells([operation]).map(cell => ({ ...cell, url: `/api${cell.url}` }))
-      answers.push(...(await Promise.all(cells.map(ask))))
+      answers.push(...(await Promise.all(cells.map(cell => ask(cell)))))
     }
     t.equal(inText(answers), inText(atRoot.filter(([{ operation }]) => operations.includes(operation))))
     for (const [{ caller, url, body }, answer] of answers)
@@ -131,6 +155,17 @@ t.test(
     matchesGolden(t, 'test/golden/caller-matrix-today.txt', inText(await askEach(nextCells(TODAYS)), TODAYS))
   },
 )
+
+t.test('proposing takes the sight of an agent, or the right to update a tool', async t => {
+  const ofAgents = onEach('PATCH /persona/{persona_id}', described, '?update_mask=description&propose=true')
+  const operations = [ofAgents, onEach('PUT /admin/tool/custom/{tool_id}', described, '?propose=true')]
+  const answers: Answered[] = []
+  for (const cell of nextCells(operations)) {
+    answers.push(await ask(cell, { 'if-match': '*' }))
+    await world.query`delete from proposal`
+  }
+  matchesGolden(t, 'test/golden/caller-matrix-proposals.txt', inText(answers, operations))
+})
 
 type Answered = [Cell, LightMyRequestResponse]
 
@@ -155,9 +190,9 @@ function nextCells(operations = OPERATIONS): Cell[] {
   )
 }
 
-async function ask(cell: Cell): Promise<Answered> {
+async function ask(cell: Cell, more: Record<string, string> = {}): Promise<Answered> {
   const { operation, authorization, url, body } = cell
-  const headers = authorization === undefined ? {} : { authorization }
+  const headers = { ...more, ...(authorization !== undefined && { authorization }) }
   return [cell, await world.call(methodOf(operation), url, { headers, ...(body !== undefined && { body }) })]
 }
 

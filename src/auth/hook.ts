@@ -18,6 +18,8 @@ export interface RoutePolicy {
   takesDefinition?: true
   /** True if the route stores something. Its 503 then has the outcome. */
   writes?: true
+  /** True if the route stores a proposal if its query has `propose=true`. */
+  proposes?: true
   /** True if the route sends requests to other routes, whose answers have the outcome. */
   asksWithin?: true
   /** True if it answers secrets of tools: only tokens of runtimes may call it. */

@@ -62,7 +62,9 @@ export function viewerOf(param: Param<ViewerParameters>): Viewer & { isAdmin: Ex
 }
 
 /** SQL: the viewer of a query with these values, and whether their token still has the same rights. */
-export function viewerWithValues(parameters: ViewerParameters): Viewer & { grantsStand: Expression<SqlBool> } {
+export function viewerWithValues(
+  parameters: ViewerParameters,
+): ReturnType<typeof viewerOf> & { grantsStand: Expression<SqlBool> } {
   const { cast, val } = on()
   const value: Param<ViewerParameters> = name => cast(val(parameters[name]), sql.raw(VIEWER_TYPES[name]))
   return { ...viewerOf(value), grantsStand: grantsStand(value) }

@@ -128,6 +128,29 @@ export interface AuditTable {
   hash: Buffer | null
 }
 
+export type ProposalState = 'open' | 'approved' | 'rejected' | 'withdrawn' | 'closed'
+
+interface ProposalTable {
+  id: Generated<number>
+  resource_kind: ResourceKind
+  resource_id: number
+  base_version: number
+  author_id: string
+  message: string
+  /** The new values in the form of a request, a definition as its hash, header values as masks. */
+  fields: JsonText<Record<string, unknown>>
+  definition_hash: Buffer | null
+  /** With the definition. */
+  size_bytes: number
+  created_at: CreatedAt
+  /** `closed`: its record was deleted. */
+  state: Generated<ProposalState>
+  closed_at: Timestamp | null
+  closed_by: string | null
+  /** Of a rejection. */
+  reason: string | null
+}
+
 interface AccessEventTable {
   id: Generated<number>
   kind: string
@@ -226,5 +249,6 @@ export interface Tables {
   audit: AuditTable
   access_event: AccessEventTable
   request_key: RequestKeyTable
+  proposal: ProposalTable
   schema_requirement: { migration: string; oldest_program: string }
 }

@@ -232,26 +232,27 @@ export function registerHistory<T extends ResourceTypes>(
   )
 }
 
-const pageOf = (record: TSchema) => ({ type: 'array', items: reference(record) })
+export const pageOf = (record: TSchema) => ({ type: 'array', items: reference(record) })
 
 interface PageRequest {
-  query: { name?: string; limit?: number }
+  query: { limit?: number; after?: number; before?: number } & Readonly<Record<string, unknown>>
   headers: { 'if-none-match'?: Precondition }
 }
 
 /** The 200 of a page. `next` is what leads to the next one, relative to this address, so that it works behind a proxy's path prefix. */
-function answerPage(
-  { query: { name, limit }, headers }: PageRequest,
+export function answerPage(
+  { query: { after: _, before: __, ...asked }, headers }: PageRequest,
   reply: FastifyReply,
   title: string,
   page: { texts: readonly string[]; next: Record<string, string> | undefined; notes?: readonly string[] },
 ): string | FastifyReply {
   const { texts, next, notes = [] } = page
-  const asked = { ...(name !== undefined && { name }), ...(limit !== undefined && { limit: String(limit) }) }
-  const query = new URLSearchParams({ ...asked, ...next })
+  const query = new URLSearchParams(
+    Object.entries({ ...asked, ...next }).map(each => each.map(String) as [string, string]),
+  )
   const link = next === undefined ? '' : `<?${query}>; rel="next"`
   if (link !== '') reply.header('link', link)
-  const isTold = link === '' || limit !== undefined
+  const isTold = link === '' || asked.limit !== undefined
   addWarnings(reply, isTold ? notes : [`there are more ${title}: Link names the next page`, ...notes])
   const text = `[${texts.join()}]`
   return answerTagged(reply, contentTag(link, text), text, headers['if-none-match']) // the tag changes when a next page appears

@@ -60,8 +60,14 @@ const ERRORS = {
   409: {
     name: 'ConflictError',
     meaning:
-      'Nothing was changed: the answer would be too large, agents use the tool, or a request with the same key is under way.',
+      'Nothing was changed: the answer would be too large, agents use the tool, a request with the same key is under way, or the proposal ' +
+      'is closed or does not fit what is stored now.',
     members: {
+      conflicts: Type.Optional(
+        list(text(), {
+          description: 'Of `PROPOSAL_CONFLICT`: the fields that changed since the base of the proposal.',
+        }),
+      ),
       agents: Type.Optional(
         list(Type.Object({ id: Type.Integer(), name: Type.String() }), {
           description: 'Of `TOOL_IN_USE`: the agents that use the tool and that the caller may see, at most 100.',

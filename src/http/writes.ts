@@ -4,13 +4,22 @@ import type { FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 
 import type { RoutePolicy } from '../auth/hook.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { ResourceKind } from '../db/tables.js'
-import { PreconditionFailed, ResourceNotFound } from '../errors.js'
+import { InvalidRequest, PreconditionFailed, ResourceNotFound } from '../errors.js'
 import type { Actor } from '../updates/audit.js'
 import { requestKey } from '../updates/idempotency.js'
-import type { OperationOptions, ResourceTypes, Stored, UpdateRequest, VersionedResource } from '../updates/resource.js'
+import type {
+  Job,
+  OperationOptions,
+  Propose,
+  ResourceTypes,
+  Stored,
+  UpdateRequest,
+  VersionedResource,
+} from '../updates/resource.js'
 import { entityTag } from '../updates/tag.js'
 import { updateOnce } from '../updates/update-once.js'
-import { pathId } from '../validation/parameters.js'
+import { fault } from '../validation/faults.js'
+import { pathId, queryFlag, queryText } from '../validation/parameters.js'
 import { identifier, isInt4, reference } from '../validation/vocabulary.js'
 import { JSON_TYPE, notePreferences } from './answer.js'
 import { responses } from './openapi.js'
@@ -36,6 +45,16 @@ export const UpdateHeaders = Type.Object({
   prefer: Prefer,
 })
 
+/** The most characters of what an author says about a proposal. */
+export const MESSAGE_LENGTH_MAX = 512
+
+const PROPOSING = {
+  propose: queryFlag(
+    '`true` stores the update as a proposal, which takes `If-Match` but not the right to edit, and answers 202 with it.',
+  ),
+  message: queryText(MESSAGE_LENGTH_MAX, 'With `propose=true`: what the author says to those who decide.'),
+}
+
 const HEADERS = {
   update: UpdateHeaders,
   restoration: UpdateHeaders,
@@ -57,7 +76,7 @@ type Act = VersionedResource<ResourceTypes>['act']
 export interface WriteRequest<Body extends TObject = TObject> extends Pick<FastifyRequest, 'caller' | 'raw'> {
   params: Record<string, number | undefined>
   body: Static<Body>
-  query: { dry_run?: boolean; update_mask?: string[] }
+  query: { dry_run?: boolean; propose?: boolean; message?: string; update_mask?: string[] }
   headers: Partial<Static<typeof UpdateHeaders>>
   prefetched: object | null
 }
@@ -104,11 +123,14 @@ export function registerWrite<T extends ResourceTypes, Body extends TObject>(
   app.route({
     ...{ method, url },
     ...(bodyLimit !== undefined && { bodyLimit }),
-    config: { policy, ...(documentedBody && { documentedBody }) },
+    config: {
+      policy: act === 'update' ? { ...policy, proposes: true } : policy,
+      ...(documentedBody && { documentedBody }),
+    },
     schema: {
       ...shown,
       ...(act !== 'creation' && { params: Type.Object({ [parameter]: pathId() }) }),
-      querystring: Type.Object({ ...query, dry_run: DryRun }),
+      querystring: Type.Object({ ...query, dry_run: DryRun, ...(act === 'update' && PROPOSING) }),
       headers: HEADERS[act],
       ...(body !== undefined && { body }),
       response: responsesOf(kind, act, record),
@@ -120,14 +142,26 @@ export function registerWrite<T extends ResourceTypes, Body extends TObject>(
       const basis = basisOf(request, act, options)
       const made = { ...ofAct(asking, kind, act, id), ...(await ask(asking, basis)) }
       const { about = () => [], secretKeyId = null, warnings, ...own } = made
-      const key = requestKey(
-        request.caller,
-        basis.dryRun ? undefined : asking.headers['idempotency-key'],
-        about,
-        secretKeyId,
+      const sentKey = basis.dryRun ? undefined : asking.headers['idempotency-key']
+      const keyOf = (same: (secretKeyId: string | null) => readonly unknown[]) =>
+        requestKey(request.caller, sentKey, same, secretKeyId)
+      const asked = { ...basis, ...own, kind, id } as unknown as T['Request']
+      if (basis.proposes) {
+        const { message = '' } = asking.query
+        const key = keyOf(keyId => ['propose', message, ...about(keyId)])
+        const job = { database: options.database, resource, request: { ...asked, key } }
+        const proposed = await options.propose(job as unknown as Job<ResourceTypes>, message, asking)
+        const { version, decision } = proposed
+        const stored = { snapshot: null, id, version, decision: decision as T['Decision'] | null, overwritten: [] }
+        return answerProposal(reply, proposed, await warnings(stored))
+      }
+      const key = keyOf(about)
+      const stored = await updateOnce(
+        options.database,
+        resource,
+        { ...asked, key },
+        asking.prefetched as T['State'] | null,
       )
-      const asked = { ...basis, ...own, kind, id, key } as T['Request']
-      const stored = await updateOnce(options.database, resource, asked, asking.prefetched as T['State'] | null)
       return answer(reply, resource, basis, stored, await warnings(stored))
     },
   })
@@ -148,6 +182,8 @@ export function basisOf(request: FastifyRequest, act: Act, options: OperationOpt
   if (act === 'creation' && ifMatch !== undefined) throw new PreconditionFailed('nothing_stored', null)
   const creates = act === 'creation'
   const isGone = act === 'deletion'
+  const { propose: proposes = false, message, dry_run: dryRun = false } = query
+  requireOne(proposes, dryRun, message)
   const { strict, minimal } = (isGone ? undefined : headers.prefer) ?? NO_PREFERENCE
   return {
     readNow: (executor: Executor) => request.readNow(executor),
@@ -155,12 +191,18 @@ export function basisOf(request: FastifyRequest, act: Act, options: OperationOpt
     precondition: creates ? { kind: 'any' } : (ifMatch ?? NO_PRECONDITION),
     ifNoneMatch: creates ? NO_PRECONDITION : ifNoneMatch,
     preconditionRequired: options.requireIfMatch,
-    dryRun: query.dry_run ?? false,
+    ...{ dryRun, proposes },
     strict,
     minimal: minimal || isGone,
     caller: request.caller,
     snapshotBytesMax: options.snapshotBytesMax,
   }
+}
+
+/** Throws `InvalidRequest` for a proposal that is a dry run, and for the message of none. */
+function requireOne(proposes: boolean, dryRun: boolean, message: string | undefined): void {
+  const wrong = proposes ? dryRun && 'dry_run' : message !== undefined && 'message'
+  if (wrong) throw new InvalidRequest([fault('extra_forbidden', ['query', wrong])])
 }
 
 /** The caller as author for the audit trail. A client may repeat its request ids, so a random suffix after a dot, which they cannot contain, is added. */
@@ -192,7 +234,25 @@ function responsesOf(kind: ResourceKind, act: Act, record: TSchema) {
   }
   const now = { description: `The ${title} as it is now.`, body, headers }
   const stored = { description: 'It is stored; `return=minimal` was preferred.', headers }
-  return responses({ 200: now, 204: stored }, [...refusals, 410, 428])
+  const proposed = {
+    description: 'It is proposed, as `propose=true` asks.',
+    body: { $ref: 'ProposalRecord' },
+    headers: ['location', ...headers] as const,
+  }
+  return responses({ 200: now, ...(act === 'update' && { 202: proposed }), 204: stored }, [...refusals, 410, 428])
+}
+
+/** 202 with the proposal and its address, which is not below `/api`. */
+function answerProposal(
+  reply: FastifyReply,
+  { id, tag, text, decision }: Awaited<ReturnType<Propose>>,
+  warnings: readonly string[],
+): string {
+  reply.code(202).header('location', `/proposals/${id}`).header('etag', tag)
+  if (decision === null) reply.header('idempotent-replayed', 'true')
+  addWarnings(reply, warnings)
+  reply.type(JSON_TYPE)
+  return text
 }
 
 /** 200, or 204 without a body. A creation is 201 with its address, unless it was a dry run. */

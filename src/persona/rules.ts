@@ -66,7 +66,8 @@ export interface PersonaDecision extends Decision {
 
 /** Decides an update of a state, in the order of DECISIONS section 2, without side effects. */
 export function decidePersona(state: PersonaState, update: PersonaUpdate, references: References): PersonaDecision {
-  requireEditable(state, update.caller)
+  if (update.proposes) requireProposable(state, update.caller)
+  else requireEditable(state, update.caller)
   const { content, kept } = appliedTo(state, update)
   requireRights(state, content, kept, update)
   if (!update.isToday) requirePublicDefault(state, content)
@@ -117,6 +118,12 @@ export function isVisible(state: PersonaState, caller: Caller): boolean {
 /** Requires that the caller sees the agent and may edit it. Throws `ResourceNotFound`, `Forbidden`, `Refused`. */
 export function requireEditable(state: PersonaState, caller: Caller): void {
   requireEditor(state, caller, 'You can see this agent but not edit it')
+  requireProposable(state, caller)
+}
+
+/** Requires that the caller sees the agent and that it can be edited by some. Throws `ResourceNotFound`, `Refused`. */
+function requireProposable(state: PersonaState, caller: Caller): void {
+  if (!isVisible(state, caller)) throw new ResourceNotFound('persona')
   if (state.builtin_persona) throw new Refused('BUILTIN_READ_ONLY', 'This agent is built in and cannot be updated.')
 }
 
@@ -142,8 +149,10 @@ function requireEditor(state: PersonaState, caller: Caller, refusal: string): vo
   throw new Forbidden(`${refusal}: that takes its owner, an editor share or an administrator.`)
 }
 
-/** Applies the update to `state`, before rights apply. */
-function appliedTo(state: PersonaState, { fields, masked, strict, caller }: PersonaUpdate) {
+type AppliedUpdate = Pick<PersonaUpdate, 'fields' | 'masked' | 'strict' | 'caller' | 'proposes'>
+
+/** Applies the update to `state`, before rights apply. The approver of a proposal is judged by the fields that only some may set. */
+function appliedTo(state: PersonaState, { fields, masked, strict, caller, proposes = false }: AppliedUpdate) {
   const content: PersonaContent = { ...state } // copies extra fields too: twenty times as fast as selecting
   const values: Record<string, unknown> = content as object as Record<string, unknown>
   const kept: RequestField[] = []
@@ -156,7 +165,7 @@ function appliedTo(state: PersonaState, { fields, masked, strict, caller }: Pers
     const isStored = sameValue(asked, state[name])
     const isAdmins = changedBy === 'admin' || (changedBy === 'admin once it is set' && state[name] !== null)
     const isOwners = keptIfEmpty === true && !strict && sameValue(value, []) && state.access !== 'owner'
-    const isKept = !isStored && (isAdmins || isOwners) && !isAdmin(caller)
+    const isKept = !isStored && ((isAdmins && !proposes) || isOwners) && !isAdmin(caller)
     if (isKept) kept.push(name)
     else values[name] = isStored ? state[name] : asked
   }
@@ -186,7 +195,7 @@ function requireRights(
   kept: RequestField[],
   update: PersonaUpdate,
 ): void {
-  const owns = state.access === 'owner' || isAdmin(update.caller)
+  const owns = update.proposes || state.access === 'owner' || isAdmin(update.caller)
   for (const [name, { changedBy }] of owns ? [] : REQUEST_FIELDS) {
     if (changedBy === 'owner' && name !== 'remove_image' && !sameValue(content[name], state[name])) {
       throw new Forbidden(`Only the agent's owner or an administrator may change ${name}.`)
@@ -284,6 +293,11 @@ export function changedFields(before: PersonaContent, after: PersonaContent): Ch
     from: before[field],
     to: after[field],
   }))
+}
+
+/** Returns what an update by these fields would change, before rights and references are checked. */
+export function differenceOf(state: PersonaState, fields: PersonaUpdateFields, caller: Caller): Change[] {
+  return changedFields(state, appliedTo(state, { fields, masked: true, strict: true, caller, proposes: true }).content)
 }
 
 /** Returns only the changeable content, in the order of the table. */

@@ -64,7 +64,7 @@ function registerNewerForm(today: FastifyInstance, database: Database): Readonly
   })
   today.addHook('onSend', async (_, reply) => {
     const location = reply.getHeader('location')
-    if (location !== undefined) reply.header('location', PREFIX + String(location))
+    if (location !== undefined && reply.statusCode === 201) reply.header('location', PREFIX + String(location))
   })
   return handlers
 }

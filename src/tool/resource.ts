@@ -94,7 +94,7 @@ export async function toolThen(db: Executor, state: ToolState, values: PastValue
 }
 
 /** Returns the origins of a stored definition. They are cached by its hash. */
-async function readOrigins(executor: Executor, hash: string | null): Promise<ReadonlySet<string>> {
+export async function readOrigins(executor: Executor, hash: string | null): Promise<ReadonlySet<string>> {
   const cached = factsOf(hash).origins
   if (cached !== undefined || hash === null) return cached ?? new Set()
   const text = await definitionText(executor, hash)

@@ -35,6 +35,8 @@ export interface ToolUpdateContent {
   /** Faults of the definition, reported with the other faults of their stage. */
   definitionFaults: Fault[]
   ring: KeyRing
+  /** True if the update is only proposed. */
+  proposes?: boolean
 }
 
 export interface ToolUpdate extends UpdateRequest, ToolUpdateContent {
@@ -108,7 +110,7 @@ export function changedFields(state: ToolState, content: ToolContent, headers: P
 }
 
 /** Returns the fields as audit rows store them: the definition by hash, headers with their masks. */
-function auditedValues(content: ToolContent, headers: readonly StoredHeader[]): Record<string, unknown> {
+export function auditedValues(content: ToolContent, headers: readonly StoredHeader[]): Record<string, unknown> {
   return { ...content, definition: content.definition_hash, custom_headers: shownHeaders(headers) }
 }
 
@@ -140,7 +142,14 @@ function requireRules(state: ToolState, update: ToolUpdateContent): void {
   const { fields } = update
   const headers = fields.custom_headers ?? []
   const unknown = redactionFaults(state, headers)
-  const faults = [...update.definitionFaults, ...headerFaults(headers), ...unknown, ...passthroughFaults(state, fields)]
+  const secrets = update.proposes ? secretFaults(headers) : []
+  const faults = [
+    ...update.definitionFaults,
+    ...headerFaults(headers),
+    ...unknown,
+    ...secrets,
+    ...passthroughFaults(state, fields),
+  ]
   if (faults.length === 0) return
   throw faults.length === unknown.length ? new UnknownRedaction(faults) : new InvalidRequest(faults)
 }
@@ -155,6 +164,14 @@ function redactionFaults(state: ToolState, headers: Header[]): Fault[] {
       type: 'mask_mismatch',
     }
   })
+}
+
+/** A proposal holds no secrets: others read it. */
+function secretFaults(headers: Header[]): Fault[] {
+  const msg = 'A proposal holds no secrets: keep the value by its mask, or set it by an update'
+  return headers.flatMap(({ value }, index) =>
+    looksMasked(value) ? [] : [{ loc: ['body', 'custom_headers', index, 'value'], msg, type: 'secret_in_proposal' }],
+  )
 }
 
 function passthroughFaults(state: ToolState, fields: ToolUpdateFields): Fault[] {

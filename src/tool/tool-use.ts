@@ -47,7 +47,7 @@ export async function readToolUse(
 }
 
 /** Reads the agents that have the tool: those that the caller may see, by id, and the number of others. Deleted ones do not count. */
-async function readUse(db: Kysely<Tables>, id: number, caller: Caller) {
+export async function readUse(db: Kysely<Tables>, id: number, caller: Caller) {
   const agents = await db
     .selectFrom('persona_tool as l')
     .innerJoin('persona as p', 'p.id', 'l.persona_id')

@@ -10,6 +10,7 @@ import type { Actor, AuditEntry, Change } from './audit.js'
 import { fillKey, takeKey } from './idempotency.js'
 import { insertBlank, lockRow, nextId } from './new-row.js'
 import { isStale, overwrittenBy, requirePrecondition } from './precondition.js'
+import { closeProposalsOf } from './proposals.js'
 import type { Job, ResourceTypes, Stored, VersionedResource } from './resource.js'
 import { unavailableFor } from './unavailable.js'
 
@@ -133,7 +134,9 @@ async function decideAndWrite<T extends ResourceTypes, Made extends Decided<T>>(
     const { state, viewer, decision } = made
     if (decision.changes.length === 0) return made
     const entry = entryOf(resource, state, decision, actor)
-    if ((await resource.write(trx, state, decision, viewer, entry)) !== undefined) return { ...made, entry }
+    if ((await resource.write(trx, state, decision, viewer, entry)) === undefined) continue
+    if (entry.fields.some(field => field === 'deleted' || field === 'removed')) await closeProposalsOf(trx, entry)
+    return { ...made, entry }
   }
   const message = `Others changed shares or rights each time this update was tried. ${TRY_AGAIN}`
   throw new Unavailable('overloaded', message, 'not_applied')
@@ -157,7 +160,7 @@ export async function readNow<T extends ResourceTypes>(db: Kysely<Tables>, job: 
 }
 
 /** Decides on a state. Throws the refusal. */
-async function decide<T extends ResourceTypes>(
+export async function decide<T extends ResourceTypes>(
   db: Kysely<Tables>,
   { resource, request }: Job<T>,
   state: T['State'],

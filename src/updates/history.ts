@@ -138,11 +138,15 @@ function actionOf({ version_before, actor_id, command, fields, difference }: His
   return actor_id === null ? 'applied' : 'updated'
 }
 
+/** The version of a value that no earlier version has, such as a proposed one: it is never shortened. */
+export const NO_VERSION = 0
+
 /** Longer values are shortened to a digest with a link. */
 export const SHOWN_BYTES_MAX = 4 * 1024
 
 /** The value, shortened if it is long. */
 export function sideOf(value: unknown, id: number, version: number): Side {
+  if (version === NO_VERSION) return { value }
   const text = typeof value === 'string' ? value : (JSON.stringify(value) ?? '')
   const bytes = Buffer.byteLength(text)
   return bytes <= SHOWN_BYTES_MAX

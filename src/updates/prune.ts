@@ -42,6 +42,11 @@ export async function pruneHistory(
     sql`delete from access_event where id in (
       select id from access_event where kind = 'headers' and at < ${old} limit ${ROWS_AT_ONCE}::integer) returning true`,
   )
+  await steps(
+    db,
+    sql`delete from proposal where id in (
+      select id from proposal where closed_at < ${old} limit ${ROWS_AT_ONCE}::integer) returning true`,
+  )
   return { auditRows, differences, definitions: await steps(db, UNUSED_DEFINITIONS) }
 }
 
@@ -97,6 +102,7 @@ const UNUSED_DEFINITIONS = sql`
     select hash from tool_definition d
     where not exists (select from tool t where t.definition_hash = d.hash)
       and not exists (select from audit a where a.definition_before = d.hash)
+      and not exists (select from proposal p where p.definition_hash = d.hash)
     limit ${sql.lit(ROWS_AT_ONCE)} for update skip locked) returning true`
 
 /** Repeats a step that changes at most `ROWS_AT_ONCE` rows until nothing is left. Returns the number of rows. */

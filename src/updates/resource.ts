@@ -48,7 +48,15 @@ export interface OperationOptions extends ReadLimits {
   database: Database
   /** True if every update must carry a precondition. */
   requireIfMatch: boolean
+  propose: Propose
 }
+
+/** Stores an update as a proposal, and shows it to the caller. `decision` is null for the repetition of a stored request. */
+export type Propose = (
+  job: Job<ResourceTypes>,
+  message: string,
+  request: { caller: Caller; raw: { socket: { destroyed: boolean } } },
+) => Promise<{ id: number; version: number; decision: Decision | null; text: string; tag: string }>
 
 export interface ReadRequest extends ReadLimits {
   caller: Caller
@@ -68,6 +76,8 @@ export interface UpdateRequest extends ReadRequest {
   /** True if every update must carry a precondition. A token may require it too. */
   preconditionRequired: boolean
   dryRun: boolean
+  /** True if the update is only proposed: the rights to edit are checked at its approval. */
+  proposes?: boolean
   /** True if the caller wants no snapshot. */
   minimal: boolean
   /** Null without an `Idempotency-Key`. */

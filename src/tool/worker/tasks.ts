@@ -168,6 +168,14 @@ function impactOf({ ids, others }: ToolUse, stored: string | undefined, definiti
   return { changes: definitionChanges(before, definition, { headerNames }), agents: { ids, others } }
 }
 
+/** Returns the effect of a proposed definition as JSON text. */
+function proposedImpactOf(
+  _: unknown,
+  { use, proposed, stored, headerNames }: { use: ToolUse; proposed: string; stored?: string; headerNames: string[] },
+): string {
+  return JSON.stringify(impactOf(use, stored, JSON.parse(proposed), headerNames))
+}
+
 /** Returns the functions of a stored definition as JSON text. */
 function functionsOf(
   _: unknown,
@@ -200,6 +208,7 @@ export const TASKS = {
   create_custom_tool: { check: bodyCheck(CustomToolCreate), run: updateContentOf },
   validate_tool: { check: bodyCheck(ValidateToolRequest), run: validationOf },
   check_stored: { check: bodyCheck(Type.Object({})), run: storedCheckOf },
+  proposed_impact: { check: bodyCheck(Type.Object({})), run: proposedImpactOf },
   read_functions: { check: bodyCheck(Type.Object({})), run: functionsOf },
 } as const
 

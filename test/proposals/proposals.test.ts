@@ -1,0 +1,286 @@
+import t from 'tap'
+import { ALICE, BOB } from '../fixtures/users.js'
+import { historyWorld } from '../history/world.js'
+import { DEFINITION } from '../matrix-organisation.js'
+
+const world = await historyWorld(t)
+const { call, get, agentOf, toolOf, patch, put, remove, alice, bob, admin } = world
+const [carol, manager] = [await world.token('carol@example.com'), await world.token('gcurator@example.com')]
+
+interface Asked {
+  token?: string
+  query?: string
+  headers?: Record<string, string>
+}
+
+/** Proposes an update of the agent or tool, as it is now. */
+async function proposed(
+  kind: 'persona' | 'tool',
+  id: number,
+  body: object,
+  { token = bob, query = '', headers }: Asked = {},
+) {
+  const etag = String((await get(`/${kind}/${id}`, admin)).headers.etag)
+  const mask = kind === 'persona' ? `&update_mask=${Object.keys(body)}` : ''
+  const [method, path] = kind === 'persona' ? ['PATCH', '/persona'] : ['PUT', '/admin/tool/custom']
+  const url = `${path}/${id}?propose=true${mask}${query}`
+  return await call(method, url, { token, body, headers: { 'if-match': etag, ...headers } })
+}
+
+const propose = async (...asked: Parameters<typeof proposed>): Promise<number> => {
+  const answer = await proposed(...asked)
+  if (answer.statusCode !== 202) throw new Error(answer.body)
+  return answer.json().id
+}
+
+async function approve(id: number, token = alice, seenBy = token) {
+  const etag = String((await get(`/proposals/${id}`, seenBy)).headers.etag)
+  return await call('POST', `/proposals/${id}/approve`, { token, headers: { 'if-match': etag } })
+}
+
+const end = (id: number, act: string, token: string) =>
+  call('POST', `/proposals/${id}/${act}`, { token, ...(act === 'reject' && { body: { reason: 'not now' } }) })
+
+const open = async () => await agentOf({ is_public: true })
+const rowOf = async (id: number) => (await get(`/persona/${id}`, admin)).json()
+
+t.test('202: who sees an agent proposes, its owner approves, and the history names both', async t => {
+  const id = await open()
+  const answer = await proposed('persona', id, { name: 'Agent', description: 'better' }, { query: '&message=please' })
+  const { id: proposal, ...shown } = answer.json()
+  t.match(answer, { statusCode: 202, headers: { location: `/proposals/${proposal}` } })
+  t.match(answer.headers.etag, new RegExp(`^"proposal-${proposal}-1\\.[0-9a-f]{12}"$`))
+  t.match(shown, {
+    ...{
+      kind: 'persona',
+      record: { id, name: 'Agent', version: 1 },
+      state: 'open',
+      base_version: 1,
+      message: 'please',
+    },
+    ...{ author: { id: BOB, email: 'bob@example.com' }, fields: ['description'], conflicts: [], impact: null },
+    changes: [{ field: 'description', from: 'An agent', to: 'better' }],
+  })
+  t.same((await get(`/proposals/${proposal}`, bob)).json(), answer.json())
+  t.equal((await rowOf(id)).description, 'An agent', 'nothing is stored yet')
+  const approved = await approve(proposal)
+  t.equal(approved.statusCode, 200, approved.body)
+  t.match(approved.json(), { state: 'approved', closed_by: { id: ALICE }, record: { version: 2 } })
+  t.equal((await rowOf(id)).description, 'better')
+  const [entry] = (await get(`/persona/${id}/history`, alice)).json()
+  t.match(entry, { version: 2, action: 'updated', actor: { id: ALICE }, fields: ['description'] })
+  const [row] = await world.query`select command from audit where resource_kind = 'persona' and resource_id = ${id}
+    order by version_after desc limit 1`
+  t.same(row, { command: `approve --proposal ${proposal} --author ${BOB}` })
+})
+
+t.test('every caller on every route, by the state of the proposal', async t => {
+  const id = await open()
+  const hidden = await agentOf({ is_public: false, users: [BOB] })
+  const callers = {
+    owner: alice,
+    author: bob,
+    'sees the agent': carol,
+    admin,
+    'no rights': await world.token('ext@example.com'),
+  }
+  const ends = {
+    open: [],
+    approved: ['approve', alice],
+    rejected: ['reject', alice],
+    withdrawn: ['withdraw', bob],
+  } as const
+  const found: Record<string, string> = {}
+  for (const [state, [act, by]] of Object.entries(ends)) {
+    for (const [name, token] of Object.entries(callers)) {
+      const of = name === 'no rights' ? hidden : id
+      const answers: string[] = []
+      for (const route of ['read', 'approve', 'reject', 'withdraw']) {
+        const proposal = await propose('persona', of, { description: `${state} ${name} ${route}` })
+        if (act === 'approve') await approve(proposal)
+        else if (act !== undefined) await end(proposal, act, by)
+        const answer = await (route === 'read'
+          ? get(`/proposals/${proposal}`, token)
+          : route === 'approve'
+            ? approve(proposal, token, bob)
+            : end(proposal, route, token))
+        answers.push(`${answer.statusCode}${answer.statusCode < 400 ? '' : ` ${answer.json().error_code}`}`)
+        await end(proposal, 'withdraw', bob)
+      }
+      found[`${state}, ${name}`] = answers.join(', ')
+    }
+  }
+  const closed = '200, 409 PROPOSAL_CLOSED, 409 PROPOSAL_CLOSED, 409 PROPOSAL_CLOSED'
+  const none = '404 NOT_FOUND, 404 NOT_FOUND, 404 NOT_FOUND, 404 NOT_FOUND'
+  const decides = '200, 200, 200, 403 INSUFFICIENT_PERMISSIONS'
+  const ofClosed = (state: string) => ({
+    ...{ [`${state}, owner`]: closed, [`${state}, author`]: closed, [`${state}, admin`]: closed },
+    ...{ [`${state}, sees the agent`]: none, [`${state}, no rights`]: none },
+  })
+  t.same(found, {
+    ...{ 'open, owner': decides, 'open, admin': decides, 'open, sees the agent': none, 'open, no rights': none },
+    'open, author': '200, 403 OWN_PROPOSAL, 403 INSUFFICIENT_PERMISSIONS, 200',
+    ...{ ...ofClosed('approved'), ...ofClosed('rejected'), ...ofClosed('withdrawn') },
+  })
+})
+
+t.test('what a proposal is refused, at once', async t => {
+  const id = await open()
+  const tool = await toolOf({ custom_headers: [{ key: 'X-Key', value: 'secret' }] })
+  const secret = { custom_headers: [{ key: 'X-Key', value: 'clear text' }] }
+  const cases: [status: number, code: string, answer: Promise<{ statusCode: number; body: string }>][] = [
+    [
+      428,
+      'PRECONDITION_REQUIRED',
+      call('PATCH', `/persona/${id}?propose=true&update_mask=name`, { token: bob, body: { name: 'x' } }),
+    ],
+    [412, 'PRECONDITION_FAILED', proposed('persona', id, { name: 'x' }, { headers: { 'if-match': '"persona-1-1"' } })],
+    [404, 'PERSONA_NOT_FOUND', proposed('persona', await agentOf(), { name: 'x' })],
+    [422, 'nothing_to_propose', proposed('persona', id, { description: 'An agent' })],
+    [422, 'not_found', proposed('persona', id, { tool_ids: [999_999] })],
+    [422, 'extra_forbidden', proposed('persona', id, { name: 'x' }, { query: '&dry_run=true' })],
+    [422, 'too_long', proposed('persona', id, { name: 'x' }, { query: `&message=${'x'.repeat(513)}` })],
+    [403, 'INSUFFICIENT_PERMISSIONS', proposed('tool', tool, { description: 'x' })],
+    [422, 'secret_in_proposal', proposed('tool', tool, secret, { token: manager })],
+    [422, 'servers_missing', proposed('tool', tool, { definition: { openapi: '3.1.0' } }, { token: manager })],
+    [
+      422,
+      'extra_forbidden',
+      call('PATCH', `/persona/${id}?message=x&update_mask=name`, { token: alice, body: { name: 'x' } }),
+    ],
+    [
+      403,
+      'read-only',
+      proposed('persona', id, { name: 'x' }, { token: await world.token('bob@example.com', { scopes: ['read'] }) }),
+    ],
+  ]
+  for (const [status, code, asked] of cases) {
+    const { statusCode, body } = await asked
+    t.equal(statusCode, status, body)
+    t.match(body, code)
+  }
+  t.same(await world.query`select from proposal where resource_id in (${id}, ${tool}) and state = 'open'`, [])
+})
+
+t.test('a field that the approver may not set is refused, never left out', async t => {
+  const id = await agentOf({ is_public: true, users: [BOB] })
+  await world.makeBobEditor(id)
+  const shut = await propose('persona', id, { is_public: false, description: 'x' }, { token: carol })
+  t.match(await approve(shut, bob), { statusCode: 403 }, 'is_public takes the owner')
+  t.match((await approve(shut)).json(), { state: 'approved' })
+  const other = await propose('persona', id, { is_default_persona: true, is_public: true, name: 'y' }, { token: bob })
+  t.match(await approve(other), { statusCode: 403 }, 'is_default_persona takes an administrator')
+  t.match((await approve(other, admin)).json(), { state: 'approved' })
+  t.match(await rowOf(id), { is_default_persona: true, name: 'y' })
+})
+
+t.test('409 with the fields that changed since the base; 412 where the record changed since it was seen', async t => {
+  const id = await open()
+  const [first, second] = [
+    await propose('persona', id, { name: 'a' }),
+    await propose('persona', id, { description: 'b' }),
+  ]
+  const { etag } = (await get(`/proposals/${second}`, alice)).headers
+  await patch(id, { name: 'c' })
+  const refused = (await approve(first)).json()
+  t.match(refused, { error_code: 'PROPOSAL_CONFLICT', conflicts: ['name'] })
+  t.match((await get(`/proposals/${first}`, bob)).json(), { conflicts: ['name'], changes: [{ from: 'c', to: 'a' }] })
+  const stale = await call('POST', `/proposals/${second}/approve`, {
+    token: alice,
+    headers: { 'if-match': String(etag) },
+  })
+  t.match(stale, { statusCode: 412 })
+  t.match(await call('POST', `/proposals/${second}/approve`, { token: alice }), { statusCode: 428 })
+  t.match(await call('POST', `/proposals/${second}/approve`, { token: alice, headers: { 'if-match': '*' } }), {
+    statusCode: 428,
+  })
+  t.match((await approve(second)).json(), { state: 'approved' }, 'another field of the record')
+  t.match(await rowOf(id), { name: 'c', description: 'b' })
+})
+
+t.test('of two approvals at once one has an effect', async t => {
+  const id = await open()
+  const proposal = await propose('persona', id, { description: 'x' })
+  const answers = await Promise.all([approve(proposal), approve(proposal, admin), approve(proposal)])
+  t.same(answers.map(({ statusCode }) => statusCode).sort(), [200, 409, 409])
+  t.equal((await get(`/persona/${id}/history`, alice)).json().length, 2)
+})
+
+t.test('links: proposed by the sight of the author, approved by the sight of the approver', async t => {
+  const id = await open()
+  const proposal = await propose('persona', id, { users: [BOB], tool_ids: [10], label_ids: [1] })
+  const { changes } = (await get(`/proposals/${proposal}`, alice)).json()
+  t.same(
+    changes.map(({ field }: { field: string }) => field),
+    ['tool_ids', 'users', 'label_ids'],
+  )
+  t.match(changes[1], { from: [], to: [{ id: BOB, email: 'bob@example.com', level: 'viewer' }] })
+  t.match((await approve(proposal)).json(), { state: 'approved' })
+  t.match(await rowOf(id), { users: [{ id: BOB }], labels: [{ id: 1 }], tools: [{ id: 10 }] })
+  const file = (await world.query<{ id: string }>`select id from user_file where owner_id = ${BOB} limit 1`)[0]?.id
+  const private_ = await propose('persona', id, { user_file_ids: [file] })
+  t.match((await approve(private_)).json(), { error_code: 'PROPOSAL_UNUSABLE' })
+  t.notMatch((await get(`/proposals/${private_}`, alice)).body, String(file), "another's file is not named")
+})
+
+t.test('a tool: its definition with the impact, masks as they are; secrets stay', async t => {
+  const id = await toolOf({ custom_headers: [{ key: 'X-Key', value: 'secret' }] })
+  await agentOf({ tool_ids: [id] }, alice)
+  const [mask] = (await get(`/tool/${id}`)).json().custom_headers
+  const definition = {
+    ...DEFINITION,
+    info: { title: 'Other', version: '1.0' },
+    paths: { '/later': Object.values(DEFINITION.paths)[0] },
+  }
+  const proposal = await propose('tool', id, { definition, name: 'n', custom_headers: [mask] }, { token: manager })
+  const shown = (await get(`/proposals/${proposal}`, admin)).json()
+  t.match(shown, {
+    fields: ['name', 'definition'],
+    changes: [{ field: 'name' }, { field: 'definition', from: DEFINITION, to: definition }],
+  })
+  t.match(shown.impact, { changes: [{}], agents: { others: 0 } })
+  await put(id, { description: 'meanwhile' })
+  t.match((await approve(proposal, admin)).json(), { state: 'approved' })
+  const tool = (await get(`/tool/${id}`)).json()
+  t.match(tool, { name: 'n', definition, custom_headers: [mask], description: 'meanwhile' })
+})
+
+t.test('a key stands for one proposal; lists have own ones and those to decide; a deletion closes', async t => {
+  const id = await open()
+  const headers = { 'idempotency-key': 'k1' }
+  const [one, again] = [
+    await proposed('persona', id, { name: 'k' }, { headers }),
+    await proposed('persona', id, { name: 'k' }, { headers }),
+  ]
+  t.equal(again.body, one.body)
+  t.equal(again.headers['idempotent-replayed'], 'true')
+  t.match(await proposed('persona', id, { name: 'z' }, { headers }), {
+    statusCode: 422,
+    body: /idempotency_key_reused/,
+  })
+  await propose('persona', id, { name: 'm' }, { token: carol })
+  const listed = async (token: string, query = '') => (await get(`/proposals?id=${id}${query}`, token)).json()
+  t.equal((await listed(alice)).length, 2)
+  t.same(
+    (await listed(bob)).map(({ author }: { author: { email: string } }) => author.email),
+    ['bob@example.com'],
+  )
+  t.equal((await listed(alice, '&kind=tool')).length, 0)
+  t.match(
+    (await get(`/proposals?id=${id}&limit=1&state=open`, alice)).headers.link,
+    /<\?id=\d+&limit=1&state=open&after=\d+>/,
+  )
+  await remove(`/persona/${id}`)
+  t.same(await listed(alice), [], 'nobody sees the proposals of a deleted agent')
+  await world.restore(`/persona/${id}`, 1)
+  t.same(
+    (await listed(alice)).map(({ state }: { state: string }) => state),
+    ['closed', 'closed'],
+  )
+})
+
+t.test('at most 20 open proposals of a record', async t => {
+  const id = await open()
+  for (let n = 0; n < 20; n++) await propose('persona', id, { name: `n${n}` })
+  t.match((await proposed('persona', id, { name: 'more' })).json(), { error_code: 'PROPOSALS_FULL' })
+})
