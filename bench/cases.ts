@@ -63,7 +63,7 @@ const named = (name: string, status: number, source: Case['source']): Case => {
     status,
     source,
     isOld: !name.startsWith('read'),
-    isOnFloor: status === 200 && !name.startsWith('tool'),
+    isOnFloor: status === 200 && !/^tool|runtime$/.test(name),
   }
 }
 const minimal = 'Prefer: return=minimal\r\n'
@@ -82,5 +82,8 @@ export const CASES: readonly Case[] = [
   named('agent update, 401', 401, world => agentUpdates({ ...world, token: world.unknownToken })),
   named('read of an agent', 200, ({ token }) => connection => () => {
     return request('GET', `/persona/${own(connection, AGENTS)}`, token, '')
+  }),
+  named('read of an agent for a runtime', 200, ({ runtimeToken }) => connection => () => {
+    return request('GET', `/runtime/persona/${own(connection, AGENTS)}`, runtimeToken, '')
   }),
 ]

@@ -15,6 +15,8 @@ const SYSTEM_PROMPT =
 export interface World {
   /** Of Alice, who owns every agent and may manage every custom tool. */
   token: string
+  /** Hers for a runtime, which versions before 3.0 do not have. */
+  runtimeToken: string
   /** Of the right form, but never issued. */
   unknownToken: string
 }
@@ -66,8 +68,14 @@ export async function fillWorld(client: pg.Client, keys: string): Promise<World>
     insert into persona_user select n, ${user('3 + n * 5 % 998')}, 'viewer' from ${rows(AGENTS)};
     insert into persona_group select n, 1 + n % ${GROUPS}, 'editor' from ${rows(AGENTS)} where n % 2 = 0;`)
   await client.query('insert into token (hash, user_id, last_used_at) values ($1, $2, now())', [hash, ALICE])
+  const runtime = mintToken('runtime')
+  await client.query(
+    `insert into token (hash, user_id, scopes, last_used_at) select $1, $2, '{runtime}', now()
+      from pg_constraint where conname = 'token_scopes_known' and pg_get_constraintdef(oid) like '%runtime%'`,
+    [runtime.hash, ALICE],
+  )
   await client.query('vacuum (analyze)')
-  return { token, unknownToken: mintToken('person').token }
+  return { token, runtimeToken: runtime.token, unknownToken: mintToken('person').token }
 }
 
 /** Fills the database of the floor with the same agents and the same token. */

@@ -38,7 +38,7 @@ import {
 import { registerReadProposals } from './proposals/read-proposals.js'
 import { proposalComponents } from './proposals/schema.js'
 import { proposer, registerDecideProposals } from './proposals/write-proposals.js'
-import { registerReadRuntimePersona, registerReadToolHeaders, runtimeComponents } from './runtime/read-runtime.js'
+import { registerReadRuntime, runtimeComponents } from './runtime/read-runtime.js'
 import { registerToday } from './today/routes.js'
 import { registerReadTool, registerReadToolHistory, registerReadTools } from './tool/read-tool.js'
 import { toolComponents } from './tool/schema.js'
@@ -95,15 +95,8 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   metrics.watch(app, { pool: database.pool, inWork: gate, service, version })
   registerRequestValidation(app)
   registerBodyParser(app)
-  const records = [
-    ...toolComponents,
-    ...personaComponents,
-    ...runtimeComponents,
-    ...proposalComponents,
-    CallerRecord,
-    HistoryEntry,
-    RestoreRequest,
-  ]
+  const components = [...toolComponents, ...personaComponents, ...runtimeComponents, ...proposalComponents]
+  const records = [...components, CallerRecord, HistoryEntry, RestoreRequest]
   const document = await registerDocument(app, version, records)
   const authenticate = registerAuthentication(app, database)
 
@@ -146,8 +139,7 @@ function registerOperations(app: FastifyInstance, { config, database, service }:
   registerRestoreTool(app, toolOptions)
   registerDeleteTool(app, { ...options, release: releaseTool })
   registerValidateTool(app, toolOptions)
-  registerReadRuntimePersona(app, toolOptions)
-  registerReadToolHeaders(app, toolOptions)
+  registerReadRuntime(app, toolOptions)
   registerReadProposals(app, toolOptions)
   registerDecideProposals(app, toolOptions, approval === 'anyone')
   registerToday(app, toolOptions)

@@ -1,7 +1,7 @@
 import { type TSchema, Type } from '@sinclair/typebox'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { LRUCache } from 'lru-cache'
-import { type Fault, ResourceNotFound, SnapshotTooLarge, Unavailable } from '../errors.js'
+import { ResourceNotFound, SnapshotTooLarge, Unavailable } from '../errors.js'
 import { answerTagged, JSON_TYPE } from '../http/answer.js'
 import { readResponses, responses } from '../http/openapi.js'
 import { IfNoneMatch, NO_PRECONDITION } from '../http/parameters.js'
@@ -9,25 +9,26 @@ import type { SchemaTypes } from '../http/validation.js'
 import { actorOf } from '../http/writes.js'
 import { isVisible } from '../persona/rules.js'
 import { PersonaRecord } from '../persona/schema.js'
-import { decryptSecret, KeyMissing, SecretCorrupt } from '../secrets/cipher.js'
 import type { KeyRing } from '../secrets/key-ring.js'
+import { opened } from '../secrets/stored-keys.js'
 import { Header } from '../tool/headers.js'
 import { ToolFunction, ToolRecord } from '../tool/schema.js'
 import { members } from '../tool/snapshot.js'
 import { storedText } from '../tool/tool-use.js'
 import type { ToolOptions } from '../tool/write-tool.js'
-import { recordHeaderReads } from '../updates/access-events.js'
+import { words } from '../updates/field-table.js'
 import { contentTag, namesState } from '../updates/tag.js'
 import { pathId } from '../validation/parameters.js'
 import { identifier, list, nullable, reference, text } from '../validation/vocabulary.js'
 import { VERSION } from '../version.js'
-import { AGENT_LOOKUP, HEADERS_LOOKUP, type RuntimeState, type RuntimeTool } from './statements.js'
+import { AGENT_LOOKUP, HEADERS_LOOKUP, type RuntimeState, type RuntimeTool, recordReads } from './statements.js'
 
 const AGENT_FIELDS = (
   'name description system_prompt replace_base_system_prompt task_prompt datetime_aware num_chunks recency_bias search_start_date ' +
   'llm_filter_extraction llm_relevance_filter starter_messages user_file_ids'
 ).split(' ')
-const TOOL_FIELDS = 'id version name in_code_tool_id mcp_server_id passthrough_auth oauth_config_id'.split(' ')
+const AGENT_MEMBERS = ['id', 'version', ...AGENT_FIELDS, 'model', 'document_set_ids']
+const TOOL_FIELDS = words('id version name in_code_tool_id mcp_server_id passthrough_auth oauth_config_id')
 
 const headers = list(Header, { description: 'What each call of the tool must send, in clear text.' })
 const RuntimeAgent = Type.Object(
@@ -54,9 +55,10 @@ const RuntimeAgent = Type.Object(
 const RuntimeHeaders = Type.Object({ headers }, { $id: 'RuntimeHeaders' })
 export const runtimeComponents = [RuntimeAgent, RuntimeHeaders]
 
-/** `GET /runtime/persona/{persona_id}`: all that a runtime needs for an agent, with the secrets of its tools. */
-export function registerReadRuntimePersona(app: FastifyInstance, options: ToolOptions): void {
-  app.withTypeProvider<SchemaTypes>().get(
+/** The two routes for runtimes: an agent with all that a runtime needs for it, and the headers of one tool. */
+export function registerReadRuntime(app: FastifyInstance, options: ToolOptions): void {
+  const routes = app.withTypeProvider<SchemaTypes>()
+  routes.get(
     '/runtime/persona/:persona_id',
     {
       config: {
@@ -84,18 +86,12 @@ export function registerReadRuntimePersona(app: FastifyInstance, options: ToolOp
       if (namesState(ifNoneMatch, tag)) return answerTagged(reply, tag, '', ifNoneMatch)
       const bytes = tools.reduce((sum, tool) => sum + tool.definition_bytes, 0)
       if (bytes > options.snapshotBytesMax) throw new SnapshotTooLarge(bytes, options.snapshotBytesMax)
-      const texts = await toolTexts(options, request, tools)
-      await recordReads(options, request, tools)
-      return answerTagged(reply, tag, `{${shown},"tools":[${texts}]}`)
+      const callable = await callableTools(options, request, tools)
+      await recordReads(options.database, actorOf(request), tools)
+      return answerTagged(reply, tag, `{${shown},"tools":${JSON.stringify(callable)}}`)
     },
   )
-}
-
-const AGENT_MEMBERS = ['id', 'version', ...AGENT_FIELDS, 'model', 'document_set_ids']
-
-/** `GET /tool/{tool_id}/headers`: the headers of a tool, if it is on an agent that the caller sees. */
-export function registerReadToolHeaders(app: FastifyInstance, options: ToolOptions): void {
-  app.withTypeProvider<SchemaTypes>().get(
+  routes.get(
     '/tool/:tool_id/headers',
     {
       config: { policy: { permission: 'basic', answersSecrets: true, lookup: HEADERS_LOOKUP } },
@@ -116,7 +112,7 @@ export function registerReadToolHeaders(app: FastifyInstance, options: ToolOptio
       const tool = request.prefetched as RuntimeTool | null // the route's lookup sets it
       if (tool === null) throw new ResourceNotFound('tool')
       const answer = { headers: headersOf(options.ring, tool) }
-      await recordReads(options, request, [tool])
+      await recordReads(options.database, actorOf(request), [tool])
       reply.type(JSON_TYPE)
       return JSON.stringify(answer)
     },
@@ -128,29 +124,24 @@ function withoutSecrets({ sealed, is_recorded: _, ...tool }: RuntimeTool): objec
   return { ...tool, headers: sealed.map(({ name, mask }) => [name, mask]) }
 }
 
-async function toolTexts(options: ToolOptions, request: FastifyRequest, tools: readonly RuntimeTool[]) {
-  const headers = tools.map(tool => headersOf(options.ring, tool))
-  const made: Functions[] = []
-  for (const tool of tools) made.push(await functionsOf(options, request, tool)) // in turn: a token has few places in workers
-  const names = uniqueNames(
-    tools.map(({ id }, i) => ({ id, names: (made[i]?.functions ?? []).map(({ name }) => name) })),
-  )
-  return tools.map((tool, i) => {
-    const { functions = null, ...faults } = made[i] ?? {}
-    const named = functions?.map((each, n) => ({ ...each, name: names[i]?.[n] })) ?? null
-    const own = JSON.stringify({ headers: headers[i], functions: named, ...faults })
-    return `{${members({ ...tool }, TOOL_FIELDS)},${own.slice(1)}`
-  })
+/** A tool as the answer shows it. `functions` is null for a built-in tool and one of an MCP server. */
+interface CallableTool extends Record<string, unknown> {
+  id: number
+  functions: { name: string }[] | null
 }
 
-/** The functions of a tool; null for a built-in tool and one of an MCP server. */
-interface Functions {
-  functions: { name: string }[] | null
-  faults?: Fault[]
+async function callableTools(options: ToolOptions, request: FastifyRequest, tools: readonly RuntimeTool[]) {
+  const callable: CallableTool[] = []
+  for (const tool of tools) {
+    const shown = Object.fromEntries(TOOL_FIELDS.map(name => [name, tool[name]]))
+    const functions = await functionsOf(options, request, tool) // in turn, because a token has few places in workers
+    callable.push({ ...shown, id: tool.id, headers: headersOf(options.ring, tool), ...functions })
+  }
+  return withUniqueNames(callable)
 }
 
 /** Functions by the hash of their definition and the names of the tool's headers: they never change. */
-const known = new LRUCache<string, Functions>({ maxSize: 8 * 1024 * 1024 })
+const known = new LRUCache<string, Pick<CallableTool, 'functions'>>({ maxSize: 8 * 1024 * 1024 })
 
 async function functionsOf({ database, workers }: ToolOptions, { caller, raw }: FastifyRequest, tool: RuntimeTool) {
   if (tool.in_code_tool_id !== null || tool.mcp_server_id !== null) return { functions: null }
@@ -158,13 +149,9 @@ async function functionsOf({ database, workers }: ToolOptions, { caller, raw }: 
   const key = JSON.stringify([tool.definition_hash, headerNames])
   const cached = known.get(key)
   if (cached !== undefined) return cached
-  const text = await workers.run(
-    'read_functions',
-    { body: {}, caller, raw },
-    { headerNames },
-    storedText(database, tool),
-  )
-  const made = JSON.parse(text) as Functions // its task wrote it
+  const job = { body: {}, caller, raw }
+  const text = await workers.run('read_functions', job, { headerNames }, storedText(database, tool))
+  const made = JSON.parse(text) as Pick<CallableTool, 'functions'> // its task wrote it
   known.set(key, made, { size: text.length })
   return made
 }
@@ -173,13 +160,13 @@ async function functionsOf({ database, workers }: ToolOptions, { caller, raw }: 
 const NAME_CHARACTERS = 64
 
 /**
- * Returns names that are unique among all tools. A name that occurs twice gets `_TOOLID`, in place of its end if it would be too long, or
- * `_2_TOOLID` and so on if that is taken.
+ * Gives functions names that are unique among all tools. A name that occurs twice gets `_TOOLID`, in place of its end if it would be too
+ * long, or `_2_TOOLID` and so on if that is taken.
  */
-export function uniqueNames(tools: readonly { id: number; names: readonly string[] }[]): string[][] {
-  const all = tools.flatMap(({ names }) => names)
-  const repeated = new Set(all.filter((name, i) => all.indexOf(name) !== i))
-  const taken = new Set(all.filter(name => !repeated.has(name)))
+export function withUniqueNames(tools: readonly CallableTool[]): CallableTool[] {
+  const uses = new Map<string, number>()
+  for (const { functions } of tools) for (const { name } of functions ?? []) uses.set(name, (uses.get(name) ?? 0) + 1)
+  const taken = new Set([...uses.keys()].filter(name => uses.get(name) === 1))
   const renamed = (name: string, id: number) => {
     const ending = (suffix: string) => `${name.slice(0, NAME_CHARACTERS - suffix.length)}${suffix}`
     let chosen = ending(`_${id}`)
@@ -187,30 +174,21 @@ export function uniqueNames(tools: readonly { id: number; names: readonly string
     taken.add(chosen)
     return chosen
   }
-  return tools.map(({ id, names }) => names.map(name => (repeated.has(name) ? renamed(name, id) : name)))
-}
-
-/** Decrypts the headers of a tool. Throws `Unavailable` if one cannot be decrypted. */
-function headersOf(ring: KeyRing, { id, sealed }: RuntimeTool): Header[] {
-  return sealed.map(({ name, key_id: keyId, nonce, ciphertext }) => {
-    const secret = { keyId, nonce: Buffer.from(nonce, 'hex'), ciphertext: Buffer.from(ciphertext, 'hex') }
-    try {
-      return { key: name, value: decryptSecret(ring, secret, { toolId: id, headerName: name }) }
-    } catch (error) {
-      if (!(error instanceof KeyMissing || error instanceof SecretCorrupt)) throw error
-      const message = `The header ${name} of tool ${id} cannot be read: ${error.message}.`
-      throw new Unavailable('key_missing', message, 'not_applied', { cause: error })
-    }
+  return tools.map(tool => {
+    const named = tool.functions?.map(each =>
+      uses.get(each.name) === 1 ? each : { ...each, name: renamed(each.name, tool.id) },
+    )
+    return { ...tool, functions: named ?? null }
   })
 }
 
-/** Records the first read of each tool's headers in this hour. */
-async function recordReads({ database }: ToolOptions, request: FastifyRequest, tools: readonly RuntimeTool[]) {
-  const read = tools.filter(({ sealed, is_recorded }) => sealed.length > 0 && !is_recorded)
-  if (read.length > 0)
-    await recordHeaderReads(
-      database.db,
-      actorOf(request),
-      read.map(({ id }) => id),
-    )
+/** Decrypts the headers of a tool. Throws `Unavailable` if one cannot be decrypted. */
+function headersOf(ring: KeyRing, { id: toolId, sealed }: RuntimeTool): Header[] {
+  return sealed.map(({ name, key_id: keyId, nonce, ciphertext }) => {
+    const bytes = { nonce: Buffer.from(nonce, 'hex'), ciphertext: Buffer.from(ciphertext, 'hex') }
+    const { value } = opened(ring, { keyId, ...bytes, toolId, headerName: name })
+    if (value !== undefined) return { key: name, value }
+    const message = `The key ring does not open the header ${name} of tool ${toolId}, which needs the key "${keyId}".`
+    throw new Unavailable('key_missing', message, 'not_applied')
+  })
 }

@@ -2,10 +2,13 @@ import { type Expression, type SqlBool, sql } from 'kysely'
 import { jsonArrayFrom, jsonBuildObject, jsonObjectFrom } from 'kysely/helpers/postgres'
 import { personaAccess, seesTool } from '../auth/access.js'
 import { callerStatement, viewerOfCaller } from '../auth/authenticate.js'
+import type { Database } from '../db/database.js'
 import { anyOf, hexOf, lit, on, queries } from '../db/statements/queries.js'
 import type { CallerView } from '../db/tables.js'
+import { TRY_AGAIN, Unavailable } from '../errors.js'
 import { type PersonaState, personaState, storedIds } from '../persona/state.js'
 import { type ShownTool, shownTools } from '../tool/snapshot.js'
+import type { Actor } from '../updates/audit.js'
 
 /* What a runtime reads, in the statement that reads the caller: rights, content and encrypted values are of the same moment. */
 
@@ -72,4 +75,23 @@ export const HEADERS_LOOKUP = {
       .where(or([seesTool(viewerOfCaller), isBound]))
     return jsonObjectFrom(runtimeTools(sql`array[${id}]`).where(exists(agents)))
   }),
+}
+
+/**
+ * Records the first read of each tool's headers by the token in this hour; an index keeps these events unique. Throws `Unavailable`,
+ * whatever the reason.
+ */
+export async function recordReads({ db }: Database, actor: Actor, tools: readonly RuntimeTool[]): Promise<void> {
+  const { id, tokenId, requestId, clientAddress } = actor
+  const ids = tools.filter(({ sealed, is_recorded }) => sealed.length > 0 && !is_recorded).map(tool => tool.id)
+  const insert = sql`
+    insert into access_event (kind, subject, at, action, actor_id, token_id, request_id, client_address, detail)
+    select 'headers', tool::text, clock_timestamp(), 'read', ${id}, ${tokenId}, ${requestId}, ${clientAddress}, 'null'
+    from unnest(${ids}::integer[]) tool on conflict do nothing`
+  try {
+    if (ids.length > 0) await insert.execute(db)
+  } catch (cause) {
+    const message = `This read of headers cannot be recorded, so it is not answered. ${TRY_AGAIN}`
+    throw new Unavailable('not_recorded', message, 'not_applied', { cause })
+  }
 }

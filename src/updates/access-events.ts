@@ -1,7 +1,5 @@
-import { type Kysely, type RawBuilder, sql, type Transaction } from 'kysely'
-import { withRetries } from '../db/connection/retry.js'
+import { type RawBuilder, sql, type Transaction } from 'kysely'
 import type { Tables } from '../db/tables.js'
-import { TRY_AGAIN, Unavailable } from '../errors.js'
 import type { Actor } from './audit.js'
 
 /** SQL: what decides on access, as one JSON object per subject. An event records it. */
@@ -32,7 +30,7 @@ function ownedBy(table: string) {
   return sql`select id::text as subject, json_build_object('owner', owner_id) as detail from ${sql.table(table)}`
 }
 
-/** `keys` and `apply` are operations without a stored state. */
+/** `keys` and `apply` are operations without a stored state. `headers` are read by runtimes. */
 const NO_STATE = sql`select null::text as subject, null::json as detail`
 
 export type AccessKind = keyof typeof STATES | 'keys' | 'apply'
@@ -64,26 +62,5 @@ export async function recordAccess(
       from json_array_elements(${given}::json) with ordinality g (change, place)
       left join (${kind in STATES ? STATES[kind as keyof typeof STATES] : NO_STATE}) s on s.subject = g.change ->> 'subject'
       order by g.place`.execute(trx)
-  }
-}
-
-/**
- * Records that a token read the headers of tools in clear text. An index keeps such events unique by token, tool and hour. Throws
- * `Unavailable`, whatever the reason.
- */
-export async function recordHeaderReads(
-  db: Kysely<Tables>,
-  { id, tokenId, requestId, clientAddress }: Actor,
-  toolIds: readonly number[],
-): Promise<void> {
-  const insert = sql`
-    insert into access_event (kind, subject, at, action, actor_id, token_id, request_id, client_address, detail)
-    select 'headers', tool::text, clock_timestamp(), 'read', ${id}, ${tokenId}, ${requestId}, ${clientAddress}, 'null'
-    from unnest(${toolIds}::integer[]) tool on conflict do nothing`
-  try {
-    await withRetries(() => insert.execute(db))
-  } catch (error) {
-    const message = `This read of secrets cannot be recorded, so it is not answered. ${TRY_AGAIN}`
-    throw new Unavailable('not_recorded', message, 'not_applied', { cause: error })
   }
 }

@@ -3,7 +3,7 @@ import t from 'tap'
 import { listAudit } from '../../src/admin/audit-list.js'
 import { eraseUser } from '../../src/admin/erasure.js'
 import { rotateKeys } from '../../src/admin/keys.js'
-import { uniqueNames } from '../../src/runtime/read-runtime.js'
+import { withUniqueNames } from '../../src/runtime/read-runtime.js'
 import { generateKey, parseKeyRing } from '../../src/secrets/key-ring.js'
 import { pruneHistory } from '../../src/updates/prune.js'
 import { appOver, type Call, worldApp } from '../app.js'
@@ -169,13 +169,16 @@ t.test('names of functions are unique, and of 64 characters at most', async t =>
       [[`${long.slice(2)}_1`], [`${long.slice(2)}_2`]],
     ],
   ]
-  for (const [given, names] of rows) t.strictSame(uniqueNames(given.map((names, i) => ({ id: i + 1, names }))), names)
+  const namesOf = (given: string[][]) => {
+    const tools = given.map((names, i) => ({ id: i + 1, functions: names.map(name => ({ name })) }))
+    return withUniqueNames(tools).map(({ functions }) => functions?.map(({ name }) => name))
+  }
+  for (const [given, names] of rows) t.strictSame(namesOf(given), names)
   const name = fc.stringMatching(/^[ab]{1,2}(_[123]){0,2}(x{60})?$/).filter(name => name.length <= 64)
   const tools = fc.array(fc.uniqueArray(name, { maxLength: 6 }), { maxLength: 4 })
   const isUnique = (given: string[][]) => {
-    const names = uniqueNames(given.map((names, i) => ({ id: i + 1, names })))
-    const all = names.flat()
-    return new Set(all).size === all.length && all.every(name => /^[\w-]{1,64}$/.test(name))
+    const all = namesOf(given).flat()
+    return new Set(all).size === all.length && all.every(name => /^[\w-]{1,64}$/.test(name ?? ''))
   }
   t.doesNotThrow(() => fc.assert(fc.property(tools, isUnique), { numRuns: 2_000 }))
 })
