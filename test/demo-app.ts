@@ -11,7 +11,7 @@ import { fillDatabase } from './world.js'
 export interface DemoApp extends Pick<TestService, 'app' | 'call'> {
   database: Database
   /** Of the administrator; of somebody who may edit nothing; the administrator's that demands If-Match, and is bound to agent 2; none. */
-  tokens: { admin: string; reader: string; careful: string; bound: string; nobody: undefined }
+  tokens: { admin: string; reader: string; careful: string; bound: string; runtime: string; nobody: undefined }
 }
 
 /** Builds it with `settings` over the defaults on a database of its own; both end with the test. */
@@ -24,7 +24,8 @@ export async function demoApp(t: WithTeardown, settings: Record<string, string> 
   const { token: reader } = await createToken(database.db, { email: 'manager@example.com', scopes: ['basic'] })
   const { token: careful } = await createToken(database.db, { email: 'admin@example.com', requireIfMatch: true })
   const { token: bound } = await createToken(database.db, { email: 'admin@example.com', personaIds: [2] })
-  return { app, call, database, tokens: { admin, reader, careful, bound, nobody: undefined } }
+  const { token: runtime } = await createToken(database.db, { email: 'admin@example.com', scopes: ['runtime'] })
+  return { app, call, database, tokens: { admin, reader, careful, bound, runtime, nobody: undefined } }
 }
 
 /** The application over the database of `url`, not started: it serves nothing until `service.start`. */

@@ -39,6 +39,7 @@ const CALLERS: Record<string, Exclude<keyof DemoApp['tokens'], 'admin'>> = {
   'a token of manager@example.com with the scope basic': 'reader',
   "an administrator's token that demands If-Match": 'careful',
   "an administrator's token that is bound to agent 2": 'bound',
+  'a token of a runtime': 'runtime',
   'no token': 'nobody',
 }
 

@@ -26,15 +26,15 @@ await once(server, 'listening')
 t.teardown(() => server.close())
 const { port } = server.address() as { port: number } // it listens on TCP
 
-const to = (where: string) => ({ name: 'to', in: where, required: where === 'path', schema: { type: 'string' } })
+const place = (where: string) => ({ name: 'place', in: where, required: where === 'path', schema: { type: 'string' } })
 const json = {
   content: { 'application/json': { schema: { type: 'object', properties: { seats: { type: 'integer' } } } } },
 }
 const CASES: [path: string, method: string, operation: object, url: string, body?: object][] = [
-  ['/way/{to}', 'get', { parameters: [to('path')] }, '/v1/way/Rome'],
-  ['/way', 'get', { parameters: [to('query')] }, '/v1/way?to=Rome'],
-  ['/way', 'get', { parameters: [to('header')] }, '/v1/way'],
-  ['/way/{to}', 'post', { parameters: [to('path')], requestBody: json }, '/v1/way/Rome', { seats: 2 }],
+  ['/way/{place}', 'get', { parameters: [place('path')] }, '/v1/way/Rome'],
+  ['/way', 'get', { parameters: [place('query')] }, '/v1/way?place=Rome'],
+  ['/way', 'get', { parameters: [place('header')] }, '/v1/way'],
+  ['/way/{place}', 'post', { parameters: [place('path')], requestBody: json }, '/v1/way/Rome', { seats: 2 }],
 ]
 
 t.test("README's lines load an agent and call a function with its arguments and headers", async t => {
@@ -56,7 +56,7 @@ t.test("README's lines load an agent and call a function with its arguments and 
     await promisify(execFile)(process.execPath, ['--input-type=module', '-e', LINES], { env })
     const [request] = arrived.splice(0)
     t.match(request, { method: method.toUpperCase(), url, headers: { 'x-key': 'a secret' } })
-    t.equal(request?.headers.to, operation === CASES[2]?.[2] ? 'Rome' : undefined)
+    t.equal(request?.headers.place, operation === CASES[2]?.[2] ? 'Rome' : undefined)
     t.equal(bodies.splice(0).join(), body === undefined ? '' : JSON.stringify(body))
     if (body) t.equal(request?.headers['content-type'], 'application/json')
   }

@@ -151,6 +151,11 @@ async function spread(t: Test, world: Observed): Promise<void> {
   for (const token of [admin, alice]) {
     await world.call('PATCH', '/persona/8?update_mask=&dry_run=true', { token, body: {} })
   }
+  const authorization = `Bearer ${await world.token('admin@example.com', { scopes: ['runtime'] })}`
+  for (const url of ['/runtime/persona/8', ...TOOLS.map(tool => `/tool/${tool}/headers`)]) {
+    const { statusCode, body } = await world.app.inject({ url, headers: { authorization } }) // an answer that has them
+    if (statusCode !== 200 || !body.includes(MARKER)) throw new Error(`${url} is ${statusCode}`)
+  }
   const shown = (await put(10, {})).json() as object
   await put(10, shown)
   const another = await observedWorld(t, { world, secretKeys: generateKey('another') })
