@@ -1,4 +1,4 @@
-import { type TSchema, Type } from '@sinclair/typebox'
+import { Type } from '@sinclair/typebox'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { LRUCache } from 'lru-cache'
 import { ResourceNotFound, SnapshotTooLarge, Unavailable } from '../errors.js'
@@ -12,7 +12,7 @@ import { PersonaRecord } from '../persona/schema.js'
 import type { KeyRing } from '../secrets/key-ring.js'
 import { opened } from '../secrets/stored-keys.js'
 import { Header } from '../tool/headers.js'
-import { ToolFunction, ToolRecord } from '../tool/schema.js'
+import { ToolFunction, ToolRecord, ToolSnapshot } from '../tool/schema.js'
 import { members } from '../tool/snapshot.js'
 import { storedText } from '../tool/tool-use.js'
 import type { ToolOptions } from '../tool/write-tool.js'
@@ -23,24 +23,26 @@ import { identifier, list, nullable, reference, text } from '../validation/vocab
 import { VERSION } from '../version.js'
 import { AGENT_LOOKUP, HEADERS_LOOKUP, type RuntimeState, type RuntimeTool, recordReads } from './statements.js'
 
-const AGENT_FIELDS = (
-  'name description system_prompt replace_base_system_prompt task_prompt datetime_aware num_chunks recency_bias search_start_date ' +
-  'llm_filter_extraction llm_relevance_filter starter_messages user_file_ids'
-).split(' ')
-const AGENT_MEMBERS = ['id', 'version', ...AGENT_FIELDS, 'model', 'document_set_ids']
-const TOOL_FIELDS = words('id version name in_code_tool_id mcp_server_id passthrough_auth oauth_config_id')
+/** The fields of a read of the agent. Shares, labels and other records are left out, and the model has a member of its own. */
+const AGENT_FIELDS = Type.Omit(
+  PersonaRecord,
+  words('tools labels owner users groups document_sets llm_model_provider_override llm_model_version_override'),
+).properties
+const AGENT_MEMBERS = [...Object.keys(AGENT_FIELDS), 'version', 'model', 'document_set_ids']
+const TOOL_FIELDS = words('id name in_code_tool_id mcp_server_id passthrough_auth oauth_config_id')
 
 const headers = list(Header, { description: 'What each call of the tool must send, in clear text.' })
 const RuntimeAgent = Type.Object(
   {
-    ...{ id: identifier(), version: identifier() },
-    ...(Type.Pick(PersonaRecord, AGENT_FIELDS).properties as Record<string, TSchema>),
+    ...AGENT_FIELDS,
+    version: identifier(),
     model: Type.Object({ provider: nullable(text()), version: nullable(text()) }),
     document_set_ids: list(identifier()),
     tools: list(
       Type.Object({
-        ...Type.Pick(ToolRecord, [...TOOL_FIELDS, 'faults']).properties,
+        ...Type.Pick(ToolSnapshot, TOOL_FIELDS).properties,
         version: identifier(),
+        faults: ToolRecord.properties.faults,
         headers,
         functions: nullable(list(ToolFunction), {
           description:
@@ -133,7 +135,7 @@ interface CallableTool extends Record<string, unknown> {
 async function callableTools(options: ToolOptions, request: FastifyRequest, tools: readonly RuntimeTool[]) {
   const callable: CallableTool[] = []
   for (const tool of tools) {
-    const shown = Object.fromEntries(TOOL_FIELDS.map(name => [name, tool[name]]))
+    const shown = Object.fromEntries([...TOOL_FIELDS, 'version' as const].map(name => [name, tool[name]]))
     const functions = await functionsOf(options, request, tool) // in turn, because a token has few places in workers
     callable.push({ ...shown, id: tool.id, headers: headersOf(options.ring, tool), ...functions })
   }

@@ -67,6 +67,8 @@ t.test('200: an agent with all that a runtime needs, of its enabled tools', asyn
     ...{ replace_base_system_prompt: false, task_prompt: 'Do it.', datetime_aware: true, num_chunks: 5 },
     ...{ recency_bias: 'auto', search_start_date: '2024-01-02T00:00:00.000000Z', llm_filter_extraction: true },
     ...{ llm_relevance_filter: false, starter_messages: null, user_file_ids: [], document_set_ids: [1] },
+    ...{ is_public: false, is_visible: true, is_default_persona: false, builtin_persona: false },
+    ...{ display_priority: null, uploaded_image_id: null, icon_name: null },
     model: { provider: 'OpenAI', version: null },
     tools: [
       { ...other, id: 1, version: 1, name: 'SearchTool', in_code_tool_id: 'SearchTool', headers: [], functions: null },
