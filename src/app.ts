@@ -37,7 +37,7 @@ import {
 } from './persona/write-persona.js'
 import { registerReadProposals } from './proposals/read-proposals.js'
 import { proposalComponents } from './proposals/schema.js'
-import { proposer, registerDecideProposals } from './proposals/write-proposals.js'
+import { propose, registerDecideProposals } from './proposals/write-proposals.js'
 import { registerReadRuntime, runtimeComponents } from './runtime/read-runtime.js'
 import { registerToday } from './today/routes.js'
 import { registerReadTool, registerReadToolHistory, registerReadTools } from './tool/read-tool.js'
@@ -120,7 +120,6 @@ function registerOperations(app: FastifyInstance, { config, database, service }:
   const [bodyLimitBytes, deadlineMs] = [TOOL_BODY_BYTES_MAX, DEFINITION_TIMEOUT_MS]
   const workers = new BodyWorkers({ bodyLimitBytes, deadlineMs, turn: bodyTurns(WORKERS_MAX, deadlineMs) })
   app.addHook('onClose', () => workers.close())
-  const propose = proposer({ database, workers })
   const options = { database, snapshotBytesMax, requireIfMatch, propose }
   const toolOptions = { ...options, workers, ring: service.ring }
   registerReadMe(app, database)

@@ -21,7 +21,7 @@ import { addWarnings } from './warnings.js'
 
 /** The most records of a page; `PAGE_RECORDS` is the default. */
 export const PAGE_RECORDS_MAX = 100
-const PAGE_RECORDS = 50
+export const PAGE_RECORDS = 50
 const HISTORY_RECORDS = 20
 
 /** The most characters of a name that is looked for. */

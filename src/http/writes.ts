@@ -7,15 +7,7 @@ import type { ResourceKind } from '../db/tables.js'
 import { InvalidRequest, PreconditionFailed, ResourceNotFound } from '../errors.js'
 import type { Actor } from '../updates/audit.js'
 import { requestKey } from '../updates/idempotency.js'
-import type {
-  Job,
-  OperationOptions,
-  Propose,
-  ResourceTypes,
-  Stored,
-  UpdateRequest,
-  VersionedResource,
-} from '../updates/resource.js'
+import type { OperationOptions, ResourceTypes, Stored, UpdateRequest, VersionedResource } from '../updates/resource.js'
 import { entityTag } from '../updates/tag.js'
 import { updateOnce } from '../updates/update-once.js'
 import { fault } from '../validation/faults.js'
@@ -142,26 +134,16 @@ export function registerWrite<T extends ResourceTypes, Body extends TObject>(
       const basis = basisOf(request, act, options)
       const made = { ...ofAct(asking, kind, act, id), ...(await ask(asking, basis)) }
       const { about = () => [], secretKeyId = null, warnings, ...own } = made
+      const { message = '' } = asking.query
+      const same = (keyId: string | null): readonly unknown[] =>
+        basis.proposes ? ['propose', message, ...about(keyId)] : about(keyId)
       const sentKey = basis.dryRun ? undefined : asking.headers['idempotency-key']
-      const keyOf = (same: (secretKeyId: string | null) => readonly unknown[]) =>
-        requestKey(request.caller, sentKey, same, secretKeyId)
-      const asked = { ...basis, ...own, kind, id } as unknown as T['Request']
-      if (basis.proposes) {
-        const { message = '' } = asking.query
-        const key = keyOf(keyId => ['propose', message, ...about(keyId)])
-        const job = { database: options.database, resource, request: { ...asked, key } }
-        const proposed = await options.propose(job as unknown as Job<ResourceTypes>, message, asking)
-        const { version, decision } = proposed
-        const stored = { snapshot: null, id, version, decision: decision as T['Decision'] | null, overwritten: [] }
-        return answerProposal(reply, proposed, await warnings(stored))
-      }
-      const key = keyOf(about)
-      const stored = await updateOnce(
-        options.database,
-        resource,
-        { ...asked, key },
-        asking.prefetched as T['State'] | null,
-      )
+      const key = requestKey(request.caller, sentKey, same, secretKeyId)
+      const asked = { ...basis, ...own, kind, id, key } as T['Request']
+      const { database } = options
+      const stored = basis.proposes
+        ? await options.propose({ database, resource, request: asked }, message)
+        : await updateOnce(database, resource, asked, asking.prefetched as T['State'] | null)
       return answer(reply, resource, basis, stored, await warnings(stored))
     },
   })
@@ -236,37 +218,25 @@ function responsesOf(kind: ResourceKind, act: Act, record: TSchema) {
   const stored = { description: 'It is stored; `return=minimal` was preferred.', headers }
   const proposed = {
     description: 'It is proposed, as `propose=true` asks.',
-    body: { $ref: 'ProposalRecord' },
+    body: { $ref: 'ProposalSummary' },
     headers: ['location', ...headers] as const,
   }
   return responses({ 200: now, ...(act === 'update' && { 202: proposed }), 204: stored }, [...refusals, 410, 428])
 }
 
-/** 202 with the proposal and its address, which is not below `/api`. */
-function answerProposal(
-  reply: FastifyReply,
-  { id, tag, text, decision }: Awaited<ReturnType<Propose>>,
-  warnings: readonly string[],
-): string {
-  reply.code(202).header('location', `/proposals/${id}`).header('etag', tag)
-  if (decision === null) reply.header('idempotent-replayed', 'true')
-  addWarnings(reply, warnings)
-  reply.type(JSON_TYPE)
-  return text
-}
-
-/** 200, or 204 without a body. A creation is 201 with its address, unless it was a dry run. */
+/** 200, or 204 without a body. A creation is 201 with its address, unless it was a dry run, and a proposal 202 with its own. */
 function answer<T extends ResourceTypes>(
   reply: FastifyReply,
   { kind, act }: VersionedResource<T>,
   { dryRun, strict }: Basis,
-  { id, version, snapshot, decision }: Stored<T>,
+  { id, version, snapshot, decision, proposal }: Stored<T>,
   warnings: readonly string[],
 ): string | FastifyReply {
   const creates = act === 'creation'
   const isGone = act === 'deletion'
-  if (!isGone && !(creates && dryRun)) reply.header('etag', entityTag(kind, id, version))
+  if (!isGone && !(creates && dryRun)) reply.header('etag', proposal?.tag ?? entityTag(kind, id, version))
   if (creates && !dryRun) reply.header('location', `/${kind}/${id}`)
+  if (proposal !== undefined) reply.code(202).header('location', proposal.location)
   if (decision === null) reply.header('idempotent-replayed', 'true')
   addWarnings(reply, warnings)
   if (dryRun) reply.header('dry-run', 'true')

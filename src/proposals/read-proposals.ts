@@ -1,78 +1,140 @@
 import { Type } from '@sinclair/typebox'
-import type { FastifyInstance } from 'fastify'
+import type { FastifyInstance, FastifyRequest } from 'fastify'
+import { viewerParameters } from '../auth/viewer.js'
+import type { Database } from '../db/database.js'
 import { INT4_MAX } from '../db/tables.js'
-import { ProposalNotFound } from '../errors.js'
 import { answerTagged } from '../http/answer.js'
-import { answerPage, PAGE_RECORDS_MAX, pageOf } from '../http/lists.js'
+import { INLINE_BYTES_MAX } from '../http/body.js'
+import { answerPage, PAGE_RECORDS, PAGE_RECORDS_MAX, pageOf } from '../http/lists.js'
 import { readResponses } from '../http/openapi.js'
 import { IfNoneMatch } from '../http/parameters.js'
 import type { SchemaTypes } from '../http/validation.js'
+import { definitionsOf } from '../tool/definition-cache.js'
+import type { ToolState } from '../tool/snapshot.js'
+import { readUse, storedText } from '../tool/tool-use.js'
 import type { ToolOptions } from '../tool/write-tool.js'
+import type { Change } from '../updates/audit.js'
+import { NO_VERSION } from '../updates/history.js'
+import { inOneSnapshot } from '../updates/read.js'
+import { representationTag } from '../updates/tag.js'
 import { pathId, queryChoice, queryId, queryInteger } from '../validation/parameters.js'
 import { reference } from '../validation/vocabulary.js'
-import { KINDS, ProposalRecord, ProposalSummary, STATES, summaryOf } from './schema.js'
-import { showProposal } from './show.js'
-import { readProposals } from './statements.js'
+import { PROPOSAL_KINDS } from './kinds.js'
+import { KINDS, ProposalRecord, ProposalSummary, STATES } from './schema.js'
+import { type ProposalRow, readFields, readProposal, readProposals } from './statements.js'
 
-const PAGE_RECORDS = 50
+const READ = { exposeHeadRoute: true, config: { policy: { permission: 'basic' } } } as const
 
 /** `GET /proposals` and `GET /proposals/{proposal_id}`. */
 export function registerReadProposals(app: FastifyInstance, options: ToolOptions): void {
   const typed = app.withTypeProvider<SchemaTypes>()
-  typed.get(
-    '/proposals',
-    {
-      exposeHeadRoute: true,
-      config: { policy: { permission: 'basic' } },
-      schema: {
-        operationId: 'list_proposals',
-        summary: 'List Proposals',
-        description:
-          'Lists the proposals of the caller, and those that they may decide, of records that they see, in the order of their ids. ' +
-          '`Link` with `rel="next"` is the next page. Messages are data from other people.',
-        querystring: Type.Object({
-          state: queryChoice(STATES, 'Only those in this state.'),
-          kind: queryChoice(KINDS, 'Only those of agents, or of tools.'),
-          id: queryId('Only those of the agent or tool with this id.'),
-          limit: queryInteger(1, PAGE_RECORDS_MAX, `Records of the page; ${PAGE_RECORDS} by default.`),
-          after: queryInteger(0, INT4_MAX, 'Only those with a larger id: where the page before ended.'),
-        }),
-        headers: Type.Object({ 'if-none-match': IfNoneMatch }),
-        response: readResponses(pageOf(ProposalSummary), 'The proposals of this page.', ['link', 'warning']),
-      },
-    },
-    async (request, reply) => {
-      const { query, caller } = request
-      const { state, kind, limit = PAGE_RECORDS, after = 0 } = query
-      const id = 'id' in query ? (query.id ?? 0) : undefined // no record has the id 0
-      const rows = await readProposals(options.database.db, caller, { state, kind, id, after, rows: limit + 1 })
-      const shown = rows.slice(0, limit)
-      const last = rows.length > limit ? shown.at(-1) : undefined
-      const texts = shown.map(row => JSON.stringify(summaryOf(row)))
-      return answerPage(request, reply, 'proposals', { texts, next: last && { after: String(last.id) } })
-    },
-  )
-  typed.get(
-    '/proposals/:proposal_id',
-    {
-      exposeHeadRoute: true,
-      config: { policy: { permission: 'basic' } },
-      schema: {
-        operationId: 'read_proposal',
-        summary: 'Read Proposal',
-        description:
-          'Answers a proposal with its difference against the record as it is now. Its `ETag` is what an approval takes as `If-Match`, so ' +
-          'that what was seen is what is approved. Message and proposed values are data from another person.',
-        params: Type.Object({ proposal_id: pathId() }),
-        headers: Type.Object({ 'if-none-match': IfNoneMatch }),
-        response: readResponses(reference(ProposalRecord), 'The proposal.', [], [404]),
-      },
-    },
-    async (request, reply) => {
-      const { proposal_id: id } = request.params
-      if (id === undefined) throw new ProposalNotFound()
-      const { tag, text } = await showProposal(options, request, id)
-      return answerTagged(reply, tag, text, request.headers['if-none-match'])
-    },
-  )
+  const list = {
+    operationId: 'list_proposals',
+    summary: 'List Proposals',
+    description:
+      'Lists the proposals of the caller, and those that they may decide, of records that they see, in the order of their ids. ' +
+      '`Link` with `rel="next"` is the next page. Messages are data from other people.',
+    querystring: Type.Object({
+      state: queryChoice(STATES, 'Only those in this state.'),
+      kind: queryChoice(KINDS, 'Only those of agents, or of tools.'),
+      id: queryId('Only those of the agent or tool with this id.'),
+      limit: queryInteger(1, PAGE_RECORDS_MAX, `Records of the page; ${PAGE_RECORDS} by default.`),
+      after: queryInteger(0, INT4_MAX, 'Only those with a larger id: where the page before ended.'),
+    }),
+    headers: Type.Object({ 'if-none-match': IfNoneMatch }),
+    response: readResponses(pageOf(ProposalSummary), 'The proposals of this page.', ['link', 'warning']),
+  }
+  typed.get('/proposals', { ...READ, schema: list }, async (request, reply) => {
+    const { limit = PAGE_RECORDS, ...query } = request.query
+    const id = 'id' in query ? (query.id ?? 0) : undefined // no record has the id 0
+    const rows = await readProposals(options.database.db, request.caller, { ...query, id, rows: limit + 1 })
+    const shown = rows.slice(0, limit)
+    const last = rows.length > limit ? shown.at(-1) : undefined
+    return answerPage(request, reply, 'proposals', {
+      texts: shown.map(summaryOf),
+      next: last && { after: String(last.id) },
+    })
+  })
+  const read = {
+    operationId: 'read_proposal',
+    summary: 'Read Proposal',
+    description:
+      'Answers a proposal with its difference against the record as it is now. Its `ETag` is what an approval takes as `If-Match`, so ' +
+      'that what was seen is what is approved. Message and proposed values are data from another person.',
+    params: Type.Object({ proposal_id: pathId() }),
+    headers: Type.Object({ 'if-none-match': IfNoneMatch }),
+    response: readResponses(reference(ProposalRecord), 'The proposal.', [], [404]),
+  }
+  typed.get('/proposals/:proposal_id', { ...READ, schema: read }, async (request, reply) => {
+    const { row, text } = await showProposal(options, request, request.params.proposal_id)
+    return answerTagged(reply, representationTag(proposalTag(row), text), text, request.headers['if-none-match'])
+  })
+}
+
+/** The JSON of a `ProposalSummary`. */
+export function summaryOf({ may_decide: _, ...summary }: ProposalRow): string {
+  return JSON.stringify(summary)
+}
+
+/** The tag that an approval takes as `If-Match`: `"proposal-17-7"`, with the version of the record that was seen. */
+export function proposalTag({ id, record }: ProposalRow): string {
+  return `"proposal-${id}-${record.version}"`
+}
+
+/** Makes the JSON of a `ProposalRecord` that the caller sees. Throws `ProposalNotFound`. */
+async function showProposal(
+  options: ToolOptions,
+  request: Pick<FastifyRequest, 'caller' | 'raw'>,
+  id: number | undefined,
+): Promise<{ row: ProposalRow; text: string }> {
+  const { database } = options
+  const { caller } = request
+  const viewer = viewerParameters(caller)
+  const { row, state, definition, others } = await inOneSnapshot(database, async trx => {
+    const row = await readProposal(trx, caller, id)
+    const { resource, differenceOf, changesOf } = PROPOSAL_KINDS[row.kind]
+    const state = await resource.read(trx, row.record.id, viewer)
+    if (state === undefined) throw new Error(`the record of proposal ${row.id} is gone`) // it was read in this snapshot
+    const changes = differenceOf(state, await readFields(trx, row), caller)
+    const [others = []] = await changesOf(trx, state, [entryOf(row, changes)], viewer)
+    return { row, state, definition: changes.find(isDefinition), others }
+  })
+  // Texts of definitions are put in as they are stored.
+  const texts = definition && (await definitionTexts(database, definition))
+  const changes = others.map(change => JSON.stringify(change))
+  if (texts) changes.push(`{"field":"definition","from":${texts.from},"to":${texts.to}}`)
+  const isShown = texts !== undefined && row.may_decide
+  const impact = isShown ? await impactOf(options, request, state as ToolState, texts.to) : 'null' // only tools have definitions
+  return { row, text: `${summaryOf(row).slice(0, -1)},"changes":[${changes.join()}],"impact":${impact}}` }
+}
+
+const isDefinition = ({ field }: Change) => field === 'definition'
+
+/** The changes, except that of a definition, as a row of a history. */
+function entryOf({ author, created_at: at }: ProposalRow, changes: readonly Change[]) {
+  const others = changes.filter(change => !isDefinition(change))
+  const difference = Object.fromEntries(others.map(({ field, from, to }) => [field, { from, to }]))
+  const place = { version: NO_VERSION, version_before: NO_VERSION, at, request_id: '', command: null }
+  return { ...place, author: author.email, actor_id: author.id, fields: Object.keys(difference), difference }
+}
+
+async function definitionTexts({ db }: Database, { from, to }: Change): Promise<{ from: string; to: string }> {
+  const [before, after] = [from, to] as (string | null)[] // changes name definitions by hash
+  const definitions = await definitionsOf(db, [before ?? null, after ?? null])
+  const textOf = (hash: string | null = null) => definitions.of({ definition_hash: hash })
+  return { from: textOf(before), to: textOf(after) }
+}
+
+/** Makes the JSON of what storing a definition would change, and for whom. */
+async function impactOf(
+  { database, workers }: ToolOptions,
+  { caller, raw }: Pick<FastifyRequest, 'caller' | 'raw'>,
+  state: ToolState,
+  proposed: string,
+): Promise<string> {
+  const { seen, others } = await readUse(database.db, state.id, caller)
+  const use = { ids: seen.map(({ id }) => id), others }
+  const inWorker = Buffer.byteLength(proposed) > INLINE_BYTES_MAX
+  const work = { use, proposed, inWorker, headerNames: state.headers.map(({ name }) => name) }
+  return await workers.run('proposed_impact', { body: {}, caller, raw }, work, storedText(database, state))
 }

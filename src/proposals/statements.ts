@@ -1,31 +1,27 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
 import { managedAs, personaAccess } from '../auth/access.js'
 import { type Caller, visibleAgents, visibleTools } from '../auth/caller.js'
-import { type ViewerParameters, viewerParameters, viewerWithValues } from '../auth/viewer.js'
+import { viewerParameters, viewerWithValues } from '../auth/viewer.js'
 import { instant } from '../db/statements/queries.js'
 import type { ProposalState, ResourceKind, Tables } from '../db/tables.js'
-import { Refused } from '../errors.js'
+import { ProposalNotFound, Refused, TRY_AGAIN, Unavailable } from '../errors.js'
 import type { ProposedFields } from './kinds.js'
 
 /** A proposal that the caller sees, with its record of now. */
 export interface ProposalRow {
   id: number
   kind: ResourceKind
-  record_id: number
-  record_name: string
-  record_version: number
+  record: { id: number; name: string; version: number }
   base_version: number
-  author_id: string
-  author: string
+  author: { id: string; email: string }
   message: string
-  field_names: string[]
+  fields: string[]
   /** The proposed fields that changed since the base. */
   conflicts: string[]
   state: ProposalState
   created_at: string
   closed_at: string | null
-  closed_by: string | null
-  closer: string | null
+  closed_by: { id: string; email: string } | null
   reason: string | null
   /** True if the caller has the right to update the record. */
   may_decide: boolean
@@ -36,8 +32,6 @@ export interface AskedProposals {
   kind?: ResourceKind | undefined
   /** Of a record. */
   id?: number | undefined
-  /** Of a proposal. */
-  proposal?: number
   after?: number
   rows?: number
 }
@@ -46,24 +40,26 @@ export interface AskedProposals {
 export async function readProposals(
   db: Kysely<Tables>,
   caller: Caller,
-  { state, kind, id, proposal, after = 0, rows = 1 }: AskedProposals,
+  { state, kind, id, after = 0, rows = 1 }: AskedProposals,
+  proposal?: number,
 ): Promise<ProposalRow[]> {
   const viewer = viewerWithValues(viewerParameters(caller))
   const [agents, tools] = [visibleAgents(caller.token), visibleTools(caller.token)]
+  const person = (alias: string) =>
+    sql`json_build_object('id', ${sql.ref(`${alias}.id`)}, 'email', ${sql.ref(`${alias}.email`)})`
   const found = await sql<ProposalRow>`
-    select q.id, q.resource_kind as kind, q.resource_id as record_id, coalesce(p.name, t.name) as record_name,
-      coalesce(p.version, t.version) as record_version, q.base_version, q.author_id, a.email as author, q.message,
-      array(select json_object_keys(q.fields)) as field_names, q.state, ${instant(sql.ref('q.created_at'))} as created_at,
-      array(select c.field from jsonb_each_text(coalesce(p.field_versions, t.field_versions)) c (field, version)
-        where c.version::integer > q.base_version and c.field = any (array(select json_object_keys(q.fields)))
-        order by 1) as conflicts,
-      ${instant(sql.ref('q.closed_at'))} as closed_at, q.closed_by, c.email as closer, q.reason, may_decide
+    select q.id, q.resource_kind as kind, q.state, ${person('a')} as author, q.message, q.base_version, proposed as fields,
+      json_build_object('id', q.resource_id, 'name', coalesce(p.name, t.name), 'version', coalesce(p.version, t.version)) as record,
+      array(select c.key from jsonb_each_text(coalesce(p.field_versions, t.field_versions)) c
+        where q.state = 'open' and c.value::integer > q.base_version and c.key = any (proposed) order by 1) as conflicts,
+      ${instant(sql.ref('q.created_at'))} as created_at, ${instant(sql.ref('q.closed_at'))} as closed_at,
+      case when c.id is not null then ${person('c')} end as closed_by, q.reason, may_decide
     from proposal q
     join user_account a on a.id = q.author_id
     left join user_account c on c.id = q.closed_by
     left join persona p on q.resource_kind = 'persona' and p.id = q.resource_id and not p.deleted
     left join tool t on q.resource_kind = 'tool' and t.id = q.resource_id
-    cross join lateral (select ${personaAccess(viewer.user)} as access,
+    cross join lateral (select array(select json_object_keys(q.fields)) as proposed, ${personaAccess(viewer.user)} as access,
       case when t.id is not null then ${managedAs(viewer)} end as managed) r
     cross join lateral (select t.id is not null or p.id is not null and (${viewer.isAdmin} or access <> 'none') as is_seen,
       managed is not null
@@ -79,77 +75,61 @@ export async function readProposals(
   return found.rows
 }
 
-/** Reads the proposed fields. The caller of this function has found the proposal. */
-export async function readFields(db: Kysely<Tables>, id: number): Promise<ProposedFields> {
-  const row = await db.selectFrom('proposal').select('fields').where('id', '=', id).executeTakeFirst()
-  return row?.fields ?? {}
+/** Reads one proposal that the caller sees. Throws `ProposalNotFound`. */
+export async function readProposal(db: Kysely<Tables>, caller: Caller, id = 0): Promise<ProposalRow> {
+  const [row] = await readProposals(db, caller, {}, id)
+  if (row === undefined) throw new ProposalNotFound()
+  return row
 }
 
-/** Locks a proposal until the transaction ends. */
-export async function lockProposal(trx: Kysely<Tables>, id: number): Promise<void> {
-  await trx.selectFrom('proposal').select('id').where('id', '=', id).forUpdate().execute()
+/** Reads the new values of a proposal that the caller sees. */
+export async function readFields(db: Kysely<Tables>, { id }: ProposalRow): Promise<ProposedFields> {
+  return (await db.selectFrom('proposal').select('fields').where('id', '=', id).executeTakeFirstOrThrow()).fields
 }
 
-const OF_AUTHOR_MAX = 100
-const OF_RECORD_MAX = 20
-const BYTES_OF_RECORD_MAX = 64 * 2 ** 20
+const [OF_AUTHOR_MAX, OF_RECORD_MAX, MIB_OF_RECORD_MAX] = [100, 20, 64]
 
 interface NewProposal {
-  resource_kind: ResourceKind
-  resource_id: number
-  base_version: number
-  author_id: string
+  kind: ResourceKind
+  id: number
+  version: number
   message: string
   fields: ProposedFields
   definition: { text: string; hash: string } | null
 }
 
-/**
- * Stores a proposal of a record that the transaction has locked, and returns its id; undefined if the author's rights have changed. Throws
- * `Refused` if there are too many.
- */
-export async function insertProposal(
-  trx: Transaction<Tables>,
-  { fields, definition, ...row }: NewProposal,
-  viewer: ViewerParameters,
-): Promise<number | undefined> {
-  const text = JSON.stringify(fields)
-  const size_bytes = Buffer.byteLength(text) + Buffer.byteLength(definition?.text ?? '')
-  await sql`select pg_advisory_xact_lock(hashtext(${`proposals of ${row.author_id}`}))`.execute(trx)
-  await requireRoom(trx, row, size_bytes)
+/** Stores a proposal of a record that the transaction has locked, and returns its id. Throws `Refused` if there are too many. */
+export async function insertProposal(trx: Transaction<Tables>, caller: Caller, proposal: NewProposal): Promise<number> {
+  const { kind, id, version, message, fields, definition } = proposal
+  const [text, { userId: author }] = [JSON.stringify(fields), caller]
+  const bytes = Buffer.byteLength(text) + Buffer.byteLength(definition?.text ?? '')
+  await sql`select pg_advisory_xact_lock(hashtext(${`proposals of ${author}`}))`.execute(trx)
+  const ofRecord = sql`resource_kind = ${kind} and resource_id = ${id}::integer`
+  const open = await sql<{ is_full: boolean }>`
+    select count(*) filter (where author_id = ${author}::uuid) >= ${OF_AUTHOR_MAX}::integer
+      or count(*) filter (where ${ofRecord}) >= ${OF_RECORD_MAX}::integer
+      or coalesce(sum(size_bytes) filter (where ${ofRecord}), 0) + ${bytes}::integer > ${MIB_OF_RECORD_MAX * 2 ** 20}::integer as is_full
+    from proposal where state = 'open' and (author_id = ${author}::uuid or ${ofRecord})`.execute(trx)
+  if (open.rows[0]?.is_full) throw new Refused('PROPOSALS_FULL', FULL)
   const hash = definition && Buffer.from(definition.hash, 'hex')
   if (definition !== null)
     await sql`
       insert into tool_definition (hash, content, size_bytes)
       values (${hash}, ${definition.text}::json, ${Buffer.byteLength(definition.text)})
-      on conflict (hash) do update set size_bytes = excluded.size_bytes -- locks the row against pruning`.execute(trx)
+      on conflict (hash) do update set size_bytes = excluded.size_bytes -- locks it against pruning`.execute(trx)
   const { rows } = await sql<{ id: number }>`
     insert into proposal (resource_kind, resource_id, base_version, author_id, message, fields, definition_hash, size_bytes)
-    select ${row.resource_kind}, ${row.resource_id}::integer, ${row.base_version}::integer, ${row.author_id}::uuid,
-      ${row.message}, ${text}::json, ${hash}::bytea, ${size_bytes}::integer
-    where ${viewerWithValues(viewer).grantsStand} returning id`.execute(trx)
-  return rows[0]?.id
+    select ${kind}, ${id}::integer, ${version}::integer, ${author}::uuid, ${message}, ${text}::json, ${hash}::bytea, ${bytes}::integer
+    where ${viewerWithValues(viewerParameters(caller)).grantsStand} returning id`.execute(trx)
+  if (rows[0] === undefined) throw rightsChanged()
+  return rows[0].id
 }
 
-async function requireRoom(
-  trx: Transaction<Tables>,
-  { resource_kind, resource_id, author_id }: Pick<NewProposal, 'resource_kind' | 'resource_id' | 'author_id'>,
-  bytes: number,
-): Promise<void> {
-  const ofRecord = sql`resource_kind = ${resource_kind} and resource_id = ${resource_id}::integer`
-  const open = await sql<{ of_author: number; of_record: number; bytes: number }>`
-    select count(*) filter (where author_id = ${author_id}::uuid)::integer as of_author,
-      count(*) filter (where ${ofRecord})::integer as of_record,
-      coalesce(sum(size_bytes) filter (where ${ofRecord}), 0)::float8 as bytes
-    from proposal where state = 'open' and (author_id = ${author_id}::uuid or ${ofRecord})`.execute(trx)
-  const [found = { of_author: 0, of_record: 0, bytes: 0 }] = open.rows
-  const what = resource_kind === 'persona' ? 'agent' : 'tool'
-  const full = [
-    ...(found.of_author >= OF_AUTHOR_MAX ? [`You have ${OF_AUTHOR_MAX} open proposals`] : []),
-    ...(found.of_record >= OF_RECORD_MAX ? [`This ${what} has ${OF_RECORD_MAX} open proposals`] : []),
-    ...(found.bytes + bytes > BYTES_OF_RECORD_MAX
-      ? [`The open proposals of this ${what} would take more than ${BYTES_OF_RECORD_MAX} bytes`]
-      : []),
-  ]
-  if (full[0] !== undefined) throw new Refused('PROPOSALS_FULL', `${full[0]}, which is the most. Wait for their end.`)
+const FULL =
+  `An author has at most ${OF_AUTHOR_MAX} open proposals, and an agent or tool ${OF_RECORD_MAX} with ${MIB_OF_RECORD_MAX} MiB together: ` +
+  'wait for decisions, or withdraw one.'
+
+/** The caller lost or got rights since they were read. */
+export function rightsChanged(): Unavailable {
+  return new Unavailable('overloaded', `Your rights were changed meanwhile. ${TRY_AGAIN}`, 'not_applied')
 }

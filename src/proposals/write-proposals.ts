@@ -1,128 +1,218 @@
 import { type TObject, Type } from '@sinclair/typebox'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import { type Kysely, sql } from 'kysely'
+import type { Caller } from '../auth/caller.js'
+import { viewerParameters, viewerWithValues } from '../auth/viewer.js'
 import { withRetries } from '../db/connection/retry.js'
-import { ProposalNotFound, Refused, Unavailable, VersionGone } from '../errors.js'
-import { JSON_TYPE } from '../http/answer.js'
+import type { Tables } from '../db/tables.js'
+import { inTransaction } from '../db/transaction.js'
+import {
+  Forbidden,
+  InvalidRequest,
+  PreconditionFailed,
+  ProposalNotFound,
+  Refused,
+  ResourceNotFound,
+} from '../errors.js'
 import { responses } from '../http/openapi.js'
 import { IfMatch } from '../http/parameters.js'
 import { addWarnings, unknownFieldWarnings } from '../http/warnings.js'
 import { basisOf } from '../http/writes.js'
 import type { ToolOptions } from '../tool/write-tool.js'
-import { store } from '../updates/engine.js'
-import type { Propose } from '../updates/resource.js'
-import type { Precondition } from '../updates/tag.js'
-import { unavailableFor } from '../updates/unavailable.js'
+import { decide, readNow, store } from '../updates/engine.js'
+import { fillKey, Repeated, takeKey } from '../updates/idempotency.js'
+import { lockRow } from '../updates/new-row.js'
+import { endProposals } from '../updates/proposals.js'
+import type { Job, Propose, ResourceTypes, Stored, VersionedResource } from '../updates/resource.js'
+import { entityTag, type Precondition, preconditionHolds } from '../updates/tag.js'
 import { unknownFields } from '../validation/faults.js'
 import { pathId } from '../validation/parameters.js'
-import { reference } from '../validation/vocabulary.js'
-import { approvalOf, endProposal } from './approval.js'
 import { PROPOSAL_KINDS } from './kinds.js'
-import { propose } from './propose.js'
-import { ProposalSummary, proposalTag, RejectRequest, summaryOf } from './schema.js'
-import { showProposal } from './show.js'
-import { type ProposalRow, readProposals } from './statements.js'
+import { proposalTag, summaryOf } from './read-proposals.js'
+import { RejectRequest } from './schema.js'
+import { insertProposal, type ProposalRow, readFields, readProposal, rightsChanged } from './statements.js'
 
-/** Makes the function that stores an update as a proposal and shows it. */
-export function proposer(options: Parameters<typeof showProposal>[0]): Propose {
-  return async (job, message, request) => {
-    const proposed = await propose(job, message)
-    try {
-      return { ...proposed, ...(await withRetries(() => showProposal(options, request, proposed.id))) }
-    } catch (error) {
-      if (error instanceof ProposalNotFound)
-        throw new VersionGone('deleted', `This request stored proposal ${proposed.id}, which is hidden from you now.`)
-      const { reason } = error instanceof Unavailable ? error : (unavailableFor(error) ?? { reason: 'overloaded' })
-      const message = `Proposal ${proposed.id} was stored, and could not be read.`
-      throw new Unavailable(reason, message, 'applied', { cause: error })
-    }
+/** Whoever ends a proposal locks its record first, so that of two ends one has an effect. */
+
+/**
+ * Stores an update as a proposal: the engine decides it as it would the update, without the author's rights to edit. Throws what an update
+ * throws, and `Refused` if there are too many proposals.
+ */
+export const propose: Propose = async (job, message) => {
+  const { database, request } = job
+  try {
+    return await withRetries(() => proposeOnce(job, message))
+  } catch (error) {
+    if (!(error instanceof Repeated)) throw error
+    const row = await withRetries(() => readProposal(database.db, request.caller, error.first.id))
+    return answerOf(row, null)
   }
 }
 
-const SUMMARIES = {
-  approve: 'Stores the update of a proposal by the rights of the caller. ',
+async function proposeOnce<T extends ResourceTypes>(job: Job<T>, message: string): Promise<Stored<T>> {
+  const { resource, database } = job
+  const { key, id } = job.request
+  const { kind } = resource
+  const asking = { ...job, request: { ...job.request, preconditionRequired: true } }
+  return await inTransaction(database, { rollback: false }, async trx => {
+    if (key !== null) await takeKey(trx, key)
+    if (!(await lockRow(trx, resource, id))) throw new ResourceNotFound(kind)
+    const now = await readNow(trx, asking)
+    const { caller } = now.job.request
+    if (!resource.isVisible(now.state, caller)) throw new ResourceNotFound(kind)
+    const decision = await decide(trx, now.job, now.state)
+    if (decision.changes.length === 0) throw new InvalidRequest([NOTHING])
+    const { fieldsOf, definitionOf } = PROPOSAL_KINDS[kind]
+    const { version } = now.state
+    const content = { message, fields: fieldsOf(decision), definition: definitionOf(decision) }
+    const proposal = await insertProposal(trx, caller, { kind, id, version, ...content })
+    if (key !== null) await fillKey(trx, key, { id: proposal, version })
+    return answerOf(await readProposal(trx, caller, proposal), decision)
+  })
+}
+
+const NOTHING = { loc: ['body'], msg: 'Nothing of this differs from what is stored', type: 'nothing_to_propose' }
+
+function answerOf<T extends ResourceTypes>(row: ProposalRow, decision: T['Decision'] | null): Stored<T> {
+  const proposal = { location: `/proposals/${row.id}`, tag: proposalTag(row) }
+  const { id, version } = row.record
+  return { snapshot: summaryOf(row), id, version, decision, overwritten: [], proposal }
+}
+
+const ACTS = {
+  approve:
+    'Stores the update of a proposal by the rights of the caller. It takes the `ETag` of the proposal as `If-Match`, and another person than ' +
+    'its author, unless `APPROVAL=anyone`. If a field has changed since the base of the proposal, 409 names it, and nothing is overwritten.',
   reject: 'Ends a proposal with a reason. It takes the right to update the record.',
   withdraw: 'Ends a proposal of the caller.',
 }
 
-const SEEN =
-  'It takes the `ETag` of the proposal as `If-Match`, and another person than its author where `APPROVAL=another`. A field that changed since ' +
-  'the base of the proposal is 409 with its name. Nothing is overwritten.'
-
-/** `POST /proposals/{proposal_id}/approve`, `/reject` and `/withdraw`. */
+/** `POST /proposals/{proposal_id}/approve`, `/reject` and `/withdraw`. `byAnyone`: authors may approve their own. */
 export function registerDecideProposals(app: FastifyInstance, options: ToolOptions, byAnyone: boolean): void {
-  const headers = Type.Object({ 'if-match': IfMatch })
-  register('approve', { headers, description: SUMMARIES.approve + SEEN, refusals: [412, 428] }, approve)
-  register('reject', { body: RejectRequest, description: SUMMARIES.reject, refusals: [] }, (request, id) => {
-    const { reason } = request.body as typeof RejectRequest.static // validated by the route's schema
-    return endProposal(options.database, executor => request.readNow(executor), { id, state: 'rejected', reason })
+  const { database, ring } = options
+  register('approve', { headers: Type.Object({ 'if-match': IfMatch }) }, async (request, row, reply) => {
+    const { 'if-match': seen } = request.headers as unknown as { 'if-match'?: Precondition } // parsed by the route's schema
+    if (seen?.kind !== 'tags') throw new Refused('PRECONDITION_REQUIRED', IF_MATCH_REQUIRED)
+    const { kind, record } = row
+    const basis = { ...basisOf(request, 'update', options), precondition: ANY, minimal: true }
+    const resource = approvalOf(row, { seen, byAnyone, ring })
+    const asked = { ...basis, kind, id: record.id, fields: {}, key: null }
+    const { decision, version } = await store({ database, resource, request: asked }, null)
+    addWarnings(reply, (decision as { notes?: string[] }).notes ?? []) // a tool has them
+    reply.header('etag', entityTag(kind, record.id, version))
   })
-  register('withdraw', { description: SUMMARIES.withdraw, refusals: [] }, (request, id) =>
-    endProposal(options.database, executor => request.readNow(executor), { id, state: 'withdrawn' }),
-  )
+  register('reject', { body: RejectRequest }, async (request, row, reply) => {
+    const { reason } = request.body as typeof RejectRequest.static // validated by the route's schema
+    addWarnings(reply, unknownFieldWarnings(unknownFields(RejectRequest, request.body as object)))
+    await end(request, row, { state: 'rejected', reason }, requireDecider)
+  })
+  register('withdraw', {}, async (request, row) => {
+    await end(request, row, { state: 'withdrawn' }, ({ author }, { userId }) => {
+      if (author.id !== userId) throw new Forbidden('Only its author may withdraw a proposal.')
+    })
+  })
 
   function register(
-    act: keyof typeof SUMMARIES,
-    route: { headers?: TObject; body?: TObject; description: string; refusals: (412 | 428)[] },
-    end: (request: FastifyRequest, id: number, reply: FastifyReply) => Promise<ProposalRow>,
+    act: keyof typeof ACTS,
+    asked: { headers?: TObject; body?: TObject },
+    run: (request: FastifyRequest, row: ProposalRow, reply: FastifyReply) => Promise<void>,
   ): void {
-    const { refusals, body, ...shown } = route
-    app.post(
-      `/proposals/:proposal_id/${act}`,
-      {
-        bodyLimit: 8 * 1024,
-        config: { policy: { permission: 'basic', writes: true } },
-        schema: {
-          ...shown,
-          ...(body && { body }),
-          operationId: `${act}_proposal`,
-          summary: `${act.charAt(0).toUpperCase()}${act.slice(1)} Proposal`,
-          params: Type.Object({ proposal_id: pathId() }),
-          response: responses(
-            {
-              200: {
-                description: 'The proposal as it is now.',
-                body: reference(ProposalSummary),
-                headers: ['etag', 'warning'],
-              },
-            },
-            [404, 409, ...refusals],
-          ),
-        },
-      },
-      async (request, reply) => {
-        const { proposal_id: id } = request.params as { proposal_id?: number }
-        if (id === undefined) throw new ProposalNotFound()
-        if (body) addWarnings(reply, unknownFieldWarnings(unknownFields(body, request.body as object)))
-        const row = await end(request, id, reply)
-        reply.header('etag', proposalTag(row)).type(JSON_TYPE)
-        return JSON.stringify(summaryOf(row))
-      },
-    )
+    const done = { description: 'It is done.', headers: ['etag', 'warning'] } as const
+    const schema = {
+      operationId: `${act}_proposal`,
+      summary: `${act.charAt(0).toUpperCase()}${act.slice(1)} Proposal`,
+      description: ACTS[act],
+      params: Type.Object({ proposal_id: pathId() }),
+      ...asked,
+      response: responses({ 204: done }, act === 'approve' ? [404, 409, 412, 428] : [404, 409]),
+    }
+    const config = { policy: { permission: 'basic', writes: true } } as const
+    app.post(`/proposals/:proposal_id/${act}`, { bodyLimit: 8 * 1024, config, schema }, async (request, reply) => {
+      const { proposal_id: id } = request.params as { proposal_id?: number }
+      await run(request, await withRetries(() => readProposal(database.db, request.caller, id)), reply)
+      return reply.code(204).send()
+    })
   }
 
-  async function approve(request: FastifyRequest, id: number, reply: FastifyReply): Promise<ProposalRow> {
-    const { 'if-match': seen } = request.headers as unknown as { 'if-match'?: Precondition } // parsed by the route's schema
-    const [row] = await withRetries(() => readProposals(options.database.db, request.caller, { proposal: id }))
-    if (row === undefined) throw new ProposalNotFound()
-    if (seen?.kind !== 'tags') throw new Refused('PRECONDITION_REQUIRED', IF_MATCH_REQUIRED)
-    const ends: { row: ProposalRow } = { row }
-    const approval = {
-      id,
-      seen,
-      byAnyone,
-      ring: options.ring,
-      ended: (row: ProposalRow) => Object.assign(ends, { row }),
-    }
-    const { kind, record_id } = row
-    const basis = { ...basisOf(request, 'update', options), precondition: { kind: 'any' } as const, minimal: true }
-    const asked = { ...basis, kind, id: record_id, fields: {}, key: null }
-    const resource = approvalOf(PROPOSAL_KINDS[kind], approval)
-    const { decision } = await store({ database: options.database, resource, request: asked }, null)
-    const { notes = [] } = decision as { notes?: string[] } // of a tool
-    addWarnings(reply, notes)
-    return ends.row
+  async function end(
+    request: FastifyRequest,
+    { id, kind, record }: ProposalRow,
+    given: { state: 'rejected' | 'withdrawn'; reason?: string },
+    require: (row: ProposalRow, caller: Caller) => void,
+  ): Promise<void> {
+    const work = () =>
+      inTransaction(database, { rollback: false }, async trx => {
+        if (!(await lockRow(trx, { kind }, record.id))) throw new ProposalNotFound()
+        const { caller } = await request.readNow(trx)
+        const row = await readOpen(trx, caller, id)
+        require(row, caller)
+        const { grantsStand } = viewerWithValues(viewerParameters(caller))
+        const match = sql<boolean>`id = ${id} and ${grantsStand}`
+        if ((await endProposals(trx, { ...given, by: caller.userId }, match)) === 0) throw rightsChanged()
+      })
+    await withRetries(work)
   }
 }
 
+const ANY = { kind: 'any' } as const
 const IF_MATCH_REQUIRED =
   'An approval must have If-Match with the ETag of GET /proposals/{id}: what was seen is approved.'
+
+interface Approval {
+  /** The tag of the proposal as the approver saw it. */
+  seen: Precondition
+  byAnyone: boolean
+  ring: ToolOptions['ring']
+}
+
+/** An update with the fields of a proposal, by the rights of the approver. The proposal ends in its transaction. */
+function approvalOf({ id, kind }: ProposalRow, { seen, byAnyone, ring }: Approval): VersionedResource<ResourceTypes> {
+  const { resource, updateOf } = PROPOSAL_KINDS[kind]
+  return {
+    ...resource,
+    isAlone: () => false,
+    decide: async (db, state, request) => {
+      const { caller } = request
+      const row = await readOpen(db, caller, id)
+      if (row.author.id === caller.userId && !byAnyone)
+        throw new Refused('OWN_PROPOSAL', 'This proposal is your own: another person has to approve it.')
+      requireDecider(row)
+      const tag = proposalTag(row)
+      if (!preconditionHolds(seen, tag)) throw new PreconditionFailed('changed', tag)
+      const { conflicts } = row
+      if (conflicts.length > 0) throw new Refused('PROPOSAL_CONFLICT', CONFLICT, { extra: { conflicts } })
+      const asked = { ...request, ...(await updateOf(db, await readFields(db, row), ring)) }
+      const decision = await resource.decide(db, state, asked).catch(error => {
+        throw error instanceof InvalidRequest ? unusable(error) : error
+      })
+      if (decision.changes.length === 0) throw new Refused('PROPOSAL_UNUSABLE', 'Nothing of it is left to change.')
+      return { ...decision, command: `approve --proposal ${id} --author ${row.author.id}` }
+    },
+    write: async (db, state, decision, viewer, entry) => {
+      const version = await resource.write(db, state, decision, viewer, entry)
+      const approved = { state: 'approved', by: viewer.user } as const
+      if (version !== undefined) await endProposals(db, approved, sql<boolean>`id = ${id}`)
+      return version
+    },
+  }
+}
+
+const CONFLICT = 'Fields of it changed since its base: propose it again from what is stored now.'
+
+async function readOpen(db: Kysely<Tables>, caller: Caller, id: number): Promise<ProposalRow> {
+  const row = await readProposal(db, caller, id)
+  if (row.state === 'open') return row
+  throw new Refused('PROPOSAL_CLOSED', `This proposal is not open any more: it is ${row.state}.`)
+}
+
+function requireDecider({ may_decide }: ProposalRow): void {
+  if (!may_decide) throw new Forbidden('Deciding on a proposal takes the right to update its agent or tool.')
+}
+
+const FAULTS_NAMED_MAX = 5
+
+/** The refusal of a proposal that was valid when its author made it. */
+function unusable({ faults }: InvalidRequest): Refused {
+  const named = faults.slice(0, FAULTS_NAMED_MAX).map(({ loc: [, ...place], msg }) => `${place.join('.')}: ${msg}`)
+  return new Refused('PROPOSAL_UNUSABLE', `You cannot store this now. ${named.join('; ')}`)
+}

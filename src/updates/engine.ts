@@ -10,7 +10,7 @@ import type { Actor, AuditEntry, Change } from './audit.js'
 import { fillKey, takeKey } from './idempotency.js'
 import { insertBlank, lockRow, nextId } from './new-row.js'
 import { isStale, overwrittenBy, requirePrecondition } from './precondition.js'
-import { closeProposalsOf } from './proposals.js'
+import { closeProposals } from './proposals.js'
 import type { Job, ResourceTypes, Stored, VersionedResource } from './resource.js'
 import { unavailableFor } from './unavailable.js'
 
@@ -135,7 +135,7 @@ async function decideAndWrite<T extends ResourceTypes, Made extends Decided<T>>(
     if (decision.changes.length === 0) return made
     const entry = entryOf(resource, state, decision, actor)
     if ((await resource.write(trx, state, decision, viewer, entry)) === undefined) continue
-    if (entry.fields.some(field => field === 'deleted' || field === 'removed')) await closeProposalsOf(trx, entry)
+    await closeProposals(trx, entry)
     return { ...made, entry }
   }
   const message = `Others changed shares or rights each time this update was tried. ${TRY_AGAIN}`

@@ -1,39 +1,28 @@
-import { type Expression, type SqlBool, sql, type Transaction } from 'kysely'
-import type { ProposalState, ResourceKind, Tables } from '../db/tables.js'
+import { type Expression, type Kysely, type SqlBool, sql } from 'kysely'
+import type { ProposalState, Tables } from '../db/tables.js'
+import type { AuditEntry } from './audit.js'
 
-/* The ends of proposals. Whoever ends one and changes its record locks the record first. */
-
-interface End {
-  state: Exclude<ProposalState, 'open'>
-  /** Null for the operator. */
-  by: string | null
-  reason?: string | null
-}
-
-/** Ends the open proposals that match. Returns when. */
+/**
+ * Ends the open proposals that match, in a transaction that has locked their record. `by` is null for the operator. Returns how many it
+ * ended.
+ */
 export async function endProposals(
-  trx: Transaction<Tables>,
-  { state, by, reason = null }: End,
+  trx: Kysely<Tables>,
+  end: { state: ProposalState; by: string | null; reason?: string },
   match: Expression<SqlBool>,
-): Promise<{ closed_at: string | null }[]> {
-  return await trx
+): Promise<number> {
+  const { state, by: closed_by, reason = null } = end
+  const update = trx
     .updateTable('proposal')
-    .set({ state, closed_by: by, closed_at: sql<string>`clock_timestamp()`, reason })
+    .set({ state, closed_by, closed_at: sql<string>`clock_timestamp()`, reason })
     .where('state', '=', 'open')
     .where(match)
-    .returning('closed_at')
-    .execute()
+  return Number((await update.executeTakeFirst()).numUpdatedRows)
 }
 
-/** Closes the open proposals of a record that was deleted. */
-export async function closeProposalsOf(
-  trx: Transaction<Tables>,
-  {
-    resource_kind,
-    resource_id,
-    actor_id,
-  }: { resource_kind: ResourceKind; resource_id: number; actor_id: string | null },
-): Promise<void> {
-  const ofRecord = sql<boolean>`resource_kind = ${resource_kind} and resource_id = ${resource_id}`
-  await endProposals(trx, { state: 'closed', by: actor_id }, ofRecord)
+/** Closes the open proposals of a record that a change deletes. */
+export async function closeProposals(trx: Kysely<Tables>, entry: AuditEntry): Promise<void> {
+  const { resource_kind: kind, resource_id: id, actor_id: by, fields } = entry
+  if (!fields.includes('deleted') && !fields.includes('removed')) return
+  await endProposals(trx, { state: 'closed', by }, sql<boolean>`resource_kind = ${kind} and resource_id = ${id}`)
 }

@@ -51,12 +51,8 @@ export interface OperationOptions extends ReadLimits {
   propose: Propose
 }
 
-/** Stores an update as a proposal, and shows it to the caller. `decision` is null for the repetition of a stored request. */
-export type Propose = (
-  job: Job<ResourceTypes>,
-  message: string,
-  request: { caller: Caller; raw: { socket: { destroyed: boolean } } },
-) => Promise<{ id: number; version: number; decision: Decision | null; text: string; tag: string }>
+/** Stores an update as a proposal, which is the answer's snapshot. */
+export type Propose = <T extends ResourceTypes>(job: Job<T>, message: string) => Promise<Stored<T>>
 
 export interface ReadRequest extends ReadLimits {
   caller: Caller
@@ -153,4 +149,6 @@ export interface Stored<T extends ResourceTypes> {
   /** Null for the repetition of a stored request. */
   decision: T['Decision'] | null
   overwritten: RecentChange[]
+  /** The update is only proposed: the proposal's address and tag. */
+  proposal?: { location: string; tag: string }
 }
