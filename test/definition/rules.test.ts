@@ -130,11 +130,12 @@ const BAD_SERVERS: [url: string, why: string, variable?: string][] = parse(Strin
   ['https://a.example.com/sk-abc123def456', secret], ['https://a.example.com/ghp_${'a1'.repeat(18)}/x', secret],
   ['http://metadata.google.internal/x', metadata], ['https://{h}/x', metadata, 169.254.169.254]]`)
 const METADATA_HOSTS =
-  `100.100.100.200/latest/meta-data 0x646464c8 168.63.129.16/machine 192.0.0.192 metadata.goog. [2002:a9fe:a9fe::1]/
-  [2002:6464:64c8::]/ [64:ff9b::a83f:8110]/ [64:ff9b:1::a9fe:a9fe]/ [::ffff:100.100.100.200]/ [fd20:ce::254]/ [fd00:ec2::254]/
-  [fe80::1]`.split(/\s+/)
+  `100.100.100.200/latest/meta-data 0x646464c8 168.63.129.16/machine 192.0.0.192 metadata.goog. a.metadata.goog METADATA.google.internal
+  [2002:a9fe:a9fe::1]/ [2002:6464:64c8::]/ [64:ff9b::a83f:8110]/ [64:ff9b:1::a9fe:a9fe]/ [::ffff:100.100.100.200]/
+  [fd20:ce::254]/ [fd00:ec2::254]/ [fe80::1]`.split(/\s+/)
 const GOOD_SERVERS = `https://bücher.example.com http://localhost:8080 http://10.0.0.1/v1 /v1 https:a.example.com
-  https://a.example.com/sk-sk/sk-learn https://a.example.com/AKIA/{k}`.split(/\s+/)
+  https://a.example.com/sk-sk/sk-learn https://a.example.com/AKIA/{k} https://metadata.googleapis.com
+  https://mymetadata.google.com https://metadata.goog.example.com /@scope/x`.split(/\s+/)
 
 t.test('refused: every fault at its place, in document order', async t => {
   for (const [name, definition, ...faults] of REFUSED) t.same(faultsOf(definition), faults, name)
@@ -158,9 +159,20 @@ t.test('refused: addresses that no call can go to, or that carry secrets, which 
     withServer('https://user:hunter2@a.example.com'),
     withServer('https://a.example.com/v1?token=hunter2'),
     withServer('https://a.example.com/xoxb-1-hunter2'),
+    ...['sk-hunter2-/ x', 'sk-hunter2-?a=1', '{b}'].map(end =>
+      withServer(`https://a.example.com/${end}`, { b: { default: 'sk-hunter2-\\' } }),
+    ),
+    at('/sk-hunter2-/{x', { get: operation }),
+    document({ paths: { '/sk-hunter2-': { get: operation }, '/x': { get: operation } } }),
+    at('//sk-hunter2-', { get: operation }),
     withParameters([ref('https://u:hunter2@a.example.com/p.json?v=hunter2#/P')]),
   ])
     t.notMatch(messagesOf(definition).join(), 'hunter2')
+  for (const url of parse(String.raw`['https://u:hunter2@h:99999', 'ftp://u:hunter2@h', 'https://u:hunt er2@h', '//u:p@h',
+    'https:\\u:p@h', 'https:u:p@h', 'https://@h']`)) {
+    t.match(messagesOf(withServer(url)), [/user info/], url)
+    t.notMatch(messagesOf(withServer(url)).join(), 'hunt', url)
+  }
 })
 
 t.test('refused: a path that changes the host when it is joined to the server', async t => {
@@ -390,6 +402,10 @@ t.test('limits: at each one accepted, beyond it refused; the last fault gives th
 
 t.test('a sentence names what stands there; a spec is the operation itself', async t => {
   t.match(messagesOf({ swagger: '1.2' }), [/^Swagger "1.2" is not supported/])
+  t.match(messagesOf(document({ openapi: '4.0' })), ['only OpenAPI 3.0 and later versions of 3 are supported'])
+  t.same(messagesOf(document({ openapi: '3.9.0' })), [])
+  const csv = { requestBody: { content: { 'text/csv': { schema: { type: 'string' } } } } }
+  t.match(messagesOf(at('/x', { delete: { ...operation, ...csv } })), [/body is not sent: no argument can carry it/])
   t.match(messagesOf(at('/x', { psot: {} })), [/^"psot" is not a method/])
   t.match(messagesOf(at('/{a}', { get: operation })), [
     'the placeholder "a" of the path is not declared: add {"name": "a", "in": "path"',

@@ -8,9 +8,11 @@ const RELATIVE_HOST = 'relative.invalid'
 const VARIABLE = /\{([^{}]*)\}/g
 /** Characters that URL parsers drop or read as others. */
 const UNCLEAR = /[\0- \x7f\\]/
+/** User info of an absolute address or of one that begins with two slashes, also where the rest cannot be parsed. */
+const USER_INFO = /^(?:[a-z][\w+.-]*:[/\\]*|[/\\]{2,})[^/\\?#]*@/i
 const ABSOLUTE = /^https?:\/\/[^\0- \x7f\\/]/i
 const ORDINARY_PATH = /^\/[\w.~$:{}()*,;=@%!'&+-]+(?:\/|$)/
-/** Values of some vendors that are secret, as a step of a path or a value in it. Placeholders have no digits. */
+/** API keys of known vendors, as a path segment or inside one. Placeholders have no digits. */
 const SECRET = /(?<![^/?#&;=:])(?:sk-|ghp_|xoxb-|AKIA|AIza)(?=[\w-]*\d)[\w-]{6,}/
 
 const METADATA_NAMES = ['metadata.google.internal', 'metadata.goog', 'instance-data.ec2.internal']
@@ -38,7 +40,7 @@ for (const [address, bits] of [
 
 export interface Address {
   readonly text: string
-  /** A variable without a default. The text has a word in its place. */
+  /** The first variable without a default; `text` has a stand-in for it. */
   readonly unfilled?: string
 }
 
@@ -64,11 +66,10 @@ function checkServer(server: Schema, findings: Findings): Address | undefined {
   else if (typeof url !== 'string') findings.fault('string_type', server, ['url'])
   else if (address === undefined)
     findings.fault('server_url_invalid.length', server, ['url'], DEFINITION_LIMITS.keyCharacters)
-  else if (wrong !== undefined) findings.fault(wrong, server, ['url'], url)
+  else if (wrong !== undefined) findings.fault(wrong, server, ['url'])
   else {
     if (address.unfilled !== undefined) findings.warn('address_incomplete.variable', server, ['url'], address.unfilled)
-    else if (parsed(address.text)?.host === RELATIVE_HOST)
-      findings.warn('address_incomplete.relative', server, ['url'], url)
+    else if (parsed(address.text)?.host === RELATIVE_HOST) findings.warn('address_incomplete.relative', server, ['url'])
     return address
   }
   return undefined
@@ -103,11 +104,11 @@ export function joined(address: string, path: string): string {
 }
 
 function wrongWith({ text, unfilled }: Address): FaultRule | undefined {
+  if (USER_INFO.test(text)) return 'server_url_invalid.user'
   if (UNCLEAR.test(text)) return 'server_url_invalid.characters'
   if (!/^https?:/i.test(text) && /^[^/?#]*:/.test(text)) return 'server_url_invalid.scheme'
   const url = parsed(text)
   if (url === undefined) return unfilled === undefined ? 'server_url_invalid.url' : undefined
-  if (url.username !== '' || url.password !== '') return 'server_url_invalid.user'
   if (/[?#]/.test(text)) return 'server_url_invalid.query'
   if (hasSecret(text)) return 'server_url_invalid.secret'
   if (isMetadata(url.hostname)) return 'server_url_invalid.metadata'
@@ -117,7 +118,7 @@ function wrongWith({ text, unfilled }: Address): FaultRule | undefined {
 /** Returns why calls cannot go to an absolute address given outside a definition; undefined for a good one. */
 export function unusableServer(url: string): string | undefined {
   const rule = /^https?:\/\//i.test(url) ? wrongWith({ text: url }) : 'server_url_invalid.scheme'
-  return rule && faultOf(rule, [], [url]).msg
+  return rule && faultOf(rule, []).msg
 }
 
 /** True for an address or a path that has a secret, known by how it begins. */
@@ -129,7 +130,7 @@ function isMetadata(hostname: string): boolean {
   const host = hostname.replace(/^\[|\]$|\.$/g, '').toLowerCase()
   const version = isIP(host)
   if (version !== 0) return METADATA.check(host, version === 6 ? 'ipv6' : 'ipv4')
-  return METADATA_NAMES.some(name => host.includes(name))
+  return METADATA_NAMES.some(name => `.${host}`.endsWith(`.${name}`))
 }
 
 function parsed(url: string): URL | undefined {

@@ -153,7 +153,7 @@ export class InputRules {
     if (!isIgnored && !this.bodies.has(value)) this.bodies.set(value, this.readContent(value))
     const body = this.bodies.get(value)
     if (isIgnored || (isOptional && body !== undefined && 'lost' in body)) {
-      this.findings.warn('body_ignored', operation, ['requestBody'], method)
+      this.findings.warn(isIgnored ? 'body_ignored' : 'body_ignored.optional', operation, ['requestBody'], method)
       return undefined
     }
     return body === undefined || 'lost' in body ? body : { ...body, ...this.descriptionBeside(requestBody) }

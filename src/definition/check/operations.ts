@@ -42,7 +42,7 @@ const ITEM_KEYS = new Set(['parameters', 'summary', 'description', '$ref'])
 export class OperationRules {
   readonly operations: OperationInput[] = []
   private operationCount = 0
-  private readonly ids = new Map<string, { use: string; operation: Schema; item: Schema }>()
+  private readonly ids = new Map<string, { operation: Schema; item: Schema }>()
   /** Operations and path items, which several paths may share. */
   private readonly seen = new Set<object>()
 
@@ -91,11 +91,10 @@ export class OperationRules {
     const { findings } = this
     const template = templateOf(path)
     const most = DEFINITION_LIMITS.parametersPerOperation
-    if (this.address && leadsAway(this.address.text, path))
-      findings.fault('server_url_invalid.host', paths, [path], path, this.address.text)
+    if (this.address && leadsAway(this.address.text, path)) findings.fault('server_url_invalid.host', paths, [path])
     if (hasSecret(path)) findings.fault('server_url_invalid.secret', paths, [path])
     if (path.includes('#')) findings.warn('address_incomplete.fragment', paths, [path])
-    if (template === undefined) findings.fault('path_template_invalid', paths, [path], path)
+    if (template === undefined) findings.fault('path_template_invalid', paths, [path])
     else if (template.size > most) findings.fault('too_many_parameters', paths, [path], most)
     else return template
     return undefined
@@ -139,7 +138,7 @@ export class OperationRules {
       this.warnOwnServers(operation)
       if (template) this.warnUnused(own, template, operation)
     }
-    const isFirst = typeof id === 'string' && !isBlank(id) && this.claimId(id, operation, method, use)
+    const isFirst = typeof id === 'string' && !isBlank(id) && this.claimId(id, operation, use)
     this.checkTogether(own, use, operation)
     const lost = body && 'lost' in body ? body.lost : (own.lost ?? shared.lost)
     if (lost !== undefined) {
@@ -161,13 +160,13 @@ export class OperationRules {
   }
 
   /** Records an operationId. False, with a fault, if an earlier operation has it. */
-  private claimId(id: string, operation: Schema, method: string, { path, item }: PathUse): boolean {
+  private claimId(id: string, operation: Schema, { item }: PathUse): boolean {
     const owner = this.ids.get(id)
-    if (owner === undefined) this.ids.set(id, { use: `${method} ${path}`, operation, item })
+    if (owner === undefined) this.ids.set(id, { operation, item })
     else if (owner.operation === operation && owner.item !== item)
       // A second path reaches the same operation by its reference.
-      this.findings.fault('operation_id_duplicate', item, ['$ref'], id, owner.use)
-    else this.findings.fault('operation_id_duplicate', operation, ['operationId'], id, owner.use)
+      this.findings.fault('operation_id_duplicate', item, ['$ref'], id)
+    else this.findings.fault('operation_id_duplicate', operation, ['operationId'], id)
     return owner === undefined
   }
 

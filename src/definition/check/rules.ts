@@ -25,29 +25,29 @@ export const FAULTS = {
   list_type: 'Input should be a valid list',
   string_type: 'Input should be a valid string',
   finite_number: 'Input should be a finite number',
-  openapi_version_unsupported: 'only OpenAPI 3.0, 3.1 and 3.2 are supported',
+  openapi_version_unsupported: 'only OpenAPI 3.0 and later versions of 3 are supported',
   'openapi_version_unsupported.swagger':
     'Swagger {version} is not supported; complete=true (agentctl validate --complete) converts 2.0',
   servers_missing: 'the definition names no server: add "servers": [{"url": "https://..."}]',
   server_url_missing: 'the server has no url',
-  'server_url_invalid.scheme': 'the url {url} is neither http(s) nor relative',
+  'server_url_invalid.scheme': 'the url is neither http(s) nor relative',
   'server_url_invalid.characters':
-    'the url {url} holds a blank, a control character or a back slash, which clients read differently',
-  'server_url_invalid.url': 'the url {url} is not a usable URL',
+    'the url holds a blank, a control character or a back slash, which clients read differently',
+  'server_url_invalid.url': 'the url is not a usable URL',
   'server_url_invalid.user': 'the url carries user info: put secrets into custom headers',
   'server_url_invalid.query': 'the url has a query or a fragment, and the path of each call is appended to it',
   'server_url_invalid.secret': 'the address carries a secret: put secrets into custom headers',
-  'server_url_invalid.metadata': 'the url {url} is a link-local or metadata address',
-  'server_url_invalid.host': 'the path {path} after the server {url} names another host: begin paths with one slash',
+  'server_url_invalid.metadata': 'the url is a link-local or metadata address',
+  'server_url_invalid.host': 'the path after the server names another host: begin paths with one slash',
   'server_url_invalid.length': 'the url is longer than {count} characters',
   operations_missing:
     'no path has an operation that can become a function: get, post, put, patch or delete, with a body of JSON or a form',
   method_unsupported:
     '{key} is not a method: get, post, put, patch and delete become functions, extensions begin with "x-"',
   operation_id_missing: 'the operation needs an operationId: it becomes the name of the function',
-  operation_id_duplicate: '{id} is already the name of {operation}',
+  operation_id_duplicate: '{id} is already the name of another operation',
   summary_missing: 'the operation needs a summary or a description: it tells the model when to call the function',
-  path_template_invalid: 'the braces of the path {path} do not pair',
+  path_template_invalid: 'the braces of the path do not pair',
   path_parameter_undeclared:
     'the placeholder {name} of the path is not declared: add {"name": {name}, "in": "path", "required": true, "schema": {"type": "string"}}',
   ref_unresolved: 'the reference {ref} points at nothing in this document',
@@ -83,6 +83,7 @@ export const WARNINGS = {
   'parameter_ignored.twice': 'the parameter {name} is in this list twice, and the first is used',
   'parameter_ignored.unused': 'the parameter {name} is not sent: the path has no placeholder for it',
   body_ignored: 'the body is not sent: {method} has none',
+  'body_ignored.optional': 'the optional body is not sent: no argument can carry it',
   'discriminator_unresolved.property':
     'the discriminator names no property, so the model cannot tell the schemas apart',
   'discriminator_unresolved.mapping':
@@ -93,8 +94,7 @@ export const WARNINGS = {
   'server_ignored.several': 'calls go to the first server of the definition, so this one is ignored',
   'server_ignored.own':
     'calls go to the first server of the definition, so the servers of paths and operations are ignored',
-  'address_incomplete.relative':
-    'the url {url} is relative, and calls need an absolute one such as https://api.example.com',
+  'address_incomplete.relative': 'the url is relative, and calls need an absolute one such as https://api.example.com',
   'address_incomplete.variable': 'the variable {name} of the url has no default, so it must be filled in before a call',
   'address_incomplete.fragment': 'the part of the path after "#" is not sent',
 } as const
