@@ -1,4 +1,5 @@
 import { type Kysely, sql } from 'kysely'
+import { checkDefinition, functionNames } from '../src/definition/index.js'
 
 export const oldestProgram = '3.0.0'
 
@@ -10,6 +11,7 @@ export async function up(db: Kysely<unknown>): Promise<void> {
   await addProposals(db)
   await addAccessRules(db)
   await addRuntimes(db)
+  await addFunctionNames(db)
 }
 
 /**
@@ -178,4 +180,18 @@ async function addRuntimes(db: Kysely<unknown>): Promise<void> {
   await sql`
     create unique index access_event_once_an_hour on access_event
       (token_id, subject, date_trunc('hour', at at time zone 'UTC')) where kind = 'headers'`.execute(db)
+}
+
+/** The names of a definition's functions are kept with it, so that tools of one agent can be compared. One that is refused today has none. */
+async function addFunctionNames(db: Kysely<unknown>): Promise<void> {
+  await sql`alter table tool_definition add column function_names text[] not null default '{}'`.execute(db)
+  const { rows } = await sql<{ hash: Buffer }>`select hash from tool_definition`.execute(db)
+  for (const { hash } of rows) {
+    const stored = await sql<{
+      text: string
+    }>`select content::text as text from tool_definition where hash = ${hash}`.execute(db)
+    const check = checkDefinition(JSON.parse(stored.rows[0]?.text ?? 'null'))
+    const names = check.ok ? functionNames(check.methods) : []
+    await sql`update tool_definition set function_names = ${names} where hash = ${hash}`.execute(db)
+  }
 }

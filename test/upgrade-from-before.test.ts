@@ -68,6 +68,11 @@ t.test('a database of 2.1 upgrades in one step: rows, secrets, masks, tokens, ke
   t.match(await repeated('unchanged by 2.1'), { description: 'after the upgrade', etag: '"persona-2-5"' })
   t.match(await keyStatus(db, parseKeyRing(TEST_SECRET_KEYS)), { findings: [] })
   t.match(await exportOrganisation(db), { agents: [{ id: 1 }, { id: 2 }, { id: 3 }] })
+  const names = db.selectFrom('tool_definition').select(sql`array_to_string(function_names, ' ')`.as('names'))
+  t.same(
+    (await names.orderBy('names').execute()).map(row => row.names),
+    ['get_forecast', 'get_p', 'get_route', 'list_chapters file_chapter'],
+  )
   t.match(await verifyAudit(db), { rows: before.length + 2, unchained_rows: before.length, findings: [] })
 
   await eraseUser(db, 'admin@example.com')

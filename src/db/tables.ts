@@ -236,7 +236,13 @@ export interface Tables {
   user_file: { id: string; name: string; owner_id: string }
   tool: ToolTable
   tool_header: ToolHeaderTable
-  tool_definition: { hash: Buffer; content: JsonText<unknown>; size_bytes: number; created_at: CreatedAt }
+  tool_definition: {
+    hash: Buffer
+    content: JsonText<unknown>
+    size_bytes: number
+    created_at: CreatedAt
+    function_names: Generated<readonly string[]>
+  }
   persona: PersonaTable
   persona_tool: PersonaLink<{ tool_id: number; attached_by: string | null }>
   persona_document_set: PersonaLink<{ document_set_id: number }>

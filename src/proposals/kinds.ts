@@ -9,7 +9,7 @@ import type { KeyRing } from '../secrets/key-ring.js'
 import { definitionsOf } from '../tool/definition-cache.js'
 import { toolChanges } from '../tool/history.js'
 import { readOrigins, type ToolTypes, toolResource } from '../tool/resource.js'
-import { auditedValues, type ToolUpdateFields } from '../tool/rules.js'
+import { auditedValues, type CheckedDefinition, type ToolUpdateFields } from '../tool/rules.js'
 import type { Change } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
 import type { ChangesOf } from '../updates/history.js'
@@ -29,7 +29,7 @@ export interface ProposalKind<T extends ResourceTypes = ResourceTypes> {
   /** The proposed fields of a decision. */
   fieldsOf(decision: T['Decision']): ProposedFields
   /** The definition of a decision, which is stored with the proposal. */
-  definitionOf(decision: T['Decision']): { text: string; hash: string } | null
+  definitionOf(decision: T['Decision']): CheckedDefinition | null
   /** What the fields would change now. */
   differenceOf(state: T['State'], fields: ProposedFields, caller: Caller): Change[]
   /** The part of an update that asks for the fields. */
@@ -69,7 +69,7 @@ const tool: ProposalKind<ToolTypes> = {
     if (typeof hash !== 'string') return { fields: given, origins: new Set<string>(), definitionFaults: [], ring }
     const text = (await definitionsOf(db, [hash])).of({ definition_hash: hash })
     const origins = await readOrigins(db, hash)
-    return { fields: { ...given, definition: { text, hash } }, origins, definitionFaults: [], ring }
+    return { fields: { ...given, definition: { text, hash, names: [] } }, origins, definitionFaults: [], ring }
   },
 }
 

@@ -5,6 +5,7 @@ import { viewerParameters, viewerWithValues } from '../auth/viewer.js'
 import { instant } from '../db/statements/queries.js'
 import type { ProposalState, ResourceKind, Tables } from '../db/tables.js'
 import { ProposalNotFound, Refused, TRY_AGAIN, Unavailable } from '../errors.js'
+import type { CheckedDefinition } from '../tool/rules.js'
 import type { ProposedFields } from './kinds.js'
 
 /** A proposal that the caller sees, with its record of now. */
@@ -95,7 +96,7 @@ interface NewProposal {
   version: number
   message: string
   fields: ProposedFields
-  definition: { text: string; hash: string } | null
+  definition: CheckedDefinition | null
 }
 
 /** Stores a proposal of a record that the transaction has locked, and returns its id. Throws `Refused` if there are too many. */
@@ -114,8 +115,8 @@ export async function insertProposal(trx: Transaction<Tables>, caller: Caller, p
   const hash = definition && Buffer.from(definition.hash, 'hex')
   if (definition !== null)
     await sql`
-      insert into tool_definition (hash, content, size_bytes)
-      values (${hash}, ${definition.text}::json, ${Buffer.byteLength(definition.text)})
+      insert into tool_definition (hash, content, size_bytes, function_names)
+      values (${hash}, ${definition.text}::json, ${Buffer.byteLength(definition.text)}, ${definition.names})
       on conflict (hash) do update set size_bytes = excluded.size_bytes -- locks it against pruning`.execute(trx)
   const { rows } = await sql<{ id: number }>`
     insert into proposal (resource_kind, resource_id, base_version, author_id, message, fields, definition_hash, size_bytes)

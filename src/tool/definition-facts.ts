@@ -4,9 +4,8 @@ import { LRUCache } from 'lru-cache'
 
 interface Facts {
   origins?: ReadonlySet<string>
-  names?: readonly string[]
-  /** The headers for which the definition passed the check, and the notes. */
-  checked?: { headers: string; notes: string[] }
+  /** The headers for which the definition passed the check, with its result. */
+  checked?: { headers: string; notes: string[]; names: readonly string[] }
 }
 
 const facts = new LRUCache<string, Facts>({ max: 2_000 })
@@ -18,6 +17,6 @@ export function factsOf(hash: string | null): Facts {
 
 /** Adds facts about a definition. Long lists of addresses and names are not cached. */
 export function noteFacts(hash: string, found: Facts): void {
-  const characters = [...(found.origins ?? []), ...(found.names ?? [])].join('').length
+  const characters = [...(found.origins ?? []), ...(found.checked?.names ?? [])].join('').length
   if (characters <= 4_000) facts.set(hash, { ...facts.get(hash), ...found })
 }

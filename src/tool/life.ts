@@ -26,8 +26,10 @@ interface ToolRestore extends UpdateRequest {
   strict: boolean
   ring: KeyRing
   /** Applies today's rules to a definition. */
-  check(text: string, state: ToolState): Promise<Pick<ToolUpdate, 'definitionFaults' | 'origins'>>
+  check(text: string, state: ToolState): Promise<CheckedAgain>
 }
+
+type CheckedAgain = Pick<ToolUpdate, 'definitionFaults' | 'origins'> & { names: readonly string[] }
 
 interface RestoreTypes extends Omit<ToolTypes, 'Request'> {
   Request: ToolRestore
@@ -46,11 +48,11 @@ export const toolRestoration: VersionedResource<RestoreTypes> = {
     const then = await toolThen(db, state, await readPast(db, 'tool', state.id, version))
     const { name, description, passthrough_auth, oauth_config_id, definition_hash: hash, definition_text: text } = then
     const fields: ToolUpdateFields = { name, description, passthrough_auth, oauth_config_id }
-    let checked: Pick<ToolUpdate, 'definitionFaults' | 'origins'> = { definitionFaults: [], origins: new Set() }
+    let checked: CheckedAgain = { definitionFaults: [], origins: new Set(), names: [] }
     // An unchanged definition is not checked: it stays even if rules became stricter.
     if (hash !== null && text !== undefined && hash !== state.definition_hash) {
       checked = await request.check(text, state)
-      fields.definition = { text, hash }
+      fields.definition = { text, hash, names: checked.names }
     }
     const decision = await toolResource.decide(db, state, { ...request, ...checked, fields }).catch(error => {
       const isUnlinkable =

@@ -57,6 +57,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
       field_versions: fieldVersions(state, changes),
       definition_text: definition?.text ?? null,
       definition_bytes: Buffer.byteLength(definition?.text ?? ''),
+      function_names: definition?.names ?? [],
     })
     if (row !== undefined && headers !== null) await writeHeaders(executor as Transaction<Tables>, state.id, headers) // not alone
     if (row !== undefined) decision.beside = row.beside

@@ -7,7 +7,7 @@ import type { Change } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
 import type { Decision, UpdateRequest } from '../updates/resource.js'
 import { BLANK_TOOL, COLUMNS, FIELDS, type ToolContent } from './fields.js'
-import type { HashedTool } from './function-names.js'
+import type { NamedTool } from './function-names.js'
 import { type Header, headerFaults, shownHeaders } from './headers.js'
 import type { StoredHeader, ToolState } from './snapshot.js'
 
@@ -15,6 +15,8 @@ import type { StoredHeader, ToolState } from './snapshot.js'
 export interface CheckedDefinition {
   text: string
   hash: string
+  /** The names of its functions; empty if it is stored already. */
+  names: readonly string[]
 }
 
 /** The fields that an update names. Only `oauth_config_id` may be `null`, which clears it. */
@@ -64,7 +66,7 @@ export interface ToolDecision extends Decision {
   /** Warnings for the caller about where secrets are sent from now on. */
   notes: string[]
   /** The other tools of its agents, read by the statement that wrote a new definition. */
-  beside?: HashedTool[]
+  beside?: NamedTool[]
 }
 
 /** Decides an update of a state, in the order of DECISIONS section 2. */

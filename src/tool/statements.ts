@@ -11,7 +11,7 @@ import type { AskedPage, PageRow } from '../http/lists.js'
 import { AUDIT_TYPES, type AuditEntry, insertAudit, nextHash } from '../updates/audit.js'
 import { changedColumns, nextVersion } from '../updates/statements.js'
 import { COLUMNS } from './fields.js'
-import { type HashedTool, toolsBeside } from './function-names.js'
+import { type NamedTool, toolsBeside } from './function-names.js'
 import type { PlannedHeader } from './rules.js'
 import { type ToolState, toolState } from './snapshot.js'
 
@@ -46,6 +46,7 @@ type WriteParameters = ViewerParameters &
     field_versions: string
     definition_text: string | null
     definition_bytes: number
+    function_names: readonly string[]
   }
 
 const WRITE_TYPES: SqlTypes<WriteParameters> = {
@@ -59,10 +60,11 @@ const WRITE_TYPES: SqlTypes<WriteParameters> = {
   field_versions: 'jsonb',
   definition_text: 'text',
   definition_bytes: 'integer',
+  function_names: 'text[]',
 }
 
 /** Stores a tool's columns, its definition if there is a new one, and its audit row, if the row is not locked, and version and rights are those of the decision. */
-export const writeTool = statement<WriteParameters, { version: number; beside: HashedTool[] }>(
+export const writeTool = statement<WriteParameters, { version: number; beside: NamedTool[] }>(
   'tool_write',
   WRITE_TYPES,
   param => {
@@ -153,11 +155,12 @@ function storeDefinition(param: Param<WriteParameters>) {
       bytesOf(param('definition_hash')).as('hash'),
       cast<string>(param('definition_text'), 'json').as('content'),
       named(param('definition_bytes'), 'size_bytes'),
+      named(param('function_names'), 'function_names'),
     ])
     .where(tool(param('definition_text'), 'is not', null))
   return queries()
     .insertInto('tool_definition')
-    .columns(['hash', 'content', 'size_bytes'])
+    .columns(['hash', 'content', 'size_bytes', 'function_names'])
     .expression(given)
     .onConflict(conflict => conflict.column('hash').doNothing())
 }

@@ -81,7 +81,12 @@ export function registerValidateTool(app: FastifyInstance, options: ToolOptions)
       const work = { strict, query, use, headerNames, inWorker: takesLong }
       const validation = await options.workers.run('validate_tool', request, work, stored)
       const shared =
-        used && (await namesBeside(options.database.db, used.tool, validation.names, viewerParameters(request.caller)))
+        used &&
+        (await namesBeside(
+          options.database.db,
+          { ...used.tool, names: validation.names },
+          viewerParameters(request.caller),
+        ))
       addWarnings(reply, [...validation.warnings, ...(shared ?? [])])
       notePreferences(reply, { 'handling=strict': strict })
       reply.type(JSON_TYPE)

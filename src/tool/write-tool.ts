@@ -60,15 +60,15 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
       const state = request.prefetched as ToolState | null // the route's lookup sets it
       const storedHeaders = state?.managed_as ? namesOf(state) : [] // other callers must learn nothing
       const content = await workers.run('update_custom_tool', request, { strict, storedHeaders })
-      const { names, unknown, notes } = content
+      const { unknown, notes } = content
       const viewer = viewerParameters(request.caller)
       return {
         ...askedOf(['tool', request.params.tool_id], content, ring),
         warnings: async ({ id, decision, overwritten }) => {
-          const tool = decision?.definition && { id, name: decision.after.name }
+          const tool = decision?.definition && { id, name: decision.after.name, names: decision.definition.names }
           return [
             ...(decision?.notes ?? []),
-            ...(tool ? await namesBeside(database.db, tool, names, viewer, decision?.beside) : []),
+            ...(tool ? await namesBeside(database.db, tool, viewer, decision?.beside) : []),
             ...overwritten.map(overwriteWarning),
             ...unknownFieldWarnings(unknown),
             ...notes,
@@ -121,25 +121,25 @@ export function registerRestoreTool(app: FastifyInstance, options: ToolOptions):
     record: ToolSnapshot,
     ask({ body, caller, raw }) {
       const viewer = viewerParameters(caller)
-      let found: { notes: string[]; names: readonly string[] } = { notes: [], names: [] }
+      let notes: string[] = []
       const check = async (text: string, state: ToolState) => {
         const stored = { bytes: Buffer.byteLength(text), text: async () => text }
         const work = { headerNames: namesOf(state) }
         const checked = await workers.run('check_stored', { body: {}, caller, raw }, work, stored)
-        found = checked
-        return { origins: checked.origins, definitionFaults: checked.definitionFaults }
+        notes = checked.notes
+        return { ...checked, names: checked.definition?.names ?? [] }
       }
       return {
         ...{ ring, check },
         warnings: async ({ id, decision, overwritten }) => {
-          const tool = decision?.definition && { id, name: decision.after.name }
+          const tool = decision?.definition && { id, name: decision.after.name, names: decision.definition.names }
           return [
             ...(decision?.left ?? []).map(notRestoredWarning),
             ...(decision?.notes ?? []),
             ...overwritten.map(overwriteWarning),
             ...unknownFieldWarnings(unknownFields(RESTORES.body, body)),
-            ...(tool ? found.notes : []),
-            ...(tool ? await namesBeside(database.db, tool, found.names, viewer, decision?.beside) : []),
+            ...(tool ? notes : []),
+            ...(tool ? await namesBeside(database.db, tool, viewer, decision?.beside) : []),
           ]
         },
       }
@@ -186,9 +186,9 @@ function namesOf({ headers }: ToolState): string[] {
 
 /** The part of the engine's request that the parsed body gives. In its key the definition stands by hash, header values by keyed hashes. */
 function askedOf(about: readonly unknown[], content: UpdateContent, ring: KeyRing) {
-  const { fields, origins, names, definitionFaults } = content
+  const { fields, origins, definitionFaults } = content
   const { definition, custom_headers: given } = fields
-  if (definition) noteFacts(definition.hash, { origins, names })
+  if (definition) noteFacts(definition.hash, { origins })
   const same = (keyId: string | null) => {
     const hashed = given?.map(({ key, value }) => [key, requestHash(ring, keyId, value)])
     return [...about, { ...fields, definition: definition?.hash, custom_headers: hashed }, definitionFaults.length]

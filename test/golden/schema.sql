@@ -334,6 +334,7 @@ create table tool_definition (
   content json not null,
   size_bytes integer not null,
   created_at timestamp with time zone not null default now(),
+  function_names text[] not null default '{}'::text[],
   constraint tool_definition_pk PRIMARY KEY (hash)
 );
 

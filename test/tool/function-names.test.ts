@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto'
 import { sql } from 'kysely'
 import t from 'tap'
 import { worldApp } from '../app.js'
@@ -37,20 +36,18 @@ t.test('a Warning names two tools of one agent whose functions have one name, wh
   const restored = await ask('POST', '/persona/1/restore', { version })
   t.match(restored.warning, wanted, 'restoring')
 
-  // A definition that this process has not checked, with escapes that jsonb refuses in another one, and in the last a number.
-  for (const [text, isFound] of [
-    [JSON.stringify(named('read_it')).replace('Reads it', 'Reads this'), true],
-    [JSON.stringify(named('read_it')).replace('Reads it', 'Reads \\u0000'), false],
-    [JSON.stringify(named('read_it')).replace('{', '{"x-size":1e200000,'), false],
-  ] as const) {
-    const hash = createHash('sha256').update(text).digest()
-    const values = sql`(${hash}, ${text}::json, 1)`
-    await sql`insert into tool_definition (hash, content, size_bytes) values ${values}`.execute(database.db)
-    await sql`update tool set definition_hash = ${hash} where id = ${other}`.execute(database.db)
-    await attach([one])
-    const unchecked = await attach([one, other])
-    t.equal(wanted.test(unchecked.warning), isFound, text)
-  }
+  // An operation that is passed over gives no function, whichever process checked the definition.
+  const content = { 'multipart/form-data': { schema: { type: 'object', properties: { file: { type: 'string' } } } } }
+  const upload = { operationId: 'read_it', summary: 'Uploads it', requestBody: { required: true, content } }
+  const passing = { ...named('read_other'), paths: { ...named('read_other').paths, '/up': { post: upload } } }
+  const stored = await ask('PUT', `/admin/tool/custom/${other}`, { definition: passing })
+  t.notMatch(stored.warning, /both have/)
+  const { rows } = await sql`
+    select function_names from tool_definition d join tool t on t.definition_hash = d.hash
+    where t.id = ${other}`.execute(database.db)
+  t.same(rows, [{ function_names: ['read_other'] }])
+  await attach([one])
+  t.notMatch((await attach([one, other])).warning, /both have/)
 
   const put = (operationId: string, as = admin) =>
     ask('PUT', `/admin/tool/custom/${other}`, { definition: named(operationId) }, as)

@@ -71,9 +71,8 @@ export async function planTools(db: Kysely<Tables>, catalogue: Catalogue, around
     planned.push({ outcome, version: stored.get(id)?.version, decide: () => decision })
     if (outcome.action === 'unchanged') continue
     const notes = match.isNew ? [] : [...decision.notes]
-    if (!match.isNew && given.methods) {
-      notes.push(...(await namesBeside(db, { id, name: match.name }, functionNames(given.methods))))
-    }
+    const { names = [] } = given.fields.definition ?? {}
+    if (!match.isNew && names.length > 0) notes.push(...(await namesBeside(db, { id, name: match.name, names })))
     if (given.warnings) {
       notes.push(`${counted(given.warnings, 'warning')} about its definition: agentctl validate names them`)
     }
@@ -213,12 +212,18 @@ function givenDefinition(
   }
   const text = JSON.stringify(value)
   if (hash !== null && stored !== undefined && JSON.stringify(JSON.parse(stored)) === text) {
-    return { definition: { text: stored, hash } } // it keeps its text and is not judged again
+    return { definition: { text: stored, hash, names: [] } } // it keeps its text and is not judged again
   }
   const headerNames = custom_headers?.map(({ key }) => key) ?? headers.map(({ name }) => name)
   const checked = checkDefinition(value, { headerNames, at })
-  if (checked.ok)
-    return { definition: { text, hash: sha256(text) }, methods: checked.methods, warnings: checked.warnings.length }
+  if (checked.ok) {
+    const { methods, warnings } = checked
+    return {
+      definition: { text, hash: sha256(text), names: functionNames(methods) },
+      methods,
+      warnings: warnings.length,
+    }
+  }
   catalogue.faults.push(...checked.faults)
   return {}
 }

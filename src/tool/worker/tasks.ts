@@ -32,9 +32,8 @@ interface Checked {
   definitionFaults: Fault[]
   /** Texts for the `Warning` header. */
   notes: string[]
-  /** The origins of its servers, and the names of its functions. */
+  /** The origins of its servers. */
   origins: ReadonlySet<string>
-  names: readonly string[]
 }
 
 /** The content of a tool update, after its body was checked. */
@@ -63,7 +62,7 @@ function updateContentOf(
   return { fields, unknown: unknownFields(CustomToolUpdate, body).slice(0, UNKNOWN_FIELDS_MAX), ...about }
 }
 
-const NOTHING: Checked = { definitionFaults: [], notes: [], origins: new Set(), names: [] }
+const NOTHING: Checked = { definitionFaults: [], notes: [], origins: new Set() }
 
 /** Checks a definition for a tool with these headers. The result of an accepted one is remembered by its hash. */
 function checkedOnce(
@@ -75,14 +74,15 @@ function checkedOnce(
   const hash = digest('sha256', text)
   const headers = JSON.stringify([headerNames, strict])
   const { checked, ...known } = factsOf(hash)
-  if (checked?.headers === headers) return { ...NOTHING, ...known, notes: checked.notes, definition: { text, hash } }
+  if (checked?.headers === headers)
+    return { ...NOTHING, ...known, notes: checked.notes, definition: { text, hash, names: checked.names } }
   const check = checkDefinition(definition, { headerNames, strict })
   const definitionFaults = [...repeated.map(repeatedKey), ...(check.ok ? [] : check.faults)]
   const notes = definitionNotes(check)
   if (!check.ok || definitionFaults.length > 0) return { ...NOTHING, definitionFaults, notes }
-  const facts = { origins: originsOf(definition), names: functionNames(check.methods) }
-  noteFacts(hash, { ...facts, checked: { headers, notes } })
-  return { ...facts, definition: { text, hash }, definitionFaults, notes }
+  const [origins, names] = [originsOf(definition), functionNames(check.methods)]
+  noteFacts(hash, { origins, checked: { headers, notes, names } })
+  return { origins, definition: { text, hash, names }, definitionFaults, notes }
 }
 
 interface Given {
