@@ -83,7 +83,9 @@ export function registerReadRuntime(app: FastifyInstance, options: ToolOptions):
       const { agent, tools } = state
       const { llm_model_provider_override: provider, llm_model_version_override: version } = agent
       const shown = members({ ...agent, model: { provider, version } }, AGENT_MEMBERS)
-      const tag = contentTag(VERSION, shown, JSON.stringify(tools.map(withoutSecrets)))
+      // Each header value has its own mask, which a rotation of keys keeps.
+      const masked = tools.map(({ sealed, is_recorded: _, ...tool }) => [tool, sealed.map(({ mask }) => mask)])
+      const tag = contentTag(VERSION, shown, JSON.stringify(masked))
       const ifNoneMatch = request.headers['if-none-match'] ?? NO_PRECONDITION
       if (namesState(ifNoneMatch, tag)) return answerTagged(reply, tag, '', ifNoneMatch)
       const bytes = tools.reduce((sum, tool) => sum + tool.definition_bytes, 0)
@@ -119,11 +121,6 @@ export function registerReadRuntime(app: FastifyInstance, options: ToolOptions):
       return JSON.stringify(answer)
     },
   )
-}
-
-/** What an entity tag covers of a tool: a mask for each value, because rotations keep it. */
-function withoutSecrets({ sealed, is_recorded: _, ...tool }: RuntimeTool): object {
-  return { ...tool, headers: sealed.map(({ name, mask }) => [name, mask]) }
 }
 
 /** A tool as the answer shows it. `functions` is null for a built-in tool and one of an MCP server. */

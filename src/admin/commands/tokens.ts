@@ -17,11 +17,7 @@ export function addTokenCommands(program: Command, line: CommandLine): void {
     .option('--tool <ID...>', 'bind it to this tool; may be repeated', wholeNumbers)
     .option('--expires <TIME>', 'how long it lives, such as 12h, 30d or never (default: 90d)', lifeS)
     .option('--read-only', 'it stores nothing: it reads, validates and tries changes, such as for an assistant')
-    .addOption(
-      new Option('--runtime', 'it stores nothing, and reads agents with the secrets of their tools').conflicts(
-        'readOnly',
-      ),
-    )
+    .addOption(new Option('--runtime', 'it reads agents with secrets, and stores nothing').conflicts('readOnly'))
     .option('--require-if-match', 'refuse its updates without If-Match')
   line
     .add(token, 'list', '--for ci@example.com', listCommand)
