@@ -9,6 +9,7 @@ export async function up(db: Kysely<unknown>): Promise<void> {
   await nameMasks(db)
   await simplifyChains(db)
   await addProposals(db)
+  await addChangeFeed(db)
   await addAccessRules(db)
   await addRuntimes(db)
   await addFunctionNames(db)
@@ -103,6 +104,34 @@ async function addProposals(db: Kysely<unknown>): Promise<void> {
   await sql`create index proposal_by_closer on proposal (closed_by) where closed_by is not null`.execute(db)
   await sql`
     create index proposal_by_definition on proposal (definition_hash) where definition_hash is not null`.execute(db)
+}
+
+/**
+ * The feed of changes. A row's place in it is its transaction and its number; rows of before have none, and are not in the feed. `taken_from`:
+ * whom the change takes the sight of an agent from. `change_feed` has one row: `id` is part of every cursor, and belongs to this database.
+ */
+async function addChangeFeed(db: Kysely<unknown>): Promise<void> {
+  await sql`create sequence change_place`.execute(db)
+  await sql`
+    alter table audit add column transaction_id xid8, add column place bigint, add column taken_from jsonb,
+      alter column transaction_id set default pg_current_xact_id(),
+      alter column place set default nextval('change_place')`.execute(db)
+  await sql`
+    create index audit_by_place on audit (transaction_id, place) where transaction_id is not null`.execute(db)
+  await sql`
+    create table change_feed (
+      id uuid not null,
+      system_identifier bigint not null,
+      database_oid oid not null,
+      pruned_transaction_id xid8 not null default '0',
+      pruned_place bigint not null default 0,
+      is_only boolean not null default true constraint change_feed_pk primary key constraint change_feed_is_only check (is_only))`.execute(
+    db,
+  )
+  await sql`
+    insert into change_feed (id, system_identifier, database_oid)
+    select gen_random_uuid(), s.system_identifier, d.oid from pg_control_system() s, pg_database d
+    where d.datname = current_database()`.execute(db)
 }
 
 /** Rules of access that several statements use (DECISIONS sections 6, 7). The planner puts them into the statement that calls them. */

@@ -6,6 +6,8 @@ import fastify, {
   type RawServerDefault,
 } from 'fastify'
 import { registerAuthentication } from './auth/hook.js'
+import { readLag } from './changes/feed.js'
+import { ChangePage, registerReadChanges } from './changes/read-changes.js'
 import type { Config } from './config.js'
 import { registerReadPage } from './console/read-page.js'
 import type { Database } from './db/database.js'
@@ -92,11 +94,12 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   registerCommonHeaders(app)
   await registerCors(app, server.corsOrigins)
   registerRequestLog(app)
-  metrics.watch(app, { pool: database.pool, inWork: gate, service, version })
+  const changesLag = () => readLag(database.probe)
+  metrics.watch(app, { pool: database.pool, inWork: gate, service, version, changesLag })
   registerRequestValidation(app)
   registerBodyParser(app)
   const components = [...toolComponents, ...personaComponents, ...runtimeComponents, ...proposalComponents]
-  const records = [...components, CallerRecord, HistoryEntry, RestoreRequest]
+  const records = [...components, CallerRecord, HistoryEntry, ChangePage, RestoreRequest]
   const document = await registerDocument(app, version, records)
   const authenticate = registerAuthentication(app, database)
 
@@ -141,6 +144,7 @@ function registerOperations(app: FastifyInstance, { config, database, service }:
   registerReadRuntime(app, toolOptions)
   registerReadProposals(app, toolOptions)
   registerDecideProposals(app, toolOptions, approval === 'anyone')
+  registerReadChanges(app, { database, service })
   registerToday(app, toolOptions)
   registerMcp(app, config.server.corsOrigins)
 }

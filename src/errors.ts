@@ -23,6 +23,7 @@ export const ERROR_CODES = {
   PROPOSAL_UNUSABLE: 409,
   PROPOSALS_FULL: 409,
   VERSION_GONE: 410,
+  CURSOR_GONE: 410,
   PRECONDITION_FAILED: 412,
   PAYLOAD_TOO_LARGE: 413,
   UNSUPPORTED_MEDIA_TYPE: 415,
@@ -168,6 +169,15 @@ export class VersionGone extends Refused {
   }
 }
 
+/** The feed of changes has not kept all changes after a cursor. */
+export class CursorGone extends Refused {
+  constructor(reason: 'pruned' | 'reset') {
+    const message =
+      'Not all changes after this cursor are kept. Ask for a new one without `after`, then read everything anew.'
+    super('CURSOR_GONE', message, { extra: { reason } })
+  }
+}
+
 /** An earlier version refers to resources that do not exist or that the caller must not attach: one message, so that hidden ones are not revealed. */
 export class VersionUnusable extends Refused {
   constructor(version: number, names: readonly string[]) {
@@ -183,8 +193,8 @@ const REFERENCES_NAMED_MAX = 20
 
 export const QUOTA_WINDOW_S = 60
 
-/** `token-requests` limits concurrent use, `token` requests within a window. */
-export type Limit = 'token' | 'token-requests'
+/** `token-requests` limits concurrent use, `token-waiting` requests that wait for changes, `token` requests within a window. */
+export type Limit = 'token' | 'token-requests' | 'token-waiting'
 
 /** The headers of a limit, as in draft-ietf-httpapi-ratelimit-headers since version 8. `resetS`: seconds until more is available. */
 export function rateLimitHeaders(limit: Limit, quota: number, remaining: number, resetS: number) {
@@ -202,9 +212,12 @@ export class RateLimited extends Refused {
     quota: number,
     resetS = RETRY_AFTER_S,
   ) {
-    const made = `This token has made all ${quota} requests that one minute allows.`
-    const held = `This token may have ${quota} requests at work at once, and too many more are waiting. Wait for answers before you send more.`
-    super('RATE_LIMITED', `${limit === 'token' ? made : held} Try again in ${resetS} s.`, {
+    const sentences = {
+      token: `This token has made all ${quota} requests that one minute allows.`,
+      'token-requests': `This token may have ${quota} requests at work at once, and too many more are waiting. Wait for answers before you send more.`,
+      'token-waiting': 'One request of this token waits for changes already, which is the most at once.',
+    }
+    super('RATE_LIMITED', `${sentences[limit]} Try again in ${resetS} s.`, {
       headers: { 'retry-after': String(resetS), ...rateLimitHeaders(limit, quota, 0, resetS) },
     })
   }

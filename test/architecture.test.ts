@@ -39,7 +39,7 @@ function readSource(path: string): SourceFile {
 /** The layers from the bottom: each imports itself and those before it, except where `APART` says otherwise. */
 const LAYERS = [
   ...'errors.ts version.ts definition db secrets validation config.ts'.split(' '),
-  ...'auth updates http tool persona runtime proposals today mcp admin console lifecycle.ts app.ts cli.ts server.ts'.split(
+  ...'auth updates http tool persona runtime proposals changes today mcp admin console lifecycle.ts app.ts cli.ts server.ts'.split(
     ' ',
   ),
 ]

@@ -134,6 +134,10 @@ function steady(text: string): string {
     .replaceAll(/\*{4}#[0-9a-f]{12}/g, '****#0123456789ab')
     .replaceAll(/((?:persona|tool|proposal)-\d+-\d+)\.[0-9a-f]{12}/g, '$1.0123456789ab')
     .replaceAll(/\\"[0-9a-f]{12}\\"/g, '\\"0123456789ab\\"')
+    .replaceAll(
+      /[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.\d+\.\d+/g,
+      '01234567-89ab-4cde-8f01-23456789abcd.1000.100',
+    )
     .replaceAll(/("expires_at": )"[^"]+"/g, '$1"2026-01-01T00:00:00Z"')
     .replaceAll(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z/g, '2026-01-01T00:00:00.000000Z')
     .replaceAll(/("request_id": "[\w-]+)\.[\w-]{16}"/g, '$1.0123456789abcdef"') // an id of the client's, made unique

@@ -75,7 +75,7 @@ const OPERATIONS: Operation[] = [
   onProposals('POST /proposals/{proposal_id}/reject', () => ({ reason: 'no' })),
   onProposals('POST /proposals/{proposal_id}/withdraw'),
   onPaths('GET /proposals', '/proposals'),
-  onPaths('GET /persona, GET /tool, GET /me', '/persona', '/tool', '/me'),
+  onPaths('GET /persona, GET /tool, GET /me, GET /changes', '/persona', '/tool', '/me', '/changes'),
 ]
 
 /** Those that today's clients of the published product have in addition, below `/api`; as dry runs. */

@@ -62,7 +62,14 @@ export class Gate {
     const share = this.#shareOf(hash)
     this.#count(share, reply)
     const isCurrent = isNew && !share.places.isFull // after a wait the token may be revoked
-    request.exchange.atEnd.push(await share.places.enter())
+    const leave = await share.places.enter()
+    let hasLeft = false
+    request.leaveGate = () => {
+      if (!hasLeft) leave()
+      hasLeft = true
+      this.rest(request)
+    }
+    request.exchange.atEnd.push(request.leaveGate)
     this.begin(request)
     if (!isCurrent) await this.#lookUp(hash, authenticate)
   }
@@ -120,6 +127,13 @@ function overloaded(max: number, unit: string): Unavailable {
   return new Unavailable('overloaded', message, 'not_applied')
 }
 
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** Gives back what the request counts against, for a wait that has limits of its own. */
+    leaveGate(): void
+  }
+}
+
 export interface GateOptions {
   service: { current(): Readiness }
   gate: Gate
@@ -145,6 +159,7 @@ export async function registerGate(
     },
   })
   scope.decorate(REQUIRES_TOKEN, true)
+  scope.decorateRequest('leaveGate', () => undefined)
   scope.addHook('onRequest', async (request, reply) => {
     const found = service.current()
     if (found.status === 'unavailable' && found.reason !== 'draining')

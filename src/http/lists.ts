@@ -5,7 +5,7 @@ import type { RoutePolicy } from '../auth/hook.js'
 import type { Database } from '../db/database.js'
 import { INT4_MAX, type ResourceKind } from '../db/tables.js'
 import { ResourceNotFound } from '../errors.js'
-import { type ChangesOf, entryOf, historyOf, type ShownChange } from '../updates/history.js'
+import { ACTIONS, type ChangesOf, entryOf, historyOf, type ShownChange } from '../updates/history.js'
 import { answerPast, readResource } from '../updates/read.js'
 import type { OperationOptions, ResourceTypes, VersionedResource } from '../updates/resource.js'
 import { contentTag, type Precondition } from '../updates/tag.js'
@@ -89,19 +89,19 @@ const ShortenedValue = Type.Object({
   href: text({ description: 'Leads to the version that has the value, relative to this address.' }),
 })
 
+/** The author of a change. */
+export const Author = Type.Object({
+  id: nullable(uuid()),
+  email: Type.Optional(text({ description: 'An address below `erased.invalid` once the person was erased.' })),
+  command: Type.Optional(text({ description: "The operator's command: then `id` is null." })),
+})
+
 export const HistoryEntry = Type.Object(
   {
     version: Type.Integer(),
     at: text({ format: 'date-time' }),
-    action: Type.String({
-      enum: ['created', 'updated', 'deleted', 'restored', 'applied'],
-      description: '`applied`: by the operator, from a document.',
-    }),
-    actor: Type.Object({
-      id: nullable(uuid()),
-      email: Type.Optional(text({ description: 'An address below `erased.invalid` once the person was erased.' })),
-      command: Type.Optional(text({ description: "The operator's command: then `id` is null." })),
-    }),
+    action: Type.String({ enum: [...ACTIONS], description: '`applied`: by the operator, from a document.' }),
+    actor: Author,
     request_id: text(),
     fields: list(text()),
     changes: Type.Unsafe<ShownChange[] | null>({

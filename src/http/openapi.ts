@@ -82,8 +82,9 @@ const ERRORS = {
     meaning: 'There was such a version, and its content is no longer kept.',
     members: {
       reason: Type.String({
-        description: '`pruned` by retention, or `deleted`: it is gone, or another has its id now.',
-        enum: ['pruned', 'deleted'],
+        description:
+          '`pruned` by retention; `deleted`: it is gone, or another has its id now; `reset`: the cursor is of another database.',
+        enum: ['pruned', 'deleted', 'reset'],
       }),
     },
   },

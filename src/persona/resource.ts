@@ -22,6 +22,7 @@ import {
   type PersonaDecision,
   type PersonaUpdate,
   shownToolsOf,
+  takenFrom,
 } from './rules.js'
 import { type PersonaState, renderPersona } from './state.js'
 import { readReferences, readState, writeLinks, writePersona } from './statements.js'
@@ -73,6 +74,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   },
   past: pastPersona,
   replacedDefinition: () => null,
+  takenFrom,
 }
 
 /** Returns the links of one relation to remove and to add. A share with a new level is removed and added. */

@@ -1,4 +1,5 @@
 import { type Caller, isAdmin } from '../auth/caller.js'
+import type { Sight } from '../db/tables.js'
 import { type Fault, Forbidden, InvalidRequest, Refused, ResourceNotFound } from '../errors.js'
 import type { ShownTool } from '../tool/snapshot.js'
 import type { Change } from '../updates/audit.js'
@@ -113,6 +114,20 @@ export function requireDeletable(state: PersonaState, caller: Caller): void {
 /** True if the caller sees the agent. The answer for a hidden agent is that for a missing one. */
 export function isVisible(state: PersonaState, caller: Caller): boolean {
   return !state.deleted && (state.access !== 'none' || isAdmin(caller))
+}
+
+/** The users and groups that a change takes the sight of an agent from; null if none. Their other shares do not count. */
+export function takenFrom(before: PersonaState, after: PersonaContent): Sight | null {
+  const left = (relation: 'users' | 'groups') => {
+    const kept = new Set(idsOf(after, relation))
+    return idsOf(before, relation).filter(id => !kept.has(id))
+  }
+  const owners = before.owner_id === after.owner_id && !after.deleted ? [] : [before.owner_id]
+  const users = [...owners, ...left('users')].filter(id => id !== null).map(String)
+  const groups = left('groups').map(Number)
+  const is_public = before.is_public && (!after.is_public || after.deleted)
+  const isTaken = is_public || users.length > 0 || groups.length > 0 || after.deleted
+  return isTaken && !before.deleted ? { is_public, users, groups } : null
 }
 
 /** Requires that the caller sees the agent and may edit it. Throws `ResourceNotFound`, `Forbidden`, `Refused`. */

@@ -22,14 +22,18 @@ export interface Change {
 }
 
 /** A new audit row, without what the writing statement adds: its time and its place in the chain. */
-export type AuditEntry = Omit<AuditTable, Added | 'difference' | 'definition_before'> & {
+export type AuditEntry = Omit<AuditTable, Added | 'difference' | 'definition_before' | 'taken_from'> & {
   /** The changes as JSON text. */
   difference: string
+  /** A `Sight` as JSON text. */
+  taken_from: string | null
   /** The hash of the replaced definition in hex. The definition stays stored while an audit row names it. */
   definition_before: string | null
 }
 
-type Added = 'version_before' | 'at' | 'difference_bytes' | 'difference_hash' | 'previous_hash' | 'hash'
+type Added =
+  | ('version_before' | 'at' | 'difference_bytes' | 'difference_hash' | 'previous_hash' | 'hash')
+  | ('transaction_id' | 'place') // defaults of the table
 
 export const AUDIT_TYPES: SqlTypes<AuditEntry> = {
   resource_kind: 'text',
@@ -43,6 +47,7 @@ export const AUDIT_TYPES: SqlTypes<AuditEntry> = {
   fields: 'text[]',
   difference: 'json',
   definition_before: 'text',
+  taken_from: 'jsonb',
 }
 
 /** SQL: the email of an audit row's author, `agentctl` for the operator. */

@@ -194,6 +194,7 @@ function entryOf<T extends ResourceTypes>(
   actor: Actor,
 ): AuditEntry {
   const { changes, command = actor.command } = decision
+  const taken = resource.takenFrom?.(state, decision.after) ?? null
   return {
     resource_kind: resource.kind,
     resource_id: state.id,
@@ -206,6 +207,7 @@ function entryOf<T extends ResourceTypes>(
     fields: changes.map(change => change.field),
     difference: JSON.stringify(Object.fromEntries(changes.map(({ field, from, to }) => [field, { from, to }]))),
     definition_before: resource.replacedDefinition(state, decision),
+    taken_from: taken && JSON.stringify(taken),
   }
 }
 

@@ -22,6 +22,9 @@ export interface HistoryRow {
   difference: Record<string, { from: unknown; to: unknown }> | null
 }
 
+/** An audit row of some record. Of its difference `actionOf` needs `name` and `deleted`. */
+export type ChangeRow = Omit<HistoryRow, 'request_id'>
+
 /** Stands for a long value. `bytes` is null if the value is no longer kept. `href` is relative to the address of the history. */
 export interface Shortened {
   digest: string
@@ -125,13 +128,21 @@ export async function historyOf<T extends ResourceTypes>(
 export const RESTORES = /^(?:agentctl (?:rollback|agent restore|tool restore)|restore )/
 
 export function entryOf(row: HistoryRow, { removed }: HistoryPage, changes: ShownChange[] = []) {
-  const { version, at, author, actor_id: id, command, request_id, fields, difference } = row
-  const actor = id === null ? { id, command: command ?? author } : { id, email: author }
+  const { version, at, request_id, fields, difference } = row
   const action = actionOf(row, removed)
-  return { version, at, action, actor, request_id, fields, changes: difference && changes }
+  return { version, at, action, actor: actorOf(row), request_id, fields, changes: difference && changes }
 }
 
-function actionOf({ version_before, actor_id, command, fields, difference }: HistoryRow, removed: number) {
+/** The author of a change, as answers show it. */
+export function actorOf({ author, actor_id: id, command }: ChangeRow) {
+  return id === null ? { id, command: command ?? author } : { id, email: author }
+}
+
+export const ACTIONS = ['created', 'updated', 'deleted', 'restored', 'applied'] as const
+
+/** What a change did to its record. `removed`: the version that removed an earlier tool with the same id, or 0. */
+export function actionOf(row: ChangeRow, removed = 0): (typeof ACTIONS)[number] {
+  const { version_before, actor_id, command, fields, difference } = row
   if (version_before === 0 || version_before === removed || difference?.name?.from === '') return 'created'
   if (RESTORES.test(command ?? '')) return 'restored'
   if (fields.includes('removed') || (fields.includes('deleted') && difference?.deleted?.to !== false)) return 'deleted'

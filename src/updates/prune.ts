@@ -77,7 +77,7 @@ export async function pruneContents(
   )
 }
 
-/** SQL: removes the old rows of a chain. The newest removed hash stays with the resource; nothing is removed while a writer holds its row. */
+/** SQL: removes the old rows of a chain. The newest removed hash stays with the resource, and the highest place with the feed; nothing is removed while a writer holds its row. */
 function oldRows(kind: ResourceKind, id: number, old: RawBuilder<unknown>) {
   const [resource, chain] = [sql.table(kind), sql`resource_kind = ${kind} and resource_id = ${id}::integer`]
   return sql`
@@ -88,7 +88,11 @@ function oldRows(kind: ResourceKind, id: number, old: RawBuilder<unknown>) {
           and version_after < coalesce((select min(version_after) from audit where ${chain} and at >= ${old}), 2147483647)
           and (exists (select from held) or not exists (select from ${resource} where id = ${id}::integer))
         order by version_after limit ${ROWS_AT_ONCE}::integer)
-      returning version_after, hash),
+      returning version_after, hash, transaction_id, place),
+    passed as (
+      update change_feed set (pruned_transaction_id, pruned_place) = (last.transaction_id, last.place)
+      from (select transaction_id, place from gone where transaction_id is not null order by 1 desc, 2 desc limit 1) last
+      where (last.transaction_id, last.place) > (pruned_transaction_id, pruned_place)),
     anchored as (
       update ${resource} set audit_anchor = newest.hash
       from (select hash from gone order by version_after desc limit 1) newest

@@ -34,12 +34,16 @@ create table audit (
   command text,
   previous_hash bytea,
   hash bytea,
+  transaction_id xid8 default pg_current_xact_id(),
+  place bigint default nextval('change_place'::regclass),
+  taken_from jsonb,
   constraint audit_resource_kind_known CHECK ((resource_kind = ANY (ARRAY['persona'::text, 'tool'::text]))),
   constraint audit_definition_before_fk FOREIGN KEY (definition_before) REFERENCES tool_definition(hash),
   constraint audit_pk PRIMARY KEY (resource_kind, resource_id, version_after)
 );
 CREATE INDEX audit_by_actor ON public.audit USING btree (actor_id, at);
 CREATE INDEX audit_by_definition ON public.audit USING btree (definition_before) WHERE (definition_before IS NOT NULL);
+CREATE INDEX audit_by_place ON public.audit USING btree (transaction_id, place) WHERE (transaction_id IS NOT NULL);
 CREATE INDEX audit_by_time ON public.audit USING brin (at);
 
 create table cc_pair (
@@ -50,6 +54,17 @@ create table cc_pair (
   constraint cc_pair_access_type_known CHECK ((access_type = ANY (ARRAY['public'::text, 'private'::text, 'sync'::text]))),
   constraint cc_pair_pk PRIMARY KEY (id),
   constraint cc_pair_name_unique UNIQUE (name)
+);
+
+create table change_feed (
+  id uuid not null,
+  system_identifier bigint not null,
+  database_oid oid not null,
+  pruned_transaction_id xid8 not null default '0'::xid8,
+  pruned_place bigint not null default 0,
+  is_only boolean not null default true,
+  constraint change_feed_is_only CHECK (is_only),
+  constraint change_feed_pk PRIMARY KEY (is_only)
 );
 
 create table document_set (

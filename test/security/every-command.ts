@@ -110,6 +110,7 @@ function others(file: File): Line[] {
     'audit list --limit 1000 --json': 0,
     'audit verify': 0,
     'audit verify --json': 0,
+    'changes reset': 0,
     'user erase nobody@example.com --plan': 1,
     export: 0,
     'export --json': 0,

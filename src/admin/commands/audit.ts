@@ -1,4 +1,5 @@
 import { type Command, Option } from 'commander'
+import { resetFeed } from '../../changes/feed.js'
 import { type AuditFilter, LISTED_KINDS, listAudit } from '../audit-list.js'
 import { verifyAudit } from '../audit-verification.js'
 import { counted, EXIT } from '../refusal.js'
@@ -20,6 +21,18 @@ export function addAuditCommands(program: Command, line: CommandLine): void {
       'Recomputes the audit trail of agents and tools.\n' +
         'Exit status 3 when rows were changed by hand; ops/audit.md says what each finding means.',
     )
+  const changes = program.command('changes').description('The feed of changes.')
+  line
+    .add(changes, 'reset', '', resetCommand)
+    .description(
+      'Begins the feed of changes anew: each reader has to read everything again.\n' +
+        'For a backup that was restored in place of its own database; ops/backup.md says when.',
+    )
+}
+
+async function resetCommand(call: CommandLine): Promise<undefined> {
+  await resetFeed(await call.db())
+  return call.answer({ reset: true }, 'the feed of changes begins anew')
 }
 
 async function listCommand(

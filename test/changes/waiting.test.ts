@@ -1,0 +1,98 @@
+import t from 'tap'
+import { eventually } from '../eventually.js'
+import { inWork, RawConnection, running, saysItsLimit, tokenOf, whenInWork } from '../http/running.js'
+
+/* Requests that wait for changes: they hold nothing that others need. */
+
+const service = await running(t, { DATABASE_POOL_SIZE: '2', CONCURRENT_REQUESTS_MAX: '20' }, { listen: true })
+const { app, call, database, port, service: life } = service
+const { db, pool } = database
+
+let people = 0
+const newToken = () => tokenOf(database, { email: `waiting+${++people}@example.com` })
+
+async function cursor(): Promise<string> {
+  return (await call('GET', '/changes', { token: service.token })).json().next
+}
+
+const wait = (token: string, after: string, seconds = 60) =>
+  call('GET', `/changes?after=${after}&wait=${seconds}`, { token })
+
+const change = (agent: number, description: string) =>
+  call('PATCH', `/persona/${agent}?update_mask=description`, { token: service.token, body: { description } })
+
+/** A connection whose request is known to wait: another of its token is refused. */
+async function waitingConnection(token: string, after: string): Promise<RawConnection> {
+  const line = `GET /changes?after=${after}&wait=60 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`
+  for (;;) {
+    const before = await inWork(service)
+    const connection = new RawConnection(port).write(line)
+    await whenInWork(service, before + 1)
+    await call('GET', '/me', { token: service.token }) // after it
+    await eventually(async () => (await wait(token, after, 1)).statusCode === 429 || connection.text !== '')
+    if (connection.text === '') return connection
+    connection.socket.destroy()
+  }
+}
+
+t.test('200 requests wait without a connection or a place, and the next change answers each', async t => {
+  const [token, another, after] = [await newToken(), await newToken(), await cursor()]
+  const waiting = [wait(token, after)]
+  while (waiting.length < 200) {
+    waiting.push(wait(await newToken(), after))
+    await call('GET', '/me', { token: service.token }) // after those before it: few are at work
+  }
+  const isFull = async () => /^200 requests wait for changes/.test((await wait(another, after, 1)).json().detail)
+  await eventually(isFull)
+  const second = await wait(token, after)
+  t.strictSame(
+    [second.statusCode, second.headers['ratelimit-policy']],
+    [429, '"token-waiting";q=1;qu="concurrent-requests"'],
+  )
+  saysItsLimit(t, second)
+  await eventually(() => pool.totalCount === pool.idleCount && pool.waitingCount === 0)
+  t.equal((await call('GET', '/me', { token })).statusCode, 200, 'its token may do all else')
+  t.equal((await change(2, 'that all wait for')).statusCode, 200)
+  for (const answer of await Promise.all(waiting))
+    t.match([answer.statusCode, answer.json()], [200, { changes: [{ kind: 'persona', id: 2, action: 'updated' }] }])
+})
+
+t.test('the answer is empty when the time is over; what the caller does not see ends no wait', async t => {
+  const [token, after] = [await newToken(), await cursor()]
+  await db
+    .updateTable('user_account')
+    .set({ permissions: [] })
+    .where('email', '=', `waiting+${people}@example.com`)
+    .execute()
+  const began = performance.now()
+  t.strictSame((await wait(token, after, 1)).json(), { changes: [], next: after })
+  t.ok(performance.now() - began >= 990)
+  const waiting = wait(token, after, 3)
+  await change(1, 'private')
+  const { changes, next } = (await waiting).json()
+  t.strictSame(changes, [])
+  t.not(next, after)
+})
+
+t.test('401 for a token that is revoked while it waits; one whose client left may wait anew', async t => {
+  const [token, left] = [await newToken(), await newToken()]
+  const after = await cursor()
+  const waiting = wait(token, after)
+  const gone = await waitingConnection(left, after)
+  gone.socket.destroy()
+  await eventually(async () => (await wait(left, after, 1)).statusCode === 200)
+  const again = await waitingConnection(left, after)
+  const { id } = (await call('GET', '/me', { token })).json().token
+  await db.updateTable('token').set({ revoked_at: new Date().toISOString() }).where('id', '=', id).execute()
+  await change(2, 'after the revocation')
+  t.equal((await waiting).statusCode, 401)
+  t.match(await again.until(/\}$/), /"changes":\[\{"kind":"persona"/)
+  again.socket.destroy()
+})
+
+t.test('a service that shuts down ends all waits', async t => {
+  const waiting = await waitingConnection(service.token, await cursor())
+  life.drain()
+  t.match(await waiting.until(/\}$/), /"changes":\[\]/)
+  await app.close()
+})
