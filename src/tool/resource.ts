@@ -14,7 +14,7 @@ import { BLANK_TOOL, COLUMNS } from './fields.js'
 import { type Header, shownHeaders } from './headers.js'
 import { decideTool, type ToolDecision, type ToolUpdate } from './rules.js'
 import { renderTool, type ToolState } from './snapshot.js'
-import { readLinkable, readState, writeHeaders, writeTool } from './statements.js'
+import { readLinkable, readState, storeDefinition, writeHeaders, writeTool } from './statements.js'
 
 export interface ToolTypes extends ResourceTypes {
   State: ToolState
@@ -46,6 +46,10 @@ export const toolResource: VersionedResource<ToolTypes> = {
   },
   write: async (executor, state, decision, viewer, entry) => {
     const { after, definition, headers, changes } = decision
+    if (definition !== null) {
+      const { hash, text } = definition
+      await storeDefinition.run(executor, { hash, text, bytes: Buffer.byteLength(text) })
+    }
     const row = await writeTool.first(executor, {
       ...viewer,
       ...entry,
@@ -55,8 +59,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
       definition_hash: after.definition_hash,
       oauth_config_id: after.oauth_config_id,
       field_versions: fieldVersions(state, changes),
-      definition_text: definition?.text ?? null,
-      definition_bytes: Buffer.byteLength(definition?.text ?? ''),
+      is_new: definition !== null,
       function_names: definition?.names ?? [],
     })
     if (row !== undefined && headers !== null) await writeHeaders(executor as Transaction<Tables>, state.id, headers) // not alone

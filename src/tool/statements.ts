@@ -44,8 +44,7 @@ type WriteParameters = ViewerParameters &
     definition_hash: string | null
     oauth_config_id: number | null
     field_versions: string
-    definition_text: string | null
-    definition_bytes: number
+    is_new: boolean
     function_names: readonly string[]
   }
 
@@ -58,17 +57,15 @@ const WRITE_TYPES: SqlTypes<WriteParameters> = {
   definition_hash: 'text',
   oauth_config_id: 'integer',
   field_versions: 'jsonb',
-  definition_text: 'text',
-  definition_bytes: 'integer',
+  is_new: 'boolean',
   function_names: 'text[]',
 }
 
-/** Stores a tool's columns, its definition if there is a new one, and its audit row, if the row is not locked, and version and rights are those of the decision. */
+/** Stores a tool's columns and its audit row, if the row is not locked, and version and rights are those of the decision. */
 export const writeTool = statement<WriteParameters, { version: number; beside: NamedTool[] }>(
   'tool_write',
   WRITE_TYPES,
   param => {
-    const isNew = tool(param('definition_text'), 'is not', null)
     return queries()
       .with(
         cte => cte('locked').materialized(),
@@ -86,10 +83,9 @@ export const writeTool = statement<WriteParameters, { version: number; beside: N
           .whereRef('t.id', '=', 'locked.id')
           .returning(['t.version', 't.audit_head as hash', 'locked.previous']),
       )
-      .with('stored_definition', () => storeDefinition(param))
       .with('audited', () => insertAudit(param))
       .selectFrom('changed')
-      .select(['version', jsonArrayFrom(toolsBeside(param).where(isNew)).as('beside')])
+      .select(['version', jsonArrayFrom(toolsBeside(param).where(param('is_new'))).as('beside')])
   },
   true,
 )
@@ -147,23 +143,27 @@ function lockedTool(param: Param<WriteParameters>) {
     .skipLocked()
 }
 
-/** Stores a new definition once for each hash. */
-function storeDefinition(param: Param<WriteParameters>) {
-  const given = queries<{ locked: object }>()
-    .selectFrom('locked')
-    .select(({ cast }) => [
-      bytesOf(param('definition_hash')).as('hash'),
-      cast<string>(param('definition_text'), 'json').as('content'),
-      named(param('definition_bytes'), 'size_bytes'),
-      named(param('function_names'), 'function_names'),
-    ])
-    .where(tool(param('definition_text'), 'is not', null))
-  return queries()
-    .insertInto('tool_definition')
-    .columns(['hash', 'content', 'size_bytes', 'function_names'])
-    .expression(given)
-    .onConflict(conflict => conflict.column('hash').doNothing())
-}
+/**
+ * Stores a definition once for each hash, before the tool is written: it may wait for another one that stores the same, after which the
+ * rights of a statement would be those of before. One that no tool takes is pruned.
+ */
+export const storeDefinition = statement<{ hash: string; text: string; bytes: number }, never>(
+  'tool_definition_store',
+  { hash: 'text', text: 'text', bytes: 'integer' },
+  param => {
+    const content = tool.cast<string>(param('text'), 'json')
+    const given = [
+      bytesOf(param('hash')).as('hash'),
+      content.as('content'),
+      named(param('bytes'), 'size_bytes'),
+    ] as const
+    return queries()
+      .insertInto('tool_definition')
+      .columns(['hash', 'content', 'size_bytes'])
+      .expression(queries().selectNoFrom(given))
+      .onConflict(conflict => conflict.column('hash').doNothing())
+  },
+)
 
 /** Replaces the headers of a tool. A kept value stays as it is encrypted. */
 export async function writeHeaders(trx: Transaction<Tables>, id: number, headers: readonly PlannedHeader[]) {

@@ -1,5 +1,5 @@
 import type { Kysely, Transaction } from 'kysely'
-import { OPERATOR, type ViewerParameters, viewerParameters } from '../auth/viewer.js'
+import { OPERATOR, standsNow, type ViewerParameters, viewerParameters } from '../auth/viewer.js'
 import { CommitUnknown } from '../db/connection/database-error.js'
 import { withRetries } from '../db/connection/retry.js'
 import { queries } from '../db/statements/queries.js'
@@ -89,7 +89,7 @@ async function storeInTransaction<T extends ResourceTypes>(job: Job<T>, attempt:
     const isLocked = creates ? await insertBlank(trx, resource, id, caller.userId) : await lockRow(trx, resource, id)
     if (!isLocked && creates) throw new Unavailable('overloaded', `The new id is in use. ${TRY_AGAIN}`, 'not_applied')
     if (!isLocked) throw new ResourceNotFound(resource.kind)
-    const { answer, entry } = await decideAndWrite(trx, resource, actor, async () => {
+    const { answer, entry } = await decideAndWrite(trx, resource, { actor, dryRun }, async () => {
       const now = await readNow(trx, own)
       const decision = await decide(trx, now.job, now.state)
       return { ...now, decision, answer: await answerOf(trx, now.job, now.state, decision) }
@@ -111,7 +111,7 @@ export async function changeAsOperator<T extends ResourceTypes>(
   viewer = OPERATOR,
 ): Promise<{ name: string; version: number; changes: Change[] }> {
   await lockRow(trx, resource, id)
-  const { state, decision, entry } = await decideAndWrite(trx, resource, actor, async () => {
+  const { state, decision, entry } = await decideAndWrite(trx, resource, { actor, dryRun: false }, async () => {
     const state = await resource.read(trx, id, viewer) // after the lock, which it may have waited for
     if (state === undefined) throw new ResourceNotFound(resource.kind)
     return { state, viewer, decision: await decide(state) }
@@ -126,17 +126,19 @@ const LOCKED_TRIES_MAX = 5
 async function decideAndWrite<T extends ResourceTypes, Made extends Decided<T>>(
   trx: Transaction<Tables>,
   resource: VersionedResource<T>,
-  actor: Actor,
+  { actor, dryRun }: { actor: Actor; dryRun: boolean },
   decideNow: () => Promise<Made>,
 ): Promise<Made & { entry?: AuditEntry }> {
   for (let tries = 0; tries < LOCKED_TRIES_MAX; tries++) {
     const made = await decideNow()
     const { state, viewer, decision } = made
-    if (decision.changes.length === 0) return made
+    if (decision.changes.length === 0 || dryRun) return made
     const entry = entryOf(resource, state, decision, actor)
     if ((await resource.write(trx, state, decision, viewer, entry)) === undefined) continue
     await closeProposals(trx, entry)
-    return { ...made, entry }
+    if (await standsNow(trx, viewer)) return { ...made, entry }
+    await decideNow() // says what was lost while links waited
+    break
   }
   const message = `Others changed shares or rights each time this update was tried. ${TRY_AGAIN}`
   throw new Unavailable('overloaded', message, 'not_applied')

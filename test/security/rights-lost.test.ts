@@ -1,8 +1,9 @@
 import { PassThrough } from 'node:stream'
 import type { LightMyRequestResponse } from 'fastify'
-import { type Kysely, sql } from 'kysely'
+import { type Kysely, type RawBuilder, sql } from 'kysely'
 import t, { type Test } from 'tap'
 import { applyOrganisation } from '../../src/admin/apply.js'
+import { hashToken } from '../../src/auth/token.js'
 import type { Tables } from '../../src/db/tables.js'
 import { REQUIRED_FIELDS, worldApp } from '../app.js'
 import { eventually } from '../eventually.js'
@@ -224,6 +225,38 @@ const noAgent = way('deletion', 'DELETE', '/persona/101?dry_run=true', undefined
 requireAllLost(noAgent, lossesOf('persona', /^(owner|admin|group-admin)$/, 'nothing'), behindLock)
 const noTool = way('deletion', 'DELETE', '/admin/tool/custom/202?dry_run=true', undefined, deleted)
 requireAllLost(noTool, lossesOf('tool', /^(?!manager)/, 'tool_ids'), behindLock)
+
+const OTHER = { ...DEFINITION, info: { ...DEFINITION.info, title: 'Other' } }
+const OTHER_TEXT = JSON.stringify(OTHER)
+const BLOCKERS: [what: string, method: 'PATCH' | 'PUT', url: string, body: object, blocks: RawBuilder<unknown>][] = [
+  [
+    'a definition that another stores',
+    ...(['PUT', '/admin/tool/custom/204', { definition: OTHER }] as const),
+    sql`insert into tool_definition (hash, content, size_bytes)
+      values (sha256(convert_to(${OTHER_TEXT}, 'UTF8')), ${OTHER_TEXT}::json, ${OTHER_TEXT.length})`,
+  ],
+  [
+    'a tool that is about to be deleted',
+    ...(['PATCH', '/persona/101?update_mask=tool_ids', { tool_ids: [202, 204] }] as const),
+    sql`select from tool where id = 202 for update`,
+  ],
+]
+
+for (const [what, method, url, body, blocks] of BLOCKERS)
+  t.test(`401 for a token that is revoked while its write waits for ${what}`, async t => {
+    const token = await world.token(email('admin'))
+    const { db } = world.database
+    const before = await stored()
+    const holding = await db.startTransaction().execute()
+    await blocks.execute(holding)
+    const answer = world.call(method, url, { token, body })
+    await untilLocked(world.database)
+    const now = new Date().toISOString()
+    await db.updateTable('token').set({ revoked_at: now }).where('hash', '=', hashToken(token)).execute()
+    await holding.rollback().execute()
+    t.equal((await answer).statusCode, 401)
+    t.equal(await stored(), before)
+  })
 
 async function callerOf(name: string) {
   const token = await world.token(email(name))
