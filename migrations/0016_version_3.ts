@@ -157,7 +157,7 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
     ) held
     cross join lateral (
       select 1 + (u.permissions && '{manage:actions,admin}')::integer + (u.permissions @> '{admin}')::integer as own,
-        case when t.scopes is null or t.scopes in ('{read}', '{runtime}') then 3
+        case when t.scopes is null or t.scopes in ('{read}', '{runtime}', '{propose}') then 3
           else 1 + (t.scopes && '{manage:actions,admin}')::integer + (t.scopes @> '{admin}')::integer end as scope
     ) ranked
     cross join lateral (
@@ -204,7 +204,7 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
 async function addRuntimes(db: Kysely<unknown>): Promise<void> {
   await sql`
     alter table token drop constraint token_scopes_known, add constraint token_scopes_known
-      check (scopes <@ array['read', 'runtime', 'basic', 'manage:actions', 'admin'])`.execute(db)
+      check (scopes <@ array['read', 'runtime', 'propose', 'basic', 'manage:actions', 'admin'])`.execute(db)
   await sql`alter table access_event add column actor_id uuid, add column token_id integer`.execute(db)
   await sql`
     create unique index access_event_once_an_hour on access_event

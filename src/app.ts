@@ -118,12 +118,12 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
 }
 
 function registerOperations(app: FastifyInstance, { config, database, service }: AppOptions): void {
-  const { requireIfMatch, approval } = config.auth
+  const { requireIfMatch, requireApproval, approval } = config.auth
   const { snapshotBytes: snapshotBytesMax } = config.limits
   const [bodyLimitBytes, deadlineMs] = [TOOL_BODY_BYTES_MAX, DEFINITION_TIMEOUT_MS]
   const workers = new BodyWorkers({ bodyLimitBytes, deadlineMs, turn: bodyTurns(WORKERS_MAX, deadlineMs) })
   app.addHook('onClose', () => workers.close())
-  const options = { database, snapshotBytesMax, requireIfMatch, propose }
+  const options = { database, snapshotBytesMax, requireIfMatch, requireApproval, propose }
   const toolOptions = { ...options, workers, ring: service.ring }
   registerReadMe(app, database)
   registerReadPersonas(app, options)

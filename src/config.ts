@@ -54,6 +54,12 @@ const SETTINGS = Type.Object({
   }),
   auth: Type.Object({
     requireIfMatch: toggle('REQUIRE_IF_MATCH', false, 'Refuse updates without If-Match (428).'),
+    requireApproval: choice(
+      'REQUIRE_APPROVAL',
+      ['none', 'tools', 'all'],
+      'none',
+      'What only administrators change without a proposal.',
+    ),
     approval: choice(
       'APPROVAL',
       ['another', 'anyone'],

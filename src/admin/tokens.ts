@@ -29,6 +29,13 @@ export interface IssuedToken {
   expires_at: string | null
 }
 
+/** The kinds of tokens with these scopes. */
+const RESTRICTED = [
+  ['runtime', 'runtime'],
+  ['read', 'read_only'],
+  ['propose', 'proposals_only'],
+] as const
+
 /** Creates a token for an active user, by email or id. Throws `Refusal` for any other. */
 export async function createToken(
   db: Kysely<Tables>,
@@ -39,8 +46,8 @@ export async function createToken(
   return await joined(db, async trx => {
     const user = await lockUser(trx, email)
     if (!user.active) throw new Refusal(`${user.email} is inactive: a token would not work`)
-    const kind = scopes?.includes('runtime') ? 'runtime' : scopes?.includes('read') ? 'read_only' : user.kind
-    const { token, hash } = mintToken(kind)
+    const restricted = RESTRICTED.find(([scope]) => scopes?.includes(scope))
+    const { token, hash } = mintToken(restricted?.[1] ?? user.kind)
     const row = await trx
       .insertInto('token')
       .values({

@@ -66,7 +66,7 @@ function callerOf(row: CallerRow): Caller {
       personaIds: row.persona_ids,
       toolIds: row.tool_ids,
       requiresIfMatch: row.requires_if_match,
-      readOnly: row.scopes?.some(scope => scope === 'read' || scope === 'runtime') ?? false,
+      readOnly: row.scopes?.some(scope => ['read', 'runtime', 'propose'].includes(scope)) ?? false,
       expiresAt: row.expires_at,
     },
   }

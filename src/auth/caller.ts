@@ -38,8 +38,8 @@ export function visibleAgents({ personaIds, toolIds }: CallerToken): number[] | 
 /** Permissions in ascending order. Each includes the previous ones (DECISIONS section 7). */
 export const PERMISSIONS = ['basic', 'manage:actions', 'admin'] as const satisfies readonly Permission[]
 
-/** The scopes of a token. `read` and `runtime` allow only requests that store nothing. */
-export const SCOPES = ['read', 'runtime', ...PERMISSIONS] as const satisfies readonly Scope[]
+/** The scopes of a token. `read` and `runtime` allow only requests that store nothing, `propose` also proposals. */
+export const SCOPES = ['read', 'runtime', 'propose', ...PERMISSIONS] as const satisfies readonly Scope[]
 
 export function includesPermission(held: Permission, wanted: Permission): boolean {
   return PERMISSIONS.indexOf(held) >= PERMISSIONS.indexOf(wanted)

@@ -18,8 +18,8 @@ export interface RoutePolicy {
   takesDefinition?: true
   /** True if the route stores something. Its 503 then has the outcome. */
   writes?: true
-  /** True if the route stores a proposal if its query has `propose=true`. */
-  proposes?: true
+  /** True if the route is for proposals only, `if asked` if its query must have `propose=true` for that. */
+  proposes?: true | 'if asked'
   /** True if the route sends requests to other routes, whose answers have the outcome. */
   asksWithin?: true
   /** True if it answers secrets of tools: only tokens of runtimes may call it. */
@@ -148,9 +148,13 @@ function requireAdmitted(
   const isManager = wanted === 'manage:actions' && !creates && managedGroupIds.length > 0
   if (wanted !== 'public' && !includesPermission(permission, wanted) && !isManager)
     throw new Forbidden(`This operation takes the permission ${wanted}.`, wanted)
-  const { dry_run: dryRun } = request.query as { dry_run?: unknown } // text, or a boolean after validation
-  if (writes && token.readOnly && String(dryRun) !== 'true')
-    throw new Forbidden('This token is read-only: with it nothing is stored. A dry run (dry_run=true) is answered.')
+  const { dry_run: dryRun, propose } = request.query as Record<string, unknown> // text, or a boolean after validation
+  const proposes = policy.proposes === true || (policy.proposes === 'if asked' && String(propose) === 'true')
+  const mayPropose = proposes && token.scopes?.includes('propose')
+  if (writes && token.readOnly && !mayPropose && String(dryRun) !== 'true')
+    throw new Forbidden(
+      `This token ${token.scopes?.includes('propose') ? 'stores only proposals (propose=true)' : READ_ONLY}. A dry run (dry_run=true) is answered.`,
+    )
   if (resource === undefined || (token.personaIds === null && token.toolIds === null)) return
   if (creates) throw new Forbidden('This token is bound to some agents and tools, and cannot create others.')
   // A token bound only to agents cannot call tool operations, and vice versa. Validation works on no particular tool.
@@ -159,6 +163,8 @@ function requireAdmitted(
   if (lookup === undefined ? bound.length === 0 : id === undefined || !bound.includes(id))
     throw new Forbidden('This token is bound to other resources.')
 }
+
+const READ_ONLY = 'is read-only: with it nothing is stored'
 
 /** True if a route with this policy admits the caller, judging by the token alone. */
 export function admits({ lookup: _, ...policy }: RoutePolicy, caller: Caller): boolean {

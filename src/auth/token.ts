@@ -1,22 +1,24 @@
 /**
- * The format of an access token (DECISIONS section 7): `pat_` (person), `sa_` (service account), `ro_` (read-only) or `rt_` (runtime), 22
- * random base-62 characters, and 6 characters with the CRC-32 of the rest. So a mistyped token is refused without a lookup, and scanners can find tokens
- * by `\b(?:pat|sa|ro|rt)_[0-9A-Za-z]{28}\b`. Only the SHA-256 is stored; 131 random bits make guessing impossible.
+ * The format of an access token (DECISIONS section 7): `pat_` (person), `sa_` (service account), `ro_` (read-only), `rt_` (runtime) or
+ * `pp_` (proposals only), 22 random base-62 characters, and 6 characters with the CRC-32 of the rest. So a mistyped token is refused without a
+ * lookup, and scanners can find tokens by `\b(?:pat|sa|ro|rt|pp)_[0-9A-Za-z]{28}\b`. Only the SHA-256 is stored; 131 random bits make guessing impossible.
  */
 import { hash, randomInt } from 'node:crypto'
 import { crc32 } from 'node:zlib'
 import { NotAuthenticated } from '../errors.js'
 
-export type TokenKind = 'person' | 'service_account' | 'read_only' | 'runtime'
+export type TokenKind = 'person' | 'service_account' | 'read_only' | 'runtime' | 'proposals_only'
 
 export type ParsedToken = { ok: true; kind: TokenKind; hash: Buffer } | { ok: false }
 
 const BASE_62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 const RANDOM_LENGTH = 22
 const CHECKSUM_LENGTH = 6
-const PREFIX = { person: 'pat_', service_account: 'sa_', read_only: 'ro_', runtime: 'rt_' } as const
-const KINDS = { pat: 'person', sa: 'service_account', ro: 'read_only', rt: 'runtime' } as const
-const TOKEN_FORM = /^(pat|sa|ro|rt)_[0-9A-Za-z]{28}$/
+const PREFIX = {
+  ...{ person: 'pat_', service_account: 'sa_', read_only: 'ro_', runtime: 'rt_', proposals_only: 'pp_' },
+} as const
+const KINDS = { pat: 'person', sa: 'service_account', ro: 'read_only', rt: 'runtime', pp: 'proposals_only' } as const
+const TOKEN_FORM = /^(pat|sa|ro|rt|pp)_[0-9A-Za-z]{28}$/
 
 /** Makes a new token and the hash to store. The token cannot be recovered from the hash. */
 export function mintToken(kind: TokenKind): { token: string; hash: Buffer } {

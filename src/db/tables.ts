@@ -12,8 +12,8 @@ type JsonText<T> = ColumnType<T, string, string>
 
 export type Permission = 'basic' | 'manage:actions' | 'admin'
 
-/** A restriction of a token: to a permission, to reading, or to what a runtime reads. */
-export type Scope = Permission | 'read' | 'runtime'
+/** A restriction of a token: to a permission, to reading, to what a runtime reads, or to proposing. */
+export type Scope = Permission | 'read' | 'runtime' | 'propose'
 export type UserKind = 'person' | 'service_account'
 export type ShareLevel = 'viewer' | 'editor'
 export type ResourceKind = 'persona' | 'tool'

@@ -41,7 +41,7 @@ export async function registerDocument(
           bearer: {
             type: 'http',
             scheme: 'bearer',
-            description: 'A token of `agentctl token create`: `pat_...`, `sa_...` or `ro_...`.',
+            description: 'A token of `agentctl token create`: `pat_...`, `sa_...`, `ro_...`, `rt_...` or `pp_...`.',
           },
         },
       },

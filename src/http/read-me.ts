@@ -30,7 +30,8 @@ export const CallerRecord = Type.Object(
     token: Type.Object({
       id: identifier(),
       scopes: nullable(list(enumeration(SCOPES)), {
-        description: '`null` for all that the user may do; with `read` or `runtime` it stores nothing.',
+        description:
+          '`null` for all that the user may do; with `read` or `runtime` it stores nothing, with `propose` only proposals.',
       }),
       persona_ids: nullable(list(identifier()), { description: 'The agents that the token is bound to.' }),
       tool_ids: nullable(list(identifier()), { description: 'The tools that the token is bound to.' }),

@@ -116,7 +116,7 @@ export function registerWrite<T extends ResourceTypes, Body extends TObject>(
     ...{ method, url },
     ...(bodyLimit !== undefined && { bodyLimit }),
     config: {
-      policy: act === 'update' ? { ...policy, proposes: true } : policy,
+      policy: act === 'update' ? { ...policy, proposes: 'if asked' } : policy,
       ...(documentedBody && { documentedBody }),
     },
     schema: {
@@ -173,6 +173,7 @@ export function basisOf(request: FastifyRequest, act: Act, options: OperationOpt
     precondition: creates ? { kind: 'any' } : (ifMatch ?? NO_PRECONDITION),
     ifNoneMatch: creates ? NO_PRECONDITION : ifNoneMatch,
     preconditionRequired: options.requireIfMatch,
+    requireApproval: proposes ? 'none' : options.requireApproval,
     ...{ dryRun, proposes },
     strict,
     minimal: minimal || isGone,

@@ -2,6 +2,7 @@ import { type TObject, Type } from '@sinclair/typebox'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { type Kysely, sql } from 'kysely'
 import type { Caller } from '../auth/caller.js'
+import type { RoutePolicy } from '../auth/hook.js'
 import { viewerParameters, viewerWithValues } from '../auth/viewer.js'
 import { withRetries } from '../db/connection/retry.js'
 import type { Tables } from '../db/tables.js'
@@ -94,7 +95,7 @@ export function registerDecideProposals(app: FastifyInstance, options: ToolOptio
     const { 'if-match': seen } = request.headers as unknown as { 'if-match'?: Precondition } // parsed by the route's schema
     if (seen?.kind !== 'tags') throw new Refused('PRECONDITION_REQUIRED', IF_MATCH_REQUIRED)
     const { kind, record } = row
-    const basis = { ...basisOf(request, 'update', options), precondition: ANY, minimal: true }
+    const basis = { ...basisOf(request, 'update', options), requireApproval: NONE, precondition: ANY, minimal: true }
     const resource = approvalOf(row, { seen, byAnyone, ring })
     const asked = { ...basis, kind, id: record.id, fields: {}, key: null }
     const { decision, version } = await store({ database, resource, request: asked }, null)
@@ -126,12 +127,16 @@ export function registerDecideProposals(app: FastifyInstance, options: ToolOptio
       ...asked,
       response: responses({ 204: done }, act === 'approve' ? [404, 409, 412, 428] : [404, 409]),
     }
-    const config = { policy: { permission: 'basic', writes: true } } as const
-    app.post(`/proposals/:proposal_id/${act}`, { bodyLimit: 8 * 1024, config, schema }, async (request, reply) => {
-      const { proposal_id: id } = request.params as { proposal_id?: number }
-      await run(request, await withRetries(() => readProposal(database.db, request.caller, id)), reply)
-      return reply.code(204).send()
-    })
+    const policy: RoutePolicy = { permission: 'basic', writes: true, ...(act === 'withdraw' && { proposes: true }) }
+    app.post(
+      `/proposals/:proposal_id/${act}`,
+      { bodyLimit: 8 * 1024, config: { policy }, schema },
+      async (request, reply) => {
+        const { proposal_id: id } = request.params as { proposal_id?: number }
+        await run(request, await withRetries(() => readProposal(database.db, request.caller, id)), reply)
+        return reply.code(204).send()
+      },
+    )
   }
 
   async function end(
@@ -154,6 +159,7 @@ export function registerDecideProposals(app: FastifyInstance, options: ToolOptio
   }
 }
 
+const NONE = 'none' as const // an approval is what it takes
 const ANY = { kind: 'any' } as const
 const IF_MATCH_REQUIRED =
   'An approval must have If-Match with the ETag of GET /proposals/{id}: what was seen is approved.'

@@ -18,6 +18,7 @@ import { toolResource } from '../tool/resource.js'
 import { requireManageable } from '../tool/rules.js'
 import { changeAsOperator } from '../updates/engine.js'
 import { LIST_ITEMS_MAX } from '../updates/field-table.js'
+import { requireDirect } from '../updates/proposals.js'
 import type { OperationOptions, ResourceTypes, VersionedResource } from '../updates/resource.js'
 import { fault, unknownFields } from '../validation/faults.js'
 import { pathId } from '../validation/parameters.js'
@@ -130,7 +131,9 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
         const bound = kind === 'persona' ? visibleAgents(caller.token) : visibleTools(caller.token)
         const decideSeen = (state: T['State']) => {
           if (!resource.isVisible(state, caller)) throw new ResourceNotFound(kind)
-          return decide(state, caller)
+          const decision = decide(state, caller)
+          if (!dryRun) requireDirect(kind, { ...options, caller }, decision.changes)
+          return decision
         }
         // One after the other: a caller without the right to the first of them locks no other.
         for (const id of ids.toSorted((a, b) => a - b)) {

@@ -10,7 +10,7 @@ import type { Actor, AuditEntry, Change } from './audit.js'
 import { fillKey, takeKey } from './idempotency.js'
 import { insertBlank, lockRow, nextId } from './new-row.js'
 import { isStale, overwrittenBy, requirePrecondition } from './precondition.js'
-import { closeProposals } from './proposals.js'
+import { closeProposals, requireDirect } from './proposals.js'
 import type { Job, ResourceTypes, Stored, VersionedResource } from './resource.js'
 import { unavailableFor } from './unavailable.js'
 
@@ -172,6 +172,8 @@ export async function decide<T extends ResourceTypes>(
     if (!(error instanceof UnknownRedaction && isStale(request, state))) throw error
     return undefined
   })
+  if (decision !== undefined && resource.act !== 'creation' && !request.dryRun)
+    requireDirect(resource.kind, request, decision.changes)
   return await requirePrecondition(db, request, state, decision)
 }
 

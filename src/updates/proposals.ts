@@ -1,6 +1,9 @@
 import { type Expression, type Kysely, type SqlBool, sql } from 'kysely'
-import type { ProposalState, Tables } from '../db/tables.js'
-import type { AuditEntry } from './audit.js'
+import { isAdmin } from '../auth/caller.js'
+import type { ProposalState, ResourceKind, Tables } from '../db/tables.js'
+import { Refused } from '../errors.js'
+import type { AuditEntry, Change } from './audit.js'
+import type { UpdateRequest } from './resource.js'
 
 /**
  * Ends the open proposals that match, in a transaction that has locked their record. `by` is null for the operator. Returns how many it
@@ -18,6 +21,17 @@ export async function endProposals(
     .where('state', '=', 'open')
     .where(match)
   return Number((await update.executeTakeFirst()).numUpdatedRows)
+}
+
+/** Throws `Refused` if changes of a stored record take a proposal. */
+export function requireDirect(
+  kind: ResourceKind,
+  { requireApproval, caller }: Pick<UpdateRequest, 'requireApproval' | 'caller'>,
+  changes: readonly Change[],
+): void {
+  const isCovered = requireApproval === 'all' || (requireApproval === 'tools' && kind === 'tool')
+  if (!isCovered || isAdmin(caller) || changes.length === 0) return
+  throw new Refused('APPROVAL_REQUIRED', 'Only administrators change this directly: propose the update (propose=true).')
 }
 
 /** Closes the open proposals of a record that a change deletes. */

@@ -48,6 +48,8 @@ export interface OperationOptions extends ReadLimits {
   database: Database
   /** True if every update must carry a precondition. */
   requireIfMatch: boolean
+  /** What only administrators change without a proposal. */
+  requireApproval: 'none' | 'tools' | 'all'
   propose: Propose
 }
 
@@ -71,6 +73,8 @@ export interface UpdateRequest extends ReadRequest {
   ifNoneMatch: Precondition
   /** True if every update must carry a precondition. A token may require it too. */
   preconditionRequired: boolean
+  /** What only administrators change directly; `none` for proposals and approvals. */
+  requireApproval: OperationOptions['requireApproval']
   dryRun: boolean
   /** True if the update is only proposed: the rights to edit are checked at its approval. */
   proposes?: boolean

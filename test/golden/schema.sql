@@ -304,7 +304,7 @@ create table token (
   revoked_at timestamp with time zone,
   last_used_at timestamp with time zone,
   constraint token_read_hash CHECK (((NOT ('read'::text = ANY (scopes))) OR (octet_length(hash) = 33))),
-  constraint token_scopes_known CHECK ((scopes <@ ARRAY['read'::text, 'runtime'::text, 'basic'::text, 'manage:actions'::text, 'admin'::text])),
+  constraint token_scopes_known CHECK ((scopes <@ ARRAY['read'::text, 'runtime'::text, 'propose'::text, 'basic'::text, 'manage:actions'::text, 'admin'::text])),
   constraint token_user_fk FOREIGN KEY (user_id) REFERENCES user_account(id),
   constraint token_pk PRIMARY KEY (id),
   constraint token_hash_unique UNIQUE (hash)

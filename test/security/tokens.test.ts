@@ -40,9 +40,9 @@ t.test('two tokens written down once are read: the form never changes; a new one
     const kind = token.startsWith('pat') ? 'person' : 'service_account'
     t.strictSame(parseToken(token), { ok: true, kind, hash: Buffer.from(hash, 'hex') })
   }
-  const prefixes = { person: 'pat', service_account: 'sa', read_only: 'ro', runtime: 'rt' }
+  const prefixes = { person: 'pat', service_account: 'sa', read_only: 'ro', runtime: 'rt', proposals_only: 'pp' }
   for (const [kind, prefix] of Object.entries(prefixes)) {
-    const { token, hash } = mintToken(kind as 'person') // one of the four
+    const { token, hash } = mintToken(kind as 'person') // one of these
     t.match(token, new RegExp(`^${prefix}_[0-9A-Za-z]{28}$`))
     t.strictSame(parseToken(token), { ok: true, kind, hash })
   }

@@ -1,7 +1,7 @@
 import { type Command, Option } from 'commander'
 import { type Kysely, sql } from 'kysely'
 import { PERMISSIONS } from '../../auth/caller.js'
-import type { Permission, ResourceKind, Tables } from '../../db/tables.js'
+import type { Permission, ResourceKind, Scope, Tables } from '../../db/tables.js'
 import { Refusal } from '../refusal.js'
 import { createToken, listTokens, revokeToken } from '../tokens.js'
 import { type CommandLine, durationS, wholeNumber } from './command.js'
@@ -18,6 +18,7 @@ export function addTokenCommands(program: Command, line: CommandLine): void {
     .option('--expires <TIME>', 'how long it lives, such as 12h, 30d or never (default: 90d)', lifeS)
     .option('--read-only', 'it stores nothing: it reads, validates and tries changes, such as for an assistant')
     .addOption(new Option('--runtime', 'it reads agents with secrets, and stores nothing').conflicts('readOnly'))
+    .addOption(new Option('--proposals-only', 'it reads, and stores only proposals').conflicts(['readOnly', 'runtime']))
     .option('--require-if-match', 'refuse its updates without If-Match')
   line
     .add(token, 'list', '--for ci@example.com', listCommand)
@@ -37,17 +38,23 @@ interface CreateOptions {
   expires?: number | null
   readOnly?: boolean
   runtime?: boolean
+  proposalsOnly?: boolean
   requireIfMatch?: boolean
 }
 
 async function createCommand(call: CommandLine, options: CreateOptions): Promise<undefined> {
-  const { expires, readOnly, runtime, scope = [], agent = [], tool = [] } = options
+  const { expires, readOnly, runtime, proposalsOnly, scope = [], agent = [], tool = [] } = options
   const db = await call.db()
   await requireExisting(db, 'persona', agent)
   await requireExisting(db, 'tool', tool)
+  const restriction: Scope[] = [
+    ...(readOnly ? ['read' as const] : []),
+    ...(runtime ? ['runtime' as const] : []),
+    ...(proposalsOnly ? ['propose' as const] : []),
+  ]
   const request = {
     email: options.for,
-    scopes: [...(readOnly ? ['read' as const] : []), ...(runtime ? ['runtime' as const] : []), ...scope],
+    scopes: [...restriction, ...scope],
     personaIds: agent,
     toolIds: tool,
     requireIfMatch: options.requireIfMatch === true,
