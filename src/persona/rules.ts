@@ -112,7 +112,7 @@ export function requireDeletable(state: PersonaState, caller: Caller): void {
 }
 
 /** True if the caller sees the agent. The answer for a hidden agent is that for a missing one. */
-export function isVisible(state: PersonaState, caller: Caller): boolean {
+export function isVisible(state: Pick<PersonaState, 'deleted' | 'access'>, caller: Caller): boolean {
   return !state.deleted && (state.access !== 'none' || isAdmin(caller))
 }
 

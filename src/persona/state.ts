@@ -35,14 +35,18 @@ export interface PersonaState extends PersonaContent, VersionedState {
 const persona = on<{ p: 'persona' }>()
 const { ref } = persona
 
-/** SQL: the agent `p` as a `PersonaState`, as the viewer sees it. */
-export function personaState(viewer: Viewer): AliasableExpression<PersonaState> {
+/** SQL: the fields of the agent `p` and the viewer's access to it, without the records that it refers to. */
+export function personaFields(viewer: Viewer): Record<string, Expression<unknown>> {
   const columns = COLUMNS.map(([name, { column }]) => [name, columnValue(ref(`p.${name}`), column)])
   const relations = RELATIONS.map(([name, { link }]) => [name, link.isShare ? storedShares(name) : storedIds(name)])
+  return { ...Object.fromEntries([...columns, ...relations]), access: personaAccess(viewer.user) }
+}
+
+/** SQL: the agent `p` as a `PersonaState`, as the viewer sees it. */
+export function personaState(viewer: Viewer): AliasableExpression<PersonaState> {
   const owner = persona.selectFrom('user_account as u').select(['u.id', 'u.email']).whereRef('u.id', '=', 'p.owner_id')
   return versionedState<PersonaState>('persona', 'p', viewer.user, {
-    ...Object.fromEntries([...columns, ...relations]),
-    access: personaAccess(viewer.user),
+    ...personaFields(viewer),
     owner: jsonObjectFrom(owner),
     related: jsonBuildObject({
       tool_ids: jsonArrayFrom(shownTools(storedIds('tool_ids'), viewer)),

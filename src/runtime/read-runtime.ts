@@ -140,7 +140,7 @@ async function callableTools(options: ToolOptions, request: FastifyRequest, tool
 }
 
 /** Functions by the hash of their definition and the names of the tool's headers: they never change. */
-const known = new LRUCache<string, Pick<CallableTool, 'functions'>>({ maxSize: 8 * 1024 * 1024 })
+const known = new LRUCache<string, Pick<CallableTool, 'functions'>>({ maxSize: 4 * 1024 * 1024 })
 
 async function functionsOf({ database, workers }: ToolOptions, { caller, raw }: FastifyRequest, tool: RuntimeTool) {
   if (tool.in_code_tool_id !== null || tool.mcp_server_id !== null) return { functions: null }

@@ -6,7 +6,7 @@ import type { Database } from '../db/database.js'
 import { anyOf, hexOf, lit, on, queries } from '../db/statements/queries.js'
 import type { CallerView } from '../db/tables.js'
 import { TRY_AGAIN, Unavailable } from '../errors.js'
-import { type PersonaState, personaState, storedIds } from '../persona/state.js'
+import { type PersonaState, personaFields, storedIds } from '../persona/state.js'
 import { type ShownTool, shownTools } from '../tool/snapshot.js'
 import type { Actor } from '../updates/audit.js'
 
@@ -21,7 +21,7 @@ export interface RuntimeTool extends ShownTool {
 }
 
 export interface RuntimeState {
-  agent: PersonaState
+  agent: Omit<PersonaState, 'related' | 'recent' | 'owner'>
   tools: RuntimeTool[]
 }
 
@@ -56,7 +56,8 @@ export const AGENT_LOOKUP = {
   parameter: 'persona_id',
   statement: callerStatement('caller_and_runtime_agent', id => {
     const tools = jsonArrayFrom(runtimeTools(storedIds('tool_ids')))
-    const state = jsonBuildObject({ agent: sql`${personaState(viewerOfCaller)}`, tools })
+    const agent = jsonBuildObject({ id: ref('p.id'), version: ref('p.version'), ...personaFields(viewerOfCaller) })
+    const state = jsonBuildObject({ agent, tools })
     return queries().selectFrom('persona as p').select(state.as('state')).where('p.id', '=', id)
   }),
 }
