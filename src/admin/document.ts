@@ -22,11 +22,9 @@ const named = () => ({ id: id(), name: optional(name()) })
 const references = () => optional(list(reference()))
 const permissions = () => optional(list(enumeration(['basic', 'manage:actions', 'admin'])))
 
-export const EMAIL_LENGTH_MAX = 320
-
 const User = Type.Object({
   id: optional(uuid()),
-  email: optional(text({ minLength: 3, maxLength: EMAIL_LENGTH_MAX })),
+  email: optional(text()),
   kind: optional(enumeration(['person', 'service_account'])),
   active: optional(flag()),
   permissions: permissions(),

@@ -1,6 +1,6 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
 import type { Tables } from '../db/tables.js'
-import { joined } from '../db/transaction.js'
+import { inTransaction } from '../db/transaction.js'
 import { recordAccess } from '../updates/access-events.js'
 import type { Actor } from '../updates/audit.js'
 import { canonicalUuid } from '../validation/vocabulary.js'
@@ -9,11 +9,8 @@ import { operatorActor } from './operator.js'
 import { isErased, keepingAdministrator, nameOfErased } from './people.js'
 import { Refusal } from './refusal.js'
 
-/**
- * Counts what erasing a person would remove. `named` is their current email or their id. If the account is gone, `email` is the id. Throws
- * `Refusal` if nothing is stored about them.
- */
-export async function planErasure(db: Kysely<Tables>, named: string) {
+/** Returns the person with this current email or id, and the number of audit rows with their address. Throws `Refusal` if nothing is stored. */
+async function findPerson(db: Kysely<Tables>, named: string) {
   const uuid = canonicalUuid(named) ?? null
   const { rows } = await sql<{ id: string; email: string }>`
     select id, email from user_account where lower(email) = lower(${named}::text) or id = ${uuid}::uuid`.execute(db)
@@ -32,20 +29,25 @@ export async function planErasure(db: Kysely<Tables>, named: string) {
 
 /**
  * Erases a person: deactivates the account, and removes its email, and the addresses from its audit rows. The chains still verify, because
- * they cover neither. Throws `Refusal`, also if no administrator would remain.
+ * they cover neither. If the account is gone already, `email` is the id. A plan is the same transaction, rolled back. Throws `Refusal`, also
+ * if no administrator would remain.
  */
-export async function eraseUser(db: Kysely<Tables>, named: string, actor: Actor = operatorActor()) {
-  const plan = await planErasure(db, named)
-  await joined(db, async trx => {
+export async function eraseUser(
+  db: Kysely<Tables>,
+  named: string,
+  { plan = false, actor = operatorActor() }: { plan?: boolean; actor?: Actor } = {},
+) {
+  const person = await findPerson(db, named)
+  await inTransaction({ db }, { rollback: plan }, async trx => {
     // A document that is being applied could restore the email.
     await lockApplies(trx)
     // Waits for changes under way, and stops others until the account is shut.
     await sql`lock table audit in share row exclusive mode`.execute(trx)
-    await keepingAdministrator(trx, () => shutAccount(trx, plan.id, actor))
-    await sql`update audit set client_address = 'erased' where ${hasAddress(plan.id)}`.execute(trx)
-    await sql`update access_event set client_address = 'erased' where ${hasAddress(plan.id)}`.execute(trx)
+    await keepingAdministrator(trx, () => shutAccount(trx, person.id, actor))
+    await sql`update audit set client_address = 'erased' where ${hasAddress(person.id)}`.execute(trx)
+    await sql`update access_event set client_address = 'erased' where ${hasAddress(person.id)}`.execute(trx)
   })
-  return plan
+  return person
 }
 
 function hasAddress(id: string) {

@@ -84,6 +84,12 @@ export async function deactivateUser(
   })
 }
 
+const EMAIL_LENGTH_MAX = 320
+
+export function isEmail(text: string): boolean {
+  return text.length <= EMAIL_LENGTH_MAX && /^[^\s\p{Cc}@]+@[^\s\p{Cc}@]+$/u.test(text)
+}
+
 /** The email of an erased account. It is unique, and no valid address. */
 export function nameOfErased(id: string): string {
   return `erased-${id}@erased.invalid`

@@ -46,6 +46,13 @@ t.test('a variable is read only under the prefix AGENTS_', async t => {
   t.same(await found('SECRET_KEYS'), ['variable_missing: SECRET_KEYS is not read: a variable begins with AGENTS_'])
 })
 
+t.test('an email of a document is one that agentctl user create takes', async t => {
+  for (const email of ['abc', '@', 'a b@example.com', `${'a'.repeat(400)}@example.com`, 'a@b\u001b']) {
+    const found = [{ loc: ['users', 0, 'email'], msg: 'not an email', type: 'email_invalid' }]
+    t.same(await faultsOf({ users: [{ email }] }), found, email)
+  }
+})
+
 t.test('an id near the end of its sequence is refused; later ids continue after given ones', async t => {
   const last = { labels: [{ id: 2_147_483_647, name: 'last' }] }
   t.match(await faultsOf(last), [{ loc: ['labels', 0, 'id'], type: 'less_than_equal' }])

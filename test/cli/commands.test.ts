@@ -133,6 +133,8 @@ t.test('1: the last administrator stays, also where they administer by a group',
   await apply({ users: [{ email: 'admin@example.com', permissions: ['admin'] }] })
   const refused = /leave no active administrator/
   t.match(await agentctl('user', 'deactivate', 'admin@example.com'), { status: 1, stderr: refused })
+  for (const how of ['--plan', '--yes'])
+    t.match(await agentctl('user', 'erase', 'admin@example.com', how), { status: 1, stdout: /^$/, stderr: refused })
   t.match(await apply({ users: [{ email: 'admin@example.com', permissions: [] }] }), { status: 1, stderr: refused })
   const admins = { name: 'Admins', permissions: ['admin'], members: ['bob@example.com'] }
   t.equal((await apply({ groups: [admins], users: [{ email: 'admin@example.com', permissions: [] }] })).status, 0)

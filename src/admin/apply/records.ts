@@ -3,7 +3,7 @@ import { type Kysely, sql, type Transaction } from 'kysely'
 import type { Tables } from '../../db/tables.js'
 import { recordAccess } from '../../updates/access-events.js'
 import type { SectionName } from '../document.js'
-import { isErased } from '../people.js'
+import { isEmail, isErased } from '../people.js'
 import { type Catalogue, type Id, type Matched, type Outcome, outcomeOf, type Plan, TABLES } from './catalogue.js'
 import { entryInWords, type Refer, valueIn } from './words.js'
 
@@ -125,6 +125,9 @@ export async function planRecords(db: Kysely<Tables>, section: Section, catalogu
       .map(([field, to]) => ({ field, from: before[field], to }))
     if (section === 'users' && fields.length > 0 && isErased({ id: String(id), email: String(before.email) })) {
       catalogue.fault(loc, 'this account was erased and stays as it is', 'erased')
+    }
+    if (fields.some(({ field, to }) => field === 'email' && !isEmail(String(to)))) {
+      catalogue.fault([...loc, 'email'], 'not an email', 'email_invalid')
     }
     const outcome = outcomeOf(section, match, fields)
     if (outcome.action !== 'unchanged') changed.push({ record: { ...record, id }, outcome })

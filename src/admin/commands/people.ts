@@ -1,9 +1,8 @@
 import { type Command, Option } from 'commander'
 import { PERMISSIONS } from '../../auth/caller.js'
 import type { Permission } from '../../db/tables.js'
-import { EMAIL_LENGTH_MAX } from '../document.js'
-import { eraseUser, planErasure } from '../erasure.js'
-import { createUser, deactivateUser, listUsers } from '../people.js'
+import { eraseUser } from '../erasure.js'
+import { createUser, deactivateUser, isEmail, listUsers } from '../people.js'
 import { counted, EXIT } from '../refusal.js'
 import { type CommandLine, UsageError } from './command.js'
 
@@ -33,7 +32,7 @@ export function addPeopleCommands(program: Command, line: CommandLine): void {
 
 /** Returns an email that documents accept too. Throws `UsageError`. */
 export function checkedEmail(text: string): string {
-  if (text.length <= EMAIL_LENGTH_MAX && /^[^\s\p{Cc}@]+@[^\s\p{Cc}@]+$/u.test(text)) return text
+  if (isEmail(text)) return text
   throw new UsageError(`not an email: ${text}`)
 }
 
@@ -72,16 +71,14 @@ async function eraseCommand(
   name: string,
 ) {
   if (yes === plan) throw new UsageError('give --yes to erase, or --plan to see what would go')
-  const db = await call.db()
-  const goes = await planErasure(db, name)
+  const erased = await eraseUser(await call.db(), name, { plan, actor: call.actor })
   if (!call.json) {
-    const account = goes.has_account
-      ? `the account ${goes.email} (${goes.id}) would be shut and lose its email, and `
+    const [would, end] = plan ? ['would be', '. This cannot be undone'] : ['was', '']
+    const account = erased.has_account
+      ? `the account ${erased.email} (${erased.id}) ${would} shut and its email removed, and `
       : ''
-    call.print(`${account}${counted(goes.audit_rows, 'audit row')} would lose its address, for good`)
+    call.print(`${account}the client address ${would} removed from ${counted(erased.audit_rows, 'audit row')}${end}`)
   }
-  // By id, because another person may have taken the email since the plan.
-  if (!plan) await eraseUser(db, goes.id, call.actor)
-  call.answer(goes, plan ? 'a plan: nothing was erased' : `erased ${goes.email}`)
+  call.answer(erased, plan ? 'a plan: nothing was erased' : `erased ${erased.email}`)
   return plan ? EXIT.differs : EXIT.ok
 }
