@@ -2,7 +2,7 @@ import { type Kysely, sql } from 'kysely'
 import type { Tables } from '../db/tables.js'
 import { ACCESS_KINDS } from '../updates/access-events.js'
 import { AUTHOR } from '../updates/audit.js'
-import { RESTORES } from '../updates/history.js'
+import { ACTION } from '../updates/history.js'
 
 /** The values of `--kind`. */
 export const LISTED_KINDS = ['agent', 'tool', ...ACCESS_KINDS] as const
@@ -54,12 +54,9 @@ export async function listAudit(db: Kysely<Tables>, filter: AuditFilter): Promis
     from (
       select at, case resource_kind when 'persona' then 'agent' else resource_kind end as kind,
         resource_id::text as subject, version_after as version, null::bigint as event,
-        case when version_before = 0 or difference #>> '{name,from}' = '' then 'created'
-          when command ~ ${RESTORES.source} or difference #>> '{deleted,to}' = 'false' then 'restored'
-          when fields && '{removed,deleted}' then 'deleted' else 'changed' end as action,
-        null as person, actor_id, token_id,
+        ${ACTION} as action, null as person, actor_id, token_id,
         request_id, client_address, command, null::json as detail, fields, difference, encode(hash, 'hex') as hash
-      from audit
+      from audit a
       union all
       select e.at, e.kind, e.subject, null, e.id, e.action, u.email, e.actor_id, e.token_id, e.request_id, e.client_address,
         e.command, e.detail, null, null, null

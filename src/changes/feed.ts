@@ -6,7 +6,7 @@ import { statement } from '../db/statements/statement.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
 import { limitStatements } from '../db/transaction.js'
 import { AUTHOR } from '../updates/audit.js'
-import type { ChangeRow } from '../updates/history.js'
+import { ACTION, type HistoryRow } from '../updates/history.js'
 
 /*
  * The feed of changes: audit rows in the order of their transactions, and within one in the order of their numbers. Rows of transactions that
@@ -25,7 +25,7 @@ type PageParameters = ViewerParameters & {
 }
 
 /** A change that the viewer may learn of. `is_seen` is false if they do not see the record now. */
-export interface FeedRow extends ChangeRow {
+export interface FeedRow extends Omit<HistoryRow, 'version_before' | 'request_id' | 'difference'> {
   cursor: string
   kind: ResourceKind
   id: number
@@ -63,11 +63,9 @@ export const readFeed = statement<PageParameters, FeedPage>(
         order by a.transaction_id, a.place limit ${sql.lit(ROWS_MAX)}
       ), shown as (
         select a.transaction_id, a.place, concat(f.id, '.', a.transaction_id, '.', a.place) as cursor,
-          a.resource_kind as kind, a.resource_id as id, a.version_after as version, a.version_before, a.fields, a.command,
+          a.resource_kind as kind, a.resource_id as id, a.version_after as version, ${ACTION} as action, a.fields, a.command,
           a.actor_id, ${AUTHOR} as author, ${instant(sql.ref('a.at'))} as at, is_seen,
-          coalesce(managed is not null or (${viewer.isAdmin} or access in ('owner', 'editor')) and p.id is not null, false) as may_edit,
-          case when a.fields && '{name,deleted}'
-            then json_build_object('name', a.difference -> 'name', 'deleted', a.difference -> 'deleted') end as difference
+          coalesce(managed is not null or (${viewer.isAdmin} or access in ('owner', 'editor')) and p.id is not null, false) as may_edit
         from looked_at a
         cross join change_feed f
         left join persona p on a.resource_kind = 'persona' and p.id = a.resource_id

@@ -9,7 +9,7 @@ import { JSON_TYPE } from '../http/answer.js'
 import { Author } from '../http/lists.js'
 import { responses } from '../http/openapi.js'
 import type { SchemaTypes } from '../http/validation.js'
-import { ACTIONS, actionOf, actorOf } from '../updates/history.js'
+import { ACTIONS, actorOf } from '../updates/history.js'
 import { type Parsed, parameter, queryChoice, queryInteger } from '../validation/parameters.js'
 import { enumeration, list, reference, text } from '../validation/vocabulary.js'
 import { type FeedRow, ROWS_MAX, readFeed, readHead } from './feed.js'
@@ -131,8 +131,7 @@ async function readPage(request: FastifyRequest, database: Database, after: stri
 }
 
 function changeOf(row: FeedRow): (typeof ChangePage.static)['changes'][number] {
-  const { kind, id, version, at, fields } = row
-  const action = actionOf(row)
+  const { kind, id, version, action, at, fields } = row
   const shown = { kind, id, version, action: row.is_seen || action === 'deleted' ? action : ('gone' as const), at }
   return row.may_edit ? { ...shown, fields, actor: actorOf(row) } : shown
 }

@@ -222,7 +222,7 @@ export function registerHistory<T extends ResourceTypes>(
       const { limit = HISTORY_RECORDS, before } = query
       const { page, changes } = await historyOf(job, id, { limit, before }, changesOf)
       const { rows, hasMore, keptFrom } = page
-      const texts = rows.map((row, index) => JSON.stringify(entryOf(row, page, changes[index])))
+      const texts = rows.map((row, index) => JSON.stringify(entryOf(row, changes[index])))
       const last = rows.at(-1)
       const isOnPage = keptFrom > 1 && (last === undefined || last.version <= keptFrom || !hasMore)
       const notes = isOnPage ? [`contents are kept from version ${keptFrom} on`] : []

@@ -114,7 +114,14 @@ const isDefinition = ({ field }: Change) => field === 'definition'
 function entryOf({ author, created_at: at }: ProposalRow, changes: readonly Change[]) {
   const others = changes.filter(change => !isDefinition(change))
   const difference = Object.fromEntries(others.map(({ field, from, to }) => [field, { from, to }]))
-  const place = { version: NO_VERSION, version_before: NO_VERSION, at, request_id: '', command: null }
+  const place = {
+    version: NO_VERSION,
+    version_before: NO_VERSION,
+    at,
+    request_id: '',
+    command: null,
+    action: 'updated' as const,
+  }
   return { ...place, author: author.email, actor_id: author.id, fields: Object.keys(difference), difference }
 }
 

@@ -20,10 +20,8 @@ export interface HistoryRow {
   request_id: string
   fields: string[]
   difference: Record<string, { from: unknown; to: unknown }> | null
+  action: (typeof ACTIONS)[number]
 }
-
-/** An audit row of some record. Of its difference `actionOf` needs `name` and `deleted`. */
-export type ChangeRow = Omit<HistoryRow, 'request_id'>
 
 /** Stands for a long value. `bytes` is null if the value is no longer kept. `href` is relative to the address of the history. */
 export interface Shortened {
@@ -54,8 +52,6 @@ export interface HistoryPage {
   rows: HistoryRow[]
   hasMore: boolean
   keptFrom: number
-  /** The version that removed an earlier tool with the same id, or 0. */
-  removed: number
 }
 
 /** A page ends early once its rows and their replaced definitions have this many bytes. */
@@ -85,7 +81,7 @@ async function readHistory(
   const page = all
     .leftJoin('tool_definition as d', 'd.hash', 'a.definition_before')
     .select(['a.version_after as version', 'a.version_before', 'a.at', 'a.actor_id', AUTHOR.as('author'), 'a.command'])
-    .select(['a.request_id', 'a.fields', 'a.difference', newer.as('newer')])
+    .select(['a.request_id', 'a.fields', 'a.difference', ACTION.as('action'), newer.as('newer')])
     .where('a.version_after', '>', removed ?? 0)
     .where('a.version_after', '<', before)
     .orderBy('a.version_after', 'desc')
@@ -97,7 +93,7 @@ async function readHistory(
     .orderBy('version', 'desc')
     .execute()
   const keptFrom = Math.max(pruned ?? 0, first, (removed ?? 0) + 1)
-  return { rows, hasMore: (rows.at(-1)?.version_before ?? 0) > first, keptFrom, removed: removed ?? 0 }
+  return { rows, hasMore: (rows.at(-1)?.version_before ?? 0) > first, keptFrom }
 }
 
 /** Makes the changes to show of the rows of a history. */
@@ -125,28 +121,28 @@ export async function historyOf<T extends ResourceTypes>(
 }
 
 /** Matches the `command` of an audit row that a restore made, by `agentctl` (before and since 2.1) or by the service. */
-export const RESTORES = /^(?:agentctl (?:rollback|agent restore|tool restore)|restore )/
+const RESTORES = '^(agentctl (rollback|agent restore|tool restore)|restore )'
 
-export function entryOf(row: HistoryRow, { removed }: HistoryPage, changes: ShownChange[] = []) {
-  const { version, at, request_id, fields, difference } = row
-  const action = actionOf(row, removed)
+export const ACTIONS = ['created', 'updated', 'deleted', 'restored', 'applied'] as const
+
+/** SQL: what the audit row `a` did to its record. A tool with the id of a removed one was created. */
+export const ACTION = sql<(typeof ACTIONS)[number]>`case
+  when a.version_before = 0 or a.difference #>> '{name,from}' = '' or exists (
+    select from audit r where r.resource_kind = a.resource_kind and r.resource_id = a.resource_id
+      and r.version_after = a.version_before and 'removed' = any (r.fields)) then 'created'
+  when a.command ~ ${sql.lit(RESTORES)} then 'restored'
+  when 'removed' = any (a.fields) or 'deleted' = any (a.fields) and a.difference #>> '{deleted,to}' is distinct from 'false'
+    then 'deleted'
+  when a.actor_id is null then 'applied' else 'updated' end`
+
+export function entryOf(row: HistoryRow, changes: ShownChange[] = []) {
+  const { version, at, action, request_id, fields, difference } = row
   return { version, at, action, actor: actorOf(row), request_id, fields, changes: difference && changes }
 }
 
 /** The author of a change, as answers show it. */
-export function actorOf({ author, actor_id: id, command }: ChangeRow) {
+export function actorOf({ author, actor_id: id, command }: Pick<HistoryRow, 'author' | 'actor_id' | 'command'>) {
   return id === null ? { id, command: command ?? author } : { id, email: author }
-}
-
-export const ACTIONS = ['created', 'updated', 'deleted', 'restored', 'applied'] as const
-
-/** What a change did to its record. `removed`: the version that removed an earlier tool with the same id, or 0. */
-export function actionOf(row: ChangeRow, removed = 0): (typeof ACTIONS)[number] {
-  const { version_before, actor_id, command, fields, difference } = row
-  if (version_before === 0 || version_before === removed || difference?.name?.from === '') return 'created'
-  if (RESTORES.test(command ?? '')) return 'restored'
-  if (fields.includes('removed') || (fields.includes('deleted') && difference?.deleted?.to !== false)) return 'deleted'
-  return actor_id === null ? 'applied' : 'updated'
 }
 
 /** The version of a value that no earlier version has, such as a proposed one: it is never shortened. */

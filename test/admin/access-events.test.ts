@@ -35,7 +35,7 @@ t.test('each change of access at the command line is an event, with who, where a
   await apply({ agents: [{ id: 1, name: 'Alice Private', users: [{ email: nora, level: 'editor' }] }] })
   await agentctl('user', 'deactivate', nora)
   const [share] = await listed('--kind', 'agent', ...since)
-  t.match(share, { subject: '1', action: 'changed', fields: ['users'], command: 'agentctl apply' })
+  t.match(share, { subject: '1', action: 'applied', fields: ['users'], command: 'agentctl apply' })
   t.match(share?.difference, { users: { to: [{ id: made.id, level: 'editor' }] } }, 'shares are fields of the agent')
 
   t.same(await actionsOf('--kind', 'user', '--subject', made.id), ['created', 'changed', 'deactivated'])

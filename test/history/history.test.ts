@@ -1,4 +1,5 @@
 import t from 'tap'
+import { listAudit } from '../../src/admin/audit-list.js'
 import { eraseUser } from '../../src/admin/erasure.js'
 import { sha256 } from '../../src/updates/audit.js'
 import { pagesOf } from '../app.js'
@@ -160,5 +161,10 @@ t.test('200 of a tool that was made anew: only what it is since', async t => {
   await apply({ tools: [{ id, name: 'second', definition: DEFINITION }] })
   const entries = (await get(`/tool/${id}/history`)).json()
   t.match(entries, [{ version: 3, action: 'created', changes: [{ to: 'second' }] }])
+  const listed = await listAudit(db, { kind: 'tool', subject: String(id) })
+  t.same(
+    listed.map(({ action }) => action),
+    ['created', 'deleted', 'created'],
+  )
   t.equal(entries.length, 1)
 })
