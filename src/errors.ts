@@ -126,7 +126,7 @@ export class ProposalNotFound extends Refused {
 /** The answer would exceed the size limit because of what is stored, not because of the request. */
 export class SnapshotTooLarge extends Refused {
   constructor(bytes: number, bytesMax: number) {
-    const found = `The definitions and descriptions of this agent's tools take ${bytes} bytes, more than the ${bytesMax} of one answer`
+    const found = `Its tools take ${bytes} bytes, more than the ${bytesMax} of one answer`
     const advice = 'Set tool_ids to fewer or smaller tools; an update with Prefer: return=minimal needs no such answer.'
     super('SNAPSHOT_TOO_LARGE', `${found}. ${advice}`)
   }

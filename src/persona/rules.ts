@@ -1,7 +1,7 @@
 import { type Caller, isAdmin } from '../auth/caller.js'
 import type { Sight } from '../db/tables.js'
 import { type Fault, Forbidden, InvalidRequest, Refused, ResourceNotFound } from '../errors.js'
-import type { ShownTool } from '../tool/snapshot.js'
+import { bytesShown, type ShownTool } from '../tool/snapshot.js'
 import type { Change } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
 import type { Decision, UpdateRequest } from '../updates/resource.js'
@@ -288,16 +288,16 @@ export function shownToolsOf({ tool_ids, related }: Pick<PersonaState, 'tool_ids
   return related.tool_ids.filter(({ id }) => ids.has(id))
 }
 
-/** The approximate bytes of an agent's tools in an answer. */
+/** The bytes of an agent's tools in an answer. */
 export function bytesOfTools(agent: PersonaState): number {
-  return shownToolsOf(agent).reduce((sum, tool) => sum + tool.definition_bytes, 0)
+  return shownToolsOf(agent).reduce((sum, tool) => sum + bytesShown(tool), 0)
 }
 
-/** Refuses tools whose definitions do not fit into one answer. */
+/** Refuses tools that do not fit into one answer. */
 function requireRoom(after: PersonaState, bytesMax: number): void {
   const bytes = bytesOfTools(after)
   if (bytes <= bytesMax) return
-  const msg = `The definitions and descriptions of these tools take ${bytes} bytes; those of one agent may take ${bytesMax}`
+  const msg = `These tools take ${bytes} bytes; those of one agent may take ${bytesMax}`
   throw new InvalidRequest([{ loc: ['body', 'tool_ids'], msg, type: 'snapshot_too_large' }])
 }
 

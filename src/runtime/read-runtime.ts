@@ -13,7 +13,7 @@ import type { KeyRing } from '../secrets/key-ring.js'
 import { opened } from '../secrets/stored-keys.js'
 import { Header } from '../tool/headers.js'
 import { ToolFunction, ToolRecord, ToolSnapshot } from '../tool/schema.js'
-import { members } from '../tool/snapshot.js'
+import { bytesShown, members } from '../tool/snapshot.js'
 import { storedText } from '../tool/tool-use.js'
 import type { ToolOptions } from '../tool/write-tool.js'
 import { words } from '../updates/field-table.js'
@@ -21,7 +21,14 @@ import { contentTag, namesState } from '../updates/tag.js'
 import { pathId } from '../validation/parameters.js'
 import { identifier, list, nullable, reference, text } from '../validation/vocabulary.js'
 import { VERSION } from '../version.js'
-import { AGENT_LOOKUP, HEADERS_LOOKUP, type RuntimeState, type RuntimeTool, recordReads } from './statements.js'
+import {
+  AGENT_LOOKUP,
+  HEADERS_LOOKUP,
+  type RuntimeState,
+  type RuntimeTool,
+  recordReads,
+  SECRET_BYTES_MAX,
+} from './statements.js'
 
 /** The fields of a read of the agent. Shares, labels and other records are left out, and the model has a member of its own. */
 const AGENT_FIELDS = Type.Omit(
@@ -80,7 +87,8 @@ export function registerReadRuntime(app: FastifyInstance, options: ToolOptions):
     async (request, reply) => {
       const state = request.prefetched as RuntimeState | null // the route's lookup sets it
       if (state === null || !isVisible(state.agent, request.caller)) throw new ResourceNotFound('persona')
-      const { agent, tools } = state
+      const { agent, secret_bytes, tools } = state
+      if (tools === null) throw new SnapshotTooLarge(secret_bytes, SECRET_BYTES_MAX)
       const { llm_model_provider_override: provider, llm_model_version_override: version } = agent
       const shown = members({ ...agent, model: { provider, version } }, AGENT_MEMBERS)
       // Each header value has its own mask, which a rotation of keys keeps.
@@ -88,8 +96,10 @@ export function registerReadRuntime(app: FastifyInstance, options: ToolOptions):
       const tag = contentTag(VERSION, shown, JSON.stringify(masked))
       const ifNoneMatch = request.headers['if-none-match'] ?? NO_PRECONDITION
       if (namesState(ifNoneMatch, tag)) return answerTagged(reply, tag, '', ifNoneMatch)
-      const bytes = tools.reduce((sum, tool) => sum + tool.definition_bytes, 0)
-      if (bytes > options.snapshotBytesMax) throw new SnapshotTooLarge(bytes, options.snapshotBytesMax)
+      requireRoom(
+        tools.reduce((sum, tool) => sum + bytesShown(tool), secret_bytes),
+        options,
+      )
       const callable = await callableTools(options, request, tools)
       await recordReads(options.database, actorOf(request), tools)
       return answerTagged(reply, tag, `{${shown},"tools":${JSON.stringify(callable)}}`)
@@ -131,27 +141,36 @@ interface CallableTool extends Record<string, unknown> {
 
 async function callableTools(options: ToolOptions, request: FastifyRequest, tools: readonly RuntimeTool[]) {
   const callable: CallableTool[] = []
+  let bytesMade = 0
   for (const tool of tools) {
     const shown = Object.fromEntries([...TOOL_FIELDS, 'version' as const].map(name => [name, tool[name]]))
-    const functions = await functionsOf(options, request, tool) // in turn, because a token has few places in workers
+    const { bytes, ...functions } = await functionsOf(options, request, tool) // in turn, because a token has few places in workers
+    bytesMade += bytes
+    requireRoom(bytesMade, options)
     callable.push({ ...shown, id: tool.id, headers: headersOf(options.ring, tool), ...functions })
   }
   return withUniqueNames(callable)
 }
 
+/** Requires that tools of these bytes fit into one answer. Throws `SnapshotTooLarge`. */
+function requireRoom(bytes: number, { snapshotBytesMax }: ToolOptions): void {
+  if (bytes > snapshotBytesMax) throw new SnapshotTooLarge(bytes, snapshotBytesMax)
+}
+
 /** Functions by the hash of their definition and the names of the tool's headers: they never change. */
-const known = new LRUCache<string, Pick<CallableTool, 'functions'>>({ maxSize: 4 * 1024 * 1024 })
+const known = new LRUCache<string, Pick<CallableTool, 'functions'> & { bytes: number }>({ maxSize: 4 * 1024 * 1024 })
 
 async function functionsOf({ database, workers }: ToolOptions, { caller, raw }: FastifyRequest, tool: RuntimeTool) {
-  if (tool.in_code_tool_id !== null || tool.mcp_server_id !== null) return { functions: null }
+  if (tool.in_code_tool_id !== null || tool.mcp_server_id !== null) return { functions: null, bytes: 0 }
   const headerNames = tool.sealed.map(({ name }) => name)
   const key = JSON.stringify([tool.definition_hash, headerNames])
   const cached = known.get(key)
   if (cached !== undefined) return cached
   const job = { body: {}, caller, raw }
   const text = await workers.run('read_functions', job, { headerNames }, storedText(database, tool))
-  const made = JSON.parse(text) as Pick<CallableTool, 'functions'> // its task wrote it
-  known.set(key, made, { size: text.length })
+  const functions = JSON.parse(text) as Pick<CallableTool, 'functions'> // its task wrote it
+  const made = { ...functions, bytes: Buffer.byteLength(text) }
+  known.set(key, made, { size: key.length + text.length })
   return made
 }
 

@@ -22,8 +22,14 @@ export interface RuntimeTool extends ShownTool {
 
 export interface RuntimeState {
   agent: Omit<PersonaState, 'related' | 'recent' | 'owner'>
-  tools: RuntimeTool[]
+  /** The bytes of all header values. */
+  secret_bytes: number
+  /** Null if these are more than `SECRET_BYTES_MAX`. */
+  tools: RuntimeTool[] | null
 }
+
+/** The most bytes of header values that are read for one answer. */
+export const SECRET_BYTES_MAX = 8 * 2 ** 20
 
 const { eb, exists, or, ref, selectFrom } = on<{ t: 'tool'; p: 'persona'; caller: CallerView }>()
 
@@ -51,13 +57,20 @@ function runtimeTools(ids: Expression<number[]>) {
     .where('t.enabled', '=', lit(true))
 }
 
+function secretBytes(ids: Expression<number[]>) {
+  const headers = selectFrom('tool_header as h').where('h.tool_id', '=', anyOf(ids))
+  return headers.select(sql<number>`coalesce(sum(octet_length(h.ciphertext)), 0)`.as('bytes'))
+}
+
 /** Reads an agent, as `RuntimeState`. */
 export const AGENT_LOOKUP = {
   parameter: 'persona_id',
   statement: callerStatement('caller_and_runtime_agent', id => {
-    const tools = jsonArrayFrom(runtimeTools(storedIds('tool_ids')))
+    const ids = storedIds('tool_ids')
+    const bytes = secretBytes(ids)
+    const tools = sql`case when ${bytes} <= ${lit(SECRET_BYTES_MAX)} then ${jsonArrayFrom(runtimeTools(ids))} end`
     const agent = jsonBuildObject({ id: ref('p.id'), version: ref('p.version'), ...personaFields(viewerOfCaller) })
-    const state = jsonBuildObject({ agent, tools })
+    const state = jsonBuildObject({ agent, secret_bytes: bytes, tools })
     return queries().selectFrom('persona as p').select(state.as('state')).where('p.id', '=', id)
   }),
 }

@@ -59,11 +59,12 @@ export function registerLists(today: FastifyInstance, options: OperationOptions)
 }
 
 const TOOL_BYTES = sql<number>`
-  octet_length(t::text) + coalesce((select size_bytes from tool_definition d where d.hash = t.definition_hash), 0)`
+  octet_length(to_json(t)::text)
+  + coalesce((select size_bytes from tool_definition d where d.hash = t.definition_hash), 0)
+  + coalesce((select octet_length(json_agg(array[h.name, h.mask::text])::text) from tool_header h where h.tool_id = t.id), 0)`
 const AGENT_BYTES = sql<number>`
-  octet_length(p::text) + coalesce((
-    select sum(d.size_bytes) from persona_tool l join tool t on t.id = l.tool_id join tool_definition d on d.hash = t.definition_hash
-    where l.persona_id = p.id), 0)::integer`
+  octet_length(to_json(p)::text)
+  + coalesce((select sum(${TOOL_BYTES}) from persona_tool l join tool t on t.id = l.tool_id where l.persona_id = p.id), 0)::float8`
 
 async function wholeTools(trx: Transaction<Tables>, caller: Caller, { custom }: Asked, bytesMax: number) {
   const bound = visibleTools(caller.token)

@@ -15,8 +15,9 @@ export function factsOf(hash: string | null): Facts {
   return hash === null ? { origins: new Set() } : (facts.get(hash) ?? {})
 }
 
-/** Adds facts about a definition. Long lists of addresses and names are not cached. */
+/** Adds facts about a definition. Long ones are not cached. */
 export function noteFacts(hash: string, found: Facts): void {
-  const characters = [...(found.origins ?? []), ...(found.checked?.names ?? [])].join('').length
+  const { origins = [], checked } = found
+  const characters = JSON.stringify([...origins, checked]).length
   if (characters <= 4_000) facts.set(hash, { ...facts.get(hash), ...found })
 }

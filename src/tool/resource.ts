@@ -13,7 +13,7 @@ import { factsOf, noteFacts } from './definition-facts.js'
 import { BLANK_TOOL, COLUMNS } from './fields.js'
 import { type Header, shownHeaders } from './headers.js'
 import { decideTool, type ToolDecision, type ToolUpdate } from './rules.js'
-import { renderTool, type ToolState } from './snapshot.js'
+import { bytesShown, renderTool, type ToolState } from './snapshot.js'
 import { readLinkable, readState, storeDefinition, writeHeaders, writeTool } from './statements.js'
 
 export interface ToolTypes extends ResourceTypes {
@@ -67,10 +67,12 @@ export const toolResource: VersionedResource<ToolTypes> = {
     return row?.version
   },
   render: async (db, state, bytesMax) => {
-    if (state.definition_bytes > bytesMax) throw new SnapshotTooLarge(state.definition_bytes, bytesMax)
     const { definition_text, definition_hash: hash, managed_as, headers } = state
+    const shown = { ...state, headers: managed_as === null ? null : headers }
+    const bytes = bytesShown(shown)
+    if (bytes > bytesMax) throw new SnapshotTooLarge(bytes, bytesMax)
     const text = definition_text ?? (await definitionsOf(db, [hash])).of(state)
-    return renderTool({ ...state, headers: managed_as === null ? null : headers }, text)
+    return renderTool(shown, text)
   },
   /** Without an OAuth configuration that the viewer does not see. */
   past: async (db, state, values, viewer) => {

@@ -101,6 +101,11 @@ export function renderTool(
   return `{${members(values, BEFORE)},"definition":${definition},${members(values, AFTER)}}`
 }
 
+/** The bytes that a tool adds to an answer. */
+export function bytesShown(tool: ShownTool): number {
+  return tool.definition_bytes + Buffer.byteLength(renderTool(tool, ''))
+}
+
 /** The members of a JSON object with these names, which need no escapes. */
 export function members(values: Readonly<Record<string, unknown>>, names: readonly string[]): string {
   return names.map(name => `"${name}":${JSON.stringify(values[name])}`).join()

@@ -202,11 +202,19 @@ t.test('503: a key that is missing is named, with the tool; a 304 needs no key',
   await rotateKeys(database.db, parseKeyRing(`${TEST_SECRET_KEYS},${keys.split(',')[0]}`))
 })
 
-t.test('409: definitions beyond SNAPSHOT_BYTES_MAX; a large one is read in a worker', async t => {
+t.test('409: definitions or header values beyond SNAPSHOT_BYTES_MAX; a large one is read in a worker', async t => {
   await put(65, header(SECRET[65], 'X-Other')) // with other headers it has functions of its own
   await query`insert into persona_tool values (50, 65)`
-  await query`update tool_definition set size_bytes = ${2 ** 20}`
   const small = await appOver(t, database, { SNAPSHOT_BYTES_MAX: String(2 ** 20) })
+  const headers = (from: number, to: number) => query`
+    insert into tool_header (tool_id, position, name, mask, key_id, nonce, ciphertext)
+    select 65, n, 'x-' || n, '\\x00', 'k', '\\x00', decode(repeat('00', 8192), 'hex') from generate_series(${from}::int, ${to}::int) n`
+  await headers(100, 250)
+  t.match(await small.call('GET', '/runtime/persona/50', { token: runtime }), { statusCode: 409 }, 'by header values')
+  await headers(251, 1_200)
+  t.match(await read(), { statusCode: 409 })
+  await query`delete from tool_header where tool_id = 65 and position >= 100`
+  await query`update tool_definition set size_bytes = ${2 ** 20}`
   t.match(await small.call('GET', '/runtime/persona/50', { token: runtime }), { statusCode: 409 })
   await eventually(async () => (await read()).statusCode === 200) // on a busy machine a worker may be late
   t.match((await read()).json().tools.at(-1), { id: 65, functions: [{ name: 'now_65' }] })

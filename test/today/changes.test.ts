@@ -169,6 +169,14 @@ t.test('422 with the paged address for lists over 1,000 records, or with too man
   t.strictSame(faultsOf(answer), ['path list_too_long'])
   t.match(answer.json().detail[0].msg, /read its pages at \/persona\?limit=100$/)
   await query`delete from persona where name like 'Many %'`
+  await query`
+    insert into tool (name, description) select 'Long', repeat('€', 10000) from generate_series(1, 20)`
+  await query`insert into persona_tool (persona_id, tool_id) select p, id from tool, unnest('{1,2}'::int[]) p where name = 'Long'`
+  t.equal((await list('/api/tool')).statusCode, 200)
+  t.strictSame(faultsOf(await list('/api/persona')), ['path snapshot_too_large'], 'by tools')
+  await query`delete from persona_tool where tool_id in (select id from tool where name = 'Long')`
+  await query`delete from tool where name = 'Long'`
+  t.equal((await list('/api/persona')).statusCode, 200)
   await add(2, 'x'.repeat(600_000))
   t.strictSame(faultsOf(await list('/api/persona')), ['path snapshot_too_large'])
 })

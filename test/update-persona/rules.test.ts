@@ -258,4 +258,13 @@ t.test('422 of attaching more tools than an answer may take; 409 where they have
   const stale = String(stored.headers.etag).replace(/\d+"$/, '1"')
   const shown = await update({ description: 'stored' }, { ...minimal, 'if-match': stale })
   t.equal(shown.statusCode, 409, 'to an old tag what is stored would have to be shown')
+  const long = await query<{ id: number }>`
+    insert into tool (name, description) select 'Long', repeat('€', 10000) from generate_series(1, 40) returning id`
+  const ids = long.map(({ id }) => id)
+  t.strictSame(faultsOf(await update({ tool_ids: ids })), ['body.tool_ids snapshot_too_large'], 'by descriptions')
+  const described = await update({ tool_ids: ids.slice(0, 30) })
+  t.equal(described.statusCode, 200, described.body)
+  await query`insert into tool_header (tool_id, position, name, mask, key_id, nonce, ciphertext)
+    select ${ids[0]}, n, repeat('n', 250) || n, '\\x00', 'k', '\\x00', '\\x00' from generate_series(1, 600) n`
+  t.match(await call('GET', '/persona/11', { token }), { statusCode: 409, body: /SNAPSHOT_TOO_LARGE/ }, 'by headers')
 })
