@@ -7,7 +7,7 @@ RUN npm ci --no-audit --no-fund --ignore-scripts
 COPY tsconfig.json ./
 COPY src ./src
 COPY migrations ./migrations
-RUN npx tsc -p tsconfig.json --sourceMap false
+RUN npx tsc -p tsconfig.json --sourceMap false && node src/console/bundle.js
 RUN npm prune --omit=dev --omit=optional --ignore-scripts --no-audit --no-fund
 
 FROM docker.io/library/node:24-bookworm-slim
@@ -18,7 +18,6 @@ COPY --from=build /app/package.json ./
 COPY LICENSE ./
 COPY --from=build /app/node_modules ./node_modules
 COPY --from=build /app/build ./build
-COPY src/console/page ./src/console/page
 COPY openapi/examples ./openapi/examples
 COPY ops/organisation.md ./ops/
 COPY fixtures/organisation.yaml ./fixtures/

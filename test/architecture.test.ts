@@ -17,7 +17,7 @@ interface SourceFile {
 
 const files: SourceFile[] = readdirSync(SOURCES, { recursive: true })
   .map(String)
-  .filter(path => path.endsWith('.ts'))
+  .filter(path => path.endsWith('.ts') && !path.startsWith('console/page/')) // the page has a build of its own
   .map(readSource)
 
 function readSource(path: string): SourceFile {

@@ -1,17 +1,27 @@
+import { randomBytes } from 'node:crypto'
 import type { FastifyInstance } from 'fastify'
-import { pageFile, serveFiles } from '../http/docs.js'
+import { PAGE, PAGE_HEADERS, pageFile, serveFiles } from '../http/docs.js'
 
-/** The page loads its own files and calls this service. Browsers that know trusted types refuse to turn a text into HTML. */
-const CONTENT_POLICY =
-  "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; " +
-  "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+/**
+ * The page loads its own files and calls this service. Browsers that know trusted types refuse to turn a text into HTML; the one policy names
+ * the worker's file. The editor makes its style sheet while it runs, by the nonce of the answer.
+ */
+const policyOf = (style: string) =>
+  `default-src 'none'; script-src 'self'; style-src 'self'${style}; img-src 'self'; connect-src 'self'; worker-src 'self'; ` +
+  "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types worker"
 
 /** `GET /console` with its files: the page for people. It has no data of its own. */
 export function registerReadPage(app: FastifyInstance): void {
-  serveFiles(app, '/console', CONTENT_POLICY, {
-    '': ['text/html; charset=utf-8', pageFile('console.html')],
-    '/console.js': ['text/javascript; charset=utf-8', pageFile('console.js')],
-    '/console.css': ['text/css; charset=utf-8', pageFile('console.css')],
+  const page = pageFile('page.html').toString()
+  app.get('/console', PAGE, (_, reply) => {
+    const nonce = randomBytes(16).toString('base64')
+    const headers = { ...PAGE_HEADERS, 'content-security-policy': policyOf(` 'nonce-${nonce}'`) }
+    return reply.headers(headers).type('text/html; charset=utf-8').send(page.replace('{nonce}', nonce))
+  })
+  serveFiles(app, '/console', policyOf(''), {
+    '/main.js': ['text/javascript; charset=utf-8', pageFile('main.js')],
+    '/reader.js': ['text/javascript; charset=utf-8', pageFile('reader.js')],
+    '/main.css': ['text/css; charset=utf-8', pageFile('main.css')],
     '/icon.svg': ['image/svg+xml', pageFile('icon.svg')],
   })
 }

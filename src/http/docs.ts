@@ -64,8 +64,8 @@ export async function registerDocument(
   return () => document
 }
 
-/** A file of a page. It has no inline scripts, and its addresses are relative, so that it works behind a proxy's path prefix. */
-export const pageFile = (name: string) => readFileSync(new URL(`../../../src/console/page/${name}`, import.meta.url))
+/** A file of a page, as the build left it. It has no inline scripts, and its addresses are relative, so that it works behind a proxy's path prefix. */
+export const pageFile = (name: string) => readFileSync(new URL(`../../page/${name}`, import.meta.url))
 
 const LIBRARY = join(dirname(createRequire(import.meta.url).resolve('@fastify/swagger-ui/package.json')), 'static')
 const library = (name: string) => readFileSync(join(LIBRARY, name))
@@ -98,6 +98,9 @@ export const PAGE = {
   schema: { hide: true },
 } as const
 
+/** Headers of each file of a page, in addition to its policy. */
+export const PAGE_HEADERS = { 'cross-origin-opener-policy': 'same-origin', 'origin-agent-cluster': '?1' }
+
 /** Serves the files of a page, with their media types, below its address. */
 export function serveFiles(
   app: FastifyInstance,
@@ -105,11 +108,7 @@ export function serveFiles(
   contentPolicy: string,
   files: Readonly<Record<string, readonly [type: string, content: string | Buffer]>>,
 ): void {
-  const headers = {
-    'content-security-policy': contentPolicy,
-    'cross-origin-opener-policy': 'same-origin',
-    'origin-agent-cluster': '?1',
-  }
+  const headers = { ...PAGE_HEADERS, 'content-security-policy': contentPolicy }
   for (const [name, [type, content]] of Object.entries(files))
     app.get(`${address}${name}`, PAGE, (_, reply) => reply.headers(headers).type(type).send(content))
   app.get(`${address}/`, PAGE, (_, reply) => reply.redirect(`..${address}`))

@@ -1,7 +1,7 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { sql } from 'kysely'
-import { type Browser, chromium, type Page, type Request } from 'playwright-core'
+import { type Browser, chromium, type Page } from 'playwright-core'
 import t, { type Test } from 'tap'
 import { demoApp } from '../demo-app.js'
 import { DEFINITION } from '../matrix-organisation.js'
@@ -12,25 +12,31 @@ const skip = existsSync(CHROMIUM) ? false : `no ${CHROMIUM} on this machine: apt
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 const SCRIPT = '<img src=x onerror="document.title=\'run\'"><script>document.title="run"</script>\u202e\u{e0041}'
 
-const BROKEN = JSON.stringify({
-  openapi: '3.0.3',
-  info: { title: 'Orders' },
-  servers: [{ url: 'https://orders.example.com' }],
-  paths: { '/orders/{id}': { get: { summary: 'Read an order' } } },
-})
+const BROKEN = { openapi: '3.0.3', info: { title: 'Orders' }, paths: { '/orders/{id}': { get: {} } } }
+const YAML = `# our orders
+openapi: 3.0.3
+info: {title: Orders}
+servers:
+  - url: https://orders.example.com
+paths:
+  /orders/{id}:
+    get: {summary: Read an order} # one
+`
 
-t.test('people look at everything, check a definition and take a change back', { skip }, async t => {
+t.test('the page is a place to work', { skip }, async t => {
   const { app, call, database, tokens } = await demoApp(t, { STATEMENT_TIMEOUT_MS: '1000', LOCK_TIMEOUT_MS: '500' })
   const origin = `http://127.0.0.1:${await listening(app)}`
   const args = ['--headless', '--no-sandbox', '--disable-gpu']
   const browser = await chromium.launch({ executablePath: CHROMIUM, args })
   t.teardown(() => browser.close())
+  const send = (method: string, path: string, body: object) => call(method, path, { token: tokens.admin, body })
   const edit = (fields: object, mask = Object.keys(fields).join()) =>
-    call('PATCH', `/persona/1?update_mask=${mask}`, { token: tokens.admin, body: fields })
+    send('PATCH', `/persona/1?update_mask=${mask}`, fields)
+  const agent = async () => (await call('GET', '/persona/1', { token: tokens.admin })).json()
   await edit({ name: `Planner ${SCRIPT}`, system_prompt: 'Plan trips to five islands.' })
 
   for (const width of [1400, 390]) {
-    await t.test(`at ${width} pixels`, async t => {
+    await t.test(`the jobs, at ${width} pixels`, async t => {
       const { page, isClean, isSilent } = await opened(t, browser, origin, width)
       await page.keyboard.type(tokens.admin) // the field has the focus
       await isClean('sign-in')
@@ -38,61 +44,91 @@ t.test('people look at everything, check a definition and take a change back', {
       await page.getByRole('link', { name: 'Chapter editor' }).waitFor()
       await isClean('agents')
       await page.getByLabel('Search').fill('PLANNER alice')
-      await page.locator('#found', { hasText: /^1 of \d+ agents$/ }).waitFor()
-      t.match(await page.locator('#rows').textContent(), '<img src=x', 'a text of a user is a text')
-      await page.getByRole('link', { name: 'Tools' }).click()
-      await page.getByRole('link', { name: 'weather' }).click()
-      await page.getByText(/^\d+ characters$/).waitFor()
-      await isClean('a tool')
-      await page.getByRole('button', { name: 'Check and edit a copy' }).click()
-      await page.locator('#use', { hasText: /^\d+ agents? with the tool/ }).waitFor()
-      t.match(await page.locator('#changes').textContent(), 'A model would notice nothing.')
-      t.match(await page.locator('#size').textContent(), /^\d+ functions?\.$/)
-      await isClean('a definition without faults')
-
-      await page.getByLabel('Compare with tool').fill('')
-      await page.getByLabel('OpenAPI definition').fill(BROKEN)
-      const fault = page.locator('#notes .fault', { hasText: 'needs an operationId' })
-      await fault.waitFor()
-      t.match(await fault.textContent(), /^fault .*paths\.\/orders\/\{id\}\.get/)
-      await page.getByLabel('OpenAPI definition').focus()
-      await page.keyboard.press('Tab')
-      t.not(await page.evaluate('document.activeElement.id'), 'box', 'the keyboard leaves the box')
-      await isClean('a definition with faults')
-      await page.getByRole('button', { name: 'Repair', exact: true }).click()
-      await page.locator('#edits ins', { hasText: 'orders_id_get' }).waitFor()
-      await isClean('a repair')
-      await page.getByRole('button', { name: 'Put the repaired' }).click()
-      await page.locator('#functions', { hasText: 'orders_id_get' }).waitFor()
-      t.match(await page.getByLabel('OpenAPI definition').inputValue(), '"operationId": "orders_id_get"')
-      await page.keyboard.press('Control+z')
-      await fault.waitFor()
+      await page.locator('#state', { hasText: /^1 of \d+ agents$/ }).waitFor()
+      t.match(await page.locator('.rows').textContent(), '<img src=x', 'a text of a user is a text')
 
       const [before] = (await call('GET', '/persona/1/history', { token: tokens.admin })).json()
-      await page.goto(`${origin}/console#/agents/1`)
-      await edit({ system_prompt: `Plan trips to seven islands, ${width}.` })
-      await page.getByLabel('Views').getByText('Agents').click()
-      await page.getByRole('link', { name: 'Planner' }).click()
-      const entry = page.locator('#entries > li').first()
+      await page.getByRole('link', { name: 'Planner' }).press('Enter')
+      await page.getByLabel('Prompt').fill(`Plan trips to seven islands, ${width}.`)
+      await page.getByText('Not saved: Prompt').waitFor()
+      await isClean('an agent that is edited')
+      await page.getByRole('link', { name: 'Tools', exact: true }).first().click()
+      await page.getByRole('heading', { name: 'Leave without saving?' }).waitFor()
+      await isClean('leaving asks')
+      await page.keyboard.press('Escape')
+      await page.getByRole('button', { name: 'Review and save' }).press('Enter')
+      await page.locator('dialog del', { hasText: 'five' }).waitFor()
+      t.match(await page.locator('dialog ins').first().textContent(), 'seven')
+      await isClean('the difference before it is saved')
+      t.match((await agent()).system_prompt, 'five', 'the dry run stored nothing')
+      await edit({ description: `Others work too, ${width}.`, system_prompt: 'Plan trips to nine islands.' })
+      await page.getByRole('button', { name: 'Save', exact: true }).press('Enter')
+      await page.getByText('It was changed since you looked').waitFor()
+      t.match(await page.locator('dialog .problem').textContent(), /admin@example\.com changed Prompt, .*\d/)
+      await isClean('a change of somebody else')
+      await page.getByRole('button', { name: 'Look again, and keep' }).press('Enter')
+      await page.locator('dialog del', { hasText: 'nine' }).waitFor()
+      await page.getByRole('button', { name: 'Save', exact: true }).press('Enter')
+      await page.locator('#state', { hasText: 'Saved.' }).waitFor()
+      t.match(await agent(), {
+        system_prompt: `Plan trips to seven islands, ${width}.`,
+        description: `Others work too, ${width}.`,
+      })
+
+      const entry = page.locator('.entries > li').first()
       await entry.locator('ins', { hasText: 'seven' }).waitFor()
-      await isClean('an agent and its history')
+      await isClean('an agent and its changes')
       await entry.getByRole('link', { name: /^Compare with \d+$/ }).click()
-      const sides = page.locator('#differences .two pre')
-      await sides.first().locator('del', { hasText: /five/ }).waitFor()
-      t.match(await sides.last().locator('ins').first().textContent(), /seven/)
-      t.match(await sides.last().textContent(), 'Plan trips to seven islands', 'what is the same is there too')
+      await page.locator('pre del', { hasText: 'nine' }).waitFor()
+      t.match(await page.locator('pre').first().textContent(), 'Plan trips to', 'what is the same is there too')
       await isClean('two versions')
       await page.goBack()
       await page.getByRole('link', { name: `Restore ${before.version}`, exact: true }).click()
-      const restore = page.getByRole('button', { name: `Restore version ${before.version}` })
-      await restore.waitFor()
-      t.match(await page.locator('#differences ins').first().textContent(), /five/)
+      await page.locator('pre ins', { hasText: 'five' }).waitFor()
       await isClean('a restoration')
-      const read = async () => (await call('GET', '/persona/1', { token: tokens.admin })).json().system_prompt
-      t.match(await read(), 'seven', 'the dry run stored nothing')
-      await restore.press('Enter')
-      await page.getByText(`Version ${before.version} is restored.`).waitFor()
-      t.equal(await read(), 'Plan trips to five islands.')
+      await page.getByRole('button', { name: `Restore version ${before.version}` }).dblclick()
+      await page.locator('.entries > li', { hasText: 'restored by' }).first().waitFor()
+      t.equal((await agent()).system_prompt, 'Plan trips to five islands.')
+
+      await page.getByRole('link', { name: 'Tools', exact: true }).first().click()
+      await page.getByRole('link', { name: 'New tool' }).click()
+      await page.getByLabel('Name').fill(`orders ${width}`)
+      const box = page.getByLabel('OpenAPI definition')
+      await box.fill(JSON.stringify(BROKEN, null, 2))
+      await page.locator('#verdict', { hasText: /^4 faults, 0 warnings/ }).waitFor()
+      t.match(await page.locator('.findings').textContent(), /Fault, line 8the operation needs an operationId/)
+      await box.press('F8')
+      await page.locator('.cm-tooltip', { hasText: 'names no server' }).waitFor()
+      await page.keyboard.press('Escape')
+      await box.press('Tab')
+      t.not(await page.evaluate('document.activeElement.className.includes("cm-content")'), true, 'the keyboard leaves')
+      await isClean('a definition with faults')
+      await page.getByRole('button', { name: 'Repair', exact: true }).click()
+      await page.getByLabel('Server, if it names none').fill('https://orders.example.com')
+      await page.getByRole('button', { name: 'Look again' }).click()
+      await page.locator('.card ins', { hasText: 'https://orders.example.com' }).waitFor()
+      await isClean('a repair')
+      await page.getByRole('button', { name: 'Put this' }).click()
+      await page.locator('.function', { hasText: 'orders_id_get' }).waitFor()
+      await page.getByRole('button', { name: 'Create the tool' }).click()
+      await page.locator('#state', { hasText: /Tool \d+, version 1/ }).waitFor()
+
+      await page.getByRole('link', { name: 'Tools', exact: true }).first().click()
+      await page.getByRole('link', { name: 'weather', exact: true }).click()
+      await page.locator('#use', { hasText: /^\d+ agents?\.$/ }).waitFor()
+      await page.getByRole('link', { name: /^Planner/ }).waitFor() // by its name
+      await isClean('a tool')
+      await page.getByRole('button', { name: 'Replace X-Api-Key' }).click()
+      await page.getByLabel('Value of X-Api-Key').fill(`secret ${width}`)
+      const { definition } = (await call('GET', '/tool/1', { token: tokens.admin })).json()
+      await box.fill(JSON.stringify(definition).replace(/get_forecast\w*/, `get_forecast_${width}`))
+      await page.locator('#changes', { hasText: `get_forecast_${width}` }).waitFor()
+      await page.getByRole('button', { name: 'Review and save' }).click()
+      await page.locator('dialog h2', { hasText: 'GET /forecast/{place}' }).waitFor()
+      await isClean('whom a definition affects')
+      await page.getByRole('button', { name: 'Save', exact: true }).click()
+      await page.locator('#state', { hasText: 'Saved.' }).waitFor()
+      await page.locator('.entries', { hasText: 'GET /forecast/{place}' }).waitFor()
 
       t.strictSame(await page.context().cookies(), [])
       t.equal(await page.evaluate('localStorage.length + sessionStorage.length'), 0)
@@ -102,95 +138,168 @@ t.test('people look at everything, check a definition and take a change back', {
     })
   }
 
-  await t.test('a definition is shown by the name of its field, whatever members it has', async t => {
-    const { page } = await opened(t, browser, origin, 1400)
-    const send = (method: string, path: string, body: object) =>
-      call(method, `/admin/tool/custom${path}`, { token: tokens.admin, body })
-    const shaped = { ...DEFINITION, name: 'n', id: 1, email: 'a@example.com', digest: 'd' }
-    const at = (host: string) => ({ definition: { ...shaped, servers: [{ url: `https://${host}.example.com` }] } })
-    const { id } = (await send('POST', '', { name: 'shaped', ...at('one'), passthrough_auth: false })).json()
-    t.equal((await send('PUT', `/${id}`, at('two'))).statusCode, 200)
-    await page.getByLabel('Access token').fill(tokens.admin)
-    await page.getByRole('button', { name: 'Sign in' }).click()
-    await page.getByRole('heading', { name: 'Agents' }).waitFor()
-    await page.goto(`${origin}/console#/tools/${id}/compare/1/2`)
-    await page.locator('#differences .two pre').last().locator('ins', { hasText: 'two' }).waitFor()
-    t.match(await page.locator('#pairNote').textContent(), /^1 of \d+ fields differ/)
-    await page.goto(`${origin}/console#/tools/${id}`)
-    await page.locator('#entries ins', { hasText: 'two' }).first().waitFor()
+  await t.test('a definition in YAML is checked at its lines, and repaired with its comments', async t => {
+    const { page, signIn, isSilent } = await opened(t, browser, origin, 1400)
+    await signIn(tokens.admin)
+    await page.goto(`${origin}/console#/new`)
+    const file = (text: string | Buffer) => ({ name: 'orders.yaml', mimeType: 'text/yaml', buffer: Buffer.from(text) })
+    const open = (text: string | Buffer) => page.locator('input[type=file]').setInputFiles(file(text))
+    await open(Buffer.from(YAML.replace('our', 'ou\xe9r'), 'latin1'))
+    await page.getByText('orders.yaml is not UTF-8: see line 1').waitFor()
+    await open(YAML)
+    await page.locator('.findings', { hasText: 'Fault, line 8' }).waitFor()
+    await page.getByRole('button', { name: 'Repair', exact: true }).click()
+    await page.getByRole('button', { name: 'Put this' }).click()
+    await page.locator('.function', { hasText: 'orders_id_get' }).waitFor()
+    t.match(await page.getByLabel('OpenAPI definition').textContent(), /# our orders.*operationId: orders_id_get/s)
+    await page.getByLabel('OpenAPI definition').press('Control+z')
+    await page.locator('.findings', { hasText: 'Fault, line 8' }).waitFor()
+    await open(`openapi: 3.0.3\n${'# a line\n'.repeat(300)}info: [`)
+    await page.locator('.findings', { hasText: 'This is not YAML' }).waitFor()
+    await page.locator('.cm-line', { hasText: 'info: [' }).waitFor() // the first fault is in view
+    isSilent()
   })
 
-  await t.test('answers that refuse are said in words, with a way on', async t => {
-    const { page, isClean, isSilent } = await opened(t, browser, origin, 1400, /status of (40\d|413|422|503)|ERR_/)
-    const title = (words: RegExp) => page.locator('#problem h2', { hasText: words }).waitFor()
-    const signIn = async (token: string) => {
+  await t.test('a definition is shown by the name of its field, whatever members it has', async t => {
+    const { page, signIn } = await opened(t, browser, origin, 1400)
+    const shaped = { ...DEFINITION, name: 'n', id: 1, email: 'a@example.com', digest: 'd' }
+    const at = (host: string) => ({ definition: { ...shaped, servers: [{ url: `https://${host}.example.com` }] } })
+    const { id } = (
+      await send('POST', '/admin/tool/custom', { name: 'shaped', ...at('one'), passthrough_auth: false })
+    ).json()
+    t.equal((await send('PUT', `/admin/tool/custom/${id}`, at('two'))).statusCode, 200)
+    await signIn(tokens.admin)
+    await page.goto(`${origin}/console#/tools/${id}/compare/1/2`)
+    await page.locator('pre ins', { hasText: 'two' }).waitFor()
+    t.match(await page.locator('#state').textContent(), /^1 part differs/)
+    await page.goto(`${origin}/console#/tools/${id}`)
+    await page.locator('.entries li li', { hasText: 'Definition, servers' }).waitFor()
+  })
+
+  await t.test('what keeps the page from working is told apart, with a way on', async t => {
+    const { page, signIn, isClean, isSilent } = await opened(
+      t,
+      browser,
+      origin,
+      1400,
+      /status of (40\d|413|422|50\d)|ERR_|of its own/,
+    )
+    const title = (words: RegExp) => page.locator('.problem h2', { hasText: words }).waitFor()
+    const fill = async (token: string) => {
       await page.getByLabel('Access token').fill(token)
       await page.getByRole('button', { name: 'Sign in' }).click()
     }
-    await signIn('pat_unknown')
+    await fill('pat_\u200bhidden')
+    await title(/^No token has the character \[U\+200B\] of place 5/)
+    await fill('pat_unknown')
     await title(/^This token is not valid/)
     await signIn(tokens.reader)
-    await page.getByRole('heading', { name: 'Agents' }).waitFor()
     await page.goto(`${origin}/console#/agents/2147483647`)
     await title(/^It does not exist/)
     await page.goto(`${origin}/console#/agents/1/restore/1`)
     await title(/^This token does not allow that|^It does not exist/)
     await isClean('a refusal')
-    await page.goto(`${origin}/console#/definition`)
-    await page.getByLabel('OpenAPI definition').fill('{}')
-    await title(/^This token does not allow that/)
+    await page.goto(`${origin}/console#/tools`)
+    await page.getByRole('link', { name: 'weather', exact: true }).click()
+    await page.locator('#state', { hasText: 'You can read it' }).waitFor()
+    t.equal(
+      await page.getByRole('button', { name: /Save|Add|Replace|Restore/ }).count(),
+      0,
+      'what it may not is not shown',
+    )
     await page.reload()
     await signIn(tokens.admin)
-    await page.getByLabel('OpenAPI definition').waitFor()
     const sent: string[] = []
     page.on('request', request => sent.push(`${request.method()} ${request.url()}`))
     for (const link of ['tools/1\\restore#/restore/1', 'agents/..\\tool\\1/restore/1', 'constructor']) {
       await page.goto(`${origin}/console#/${link}`)
       await page.waitForURL(`${origin}/console#/agents`)
     }
-    const others = sent.filter(each => !/^GET \S+\/(?:me|persona\?\S+|icon\.svg)$/.test(each))
+    const others = sent.filter(each => !/^GET \S+\/(?:me|persona\?\S+|icon\.svg|console\S*)$/.test(each))
     t.strictSame(others, [], 'a link with anything but numbers asks for nothing but the list')
-    await page.goto(`${origin}/console#/definition`)
-    const megabytes = (count: number) => page.evaluate(putText(count * 2 ** 20))
+
+    await page.route(
+      /\/tool\?/,
+      route => route.fulfill({ status: 502, contentType: 'text/html', body: '<h1>Bad</h1>' }),
+      { times: 1 },
+    )
+    await page.getByRole('link', { name: 'Tools' }).click()
+    await title(/^A server in front of the service answered 502/)
+    await page.getByText('This page tries again by itself.').waitFor()
+    await page.getByRole('link', { name: 'weather', exact: true }).waitFor()
+    await page.route(/\/persona\?/, route => route.abort('connectionrefused'), { times: 1 })
+    await page.getByRole('link', { name: 'Agents' }).click()
+    await title(/^No connection to the service/)
+    await page.getByRole('link', { name: 'Chapter editor' }).waitFor()
+    t.equal(await page.locator('.problem').count(), 0)
+    await page.evaluate('setTimeout(() => { throw new Error("of its own") })')
+    await title(/^This page has a fault of its own/)
+
+    await page.goto(`${origin}/console#/agents/1`)
+    await page.getByLabel('Description').fill('Typed while the session ended.')
+    await page.route(
+      /update_mask/,
+      route => route.fulfill({ status: 401, json: { detail: 'ended' }, headers: { 'x-request-id': 'a' } }),
+      {
+        times: 1,
+      },
+    )
+    await page.getByRole('button', { name: 'Review and save' }).click()
+    await page.getByRole('heading', { name: 'Your session has ended' }).waitFor()
+    await isClean('a session that ended')
+    await fill(tokens.admin)
+    await page.getByText('Not saved: Description').waitFor()
+    t.equal(await page.getByLabel('Description').inputValue(), 'Typed while the session ended.', 'the text is kept')
+    await page.getByRole('button', { name: 'Discard' }).click()
+
+    await page.goto(`${origin}/console#/new`)
     const box = page.getByLabel('OpenAPI definition')
     await box.waitFor()
-    const isFirst = (request: Request) => request.postData()?.includes('first') === true
-    await page.route('**/custom/validate*', async route => isFirst(route.request()) || (await route.continue()))
-    const [asked, givenUp] = [page.waitForRequest(isFirst), page.waitForEvent('requestfailed', isFirst)]
-    await box.fill('{"first": 1}')
-    await asked // its answer stays away
-    await box.fill('{"second": 1}')
-    await page.locator('#verdict', { hasText: /^\d+ faults?,/ }).waitFor()
-    await givenUp
-    await page.unrouteAll()
-    await megabytes(11)
+    const paste = (megabytes: number) => page.evaluate(pasteText(megabytes * 2 ** 20))
+    await paste(11)
     await title(/^That is larger than the service takes/)
-    await megabytes(4.9)
+    await paste(1)
     await page.locator('#verdict', { hasText: /^\d+ faults?,/ }).waitFor()
+    await page.evaluate(STALLS)
+    await box.pressSequentially('abc', { delay: 400 })
+    t.ok(
+      (await page.evaluate<number>('stalled')) <= 250,
+      `typing into 1 MB stalls ${await page.evaluate('stalled')} ms`,
+    )
+    await page.evaluate('location.hash = "#/tools"')
+    await page.getByRole('button', { name: 'Leave' }).click()
     await database.db.transaction().execute(async trx => {
-      await sql`lock table tool`.execute(trx)
-      await page.getByRole('link', { name: 'Tools' }).click()
+      await sql`lock table persona`.execute(trx)
+      await page.getByRole('link', { name: 'Agents' }).click()
       await title(/^The service is busy/)
       await page.getByText('This page tries again by itself.').waitFor()
       await isClean('a service that is away')
     })
-    await page.getByRole('link', { name: 'weather' }).waitFor()
-    t.equal(await page.locator('#problem h2').count(), 0)
+    await page.getByRole('link', { name: 'Chapter editor' }).waitFor()
+    t.equal(await page.locator('.problem h2').count(), 0)
     isSilent()
   })
 })
 
-/** Puts a JSON text into the box. */
-const putText = (characters: number) => `(async () => {
+/** Pastes a JSON text into the editor, over what it has. */
+const pasteText = (characters: number) => `(async () => {
   const line = '"' + 'x'.repeat(60) + '",\\n'
-  const box = document.getElementById('box')
-  box.value = '{"openapi":"3.0.3","x":[\\n' + line.repeat(${characters} / line.length) + '""]}'
-  box.dispatchEvent(new Event('input'))
+  const text = '{"openapi":"3.0.3","x":[\\n' + line.repeat(${characters} / line.length) + '""]}'
+  const box = document.querySelector('.cm-content')
+  box.focus()
+  document.execCommand('selectAll')
+  const clipboardData = new DataTransfer()
+  clipboardData.setData('text/plain', text)
+  box.dispatchEvent(new ClipboardEvent('paste', { clipboardData, bubbles: true, cancelable: true }))
   await new Promise(resolve => requestAnimationFrame(() => setTimeout(resolve)))
 })()`
 
+/** Notes the longest task of the page's thread. */
+const STALLS = `window.stalled = 0
+new PerformanceObserver(list => list.getEntries().forEach(({ duration }) => (stalled = Math.max(stalled, duration)))).observe({ type: 'longtask' })`
+
 /** Opens the page. `isClean` looks for what axe finds, light and dark, and for a page wider than its window. */
-async function opened(t: Test, browser: Browser, origin: string, width: number, expected = /status of 422/) {
+async function opened(t: Test, browser: Browser, origin: string, width: number, expected = /status of 4(12|22)/) {
   const page: Page = await browser.newPage({ viewport: { width, height: 800 } })
   const said: string[] = []
   page.on('console', message => said.push(message.text()))
@@ -213,7 +322,12 @@ async function opened(t: Test, browser: Browser, origin: string, width: number, 
       [],
       'the console of the browser is silent',
     )
-  return { page, isClean, isSilent }
+  const signIn = async (token: string) => {
+    await page.getByLabel('Access token').fill(token)
+    await page.getByRole('button', { name: 'Sign in' }).click()
+    await page.getByRole('button', { name: 'Sign in' }).waitFor({ state: 'detached' })
+  }
+  return { page, signIn, isClean, isSilent }
 }
 
 const VIOLATIONS =

@@ -1,0 +1,174 @@
+/* The page adds no rules: each view shows what the service answers any program. The token is in memory alone. */
+
+/** What the caller may do, by `GET me`. */
+export interface Me {
+  user: { email: string }
+  permission: 'basic' | 'manage:actions' | 'admin'
+  managed_groups: { id: number; name: string }[]
+  token: { scopes: string[] | null; persona_ids: number[] | null; tool_ids: number[] | null }
+}
+
+/** What the token may do. What it may not is not shown; rights on a single record are the service's to know. */
+export interface Rights {
+  me: Me
+  /** It may write at all. */
+  writes: boolean
+  /** It may check definitions and make tools. */
+  makesTools: boolean
+}
+
+export function rightsOf(me: Me): Rights {
+  const { scopes, tool_ids } = me.token
+  const writes = scopes === null || scopes.some(scope => scope !== 'read')
+  const manages = me.permission !== 'basic' || me.managed_groups.length > 0
+  return { me, writes, makesTools: writes && tool_ids === null && manages }
+}
+
+export interface Fault {
+  loc: (string | number)[]
+  msg: string
+  type: string
+}
+
+/** Who could not answer: nobody was reached, a server in front, the service for now, the session is over, or the service refuses. */
+type Kind = 'lost' | 'front' | 'busy' | 'ended' | 'refused'
+
+interface Body {
+  detail?: string | Fault[]
+  changed?: { field: string; by: string; at: string }[] | null
+}
+
+/** An answer that is no success. `status` 0 is no answer at all. */
+export class Refusal extends Error {
+  constructor(
+    readonly kind: Kind,
+    readonly status: number,
+    readonly body: Body = {},
+    readonly retryS = 0,
+  ) {
+    super(typeof body.detail === 'string' ? body.detail : '')
+  }
+
+  get faults(): Fault[] {
+    return Array.isArray(this.body.detail) ? this.body.detail : []
+  }
+
+  get isAway(): boolean {
+    return this.kind === 'lost' || this.kind === 'front' || this.kind === 'busy'
+  }
+}
+
+export interface Answer<T> {
+  data: T
+  status: number
+  warnings: string[]
+  etag: string
+  version: number
+  /** The query of the next page of a list. */
+  next: string | undefined
+}
+
+let token = ''
+export const setToken = (text: string) => {
+  token = text
+}
+
+/** Keeps numbers as they are written, where the browser can: 1.0 is not 1. */
+function exact(_: string, value: unknown, context?: { source?: string }) {
+  const { rawJSON } = JSON as { rawJSON?(text: string): unknown }
+  const isOther = typeof value === 'number' && context?.source !== undefined && context.source !== String(value)
+  return isOther && rawJSON ? rawJSON(String(context.source)) : value
+}
+
+interface Options {
+  body?: unknown
+  text?: string
+  headers?: Record<string, string> | undefined
+  signal?: AbortSignal | undefined
+  isExact?: boolean
+}
+
+/** Sends a request. Throws a `Refusal` for an answer that is not a success; anything else that it throws is a fault of the page. */
+export async function ask<T>(method: string, path: string, options: Options = {}): Promise<Answer<T>> {
+  const { body, text = body === undefined ? undefined : JSON.stringify(body), signal } = options
+  const headers = {
+    authorization: `Bearer ${token}`,
+    ...(text && { 'content-type': 'application/json' }),
+    ...options.headers,
+  }
+  const request = new Request(path, { method, headers, body: text ?? null, signal: signal ?? null })
+  const read = fetch(request).then(async answer => [answer, await answer.text()] as const)
+  const [answer, received] = await read.catch(() => {
+    throw new Refusal('lost', 0)
+  })
+  const { status } = answer
+  const isOurs = status === 204 || status === 304 || answer.headers.get('x-request-id') !== null
+  const isJson = /^application\/json/.test(answer.headers.get('content-type') ?? '')
+  if (!isOurs || (received !== '' && !isJson)) throw new Refusal('front', status)
+  const data = received === '' ? {} : JSON.parse(received, options.isExact ? exact : undefined)
+  if (!answer.ok) {
+    if (data.detail === undefined) throw new Refusal('front', status)
+    const kind = status === 401 ? 'ended' : status === 503 || status === 429 ? 'busy' : 'refused'
+    throw new Refusal(kind, status, data, Number(answer.headers.get('retry-after')))
+  }
+  const etag = answer.headers.get('etag') ?? ''
+  return {
+    ...{ data, status, etag, version: Number(/-(\d+)[".]/.exec(etag)?.[1] ?? 0) },
+    warnings: [...(answer.headers.get('warning') ?? '').matchAll(/299 - "([^"]*)"/g)].map(([, said = '']) => said),
+    next: /<([^>]+)>; rel="next"/.exec(answer.headers.get('link') ?? '')?.[1],
+  }
+}
+
+/** The answer, or undefined if the service refuses with one of the statuses. */
+export function unless<T>(answer: Promise<Answer<T>>, ...statuses: number[]): Promise<Answer<T> | undefined> {
+  return answer.catch(refusal => {
+    if (refusal instanceof Refusal && refusal.kind === 'refused' && statuses.includes(refusal.status)) return undefined
+    throw refusal
+  })
+}
+
+/** A key for one change: a second attempt after a lost answer stores nothing twice. */
+export const newKey = () => `"${[...crypto.getRandomValues(new Uint8Array(12))].join('-')}"`
+
+export type View = 'agents' | 'tools'
+export const KINDS = {
+  agents: { path: 'persona', noun: 'Agent', root: 'persona' },
+  tools: { path: 'tool', noun: 'Tool', root: 'admin/tool/custom' },
+} as const
+
+export interface Row {
+  id: number
+  name: string
+  description: string
+  owner: { email: string } | null
+  etag: string
+  is_public?: boolean
+  is_visible?: boolean
+  is_default_persona?: boolean
+  builtin_persona?: boolean
+  enabled?: boolean
+  in_code_tool_id?: string | null
+  mcp_server_id?: number | null
+}
+
+const [ROWS, ROWS_MAX] = [100, 5_000]
+
+/** Reads a list page by page, at most 5,000 rows, and shows what has come. */
+export async function readList(
+  view: View,
+  signal?: AbortSignal,
+  show?: (rows: Row[], isAll: boolean) => void,
+): Promise<Row[]> {
+  const rows: Row[] = []
+  for (let next: string | undefined = `?limit=${ROWS}`; next !== undefined && rows.length < ROWS_MAX; ) {
+    const page: Answer<Row[]> = await ask('GET', KINDS[view].path + next, { signal })
+    rows.push(...page.data)
+    next = page.next
+    show?.([...rows], next === undefined)
+  }
+  return rows
+}
+
+/** What is not stored yet, by the name of what holds it. Leaving asks while there is any. */
+export const unsaved = new Set<string>()
+addEventListener('beforeunload', event => unsaved.size > 0 && event.preventDefault())
