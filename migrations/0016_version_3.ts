@@ -132,6 +132,11 @@ async function addChangeFeed(db: Kysely<unknown>): Promise<void> {
     insert into change_feed (id, system_identifier, database_oid)
     select gen_random_uuid(), s.system_identifier, d.oid from pg_control_system() s, pg_database d
     where d.datname = current_database()`.execute(db)
+  // The changes that no transaction can come before any more.
+  await sql`
+    create view published_change as
+    select concat(f.id, '.', a.transaction_id, '.', a.place) as cursor, a.* from audit a cross join change_feed f
+    where a.transaction_id < pg_snapshot_xmin(pg_current_snapshot())`.execute(db)
 }
 
 /** Rules of access that several statements use (DECISIONS sections 6, 7). The planner puts them into the statement that calls them. */
@@ -197,6 +202,26 @@ async function addAccessRules(db: Kysely<unknown>): Promise<void> {
           where l.tool_id = (tool).id and not a.deleted
             and not exists (select from persona_group s where s.persona_id = a.id and s.user_group_id = any (groups))
         )))
+    $$`.execute(db)
+  // One row if a viewer may learn of a change: they see its record, or it took that from them. Agents and tools: those of the token, or null.
+  await sql`
+    create function change_sight(kind text, record integer, fields text[], taken_from jsonb, viewer uuid, sees_all boolean,
+      manages_all boolean, groups integer[], agents integer[], tools integer[]) returns table (is_seen boolean, may_edit boolean)
+    language sql stable as $$
+      select is_seen, may_edit from (
+        select not p.deleted and (sees_all or access <> 'none') as is_seen, sees_all or access in ('owner', 'editor') as may_edit
+        from persona p cross join persona_access(p.id, p.owner_id, p.is_public, viewer)
+        where kind = 'persona' and p.id = record and (agents is null or p.id = any (agents))
+        union all
+        select true, managed_as is not null
+        from (select) one left join tool t on t.id = record
+        left join managed_tool(t, viewer, manages_all, groups, tools) on true
+        where kind = 'tool' and (tools is null or record = any (tools))
+      ) sight
+      where is_seen or (taken_from ->> 'is_public')::boolean or taken_from -> 'users' ? viewer::text
+        or sees_all and taken_from is not null and fields @> '{deleted}'
+        or exists (select from user_group_member m
+          where m.user_id = viewer and taken_from -> 'groups' @> to_jsonb(m.user_group_id))
     $$`.execute(db)
 }
 

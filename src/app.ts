@@ -6,7 +6,7 @@ import fastify, {
   type RawServerDefault,
 } from 'fastify'
 import { registerAuthentication } from './auth/hook.js'
-import { readLag } from './changes/feed.js'
+import { readHead } from './changes/feed.js'
 import { ChangePage, registerReadChanges } from './changes/read-changes.js'
 import type { Config } from './config.js'
 import { registerReadPage } from './console/read-page.js'
@@ -94,7 +94,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   registerCommonHeaders(app)
   await registerCors(app, server.corsOrigins)
   registerRequestLog(app)
-  const changesLag = () => readLag(database.probe)
+  const changesLag = async () => (await readHead(database.probe)).lag_s
   metrics.watch(app, { pool: database.pool, inWork: gate, service, version, changesLag })
   registerRequestValidation(app)
   registerBodyParser(app)
@@ -111,13 +111,13 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
 
   await app.register(async operations => {
     await registerGate(operations, { service, gate, isInner, authenticate })
-    registerOperations(operations, options)
+    registerOperations(operations, options, gate)
   })
   await app.ready()
   return app
 }
 
-function registerOperations(app: FastifyInstance, { config, database, service }: AppOptions): void {
+function registerOperations(app: FastifyInstance, { config, database, service }: AppOptions, gate: Gate): void {
   const { requireIfMatch, requireApproval, approval } = config.auth
   const { snapshotBytes: snapshotBytesMax } = config.limits
   const [bodyLimitBytes, deadlineMs] = [TOOL_BODY_BYTES_MAX, DEFINITION_TIMEOUT_MS]
@@ -144,7 +144,7 @@ function registerOperations(app: FastifyInstance, { config, database, service }:
   registerReadRuntime(app, toolOptions)
   registerReadProposals(app, toolOptions)
   registerDecideProposals(app, toolOptions, approval === 'anyone')
-  registerReadChanges(app, { database, service })
+  registerReadChanges(app, { database, service, gate })
   registerToday(app, toolOptions)
   registerMcp(app, config.server.corsOrigins)
 }

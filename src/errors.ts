@@ -170,15 +170,6 @@ export class VersionGone extends Refused {
   }
 }
 
-/** The feed of changes has not kept all changes after a cursor. */
-export class CursorGone extends Refused {
-  constructor(reason: 'pruned' | 'reset') {
-    const message =
-      'Not all changes after this cursor are kept. Ask for a new one without `after`, then read everything anew.'
-    super('CURSOR_GONE', message, { extra: { reason } })
-  }
-}
-
 /** An earlier version refers to resources that do not exist or that the caller must not attach: one message, so that hidden ones are not revealed. */
 export class VersionUnusable extends Refused {
   constructor(version: number, names: readonly string[]) {

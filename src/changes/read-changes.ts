@@ -1,16 +1,17 @@
 import { Type } from '@sinclair/typebox'
-import type { FastifyInstance, FastifyRequest } from 'fastify'
-import { visibleAgents } from '../auth/caller.js'
+import type { FastifyInstance } from 'fastify'
+import { type Caller, visibleAgents } from '../auth/caller.js'
 import { viewerParameters } from '../auth/viewer.js'
 import { withRetries } from '../db/connection/retry.js'
 import type { Database } from '../db/database.js'
-import { CursorGone } from '../errors.js'
+import { Refused } from '../errors.js'
 import { JSON_TYPE } from '../http/answer.js'
-import { Author } from '../http/lists.js'
+import type { Gate } from '../http/gate.js'
+import { HistoryEntry } from '../http/lists.js'
 import { responses } from '../http/openapi.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { ACTIONS, actorOf } from '../updates/history.js'
-import { type Parsed, parameter, queryChoice, queryInteger } from '../validation/parameters.js'
+import { queryChoice, queryInteger, queryText } from '../validation/parameters.js'
 import { enumeration, list, reference, text } from '../validation/vocabulary.js'
 import { type FeedRow, ROWS_MAX, readFeed, readHead } from './feed.js'
 import { type Page, Waiting } from './waiting.js'
@@ -19,21 +20,21 @@ const KINDS = ['persona', 'tool'] as const
 const ROWS = 100
 const WAIT_MAX_S = 60
 
+const { version, at, fields, actor } = HistoryEntry.properties
+
 export const ChangePage = Type.Object(
   {
     changes: list(
       Type.Object({
         kind: enumeration(KINDS),
         id: Type.Integer(),
-        version: Type.Integer(),
+        version,
         action: enumeration([...ACTIONS, 'gone'], {
           description: '`gone`: the change ended what the caller sees of the record.',
         }),
-        at: text({ format: 'date-time' }),
-        fields: Type.Optional(
-          list(text(), { description: 'Like `actor`, only where the caller may edit the record.' }),
-        ),
-        actor: Type.Optional(Author),
+        at,
+        fields: Type.Optional({ ...fields, description: 'Like `actor`, only where the caller may edit the record.' }),
+        actor: Type.Optional(actor),
       }),
     ),
     next: text({ description: 'What the next page takes as `after`.' }),
@@ -41,31 +42,20 @@ export const ChangePage = Type.Object(
   { $id: 'ChangePage' },
 )
 
-const CURSOR = /^[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}\.\d{1,18}\.\d{1,18}$/
-
-const After = Type.Optional(
-  parameter(
-    {
-      ...{ type: 'string', pattern: CURSOR.source },
-      description: 'Where the page before ended: its `next`. Without it the answer is empty, and `next` is now.',
-    },
-    (value, loc): Parsed<string> => {
-      const msg = 'Input should be the `next` of an answer'
-      return CURSOR.test(value) ? { value } : { faults: [{ loc, msg, type: 'string_pattern_mismatch' }] }
-    },
-  ),
-)
-
 interface Asked {
   limit?: number
   kind?: (typeof KINDS)[number]
 }
 
+interface ChangesOptions {
+  database: Database
+  service: { readonly isDraining: boolean }
+  gate: Gate
+}
+
 /** `GET /changes`: the changes after a cursor that the caller may know of. */
-export function registerReadChanges(
-  app: FastifyInstance,
-  { database, service }: { database: Database; service: { readonly isDraining: boolean } },
-): void {
+export function registerReadChanges(app: FastifyInstance, { database, service, gate }: ChangesOptions): void {
+  const { db } = database
   const waiting = new Waiting(database, service)
   app.withTypeProvider<SchemaTypes>().get(
     '/changes',
@@ -79,7 +69,10 @@ export function registerReadChanges(
           `At most ${ROWS_MAX} changes of everybody are looked at for a page, so an empty page with another \`next\` is not the last. ` +
           'Changes of memberships and bindings are not listed: the next read is 404.',
         querystring: Type.Object({
-          after: After,
+          after: queryText(
+            99,
+            'Where the page before ended: its `next`. Without it the answer is empty, and `next` is now.',
+          ),
           limit: queryInteger(1, ROWS_MAX, `Changes of the page; ${ROWS} by default.`),
           kind: queryChoice(KINDS, 'Only changes of this kind.'),
           wait: queryInteger(
@@ -93,45 +86,42 @@ export function registerReadChanges(
     },
     async (request, reply) => {
       const { after, wait: waitS = 0, ...asked } = request.query
-      const read = (cursor: string) => readPage(request, database, cursor, asked)
-      let page = after === undefined ? await firstPage(database) : await read(after)
-      if (page.isEnd && page.changes.length === 0 && after !== undefined && waitS > 0) {
-        request.leaveGate()
-        page = await waiting.wait(request.caller.token.id, { page, waitS, socket: request.raw.socket, read })
-      }
       reply.type(JSON_TYPE)
-      return JSON.stringify({ changes: page.changes, next: page.next })
+      if (after === undefined)
+        return JSON.stringify({ changes: [], next: (await withRetries(() => readHead(db))).head })
+      let page = await readPage(database, request.caller, after, asked)
+      if (page.isEnd && page.changes.length === 0 && waitS > 0) {
+        gate.leave(request)
+        const read = async (next: string) => {
+          const { caller } = await request.authenticateAgain()
+          return await readPage(database, caller, next, asked)
+        }
+        page = await waiting.wait(request.caller.token.id, page, waitS * 1_000, request.raw.socket, read)
+      }
+      const { changes, next } = page
+      return JSON.stringify({ changes, next })
     },
   )
 }
 
-async function firstPage({ db }: Database): Promise<Page> {
-  return { changes: [], next: await withRetries(() => readHead(db)), isEnd: true }
-}
-
-/** Reads the page after a cursor. If the caller's rights have changed, it authenticates again. Throws `CursorGone`, `NotAuthenticated`. */
-async function readPage(request: FastifyRequest, database: Database, after: string, asked: Asked): Promise<Page> {
-  const { caller } = request
+/** Reads the page after a cursor. Throws `Refused` if not all changes after it are kept. */
+async function readPage({ db }: Database, caller: Caller, after: string, asked: Asked): Promise<Page> {
   const { limit = ROWS, kind = null } = asked
-  const [feed = '', transaction = '', place = ''] = after.split('.')
+  const [, feed, transaction = '0', place = '0'] = /^([\da-f-]{36})\.(\d{1,18})\.(\d{1,18})$/.exec(after) ?? []
   const viewer = { ...viewerParameters(caller), personas: visibleAgents(caller.token) }
-  const page = await withRetries(() =>
-    readFeed.first(database.db, { ...viewer, kind, rows: limit, transaction, place }),
-  )
-  if (page?.feed !== feed) throw new CursorGone('reset')
-  if (page.is_pruned) throw new CursorGone('pruned')
-  if (!page.stands) {
-    request.caller = (await request.authenticateAgain()).caller
-    return await readPage(request, database, after, asked)
+  const page = await withRetries(() => readFeed.first(db, { ...viewer, kind, rows: limit, transaction, place }))
+  if (page?.feed !== feed || page?.is_pruned !== false) {
+    const message =
+      'Not all changes after this cursor are kept. Ask for a new one without `after`, then read everything anew.'
+    throw new Refused('CURSOR_GONE', message, { extra: { reason: page?.feed === feed ? 'pruned' : 'reset' } })
   }
   const rows = page.rows ?? []
-  const isFull = rows.length === limit
-  const last = isFull ? rows.at(-1)?.cursor : page.last
+  const last = rows.length === limit ? rows.at(-1)?.cursor : page.last
   return { changes: rows.map(changeOf), next: last ?? after, isEnd: page.looked_at < ROWS_MAX }
 }
 
-function changeOf(row: FeedRow): (typeof ChangePage.static)['changes'][number] {
-  const { kind, id, version, action, at, fields } = row
-  const shown = { kind, id, version, action: row.is_seen || action === 'deleted' ? action : ('gone' as const), at }
-  return row.may_edit ? { ...shown, fields, actor: actorOf(row) } : shown
+function changeOf(row: FeedRow): object {
+  const { kind, id, version, action, at, fields, is_seen, may_edit } = row
+  const shown = { kind, id, version, action: is_seen || action === 'deleted' ? action : 'gone', at }
+  return may_edit ? { ...shown, fields, actor: actorOf(row) } : shown
 }

@@ -17,83 +17,56 @@ export interface Page {
   isEnd: boolean
 }
 
-interface Waiter {
-  /** Reads if `head` is not where the waiter is, and ends the wait if there are changes. */
-  look(head: string): Promise<void>
-  end(): void
-  fail(error: unknown): void
-}
-
 /**
- * Requests that wait for changes. They hold no connection: once a second, one of them all finds the newest change and, if there is one, reads
- * for each in turn.
+ * Requests that wait for changes. They hold no connection: once a second, one look at the newest change serves all, and then they read in
+ * turn.
  */
 export class Waiting {
-  readonly #waiters = new Map<number, Waiter>()
-  #isPolling = false
+  readonly #tokens = new Set<number>()
+  #head: Promise<string> | undefined
+  #turn: Promise<unknown> = Promise.resolve()
 
   constructor(
     readonly database: Database,
     readonly service: { readonly isDraining: boolean },
   ) {}
 
-  /**
-   * Waits from an empty page on until `read` finds changes, the time is over or the connection closes. Throws `RateLimited`, `Unavailable`,
-   * and what `read` throws.
-   */
-  async wait(
-    token: number,
-    { page, waitS, socket, read }: { page: Page; waitS: number; socket: Socket; read(after: string): Promise<Page> },
-  ): Promise<Page> {
-    if (this.#waiters.has(token)) throw new RateLimited('token-waiting', 1)
-    if (this.#waiters.size >= WAITING_MAX) {
+  /** Reads on after an empty page until there are changes, the time is over or the client leaves. Throws `RateLimited`, `Unavailable`. */
+  async wait(token: number, first: Page, waitMs: number, socket: Socket, read: (after: string) => Promise<Page>) {
+    if (this.#tokens.has(token)) throw new RateLimited('token-waiting', 1)
+    if (this.#tokens.size >= WAITING_MAX) {
       const message = `${WAITING_MAX} requests wait for changes, which is the most at once. ${TRY_AGAIN}`
       throw new Unavailable('overloaded', message, 'not_applied')
     }
-    let now = page
-    let stop = () => {}
+    this.#tokens.add(token)
+    const until = performance.now() + waitMs
     try {
-      return await new Promise<Page>((resolve, fail) => {
-        const end = () => resolve(now)
-        const look = async (head: string) => {
-          if (now.next === head) return
-          now = await read(now.next)
-          if (now.changes.length > 0 || !now.isEnd) end()
-        }
-        this.#waiters.set(token, { look: head => look(head).catch(fail), end, fail })
-        const timer = setTimeout(end, waitS * 1_000)
-        socket.once('close', end)
-        stop = () => {
-          clearTimeout(timer)
-          socket.off('close', end)
-        }
-        void this.#poll()
-      })
+      for (let page = first; ; ) {
+        const leftMs = until - performance.now()
+        const head = await (leftMs > POLL_MS ? this.#nextHead() : sleep(Math.max(leftMs, 0)))
+        if (head === undefined || socket.destroyed || this.service.isDraining) return page
+        if (head !== page.next) page = await this.#inTurn(() => read(page.next))
+        if (page.changes.length > 0 || !page.isEnd) return page
+      }
     } finally {
-      stop()
-      this.#waiters.delete(token)
+      this.#tokens.delete(token)
     }
   }
 
-  /** Runs while requests wait. */
-  async #poll(): Promise<void> {
-    if (this.#isPolling) return
-    this.#isPolling = true
-    while (this.#waiters.size > 0) {
-      await sleep(POLL_MS)
-      await this.#look().catch(error => {
-        for (const { fail } of this.#waiters.values()) fail(error)
+  /** The newest change of a moment from now. */
+  #nextHead(): Promise<string> {
+    this.#head ??= sleep(POLL_MS)
+      .then(() => withRetries(() => readHead(this.database.db)))
+      .then(({ head }) => head)
+      .finally(() => {
+        this.#head = undefined
       })
-    }
-    this.#isPolling = false
+    return this.#head
   }
 
-  async #look(): Promise<void> {
-    const { isDraining } = this.service
-    const head = isDraining ? '' : await withRetries(() => readHead(this.database.db))
-    for (const { look, end } of [...this.#waiters.values()]) {
-      if (isDraining) end()
-      else await look(head)
-    }
+  async #inTurn(work: () => Promise<Page>): Promise<Page> {
+    const page = this.#turn.then(work)
+    this.#turn = page.catch(() => undefined)
+    return await page
   }
 }

@@ -126,31 +126,8 @@ export interface AuditTable {
   /** Both hashes are null in rows from versions before 3.0. */
   previous_hash: Buffer | null
   hash: Buffer | null
-  /** Where the change is in the feed: its transaction, and its number. Null in rows that are not in it. */
-  transaction_id: Generated<string | null>
-  place: Generated<string | null>
-  /** Null if the change takes the sight of the record from nobody. */
-  taken_from: JsonText<Sight> | null
-}
-
-/** Users and groups that see an agent, or everybody. */
-export interface Sight {
-  is_public: boolean
-  users: string[]
-  groups: number[]
-}
-
-/** One row. */
-interface ChangeFeedTable {
-  /** Part of each cursor. A new one ends all cursors. */
-  id: string
-  /** The database cluster and the database that the transactions of the feed belong to. */
-  system_identifier: string
-  database_oid: number
-  /** The highest place of a pruned row. */
-  pruned_transaction_id: Generated<string>
-  pruned_place: Generated<string>
-  is_only: Generated<boolean>
+  /** Whom the change takes the sight of an agent from. */
+  taken_from: JsonText<object> | null
 }
 
 export type ProposalState = 'open' | 'approved' | 'rejected' | 'withdrawn' | 'closed'
@@ -278,7 +255,6 @@ export interface Tables {
   token: TokenTable
   caller: CallerView
   audit: AuditTable
-  change_feed: ChangeFeedTable
   access_event: AccessEventTable
   request_key: RequestKeyTable
   proposal: ProposalTable

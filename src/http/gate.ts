@@ -39,6 +39,7 @@ export class Gate {
   total = 0
   readonly #atWork = new Set<FastifyRequest>()
   readonly #strangers: Semaphore
+  readonly #places = new WeakMap<FastifyRequest, () => void>()
   /** The tokens that were valid at their last look-up, by their hash. The least recently used one is forgotten. */
   readonly #known: LRUCache<string, Share>
 
@@ -62,14 +63,8 @@ export class Gate {
     const share = this.#shareOf(hash)
     this.#count(share, reply)
     const isCurrent = isNew && !share.places.isFull // after a wait the token may be revoked
-    const leave = await share.places.enter()
-    let hasLeft = false
-    request.leaveGate = () => {
-      if (!hasLeft) leave()
-      hasLeft = true
-      this.rest(request)
-    }
-    request.exchange.atEnd.push(request.leaveGate)
+    this.#places.set(request, await share.places.enter())
+    request.exchange.atEnd.push(() => this.leave(request))
     this.begin(request)
     if (!isCurrent) await this.#lookUp(hash, authenticate)
   }
@@ -85,6 +80,13 @@ export class Gate {
   /** Counts a request no longer as one at work. */
   rest(request: FastifyRequest): void {
     this.#atWork.delete(request)
+  }
+
+  /** Gives back the place of a request, which is over or waits by a limit of its own. */
+  leave(request: FastifyRequest): void {
+    this.rest(request)
+    this.#places.get(request)?.()
+    this.#places.delete(request)
   }
 
   /** Authenticates a request, and forgets its token if it is not valid any more. */
@@ -127,13 +129,6 @@ function overloaded(max: number, unit: string): Unavailable {
   return new Unavailable('overloaded', message, 'not_applied')
 }
 
-declare module 'fastify' {
-  interface FastifyRequest {
-    /** Gives back what the request counts against, for a wait that has limits of its own. */
-    leaveGate(): void
-  }
-}
-
 export interface GateOptions {
   service: { current(): Readiness }
   gate: Gate
@@ -159,7 +154,6 @@ export async function registerGate(
     },
   })
   scope.decorate(REQUIRES_TOKEN, true)
-  scope.decorateRequest('leaveGate', () => undefined)
   scope.addHook('onRequest', async (request, reply) => {
     const found = service.current()
     if (found.status === 'unavailable' && found.reason !== 'draining')

@@ -1,5 +1,4 @@
 import { type Caller, isAdmin } from '../auth/caller.js'
-import type { Sight } from '../db/tables.js'
 import { type Fault, Forbidden, InvalidRequest, Refused, ResourceNotFound } from '../errors.js'
 import { bytesShown, type ShownTool } from '../tool/snapshot.js'
 import type { Change } from '../updates/audit.js'
@@ -116,18 +115,17 @@ export function isVisible(state: Pick<PersonaState, 'deleted' | 'access'>, calle
   return !state.deleted && (state.access !== 'none' || isAdmin(caller))
 }
 
-/** The users and groups that a change takes the sight of an agent from; null if none. Their other shares do not count. */
-export function takenFrom(before: PersonaState, after: PersonaContent): Sight | null {
+/** The users and groups that a change takes the sight of an agent from; null if none. */
+export function takenFrom(before: PersonaState, after: PersonaContent): object | null {
   const left = (relation: 'users' | 'groups') => {
-    const kept = new Set(idsOf(after, relation))
-    return idsOf(before, relation).filter(id => !kept.has(id))
+    const kept = after.deleted ? [] : idsOf(after, relation)
+    return idsOf(before, relation).filter(id => !kept.includes(id))
   }
-  const owners = before.owner_id === after.owner_id && !after.deleted ? [] : [before.owner_id]
-  const users = [...owners, ...left('users')].filter(id => id !== null).map(String)
-  const groups = left('groups').map(Number)
-  const is_public = before.is_public && (!after.is_public || after.deleted)
-  const isTaken = is_public || users.length > 0 || groups.length > 0 || after.deleted
-  return isTaken && !before.deleted ? { is_public, users, groups } : null
+  const owner = after.deleted || after.owner_id !== before.owner_id ? [before.owner_id] : []
+  const is_public = before.is_public && (after.deleted || !after.is_public)
+  const taken = { is_public, users: [...owner, ...left('users')], groups: left('groups') }
+  const isTaken = after.deleted || is_public || taken.users.length + taken.groups.length > 0
+  return isTaken && !before.deleted ? taken : null
 }
 
 /** Requires that the caller sees the agent and may edit it. Throws `ResourceNotFound`, `Forbidden`, `Refused`. */

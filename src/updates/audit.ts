@@ -25,15 +25,12 @@ export interface Change {
 export type AuditEntry = Omit<AuditTable, Added | 'difference' | 'definition_before' | 'taken_from'> & {
   /** The changes as JSON text. */
   difference: string
-  /** A `Sight` as JSON text. */
   taken_from: string | null
   /** The hash of the replaced definition in hex. The definition stays stored while an audit row names it. */
   definition_before: string | null
 }
 
-type Added =
-  | ('version_before' | 'at' | 'difference_bytes' | 'difference_hash' | 'previous_hash' | 'hash')
-  | ('transaction_id' | 'place') // defaults of the table
+type Added = 'version_before' | 'at' | 'difference_bytes' | 'difference_hash' | 'previous_hash' | 'hash'
 
 export const AUDIT_TYPES: SqlTypes<AuditEntry> = {
   resource_kind: 'text',

@@ -77,7 +77,7 @@ export async function pruneContents(
   )
 }
 
-/** SQL: removes the old rows of a chain. The newest removed hash stays with the resource, and the highest place with the feed; nothing is removed while a writer holds its row. */
+/** SQL: removes the old rows of a chain. The newest removed hash stays with the resource; nothing is removed while a writer holds its row. */
 function oldRows(kind: ResourceKind, id: number, old: RawBuilder<unknown>) {
   const [resource, chain] = [sql.table(kind), sql`resource_kind = ${kind} and resource_id = ${id}::integer`]
   return sql`

@@ -4,7 +4,7 @@ import type { Caller } from '../auth/caller.js'
 import type { ViewerParameters } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
 import type { Executor } from '../db/statements/statement.js'
-import type { ResourceKind, Sight, Tables } from '../db/tables.js'
+import type { ResourceKind, Tables } from '../db/tables.js'
 import type { Actor, AuditEntry, Change } from './audit.js'
 import type { RequestKey } from './idempotency.js'
 import type { Precondition } from './tag.js'
@@ -135,7 +135,7 @@ export interface VersionedResource<T extends ResourceTypes> {
   /** The hash of the replaced tool definition. The audit row keeps it stored. */
   replacedDefinition(state: T['State'], decision: T['Decision']): string | null
   /** The users and groups that a change takes the sight of the resource from; null if none. */
-  takenFrom?(state: T['State'], after: T['Decision']['after']): Sight | null
+  takenFrom?(state: T['State'], after: T['Decision']['after']): object | null
 }
 
 export interface Job<T extends ResourceTypes, Request extends ReadRequest = T['Request']> {

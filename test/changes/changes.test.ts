@@ -158,7 +158,7 @@ t.test('a token that is bound learns of its own; a kind can be chosen; pages fol
   t.strictSame(all, [`persona ${first} v1 created`, `persona ${second} v1 created`, `tool ${tool} v1 created`])
   t.strictSame(summary(await readAll(admin, begin, 1)), all)
   t.strictSame(summary(await readAll(bound, begin, 1)), [`persona ${second} v1 created`])
-  for (const query of ['after=1.2.3', 'limit=1001', 'kind=label', 'wait=61', `after=${begin}x`])
+  for (const query of ['limit=1001', 'kind=label', 'wait=61'])
     t.equal((await get(`/changes?${query}`)).statusCode, 422, query)
 })
 
@@ -274,6 +274,7 @@ t.test('410 after agentctl changes reset, and where the database is another: the
     const { call } = await appOver(t, database)
     const answer = await call('GET', `/changes?after=${before}`, { token: alice })
     t.match([answer.statusCode, answer.json()], [410, { error_code: 'CURSOR_GONE', reason: 'reset' }])
+    t.match((await get('/changes?after=1.2.3')).json(), { error_code: 'CURSOR_GONE', reason: 'reset' })
     const after = await now()
     t.match(after, /\.0\.0$/, 'what was stored before is not in the feed')
     const id = await agentOf()
