@@ -39,6 +39,7 @@ import {
 } from './persona/write-persona.js'
 import { registerReadProposals } from './proposals/read-proposals.js'
 import { proposalComponents } from './proposals/schema.js'
+import { readWaiting } from './proposals/statements.js'
 import { propose, registerDecideProposals } from './proposals/write-proposals.js'
 import { registerReadRuntime, runtimeComponents } from './runtime/read-runtime.js'
 import { registerToday } from './today/routes.js'
@@ -95,7 +96,10 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   await registerCors(app, server.corsOrigins)
   registerRequestLog(app)
   const changesLag = async () => (await readHead(database.probe)).lag_s
-  metrics.watch(app, { pool: database.pool, inWork: gate, service, version, changesLag })
+  const openProposals = async () => (await readWaiting(database.probe)).open
+  const oldestProposal = async () => (await readWaiting(database.probe)).oldest_s
+  const stored = { changesLag, openProposals, oldestProposal }
+  metrics.watch(app, { pool: database.pool, inWork: gate, service, version, ...stored })
   registerRequestValidation(app)
   registerBodyParser(app)
   const components = [...toolComponents, ...personaComponents, ...runtimeComponents, ...proposalComponents]

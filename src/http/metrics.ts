@@ -22,6 +22,9 @@ export interface MetricSources {
   version: string
   /** Seconds. */
   changesLag(): Promise<number>
+  openProposals(): Promise<number>
+  /** Seconds. */
+  oldestProposal(): Promise<number>
 }
 
 /** The metrics of one application and of its process, in their own registry. No label has a value that a caller can choose. */
@@ -49,7 +52,7 @@ export class Metrics {
   }
 
   /** Observes every request of an application, and reads the sources when metrics are requested. */
-  watch(app: FastifyInstance, { pool, inWork, service, version, changesLag }: MetricSources): void {
+  watch(app: FastifyInstance, { pool, inWork, service, version, ...stored }: MetricSources): void {
     app.addHook('onRoute', ({ schema }) => {
       const operation = (schema as { operationId?: string } | undefined)?.operationId
       if (operation === undefined) return
@@ -65,8 +68,12 @@ export class Metrics {
     this.#gauge('agents_database_pool_waiting', 'Requests that wait for a connection.', () => pool.waitingCount)
     const isReady = async () => Number((await service.readiness()).status === 'ready')
     this.#gauge('agents_ready', '1 when requests can be served.', isReady)
-    const lag = () => changesLag().catch(() => Number.NaN) // not known while the database does not answer
+    const known = (read: () => Promise<number>) => () => read().catch(() => Number.NaN) // while the database answers
+    const lag = known(stored.changesLag)
     this.#gauge('agents_changes_lag_seconds', 'How long the oldest stored change has waited for the feed.', lag)
+    this.#gauge('agents_proposals_open', 'Proposals that nobody has decided.', known(stored.openProposals))
+    const oldest = known(stored.oldestProposal)
+    this.#gauge('agents_proposals_oldest_seconds', 'How long the oldest open proposal has waited.', oldest)
     const info = { name: 'agents_build_info', help: 'Always 1.', labelNames: ['version'], registers: [this.registry] }
     new Gauge(info).set({ version }, 1)
   }
