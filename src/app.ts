@@ -49,7 +49,7 @@ import { registerValidateTool } from './tool/validate-tool.js'
 import { BodyWorkers, WORKERS_MAX } from './tool/worker/pool.js'
 import { registerCreateTool, registerDeleteTool, registerRestoreTool, registerUpdateTool } from './tool/write-tool.js'
 
-/** The most open client connections. Further ones are closed without an answer. */
+/** At this number the least recently used connection without an admitted request is closed. */
 const CONNECTIONS_MAX = 5_000
 
 /** The time to send the headers of a request, to send all of it, and to read its answer. */

@@ -160,7 +160,7 @@ export function settingWarnings(env: Environment, { database }: Config): string[
 /** A sentence with the misspelt variables of this environment; empty if there are none. */
 export function misspeltWarning(env: Environment): string[] {
   const misspelt = misspeltSettings(env)
-  return misspelt.length > 0 ? [`variables that no setting has are not read: ${misspelt.join('; ')}`] : []
+  return misspelt.length > 0 ? [`unknown variables are ignored: ${misspelt.join('; ')}`] : []
 }
 
 /** Variables that resemble a setting, or are its beginning: `RATE_LIMIT: did you mean 'RATE_LIMIT_PER_MINUTE'?`. */

@@ -64,7 +64,7 @@ async function main(): Promise<void> {
     await welcome(app, service, opened, config)
   } catch (error) {
     if (unavailableFor(error) === undefined) throw error
-    log.warn({ err: error }, 'the database was lost before it told how to make the first call')
+    log.warn({ err: error }, 'the database was lost before the first call could be shown')
   }
 }
 

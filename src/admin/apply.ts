@@ -44,7 +44,7 @@ const APPLY_LOCK = 7_153_002
  * they are created if missing, and updated where a field of the document differs. Applying it again changes nothing. A plan is the same
  * transaction, rolled back. Each changed agent or tool gets a version and an audit row.
  *
- * Throws, with nothing stored, `InvalidDocument` with all faults, or `Refusal` if a row changed meanwhile or no administrator would remain.
+ * Throws, with nothing stored, `InvalidDocument` with the faults of the first stage that fails, or `Refusal` if a row changed meanwhile or no administrator would remain.
  */
 export async function applyOrganisation(
   database: Pick<Database, 'db'>,

@@ -109,7 +109,7 @@ function verifyRow(row: Row, before: Row | undefined, note: Note): void {
     if (before?.hash) note(version, 'edited', 'the row has no hash, and the one before it has')
     return
   }
-  if (!row.is_whole) note(version, 'edited', 'the row does not have the content that its hash was made of')
+  if (!row.is_whole) note(version, 'edited', "the row's content does not match its hash")
   const isFirst = before === undefined || before.hash === null
   const previous = isFirst ? row.anchor : before.hash
   if (missing || previous === null || row.previous === previous) return
@@ -137,6 +137,6 @@ async function definitionFindings(trx: Transaction<Tables>): Promise<AuditFindin
   return rows.map(row => ({
     ...finding,
     ...row,
-    msg: 'the text of the definition is not the one that its hash was made of',
+    msg: "the definition's text does not match its hash",
   }))
 }

@@ -78,7 +78,8 @@ function parsed(text: string, uniqueKeys: boolean): Parsed {
   })
   const losses = document.warnings.filter(({ code }) => LOSING.has(code))
   const faults = [...document.errors, ...losses].map(({ code, pos: [offset] }) => {
-    return `line ${counter.linePos(offset).line}: ${code.toLowerCase().replaceAll('_', ' ')}`
+    const words = code === 'BAD_INDENT' ? 'bad indent or unclosed bracket' : code.toLowerCase().replaceAll('_', ' ')
+    return `line ${counter.linePos(offset).line}: ${words}`
   })
   if (faults.length > 0) throw new Refusal(`the text cannot be read: ${faults.slice(0, 20).join('; ')}`)
   return { document, counter }

@@ -147,7 +147,7 @@ function requireAdmitted(
     throw new Forbidden('This takes a token of a runtime: agentctl token create --runtime.')
   const isManager = wanted === 'manage:actions' && !creates && managedGroupIds.length > 0
   if (wanted !== 'public' && !includesPermission(permission, wanted) && !isManager)
-    throw new Forbidden(`This operation takes the permission ${wanted}.`, wanted)
+    throw new Forbidden(`This operation requires the permission ${wanted}.`, wanted)
   const { dry_run: dryRun, propose } = request.query as Record<string, unknown> // text, or a boolean after validation
   const proposes = policy.proposes === true || (policy.proposes === 'if asked' && String(propose) === 'true')
   const mayPropose = proposes && token.scopes?.includes('propose')

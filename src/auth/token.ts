@@ -57,7 +57,7 @@ export function invalidToken(): NotAuthenticated {
 /** The number of hex digits of a token's SHA-256 that identify it in the log. */
 export const DIGEST_DIGITS = 12
 
-/** The first hex digits of a token's SHA-256, for the log. `agentctl token list` shows them too. */
+/** The first hex digits of a token's SHA-256, for the log. `agentctl token list --json` shows them too. */
 export function tokenDigest(hash: Buffer): string {
   return hash.toString('hex').slice(0, DIGEST_DIGITS)
 }

@@ -74,7 +74,7 @@ export function connectAdvice(url: string | undefined, error?: unknown): string 
   if (code === '42501') return 'the role of DATABASE_URL lacks a right: it has to own the schema and its tables'
   return url
     ? 'check that it runs, and host, user, password, database and sslmode in DATABASE_URL'
-    : 'it is the embedded PostgreSQL, which the service (npm start) runs and starts again; if it stays away, the file log beside its data says why'
+    : 'it is the embedded PostgreSQL, which the service (npm start) runs and starts again; if it does not come back, the file log beside its data says why'
 }
 
 /** True if a server answered and refused. */

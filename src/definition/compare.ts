@@ -137,8 +137,8 @@ function sharedMembers(old: Schema, next: Schema, path: string, report: Report):
   })
 }
 
-/** Reports how the schemas of one argument differ, except in the keywords of `told`. */
-function compareSchemas(old: Schema, next: Schema, argument: string, report: Report, told: string[] = []): void {
+/** Reports how the schemas of one argument differ, except in the keywords of `reported`. */
+function compareSchemas(old: Schema, next: Schema, argument: string, report: Report, reported: string[] = []): void {
   const subject = `the argument ${quote(argument)}`
   const [from, to] = [typeOf(old), typeOf(next)]
   if (from !== to)
@@ -147,7 +147,7 @@ function compareSchemas(old: Schema, next: Schema, argument: string, report: Rep
   const parts = [...shown('no longer lists', removed), ...shown('now lists', added)]
   if (parts.length > 0)
     report('argument_values_changed', `${subject} ${parts.join(' and ')}`, { argument, removed, added })
-  const compared = ['type', 'enum', 'const', ...told]
+  const compared = ['type', 'enum', 'const', ...reported]
   const keywords = [...new Set([...Object.keys(old), ...Object.keys(next)])].filter(key => !compared.includes(key))
   const differing = keywords.filter(key => !isDeepStrictEqual(old[key], next[key]))
   if (differing.length > 0) report('changed', `the ${differing.join(', ')} of ${subject} changed`, { argument })

@@ -45,7 +45,7 @@ const NAME_CHARACTERS = 60
 
 /**
  * Adds what a definition lacks, and lists each edit: converts Swagger 2.0 to OpenAPI 3.0; adds `server` if no server is named, or resolves
- * the one that is only a path; makes missing operationIds of path and method, and numbers repeated ones; makes missing summaries; declares
+ * the one that is only a path; makes missing operationIds of path and method, and appends the method to repeated ids; makes missing summaries; declares
  * the placeholders of paths. All other faults remain in `check`. The given definition is not changed, and a second completion adds nothing.
  */
 export function completeDefinition(given: unknown, options: CheckOptions & { server?: string } = {}): Completion {

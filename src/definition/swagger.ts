@@ -22,8 +22,8 @@ const STYLES = new Map<unknown, Schema>([
 const FLOWS = new Map(Object.entries({ application: 'clientCredentials', accessCode: 'authorizationCode' }))
 /**
  * Converts a Swagger 2.0 document to OpenAPI 3.0. What has no counterpart stays where it is, so that the check names it. `scheme` is used
- * for a host without schemes. Returns undefined if more than `mostCopied` characters would be copied: OpenAPI 3 has no bodies that
- * operations share without their media types, and repeats a schema for each media type.
+ * for a host without schemes. Returns undefined if more than `mostCopied` characters would be copied: Swagger's
+ * shared bodies have no media types, so each operation and media type gets a copy.
  */
 export function convertSwagger(given: Schema, scheme: string, mostCopied: number): Schema | undefined {
   return new Conversion(given, scheme, mostCopied).document()

@@ -35,7 +35,7 @@ interface Share {
  * share a tenth of those at work until they are authenticated, in the order of arrival.
  */
 export class Gate {
-  /** The requests that are begun and not over. */
+  /** Requests that started and have not finished. */
   total = 0
   readonly #atWork = new Set<FastifyRequest>()
   readonly #strangers: Semaphore
@@ -46,7 +46,7 @@ export class Gate {
   constructor(readonly config: Config) {
     const { concurrentRequestsMax: waitingMax } = config.limits
     const max = Math.ceil(waitingMax / 10)
-    const refusal = () => overloaded(max, 'requests with a token that this process has not yet seen valid')
+    const refusal = () => overloaded(max, 'with unverified tokens')
     this.#known = new LRUCache({ max: 10 * waitingMax })
     this.#strangers = new Semaphore(max, config.database.lockTimeoutMs, refusal, waitingMax)
   }
@@ -73,7 +73,7 @@ export class Gate {
   begin(request: FastifyRequest): void {
     const { concurrentRequestsMax } = this.config.limits
     if (this.#atWork.has(request)) return
-    if (this.#atWork.size >= concurrentRequestsMax) throw overloaded(concurrentRequestsMax, 'requests of all callers')
+    if (this.#atWork.size >= concurrentRequestsMax) throw overloaded(concurrentRequestsMax, 'of all callers')
     this.#atWork.add(request)
   }
 
@@ -124,8 +124,8 @@ export class Gate {
   }
 }
 
-function overloaded(max: number, unit: string): Unavailable {
-  const message = `${max} ${unit} are at work, which is the most at once. ${TRY_AGAIN}`
+function overloaded(max: number, whose: string): Unavailable {
+  const message = `The limit of ${max} concurrent requests ${whose} is reached. ${TRY_AGAIN}`
   return new Unavailable('overloaded', message, 'not_applied')
 }
 

@@ -24,7 +24,7 @@ export const PAGE_RECORDS_MAX = 100
 export const PAGE_RECORDS = 50
 const HISTORY_RECORDS = 20
 
-/** The most characters of a name that is looked for. */
+/** Maximum length of the name filter. */
 export const NAME_LENGTH_MAX = 255
 
 export interface AskedPage {

@@ -66,7 +66,7 @@ function lineOf({ request, reply }: Exchange): Record<string, unknown> {
   }
 }
 
-/** The caller, or the digest of the token for a request that was refused before authentication. */
+/** The caller, or the digest of the token for a request whose token was not accepted. */
 function callerOf({ caller, tokenHash }: FastifyRequest): Record<string, unknown> {
   if (caller) return { caller: caller.userId, token: caller.token.id }
   return { token_digest: Buffer.isBuffer(tokenHash) ? tokenDigest(tokenHash) : undefined }

@@ -33,7 +33,7 @@ export const HEADER_NAMES = Object.keys(HEADERS)
 /** The headers of every answer to a caller. */
 const OF_CALLERS = ['ratelimit', 'ratelimit-policy', 'token-expires-at'] as const
 
-/** Headers for the document's plugin, which turns the schema's description into the header's. */
+/** Headers as @fastify/swagger takes them: it copies the schema's description. */
 function headersOf(names: readonly HeaderName[]) {
   const all: HeaderName[] = [...names, 'x-request-id']
   return Object.fromEntries(

@@ -7,7 +7,7 @@ import { type Parsed, parameter, queryFlag, queryId, queryMask } from '../valida
 
 export const DryRun = queryFlag(
   'Every check and the same answer as the real request, but nothing is stored. ETag is the stored state; a creation has neither ETag nor ' +
-    'Location then, and nothing ever gets the `id` of its answer.',
+    'Location then, and the `id` in the answer is never assigned.',
 )
 
 export function updateMask(body: TObject) {

@@ -35,7 +35,7 @@ export type Ask = (
 /** A tool as `tools/list` shows it, with what it does. */
 export interface Operation {
   tool: Tool
-  /** The access that its requests take: it is listed for tokens that have it. */
+  /** The access its requests require; only tokens with it see the tool. */
   policy: RoutePolicy
   call(ask: Ask, args: unknown): Promise<CallToolResult>
 }
@@ -134,7 +134,7 @@ function operation<Input extends TObject>(
   }
 }
 
-/** The schema as models read it: strict checks refuse unknown names, and names of schemas occur once in a list. */
+/** The schema as models read it: unknown names are refused, and without `$id`, which must not repeat in a list. */
 function shownSchema(schema: object): Tool['inputSchema'] {
   return JSON.parse(JSON.stringify(schema), (key, node: unknown) => {
     if (key === '$id') return undefined
@@ -192,7 +192,7 @@ function brief(text: string): Body {
 
 /** The ways to update a record: to try it, to store it, or to propose it to somebody who may store it. */
 const UPDATES = {
-  plan: [{}, 'Tries an update and answers the difference. Stores nothing.'],
+  plan: [{}, 'Tries an update and returns the differences. Stores nothing.'],
   update: [
     { writes: true },
     'Stores an update if the record is as the etag says. Try it by the plan first: it takes the same.',

@@ -43,7 +43,7 @@ export function registerMcp(app: FastifyInstance, origins: readonly string[]): v
         bodyLimit: TOOL_BODY_BYTES_MAX,
         config: { policy: { permission: 'basic', asksWithin: true } },
         schema: { hide: true, operationId: 'mcp' },
-        // Any page can make a host name lead here, so an origin is no proof by being that of the request's host.
+        // Any page can point a host name here (DNS rebinding), so an Origin equal to Host proves nothing.
         onRequest: async ({ headers: { origin } }) => {
           if (origin !== undefined && !origins.includes(origin))
             throw new Forbidden('Pages of this origin may not call: see CORS_ORIGINS.')
@@ -130,7 +130,7 @@ function serveTools(server: Server, request: FastifyRequest, app: FastifyInstanc
     try {
       return await operation.call(askFor(app, request), args)
     } catch (error) {
-      request.log.error({ err: error }, 'a tool of MCP failed')
+      request.log.error({ err: error }, 'an MCP tool failed')
       return refusal(`Something went wrong here. The log has the cause under the request id ${request.id}.`)
     }
   })
@@ -145,7 +145,7 @@ export function isInner(raw: IncomingMessage): boolean {
   return inner.has(raw)
 }
 
-/** Headers of the request outside that the one inside has, too. */
+/** Headers copied to the inner request. */
 const KEPT = ['authorization', 'x-onyx-authorization', 'traceparent'] as const
 
 /** Sends the application requests of the same caller, without a socket: all hooks and checks of a route run. */

@@ -166,7 +166,7 @@ type AppliedUpdate = Pick<PersonaUpdate, 'fields' | 'masked' | 'strict' | 'calle
 
 /** Applies the update to `state`, before rights apply. The approver of a proposal is judged by the fields that only some may set. */
 function appliedTo(state: PersonaState, { fields, masked, strict, caller, proposes = false }: AppliedUpdate) {
-  const content: PersonaContent = { ...state } // copies extra fields too: twenty times as fast as selecting
+  const content: PersonaContent = { ...state } // copies extra fields too: faster than selecting
   const values: Record<string, unknown> = content as object as Record<string, unknown>
   const kept: RequestField[] = []
   if (fields.remove_image === true) content.uploaded_image_id = null

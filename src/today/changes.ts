@@ -150,6 +150,6 @@ function requirePriorities(map: Readonly<Record<string, unknown>>): void {
     /^[1-9]\d{0,9}$/.test(id) && Number.isInteger(value) && isInt4(Number(value))
   const entries = Object.entries(map)
   if (entries.length <= LIST_ITEMS_MAX && entries.every(isEntry)) return
-  const msg = `Input should be at most ${LIST_ITEMS_MAX} ids of agents, each with an integer`
+  const msg = `Input should map at most ${LIST_ITEMS_MAX} agent ids to integers`
   throw new InvalidRequest([{ loc: ['body', 'display_priority_map'], msg, type: 'value_error' }])
 }

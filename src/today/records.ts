@@ -7,8 +7,8 @@ import type { PersonaSnapshot } from '../persona/schema.js'
 type Shown = Pick<PersonaSnapshot, 'id' | 'is_public' | 'is_visible' | 'is_default_persona' | 'users' | 'groups'>
 
 /**
- * The members that records have in addition. A share that is not stored has the level `added`: a dry run would store it so. Without it, as
- * in an earlier version, whose levels are not known, it is only in `users` and `groups`.
+ * The members that records have in addition. A share that is not stored has the level `added`, with which the real request would store it.
+ * Levels of an earlier version are not known. Without `added` such a share is only in `users` and `groups`.
  */
 export async function newerMembers(
   db: Kysely<Tables>,

@@ -1,5 +1,5 @@
 const [QUOTE, COMMA, COLON, BACKSLASH] = [0x22, 0x2c, 0x3a, 0x5c]
-/** Braces; brackets are the same without one bit. */
+/** Codes of braces; a bracket's code lacks bit 0x20. */
 const [BIT, OPENS, CLOSES] = [0x20, 0x7b, 0x7d]
 const STRING_OR_BLANKS = /("[^"\\]*(?:\\.[^"\\]*)*")|\s+/g
 const ESCAPED = /"(?:[^"\\]*\\.)+[^"\\]*"/g

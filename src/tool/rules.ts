@@ -129,7 +129,7 @@ export function requireManageable(state: ToolState): void {
   if (state.managed_as === null) throw new Forbidden(OUT_OF_SCOPE, 'manage:actions')
 }
 
-/** It must not name resources that the caller cannot see. */
+/** The message must not name resources hidden from the caller. */
 const OUT_OF_SCOPE =
   'A group manager may update a tool that they own, or one that somebody else attached to an agent shared with a ' +
   'group they manage and that is on no agent outside their groups.'

@@ -19,7 +19,7 @@ import { BODY_BOUNDS, type ToolOptions } from './write-tool.js'
 
 const PURPOSE =
   'Says which methods a definition gives a model, or every reason why it gives none. Nothing is stored. ' +
-  '`report=full` adds advice, `tool_id` what storing the definition in that tool would break, ' +
+  '`report=full` adds `warnings`, `tool_id` what storing the definition in that tool would break, ' +
   '`complete=true` what the definition lacks: a server, ids, summaries, placeholders; Swagger 2.0 is converted.'
 
 const METHODS = {

@@ -130,9 +130,8 @@ export const ACTION = sql<(typeof ACTIONS)[number]>`case
   when a.version_before = 0 or a.difference #>> '{name,from}' = '' or exists (
     select from audit r where r.resource_kind = a.resource_kind and r.resource_id = a.resource_id
       and r.version_after = a.version_before and 'removed' = any (r.fields)) then 'created'
-  when a.command ~ ${sql.lit(RESTORES)} then 'restored'
-  when 'removed' = any (a.fields) or 'deleted' = any (a.fields) and a.difference #>> '{deleted,to}' is distinct from 'false'
-    then 'deleted'
+  when a.command ~ ${sql.lit(RESTORES)} or a.difference #>> '{deleted,to}' = 'false' then 'restored'
+  when a.fields && '{removed,deleted}' then 'deleted'
   when a.actor_id is null then 'applied' else 'updated' end`
 
 export function entryOf(row: HistoryRow, changes: ShownChange[] = []) {

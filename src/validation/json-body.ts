@@ -49,9 +49,9 @@ function bodyOf(text: string, bounds: JsonBounds): ParsedBody {
   return { kind: 'value', value, forbidden }
 }
 
-/** Parses a text without anything that `scanJson` finds; undefined for all other texts and for some of these. */
+/** Fast path; undefined if a scan is needed. */
 function usualValue(text: string, { depthMax, nodesMax }: JsonBounds): unknown {
-  if (text.length > nodesMax * 1.5) return undefined // of what the limit counts, two have at least three characters
+  if (text.length > nodesMax * 1.5) return undefined // a shorter text cannot reach the limit: two counted nodes take three characters
   try {
     const value: unknown = JSON.parse(text)
     return keysOf(value, depthMax) === keysIn(text) ? value : undefined
@@ -60,7 +60,7 @@ function usualValue(text: string, { depthMax, nodesMax }: JsonBounds): unknown {
   }
 }
 
-/** Counts the keys of a value. NaN if one could change a prototype, or the value has more levels. */
+/** Counts the keys of a value. NaN if one could change a prototype, or the value nests deeper than `levels`. */
 function keysOf(value: unknown, levels: number, parent?: string): number {
   if (typeof value !== 'object' || value === null) return 0
   if (levels === 0) return Number.NaN

@@ -42,7 +42,7 @@ export function scanJson(text: string, { depthMax, nodesMax }: JsonBounds, membe
     const first = text.charCodeAt(at)
     if (first === QUOTE) string()
     else if (first === OPENS || first === OPENS_LIST)
-      members(first + 2) // `}` and `]` are two characters later
+      members(first + 2) // the closing character's code is the opening one's plus 2
     else if (matches(NUMBER)) {
       if (!/\d/.test(text.charAt(at - 1))) throw expected('a digit')
     } else if (!matches(WORD)) throw expected(`a value and not '${text.charAt(at)}'`)

@@ -210,7 +210,7 @@ t.test('lists are a table or JSON; audit list has who changed what, and says tha
     t.equal(rows, (await json(line)).length, line)
   }
   const { stdout, stderr } = await agentctl('audit list --limit 2 --kind tool')
-  t.match(stdout, /tool:\d+ +2 +changed +- +agentctl .* description$/m)
+  t.match(stdout, /tool:\d+ +2 +applied +- +agentctl .* description$/m)
   t.match(stderr, 'there are more than 2')
   const [newest] = await json('audit list --limit 1 --kind tool')
   t.match(newest.difference, { description: { from: '', to: 'changed' } })

@@ -85,7 +85,7 @@ t.test('404 in turn for a new token among made-up ones; 503 if too many wait; kn
   for (const token of [late, mintToken('person').token]) {
     const refused = await ask(service, { token })
     t.strictSame([refused.statusCode, refused.headers['retry-after']], [503, '1'])
-    const detail = /^2 requests with a token that this process has not yet seen valid are at work/
+    const detail = /^The limit of 2 concurrent requests with unverified tokens is reached\./
     t.match(refused.json(), { error_code: 'SERVICE_UNAVAILABLE', reason: 'overloaded', detail })
   }
   t.equal((await ask(service, {})).statusCode, 401, 'no token needs no look-up')
@@ -150,7 +150,11 @@ t.test('503 for all while CONCURRENT_REQUESTS_MAX are at work', async t => {
   await whenInWork(service, 2)
   const refused = await ask(service, { token, url: '/me' })
   t.strictSame([refused.statusCode, refused.headers['retry-after']], [503, '1'])
-  t.match(refused.json(), { error_code: 'SERVICE_UNAVAILABLE', reason: 'overloaded', detail: /^2 requests of all/ })
+  t.match(refused.json(), {
+    error_code: 'SERVICE_UNAVAILABLE',
+    reason: 'overloaded',
+    detail: /^The limit of 2 concurrent requests of all/,
+  })
   await unlock()
   for (const { statusCode } of await Promise.all(held)) t.equal(statusCode, 404)
   t.equal((await ask(service, { token, url: '/me' })).statusCode, 200)

@@ -213,7 +213,6 @@ export class Catalogue {
     }
   }
 
-  /** Adds a fault and returns null. */
   fault(loc: Loc, msg: string, type: string): null {
     this.faults.push({ loc, msg, type })
     return null

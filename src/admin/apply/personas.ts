@@ -36,7 +36,7 @@ export async function planPersonas(db: Kysely<Tables>, catalogue: Catalogue): Pr
   }
 }
 
-/** Reads these agents, or all, also deleted ones, by id. */
+/** Reads the agents with these ids, or all, including deleted ones; sorted by id. */
 export async function readPersonas(db: Kysely<Tables>, ids?: readonly number[]): Promise<PersonaState[]> {
   const states = db.selectFrom('persona as p').select(personaState(viewerWithValues(OPERATOR)).as('state'))
   const which = ids === undefined ? states : states.where('p.id', '=', anyOf(val(ids)))

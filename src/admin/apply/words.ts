@@ -30,7 +30,7 @@ export async function readReferences(db: Kysely<Tables>): Promise<Refer> {
   }
 }
 
-/** For a column with references: the field of the document, the referenced list, and the key in a record such as a share. */
+/** How a document shows a column of references: the field, the list it refers to, and the key inside a record. */
 interface Reference {
   word: string
   section: SectionName
@@ -91,7 +91,7 @@ export function entryInWords(row: object, refer: Refer): Record<string, unknown>
   return Object.fromEntries(Object.entries(row).map(([field, value]) => inWords(field, value, refer)))
 }
 
-/** Changes in the terms of documents. */
+/** Translates columns to document fields, and ids to references. */
 export function changesInWords(changes: readonly Change[], refer: Refer): Change[] {
   return changes.map(change => {
     const [field, from] = inWords(change.field, change.from, refer)

@@ -26,7 +26,7 @@ export function addOrganisationCommands(program: Command, line: CommandLine): vo
   line
     .add(program, 'export', '> organisation.yaml', exportCommand)
     .description(
-      'Writes the organisation as a document that apply takes back.\n' +
+      'Writes the organisation as a document that apply accepts.\n' +
         'It has the names of headers without their secrets: applied to its own database, the stored secrets stay; ' +
         'for another database add them.',
     )

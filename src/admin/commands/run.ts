@@ -20,8 +20,8 @@ import { addValidateCommand } from './validate.js'
 const AFTER = `
 The database is that of DATABASE_URL, or the embedded one in DATA_DIR that the
 server made. Exit status: 0 done; 1 refused or failed; 2 --plan found something
-to do; 3 a check found faults; 64 usage; 69 database unavailable; 75 stored or
-not, look first; 78 settings.
+to do; 3 a check found faults; 64 usage; 69 database unavailable; 75 outcome
+unknown: check before you repeat; 78 settings.
 Destructive, for good: apply --prune, user erase, token revoke.
 agentctl COMMAND --help has an example of each; agentctl --version.`
 

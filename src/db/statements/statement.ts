@@ -71,7 +71,7 @@ class NamedParameters extends PostgresQueryCompiler {
     super()
   }
 
-  /** A value that is not a parameter would keep its first value for ever. */
+  /** A literal would be compiled in and sent with every call. */
   protected override appendValue(value: unknown): void {
     if (!(value instanceof Named))
       throw new Error(`statement ${this.statementName} holds a value that is not a named parameter`)

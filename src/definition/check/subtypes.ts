@@ -68,14 +68,14 @@ export class Subtypes {
     return above.flatMap(parent => this.selectorOf(parent, schema) ?? [])
   }
 
-  /** Returns what selects one alternative of a parent: its values in the mapping, else its name; undefined if it fixes or allows none. */
+  /** The values that select an alternative: mapped ones, else its name, as far as its property allows them; undefined if none is left. */
   selectorOf(parent: Schema, schema: Schema): Selector | undefined {
     const property = propertyOf(parent)
     const name = schema['x-ms-discriminator-value'] ?? this.names.get(schema)
     const mapped = [...this.mapping(parent)].flatMap(([value, target]) => (target === schema ? [value] : []))
     const wanted: unknown[] = mapped.length > 0 || name === undefined ? mapped : [name]
     if (property === undefined) return undefined
-    // A union gives no value to a subtype that has one from its own parent.
+    // A value from the subtype's own parent takes precedence over the union's.
     const own = mapped.length > 0 || this.isBelow(schema, parent) ? [] : this.selectorsOf(schema)
     const inherited = own.find(each => each.property === property)
     if (inherited !== undefined) return inherited
@@ -101,7 +101,7 @@ export class Subtypes {
     return undefined
   }
 
-  /** Warns of what a discriminator declares and no model can choose. */
+  /** Warns about alternatives that no model can select. */
   warnOf(schema: Schema, findings: Findings): void {
     const property = propertyOf(schema)
     const at = ['discriminator']

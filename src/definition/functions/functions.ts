@@ -57,7 +57,7 @@ const MOST_CHARACTERS = 32 * 1024 * 1024
 
 /**
  * Returns the functions for a model, one for each operation, in document order; each includes every schema it needs. An argument has its
- * parameter's name, made safe by `argumentNames`; of two that differ only in place, the second is `query_id` and so on. The JSON body is
+ * parameter's name, made safe by `argumentNames`; of two that differ only in place, the second is `query_id` and so on. The body is
  * the argument `requestBody`. `headerNames` are the tool's custom headers: parameters that they supply are left out. Throws
  * `DefinitionRefused` with the faults of `checkDefinition`, or with `functions_too_large`.
  */

@@ -298,7 +298,7 @@ export function asObject(schema: JsonSchema): Schema {
   return schema ? {} : { not: {} }
 }
 
-/** True if the pattern compiles: with the Unicode flag where it changes the meaning, as more texts compile without. The pattern is not run. */
+/** True if the pattern compiles. The `u` flag is used only where it changes the meaning, since fewer patterns compile with it. The pattern is not run. */
 function isPattern(value: unknown): value is string {
   if (typeof value !== 'string' || value.length > LONGEST_PATTERN_CHARACTERS) return false
   try {

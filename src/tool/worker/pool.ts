@@ -52,7 +52,7 @@ export class BodyWorkers {
       maxThreads: WORKERS_MAX,
       idleTimeout: IDLE_MS,
       recordTiming: false,
-      // A worker that ends while it loads a module by `require` ends the process (a fault of Node 20): it loads them by `import`.
+      // In Node 20 a worker that exits during `require` ends the process, so workers use `import`.
       execArgv: ['--no-experimental-require-module'],
       env: {}, // a worker needs no secrets
       resourceLimits: { maxOldGenerationSizeMb: this.#heapMibMax },
