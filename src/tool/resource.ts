@@ -47,8 +47,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
   write: async (executor, state, decision, viewer, entry) => {
     const { after, definition, headers, changes } = decision
     if (definition !== null) {
-      const { hash, text } = definition
-      await storeDefinition.run(executor, { hash, text, bytes: Buffer.byteLength(text) })
+      await storeDefinition.run(executor, { ...definition, bytes: Buffer.byteLength(definition.text) })
     }
     const row = await writeTool.first(executor, {
       ...viewer,
@@ -60,7 +59,6 @@ export const toolResource: VersionedResource<ToolTypes> = {
       oauth_config_id: after.oauth_config_id,
       field_versions: fieldVersions(state, changes),
       is_new: definition !== null,
-      function_names: definition?.names ?? [],
     })
     if (row !== undefined && headers !== null) await writeHeaders(executor as Transaction<Tables>, state.id, headers) // not alone
     if (row !== undefined) decision.beside = row.beside

@@ -12,7 +12,7 @@ import { AUDIT_TYPES, type AuditEntry, insertAudit, nextHash } from '../updates/
 import { changedColumns, nextVersion } from '../updates/statements.js'
 import { COLUMNS } from './fields.js'
 import { type NamedTool, toolsBeside } from './function-names.js'
-import type { PlannedHeader } from './rules.js'
+import type { CheckedDefinition, PlannedHeader } from './rules.js'
 import { type ToolState, toolState } from './snapshot.js'
 
 /** Expressions on the alias `t` of the enclosing query: a tool. */
@@ -45,7 +45,6 @@ type WriteParameters = ViewerParameters &
     oauth_config_id: number | null
     field_versions: string
     is_new: boolean
-    function_names: readonly string[]
   }
 
 const WRITE_TYPES: SqlTypes<WriteParameters> = {
@@ -58,7 +57,6 @@ const WRITE_TYPES: SqlTypes<WriteParameters> = {
   oauth_config_id: 'integer',
   field_versions: 'jsonb',
   is_new: 'boolean',
-  function_names: 'text[]',
 }
 
 /** Stores a tool's columns and its audit row, if the row is not locked, and version and rights are those of the decision. */
@@ -147,19 +145,20 @@ function lockedTool(param: Param<WriteParameters>) {
  * Stores a definition once for each hash, before the tool is written: it may wait for another one that stores the same, after which the
  * rights of a statement would be those of before. One that no tool takes is pruned.
  */
-export const storeDefinition = statement<{ hash: string; text: string; bytes: number }, never>(
+export const storeDefinition = statement<CheckedDefinition & { bytes: number }, never>(
   'tool_definition_store',
-  { hash: 'text', text: 'text', bytes: 'integer' },
+  { hash: 'text', text: 'text', bytes: 'integer', names: 'text[]' },
   param => {
     const content = tool.cast<string>(param('text'), 'json')
     const given = [
       bytesOf(param('hash')).as('hash'),
       content.as('content'),
       named(param('bytes'), 'size_bytes'),
+      named(param('names'), 'function_names'),
     ] as const
     return queries()
       .insertInto('tool_definition')
-      .columns(['hash', 'content', 'size_bytes'])
+      .columns(['hash', 'content', 'size_bytes', 'function_names'])
       .expression(queries().selectNoFrom(given))
       .onConflict(conflict => conflict.column('hash').doNothing())
   },
