@@ -1,8 +1,8 @@
 import { isDeepStrictEqual } from 'node:util'
-import { serverOf } from './check/addresses.js'
+import { originsOf, serverOf } from './check/addresses.js'
 import { type CheckOptions, DEFAULT_AT } from './check/check.js'
 import { type Loc, quote } from './check/findings.js'
-import { parsedUrl, type Schema } from './check/references.js'
+import type { Schema } from './check/references.js'
 import { type ReadFunction, readableFunctions } from './functions/functions.js'
 import { asObject, comparable, type JsonSchema } from './functions/json-schema.js'
 
@@ -61,12 +61,17 @@ export function definitionChanges(
     reportOf('')('changed', `the ${which} definition cannot be read, so nothing can be compared`)
     return changes
   }
+  const reportServer = reportOf('', [...at, 'servers', 0, 'url'])
   const [from, to] = [serverOf(before), serverOf(after)]
-  const [origin, nextOrigin] = [from, to].map(url => parsedUrl(url, 'http://relative.invalid')?.origin ?? url)
+  const ofFirst = (each: unknown) => [...originsOf({ servers: [Object(Object(each).servers)[0]] })]
+  const [origins, nextOrigins] = [ofFirst(before), ofFirst(after)]
+  const others = nextOrigins.slice(1).filter(each => !origins.includes(each))
   if (from !== to) {
-    const kind = origin === nextOrigin ? 'changed' : 'origin_changed'
-    reportOf('', [...at, 'servers', 0, 'url'])(kind, `calls go to ${quote(to)} instead of ${quote(from)}`, { from, to })
+    const kind = origins[0] === nextOrigins[0] ? 'changed' : 'origin_changed'
+    reportServer(kind, `calls go to ${quote(to)} instead of ${quote(from)}`, { from, to })
   }
+  if (others.length > 0)
+    reportServer('origin_changed', `calls ${shown('may also go to', others)}`, { added: others.slice(0, MOST_LISTED) })
   const security = (each: unknown) => [Object(each).security, Object(Object(each).components).securitySchemes]
   if (!isDeepStrictEqual(security(before), security(after)))
     reportOf('', [...at, 'security'])('changed', 'the security of the definition changed')

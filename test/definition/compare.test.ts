@@ -101,11 +101,26 @@ const cases: [name: string, after: unknown, changes: string[], before?: unknown]
   [
     'a relative address and a variable',
     at('https://{host}/v1'),
-    ['origin_changed: calls go to "https://{host}/v1" instead of "api.example.com/v2"'],
+    [
+      'origin_changed: calls go to "https://{host}/v1" instead of "api.example.com/v2"',
+      'origin_changed: calls may also go to "https://b.example.com"',
+    ],
     at('api.example.com/v2'),
   ],
   ['another variable as the host', at('https://{a}/v1'), ['origin_changed'], at('https://{b}/v1')],
   ['the default of a variable', at('https://{host}', 'b.x'), ['origin_changed'], at('https://{host}', 'a.x')],
+  [
+    'another value of a variable',
+    at('https://{host}', 'a.x'),
+    ['origin_changed: calls may also go to "https://b.example.com"'],
+    changed('servers', [{ url: 'https://{host}', variables: { host: { default: 'a.x' } } }]),
+  ],
+  [
+    'a value less',
+    changed('servers', [{ url: 'https://{host}', variables: { host: { default: 'a.x' } } }]),
+    [],
+    at('https://{host}', 'a.x'),
+  ],
   ['a second server, which no call goes to', changed('servers', [...base.servers, { url: '/' }]), []],
   ['a server of its own, which no call goes to', changed('list servers', [{ url: 'https://b.example.com' }]), []],
   ['an argument removed', changed('limit'), ['argument_removed list limit: the argument "limit" is gone']],

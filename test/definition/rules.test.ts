@@ -147,7 +147,16 @@ t.test('refused: addresses that no call can go to, or that carry secrets, which 
     const definition = withServer(url, { h: { default: value } })
     t.same(faultsOf(definition), [`server_url_invalid at ${URL_AT}`], url)
     t.match(messagesOf(definition)[0], why, url)
+    if (value === undefined) continue
+    const listed = withServer(url, { h: { default: 'a.example.com', enum: ['a.example.com', value] } })
+    t.same(faultsOf(listed), [`server_url_invalid at ${URL_AT}`], `${url} as one of its values`)
   }
+  const ports = Array.from({ length: 17 }, (_, port) => port)
+  const many = withServer('http://a:{p}{q}/', { p: { default: 1, enum: ports }, q: { default: 1, enum: ports } })
+  t.match(messagesOf(many), [/variables give more than 256 addresses/])
+  t.match(messagesOf(withServer('http://{a}.{b}', { a: { enum: ['169.254'] }, b: { enum: ['169.254'] } })), [
+    /metadata/,
+  ])
   for (const url of [...GOOD_SERVERS, ''])
     t.same(faultsOf(document({ servers: [{ url }, { url: 'ws://not-judged' }] })), [], url)
   t.match(unusableServer('http://169.254.169.254'), /link-local/)
@@ -179,11 +188,15 @@ t.test('refused: a path that changes the host when it is joined to the server', 
   const parameters = [{ name: 'h', in: 'path' }]
   const faultsAt = (url: string, path: string, first?: string) =>
     faultsOf(
-      at(path, { get: { ...operation, parameters } }, { servers: [{ url, variables: { v: { default: first } } }] }),
+      at(
+        path,
+        { get: { ...operation, parameters } },
+        { servers: [{ url, variables: { v: { default: first }, w: { default: '/', enum: ['/', ''] } } }] },
+      ),
     )
   const refused: [url: string, path: string, first?: string][] = parse(String.raw`[[/, /evil.example/x],
     ['', //evil.example/x], [/, '/\evil.example/x'], [/, "/\t/evil.example/x"], [/, '/127.0.0.1:80/x'], [/, /localhost/x],
-    ['{v}', //evil.example/x, ''], ['http:/', /evil.example/x], ['https://t.example.com', .evil.example/x],
+    ['{v}', //evil.example/x, ''], ['https://t.example.com{w}', .evil.example/x, ''], ['http:/', /evil.example/x], ['https://t.example.com', .evil.example/x],
     ['https://t.example.com/v1', //evil.example/x], ['https://t.example.com/v1', 'https://evil.example/x'],
     ['https://t.example.com', '@evil.example/x'], ['https://t.example.com', '\@evil.example/x'],
     ['https://t.example.com', '{h}/x'], [http, '://evil.example/x']]`)

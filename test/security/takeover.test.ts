@@ -177,7 +177,11 @@ t.test('a secret stays with the origin that it was given for', async t => {
   t.test('403: a manager through groups adds no origin while header values or OAuth stay', async t => {
     const { '/now': now } = DEFINITION.paths
     const servers = [{ url: ELSEWHERE }]
+    const home = 'weather.example.com'
     const variables = { host: { default: 'collector' }, rest: { default: '.evil.example' } }
+    const listed = { h: { default: home, enum: [home, 'evil.example'] } }
+    // Each alone keeps the origin; together they make the host a password.
+    const together = { port: { default: '', enum: ['', ':443'] }, end: { default: '', enum: ['', '@evil.example'] } }
     const definitions = [
       definitionAt(ELSEWHERE),
       definitionAt(HOME, ELSEWHERE),
@@ -188,6 +192,8 @@ t.test('a secret stays with the origin that it was given for', async t => {
       definitionAt(...Array.from({ length: 1000 }, () => HOME), ELSEWHERE),
       { ...DEFINITION, servers: [{ url: 'https://{host}.example.com', variables }] },
       { ...DEFINITION, servers: [{ url: `${HOME}{rest}`, variables }] },
+      { ...DEFINITION, servers: [{ url: 'https://{h}', variables: listed }] },
+      { ...DEFINITION, servers: [{ url: HOME }, { url: `${HOME}{port}{end}`, variables: together }] },
       { ...DEFINITION, paths: { '/now': { ...now, servers } } },
       { ...DEFINITION, paths: { '/now': { get: { ...now.get, servers } } } },
       { ...DEFINITION, paths: { '/now': { $ref: '#/x-items/now' } }, 'x-items': { now: { ...now, servers } } },

@@ -10,6 +10,8 @@ const VARIABLE = /\{([^{}]*)\}/g
 const UNCLEAR = /[\0- \x7f\\]/
 /** User info of an absolute address or of one that begins with two slashes, also where the rest cannot be parsed. */
 const USER_INFO = /^(?:[a-z][\w+.-]*:[/\\]*|[/\\]{2,})[^/\\?#]*@/i
+/** The most addresses of one server. */
+const ADDRESSES_MAX = 256
 const ABSOLUTE = /^https?:\/\/[^\0- \x7f\\/]/i
 const ORDINARY_PATH = /^\/[\w.~$:{}()*,;=@%!'&+-]+(?:\/|$)/
 /** API keys of known vendors, as a path segment or inside one. Placeholders have no digits. */
@@ -41,11 +43,14 @@ for (const [address, bits] of [
 export interface Address {
   readonly text: string
   /** The first variable without a default; `text` has a stand-in for it. */
-  readonly unfilled?: string
+  readonly unfilled?: string | undefined
 }
 
-/** Checks the list of servers. Calls go to the first, whose address is returned if it can be used; the others are not judged. */
-export function checkServers(servers: unknown, document: object, findings: Findings): Address | undefined {
+/**
+ * Checks the list of servers. Calls go to the first, whose addresses are returned if all can be used, that of its defaults first; the other
+ * servers are not judged.
+ */
+export function checkServers(servers: unknown, document: object, findings: Findings): readonly Address[] {
   const [server] = Array.isArray(servers) ? servers : []
   const isMissing = servers === undefined || (Array.isArray(servers) && servers.length === 0)
   if (Array.isArray(servers) && servers.length > 1) findings.warn('server_ignored.several', servers, [1])
@@ -53,48 +58,67 @@ export function checkServers(servers: unknown, document: object, findings: Findi
   else if (!Array.isArray(servers)) findings.fault('list_type', document, ['servers'])
   else if (!isObject(server) || server.$ref !== undefined) findings.fault('dict_type', servers, [0])
   else return checkServer(server, findings)
-  return undefined
+  return []
 }
 
-function checkServer(server: Schema, findings: Findings): Address | undefined {
+function checkServer(server: Schema, findings: Findings): readonly Address[] {
   const { url } = server
-  const address = addressOf(server)
-  const wrong = address && wrongWith(address)
+  const addresses = addressesOf(server)
+  const [address] = addresses
+  const wrong = addresses.map(wrongWith).find(rule => rule !== undefined)
   // The empty text is a relative address, like "/", the default of a document without servers.
   if (url === undefined || (typeof url === 'string' && /^\s+$/.test(url)))
     findings.fault('server_url_missing', server, ['url'])
   else if (typeof url !== 'string') findings.fault('string_type', server, ['url'])
   else if (address === undefined)
-    findings.fault('server_url_invalid.length', server, ['url'], DEFINITION_LIMITS.keyCharacters)
+    findings.fault('server_url_invalid.length', server, ['url'], DEFINITION_LIMITS.keyCharacters, ADDRESSES_MAX)
   else if (wrong !== undefined) findings.fault(wrong, server, ['url'])
   else {
     if (address.unfilled !== undefined) findings.warn('address_incomplete.variable', server, ['url'], address.unfilled)
     else if (parsed(address.text)?.host === RELATIVE_HOST) findings.warn('address_incomplete.relative', server, ['url'])
-    return address
+    return addresses
   }
-  return undefined
+  return []
 }
 
-/** Returns the address of a server; undefined if it has none, or one that is too long. */
-export function addressOf(server: unknown): Address | undefined {
+/**
+ * Returns the addresses of a server, one for each choice of values of its variables, that of the defaults first. Empty without a url, and
+ * if they are too long or too many.
+ */
+export function addressesOf(server: unknown): readonly Address[] {
   const { url, variables }: Schema = isObject(server) ? server : {}
-  if (typeof url !== 'string' || url.length > DEFINITION_LIMITS.keyCharacters) return undefined
-  let unfilled: string | undefined
-  const text = url.replace(VARIABLE, (whole, name: string, at: number) => {
-    const variable = isObject(variables) && Object.hasOwn(variables, name) ? variables[name] : undefined
-    const value = isObject(variable) ? variable.default : undefined
-    if (typeof value === 'string' || typeof value === 'number') return String(value)
-    unfilled ??= name
-    return url[at + whole.length] === ':' && at === 0 ? 'https' : url[at - 1] === ':' ? '443' : 'variable'
-  })
-  if (text.length > DEFINITION_LIMITS.keyCharacters) return undefined
-  return unfilled === undefined ? { text } : { text, unfilled }
+  if (typeof url !== 'string' || url.length > DEFINITION_LIMITS.keyCharacters) return []
+  const parts = url.split(VARIABLE) // texts, with names of variables between them
+  let addresses: Address[] = [{ text: '' }]
+  for (const [index, part] of parts.entries()) {
+    const ends = index % 2 === 0 ? [{ text: part }] : valuesOf(variables, parts, index)
+    if (addresses.length * ends.length > ADDRESSES_MAX) return []
+    addresses = ends.flatMap(end =>
+      addresses.map(({ text, unfilled = end.unfilled }) => ({ text: text + end.text, unfilled })),
+    )
+    if (addresses.some(({ text }) => text.length > DEFINITION_LIMITS.keyCharacters)) return []
+  }
+  return addresses
+}
+
+/** Returns the default of a variable, or a stand-in that fits its place, and the other values. */
+function valuesOf(variables: unknown, parts: readonly string[], index: number): Address[] {
+  const name = parts[index] ?? ''
+  const variable = isObject(variables) && Object.hasOwn(variables, name) ? variables[name] : undefined
+  const { default: first, enum: listed }: Schema = isObject(variable) ? variable : {}
+  const isText = (value: unknown) => typeof value === 'string' || typeof value === 'number'
+  const values = [first, ...(Array.isArray(listed) ? listed : [])].filter(isText).map(String)
+  const known = [...new Set(values)].map(text => ({ text }))
+  if (isText(first)) return known
+  const isScheme = index === 1 && parts[0] === '' && parts[2]?.startsWith(':')
+  const text = isScheme ? 'https' : parts[index - 1]?.endsWith(':') ? '443' : 'variable'
+  return [{ text, unfilled: name }, ...known]
 }
 
 /** Returns the address of the first server with the defaults of its variables, or as it is written if one has none. */
 export function serverOf(definition: unknown): string {
   const server: unknown = Object(Object(Object(definition).servers)[0])
-  const { text = '', unfilled } = addressOf(server) ?? {}
+  const { text = '', unfilled } = addressesOf(server)[0] ?? {}
   return unfilled === undefined ? text : String(Object(server).url)
 }
 
@@ -161,13 +185,24 @@ function canBeHost(host: string | undefined): boolean {
   return host !== undefined && !host.startsWith('0.') && /[.:]|^localhost$/.test(host)
 }
 
+/** Beyond as many addresses of a definition, servers count as they are written. */
+const ORIGINS_READ_MAX = 10_000
+
 /** Returns the origins that a definition names: those of its servers, of its paths' and of its operations', as a reader may use any. */
 export function originsOf(definition: unknown): Set<string> {
   const origins = new Set<string>()
   const references = new References(definition)
+  let read = 0
   const add = (holder: unknown) => {
     const { servers }: Schema = isObject(holder) ? holder : {}
-    for (const server of Array.isArray(servers) ? servers : []) if (isObject(server)) origins.add(originOf(server))
+    for (const server of Array.isArray(servers) ? servers.filter(isObject) : []) {
+      const addresses = read > ORIGINS_READ_MAX ? [] : addressesOf(server)
+      read += addresses.length
+      const { url, variables } = server
+      const written = [typeof url === 'string' ? url : '', JSON.stringify(variables)].join(' ').trim()
+      for (const address of addresses) origins.add(originOf(address) ?? written)
+      if (addresses.length === 0) origins.add(written)
+    }
   }
   add(definition)
   const { paths }: Schema = isObject(definition) ? definition : {}
@@ -180,10 +215,8 @@ export function originsOf(definition: unknown): Set<string> {
   return origins
 }
 
-/** Returns the origin of a server; its address as it stands where the host is unclear. */
-function originOf(server: Schema): string {
-  const { text, unfilled } = addressOf(server) ?? {}
-  const at = text === undefined || unfilled !== undefined || UNCLEAR.test(text) ? undefined : parsed(text)
-  if (at === undefined) return typeof server.url === 'string' ? server.url : ''
-  return at.host === RELATIVE_HOST ? 'a relative address' : at.origin
+/** Returns the origin of an address; undefined where its host is unclear. */
+function originOf({ text, unfilled }: Address): string | undefined {
+  const at = unfilled !== undefined || UNCLEAR.test(text) ? undefined : parsed(text)
+  return at?.host === RELATIVE_HOST ? 'a relative address' : at?.origin
 }

@@ -75,7 +75,7 @@ function checkParts(definition: Schema, findings: Findings, { headerNames = [], 
   else if (!isObject(info) || info.$ref !== undefined) findings.fault('dict_type', definition, ['info'])
   else if (info.title === undefined) findings.fault('missing', info, ['title'])
   else if (typeof info.title !== 'string') findings.fault('string_type', info, ['title'])
-  const address = checkServers(servers, definition, findings)
+  const addresses = checkServers(servers, definition, findings)
 
   const is30 = openapi.startsWith('3.0')
   const references = new References(definition)
@@ -83,7 +83,7 @@ function checkParts(definition: Schema, findings: Findings, { headerNames = [], 
   const schemas = new SchemaWalk(references, subtypes, findings, is30)
   const suppliedHeaders = new Set(headerNames.map(name => name.toLowerCase()))
   const inputs = new InputRules(references, schemas, findings, is30, suppliedHeaders)
-  const rules = new OperationRules(references, findings, inputs, address, strict)
+  const rules = new OperationRules(references, findings, inputs, addresses, strict)
   if (paths === undefined) findings.fault('missing', definition, ['paths'])
   else if (!isObject(paths) || paths.$ref !== undefined) findings.fault('dict_type', definition, ['paths'])
   else rules.check(paths, definition)

@@ -1,4 +1,4 @@
-import { type Address, addressOf, hasSecret, leadsAway } from './addresses.js'
+import { type Address, addressesOf, hasSecret, leadsAway } from './addresses.js'
 import type { Findings } from './findings.js'
 import { type BodyInput, type InputRules, NO_PARAMETERS, type ParameterInput, type ParameterList } from './inputs.js'
 import { checkKeys } from './keys.js'
@@ -50,7 +50,7 @@ export class OperationRules {
     private readonly references: References,
     private readonly findings: Findings,
     private readonly inputs: InputRules,
-    private readonly address: Address | undefined,
+    private readonly addresses: readonly Address[],
     private readonly isStrict: boolean,
   ) {}
 
@@ -91,7 +91,8 @@ export class OperationRules {
     const { findings } = this
     const template = templateOf(path)
     const most = DEFINITION_LIMITS.parametersPerOperation
-    if (this.address && leadsAway(this.address.text, path)) findings.fault('server_url_invalid.host', paths, [path])
+    if (this.addresses.some(({ text }) => leadsAway(text, path)))
+      findings.fault('server_url_invalid.host', paths, [path])
     if (hasSecret(path)) findings.fault('server_url_invalid.secret', paths, [path])
     if (path.includes('#')) findings.warn('address_incomplete.fragment', paths, [path])
     if (template === undefined) findings.fault('path_template_invalid', paths, [path])
@@ -115,8 +116,8 @@ export class OperationRules {
   }
 
   private warnOwnServers(holder: Schema): void {
-    const own = Array.isArray(holder.servers) ? addressOf(holder.servers[0]) : undefined
-    if (own !== undefined && own.text !== this.address?.text)
+    const [own] = Array.isArray(holder.servers) ? addressesOf(holder.servers[0]) : []
+    if (own !== undefined && own.text !== this.addresses[0]?.text)
       this.findings.warn('server_ignored.own', holder, ['servers'])
   }
 

@@ -39,7 +39,8 @@ export const FAULTS = {
   'server_url_invalid.secret': 'the address carries a secret: put secrets into custom headers',
   'server_url_invalid.metadata': 'the url is a link-local or metadata address',
   'server_url_invalid.host': 'the path after the server names another host: begin paths with one slash',
-  'server_url_invalid.length': 'the url is longer than {count} characters',
+  'server_url_invalid.length':
+    'the url is longer than {count} characters, or its variables give more than {most} addresses',
   operations_missing:
     'no path has an operation that can become a function: get, post, put, patch or delete, with a body of JSON or a form',
   method_unsupported:
