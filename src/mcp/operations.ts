@@ -49,8 +49,8 @@ const VALIDATE = '/admin/tool/custom/validate'
 const ID = identifier({ minimum: 1, maximum: INT4_MAX })
 const ETAG = text()
 const OF_EITHER = { kind: enumeration(['agent', 'tool']), id: ID }
-/** Models only fill in objects whose properties are named. The operations check the rest of the document. */
-const named = (properties: Record<string, object>) => ({ type: 'object', properties })
+/** Models only fill in objects whose properties are named. They are open: the operations check the document. */
+const named = (properties: Record<string, object>) => ({ type: 'object', properties, additionalProperties: true })
 const TEXT = { type: 'string' }
 const CALL = named({ operationId: TEXT, summary: TEXT })
 const DEFINITION = freeForm({
@@ -59,7 +59,10 @@ const DEFINITION = freeForm({
     openapi: TEXT,
     info: named({ title: TEXT, version: TEXT }),
     servers: { type: 'array', items: named({ url: TEXT }) },
-    paths: { type: 'object', additionalProperties: named({ get: CALL, post: CALL, put: CALL, delete: CALL }) },
+    paths: {
+      type: 'object',
+      additionalProperties: named({ get: CALL, post: CALL, put: CALL, patch: CALL, delete: CALL }),
+    },
   },
 })
 const MESSAGE = { message: Type.Optional(text({ maxLength: MESSAGE_LENGTH_MAX })) }

@@ -129,6 +129,28 @@ t.test('the schemas shown are those that are checked: names, bounds and nothing 
     t.match(await call(name, args as Record<string, unknown>), { isError: true, text: /^Refused/ }, name)
   }
   t.equal(schemaOf.size, OPERATIONS.length)
+
+  const { definition } = (await call('get_tool', { id: 1 })).content.tool
+  definition.paths['/more/{id}'] = {
+    parameters: [{ name: 'id', in: 'path', required: true, schema: { type: 'string' } }],
+    patch: {
+      operationId: 'more',
+      summary: 'More',
+      requestBody: { content: { 'application/json': { schema: { type: 'object', properties: { a: {} } } } } },
+    },
+  }
+  Object.assign(definition.info, { description: 'x' })
+  Object.assign(definition.servers[0], { description: 'x', variables: { v: { default: '1' } } })
+  const { etag } = (await call('get_tool', { id: 1 })).content
+  const taken: [string, object][] = [
+    ['validate_definition', { definition }],
+    ['plan_tool_update', { id: 1, etag, fields: { definition } }],
+  ]
+  for (const [name, args] of taken) {
+    const check = schemaOf.get(name)
+    t.ok(check?.(args), `${name}: ${JSON.stringify(check?.errors)}`)
+    t.match(await call(name, args as Record<string, unknown>), { isError: false }, name)
+  }
 })
 
 /** Calls `visit` with every schema of an object. */
