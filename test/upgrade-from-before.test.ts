@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { sql } from 'kysely'
@@ -12,6 +13,7 @@ import { MIGRATIONS, migrate, schemaState } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
 import { appOver } from './app.js'
+import { DEFINITION } from './matrix-organisation.js'
 import { testDatabase } from './postgres.js'
 import { TEST_SECRET_KEYS } from './world.js'
 
@@ -28,12 +30,24 @@ const TOKEN = 'pat_aNnUfZpoSJCc5JPpGM5Wgp1uhXvf'
 /** What 2.1 answered for the header of tool 1. */
 const HEADERS = [{ key: 'X-New', value: '****#fb34c775d3a7' }]
 
+/** The key of an update of tool 1 by 2.1 that changed nothing, and its definition, which is refused since. */
+const REFUSED_NOW = 'refused by now'
+const DEFINITION_OF_2_1 = { ...DEFINITION, servers: [{ url: 'https://a.example.com/v1?old=1' }] }
+const ADMIN = 'd0000000-0000-4000-8000-000000000001'
+
 t.test('a database of 2.1 upgrades in one step: rows, secrets, masks, tokens, keys and past stay', async t => {
   const { url } = await testDatabase(t)
   const client = new pg.Client({ connectionString: url })
   await client.connect()
   await client.query('drop schema public cascade; create schema public')
   await client.query(readFileSync(fileURLToPath(DUMP), 'utf8'))
+  await client.query(`insert into public.unchanged_update values (decode($1, 'hex'), decode($2, 'hex'), 1)`, [
+    hash('sha256', JSON.stringify([ADMIN, REFUSED_NOW])),
+    hash(
+      'sha256',
+      JSON.stringify([REFUSED_NOW, 'tool', 1, { definition: hash('sha256', JSON.stringify(DEFINITION_OF_2_1)) }, 0]),
+    ),
+  ])
   await client.end()
   const database = openUrl(url, readConfig({}))
   t.teardown(() => database.close())
@@ -66,6 +80,10 @@ t.test('a database of 2.1 upgrades in one step: rows, secrets, masks, tokens, ke
   await ask('PATCH', '/persona/2?update_mask=description', { description: 'after the upgrade' })
   t.match(await repeated('changed by 2.1'), { description: 'after the upgrade', etag: '"persona-2-5"' })
   t.match(await repeated('unchanged by 2.1'), { description: 'after the upgrade', etag: '"persona-2-5"' })
+  const refusedNow = { 'idempotency-key': `"${REFUSED_NOW}"` }
+  t.match(await ask('PUT', '/admin/tool/custom/1', { definition: DEFINITION_OF_2_1 }, refusedNow), {
+    etag: '"tool-1-1"',
+  })
   t.match(await keyStatus(db, parseKeyRing(TEST_SECRET_KEYS)), { findings: [] })
   t.match(await exportOrganisation(db), { agents: [{ id: 1 }, { id: 2 }, { id: 3 }] })
   const names = db.selectFrom('tool_definition').select(sql`array_to_string(function_names, ' ')`.as('names'))

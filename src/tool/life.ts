@@ -2,7 +2,7 @@ import type { Transaction } from 'kysely'
 import type { Caller } from '../auth/caller.js'
 import { type ViewerParameters, viewerParameters } from '../auth/viewer.js'
 import type { Tables } from '../db/tables.js'
-import { Forbidden, InvalidRequest, VersionUnusable } from '../errors.js'
+import { type Fault, Forbidden, InvalidRequest, VersionUnusable } from '../errors.js'
 import type { KeyRing } from '../secrets/key-ring.js'
 import type { Actor } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
@@ -55,9 +55,10 @@ export const toolRestoration: VersionedResource<RestoreTypes> = {
       fields.definition = { text, hash, names: checked.names }
     }
     const decision = await toolResource.decide(db, state, { ...request, ...checked, fields }).catch(error => {
-      const isUnlinkable =
-        error instanceof InvalidRequest && error.faults.every(({ loc: [, field] }) => field === 'oauth_config_id')
-      throw isUnlinkable ? new VersionUnusable(version, [`OAuth configuration ${oauth_config_id}`]) : error
+      if (!(error instanceof InvalidRequest)) throw error
+      if (error.faults.every(({ loc: [, field] }) => field === 'oauth_config_id'))
+        throw new VersionUnusable(version, [`OAuth configuration ${oauth_config_id}`])
+      throw new InvalidRequest(error.faults.map(inVersion))
     })
     const columns = Object.keys(contentOf(then)) as (keyof ToolContent)[] // these are the type's own keys
     const left: string[] = columns
@@ -68,6 +69,11 @@ export const toolRestoration: VersionedResource<RestoreTypes> = {
     if (!sameValue(shownHeaders(then.headers), shownHeaders(state.headers))) left.push('custom_headers')
     return { ...decision, left, command: `restore --version ${version}` }
   },
+}
+
+/** Places a fault at the body's one field, with its place in the update that the restoration makes. */
+function inVersion({ loc: [, ...place], msg, type }: Fault): Fault {
+  return { loc: ['body', 'version'], msg: `${place.join('.')}: ${msg}`, type }
 }
 
 /**

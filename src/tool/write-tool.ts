@@ -191,7 +191,7 @@ function askedOf(about: readonly unknown[], content: UpdateContent, ring: KeyRin
   if (definition) noteFacts(definition.hash, { origins })
   const same = (keyId: string | null) => {
     const hashed = given?.map(({ key, value }) => [key, requestHash(ring, keyId, value)])
-    return [...about, { ...fields, definition: definition?.hash, custom_headers: hashed }, definitionFaults.length]
+    return [...about, { ...fields, definition: definition?.hash, custom_headers: hashed }, 0] // as keys are stored
   }
   return { fields, origins, definitionFaults, ring, about: same, secretKeyId: given?.length ? ring.currentId : null }
 }

@@ -1,3 +1,4 @@
+import { sql } from 'kysely'
 import t from 'tap'
 import { DEFINITION } from '../matrix-organisation.js'
 import { auditRows, faultsOf, hashOfEverything, storedTool, warningsOf } from '../updates/stored-state.js'
@@ -53,17 +54,36 @@ t.test('200 of a dry run, 204 of return=minimal; 412, 413 and 428: nothing is ch
   t.match(minimal, { statusCode: 204, headers: { etag: `"tool-${id}-7"` } })
 })
 
-t.test("422 for what breaks a rule of today, at the update's places; 409 for an OAuth configuration gone", async t => {
+t.test('422 for what breaks a rule of today, at the version; 409 for an OAuth configuration gone', async t => {
   const id = await toolOf({ passthrough_auth: true, oauth_config_id: 2 })
   await put(id, { passthrough_auth: false, oauth_config_id: null })
   await put(id, { custom_headers: [{ key: 'Authorization', value: 'Bearer x' }] })
-  t.same(faultsOf(await restore(id, 1)), ['body.passthrough_auth passthrough_auth_conflict'])
+  const broken = await restore(id, 1)
+  t.same(faultsOf(broken), ['body.version passthrough_auth_conflict'])
+  t.match(broken.json().detail[0].msg, /^passthrough_auth: passthrough_auth and an/)
   await put(id, { custom_headers: [] })
   await apply({ oauth_configs: [{ id: 1, name: 'GitHub OAuth' }] }, { prune: true })
   const before = await hashOfEverything(db)
   const unusable = { error_code: 'VERSION_UNUSABLE', detail: /attach: OAuth configuration 2\. A read with/ }
   t.match((await restore(id, 1)).json(), unusable)
   t.same(await hashOfEverything(db), before)
+})
+
+t.test('a definition from before rules became stricter stays, and does not come back', async t => {
+  const id = await toolOf({ description: 'first' })
+  const definitionAt = (url: string) => JSON.stringify({ ...DEFINITION, servers: [{ url }] })
+  const text = definitionAt('https://a.example.com/v1?old=1')
+  const content = sql`insert into tool_definition (hash, content, size_bytes) values (sha256(${text}::text::bytea), ${text}, 9)`
+  await content.execute(db)
+  await sql`update tool set definition_hash = sha256(${text}::text::bytea) where id = ${id}`.execute(db)
+  const whole = (definition: string) => put(id, `{"definition":${definition},"description":"whole"}`)
+  t.match((await whole(text)).json(), { description: 'whole', definition: JSON.parse(text) })
+  await t.rejects(whole(definitionAt('https://a.example.com/v2?old=1')), /server_url_invalid/)
+  t.match((await restore(id, 1)).json(), { description: 'first', definition: JSON.parse(text) })
+  t.equal((await put(id, { definition: DEFINITION })).statusCode, 200)
+  const refused = await restore(id, 2)
+  t.same(faultsOf(refused), ['body.version server_url_invalid'])
+  t.match(refused.json().detail[0].msg, /^definition\.servers\.0\.url: the url has a query/)
 })
 
 t.test('columns that only the operator changes stay, with a Warning; strict handling refuses them', async t => {

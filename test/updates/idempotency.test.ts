@@ -2,6 +2,7 @@ import { sql } from 'kysely'
 import t from 'tap'
 import { pruneHistory } from '../../src/updates/prune.js'
 import { worldApp } from '../app.js'
+import { DEFINITION } from '../matrix-organisation.js'
 import { auditRows, faultsOf, newPerson } from './stored-state.js'
 
 const { call, token, database } = await worldApp(t)
@@ -140,6 +141,16 @@ t.test('422 for another header value under the same key; keys of two people are 
   const his = await sendTo(PLACES.tool, { name: 'his' }, { key: '"shared"', by: bob })
   t.match([mine.statusCode, his.statusCode], [200, 200])
   t.not(mine.headers.etag, his.headers.etag)
+})
+
+t.test('200 again for a definition that is refused by now', async t => {
+  const form = { requestBody: { content: { 'text/csv': { schema: { type: 'string' } } } } }
+  const upload = { post: { operationId: 'upload', summary: 'Upload', ...form } }
+  const definition = { ...DEFINITION, paths: { ...DEFINITION.paths, '/upload': upload } }
+  const put = (headers = {}) => sendTo(PLACES.tool, { definition }, { key: '"passed over"', headers })
+  t.equal((await put()).statusCode, 200)
+  const again = await put({ prefer: 'handling=strict' })
+  t.match(again, { statusCode: 200, headers: { 'idempotent-replayed': 'true' } }, again.body)
 })
 
 t.test('422 for what is not a key, 403 for a repetition without the right', async t => {

@@ -27,7 +27,6 @@ import { CustomToolCreate, CustomToolUpdate, ValidateToolRequest } from '../sche
 const UNKNOWN_FIELDS_MAX = 1000
 
 interface Checked {
-  /** Present if it has no faults. */
   definition?: CheckedDefinition
   definitionFaults: Fault[]
   /** Texts for the `Warning` header. */
@@ -53,11 +52,11 @@ function updateContentOf(
   const given = Object.entries(others).filter(
     ([name, value]) => value !== null && Object.hasOwn(CustomToolUpdate.properties, name),
   )
-  const { definition: accepted, ...about } = checked
+  const { definition: sent, ...about } = checked
   const fields: ToolUpdateFields = {
     ...Object.fromEntries(given),
     ...(oauth_config_id !== undefined && { oauth_config_id }),
-    ...(accepted && { definition: accepted }),
+    ...(sent && { definition: sent }),
   }
   return { fields, unknown: unknownFields(CustomToolUpdate, body).slice(0, UNKNOWN_FIELDS_MAX), ...about }
 }
@@ -79,9 +78,8 @@ function checkedOnce(
   const check = checkDefinition(definition, { headerNames, strict })
   const definitionFaults = [...repeated.map(repeatedKey), ...(check.ok ? [] : check.faults)]
   const notes = definitionNotes(check)
-  if (!check.ok || definitionFaults.length > 0) return { ...NOTHING, definitionFaults, notes }
-  const [origins, names] = [originsOf(definition), functionNames(check.methods)]
-  noteFacts(hash, { origins, checked: { headers, notes, names } })
+  const [origins, names] = [originsOf(definition), check.ok ? functionNames(check.methods) : []]
+  if (definitionFaults.length === 0) noteFacts(hash, { origins, checked: { headers, notes, names } })
   return { origins, definition: { text, hash, names }, definitionFaults, notes }
 }
 
