@@ -107,8 +107,8 @@ interface PersonaRestore extends UpdateRequest {
 
 interface RestoreTypes extends Omit<PersonaTypes, 'Request'> {
   Request: PersonaRestore
-  /** `left`: the fields that are not restored, because the caller cannot set them. */
-  Decision: PersonaDecision & { left: string[] }
+  /** `left`: the fields that are not restored, because the caller cannot set them, each in words. */
+  Decision: PersonaDecision & { left: ReadonlyMap<string, string> }
 }
 
 /** Restores earlier versions of agents, also of deleted ones, as new versions: with the rights and rules of an update. */
@@ -135,12 +135,19 @@ export const personaRestoration: VersionedResource<RestoreTypes> = {
       .decide(db, base, { ...request, fields, masked: true })
       .catch(error => Promise.reject(asUnusable(error, version, fields)))
     const { after } = decision
-    const left = CONTENT_FIELDS.filter(field => !sameValue(after[field], then[field]))
-    if (strict && left.length > 0) throw new Forbidden(`You do not have the right to restore ${left.join(' and ')}.`)
+    const differing = CONTENT_FIELDS.filter(field => !sameValue(after[field], then[field]))
+    const left = new Map(differing.map(field => [field, leftOf(field, after, then)]))
+    if (strict && left.size > 0)
+      throw new Forbidden(`You do not have the right to restore ${[...left.values()].join(' and ')}.`)
     const changes = changedFields(state, after)
     // Otherwise a group manager could bring a tool that they attached themselves into their scope.
     return { ...decision, changes, left, attacher: UNKNOWN_ATTACHER, command: `restore --version ${version}` }
   },
+}
+
+function leftOf(field: keyof PersonaContent, after: PersonaContent, then: PersonaContent): string {
+  const isOfLevels = isRelation(field) && sameValue(idsOf(after, field), idsOf(then, field))
+  return isOfLevels ? `${field} (its levels, which agentctl apply sets)` : field
 }
 
 function ownsOrAdministers({ access }: PersonaState, caller: Caller): boolean {

@@ -122,8 +122,8 @@ export function registerRestorePersona(app: FastifyInstance, options: OperationO
     record: PersonaSnapshot,
     ask: ({ body }) => ({
       warnings: async ({ decision, overwritten }) => [
-        ...(decision?.left ?? []).map(notRestoredWarning),
-        ...overwritten.map(overwriteWarning),
+        ...[...(decision?.left.values() ?? [])].map(notRestoredWarning),
+        ...overwritten.filter(({ field }) => !decision?.left.has(field)).map(overwriteWarning),
         ...unknownFieldWarnings(unknownFields(RESTORES.body, body)),
         ...(await attachedNames(options.database.db, decision)),
       ],

@@ -74,6 +74,18 @@ t.test('a right of editors that was taken away does not come back by a restorati
   t.match(await storedAgent(world, id), { users: [{ id: BOB, level: 'viewer' }] })
 })
 
+t.test('200 of a deleted agent: shares come back without their levels, and a Warning says so', async t => {
+  const id = await agentOf({ users: [BOB] })
+  await makeBobEditor(id)
+  await patch(id, { name: 'Other' })
+  await remove(id)
+  const left = 'users (its levels, which agentctl apply sets)'
+  const strict = await restore(id, 2, admin, STRICT)
+  t.match(strict.json(), { detail: `You do not have the right to restore ${left}.` })
+  t.same(warningsOf(await restore(id, 2)), [`field ${left} was not restored`])
+  t.match(await storedAgent(world, id), { users: [{ id: BOB, level: 'viewer' }] })
+})
+
 t.test('409 names what does not exist and what may not be attached, alike; nothing is changed', async t => {
   await query`insert into document_set (id, name) values (50, 'Ours')`
   await query`insert into document_set_user (document_set_id, user_id) values (50, ${ALICE})`
@@ -114,6 +126,7 @@ t.test('200 of a deleted agent: an owner does not bring back what only an admini
   const back = await restore(id, 2)
   t.match(back.json(), { is_default_persona: false, is_public: true })
   t.match(warningsOf(back), [/^field is_default_persona was not restored$/])
+  t.notMatch(warningsOf(back).join(), /is_default_persona replaces/)
   t.match(await storedAgent(world, id), { is_default_persona: false, deleted: false })
   await remove(id, admin)
   t.match((await restore(id, 2, admin)).json(), { is_default_persona: true })
