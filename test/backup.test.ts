@@ -99,6 +99,9 @@ t.test('a copy of the data folder of a stopped server, and a restored dump, answ
   const source = await startEmbedded({ dataDir, ...options })
   const tokens = await fill(source.url)
   const before = await answers(source.url, tokens)
+  const cursor = await serving(source.url, async (_, call) => {
+    return (await call('GET', '/changes', { token: tokens.person })).json().next as string
+  })
   t.match(before['admin /persona/1'], { status: 200, body: { description: 'second' } })
   t.match(before['admin /tool/12'], { status: 200, body: { custom_headers: [{ value: /^\*{4}#[0-9a-f]{12}$/ }] } })
   t.ok((before.secrets as string[]).includes('a secret that was set over HTTP')) // answers() put them there
@@ -124,4 +127,15 @@ t.test('a copy of the data folder of a stopped server, and a restored dump, answ
   const url = target.url.replace('/postgres?', '/restored?')
   run('pg_restore', ['--exit-on-error', '--single-transaction', '--no-owner', `--dbname=${url}`, dump])
   t.strictSame(await answers(url, tokens), before)
+
+  // The feed of changes goes on there, and cursors of before do not count.
+  await serving(url, async (_, call) => {
+    const read = async (query = '') => await call('GET', `/changes${query}`, { token: tokens.person })
+    t.match((await read(`?after=${cursor}`)).json(), { error_code: 'CURSOR_GONE', reason: 'reset' })
+    const { next } = (await read()).json()
+    await call('PATCH', '/persona/1?update_mask=description', { token: tokens.person, body: { description: 'third' } })
+    const { changes } = (await read(`?after=${next}`)).json()
+    t.match(changes, [{ kind: 'persona', id: 1, action: 'updated' }])
+    t.equal(changes.length, 1)
+  })
 })
