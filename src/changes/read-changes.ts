@@ -89,16 +89,13 @@ export function registerReadChanges(app: FastifyInstance, { database, service, g
       reply.type(JSON_TYPE)
       if (after === undefined)
         return JSON.stringify({ changes: [], next: (await withRetries(() => readHead(db))).head })
-      let page = await readPage(database, request.caller, after, asked)
-      if (page.isEnd && page.changes.length === 0 && waitS > 0) {
-        gate.leave(request)
-        const read = async (next: string) => {
-          const { caller } = await request.authenticateAgain()
-          return await readPage(database, caller, next, asked)
-        }
-        page = await waiting.wait(request.caller.token.id, page, waitS * 1_000, request.raw.socket, read)
-      }
-      const { changes, next } = page
+      if (waitS > 0) gate.leave(request)
+      const { changes, next } = await (waitS > 0
+        ? waiting.wait(request.caller.token.id, after, waitS * 1_000, request.raw.socket, async cursor => {
+            const { caller } = await request.authenticateAgain()
+            return await readPage(database, caller, cursor, asked)
+          })
+        : readPage(database, request.caller, after, asked))
       return JSON.stringify({ changes, next })
     },
   )

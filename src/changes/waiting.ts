@@ -18,8 +18,8 @@ export interface Page {
 }
 
 /**
- * Requests that wait for changes. They hold no connection: once a second, one look at the newest change serves all, and then they read in
- * turn.
+ * Requests that wait for changes. They hold no connection: once a second, one look at the newest change serves all. Then they read in turn, for
+ * at most a tenth of the time, so that others keep the rest however many changes there are.
  */
 export class Waiting {
   readonly #tokens = new Set<number>()
@@ -31,24 +31,27 @@ export class Waiting {
     readonly service: { readonly isDraining: boolean },
   ) {}
 
-  /** Reads on after an empty page until there are changes, the time is over or the client leaves. Throws `RateLimited`, `Unavailable`. */
-  async wait(token: number, first: Page, waitMs: number, socket: Socket, read: (after: string) => Promise<Page>) {
+  /** Reads until there are changes after a cursor, the time is over or the client leaves. Throws `RateLimited`, `Unavailable`. */
+  async wait(token: number, after: string, waitMs: number, socket: Socket, read: (after: string) => Promise<Page>) {
     if (this.#tokens.has(token)) throw new RateLimited('token-waiting', 1)
     if (this.#tokens.size >= WAITING_MAX) {
       const message = `${WAITING_MAX} requests wait for changes, which is the most at once. ${TRY_AGAIN}`
       throw new Unavailable('overloaded', message, 'not_applied')
     }
     this.#tokens.add(token)
-    const until = performance.now() + waitMs
+    const ended = new AbortController()
+    const over = sleep(waitMs, undefined, { signal: ended.signal }).catch(() => undefined)
     try {
-      for (let page = first; ; ) {
-        const leftMs = until - performance.now()
-        const head = await (leftMs > POLL_MS ? this.#nextHead() : sleep(Math.max(leftMs, 0)))
-        if (head === undefined || socket.destroyed || this.service.isDraining) return page
-        if (head !== page.next) page = await this.#inTurn(() => read(page.next))
-        if (page.changes.length > 0 || !page.isEnd) return page
+      let page: Page = { changes: [], next: after, isEnd: true }
+      for (let head: string | undefined = ''; head !== undefined; head = await Promise.race([this.#nextHead(), over])) {
+        if (socket.destroyed || this.service.isDraining) break
+        const { next } = page
+        if (head !== next) page = (await Promise.race([this.#inTurn(() => read(next), ended.signal), over])) ?? page
+        if (page.changes.length > 0 || !page.isEnd) break
       }
+      return page
     } finally {
+      ended.abort()
       this.#tokens.delete(token)
     }
   }
@@ -64,9 +67,14 @@ export class Waiting {
     return this.#head
   }
 
-  async #inTurn(work: () => Promise<Page>): Promise<Page> {
-    const page = this.#turn.then(work)
-    this.#turn = page.catch(() => undefined)
-    return await page
+  /** The work of a request in its turn; nothing if the request has ended by then. */
+  #inTurn(work: () => Promise<Page>, ended: AbortSignal): Promise<Page | undefined> {
+    let began = 0
+    const page = this.#turn.then(() => {
+      began = performance.now()
+      return ended.aborted ? undefined : work()
+    })
+    this.#turn = page.catch(() => undefined).then(() => sleep(9 * (performance.now() - began)))
+    return page
   }
 }
