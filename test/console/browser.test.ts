@@ -4,6 +4,7 @@ import { sql } from 'kysely'
 import { type Browser, chromium, type Page } from 'playwright-core'
 import t, { type Test } from 'tap'
 import { demoApp } from '../demo-app.js'
+import { eventually } from '../eventually.js'
 import { DEFINITION } from '../matrix-organisation.js'
 import { listening } from '../test-service.js'
 
@@ -138,6 +139,48 @@ t.test('the page is a place to work', { skip }, async t => {
     })
   }
 
+  await t.test('one proposes, another approves; all that happened is listed', async t => {
+    const { page, signIn, isClean, isSilent } = await opened(t, browser, origin, 390, /status of (403|412|422)/)
+    await signIn(tokens.reader)
+    await page.goto(`${origin}/console#/agents/3`)
+    await page.locator('#state', { hasText: 'You can propose changes.' }).waitFor()
+    t.equal(await page.getByRole('link', { name: /^Restore/ }).count(), 0)
+    await page.getByLabel('Prompt').fill('Answer in one sentence.')
+    t.equal(await page.getByRole('button', { name: 'Review and save' }).count(), 0, 'what it may not is not shown')
+    await page.getByRole('button', { name: 'Propose' }).click()
+    await page.getByLabel('Message to those who decide').fill(`Shorter ${SCRIPT}`)
+    await page.locator('dialog ins', { hasText: 'one sentence' }).waitFor()
+    await isClean('a proposal before it is made')
+    await page.locator('dialog').getByRole('button', { name: 'Propose' }).click()
+    await page.getByRole('heading', { name: 'Proposal for the agent Welcome' }).waitFor()
+    await page.getByRole('button', { name: 'Withdraw' }).waitFor()
+    t.equal(await page.getByRole('button', { name: 'Approve' }).count(), 0)
+    await page.reload()
+    await signIn(tokens.admin)
+    await page.getByRole('link', { name: 'Proposals' }).first().click()
+    await page.getByRole('link', { name: 'Welcome: Prompt' }).waitFor()
+    await isClean('proposals')
+    await page.getByRole('link', { name: 'Welcome: Prompt' }).click()
+    await page.locator('.difference ins', { hasText: 'one sentence' }).waitFor()
+    t.match(await page.locator('blockquote').textContent(), 'Shorter <img')
+    await isClean('a proposal')
+    await page.getByRole('button', { name: 'Approve' }).click()
+    await page.locator('#state', { hasText: 'approved, admin@example.com' }).waitFor()
+    t.equal((await call('GET', '/persona/3', { token: tokens.admin })).json().system_prompt, 'Answer in one sentence.')
+
+    t.equal((await call('DELETE', '/persona/2', { token: tokens.admin })).statusCode, 204)
+    await eventually(async () => {
+      await page.goto(`${origin}/console#/agents`)
+      await page.getByRole('link', { name: 'Changes', exact: true }).click()
+      await page.locator('.card').first().waitFor()
+      return (await page.locator('main').textContent())?.includes('deleted Agent 2') === true
+    })
+    await page.locator('summary', { hasText: 'updated Welcome: Prompt' }).first().click()
+    await page.locator('.difference ins', { hasText: 'one sentence' }).waitFor()
+    await isClean('changes')
+    isSilent()
+  })
+
   await t.test('a definition in YAML is checked at its lines, and repaired with its comments', async t => {
     const { page, signIn, isSilent } = await opened(t, browser, origin, 1400)
     await signIn(tokens.admin)
@@ -201,7 +244,7 @@ t.test('the page is a place to work', { skip }, async t => {
     await isClean('a refusal')
     await page.goto(`${origin}/console#/tools`)
     await page.getByRole('link', { name: 'weather', exact: true }).click()
-    await page.locator('#state', { hasText: 'You can read it' }).waitFor()
+    await page.locator('#state', { hasText: 'Somebody who manages it' }).waitFor()
     t.equal(
       await page.getByRole('button', { name: /Save|Add|Replace|Restore/ }).count(),
       0,
@@ -230,7 +273,7 @@ t.test('the page is a place to work', { skip }, async t => {
     await page.route(/\/persona\?/, route => route.abort('connectionrefused'), { times: 1 })
     await page.getByRole('link', { name: 'Agents' }).click()
     await title(/^No connection to the service/)
-    await page.getByRole('link', { name: 'Chapter editor' }).waitFor()
+    await page.getByRole('link', { name: 'Welcome' }).waitFor()
     t.equal(await page.locator('.problem').count(), 0)
     await page.evaluate('setTimeout(() => { throw new Error("of its own") })')
     await title(/^This page has a fault of its own/)
@@ -275,7 +318,7 @@ t.test('the page is a place to work', { skip }, async t => {
       await page.getByText('This page tries again by itself.').waitFor()
       await isClean('a service that is away')
     })
-    await page.getByRole('link', { name: 'Chapter editor' }).waitFor()
+    await page.getByRole('link', { name: 'Welcome' }).waitFor()
     t.equal(await page.locator('.problem h2').count(), 0)
     isSilent()
   })

@@ -22,14 +22,17 @@ export function Agent({ id, rights }: { id: number; rights: Rights }) {
   const of = useRecord<AgentRecord>('agents', id)
   const { loaded, record, shown, past, now, put, changed, done } = of
   const mayEdit = rights.writes && past !== undefined && record !== undefined && !record.builtin_persona
+  const mayPropose = rights.proposes && record !== undefined && !record.builtin_persona
+  const isEditable = mayEdit || mayPropose
   const { tools, ...rest } = changed
   const body = { ...rest, ...(tools && { tool_ids: tools.map(tool => tool.id) }) }
-  const only = mayEdit || !record ? '' : ' You can read it; its owner, an editor or an administrator can change it.'
+  const others = ' Its owner, an editor or an administrator can change it'
+  const only = mayEdit || !record ? '' : mayPropose ? `${others}. You can propose changes.` : `${others}.`
   const state = now
     ? `${done} Agent ${id}, version ${now.version}, owner: ${record?.owner?.email ?? 'nobody'}.${only}`
     : 'It is deleted. To restore a version brings it back.'
   const typed = <K extends keyof AgentRecord>(name: K) =>
-    mayEdit ? (value: AgentRecord[K]) => put({ [name]: value } as Partial<AgentRecord>) : undefined
+    isEditable ? (value: AgentRecord[K]) => put({ [name]: value } as Partial<AgentRecord>) : undefined
   return (
     <View
       up={['#/agents', 'Agents']}
@@ -44,7 +47,7 @@ export function Agent({ id, rights }: { id: number; rights: Rights }) {
             <Editor
               label="Prompt"
               text={shown.system_prompt ?? ''}
-              isReadOnly={!mayEdit}
+              isReadOnly={!isEditable}
               onType={read => put({ system_prompt: read() })}
             />
             <Field label="Name" value={shown.name} onChange={typed('name')} />
@@ -69,7 +72,7 @@ export function Agent({ id, rights }: { id: number; rights: Rights }) {
           />
         )}
       </div>
-      <Saving {...{ of, body, mayEdit }} onDiscard={() => of.setEdits({})} />
+      <Saving {...{ of, body, mayEdit, mayPropose }} onDiscard={() => of.setEdits({})} />
     </View>
   )
 }

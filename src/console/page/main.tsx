@@ -1,14 +1,16 @@
 import { render } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { Agent } from './agent.js'
+import { Changes } from './changes.js'
 import { List } from './list.js'
 import { Button, Dialog, Field, Problem, SESSION_ENDED } from './parts.js'
 import { Past } from './past.js'
+import { Proposals, ProposalView } from './proposals.js'
 import { ask, type Me, type Rights, rightsOf, setToken, unsaved, type View } from './service.js'
 import { visible } from './texts.js'
 import { NewTool, Tool } from './tool.js'
 
-const NOTE = `It begins with pat_, sa_ or ro_. It stays in the memory of this page, and is gone when you reload or close it.
+const NOTE = `It begins with pat_, sa_, ro_ or pp_. It stays in the memory of this page, and is gone when you reload or close it.
   An operator makes one with "agentctl token create".`
 
 function SignIn({ isEnded, onSignedIn }: { isEnded: boolean; onSignedIn: (me: Me) => void }) {
@@ -39,26 +41,30 @@ function SignIn({ isEnded, onSignedIn }: { isEnded: boolean; onSignedIn: (me: Me
 }
 
 /** Numbers alone: they become parts of requests. */
-const ADDRESS = /^#\/(?:(agents|tools)(?:\/(\d+)(?:\/(?:compare\/(\d+)\/(\d+)|restore\/(\d+)))?)?|new)$/
+const ADDRESS =
+  /^#\/(?:(agents|tools)(?:\/(\d+)(?:\/(?:compare\/(\d+)\/(\d+)|restore\/(\d+)))?)?|new|changes|proposals(?:\/(\d+))?)$/
 
 function Main({ address, rights }: { address: string; rights: Rights }) {
-  const [, view, number, first, second, restored] = ADDRESS.exec(address) ?? []
+  const [, view, number, first, second, restored, proposal] = ADDRESS.exec(address) ?? []
   const [id, version, other] = [
     Number(number),
     Number(first ?? restored),
     second === undefined ? undefined : Number(second),
   ]
   if (address === '#/new') return <NewTool rights={rights} />
+  if (address === '#/changes') return <Changes />
+  if (proposal !== undefined) return <ProposalView key={proposal} id={Number(proposal)} rights={rights} />
+  if (address === '#/proposals') return <Proposals />
   if (view === undefined) return null
   if (number === undefined) return <List key={view} view={view as View} rights={rights} />
   if (version) return <Past key={address} view={view as View} {...{ id, version, other }} />
   return view === 'agents' ? <Agent key={id} {...{ id, rights }} /> : <Tool key={id} {...{ id, rights }} />
 }
 
-const LINKS = { '#/agents': 'Agents', '#/tools': 'Tools' }
+const LINKS = { '#/agents': 'Agents', '#/tools': 'Tools', '#/proposals': 'Proposals', '#/changes': 'Changes' }
 const WORDS = { basic: '', 'manage:actions': 'manages tools', admin: 'administrator' }
 
-function Head({ address, rights: { me, writes } }: { address: string; rights: Rights }) {
+function Head({ address, rights: { me, writes, proposes } }: { address: string; rights: Rights }) {
   const current = address === '#/new' ? '#/tools' : address
   return (
     <>
@@ -70,7 +76,7 @@ function Head({ address, rights: { me, writes } }: { address: string; rights: Ri
         ))}
       </nav>
       <p class="who">
-        <bdi>{visible(me.user.email)}</bdi> {writes ? WORDS[me.permission] : 'reads only'}
+        <bdi>{visible(me.user.email)}</bdi> {writes ? WORDS[me.permission] : proposes ? 'proposes only' : 'reads only'}
       </p>
       <a href="console">Sign out</a>
     </>

@@ -1,15 +1,17 @@
 import { useState } from 'preact/hooks'
-import { Button, Dialog, Differences, Lines, Note, Problem, useAction, useLoad, useUnsaved } from './parts.js'
+import { Button, Dialog, Differences, Field, Lines, Note, Problem, useAction, useLoad, useUnsaved } from './parts.js'
 import { readHistory } from './past.js'
-import { type Answer, ask, KINDS, newKey, Refusal, unless, type View } from './service.js'
+import { type Answer, ask, KINDS, leaveTo, newKey, Refusal, unless, type View } from './service.js'
 import { differencesOf, titled } from './texts.js'
 
 type Fields = Record<string, unknown>
+/** How a change is stored: at once, or after somebody else has approved it. */
+type Saving = 'save' | 'propose' | undefined
 
 /** A stored record with its history, and what somebody changes of it. */
 export function useRecord<T extends { name: string }>(view: View, id: number) {
   const [edits, setEdits] = useState<Partial<T>>({})
-  const [isSaving, setSaving] = useState(false)
+  const [saving, setSaving] = useState<Saving>()
   const [done, setDone] = useState('')
   const loaded = useLoad(async signal => {
     const past = await unless(readHistory(view, id, signal), 403, 404)
@@ -25,7 +27,7 @@ export function useRecord<T extends { name: string }>(view: View, id: number) {
     setEdits(before => ({ ...before, ...part }))
   }
   return {
-    ...{ view, id, loaded, past, now, record, put, setEdits, isSaving, setSaving, done, setDone },
+    ...{ view, id, loaded, past, now, record, put, setEdits, saving, setSaving, done, setDone },
     shown: { ...record, ...edits } as T,
     edits,
     changed: record ? (Object.fromEntries(Object.entries(edits).filter(isOther)) as Partial<T>) : ({} as Partial<T>),
@@ -33,18 +35,19 @@ export function useRecord<T extends { name: string }>(view: View, id: number) {
 }
 
 interface SavingProps {
-  of: Omit<ReturnType<typeof useRecord>, 'put' | 'shown' | 'setEdits' | 'edits' | 'changed'>
+  of: Omit<ReturnType<typeof useRecord>, 'put' | 'setEdits' | 'edits' | 'changed'>
   /** The fields of the request that change, by what requests call them. */
   body: Fields
   /** A changed definition as JSON; null while it has faults or is not checked yet. */
   definition?: string | null | undefined
   mayEdit: boolean
+  mayPropose: boolean
   onDiscard(): void
   children?: preact.ComponentChildren
 }
 
 /** What is not saved yet, as long as there is something, with the way to save it. */
-export function Saving({ of, body, definition, mayEdit, onDiscard, children }: SavingProps) {
+export function Saving({ of, body, definition, mayEdit, mayPropose, onDiscard, children }: SavingProps) {
   const names = [...Object.keys(body), ...(definition === undefined ? [] : ['definition'])]
   useUnsaved(`What you changed of ${of.record?.name ?? 'this'}`, names.length > 0)
   if (names.length === 0) return null
@@ -57,8 +60,18 @@ export function Saving({ of, body, definition, mayEdit, onDiscard, children }: S
       </p>
       <Button label="Discard" onClick={onDiscard} />
       {children}
-      {mayEdit && <Button class="main" label="Review and save" disabled={!!wait} onClick={() => of.setSaving(true)} />}
-      {of.isSaving && of.now && <Save key={of.now.etag} {...{ of, now: of.now, body, names, definition, onDiscard }} />}
+      {mayPropose && (
+        <Button
+          label="Propose"
+          class={mayEdit ? '' : 'main'}
+          disabled={!!wait}
+          onClick={() => of.setSaving('propose')}
+        />
+      )}
+      {mayEdit && (
+        <Button class="main" label="Review and save" disabled={!!wait} onClick={() => of.setSaving('save')} />
+      )}
+      {of.saving && of.now && <Save key={of.now.etag} {...{ of, now: of.now, body, names, definition, onDiscard }} />}
     </section>
   )
 }
@@ -74,38 +87,54 @@ type SaveProps = Pick<SavingProps, 'of' | 'body' | 'definition' | 'onDiscard'> &
 /** Shows what a change makes of what is stored, by a dry run of the service, before it is stored. */
 function Save({ of, now, body, names, definition, onDiscard }: SaveProps) {
   const [key] = useState(newKey)
-  const { view, id, loaded } = of
+  const [message, setMessage] = useState('')
+  const { view, id, loaded, saving } = of
+  const isProposal = saving === 'propose'
   const send = (isDry: boolean, signal?: AbortSignal) => {
     const query = new URLSearchParams({
       ...(view === 'agents' && { update_mask: names.join() }),
       ...(isDry && { dry_run: 'true' }),
+      ...(isProposal && { propose: 'true', message }),
     })
     const headers = { 'if-match': now.etag, ...(!isDry && { 'idempotency-key': key }) }
     const options = { text: bodyText(body, definition), headers, signal, isExact: true }
-    return ask<object>(view === 'agents' ? 'PATCH' : 'PUT', `${KINDS[view].root}/${id}?${query}`, options)
+    return ask<{ id: number }>(view === 'agents' ? 'PATCH' : 'PUT', `${KINDS[view].root}/${id}?${query}`, options)
   }
-  const tried = useLoad(signal => send(true, signal))
+  const tried = useLoad(async signal => (isProposal ? undefined : await send(true, signal)))
   const save = useAction(async () => {
-    const { warnings } = await send(false)
-    of.setSaving(false)
+    const { warnings, data } = await send(false)
+    of.setSaving(undefined)
     onDiscard()
+    if (isProposal) return leaveTo(`#/proposals/${data.id}`)
     of.setDone(['Saved.', ...warnings].join(' '))
     loaded.again()
   })
+  // Who only proposes has no dry run: the service answers the difference with the proposal.
+  const proposed = { ...of.shown, ...(typeof definition === 'string' && { definition: JSON.parse(definition) }) }
+  const after = isProposal ? proposed : tried.data?.data
   const answered = names.map(name => ANSWERED[name] ?? name)
   const only = (from: object) => Object.fromEntries(Object.entries(from).filter(([name]) => answered.includes(name)))
   const problem = save.problem ?? tried.problem
   const isStale = problem instanceof Refusal && problem.status === 412
   const again = isStale ? loaded.again : save.problem ? save.act : tried.again
   return (
-    <Dialog title="Save these changes?" onClose={() => of.setSaving(false)}>
-      {!tried.data && !problem && <Note text="Loading." />}
-      {tried.data && <Differences list={differencesOf(only(now.data), only(tried.data.data))} />}
+    <Dialog
+      title={isProposal ? 'Propose these changes?' : 'Save these changes?'}
+      onClose={() => of.setSaving(undefined)}
+    >
+      {!after && !problem && <Note text="Loading." />}
+      {after && <Differences list={differencesOf(only(now.data), only(after))} />}
+      {isProposal && <Field label="Message to those who decide" rows={2} value={message} onChange={setMessage} />}
       <Lines lines={tried.data?.warnings ?? []} />
       <Problem {...{ problem, again }} />
       <form method="dialog" class="bar end">
         <Button label="Go on editing" />
-        <Button class="main" label="Save" disabled={!tried.data || save.isBusy || isStale} onClick={save.act} />
+        <Button
+          class="main"
+          label={isProposal ? 'Propose' : 'Save'}
+          disabled={!after || save.isBusy || isStale}
+          onClick={save.act}
+        />
       </form>
     </Dialog>
   )

@@ -2,7 +2,7 @@
 
 /** What the caller may do, by `GET me`. */
 export interface Me {
-  user: { email: string }
+  user: { id: string; email: string }
   permission: 'basic' | 'manage:actions' | 'admin'
   managed_groups: { id: number; name: string }[]
   token: { scopes: string[] | null; persona_ids: number[] | null; tool_ids: number[] | null }
@@ -13,15 +13,20 @@ export interface Rights {
   me: Me
   /** It may write at all. */
   writes: boolean
+  /** It may propose what somebody else decides. */
+  proposes: boolean
+  /** It may see what tools are made of. */
+  manages: boolean
   /** It may check definitions and make tools. */
   makesTools: boolean
 }
 
 export function rightsOf(me: Me): Rights {
   const { scopes, tool_ids } = me.token
-  const writes = scopes === null || scopes.some(scope => scope !== 'read')
+  const has = (...names: string[]) => scopes?.some(scope => names.includes(scope)) ?? false
+  const writes = !has('read', 'runtime', 'propose')
   const manages = me.permission !== 'basic' || me.managed_groups.length > 0
-  return { me, writes, makesTools: writes && tool_ids === null && manages }
+  return { me, writes, proposes: !has('read', 'runtime'), manages, makesTools: writes && tool_ids === null && manages }
 }
 
 export interface Fault {
@@ -172,3 +177,9 @@ export async function readList(
 /** What is not stored yet, by the name of what holds it. Leaving asks while there is any. */
 export const unsaved = new Set<string>()
 addEventListener('beforeunload', event => unsaved.size > 0 && event.preventDefault())
+
+/** Goes where what was stored is shown: nothing of it is unsaved any more. */
+export function leaveTo(address: string) {
+  unsaved.clear()
+  location.assign(address)
+}

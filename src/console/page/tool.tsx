@@ -4,7 +4,7 @@ import { tagsOf } from './list.js'
 import { Button, Check, Field, Note, Problem, useAction, useUnsaved, View } from './parts.js'
 import { History } from './past.js'
 import { bodyText, Saving, useRecord } from './record.js'
-import { ask, newKey, type Rights, type Row } from './service.js'
+import { ask, leaveTo, newKey, type Rights, type Row } from './service.js'
 import { visible } from './texts.js'
 
 interface Header {
@@ -29,7 +29,7 @@ function useCreation(fields: object, definition: string | null | undefined, onDo
       headers: { 'idempotency-key': key },
     })
     onDone()
-    setTimeout(() => location.assign(`#/tools/${data.id}`)) // what was typed is not unsaved any more
+    leaveTo(`#/tools/${data.id}`)
   })
 }
 
@@ -42,6 +42,8 @@ export function Tool({ id, rights }: { id: number; rights: Rights }) {
   const stored = useMemo(() => (record?.definition ? JSON.stringify(record.definition, null, 2) : ''), [record])
   const isCustom = record !== undefined && !record.in_code_tool_id && !record.mcp_server_id
   const mayEdit = rights.writes && isCustom && record.custom_headers !== null
+  const mayPropose = rights.proposes && rights.manages && isCustom
+  const isEditable = mayEdit || mayPropose || (rights.makesTools && isCustom)
   const isTyped = checked !== undefined && checked?.text !== stored
   const definition = isTyped ? (checked?.json ?? null) : undefined
   const discard = () => {
@@ -51,15 +53,15 @@ export function Tool({ id, rights }: { id: number; rights: Rights }) {
   }
   const { name, description, passthrough_auth } = shown
   const copy = useCreation({ name, description, passthrough_auth }, definition ?? stored, discard)
-  const only = mayEdit || !record ? '' : ' You can read it; somebody who manages it can change it.'
+  const only =
+    mayEdit || !record ? '' : ` Somebody who manages it can change it.${mayPropose ? ' You can propose changes.' : ''}`
   const typed = <K extends keyof ToolRecord>(name: K) =>
-    mayEdit ? (value: ToolRecord[K]) => put({ [name]: value } as Partial<ToolRecord>) : undefined
+    isEditable ? (value: ToolRecord[K]) => put({ [name]: value } as Partial<ToolRecord>) : undefined
   const headers = {
     stored: record?.custom_headers ?? [],
     headers: shown.custom_headers ?? [],
     onChange: typed('custom_headers'),
   }
-  const isEditable = mayEdit || (rights.makesTools && isCustom)
   return (
     <View
       up={['#/tools', 'Tools']}
@@ -95,7 +97,7 @@ export function Tool({ id, rights }: { id: number; rights: Rights }) {
         />
       )}
       {past && <History view="tools" id={id} now={now?.version ?? 0} first={past} restores={mayEdit} />}
-      <Saving {...{ of, body: changed, definition, mayEdit }} onDiscard={discard}>
+      <Saving {...{ of, body: changed, definition, mayEdit, mayPropose }} onDiscard={discard}>
         <Problem problem={copy.problem} />
         {rights.makesTools && (
           <Button label="Save as a new tool" disabled={definition === null || copy.isBusy} onClick={copy.act} />
