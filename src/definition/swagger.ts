@@ -1,8 +1,8 @@
+import { FORM } from './check/inputs.js'
 import { isObject, References, type Schema } from './check/references.js'
 
 const METHODS = new Set('get put post delete options head patch'.split(' '))
 const JSON_TYPE = 'application/json'
-const FORM = 'application/x-www-form-urlencoded'
 const MULTIPART = 'multipart/form-data'
 const ANY_TYPE = '*/*'
 const SECTIONS = new Map(Object.entries({ definitions: 'schemas', parameters: 'parameters', responses: 'responses' }))

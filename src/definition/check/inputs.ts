@@ -48,7 +48,7 @@ export interface ParameterList {
 
 export const NO_PARAMETERS: ParameterList = { byKey: new Map(), isBroken: false }
 
-const FORM = 'application/x-www-form-urlencoded'
+export const FORM = 'application/x-www-form-urlencoded'
 const LOCATIONS = new Set<unknown>(['query', 'header', 'path', 'cookie', 'querystring'])
 const STYLES = new Set('simple label matrix form spaceDelimited pipeDelimited deepObject cookie'.split(' '))
 /** OpenAPI ignores header parameters with these names: the media type, the security scheme and the caller's token set them. */
