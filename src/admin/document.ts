@@ -1,9 +1,10 @@
 import { Kind, type Static, Type } from '@sinclair/typebox'
+import { PERMISSIONS } from '../auth/caller.js'
 import { INT4_MAX } from '../db/tables.js'
 import { COLUMNS, RELATIONS } from '../persona/fields.js'
 import { DocumentSource, FederatedConnectorSource } from '../persona/nested-schemas.js'
 import { PersonaUpsertRequest } from '../persona/schema.js'
-import { Header } from '../tool/headers.js'
+import { HEADERS_MAX, Header } from '../tool/headers.js'
 import type { AnyColumnField } from '../updates/field-table.js'
 import { enumeration, flag, freeForm, list, nullable, text, uuid } from '../validation/vocabulary.js'
 
@@ -20,7 +21,7 @@ const id = () => optional(Type.Integer({ minimum: 1, maximum: INT4_MAX - 1_000_0
 const name = () => text({ minLength: 1, maxLength: 255 })
 const named = () => ({ id: id(), name: optional(name()) })
 const references = () => optional(list(reference()))
-const permissions = () => optional(list(enumeration(['basic', 'manage:actions', 'admin'])))
+const permissions = () => optional(list(enumeration(PERMISSIONS)))
 
 const User = Type.Object({
   id: optional(uuid()),
@@ -77,7 +78,7 @@ const Tool = Type.Object({
   owner: optional(nullable(reference())),
   definition: optional(freeForm()),
   definition_file: optional(text({ minLength: 1, maxLength: 4096 })),
-  custom_headers: optional(list(HeaderEntry, { maxItems: 50 })),
+  custom_headers: optional(list(HeaderEntry, { maxItems: HEADERS_MAX })),
   passthrough_auth: optional(flag()),
   mcp_server: optional(nullable(reference())),
   oauth_config: optional(nullable(reference())),

@@ -10,6 +10,7 @@ const token = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/
 const FORBIDDEN =
   /^(?:host|content-length|transfer-encoding|connection|keep-alive|expect|upgrade|http2-settings|te|trailer|proxy-.*)$/
 
+export const HEADERS_MAX = 50
 const NAME_CHARACTERS_MAX = 256
 const VALUE_BYTES_MAX = 8192
 

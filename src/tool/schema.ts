@@ -3,7 +3,7 @@ import { CHANGE_KINDS } from '../definition/index.js'
 import { HTTPValidationError } from '../validation/faults.js'
 import { flag, freeForm, identifier, list, nullable, text, uuid } from '../validation/vocabulary.js'
 import type { FIELDS } from './fields.js'
-import { Header } from './headers.js'
+import { HEADERS_MAX, Header } from './headers.js'
 
 /* The records of a custom tool. `CustomToolUpdate` and `Header` are names of the public product's OpenAPI document. */
 
@@ -18,7 +18,7 @@ export const CustomToolUpdate = Type.Object(
     description: optional(nullable(text({ maxLength: 10_000 }))),
     definition: optional(nullable(DEFINITION)),
     custom_headers: optional(
-      nullable(list(Header, { maxItems: 50 }), { description: 'Replaces the whole list; `[]` removes all.' }),
+      nullable(list(Header, { maxItems: HEADERS_MAX }), { description: 'Replaces the whole list; `[]` removes all.' }),
     ),
     passthrough_auth: optional(nullable(flag())),
     oauth_config_id: optional(nullable(identifier(), { description: '`null` clears the link.' })),
