@@ -37,8 +37,9 @@ interface FeedPage {
   /** True if rows after the given place were pruned. */
   is_pruned: boolean
   rows: FeedRow[] | null
-  looked_at: number
-  /** The last place that was looked at; null without a row. */
+  /** Null in a full page. */
+  looked_at: number | null
+  /** The last place that was looked at; null without one, and in a full page. */
   last: string | null
 }
 
@@ -49,7 +50,9 @@ export const readFeed = statement<ViewerParameters & Asked, FeedPage>(
     ...VIEWER_TYPES,
     ...{ personas: 'integer[]', kind: 'text', rows: 'integer', transaction: 'xid8', place: 'bigint' },
   },
-  param => sql<FeedPage>`
+  param => {
+    const isShort = sql`(select count(*) from shown) < ${param('rows')}` // a full page need not read all rows to count them
+    return sql<FeedPage>`
     with looked_at as materialized (
       select * from published_change where (transaction_id, place) > (${param('transaction')}, ${param('place')})
       order by transaction_id, place limit ${sql.lit(ROWS_MAX)}
@@ -62,9 +65,10 @@ export const readFeed = statement<ViewerParameters & Asked, FeedPage>(
     )
     select f.id as feed, (${param('transaction')}, ${param('place')}) < (pruned_transaction_id, pruned_place) as is_pruned,
       (select json_agg(shown order by transaction_id, place) from shown) as rows,
-      (select count(*)::integer from looked_at) as looked_at,
-      (select cursor from looked_at order by transaction_id desc, place desc limit 1) as last
-    from change_feed f`,
+      case when ${isShort} then (select count(*)::integer from looked_at) end as looked_at,
+      case when ${isShort} then (select cursor from looked_at order by transaction_id desc, place desc limit 1) end as last
+    from change_feed f`
+  },
 )
 
 /** Reads the cursor of now, and for how many seconds the oldest stored change has waited for transactions that are still open. */

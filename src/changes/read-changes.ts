@@ -113,8 +113,8 @@ async function readPage({ db }: Database, caller: Caller, after: string, asked: 
     throw new Refused('CURSOR_GONE', message, { extra: { reason: page?.feed === feed ? 'pruned' : 'reset' } })
   }
   const rows = page.rows ?? []
-  const last = rows.length === limit ? rows.at(-1)?.cursor : page.last
-  return { changes: rows.map(changeOf), next: last ?? after, isEnd: page.looked_at < ROWS_MAX }
+  const next = page.last ?? rows.at(-1)?.cursor ?? after
+  return { changes: rows.map(changeOf), next, isEnd: page.looked_at !== null && page.looked_at < ROWS_MAX }
 }
 
 function changeOf(row: FeedRow): object {
