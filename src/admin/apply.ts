@@ -1,6 +1,5 @@
 import { sql, type Transaction } from 'kysely'
 import pg from 'pg'
-import { OPERATOR } from '../auth/viewer.js'
 import { SQLSTATE } from '../db/connection/database-error.js'
 import type { Database } from '../db/database.js'
 import type { Tables } from '../db/tables.js'
@@ -151,7 +150,7 @@ export async function removeRow(
   }
   if (section === 'tools') {
     let notes: string[] = []
-    await releaseTool(trx, Number(id), actor, OPERATOR)
+    await releaseTool(trx, Number(id), actor)
     const decide: typeof decideRemoval = state => {
       const decision = decideRemoval(state)
       notes = decision.notes

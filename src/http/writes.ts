@@ -2,7 +2,6 @@ import { randomBytes } from 'node:crypto'
 import { type Static, type TObject, type TProperties, type TSchema, Type } from '@sinclair/typebox'
 import type { FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 'fastify'
 import type { RoutePolicy } from '../auth/hook.js'
-import type { Executor } from '../db/statements/statement.js'
 import type { ResourceKind } from '../db/tables.js'
 import { InvalidRequest, PreconditionFailed, ResourceNotFound } from '../errors.js'
 import type { Actor } from '../updates/audit.js'
@@ -168,7 +167,7 @@ export function basisOf(request: FastifyRequest, act: Act, options: OperationOpt
   requireOne(proposes, dryRun, message)
   const { strict, minimal } = (isGone ? undefined : headers.prefer) ?? NO_PREFERENCE
   return {
-    readNow: (executor: Executor) => request.readNow(executor),
+    readNow: (executor, lookup) => request.readNow(executor, lookup),
     actor: actorOf(request),
     precondition: creates ? { kind: 'any' } : (ifMatch ?? NO_PRECONDITION),
     ifNoneMatch: creates ? NO_PRECONDITION : ifNoneMatch,

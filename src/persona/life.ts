@@ -4,7 +4,7 @@ import { type Caller, isAdmin, visibleAgents } from '../auth/caller.js'
 import { anyOf } from '../db/statements/queries.js'
 import { Forbidden, InvalidRequest, Refused, VersionUnusable } from '../errors.js'
 import type { ReleaseTool } from '../tool/life.js'
-import { changeAsOperator } from '../updates/engine.js'
+import { changeAsOperator, storeLocked } from '../updates/engine.js'
 import { sameValue } from '../updates/field-table.js'
 import { readPast } from '../updates/read.js'
 import type { UpdateRequest, VersionedResource } from '../updates/resource.js'
@@ -72,7 +72,8 @@ export const personaDeletion: VersionedResource<PersonaTypes> = {
 const RELEASED_MAX = 100
 
 /** Detaches a tool from deleted agents, or from those that the caller may update, each with a new version. Other agents keep it. */
-export const releaseTool: ReleaseTool = async (trx, id, actor, viewer, caller) => {
+export const releaseTool: ReleaseTool = async (trx, id, actor, request) => {
+  const caller = request?.caller
   const bound = caller && visibleAgents(caller.token)
   const agents = await trx
     .selectFrom('persona as p')
@@ -82,22 +83,34 @@ export const releaseTool: ReleaseTool = async (trx, id, actor, viewer, caller) =
     .where('p.deleted', '=', caller === undefined)
     .$if(bound != null, query => query.where(({ eb, val }) => eb('p.id', '=', anyOf(val(bound ?? [])))))
     .$if(caller !== undefined && !isAdmin(caller), query =>
-      query.where(({ cast, val }) => personaAccess(cast(val(viewer.user), 'uuid')), 'in', ['owner', 'editor']),
+      query.where(({ cast, val }) => personaAccess(cast(val(caller?.userId), 'uuid')), 'in', ['owner', 'editor']),
     )
     .orderBy('p.id') // the order of locks
     .$if(caller !== undefined, query => query.limit(RELEASED_MAX + 1))
     .execute()
   if (caller !== undefined && agents.length > RELEASED_MAX) return []
-  const released: number[] = []
-  for (const agent of agents) {
-    const decide = (state: PersonaState) => {
-      const tool_ids = state.tool_ids.filter(tool => tool !== id)
-      return decisionFor(state, caller === undefined || mayUpdate(state, caller) ? { ...state, tool_ids } : state)
+  const without = (state: PersonaState) =>
+    decisionFor(state, { ...state, tool_ids: state.tool_ids.filter(tool => tool !== id) })
+  const release = async (agent: number) => {
+    if (request === undefined) return await changeAsOperator(trx, personaResource, agent, without, actor)
+    const resource: VersionedResource<ReleaseTypes> = {
+      ...personaResource,
+      decide: async (_, state, { caller }) => (mayUpdate(state, caller) ? without(state) : decisionFor(state, state)),
     }
-    const { changes } = await changeAsOperator(trx, personaResource, agent.id, decide, actor, viewer)
-    if (changes.length > 0) released.push(agent.id)
+    const asked = { ...request, kind: 'persona', id: agent, dryRun: false, minimal: true } as const
+    const { answer } = await storeLocked(trx, { resource, request: { ...asked, precondition: ANY, ifNoneMatch: NONE } })
+    return answer.decision
   }
+  const released: number[] = []
+  for (const agent of agents) if ((await release(agent.id))?.changes.length) released.push(agent.id)
   return released
+}
+
+/** The preconditions of the request are those of the tool. */
+const [ANY, NONE] = [{ kind: 'any' }, { kind: 'none' }] as const
+
+interface ReleaseTypes extends Omit<PersonaTypes, 'Request'> {
+  Request: UpdateRequest
 }
 
 interface PersonaRestore extends UpdateRequest {

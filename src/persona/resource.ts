@@ -24,7 +24,7 @@ import {
   shownToolsOf,
   takenFrom,
 } from './rules.js'
-import { type PersonaState, renderPersona } from './state.js'
+import { PERSONA_LOOKUP, type PersonaState, renderPersona } from './state.js'
 import { readReferences, readState, writeLinks, writePersona } from './statements.js'
 
 export interface PersonaTypes extends ResourceTypes {
@@ -38,6 +38,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   kind: 'persona',
   act: 'update',
   newRow: owner_id => ({ ...Object.fromEntries(COLUMNS.map(([name]) => [name, BLANK_AGENT[name]])), owner_id }),
+  lookup: PERSONA_LOOKUP.statement,
   read: async (executor, id, viewer) => {
     return (await readState.first(executor, { ...viewer, id }))?.state
   },

@@ -59,9 +59,9 @@ async function proposeOnce<T extends ResourceTypes>(job: Job<T>, message: string
     if (key !== null) await takeKey(trx, key)
     if (!(await lockRow(trx, resource, id))) throw new ResourceNotFound(kind)
     const now = await readNow(trx, asking)
-    const { caller } = now.job.request
+    const { caller } = now.request
     if (!resource.isVisible(now.state, caller)) throw new ResourceNotFound(kind)
-    const decision = await decide(trx, now.job, now.state)
+    const decision = await decide(trx, { resource, request: now.request }, now.state)
     if (decision.changes.length === 0) throw new InvalidRequest([NOTHING])
     const { fieldsOf, definitionOf } = PROPOSAL_KINDS[kind]
     const { version } = now.state

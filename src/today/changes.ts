@@ -1,10 +1,7 @@
 import { type Static, type TObject, Type } from '@sinclair/typebox'
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteHandlerMethod } from 'fastify'
-import { type Caller, visibleAgents, visibleTools } from '../auth/caller.js'
+import { visibleAgents, visibleTools } from '../auth/caller.js'
 import type { RoutePolicy } from '../auth/hook.js'
-import { viewerParameters } from '../auth/viewer.js'
-import { withRetries } from '../db/connection/retry.js'
-import { inTransaction } from '../db/transaction.js'
 import { InvalidRequest, Refused, ResourceNotFound } from '../errors.js'
 import { JSON_TYPE } from '../http/answer.js'
 import { DryRun } from '../http/parameters.js'
@@ -16,10 +13,9 @@ import { decisionFor, requireEditable } from '../persona/rules.js'
 import { PERSONA_LOOKUP } from '../persona/state.js'
 import { toolResource } from '../tool/resource.js'
 import { requireManageable } from '../tool/rules.js'
-import { changeAsOperator } from '../updates/engine.js'
+import { storeTogether } from '../updates/engine.js'
 import { LIST_ITEMS_MAX } from '../updates/field-table.js'
-import { requireDirect } from '../updates/proposals.js'
-import type { OperationOptions, ResourceTypes, VersionedResource } from '../updates/resource.js'
+import type { OperationOptions, ResourceTypes, UpdateRequest, VersionedResource } from '../updates/resource.js'
 import { fault, unknownFields } from '../validation/faults.js'
 import { pathId } from '../validation/parameters.js'
 import { flag, freeForm, identifier, isInt4, list, text, uuid } from '../validation/vocabulary.js'
@@ -104,7 +100,7 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     ids: readonly number[],
     fieldsOf: (id: number) => Partial<PersonaContent>,
   ): Promise<null> {
-    await together(request, personaResource, ids, (state, caller) => {
+    await together(request, personaResource, ids, (state, { caller }) => {
       requireEditable(state, caller)
       return decisionFor(state, { ...state, ...fieldsOf(state.id) })
     })
@@ -116,32 +112,28 @@ export function registerChanges(today: FastifyInstance, options: OperationOption
     request: FastifyRequest,
     resource: VersionedResource<T>,
     ids: readonly number[],
-    decide: (state: T['State'], caller: Caller) => T['Decision'],
+    decide: (state: T['State'], request: UpdateRequest) => T['Decision'],
   ): Promise<void> {
     const { kind } = resource
     const { headers } = request
-    const { dryRun, actor, preconditionRequired, caller } = basisOf(request, 'update', options)
+    const basis = basisOf(request, 'update', options)
     const sent = ['if-match', 'if-none-match', 'idempotency-key'].filter(name => headers[name] !== undefined)
     if (sent.length > 0) throw new InvalidRequest(sent.map(name => fault('extra_forbidden', ['header', name])))
-    if (preconditionRequired || caller.token.requiresIfMatch)
+    if (basis.preconditionRequired || basis.caller.token.requiresIfMatch)
       throw new Refused('PRECONDITION_REQUIRED', 'This address takes no If-Match, which is demanded here.')
-    const attempt = () =>
-      inTransaction(options.database, { rollback: dryRun }, async trx => {
-        const { caller } = await request.readNow(trx)
-        const bound = kind === 'persona' ? visibleAgents(caller.token) : visibleTools(caller.token)
-        const decideSeen = (state: T['State']) => {
-          if (!resource.isVisible(state, caller)) throw new ResourceNotFound(kind)
-          const decision = decide(state, caller)
-          if (!dryRun) requireDirect(kind, { ...options, caller }, decision.changes)
-          return decision
-        }
-        // One after the other: a caller without the right to the first of them locks no other.
-        for (const id of ids.toSorted((a, b) => a - b)) {
-          if (!isInt4(id) || bound?.includes(id) === false) throw new ResourceNotFound(kind)
-          await changeAsOperator(trx, resource, id, decideSeen, actor, viewerParameters(caller))
-        }
-      })
-    await withRetries(attempt)
+    if (!ids.every(isInt4)) throw new ResourceNotFound(kind)
+    const changing: VersionedResource<T> = {
+      ...resource,
+      decide: async (_, state, request) => {
+        const { token } = request.caller
+        const bound = kind === 'persona' ? visibleAgents(token) : visibleTools(token)
+        if (bound?.includes(state.id) === false || !resource.isVisible(state, request.caller))
+          throw new ResourceNotFound(kind)
+        return decide(state, request)
+      },
+    }
+    const asked = { ...basis, kind, id: 0, fields: {}, key: null, minimal: true } as T['Request'] // `decide` needs no more
+    await storeTogether({ database: options.database, resource: changing, request: asked }, ids)
   }
 }
 

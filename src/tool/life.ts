@@ -1,6 +1,4 @@
 import type { Transaction } from 'kysely'
-import type { Caller } from '../auth/caller.js'
-import { type ViewerParameters, viewerParameters } from '../auth/viewer.js'
 import type { Tables } from '../db/tables.js'
 import { type Fault, Forbidden, InvalidRequest, VersionUnusable } from '../errors.js'
 import type { KeyRing } from '../secrets/key-ring.js'
@@ -77,15 +75,14 @@ function inVersion({ loc: [, ...place], msg, type }: Fault): Fault {
 }
 
 /**
- * Detaches a tool from deleted agents, or from those that `caller` may update, and returns their ids. It is passed in because tools do not
- * know agents.
+ * Detaches a tool from deleted agents, or from those that the caller of `request` may update, and returns their ids. It is passed in because
+ * tools do not know agents.
  */
 export type ReleaseTool = (
   trx: Transaction<Tables>,
   id: number,
   actor: Actor,
-  viewer: ViewerParameters,
-  caller?: Caller,
+  request?: UpdateRequest,
 ) => Promise<number[]>
 
 interface ToolDeletion extends UpdateRequest {
@@ -105,16 +102,17 @@ export const toolDeletion: VersionedResource<DeletionTypes> = {
   ...toolResource,
   act: 'deletion',
   isAlone: () => false,
-  decide: async (db, state, { release, detaches, detached, actor, caller }) => {
+  decide: async (db, state, request) => {
+    const { release, detaches, detached, actor, caller } = request
     requireManageable(state)
     const trx = db as Transaction<Tables> // a deletion is never alone
-    const [{ id, managed_as }, viewer] = [state, viewerParameters(caller)]
+    const { id, managed_as } = state
     // A group manager may manage the tool only through these agents, so they stay. Agents are locked before the tool, as attaching does.
-    const released = detaches && managed_as !== 'group' ? await release(trx, id, actor, viewer, caller) : []
+    const released = detaches && managed_as !== 'group' ? await release(trx, id, actor, request) : []
     for (const agent of released) detached.add(agent)
     await trx.selectFrom('tool').select('id').where('id', '=', id).forUpdate().execute()
     await requireUnused(trx, id, caller)
-    await release(trx, id, actor, viewer)
+    await release(trx, id, actor)
     return decideRemoval(state)
   },
   write: async (executor, _state, _decision, viewer, entry) =>

@@ -13,7 +13,7 @@ import { factsOf, noteFacts } from './definition-facts.js'
 import { BLANK_TOOL, COLUMNS } from './fields.js'
 import { type Header, shownHeaders } from './headers.js'
 import { decideTool, type ToolDecision, type ToolUpdate } from './rules.js'
-import { bytesShown, renderTool, type ToolState } from './snapshot.js'
+import { bytesShown, renderTool, TOOL_LOOKUP, type ToolState } from './snapshot.js'
 import { readLinkable, readState, storeDefinition, writeHeaders, writeTool } from './statements.js'
 
 export interface ToolTypes extends ResourceTypes {
@@ -27,6 +27,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
   kind: 'tool',
   act: 'update',
   newRow: user_id => ({ ...BLANK_TOOL, user_id }),
+  lookup: TOOL_LOOKUP.statement,
   read: async (executor, id, viewer) => {
     return (await readState.first(executor, { ...viewer, id }))?.state
   },

@@ -38,11 +38,36 @@ interface Attempt<T extends ResourceTypes> {
  * Throws `ResourceNotFound`, `PreconditionFailed`, `IdempotencyKeyInUse`, `Repeated`, `Unavailable` with the outcome, and what `decide` throws.
  */
 export async function store<T extends ResourceTypes>(job: Job<T>, state: T['State'] | null): Promise<Stored<T>> {
+  return await settled(job, async attempt => {
+    return (await storeAlone(job, state, attempt)) ?? (await storeInTransaction(job, attempt))
+  })
+}
+
+/** Stores what a request without a key asks for in each of these resources, in one transaction. Throws what `store` throws. */
+export async function storeTogether<T extends ResourceTypes>(job: Job<T>, ids: readonly number[]): Promise<void> {
+  const { database, request } = job
+  await settled(job, attempt =>
+    inTransaction(database, { rollback: request.dryRun }, async trx => {
+      // One after the other: a caller without the right to the first of them locks no other.
+      for (const id of ids.toSorted((a, b) => a - b)) {
+        const { entry, answer } = await storeLocked(trx, { ...job, request: { ...request, id } })
+        if (entry !== undefined) attempt.written = { entry, answer }
+      }
+      return attempt.written?.answer
+    }),
+  )
+}
+
+/** Repeats work that certainly was not applied, and looks for a commit whose answer was lost. */
+async function settled<T extends ResourceTypes, Result>(
+  job: Job<T>,
+  work: (attempt: Attempt<T>) => Promise<Result>,
+): Promise<Result | Stored<T>> {
   let attempt: Attempt<T> = { isKeyTaken: false }
   try {
-    return await withRetries(async () => {
+    return await withRetries(() => {
       attempt = { isKeyTaken: false }
-      return (await storeAlone(job, state, attempt)) ?? (await storeInTransaction(job, attempt))
+      return work(attempt)
     })
   } catch (error) {
     if (error instanceof CommitUnknown) return await settle(job, error, attempt)
@@ -67,7 +92,7 @@ async function storeAlone<T extends ResourceTypes>(
   if (!writes && !isOfNow) {
     // Others may have changed the record while the body arrived.
     const now = await readNow(db, job)
-    return await storeAlone(now.job, now.state, attempt, true)
+    return await storeAlone({ ...job, request: now.request }, now.state, attempt, true)
   }
   const answer = await answerOf(db, job, state, decision)
   if (!writes) return answer
@@ -79,7 +104,7 @@ async function storeAlone<T extends ResourceTypes>(
 
 async function storeInTransaction<T extends ResourceTypes>(job: Job<T>, attempt: Attempt<T>): Promise<Stored<T>> {
   const { database, resource, request } = job
-  const { key, dryRun, actor, caller } = request
+  const { key, dryRun, caller } = request
   const creates = resource.act === 'creation'
   const id = creates ? await nextId(database.db, resource.kind) : request.id // sealed values are bound to the id
   const own = { ...job, request: { ...request, id } }
@@ -89,32 +114,46 @@ async function storeInTransaction<T extends ResourceTypes>(job: Job<T>, attempt:
     const isLocked = creates ? await insertBlank(trx, resource, id, caller.userId) : await lockRow(trx, resource, id)
     if (!isLocked && creates) throw new Unavailable('overloaded', `The new id is in use. ${TRY_AGAIN}`, 'not_applied')
     if (!isLocked) throw new ResourceNotFound(resource.kind)
-    const { answer, entry } = await decideAndWrite(trx, resource, { actor, dryRun }, async () => {
-      const now = await readNow(trx, own)
-      const decision = await decide(trx, now.job, now.state)
-      return { ...now, decision, answer: await answerOf(trx, now.job, now.state, decision) }
-    })
-    const stored = { ...answer, version: entry?.version_after ?? answer.version }
-    if (key !== null) await fillKey(trx, key, stored)
-    if (entry !== undefined) attempt.written = { entry, answer: stored }
-    return dryRun ? answer : stored
+    const { answer, entry } = await storeNow(trx, own)
+    if (key !== null) await fillKey(trx, key, answer)
+    if (entry !== undefined) attempt.written = { entry, answer }
+    return answer
   })
 }
 
-/** Changes a resource in a transaction, as the operator or as another viewer with their own rights. Throws `ResourceNotFound`. */
+/** What is asked of a resource, without the place where it is stored. */
+type Asked<T extends ResourceTypes> = Pick<Job<T>, 'resource' | 'request'>
+
+/** Stores what a request asks for in a transaction that has begun, by the caller's rights of now. Throws what `store` throws. */
+export async function storeLocked<T extends ResourceTypes>(trx: Transaction<Tables>, asked: Asked<T>) {
+  const { resource, request } = asked
+  if (!(await lockRow(trx, resource, request.id))) throw new ResourceNotFound(resource.kind)
+  return await storeNow(trx, asked)
+}
+
+async function storeNow<T extends ResourceTypes>(trx: Transaction<Tables>, { resource, request }: Asked<T>) {
+  const { answer, entry } = await decideAndWrite(trx, resource, request, async () => {
+    const now = await readNow(trx, { resource, request })
+    const asked = { resource, request: now.request }
+    const decision = await decide(trx, asked, now.state)
+    return { ...now, decision, answer: await answerOf(trx, asked, now.state, decision) }
+  })
+  return { entry, answer: { ...answer, version: entry?.version_after ?? answer.version } }
+}
+
+/** Changes a resource in a transaction as the operator. Throws `ResourceNotFound`. */
 export async function changeAsOperator<T extends ResourceTypes>(
   trx: Transaction<Tables>,
   resource: VersionedResource<T>,
   id: number,
   decide: (state: T['State']) => T['Decision'] | Promise<T['Decision']>,
   actor: Actor,
-  viewer = OPERATOR,
 ): Promise<{ name: string; version: number; changes: Change[] }> {
   await lockRow(trx, resource, id)
   const { state, decision, entry } = await decideAndWrite(trx, resource, { actor, dryRun: false }, async () => {
-    const state = await resource.read(trx, id, viewer) // after the lock, which it may have waited for
+    const state = await resource.read(trx, id, OPERATOR) // after the lock, which it may have waited for
     if (state === undefined) throw new ResourceNotFound(resource.kind)
-    return { state, viewer, decision: await decide(state) }
+    return { state, viewer: OPERATOR, decision: await decide(state) }
   })
   return { name: state.name, version: entry?.version_after ?? state.version, changes: decision.changes }
 }
@@ -151,20 +190,17 @@ interface Decided<T extends ResourceTypes> {
 }
 
 /** Reads the caller and the resource of now. Throws `ResourceNotFound`. */
-export async function readNow<T extends ResourceTypes>(db: Kysely<Tables>, job: Job<T>) {
-  const { resource, request } = job
-  const { caller, prefetched } = await request.readNow(db)
-  const viewer = viewerParameters(caller)
-  // The address of a creation names no resource.
-  const state = (prefetched as T['State'] | null) ?? (await resource.read(db, request.id, viewer))
-  if (state === undefined) throw new ResourceNotFound(resource.kind)
-  return { job: { ...job, request: { ...request, caller } }, viewer, state }
+export async function readNow<T extends ResourceTypes>(db: Kysely<Tables>, { resource, request }: Asked<T>) {
+  const { caller, prefetched } = await request.readNow(db, { statement: resource.lookup, id: request.id })
+  if (prefetched === null) throw new ResourceNotFound(resource.kind)
+  const state = prefetched as T['State'] // the lookup's statement reads it
+  return { request: { ...request, caller }, viewer: viewerParameters(caller), state }
 }
 
 /** Decides on a state. Throws the refusal. */
 export async function decide<T extends ResourceTypes>(
   db: Kysely<Tables>,
-  { resource, request }: Job<T>,
+  { resource, request }: Asked<T>,
   state: T['State'],
 ): Promise<T['Decision']> {
   const decision = await resource.decide(db, state, request).catch(error => {
@@ -180,7 +216,7 @@ export async function decide<T extends ResourceTypes>(
 /** The answer to a request whose decision stores nothing. */
 async function answerOf<T extends ResourceTypes>(
   db: Kysely<Tables>,
-  { resource, request }: Job<T>,
+  { resource, request }: Asked<T>,
   state: T['State'],
   decision: T['Decision'],
 ): Promise<Stored<T>> {

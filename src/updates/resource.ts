@@ -1,5 +1,5 @@
 import type { Kysely } from 'kysely'
-import type { CallerNow } from '../auth/authenticate.js'
+import type { CallerNow, CallerStatement, Lookup } from '../auth/authenticate.js'
 import type { Caller } from '../auth/caller.js'
 import type { ViewerParameters } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
@@ -64,8 +64,8 @@ export interface ReadRequest extends ReadLimits {
 export interface UpdateRequest extends ReadRequest {
   kind: ResourceKind
   id: number
-  /** Authenticates the caller again and reads the resource as the route's lookup does. Throws a refusal. */
-  readNow(executor: Executor): Promise<CallerNow>
+  /** Authenticates the caller again and reads the resource of the lookup. Throws a refusal. */
+  readNow(executor: Executor, lookup: Lookup): Promise<CallerNow>
   actor: Actor
   /** What the request asks for. A request without fields is a read. */
   fields: object
@@ -97,6 +97,8 @@ export interface VersionedResource<T extends ResourceTypes> {
   readonly act: 'update' | 'creation' | 'deletion' | 'restoration'
   /** The columns of a new row of this owner; null if the operator owns it. */
   newRow(owner: string | null): Readonly<Record<string, unknown>>
+  /** Reads the state together with the caller, as the caller sees it. */
+  readonly lookup: CallerStatement
   /** Reads the state as the viewer sees it; undefined if it does not exist. */
   read(executor: Executor, id: number, viewer: ViewerParameters): Promise<T['State'] | undefined>
   isVisible(state: T['State'], caller: Caller): boolean

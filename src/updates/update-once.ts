@@ -42,7 +42,7 @@ async function repeated<T extends ResourceTypes>(job: Job<T>, first: FirstAnswer
   try {
     const own = { ...job, request: { ...request, id } }
     const now = await withRetries(() => readNow(database.db, own))
-    const isSeen = resource.isVisible(now.state, now.job.request.caller)
+    const isSeen = resource.isVisible(now.state, now.request.caller)
     if (!isSeen || (await wasRemovedSince(database.db, kind, id, version))) throw new ResourceNotFound(kind)
     const snapshot = request.minimal ? null : await resource.render(database.db, now.state, request.snapshotBytesMax)
     return { ...answer, snapshot }

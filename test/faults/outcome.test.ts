@@ -177,6 +177,23 @@ t.test('503 unknown, not not_applied, for a repetition whose key could not be lo
   passAll()
 })
 
+t.test('applied when the answer of the commit is lost: changes of one field below /api', async t => {
+  const changes: [path: string, body: object][] = [
+    ['/admin/persona/3/listed', { is_listed: false }],
+    ['/admin/agents/display-priorities', { display_priority_map: { 3: 5, 4: 6 } }],
+    ['/admin/tool/status', { tool_ids: [3, 4], enabled: false }],
+  ]
+  for (const [path, body] of changes) {
+    const rows = async () => (await cluster.query('select from audit')).length
+    const before = await rows()
+    onCommit({ sent: '' }, loseNextAnswer)
+    const answer = await ask(service, 'PATCH', `/api${path}`, body)
+    passAll()
+    t.equal(answer.status, 200, JSON.stringify(answer))
+    t.ok((await rows()) > before, 'it is stored')
+  }
+})
+
 async function start(url: string): Promise<ServiceProcess> {
   const timeouts = { STATEMENT_TIMEOUT_MS: '1500', LOCK_TIMEOUT_MS: '1500' }
   return await ServiceProcess.start({ DATABASE_URL: url, SECRET_KEYS: keys, DATABASE_POOL_SIZE: '2', ...timeouts }, t)
@@ -200,7 +217,7 @@ function onMessage(text: string, act: () => unknown): void {
 }
 
 /** Calls `act` with the commit of a write. */
-function onCommit({ sent = '' }: Write, act: () => unknown): void {
+function onCommit({ sent = '' }: Pick<Write, 'sent'>, act: () => unknown): void {
   let isMet = false
   line.decide = ({ from, bytes }) => {
     isMet ||= from === 'service' && bytes.includes(sent)

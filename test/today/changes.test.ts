@@ -248,6 +248,25 @@ t.test('409 for a group manager, whose right comes from these agents, and for a 
   t.equal((await remove(id, '', '/api', bound)).statusCode, 409)
 })
 
+t.test('401 where the token is revoked while the change waits for an agent', async t => {
+  const id = await tool(maker)
+  const agent = await agentWith(id, 'Waited for')
+  for (const [email, send] of [
+    ['admin@example.com', (by: string) => patch(`/admin/persona/${agent}/listed`, { is_listed: false }, by)],
+    ['maker@example.com', (by: string) => remove(id, '', '/api', by)],
+  ] as const) {
+    const token = await world.token(email)
+    const trx = await database.db.startTransaction().execute()
+    await sql`select from persona where id = ${agent} for no key update`.execute(trx)
+    const changing = send(token)
+    await untilWaiting(database.db)
+    await query`update token set revoked_at = now() where id = (select max(id) from token)`
+    await trx.commit().execute()
+    t.equal((await changing).statusCode, 401, email)
+  }
+  t.match(await get(`/api/persona/${agent}`), { is_listed: true, tools: [{ id }] })
+})
+
 t.test('409 where the right to an agent ends while the deletion waits for it', async t => {
   const id = await tool(maker)
   const agent = await agentWith(id, 'Shared', alice)
