@@ -82,6 +82,14 @@ export class Refused extends Error {
   }
 }
 
+/** A fault of this program or of the database, with what became of the change. */
+export class Failed extends Refused {
+  constructor(outcome: Outcome | undefined, cause: unknown) {
+    const message = 'Something went wrong here. The log has the cause under this request id.'
+    super('INTERNAL_ERROR', message, { cause, extra: { outcome } })
+  }
+}
+
 /** The bearer challenge with its realm (DECISIONS section 2). */
 const REALM = 'Bearer realm="agents"'
 

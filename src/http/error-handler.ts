@@ -1,6 +1,6 @@
 import type { TObject } from '@sinclair/typebox'
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
-import { ClientGone, ERROR_CODES, InvalidRequest, RateLimited, Refused, Unavailable } from '../errors.js'
+import { ClientGone, ERROR_CODES, Failed, InvalidRequest, RateLimited, Refused, Unavailable } from '../errors.js'
 import { unavailableFor } from '../updates/unavailable.js'
 import { boundFaults } from '../validation/faults.js'
 import { JSON_TYPE } from './answer.js'
@@ -41,7 +41,7 @@ function lacksMask({ routeOptions, query }: FastifyRequest): boolean {
 }
 
 function answerRefused(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
-  const refused = error instanceof Refused ? error : (unavailableFor(error) ?? new Refused('INTERNAL_ERROR', FAILED))
+  const refused = error instanceof Refused ? error : (unavailableFor(error) ?? new Failed(undefined, error))
   const { code, headers } = refused
   const extra = refused instanceof Unavailable ? outcomeOf(refused, request) : refused.extra
   const status = ERROR_CODES[code]
@@ -51,14 +51,12 @@ function answerRefused(error: unknown, request: FastifyRequest, reply: FastifyRe
     // A 503 is logged with its cause but without a stack: it is an expected failure.
     ...(status === 503 && { cause: error, outcome: extra.outcome }),
   }
-  if (status === 500) request.log.error({ err: error, error_code: code }, 'the request failed')
+  if (status === 500) request.log.error({ err: refused.cause, error_code: code }, 'the request failed')
   const isUnchanged = code === 'SNAPSHOT_TOO_LARGE' && request.policy?.writes
   const detail = `${isUnchanged ? 'Nothing was changed. ' : ''}${refused.message}`
   reply.code(status).headers(headers).type(JSON_TYPE)
   reply.send(JSON.stringify({ error_code: code, detail, request_id: request.id, ...extra }))
 }
-
-const FAILED = 'Something went wrong here. The log has the cause under this request id.'
 
 /** Translates errors of Fastify into our own; others are returned unchanged. */
 function inOurWords(error: unknown, request: FastifyRequest): unknown {

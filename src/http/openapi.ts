@@ -50,6 +50,10 @@ interface ErrorAnswer {
   headers?: readonly HeaderName[]
 }
 
+const OUTCOME = Type.Optional(
+  Type.String({ description: 'What became of the change.', enum: ['not_applied', 'unknown', 'applied'] }),
+)
+
 /** The error answers by status; 422 has its own. */
 const ERRORS = {
   400: { name: 'BadRequestError' },
@@ -116,15 +120,13 @@ const ERRORS = {
     headers: ['retry-after', ...OF_CALLERS],
   },
   431: { name: 'HeadersTooLargeError' },
-  500: { name: 'InternalServerError' },
+  500: { name: 'InternalServerError', members: { outcome: OUTCOME } },
   503: {
     name: 'ServiceUnavailableError',
     meaning: 'Not possible now; `reason` says why, Retry-After when to try again.',
     members: {
       reason: Type.String({ description: 'Why it is not possible now.', enum: [...UNAVAILABLE_REASONS] }),
-      outcome: Type.Optional(
-        Type.String({ description: 'What became of the change.', enum: ['not_applied', 'unknown', 'applied'] }),
-      ),
+      outcome: OUTCOME,
     },
     headers: ['retry-after'],
   },

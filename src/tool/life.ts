@@ -5,14 +5,15 @@ import type { KeyRing } from '../secrets/key-ring.js'
 import type { Actor } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
 import { readPast } from '../updates/read.js'
-import type { UpdateRequest, VersionedResource } from '../updates/resource.js'
+import { type UpdateRequest, type VersionedResource, WorkFirst } from '../updates/resource.js'
 import type { ToolContent } from './fields.js'
 import { shownHeaders } from './headers.js'
 import { type ToolTypes, toolResource, toolThen } from './resource.js'
-import { contentOf, requireManageable, type ToolDecision, type ToolUpdate, type ToolUpdateFields } from './rules.js'
+import { contentOf, requireManageable, type ToolDecision, type ToolUpdateFields } from './rules.js'
 import type { ToolState } from './snapshot.js'
 import { removeTool } from './statements.js'
 import { requireUnused } from './tool-use.js'
+import type { Checked } from './worker/tasks.js'
 
 /* Creates, restores and deletes tools. */
 
@@ -23,17 +24,19 @@ interface ToolRestore extends UpdateRequest {
   fields: { version: number }
   strict: boolean
   ring: KeyRing
-  /** Applies today's rules to a definition. */
-  check(text: string, state: ToolState): Promise<CheckedAgain>
+  /** The verdicts of today's rules on definitions, by hash. */
+  verdicts: ReadonlyMap<string, Checked>
+  /** Adds the verdict on a definition, for a tool in this state. */
+  check(definition: { hash: string; text: string }, state: ToolState): Promise<void>
 }
-
-type CheckedAgain = Pick<ToolUpdate, 'definitionFaults' | 'origins'> & { names: readonly string[] }
 
 interface RestoreTypes extends Omit<ToolTypes, 'Request'> {
   Request: ToolRestore
   /** `left`: the fields that are not restored, because no caller can set them. */
   Decision: ToolDecision & { left: string[] }
 }
+
+const UNCHECKED = { definitionFaults: [], origins: new Set<string>() }
 
 /** Restores earlier versions of tools as new versions, without their secrets: with the rights and rules of an update. */
 export const toolRestoration: VersionedResource<RestoreTypes> = {
@@ -46,11 +49,12 @@ export const toolRestoration: VersionedResource<RestoreTypes> = {
     const then = await toolThen(db, state, await readPast(db, 'tool', state.id, version))
     const { name, description, passthrough_auth, oauth_config_id, definition_hash: hash, definition_text: text } = then
     const fields: ToolUpdateFields = { name, description, passthrough_auth, oauth_config_id }
-    let checked: CheckedAgain = { definitionFaults: [], origins: new Set(), names: [] }
+    let checked: Pick<Checked, 'definition' | 'definitionFaults' | 'origins'> | undefined = UNCHECKED
     // An unchanged definition is not checked: it stays even if rules became stricter.
     if (hash !== null && text !== undefined && hash !== state.definition_hash) {
-      checked = await request.check(text, state)
-      fields.definition = { text, hash, names: checked.names }
+      checked = request.verdicts.get(hash)
+      if (checked === undefined) throw new WorkFirst(() => request.check({ hash, text }, state))
+      if (checked.definition !== undefined) fields.definition = checked.definition
     }
     const decision = await toolResource.decide(db, state, { ...request, ...checked, fields }).catch(error => {
       if (!(error instanceof InvalidRequest)) throw error

@@ -16,7 +16,7 @@ import { toolResource } from './resource.js'
 import { CustomToolCreate, CustomToolUpdate, ToolSnapshot } from './schema.js'
 import { TOOL_LOOKUP, type ToolState } from './snapshot.js'
 import type { BodyWorkers } from './worker/pool.js'
-import type { UpdateContent } from './worker/tasks.js'
+import type { Checked, UpdateContent } from './worker/tasks.js'
 
 /* The operations that write custom tools. */
 
@@ -121,24 +121,23 @@ export function registerRestoreTool(app: FastifyInstance, options: ToolOptions):
     record: ToolSnapshot,
     ask({ body, caller, raw }) {
       const viewer = viewerParameters(caller)
-      let notes: string[] = []
-      const check = async (text: string, state: ToolState) => {
+      const verdicts = new Map<string, Checked>()
+      const check = async ({ hash, text }: { hash: string; text: string }, state: ToolState) => {
         const stored = { bytes: Buffer.byteLength(text), text: async () => text }
         const work = { headerNames: namesOf(state) }
-        const checked = await workers.run('check_stored', { body: {}, caller, raw }, work, stored)
-        notes = checked.notes
-        return { ...checked, names: checked.definition?.names ?? [] }
+        verdicts.set(hash, await workers.run('check_stored', { body: {}, caller, raw }, work, stored))
       }
       return {
-        ...{ ring, check },
+        ...{ ring, verdicts, check },
         warnings: async ({ id, decision, overwritten }) => {
-          const tool = decision?.definition && { id, name: decision.after.name, names: decision.definition.names }
+          const definition = decision?.definition
+          const tool = definition && { id, name: decision.after.name, names: definition.names }
           return [
             ...(decision?.left ?? []).map(notRestoredWarning),
             ...(decision?.notes ?? []),
             ...overwritten.map(overwriteWarning),
             ...unknownFieldWarnings(unknownFields(RESTORES.body, body)),
-            ...(tool ? notes : []),
+            ...((definition && verdicts.get(definition.hash)?.notes) ?? []),
             ...(tool ? await namesBeside(database.db, tool, viewer, decision?.beside) : []),
           ]
         },

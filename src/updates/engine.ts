@@ -1,17 +1,18 @@
 import type { Kysely, Transaction } from 'kysely'
+import pg from 'pg'
 import { OPERATOR, standsNow, type ViewerParameters, viewerParameters } from '../auth/viewer.js'
 import { CommitUnknown } from '../db/connection/database-error.js'
 import { withRetries } from '../db/connection/retry.js'
 import { queries } from '../db/statements/queries.js'
 import type { Tables } from '../db/tables.js'
 import { inTransaction } from '../db/transaction.js'
-import { ResourceNotFound, TRY_AGAIN, Unavailable, UnknownRedaction } from '../errors.js'
+import { Failed, ResourceNotFound, TRY_AGAIN, Unavailable, UnknownRedaction } from '../errors.js'
 import type { Actor, AuditEntry, Change } from './audit.js'
 import { fillKey, takeKey } from './idempotency.js'
 import { insertBlank, lockRow, nextId } from './new-row.js'
 import { isStale, overwrittenBy, requirePrecondition } from './precondition.js'
 import { closeProposals, requireDirect } from './proposals.js'
-import type { Job, ResourceTypes, Stored, VersionedResource } from './resource.js'
+import { type Job, type ResourceTypes, type Stored, type VersionedResource, WorkFirst } from './resource.js'
 import { unavailableFor } from './unavailable.js'
 
 /*
@@ -65,15 +66,24 @@ async function settled<T extends ResourceTypes, Result>(
 ): Promise<Result | Stored<T>> {
   let attempt: Attempt<T> = { isKeyTaken: false }
   try {
-    return await withRetries(() => {
-      attempt = { isKeyTaken: false }
-      return work(attempt)
+    return await withRetries(async () => {
+      for (;;) {
+        attempt = { isKeyTaken: false }
+        try {
+          return await work(attempt)
+        } catch (error) {
+          if (!(error instanceof WorkFirst)) throw error
+          await error.work()
+        }
+      }
     })
   } catch (error) {
     if (error instanceof CommitUnknown) return await settle(job, error, attempt)
     const failure = unavailableFor(error) ?? error
     if (failure instanceof Unavailable) failure.isKeyLookedUp = attempt.isKeyTaken
-    throw failure
+    if (!(failure instanceof pg.DatabaseError)) throw failure
+    // The server refused a statement or the commit, for example by a trigger of its own.
+    throw new Failed(job.request.key === null || attempt.isKeyTaken ? 'not_applied' : 'unknown', failure)
   }
 }
 

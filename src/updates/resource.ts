@@ -84,6 +84,13 @@ export interface UpdateRequest extends ReadRequest {
   key: RequestKey | null
 }
 
+/** Thrown by `decide` for work that takes too long for a transaction: the engine does it without one, and decides anew. */
+export class WorkFirst extends Error {
+  constructor(readonly work: () => Promise<void>) {
+    super('a decision needs work that no transaction may wait for')
+  }
+}
+
 export interface ResourceTypes {
   State: VersionedState
   Request: UpdateRequest

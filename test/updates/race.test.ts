@@ -62,6 +62,23 @@ t.test('200: an update that fails by a serialization failure or a deadlock is tr
   }
 })
 
+t.test('500 not_applied where the database refuses the commit', async t => {
+  const { call, database, token } = await worldApp(t)
+  await sql`create function refuse() returns trigger language plpgsql as $$ begin raise 'refused'; end $$`.execute(
+    database.db,
+  )
+  await sql`create constraint trigger refused after update on persona deferrable initially deferred
+    for each row execute function refuse()`.execute(database.db)
+  const admin = await token('admin@example.com')
+  const before = await storedAgent({ database }, 11)
+  for (const headers of [{}, { 'idempotency-key': 'refused' }] as Record<string, string>[]) {
+    const asked = { token: admin, body: { description: 'refused' }, headers }
+    const answer = await call('PATCH', '/persona/11?update_mask=description', asked)
+    t.match([answer.statusCode, answer.json()], [500, { error_code: 'INTERNAL_ERROR', outcome: 'not_applied' }])
+  }
+  t.strictSame(await storedAgent({ database }, 11), before)
+})
+
 t.test('updates at once, of what others change', async t => {
   const world = await worldApp(t, { LOCK_TIMEOUT_MS: '60000' })
   const admin = await world.token('admin@example.com')

@@ -81,7 +81,7 @@ export class BodyWorkers {
       const sent = body instanceof UnparsedBody ? body.bytes : Buffer.from(sourceOf(body as object).text)
       const outcome = await this.#outcome({ name, body: sent, input: (await inputOf()) as Job['input'] })
       if ('faults' in outcome) throw new InvalidRequest(outcome.faults, outcome.extra)
-      if ('failure' in outcome) throw new Error(outcome.failure)
+      if ('failure' in outcome) throw outcome.failure
       return outcome.result as TaskResult<Name> // the worker returns the task's result
     })
   }

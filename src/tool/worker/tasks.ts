@@ -26,7 +26,8 @@ import { CustomToolCreate, CustomToolUpdate, ValidateToolRequest } from '../sche
 /** The most unknown fields collected; an answer names five. */
 const UNKNOWN_FIELDS_MAX = 1000
 
-interface Checked {
+/** The verdict on a definition. */
+export interface Checked {
   definition?: CheckedDefinition
   definitionFaults: Fault[]
   /** Texts for the `Warning` header. */
@@ -221,8 +222,8 @@ export interface Job {
   input: object & { strict?: boolean }
 }
 
-/** The result of a job. `failure` is the text of a program error. */
-export type Outcome = { result: unknown } | { faults: Fault[]; extra?: InvalidRequest['extra'] } | { failure: string }
+/** The result of a job. `failure` is a program error: a copy keeps its class. */
+export type Outcome = { result: unknown } | { faults: Fault[]; extra?: InvalidRequest['extra'] } | { failure: unknown }
 
 /** Parses and checks one body and runs its task, in a worker. Never throws. */
 export function outcomeOf({ name, body, input }: Job): Outcome {
@@ -235,6 +236,6 @@ export function outcomeOf({ name, body, input }: Job): Outcome {
   } catch (error) {
     if (error instanceof InvalidRequest) return { faults: error.faults, ...(error.extra && { extra: error.extra }) }
     if (error instanceof DefinitionRefused) return { faults: error.faults }
-    return { failure: error instanceof Error ? (error.stack ?? error.message) : String(error) }
+    return { failure: error }
   }
 }
