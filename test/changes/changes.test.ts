@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { operatorActor } from '../../src/admin/operator.js'
+import { readHead } from '../../src/changes/feed.js'
 import { personaResource } from '../../src/persona/resource.js'
 import { decisionFor } from '../../src/persona/rules.js'
 import { changeAsOperator } from '../../src/updates/engine.js'
@@ -187,6 +188,7 @@ t.test('changes come in the order of their transactions, after the oldest has en
     t.strictSame(await page(admin, begin), { changes: [], next: begin })
     t.equal(await now(), begin)
   }
+  t.ok((await readHead(database.db)).lag_s > 0, 'what the alert looks at')
   await writers[0]?.commit().execute()
   const wanted = agents.map(id => `persona ${id} v2 applied`)
   t.strictSame(summary(await readAll(admin, begin, 3)), wanted)
