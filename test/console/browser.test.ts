@@ -203,6 +203,32 @@ t.test('the page is a place to work', { skip }, async t => {
     isSilent()
   })
 
+  await t.test('412: a typed definition stays; one that nobody touched follows what is stored', async t => {
+    const { page, signIn } = await opened(t, browser, origin, 1400)
+    const stored = async () => (await call('GET', '/tool/1', { token: tokens.admin })).json()
+    const { definition } = await stored()
+    const titled = (title: string) => ({ ...definition, info: { ...definition.info, title } })
+    await signIn(tokens.admin)
+    const save = async () => {
+      await page.getByRole('button', { name: 'Review and save' }).click()
+      await page.getByRole('button', { name: 'Look again, and keep' }).click()
+      await page.locator('dialog .difference').first().waitFor()
+      await page.getByRole('button', { name: 'Save', exact: true }).click()
+      await page.locator('#state', { hasText: 'Saved.' }).waitFor()
+    }
+    await page.goto(`${origin}/console#/tools/1`)
+    await page.locator('#use').waitFor()
+    await page.getByLabel('Description').fill('Typed here.')
+    await send('PUT', '/admin/tool/custom/1', { definition: titled('Theirs') })
+    await save()
+    t.match(await stored(), { description: 'Typed here.', definition: { info: { title: 'Theirs' } } })
+    await page.getByLabel('OpenAPI definition').fill(JSON.stringify(titled('Mine')))
+    await page.locator('#verdict', { hasText: /^0 faults/ }).waitFor()
+    await send('PUT', '/admin/tool/custom/1', { definition: titled('Theirs again'), description: 'Theirs.' })
+    await save()
+    t.match(await stored(), { description: 'Theirs.', definition: { info: { title: 'Mine' } } })
+  })
+
   await t.test('a definition is shown by the name of its field, whatever members it has', async t => {
     const { page, signIn } = await opened(t, browser, origin, 1400)
     const shaped = { ...DEFINITION, name: 'n', id: 1, email: 'a@example.com', digest: 'd' }

@@ -1,4 +1,4 @@
-import { useMemo, useState } from 'preact/hooks'
+import { useMemo, useRef, useState } from 'preact/hooks'
 import { type Checked, Definition } from './definition.js'
 import { tagsOf } from './list.js'
 import { Button, Check, Field, Note, Problem, useAction, useUnsaved, View } from './parts.js'
@@ -37,18 +37,28 @@ function useCreation(fields: object, definition: string | null | undefined, onDo
 export function Tool({ id, rights }: { id: number; rights: Rights }) {
   const of = useRecord<ToolRecord>('tools', id)
   const { loaded, record, shown, past, now, put, changed, done } = of
-  const [checked, setChecked] = useState<Checked | null>()
+  const [checked, setChecked] = useState<Checked | null>(null)
   const [turn, setTurn] = useState(0)
   const stored = useMemo(() => (record?.definition ? JSON.stringify(record.definition, null, 2) : ''), [record])
   const isCustom = record !== undefined && !record.in_code_tool_id && !record.mcp_server_id
   const mayEdit = rights.writes && isCustom && record.custom_headers !== null
   const mayPropose = rights.proposes && rights.manages && isCustom
   const isEditable = mayEdit || mayPropose || (rights.makesTools && isCustom)
-  const isTyped = checked !== undefined && checked?.text !== stored
+  const [isTouched, setTouched] = useState(false)
+  // What is typed stays while somebody else's change is read; a definition that nobody touched follows it.
+  const base = useRef('')
+  if (!isTouched) base.current = stored
+  const isTyped = isTouched && checked?.text !== stored
   const definition = isTyped ? (checked?.json ?? null) : undefined
+  const typedDefinition = (found: Checked | null) => {
+    setChecked(found)
+    if (found !== null) return
+    setTouched(true)
+    of.setDone('')
+  }
   const discard = () => {
     of.setEdits({})
-    setChecked(undefined)
+    setTouched(false)
     setTurn(turn + 1)
   }
   const { name, description, passthrough_auth } = shown
@@ -90,10 +100,10 @@ export function Tool({ id, rights }: { id: number; rights: Rights }) {
       {record?.definition && (
         <Definition
           key={turn}
-          text={stored}
+          text={base.current}
           toolId={id}
           isChecked={isEditable}
-          onChange={isEditable ? setChecked : undefined}
+          onChange={isEditable ? typedDefinition : undefined}
         />
       )}
       {past && <History view="tools" id={id} now={now?.version ?? 0} first={past} restores={mayEdit} />}
