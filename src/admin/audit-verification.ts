@@ -13,7 +13,7 @@ export interface AuditFinding {
 }
 
 export interface AuditVerification {
-  /** Chains of agents and tools, and their rows. */
+  /** Verified chains of agents and tools, and their rows. */
   chains: number
   rows: number
   /** The rows from versions before 3.0, which have no hash of this chain. */
@@ -83,16 +83,17 @@ async function verifyChains(trx: Transaction<Tables>, kind: ResourceKind, result
   }
   for await (const row of rows) {
     const before = last?.id === row.id ? last : undefined
-    if (before === undefined) {
-      end(last)
-      result.chains++
-    }
+    if (before === undefined) end(last)
     last = row
     if (row.version_after === null) continue
-    result.rows++
     verifyRow(row, before, (...finding) => note(row, ...finding))
-    if (row.hash === null) result.unchained_rows++
-    else if (result.since === null || row.at < result.since) result.since = row.at
+    if (row.hash === null) {
+      result.unchained_rows++
+      continue
+    }
+    result.rows++
+    if (!before?.hash) result.chains++
+    if (result.since === null || row.at < result.since) result.since = row.at
   }
   end(last)
 }

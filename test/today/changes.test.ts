@@ -62,7 +62,10 @@ t.test('200: listed and featured, with a version and an audit row where somethin
     t.strictSame(faultsOf(refused), [`header.${name} extra_forbidden`])
   }
   const careful = await world.token('admin@example.com', { requireIfMatch: true })
-  t.equal((await patch(listed, { is_listed: true }, careful)).statusCode, 428)
+  const demanded = await patch(listed, { is_listed: true }, careful)
+  t.match(demanded.json(), { error_code: 'PRECONDITION_REQUIRED', detail: /use agentctl apply/ })
+  const { etag } = (await call('GET', `/persona/${id}`, { token: admin })).headers
+  t.equal((await patch(featured, { is_featured: true }, careful, { 'if-match': String(etag) })).statusCode, 200)
 })
 
 t.test('200 or nothing: display priorities of several agents', async t => {
