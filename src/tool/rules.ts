@@ -144,14 +144,13 @@ function requireRules(state: ToolState, update: ToolUpdateContent): void {
   const { fields } = update
   const headers = fields.custom_headers ?? []
   const unknown = redactionFaults(state, headers)
-  const secrets = update.proposes ? secretFaults(headers) : []
   // An unchanged definition stays even if rules became stricter.
   const isStored = fields.definition?.hash === state.definition_hash
   const faults = [
     ...(isStored ? [] : update.definitionFaults),
     ...headerFaults(headers),
     ...unknown,
-    ...secrets,
+    ...(update.proposes ? secretFaults(headers) : []),
     ...passthroughFaults(state, fields),
   ]
   if (faults.length === 0) return
