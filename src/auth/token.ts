@@ -9,16 +9,13 @@ import { NotAuthenticated } from '../errors.js'
 
 export type TokenKind = 'person' | 'service_account' | 'read_only' | 'runtime' | 'proposals_only'
 
-export type ParsedToken = { ok: true; kind: TokenKind; hash: Buffer } | { ok: false }
-
 const BASE_62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 const RANDOM_LENGTH = 22
 const CHECKSUM_LENGTH = 6
 const PREFIX = {
   ...{ person: 'pat_', service_account: 'sa_', read_only: 'ro_', runtime: 'rt_', proposals_only: 'pp_' },
 } as const
-const KINDS = { pat: 'person', sa: 'service_account', ro: 'read_only', rt: 'runtime', pp: 'proposals_only' } as const
-const TOKEN_FORM = /^(pat|sa|ro|rt|pp)_[0-9A-Za-z]{28}$/
+const TOKEN_FORM = /^(?:pat|sa|ro|rt|pp)_[0-9A-Za-z]{28}$/
 
 /** Makes a new token and the hash to store. The token cannot be recovered from the hash. */
 export function mintToken(kind: TokenKind): { token: string; hash: Buffer } {
@@ -27,13 +24,10 @@ export function mintToken(kind: TokenKind): { token: string; hash: Buffer } {
   return { token, hash: hashToken(token) }
 }
 
-/** Parses a token. `ok` means that format and checksum are right, not that the token exists. `hash` is the lookup key. */
-export function parseToken(text: string): ParsedToken {
-  const match = TOKEN_FORM.exec(text)
-  if (!match) return { ok: false }
-  const body = text.slice(0, -CHECKSUM_LENGTH)
-  if (checksumOf(body) !== text.slice(-CHECKSUM_LENGTH)) return { ok: false }
-  return { ok: true, kind: KINDS[match[1] as keyof typeof KINDS], hash: hashToken(text) }
+/** The hash to look up; undefined if format or checksum are wrong. */
+export function parseToken(text: string): Buffer | undefined {
+  const isRight = TOKEN_FORM.test(text) && checksumOf(text.slice(0, -CHECKSUM_LENGTH)) === text.slice(-CHECKSUM_LENGTH)
+  return isRight ? hashToken(text) : undefined
 }
 
 /** The SHA-256 of the bearer token in an `Authorization` header, or the refusal if it has no well-formed token. */
@@ -45,8 +39,7 @@ export function bearerTokenHash(authorization: string | undefined): Buffer | Not
   if (token === undefined) {
     return new NotAuthenticated('UNAUTHENTICATED', 'The Authorization header must have the form: Bearer <token>.')
   }
-  const parsed = parseToken(token)
-  return parsed.ok ? parsed.hash : invalidToken()
+  return parseToken(token) ?? invalidToken()
 }
 
 /** The refusal of an unknown, revoked or malformed token. */

@@ -6,7 +6,7 @@ import type { Database } from '../db/database.js'
 import { INT4_MAX, type ResourceKind } from '../db/tables.js'
 import { ResourceNotFound } from '../errors.js'
 import { ACTIONS, type ChangesOf, entryOf, historyOf, type ShownChange } from '../updates/history.js'
-import { answerPast, readResource } from '../updates/read.js'
+import { answerPast } from '../updates/read.js'
 import type { OperationOptions, ResourceTypes, VersionedResource } from '../updates/resource.js'
 import { contentTag, type Precondition } from '../updates/tag.js'
 import { pathId, queryInteger, queryText } from '../validation/parameters.js'
@@ -177,8 +177,9 @@ export function registerRead<T extends ResourceTypes>(
       const snapshot = await view?.(request as FastifyRequest, state)
       if (isPast && snapshot === undefined) requireVersions(state, caller)
       const job = { database, resource, request: { caller, ...limits } }
-      const read = isPast ? () => answerPast(job, id, version) : () => readResource(job, state)
-      const answer = snapshot === undefined ? await read() : { snapshot, version: state.version }
+      const shown = async () => snapshot ?? (await resource.render(database.db, state, limits.snapshotBytesMax, true))
+      const isThen = isPast && snapshot === undefined
+      const answer = isThen ? await answerPast(job, id, version) : { snapshot: await shown(), version: state.version }
       return answerRead(reply, { kind, id, ...answer }, headers['if-none-match'] ?? NO_PRECONDITION)
     },
   )

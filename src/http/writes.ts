@@ -73,7 +73,7 @@ export interface WriteRequest<Body extends TObject = TObject> extends Pick<Fasti
 }
 
 /** The part of the engine's request that all writes share. */
-export type Basis = Omit<UpdateRequest, 'kind' | 'id' | 'fields' | 'key'> & { strict: boolean }
+export type Basis = Omit<UpdateRequest, 'kind' | 'id' | 'fields' | 'key'>
 
 /** What each kind of write adds, and its warnings. */
 type Own<T extends ResourceTypes> = Omit<T['Request'], keyof Basis | 'kind' | 'id' | 'fields' | 'key'> & {

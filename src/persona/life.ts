@@ -115,7 +115,6 @@ interface ReleaseTypes extends Omit<PersonaTypes, 'Request'> {
 
 interface PersonaRestore extends UpdateRequest {
   fields: { version: number }
-  strict: boolean
 }
 
 interface RestoreTypes extends Omit<PersonaTypes, 'Request'> {

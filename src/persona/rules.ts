@@ -30,11 +30,8 @@ export type PersonaUpdateFields = { -readonly [F in RequestField]?: PersonaUpser
 export interface PersonaUpdate extends UpdateRequest {
   fields: PersonaUpdateFields
   masked: boolean
-  strict: boolean
   /** True below `/api`, with the rules of the published product. */
   isToday?: boolean
-  /** The most bytes of an agent's tool definitions in an answer. */
-  snapshotBytesMax: number
 }
 
 /** Newly attached ids by relation. They must exist and be allowed. */

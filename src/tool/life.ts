@@ -22,7 +22,6 @@ export const toolCreation: VersionedResource<ToolTypes> = { ...toolResource, act
 
 interface ToolRestore extends UpdateRequest {
   fields: { version: number }
-  strict: boolean
   ring: KeyRing
   /** The verdicts of today's rules on definitions, by hash. */
   verdicts: ReadonlyMap<string, Checked>

@@ -12,15 +12,6 @@ interface Shown {
   notes?: string[]
 }
 
-/** Answers the stored resource as it was read with the authentication. Throws `ResourceNotFound`, `SnapshotTooLarge` and database errors. */
-export async function readResource<T extends ResourceTypes>(
-  { database, resource, request }: Job<T, ReadRequest>,
-  state: T['State'] | null,
-): Promise<Shown> {
-  if (state === null || !resource.isVisible(state, request.caller)) throw new ResourceNotFound(resource.kind)
-  return { snapshot: await resource.render(database.db, state, request.snapshotBytesMax, true), version: state.version }
-}
-
 /**
  * Answers an earlier version to a caller whose right to it is checked. Related records are shown as they are now, if the caller may see
  * them. Throws `ResourceNotFound`, `VersionNotFound`, `VersionGone`, `SnapshotTooLarge`.

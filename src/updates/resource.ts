@@ -78,6 +78,8 @@ export interface UpdateRequest extends ReadRequest {
   dryRun: boolean
   /** True if the update is only proposed: the rights to edit are checked at its approval. */
   proposes?: boolean
+  /** True if unknown fields, and fields that would stay, are refused. */
+  strict: boolean
   /** True if the caller wants no snapshot. */
   minimal: boolean
   /** Null without an `Idempotency-Key`. */

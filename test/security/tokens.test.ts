@@ -37,14 +37,13 @@ t.test('two tokens written down once are read: the form never changes; a new one
     sa_0123456789ABCDEFGHabcd0VPA9Q: 'bbc8ee9cbda1d5b0b6700cbd2492e31c4d1faf36f3b08cfaa202eb9c5f0ccdc2',
   }
   for (const [token, hash] of Object.entries(known)) {
-    const kind = token.startsWith('pat') ? 'person' : 'service_account'
-    t.strictSame(parseToken(token), { ok: true, kind, hash: Buffer.from(hash, 'hex') })
+    t.strictSame(parseToken(token), Buffer.from(hash, 'hex'))
   }
   const prefixes = { person: 'pat', service_account: 'sa', read_only: 'ro', runtime: 'rt', proposals_only: 'pp' }
   for (const [kind, prefix] of Object.entries(prefixes)) {
     const { token, hash } = mintToken(kind as 'person') // one of these
     t.match(token, new RegExp(`^${prefix}_[0-9A-Za-z]{28}$`))
-    t.strictSame(parseToken(token), { ok: true, kind, hash })
+    t.strictSame(parseToken(token), hash)
   }
   const { token } = mintToken('person')
   const refused = [`sa_${token.slice(4)}`, `PAT_${token.slice(4)}`, ` ${token}`, `${token}\n`, 'x'.repeat(1_000_000)]
@@ -53,7 +52,7 @@ t.test('two tokens written down once are read: the form never changes; a new one
     const swapped = token.slice(0, i) + (token[i + 1] ?? '') + token[i] + token.slice(i + 2)
     if (swapped !== token) refused.push(swapped)
   }
-  for (const text of refused) t.strictSame(parseToken(text), { ok: false }, text.slice(0, 40))
+  for (const text of refused) t.equal(parseToken(text), undefined, text.slice(0, 40))
 })
 
 const SEND = 'Send a token: Authorization: Bearer <token>.'
