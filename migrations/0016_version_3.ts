@@ -8,8 +8,8 @@ export async function up(db: Kysely<unknown>): Promise<void> {
   await moveKeys(db)
   await nameMasks(db)
   await simplifyChains(db)
-  await addProposals(db)
   await addChangeFeed(db)
+  await addProposals(db)
   await addAccessRules(db)
   await addRuntimes(db)
   await addFunctionNames(db)
@@ -77,7 +77,8 @@ async function simplifyChains(db: Kysely<unknown>): Promise<void> {
 
 /**
  * Proposed updates. `fields` has the new values in the form of a request, a definition as its hash, header values as masks. `size_bytes`
- * counts the definition too. A closed proposal is not `open`: who closed it, when, and for a rejection why.
+ * counts the definition too. A closed proposal is not `open`: who closed it, when, and for a rejection why. Its beginning and its end have
+ * places in the feed of changes.
  */
 async function addProposals(db: Kysely<unknown>): Promise<void> {
   await sql`
@@ -96,7 +97,11 @@ async function addProposals(db: Kysely<unknown>): Promise<void> {
         constraint proposal_state check (state in ('open', 'approved', 'rejected', 'withdrawn', 'closed')),
       closed_at timestamptz,
       closed_by uuid constraint proposal_closed_by_fk references user_account,
-      reason text)`.execute(db)
+      reason text,
+      opened_transaction_id xid8 default pg_current_xact_id(),
+      opened_place bigint not null default nextval('change_place'),
+      closed_transaction_id xid8,
+      closed_place bigint)`.execute(db)
   await sql`create index proposal_open_by_record on proposal (resource_kind, resource_id) where state = 'open'`.execute(
     db,
   )
@@ -104,6 +109,30 @@ async function addProposals(db: Kysely<unknown>): Promise<void> {
   await sql`create index proposal_by_closer on proposal (closed_by) where closed_by is not null`.execute(db)
   await sql`
     create index proposal_by_definition on proposal (definition_hash) where definition_hash is not null`.execute(db)
+  for (const end of ['opened', 'closed']) {
+    const [transaction, place] = [sql.ref(`${end}_transaction_id`), sql.ref(`${end}_place`)]
+    await sql`
+      create index ${sql.ref(`proposal_by_${end}_place`)} on proposal (${transaction}, ${place})
+      where ${transaction} is not null`.execute(db)
+  }
+  // The changes that no transaction can come before any more.
+  await sql`
+    create view published_change as
+    select concat(f.id, '.', c.transaction_id, '.', c.place) as cursor, c.*
+    from (
+      select transaction_id, place, resource_kind, resource_id, version_before, version_after, at, actor_id, command, fields,
+        difference, taken_from, null::integer as proposal_id, null::uuid as author_id, null::text as proposal_action
+      from audit
+      union all
+      select opened_transaction_id, opened_place, resource_kind, resource_id, 0, 1, created_at, author_id, null, '{}'::text[],
+        null, null, id, author_id, 'proposed'
+      from proposal
+      union all
+      select closed_transaction_id, closed_place, resource_kind, resource_id, 1, 2, closed_at, closed_by, null, '{}'::text[],
+        null, null, id, author_id, state
+      from proposal
+    ) c cross join change_feed f
+    where c.transaction_id < pg_snapshot_xmin(pg_current_snapshot())`.execute(db)
 }
 
 /**
@@ -132,11 +161,6 @@ async function addChangeFeed(db: Kysely<unknown>): Promise<void> {
     insert into change_feed (id, system_identifier, database_oid)
     select gen_random_uuid(), s.system_identifier, d.oid from pg_control_system() s, pg_database d
     where d.datname = current_database()`.execute(db)
-  // The changes that no transaction can come before any more.
-  await sql`
-    create view published_change as
-    select concat(f.id, '.', a.transaction_id, '.', a.place) as cursor, a.* from audit a cross join change_feed f
-    where a.transaction_id < pg_snapshot_xmin(pg_current_snapshot())`.execute(db)
 }
 
 /** Rules of access that several statements use (DECISIONS sections 6, 7). The planner puts them into the statement that calls them. */

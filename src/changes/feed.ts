@@ -2,10 +2,10 @@ import { type Kysely, sql } from 'kysely'
 import { VIEWER_TYPES, type ViewerParameters } from '../auth/viewer.js'
 import { instant } from '../db/statements/queries.js'
 import { statement } from '../db/statements/statement.js'
-import type { ResourceKind, Tables } from '../db/tables.js'
+import type { ProposalState, ResourceKind, Tables } from '../db/tables.js'
 import { limitStatements } from '../db/transaction.js'
 import { AUTHOR } from '../updates/audit.js'
-import { ACTION, type HistoryRow } from '../updates/history.js'
+import { ACTION, type ACTIONS, type HistoryRow } from '../updates/history.js'
 
 /*
  * The feed of changes: audit rows in the order of their transactions, and within one in the order of their numbers. Rows of transactions that
@@ -15,18 +15,21 @@ import { ACTION, type HistoryRow } from '../updates/history.js'
 /** The most rows that are looked at for one page. */
 export const ROWS_MAX = 1_000
 
+export type ChangeKind = ResourceKind | 'proposal'
+
 interface Asked {
   personas: number[] | null
-  kind: ResourceKind | null
+  kind: ChangeKind | null
   rows: number
   transaction: string
   place: string
 }
 
 /** A change that the viewer may learn of, and whether they see the record now and may edit it. */
-export interface FeedRow extends Omit<HistoryRow, 'version_before' | 'request_id' | 'difference'> {
+export interface FeedRow extends Omit<HistoryRow, 'version_before' | 'request_id' | 'difference' | 'action'> {
+  action: (typeof ACTIONS)[number] | Exclude<ProposalState, 'open'> | 'proposed'
   cursor: string
-  kind: ResourceKind
+  kind: ChangeKind
   id: number
   is_seen: boolean
   may_edit: boolean
@@ -57,11 +60,14 @@ export const readFeed = statement<ViewerParameters & Asked, FeedPage>(
       select * from published_change where (transaction_id, place) > (${param('transaction')}, ${param('place')})
       order by transaction_id, place limit ${sql.lit(ROWS_MAX)}
     ), shown as (
-      select a.transaction_id, a.place, a.cursor, a.resource_kind as kind, a.resource_id as id, a.version_after as version,
-        ${ACTION} as action, ${instant(sql.ref('a.at'))} as at, a.fields, a.command, a.actor_id, ${AUTHOR} as author, s.*
+      select a.transaction_id, a.place, a.cursor, k.kind, coalesce(a.proposal_id, a.resource_id) as id, a.version_after as version,
+        coalesce(a.proposal_action, ${ACTION}) as action, ${instant(sql.ref('a.at'))} as at, a.fields, a.command, a.actor_id, ${AUTHOR} as author, s.*
       from looked_at a cross join change_sight(a.resource_kind, a.resource_id, a.fields, a.taken_from, ${param('user')},
         ${param('is_admin')}, ${param('manages_all')}, ${param('managed_groups')}, ${param('personas')}, ${param('tools')}) s
-      where coalesce(a.resource_kind = ${param('kind')}, true) order by a.transaction_id, a.place limit ${param('rows')}
+      cross join lateral (select case when a.proposal_id is null then a.resource_kind else 'proposal' end as kind) k
+      where coalesce(k.kind = ${param('kind')}, true)
+        and (a.proposal_id is null or s.is_seen and (s.may_edit or a.author_id = ${param('user')}))
+      order by a.transaction_id, a.place limit ${param('rows')}
     )
     select f.id as feed, (${param('transaction')}, ${param('place')}) < (pruned_transaction_id, pruned_place) as is_pruned,
       (select json_agg(shown order by transaction_id, place) from shown) as rows,
@@ -97,7 +103,9 @@ export async function resetFeed(db: Kysely<Tables>, condition = sql<boolean>`tru
     await sql`
       with begun as (
         update change_feed set (system_identifier, database_oid) = ${SERVER}, id = gen_random_uuid(),
-          pruned_transaction_id = '0', pruned_place = 0 where ${condition} returning id)
+          pruned_transaction_id = '0', pruned_place = 0 where ${condition} returning id),
+      ended as (
+        update proposal set opened_transaction_id = null, closed_transaction_id = null where exists (select from begun))
       update audit set transaction_id = null where transaction_id is not null and exists (select from begun)`.execute(
       trx,
     )

@@ -16,7 +16,8 @@ import { enumeration, list, reference, text } from '../validation/vocabulary.js'
 import { type FeedRow, ROWS_MAX, readFeed, readHead } from './feed.js'
 import { type Page, Waiting } from './waiting.js'
 
-const KINDS = ['persona', 'tool'] as const
+const KINDS = ['persona', 'tool', 'proposal'] as const
+const PROPOSAL_ACTIONS = ['proposed', 'approved', 'rejected', 'withdrawn', 'closed'] as const
 const ROWS = 100
 const WAIT_MAX_S = 60
 
@@ -29,7 +30,7 @@ export const ChangePage = Type.Object(
         kind: enumeration(KINDS),
         id: Type.Integer(),
         version,
-        action: enumeration([...ACTIONS, 'gone'], {
+        action: enumeration([...ACTIONS, 'gone', ...PROPOSAL_ACTIONS], {
           description: '`gone`: the change ended what the caller sees of the record.',
         }),
         at,

@@ -151,6 +151,11 @@ interface ProposalTable {
   closed_by: string | null
   /** Of a rejection. */
   reason: string | null
+  /** Where its beginning and its end are in the feed of changes. */
+  opened_transaction_id: Generated<string | null>
+  opened_place: Generated<string>
+  closed_transaction_id: string | null
+  closed_place: string | null
 }
 
 interface AccessEventTable {

@@ -18,6 +18,7 @@ export async function endProposals(
   const update = trx
     .updateTable('proposal')
     .set({ state, closed_by, closed_at: sql<string>`clock_timestamp()`, reason })
+    .set({ closed_transaction_id: sql`pg_current_xact_id()`, closed_place: sql`nextval('change_place')` })
     .where('state', '=', 'open')
     .where(match)
   return Number((await update.executeTakeFirst()).numUpdatedRows)

@@ -44,8 +44,13 @@ export async function pruneHistory(
   )
   await steps(
     db,
-    sql`delete from proposal where id in (
-      select id from proposal where closed_at < ${old} limit ${ROWS_AT_ONCE}::integer) returning true`,
+    sql`
+      with gone as (
+        delete from proposal
+        where id in (select id from proposal where closed_at < ${old} limit ${ROWS_AT_ONCE}::integer)
+        returning closed_transaction_id as transaction_id, closed_place as place),
+      passed as (${PASSED})
+      select from gone`,
   )
   return { auditRows, differences, definitions: await steps(db, UNUSED_DEFINITIONS) }
 }
@@ -77,6 +82,12 @@ export async function pruneContents(
   )
 }
 
+/** SQL: keeps the highest place of the rows that are gone with the feed. */
+const PASSED = sql`
+  update change_feed set (pruned_transaction_id, pruned_place) = (last.transaction_id, last.place)
+  from (select transaction_id, place from gone where transaction_id is not null order by 1 desc, 2 desc limit 1) last
+  where (last.transaction_id, last.place) > (pruned_transaction_id, pruned_place)`
+
 /** SQL: removes the old rows of a chain. The newest removed hash stays with the resource; nothing is removed while a writer holds its row. */
 function oldRows(kind: ResourceKind, id: number, old: RawBuilder<unknown>) {
   const [resource, chain] = [sql.table(kind), sql`resource_kind = ${kind} and resource_id = ${id}::integer`]
@@ -89,10 +100,7 @@ function oldRows(kind: ResourceKind, id: number, old: RawBuilder<unknown>) {
           and (exists (select from held) or not exists (select from ${resource} where id = ${id}::integer))
         order by version_after limit ${ROWS_AT_ONCE}::integer)
       returning version_after, hash, transaction_id, place),
-    passed as (
-      update change_feed set (pruned_transaction_id, pruned_place) = (last.transaction_id, last.place)
-      from (select transaction_id, place from gone where transaction_id is not null order by 1 desc, 2 desc limit 1) last
-      where (last.transaction_id, last.place) > (pruned_transaction_id, pruned_place)),
+    passed as (${PASSED}),
     anchored as (
       update ${resource} set audit_anchor = newest.hash
       from (select hash from gone order by version_after desc limit 1) newest

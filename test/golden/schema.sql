@@ -263,6 +263,10 @@ create table proposal (
   closed_at timestamp with time zone,
   closed_by uuid,
   reason text,
+  opened_transaction_id xid8 default pg_current_xact_id(),
+  opened_place bigint not null default nextval('change_place'::regclass),
+  closed_transaction_id xid8,
+  closed_place bigint,
   constraint proposal_resource_kind CHECK ((resource_kind = ANY (ARRAY['persona'::text, 'tool'::text]))),
   constraint proposal_state CHECK ((state = ANY (ARRAY['open'::text, 'approved'::text, 'rejected'::text, 'withdrawn'::text, 'closed'::text]))),
   constraint proposal_author_fk FOREIGN KEY (author_id) REFERENCES user_account(id),
@@ -271,8 +275,10 @@ create table proposal (
   constraint proposal_pk PRIMARY KEY (id)
 );
 CREATE INDEX proposal_by_author ON public.proposal USING btree (author_id);
+CREATE INDEX proposal_by_closed_place ON public.proposal USING btree (closed_transaction_id, closed_place) WHERE (closed_transaction_id IS NOT NULL);
 CREATE INDEX proposal_by_closer ON public.proposal USING btree (closed_by) WHERE (closed_by IS NOT NULL);
 CREATE INDEX proposal_by_definition ON public.proposal USING btree (definition_hash) WHERE (definition_hash IS NOT NULL);
+CREATE INDEX proposal_by_opened_place ON public.proposal USING btree (opened_transaction_id, opened_place) WHERE (opened_transaction_id IS NOT NULL);
 CREATE INDEX proposal_open_by_record ON public.proposal USING btree (resource_kind, resource_id) WHERE (state = 'open'::text);
 
 create table request_key (

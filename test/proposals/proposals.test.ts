@@ -282,6 +282,36 @@ t.test('a key stands for one proposal; lists have own ones and those to decide; 
   )
 })
 
+t.test('the feed of changes has proposals for their author and for those who may decide', async t => {
+  const id = await open()
+  const { next } = (await get('/changes', alice)).json()
+  const proposal = await propose('persona', id, { name: 'k' })
+  await end(await propose('persona', id, { name: 'l' }, { token: carol }), 'reject', alice)
+  await approve(proposal)
+  const changesOf = async (token: string) => {
+    const { changes } = (await get(`/changes?after=${next}&kind=proposal`, token)).json()
+    return changes.map(({ id, version, action, actor }: Record<string, unknown>) => [
+      id,
+      version,
+      action,
+      actor !== undefined,
+    ])
+  }
+  const ofBob = (isTold: boolean) => [
+    [proposal, 1, 'proposed', isTold],
+    [proposal, 2, 'approved', isTold],
+  ]
+  t.same(await changesOf(bob), ofBob(false))
+  const [first, last] = ofBob(true)
+  const all = await changesOf(alice)
+  t.same([all[0], all.at(-1), all.length], [first, last, 4])
+  t.same(
+    (await changesOf(carol)).map((change: unknown[]) => change[2]),
+    ['proposed', 'rejected'],
+  )
+  t.same(await changesOf(await world.token('ext@example.com')), [])
+})
+
 t.test('at most 20 open proposals of a record', async t => {
   const id = await open()
   for (let n = 0; n < 20; n++) await propose('persona', id, { name: `n${n}` })
