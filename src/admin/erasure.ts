@@ -46,6 +46,8 @@ export async function eraseUser(
     await keepingAdministrator(trx, () => shutAccount(trx, person.id, actor))
     await sql`update audit set client_address = 'erased' where ${hasAddress(person.id)}`.execute(trx)
     await sql`update access_event set client_address = 'erased' where ${hasAddress(person.id)}`.execute(trx)
+    await sql`update proposal set message = '' where author_id = ${person.id}::uuid`.execute(trx)
+    await sql`update proposal set reason = '' where closed_by = ${person.id}::uuid and reason is not null`.execute(trx)
   })
   return person
 }

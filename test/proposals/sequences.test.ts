@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { sql } from 'kysely'
 import t from 'tap'
+import { eraseUser } from '../../src/admin/erasure.js'
 import { readWaiting } from '../../src/proposals/statements.js'
 import { BOB } from '../fixtures/users.js'
 import { historyWorld } from '../history/world.js'
@@ -159,4 +160,13 @@ t.test('an approval that waited for the record is judged by the rights of then',
   })
   t.match(await answer.waiting, { statusCode: 404 }, 'it is not theirs to see any more')
   t.match(await contents(id), { version: 1, name: 'Agent' })
+})
+
+t.test('an erased person leaves no message of a proposal', async t => {
+  const id = await agentOf({ is_public: true })
+  const sent = { token: people.viewer, body: { name: 'B' }, headers: { 'if-match': '*' } }
+  const url = `/persona/${id}?update_mask=name&propose=true&message=By%20Carol`
+  const { id: proposal } = (await call('PATCH', url, sent)).json()
+  await eraseUser(db, 'carol@example.com')
+  t.match((await get(`/proposals/${proposal}`)).json(), { message: '', author: { email: /erased\.invalid$/ } })
 })
