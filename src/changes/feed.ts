@@ -90,6 +90,13 @@ export async function readHead(db: Kysely<Tables>): Promise<{ head: string; lag_
   return rows[0] ?? { head: '', lag_s: 0 }
 }
 
+/** Returns the cursor before the oldest change that is kept. */
+export async function readStart(db: Kysely<Tables>): Promise<string> {
+  const { rows } = await sql<{ start: string }>`
+    select concat(id, '.', pruned_transaction_id, '.', pruned_place) as start from change_feed`.execute(db)
+  return rows[0]?.start ?? ''
+}
+
 const SERVER = sql`
   (select s.system_identifier, d.oid from pg_control_system() s, pg_database d where d.datname = current_database())`
 

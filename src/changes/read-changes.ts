@@ -13,7 +13,7 @@ import type { SchemaTypes } from '../http/validation.js'
 import { ACTIONS, actorOf } from '../updates/history.js'
 import { queryChoice, queryInteger, queryText } from '../validation/parameters.js'
 import { enumeration, list, reference, text } from '../validation/vocabulary.js'
-import { type FeedRow, ROWS_MAX, readFeed, readHead } from './feed.js'
+import { type FeedRow, ROWS_MAX, readFeed, readHead, readStart } from './feed.js'
 import { type Page, Waiting } from './waiting.js'
 
 const KINDS = ['persona', 'tool', 'proposal'] as const
@@ -72,7 +72,7 @@ export function registerReadChanges(app: FastifyInstance, { database, service, g
         querystring: Type.Object({
           after: queryText(
             99,
-            'Where the page before ended: its `next`. Without it the answer is empty, and `next` is now.',
+            'Where the page before ended: its `next`. Without it the answer is empty, and `next` is now. `first` begins with the oldest change that is kept.',
           ),
           limit: queryInteger(1, ROWS_MAX, `Changes of the page; ${ROWS} by default.`),
           kind: queryChoice(KINDS, 'Only changes of this kind.'),
@@ -86,7 +86,8 @@ export function registerReadChanges(app: FastifyInstance, { database, service, g
       },
     },
     async (request, reply) => {
-      const { after, wait: waitS = 0, ...asked } = request.query
+      const { after: asIs, wait: waitS = 0, ...asked } = request.query
+      const after = asIs === 'first' ? await withRetries(() => readStart(db)) : asIs
       reply.type(JSON_TYPE)
       if (after === undefined)
         return JSON.stringify({ changes: [], next: (await withRetries(() => readHead(db))).head })

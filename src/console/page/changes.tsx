@@ -1,6 +1,6 @@
 import { useState } from 'preact/hooks'
 import { Differences, Lines, Note, Problem, useLoad, View } from './parts.js'
-import { ask, KINDS, Refusal, readList, type View as Views } from './service.js'
+import { ask, KINDS, readList, type View as Views } from './service.js'
 import { counted, differencesOf, titled, visible } from './texts.js'
 
 interface Change {
@@ -18,9 +18,8 @@ const viewOf = ({ kind }: Change): Views => (kind === 'persona' ? 'agents' : 'to
 
 /** Reads the feed from its beginning; the newest changes come last. */
 async function readChanges(signal: AbortSignal) {
-  const { data: head } = await ask<{ next: string }>('GET', 'changes', { signal })
   const changes: Change[] = []
-  let after = head.next.replace(/\.\d+\.\d+$/, '.0.0')
+  let after = 'first'
   for (let pages = 0; pages < PAGES_MAX; pages++) {
     const { data } = await ask<{ changes: Change[]; next: string }>('GET', `changes?limit=1000&after=${after}`, {
       signal,
@@ -40,11 +39,7 @@ export function Changes() {
       ...agents.map(row => [`agents/${row.id}`, row.name] as const),
       ...tools.map(row => [`tools/${row.id}`, row.name] as const),
     ])
-    const gone = (problem: unknown) => {
-      if (problem instanceof Refusal && problem.status === 410) return undefined
-      throw problem
-    }
-    return { names, changes: await readChanges(signal).catch(gone) }
+    return { names, changes: await readChanges(signal) }
   })
   const { names, changes } = loaded.data ?? {}
   const nameOf = (change: Change) => {
@@ -54,9 +49,7 @@ export function Changes() {
   const shown = changes?.slice(0, SHOWN) ?? []
   const authorOf = ({ actor }: Change) => actor?.email ?? (actor ? `the operator (${actor.command})` : 'somebody')
   const days = Map.groupBy(shown, ({ at }) => new Date(at).toLocaleDateString(undefined, { dateStyle: 'full' }))
-  const older =
-    'The oldest changes are no longer kept, so they cannot be listed together. Each agent and tool lists its own.'
-  const state = changes ? `${counted(changes.length, 'change')}.` : older
+  const state = `${counted(changes?.length ?? 0, 'change')}.`
   return (
     <View title="Changes" loaded={loaded} state={state}>
       {[...days].map(([day, ofDay]) => (
