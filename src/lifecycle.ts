@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from 'pino'
-import { IS_FOREIGN, resetFeed } from './changes/feed.js'
+import { isForeign, resetFeed } from './changes/feed.js'
 import type { Config } from './config.js'
 import { isAboutConnecting, rootCause, ServerUnfit } from './db/connection/database-error.js'
 import type { Database } from './db/database.js'
@@ -100,7 +100,7 @@ export class Lifecycle {
     }
     const schema = await this.#schema()
     if (schema.status === 'unavailable') return schema
-    await resetFeed(database.db, IS_FOREIGN)
+    if (await isForeign(database.db)) await resetFeed(database.db)
     const keys = await unusableKeys(database.db, ring)
     if (keys.length > 0) log.warn({ keys }, 'SECRET_KEYS lacks the right keys of stored secrets: agentctl keys status')
     this.#hasStarted = true

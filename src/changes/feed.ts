@@ -100,21 +100,23 @@ export async function readStart(db: Kysely<Tables>): Promise<string> {
 const SERVER = sql`
   (select s.system_identifier, d.oid from pg_control_system() s, pg_database d where d.datname = current_database())`
 
-/** SQL: the transactions of the feed are those of another server or database, as after a dump was restored here. */
-export const IS_FOREIGN = sql<boolean>`(system_identifier, database_oid) <> ${SERVER}`
+/** True if the transactions of the feed are those of another server or database, as after a dump was restored here. */
+export async function isForeign(db: Kysely<Tables>): Promise<boolean> {
+  const query = sql<{
+    foreign: boolean
+  }>`select (system_identifier, database_oid) <> ${SERVER} as "foreign" from change_feed`
+  return (await query.execute(db)).rows[0]?.foreign === true
+}
 
-/** Ends all cursors, if the condition holds. Changes of before leave the feed. */
-export async function resetFeed(db: Kysely<Tables>, condition = sql<boolean>`true`): Promise<void> {
+/** Ends all cursors. Changes of before leave the feed. */
+export async function resetFeed(db: Kysely<Tables>): Promise<void> {
   await db.transaction().execute(async trx => {
     await limitStatements(trx, 0)
     await sql`
       with begun as (
         update change_feed set (system_identifier, database_oid) = ${SERVER}, id = gen_random_uuid(),
-          pruned_transaction_id = '0', pruned_place = 0 where ${condition} returning id),
-      ended as (
-        update proposal set opened_transaction_id = null, closed_transaction_id = null where exists (select from begun))
-      update audit set transaction_id = null where transaction_id is not null and exists (select from begun)`.execute(
-      trx,
-    )
+          pruned_transaction_id = '0', pruned_place = 0),
+      ended as (update proposal set opened_transaction_id = null, closed_transaction_id = null)
+      update audit set transaction_id = null where transaction_id is not null`.execute(trx)
   })
 }
