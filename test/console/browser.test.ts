@@ -278,6 +278,7 @@ t.test('the page is a place to work', { skip }, async t => {
     )
     await page.reload()
     await signIn(tokens.admin)
+    await page.waitForLoadState('networkidle')
     const sent: string[] = []
     page.on('request', request => sent.push(`${request.method()} ${request.url()}`))
     for (const link of ['tools/1\\restore#/restore/1', 'agents/..\\tool\\1/restore/1', 'constructor']) {

@@ -1,5 +1,5 @@
 import { render } from 'preact'
-import { useEffect, useRef, useState } from 'preact/hooks'
+import { useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { Agent } from './agent.js'
 import { Changes } from './changes.js'
 import { List } from './list.js'
@@ -17,7 +17,7 @@ function SignIn({ isEnded, onSignedIn }: { isEnded: boolean; onSignedIn: (me: Me
   const [problem, setProblem] = useState<unknown>()
   const [token, setText] = useState('')
   const form = useRef<HTMLFormElement>(null)
-  useEffect(() => form.current?.querySelector('input')?.focus(), [])
+  useLayoutEffect(() => form.current?.querySelector('input')?.focus(), [])
   const signIn = async (event: Event) => {
     event.preventDefault()
     const strange = /[^\x21-\x7e]/u.exec(token.trim())
@@ -102,7 +102,7 @@ function App() {
     setFault(undefined)
     setAddress(hash)
   }
-  useEffect(() => {
+  useLayoutEffect(() => {
     addEventListener(SESSION_ENDED, () => setEnded(true))
     addEventListener('error', ({ error, message }) => setFault(error ?? new Error(message)))
     addEventListener('unhandledrejection', ({ reason }) => setFault(reason))
