@@ -163,7 +163,7 @@ async function addChangeFeed(db: Kysely<unknown>): Promise<void> {
     where d.datname = current_database()`.execute(db)
 }
 
-/** Rules of access that several statements use (DECISIONS sections 6, 7). The planner puts them into the statement that calls them. */
+/** Rules of access that several statements use (DECISIONS sections 6, 7). The planner inlines them into the calling statement. */
 async function addAccessRules(db: Kysely<unknown>): Promise<void> {
   // The combined rights of each token. `permission` is 1 (basic), 2 (manage:actions) or 3 (admin).
   await sql`

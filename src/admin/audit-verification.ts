@@ -3,7 +3,7 @@ import type { ResourceKind, Tables } from '../db/tables.js'
 import { auditHash } from '../updates/audit.js'
 import { inOneSnapshot } from '../updates/read.js'
 
-/** A fault of the audit trail. `version` is that of the first row concerned; 0 for a definition. */
+/** A fault in the audit trail. `version` is the first affected row's; 0 for a definition. */
 export interface AuditFinding {
   kind: ResourceKind | 'tool_definition'
   subject: string

@@ -41,7 +41,7 @@ export async function eraseUser(
   await inTransaction({ db }, { rollback: plan }, async trx => {
     // A document that is being applied could restore the email.
     await lockApplies(trx)
-    // Waits for changes under way, and stops others until the account is shut.
+    // Waits for running changes; blocks new ones until this transaction ends.
     await sql`lock table audit in share row exclusive mode`.execute(trx)
     await keepingAdministrator(trx, () => shutAccount(trx, person.id, actor))
     await sql`update audit set client_address = 'erased' where ${hasAddress(person.id)}`.execute(trx)

@@ -1,7 +1,7 @@
 import { type Expression, type SqlBool, sql } from 'kysely'
 import { anyOf, on } from '../db/statements/queries.js'
 
-/* Rights on one agent or tool, as SQL (DECISIONS section 6, migration 0016). Reads and the check of a write use the same expressions. */
+/* Rights on one agent or tool, as SQL (DECISIONS section 6, migration 0016). Reads and write checks use the same expressions. */
 
 /** The access that ownership and shares give a caller to an agent; `none` means that they cannot see it. */
 export type PersonaAccess = 'owner' | 'editor' | 'viewer' | 'none'

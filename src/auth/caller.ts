@@ -25,7 +25,7 @@ export interface Caller {
   token: CallerToken
 }
 
-/** The tools that a token is bound to; null if the token is unbound. It also sees the tools of its agents. */
+/** The tools that a token is bound to; null if unbound. A bound token also sees its agents' tools. */
 export function visibleTools({ personaIds, toolIds }: CallerToken): number[] | null {
   return personaIds === null && toolIds === null ? null : (toolIds ?? [])
 }

@@ -20,7 +20,7 @@ export interface RoutePolicy {
   writes?: true
   /** True if the route is for proposals only, `if asked` if its query must have `propose=true` for that. */
   proposes?: true | 'if asked'
-  /** True if the route sends requests to other routes, whose answers have the outcome. */
+  /** True if the route calls other routes, whose answers report the outcome. */
   asksWithin?: true
   /** True if it answers secrets of tools: only tokens of runtimes may call it. */
   answersSecrets?: true

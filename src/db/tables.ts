@@ -32,9 +32,9 @@ export interface VersionedTable {
   created_at: CreatedAt
   version: Generated<number>
   field_versions: ColumnType<Record<string, number>, string | undefined, string>
-  /** The hash of the last audit row; zeros without one. */
+  /** The hash of the last audit row; zeros if none. */
   audit_head: Generated<Buffer>
-  /** The hash of the newest pruned audit row; zeros without one. */
+  /** The hash of the newest pruned audit row; zeros if none. */
   audit_anchor: Generated<Buffer>
 }
 

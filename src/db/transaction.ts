@@ -26,7 +26,7 @@ export async function joined<T>(db: Kysely<Tables>, work: (trx: Transaction<Tabl
   return await (db.isTransaction ? work(db as Transaction<Tables>) : db.transaction().execute(work))
 }
 
-/** Limits the time of each statement of a transaction; 0 is no limit. The program waits for an answer as long. */
+/** Limits the time of each statement in a transaction; 0 means no limit. The client waits slightly longer. */
 export async function limitStatements(trx: Executor, timeoutMs: number): Promise<void> {
   const query: Query = { ...CompiledQuery.raw(`set local statement_timeout = ${timeoutMs}`), setsTimeoutMs: timeoutMs }
   await trx.executeQuery(query)

@@ -114,7 +114,7 @@ export function faultsInWords(faults: readonly Pick<Fault, 'loc' | 'msg'>[], arg
   return `Refused, and nothing was changed. Correct this and call again:${lines.join('')}`
 }
 
-/** Makes a tool whose arguments are checked by its schema. */
+/** Makes an MCP tool that checks arguments by its schema. */
 function operation<Input extends TObject>(
   name: string,
   policy: RoutePolicy,

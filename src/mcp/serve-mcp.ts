@@ -137,7 +137,7 @@ function serveTools(server: Server, request: FastifyRequest, app: FastifyInstanc
   return server
 }
 
-/** The requests that the application sends itself. No client can make one: they come from no socket. */
+/** Requests that the application sends to itself. No client can send one: they have no socket. */
 const inner = new WeakSet<object>()
 
 /** True if a request is part of another one, which is counted instead. */

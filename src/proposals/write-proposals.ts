@@ -159,7 +159,7 @@ export function registerDecideProposals(app: FastifyInstance, options: ToolOptio
   }
 }
 
-const NONE = 'none' as const // an approval is what it takes
+const NONE = 'none' as const // this is already the approval
 const ANY = { kind: 'any' } as const
 const IF_MATCH_REQUIRED =
   'An approval must have If-Match with the ETag of GET /proposals/{id}: what was seen is approved.'

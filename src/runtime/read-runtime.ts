@@ -152,7 +152,7 @@ async function callableTools(options: ToolOptions, request: FastifyRequest, tool
   return withUniqueNames(callable)
 }
 
-/** Requires that tools of these bytes fit into one answer. Throws `SnapshotTooLarge`. */
+/** Requires that tools of this size fit into one answer. Throws `SnapshotTooLarge`. */
 function requireRoom(bytes: number, { snapshotBytesMax }: ToolOptions): void {
   if (bytes > snapshotBytesMax) throw new SnapshotTooLarge(bytes, snapshotBytesMax)
 }

@@ -10,7 +10,7 @@ import { flag, identifier, list, nullable, text } from '../validation/vocabulary
 /** Required at the root; here they may be absent or null, and then stay as they are. */
 const KEPT = words('num_chunks recency_bias llm_filter_extraction llm_relevance_filter is_public users groups')
 
-/** Fields that the product keeps and this service does not, each with the value that is accepted. */
+/** Fields that Onyx stores and this service does not, each with the value to send instead. */
 const EMPTY = 'an empty list'
 const NOT_KEPT = {
   ...{ hierarchy_node_ids: EMPTY, document_ids: EMPTY, skill_ids: EMPTY, default_model_configuration_id: 'null' },
@@ -19,7 +19,7 @@ const NOT_KEPT = {
 /** A field that may be absent or null. */
 export const absent = <Schema extends TSchema>(schema: Schema) => Type.Optional(nullable(schema))
 
-/** The body of an update or a creation of an agent. */
+/** The newer body that creates or updates an agent. */
 export const NewerPersonaRequest = Type.Object({
   ...PersonaUpsertRequest.properties,
   ...Object.fromEntries(KEPT.map(name => [name, absent(PersonaUpsertRequest.properties[name])])),

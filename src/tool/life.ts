@@ -72,7 +72,7 @@ export const toolRestoration: VersionedResource<RestoreTypes> = {
   },
 }
 
-/** Places a fault at the body's one field, with its place in the update that the restoration makes. */
+/** Moves a fault to `version`, the body's only field; the message keeps its original place. */
 function inVersion({ loc: [, ...place], msg, type }: Fault): Fault {
   return { loc: ['body', 'version'], msg: `${place.join('.')}: ${msg}`, type }
 }

@@ -49,7 +49,7 @@ export interface ToolUpdate extends UpdateRequest, ToolUpdateContent {
 export interface References {
   /** The name of the requested OAuth configuration; undefined if it does not exist or the caller may not link it. */
   linkable: string | undefined
-  /** The origins that calls by the stored definition go to; read only if the request moves or gives secrets. */
+  /** The origins that the stored definition calls; empty unless the request may add or redirect secrets. */
   storedOrigins: ReadonlySet<string>
 }
 
@@ -189,8 +189,8 @@ function passthroughFaults(state: ToolState, fields: ToolUpdateFields): Fault[] 
 }
 
 /**
- * Returns where secrets are sent from now on, in words. Throws `Forbidden` for a manager through groups, who sets no new origin while
- * secrets stay, and does not turn passthrough on (DECISIONS section 6).
+ * Returns where secrets are sent from now on, in words. Throws `Forbidden` if a group manager sets a new origin while
+ * secrets stay, or turns passthrough on (DECISIONS section 6).
  */
 function secretNotes(
   state: ToolState,

@@ -133,7 +133,7 @@ export const ToolFunction = Type.Object(
 const place = (description?: string) =>
   Type.Array(Type.Union([Type.String(), Type.Integer()]), description === undefined ? {} : { description })
 
-/** A read of a tool: the record, or with `view=functions` the functions alone. One object, because generators of Go leave out unions. */
+/** A read of a tool: the record, or with `view=functions` the functions alone. One object, because Go generators omit unions. */
 export const ToolRecord = Type.Object(
   {
     ...Type.Partial(ToolSnapshot).properties,

@@ -30,7 +30,7 @@ function ownedBy(table: string) {
   return sql`select id::text as subject, json_build_object('owner', owner_id) as detail from ${sql.table(table)}`
 }
 
-/** `keys` and `apply` are operations without a stored state. `headers` are read by runtimes. */
+/** `keys` and `apply` have no stored state. `headers` events record reads by runtimes. */
 const NO_STATE = sql`select null::text as subject, null::json as detail`
 
 export type AccessKind = keyof typeof STATES | 'keys' | 'apply'

@@ -54,7 +54,7 @@ export function overwrittenBy(
   return recent.filter(({ field }) => changed.has(field))
 }
 
-/** More changes are reported as unknown. */
+/** This many changes count as unknown. */
 const CHANGES_READ_MAX = 1000
 
 /** Reads the last change of each field after a version; null if they are not kept. */

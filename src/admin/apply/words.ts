@@ -79,7 +79,7 @@ function inWords(field: string, value: unknown, refer: Refer): [word: string, va
   const { word, section, key = 'id' } = REFERENCES[field] ?? { word: field }
   if (section === undefined) return [word, value]
   const named = (item: unknown) => {
-    if (typeof item !== 'object' || item === null) return refer(section, item as Id | null) // a list of ids
+    if (typeof item !== 'object' || item === null) return refer(section, item as Id | null) // an id or null
     const { id, ...rest } = item as { id: Id } // a share
     return { [key]: refer(section, id), ...rest }
   }

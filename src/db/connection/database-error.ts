@@ -45,7 +45,7 @@ export class DatabaseFault extends Error {
   }
 }
 
-/** The connection failed or was lost, and certainly nothing was applied. */
+/** The connection failed or was lost; nothing can have been applied. */
 export class ConnectionLost extends DatabaseFault {
   constructor(options?: ErrorOptions) {
     super('connection_lost', 'the connection to the database was lost; nothing was applied', options)

@@ -53,7 +53,7 @@ export function startupOptions(options: DatabaseOptions): string {
     .join(' ')
 }
 
-/** A query that makes the settings for one transaction; undefined if the session has them. */
+/** A query that applies settings to one transaction; undefined if the session has them. */
 export function transactionPrelude(options: DatabaseOptions): string | undefined {
   if (options.preparedStatements) return undefined
   return `select ${settings(options).map(([name, value]) => `set_config('${name}', '${value}', true)`)}`

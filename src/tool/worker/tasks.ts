@@ -222,7 +222,7 @@ export interface Job {
   input: object & { strict?: boolean }
 }
 
-/** The result of a job. `failure` is a program error: a copy keeps its class. */
+/** A job's result. `failure` is a program error; cloning keeps its class. */
 export type Outcome = { result: unknown } | { faults: Fault[]; extra?: InvalidRequest['extra'] } | { failure: unknown }
 
 /** Parses and checks one body and runs its task, in a worker. Never throws. */
