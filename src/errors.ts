@@ -166,7 +166,7 @@ export class PreconditionFailed extends Refused {
 
 export class IdempotencyKeyInUse extends Refused {
   constructor() {
-    const message = 'A request with this Idempotency-Key is under way. Send it again when that one has been answered.'
+    const message = 'A request with this Idempotency-Key is in progress. Send yours again after it is answered.'
     super('IDEMPOTENCY_KEY_IN_USE', message, { headers: RETRY_AFTER })
   }
 }

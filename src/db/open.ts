@@ -68,7 +68,7 @@ export async function openConfiguredDatabase(
 export function connectAdvice(url: string | undefined, error?: unknown): string {
   const { code, message }: Error & { code?: unknown } = rootOf(error)
   if (message.includes('unsupported startup parameter'))
-    return 'a pooler in front of it takes no session settings: set PREPARED_STATEMENTS=off'
+    return 'a pooler in front of it refuses session settings: set PREPARED_STATEMENTS=off'
   if (code === '53300')
     return 'all its connections are taken: each instance takes DATABASE_POOL_SIZE and one more, so check their sum against max_connections'
   if (code === '42501') return 'the role of DATABASE_URL lacks a right: it has to own the schema and its tables'

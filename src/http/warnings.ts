@@ -38,7 +38,7 @@ export function notRestoredWarning(name: string): string {
 
 /** The warning about a field that the creator of an agent must not set. */
 export function newFieldWarning(name: string): string {
-  return `field ${name} has the value of a new agent: setting it takes an administrator`
+  return `field ${name} has its default value: only an administrator may set it`
 }
 
 export function keptByNullWarning(name: string): string {

@@ -103,7 +103,7 @@ export function decideDeletion(state: PersonaState): PersonaDecision {
 export function requireDeletable(state: PersonaState, caller: Caller): void {
   if (!isVisible(state, caller)) throw new ResourceNotFound('persona')
   if (state.access !== 'owner' && !isAdmin(caller))
-    throw new Forbidden('Deleting an agent takes its owner or an administrator.')
+    throw new Forbidden('Only the owner or an administrator may delete it.')
   if (state.builtin_persona) throw new Refused('BUILTIN_READ_ONLY', 'This agent is built in and cannot be deleted.')
 }
 

@@ -32,7 +32,7 @@ export function requireDirect(
 ): void {
   const isCovered = requireApproval === 'all' || (requireApproval === 'tools' && kind === 'tool')
   if (!isCovered || isAdmin(caller) || changes.length === 0) return
-  throw new Refused('APPROVAL_REQUIRED', 'Only administrators change this directly: propose the update (propose=true).')
+  throw new Refused('APPROVAL_REQUIRED', 'Only administrators may change this directly: propose it (propose=true).')
 }
 
 /** Closes the open proposals of a record that a change deletes. */

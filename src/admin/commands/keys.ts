@@ -11,7 +11,7 @@ export function addKeyCommands(program: Command, line: CommandLine): void {
     .description(
       'Makes a key for the key ring.\n' +
         'Put a new key before the old ones (SECRET_KEYS or SECRET_KEYS_FILE), restart the service, run agentctl keys rotate, ' +
-        'and take the old keys out when agentctl keys status says that they seal nothing.',
+        'and remove the old keys when agentctl keys status shows that they are unused.',
     )
   line
     .add(keys, 'status', '', statusCommand)

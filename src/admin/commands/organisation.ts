@@ -37,7 +37,7 @@ async function applyCommand(
   { yes = false, prune = false, plan = false }: Partial<Record<'yes' | 'prune' | 'plan', boolean>>,
   file: string,
 ): Promise<number> {
-  if (yes && !prune) throw new UsageError('--yes goes together with --prune')
+  if (yes && !prune) throw new UsageError('--yes requires --prune')
   if (prune && !yes && !plan) throw new UsageError('--prune removes rows: see which with --plan, then give --yes')
   const source = await readGivenSource(file)
   try {

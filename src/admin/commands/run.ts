@@ -98,7 +98,7 @@ function explained(error: unknown, { env, connected }: CommandLine): [status: nu
   if (error instanceof Refusal || error instanceof Refused) return [EXIT.error, harmless(message)]
   if (MISCONFIGURED.some(kind => error instanceof kind)) return [EXIT.configuration, message]
   if (error instanceof CommitUnknown) return [EXIT.doubt, IN_DOUBT]
-  const { kind, constraint = 'one of its rules' } = classifyDatabaseError(error)
+  const { kind, constraint = '(unnamed)' } = classifyDatabaseError(error)
   switch (kind) {
     case 'connection_lost':
     case 'too_many_connections': {

@@ -14,7 +14,7 @@ export function addSetupCommands(program: Command, line: CommandLine): void {
     .description(
       'Makes a database ready: schema, first administrator, token.\n' +
         'The token is shown once.\n' +
-        'Refused where there is an administrator already: agentctl token create makes more tokens.',
+        'Refused if an administrator exists: agentctl token create makes more tokens.',
     )
   line
     .add(program, 'migrate', '--plan', migrateCommand)

@@ -24,7 +24,7 @@ async function validateCommand(
   { complete, server }: { complete?: boolean; server?: string },
   file: string,
 ): Promise<number> {
-  if (server !== undefined && !complete) throw new UsageError('--server goes together with --complete')
+  if (server !== undefined && !complete) throw new UsageError('--server requires --complete')
   const reason = server === undefined ? undefined : unusableServer(server)
   if (reason !== undefined) throw new UsageError(`the address of --server ${reason}`)
   const { value, isJson, linesOf } = await readGivenSource(file)
