@@ -1,26 +1,19 @@
 // Makes build/page of src/console/page: the page's script with its libraries, its worker, its styles, and the files that stay as they are.
-import { cpSync, mkdirSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdirSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
+import { build } from 'esbuild'
 
 const folder = name => fileURLToPath(new URL(name, import.meta.url))
 const [from, to] = [folder('page/'), folder('../../build/page/')]
 mkdirSync(to, { recursive: true })
 for (const file of ['page.html', 'icon.svg', 'docs.html', 'docs.js']) cpSync(from + file, to + file)
-const esbuild = await import('esbuild').catch(() => undefined)
-if (esbuild === undefined) {
-  const note = 'The page is not bundled: esbuild is not installed. Run npm ci.'
-  console.error(note)
-  for (const file of ['main.js', 'reader.js']) writeFileSync(to + file, `document.body.append(${JSON.stringify(note)})`)
-  writeFileSync(`${to}main.css`, '')
-} else {
-  await esbuild.build({
-    entryPoints: ['main.tsx', 'reader.ts', 'main.css'].map(name => from + name),
-    outdir: to,
-    bundle: true,
-    minify: true,
-    format: 'esm',
-    target: 'es2023',
-    tsconfig: `${from}tsconfig.json`,
-    logLevel: 'warning',
-  })
-}
+await build({
+  entryPoints: ['main.tsx', 'reader.ts', 'main.css'].map(name => from + name),
+  outdir: to,
+  bundle: true,
+  minify: true,
+  format: 'esm',
+  target: 'es2023',
+  tsconfig: `${from}tsconfig.json`,
+  logLevel: 'warning',
+})
