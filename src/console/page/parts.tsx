@@ -235,7 +235,7 @@ export function Dialog(props: { title: string; onClose: () => void; children: Co
 
 /** Leaving asks as long as something would be lost. */
 export function useUnsaved(what: string, is: boolean) {
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (is) unsaved.add(what)
     return () => void unsaved.delete(what)
   }, [what, is])
