@@ -15,8 +15,6 @@ import {
 import { eventually } from '../eventually.js'
 import type { WithTeardown } from '../test-service.js'
 
-const START_LIMIT_MS = 120_000
-
 const HOSTS = 'local all all trust\nhost all all 127.0.0.1/32 trust\nhost replication all 127.0.0.1/32 trust\n'
 
 /**
@@ -112,13 +110,13 @@ export class Cluster {
     this.#server = spawn('/bin/sh', ['-c', 'exec "$0" "$@" >>"$LOG" 2>&1', ...program], options)
   }
 
-  /** Waits until the server accepts connections; rejects when it ends instead, or takes too long. */
+  /** Waits until the server accepts connections; rejects when it ends instead. */
   async ready(): Promise<void> {
     await eventually(async () => {
       if (typeof this.#server?.exitCode === 'number') throw new Error(this.log.slice(-2_000))
       const answer = await this.query('select 1', [], 'postgres').catch(() => [])
       return answer.length > 0
-    }, START_LIMIT_MS)
+    })
   }
 
   /** Stops the server: `fast` ends its sessions and checkpoints, `immediate` is a crash that recovers at the next start. */
@@ -133,8 +131,11 @@ export class Cluster {
   }
 
   /** Stops every process in its tracks; sockets stay open and silent. */
-  freeze(): void {
-    // The postmaster first, so that it starts no further process meanwhile.
+  async freeze(): Promise<void> {
+    // Only a postmaster that has stopped starts no further process.
+    const [postmaster = 0] = this.#processes()
+    signal(postmaster, 'SIGSTOP')
+    await eventually(() => statusOf(postmaster)[0] === 'T')
     for (const pid of this.#processes()) signal(pid, 'SIGSTOP')
   }
 
@@ -225,9 +226,14 @@ export async function ended(child: ChildProcess): Promise<void> {
 }
 
 function isChildOf(parent: number, pid: number): boolean {
+  return Number(statusOf(pid)[1]) === parent
+}
+
+/** The state of a process, its parent, and more. */
+function statusOf(pid: number): string[] {
   // The name in parentheses may hold anything; state and parent follow its end.
   const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
-  return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]) === parent
+  return stat.slice(stat.lastIndexOf(')') + 2).split(' ')
 }
 
 export function processesWhere(matches: (pid: number) => boolean): number[] {

@@ -7,6 +7,8 @@ export interface WireMessage {
   /** Its type byte; empty for the first one of a connection, which has none. */
   type: string
   bytes: Buffer
+  /** The id of the connection's server process; 0 until the server has named it. */
+  pid: number
 }
 
 /** What happens to a message; `cut`: this number of its bytes arrive, then both sides are closed. */
@@ -37,8 +39,9 @@ export class MessageProxy {
     server.on('connection', near => {
       const { host, port, disguised = false } = target
       const far = host.startsWith('/') ? connect(`${host}/.s.PGSQL.${port}`) : connect(port, host)
-      proxy.#pass('service', near, far, disguised)
-      proxy.#pass('server', far, near, disguised)
+      const ends = { pid: 0, disguised }
+      proxy.#pass('service', near, far, ends)
+      proxy.#pass('server', far, near, ends)
     })
     return proxy
   }
@@ -53,7 +56,7 @@ export class MessageProxy {
     await once(this.server.close(), 'close')
   }
 
-  #pass(from: WireMessage['from'], source: Socket, target: Socket, disguised: boolean): void {
+  #pass(from: WireMessage['from'], source: Socket, target: Socket, ends: { pid: number; disguised: boolean }): void {
     let rest: Buffer = Buffer.alloc(0)
     let isTyped = from === 'server'
     this.#sockets.add(source)
@@ -70,9 +73,11 @@ export class MessageProxy {
         rest = rest.subarray(length)
         const type = isTyped ? String.fromCharCode(bytes[0] ?? 0) : ''
         isTyped = true
-        // Behind type and length, BackendKeyData has the process id.
-        if (disguised && from === 'server' && type === 'K') bytes.writeInt32BE(bytes.readInt32BE(5) + 1_000_000, 5)
-        const act = this.decide({ from, type, bytes })
+        if (from === 'server' && type === 'K') {
+          ends.pid = bytes.readInt32BE(5) // BackendKeyData has the process id after type and length
+          if (ends.disguised) bytes.writeInt32BE(ends.pid + 1_000_000, 5)
+        }
+        const act = this.decide({ from, type, bytes, pid: ends.pid })
         if (act.do === 'cut') {
           // What is cut behind its last byte is delivered; the other side is gone at once.
           target.end(bytes.subarray(0, act.after), () => target.destroy())

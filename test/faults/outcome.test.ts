@@ -12,11 +12,12 @@ import { makeWorld } from './world.js'
 
 const cluster = await Cluster.create(t)
 const token = await makeWorld(cluster.url())
+const hanging = new Set<number>()
 const line = await MessageProxy.open({ host: '127.0.0.1', port: cluster.port })
 t.teardown(() => line.close())
 const keys = generateKey()
-const service = await start(`postgresql://postgres@127.0.0.1:${line.port}/world?connect_timeout=2`)
-const direct = await start(`${cluster.url()}?application_name=direct&connect_timeout=2`)
+const service = await start(`postgresql://postgres@127.0.0.1:${line.port}/world?connect_timeout=20`)
+const direct = await start(`${cluster.url()}?application_name=direct&connect_timeout=20`)
 
 type Kind = 'persona' | 'tool'
 type Headers = Record<string, string>
@@ -86,16 +87,13 @@ for (const [act, prepare] of Object.entries(WRITES)) {
     t.test(`503 unknown when its server process hangs, once with its key: ${act} of ${kind}`, async t => {
       const headers = { 'idempotency-key': `"hung ${act} ${kind}"` }
       const write = await prepare(kind, `hung ${act} ${kind}`)
-      const pids = await servicePids()
-      onCommit(write, () => {
-        for (const pid of pids) signal(pid, 'SIGSTOP')
-      })
+      onCommit(write, hang)
       const answer = await write.send(service, headers)
       passAll()
       t.match(answer, { status: 503, body: { reason: 'database_unreachable', outcome: 'unknown' } })
       const advice = `Whether the ${act} was applied is not known. Repeat it with the same Idempotency-Key`
       t.match(answer.body.detail, advice)
-      for (const pid of pids) signal(pid, 'SIGCONT')
+      goOn()
       const repeated = async (by: ServiceProcess) => {
         let again = answer
         await eventually(async () => {
@@ -142,15 +140,14 @@ t.test('503 unknown when the statement may have arrived or hangs; the same If-Ma
     for (const hangs of [false, true]) {
       const description = `in doubt ${kind} ${hangs}`
       const { etag = '' } = await update(direct, kind, `before ${description}`)
-      const pids = await servicePids()
-      onMessage(description, () => {
-        for (const pid of pids) if (hangs) signal(pid, 'SIGSTOP')
+      onMessage(description, pid => {
+        if (hangs) hang(pid)
         return hangs
       })
       const answer = await update(service, kind, description, { 'if-match': etag })
       passAll()
       t.match(answer, { status: 503, body: { error_code: 'SERVICE_UNAVAILABLE', outcome: 'unknown' } })
-      for (const pid of pids) signal(pid, 'SIGCONT')
+      goOn()
       t.equal((await update(service, kind, description, { 'if-match': etag })).status, 200)
       t.equal(await auditRows(description), 1)
     }
@@ -195,7 +192,7 @@ t.test('applied when the answer of the commit is lost: changes of one field belo
 })
 
 async function start(url: string): Promise<ServiceProcess> {
-  const timeouts = { STATEMENT_TIMEOUT_MS: '1500', LOCK_TIMEOUT_MS: '1500' }
+  const timeouts = { STATEMENT_TIMEOUT_MS: '5000', LOCK_TIMEOUT_MS: '5000' }
   return await ServiceProcess.start({ DATABASE_URL: url, SECRET_KEYS: keys, DATABASE_POOL_SIZE: '2', ...timeouts }, t)
 }
 
@@ -208,20 +205,20 @@ function update(by: ServiceProcess, kind: Kind, description: string, headers?: H
   return ask(by, method, `${PLACES[kind]}/1${query}`, { description }, headers)
 }
 
-/** Calls `act` with each message of the service that has this text; if it answers false, both sides are cut in its place. */
-function onMessage(text: string, act: () => unknown): void {
-  line.decide = ({ from, bytes }) => {
+/** Calls `act` with the server process of each message of the service that has this text; if it answers false, both sides are cut in its place. */
+function onMessage(text: string, act: (pid: number) => unknown): void {
+  line.decide = ({ from, bytes, pid }) => {
     const isMet = from === 'service' && bytes.includes(text)
-    return isMet && act() === false ? { do: 'cut', after: 0 } : { do: 'pass' }
+    return isMet && act(pid) === false ? { do: 'cut', after: 0 } : { do: 'pass' }
   }
 }
 
-/** Calls `act` with the commit of a write. */
-function onCommit({ sent = '' }: Pick<Write, 'sent'>, act: () => unknown): void {
+/** Calls `act` with the server process that a write's commit is on its way to. */
+function onCommit({ sent = '' }: Pick<Write, 'sent'>, act: (pid: number) => unknown): void {
   let isMet = false
-  line.decide = ({ from, bytes }) => {
+  line.decide = ({ from, bytes, pid }) => {
     isMet ||= from === 'service' && bytes.includes(sent)
-    if (isMet && from === 'service' && bytes.includes('commit\0')) act()
+    if (isMet && from === 'service' && bytes.includes('commit\0')) act(pid)
     return { do: 'pass' }
   }
 }
@@ -235,6 +232,17 @@ function loseNextAnswer(): void {
   }
 }
 
+/** Stops a server process in its tracks before it gets the message that is on its way. */
+function hang(pid: number): void {
+  hanging.add(pid)
+  signal(pid, 'SIGSTOP')
+}
+
+function goOn(): void {
+  for (const pid of hanging) signal(pid, 'SIGCONT')
+  hanging.clear()
+}
+
 function passAll(): void {
   line.decide = () => ({ do: 'pass' })
 }
@@ -242,13 +250,4 @@ function passAll(): void {
 async function auditRows(description: string): Promise<number> {
   return (await cluster.query(`select from audit where difference -> 'description' ->> 'to' = $1`, [description]))
     .length
-}
-
-/** The server processes of the service's connections, after some are open. */
-async function servicePids(): Promise<number[]> {
-  await Promise.all([1, 2, 3].map(id => ask(service, 'GET', `/persona/${id}`)))
-  const rows = await cluster.query<{ pid: number }>(
-    `select pid from pg_stat_activity where application_name = 'agent-tool-management'`,
-  )
-  return rows.map(({ pid }) => pid)
 }
