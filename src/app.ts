@@ -59,9 +59,6 @@ const REQUEST_TIMEOUT_MS = 30_000
 /** Longer than the fronts keep idle connections, so that a front does not use one that is just closed. */
 const KEEP_ALIVE_TIMEOUT_MS = 72_000
 
-/** The longest wait of a large definition for a worker, and the longest work on it. */
-const DEFINITION_TIMEOUT_MS = 5_000
-
 /** A connection on which nothing is sent or read for this time is closed. */
 const CONNECTION_TIMEOUT_MS = 90_000
 
@@ -74,6 +71,8 @@ export interface AppOptions {
   logger: FastifyBaseLogger | false
   /** The process's metrics, which may contain earlier events. Default: new ones. */
   metrics?: Metrics
+  /** The longest wait of a large definition for a worker, and the longest work on it. Default: 5 s. */
+  definitionTimeoutMs?: number
 }
 
 /** Builds the HTTP application, for production and tests: hooks for every request, then pages, then operations. */
@@ -121,11 +120,12 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   return app
 }
 
-function registerOperations(app: FastifyInstance, { config, database, service }: AppOptions, gate: Gate): void {
+function registerOperations(app: FastifyInstance, given: AppOptions, gate: Gate): void {
+  const { config, database, service, definitionTimeoutMs: deadlineMs = 5_000 } = given
   const { requireIfMatch, requireApproval, approval } = config.auth
   const { snapshotBytes: snapshotBytesMax } = config.limits
-  const [bodyLimitBytes, deadlineMs] = [TOOL_BODY_BYTES_MAX, DEFINITION_TIMEOUT_MS]
-  const workers = new BodyWorkers({ bodyLimitBytes, deadlineMs, turn: bodyTurns(WORKERS_MAX, deadlineMs) })
+  const limits = { bodyLimitBytes: TOOL_BODY_BYTES_MAX, deadlineMs, turn: bodyTurns(WORKERS_MAX, deadlineMs) }
+  const workers = new BodyWorkers(limits)
   app.addHook('onClose', () => workers.close())
   const options = { database, snapshotBytesMax, requireIfMatch, requireApproval, propose }
   const toolOptions = { ...options, workers, ring: service.ring }

@@ -43,6 +43,10 @@ export interface ServiceOptions {
 /** Settings under which a test may send any number of requests. */
 export const UNLIMITED = { RATE_LIMIT_PER_MINUTE: '0' }
 
+/** Longer than anything takes where other work has the machine; a file's limit ends what hangs. */
+const PATIENCE_MS = 600_000
+const PATIENT = { EVENT_LOOP_DELAY_MAX_MS: '0', LOCK_TIMEOUT_MS: String(PATIENCE_MS) }
+
 /**
  * The one builder of services for tests: the application as production builds it, over an open database. It serves nothing
  * until `service.start`, and ends with the test.
@@ -52,11 +56,12 @@ export async function buildService(
   database: Database,
   { settings = {}, secretKeys = TEST_SECRET_KEYS, logger = false, metrics, migrates = false }: ServiceOptions = {},
 ): Promise<TestService> {
-  const config = readConfig({ EVENT_LOOP_DELAY_MAX_MS: '0', ...settings }) // the machine may be busy
+  const config = readConfig({ ...PATIENT, ...settings })
   const ring = parseKeyRing(secretKeys)
   const log = logger || makeLogger('silent')
   const service = new Lifecycle({ config, version: VERSION, database, ring, migrates, log })
-  const app = await buildApp({ config, version: VERSION, database, service, logger, ...(metrics && { metrics }) })
+  const options = { config, version: VERSION, database, service, logger, definitionTimeoutMs: PATIENCE_MS }
+  const app = await buildApp({ ...options, ...(metrics && { metrics }) })
   t.teardown(async () => {
     app.server.closeAllConnections()
     await app.close()

@@ -63,7 +63,7 @@ function request(id: number, text: string, socket = { destroyed: false }) {
 }
 
 function workersOf(t: { teardown(fn: () => Promise<void>): unknown }, options: Partial<BodyWorkersOptions> = {}) {
-  const defaults = { bodyLimitBytes: 5_000_000, deadlineMs: 20_000, turn: bodyTurns(2, 20_000) }
+  const defaults = { bodyLimitBytes: 5_000_000, deadlineMs: 600_000, turn: bodyTurns(2, 600_000) }
   const workers = new BodyWorkers({ ...defaults, ...options })
   t.teardown(() => workers.close())
   return { workers, validate: (id: number, text: string) => workers.run('validate_tool', request(id, text), input) }
