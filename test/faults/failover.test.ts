@@ -1,13 +1,16 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { generateKey } from '../../src/secrets/key-ring.js'
 import { eventually } from '../eventually.js'
 import { Cluster } from './cluster.js'
 import { MessageProxy } from './message-proxy.js'
-import { ServiceProcess } from './service.js'
+import { ask, ServiceProcess } from './service.js'
 import { Updates } from './updates.js'
 import { makeWorld } from './world.js'
 
-t.test('no answer is false when the standby hangs, and when the primary dies and the standby takes over', async t => {
+/* A standby hangs, then the primary dies and the standby takes over: no answer is false, and no reader of changes misses one or gets one twice. */
+
+t.test('no answer is false, and a reader of changes gets each once, when the standby hangs or takes over', async t => {
   const { primary, standby, token } = await primaryAndStandby()
   t.teardown(() => Promise.all([primary.remove(), standby.remove()]))
   // One address that leads to the leader, as HAProxy is.
@@ -19,8 +22,9 @@ t.test('no answer is false when the standby hangs, and when the primary dies and
   const service = await ServiceProcess.start({ DATABASE_URL, SECRET_KEYS: generateKey(), ...timeouts }, t)
 
   const updates = new Updates(() => service.port, token)
+  const feed = new Feed(service, token)
   await updates.more('200')
-  standby.freeze()
+  await standby.freeze()
   await updates.more('503 unknown', 1)
   standby.thaw()
   await updates.more('200')
@@ -30,12 +34,57 @@ t.test('no answer is false when the standby hangs, and when the primary dies and
   await standby.query('select pg_promote()', [], 'postgres')
   leader.port = standby.port
   entry.cut()
+  await feed.more()
   await updates.more('200', 20)
   await updates.stop()
   t.ok(updates.count('503 unknown') > 0)
   t.strictSame(await updates.wrong(standby), [])
   t.equal(updates.count('cut'), 0)
+  const stored = await standby.query<{ change: string }>(
+    `select concat_ws(' ', resource_kind, resource_id, version_after) as change from audit order by transaction_id, place`,
+  )
+  const changes = stored.map(({ change }) => change)
+  t.strictSame(await feed.end(changes.length), changes)
 })
+
+/** A reader of all changes, by the cursor of the page before, who asks again where there is no answer. */
+class Feed {
+  readonly #changes: string[] = []
+  #isOver = false
+  readonly #reading: Promise<void>
+
+  constructor(service: ServiceProcess, token: string) {
+    this.#reading = this.#read(service, token)
+  }
+
+  /** Waits for further changes. */
+  async more(): Promise<void> {
+    const before = this.#changes.length
+    await eventually(() => this.#changes.length > before)
+  }
+
+  /** Every change in the order in which it came: at least this number, and what one more page has. */
+  async end(count: number): Promise<string[]> {
+    await eventually(() => this.#changes.length >= count)
+    this.#isOver = true
+    await this.#reading
+    return this.#changes
+  }
+
+  async #read(service: ServiceProcess, token: string): Promise<void> {
+    for (let after = 'first', isLast = false; !isLast; ) {
+      const isOver = this.#isOver
+      const { status, body } = await ask(service, token, 'GET', `/changes?after=${after}&wait=1`)
+      if (status === 200) {
+        const changes = body.changes as { kind: string; id: number; version: number }[]
+        this.#changes.push(...changes.map(({ kind, id, version }) => `${kind} ${id} ${version}`))
+        after = String(body.next)
+        isLast = isOver
+      } else if (status === 503 || status === 429) await sleep(100)
+      else throw new Error(JSON.stringify(body))
+    }
+  }
+}
 
 /** A primary that commits only what its standby has, and that standby. */
 async function primaryAndStandby() {
