@@ -218,7 +218,7 @@ function launched(t: Test, settings: Record<string, string>): ServiceProcess {
 
 async function logged(service: ServiceProcess, text: string): Promise<void> {
   const never = () => new Error(`no ${text} in: ${service.log.slice(-2_000)}`)
-  await eventually(() => service.log.includes(text), 120_000).catch(() => Promise.reject(never()))
+  await eventually(() => service.log.includes(text)).catch(() => Promise.reject(never()))
 }
 
 function lines(service: ServiceProcess, text: string): Record<string, unknown>[] {

@@ -11,8 +11,6 @@ import { Cluster } from './cluster.js'
 import { ask, ServiceProcess } from './service.js'
 import { AGENT_COUNT, makeWorld, range } from './world.js'
 
-const PATIENCE_MS = 120_000
-
 const disk = mkdtempSync(join(tmpdir(), 'agents-disk-'))
 const mounted = spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=64m', 'tmpfs', disk])
 t.teardown(() => {
@@ -32,12 +30,12 @@ t.test('updates are 503 database_full while the disk is full, then stored again'
   const { service, update } = await serve(t, cluster)
   const ballast = join(disk, 'ballast')
   while (spawnSync('sh', ['-c', `head -c 1000000 /dev/zero >> ${ballast}`]).status === 0);
-  await until(async () => (await update(randomBytes(1_000).toString('hex'))) === 503)
+  await eventually(async () => (await update(randomBytes(1_000).toString('hex'))) === 503)
   t.equal((await service.readiness()).status, 200, 'reads are answered')
   // The answer may be here before the line of the log, which comes through a pipe.
-  await until(async () => /"refusal":"database_full".*"outcome":"not_applied"/.test(service.log))
+  await eventually(async () => /"refusal":"database_full".*"outcome":"not_applied"/.test(service.log))
   rmSync(ballast)
-  await until(async () => (await update('again')) === 200)
+  await eventually(async () => (await update('again')) === 200)
 })
 
 t.test('a read-only database: ready, reads are answered, updates are 503 not_applied', async t => {
@@ -45,13 +43,13 @@ t.test('a read-only database: ready, reads are answered, updates are 503 not_app
   const { service, env, update, read } = await serve(t, cluster)
   t.equal(await update('stored before'), 200)
   await configure(cluster, 'default_transaction_read_only', 'on')
-  await until(async () => (await update('refused')) === 503)
+  await eventually(async () => (await update('refused')) === 503)
   t.equal((await service.readiness()).status, 200)
   t.equal(await read(), 200)
-  await until(async () => /"refusal":"database_unreachable".*"outcome":"not_applied"/.test(service.log))
+  await eventually(async () => /"refusal":"database_unreachable".*"outcome":"not_applied"/.test(service.log))
   t.equal(await read(await ServiceProcess.start(env, t)), 200, 'also of a service that starts then')
   await configure(cluster, 'default_transaction_read_only', 'off')
-  await until(async () => (await update('stored')) === 200)
+  await eventually(async () => (await update('stored')) === 200)
   const refused = service.log.split('\n').filter(line => line.includes('"status":503') && line.includes('"cause"'))
   t.ok(refused.length > 0 && refused.every(line => !line.includes('"stack"')), 'no stack of what is understood')
 })
@@ -63,7 +61,7 @@ t.test('200 for updates that wait for a standby: nothing ends that wait, however
   await Promise.all(ids.map(id => update('before', id)))
   await configure(cluster, 'synchronous_standby_names', 'nobody')
   const updates = Promise.all(ids.map(id => update('awaited', id)))
-  await until(async () => {
+  await eventually(async () => {
     const waiting = `select from pg_stat_activity where wait_event = 'SyncRep' and clock_timestamp() > query_start + '1 s'::interval`
     return (await cluster.query(waiting)).length > 0
   })
@@ -89,5 +87,3 @@ async function serve(t: Test, cluster: Cluster) {
   const read = async (by = service) => (await ask(by, token, 'GET', '/persona/1')).status
   return { service, env, update, read }
 }
-
-const until = (holds: () => Promise<boolean>) => eventually(holds, PATIENCE_MS)

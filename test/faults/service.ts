@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
+import { eventually } from '../eventually.js'
 import type { WithTeardown } from '../test-service.js'
 import { ended, freePort } from './cluster.js'
 
@@ -10,8 +10,6 @@ export interface Readiness {
   reason?: string
   detail?: string
 }
-
-const READY_LIMIT_MS = 180_000
 
 /** Characters of the log's end that are kept at least, to show what happened. It is cut at twice as many: each cut copies it. */
 const LOG_KEPT = 1_000_000
@@ -107,12 +105,10 @@ export class ServiceProcess {
   }
 
   /** Waits until the readiness probe succeeds. */
-  async ready(limitMs = READY_LIMIT_MS): Promise<void> {
-    const deadline = Date.now() + limitMs
-    while ((await this.readiness()).status !== 200) {
-      if (Date.now() > deadline) throw new Error(`the service does not get ready: ${this.#log.slice(-3_000)}`)
-      await sleep(50)
-    }
+  async ready(): Promise<void> {
+    await eventually(async () => (await this.readiness()).status === 200).catch(() => {
+      throw new Error(`the service does not get ready: ${this.#log.slice(-3_000)}`)
+    })
   }
 
   /** What the readiness probe answers; status 0 when nobody answers in time. */
