@@ -16,6 +16,7 @@ import { startEmbedded } from '../src/db/embedded/embedded.js'
 import { openUrl } from '../src/db/open.js'
 import { decryptSecret } from '../src/secrets/cipher.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
+import { untilPublished } from './eventually.js'
 import { startedService, type TestService } from './test-service.js'
 import { fillDatabase, TEST_SECRET_KEYS, worldDocument } from './world.js'
 
@@ -129,11 +130,12 @@ t.test('a copy of the data folder of a stopped server, and a restored dump, answ
   t.strictSame(await answers(url, tokens), before)
 
   // The feed of changes goes on there, and cursors of before do not count.
-  await serving(url, async (_, call) => {
+  await serving(url, async ({ db }, call) => {
     const read = async (query = '') => await call('GET', `/changes${query}`, { token: tokens.person })
     t.match((await read(`?after=${cursor}`)).json(), { error_code: 'CURSOR_GONE', reason: 'reset' })
     const { next } = (await read()).json()
     await call('PATCH', '/persona/1?update_mask=description', { token: tokens.person, body: { description: 'third' } })
+    await untilPublished(db)
     const { changes } = (await read(`?after=${next}`)).json()
     t.match(changes, [{ kind: 'persona', id: 1, action: 'updated' }])
     t.equal(changes.length, 1)

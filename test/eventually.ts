@@ -19,3 +19,11 @@ export async function untilWaiting(db: Kysely<Tables>, count = 1): Promise<void>
   const waiting = sql`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
   await eventually(async () => (await waiting.execute(db)).rows.length >= count)
 }
+
+/** Waits until everything that is stored is in the feed of changes: transactions of all databases of the server hold it back. */
+export async function untilPublished(db: Kysely<Tables>): Promise<void> {
+  const newest = sql<{ id: string }>`select pg_snapshot_xmax(pg_current_snapshot())::text as id`
+  const id = (await newest.execute(db)).rows[0]?.id
+  const published = sql`select where pg_snapshot_xmin(pg_current_snapshot()) >= ${id}::xid8`
+  await eventually(async () => (await published.execute(db)).rows.length > 0)
+}

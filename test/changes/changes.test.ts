@@ -8,7 +8,7 @@ import { changeAsOperator } from '../../src/updates/engine.js'
 import { pruneHistory } from '../../src/updates/prune.js'
 import { appOver } from '../app.js'
 import { agentctl } from '../cli/agentctl.js'
-import { eventually } from '../eventually.js'
+import { eventually, untilPublished } from '../eventually.js'
 import { ALICE, BOB } from '../fixtures/users.js'
 import { historyWorld } from '../history/world.js'
 
@@ -39,20 +39,9 @@ async function page(of: string, after?: string, more = '', call = world.call): P
 
 const now = async () => (await page(alice)).next
 
-/** Waits until everything that is stored is in the feed. */
-async function published(): Promise<void> {
-  await eventually(
-    async () =>
-      (
-        await query`
-      select from audit where transaction_id >= pg_snapshot_xmin(pg_current_snapshot())`
-      ).length === 0,
-  )
-}
-
 /** Reads all that a caller gets after a cursor, in pages of `limit`. */
 async function readAll(of: string, after: string, limit = 100): Promise<Change[]> {
-  await published()
+  await untilPublished(database.db)
   const all: Change[] = []
   for (let next = after; ; ) {
     const found = await page(of, next, `&limit=${limit}`)
@@ -93,7 +82,7 @@ t.test('each caller learns of the changes of what they see, and of the one that 
   for (const [step, seen] of steps) {
     version++
     await step()
-    await published()
+    await untilPublished(database.db)
     for (const [name, of] of Object.entries(callers)) {
       const action = seen[name as keyof typeof callers]
       const wanted = action === undefined ? [] : [`persona ${id} v${version} ${action}`]
@@ -179,7 +168,7 @@ async function held(agent: number, description: string) {
 t.test('changes come in the order of their transactions, after the oldest has ended', async t => {
   const agents: number[] = []
   for (let i = 0; i < 8; i++) agents.push(await agentOf())
-  await published()
+  await untilPublished(database.db)
   const begin = await now()
   const writers: Awaited<ReturnType<typeof held>>[] = []
   for (const agent of agents) writers.push(await held(agent, 'first'))
@@ -197,7 +186,7 @@ t.test('changes come in the order of their transactions, after the oldest has en
 t.test('nothing is missed and nothing comes twice beside eight writers that hold transactions', async t => {
   const agents: number[] = []
   for (let i = 0; i < 16; i++) agents.push(await agentOf())
-  await published()
+  await untilPublished(database.db)
   const begin = await now()
   const seen: Change[] = []
   let isOver = false
@@ -220,7 +209,7 @@ t.test('nothing is missed and nothing comes twice beside eight writers that hold
       }
     }),
   )
-  await published()
+  await untilPublished(database.db)
   const [counted] = await query<{ rows: number }>`
     select count(*)::integer as rows from audit where resource_kind = 'persona' and resource_id = any(${agents}) and version_after > 1`
   await eventually(() => seen.length >= (counted?.rows ?? 0))
@@ -244,7 +233,7 @@ t.test('at most 1,000 changes are looked at for a page: it is empty, and its nex
     insert into audit (resource_kind, resource_id, version_before, version_after, at, request_id, client_address, fields, difference_bytes, difference_hash)
     select 'persona', 3, v, v + 1, now(), 'r', 'c', '{}', 0, '' from generate_series(100, 2600) v`
   const shared = await agentOf({ is_public: true })
-  await published()
+  await untilPublished(database.db)
   const pages: string[][] = []
   for (let next = begin; pages.length < 4; ) {
     const found = await page(alice, next)
@@ -258,7 +247,7 @@ t.test('at most 1,000 changes are looked at for a page: it is empty, and its nex
 t.test('410 for a cursor whose changes are pruned, not for the last of them; a restart changes nothing', async t => {
   const begin = await now()
   const agents = [await agentOf(), await agentOf()]
-  await published()
+  await untilPublished(database.db)
   const [first, both] = [(await page(alice, begin, '&limit=1')).next, await now()]
   await query`update audit set at = at - interval '800 days' where resource_id = any(${agents}) and resource_kind = 'persona'`
   await pruneHistory(database.db, { auditRetentionDays: 400, versionsMax: 100 })
@@ -267,7 +256,7 @@ t.test('410 for a cursor whose changes are pruned, not for the last of them; a r
   t.strictSame(await page(alice, both), { changes: [], next: both })
   const again = await appOver(t, database)
   const id = await agentOf()
-  await published()
+  await untilPublished(database.db)
   for (const after of [both, 'first'])
     t.strictSame(summary((await page(alice, after, '', again.call)).changes), [`persona ${id} v1 created`], after)
 })
@@ -286,7 +275,7 @@ t.test('410 after agentctl changes reset, and where the database is another: the
     const after = await now()
     t.match(after, /\.0\.0$/, 'what was stored before is not in the feed')
     const id = await agentOf()
-    await published()
+    await untilPublished(database.db)
     t.strictSame(summary((await page(alice, after)).changes), [`persona ${id} v1 created`])
   }
 })

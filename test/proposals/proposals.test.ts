@@ -1,4 +1,5 @@
 import t from 'tap'
+import { untilPublished } from '../eventually.js'
 import { ALICE, BOB } from '../fixtures/users.js'
 import { historyWorld } from '../history/world.js'
 import { DEFINITION } from '../matrix-organisation.js'
@@ -288,6 +289,7 @@ t.test('the feed of changes has proposals for their author and for those who may
   const proposal = await propose('persona', id, { name: 'k' })
   await end(await propose('persona', id, { name: 'l' }, { token: carol }), 'reject', alice)
   await approve(proposal)
+  await untilPublished(world.database.db)
   const changesOf = async (token: string) => {
     const { changes } = (await get(`/changes?after=${next}&kind=proposal`, token)).json()
     return changes.map(({ id, version, action, actor }: Record<string, unknown>) => [
