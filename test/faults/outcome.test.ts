@@ -192,7 +192,7 @@ t.test('applied when the answer of the commit is lost: changes of one field belo
 })
 
 async function start(url: string): Promise<ServiceProcess> {
-  const timeouts = { STATEMENT_TIMEOUT_MS: '5000', LOCK_TIMEOUT_MS: '5000' }
+  const timeouts = { STATEMENT_TIMEOUT_MS: '3000', LOCK_TIMEOUT_MS: '3000' }
   return await ServiceProcess.start({ DATABASE_URL: url, SECRET_KEYS: keys, DATABASE_POOL_SIZE: '2', ...timeouts }, t)
 }
 
