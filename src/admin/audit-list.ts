@@ -60,8 +60,8 @@ export async function listAudit(db: Kysely<Tables>, filter: AuditFilter): Promis
       union all
       select e.at, e.kind, e.subject, null, e.id, e.action, u.email, e.actor_id, e.token_id, e.request_id, e.client_address,
         e.command, e.detail, null, null, null
-      from access_event e left join user_account u on u.id::text = case e.kind
-        when 'user' then e.subject when 'token' then e.detail ->> 'user' end) change
+      from access_event e left join user_account u on u.id = (case e.kind
+        when 'user' then e.subject when 'token' then e.detail ->> 'user' end)::uuid) change
     where ${sql.join([sql`true`, ...conditions], sql` and `)}
     order by at desc, coalesce(version, event) desc limit ${limit ?? null}::bigint`.execute(db)
   return rows

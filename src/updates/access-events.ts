@@ -2,36 +2,32 @@ import { type RawBuilder, sql, type Transaction } from 'kysely'
 import type { Tables } from '../db/tables.js'
 import type { Actor } from './audit.js'
 
-/** SQL: what decides on access, as one JSON object per subject. An event records it. */
+/** SQL: selects what decides on access as a JSON object, for the subject of a change. An event records it. */
 const STATES = {
   user: sql`
-    select id::text as subject, json_build_object('kind', kind, 'active', active, 'permissions', permissions) as detail
-    from user_account`,
+    select json_build_object('kind', kind, 'active', active, 'permissions', permissions)
+    from user_account where id = subject::uuid`,
   group: sql`
-    select id::text as subject, json_build_object('name', name, 'permissions', permissions,
+    select json_build_object('name', name, 'permissions', permissions,
       'members', array(select user_id from user_group_member where user_group_id = g.id and not is_manager order by 1),
-      'managers', array(select user_id from user_group_member where user_group_id = g.id and is_manager order by 1)) as detail
-    from user_group g`,
+      'managers', array(select user_id from user_group_member where user_group_id = g.id and is_manager order by 1))
+    from user_group g where id = subject::integer`,
   token: sql`
-    select id::text as subject, json_build_object('user', user_id, 'scopes', scopes, 'persona_ids', persona_ids,
-      'tool_ids', tool_ids, 'requires_if_match', requires_if_match, 'expires_at', expires_at, 'revoked_at', revoked_at) as detail
-    from token`,
+    select json_build_object('user', user_id, 'scopes', scopes, 'persona_ids', persona_ids,
+      'tool_ids', tool_ids, 'requires_if_match', requires_if_match, 'expires_at', expires_at, 'revoked_at', revoked_at)
+    from token where id = subject::integer`,
   document_set: sql`
-    select id::text as subject, json_build_object('is_public', is_public,
+    select json_build_object('is_public', is_public,
       'users', array(select user_id from document_set_user where document_set_id = s.id order by 1),
-      'groups', array(select user_group_id from document_set_group where document_set_id = s.id order by 1)) as detail
-    from document_set s`,
-  mcp_server: ownedBy('mcp_server'),
-  oauth_config: ownedBy('oauth_config'),
-  user_file: ownedBy('user_file'),
+      'groups', array(select user_group_id from document_set_group where document_set_id = s.id order by 1))
+    from document_set s where id = subject::integer`,
+  mcp_server: sql`select json_build_object('owner', owner_id) from mcp_server where id = subject::integer`,
+  oauth_config: sql`select json_build_object('owner', owner_id) from oauth_config where id = subject::integer`,
+  user_file: sql`select json_build_object('owner', owner_id) from user_file where id = subject`,
 } as const satisfies Record<string, RawBuilder<unknown>>
 
-function ownedBy(table: string) {
-  return sql`select id::text as subject, json_build_object('owner', owner_id) as detail from ${sql.table(table)}`
-}
-
 /** `keys` and `apply` have no stored state. `headers` events record reads by runtimes. */
-const NO_STATE = sql`select null::text as subject, null::json as detail`
+const NO_STATE = sql`null`
 
 export type AccessKind = keyof typeof STATES | 'keys' | 'apply'
 
@@ -57,10 +53,9 @@ export async function recordAccess(
     const given = JSON.stringify(changes.filter(change => change.kind === kind))
     await sql`
       insert into access_event (kind, subject, at, action, request_id, client_address, command, detail)
-      select ${kind}, g.change ->> 'subject', clock_timestamp(), g.change ->> 'action', ${requestId}, ${clientAddress},
-        ${command}, coalesce(s.detail, g.change -> 'detail', 'null')
-      from json_array_elements(${given}::json) with ordinality g (change, place)
-      left join (${kind in STATES ? STATES[kind as keyof typeof STATES] : NO_STATE}) s on s.subject = g.change ->> 'subject'
-      order by g.place`.execute(trx)
+      select ${kind}, subject, clock_timestamp(), action, ${requestId}, ${clientAddress}, ${command},
+        coalesce((${kind in STATES ? STATES[kind as keyof typeof STATES] : NO_STATE}), detail, 'null')
+      from rows from (json_to_recordset(${given}::json) as (subject text, action text, detail json)) with ordinality c
+      order by c.ordinality`.execute(trx)
   }
 }
