@@ -1,18 +1,26 @@
 import {
+  approveProposal,
   createCustomTool,
   createPersona,
   deleteCustomTool,
   deletePersona,
+  listChanges,
   listPersonas,
+  listProposals,
   readMe,
   readPersona,
   readPersonaHistory,
+  readProposal,
+  readRuntimePersona,
+  readToolHeaders,
   readToolHistory,
+  rejectProposal,
   restoreCustomTool,
   restorePersona,
   updateCustomTool,
   updatePersona,
   validateCustomTool,
+  withdrawProposal,
 } from '../generated/hey-api'
 import { createClient } from '../generated/hey-api/client'
 import {
@@ -24,7 +32,7 @@ import {
   zServiceUnavailableError,
   zUpdatePersonaBody,
 } from '../generated/hey-api/zod.gen'
-import { bearer, check, target, WHOLE } from './service.js'
+import { bearer, check, recordOf, target, WHOLE } from './service.js'
 
 /* The client checks each request and answer with the zod schemas of the document, and throws when one does not fit. */
 
@@ -36,23 +44,24 @@ const query = { update_mask: 'name' }
 const body = { name: 'From hey-api' }
 
 const masked = await updatePersona({ client, path, query, body })
-check(masked.data?.name === 'From hey-api', '200: one field by a mask')
+check(recordOf(masked.data)?.name === 'From hey-api', '200: one field by a mask')
 
 const sent = { ...WHOLE, document_set_ids: [], tool_ids: [] }
 check(JSON.stringify(zUpdatePersonaBody.parse(sent)) === JSON.stringify(sent), 'the schema of the body adds nothing')
 const whole = await updatePersona({ client, path: { persona_id: 3 }, body: sent })
-check(whole.data?.is_default_persona === true, '200: a whole update resets nothing')
+check(recordOf(whole.data)?.is_default_persona === true, '200: a whole update resets nothing')
 
 const read = await updatePersona({ client, path, query: { update_mask: '', dry_run: true }, body: {} })
-check(read.data?.name === 'From hey-api', '200: the read of an agent')
+check(recordOf(read.data)?.name === 'From hey-api', '200: the read of an agent')
 
 const tool = await updateCustomTool({ client, path: { tool_id: 1 }, query: { dry_run: true }, body: {} })
-check(tool.data?.custom_headers?.[0]?.value.startsWith('****') === true, '200: the read of a tool')
+const stored = recordOf(tool.data)
+check(stored?.custom_headers?.[0]?.value.startsWith('****') === true, '200: the read of a tool')
 
-const validated = await validateCustomTool({ client, body: { definition: tool.data?.definition ?? {} } })
+const validated = await validateCustomTool({ client, body: { definition: stored?.definition ?? {} } })
 check(validated.data?.methods[0]?.name === 'get_forecast', '200: a validation')
 
-const newTool = { name: 'trips', definition: tool.data?.definition ?? {}, passthrough_auth: false }
+const newTool = { name: 'trips', definition: stored?.definition ?? {}, passthrough_auth: false }
 const madeTool = await createCustomTool({ client, body: newTool })
 const tool_id = madeTool.data?.id ?? 0
 check(madeTool.response?.status === 201 && tool_id > 0, '201: a new tool')
@@ -101,7 +110,7 @@ check(me.data?.user.email === 'admin@example.com', '200: who the token stands fo
 const keyed = { client, path, query, body: { name: 'Once' }, headers: { 'idempotency-key': '"hey-api"' } }
 const first = await updatePersona(keyed)
 const again = await updatePersona(keyed)
-check(first.data?.name === 'Once', '200: once')
+check(recordOf(first.data)?.name === 'Once', '200: once')
 check(again.response?.headers.get('idempotent-replayed') === 'true', '200: and again')
 
 const prefer = { prefer: 'return=minimal' }
@@ -110,3 +119,33 @@ check(minimal.response?.status === 204, '204: no record')
 
 const { data: record } = await readPersona({ client, path })
 check(record !== undefined && record.tools.length > 0, '200: an agent')
+
+const runtime = as(tokens.runtime)
+const loaded = await readRuntimePersona({ client: runtime, path })
+const [secret] = loaded.data?.tools.find(({ id }) => id === 1)?.headers ?? []
+check(secret !== undefined && !secret.value.startsWith('****'), '200: an agent as a runtime loads it')
+const values = await readToolHeaders({ client: runtime, path: { tool_id: 1 } })
+check(values.data?.headers[0]?.value === secret?.value, '200: the header values of a tool')
+
+const now = await listChanges({ client })
+const reader = as(tokens.reader)
+const ends = {
+  approved: (sent: { path: { proposal_id: number }; headers: { 'if-match': string } }) =>
+    approveProposal({ client, ...sent }),
+  rejected: (sent: { path: { proposal_id: number } }) => rejectProposal({ client, ...sent, body: { reason: 'no' } }),
+  withdrawn: (sent: { path: { proposal_id: number } }) => withdrawProposal({ client: reader, ...sent }),
+}
+for (const [state, end] of Object.entries(ends)) {
+  const proposal = { update_mask: 'name', propose: true, message: 'shorter' }
+  const headers = { 'if-match': '*' }
+  const proposed = await updatePersona({ client: reader, path, query: proposal, body: { name: state }, headers })
+  check(proposed.response?.status === 202, '202: a proposal')
+  const open = await listProposals({ client: reader, query: { state: 'open' } })
+  const of = { path: { proposal_id: open.data?.[0]?.id ?? 0 } }
+  const shown = await readProposal({ client, ...of })
+  check(shown.data?.message === 'shorter', '200: the proposal, for one who decides')
+  const ended = await end({ ...of, headers: { 'if-match': shown.response?.headers.get('etag') ?? '' } })
+  check(ended.response?.status === 204, `204: ${state}`)
+}
+const changes = await listChanges({ client, query: { after: now.data?.next ?? '', kind: 'proposal' } })
+check(changes.data?.changes.at(-1)?.action === 'withdrawn', '200: the changes since')

@@ -1,6 +1,6 @@
 import createClient from 'openapi-fetch'
 import type { paths } from '../generated/openapi-typescript'
-import { bearer, check, target } from './service.js'
+import { bearer, check, recordOf, target } from './service.js'
 
 /* What the compiler knows of each answer; hey-api.ts calls the rest. A refusal differs by what its type has. */
 
@@ -11,18 +11,19 @@ const agent = { path: { persona_id: 1 } }
 const mask = { ...agent, query: { update_mask: 'name' } }
 
 const masked = await client.PATCH('/persona/{persona_id}', { params: mask, body: { name: 'From openapi-fetch' } })
-check(masked.data?.name === 'From openapi-fetch', '200: one field by a mask')
+check(recordOf(masked.data)?.name === 'From openapi-fetch', '200: one field by a mask')
 
 const tool = await client.PUT('/admin/tool/custom/{tool_id}', {
   params: { path: { tool_id: 1 }, query: { dry_run: true } },
   body: {},
 })
-const [secret] = tool.data?.custom_headers ?? []
+const stored = recordOf(tool.data)
+const [secret] = stored?.custom_headers ?? []
 check(secret?.value.startsWith('****') === true, '200: the read of a tool, its header typed and masked')
 
 const validated = await client.POST('/admin/tool/custom/validate', {
   params: { query: { report: 'full' } },
-  body: { definition: tool.data?.definition ?? {} },
+  body: { definition: stored?.definition ?? {} },
 })
 check(validated.data?.methods[0]?.name === 'get_forecast', '200: a validation')
 
@@ -31,7 +32,7 @@ const { error: stale } = await client.PATCH('/persona/{persona_id}', {
   body: { name: 'Stale' },
 })
 const isStale = stale !== undefined && 'current_etag' in stale
-check(isStale && stale.current_etag.startsWith('"persona-1-'), '412: with the tag')
+check(isStale && stale.current_etag?.startsWith('"persona-1-') === true, '412: with the tag')
 
 const { error: invalid } = await client.PATCH('/persona/{persona_id}', { params: agent, body: { name: 'Alone' } })
 const hasFaults = invalid !== undefined && !('error_code' in invalid)
@@ -45,9 +46,11 @@ for (const [token, code] of [
   check(error !== undefined && 'error_code' in error && error.error_code === code, code)
 }
 
-const down = await as(tokens.admin, unreachable).PATCH('/persona/{persona_id}', { params: mask, body: { name: 'No' } })
-const isDown = down.error !== undefined && 'reason' in down.error
-check(isDown && down.error.reason === 'database_unreachable', '503: with its reason')
+const { error: down } = await as(tokens.admin, unreachable).PATCH('/persona/{persona_id}', {
+  params: mask,
+  body: { name: 'No' },
+})
+check(down !== undefined && 'reason' in down && down.reason === 'database_unreachable', '503: with its reason')
 
 const listed = await client.GET('/persona', { params: { query: { limit: 1 } } })
 check(listed.data?.[0]?.etag.startsWith('"persona-') === true, '200: a page of agents, each with its tag')

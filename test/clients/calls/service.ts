@@ -6,7 +6,7 @@ export interface Target {
   /** The service over the demo organisation, and one whose database cannot be reached. */
   base: string
   unreachable: string
-  tokens: { admin: string; reader: string; careful: string }
+  tokens: { admin: string; reader: string; careful: string; runtime: string }
 }
 
 export const target = JSON.parse(process.argv[2] ?? '') as Target
@@ -30,6 +30,12 @@ export const WHOLE = {
 export function check(holds: boolean, what: string): void {
   console.log(`${holds ? 'ok    ' : 'NOT OK'}  ${what}`)
   if (!holds) process.exitCode = 1
+}
+
+/** The record in an answer whose type has proposals too: those come only where one is asked for. */
+export function recordOf<Answer>(data: Answer) {
+  const isRecord = typeof data === 'object' && data !== null && 'name' in data
+  return isRecord ? (data as Extract<Answer, { name: string }>) : undefined
 }
 
 export const bearer = (token: string) => ({ Authorization: `Bearer ${token}` })
