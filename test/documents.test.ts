@@ -2,6 +2,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, normalize } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
+import { parse } from 'yaml'
 import { CommandLine, nameOf } from '../src/admin/commands/command.js'
 import { allCommands, programOf } from '../src/admin/commands/run.js'
 import { describeSettings } from '../src/config.js'
@@ -101,6 +102,21 @@ function slugOf(title: string): string {
     .replaceAll(/[^\w\- ]/g, '')
     .replaceAll(' ', '-')
 }
+
+t.test('the chart has the version of the package, and sets nothing but settings', t => {
+  const { version } = JSON.parse(read('package.json'))
+  t.match(parse(read('ops/helm/Chart.yaml')), { version, appVersion: version })
+  const values = filesBelow('ops/helm', /values\.yaml$/).flatMap(path => Object.keys(parse(read(path)).settings ?? {}))
+  const templates = filesBelow('ops/helm/templates', /./).flatMap(path => read(path).match(/\b[A-Z]+_[A-Z_]+\b/g) ?? [])
+  const named = [...values, ...templates]
+  t.ok(named.includes('DATABASE_URL') && named.includes('DRAIN_DELAY_MS'))
+  const settings = describeSettings().map(({ name }) => name)
+  t.strictSame(
+    named.filter(name => !settings.includes(name)),
+    [],
+  )
+  t.end()
+})
 
 t.test('every test that SECURITY.md names exists', t => {
   const rows = read('SECURITY.md').matchAll(/^\|.*\|.*\|((?: `[\w/-]+`,?)+) \|$/gm)
