@@ -22,7 +22,8 @@ COPY openapi/examples ./openapi/examples
 COPY ops/organisation.md ./ops/
 COPY fixtures/organisation.yaml ./fixtures/
 RUN printf '#!/bin/sh\nexec node /app/build/src/cli.js "$@"\n' > /usr/local/bin/agentctl && chmod 755 /usr/local/bin/agentctl
-USER node
+# By number, so that Kubernetes can see that it is not root.
+USER 1000:1000
 EXPOSE 8080
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=10s CMD ["node", "-e", "fetch(`http://127.0.0.1:${+process.env.METRICS_PORT || process.env.PORT}/healthz`).then(r => process.exit(r.ok ? 0 : 1), () => process.exit(1))"]
