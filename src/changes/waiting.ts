@@ -40,6 +40,8 @@ export class Waiting {
     }
     this.#tokens.add(token)
     const ended = new AbortController()
+    const end = () => ended.abort()
+    socket.once('close', end)
     const over = sleep(waitMs, undefined, { signal: ended.signal }).catch(() => undefined)
     try {
       let page: Page = { changes: [], next: after, isEnd: true }
@@ -51,7 +53,8 @@ export class Waiting {
       }
       return page
     } finally {
-      ended.abort()
+      end()
+      socket.off('close', end)
       this.#tokens.delete(token)
     }
   }
@@ -74,7 +77,7 @@ export class Waiting {
       began = performance.now()
       return ended.aborted ? undefined : work()
     })
-    this.#turn = page.catch(() => undefined).then(() => sleep(9 * (performance.now() - began)))
+    this.#turn = page.catch(() => undefined).then(() => sleep(Math.min(9 * (performance.now() - began), POLL_MS)))
     return page
   }
 }

@@ -1,10 +1,13 @@
+import { sql } from 'kysely'
 import t from 'tap'
-import { eventually } from '../eventually.js'
+import { eventually, untilPublished, untilWaiting } from '../eventually.js'
 import { inWork, RawConnection, running, saysItsLimit, tokenOf, whenInWork } from '../http/running.js'
 
 /* Requests that wait for changes: they hold nothing that others need. */
 
-const service = await running(t, { DATABASE_POOL_SIZE: '2', CONCURRENT_REQUESTS_MAX: '20' }, { listen: true })
+const PATIENT = { LOCK_TIMEOUT_MS: '600000', STATEMENT_TIMEOUT_MS: '600000' }
+const SETTINGS = { DATABASE_POOL_SIZE: '4', CONCURRENT_REQUESTS_MAX: '20', ...PATIENT }
+const service = await running(t, SETTINGS, { listen: true })
 const { app, call, database, port, service: life } = service
 const { db, pool } = database
 
@@ -95,6 +98,21 @@ t.test('401 for a token that is revoked while it waits; one whose client left ma
   t.equal((await waiting).statusCode, 401)
   t.match(await again.until(/\}$/), /"changes":\[\{"kind":"persona"/)
   again.socket.destroy()
+})
+
+t.test('200 for a token whose client left before its turn, while another request has it', async t => {
+  const [slow, left, after] = [await newToken(), await newToken(), await cursor()]
+  await change(2, 'to be read')
+  await untilPublished(db)
+  const holding = await db.startTransaction().execute()
+  await sql`lock table persona_user in access exclusive mode`.execute(holding)
+  const reading = wait(slow, after)
+  await untilWaiting(db)
+  const gone = await waitingConnection(left, after)
+  gone.socket.destroy()
+  await eventually(async () => (await wait(left, after, 1)).statusCode === 200)
+  await holding.rollback().execute()
+  t.equal((await reading).statusCode, 200)
 })
 
 t.test('a service that shuts down ends all waits', async t => {
