@@ -276,9 +276,10 @@ t.test('the page is a place to work', { skip }, async t => {
       0,
       'what it may not is not shown',
     )
+    const shown = [/\/history/, /view=functions/].map(one => page.waitForResponse(one)) // the last that the view asks for
     await page.reload()
     await signIn(tokens.admin)
-    await page.locator('.entries li').first().waitFor() // the last that the view asks for
+    await Promise.all(shown)
     const sent: string[] = []
     page.on('request', request => sent.push(`${request.method()} ${request.url()}`))
     for (const link of ['tools/1\\restore#/restore/1', 'agents/..\\tool\\1/restore/1', 'constructor']) {
