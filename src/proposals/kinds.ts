@@ -1,35 +1,33 @@
 import type { Kysely } from 'kysely'
-import { type Caller, visibleAgents, visibleTools } from '../auth/caller.js'
+import type { Caller } from '../auth/caller.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
 import { idOf, isRelation, type StoredLink } from '../persona/fields.js'
 import { personaChanges } from '../persona/history.js'
 import { type PersonaTypes, personaResource } from '../persona/resource.js'
-import { differenceOf, mayUpdate } from '../persona/rules.js'
+import { differenceOf } from '../persona/rules.js'
 import type { KeyRing } from '../secrets/key-ring.js'
 import { definitionsOf } from '../tool/definition-cache.js'
 import { toolChanges } from '../tool/history.js'
 import { readOrigins, type ToolTypes, toolResource } from '../tool/resource.js'
-import { auditedValues, type CheckedDefinition, type ToolUpdateFields } from '../tool/rules.js'
+import { auditedValues, type ToolUpdateFields } from '../tool/rules.js'
 import type { Change } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
 import type { ChangesOf } from '../updates/history.js'
-import type { ResourceTypes, VersionedResource } from '../updates/resource.js'
+import type { Decision, ResourceTypes, VersionedResource } from '../updates/resource.js'
 
 /** The new values of a proposal, in the form of a request: a definition as its hash, header values as masks. */
 export type ProposedFields = Readonly<Record<string, unknown>>
+
+/** The proposed fields of a decision: shares without their levels. */
+export function proposedBy({ changes }: Decision): ProposedFields {
+  const valueOf = ({ field, to }: Change) => (isRelation(field) ? (to as StoredLink[]).map(idOf) : to) // of the field's type
+  return Object.fromEntries(changes.map(change => [change.field, valueOf(change)]))
+}
 
 /** What proposals need of a kind of record. */
 export interface ProposalKind<T extends ResourceTypes = ResourceTypes> {
   resource: VersionedResource<T>
   changesOf: ChangesOf<T>
-  /** The records that the caller's token is bound to; null if it is unbound. */
-  boundTo(caller: Caller): number[] | null
-  /** True if the caller has the right to update the record, and so to decide on proposals. */
-  mayDecide(state: T['State'], caller: Caller): boolean
-  /** The proposed fields of a decision. */
-  fieldsOf(decision: T['Decision']): ProposedFields
-  /** The definition of a decision, which is stored with the proposal. */
-  definitionOf(decision: T['Decision']): CheckedDefinition | null
   /** What the fields would change now. */
   differenceOf(state: T['State'], fields: ProposedFields, caller: Caller): Change[]
   /** The part of an update that asks for the fields. */
@@ -39,13 +37,6 @@ export interface ProposalKind<T extends ResourceTypes = ResourceTypes> {
 const persona: ProposalKind<PersonaTypes> = {
   resource: personaResource,
   changesOf: personaChanges,
-  boundTo: ({ token }) => visibleAgents(token),
-  mayDecide: mayUpdate,
-  fieldsOf: ({ changes }) =>
-    Object.fromEntries(
-      changes.map(({ field, to }) => [field, isRelation(field) ? (to as StoredLink[]).map(idOf) : to]), // of the field's type
-    ),
-  definitionOf: () => null,
   differenceOf,
   // Strict, so that a field which the approver may not set is refused and not kept.
   updateOf: async (_, fields) => ({ fields, masked: true, strict: true }),
@@ -54,10 +45,6 @@ const persona: ProposalKind<PersonaTypes> = {
 const tool: ProposalKind<ToolTypes> = {
   resource: toolResource,
   changesOf: toolChanges,
-  boundTo: ({ token }) => visibleTools(token),
-  mayDecide: ({ managed_as }) => managed_as !== null,
-  fieldsOf: ({ changes }) => Object.fromEntries(changes.map(({ field, to }) => [field, to])),
-  definitionOf: ({ definition }) => definition,
   differenceOf: (state, fields) => {
     const now = auditedValues(state, state.headers)
     const changes = Object.entries(fields).map(([field, to]) => ({ field, from: now[field], to }))

@@ -19,6 +19,7 @@ import { responses } from '../http/openapi.js'
 import { IfMatch } from '../http/parameters.js'
 import { addWarnings, unknownFieldWarnings } from '../http/warnings.js'
 import { basisOf } from '../http/writes.js'
+import type { CheckedDefinition } from '../tool/rules.js'
 import type { ToolOptions } from '../tool/write-tool.js'
 import { decide, readNow, store } from '../updates/engine.js'
 import { fillKey, Repeated, takeKey } from '../updates/idempotency.js'
@@ -28,7 +29,7 @@ import type { Job, Propose, ResourceTypes, Stored, VersionedResource } from '../
 import { entityTag, type Precondition, preconditionHolds } from '../updates/tag.js'
 import { unknownFields } from '../validation/faults.js'
 import { pathId } from '../validation/parameters.js'
-import { PROPOSAL_KINDS } from './kinds.js'
+import { PROPOSAL_KINDS, proposedBy } from './kinds.js'
 import { proposalTag, summaryOf } from './read-proposals.js'
 import { RejectRequest } from './schema.js'
 import { insertProposal, type ProposalRow, readFields, readProposal, rightsChanged } from './statements.js'
@@ -63,9 +64,9 @@ async function proposeOnce<T extends ResourceTypes>(job: Job<T>, message: string
     if (!resource.isVisible(now.state, caller)) throw new ResourceNotFound(kind)
     const decision = await decide(trx, { resource, request: now.request }, now.state)
     if (decision.changes.length === 0) throw new InvalidRequest([NOTHING])
-    const { fieldsOf, definitionOf } = PROPOSAL_KINDS[kind]
+    const { definition = null } = decision as { definition?: CheckedDefinition | null } // a tool has it
     const { version } = now.state
-    const content = { message, fields: fieldsOf(decision), definition: definitionOf(decision) }
+    const content = { message, fields: proposedBy(decision), definition }
     const proposal = await insertProposal(trx, caller, { kind, id, version, ...content })
     if (key !== null) await fillKey(trx, key, { id: proposal, version })
     return answerOf(await readProposal(trx, caller, proposal), decision)
