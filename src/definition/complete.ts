@@ -1,5 +1,5 @@
 import { type CheckOptions, checkDefinition, DEFAULT_AT, type DefinitionCheck } from './check/check.js'
-import { type Loc, pathsOf, quote } from './check/findings.js'
+import { Findings, type Loc, pathsOf, quote } from './check/findings.js'
 import { isBlank, methodsOf, templateOf } from './check/operations.js'
 import { isObject, parsedUrl, References, type Schema } from './check/references.js'
 import { DEFINITION_LIMITS } from './check/rules.js'
@@ -123,11 +123,7 @@ class Completing {
     const uses: Use[] = []
     for (const [path, first] of Object.entries(Object(this.document.paths))) {
       if (path.startsWith('x-')) continue
-      const items: Schema[] = []
-      for (let item: unknown = first; isObject(item) && items.length < DEFINITION_LIMITS.referenceHops; ) {
-        items.push(item)
-        item = this.references.find(item.$ref)
-      }
+      const items = isObject(first) ? (this.references.chain(first, 'path item', new Findings()) ?? [first]) : []
       for (const [method, { [method]: operation }] of methodsOf(items))
         if (isObject(operation)) uses.push({ path, items, method, operation })
       if (uses.length > DEFINITION_LIMITS.operations) return []

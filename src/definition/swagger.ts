@@ -238,11 +238,10 @@ function styleOf({ type, in: location, collectionFormat }: Schema): Schema {
 
 /** In Swagger 2.0 the discriminator's value is the name of the definition or of one that inherits it. */
 function discriminator(propertyName: string, schema: Schema, name: string | undefined): Schema {
-  const value = textOf(schema['x-ms-discriminator-value'] ?? name)
   const listed = Object(Object(schema.properties)[propertyName]).enum
-  const isOne = name !== undefined && (!Array.isArray(listed) || listed.includes(value))
+  const isOne = name !== undefined && (!Array.isArray(listed) || listed.includes(name))
   const target = `#/components/schemas/${name?.replaceAll('~', '~0').replaceAll('/', '~1')}`
-  return { propertyName, mapping: isOne ? { [value]: target } : undefined }
+  return { propertyName, mapping: isOne ? { [name]: target } : undefined }
 }
 
 function securityScheme(scheme: unknown): unknown {

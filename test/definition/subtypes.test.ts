@@ -74,11 +74,6 @@ t.test('without a mapping the discriminator value is the name of the schema or i
   const accept = accepts(ref('Pet'), { Pet: PET, ...SUBTYPES })
   t.ok(accept({ kind: 'Cat', meow: 1 }) && accept({ kind: 'Dog', size: 1 }))
   t.notOk(accept({ kind: 'cat', meow: 1 }) || accept({ kind: 'Dog', meow: 1 }) || accept({ kind: 'Pet' }))
-  const limited = { ...PET, properties: { kind: { type: 'string', enum: ['cat', 'dog'] } } }
-  const lower = accepts(ref('Pet'), { Pet: limited, ...SUBTYPES })
-  t.ok(lower(CAT) && lower(DOG), 'values that differ in case only')
-  const vendor = accepts(ref('Pet'), { Pet: PET, Cat: { ...SUBTYPES.Cat, 'x-ms-discriminator-value': 'miau' } })
-  t.ok(vendor({ kind: 'miau', meow: 1 }))
   const direct = accepts(ref('Dog'), { Pet: MAPPED, ...SUBTYPES })
   t.ok(direct(DOG))
   t.notOk(direct({ kind: 'cat', size: 1 }), 'a subtype alone fixes its selector too')

@@ -71,16 +71,16 @@ export class Subtypes {
   /** The values that select an alternative: mapped ones, else its name, as far as its property allows them; undefined if none is left. */
   selectorOf(parent: Schema, schema: Schema): Selector | undefined {
     const property = propertyOf(parent)
-    const name = schema['x-ms-discriminator-value'] ?? this.names.get(schema)
+    const name = this.names.get(schema)
     const mapped = [...this.mapping(parent)].flatMap(([value, target]) => (target === schema ? [value] : []))
-    const wanted: unknown[] = mapped.length > 0 || name === undefined ? mapped : [name]
+    const wanted = mapped.length > 0 || name === undefined ? mapped : [name]
     if (property === undefined) return undefined
     // A value from the subtype's own parent takes precedence over the union's.
     const own = mapped.length > 0 || this.isBelow(schema, parent) ? [] : this.selectorsOf(schema)
     const inherited = own.find(each => each.property === property)
     if (inherited !== undefined) return inherited
     const given = this.valuesIn(schema, property)
-    const values = given === undefined ? wanted : given.filter(each => wanted.some(value => isSame(value, each)))
+    const values = given === undefined ? wanted : given.filter(each => wanted.includes(String(each)))
     if (values.length === 0) return undefined
     return { property, value: values.length === 1 ? { const: values[0] } : { enum: values } }
   }
@@ -146,13 +146,4 @@ function isOpen({ type = 'object', oneOf, anyOf }: Schema): boolean {
 export function propertyOf({ discriminator }: Schema): string | undefined {
   const { propertyName: name }: Schema = isObject(discriminator) ? discriminator : {}
   return typeof name === 'string' ? name : undefined
-}
-
-/** True if a value of a mapping, or a name, means a value of the property: in another case or as another type. */
-function isSame(given: unknown, value: unknown): boolean {
-  return (
-    typeof value !== 'object' &&
-    typeof given !== 'object' &&
-    String(given).toLowerCase() === String(value).toLowerCase()
-  )
 }
