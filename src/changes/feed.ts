@@ -18,7 +18,6 @@ export const ROWS_MAX = 1_000
 export type ChangeKind = ResourceKind | 'proposal'
 
 interface Asked {
-  personas: number[] | null
   kind: ChangeKind | null
   rows: number
   transaction: string
@@ -51,7 +50,7 @@ export const readFeed = statement<ViewerParameters & Asked, FeedPage>(
   'change_feed',
   {
     ...VIEWER_TYPES,
-    ...{ personas: 'integer[]', kind: 'text', rows: 'integer', transaction: 'xid8', place: 'bigint' },
+    ...{ kind: 'text', rows: 'integer', transaction: 'xid8', place: 'bigint' },
   },
   param => {
     const isShort = sql`(select count(*) from shown) < ${param('rows')}` // a full page need not read all rows to count them
@@ -63,7 +62,7 @@ export const readFeed = statement<ViewerParameters & Asked, FeedPage>(
       select a.transaction_id, a.place, a.cursor, k.kind, coalesce(a.proposal_id, a.resource_id) as id, a.version_after as version,
         coalesce(a.proposal_action, ${ACTION}) as action, ${instant(sql.ref('a.at'))} as at, a.fields, a.command, a.actor_id, ${AUTHOR} as author, s.*
       from looked_at a cross join change_sight(a.resource_kind, a.resource_id, a.fields, a.taken_from, ${param('user')},
-        ${param('is_admin')}, ${param('manages_all')}, ${param('managed_groups')}, ${param('personas')}, ${param('tools')}) s
+        ${param('is_admin')}, ${param('manages_all')}, ${param('managed_groups')}, ${param('agents')}, ${param('tools')}) s
       cross join lateral (select case when a.proposal_id is null then a.resource_kind else 'proposal' end as kind) k
       where coalesce(k.kind = ${param('kind')}, true)
         and (a.proposal_id is null or s.is_seen and (s.may_edit or a.author_id = ${param('user')}))
@@ -77,24 +76,21 @@ export const readFeed = statement<ViewerParameters & Asked, FeedPage>(
   },
 )
 
-/** Reads the cursor of now, and for how many seconds the oldest stored change has waited for transactions that are still open. */
-export async function readHead(db: Kysely<Tables>): Promise<{ head: string; lag_s: number }> {
-  const { rows } = await sql<{ head: string; lag_s: number }>`
-    select concat(f.id, '.', h.transaction_id, '.', h.place) as head, (
+/**
+ * Reads the cursor of now, the one before the oldest change that is kept, and for how many seconds the oldest stored change has waited for
+ * transactions that are still open.
+ */
+export async function readHead(db: Kysely<Tables>): Promise<{ head: string; start: string; lag_s: number }> {
+  const { rows } = await sql<{ head: string; start: string; lag_s: number }>`
+    select concat(f.id, '.', h.transaction_id, '.', h.place) as head,
+      concat(f.id, '.', f.pruned_transaction_id, '.', f.pruned_place) as start, (
       select coalesce(extract(epoch from clock_timestamp() - min(at)), 0)::float8
       from audit where transaction_id >= pg_snapshot_xmin(pg_current_snapshot())) as lag_s
     from change_feed f cross join lateral (
       (select transaction_id, place from published_change order by 1 desc, 2 desc limit 1)
       union all select f.pruned_transaction_id, f.pruned_place
       order by 1 desc, 2 desc limit 1) h`.execute(db)
-  return rows[0] ?? { head: '', lag_s: 0 }
-}
-
-/** Returns the cursor before the oldest change that is kept. */
-export async function readStart(db: Kysely<Tables>): Promise<string> {
-  const { rows } = await sql<{ start: string }>`
-    select concat(id, '.', pruned_transaction_id, '.', pruned_place) as start from change_feed`.execute(db)
-  return rows[0]?.start ?? ''
+  return rows[0] ?? { head: '', start: '', lag_s: 0 }
 }
 
 const SERVER = sql`
@@ -102,10 +98,9 @@ const SERVER = sql`
 
 /** True if the transactions of the feed are those of another server or database, as after a dump was restored here. */
 export async function isForeign(db: Kysely<Tables>): Promise<boolean> {
-  const query = sql<{
-    foreign: boolean
-  }>`select (system_identifier, database_oid) <> ${SERVER} as "foreign" from change_feed`
-  return (await query.execute(db)).rows[0]?.foreign === true
+  const { rows } = await sql<{ foreign: boolean }>`
+    select (system_identifier, database_oid) <> ${SERVER} as "foreign" from change_feed`.execute(db)
+  return rows[0]?.foreign === true
 }
 
 /** Ends all cursors. Changes of before leave the feed. */

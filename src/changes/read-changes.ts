@@ -1,6 +1,6 @@
 import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
-import { type Caller, visibleAgents } from '../auth/caller.js'
+import type { Caller } from '../auth/caller.js'
 import { viewerParameters } from '../auth/viewer.js'
 import { withRetries } from '../db/connection/retry.js'
 import type { Database } from '../db/database.js'
@@ -13,7 +13,7 @@ import type { SchemaTypes } from '../http/validation.js'
 import { ACTIONS, actorOf } from '../updates/history.js'
 import { queryChoice, queryInteger, queryText } from '../validation/parameters.js'
 import { enumeration, list, reference, text } from '../validation/vocabulary.js'
-import { type FeedRow, ROWS_MAX, readFeed, readHead, readStart } from './feed.js'
+import { type FeedRow, ROWS_MAX, readFeed, readHead } from './feed.js'
 import { type Page, Waiting } from './waiting.js'
 
 const KINDS = ['persona', 'tool', 'proposal'] as const
@@ -56,7 +56,6 @@ interface ChangesOptions {
 
 /** `GET /changes`: the changes after a cursor that the caller may know of. */
 export function registerReadChanges(app: FastifyInstance, { database, service, gate }: ChangesOptions): void {
-  const { db } = database
   const waiting = new Waiting(database, service)
   app.withTypeProvider<SchemaTypes>().get(
     '/changes',
@@ -86,18 +85,18 @@ export function registerReadChanges(app: FastifyInstance, { database, service, g
       },
     },
     async (request, reply) => {
-      const { after: asIs, wait: waitS = 0, ...asked } = request.query
-      const after = asIs === 'first' ? await withRetries(() => readStart(db)) : asIs
+      const { after: given, wait: waitS = 0, ...asked } = request.query
+      const isCursor = given !== undefined && given !== 'first'
+      const { head, start } = isCursor ? { head: '', start: given } : await withRetries(() => readHead(database.db))
       reply.type(JSON_TYPE)
-      if (after === undefined)
-        return JSON.stringify({ changes: [], next: (await withRetries(() => readHead(db))).head })
+      if (given === undefined) return JSON.stringify({ changes: [], next: head })
       if (waitS > 0) gate.leave(request)
       const { changes, next } = await (waitS > 0
-        ? waiting.wait(request.caller.token.id, after, waitS * 1_000, request.raw.socket, async cursor => {
+        ? waiting.wait(request.caller.token.id, start, waitS * 1_000, request.raw.socket, async cursor => {
             const { caller } = await request.authenticateAgain()
             return await readPage(database, caller, cursor, asked)
           })
-        : readPage(database, request.caller, after, asked))
+        : readPage(database, request.caller, start, asked))
       return JSON.stringify({ changes, next })
     },
   )
@@ -107,7 +106,7 @@ export function registerReadChanges(app: FastifyInstance, { database, service, g
 async function readPage({ db }: Database, caller: Caller, after: string, asked: Asked): Promise<Page> {
   const { limit = ROWS, kind = null } = asked
   const [, feed, transaction = '0', place = '0'] = /^([\da-f-]{36})\.(\d{1,18})\.(\d{1,18})$/.exec(after) ?? []
-  const viewer = { ...viewerParameters(caller), personas: visibleAgents(caller.token) }
+  const viewer = viewerParameters(caller)
   const page = await withRetries(() => readFeed.first(db, { ...viewer, kind, rows: limit, transaction, place }))
   if (page?.feed !== feed || page?.is_pruned !== false) {
     const message =
