@@ -1,5 +1,5 @@
 import { type Expression, type SqlBool, sql } from 'kysely'
-import { anyOf, on } from '../db/statements/queries.js'
+import { anyOf, lit, on } from '../db/statements/queries.js'
 
 /* Rights on one agent or tool, as SQL (DECISIONS section 6, migration 0016). Reads and write checks use the same expressions. */
 
@@ -14,14 +14,23 @@ export function personaAccess(user: Expression<string>): Expression<PersonaAcces
 }
 
 /**
- * SQL expressions for the viewer: user id, whether they manage all custom tools, the groups that they manage, and the tools that their
- * token can see (null: all).
+ * SQL expressions for the viewer: user id, whether they are an administrator and manage all custom tools, the groups that they manage, and
+ * the tools and agents that their token can see (null: all).
  */
 export interface Viewer {
   user: Expression<string>
+  isAdmin: Expression<SqlBool>
   managesAll: Expression<SqlBool>
   managedGroups: Expression<number[]>
   tools: Expression<number[]>
+  agents: Expression<number[]>
+}
+
+/** SQL: true if the viewer and their token can see the agent `p`, which is not deleted. */
+export function seesAgent({ user, isAdmin, agents }: Viewer): Expression<SqlBool> {
+  const { and, eb, not, or, ref } = on<{ p: 'persona' }>()
+  const isBound = or([eb(agents, 'is', null), eb('p.id', '=', anyOf(agents))])
+  return and([not(ref('p.deleted')), isBound, or([isAdmin, eb(personaAccess(user), '<>', lit('none'))])])
 }
 
 /** SQL: true if the viewer's token can see the tool `t`. */

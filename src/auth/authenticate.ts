@@ -77,9 +77,11 @@ const caller = on<{ caller: CallerRow }>()
 /** SQL: the caller as a viewer of tools, for expressions in a caller statement. */
 export const viewerOfCaller: Viewer = {
   user: caller.ref('caller.user_id'),
+  isAdmin: caller('caller.permission', '=', lit(3)),
   managesAll: caller('caller.permission', '>=', lit(2)),
   managedGroups: caller.ref('caller.managed_groups'),
   tools: sql`case when caller.persona_ids is not null or caller.tool_ids is not null then coalesce(caller.tool_ids, '{}') end`,
+  agents: sql`case when caller.persona_ids is not null or caller.tool_ids is not null then coalesce(caller.persona_ids, '{}') end`,
 }
 
 /** A statement that reads the caller of a token, and a resource. */

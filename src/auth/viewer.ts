@@ -57,15 +57,13 @@ export function viewerParameters(caller: Caller): ViewerParameters {
 }
 
 /** SQL: the viewer of a statement. */
-export function viewerOf(param: Param<ViewerParameters>): Viewer & { isAdmin: Expression<SqlBool> } {
+export function viewerOf(param: Param<ViewerParameters>): Viewer {
   const [user, managesAll, managedGroups] = [param('user'), param('manages_all'), param('managed_groups')]
-  return { user, managesAll, managedGroups, tools: param('tools'), isAdmin: param('is_admin') }
+  return { user, managesAll, managedGroups, isAdmin: param('is_admin'), tools: param('tools'), agents: param('agents') }
 }
 
 /** SQL: the viewer of a query with these values, and whether their token still has the same rights. */
-export function viewerWithValues(
-  parameters: ViewerParameters,
-): ReturnType<typeof viewerOf> & { grantsStand: Expression<SqlBool> } {
+export function viewerWithValues(parameters: ViewerParameters): Viewer & { grantsStand: Expression<SqlBool> } {
   const { cast, val } = on()
   const value: Param<ViewerParameters> = name => cast(val(parameters[name]), sql.raw(VIEWER_TYPES[name]))
   return { ...viewerOf(value), grantsStand: grantsStand(value) }

@@ -1,11 +1,10 @@
 import { type TProperties, type TSchema, Type } from '@sinclair/typebox'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import type { Caller } from '../auth/caller.js'
-import type { RoutePolicy } from '../auth/hook.js'
-import type { Database } from '../db/database.js'
 import { INT4_MAX, type ResourceKind } from '../db/tables.js'
 import { ResourceNotFound } from '../errors.js'
 import { ACTIONS, type ChangesOf, entryOf, historyOf, type ShownChange } from '../updates/history.js'
+import type { ReadPage } from '../updates/list.js'
 import { answerPast } from '../updates/read.js'
 import type { OperationOptions, ResourceTypes, VersionedResource } from '../updates/resource.js'
 import { contentTag, type Precondition } from '../updates/tag.js'
@@ -27,25 +26,12 @@ const HISTORY_RECORDS = 20
 /** Maximum length of the name filter. */
 export const NAME_LENGTH_MAX = 255
 
-export interface AskedPage {
-  name?: string
-  limit?: number
-  after?: number
-}
-
-/** A record of a list: its id, and its JSON text. */
-export interface PageRow {
-  id: number
-  record: string
-}
-
 interface List {
   resource: ResourceKind
   /** The plural noun in messages. */
   title: 'agents' | 'tools'
   record: TSchema
-  /** Reads at most `rows` visible rows with larger ids than `after`, sorted by id. */
-  read(database: Database, caller: Caller, asked: AskedPage, after: number, rows: number): Promise<PageRow[]>
+  read: ReadPage
 }
 
 /** `GET /persona` or `GET /tool`: the resources that the caller sees, as small records in pages. */
@@ -74,7 +60,7 @@ export function registerList(app: FastifyInstance, { database }: OperationOption
     async (request, reply) => {
       const { query, caller } = request
       const { limit = PAGE_RECORDS, after = 0 } = query
-      const rows = await read(database, caller, query, after, limit + 1)
+      const rows = await read(database.db, caller, { ...query, after, rows: limit + 1 })
       const shown = rows.slice(0, limit)
       const last = rows.length > shown.length ? shown.at(-1) : undefined
       const texts = shown.map(({ record }) => record)
@@ -131,7 +117,6 @@ export const HistoryEntry = Type.Object(
 /** An agent or a tool whose versions are read. */
 interface OneRoute<T extends ResourceTypes> {
   resource: VersionedResource<T>
-  lookup: NonNullable<RoutePolicy['lookup']>
   /** Requires the right to earlier versions. Throws the refusal. */
   requireVersions(state: T['State'], caller: Caller): void
 }
@@ -149,9 +134,10 @@ interface ReadRoute<T extends ResourceTypes> extends OneRoute<T> {
 export function registerRead<T extends ResourceTypes>(
   app: FastifyInstance,
   { database, ...limits }: OperationOptions,
-  { resource, lookup, record, query, requireVersions, view, ...shown }: ReadRoute<T>,
+  { resource, record, query, requireVersions, view, ...shown }: ReadRoute<T>,
 ): void {
-  const { kind } = resource
+  const { kind, reads } = resource
+  const { lookup } = reads
   const described = `The ${kind === 'persona' ? 'agent' : 'tool'} as it is now, or as \`version\` says.`
   app.withTypeProvider<SchemaTypes>().get(
     `/${kind}/:${lookup.parameter}`,
@@ -189,9 +175,10 @@ export function registerRead<T extends ResourceTypes>(
 export function registerHistory<T extends ResourceTypes>(
   app: FastifyInstance,
   { database, ...limits }: OperationOptions,
-  { resource, lookup, requireVersions, changes: changesOf }: OneRoute<T> & { changes: ChangesOf<T> },
+  { resource, requireVersions, changes: changesOf }: OneRoute<T> & { changes: ChangesOf<T> },
 ): void {
-  const { kind } = resource
+  const { kind, reads } = resource
+  const { lookup } = reads
   const isAgent = kind === 'persona'
   app.withTypeProvider<SchemaTypes>().get(
     `/${kind}/:${lookup.parameter}/history`,

@@ -2,12 +2,12 @@ import { sql } from 'kysely'
 import { personaAccess, UNKNOWN_ATTACHER } from '../auth/access.js'
 import { type Caller, isAdmin, visibleAgents } from '../auth/caller.js'
 import { anyOf } from '../db/statements/queries.js'
-import { Forbidden, InvalidRequest, Refused, VersionUnusable } from '../errors.js'
+import { InvalidRequest, Refused, VersionUnusable } from '../errors.js'
 import type { ReleaseTool } from '../tool/life.js'
 import { changeAsOperator, storeLocked } from '../updates/engine.js'
 import { sameValue } from '../updates/field-table.js'
-import { readPast } from '../updates/read.js'
-import type { UpdateRequest, VersionedResource } from '../updates/resource.js'
+import { readPast, restored } from '../updates/read.js'
+import type { RestoreRequest, UpdateRequest, VersionedResource } from '../updates/resource.js'
 import {
   BLANK_AGENT,
   CONTENT_FIELDS,
@@ -113,12 +113,8 @@ interface ReleaseTypes extends Omit<PersonaTypes, 'Request'> {
   Request: UpdateRequest
 }
 
-interface PersonaRestore extends UpdateRequest {
-  fields: { version: number }
-}
-
 interface RestoreTypes extends Omit<PersonaTypes, 'Request'> {
-  Request: PersonaRestore
+  Request: RestoreRequest
   /** `left`: the fields that are not restored, because the caller cannot set them, each in words. */
   Decision: PersonaDecision & { left: ReadonlyMap<string, string> }
 }
@@ -149,11 +145,9 @@ export const personaRestoration: VersionedResource<RestoreTypes> = {
     const { after } = decision
     const differing = CONTENT_FIELDS.filter(field => !sameValue(after[field], then[field]))
     const left = new Map(differing.map(field => [field, leftOf(field, after, then)]))
-    if (strict && left.size > 0)
-      throw new Forbidden(`You do not have the right to restore ${[...left.values()].join(' and ')}.`)
     const changes = changedFields(state, after)
     // Otherwise a group manager could bring a tool that they attached themselves into their scope.
-    return { ...decision, changes, left, attacher: UNKNOWN_ATTACHER, command: `restore --version ${version}` }
+    return restored({ ...decision, changes, attacher: UNKNOWN_ATTACHER }, request, left)
   },
 }
 

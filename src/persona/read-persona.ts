@@ -5,10 +5,9 @@ import { personaChanges } from './history.js'
 import { personaResource } from './resource.js'
 import { requireVersions } from './rules.js'
 import { PersonaRecord, PersonaSummary } from './schema.js'
-import { PERSONA_LOOKUP } from './state.js'
 import { readPersonaPage } from './statements.js'
 
-const ONE = { resource: personaResource, lookup: PERSONA_LOOKUP, requireVersions }
+const ONE = { resource: personaResource, requireVersions }
 
 export function registerReadPersona(app: FastifyInstance, options: OperationOptions): void {
   registerRead(app, options, {

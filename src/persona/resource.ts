@@ -24,8 +24,8 @@ import {
   shownToolsOf,
   takenFrom,
 } from './rules.js'
-import { PERSONA_LOOKUP, type PersonaState, renderPersona } from './state.js'
-import { readReferences, readState, writeLinks, writePersona } from './statements.js'
+import { PERSONA_READS, type PersonaState, renderPersona } from './state.js'
+import { readReferences, writeLinks, writePersona } from './statements.js'
 
 export interface PersonaTypes extends ResourceTypes {
   State: PersonaState
@@ -38,10 +38,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   kind: 'persona',
   act: 'update',
   newRow: owner_id => ({ ...Object.fromEntries(COLUMNS.map(([name]) => [name, BLANK_AGENT[name]])), owner_id }),
-  lookup: PERSONA_LOOKUP.statement,
-  read: async (executor, id, viewer) => {
-    return (await readState.first(executor, { ...viewer, id }))?.state
-  },
+  reads: PERSONA_READS,
   isVisible,
   isAlone: (state, update) => update.dryRun || !changesRelations(state, update),
   decide: async (db, state, update) => {

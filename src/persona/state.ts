@@ -1,12 +1,11 @@
 import type { AliasableExpression, Expression } from 'kysely'
 import { jsonArrayFrom, jsonBuildObject, jsonObjectFrom } from 'kysely/helpers/postgres'
 import { type PersonaAccess, personaAccess, type Viewer } from '../auth/access.js'
-import { callerStatement, viewerOfCaller } from '../auth/authenticate.js'
 import { anyOf, arrayOf, columnsOf, on, queries } from '../db/statements/queries.js'
 import type { Definitions } from '../tool/definition-cache.js'
 import { members, renderTool, type ShownTool, shownTools } from '../tool/snapshot.js'
 import type { VersionedState } from '../updates/resource.js'
-import { columnValue, versionedState } from '../updates/statements.js'
+import { columnValue, readsOf, versionedState } from '../updates/statements.js'
 import { COLUMNS, compareIds, idsOf, linkOf, type PersonaContent, RELATIONS, type Relation } from './fields.js'
 import { type PersonaSnapshot, READ_FIELDS, SNAPSHOT_FIELDS, type SnapshotPart } from './schema.js'
 
@@ -119,13 +118,10 @@ function documentSets(ids: Expression<number[]>) {
     .orderBy('s.id')
 }
 
-/** The lookup of one agent's routes: reads the agent in the same statement as the caller. */
-export const PERSONA_LOOKUP = {
-  parameter: 'persona_id',
-  statement: callerStatement('caller_and_persona', id =>
-    queries().selectFrom('persona as p').select(personaState(viewerOfCaller).as('state')).where('p.id', '=', id),
-  ),
-}
+/** Reads the state of one agent. */
+export const PERSONA_READS = readsOf<PersonaState>('persona', (viewer, id) =>
+  queries().selectFrom('persona as p').select(personaState(viewer).as('state')).where('p.id', '=', id),
+)
 
 const NAMES = SNAPSHOT_FIELDS.map(([name]) => name)
 const [BEFORE, AFTER] = [NAMES.slice(0, NAMES.indexOf('tools')), NAMES.slice(NAMES.indexOf('tools') + 1)]

@@ -1,32 +1,21 @@
 import type { Expression, Kysely, SqlBool } from 'kysely'
 import { sql } from 'kysely'
-import { jsonArrayFrom, jsonBuildObject, jsonObjectFrom } from 'kysely/helpers/postgres'
+import { jsonArrayFrom, jsonBuildObject } from 'kysely/helpers/postgres'
 import { type PersonaAccess, personaAccess, seesTool, type Viewer } from '../auth/access.js'
-import { type Caller, isAdmin } from '../auth/caller.js'
-import { grantsStand, VIEWER_TYPES, type ViewerParameters, viewerOf, viewerWithValues } from '../auth/viewer.js'
-import type { Database } from '../db/database.js'
-import { anyOf, arrayOf, jsonText, lit, named, on, queries, val } from '../db/statements/queries.js'
+import { isAdmin } from '../auth/caller.js'
+import { grantsStand, VIEWER_TYPES, type ViewerParameters, viewerWithValues } from '../auth/viewer.js'
+import { anyOf, arrayOf, named, on, queries, val } from '../db/statements/queries.js'
 import { statement } from '../db/statements/statement.js'
-import type { PersonaTable, ShareLevel, Tables } from '../db/tables.js'
-import type { AskedPage, PageRow } from '../http/lists.js'
+import type { ShareLevel, Tables } from '../db/tables.js'
 import { shownTools } from '../tool/snapshot.js'
 import { AUDIT_TYPES, type AuditEntry, insertAudit } from '../updates/audit.js'
+import { pagesOf, type ReadPage } from '../updates/list.js'
 import { changedColumns, nextVersion } from '../updates/statements.js'
 import { isInt4 } from '../validation/vocabulary.js'
 import { COLUMNS, type Id, linkOf, RELATIONS, type Relation, type StoredLink } from './fields.js'
 import { type Attached, NO_REFERENCES, type References } from './rules.js'
-import { type PersonaState, personaState, RECORDS } from './state.js'
-
-/** Reads the state of one agent as the viewer sees it. */
-export const readState = statement<ViewerParameters & { id: number }, { state: PersonaState }>(
-  'persona_state',
-  { ...VIEWER_TYPES, id: 'integer' },
-  param =>
-    queries()
-      .selectFrom('persona as p')
-      .select(personaState(viewerOf(param)).as('state'))
-      .where('p.id', '=', param('id')),
-)
+import { PersonaSummary } from './schema.js'
+import { RECORDS } from './state.js'
 
 type WriteParameters = ViewerParameters &
   AuditEntry & { id: number; version: number; access: PersonaAccess; changed_columns: string; field_versions: string }
@@ -142,50 +131,22 @@ function isAttachable({ managesAll, user }: Viewer): Expression<SqlBool> {
   return or([eb('t.mcp_server_id', 'is', null), managesAll, eb('t.user_id', '=', user), exists(servers)])
 }
 
-/* Lists of agents, by pages. */
+const readPage = pagesOf('persona', PersonaSummary, 'owner_id')
+const listed = on<{ r: 'persona' }>()
 
-/** Expressions on the alias `p` of the enclosing query: an agent. */
-const persona = on<{ p: 'persona' }>()
-const OWNER = persona.selectFrom('user_account as u').select(['u.id', 'u.email']).whereRef('u.id', '=', 'p.owner_id')
-const column = <Name extends keyof PersonaTable>(name: Name) => persona.ref(`p.${name}`).as(name)
-const RECORD = jsonText(
-  queries().selectNoFrom([
-    ...(['id', 'name', 'description'] as const).map(column),
-    jsonObjectFrom(OWNER).as('owner'),
-    ...(['is_public', 'is_visible', 'is_default_persona', 'builtin_persona'] as const).map(column),
-    persona.fn<string>('format', [lit('"persona-%s-%s"'), 'p.id', 'p.version']).as('etag'),
-  ]),
-)
-
-/** Reads up to `rows` agents that the caller and the token may see, after an id. */
-export async function readPersonaPage(
-  { db }: Database,
-  caller: Caller,
-  { name }: AskedPage,
-  after: number,
-  rows: number,
-): Promise<PageRow[]> {
-  const { personaIds } = caller.token
-  return await db
-    .selectFrom('persona as p')
-    .select(['p.id', RECORD.as('record')])
-    .where('p.id', '>', after)
-    .where('p.deleted', '=', false)
-    .$if(name !== undefined, query => query.where('p.name', '=', name ?? '').orderBy('p.name'))
-    .$if(personaIds !== null, query => query.where('p.id', '=', anyOf(val(personaIds ?? []))))
-    .$if(!isAdmin(caller), query => query.where(isSeenBy(caller.userId)))
-    .orderBy('p.id')
-    .limit(lit(rows)) // a constant tells the planner that a page is short
-    .execute()
+/** Reads a page of the agents that the caller and the token may see. */
+export const readPersonaPage: ReadPage = (db, caller, asked) => {
+  const isSeen = isAdmin(caller) ? [] : [isSeenBy(caller.userId)]
+  return readPage(db, asked, caller.token.personaIds, listed.and([listed('r.deleted', '=', false), ...isSeen]))
 }
 
-/** SQL: the user owns the agent `p`, or it is public, or shared with them or a group. Each list of shares is read once. */
+/** SQL: the user owns the agent `r`, or it is public, or shared with them or a group. Each list of shares is read once. */
 function isSeenBy(user: string): Expression<SqlBool> {
-  const { eb, or, ref, selectFrom } = persona
+  const { eb, or, ref, selectFrom } = listed
   const shared = selectFrom('persona_user as s').select('s.persona_id').where('s.user_id', '=', user)
   const ofGroups = selectFrom('persona_group as s')
     .innerJoin('user_group_member as m', 'm.user_group_id', 's.user_group_id')
     .select('s.persona_id')
     .where('m.user_id', '=', user)
-  return or([eb('p.owner_id', '=', user), ref('p.is_public'), eb('p.id', 'in', shared), eb('p.id', 'in', ofGroups)])
+  return or([eb('r.owner_id', '=', user), ref('r.is_public'), eb('r.id', 'in', shared), eb('r.id', 'in', ofGroups)])
 }

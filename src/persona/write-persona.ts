@@ -20,7 +20,7 @@ import { personaCreation, personaDeletion, personaRestoration } from './life.js'
 import { personaResource } from './resource.js'
 import type { PersonaDecision, PersonaUpdateFields } from './rules.js'
 import { PersonaSnapshot, PersonaUpsertRequest, personaFieldsUpdate } from './schema.js'
-import { PERSONA_LOOKUP } from './state.js'
+import { PERSONA_READS } from './state.js'
 
 /* The operations that update, create, restore and delete an agent. */
 
@@ -31,7 +31,7 @@ interface PersonaOptions extends OperationOptions {
 
 const PERSONA = '/persona/:persona_id'
 const MAKING = { permission: 'basic', resource: 'persona', writes: true } as const
-const WRITING = { ...MAKING, lookup: PERSONA_LOOKUP }
+const WRITING = { ...MAKING, lookup: PERSONA_READS.lookup }
 const BODY_BYTES_MAX = 4 * 2 ** 20
 const BODY_BOUNDS = bodyBounds(BODY_BYTES_MAX, JSON_BOUNDS.persona.depthMax)
 

@@ -6,9 +6,8 @@ import { personaChanges } from '../persona/history.js'
 import { type PersonaTypes, personaResource } from '../persona/resource.js'
 import { differenceOf } from '../persona/rules.js'
 import type { KeyRing } from '../secrets/key-ring.js'
-import { definitionsOf } from '../tool/definition-cache.js'
 import { toolChanges } from '../tool/history.js'
-import { readOrigins, type ToolTypes, toolResource } from '../tool/resource.js'
+import { type ToolTypes, toolResource, updateOfStored } from '../tool/resource.js'
 import { auditedValues, type ToolUpdateFields } from '../tool/rules.js'
 import type { Change } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
@@ -20,8 +19,8 @@ export type ProposedFields = Readonly<Record<string, unknown>>
 
 /** The proposed fields of a decision: shares without their levels. */
 export function proposedBy({ changes }: Decision): ProposedFields {
-  const valueOf = ({ field, to }: Change) => (isRelation(field) ? (to as StoredLink[]).map(idOf) : to) // of the field's type
-  return Object.fromEntries(changes.map(change => [change.field, valueOf(change)]))
+  const proposed = ({ field, to }: Change) => (isRelation(field) ? (to as StoredLink[]).map(idOf) : to) // of the field's type
+  return Object.fromEntries(changes.map(change => [change.field, proposed(change)]))
 }
 
 /** What proposals need of a kind of record. */
@@ -51,12 +50,9 @@ const tool: ProposalKind<ToolTypes> = {
     return changes.filter(({ from, to }) => !sameValue(from, to))
   },
   // The definition was judged when it was proposed.
-  updateOf: async (db, { definition: hash, ...fields }, ring) => {
-    const given = { ...fields } as ToolUpdateFields // as a decision had them
-    if (typeof hash !== 'string') return { fields: given, origins: new Set<string>(), definitionFaults: [], ring }
-    const text = (await definitionsOf(db, [hash])).of({ definition_hash: hash })
-    const origins = await readOrigins(db, hash)
-    return { fields: { ...given, definition: { text, hash, names: [] } }, origins, definitionFaults: [], ring }
+  updateOf: async (db, { definition = null, ...fields }, ring) => {
+    const update = await updateOfStored(db, fields as ToolUpdateFields, definition as string | null) // as a decision had them
+    return { ...update, ring }
   },
 }
 

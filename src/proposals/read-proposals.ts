@@ -11,11 +11,11 @@ import { IfNoneMatch } from '../http/parameters.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { definitionsOf } from '../tool/definition-cache.js'
 import type { ToolState } from '../tool/snapshot.js'
-import { readUse, storedText } from '../tool/tool-use.js'
+import { useOf } from '../tool/tool-use.js'
 import type { ToolOptions } from '../tool/write-tool.js'
 import type { Change } from '../updates/audit.js'
 import { NO_VERSION } from '../updates/history.js'
-import { inOneSnapshot } from '../updates/read.js'
+import { inOneSnapshot, readState } from '../updates/read.js'
 import { representationTag } from '../updates/tag.js'
 import { pathId, queryChoice, queryId, queryInteger } from '../validation/parameters.js'
 import { reference } from '../validation/vocabulary.js'
@@ -93,8 +93,7 @@ async function showProposal(
   const { row, state, definition, others } = await inOneSnapshot(database, async trx => {
     const row = await readProposal(trx, caller, id)
     const { resource, differenceOf, changesOf } = PROPOSAL_KINDS[row.kind]
-    const state = await resource.read(trx, row.record.id, viewer)
-    if (state === undefined) throw new Error(`the record of proposal ${row.id} is gone`) // it was read in this snapshot
+    const state = await readState(trx, resource, row.record.id, viewer)
     const changes = differenceOf(state, await readFields(trx, row), caller)
     const [others = []] = await changesOf(trx, state, [entryOf(row, changes)], viewer)
     return { row, state, definition: changes.find(isDefinition), others }
@@ -139,9 +138,7 @@ async function impactOf(
   state: ToolState,
   proposed: string,
 ): Promise<string> {
-  const { seen, others } = await readUse(database.db, state.id, caller)
-  const use = { ids: seen.map(({ id }) => id), others }
+  const { stored, ...use } = await useOf(database, state, caller)
   const inWorker = Buffer.byteLength(proposed) > INLINE_BYTES_MAX
-  const work = { use, proposed, inWorker, headerNames: state.headers.map(({ name }) => name) }
-  return await workers.run('proposed_impact', { body: {}, caller, raw }, work, storedText(database, state))
+  return await workers.run('proposed_impact', { body: {}, caller, raw }, { ...use, proposed, inWorker }, stored)
 }

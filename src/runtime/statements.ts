@@ -79,13 +79,12 @@ export const AGENT_LOOKUP = {
 export const HEADERS_LOOKUP = {
   parameter: 'tool_id',
   statement: callerStatement('caller_and_runtime_tool', id => {
-    const isAdmin = eb('caller.permission', '=', lit(3))
     const isBound = eb('p.id', '=', anyOf(ref('caller.persona_ids').$notNull()))
     const agents = selectFrom('persona_tool as l')
       .innerJoin('persona as p', 'p.id', 'l.persona_id')
       .whereRef('l.tool_id', '=', 't.id')
       .where('p.deleted', '=', lit(false))
-      .where(or([isAdmin, eb(personaAccess(viewerOfCaller.user), '<>', lit('none'))]))
+      .where(or([viewerOfCaller.isAdmin, eb(personaAccess(viewerOfCaller.user), '<>', lit('none'))]))
       .where(or([seesTool(viewerOfCaller), isBound]))
     return jsonObjectFrom(runtimeTools(sql`array[${id}]`).where(exists(agents)))
   }),

@@ -10,7 +10,7 @@ import { basisOf, UpdateHeaders } from '../http/writes.js'
 import type { PersonaContent } from '../persona/fields.js'
 import { personaResource } from '../persona/resource.js'
 import { decisionFor, requireEditable } from '../persona/rules.js'
-import { PERSONA_LOOKUP } from '../persona/state.js'
+import { PERSONA_READS } from '../persona/state.js'
 import { toolResource } from '../tool/resource.js'
 import { requireManageable } from '../tool/rules.js'
 import { storeTogether } from '../updates/engine.js'
@@ -34,7 +34,7 @@ const ShareRequest = Type.Object({
 const LEVELS = { user_shares: 'user_ids', group_shares: 'group_ids', public_permission: 'is_public' }
 
 const AGENTS = { permission: 'admin', resource: 'persona', writes: true } as const
-const AGENT = { ...AGENTS, lookup: PERSONA_LOOKUP }
+const AGENT = { ...AGENTS, lookup: PERSONA_READS.lookup }
 const TOOLS = { permission: 'manage:actions', resource: 'tool', writes: true } as const
 
 /** `update` handles the root's update of an agent. */

@@ -2,10 +2,14 @@ import { LRUCache } from 'lru-cache'
 import { anyOf, hexOf, queries } from '../db/statements/queries.js'
 import { type Executor, statement } from '../db/statements/statement.js'
 import { TRY_AGAIN, Unavailable } from '../errors.js'
+import type { CheckedDefinition } from './rules.js'
 
-/* A cache of definition texts, by hash in hex. Definitions never change, so no entry can be stale. */
+/* A cache of definitions, by hash in hex. Definitions never change, so no entry can be stale. */
 
-const texts = new LRUCache<string, string>({ maxSize: 16 * 1024 * 1024, sizeCalculation: text => text.length + 1 })
+const known = new LRUCache<string, CheckedDefinition>({
+  maxSize: 16 * 1024 * 1024,
+  sizeCalculation: ({ text }) => text.length + 1,
+})
 
 export interface Definitions {
   /** The text of a tool's definition; `null` if it has none. Throws `Unavailable` if it was pruned meanwhile. */
@@ -13,37 +17,44 @@ export interface Definitions {
 }
 
 export async function definitionsOf(executor: Executor, hashes: readonly (string | null)[]): Promise<Definitions> {
-  const found = await textsOf(executor, hashes)
-  return {
-    of({ definition_hash: hash }) {
-      const text = hash === null ? 'null' : found.get(hash)
-      if (text !== undefined) return text
-      throw new Unavailable('overloaded', `A definition was replaced and pruned meanwhile. ${TRY_AGAIN}`, 'not_applied')
-    },
-  }
+  const found = await storedDefinitions(executor, hashes)
+  return { of: ({ definition_hash: hash }) => (hash === null ? 'null' : kept(found.get(hash)).text) }
+}
+
+/** A stored definition. Throws `Unavailable` if it was pruned meanwhile. */
+export async function storedDefinition(executor: Executor, hash: string): Promise<CheckedDefinition> {
+  return kept((await storedDefinitions(executor, [hash])).get(hash))
+}
+
+function kept(definition: CheckedDefinition | undefined): CheckedDefinition {
+  if (definition !== undefined) return definition
+  throw new Unavailable('overloaded', `A definition was replaced and pruned meanwhile. ${TRY_AGAIN}`, 'not_applied')
 }
 
 /** The text of a stored definition; undefined if it was pruned. */
 export async function definitionText(executor: Executor, hash: string): Promise<string | undefined> {
-  return (await textsOf(executor, [hash])).get(hash)
+  return (await storedDefinitions(executor, [hash])).get(hash)?.text
 }
 
-/** The texts of stored definitions by hash. Reads those that are not cached with one statement. */
-export async function textsOf(executor: Executor, hashes: readonly (string | null)[]): Promise<Map<string, string>> {
+/** Stored definitions by hash. Reads those that are not cached with one statement. */
+export async function storedDefinitions(executor: Executor, hashes: readonly (string | null)[]) {
   const asked = [...new Set(hashes)].filter(hash => hash !== null)
-  const cached = asked.map(hash => ({ hash, text: texts.get(hash) }))
-  const missing = cached.flatMap(({ hash, text }) => (text === undefined ? [Buffer.from(hash, 'hex')] : []))
+  const cached = asked.flatMap(hash => known.get(hash) ?? [])
+  const found = new Map(cached.map(each => [each.hash, each]))
+  const missing = asked.filter(hash => !found.has(hash)).map(hash => Buffer.from(hash, 'hex'))
   const rows = missing.length === 0 ? [] : await readDefinitions.run(executor, { hashes: missing })
-  for (const { hash, text } of rows) texts.set(hash, text)
-  return new Map([...cached, ...rows].flatMap(({ hash, text }) => (text === undefined ? [] : [[hash, text] as const])))
+  for (const each of rows) known.set(each.hash, each)
+  for (const each of rows) found.set(each.hash, each)
+  return found
 }
 
-const readDefinitions = statement<{ hashes: Buffer[] }, { hash: string; text: string }>(
+const readDefinitions = statement<{ hashes: Buffer[] }, CheckedDefinition>(
   'tool_definitions',
   { hashes: 'bytea[]' },
   param =>
     queries()
       .selectFrom('tool_definition as d')
       .select(({ cast, ref }) => [hexOf(ref('d.hash')).as('hash'), cast<string>('d.content', 'text').as('text')])
+      .select('d.function_names as names')
       .where('d.hash', '=', anyOf(param('hashes'))),
 )

@@ -1,7 +1,7 @@
 import type { Kysely } from 'kysely'
-import { personaAccess } from '../auth/access.js'
-import { OPERATOR, VIEWER_TYPES, type ViewerParameters } from '../auth/viewer.js'
-import { anyOf, lit, on, queries } from '../db/statements/queries.js'
+import { seesAgent } from '../auth/access.js'
+import { OPERATOR, VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
+import { anyOf, lit, queries } from '../db/statements/queries.js'
 import { type Param, statement } from '../db/statements/statement.js'
 import type { Tables } from '../db/tables.js'
 
@@ -30,15 +30,12 @@ const toolsOf = statement<{ ids: number[] }, NamedTool>('tools_named', { ids: 'i
 
 /** SQL: the other tools of the agents that have the tool `id`, on agents that the viewer sees. */
 export function toolsBeside(param: Param<ViewerParameters & { id: number }>) {
-  const { eb, or } = on<{ p: 'persona' }>()
   const agents = queries()
     .selectFrom('persona_tool as l')
     .innerJoin('persona as p', 'p.id', 'l.persona_id')
     .select('p.id')
     .where('l.tool_id', '=', param('id'))
-    .where('p.deleted', '=', lit(false))
-    .where(or([eb(param('agents'), 'is', null), eb('p.id', '=', anyOf(param('agents')))]))
-    .where(or([param('is_admin'), eb(personaAccess(param('user')), '<>', lit('none'))]))
+    .where(seesAgent(viewerOf(param)))
   const beside = queries().selectFrom('persona_tool as o').select('o.tool_id').where('o.persona_id', 'in', agents)
   return tools.where('t.id', '<>', param('id')).where('t.id', 'in', beside).limit(lit(TOOLS_MAX))
 }

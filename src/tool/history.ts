@@ -10,7 +10,7 @@ import {
   shownChange,
   sideOf,
 } from '../updates/history.js'
-import { textsOf } from './definition-cache.js'
+import { storedDefinitions } from './definition-cache.js'
 import type { ToolState } from './snapshot.js'
 
 /**
@@ -28,7 +28,7 @@ export async function toolChanges(
       const change = difference?.[field]
       return change === undefined ? [] : [change.from, change.to].filter(value => value !== null)
     })
-  const texts = await textsOf(db, valuesOf('definition').map(String))
+  const definitions = await storedDefinitions(db, valuesOf('definition').map(String))
   const users = [NOBODY, ...valuesOf('user_id').map(String)]
   const people = await db.selectFrom('user_account').select(['id', 'email']).where('id', 'in', users).execute()
   const configs = await db
@@ -53,7 +53,7 @@ export async function toolChanges(
       return { value: { id: value, name: configs.find(({ id }) => id === value)?.name ?? null } }
     if (field === 'custom_headers') return { value: state.managed_as === null ? null : value }
     if (field !== 'definition') return sideOf(value, state.id, version)
-    const text = texts.get(String(value))
+    const text = definitions.get(String(value))?.text
     const bytes = text === undefined ? null : Buffer.byteLength(text)
     if (text !== undefined && bytes !== null && bytes <= SHOWN_BYTES_MAX) return { value: JSON.parse(text) }
     return { shortened: { digest: String(value), bytes, href: hrefOf(state.id, version) } }

@@ -1,43 +1,34 @@
 import type { Transaction } from 'kysely'
 import type { Tables } from '../db/tables.js'
-import { type Fault, Forbidden, InvalidRequest, VersionUnusable } from '../errors.js'
+import { type Fault, InvalidRequest, VersionUnusable } from '../errors.js'
 import type { KeyRing } from '../secrets/key-ring.js'
 import type { Actor } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
-import { readPast } from '../updates/read.js'
-import { type UpdateRequest, type VersionedResource, WorkFirst } from '../updates/resource.js'
+import { readPast, restored } from '../updates/read.js'
+import type { RestoreRequest, UpdateRequest, VersionedResource } from '../updates/resource.js'
 import type { ToolContent } from './fields.js'
 import { shownHeaders } from './headers.js'
-import { type ToolTypes, toolResource, toolThen } from './resource.js'
-import { contentOf, requireManageable, type ToolDecision, type ToolUpdateFields } from './rules.js'
+import { type ToolTypes, toolResource, toolThen, updateOfStored } from './resource.js'
+import { contentOf, requireManageable, type ToolDecision } from './rules.js'
 import type { ToolState } from './snapshot.js'
 import { removeTool } from './statements.js'
 import { requireUnused } from './tool-use.js'
-import type { Checked } from './worker/tasks.js'
 
 /* Creates, restores and deletes tools. */
 
 /** Creates tools: each is an update of a new row. */
 export const toolCreation: VersionedResource<ToolTypes> = { ...toolResource, act: 'creation' }
 
-interface ToolRestore extends UpdateRequest {
-  fields: { version: number }
-  ring: KeyRing
-  /** The verdicts of today's rules on definitions, by hash. */
-  verdicts: ReadonlyMap<string, Checked>
-  /** Adds the verdict on a definition, for a tool in this state. */
-  check(definition: { hash: string; text: string }, state: ToolState): Promise<void>
-}
-
 interface RestoreTypes extends Omit<ToolTypes, 'Request'> {
-  Request: ToolRestore
+  Request: RestoreRequest & { ring: KeyRing }
   /** `left`: the fields that are not restored, because no caller can set them. */
-  Decision: ToolDecision & { left: string[] }
+  Decision: ToolDecision & { left: ReadonlyMap<string, string> }
 }
 
-const UNCHECKED = { definitionFaults: [], origins: new Set<string>() }
-
-/** Restores earlier versions of tools as new versions, without their secrets: with the rights and rules of an update. */
+/**
+ * Restores earlier versions of tools as new versions, without their secrets: with the rights and rules of an update. Like one that stays, a
+ * definition is not checked again.
+ */
 export const toolRestoration: VersionedResource<RestoreTypes> = {
   ...toolResource,
   act: 'restoration',
@@ -46,29 +37,23 @@ export const toolRestoration: VersionedResource<RestoreTypes> = {
     requireManageable(state)
     const { version } = request.fields
     const then = await toolThen(db, state, await readPast(db, 'tool', state.id, version))
-    const { name, description, passthrough_auth, oauth_config_id, definition_hash: hash, definition_text: text } = then
-    const fields: ToolUpdateFields = { name, description, passthrough_auth, oauth_config_id }
-    let checked: Pick<Checked, 'definition' | 'definitionFaults' | 'origins'> | undefined = UNCHECKED
-    // An unchanged definition is not checked: it stays even if rules became stricter.
-    if (hash !== null && text !== undefined && hash !== state.definition_hash) {
-      checked = request.verdicts.get(hash)
-      if (checked === undefined) throw new WorkFirst(() => request.check({ hash, text }, state))
-      if (checked.definition !== undefined) fields.definition = checked.definition
-    }
-    const decision = await toolResource.decide(db, state, { ...request, ...checked, fields }).catch(error => {
+    const { name, description, passthrough_auth, oauth_config_id } = then
+    const fields = { name, description, passthrough_auth, oauth_config_id }
+    const update = await updateOfStored(db, fields, then.definition_hash)
+    const decision = await toolResource.decide(db, state, { ...request, ...update }).catch(error => {
       if (!(error instanceof InvalidRequest)) throw error
       if (error.faults.every(({ loc: [, field] }) => field === 'oauth_config_id'))
         throw new VersionUnusable(version, [`OAuth configuration ${oauth_config_id}`])
       throw new InvalidRequest(error.faults.map(inVersion))
     })
     const columns = Object.keys(contentOf(then)) as (keyof ToolContent)[] // these are the type's own keys
-    const left: string[] = columns
-      .filter(column => !sameValue(decision.after[column], then[column]))
-      .map(column => (column === 'definition_hash' ? 'definition' : column))
-    if (request.strict && left.length > 0)
-      throw new Forbidden(`You do not have the right to restore ${left.join(' and ')}.`)
-    if (!sameValue(shownHeaders(then.headers), shownHeaders(state.headers))) left.push('custom_headers')
-    return { ...decision, left, command: `restore --version ${version}` }
+    const differing = columns.filter(column => !sameValue(decision.after[column], then[column]))
+    const left = new Map<string, string>(differing.map(column => [column, column]))
+    const made = restored(decision, request, left)
+    // Nobody restores secrets, so strict handling does not refuse it.
+    if (!sameValue(shownHeaders(then.headers), shownHeaders(state.headers)))
+      left.set('custom_headers', 'custom_headers')
+    return made
   },
 }
 

@@ -7,12 +7,11 @@ import { toolChanges } from './history.js'
 import { toolResource } from './resource.js'
 import { requireHistory } from './rules.js'
 import { ToolRecord, ToolSummary } from './schema.js'
-import { TOOL_LOOKUP } from './snapshot.js'
 import { readToolPage } from './statements.js'
 import { storedText } from './tool-use.js'
 import type { BodyWorkers } from './worker/pool.js'
 
-const ONE = { resource: toolResource, lookup: TOOL_LOOKUP, requireVersions: requireHistory }
+const ONE = { resource: toolResource, requireVersions: requireHistory }
 
 /** The masks of headers are answered to those who may manage the tool. */
 export function registerReadTool(app: FastifyInstance, options: OperationOptions & { workers: BodyWorkers }): void {

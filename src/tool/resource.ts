@@ -8,13 +8,13 @@ import { sameValue } from '../updates/field-table.js'
 import type { PastValues, ResourceTypes, VersionedResource } from '../updates/resource.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
 import { isInt4 } from '../validation/vocabulary.js'
-import { definitionsOf, definitionText } from './definition-cache.js'
+import { definitionsOf, definitionText, storedDefinition } from './definition-cache.js'
 import { factsOf, noteFacts } from './definition-facts.js'
 import { BLANK_TOOL, COLUMNS } from './fields.js'
 import { type Header, shownHeaders } from './headers.js'
-import { decideTool, type ToolDecision, type ToolUpdate } from './rules.js'
-import { bytesShown, renderTool, TOOL_LOOKUP, type ToolState } from './snapshot.js'
-import { readLinkable, readState, storeDefinition, writeHeaders, writeTool } from './statements.js'
+import { decideTool, type ToolDecision, type ToolUpdate, type ToolUpdateFields } from './rules.js'
+import { bytesShown, renderTool, TOOL_READS, type ToolState } from './snapshot.js'
+import { readLinkable, storeDefinition, writeHeaders, writeTool } from './statements.js'
 
 export interface ToolTypes extends ResourceTypes {
   State: ToolState
@@ -27,10 +27,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
   kind: 'tool',
   act: 'update',
   newRow: user_id => ({ ...BLANK_TOOL, user_id }),
-  lookup: TOOL_LOOKUP.statement,
-  read: async (executor, id, viewer) => {
-    return (await readState.first(executor, { ...viewer, id }))?.state
-  },
+  reads: TOOL_READS,
   isVisible: () => true, // tools are not secret to a signed-in caller (DECISIONS section 6)
   isAlone: (state, { dryRun, fields: { custom_headers: headers, oauth_config_id: config = null } }) => {
     const keepsHeaders = headers === undefined || sameValue(headers, shownHeaders(state.headers))
@@ -98,8 +95,14 @@ export async function toolThen(db: Executor, state: ToolState, values: PastValue
   return { ...state, ...columns, definition_hash: hash, definition_text, definition_bytes, headers }
 }
 
+/** The part of an update with these fields and a stored definition, which is not checked again. Throws `Unavailable` if it was pruned. */
+export async function updateOfStored(db: Executor, fields: ToolUpdateFields, hash: string | null) {
+  const definition = hash === null ? {} : { definition: await storedDefinition(db, hash) }
+  return { fields: { ...fields, ...definition }, origins: await readOrigins(db, hash), definitionFaults: [] }
+}
+
 /** Returns the origins of a stored definition. They are cached by its hash. */
-export async function readOrigins(executor: Executor, hash: string | null): Promise<ReadonlySet<string>> {
+async function readOrigins(executor: Executor, hash: string | null): Promise<ReadonlySet<string>> {
   const cached = factsOf(hash).origins
   if (cached !== undefined || hash === null) return cached ?? new Set()
   const text = await definitionText(executor, hash)

@@ -15,7 +15,7 @@ import type { StoredHeader, ToolState } from './snapshot.js'
 export interface CheckedDefinition {
   text: string
   hash: string
-  /** The names of its functions; empty if it is stored already. */
+  /** The names of its functions. */
   names: readonly string[]
 }
 

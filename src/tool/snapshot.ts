@@ -1,10 +1,9 @@
 import type { AliasableExpression, Expression } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import { type ManagedAs, managedAs, type Viewer } from '../auth/access.js'
-import { callerStatement, viewerOfCaller } from '../auth/authenticate.js'
 import { anyOf, hexOf, lit, named, on, queries } from '../db/statements/queries.js'
 import type { VersionedState } from '../updates/resource.js'
-import { columnValue, versionedState } from '../updates/statements.js'
+import { columnValue, readsOf, versionedState } from '../updates/statements.js'
 import { COLUMNS, type ToolContent } from './fields.js'
 import { shownHeaders } from './headers.js'
 import { ToolSnapshot } from './schema.js'
@@ -68,13 +67,10 @@ export function toolState(viewer: Viewer): AliasableExpression<ToolState> {
   })
 }
 
-/** The lookup of one tool's routes: reads the tool in the same statement as the caller. */
-export const TOOL_LOOKUP = {
-  parameter: 'tool_id',
-  statement: callerStatement('caller_and_tool', id =>
-    queries().selectFrom('tool as t').select(toolState(viewerOfCaller).as('state')).where('t.id', '=', id),
-  ),
-}
+/** Reads the state of one tool. */
+export const TOOL_READS = readsOf<ToolState>('tool', (viewer, id) =>
+  queries().selectFrom('tool as t').select(toolState(viewer).as('state')).where('t.id', '=', id),
+)
 
 /** SQL: the tools `t` with these ids, with the columns of a `ShownTool`. */
 export function shownTools(ids: Expression<number[]>, viewer: Viewer) {

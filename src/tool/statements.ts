@@ -1,34 +1,21 @@
 import type { Kysely, Transaction } from 'kysely'
-import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
+import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import { managedAs } from '../auth/access.js'
-import type { Caller } from '../auth/caller.js'
 import { grantsStand, VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
-import type { Database } from '../db/database.js'
-import { anyOf, bytesOf, jsonText, lit, named, on, queries, val } from '../db/statements/queries.js'
+import { bytesOf, lit, named, on, queries } from '../db/statements/queries.js'
 import { type Param, type SqlTypes, statement } from '../db/statements/statement.js'
-import type { Tables, ToolTable } from '../db/tables.js'
-import type { AskedPage, PageRow } from '../http/lists.js'
+import type { Tables } from '../db/tables.js'
 import { AUDIT_TYPES, type AuditEntry, insertAudit, nextHash } from '../updates/audit.js'
+import { pagesOf, type ReadPage } from '../updates/list.js'
 import { changedColumns, nextVersion } from '../updates/statements.js'
 import { COLUMNS } from './fields.js'
 import { type NamedTool, toolsBeside } from './function-names.js'
 import type { CheckedDefinition, PlannedHeader } from './rules.js'
-import { type ToolState, toolState } from './snapshot.js'
+import { ToolSummary } from './schema.js'
 
 /** Expressions on the alias `t` of the enclosing query: a tool. */
 const tool = on<{ t: 'tool' }>()
 const { exists, or } = tool
-
-/** Reads the state of one tool with the viewer's rights. */
-export const readState = statement<ViewerParameters & { id: number }, { state: ToolState }>(
-  'tool_state',
-  { ...VIEWER_TYPES, id: 'integer' },
-  param =>
-    queries()
-      .selectFrom('tool as t')
-      .select(toolState(viewerOf(param)).as('state'))
-      .where('t.id', '=', param('id')),
-)
 
 /** Reads an OAuth configuration that the viewer may link: its owner, and everybody with `manage:actions` (DECISIONS section 6). */
 export async function readLinkable(db: Kysely<Tables>, id: number, { user, manages_all }: ViewerParameters) {
@@ -178,40 +165,8 @@ export async function writeHeaders(trx: Transaction<Tables>, id: number, headers
   if (rows.length > 0) await trx.insertInto('tool_header').values(rows).execute()
 }
 
-/* Lists of tools, a page at a time by id. Tools are not secret to a signed-in caller (DECISIONS section 6). */
+const DISPLAY_NAME = on<{ r: 'tool' }>().fn.coalesce('r.display_name', 'r.name')
+const readPage = pagesOf('tool', ToolSummary, 'user_id', { display_name: DISPLAY_NAME })
 
-const OWNER = tool.selectFrom('user_account as u').select(['u.id', 'u.email']).whereRef('u.id', '=', 't.user_id')
-const TAG = tool.fn<string>('format', [lit('"tool-%s-%s"'), 't.id', 't.version'])
-const RECORD = jsonText(
-  queries().selectNoFrom([
-    ...columnsAs(['id', 'name']),
-    tool.fn.coalesce('t.display_name', 't.name').as('display_name'),
-    tool.ref('t.description').as('description'),
-    jsonObjectFrom(OWNER).as('owner'),
-    ...columnsAs(['in_code_tool_id', 'mcp_server_id', 'enabled', 'passthrough_auth']),
-    TAG.as('etag'),
-  ]),
-)
-
-function columnsAs(names: readonly (keyof ToolTable)[]) {
-  return names.map(name => tool.ref(`t.${name}`).as(name))
-}
-
-/** Reads up to `rows` tools that the token may see, after an id. */
-export async function readToolPage(
-  { db }: Database,
-  { token }: Caller,
-  { name }: AskedPage,
-  after: number,
-  rows: number,
-): Promise<PageRow[]> {
-  return await db
-    .selectFrom('tool as t')
-    .select(['t.id', RECORD.as('record')])
-    .where('t.id', '>', after)
-    .$if(name !== undefined, query => query.where('t.name', '=', name ?? '').orderBy('t.name'))
-    .$if(token.toolIds !== null, query => query.where('t.id', '=', anyOf(val(token.toolIds ?? []))))
-    .orderBy('t.id')
-    .limit(lit(rows)) // a constant tells the planner that a page is short
-    .execute()
-}
+/** Reads a page of the tools that the token may see: tools are not secret to a signed-in caller (DECISIONS section 6). */
+export const readToolPage: ReadPage = (db, { token }, asked) => readPage(db, asked, token.toolIds)

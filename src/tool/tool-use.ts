@@ -1,16 +1,17 @@
 import type { Kysely } from 'kysely'
-import { personaAccess } from '../auth/access.js'
+import { seesAgent } from '../auth/access.js'
 import type { CallerNow, Lookup } from '../auth/authenticate.js'
-import { type Caller, isAdmin, visibleAgents } from '../auth/caller.js'
+import type { Caller } from '../auth/caller.js'
+import { viewerParameters, viewerWithValues } from '../auth/viewer.js'
 import { withRetries } from '../db/connection/retry.js'
 import type { Database } from '../db/database.js'
-import { lit } from '../db/statements/queries.js'
+import { named } from '../db/statements/queries.js'
 import type { Tables } from '../db/tables.js'
 import { Forbidden, Refused, ResourceNotFound } from '../errors.js'
 import type { OperationOptions } from '../updates/resource.js'
 import { definitionsOf } from './definition-cache.js'
 import { requireManageable } from './rules.js'
-import { TOOL_LOOKUP, type ToolState } from './snapshot.js'
+import { TOOL_READS, type ToolState } from './snapshot.js'
 import type { StoredText } from './worker/pool.js'
 import type { ToolUse } from './worker/tasks.js'
 
@@ -23,13 +24,8 @@ export async function readToolUse(
   { database }: OperationOptions,
   request: { authenticateAgain(lookup: Lookup): Promise<CallerNow> },
   id: number | undefined,
-): Promise<{
-  use: ToolUse
-  tool: { id: number; name: string }
-  stored: StoredText | undefined
-  headerNames: string[]
-}> {
-  const { caller, prefetched } = await request.authenticateAgain({ statement: TOOL_LOOKUP.statement, id })
+) {
+  const { caller, prefetched } = await request.authenticateAgain({ statement: TOOL_READS.lookup.statement, id })
   // The path of a validation names no tool, so no hook checks what the token is bound to.
   const { toolIds } = caller.token
   if (toolIds !== null && (id === undefined || !toolIds.includes(id)))
@@ -37,33 +33,28 @@ export async function readToolUse(
   if (prefetched === null) throw new ResourceNotFound('tool')
   const state = prefetched as ToolState // the lookup's statement reads it
   requireManageable(state)
+  return { tool: state, ...(await useOf(database, state, caller)) }
+}
+
+/** What a task needs to say whom a definition of the tool affects, as far as the caller may see it. */
+export async function useOf(database: Database, state: ToolState, caller: Caller) {
   const { seen, others } = await readUse(database.db, state.id, caller)
-  return {
-    use: { ids: seen.map(({ id }) => id), others },
-    tool: state,
-    stored: storedText(database, state),
-    headerNames: state.headers.map(({ name }) => name),
-  }
+  const use: ToolUse = { ids: seen.map(({ id }) => id), others }
+  return { use, stored: storedText(database, state), headerNames: state.headers.map(({ name }) => name) }
 }
 
 /** Reads the agents that have the tool: those that the caller may see, by id, and the number of others. Deleted ones do not count. */
-export async function readUse(db: Kysely<Tables>, id: number, caller: Caller) {
+async function readUse(db: Kysely<Tables>, id: number, caller: Caller) {
   const agents = await db
     .selectFrom('persona_tool as l')
     .innerJoin('persona as p', 'p.id', 'l.persona_id')
-    .select(({ cast, eb, val }) => [
-      ...(['p.id', 'p.name'] as const),
-      eb(personaAccess(cast(val(caller.userId), 'uuid')), '<>', lit('none')).as('has_access'),
-    ])
+    .select(['p.id', 'p.name', named(seesAgent(viewerWithValues(viewerParameters(caller))), 'is_seen')])
     .where('l.tool_id', '=', id)
     .where('p.deleted', '=', false)
     .orderBy('p.id')
     .limit(AGENTS_MAX)
     .execute()
-  const bound = visibleAgents(caller.token)
-  const isSeen = ({ id, has_access }: (typeof agents)[number]) =>
-    (isAdmin(caller) || has_access) && (bound?.includes(id) ?? true)
-  const seen = agents.filter(isSeen).slice(0, AGENTS_LISTED_MAX)
+  const seen = agents.filter(({ is_seen }) => is_seen).slice(0, AGENTS_LISTED_MAX)
   return { seen, others: agents.length - seen.length }
 }
 

@@ -1,4 +1,5 @@
 import type { FastifyInstance } from 'fastify'
+import type { Caller } from '../auth/caller.js'
 import { viewerParameters } from '../auth/viewer.js'
 import { DEFINITION_LIMITS } from '../definition/index.js'
 import { JSON_BOUNDS, TOOL_BODY_BYTES_MAX } from '../http/body.js'
@@ -7,16 +8,16 @@ import { notRestoredWarning, overwriteWarning, unknownFieldWarnings } from '../h
 import { RESTORES, registerWrite } from '../http/writes.js'
 import { requestHash } from '../secrets/cipher.js'
 import type { KeyRing } from '../secrets/key-ring.js'
-import type { OperationOptions } from '../updates/resource.js'
+import type { OperationOptions, Stored } from '../updates/resource.js'
 import { unknownFields } from '../validation/faults.js'
 import { noteFacts } from './definition-facts.js'
 import { namesBeside } from './function-names.js'
 import { type ReleaseTool, toolCreation, toolDeletion, toolRestoration } from './life.js'
-import { toolResource } from './resource.js'
+import { type ToolTypes, toolResource } from './resource.js'
 import { CustomToolCreate, CustomToolUpdate, ToolSnapshot } from './schema.js'
-import { TOOL_LOOKUP, type ToolState } from './snapshot.js'
+import { TOOL_READS, type ToolState } from './snapshot.js'
 import type { BodyWorkers } from './worker/pool.js'
-import type { Checked, UpdateContent } from './worker/tasks.js'
+import type { UpdateContent } from './worker/tasks.js'
 
 /* The operations that write custom tools. */
 
@@ -27,7 +28,7 @@ export interface ToolOptions extends OperationOptions {
 
 const TOOL = '/admin/tool/custom/:tool_id'
 const MAKING = { permission: 'manage:actions', resource: 'tool', writes: true } as const
-const WRITING = { ...MAKING, lookup: TOOL_LOOKUP }
+const WRITING = { ...MAKING, lookup: TOOL_READS.lookup }
 
 const { nestingLevels, values, operations, parametersPerOperation, referenceHops } = DEFINITION_LIMITS
 
@@ -40,7 +41,7 @@ export const BODY_BOUNDS = bodyBounds(
 )
 
 export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): void {
-  const { database, ring, workers } = options
+  const { ring, workers } = options
   registerWrite(app, options, {
     resource: toolResource,
     method: 'PUT',
@@ -58,22 +59,16 @@ export function registerUpdateTool(app: FastifyInstance, options: ToolOptions): 
     bodyLimit: TOOL_BODY_BYTES_MAX,
     async ask(request, { strict }) {
       const state = request.prefetched as ToolState | null // the route's lookup sets it
-      const storedHeaders = state?.managed_as ? namesOf(state) : [] // other callers must learn nothing
+      const storedHeaders = state?.managed_as ? state.headers.map(({ name }) => name) : [] // other callers must learn nothing
       const content = await workers.run('update_custom_tool', request, { strict, storedHeaders })
       const { unknown, notes } = content
-      const viewer = viewerParameters(request.caller)
       return {
         ...askedOf(['tool', request.params.tool_id], content, ring),
-        warnings: async ({ id, decision, overwritten }) => {
-          const tool = decision?.definition && { id, name: decision.after.name, names: decision.definition.names }
-          return [
-            ...(decision?.notes ?? []),
-            ...(tool ? await namesBeside(database.db, tool, viewer, decision?.beside) : []),
-            ...overwritten.map(overwriteWarning),
-            ...unknownFieldWarnings(unknown),
-            ...notes,
-          ]
-        },
+        warnings: async stored => [
+          ...(await warningsOf(options, request.caller, stored)),
+          ...unknownFieldWarnings(unknown),
+          ...notes,
+        ],
       }
     },
   })
@@ -105,7 +100,6 @@ export function registerCreateTool(app: FastifyInstance, options: ToolOptions): 
 }
 
 export function registerRestoreTool(app: FastifyInstance, options: ToolOptions): void {
-  const { database, ring, workers } = options
   registerWrite(app, options, {
     ...RESTORES,
     resource: toolRestoration,
@@ -116,34 +110,29 @@ export function registerRestoreTool(app: FastifyInstance, options: ToolOptions):
     summary: 'Restore Custom Tool',
     description:
       'Makes a new version of a custom tool with the content of an earlier one, with the rights of an update. The definition comes ' +
-      'back text for text, and is checked as by validation. Header values are not restored: they stay as they are now, with a ' +
-      '`Warning` where they differed. A deleted tool is gone with its secrets.',
+      'back text for text, and is not checked again. Header values are not restored: they stay as they are now, with a `Warning` ' +
+      'where they differed. A deleted tool is gone with its secrets.',
     record: ToolSnapshot,
-    ask({ body, caller, raw }) {
-      const viewer = viewerParameters(caller)
-      const verdicts = new Map<string, Checked>()
-      const check = async ({ hash, text }: { hash: string; text: string }, state: ToolState) => {
-        const stored = { bytes: Buffer.byteLength(text), text: async () => text }
-        const work = { headerNames: namesOf(state) }
-        verdicts.set(hash, await workers.run('check_stored', { body: {}, caller, raw }, work, stored))
-      }
-      return {
-        ...{ ring, verdicts, check },
-        warnings: async ({ id, decision, overwritten }) => {
-          const definition = decision?.definition
-          const tool = definition && { id, name: decision.after.name, names: definition.names }
-          return [
-            ...(decision?.left ?? []).map(notRestoredWarning),
-            ...(decision?.notes ?? []),
-            ...overwritten.map(overwriteWarning),
-            ...unknownFieldWarnings(unknownFields(RESTORES.body, body)),
-            ...((definition && verdicts.get(definition.hash)?.notes) ?? []),
-            ...(tool ? await namesBeside(database.db, tool, viewer, decision?.beside) : []),
-          ]
-        },
-      }
-    },
+    ask: ({ body, caller }) => ({
+      ring: options.ring,
+      warnings: async stored => [
+        ...[...(stored.decision?.left.keys() ?? [])].map(notRestoredWarning),
+        ...(await warningsOf(options, caller, stored)),
+        ...unknownFieldWarnings(unknownFields(RESTORES.body, body)),
+      ],
+    }),
   })
+}
+
+/** The warnings about a stored update: where secrets go, functions with one name, and changes of others that it replaces. */
+async function warningsOf(
+  { database }: ToolOptions,
+  caller: Caller,
+  { id, decision, overwritten }: Pick<Stored<ToolTypes>, 'id' | 'decision' | 'overwritten'>,
+): Promise<string[]> {
+  const tool = decision?.definition && { id, name: decision.after.name, names: decision.definition.names }
+  const shared = tool ? await namesBeside(database.db, tool, viewerParameters(caller), decision?.beside) : []
+  return [...(decision?.notes ?? []), ...shared, ...overwritten.map(overwriteWarning)]
 }
 
 interface DeletionOptions extends OperationOptions {
@@ -177,10 +166,6 @@ export function registerDeleteTool(app: FastifyInstance, options: DeletionOption
       }
     },
   })
-}
-
-function namesOf({ headers }: ToolState): string[] {
-  return headers.map(({ name }) => name)
 }
 
 /** The part of the engine's request that the parsed body gives. In its key the definition stands by hash, header values by keyed hashes. */

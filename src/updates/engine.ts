@@ -12,7 +12,8 @@ import { fillKey, takeKey } from './idempotency.js'
 import { insertBlank, lockRow, nextId } from './new-row.js'
 import { isStale, overwrittenBy, requirePrecondition } from './precondition.js'
 import { closeProposals, requireDirect } from './proposals.js'
-import { type Job, type ResourceTypes, type Stored, type VersionedResource, WorkFirst } from './resource.js'
+import { readState } from './read.js'
+import type { Job, ResourceTypes, Stored, VersionedResource } from './resource.js'
 import { unavailableFor } from './unavailable.js'
 
 /*
@@ -67,15 +68,8 @@ async function settled<T extends ResourceTypes, Result>(
   let attempt: Attempt<T> = { isKeyTaken: false }
   try {
     return await withRetries(async () => {
-      for (;;) {
-        attempt = { isKeyTaken: false }
-        try {
-          return await work(attempt)
-        } catch (error) {
-          if (!(error instanceof WorkFirst)) throw error
-          await error.work()
-        }
-      }
+      attempt = { isKeyTaken: false }
+      return await work(attempt)
     })
   } catch (error) {
     if (error instanceof CommitUnknown) return await settle(job, error, attempt)
@@ -161,8 +155,7 @@ export async function changeAsOperator<T extends ResourceTypes>(
 ): Promise<{ name: string; version: number; changes: Change[] }> {
   await lockRow(trx, resource, id)
   const { state, decision, entry } = await decideAndWrite(trx, resource, { actor, dryRun: false }, async () => {
-    const state = await resource.read(trx, id, OPERATOR) // after the lock, which it may have waited for
-    if (state === undefined) throw new ResourceNotFound(resource.kind)
+    const state = await readState(trx, resource, id, OPERATOR) // after the lock, which it may have waited for
     return { state, viewer: OPERATOR, decision: await decide(state) }
   })
   return { name: state.name, version: entry?.version_after ?? state.version, changes: decision.changes }
@@ -201,7 +194,10 @@ interface Decided<T extends ResourceTypes> {
 
 /** Reads the caller and the resource of now. Throws `ResourceNotFound`. */
 export async function readNow<T extends ResourceTypes>(db: Kysely<Tables>, { resource, request }: Asked<T>) {
-  const { caller, prefetched } = await request.readNow(db, { statement: resource.lookup, id: request.id })
+  const { caller, prefetched } = await request.readNow(db, {
+    statement: resource.reads.lookup.statement,
+    id: request.id,
+  })
   if (prefetched === null) throw new ResourceNotFound(resource.kind)
   const state = prefetched as T['State'] // the lookup's statement reads it
   return { request: { ...request, caller }, viewer: viewerParameters(caller), state }

@@ -2,9 +2,8 @@ import { type Kysely, sql, type Transaction } from 'kysely'
 import type { ViewerParameters } from '../auth/viewer.js'
 import { viewerParameters } from '../auth/viewer.js'
 import { INT4_MAX, type ResourceKind, type Tables } from '../db/tables.js'
-import { ResourceNotFound } from '../errors.js'
 import { AUTHOR, sha256 } from './audit.js'
-import { inOneSnapshot } from './read.js'
+import { inOneSnapshot, readState } from './read.js'
 import type { Job, ReadRequest, ResourceTypes } from './resource.js'
 
 /* The history of an agent or a tool: the contents of its audit rows, newest first. */
@@ -113,8 +112,7 @@ export async function historyOf<T extends ResourceTypes>(
 ): Promise<{ page: HistoryPage; changes: ShownChange[][] }> {
   const viewer = viewerParameters(request.caller)
   return await inOneSnapshot(database, async trx => {
-    const state = await resource.read(trx, id, viewer)
-    if (state === undefined) throw new ResourceNotFound(resource.kind)
+    const state = await readState(trx, resource, id, viewer)
     const page = await readHistory(trx, { kind: resource.kind, ...state }, asked)
     return { page, changes: await show(trx, state, page.rows, viewer) }
   })

@@ -1,9 +1,18 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
-import { viewerParameters } from '../auth/viewer.js'
+import { type ViewerParameters, viewerParameters } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
+import type { Executor } from '../db/statements/statement.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
-import { Refused, ResourceNotFound, VersionGone } from '../errors.js'
-import type { Job, PastValues, ReadRequest, ResourceTypes } from './resource.js'
+import { Forbidden, Refused, ResourceNotFound, VersionGone } from '../errors.js'
+import type {
+  Decision,
+  Job,
+  PastValues,
+  ReadRequest,
+  ResourceTypes,
+  RestoreRequest,
+  VersionedResource,
+} from './resource.js'
 
 /** The answer to a read. `notes` says what an earlier version leaves out. */
 interface Shown {
@@ -23,12 +32,23 @@ export async function answerPast<T extends ResourceTypes>(
 ): Promise<Shown> {
   const viewer = viewerParameters(request.caller)
   return await inOneSnapshot(database, async trx => {
-    const state = await resource.read(trx, id, viewer)
-    if (state === undefined) throw new ResourceNotFound(resource.kind)
+    const state = await readState(trx, resource, id, viewer)
     const past = await resource.past(trx, state, await readPast(trx, resource.kind, id, version), viewer)
     const snapshot = await resource.render(trx, past.state, request.snapshotBytesMax, true)
     return { snapshot, version, notes: past.notes }
   })
+}
+
+/** Reads a resource as a viewer sees it. Throws `ResourceNotFound`. */
+export async function readState<T extends ResourceTypes>(
+  db: Executor,
+  { kind, reads }: VersionedResource<T>,
+  id: number,
+  viewer: ViewerParameters,
+): Promise<T['State']> {
+  const row = await reads.read.first(db, { ...viewer, id })
+  if (row === undefined) throw new ResourceNotFound(kind)
+  return row.state
 }
 
 /** Runs work in one database snapshot, so that all that it reads is of the same moment. */
@@ -87,4 +107,15 @@ export async function readPast(
   if (to === null) return values
   const message = `Of ${name} the contents before version ${to} are no longer kept (HISTORY_VERSIONS_MAX).`
   throw new VersionGone('pruned', message)
+}
+
+/** The decision of a restoration. `left`: the fields that it leaves out, each in words. Throws `Forbidden` under strict handling. */
+export function restored<D extends Decision, Left extends ReadonlyMap<string, string>>(
+  decision: D,
+  { fields: { version }, strict }: RestoreRequest,
+  left: Left,
+) {
+  if (strict && left.size > 0)
+    throw new Forbidden(`You do not have the right to restore ${[...left.values()].join(' and ')}.`)
+  return { ...decision, left, command: `restore --version ${version}` }
 }

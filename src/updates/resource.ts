@@ -1,9 +1,10 @@
 import type { Kysely } from 'kysely'
-import type { CallerNow, CallerStatement, Lookup } from '../auth/authenticate.js'
+import type { CallerNow, Lookup } from '../auth/authenticate.js'
 import type { Caller } from '../auth/caller.js'
+import type { RoutePolicy } from '../auth/hook.js'
 import type { ViewerParameters } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
-import type { Executor } from '../db/statements/statement.js'
+import type { Executor, Statement } from '../db/statements/statement.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
 import type { Actor, AuditEntry, Change } from './audit.js'
 import type { RequestKey } from './idempotency.js'
@@ -39,13 +40,10 @@ export interface Decision {
 /** Runs work when there is room for it, per key and in total. Throws `RateLimited`, or `WaitedInVain` if the wait is too long. */
 export type Bounded = <Result>(key: string, work: () => Promise<Result>) => Promise<Result>
 
-export interface ReadLimits {
+export interface OperationOptions {
+  database: Database
   /** The most bytes of definitions in one answer. */
   snapshotBytesMax: number
-}
-
-export interface OperationOptions extends ReadLimits {
-  database: Database
   /** True if every update must carry a precondition. */
   requireIfMatch: boolean
   /** What only administrators change without a proposal. */
@@ -56,7 +54,7 @@ export interface OperationOptions extends ReadLimits {
 /** Stores an update as a proposal, which is the answer's snapshot. */
 export type Propose = <T extends ResourceTypes>(job: Job<T>, message: string) => Promise<Stored<T>>
 
-export interface ReadRequest extends ReadLimits {
+export interface ReadRequest extends Pick<OperationOptions, 'snapshotBytesMax'> {
   caller: Caller
 }
 
@@ -86,11 +84,9 @@ export interface UpdateRequest extends ReadRequest {
   key: RequestKey | null
 }
 
-/** Thrown by `decide` for work that takes too long for a transaction: the engine does it without one, and decides anew. */
-export class WorkFirst extends Error {
-  constructor(readonly work: () => Promise<void>) {
-    super('a decision needs work that no transaction may wait for')
-  }
+/** A request to make a new version with the content of an earlier one. */
+export interface RestoreRequest extends UpdateRequest {
+  fields: { version: number }
 }
 
 export interface ResourceTypes {
@@ -106,10 +102,11 @@ export interface VersionedResource<T extends ResourceTypes> {
   readonly act: 'update' | 'creation' | 'deletion' | 'restoration'
   /** The columns of a new row of this owner; null if the operator owns it. */
   newRow(owner: string | null): Readonly<Record<string, unknown>>
-  /** Reads the state together with the caller, as the caller sees it. */
-  readonly lookup: CallerStatement
-  /** Reads the state as the viewer sees it; undefined if it does not exist. */
-  read(executor: Executor, id: number, viewer: ViewerParameters): Promise<T['State'] | undefined>
+  /** Read the state as the caller sees it, together with the caller, and as a viewer sees it. */
+  readonly reads: {
+    lookup: NonNullable<RoutePolicy['lookup']>
+    read: Statement<ViewerParameters & { id: number }, { state: T['State'] }>
+  }
   isVisible(state: T['State'], caller: Caller): boolean
   /** True if the request can be decided and stored without a transaction: it changes at most columns of the resource's own row. */
   isAlone(state: T['State'], request: T['Request']): boolean

@@ -1,7 +1,10 @@
-import { type AliasableExpression, type Expression, type Generated, sql } from 'kysely'
+import { type AliasableExpression, type Expression, type Generated, type OperationNodeSource, sql } from 'kysely'
 import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
+import type { Viewer } from '../auth/access.js'
+import { callerStatement, viewerOfCaller } from '../auth/authenticate.js'
+import { VIEWER_TYPES, type ViewerParameters, viewerOf } from '../auth/viewer.js'
 import { columnsOf, instant, lit, named, on, queries } from '../db/statements/queries.js'
-import type { Param } from '../db/statements/statement.js'
+import { type Param, statement } from '../db/statements/statement.js'
 import type { ResourceKind, VersionedTable } from '../db/tables.js'
 import { AUTHOR, type AuditEntry, type Change, nextHash } from './audit.js'
 import type { AnyColumnField, SqlType } from './field-table.js'
@@ -30,6 +33,24 @@ export function versionedState<State extends VersionedState>(
   const columns = Object.entries<Expression<unknown>>({ ...own, ...members }).map(([name, value]) => named(value, name))
   return jsonObjectFrom(queries().selectNoFrom(columns)).$castTo<State>()
 }
+
+/**
+ * The statements of the query that reads an agent or a tool as its state: for the routes of one of them, in the same statement as the caller;
+ * and for a viewer.
+ */
+export function readsOf<State>(
+  kind: ResourceKind,
+  query: (viewer: Viewer, id: Expression<number>) => StateQuery<State>,
+) {
+  const statementOfCaller = callerStatement(`caller_and_${kind}`, id => query(viewerOfCaller, id))
+  const types = { ...VIEWER_TYPES, id: 'integer' }
+  const read = statement<ViewerParameters & { id: number }, { state: State }>(`${kind}_state`, types, param =>
+    query(viewerOf(param), param('id')),
+  )
+  return { lookup: { parameter: `${kind}_id`, statement: statementOfCaller }, read }
+}
+
+type StateQuery<State> = Expression<{ state: State }> & OperationNodeSource
 
 /** SQL: a column as states and audit rows have it. A timestamp is UTC text with microseconds. */
 export function columnValue(column: Expression<unknown>, type: SqlType): Expression<unknown> {

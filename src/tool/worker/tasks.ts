@@ -27,7 +27,7 @@ import { CustomToolCreate, CustomToolUpdate, ValidateToolRequest } from '../sche
 const UNKNOWN_FIELDS_MAX = 1000
 
 /** The verdict on a definition. */
-export interface Checked {
+interface Checked {
   definition?: CheckedDefinition
   definitionFaults: Fault[]
   /** Texts for the `Warning` header. */
@@ -67,7 +67,7 @@ const NOTHING: Checked = { definitionFaults: [], notes: [], origins: new Set() }
 /** Checks a definition for a tool with these headers. The result of an accepted one is remembered by its hash. */
 function checkedOnce(
   definition: unknown,
-  { text, repeated }: Given,
+  { text, repeated }: ReturnType<typeof givenIn>,
   headerNames: readonly string[],
   strict: boolean,
 ): Checked {
@@ -84,12 +84,7 @@ function checkedOnce(
   return { origins, definition: { text, hash, names }, definitionFaults, notes }
 }
 
-interface Given {
-  text: string
-  repeated: readonly Loc[]
-}
-
-function givenIn(body: object): Given {
+function givenIn(body: object) {
   const { text, repeated } = sourceOf(body)
   return { text: definitionTextIn(text), repeated }
 }
@@ -194,19 +189,11 @@ function functionsOf(
   }
 }
 
-function storedCheckOf(
-  _: unknown,
-  { stored = '', headerNames }: { stored?: string | undefined; headerNames: string[] },
-): Checked {
-  return checkedOnce(JSON.parse(stored), { text: stored, repeated: [] }, headerNames, false)
-}
-
 /** The tasks of tool operations, pure functions: each has the schema of its body. */
 export const TASKS = {
   update_custom_tool: { check: bodyCheck(CustomToolUpdate), run: updateContentOf },
   create_custom_tool: { check: bodyCheck(CustomToolCreate), run: updateContentOf },
   validate_tool: { check: bodyCheck(ValidateToolRequest), run: validationOf },
-  check_stored: { check: bodyCheck(Type.Object({})), run: storedCheckOf },
   proposed_impact: { check: bodyCheck(Type.Object({})), run: proposedImpactOf },
   read_functions: { check: bodyCheck(Type.Object({})), run: functionsOf },
 } as const

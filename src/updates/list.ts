@@ -1,0 +1,61 @@
+import type { TObject } from '@sinclair/typebox'
+import type { Expression, Kysely, SqlBool } from 'kysely'
+import { jsonObjectFrom } from 'kysely/helpers/postgres'
+import type { Caller } from '../auth/caller.js'
+import { anyOf, columnsOf, jsonText, lit, named, on, queries, val } from '../db/statements/queries.js'
+import type { ResourceKind, Tables } from '../db/tables.js'
+
+/* Lists of agents and tools by pages. In their expressions, `r` is the agent or tool. */
+
+export interface AskedPage {
+  name?: string
+  after: number
+  rows: number
+}
+
+/** A record of a list: its id, and its JSON text. */
+export interface PageRow {
+  id: number
+  record: string
+}
+
+/** Reads a page of records that a caller sees. */
+export type ReadPage = (db: Kysely<Tables>, caller: Caller, asked: AskedPage) => Promise<PageRow[]>
+
+const column = columnsOf<Record<string, unknown>>('r')
+
+/**
+ * Makes the function that reads up to `rows` visible records with larger ids than `after`, in the order of their ids: rows with the members
+ * of this schema. `computed` makes members that are not columns. `ids`: those that the token is bound to.
+ */
+export function pagesOf(
+  kind: ResourceKind,
+  schema: TObject,
+  owner: string,
+  computed: Record<string, Expression<unknown>> = {},
+) {
+  const person = queries().selectFrom('user_account as u').select(['u.id', 'u.email'])
+  const made: typeof computed = {
+    ...computed,
+    owner: jsonObjectFrom(person.where('u.id', '=', column(owner) as Expression<string>)),
+    etag: on().fn('format', [lit(`"${kind}-%s-%s"`), column('id'), column('version')]),
+  }
+  const members = Object.keys(schema.properties).map(name => named(made[name] ?? column(name), name))
+  const record = jsonText(queries().selectNoFrom(members)).as('record')
+  return async (
+    db: Kysely<Tables>,
+    { name, after, rows }: AskedPage,
+    ids: number[] | null,
+    isSeen: Expression<SqlBool> = lit(true),
+  ) =>
+    await db
+      .selectFrom(`${kind as 'tool'} as r`) // both tables have these columns
+      .select(['r.id', record])
+      .where('r.id', '>', after)
+      .$if(name !== undefined, query => query.where('r.name', '=', name ?? '').orderBy('r.name'))
+      .$if(ids !== null, query => query.where('r.id', '=', anyOf(val(ids ?? []))))
+      .where(isSeen)
+      .orderBy('r.id')
+      .limit(lit(rows)) // a constant tells the planner that a page is short
+      .execute()
+}
