@@ -24,6 +24,7 @@ import {
   decideDeletion,
   decisionFor,
   mayUpdate,
+  owns,
   type PersonaDecision,
   type PersonaUpdateFields,
   requireDeletable,
@@ -123,8 +124,7 @@ interface RestoreTypes extends Omit<PersonaTypes, 'Request'> {
 export const personaRestoration: VersionedResource<RestoreTypes> = {
   ...personaResource,
   act: 'restoration',
-  isVisible: (state, caller) =>
-    personaResource.isVisible(state, caller) || (state.deleted && ownsOrAdministers(state, caller)),
+  isVisible: (state, caller) => personaResource.isVisible(state, caller) || (state.deleted && owns(state, caller)),
   isAlone: (_, { dryRun }) => dryRun,
   decide: async (db, state, request) => {
     const { caller, strict } = request
@@ -137,7 +137,7 @@ export const personaRestoration: VersionedResource<RestoreTypes> = {
         'VERSION_NOT_FOUND',
         `In version ${version} agent ${state.id} was deleted: name an earlier one.`,
       )
-    const fields = fieldsOf(then, ownsOrAdministers(state, caller) || strict)
+    const fields = fieldsOf(then, owns(state, caller) || strict)
     const base = state.deleted ? brought(state, caller) : state
     const decision = await personaResource
       .decide(db, base, { ...request, fields, masked: true })
@@ -154,10 +154,6 @@ export const personaRestoration: VersionedResource<RestoreTypes> = {
 function leftOf(field: keyof PersonaContent, after: PersonaContent, then: PersonaContent): string {
   const isOfLevels = isRelation(field) && sameValue(idsOf(after, field), idsOf(then, field))
   return isOfLevels ? `${field} (its levels, which agentctl apply sets)` : field
-}
-
-function ownsOrAdministers({ access }: PersonaState, caller: Caller): boolean {
-  return access === 'owner' || isAdmin(caller)
 }
 
 function fieldsOf(content: PersonaContent, withOwners: boolean): PersonaUpdateFields {

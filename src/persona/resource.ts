@@ -71,7 +71,6 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     return renderPersona(state, await definitionsOf(db, hashes), isRead)
   },
   past: pastPersona,
-  replacedDefinition: () => null,
   takenFrom,
 }
 

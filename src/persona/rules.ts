@@ -63,8 +63,7 @@ export interface PersonaDecision extends Decision {
 
 /** Decides an update of a state, in the order of DECISIONS section 2, without side effects. */
 export function decidePersona(state: PersonaState, update: PersonaUpdate, references: References): PersonaDecision {
-  if (update.proposes) requireProposable(state, update.caller)
-  else requireEditable(state, update.caller)
+  requireEditable(state, update.caller, update.proposes)
   const { content, kept } = appliedTo(state, update)
   requireRights(state, content, kept, update)
   if (!update.isToday) requirePublicDefault(state, content)
@@ -102,8 +101,7 @@ export function decideDeletion(state: PersonaState): PersonaDecision {
 /** Requires that the caller sees the agent and may delete it. Throws `ResourceNotFound`, `Forbidden`, `Refused`. */
 export function requireDeletable(state: PersonaState, caller: Caller): void {
   if (!isVisible(state, caller)) throw new ResourceNotFound('persona')
-  if (state.access !== 'owner' && !isAdmin(caller))
-    throw new Forbidden('Only the owner or an administrator may delete it.')
+  if (!owns(state, caller)) throw new Forbidden('Only the owner or an administrator may delete it.')
   if (state.builtin_persona) throw new Refused('BUILTIN_READ_ONLY', 'This agent is built in and cannot be deleted.')
 }
 
@@ -125,15 +123,10 @@ export function takenFrom(before: PersonaState, after: PersonaContent): object |
   return isTaken && !before.deleted ? taken : null
 }
 
-/** Requires that the caller sees the agent and may edit it. Throws `ResourceNotFound`, `Forbidden`, `Refused`. */
-export function requireEditable(state: PersonaState, caller: Caller): void {
-  requireEditor(state, caller, 'You can see this agent but not edit it')
-  requireProposable(state, caller)
-}
-
-/** Requires that the caller sees the agent and that it can be edited by some. Throws `ResourceNotFound`, `Refused`. */
-function requireProposable(state: PersonaState, caller: Caller): void {
+/** Requires that the caller sees the agent and may edit or propose. Throws `ResourceNotFound`, `Forbidden`, `Refused`. */
+export function requireEditable(state: PersonaState, caller: Caller, proposes = false): void {
   if (!isVisible(state, caller)) throw new ResourceNotFound('persona')
+  if (!proposes) requireEditor(state, caller, 'You can see this agent but not edit it')
   if (state.builtin_persona) throw new Refused('BUILTIN_READ_ONLY', 'This agent is built in and cannot be updated.')
 }
 
@@ -143,15 +136,19 @@ function requireProposable(state: PersonaState, caller: Caller): void {
  */
 export function requireVersions(state: PersonaState, caller: Caller): void {
   if (!state.deleted) requireEditor(state, caller, 'You can see this agent but not its earlier versions')
-  else if (state.access !== 'owner' && !isAdmin(caller)) throw new ResourceNotFound('persona')
+  else if (!owns(state, caller)) throw new ResourceNotFound('persona')
+}
+
+/** True for the owner and administrators. */
+export function owns({ access }: PersonaState, caller: Caller): boolean {
+  return access === 'owner' || isAdmin(caller)
 }
 
 export function mayUpdate(state: PersonaState, caller: Caller): boolean {
   return isVisible(state, caller) && isEditor(state, caller) && !state.builtin_persona
 }
 
-const isEditor = ({ access }: PersonaState, caller: Caller) =>
-  access === 'owner' || access === 'editor' || isAdmin(caller)
+const isEditor = (state: PersonaState, caller: Caller) => state.access === 'editor' || owns(state, caller)
 
 function requireEditor(state: PersonaState, caller: Caller, refusal: string): void {
   if (!isVisible(state, caller)) throw new ResourceNotFound('persona')
@@ -205,8 +202,8 @@ function requireRights(
   kept: RequestField[],
   update: PersonaUpdate,
 ): void {
-  const owns = update.proposes || state.access === 'owner' || isAdmin(update.caller)
-  for (const [name, { changedBy }] of owns ? [] : REQUEST_FIELDS) {
+  const mayAll = update.proposes || owns(state, update.caller)
+  for (const [name, { changedBy }] of mayAll ? [] : REQUEST_FIELDS) {
     if (changedBy === 'owner' && name !== 'remove_image' && !sameValue(content[name], state[name])) {
       throw new Forbidden(`Only the agent's owner or an administrator may change ${name}.`)
     }

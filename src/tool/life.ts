@@ -105,7 +105,6 @@ export const toolDeletion: VersionedResource<DeletionTypes> = {
   },
   write: async (executor, _state, _decision, viewer, entry) =>
     (await removeTool.first(executor, { ...viewer, ...entry }))?.version,
-  replacedDefinition: state => state.definition_hash,
 }
 
 /** Decides a removal. The last audit row records it, so `audit verify` knows why the tool is missing. */
@@ -116,5 +115,5 @@ export function decideRemoval(state: ToolState): ToolDecision {
   ]
   const names = state.headers.map(({ name }) => name)
   const notes = names.length === 0 ? [] : [`its secrets are lost: ${names.join(', ')}`]
-  return { after: state, changes, definition: null, headers: null, notes }
+  return { after: state, changes, definition: null, replaced: state.definition_hash, headers: null, notes }
 }

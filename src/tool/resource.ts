@@ -79,7 +79,6 @@ export const toolResource: VersionedResource<ToolTypes> = {
     const notes = config ? [] : [`left out, deleted since or not visible to you: OAuth configuration ${id}`]
     return { state: { ...then, oauth_config_id: config?.id ?? null, oauth_config_name: config?.name ?? null }, notes }
   },
-  replacedDefinition: (state, { definition }) => (definition === null ? null : state.definition_hash),
 }
 
 /** Builds an earlier state, with the text of its definition. Throws `VersionGone` if that is no longer kept. */

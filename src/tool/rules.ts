@@ -95,6 +95,7 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
       ...text,
     },
     definition: isChanged('definition') ? (definition ?? null) : null,
+    replaced: isChanged('definition') ? state.definition_hash : null,
     headers: isChanged('custom_headers') ? headers : null,
     changes,
     notes,

@@ -80,14 +80,9 @@ export function registerValidateTool(app: FastifyInstance, options: ToolOptions)
       const takesLong = query.complete === true || query.view === 'functions'
       const work = { strict, query, use, headerNames, inWorker: takesLong }
       const validation = await options.workers.run('validate_tool', request, work, stored)
-      const shared =
-        used &&
-        (await namesBeside(
-          options.database.db,
-          { ...used.tool, names: validation.names },
-          viewerParameters(request.caller),
-        ))
-      addWarnings(reply, [...validation.warnings, ...(shared ?? [])])
+      const tool = used && { ...used.tool, names: validation.names }
+      const shared = tool ? await namesBeside(options.database.db, tool, viewerParameters(request.caller)) : []
+      addWarnings(reply, [...validation.warnings, ...shared])
       notePreferences(reply, { 'handling=strict': strict })
       reply.type(JSON_TYPE)
       return validation.answer

@@ -239,7 +239,7 @@ function entryOf<T extends ResourceTypes>(
   decision: T['Decision'],
   actor: Actor,
 ): AuditEntry {
-  const { changes, command = actor.command } = decision
+  const { changes, replaced = null, command = actor.command } = decision
   const taken = resource.takenFrom?.(state, decision.after) ?? null
   return {
     resource_kind: resource.kind,
@@ -252,7 +252,7 @@ function entryOf<T extends ResourceTypes>(
     command,
     fields: changes.map(change => change.field),
     difference: JSON.stringify(Object.fromEntries(changes.map(({ field, from, to }) => [field, { from, to }]))),
-    definition_before: resource.replacedDefinition(state, decision),
+    definition_before: replaced,
     taken_from: taken && JSON.stringify(taken),
   }
 }

@@ -32,15 +32,11 @@ export async function pruneHistory(
   let auditRows = 0
   for (const { kind, id } of chains) auditRows += await steps(db, oldRows(kind, id, old))
   const differences = await pruneContents(db, retention)
+  const some = sql`at < ${old} limit ${ROWS_AT_ONCE}::integer) returning true`
+  await steps(db, sql`delete from request_key where key in (select key from request_key where ${some}`)
   await steps(
     db,
-    sql`delete from request_key where key in (
-      select key from request_key where at < ${old} limit ${ROWS_AT_ONCE}::integer) returning true`,
-  )
-  await steps(
-    db,
-    sql`delete from access_event where id in (
-      select id from access_event where kind = 'headers' and at < ${old} limit ${ROWS_AT_ONCE}::integer) returning true`,
+    sql`delete from access_event where id in (select id from access_event where kind = 'headers' and ${some}`,
   )
   await steps(
     db,

@@ -33,6 +33,8 @@ export interface Decision {
   changes: Change[]
   /** The record after the change, as answers show it. */
   after: VersionedState
+  /** The hash of a tool's definition that is replaced or removed. The audit row keeps it stored. */
+  replaced?: string | null
   /** The command for the audit row, instead of the actor's. */
   command?: string
 }
@@ -140,8 +142,6 @@ export interface VersionedResource<T extends ResourceTypes> {
     values: PastValues,
     viewer: ViewerParameters,
   ): Promise<{ state: T['State']; notes: string[] }>
-  /** The hash of the replaced tool definition. The audit row keeps it stored. */
-  replacedDefinition(state: T['State'], decision: T['Decision']): string | null
   /** The users and groups that a change takes the sight of the resource from; null if none. */
   takenFrom?(state: T['State'], after: T['Decision']['after']): object | null
 }
