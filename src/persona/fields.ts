@@ -264,7 +264,7 @@ export type Id = number | string
 /** One link of an agent: an id, or an id with a level. */
 export type StoredLink = Id | Share<Id>
 
-export function idOf(link: StoredLink): Id {
+export function idOf(link: Id | { id: Id }): Id {
   return typeof link === 'object' ? link.id : link
 }
 

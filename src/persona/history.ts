@@ -1,7 +1,7 @@
 import type { Kysely } from 'kysely'
 import type { ViewerParameters } from '../auth/viewer.js'
 import type { Tables } from '../db/tables.js'
-import { type HistoryRow, type ShownChange, shownChange, sideOf } from '../updates/history.js'
+import { type ChangedRow, type ShownChange, shownChange, sideOf } from '../updates/history.js'
 import type { PastValues } from '../updates/resource.js'
 import {
   type Id,
@@ -22,7 +22,7 @@ import { readReferences } from './statements.js'
 export async function personaChanges(
   db: Kysely<Tables>,
   state: PersonaState,
-  rows: readonly HistoryRow[],
+  rows: readonly ChangedRow[],
   viewer: ViewerParameters,
 ): Promise<ShownChange[][]> {
   const names = await readNames(db, state, rows, viewer)
@@ -49,7 +49,7 @@ export async function personaChanges(
 async function readNames(
   db: Kysely<Tables>,
   state: PersonaState,
-  rows: readonly HistoryRow[],
+  rows: readonly ChangedRow[],
   viewer: ViewerParameters,
 ): Promise<Map<string, string>> {
   const ids = Object.fromEntries(RELATIONS.map(([relation]) => [relation, idsIn(rows, relation)]))
@@ -68,7 +68,7 @@ async function readNames(
 }
 
 /** Returns the distinct ids of a field in these rows. */
-function idsIn(rows: readonly HistoryRow[], field: string): Id[] {
+function idsIn(rows: readonly ChangedRow[], field: string): Id[] {
   const values = rows.flatMap(({ difference }) => {
     const change = difference?.[field]
     return change === undefined ? [] : [change.from, change.to].flat()
@@ -104,8 +104,7 @@ async function visibleRecords(db: Kysely<Tables>, state: PersonaState, others: A
   const found = await readReferences(db, others, viewer)
   const ids = RELATIONS.map(([relation]) => {
     const records: (Id | { id: Id })[] = found[relation]
-    const more = records.map(record => (typeof record === 'object' ? record.id : record))
-    return [relation, new Set([...idsOf(state, relation), ...more])]
+    return [relation, new Set([...idsOf(state, relation), ...records.map(idOf)])]
   })
   const seen = Object.fromEntries(ids) as Record<Relation, Set<Id>> // has one entry for each
   return { related: relatedWith(state, found), seen }

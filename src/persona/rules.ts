@@ -11,6 +11,7 @@ import {
   compareIds,
   FIELDS,
   type Id,
+  idOf,
   idsOf,
   linkOf,
   type PersonaContent,
@@ -256,7 +257,7 @@ function requireReferences(attached: Attached, { fields }: PersonaUpdate, refere
   const faults = RELATIONS.flatMap(([relation]) => {
     const added = new Set(attached[relation])
     const records: (Id | { id: Id })[] = references[relation]
-    const found = new Map(records.map(record => [typeof record === 'object' ? record.id : record, record]))
+    const found = new Map(records.map(record => [idOf(record), record]))
     return (fields[relation] ?? []).flatMap((id, index) => {
       const fault = added.has(id) ? referenceFault(relation, found.get(id)) : undefined
       return fault === undefined ? [] : [{ loc: ['body', relation, index], ...fault }]

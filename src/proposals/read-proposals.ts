@@ -90,17 +90,19 @@ async function showProposal(
   const { database } = options
   const { caller } = request
   const viewer = viewerParameters(caller)
-  const { row, state, definition, others } = await inOneSnapshot(database, async trx => {
+  const { row, state, definition, shown } = await inOneSnapshot(database, async trx => {
     const row = await readProposal(trx, caller, id)
     const { resource, differenceOf, changesOf } = PROPOSAL_KINDS[row.kind]
     const state = await readState(trx, resource, row.record.id, viewer)
     const changes = differenceOf(state, await readFields(trx, row), caller)
-    const [others = []] = await changesOf(trx, state, [entryOf(row, changes)], viewer)
-    return { row, state, definition: changes.find(isDefinition), others }
+    const others = changes.filter(change => !isDefinition(change)).map(({ field, ...sides }) => [field, sides])
+    const asRow = { version: NO_VERSION, version_before: NO_VERSION, difference: Object.fromEntries(others) }
+    const [shown = []] = await changesOf(trx, state, [asRow], viewer)
+    return { row, state, definition: changes.find(isDefinition), shown }
   })
   // Texts of definitions are put in as they are stored.
   const texts = definition && (await definitionTexts(database, definition))
-  const changes = others.map(change => JSON.stringify(change))
+  const changes = shown.map(change => JSON.stringify(change))
   if (texts) changes.push(`{"field":"definition","from":${texts.from},"to":${texts.to}}`)
   const isShown = texts !== undefined && row.may_decide
   const impact = isShown ? await impactOf(options, request, state as ToolState, texts.to) : 'null' // only tools have definitions
@@ -108,21 +110,6 @@ async function showProposal(
 }
 
 const isDefinition = ({ field }: Change) => field === 'definition'
-
-/** The changes, except that of a definition, as a row of a history. */
-function entryOf({ author, created_at: at }: ProposalRow, changes: readonly Change[]) {
-  const others = changes.filter(change => !isDefinition(change))
-  const difference = Object.fromEntries(others.map(({ field, from, to }) => [field, { from, to }]))
-  const place = {
-    version: NO_VERSION,
-    version_before: NO_VERSION,
-    at,
-    request_id: '',
-    command: null,
-    action: 'updated' as const,
-  }
-  return { ...place, author: author.email, actor_id: author.id, fields: Object.keys(difference), difference }
-}
 
 async function definitionTexts({ db }: Database, { from, to }: Change): Promise<{ from: string; to: string }> {
   const [before, after] = [from, to] as (string | null)[] // changes name definitions by hash

@@ -2,7 +2,7 @@ import type { Kysely } from 'kysely'
 import type { ViewerParameters } from '../auth/viewer.js'
 import type { Tables } from '../db/tables.js'
 import {
-  type HistoryRow,
+  type ChangedRow,
   hrefOf,
   SHOWN_BYTES_MAX,
   type ShownChange,
@@ -20,7 +20,7 @@ import type { ToolState } from './snapshot.js'
 export async function toolChanges(
   db: Kysely<Tables>,
   state: Pick<ToolState, 'id' | 'managed_as' | 'oauth_config_id'>,
-  rows: readonly HistoryRow[],
+  rows: readonly ChangedRow[],
   { user, manages_all }: ViewerParameters,
 ): Promise<ShownChange[][]> {
   const valuesOf = (field: string) =>

@@ -3,7 +3,6 @@ import pg from 'pg'
 import { OPERATOR, standsNow, type ViewerParameters, viewerParameters } from '../auth/viewer.js'
 import { CommitUnknown } from '../db/connection/database-error.js'
 import { withRetries } from '../db/connection/retry.js'
-import { queries } from '../db/statements/queries.js'
 import type { Tables } from '../db/tables.js'
 import { inTransaction } from '../db/transaction.js'
 import { Failed, ResourceNotFound, TRY_AGAIN, Unavailable, UnknownRedaction } from '../errors.js'
@@ -14,7 +13,7 @@ import { isStale, overwrittenBy, requirePrecondition } from './precondition.js'
 import { closeProposals, requireDirect } from './proposals.js'
 import { readState } from './read.js'
 import type { Job, ResourceTypes, Stored, VersionedResource } from './resource.js'
-import { unavailableFor } from './unavailable.js'
+import { settle, unavailableFor } from './unavailable.js'
 
 /*
  * Creates, updates, deletes and restores agents and tools, for requests and for the operator:
@@ -72,7 +71,7 @@ async function settled<T extends ResourceTypes, Result>(
       return await work(attempt)
     })
   } catch (error) {
-    if (error instanceof CommitUnknown) return await settle(job, error, attempt)
+    if (error instanceof CommitUnknown) return await settle(job, error, attempt.written)
     const failure = unavailableFor(error) ?? error
     if (failure instanceof Unavailable) failure.isKeyLookedUp = attempt.isKeyTaken
     if (!(failure instanceof pg.DatabaseError)) throw failure
@@ -255,35 +254,4 @@ function entryOf<T extends ResourceTypes>(
     definition_before: replaced,
     taken_from: taken && JSON.stringify(taken),
   }
-}
-
-/** Finds out whether a write was applied, and answers it if it was. Throws `Unavailable` otherwise. */
-async function settle<T extends ResourceTypes>(
-  job: Job<T>,
-  doubt: CommitUnknown,
-  { written }: Attempt<T>,
-): Promise<Stored<T>> {
-  if (written !== undefined && (await job.database.hasStored(auditRow(written.entry)))) return written.answer
-  const message =
-    `The connection to the database was lost. Whether the ${job.resource.act} was applied is not known. ` +
-    waysToRepeat(job)
-  throw new Unavailable('database_unreachable', message, 'unknown', { cause: doubt })
-}
-
-/** The query that returns a row if exactly this audit row was stored: no other request has its id. */
-function auditRow({ resource_kind: kind, resource_id, version_after, request_id }: AuditEntry) {
-  const rows = queries().selectFrom('audit').select('version_after').where('resource_kind', '=', kind)
-  const ofResource = rows.where('resource_id', '=', resource_id).where('version_after', '=', version_after)
-  return ofResource.where('request_id', '=', request_id).compile()
-}
-
-/** How to repeat a request whose outcome is not known, by what it carried. */
-function waysToRepeat<T extends ResourceTypes>({ resource: { act }, request: { key, precondition } }: Job<T>): string {
-  if (key !== null) return 'Repeat it with the same Idempotency-Key: it is applied once.'
-  if (act === 'creation')
-    return 'Look for it in the list before you repeat it: a second one may be created. Send an Idempotency-Key with the next.'
-  if (act === 'deletion') return 'Repeat it: 404 then says that it was applied.'
-  if (precondition.kind !== 'tags')
-    return 'Read the resource before you repeat it: a repetition could overwrite what others changed since.'
-  return 'Repeat it with the same If-Match: 200 says that it is stored, and 412 names what changed since.'
 }

@@ -95,11 +95,14 @@ async function readHistory(
   return { rows, hasMore: (rows.at(-1)?.version_before ?? 0) > first, keptFrom }
 }
 
+/** The part of a row from which its changes are shown. */
+export type ChangedRow = Pick<HistoryRow, 'version' | 'version_before' | 'difference'>
+
 /** Makes the changes to show of the rows of a history. */
 export type ChangesOf<T extends ResourceTypes> = (
   trx: Transaction<Tables>,
   state: T['State'],
-  rows: HistoryRow[],
+  rows: readonly ChangedRow[],
   viewer: ViewerParameters,
 ) => Promise<ShownChange[][]>
 

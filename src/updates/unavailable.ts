@@ -4,7 +4,10 @@ import {
   type DatabaseErrorKind,
   WaitedInVain,
 } from '../db/connection/database-error.js'
+import { queries } from '../db/statements/queries.js'
 import { TRY_AGAIN, Unavailable, type UnavailableReason } from '../errors.js'
+import type { AuditEntry } from './audit.js'
+import type { Job, ResourceTypes, Stored } from './resource.js'
 
 const NOT_REACHED = ['database_unreachable', `The database cannot be reached. ${TRY_AGAIN}`] as const
 
@@ -36,4 +39,35 @@ export function unavailableFor(error: unknown): Unavailable | undefined {
   const answer = ANSWERS[classifyDatabaseError(error).kind]
   if (answer === undefined) return undefined
   return new Unavailable(...answer, error instanceof CommitUnknown ? 'unknown' : 'not_applied', { cause: error })
+}
+
+/** Finds out whether a write was applied, and answers it if it was. Throws `Unavailable` otherwise. */
+export async function settle<T extends ResourceTypes>(
+  job: Job<T>,
+  doubt: CommitUnknown,
+  written: { entry: AuditEntry; answer: Stored<T> } | undefined,
+): Promise<Stored<T>> {
+  if (written !== undefined && (await job.database.hasStored(auditRow(written.entry)))) return written.answer
+  const message =
+    `The connection to the database was lost. Whether the ${job.resource.act} was applied is not known. ` +
+    waysToRepeat(job)
+  throw new Unavailable('database_unreachable', message, 'unknown', { cause: doubt })
+}
+
+/** The query that returns a row if exactly this audit row was stored: no other request has its id. */
+function auditRow({ resource_kind: kind, resource_id, version_after, request_id }: AuditEntry) {
+  const rows = queries().selectFrom('audit').select('version_after').where('resource_kind', '=', kind)
+  const ofResource = rows.where('resource_id', '=', resource_id).where('version_after', '=', version_after)
+  return ofResource.where('request_id', '=', request_id).compile()
+}
+
+/** How to repeat a request whose outcome is not known, by what it carried. */
+function waysToRepeat<T extends ResourceTypes>({ resource: { act }, request: { key, precondition } }: Job<T>): string {
+  if (key !== null) return 'Repeat it with the same Idempotency-Key: it is applied once.'
+  if (act === 'creation')
+    return 'Look for it in the list before you repeat it: a second one may be created. Send an Idempotency-Key with the next.'
+  if (act === 'deletion') return 'Repeat it: 404 then says that it was applied.'
+  if (precondition.kind !== 'tags')
+    return 'Read the resource before you repeat it: a repetition could overwrite what others changed since.'
+  return 'Repeat it with the same If-Match: 200 says that it is stored, and 412 names what changed since.'
 }
