@@ -18,7 +18,6 @@ export const ERROR_CODES = {
   SNAPSHOT_TOO_LARGE: 409,
   IDEMPOTENCY_KEY_IN_USE: 409,
   TOOL_IN_USE: 409,
-  VERSION_UNUSABLE: 409,
   PROPOSAL_CLOSED: 409,
   PROPOSAL_CONFLICT: 409,
   PROPOSAL_UNUSABLE: 409,
@@ -177,19 +176,6 @@ export class VersionGone extends Refused {
     super('VERSION_GONE', message, { extra: { reason } })
   }
 }
-
-/** An earlier version refers to resources that do not exist or that the caller must not attach: one message, so that hidden ones are not revealed. */
-export class VersionUnusable extends Refused {
-  constructor(version: number, names: readonly string[]) {
-    const more = names.length > REFERENCES_NAMED_MAX ? [`${names.length - REFERENCES_NAMED_MAX} more`] : []
-    const named = [...names.slice(0, REFERENCES_NAMED_MAX), ...more].join(' and ')
-    const gone = `Version ${version} refers to records that do not exist any more or that you cannot attach: ${named}.`
-    const advice = `A read with ?version=${version} leaves it out: send what you want of the rest as an update.`
-    super('VERSION_UNUSABLE', `${gone} ${advice}`)
-  }
-}
-
-const REFERENCES_NAMED_MAX = 20
 
 export const QUOTA_WINDOW_S = 60
 

@@ -2,21 +2,13 @@ import { sql } from 'kysely'
 import { personaAccess, UNKNOWN_ATTACHER } from '../auth/access.js'
 import { type Caller, isAdmin, visibleAgents } from '../auth/caller.js'
 import { anyOf } from '../db/statements/queries.js'
-import { InvalidRequest, Refused, VersionUnusable } from '../errors.js'
+import { Refused } from '../errors.js'
 import type { ReleaseTool } from '../tool/life.js'
 import { changeAsOperator, storeLocked } from '../updates/engine.js'
 import { sameValue } from '../updates/field-table.js'
-import { readPast, restored } from '../updates/read.js'
+import { inVersion, readPast, restored } from '../updates/read.js'
 import type { RestoreRequest, UpdateRequest, VersionedResource } from '../updates/resource.js'
-import {
-  BLANK_AGENT,
-  CONTENT_FIELDS,
-  idsOf,
-  isRelation,
-  linkOf,
-  type PersonaContent,
-  REQUEST_FIELDS,
-} from './fields.js'
+import { BLANK_AGENT, CONTENT_FIELDS, idsOf, isRelation, type PersonaContent, REQUEST_FIELDS } from './fields.js'
 import { type PersonaTypes, personaResource } from './resource.js'
 import {
   changedFields,
@@ -141,7 +133,7 @@ export const personaRestoration: VersionedResource<RestoreTypes> = {
     const base = state.deleted ? brought(state, caller) : state
     const decision = await personaResource
       .decide(db, base, { ...request, fields, masked: true })
-      .catch(error => Promise.reject(asUnusable(error, version, fields)))
+      .catch(error => Promise.reject(inVersion(error)))
     const { after } = decision
     const differing = CONTENT_FIELDS.filter(field => !sameValue(after[field], then[field]))
     const left = new Map(differing.map(field => [field, leftOf(field, after, then)]))
@@ -169,16 +161,4 @@ function brought(state: PersonaState, caller: Caller): PersonaState {
   const reserved = isAdmin(caller) ? [] : REQUEST_FIELDS.filter(([, { changedBy }]) => changedBy === 'admin')
   const blank = Object.fromEntries(reserved.map(([name]) => [name, BLANK_AGENT[name as keyof PersonaContent]]))
   return { ...state, ...blank, deleted: false }
-}
-
-/** Reports ids that cannot be attached as an unusable version, not as an invalid request. Ids of files are private. */
-function asUnusable(error: unknown, version: number, fields: PersonaUpdateFields): unknown {
-  if (!(error instanceof InvalidRequest)) return error
-  const names = error.faults.flatMap(({ loc: [, field = '', index], type }) => {
-    if (typeof field !== 'string' || !isRelation(field) || typeof index !== 'number') return []
-    const noun = linkOf(field).noun.toLowerCase()
-    if (field === 'user_file_ids') return [`a ${noun}`]
-    return [`${noun} ${fields[field]?.[index]}${type === 'tool_disabled' ? ' (disabled)' : ''}`]
-  })
-  return names.length > 0 ? new VersionUnusable(version, names) : error
 }

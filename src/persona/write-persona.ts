@@ -117,8 +117,8 @@ export function registerRestorePersona(app: FastifyInstance, options: OperationO
     summary: 'Restore Persona',
     description:
       'Makes a new version of an agent with the content of an earlier one, with the rights of an update: fields that the caller cannot change ' +
-      'stay, with a `Warning`. What that version refers to must still exist, else 409 names it. It also brings a deleted agent back, for its ' +
-      'owner and administrators.',
+      'stay, with a `Warning`. What that version refers to must still exist, else 422 has its place, and a read with `version` names it. It ' +
+      'also brings a deleted agent back, for its owner and administrators.',
     record: PersonaSnapshot,
     ask: ({ body }) => ({
       warnings: async ({ decision, overwritten }) => [

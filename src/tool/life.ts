@@ -1,10 +1,9 @@
 import type { Transaction } from 'kysely'
 import type { Tables } from '../db/tables.js'
-import { type Fault, InvalidRequest, VersionUnusable } from '../errors.js'
 import type { KeyRing } from '../secrets/key-ring.js'
 import type { Actor } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
-import { readPast, restored } from '../updates/read.js'
+import { inVersion, readPast, restored } from '../updates/read.js'
 import type { RestoreRequest, UpdateRequest, VersionedResource } from '../updates/resource.js'
 import type { ToolContent } from './fields.js'
 import { shownHeaders } from './headers.js'
@@ -40,12 +39,9 @@ export const toolRestoration: VersionedResource<RestoreTypes> = {
     const { name, description, passthrough_auth, oauth_config_id } = then
     const fields = { name, description, passthrough_auth, oauth_config_id }
     const update = await updateOfStored(db, fields, then.definition_hash)
-    const decision = await toolResource.decide(db, state, { ...request, ...update }).catch(error => {
-      if (!(error instanceof InvalidRequest)) throw error
-      if (error.faults.every(({ loc: [, field] }) => field === 'oauth_config_id'))
-        throw new VersionUnusable(version, [`OAuth configuration ${oauth_config_id}`])
-      throw new InvalidRequest(error.faults.map(inVersion))
-    })
+    const decision = await toolResource
+      .decide(db, state, { ...request, ...update })
+      .catch(error => Promise.reject(inVersion(error)))
     const columns = Object.keys(contentOf(then)) as (keyof ToolContent)[] // these are the type's own keys
     const differing = columns.filter(column => !sameValue(decision.after[column], then[column]))
     const left = new Map<string, string>(differing.map(column => [column, column]))
@@ -55,11 +51,6 @@ export const toolRestoration: VersionedResource<RestoreTypes> = {
       left.set('custom_headers', 'custom_headers')
     return made
   },
-}
-
-/** Moves a fault to `version`, the body's only field; the message keeps its original place. */
-function inVersion({ loc: [, ...place], msg, type }: Fault): Fault {
-  return { loc: ['body', 'version'], msg: `${place.join('.')}: ${msg}`, type }
 }
 
 /**

@@ -3,7 +3,7 @@ import { type ViewerParameters, viewerParameters } from '../auth/viewer.js'
 import type { Database } from '../db/database.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { ResourceKind, Tables } from '../db/tables.js'
-import { Forbidden, Refused, ResourceNotFound, VersionGone } from '../errors.js'
+import { Forbidden, InvalidRequest, Refused, ResourceNotFound, VersionGone } from '../errors.js'
 import type {
   Decision,
   Job,
@@ -118,4 +118,14 @@ export function restored<D extends Decision, Left extends ReadonlyMap<string, st
   if (strict && left.size > 0)
     throw new Forbidden(`You do not have the right to restore ${[...left.values()].join(' and ')}.`)
   return { ...decision, left, command: `restore --version ${version}` }
+}
+
+/** An error of a restoration: faults are at `version`, the only field of the body, and their messages have the places in that version. */
+export function inVersion(error: unknown): unknown {
+  if (!(error instanceof InvalidRequest)) return error
+  const faults = error.faults.map(({ loc: [, ...place], ...rest }) => ({
+    ...rest,
+    msg: `${place.join('.')}: ${rest.msg}`,
+  }))
+  return new InvalidRequest(faults.map(fault => ({ ...fault, loc: ['body', 'version'] })))
 }

@@ -86,36 +86,39 @@ t.test('200 of a deleted agent: shares come back without their levels, and a War
   t.match(await storedAgent(world, id), { users: [{ id: BOB, level: 'viewer' }] })
 })
 
-t.test('409 names what does not exist and what may not be attached, alike; nothing is changed', async t => {
-  await query`insert into document_set (id, name) values (50, 'Ours')`
-  await query`insert into document_set_user (document_set_id, user_id) values (50, ${ALICE})`
-  await query`insert into label (id, name) values (50, 'ours')`
-  const id = await agentOf({ label_ids: [50], tool_ids: [15], document_set_ids: [50] })
-  await patch(id, { label_ids: [], tool_ids: [], document_set_ids: [] })
-  const enable = (enabled: boolean) => query`update tool set enabled = ${enabled} where id = 15`
-  await enable(false)
-  await query`delete from document_set_user where document_set_id = 50`
-  const before = await hashOfEverything(db)
-  const refused = async (version = 1, token = alice) => {
-    const answer = await restore(id, version, token)
-    t.match(answer.json(), { error_code: 'VERSION_UNUSABLE' })
-    return answer.json().detail as string
-  }
-  t.match(await refused(), 'attach: document set 50 and tool 15 (disabled). A read with ?version=1 leaves it out')
-  t.same(await hashOfEverything(db), before)
-  await enable(true)
-  const hidden = await refused()
-  t.match(hidden, 'attach: document set 50. A read')
-  await query`delete from document_set where id = 50`
-  t.equal(await refused(), hidden, 'as one that is not shared with them')
-  await query`delete from label where id = 50`
-  t.match(await refused(), 'attach: document set 50 and label 50. A read')
-  await patch(id, { tool_ids: [10] })
-  await patch(id, { tool_ids: [] })
-  const bound = await world.token('alice@example.com', { personaIds: [id] })
-  t.match(await refused(3, bound), 'attach: tool 10. A read')
-  t.equal((await restore(id, 3)).statusCode, 200)
-})
+t.test(
+  '422 at the place of what does not exist and of what may not be attached, alike; nothing is changed',
+  async t => {
+    await query`insert into document_set (id, name) values (50, 'Ours')`
+    await query`insert into document_set_user (document_set_id, user_id) values (50, ${ALICE})`
+    await query`insert into label (id, name) values (50, 'ours')`
+    const id = await agentOf({ label_ids: [50], tool_ids: [15], document_set_ids: [50] })
+    await patch(id, { label_ids: [], tool_ids: [], document_set_ids: [] })
+    const enable = (enabled: boolean) => query`update tool set enabled = ${enabled} where id = 15`
+    await enable(false)
+    await query`delete from document_set_user where document_set_id = 50`
+    const before = await hashOfEverything(db)
+    const refused = async (version = 1, token = alice) => {
+      const answer = await restore(id, version, token)
+      t.match(faultsOf(answer)[0], /^body\.version /)
+      return answer.json().detail.map(({ msg }: { msg: string }) => msg)
+    }
+    const missing = 'document_set_ids.0: Document set not found'
+    t.same(await refused(), [missing, 'tool_ids.0: This tool is disabled and cannot be attached'])
+    t.same(await hashOfEverything(db), before)
+    await enable(true)
+    t.same(await refused(), [missing])
+    await query`delete from document_set where id = 50`
+    t.same(await refused(), [missing], 'as one that is not shared with them')
+    await query`delete from label where id = 50`
+    t.same(await refused(), [missing, 'label_ids.0: Label not found'])
+    await patch(id, { tool_ids: [10] })
+    await patch(id, { tool_ids: [] })
+    const bound = await world.token('alice@example.com', { personaIds: [id] })
+    t.same(await refused(3, bound), ['tool_ids.0: Tool not found'])
+    t.equal((await restore(id, 3)).statusCode, 200)
+  },
+)
 
 t.test('200 of a deleted agent: an owner does not bring back what only an administrator sets', async t => {
   const id = await agentOf({ is_public: true })
