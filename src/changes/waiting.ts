@@ -19,7 +19,7 @@ export interface Page {
 
 /**
  * Requests that wait for changes. They hold no connection: once a second, one look at the newest change serves all. Then they read in turn, for
- * at most a tenth of the time, so that others keep the rest however many changes there are.
+ * at most a twentieth of the time, so that others keep the rest however many changes there are.
  */
 export class Waiting {
   readonly #tokens = new Set<number>()
@@ -77,7 +77,7 @@ export class Waiting {
       began = performance.now()
       return ended.aborted ? undefined : work()
     })
-    this.#turn = page.catch(() => undefined).then(() => sleep(Math.min(9 * (performance.now() - began), POLL_MS)))
+    this.#turn = page.catch(() => undefined).then(() => sleep(Math.min(19 * (performance.now() - began), POLL_MS)))
     return page
   }
 }
