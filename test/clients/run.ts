@@ -45,11 +45,11 @@ async function step(name: string, file: string, args: string[], shown = false): 
   if (!isFine) failed++
 }
 
-/** A front of the service that adds the token: the conformance tests send none. */
-async function withToken(base: string, token: string): Promise<string> {
+/** A front of the service that adds the token, which the conformance tests do not send. Its target is read for each request. */
+async function withToken(target: { base: string; token: string }): Promise<string> {
   const front = createServer((received, reply) => {
-    const headers = { ...received.headers, authorization: `Bearer ${token}` }
-    const sent = request(base + received.url, { method: received.method ?? 'POST', headers }, answer => {
+    const headers = { ...received.headers, authorization: `Bearer ${target.token}` }
+    const sent = request(target.base + received.url, { method: received.method ?? 'POST', headers }, answer => {
       answer.pipe(reply.writeHead(answer.statusCode ?? 502, answer.headers))
     })
     received.pipe(sent)
@@ -71,7 +71,9 @@ try {
   const { url, leave } = await startServer()
   scope.teardown(leave)
   process.env.TEST_SERVER_URL = url
-  const demo = await demoApp(scope, { RATE_LIMIT_PER_MINUTE: '0' })
+  const behind = { base: '', token: '' }
+  const front = await withToken(behind)
+  const demo = await demoApp(scope, { RATE_LIMIT_PER_MINUTE: '0', CORS_ORIGINS: front })
   const unreachable = await serviceOn(scope, UNREACHABLE)
   const addresses = [demo.app, unreachable.app].map(async app => {
     await app.listen({ host: '127.0.0.1', port: 0 })
@@ -90,9 +92,9 @@ try {
   if (Number(process.versions.node.split('.')[0]) < 22) {
     console.log('--      the Model Context Protocol: its conformance tests need Node 22 or later')
   } else {
-    const url = `${await withToken(base ?? '', demo.tokens.admin)}/mcp`
+    Object.assign(behind, { base, token: demo.tokens.admin })
     const failures = ['--expected-failures', 'mcp-expected-failures.yml']
-    const args = ['server', '--url', url, '--suite', 'all', '--output-dir', 'generated/mcp', ...failures]
+    const args = ['server', '--url', `${front}/mcp`, '--suite', 'all', '--output-dir', 'generated/mcp', ...failures]
     await step('the Model Context Protocol', 'node_modules/.bin/conformance', args, true)
   }
 } finally {
