@@ -34,6 +34,8 @@ export interface Exchange {
   isAnswered: boolean
   /** True once there is an answer: the handler has finished. */
   isSettled: boolean
+  /** True while it counts towards `CONCURRENT_REQUESTS_MAX`. */
+  isAtWork: boolean
   /** Called once, when the exchange is over. */
   atEnd: (() => void)[]
 }
@@ -65,13 +67,14 @@ export function registerConnections(
     const unused = [...sockets].find(other => other !== socket && !isAdmitted(other))
     if (unused !== undefined && sockets.delete(unused)) unused.destroy()
   })
-  const open = new Set<Exchange>()
+  // No `Set`: its discarded tables would keep past requests in memory until a full garbage collection.
+  const open: Exchange[] = []
   let isClosing = false
   // The first hook of every request sets it, so the type is not nullable.
   app.decorateRequest('exchange', null as unknown as Exchange)
   app.addHook('onRequest', (request, reply, done) => {
     const { socket } = request.raw
-    const exchange: Exchange = { request, reply, isAnswered: false, isSettled: false, atEnd: [] }
+    const exchange: Exchange = { request, reply, isAnswered: false, isSettled: false, isAtWork: false, atEnd: [] }
     const close = () => {
       onCut(exchange)
       if (exchange.isSettled) end(exchange)
@@ -86,12 +89,12 @@ export function registerConnections(
     })
     exchange.atEnd.push(() => {
       socket.off('close', close)
-      open.delete(exchange)
+      open.splice(open.indexOf(exchange), 1)
       touch(socket)
       // A request holds the memory of its answer, and the connection may stay open for long.
       if (request.raw.complete && latest.get(socket) === exchange) latest.delete(socket)
     })
-    open.add(exchange)
+    open.push(exchange)
     latest.set(socket, exchange)
     touch(socket)
     request.exchange = exchange
@@ -113,7 +116,7 @@ export function registerConnections(
     isClosing = true
     setTimeout(endLate, shutdownTimeoutMs).unref()
     // Closing the server would cut answers that are not read yet.
-    await Promise.all([...open].map(exchange => new Promise<void>(resolve => exchange.atEnd.push(resolve))))
+    await Promise.all(open.map(exchange => new Promise<void>(resolve => exchange.atEnd.push(resolve))))
   })
 }
 

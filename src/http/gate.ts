@@ -37,7 +37,7 @@ interface Share {
 export class Gate {
   /** Requests that started and have not finished. */
   total = 0
-  readonly #atWork = new Set<FastifyRequest>()
+  #atWork = 0
   readonly #strangers: Semaphore
   readonly #places = new WeakMap<FastifyRequest, () => void>()
   /** The tokens that were valid at their last look-up, by their hash. The least recently used one is forgotten. */
@@ -72,14 +72,16 @@ export class Gate {
   /** Counts a request as one at work. Throws `Unavailable` if too many are. */
   begin(request: FastifyRequest): void {
     const { concurrentRequestsMax } = this.config.limits
-    if (this.#atWork.has(request)) return
-    if (this.#atWork.size >= concurrentRequestsMax) throw overloaded(concurrentRequestsMax, 'of all callers')
-    this.#atWork.add(request)
+    if (request.exchange.isAtWork) return
+    if (this.#atWork >= concurrentRequestsMax) throw overloaded(concurrentRequestsMax, 'of all callers')
+    request.exchange.isAtWork = true
+    this.#atWork++
   }
 
   /** Counts a request no longer as one at work. */
   rest(request: FastifyRequest): void {
-    this.#atWork.delete(request)
+    if (request.exchange.isAtWork) this.#atWork--
+    request.exchange.isAtWork = false
   }
 
   /** Gives back the place of a request, which is over or waits by a limit of its own. */

@@ -5,7 +5,7 @@ import type { Bounded } from '../updates/resource.js'
 /** Limits what happens at once. The rest waits in the order of arrival. */
 export class Semaphore {
   taken = 0
-  readonly #waiting = new Set<() => void>()
+  readonly #waiting: (() => void)[] = []
 
   /** Of `max` places. Throws `refusal` after a wait of `waitMs`, and at once if `waitingMax` wait already. */
   constructor(
@@ -24,23 +24,23 @@ export class Semaphore {
     if (this.isFull) await this.#wait()
     else this.taken++
     return () => {
-      const [next] = this.#waiting
+      const next = this.#waiting[0]
       if (next === undefined) this.taken--
       else next() // the next in line gets the place
     }
   }
 
   #wait(): Promise<void> {
-    if (this.#waiting.size >= this.waitingMax) throw this.refusal()
+    if (this.#waiting.length >= this.waitingMax) throw this.refusal()
     return new Promise((resolve, reject) => {
       const end = (error?: Error) => {
-        this.#waiting.delete(end)
+        this.#waiting.splice(this.#waiting.indexOf(end), 1)
         clearTimeout(timer)
         if (error === undefined) resolve()
         else reject(error)
       }
       const timer = setTimeout(() => end(this.refusal()), this.waitMs)
-      this.#waiting.add(end)
+      this.#waiting.push(end)
     })
   }
 }
