@@ -44,7 +44,7 @@ export function registerRequestLog(app: FastifyInstance): void {
     if (!exchange.isAnswered) return done()
     const status = reply.statusCode
     const client = refusal === undefined ? undefined : clientAddressOf(request)
-    log[status >= 500 ? 'warn' : 'info']({ ...lineOf(exchange), status, ...request.told, client }, 'request answered')
+    log[status >= 500 ? 'warn' : 'info']({ status, client, ...lineOf(exchange), ...request.told }, 'request answered')
     done()
   })
 }

@@ -131,14 +131,14 @@ export function registerWrite<T extends ResourceTypes, Body extends TObject>(
       const id = act === 'creation' ? 0 : asking.params[parameter]
       if (id === undefined) throw new ResourceNotFound(kind)
       const basis = basisOf(request, act, options)
-      const made = { ...ofAct(asking, kind, act, id), ...(await ask(asking, basis)) }
-      const { about = () => [], secretKeyId = null, warnings, ...own } = made
+      const made = { secretKeyId: null, ...ofAct(asking, kind, act, id), ...(await ask(asking, basis)) }
+      const { about = () => [], secretKeyId, warnings, ...own } = made
       const { message = '' } = asking.query
       const same = (keyId: string | null): readonly unknown[] =>
         basis.proposes ? ['propose', message, ...about(keyId)] : about(keyId)
       const sentKey = basis.dryRun ? undefined : asking.headers['idempotency-key']
       const key = requestKey(request.caller, sentKey, same, secretKeyId)
-      const asked = { ...basis, ...own, kind, id, key } as T['Request']
+      const asked = { kind, id, key, ...basis, ...own } as T['Request']
       const { database } = options
       const stored = basis.proposes
         ? await options.propose({ database, resource, request: asked }, message)

@@ -48,13 +48,13 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   write: async (db, state, { changes, after, attacher }, viewer, entry) => {
     const { id } = state
     const row = await writePersona.first(db, {
-      ...viewer,
-      ...entry,
       id,
       version: state.version,
       access: state.access,
       changed_columns: changedValues(COLUMNS, changes),
       field_versions: fieldVersions(state, changes),
+      ...viewer,
+      ...entry,
     })
     if (row === undefined) return undefined
     for (const { field } of changes) {

@@ -133,23 +133,21 @@ export function renderPersona(
   definitions: Definitions,
   isRead = false,
 ): string {
-  const { id, owner, related } = agent
+  const { related } = agent
   const ofIds = <Record extends { id: number | string }>(records: readonly Record[], ids: readonly unknown[]) => {
     const wanted = new Set(ids)
     return records.filter(record => wanted.has(record.id)).sort((a, b) => compareIds(a.id, b.id))
   }
   const people = ofIds(related.users, idsOf(agent, 'users'))
-  const parts: Record<Exclude<SnapshotPart, 'tools'>, unknown> & { starter_messages: unknown } = {
-    id,
-    owner,
-    user_file_ids: agent.user_file_ids,
+  // V8 copies an object much faster after a named member.
+  const values: Record<Exclude<SnapshotPart, 'tools'>, unknown> & Readonly<Record<string, unknown>> = {
     labels: ofIds(related.label_ids, agent.label_ids),
+    document_sets: ofIds(related.document_set_ids, agent.document_set_ids),
+    ...agent,
     users: people.sort((a, b) => compareIds(a.email, b.email)),
     groups: idsOf(agent, 'groups'),
-    document_sets: ofIds(related.document_set_ids, agent.document_set_ids),
     starter_messages: agent.starter_messages?.map(({ name, message }) => ({ name, message })) ?? null,
   }
-  const values: Readonly<Record<string, unknown>> = { ...agent, ...parts }
   const tools = ofIds(related.tool_ids, agent.tool_ids).map(tool => renderTool(tool, definitions.of(tool)))
   const after = isRead ? `${members(values, AFTER)},${members(values, READ_NAMES)}` : members(values, AFTER)
   return `{${members(values, BEFORE)},"tools":[${tools.join()}],${after}}`

@@ -58,7 +58,9 @@ export function registerUpdatePersona(app: FastifyInstance, { isToday = false, .
       const outside = mask === undefined ? [] : Object.keys(body).filter(isOutside)
       const fields = fieldsOf(body, mask)
       return {
-        ...{ isToday, fields, masked: mask !== undefined },
+        isToday,
+        fields,
+        masked: mask !== undefined,
         about: () => ['persona', params.persona_id, mask, body],
         warnings: async ({ decision, overwritten }) => [
           ...ownerShareWarnings(decision, fields),

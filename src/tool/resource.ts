@@ -48,8 +48,6 @@ export const toolResource: VersionedResource<ToolTypes> = {
       await storeDefinition.run(executor, { ...definition, bytes: Buffer.byteLength(definition.text) })
     }
     const row = await writeTool.first(executor, {
-      ...viewer,
-      ...entry,
       id: state.id,
       version: state.version,
       changed_columns: changedValues(COLUMNS, changes),
@@ -57,6 +55,8 @@ export const toolResource: VersionedResource<ToolTypes> = {
       oauth_config_id: after.oauth_config_id,
       field_versions: fieldVersions(state, changes),
       is_new: definition !== null,
+      ...viewer,
+      ...entry,
     })
     if (row !== undefined && headers !== null) await writeHeaders(executor as Transaction<Tables>, state.id, headers) // not alone
     if (row !== undefined) decision.beside = row.beside

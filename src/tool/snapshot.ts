@@ -93,7 +93,7 @@ export function renderTool(
   definition: string,
   custom_headers = shown.headers && shownHeaders(shown.headers),
 ): string {
-  const values = { ...shown, display_name: shown.display_name ?? shown.name, custom_headers }
+  const values = { custom_headers, ...shown, display_name: shown.display_name ?? shown.name }
   return `{${members(values, BEFORE)},"definition":${definition},${members(values, AFTER)}}`
 }
 

@@ -52,7 +52,7 @@ export function statement<P extends object, R>(
       if (value === undefined) throw new Error(`statement ${name} lacks its parameter ${key}`)
       return value
     })
-    return { ...(CompiledQuery.raw(text, values) as CompiledQuery<R>), name: textName, writes } // `build` declares the type of its rows
+    return { name: textName, writes, ...(CompiledQuery.raw(text, values) as CompiledQuery<R>) } // `build` declares the type of its rows
   }
   const run = async (executor: Executor, parameters: P) => (await executor.executeQuery<R>(bind(parameters))).rows
   const first = async (executor: Executor, parameters: P) => (await run(executor, parameters))[0]
