@@ -11,11 +11,17 @@ export type ParsedBody =
   /** Not JSON, or beyond the limits: reported alone. */
   | { kind: 'refused'; faults: Fault[] }
 
-const sources = new WeakMap<object, { text: string; repeated: readonly Loc[] }>()
+interface Source {
+  text: string
+  repeated: readonly Loc[]
+}
+
+/** The key of a body's source in it. Texts that a `WeakMap` held would stay in memory until a full garbage collection. */
+const SOURCE = Symbol('source')
 
 /** Returns the text of a body with a definition that `parseJsonBody` parsed, and the places of repeated keys in the definition. */
-export function sourceOf(body: object) {
-  return sources.get(body) ?? { text: JSON.stringify(body), repeated: [] }
+export function sourceOf(body: object): Source {
+  return (body as { [SOURCE]?: Source })[SOURCE] ?? { text: JSON.stringify(body), repeated: [] }
 }
 
 /** Parses a JSON body: skips a byte order mark, and keeps the last of duplicate keys. Never throws. */
@@ -45,7 +51,8 @@ function bodyOf(text: string, bounds: JsonBounds): ParsedBody {
     usual === undefined ? scanJson(text, bounds, 'definition') : { forbidden: [], repeated: [] }
   const value: unknown = usual ?? JSON.parse(text)
   if (value === null) return { kind: 'absent', faults: [fault('missing', ['body'])] }
-  if (typeof value === 'object' && 'definition' in value) sources.set(value, { text, repeated })
+  if (typeof value === 'object' && 'definition' in value)
+    Object.defineProperty(value, SOURCE, { value: { text, repeated } satisfies Source })
   return { kind: 'value', value, forbidden }
 }
 

@@ -71,7 +71,7 @@ export class BodyWorkers {
     { inWorker = false, ...given }: Omit<TaskInput<Name>, 'stored'> & { inWorker?: boolean },
     stored?: StoredText,
   ): Promise<TaskResult<Name>> {
-    const inputOf = async () => ({ ...given, stored: await stored?.text() })
+    const inputOf = async () => ({ stored: await stored?.text(), ...given })
     if (!inWorker && !(body instanceof UnparsedBody) && (stored?.bytes ?? 0) <= INLINE_BYTES_MAX) {
       const run = TASKS[name].run as (body: unknown, input: unknown) => TaskResult<Name> // the body passed the task's schema
       return run(body, await inputOf())
