@@ -2,7 +2,7 @@ import { viewerParameters } from '../auth/viewer.js'
 import { SnapshotTooLarge } from '../errors.js'
 import { definitionsOf } from '../tool/definition-cache.js'
 import type { ResourceTypes, VersionedResource } from '../updates/resource.js'
-import { changedValues, fieldVersions } from '../updates/statements.js'
+import { writeParameters } from '../updates/statements.js'
 import {
   BLANK_AGENT,
   COLUMNS,
@@ -46,16 +46,9 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     return decidePersona(state, update, references)
   },
   write: async (db, state, { changes, after, attacher }, viewer, entry) => {
-    const { id } = state
-    const row = await writePersona.first(db, {
-      id,
-      version: state.version,
-      access: state.access,
-      changed_columns: changedValues(COLUMNS, changes),
-      field_versions: fieldVersions(state, changes),
-      ...viewer,
-      ...entry,
-    })
+    const { id, access } = state
+    const wanted = writeParameters(COLUMNS, state, changes, viewer, entry)
+    const row = await writePersona.first(db, { access, ...wanted })
     if (row === undefined) return undefined
     for (const { field } of changes) {
       if (!isRelation(field)) continue

@@ -6,6 +6,8 @@ interface Facts {
   origins?: ReadonlySet<string>
   /** The headers for which the definition passed the check, with its result. */
   checked?: { headers: string; notes: string[]; names: readonly string[] }
+  /** True if it was in the database and may have been pruned since: a tool then cannot take it (23503), and it is stored again. */
+  isStored?: boolean
 }
 
 const facts = new LRUCache<string, Facts>({ max: 2_000 })

@@ -6,7 +6,7 @@ import { originsOf } from '../definition/index.js'
 import { SnapshotTooLarge, VersionGone } from '../errors.js'
 import { sameValue } from '../updates/field-table.js'
 import type { PastValues, ResourceTypes, VersionedResource } from '../updates/resource.js'
-import { changedValues, fieldVersions } from '../updates/statements.js'
+import { writeParameters } from '../updates/statements.js'
 import { isInt4 } from '../validation/vocabulary.js'
 import { definitionsOf, definitionText, storedDefinition } from './definition-cache.js'
 import { factsOf, noteFacts } from './definition-facts.js'
@@ -44,19 +44,16 @@ export const toolResource: VersionedResource<ToolTypes> = {
   },
   write: async (executor, state, decision, viewer, entry) => {
     const { after, definition, headers, changes } = decision
-    if (definition !== null) {
+    if (definition !== null && (executor.isTransaction || !factsOf(definition.hash).isStored)) {
       await storeDefinition.run(executor, { ...definition, bytes: Buffer.byteLength(definition.text) })
+      noteFacts(definition.hash, { isStored: !executor.isTransaction }) // a transaction may be rolled back
     }
-    const row = await writeTool.first(executor, {
-      id: state.id,
-      version: state.version,
-      changed_columns: changedValues(COLUMNS, changes),
-      definition_hash: after.definition_hash,
-      oauth_config_id: after.oauth_config_id,
-      field_versions: fieldVersions(state, changes),
-      is_new: definition !== null,
-      ...viewer,
-      ...entry,
+    const wanted = writeParameters(COLUMNS, state, changes, viewer, entry)
+    const { definition_hash, oauth_config_id } = after
+    const own = { definition_hash, oauth_config_id, is_new: definition !== null, ...wanted }
+    const row = await writeTool.first(executor, own).catch(error => {
+      if (definition !== null) noteFacts(definition.hash, { isStored: false })
+      throw error
     })
     if (row !== undefined && headers !== null) await writeHeaders(executor as Transaction<Tables>, state.id, headers) // not alone
     if (row !== undefined) decision.beside = row.beside

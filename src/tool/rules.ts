@@ -114,7 +114,7 @@ export function changedFields(state: ToolState, content: ToolContent, headers: P
 
 /** Returns the fields as audit rows store them: the definition by hash, headers with their masks. */
 export function auditedValues(content: ToolContent, headers: readonly StoredHeader[]): Record<string, unknown> {
-  return { ...content, definition: content.definition_hash, custom_headers: shownHeaders(headers) }
+  return { definition: content.definition_hash, custom_headers: shownHeaders(headers), ...content }
 }
 
 const FIELD_NAMES = Object.keys(FIELDS) as (keyof typeof FIELDS)[] // these are the table's own keys
@@ -242,7 +242,7 @@ function noteOf(verb: string, secrets: readonly string[], origins: readonly stri
 /** Returns only the content of a tool's own row. */
 export function contentOf(state: ToolContent): ToolContent {
   const columns = COLUMNS.map(([name]) => [name, state[name]])
-  return { ...Object.fromEntries(columns), definition_hash: state.definition_hash }
+  return Object.fromEntries([...columns, ['definition_hash', state.definition_hash]])
 }
 
 /** A mask keeps the stored value, which is not decrypted. Clear text is encrypted under a new mask, even if it is the stored value. */

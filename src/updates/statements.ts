@@ -67,12 +67,6 @@ export function nextVersion(alias: string, param: Param<AuditEntry & { field_ver
   }
 }
 
-/** JSON text that maps each changed field to the new version, for `nextVersion`. Empty for a creation. */
-export function fieldVersions({ version, name }: VersionedState, changes: readonly Change[]): string {
-  if (name === '') return '{}'
-  return JSON.stringify(Object.fromEntries(changes.map(({ field }) => [field, version + 1])))
-}
-
 /** SQL: for each column, the new value if the JSON has one, else the old value. One SQL text fits every set of changes. */
 export function changedColumns<Column extends string>(
   alias: string,
@@ -89,15 +83,25 @@ export function changedColumns<Column extends string>(
   return Object.fromEntries(values) // one value per column of the table of fields
 }
 
-/** The new values of the changed columns as JSON text, for `changedColumns`. */
-export function changedValues(
+/** The parameters of `changedColumns` and `nextVersion`, as JSON texts, and those that every write has. */
+export function writeParameters(
   columns: readonly (readonly [string, AnyColumnField])[],
+  { id, name, version }: VersionedState,
   changes: readonly Change[],
-): string {
-  const values = changes
-    .filter(({ field }) => columns.some(([name]) => name === field))
-    .map(({ field, to }) => [field, to])
-  return JSON.stringify(Object.fromEntries(values))
+  viewer: ViewerParameters,
+  entry: AuditEntry,
+) {
+  const ofColumns = changes.filter(({ field }) => columns.some(([column]) => column === field))
+  const changed_columns = JSON.stringify(Object.fromEntries(ofColumns.map(({ field, to }) => [field, to])))
+  const versions = name === '' ? [] : changes.map(({ field }) => [field, version + 1]) // none for a creation
+  return {
+    id,
+    version,
+    changed_columns,
+    field_versions: JSON.stringify(Object.fromEntries(versions)),
+    ...viewer,
+    ...entry,
+  }
 }
 
 /**

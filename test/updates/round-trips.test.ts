@@ -50,6 +50,8 @@ t.test('round trips to the database, authentication included, when nobody else i
     ['a read of an agent', () => call('GET', `/persona/${ALICES_AGENT}`, { token: alice }), 200, 1],
     ['a tool update', () => updateTool({ name: 'two' }), 200, 2],
     ['a new definition', () => updateTool({ definition: definitionOf(11) }), 200, 3],
+    ['another one', () => updateTool({ definition: definitionOf(12) }), 200, 3],
+    ['a definition of before', () => updateTool({ definition: definitionOf(11) }), 200, 2],
     ['headers', () => updateTool({ custom_headers: headers }), 200, 10],
     ['a tool update that changes nothing', () => updateTool({}), 200, 2],
     ['a validation', () => validate(ITEMS), 200, 1],
@@ -61,6 +63,22 @@ t.test('round trips to the database, authentication included, when nobody else i
   ]
   for (const [what, request, statusCode, statements] of cases)
     t.match(await counted(request), { statusCode, statements }, what)
+})
+
+t.test('200 for a definition that was stored, and pruned since', async t => {
+  const { call, token, database } = await worldApp(t)
+  const admin = await token('admin@example.com')
+  const update = (definition: unknown) =>
+    call('PUT', `/admin/tool/custom/${TOOL}`, { token: admin, body: { definition } })
+  await update(definitionOf(13))
+  await update(ITEMS)
+  await sql`update audit set definition_before = null`.execute(database.db)
+  await sql`delete from tool_definition where hash not in (select definition_hash from tool where definition_hash is not null)`.execute(
+    database.db,
+  )
+  const { statusCode, body } = await update(definitionOf(13))
+  t.equal(statusCode, 200)
+  t.match(body, JSON.stringify(definitionOf(13)))
 })
 
 t.test('what an update does not change is not written', async t => {
